@@ -1,4 +1,4 @@
-"""Return the address of a store or a run: its folder, or the URL that the folder mirrors."""
+"""Find the address of a store or a run: its folder, or the URL that the folder mirrors."""
 
 from __future__ import annotations
 

@@ -22,10 +22,10 @@ class NamedRun(NamedTuple):
 
 
 def index_of(wanted: str, runs: Sequence[NamedRun], place: str) -> int:
-    """Return which run a user means.
+    """Return the index of the run that a user names.
 
     An id counts before a name, and both count before the start of one. Of several runs with the same id,
-    this is the first.
+    the first counts.
 
     Args:
         wanted: the text after ``#``.
@@ -33,7 +33,7 @@ def index_of(wanted: str, runs: Sequence[NamedRun], place: str) -> int:
         place: the place, for messages.
 
     Raises:
-        NotFoundError: if it is none of them, or may be several.
+        NotFoundError: if no run fits, or several do.
     """
     with_id = [number for number, run in enumerate(runs) if run.id == wanted]
     if with_id:

@@ -67,7 +67,7 @@ class MlflowRecord:
     #: The names of all metrics, including those without a history here.
     metric_names: Sequence[str]
     metrics: Mapping[str, History] = field(default_factory=dict)
-    #: The number of artifacts, and of those that may be logs.
+    #: The number of artifacts, and of possible logs among them.
     artifacts: int = 0
     possible_logs: int = 0
     #: Measurements of machines.
@@ -112,7 +112,7 @@ def logs_and_record(
 ) -> list[SourceFile]:
     """Return the logs of a run, or else its possible logs, with MLflow's record of it.
 
-    Uploaded step logs need of the record only the system metrics.
+    With uploaded step logs, the record only adds the system metrics.
 
     Args:
         artifacts: the run's artifacts.

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from stallscope.errors import NotFoundError
 
-from ..sources.base import SourceFile, is_companion_file
-from ..sources.files import Files
+from ..sources.base import Source, SourceFile, is_companion_file
 from .chunks import LogUpload
 from .client import MlflowRun
 
@@ -23,34 +20,15 @@ _AT_ONCE = 8
 class Uploaded:
     """The result of an upload."""
 
-    #: The number of logs, and of those that the run already had completely.
+    #: The number of logs, and of those that the run already has completely.
     logs: int
     unchanged: int
     #: The number of uploaded bytes.
     size: int
 
 
-def upload_folder(
-    folder: Path | str,
-    run_id: str,
-    progress: Callable[[str, int], None] = lambda _name, _size: None,
-) -> Uploaded:
-    """Upload the new bytes of the logs in a folder; see ``upload_files``."""
-    files = Files(str(folder))
-    return upload_files(files.where, files.files(), run_id, progress)
-
-
-def upload_files(
-    where: str,
-    files: Iterable[SourceFile],
-    run_id: str,
-    progress: Callable[[str, int], None] = lambda _name, _size: None,
-) -> Uploaded:
-    """Upload the bytes of these logs that the run lacks.
-
-    Args:
-        where: the place of the logs, for messages.
-        progress: called with the name of each log and its number of uploaded bytes, from any thread.
+def upload_logs(place: Source, run_id: str) -> Uploaded:
+    """Upload the bytes of a place's logs that the run lacks.
 
     Raises:
         MissingExtraError: if mlflow is not installed.
@@ -58,19 +36,21 @@ def upload_files(
         UnreadableError: if the server cannot be reached or denies access; the next upload continues
             from there.
     """
-    logs = [file for file in files if not (is_companion_file(file.name) or _is_hidden(file.name))]
+    logs = [
+        file
+        for file in place.files()
+        if not (is_companion_file(file.name) or _is_hidden(file.name))
+    ]
     if not logs:
-        raise NotFoundError(f"{where}: there are no logs to upload")
+        raise NotFoundError(f"{place.where}: there are no logs to upload")
     run = MlflowRun(run_id)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        sizes = list(pool.map(partial(_upload, run, progress), logs))
+        sizes = list(pool.map(partial(_upload, run), logs))
     return Uploaded(len(logs), sizes.count(0), sum(sizes))
 
 
-def _upload(run: MlflowRun, progress: Callable[[str, int], None], file: SourceFile) -> int:
-    size = LogUpload(file.name, file.read).upload_new(run, whole_lines=False)
-    progress(file.name, size)
-    return size
+def _upload(run: MlflowRun, file: SourceFile) -> int:
+    return LogUpload(file.name, file.read).upload_new(run, whole_lines=False)
 
 
 def _is_hidden(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The whole check: find the run, measure, and store what was measured."""
+"""Find the run, measure, and store the result."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _FRAMEWORKS = {"pytorch": "torch", "tensorflow": "tensorflow", "mxnet": "mxnet"}
 
 
 class Check(NamedTuple):
-    """What was measured, on the first rank."""
+    """The result, on the first rank."""
 
     path: Path
-    #: The run whose gradients were measured, and its folder, in words; None without a run.
+    #: The run with the measured gradients, and its folder, in words; None without a run.
     run: Optional[str]
     content: Dict[str, Any]
     #: Sentences.
@@ -35,7 +35,7 @@ class RefusedError(Exception):
 
 
 class _Plan(NamedTuple):
-    """What the first rank has found before measuring."""
+    """The first rank's plan of the measurement."""
 
     folder: Path
     run: Optional[RecordedRun]
@@ -56,13 +56,13 @@ def check(
     Args:
         ranks: all ranks.
         logs: ``LOGS`` or ``LOGS#RUN_ID`` on the first rank's host; None for the newest run in the
-            current folder or two levels below, or without a run where there is none or ``out`` is given.
+            current folder or two levels below. Without one, or with ``out``, no run is used.
         out: the folder for the result; None for the logs' folder, or the current one without logs.
         seconds: the time for all measurements.
         env: the variables of this process.
 
     Returns:
-        What was measured on the first rank, None on the others.
+        The result on the first rank, None on the others.
 
     Raises:
         StallscopeError: on the first rank, if the logs cannot be read or the result cannot be written.
@@ -121,7 +121,7 @@ def _plan(logs: Optional[str], out: Optional[str]) -> _Plan:
 
 
 def differences(run: RecordedRun, ranks: Ranks, hosts: Sequence[str]) -> List[str]:
-    """Say in what these ranks differ from those of the run."""
+    """Describe in sentences how these ranks differ from those of the run."""
     found = []
     recorded = run.facts.get("size")
     if isinstance(recorded, int) and recorded != ranks.size:

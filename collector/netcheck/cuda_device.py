@@ -22,7 +22,7 @@ def own_device(count: int, local_rank: int) -> Optional[int]:
 
 
 def agreed_device(ranks: Ranks, own: Optional[int]) -> Optional[int]:
-    """Return the number of this rank's device if every rank has one for itself, otherwise None.
+    """Return the number of this rank's device if every rank has a separate one, otherwise None.
 
     NCCL refuses two ranks on one device.
     """

@@ -16,7 +16,7 @@ from .ranks import Exchange, Ranks, Run, numbers_in, partner_in
 
 
 class HorovodRanks(Ranks):
-    """What is the same with every framework.
+    """The ranks of Horovod, with any framework.
 
     Args:
         horovod: the framework's module of Horovod, such as ``horovod.torch``.
@@ -44,8 +44,28 @@ class HorovodRanks(Ranks):
         """Choose the device."""
 
     @abstractmethod
+    def _zeros(self, numbers: int) -> Any:
+        """Return an array of floats on the device."""
+
+    def _tensors(
+        self, name: str, sizes: Sequence[int], apart: bool
+    ) -> List[Tuple[Any, str, float]]:
+        """Return tensors of these bytes, their names, and what Horovod multiplies them by.
+
+        Horovod fuses only tensors with the same factor. All numbers are zero, so factors change nothing.
+        """
+        return [
+            (
+                self._zeros(numbers_in(size)),
+                "netcheck.%s.%d" % (name, number),
+                1.0 + number if apart else 1.0,
+            )
+            for number, size in enumerate(sizes)
+        ]
+
+    @abstractmethod
     def _exchange(self, name: str, numbers: int, splits: List[int]) -> Run:
-        """Return a function that sends so many floats in total, split over the ranks."""
+        """Return a function that sends ``numbers`` floats in total, split over the ranks."""
 
     def exchange(self, exchanges: Sequence[Exchange]) -> Run:
         # Only the pairs send.
@@ -85,13 +105,12 @@ class _WithTorch(HorovodRanks):
             self.device = "cuda"
 
     def allreduce(self, name: str, sizes: Sequence[int], apart: bool = False) -> Run:
-        tensors = [self._zeros(numbers_in(size)) for size in sizes]
-        named = list(zip(tensors, *_names_and_factors(name, len(sizes), apart)))
+        tensors = self._tensors(name, sizes, apart)
 
         def run() -> None:
             handles = [
                 self._horovod.allreduce_async_(tensor, name=each, prescale_factor=factor)
-                for tensor, each, factor in named
+                for tensor, each, factor in tensors
             ]
             for handle in handles:
                 self._horovod.synchronize(handle)
@@ -134,13 +153,12 @@ class _WithTensorFlow(HorovodRanks):
             self.device = "cuda"
 
     def allreduce(self, name: str, sizes: Sequence[int], apart: bool = False) -> Run:
-        tensors = [self._zeros(numbers_in(size)) for size in sizes]
-        named = list(zip(tensors, *_names_and_factors(name, len(sizes), apart)))
+        tensors = self._tensors(name, sizes, apart)
 
         def reduce_all() -> Any:
             reduced = [
                 self._horovod.allreduce(tensor, name=each, prescale_factor=factor)
-                for tensor, each, factor in named
+                for tensor, each, factor in tensors
             ]
             return self._tf.add_n([one[0] for one in reduced])
 
@@ -182,13 +200,12 @@ class _WithMxnet(HorovodRanks):
         self.device = "cpu" if device is None else "cuda"
 
     def allreduce(self, name: str, sizes: Sequence[int], apart: bool = False) -> Run:
-        tensors = [self._zeros(numbers_in(size)) for size in sizes]
-        named = list(zip(tensors, *_names_and_factors(name, len(sizes), apart)))
+        tensors = self._tensors(name, sizes, apart)
 
         def run() -> None:
-            for tensor, each, factor in named:
+            for tensor, each, factor in tensors:
                 self._horovod.allreduce_(tensor, name=each, prescale_factor=factor)
-            for tensor in tensors:
+            for tensor, _, _ in tensors:
                 tensor.wait_to_read()
 
         return run
@@ -214,16 +231,7 @@ class _WithMxnet(HorovodRanks):
         return self._mx.nd.zeros((numbers,), ctx=self._context, dtype="float32")
 
 
-def _names_and_factors(name: str, count: int, apart: bool) -> Tuple[List[str], List[float]]:
-    """Return the names of tensors, and what Horovod multiplies them by.
-
-    Horovod fuses only tensors with the same factor. All numbers are zero, so factors change nothing.
-    """
-    names = ["netcheck.%s.%d" % (name, number) for number in range(count)]
-    return names, [1.0 + number if apart else 1.0 for number in range(count)]
-
-
-# With these the training's own Timeline and autotune log would be overwritten.
+# With these, Horovod would overwrite the training's own Timeline and autotune log.
 _WRITTEN_BY_HOROVOD = ("HOROVOD_TIMELINE", "HOROVOD_AUTOTUNE", "HOROVOD_AUTOTUNE_LOG")
 
 _KINDS: Dict[str, Type[HorovodRanks]] = {
@@ -231,7 +239,7 @@ _KINDS: Dict[str, Type[HorovodRanks]] = {
     "tensorflow": _WithTensorFlow,
     "mxnet": _WithMxnet,
 }
-#: What ``--framework`` accepts.
+#: The values of ``--framework``.
 FRAMEWORKS = tuple(_KINDS)
 
 

@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from typing import Mapping, Optional
 
-from stallscope.collector.recorder.identity import world_from_environment
+from stallscope.collector.recorder.world import world_from_environment
 from stallscope.errors import UsageError
 
 from .horovod_ranks import join_with_horovod
@@ -14,7 +14,7 @@ from .ranks import Ranks
 from .torch_ranks import TorchRanks
 
 HOROVOD, TORCH = "horovod", "torch"
-#: What ``--with`` accepts.
+#: The values of ``--with``.
 LIBRARIES = (HOROVOD, TORCH)
 
 _MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -27,11 +27,11 @@ _ALONE = (
 
 
 def library_of(env: Mapping[str, str], has_horovod: bool) -> Optional[str]:
-    """Return the library that the launcher's variables mean; None where there is no launcher.
+    """Return the library that fits the launcher's variables; None without a launcher.
 
     Args:
         env: the variables.
-        has_horovod: whether Horovod is installed: MPI starts other programs, too.
+        has_horovod: whether Horovod is installed; MPI starts other programs, too.
     """
     if "HOROVOD_RANK" in env:
         return HOROVOD
@@ -49,13 +49,13 @@ def join(
 
     Args:
         env: the launcher's variables.
-        library: one of ``LIBRARIES``; None for what the variables mean.
+        library: one of ``LIBRARIES``; None for the one that fits the variables.
         framework: one of ``FRAMEWORKS``, for Horovod; None for the first that it was built for.
 
     Raises:
         UsageError: if there are no other ranks, or the framework is missing.
     """
-    # Horovod that is named may find its ranks by MPI, without any variables that are known here.
+    # Horovod may get its ranks from MPI, without variables that are known here.
     may_be_alone = library != HOROVOD and world_from_environment(env).size < 2
     library = library or library_of(env, importlib.util.find_spec("horovod") is not None)
     if library is None or may_be_alone:

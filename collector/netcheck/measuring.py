@@ -1,7 +1,7 @@
 """Measure allreduces and exchanges, in a limited time.
 
 Every rank measures with its own monotonic clock. The first rank alone decides what is measured and how
-often, and tells the others: ranks that decided by their own clocks would wait for each other for ever.
+often, and broadcasts it: ranks that decided by their own clocks would wait for each other for ever.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MESSAGES = (1, 8)
 # Larger tensors have more numbers than the libraries count.
 _MOST_BYTES_AT_ONCE = 4 << 30
 
-# An exchange shall take so long: longer than what starts it, and short enough for many pairs.
+# The wanted time of an exchange: much longer than its start, and short enough for many pairs.
 _EXCHANGE_US = 20_000.0
 _WANTED_US = 30_000.0
 _FIRST_EXCHANGE_BYTES = 256 << 10
@@ -30,15 +30,15 @@ _FASTEST_GROWTH = 16.0
 _MOST_PAIR_ROUNDS = 20
 _SMALL_ROUNDS = 10
 
-# Parts of the time that is left, for each measurement in its turn.
+# The share of the remaining time that each measurement may take.
 _TINY_SHARE = 0.05
 _SMALL_SHARE = 0.06
 _GRADIENTS_SHARE = 0.3
 _PAIRS_SHARE = 0.6
 _LARGE_SHARE = 0.7
-# From this size on, more bytes take longer in proportion.
+# From this size on, the time is proportional to the bytes.
 _LEAST_IN_PROPORTION = 64 << 10
-# The sweep up to here comes before the gradients, whose time it predicts.
+# The sweep up to here comes before the gradients, and predicts their time.
 _SMALL_BYTES = 1 << 20
 
 #: Microseconds of each round.
@@ -59,7 +59,7 @@ class MeasuredPair(NamedTuple):
     hosts: Tuple[str, str]
     bytes: int
     us: Times
-    #: Of exchanges of 4 bytes.
+    #: The times of exchanges of 4 bytes.
     small_us: Times
 
 
@@ -71,7 +71,7 @@ class Measured(NamedTuple):
     as_run_us: Times
     together_us: Times
     pairs: List[MeasuredPair]
-    #: What was not measured, a sentence each.
+    #: Sentences on measurements that were left out.
     left_out: List[str]
 
 
@@ -83,12 +83,12 @@ def measure(
     seconds: float,
     clock: Callable[[], int] = monotonic_ns,
 ) -> Measured:
-    """Measure what fits into the time.
+    """Measure as much as fits into the time.
 
     Args:
         ranks: all ranks.
         hosts: the host of each rank.
-        gradients: what the run reduces; None without a run.
+        gradients: the run's gradients; None without a run.
         bucket_bytes: the run's size of DistributedDataParallel's buckets.
         seconds: the time for everything.
         clock: monotonic nanoseconds.
@@ -119,7 +119,7 @@ class _Timing:
 
     @property
     def left_us(self) -> float:
-        """The time that is left, by this rank's clock."""
+        """Return the time that is left, by this rank's clock."""
         return (self._end - self._clock()) / 1e3
 
     def allreduce(
@@ -129,10 +129,10 @@ class _Timing:
 
         Args:
             name: the tensors' name.
-            what: what is measured, for the sentence that says that it was left out.
+            what: names the measurement in the sentence that it was left out.
             sizes: bytes of the tensors.
-            share: the part of the time that is left that it may take.
-            apart: keep the tensors in messages of their own.
+            share: the share of the remaining time that it may take.
+            apart: keep each tensor in a separate message.
         """
         expected = self._expected_us(sum(sizes))
         enough = self.left_us > expected * (_WARM_UP + _FEWEST_ROUNDS)
@@ -173,11 +173,11 @@ class _Timing:
 
     def _expected_us(self, size: int) -> float:
         known, us = self._largest
-        # Latency is nearly all that smaller tensors take.
+        # Smaller tensors take hardly less: most of their time is latency.
         return us * max(size / max(known, _LEAST_IN_PROPORTION), 1.0)
 
     def _rounds(self, us: float, share: float) -> int:
-        """Return how often a round of so many µs runs; 0 if too few rounds fit."""
+        """Return how often to run a round that takes ``us``; 0 if too few rounds fit."""
         if us * _FEWEST_ROUNDS > self.left_us:
             return 0
         return max(_FEWEST_ROUNDS, min(_MOST_ROUNDS, int(self.left_us * share / us)))
@@ -216,19 +216,19 @@ def _gradients(
 
 
 class _Pairs:
-    """Exchanges between the first ranks of each two hosts."""
+    """Exchanges between the first ranks of any two hosts."""
 
     def __init__(self, timing: _Timing, hosts: Sequence[str]) -> None:
         self._timing, self._ranks = timing, timing.ranks
         self._hosts = hosts
         self._turns = turns_of(list(first_ranks(hosts).values()))
-        #: The longest that a turn with the fewest rounds has taken.
+        #: The longest time so far of a turn with the fewest rounds.
         self._least_us = 0.0
 
     def measure(self) -> List[MeasuredPair]:
         """Measure pair after pair, or turn after turn of pairs, until no time is left.
 
-        More rounds than the fewest fill the pairs' share of the time only.
+        Further rounds only fill the pairs' share of the time.
         """
         found: List[MeasuredPair] = []
         until_us = self._timing.left_us * (1 - _PAIRS_SHARE)
@@ -247,7 +247,7 @@ class _Pairs:
         self._timing.left_out.append("%d of %d pairs of hosts: no time was left" % (missing, every))
 
     def _turn(self, turn: Sequence[Pair], until_us: float) -> List[MeasuredPair]:
-        """Measure pairs that exchange data at the same time, until so many µs are left."""
+        """Measure pairs that exchange data at the same time, until ``until_us`` are left."""
         begin_us = self._timing.left_us
         # The first exchange connects the two ranks.
         self._exchange(turn, dict.fromkeys(turn, FLOAT_BYTES), 1)
@@ -294,7 +294,7 @@ class _Pairs:
 
 
 def _grown(size: int, us: float) -> int:
-    """Return the bytes to try next, or the same if an exchange of them takes long enough."""
+    """Return the bytes to try next; the same bytes if their exchange takes long enough."""
     if us >= _EXCHANGE_US or size >= _MOST_EXCHANGE_BYTES:
         return size
     growth = min(max(_WANTED_US / max(us, 1.0), 1.5), _FASTEST_GROWTH)

@@ -1,4 +1,4 @@
-"""In which order pairs of hosts exchange data."""
+"""Decide in which order pairs of hosts exchange data."""
 
 from __future__ import annotations
 

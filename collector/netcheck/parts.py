@@ -8,13 +8,13 @@ from typing import NamedTuple, Optional, Sequence
 class Parts(NamedTuple):
     """Parts that add up to the time of the gradients, in its unit."""
 
-    #: One message of all bytes, without what a message of a few bytes takes.
+    #: One message of all bytes, minus the time of a message of a few bytes.
     bandwidth: float
     #: One message of a few bytes on its way.
     latency: float
     #: The rest of a small message; None where nothing is negotiated.
     negotiation: Optional[float]
-    #: What many tensors take beyond one message of all bytes.
+    #: The additional time of many tensors compared with one message of all bytes.
     fusion: float
 
 
@@ -30,8 +30,8 @@ def parts_of(
         as_run: all gradients at once.
         together: one message of all bytes.
         small: one message of a few bytes.
-        several: so many of them at once.
-        count: how many, at least two.
+        several: several such messages at once.
+        count: their number, at least two.
         negotiates: whether ranks first agree on what is ready, as with Horovod.
     """
     small = min(small, as_run)
@@ -44,19 +44,19 @@ def parts_of(
 
 
 def bus_bytes(ranks: int, size: int) -> float:
-    """Return the bytes that go over every link of a ring when so many are reduced."""
+    """Return the bytes that go over every link of a ring when ``size`` bytes are reduced."""
     return 2 * (ranks - 1) / ranks * size
 
 
 def mbit_s(size: int, us: float, small_us: Sequence[float]) -> float:
-    """Return the rate of an exchange each way, without what starting it takes.
+    """Return the rate of an exchange each way, without the time of starting it.
 
-    The shortest small exchange tells that: the longer ones waited for a core that was busy as well.
+    The shortest small exchange shows that time: longer ones also waited for a busy core.
 
     Args:
-        size: the bytes that each of both sends.
-        us: what that takes.
-        small_us: what exchanges of a few bytes take.
+        size: the bytes that each side sends.
+        us: the time of the exchange.
+        small_us: the times of exchanges of a few bytes.
     """
     sending = us - min(small_us, default=0.0)
     return 8.0 * size / (sending if sending > 0 else us)

@@ -1,4 +1,4 @@
-"""The ranks of a launch, whatever library connects them."""
+"""Define the ranks of a launch, for any library that connects them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 #: Two ranks that exchange data, and the bytes that each sends to the other.
 Exchange = Tuple[int, int, int]
-#: Start something on this rank, and wait until it is done.
+#: Starts something on this rank, and waits until it is done.
 Run = Callable[[], None]
 
-#: Bytes of the numbers that are sent.
+#: The size of a number that is sent.
 FLOAT_BYTES = 4
 
 
 class Ranks(ABC):
-    """One rank among all, with what it can do together with the others.
+    """One rank, and its operations together with the others.
 
     All ranks call the same methods in the same order with the same arguments, except for the values
     that they share.
@@ -41,7 +41,7 @@ class Ranks(ABC):
         Args:
             name: names the tensors, the same way in each run of the function.
             sizes: the tensors' bytes.
-            apart: let no two tensors be reduced as one message.
+            apart: reduce each tensor as a separate message.
         """
 
     @abstractmethod
@@ -53,7 +53,7 @@ class Ranks(ABC):
 
     @abstractmethod
     def broadcast(self, value: Any) -> Any:
-        """Return the first rank's value on all ranks. A value is what JSON can represent."""
+        """Return the first rank's value, of types that JSON has, on all ranks."""
 
     @abstractmethod
     def collect(self, value: Any) -> List[Any]:
@@ -72,7 +72,7 @@ class Ranks(ABC):
     _barrier: Optional[Run] = None
 
     def messages(self, gradients: Sequence[int], bucket_bytes: Optional[int]) -> List[int]:
-        """Return the bytes of the tensors whose allreduces a step starts.
+        """Return the bytes of the tensors that a step reduces.
 
         Args:
             gradients: the gradients' bytes.
@@ -86,7 +86,7 @@ class Ranks(ABC):
 
 
 def numbers_in(size: int) -> int:
-    """Return how many floats have at least so many bytes."""
+    """Return the number of floats that have at least ``size`` bytes."""
     return max(1, -(-size // FLOAT_BYTES))
 
 

@@ -1,4 +1,4 @@
-"""The run whose network is measured, as its step logs describe it."""
+"""Find the run to measure, and read its facts from its step logs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def folder_of(place: str) -> Path:
     """Return the folder that a place ``LOGS`` or ``LOGS#RUN_ID`` names.
 
     Raises:
-        NotFoundError: if no such folder.
+        NotFoundError: if there is no such folder.
     """
     path = Path(place.partition("#")[0])
     folder = path.parent if path.is_file() else path
@@ -59,7 +59,7 @@ def newest_logs(top: Path) -> Optional[Path]:
     found = []
     for folder in (top, *top.glob("*"), *top.glob("*/*")):
         hidden = any(part.startswith(".") for part in folder.relative_to(top).parts)
-        # A folder that may not be read has no logs of this user's.
+        # A folder that this user cannot read has no logs of this user.
         with contextlib.suppress(OSError):
             if not hidden and folder.is_dir():
                 found += [(log.began_wall_ns, folder) for log in _logs_in(folder)]
@@ -114,7 +114,7 @@ def _header(path: Path) -> Optional[Dict[str, Any]]:
 
 
 def _described(run_id: str, logs: List[_Log]) -> RecordedRun:
-    """Describe a run by its first rank's newest log that says what is reduced."""
+    """Describe a run by its first rank's newest log with the size of the gradients."""
     first = min(log.rank for log in logs)
     of_first = sorted((log for log in logs if log.rank == first), key=lambda log: log.order)
     newest = of_first[-1]
@@ -130,7 +130,7 @@ def _described(run_id: str, logs: List[_Log]) -> RecordedRun:
 
 
 def _facts(log: _Log) -> Dict[str, Any]:
-    """Return the facts at a log's start, of which later ones replace earlier ones."""
+    """Return the facts at a log's start; later ones replace earlier ones."""
     facts = dict(log.header)
     try:
         with log.path.open("rb") as file:

@@ -71,7 +71,7 @@ def check_writable(folder: Path) -> None:
     """Make the folder, and check that files can be written there.
 
     Raises:
-        UnwritableError: if they cannot: better now than after measuring.
+        UnwritableError: if not. An error now is better than after measuring.
     """
     probe = folder / (".netcheck.%d.unfinished" % os.getpid())
     try:

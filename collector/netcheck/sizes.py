@@ -6,20 +6,20 @@ import collections
 import math
 from typing import Any, Counter, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
-#: Bytes of the tensors that are reduced whatever the run is.
+#: Bytes of the tensors that are always measured, with or without a run.
 SWEEP = (4 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20)
 
 # DistributedDataParallel's: a small first bucket, so that reducing starts early.
 _FIRST_BUCKET_BYTES = 1 << 20
 _BUCKET_BYTES = 25 << 20
-# Of the numbers of rows.
+# The bytes of a row's index.
 _INDEX_BYTES = (8, 4)
 
 
 class Gradients(NamedTuple):
     """The gradients that every step of the run reduces."""
 
-    #: ``sizes`` if the log says how large each is, ``totals`` for equal parts of what all have.
+    #: ``sizes`` if the log has the size of each, ``totals`` for equal parts of the total.
     source: str
     #: Pairs of bytes and how many tensors have them.
     sizes: List[List[int]]
@@ -38,9 +38,9 @@ class Gradients(NamedTuple):
 
 
 def gradients_of(facts: Dict[str, Any]) -> Optional[Gradients]:
-    """Return what a run reduces; None where its log does not say how large it is.
+    """Return a run's gradients; None if its log does not have their size.
 
-    Gradients that the run compresses to 16 bits have half of their bytes. Sparse ones are left out where
+    Gradients that the run compresses to 16 bits have half of their bytes. Sparse ones are left out if
     the log describes them: the run gathers them.
     """
     recorded = facts.get("gradient_sizes")

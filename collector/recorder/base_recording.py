@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import Optional
+import os
+from typing import Any, Callable, Dict, Optional
 
-from .identity import World, world_of_training
+from .facts import host_facts, settings, timeline_is_on
+from .in_flight import PositionReader
 from .options import Options
 from .session import Session
+from .world import World, world_of_training
 
 logger = logging.getLogger("stallscope")
 
@@ -22,15 +25,37 @@ class BaseRecording:
         self._session: Optional[Session] = None
         self._failed = False
 
+    def _open_session(
+        self,
+        world: World,
+        facts: Dict[str, Any],
+        counted: int,
+        before_flush: Callable[[], None],
+        position: PositionReader,
+    ) -> Session:
+        """Open the session, with the host's facts added; the arguments are Session's."""
+        options = self._options
+        facts = {
+            **host_facts(),
+            **facts,
+            "run_name": options.run_name,
+            "synthetic": options.synthetic,
+            "batch_size": options.batch_size,
+            "settings": settings(os.environ),
+            "timeline": timeline_is_on(os.environ),
+        }
+        session = self._session = Session(options, world, facts, counted, before_flush, position)
+        return session
+
     @property
     def running(self) -> bool:
         """Return whether steps are recorded."""
         return self._session is not None and self._session.recording and not self._failed
 
     def continues(self, first_step: Optional[int] = None) -> bool:
-        """Return whether a loop goes on with the same ranks, as it may not in an elastic job.
+        """Return whether a new loop continues the recording: with the same ranks and the next step.
 
-        And with the next step, where its ``first_step`` is given.
+        An elastic job may change the ranks, and ``first_step`` is None where the user gives none.
         """
         session = self._session
         if session is None or not self.running:

@@ -11,12 +11,12 @@ _MEDIAN_OF = 512
 
 
 class Cost:
-    """Counts of one session. One thread at a time adds to each."""
+    """The cost of one session; one thread at a time adds to each count."""
 
     __slots__ = ("_latest", "background_ns", "bytes", "flushes", "host_ns", "iterations")
 
     def __init__(self) -> None:
-        #: Nanoseconds that the training thread spent in the recorder, and iterations that it was.
+        #: Nanoseconds that the training thread spent in the recorder, and the number of iterations.
         self.host_ns = 0
         self.iterations = 0
         self._latest: List[int] = []
@@ -44,7 +44,7 @@ class Cost:
             self.host_ns += monotonic_ns() - begun
 
     def count_write(self, size: int) -> None:
-        """Count one write of so many bytes."""
+        """Count a write of ``size`` bytes."""
         self.bytes += size
         self.flushes += 1
 

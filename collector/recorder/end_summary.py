@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, NamedTuple, Optional
 
-from .identity import World
 from .own_steps import OwnSteps
 from .ray_train import ray_worker
+from .world import World
 
 
 class Training(NamedTuple):
@@ -30,7 +30,7 @@ class Training(NamedTuple):
 
     @property
     def command(self) -> str:
-        """Return the command that shows more."""
+        """Return the command that prints the full report."""
         if self.mlflow_run_id and self.has_folder:
             return "stallscope report mlflow:%s" % self.mlflow_run_id
         if self.has_folder:
@@ -40,21 +40,21 @@ class Training(NamedTuple):
 
 # By log folder: the steps of this process.
 _own_steps: Dict[str, OwnSteps] = {}
-# The training that ended last; None if it was printed, or if another one has begun.
+# The training that ended last; None once it is printed or another one has started.
 _ended: Optional[Training] = None
 # The process that prints it: a forked one inherits all this.
 _pid: Optional[int] = None
 
 
 def begin(log_dir: Path, world: World, summary: Optional[bool]) -> Optional[OwnSteps]:
-    """Prepare for the end of a training that begins; return what counts its steps.
+    """Prepare the summary of a starting training; return an object that sums its steps.
 
     Call it before the session registers its own end: at exit, what was registered last runs first.
 
     Args:
         log_dir: the folder of its logs.
         world: the rank of this process.
-        summary: whether a summary is wanted; None if a person who looks on decides.
+        summary: whether to print one; None: only to a terminal or a notebook.
 
     Returns:
         None where this process prints no summary.
@@ -83,14 +83,14 @@ def training_ended(training: Training) -> None:
         if shell is not None:
             _print_after_the_cell(shell)
         elif ray_worker() is not None:
-            # Ray kills its workers, which so never exit.
+            # Ray kills its workers, so their exit handlers never run.
             _print_once(sys.stderr)
     except Exception:  # no error may reach training
         pass
 
 
 def _at_exit() -> None:
-    # An error must stay the last thing that is printed, and a launcher must learn of it at once.
+    # An error must be printed last, and reach the launcher at once.
     if hasattr(sys, "last_type"):
         return
     only_output = _is_terminal(sys.stdout) and not _is_terminal(sys.stderr)
@@ -112,14 +112,14 @@ def _print_once(stream: Any) -> None:
     if training is None or os.getpid() != _pid:
         return
     try:
-        # Importing it is part of the end, and not of the start, of training.
+        # Imported at the end of training, not at its start.
         from .summary_lines import summary_lines
 
         text = "\n".join(summary_lines(training)) + "\n"
         encoding = getattr(stream, "encoding", None) or "utf-8"
         stream.write(text.encode(encoding, "replace").decode(encoding))
         stream.flush()
-    except (Exception, KeyboardInterrupt):  # the training's result is its own
+    except (Exception, KeyboardInterrupt):  # the summary must not change the program's result
         pass
 
 

@@ -1,4 +1,4 @@
-"""Facts of a run for every framework: host, CPU cores, settings."""
+"""Collect facts of a run that every framework has: host, CPU cores, settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _RECORDED_SETTINGS = re.compile(
 _SECRET_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
 MASK = "***"
 
-#: The meaning of *ready* where forward, backward and update are one function with a visible end only.
+#: Why there are no timestamps where the user wants none.
+SWITCHED_OFF = "switched off with stages=False"
+#: The meaning of *ready* where only the end of a whole step is visible.
 WHOLE_STEP = "end of the whole step, which updates the weights as well"
 
 _Fact = TypeVar("_Fact")
@@ -86,13 +88,13 @@ def horovod_transports() -> Optional[List[str]]:
         if horovod is None:
             continue
         try:
-            return [name for name, asked in _TRANSPORTS.items() if getattr(horovod, asked)()]
+            return [name for name, built in _TRANSPORTS.items() if getattr(horovod, built)()]
         except Exception:  # older versions lack some of them
             continue
     return None
 
 
-# Functions that say whether Horovod was built with a library or runs on it.
+# Horovod's functions that return whether it was built with a library or runs on it.
 _TRANSPORTS = {
     "nccl": "nccl_built",
     "ccl": "ccl_built",
@@ -102,7 +104,7 @@ _TRANSPORTS = {
 
 
 def compression_name(compressor: Any) -> str:
-    """Name a compressor of Horovod or a hook of DistributedDataParallel; ``none`` does not compress."""
+    """Name a compressor of Horovod or a hook of DistributedDataParallel; ``none`` if it does nothing."""
     name = str(getattr(compressor, "__name__", type(compressor).__name__))
     name = name.replace("Compressor", "").lower()
     return "none" if name in _PLAIN_REDUCTIONS else name
@@ -113,7 +115,7 @@ _PLAIN_REDUCTIONS = ("none", "allreduce_hook")
 
 
 def largest_gathered(found: List[Dict[str, Any]]) -> Dict[str, Any]:
-    """Return the number of sparse gradients, which are gathered instead of reduced, and the largest.
+    """Count sparse gradients, which are gathered instead of reduced, and describe the largest.
 
     Args:
         found: for each gradient its ``name``, the ``shape`` of the whole, the bytes per number
@@ -132,9 +134,9 @@ _MOST_GATHERED = 4
 
 
 def size_counts(sizes: Iterable[int]) -> List[List[int]]:
-    """Return how many tensors have which bytes: ``[bytes, tensors]``, ascending, 200 pairs at most.
+    """Count tensors by size: pairs ``[bytes, tensors]``, ascending, at most 200.
 
-    In a greater variety, rare sizes become the mean of similar ones. The bytes and the number of all
+    With more sizes, the mean of similar ones replaces the rare ones. The total bytes and the number of
     tensors stay the same.
     """
     counts = collections.Counter(sizes)
@@ -151,6 +153,15 @@ def size_counts(sizes: Iterable[int]) -> List[List[int]]:
             binned.update({mean: tensors - larger, mean + 1: larger})
         counts = binned
     return [[size, count] for size, count in sorted(counts.items()) if count]
+
+
+def gradient_sizes(sizes: Optional[Iterable[int]]) -> Dict[str, Any]:
+    """Return facts of the gradients' bytes; None where these are unknown."""
+    known_sizes = None if sizes is None else list(sizes)
+    return {
+        "gradient_bytes": None if known_sizes is None else sum(known_sizes),
+        "gradient_sizes": None if known_sizes is None else size_counts(known_sizes),
+    }
 
 
 # More pairs would make the log's facts long.

@@ -11,7 +11,7 @@ from typing import Any, Dict, NamedTuple, Optional
 VERSION = 1
 SUFFIX = ".steps.csv"
 
-#: Kinds of rows besides ``step``: intervals with a start and an end.
+#: Kinds of rows other than ``step``: intervals with a start and an end.
 EPOCH = "epoch"
 VALIDATION = "validation"
 CHECKPOINT = "checkpoint"
@@ -73,7 +73,7 @@ class SkippedRow(NamedTuple):
 
 
 class MachineRow(NamedTuple):
-    """What the kernel counted, at a monotonic time in nanoseconds."""
+    """The kernel's counts at a monotonic time in nanoseconds."""
 
     at: int
     cells: str

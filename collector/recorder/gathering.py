@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Union
 
 from .format import SUFFIX
-from .identity import World, initialised_horovod, torch_distributed, world_of_training
 from .input_file import SUFFIX as INPUT_SUFFIX
+from .world import World, initialised_horovod, torch_distributed, world_of_training
 
 logger = logging.getLogger("stallscope")
 
@@ -35,9 +35,9 @@ def gather_logs(log_dir: Union[str, "os.PathLike[str]"]) -> List[Path]:
         model.fit(data, callbacks=[StepLogger("/tmp/logs")])
         gather_logs("/tmp/logs")
 
-    For ranks that share no disk. All ranks call it after training: it is a collective, and the others
-    wait for a rank that does not call it. A single process has nothing to gather. With other
-    collectives, such as JAX's, it gathers nothing and logs a warning.
+    For ranks without a shared disk. It is a collective: all ranks call it after training, and wait for
+    each other. A single process has nothing to gather. With other collectives, such as JAX's, it
+    gathers nothing and logs a warning.
 
     Args:
         log_dir: the folder that was given to ``StepLogger``.
@@ -78,7 +78,7 @@ def gather(log_dir: Any, world: World, broadcast: Broadcast) -> List[Path]:
     """Bring the logs of all ranks into the folder of rank 0.
 
     The ranks send their logs one after another, so that no rank holds more than two in memory.
-    Existing files are never overwritten: a log whose content differs gets the next free number.
+    Existing files are never overwritten: a log with other content gets the next free number.
 
     Returns:
         The files written on rank 0; an empty list on other ranks, and where all share the folder.
@@ -108,7 +108,7 @@ def _unpacked(logs: Any, rank: int, folder: Path) -> List[Path]:
     written = []
     for name, packed in sorted(logs.items()) if isinstance(logs, dict) else ():
         try:
-            path = _note_placed(folder, str(name), rank, zlib.decompress(packed))
+            path = _write_new(folder, str(name), rank, zlib.decompress(packed))
             if path is not None:
                 written.append(path)
         except (OSError, ValueError, zlib.error) as error:
@@ -118,8 +118,8 @@ def _unpacked(logs: Any, rank: int, folder: Path) -> List[Path]:
     return written
 
 
-def _note_placed(folder: Path, name: str, rank: int, data: bytes) -> Any:
-    """Write a file under its name or the next free one; return None where it already exists.
+def _write_new(folder: Path, name: str, rank: int, data: bytes) -> Optional[Path]:
+    """Write a file under its name or the next free one; return None if it already exists.
 
     Raises:
         ValueError: if no log has such a name.

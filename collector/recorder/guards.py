@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from typing import Any, Callable
+from typing import Any, Callable, Deque, Iterator, TypeVar
 
-# Long enough for a waiting thread to wake up: a thread that asks again at once gets the lock first.
+# Long enough for a waiting thread to wake up and take Python's lock.
 _MOMENT = 1e-5
 # Rows that take a fraction of a millisecond; Python switches threads every 5 ms.
 _IN_ONE_GO = 32
@@ -15,6 +15,7 @@ _IN_ONE_GO = 32
 _this_thread = threading.local()
 
 Method = Callable[..., None]
+Item = TypeVar("Item")
 
 
 def never_raises(method: Method) -> Method:
@@ -57,3 +58,14 @@ def yield_to_training(done: int) -> None:
     """
     if done % _IN_ONE_GO == 0 and getattr(_this_thread, "is_background", False):
         time.sleep(_MOMENT)
+
+
+def take_ready(
+    waiting: Deque[Item], is_ready: Callable[[Item], bool] = lambda _: True
+) -> Iterator[Item]:
+    """Take items out of a queue, in order, up to the first that is not ready; yield to training."""
+    done = 0
+    while waiting and is_ready(waiting[0]):
+        yield waiting.popleft()
+        done += 1
+        yield_to_training(done)

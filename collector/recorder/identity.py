@@ -1,9 +1,9 @@
-"""Which logs belong together: the run's id and the process's generation.
+"""Decide which logs belong together: the run's id and the process's generation.
 
-Finding out starts no collective: a rank without the callback would hang the job. The id is the one in
-``STALLSCOPE_RUN_ID``, or made of Ray Train's name of its run. Otherwise the first rank writes
-``run.json`` into the log folder and the others read it. Where ranks do not share the folder, the facts
-contain the launcher's name of the job, and the parser matches the logs by it.
+This starts no collective: a rank without the callback would hang the job. The id comes from
+``STALLSCOPE_RUN_ID`` or from Ray Train's name of the run. Otherwise the first rank writes ``run.json``
+into the log folder and the others read it. Where ranks do not share the folder, the facts contain the
+launcher's name of the job, and the parser matches the logs by it.
 """
 
 from __future__ import annotations
@@ -22,20 +22,13 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from .format import file_name, header_facts
 from .ray_train import ray_worker
+from .world import World
 
-# Where the launcher gives the job no name, ranks that start within this time belong to one job.
+# If the launcher gives the job no name, ranks that start within this time belong to one job.
 _SAME_JOB_SECONDS = 600
 # How long a rank waits for the first rank to finish writing a run.json of a few hundred bytes.
 _READ_ATTEMPTS = 20
 _READ_PAUSE_SECONDS = 0.05
-
-
-class World(NamedTuple):
-    """The rank of this process, and the number of ranks."""
-
-    rank: int
-    size: int
-    local_rank: Optional[int]
 
 
 class RunIdentity(NamedTuple):
@@ -43,19 +36,9 @@ class RunIdentity(NamedTuple):
     generation: int
 
 
-# Horovod's own order (horovod/runner/common/util/env.py), then torchrun's.
-_RANK_VARIABLES: Tuple[Tuple[str, str, str], ...] = (
-    ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
-)
-
-_HOROVOD_MODULES = ("horovod.tensorflow", "horovod.torch", "horovod.mxnet")
-
 # torchrun's name of a job, the same after its restarts.
 _TORCHRUN_ID = "TORCHELASTIC_RUN_ID"
-# What it is where the user gave no name, and what Spark calls every job.
+# Names that identify no job: torchrun's default, and Spark's for every job.
 _NO_NAMES = (["none"], ["0"])
 _TORCHRUN_RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 
@@ -67,50 +50,6 @@ _LAUNCH_VARIABLES: Tuple[Tuple[str, ...], ...] = (
     ("SLURM_JOB_ID", "SLURM_STEP_ID"),
     ("MASTER_ADDR", "MASTER_PORT"),
 )
-
-
-def world_from_environment(env: Mapping[str, str]) -> World:
-    """Read the rank from the launcher's variables; rank 0 of 1 where there are none."""
-    for rank_name, size_name, local_name in _RANK_VARIABLES:
-        rank, size = _integer(env.get(rank_name)), _integer(env.get(size_name))
-        if rank is not None and size is not None:
-            return World(rank, size, _integer(env.get(local_name)))
-    return World(0, 1, None)
-
-
-def initialised_horovod() -> Optional[Any]:
-    """Return the module of Horovod that the training script has initialised; None without one."""
-    modules = map(sys.modules.get, _HOROVOD_MODULES)
-    return next((one for one in modules if one is not None and one.is_initialized()), None)
-
-
-def torch_distributed() -> Optional[Any]:
-    """Return ``torch.distributed`` where the training script has initialised it."""
-    distributed = getattr(sys.modules.get("torch"), "distributed", None)
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return None
-    return distributed
-
-
-def world_of_training(asks_jax: bool = False) -> World:
-    """Return the rank from Horovod, torch.distributed, Ray Train or JAX, otherwise from the launcher.
-
-    Args:
-        asks_jax: whether JAX trains, so that it has started its devices: asking it would start them.
-            Keras' own backend is known to have done so.
-    """
-    ray = ray_worker()
-    launched = world_from_environment(os.environ) if ray is None else World(*ray[:3])
-    horovod, distributed = initialised_horovod(), torch_distributed()
-    jax, keras = sys.modules.get("jax"), sys.modules.get("keras")
-    if horovod is not None:
-        return World(horovod.rank(), horovod.size(), horovod.local_rank())
-    if distributed is not None:
-        return World(distributed.get_rank(), distributed.get_world_size(), launched.local_rank)
-    on_jax = asks_jax or (keras is not None and keras.backend.backend() == "jax")
-    if ray is None and jax is not None and on_jax and jax.process_count() > 1:
-        return World(jax.process_index(), jax.process_count(), None)
-    return launched
 
 
 def launch_of_training(size: int) -> Optional[str]:
@@ -130,10 +69,10 @@ def _jax_coordinator() -> Optional[str]:
 
 
 def run_id_of_training(log_dir: Path) -> Optional[str]:
-    """Return the id that the user or Ray Train gives a run; None where the ranks must agree on one.
+    """Return the run's id from the user or Ray Train; None where the ranks must agree on one.
 
     After a failure Ray may give a host other ranks: only the same id on all hosts keeps their logs
-    together. Each log folder of a training has a run of its own.
+    together. Each log folder of a training is a separate run.
     """
     given = os.environ.get("STALLSCOPE_RUN_ID")
     if given:
@@ -156,19 +95,20 @@ def launch_name(env: Mapping[str, str], size: int) -> Optional[str]:
 
 
 def rejoins(env: Mapping[str, str]) -> bool:
-    """Return whether the launcher may have replaced a process of this rank: then its log is no sign of
-    another job.
+    """Return whether the launcher may have replaced a process of this rank.
+
+    Then an earlier log of the rank may belong to the same job.
     """
     if ray_worker() is not None:
         return True
-    return env.get("HOROVOD_ELASTIC") == "1" or (_integer(env.get(_TORCHRUN_RESTARTS)) or 0) > 0
+    restarts = env.get(_TORCHRUN_RESTARTS, "")
+    return env.get("HOROVOD_ELASTIC") == "1" or (restarts.isdigit() and int(restarts) > 0)
 
 
 def job_start_ns() -> Optional[int]:
-    """Return the monotonic time when the job began in a process that may be older, in ns.
+    """Return when the job began, in monotonic ns; None if it began with its process.
 
-    Ray's workers may have waited for a job since their host started Ray; each training function runs in
-    a thread of its own, this one. None where a job starts its processes.
+    Ray's workers are older than their jobs: each training function runs in a new thread, this one.
     """
     if ray_worker() is None:
         return None
@@ -244,7 +184,7 @@ def _same_job(
 
 
 def _has_log(log_dir: Path, rank: int, identity: RunIdentity, untouched_s: float) -> bool:
-    """Return whether the rank has already logged to the run, so that this process is a later job's.
+    """Return whether the rank has already logged to the run: then this process is of a later job.
 
     Launch names repeat: the rendezvous port is often the same for every job. Only a log that was not
     written to for ``untouched_s`` seconds counts.
@@ -275,7 +215,7 @@ def _create_exclusively(path: Path, content: Dict[str, Any]) -> bool:
 
 
 def _read(path: Path) -> Optional[Dict[str, Any]]:
-    """Read what the first rank wrote; None where the file stays unreadable or is not ours."""
+    """Read a file of the first rank; None if it stays unreadable or is another program's."""
     for _ in range(_READ_ATTEMPTS):
         try:
             found = json.loads(path.read_text())
@@ -290,10 +230,3 @@ def _read(path: Path) -> Optional[Dict[str, Any]]:
         )
         return found if usable else None
     return None
-
-
-def _integer(text: Optional[str]) -> Optional[int]:
-    try:
-        return int(text) if text is not None else None
-    except ValueError:
-        return None

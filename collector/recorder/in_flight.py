@@ -1,7 +1,7 @@
-"""Watch the step in flight: how far it has come, and what the process does while it takes too long.
+"""Watch the step in flight: its progress, and the stacks of the process while it takes too long.
 
-Everything here runs on the recorder's own thread. The training thread gains no work: what it has reached
-is read from where the recording keeps its timestamps anyway.
+Everything here runs on the recorder's own thread and adds no work to the training thread: the progress
+is read from timestamps that the recording keeps anyway.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .stacks import Frame, StackFile, frames_of, stacks_in_user_code
 # A step is overdue when it takes longer than the longest of these.
 _TIMES_MEDIAN = 10
 _OVERDUE_NS = 5_000_000_000
-# Before so many steps the usual time is unknown, and the first steps trace and compile.
+# With fewer steps the usual time is unknown: the first ones trace and compile.
 _FEWEST_STEPS = 5
 _OVERDUE_AT_START_NS = 30_000_000_000
 _MEDIAN_OF = 101
@@ -28,16 +28,16 @@ _OFTEN_NS = 60_000_000_000
 _RARE_PAUSE_NS = 4_500_000_000
 # When the stacks of all threads are written, counted from the last progress.
 _STACKS_AFTER_NS = (30_000_000_000, 300_000_000_000)
-# A flush that comes so much later than planned: the whole process did not run.
+# A flush that comes this much later than planned shows that the whole process was suspended.
 _SUSPENDED_NS = 3_000_000_000
 _MOST_SUSPENSIONS = 20
 
 
 class Position(NamedTuple):
-    """How far a rank has come in the step in flight, in monotonic nanoseconds.
+    """The progress of a rank in the step in flight, in monotonic nanoseconds.
 
-    None was not reached, or cannot be seen from the host. Without ``begin`` the step has not begun. A
-    time before ``begin`` belongs to an earlier step.
+    None was not reached, or the host cannot see it. Without ``begin`` the step has not begun. A time
+    before ``begin`` belongs to an earlier step.
     """
 
     begin: Optional[int] = None
@@ -46,7 +46,7 @@ class Position(NamedTuple):
     reduced: Optional[int] = None
 
 
-#: Return how far the training has come; called on the flushing thread.
+#: Returns the training's progress; called on the flushing thread.
 PositionReader = Callable[[], Position]
 
 
@@ -80,20 +80,20 @@ class StepWatch:
         self._times: Deque[int] = deque(maxlen=_MEDIAN_OF)
         self._progress = origin
         self._last_end: Optional[int] = None
-        #: What runs between steps now: its kind and its start.
+        #: The pause between steps that runs now: its kind and its start.
         self.pause: Optional[Tuple[str, int]] = None
         self._written_at = 0
         #: The progress before the step that was described last.
         self._described = origin
         self._dumps = 0
-        #: The training thread's stack at the last look, and the first look since which it is the same.
+        #: The training thread's stack at the last check, and since which check it is the same.
         self._stack: List[Frame] = []
         self._stack_since = origin
         # Starts and ends, in monotonic nanoseconds.
         self._suspensions: List[Tuple[int, int]] = []
         self._woke_late = False
-        #: When the process last went on after a suspension: time counts anew, as other ranks may have
-        #: been suspended as well and go on a little later.
+        #: When the process last continued after a suspension. Times count from there, because other
+        #: ranks may have been suspended as well and continue a little later.
         self._resumed = origin
 
     def row_written(self, row: Union[StepRow, IntervalRow]) -> None:
@@ -134,7 +134,7 @@ class StepWatch:
         Args:
             now: monotonic nanoseconds.
             step: the number of the step in flight.
-            read: returns how far it has come.
+            read: returns its progress.
         """
         waited, usual_ns = now - self._progress, self._usual_ns()
         if min(waited, now - self._resumed) < _limit_ns(usual_ns):
@@ -156,12 +156,12 @@ class StepWatch:
                 self._stack, self._stack_since = stack, now
             described["stack"] = stack
             described["stack_since_us"] = self._us(self._stack_since)
-            described["other_threads"] = stacks_in_user_code(besides=self._thread)
+            described["other_threads"] = stacks_in_user_code(except_thread=self._thread)
             self._write_stacks(waited, step)
         return {"in_flight": described}
 
     def taken_back(self) -> Optional[Dict[str, Any]]:
-        """Return facts that take the description back; None without progress since."""
+        """Return facts that withdraw the description; None without progress since."""
         if not self._written_at or self._progress <= self._described:
             return None
         self._written_at = 0

@@ -1,4 +1,4 @@
-"""Files of measured loader times, stored next to the logs of their run.
+"""Store measured loader times next to the logs of their run.
 
 Each rank and measurement has one file, ``rank-00003.0.input.json``. It is written as a whole, and an
 existing file is never overwritten. A measurement made before any recording waits in memory for the

@@ -35,7 +35,7 @@ class IterationSummer:
 
 
 def sum_iterations(iterations: List[StepRow]) -> StepRow:
-    """Sum several iterations, of which only the last ended with a reduction, into one step.
+    """Sum iterations into one step; only the last one ended with a reduction.
 
     Input waits and samples add up; the other values are the last iteration's.
     """

@@ -1,4 +1,4 @@
-"""Learning rates: were they scaled by the number of ranks, and how do they change?"""
+"""Find out whether learning rates are scaled by the number of ranks, and how they change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run another process within a limit of time and one of memory."""
+"""Run another process with limits on time and memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import List, NamedTuple
 
-# Between two looks at its memory.
+# The time between two checks of its memory.
 _LOOK_SECONDS = 0.1
 
 
@@ -20,7 +20,7 @@ class Limits(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a process has printed. ``reached`` is the limit at which it was ended, otherwise empty."""
+    """The output of a process; ``reached`` names the limit that ended it, or is empty."""
 
     output: str
     errors: str
@@ -54,7 +54,7 @@ def run_limited(command: List[str], limits: Limits) -> Result:
                 if reached:
                     return Result("", "", -1, reached)
     finally:
-        # It is not waited for: a process that waits for a network drive does not end at once.
+        # Do not wait for it: a process that waits for a network drive does not end at once.
         if process.poll() is None:
             process.kill()
 
@@ -69,7 +69,7 @@ def _reached(pid: int, deadline: float, limits: Limits) -> str:
 
 
 def _memory(pid: int) -> int:
-    """Return the bytes of memory that are not files; 0 where the system does not tell."""
+    """Return the bytes of memory that are not files; 0 if unknown."""
     try:
         lines = Path("/proc/%d/status" % pid).read_text().splitlines()
     except OSError:

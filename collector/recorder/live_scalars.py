@@ -1,4 +1,4 @@
-"""Start another process on rank 0, which appends the step time to TensorBoard and others."""
+"""Start a process on rank 0 that appends the step time to TensorBoard, W&B or MLflow."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_scalars(scalars: Any) -> Tuple[str, str]:
         raise ValueError(
             "scalars is tensorboard:FOLDER, wandb:FOLDER or mlflow:RUN_ID, not %r" % scalars
         )
-    # A folder may be given relative to training's current one, which may change.
+    # A folder may be relative to the current one, which may change.
     return name, scalars if name == "mlflow" else str(Path(place).absolute())
 
 
@@ -67,7 +67,7 @@ def begin(log_dir: Path, run_id: str, scalars: Tuple[str, str]) -> None:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=errors,
-            # Signals that a launcher or a terminal sends to all ranks are not for it.
+            # Signals to the ranks and keys in the terminal must not end it.
             start_new_session=True,
         )
         _followers[key] = process, errors
@@ -94,7 +94,7 @@ def _end_all() -> None:
         for process, errors in _followers.values():
             if process.poll():
                 _warn(_reason(errors) or "its process ended with status %d" % process.returncode)
-    except (Exception, KeyboardInterrupt):  # the training's result is its own
+    except (Exception, KeyboardInterrupt):  # scalars must not change the program's result
         pass
 
 

@@ -1,4 +1,4 @@
-"""The files and records that one rank's log is written to."""
+"""Write one rank's log to files and records."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from stallscope import __version__
 
 from .cost import Cost
 from .format import SUFFIX, RowFormatter, facts_line, file_name, header
-from .identity import World, job_start_ns, process_start_ns
+from .identity import job_start_ns, process_start_ns
 from .sinks import FileSink, LoggingSink
 from .spool import CopySchedule, SpooledSink, cannot_append, needs_spooling
+from .world import World
 
 logger = logging.getLogger("stallscope")
 
@@ -127,9 +128,9 @@ class LogFiles:
         self._cost.count_write(len(data))
 
     def copy_if_due(self) -> bool:
-        """Copy the spooled log to its place; return whether that was done.
+        """Copy the spooled log to its place if it is time; return whether that was done.
 
-        The next copy repeats a failed one.
+        A failed copy is repeated at the next time.
         """
         part = self._part
         if part is None or part.spool is None or not self.copies.is_due(time.monotonic()):
@@ -162,7 +163,7 @@ class LogFiles:
                 self._fail("cannot close %s: %s" % (part.path, error))
 
     def _with_file(self, part: _Part, path: Path, first: bytes, second: bytes) -> _Part:
-        """Open the sink for everything after the header; try whether the file can be appended to."""
+        """Open the sink for everything after the header; spool if the file cannot be appended to."""
         if not needs_spooling(self._log_dir):
             file = None
             try:

@@ -84,7 +84,7 @@ class LoopLogger:
 
 
 class WatchedLoader:
-    """A loader whose loops are recorded.
+    """A loader with recorded loops.
 
     Raises:
         TypeError: if ``first_step``, the number of its first loop's first step, is no number of steps.

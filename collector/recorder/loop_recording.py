@@ -1,23 +1,23 @@
-"""Record the loops of a training whose batches pass through ``iterate``: loops, epochs and pauses."""
+"""Record the loops, epochs and pauses of a training that takes its batches from ``iterate``."""
 
 from __future__ import annotations
 
 import threading
 from time import monotonic_ns
-from typing import Any, Optional
+from typing import Any, List, Optional
 
 from .base_recording import BaseRecording
 from .facts import batches_in
-from .format import EPOCH
+from .format import EPOCH, StepRow
 from .guards import while_running
 from .options import Options
 
 
 class LoopRecording(BaseRecording):
-    """The loops of one training, each of which is an epoch.
+    """The loops of one training; by default each loop is an epoch.
 
-    None of its methods raises: a failure ends the recording with one warning. None does anything
-    unless the recording runs.
+    No method raises: a failure ends the recording with one warning. Methods do nothing unless the
+    recording runs.
     """
 
     # Slots, not a dict: training has just evicted everything from the CPU's caches.
@@ -47,15 +47,18 @@ class LoopRecording(BaseRecording):
         self._loop = loop
 
     @while_running
-    def end_loop(self, loop: object) -> None:
+    def end_loop(self, loop: object, ends_epoch: bool = True) -> None:
         """End a loop; Python may close a loop that was left after another one has started."""
         if loop is self._loop:
-            self.end_epoch()
+            self._end_iteration_early()
+            if ends_epoch:
+                self.end_epoch()
 
     @while_running
-    def begin_epoch(self) -> None:
+    def begin_epoch(self, number: Optional[int] = None) -> None:
+        """Start an epoch; without a number, it is the next one."""
         self.end_epoch()
-        self._epoch += 1
+        self._epoch = self._epoch + 1 if number is None else number
         self._epoch_start = monotonic_ns()
 
     @while_running
@@ -67,7 +70,7 @@ class LoopRecording(BaseRecording):
 
     @while_running
     def begin_pause(self, kind: str) -> None:
-        """Start something other than training. A step that is complete ends before it."""
+        """Start a pause, such as validation. A complete step ends before it."""
         self._end_iteration_early()
         assert self._session is not None
         self._session.pause(kind)
@@ -81,5 +84,15 @@ class LoopRecording(BaseRecording):
         raise NotImplementedError
 
     def _interval(self, kind: str, began: int) -> None:
-        """Record what began then and ends now."""
+        """Record an interval that ends now."""
         raise NotImplementedError
+
+    def _emit(self, rows: List[StepRow]) -> None:
+        """Number rows and record them; without the user's batch size, the first batch shows it."""
+        session = self._session
+        assert session is not None
+        for row in rows:
+            if self._batch_size is None and row.samples:
+                self._batch_size = row.samples // row.micro
+                session.facts({"batch_size": self._batch_size})
+            session.step(row._replace(step=session.next_step))

@@ -1,4 +1,4 @@
-"""Join iterations of the user's loop and their reductions into rows of steps."""
+"""Join iterations of the user's loop and their reductions into rows."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 from .format import StepRow
 from .iterations import sum_iterations
 
-# So many iterations without any reduction are not gradient accumulation.
+# More iterations without any reduction are not gradient accumulation.
 _MOST_ITERATIONS = 1024
 
 
 class Reduction(NamedTuple):
     """One reduction of gradients, in monotonic nanoseconds; None was not measured."""
 
-    #: What caused it: two reductions with the same cause are one.
+    #: Identifies its cause: two reductions with the same cause are one.
     cause: Optional[int]
     ready: Optional[int]
     reduced: Optional[int]
@@ -69,8 +69,9 @@ class Iteration:
 class StepAssembler:
     """Makes rows of iterations, and keeps iterations until their step is complete.
 
-    ``counts`` says that reductions are seen: only then can iterations be summed into steps, otherwise
-    every iteration is a step. With a ``single`` rank, ready gradients need no reduction.
+    Args:
+        counts: whether reductions are seen; otherwise every iteration is a step.
+        single: whether there is one rank, with which ready gradients need no reduction.
     """
 
     def __init__(self, counts: bool, single: bool) -> None:
@@ -143,15 +144,12 @@ class StepAssembler:
 
 
 def _without_waits(row: StepRow, waited: int) -> StepRow:
-    """Return the step as if its collectives had all waited after the last gradient.
-
-    What a rank waits for before its gradients are ready is other ranks, not its own compute.
-    """
+    """Move the time in collectives to after the last gradient: it is waiting, not compute."""
     if row.ready is None:
         return row
     return row._replace(ready=max(row.ready - waited, row.data or row.begin))
 
 
 def _within(timestamp: Optional[int], low: Optional[int], high: int) -> Optional[int]:
-    """Return the timestamp if it lies in its iteration: earlier gradients do not count here."""
+    """Return the timestamp if it lies in its iteration; otherwise None."""
     return timestamp if timestamp is not None and (low or 0) <= timestamp <= high else None

@@ -15,15 +15,16 @@ from stallscope import __version__
 
 from . import input_file
 from .facts import host_facts
-from .identity import World, launch_of_training, world_of_training
+from .identity import launch_of_training
 from .measured_input import MeasuredInput, Stage, Trial, best_of, mean_of
+from .world import World, world_of_training
 
 logger = logging.getLogger("stallscope")
 
-# Settings are tried for so long at most.
+# The longest time for trying a setting.
 _MOST_TRIAL_SECONDS = 10.0
 _PREFETCH_DEPTHS = (4, 8)
-# The times of so many batches are stored for each setting.
+# Stored batch times per setting.
 _MOST_BATCHES_KEPT = 500
 _FEWEST_ROUNDS = 10
 
@@ -46,7 +47,7 @@ class Loader(NamedTuple):
     ahead: int
     #: Measures the stages.
     stages: Callable[[], Stages]
-    #: Return the batches with so many workers that prefetch so many batches each; None if there are no
+    #: Return the batches with a number of workers and of batches that each prefetches; None without
     #: such settings.
     with_workers: Optional[Callable[[int, int], Iterator[Any]]] = None
 
@@ -131,9 +132,9 @@ def measure_input_of(loader_of: Callable[[Any], Loader]) -> MeasureInput:
             steps: the most batches to take.
             log_dir: the folder of the run's logs; by default the folder of this process's current,
                 latest or next recording.
-            try_workers: with a ``DataLoader``, also try 1, 2, 4, … up to so many workers, and deeper
-                prefetching, each for ten seconds at most. The report proposes the smallest setting that
-                keeps up with training.
+            try_workers: with a ``DataLoader``, also try 1, 2, 4, … up to this number of workers, and
+                deeper prefetching, each for ten seconds at most. The report proposes the smallest
+                setting that keeps up with training.
 
         Returns:
             The result; it prints as a table. It includes an error that the data raises, which is also
@@ -168,7 +169,7 @@ def measure(
         result = _run_with_stages(loader, steps)
         if workers and result.mean is not None and loader.with_workers is not None:
             try:
-                result.trials = _trials(loader.with_workers, workers, steps)
+                _try_settings(result.trials, loader.with_workers, workers, steps)
             except Exception as error:
                 result.no_trials = "no more settings were tried: %s" % describe_error(error)
     result.where = {
@@ -219,16 +220,21 @@ def _run_with_stages(loader: Loader, steps: int) -> MeasuredInput:
     return result
 
 
-def _trials(
-    with_workers: Callable[[int, int], Iterator[Any]], most: int, steps: int
-) -> List[Trial]:
-    """Try numbers of workers, and deeper prefetching with those up to the best of them."""
+def _try_settings(
+    trials: List[Trial],
+    with_workers: Callable[[int, int], Iterator[Any]],
+    most: int,
+    steps: int,
+) -> None:
+    """Try numbers of workers, and deeper prefetching with those up to the best; add to ``trials``."""
     counts = [count for count in (1, 2, 4, 8, 16, 32, 64) if count < most] + [most]
-    trials = [_trial(with_workers, count, 2, steps) for count in counts]
+    for count in counts:
+        trials.append(_trial(with_workers, count, 2, steps))
     best = best_of(trials)
     for count in [] if best is None else [count for count in counts if count <= best.workers]:
-        trials += [_trial(with_workers, count, depth, steps) for depth in _PREFETCH_DEPTHS]
-    return sorted(trials, key=lambda trial: (trial.workers, trial.prefetch))
+        for depth in _PREFETCH_DEPTHS:
+            trials.append(_trial(with_workers, count, depth, steps))
+    trials.sort(key=lambda trial: (trial.workers, trial.prefetch))
 
 
 def _trial(
@@ -237,7 +243,7 @@ def _trial(
     batches = with_workers(workers, prefetch)
     times: List[int] = []
     until = monotonic_ns() + int(_MOST_TRIAL_SECONDS * 1e9)
-    # Queues are full at first, which is no rate.
+    # The first batches come from full queues, faster than the rate.
     ahead = workers * prefetch + 1
     wanted = ahead + max(steps, _FEWEST_ROUNDS * workers)
     with contextlib.suppress(StopIteration):
@@ -246,7 +252,7 @@ def _trial(
             next(batches)
             times.append(monotonic_ns() - begin)
     counted = times[ahead:]
-    # Workers deliver in rounds, of which only the first batch is waited for: a round is one value.
+    # Workers deliver in rounds, and only the first batch of a round is waited for: average rounds.
     starts = range(0, len(counted) - workers + 1, workers)
     rounds = [sum(counted[at : at + workers]) // workers for at in starts]
     mean = mean_of(rounds) if rounds else None

@@ -18,7 +18,7 @@ READ, DECODE, AUGMENT, SHUFFLE, BATCH, COPY = (
 #: A stage whose purpose is unknown.
 OTHER = "other"
 
-# Typical names of functions; the most telling come first.
+# Typical names of functions; the most specific come first.
 _NAMES = (
     (AUGMENT, r"aug|random|flip|crop|jitter|rotat|distort|mixup|cutout"),
     (
@@ -75,7 +75,7 @@ def best_of(trials: Sequence[Trial]) -> Optional[Trial]:
 
 
 def kind_of_function(name: str) -> Optional[str]:
-    """Return the kind of stage that a function is, judged by its name; None where that is unknown."""
+    """Guess a function's kind of stage from its name; None if unknown."""
     return next((kind for kind, words in _NAMES if re.search(words, name, re.IGNORECASE)), None)
 
 
@@ -115,7 +115,7 @@ def _interval(value: float, blocks: Sequence[float]) -> Tuple[float, float]:
 
 
 def difference(later: Mean, earlier: Optional[Mean]) -> Mean:
-    """Return how much longer one time is than another that was measured separately."""
+    """Return the difference of two times that were measured separately."""
     if earlier is None:
         return later
     ms = later.ms - earlier.ms

@@ -60,9 +60,9 @@ class Options:
                 recorded.
             stacks: write the Python stacks (files, lines and functions, no values) of a rank whose step
                 takes too long: the training thread's into the log, those of all threads into a file
-                beside it after 30 seconds and after five minutes.
-            machine: write once a second what the kernel knows of the process and its host (time on
-                cores, memory, disk, throttling, network), and of its connections to other hosts.
+                next to it after 30 seconds and after five minutes.
+            machine: write the kernel's figures of the process and its host once a second (time on cores,
+                memory, disk, throttling, network), and those of its connections to other hosts.
             summary: whether rank 0 prints six lines on the run when the program ends, in a notebook when
                 the cell does; by default if it prints to a terminal or a notebook.
             scalars: where rank 0 adds step time by cause during training: ``"tensorboard:FOLDER"``,

@@ -1,4 +1,4 @@
-"""Mean times of one rank's steps, from the rows that it writes itself."""
+"""Compute mean times of one rank's steps from its own rows."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PARTS = ("input", "compute", WAITING, "other")
 
 
 class OwnSteps:
-    """Sums over the steps that directly follow another one, without the first ones.
+    """Sums over steps that directly follow another one, without the first steps.
 
-    A step lasts from the reduction before it to its own: its parts add up to it.
+    A step lasts from the previous reduction to its own, so its parts add up to it.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class OwnSteps:
             self._parts_ns = [total + part for total, part in zip(self._parts_ns, parts)]
 
     def interrupt(self) -> None:
-        """Note that something other than steps came: the next step does not follow the last one."""
+        """Note an interruption: the next step does not directly follow the last one."""
         self._before = None
 
     @property

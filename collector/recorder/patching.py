@@ -11,7 +11,7 @@ def patch(owner: Any, name: str, replacement: Any) -> Callable[[], None]:
     setattr(owner, name, replacement)
 
     def restore() -> None:
-        # Someone else has replaced it since: leave that.
+        # Keep a replacement that was made since.
         if own_attributes(owner).get(name) is not replacement:
             return
         if had_own:

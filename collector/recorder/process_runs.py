@@ -1,4 +1,4 @@
-"""The runs that this process has recorded, by log folder: later sessions continue them."""
+"""Remember the runs of this process by log folder, so that later sessions continue them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import uuid
 from pathlib import Path
 from typing import Dict, NamedTuple, Optional, Tuple
 
-from .identity import RunIdentity, World, join_run, rejoins, run_id_of_training
+from .identity import RunIdentity, join_run, rejoins, run_id_of_training
+from .world import World
 
 
 class _LastSession(NamedTuple):
-    """The state that this process's last session in a log folder left."""
+    """This process's last session in a log folder."""
 
     identity: RunIdentity
     world: World
@@ -37,8 +38,8 @@ def join_or_continue_run(
 ) -> Tuple[RunIdentity, int]:
     """Join the job's run with the first session of this process; later sessions continue it.
 
-    Repeated steps, or another place among the ranks, start a new generation. All ranks run the same
-    program, so all of them count alike.
+    Repeated steps, another rank or another number of ranks start a new generation. All ranks run the
+    same program, so they all count alike.
 
     Args:
         counted: steps that the framework has counted so far.

@@ -1,7 +1,7 @@
-"""Limits on what recording asks of shared services: a disk, an object store, MLflow's server.
+"""Limit the load on shared services: a disk, an object store, MLflow's server.
 
-Ranks start together, end their epochs together and finish together. One rank asks for little; these
-limits keep the total small for thousands of ranks. docs/scale.md shows the arithmetic.
+Ranks start together, end their epochs together and finish together. These limits keep the
+load small for thousands of ranks. docs/scale.md shows the arithmetic.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""This worker's place among the ranks and its training run, as Ray Train knows them.
+"""Read this worker's rank and its training run from Ray Train.
 
 Ray's processes have ranks in their environment only once a backend has set them, and may inherit those
 of a launcher that started Ray. After a failure Ray starts other processes of the same training run, with
@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Any, NamedTuple, Optional
 
-# Where Ray's two versions of Ray Train keep what their public interface does not show.
+# Private modules of the two versions of Ray Train that know the run's id.
 _CONTEXT = "ray.train.v2._internal.execution.context"
 _SESSION_BEFORE_2_51 = "ray.train._internal.session"
 
@@ -27,7 +27,7 @@ class RayWorker(NamedTuple):
 
 
 def ray_worker() -> Optional[RayWorker]:
-    """Return what Ray Train knows of this process; None outside of its workers."""
+    """Return this process's worker; None outside of Ray Train."""
     train = sys.modules.get("ray.train")
     if train is None:
         return None
@@ -49,7 +49,7 @@ def _run_id() -> str:
     """Return Ray's id of the training run, or of its job where another version hides it.
 
     Raises:
-        LookupError: if this process trains nothing for Ray Train, which then warns of questions.
+        LookupError: if this process is no worker of Ray Train, which would then log a warning.
     """
     context, session = map(sys.modules.get, (_CONTEXT, _SESSION_BEFORE_2_51))
     known: Any = getattr(context, "_train_context", None)

@@ -1,4 +1,4 @@
-"""A recording session, from the start of training to its end, which writes rows to one log.
+"""Record a session, from the start of training to its end, in one log.
 
 The training thread only appends to a list. A background thread formats rows as lines and writes whole
 lines, at least every ``flush_seconds``, so that after SIGKILL everything up to the last flush can be
@@ -14,34 +14,25 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, List, Optional, Union
+from typing import Any, Callable, Deque, Dict, List, Optional
 
 from . import end_summary, input_file
 from .clock import read_clocks
 from .cost import Cost
-from .format import (
-    END,
-    EPOCH,
-    SUFFIX,
-    IntervalRow,
-    MachineRow,
-    RowFormatter,
-    SkippedRow,
-    StepRow,
-    facts_line,
-)
+from .facts import known
+from .format import END, EPOCH, IntervalRow, StepRow, facts_line
 from .guards import mark_background_thread, yield_to_training
-from .identity import World, launch_of_training
+from .identity import launch_of_training
 from .in_flight import Position, PositionReader, StepWatch
 from .log_files import LogFiles
 from .machine.monitor import Monitor
 from .options import Options
 from .own_steps import OwnSteps
 from .process_runs import join_or_continue_run, session_closed
-from .sampling import Sampler
-from .stacks import SUFFIX as STACKS_SUFFIX
-from .stacks import StackFile
+from .row_lines import Row, RowLines
+from .stacks import stack_file_of
 from .upload import finish, watch
+from .world import World
 
 logger = logging.getLogger("stallscope")
 
@@ -57,11 +48,11 @@ class Session:
     Args:
         options: the arguments of StepLogger.
         world: the rank of this process.
-        facts: what is known of the training.
+        facts: the facts of the training.
         counted: the steps that the framework has counted so far. It numbers the session's first step,
             unless an earlier session in the folder recorded another count.
         before_flush: called before every flush, from the flushing thread, and once more at the end.
-        position: returns how far the step in flight has come.
+        position: returns the progress of the step in flight.
     """
 
     def __init__(
@@ -79,23 +70,20 @@ class Session:
         self.world = world
         self._options = options
         self._before_flush = before_flush
-        self._sampler = None if sampling is None else Sampler(sampling)
+        self._lines = RowLines(sampling)
         self._position = position
         self._monitor: Optional[Monitor] = None
-        self._own_steps: Optional[OwnSteps] = None
         #: All facts so far: a log that continues in another file starts with them.
         self._facts = dict(facts)
         if sampling is not None:
             self._facts["sampling"] = sampling.fact()
         self._facts_lock = threading.Lock()
         self._files: Optional[LogFiles] = None
-        # The last step in the current file.
-        self._last_step: Optional[int] = None
         #: Whether rows are written. Every step reads it, so it is not a property.
         self.recording = False
         self._next_file_refused = False
         # A deque: the training thread appends and another thread takes, without a lock.
-        self._rows: Deque[Union[StepRow, IntervalRow, MachineRow, str]] = deque()
+        self._rows: Deque[Row] = deque()
         self._write_lock = threading.Lock()
         self._fail_lock = threading.Lock()
         self._stop = threading.Event()
@@ -113,7 +101,7 @@ class Session:
             self.fail("cannot write to %s: %s" % (log_dir, error))
             return
         self.recording = True
-        self._own_steps = end_summary.begin(log_dir, world, options.summary)
+        self._lines.own_steps = end_summary.begin(log_dir, world, options.summary)
         if self.path is not None:
             input_file.recording_started(log_dir, run_id)
             if options.scalars is not None and world.rank == 0:
@@ -146,11 +134,8 @@ class Session:
         """Add a step that was numbered earlier: ``next_step`` is already past it."""
         self._rows.append(row)
 
-    def interval(
-        self, kind: str, epoch: Optional[int], begin: int, end: int, clock: Optional[int] = None
-    ) -> None:
-        if clock is None:
-            clock = read_clocks()[1]
+    def interval(self, kind: str, epoch: Optional[int], begin: int, end: int) -> None:
+        clock = read_clocks()[1]
         self._rows.append(IntervalRow(kind, self.next_step, epoch, begin, end, clock))
         if self._watch is not None and kind != EPOCH:
             self._watch.pause = None
@@ -181,7 +166,7 @@ class Session:
     def close(self, counted: Optional[int] = None) -> None:
         """Write the end row and close the file; a second call does nothing.
 
-        ``counted`` is how many steps the framework has counted by now, where the caller knows.
+        ``counted`` is the number of steps that the framework has counted; None if that is unknown.
         """
         files = self._files
         if self._closed or files is None or not files.is_open or os.getpid() != self._pid:
@@ -206,8 +191,8 @@ class Session:
         if self.path is not None and self._options.mlflow_run_id:
             finish(self.path, self._options.mlflow_run_id)
         session_closed(self.log_dir, self.next_step, counted)
-        if self._own_steps is not None and not self._failed:
-            end_summary.training_ended(self._training(self._own_steps))
+        if self._lines.own_steps is not None and not self._failed:
+            end_summary.training_ended(self._training(self._lines.own_steps))
 
     def _training(self, own: OwnSteps) -> end_summary.Training:
         run_id = self._facts["run_id"]
@@ -221,8 +206,8 @@ class Session:
         if went_on is not None:
             self._rows.append(facts_line(went_on))
         self.facts({"recorder_cost": self.cost.fact()})
-        now, clock = read_clocks()
-        self.interval(END, None, now, now, clock)
+        now = time.monotonic_ns()
+        self.interval(END, None, now, now)
 
     def fail(self, reason: str) -> None:
         """Stop recording and warn, once."""
@@ -267,53 +252,20 @@ class Session:
         )
         files.start_part({**self._facts, "first_step": self.next_step}, clocks)
         self._files = files
-        self._watch = StepWatch(self._training_thread, clocks[0], self._stack_file(files))
+        stacks = stack_file_of(files.path) if self._options.stacks else None
+        self._watch = self._lines.watch = StepWatch(self._training_thread, clocks[0], stacks)
         self._record_spool(files)
         return identity.run_id
-
-    def _stack_file(self, files: LogFiles) -> Optional[StackFile]:
-        """Return the file for stacks; a log that has no file keeps the training thread's stack only."""
-        if not self._options.stacks:
-            return None
-        if files.path is None:
-            return StackFile(None)
-        name = files.path.name
-        return StackFile(files.path.with_name(name[: -len(SUFFIX)] + STACKS_SUFFIX))
 
     def _record_spool(self, files: LogFiles) -> None:
         if files.spooled_in is not None:
             self.facts({"spooled": files.spooled_in})
 
-    def _lines(
-        self, row: Union[StepRow, IntervalRow, MachineRow, str], formatter: RowFormatter
-    ) -> str:
-        if isinstance(row, str):
-            return row
-        if isinstance(row, MachineRow):
-            return formatter.machine(row)
-        if self._watch is not None:
-            self._watch.row_written(row)
-        if isinstance(row, IntervalRow):
-            if self._own_steps is not None:
-                self._own_steps.interrupt()
-            ends = row.kind in (EPOCH, END)
-            skipped = self._sampler.rest() if ends and self._sampler is not None else []
-            return "".join(map(formatter.skipped, skipped)) + formatter.interval(row)
-        self._last_step = row.step
-        if self._own_steps is not None:
-            self._own_steps.add(row)
-        if self._sampler is None:
-            return formatter.step(row)
-        return "".join(
-            formatter.skipped(one) if isinstance(one, SkippedRow) else formatter.step(one)
-            for one in self._sampler.rows(row)
-        )
-
     def _flush_locked(self) -> None:
         files, lines = self._files, []
         try:
             while self._rows and files is not None:
-                lines.append(self._lines(self._rows.popleft(), files.formatter))
+                lines.append(self._lines.of(self._rows.popleft(), files.formatter))
                 yield_to_training(len(lines))
                 if len(lines) >= _LINES_PER_WRITE:
                     self._write(files, lines)
@@ -334,7 +286,8 @@ class Session:
     def _start_next_file(self, files: LogFiles) -> None:
         """Close this file and start the next part with all facts so far."""
         full, clocks = files.path, read_clocks()
-        first = self.next_step if self._last_step is None else self._last_step + 1
+        last = self._lines.last_step
+        first = self.next_step if last is None else last + 1
         continued = {"continues": True, "first_step": first}
         files.start_part({**self._facts, **continued}, clocks)
         if self._watch is not None:
@@ -377,16 +330,12 @@ class Session:
         self._read_machine(at_the_end=True)
 
     def _start_monitor(self) -> None:
-        """Open what the kernel offers, here: it is no work for the training thread."""
-        if not self._options.machine:
-            return
-        try:
-            monitor = Monitor(self.world.local_rank)
-        except Exception:  # nothing of it is needed for anything else
-            return
-        self.facts({"machine_columns": monitor.columns})
-        self._monitor = monitor
-        self._read_machine()
+        """Open the kernel's files on this thread, not on the training thread."""
+        monitor = known(lambda: Monitor(self.world.local_rank)) if self._options.machine else None
+        if monitor is not None:
+            self.facts({"machine_columns": monitor.columns})
+            self._monitor = monitor
+            self._read_machine()
 
     def _read_machine(self, at_the_end: bool = False) -> None:
         monitor = self._monitor
@@ -396,7 +345,7 @@ class Session:
             now = time.monotonic_ns()
             row = monitor.row(now, at_the_end)
             connections = monitor.connections(now, at_the_end)
-        except Exception:  # nothing of it is needed for anything else
+        except Exception:  # the recording works without it
             self._end_monitor()
             return
         if row is not None:
@@ -405,22 +354,18 @@ class Session:
             self.facts(connections)
 
     def _end_monitor(self) -> None:
-        """Let go of the monitor: a process may have many sessions, and a monitor has files open."""
+        """Close the monitor and its files: a process may have many sessions."""
         monitor, self._monitor = self._monitor, None
         if monitor is not None:
             monitor.close()
 
     def _watch_step(self, planned: float, now: float) -> bool:
-        """Describe a step that takes too long, and note that the process did not run for a while.
-
-        Returns whether there is anything to write.
-        """
-        watch = self._watch
-        if watch is None:
+        """Queue facts of an overdue step and of suspensions; return whether there are any."""
+        if self._watch is None:
             return False
         try:
-            slept = watch.process_slept(int(planned * 1e9), int(now * 1e9))
-            overdue = watch.overdue(time.monotonic_ns(), self.next_step, self._position)
+            slept = self._watch.process_slept(int(planned * 1e9), int(now * 1e9))
+            overdue = self._watch.overdue(time.monotonic_ns(), self.next_step, self._position)
         except Exception as error:  # no error may reach training
             self.fail("recording failed: %r" % error)
             return False

@@ -72,7 +72,7 @@ def check_sink(sink: str) -> str:
 def _let_records_through() -> None:
     """Let INFO records through: a program that does not configure logging would drop them.
 
-    A handler of ``stallscope`` alone is there for warnings and prints no records.
+    A handler of ``stallscope`` alone does not count: it is for warnings.
     """
     if record_logger.level == logging.NOTSET:
         record_logger.setLevel(logging.INFO)

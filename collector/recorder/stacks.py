@@ -1,4 +1,4 @@
-"""Write the Python stacks of all threads to a file beside the log.
+"""Write the Python stacks of all threads to a file next to the log.
 
 No lock is taken that a hung training could hold, no signal is sent, and no source file is read: a stack
 is a list of file names, line numbers and names of functions. It contains no values of variables.
@@ -14,6 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import List, Optional, Tuple
 
+from .format import SUFFIX as LOG_SUFFIX
+
 #: The end of the names of files with stacks.
 SUFFIX = ".stacks.txt"
 
@@ -21,9 +23,9 @@ SUFFIX = ".stacks.txt"
 MOST_FRAMES = 40
 _MOST_THREADS = 200
 _MOST_BYTES = 512 * 1024
-# Threads of a loader are many and alike.
+# A loader may have many threads, all alike.
 _MOST_OTHERS = 3
-# What paths of files have in them that belong to packages, to Python and to the recorder.
+# Parts of the paths of packages, of Python and of the recorder.
 _NOT_THE_USERS = ("-packages/", "/lib/python3", "/stallscope/collector/recorder/")
 
 #: A frame: file, line number, function.
@@ -39,20 +41,20 @@ def frames_of(frame: Optional[FrameType]) -> List[Frame]:
     return frames
 
 
-def stacks_in_user_code(besides: int) -> List[List[Frame]]:
+def stacks_in_user_code(except_thread: int) -> List[List[Frame]]:
     """Return the stacks of other threads that run code of the user, such as a loader's generator."""
     stacks: List[List[Frame]] = []
     for thread, frame in list(sys._current_frames().items())[:_MOST_THREADS]:
-        frames = frames_of(frame) if thread != besides else []
+        frames = frames_of(frame) if thread != except_thread else []
         if any(map(is_users, frames)) and len(stacks) < _MOST_OTHERS:
             stacks.append(frames)
     return stacks
 
 
 def is_users(frame: Frame) -> bool:
-    """Return whether the code is the user's: no package's, not Python's, and in a file.
+    """Return whether the code is the user's: in a file that is not of a package, Python or the recorder.
 
-    Python's prefix does not tell: programs lie below ``/usr`` as well.
+    Python's prefix does not help: users' programs are below ``/usr`` as well.
     """
     path = frame[0].replace("\\", "/")
     return path.endswith(".py") and not any(part in path for part in _NOT_THE_USERS)
@@ -83,6 +85,13 @@ class StackFile:
                     os.close(descriptor)
         except OSError:
             self._size = _MOST_BYTES
+
+
+def stack_file_of(log: Optional[Path]) -> StackFile:
+    """Return the file of stacks next to a log; without a path if the log has no file."""
+    if log is None:
+        return StackFile(None)
+    return StackFile(log.with_name(log.name[: -len(LOG_SUFFIX)] + SUFFIX))
 
 
 def _stacks(title: str) -> str:

@@ -1,7 +1,7 @@
 """Write the six lines on a training that has ended.
 
-What all ranks' logs show, another process finds out: the recorder imports the standard library only.
-Where that is not possible, the lines have what rank 0 has measured itself.
+Another process analyses the logs of all ranks, because the recorder imports only the standard library.
+If that fails, the lines show rank 0's own measurements.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def summary_lines(training: Training) -> List[str]:
 
 
 def lines_of_all_ranks(training: Training) -> Tuple[List[str], str]:
-    """Return what the logs in the folder show, or no lines and why not."""
+    """Return the lines from all logs in the folder, or no lines and the reason."""
     if not training.has_folder:
         return [], "the log has no file"
     if sys.version_info < _PYTHON_OF_THE_APP:
@@ -64,7 +64,7 @@ def _message(errors: str) -> str:
 
 
 def lines_of_one_rank(training: Training, reason: str) -> List[str]:
-    """Return what rank 0 knows by itself, and why that is all."""
+    """Return the lines from rank 0's own steps, with the reason why there are no others."""
     alone = training.world.size == 1
     where = training.log_dir if training.has_folder else "records in the program's output"
     missing = reason.startswith(_NEEDS)

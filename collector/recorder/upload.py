@@ -133,6 +133,6 @@ class _Uploader:
         """Wait for the last upload after training, for a limited time."""
         if os.getpid() != self.pid:
             return
-        # Sent explicitly: a forked worker may keep the pipe open.
+        # The end of the pipe is not enough: a forked worker may keep it open.
         self.send(OVER)
         self._listener.join(timeout=_LAST_UPLOAD_SECONDS)

@@ -1,4 +1,4 @@
-"""Find out whether a program trains with Keras 2 or 3: their internals have nothing in common."""
+"""Find out whether a program trains with Keras 2 or 3, which have different internals."""
 
 from __future__ import annotations
 

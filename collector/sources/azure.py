@@ -81,7 +81,7 @@ def _account(attempts: int, timeout_seconds: float) -> type[fsspec.AbstractFileS
         def do_connect(self) -> None:
             super().do_connect()
             found = self.service_client
-            # By default, it pauses 15 s or more between attempts.
+            # By default, the client pauses 15 s or more between attempts.
             retries = ExponentialRetry(
                 initial_backoff=1, increment_base=2, retry_total=attempts - 1, random_jitter_range=1
             )

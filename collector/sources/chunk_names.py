@@ -5,8 +5,8 @@
     stallscope/logs/again-1/…        a later log of the same name, of a job that continued elsewhere
     stallscope/report.html
 
-Logs grow, and artifacts cannot. So every upload is a chunk, named by the position of its first byte in
-the log, and by the log's fingerprint, so that chunks of two logs are never joined.
+Logs grow, and artifacts cannot. So every upload is a chunk. Its name has the position of its first byte
+in the log, and the log's fingerprint, so that chunks of two logs are never joined.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ Download = Callable[[Path], object]
 
 
 class LocalCopies:
-    """The local copies of one place's files, removed when they were read to the end, or with the place.
+    """The local copies of one place's files. They are removed once read to the end, or with the place.
 
     Args:
         kind: the kind of place, used in the folder's name.
@@ -53,7 +53,7 @@ class LocalCopies:
             file.seek(start)
             data = file.read(-1 if end is None else end - start)
         if end is None or end >= size:
-            # A copy that was read to the end is not needed any more.
+            # A copy that was read to the end is no longer needed.
             local.unlink(missing_ok=True)
         return data
 

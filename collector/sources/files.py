@@ -73,7 +73,7 @@ class Files(Source):
     error_messages: Mapping[str, str] = MappingProxyType({})
     #: A remote place may be silent for this time; slow transfers may take longer.
     timeout_seconds = 15.0
-    #: How often the client tries a request, unless the user's configuration sets that.
+    #: The number of attempts at a request, unless the user's configuration sets it.
     attempts = 3
 
     def __init__(self, text: str) -> None:
@@ -147,6 +147,13 @@ class Files(Source):
     def _kind(self) -> type[fsspec.AbstractFileSystem] | None:
         """Return the class of file system; None for fsspec's choice."""
         return None
+
+    def _client_timeout(self) -> Any:
+        """Return the timeout for clients that use aiohttp."""
+        from aiohttp import ClientTimeout
+
+        seconds = self.timeout_seconds
+        return ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds)
 
     def _options(self) -> dict[str, Any]:
         """Return the options for opening the file system."""
@@ -299,12 +306,9 @@ class _FileReader:
 
 def has_folders(file_system: fsspec.AbstractFileSystem) -> bool:
     """Whether a file needs an existing folder; object stores have no folders."""
-    return bool(_protocols(file_system) & {"file", "local", "sftp", "ssh"})
-
-
-def _protocols(file_system: fsspec.AbstractFileSystem) -> set[str]:
     protocol = file_system.protocol
-    return {protocol} if isinstance(protocol, str) else set(protocol)
+    protocols = {protocol} if isinstance(protocol, str) else set(protocol)
+    return bool(protocols & {"file", "local", "sftp", "ssh"})
 
 
 def _walk(file_system: fsspec.AbstractFileSystem, folder: str) -> dict[str, dict[str, Any]]:

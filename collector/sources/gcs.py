@@ -40,15 +40,10 @@ class GcsFiles(Files):
         return _buckets(self.attempts)
 
     def _options(self) -> dict[str, Any]:
-        from aiohttp import ClientTimeout
-
-        timeout = ClientTimeout(
-            total=None, sock_connect=self.timeout_seconds, sock_read=self.timeout_seconds
-        )
         credentials_file = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
         return {
             **super()._options(),
-            "requests_timeout": timeout,
+            "requests_timeout": self._client_timeout(),
             # Without this, a wrong credentials file would mean no login at all.
             **({"token": "google_default"} if credentials_file else {}),
         }

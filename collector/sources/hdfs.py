@@ -92,7 +92,7 @@ def _web_hdfs(attempts: int, timeout_seconds: float) -> type[fsspec.AbstractFile
     class Cluster(WebHDFS):  # type: ignore[misc]  # fsspec ships no types
         def _connect(self) -> None:
             super()._connect()
-            # By default, it has no timeout and tries once.
+            # By default, the session has no timeout and tries once.
             adapter = TimeoutAdapter(max_retries=Retry(attempts - 1, backoff_factor=1))
             for scheme in ("http://", "https://"):
                 self.session.mount(scheme, adapter)

@@ -15,7 +15,7 @@ _MOST_ENTRIES = 10_000
 def did_you_mean(missing: str) -> str:
     """Return "; did you mean PATH?" with a path that exists; empty if none is near the missing one."""
     path = Path(missing)
-    # The first part that is missing is the one that is misspelt.
+    # The first missing part is the misspelt one.
     while not path.parent.exists() and path.parent != path:
         path = path.parent
     with suppress(OSError), os.scandir(path.parent) as entries:

@@ -1,4 +1,4 @@
-"""Read files of web servers, of which many send neither sizes nor ranges.
+"""Read files of web servers, many of which send no sizes or ranges.
 
 A file of unknown size is downloaded to a local disk when it is listed. A file that the server only sends
 completely is downloaded when a part of it is read. Downloads have a maximum size.
@@ -47,15 +47,10 @@ class WebFiles(Files):
         return _web()
 
     def _options(self) -> dict[str, Any]:
-        from aiohttp import ClientTimeout
-
-        timeout = ClientTimeout(
-            total=None, sock_connect=self.timeout_seconds, sock_read=self.timeout_seconds
-        )
         return {
             **super()._options(),
             "headers": _UNCOMPRESSED,
-            "client_kwargs": {"timeout": timeout},
+            "client_kwargs": {"timeout": self._client_timeout()},
         }
 
     def _file(

@@ -15,7 +15,7 @@ from stallscope.run import Problem
 
 def last_attempts(steps: pa.Table) -> tuple[pa.Table, dict[int, int]]:
     """Drop steps that a later log of the same rank and generation recorded again; count them by rank."""
-    # With the row before each part.
+    # Each part is compared with the row before it.
     begins = range(0, steps.num_rows, ROWS)
     if all(_ascend(*_key(steps.slice(max(0, begin - 1), ROWS + 1))) for begin in begins):
         return steps, {}

@@ -26,12 +26,12 @@ def collected_runs(store: Path) -> list[Path]:
 
 
 def collected_folder(store: Path, wanted: str) -> Path:
-    """Return the folder of the run of a store that a user names by its id, its name, or a start of one.
+    """Return the folder of a run in a store, by its id, its name, or the start of either.
 
     Damaged runs are left out.
 
     Raises:
-        NotFoundError: if it is none of them, or may be several.
+        NotFoundError: if no run fits, or several do.
     """
     known: list[tuple[Path, Manifest]] = []
     for folder in collected_runs(store):

@@ -1,10 +1,9 @@
 """Find which logs form one generation: the ranks that train together between changes of membership.
 
 Each process counts its own generations, in the names of its logs. Under an elastic launcher these
-counts do not match: a process that joins counts from 0, while the others have counted on. What tells is
-that a reduction completes on all of its ranks together: the sessions of one generation complete the same
-steps at the same time. The generations are numbered in the order in which they began, in
-``Log.generation``.
+counts do not match: a process that joins counts from 0, while the others have counted on. But a
+reduction completes on all of its ranks together: the sessions of one generation complete the same steps
+at the same time. ``Log.generation`` numbers the generations in the order in which they began.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ from stallscope.run import Log, sessions_of
 
 #: The steps of a log, ascending, and when each was reduced (or ended, without that), nanoseconds.
 Completions = Callable[[int], tuple[Ints, Ints]]
-#: What they are of a log without steps.
+#: The completions of a log without steps.
 NOTHING_COMPLETED: tuple[Ints, Ints] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
-# Steps that are compared, of all that two sessions share.
+# The number of shared steps for comparing two sessions.
 _COMPARED = 256
-# Steps of a log whose completions are kept where its rows are elsewhere.
+# The number of completions that are kept of a log with its rows elsewhere.
 _KEPT = 1024
-# The most by which completions of one step differ on one clock. A step that is trained again comes
-# later: a generation takes seconds to form.
+# The largest difference between completions of one step on one clock. A repeated step comes later: a
+# generation takes seconds to form.
 _APART_NS = 1_000_000_000
-# The most by which the clocks of two hosts differ, and by which the difference scatters.
+# The largest difference between the clocks of two hosts, and of its scatter.
 _CLOCK_ERROR_NS = 600 * 1_000_000_000
 _SCATTER_NS = 100_000_000
 _SCATTER_OF_STEP = 0.2
-# Members of a generation that a session is compared with.
+# The number of members of a generation that a session is compared with.
 _MEMBERS_COMPARED = 3
 
 
@@ -58,7 +57,7 @@ class _Session:
 
     @cached_property
     def began(self) -> int:
-        """Wall time, nanoseconds: its first completion, or else the start of its log."""
+        """Return the wall time of its first completion, or else of the start of its log, nanoseconds."""
         first = int(self.completed[0]) if len(self.completed) else self.log.anchor
         return first + self.log.wall_minus_monotonic
 
@@ -72,7 +71,7 @@ class _Session:
         return own.is_of_process_started_at(its.process_start)
 
     def distance(self, other: _Session) -> float | None:
-        """Return how far apart two sessions complete the same steps, nanoseconds.
+        """Return the time between two sessions' completions of the same steps, nanoseconds.
 
         None if they share no step, or do not complete them together.
         """
@@ -104,7 +103,7 @@ def _thinned(steps: Ints, others: Ints) -> Ints:
 
 @dataclass
 class _Generation:
-    """Sessions of different ranks that complete together, and those that continued them."""
+    """Sessions of different ranks that complete steps together, and their continuations."""
 
     sessions: list[_Session] = field(default_factory=list)
 
@@ -122,7 +121,7 @@ class _Generation:
         return min((int(one.steps[0]) for one in self.sessions if len(one.steps)), default=2**62)
 
     def admits(self, session: _Session) -> bool:
-        """Whether a session's place in the generation is free."""
+        """Whether the session's rank and process are not in the generation yet."""
         return all(
             one.size == session.size
             and one.log.rank != session.log.rank
@@ -140,14 +139,14 @@ class _Generation:
         )
 
     def distance(self, session: _Session) -> float | None:
-        """Return the distance of a session to the nearest member; None if it is no member."""
+        """Return the distance of a session to the nearest member; None if it does not belong here."""
         domain = session.log.clock_domain
         nearest_clock = sorted(self.sessions, key=lambda one: one.log.clock_domain != domain)
         found = (session.distance(one) for one in nearest_clock[:_MEMBERS_COMPARED])
         return min((one for one in found if one is not None), default=None)
 
     def continues(self, before: _Generation) -> bool:
-        """Whether the same processes, in the same places, go on where the generation before ended."""
+        """Whether the same processes, with the same ranks, continue after the previous generation."""
         if self.first_step <= before.last_step or self.sessions[0].size != before.sessions[0].size:
             return False
         places = {one.log.rank: one for one in before.sessions}
@@ -161,8 +160,8 @@ def generations_of(logs: Sequence[Log], completions: Completions) -> list[int]:
 
     Args:
         logs: all logs of a run.
-        completions: returns the completed steps of the log with this index; only called where the
-            logs' facts leave it open which of them form a generation.
+        completions: returns the completed steps of the log with this index; only called if the logs'
+            facts do not show which of them form a generation.
 
     Without any completion, the generations that the processes counted are returned.
     """
@@ -188,7 +187,7 @@ def generations_of(logs: Sequence[Log], completions: Completions) -> list[int]:
 
 
 def completions_of(steps: pa.Table) -> tuple[Ints, Ints]:
-    """Return the numbers of a log's steps, and when each was reduced or, without that, ended."""
+    """Return the numbers of a log's steps, and the times when each was reduced or else ended."""
     completed = pc.coalesce(steps["reduced"], steps["end"])
     if completed.null_count:
         known = pc.is_valid(completed)
@@ -231,7 +230,7 @@ def _session(logs: Sequence[Log], indices: Sequence[int], completions: Completio
         np.concatenate(parts)
         for parts in zip(*(completions(index) for index in indices), strict=True)
     )
-    # In the order of steps; of one that a process recorded twice, the last.
+    # In the order of steps; a step that a process recorded twice counts the last time.
     steps, at = np.unique(steps[::-1], return_index=True)
     return _Session(tuple(indices), logs[indices[0]], steps, completed[::-1][at])
 
@@ -263,7 +262,7 @@ def _in_generations(sessions: Sequence[_Session]) -> list[_Generation]:
 
 
 def _put_without_steps(generations: list[_Generation], session: _Session) -> None:
-    """Put a session that completed no step into the generation that formed when its log began."""
+    """Put a session without completed steps into the generation that formed when its log began."""
     free = [generation for generation in generations if generation.admits(session)]
     if free:
         min(free, key=lambda one: abs(one.began[0] - session.began)).sessions.append(session)

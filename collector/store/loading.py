@@ -90,7 +90,7 @@ class RunOnDisk(Run):
             # A page that needs the series does not wait for the steps of a large run.
             own["_reading"] = {"tables": Lock(), "series": Lock()}
             own["_series"] = manifest.get("series", [])
-            # The fields of a frozen dataclass; __getattr__ loads the others.
+            # Frozen dataclasses allow no assignment; __getattr__ loads the other fields.
             vars(run).update(_fields_without_tables(manifest), **own)
         return run
 
@@ -169,7 +169,7 @@ def _fields_without_tables(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _objects(kind: type[T], contents: Sequence[dict[str, Any]]) -> tuple[T, ...]:
-    """Make objects of a manifest's; what older stores lack has its default."""
+    """Make objects from a manifest; fields that older stores lack get their defaults."""
     if not contents:
         return ()
     # Most runs have none; executors of Spark, which have no cattrs, load steps only.

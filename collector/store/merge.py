@@ -90,7 +90,7 @@ def merge_runs(new: Run, old: Run, completions: CompletionsReader) -> Run:
 
 
 def _joined(new: tuple[T, ...], old: tuple[T, ...], key: Callable[[T], Hashable]) -> tuple[T, ...]:
-    """Add the old objects whose key no new one has."""
+    """Add the old objects with keys that no new one has."""
     known = set(map(key, new))
     return (*new, *(one for one in old if key(one) not in known))
 

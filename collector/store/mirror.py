@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,13 +34,12 @@ from typing import Any, TypeVar
 from fsspec.core import has_magic
 
 from stallscope.arrays.memory import folder_for_files
-from stallscope.errors import StallscopeError, UnreadableError, UnwritableError, UsageError
+from stallscope.errors import UnreadableError, UnwritableError
 
 from ..address import ADDRESS
-from ..registry import open_source
-from ..sources.files import Files, has_folders
 from .layout import CATALOGUE, MANIFEST, SUMMARY, checksum, written_whole
 from .manifests import NOT_A_MANIFEST, ListedFile, is_inside, parse_manifest, read_manifest
+from .remote_folder import RemoteFolder
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -63,7 +62,7 @@ class _State:
 
 
 class Mirror:
-    """A store at a URL with its local mirror.
+    """A store at a URL and its local mirror.
 
     All methods raise ``UnreadableError`` or ``UnwritableError`` if the URL cannot be read or written.
 
@@ -73,19 +72,8 @@ class Mirror:
     """
 
     def __init__(self, folder: Path, url: str) -> None:
-        # Most commands open no URL.
-        from ..sources.web import WebFiles
-
-        place = open_source(url)
-        if not isinstance(place, Files) or isinstance(place, WebFiles):
-            raise UsageError(
-                f"{place.where}: a store must be a folder or a URL that can be written to"
-            )
-        self.folder, self.where = folder, place.where.rstrip("/")
-        self._place = place
-        with self._errors():
-            self._system, root = place.open_file_system()
-        self._root = root.rstrip("/")
+        self.folder = folder
+        self._remote = RemoteFolder(url)
         #: By run; None if the URL had no manifest.
         self._states: dict[str, _State | None] = {}
 
@@ -110,16 +98,17 @@ class Mirror:
         """Download a run's current manifest and summary; remove its folder if the run is gone."""
         if not _FOLDER.fullmatch(run):
             return
-        with self._errors(run):
+        with self._remote.errors(run):
             self._states[run] = state = self._state(run)
-            summary = None if state is None else self._bytes(f"{run}/{SUMMARY}")
+            summary = None if state is None else self._remote.read(f"{run}/{SUMMARY}")
         self._write_local(run, None if state is None else state.data, summary)
 
     def update_all(self, but: Iterable[str] = ()) -> None:
         """Update all runs, except some."""
         skipped = {*but, CATALOGUE}
-        with self._errors():
-            manifests = self._all_of(MANIFEST, {*self._folders()} - skipped)
+        with self._remote.errors():
+            runs = set(filter(_FOLDER.fullmatch, self._remote.folders())) - skipped
+            manifests = self._all_of(MANIFEST, runs)
             summaries = self._all_of(SUMMARY, manifests)
         here = {path.name for path in self.folder.iterdir() if _FOLDER.fullmatch(path.name)}
         for name in manifests.keys() | here - skipped:
@@ -130,7 +119,7 @@ class Mirror:
     def download(self, run: str, files: Mapping[str, ListedFile]) -> None:
         """Download files of a run that the mirror lacks."""
         lacking = {name: file for name, file in files.items() if not self._has(run, name, file)}
-        with self._errors(run):
+        with self._remote.errors(run):
             _in_parallel(lambda item: self._get(run, *item), lacking.items())
 
     def rename_new_files(
@@ -142,7 +131,7 @@ class Mirror:
             folder: the folder of the files. Files that it lacks are at the URL with unique names.
 
         Returns:
-            The files, by name. Files that the old state has, too, get the old names.
+            The files, by name. Files that are also in the old state get their old names.
         """
         old = _files_of(self._states[run])
         old_names = {(_TOKEN.sub("", name), file.sha256): name for name, file in old.items()}
@@ -168,8 +157,10 @@ class Mirror:
         added, removed = new.keys() - old.keys(), old.keys() - new.keys()
         try:
             here = [name for name in sorted(added) if (self.folder / run / name).exists()]
-            with self._errors(run, UnwritableError):
-                _in_parallel(lambda name: self._put_file(f"{run}/{name}"), here)
+            with self._remote.errors(run, UnwritableError):
+                _in_parallel(
+                    lambda name: self._remote.put(f"{run}/{name}", self.folder / run / name), here
+                )
                 done = self._put_manifest(run, data)
         except BaseException:
             if not self._may_be_uploaded(run, data):
@@ -183,50 +174,36 @@ class Mirror:
     def remove(self, run: str) -> None:
         """Remove a run from the URL, its manifest first; files of others stay."""
         files = read_manifest(self.folder / run).files
-        with self._errors(run, UnwritableError):
-            self._system.rm_file(self._path(f"{run}/{MANIFEST}"))
+        with self._remote.errors(run, UnwritableError):
+            self._remote.remove(f"{run}/{MANIFEST}")
         self._remove(run, [SUMMARY, *files])
 
     def upload_file(self, name: str) -> None:
         """Upload a small file, such as a run's summary; replace an existing one."""
-        with self._errors("", UnwritableError):
-            self._put_whole(name, (self.folder / name).read_bytes())
+        with self._remote.errors("", UnwritableError):
+            self._remote.write(name, (self.folder / name).read_bytes())
 
     def download_file(self, name: str) -> None:
         """Download a small file; remove the local one if the URL has none."""
-        with self._errors():
-            data = self._bytes(name)
+        with self._remote.errors():
+            data = self._remote.read(name)
         _write(self.folder / name, data)
 
     def has(self, name: str) -> bool:
         """Whether the store has a file of this relative name."""
-        with self._errors():
-            return self._bytes(name) is not None
+        with self._remote.errors():
+            return self._remote.read(name) is not None
 
     def _state(self, run: str) -> _State | None:
-        try:
-            # Metadata first: if the manifest changes in between, the upload detects it.
-            info = self._system.info(self._path(f"{run}/{MANIFEST}"))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        data = self._bytes(f"{run}/{MANIFEST}")
-        return None if data is None else _State(data, dict(info))
-
-    def _folders(self) -> Iterator[str]:
-        self._system.invalidate_cache()
-        try:
-            listed = self._system.ls(self._root, detail=True)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        for info in listed:
-            name = str(info["name"]).rstrip("/").rpartition("/")[2]
-            if info["type"] == "directory" and _FOLDER.fullmatch(name):
-                yield name
+        # Metadata first: if the manifest changes in between, the upload detects it.
+        info = self._remote.info(f"{run}/{MANIFEST}")
+        data = None if info is None else self._remote.read(f"{run}/{MANIFEST}")
+        return None if info is None or data is None else _State(data, info)
 
     def _all_of(self, file: str, runs: Iterable[str]) -> dict[str, bytes]:
         """Download the file of this name of each run; skip runs without it."""
         names = list(runs)
-        found = _in_parallel(self._bytes, [f"{name}/{file}" for name in names])
+        found = _in_parallel(self._remote.read, [f"{name}/{file}" for name in names])
         return {name: data for name, data in zip(names, found, strict=True) if data is not None}
 
     def _write_local(self, run: str, manifest: bytes | None, summary: bytes | None) -> None:
@@ -248,7 +225,7 @@ class Mirror:
         # Several processes may download the same file.
         try:
             with written_whole(path) as draft:
-                self._system.get_file(self._path(f"{run}/{name}"), str(draft))
+                self._remote.get(f"{run}/{name}", draft)
                 if checksum(draft) != file.sha256:
                     raise self._damage_error(run, f"{name}: the checksum differs")
         except FileNotFoundError as error:
@@ -256,60 +233,41 @@ class Mirror:
 
     def _missing_error(self, run: str, name: str) -> UnreadableError:
         """Return the error for a listed file that is missing."""
-        if self._bytes(f"{run}/{MANIFEST}") == (self.folder / run / MANIFEST).read_bytes():
+        if self._remote.read(f"{run}/{MANIFEST}") == (self.folder / run / MANIFEST).read_bytes():
             return self._damage_error(run, f"{name}: missing")
         return UnreadableError(
-            f"{self.where}/{run}: this run was collected again meanwhile; run the command again"
+            f"{self._remote.where}/{run}: this run was collected again meanwhile; run the command again"
         )
 
     def _damage_error(self, run: str, what: str) -> UnreadableError:
         return UnreadableError(
-            f"{self.where}/{run}: the collected run is damaged ({what}); collect it again"
+            f"{self._remote.where}/{run}: the collected run is damaged ({what}); collect it again"
         )
-
-    def _put_file(self, name: str) -> None:
-        self._make_folder(name)
-        self._system.put_file(str(self.folder / name), self._path(name))
 
     def _put_manifest(self, run: str, data: bytes) -> bool:
         """Upload a manifest if the current one is the known one; return whether it was."""
         state, name = self._states[run], f"{run}/{MANIFEST}"
         before = None if state is None else state.data
-        if self._bytes(name) != before:
+        if self._remote.read(name) != before:
             return False
-        conditions = self._place.conditional_options(None if state is None else state.info)
+        conditions = self._remote.conditional_options(None if state is None else state.info)
         try:
-            self._put_whole(name, data, **conditions)
+            self._remote.write(name, data, **conditions)
         except Exception:
-            now = self._bytes(name)
+            now = self._remote.read(name)
             if now not in (before, data):
                 return False
             if now == before:
                 if not conditions:
                     raise
                 # The store or the client does not support conditions.
-                self._put_whole(name, data)
+                self._remote.write(name, data)
         return True
-
-    def _put_whole(self, name: str, data: bytes, **conditions: Any) -> None:
-        path = self._path(name)
-        if not has_folders(self._system):
-            self._system.pipe_file(path, data, **conditions)
-            return
-        self._make_folder(name)
-        folder, _, own = path.rpartition("/")
-        draft = f"{folder}/.{own}.{secrets.token_hex(4)}"
-        self._system.pipe_file(draft, data)
-        self._system.mv(draft, path)
-
-    def _make_folder(self, name: str) -> None:
-        if has_folders(self._system):
-            self._system.makedirs(self._path(name).rpartition("/")[0], exist_ok=True)
 
     def _may_be_uploaded(self, run: str, manifest: bytes) -> bool:
         """Whether a manifest may be uploaded; true if that is unknown."""
         try:
-            return self._bytes(f"{run}/{MANIFEST}") == manifest
+            return self._remote.read(f"{run}/{MANIFEST}") == manifest
         except Exception:
             return True
 
@@ -318,48 +276,17 @@ class Mirror:
         found: list[str] = []
         # The run is saved, even if cleaning up fails.
         with suppress(Exception):
-            root = self._path(run) + "/"
-            names = {path.removeprefix(root) for path in self._system.find(self._path(run))}
-            for name in names - {*own}:
-                if _TOKEN.search(name) and self._age(f"{run}/{name}") > _LEFTOVER_AGE:
+            for name in self._remote.files_below(run) - {*own}:
+                if _TOKEN.search(name) and self._remote.age(f"{run}/{name}") > _LEFTOVER_AGE:
                     found.append(name)
         return found
-
-    def _age(self, name: str) -> timedelta:
-        changed: datetime = self._system.modified(self._path(name))
-        return datetime.now(UTC) - changed.astimezone(UTC)
 
     def _remove(self, run: str, names: Iterable[str]) -> None:
         for name in names:
             # Files that no manifest lists are harmless.
             with suppress(Exception):
                 if is_inside(name):
-                    self._system.rm_file(self._path(f"{run}/{name}"))
-
-    def _bytes(self, name: str) -> bytes | None:
-        try:
-            return bytes(self._system.cat_file(self._path(name)))
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            return None
-
-    def _path(self, name: str) -> str:
-        return f"{self._root}/{name}"
-
-    @contextmanager
-    def _errors(
-        self, name: str = "", kind: type[StallscopeError] = UnreadableError
-    ) -> Iterator[None]:
-        """Convert errors to one of this kind that names a run or a file of the store."""
-        try:
-            yield
-        except StallscopeError:
-            raise
-        except Exception as error:  # any library may raise its own errors
-            what = "read" if kind is UnreadableError else "written"
-            message = self._place.describe_error(error)
-            raise kind(
-                f"{self.where}/{name}".rstrip("/") + f": cannot be {what}: {message}"
-            ) from error
+                    self._remote.remove(f"{run}/{name}")
 
 
 @contextmanager

@@ -206,7 +206,7 @@ class _TablePart:
             at += count
 
     def _column(self, name: str) -> tuple[_Column, int]:
-        """Return an array with a column's values, and at which place in it this part starts."""
+        """Return an array with a column's values, and the index at which this part starts."""
         own = self._table.own.get(name)
         if own is not None:
             return own, self._at

@@ -84,7 +84,7 @@ class StepStorage(Protocol):
         """Return the completions of each log of a merged run.
 
         Args:
-            steps: the rows of all logs, or what stands in for them, in any order.
+            steps: the rows of all logs in any order, or a stand-in of the storage.
             logs: the number of logs.
         """
 
@@ -125,7 +125,7 @@ def save_run(run: Run, store: Path, steps: StepStorage | None = None) -> Path:
     """
     with writing(store):
         store.mkdir(parents=True, exist_ok=True)
-        # Two collectors that save one run take turns, so that the second adds to the first.
+        # Two collectors that save one run take turns: the second adds to the first.
         with FileLock(store / LOCK):
             mirror = Mirror.of(store)
             for _ in range(_ATTEMPTS):

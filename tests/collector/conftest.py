@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from stallscope.collector.sources.files import Files
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Return the folder of an empty store."""
+    place = tmp_path / "store"
+    place.mkdir()
+    return place
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def original(tmp_path: Path) -> Run:
 
 
 def output(path: Path) -> bytes:
-    """Return the output of an executor whose rank has this step log."""
+    """Return the output of an executor with this step log among its lines."""
     data = path.read_bytes()
     key, name = key_of(data.split(b"\n", 1)[0]), path.name.removesuffix(".steps.csv")
     return "".join(
@@ -58,7 +58,7 @@ def output(path: Path) -> bytes:
 
 
 def deliver(fake_workspace: Workspace, tmp_path: Path, root: str, cluster: str = CLUSTER) -> None:
-    """Write what a cluster delivers: each rank's output, cut by the hour, and other files."""
+    """Write the delivery of a cluster: each rank's output, cut by the hour, and other files."""
     place = f"{root}/{cluster}"
     application = f"{place}/executor/app-20261121130000-0000"
     for rank, path in enumerate(sorted((tmp_path / "original").glob("*.steps.csv"))):

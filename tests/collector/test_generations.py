@@ -1,4 +1,4 @@
-"""Which logs form one generation: those whose steps complete together, whatever processes count."""
+"""Logs form one generation if their steps complete together, whatever their processes count."""
 
 from __future__ import annotations
 

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from support.services import tool
 from support.step_logs import Job, write_job
+from support.uploads import upload_folder
 
 from stallscope.analysis import analyse
 from stallscope.catalogue.entry import CAUSES, SHARES
 from stallscope.collector.mlflow import search
 from stallscope.collector.mlflow.search import find_runs
-from stallscope.collector.mlflow.upload import Uploaded, upload_folder
+from stallscope.collector.mlflow.upload import Uploaded
 from stallscope.collector.registry import open_source
 from stallscope.collector.sources.chunk_names import ChunkName
 from stallscope.collector.store.fetch import fetch
@@ -78,9 +79,7 @@ def test_only_grown_logs_are_sent(tmp_path: Path, client: Any, run_id: str) -> N
     log.write_bytes(whole[:2000])
     upload_folder(tmp_path, run_id)
     log.write_bytes(whole)
-    sent: dict[str, int] = {}
-    upload_folder(tmp_path, run_id, sent.__setitem__)
-    assert sent == {log.name: len(whole) - 2000}
+    assert upload_folder(tmp_path, run_id) == Uploaded(1, 0, len(whole) - 2000)
     offsets = [Path(path).name[:20] for path in chunks_of(client, run_id, log.name)]
     assert offsets == [f"{0:020}", f"{2000:020}"]
     [back] = open_source(run_id).files()

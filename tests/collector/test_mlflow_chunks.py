@@ -1,4 +1,4 @@
-"""Chunks are joined into their log, in whatever order they come."""
+"""Chunks are joined into their log in any order."""
 
 from __future__ import annotations
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 from support.step_logs import Job, write_job
+from support.uploads import upload_folder
 
 from stallscope.analysis import analyse
 from stallscope.catalogue.collecting import collect
 from stallscope.cli.main import main
-from stallscope.collector.mlflow.upload import upload_folder
 from stallscope.collector.registry import open_source
 from stallscope.opening import open_run
 from stallscope.reports.mlflow_run import write_summary

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from support.step_logs import Job, write_job
+from support.uploads import upload_folder
 
 from stallscope.collector.mlflow.old_store import is_old_store
 from stallscope.collector.mlflow.search import find_runs
-from stallscope.collector.mlflow.upload import upload_folder
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.opening import open_run
 

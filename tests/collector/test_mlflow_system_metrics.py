@@ -10,13 +10,13 @@ import pytest
 from simulator.recording import WALL_NS
 from support.door import door
 from support.step_logs import Job, write_job
+from support.uploads import upload_folder
 from support.waiting import wait_until
 
 from stallscope.catalogue.collecting import collect
 from stallscope.cli.main import main
 from stallscope.collector.mlflow import system_metrics
 from stallscope.collector.mlflow.system_metrics import read_histories
-from stallscope.collector.mlflow.upload import upload_folder
 from stallscope.collector.registry import open_source
 from stallscope.collector.store.loading import RunOnDisk
 from stallscope.opening import open_run

@@ -36,7 +36,7 @@ if settings["without_packages"]:
 sys.path.insert(0, settings["source"])
 from stallscope.collector.recorder.clock import read_clocks
 from stallscope.collector.recorder.format import StepRow
-from stallscope.collector.recorder.identity import World
+from stallscope.collector.recorder.world import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
 folder, stop = Path(settings["folder"]), Path(settings["stop"])
@@ -61,7 +61,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 
 class Training:
-    """A recorded program whose log is uploaded to a run."""
+    """A recorded program that uploads its log to a run."""
 
     def __init__(self, folder: Path, run_id: str, uri: str, **settings: Any) -> None:
         self.logs = folder / "logs"

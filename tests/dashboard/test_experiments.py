@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 from support.step_logs import Job, write_job
+from support.uploads import upload_folder
 
 from stallscope.analysis import analyse
 from stallscope.cli.dashboard import open_store
 from stallscope.cli.main import main
 from stallscope.collector.mlflow.client import MlflowRun
-from stallscope.collector.mlflow.upload import upload_folder
 from stallscope.dashboard.components.runs_table import line_of
 from stallscope.dashboard.pages.runs import rows_of
 from stallscope.dashboard.routing import view_at

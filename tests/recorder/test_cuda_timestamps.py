@@ -43,7 +43,7 @@ class Training:
         reductions: int = 1,
         gather_ms: float = 0,
     ) -> None:
-        """Let the host wait for the batch, and hand the rest to the device."""
+        """Let the host wait for the batch, and the device do the rest."""
         iteration = Iteration(0, self.host(), 7)
         iteration.device_begin = self.clock.timestamp()
         self.host.ns += int(fetch_ms * MS)
@@ -67,7 +67,7 @@ class Training:
         self.late.add(ended, numbered)
 
     def settle(self, last: bool = False) -> None:
-        """Read what the device has finished, and make rows of it."""
+        """Read the finished timestamps, and make rows of them."""
         self.late.read(last=last)
         self.late.settle()
 
@@ -78,7 +78,7 @@ class Training:
         return before, self.clock.timestamp()
 
     def stages_ms(self) -> list[list[float | None]]:
-        """Return what input, compute and the reduction took in every row."""
+        """Return the times of input, compute and reduction in every row."""
         return [
             [_ms(row.begin, row.data), _ms(row.data, row.ready), _ms(row.ready, row.reduced)]
             for row in self.rows

@@ -26,7 +26,7 @@ import os, signal, sys
 from pathlib import Path
 from stallscope.collector.recorder import summary_lines
 from stallscope.collector.recorder.format import StepRow
-from stallscope.collector.recorder.identity import World
+from stallscope.collector.recorder.world import World
 from stallscope.collector.recorder.limited_process import Limits
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from stallscope.collector.recorder.gathering import gather
-from stallscope.collector.recorder.identity import World
+from stallscope.collector.recorder.world import World
 
 
 def everywhere(size: int, act: Callable[[int, Callable[[Any, int], Any]], None]) -> None:
-    """Run an action on so many ranks at once, with a broadcast between them."""
+    """Run an action on several ranks at once, with a broadcast between them."""
     sent: dict[int, Any] = {}
     barrier = threading.Barrier(size, timeout=10)
     failed: list[BaseException] = []

@@ -18,16 +18,14 @@ from stallscope.collector.recorder import identity
 from stallscope.collector.recorder.format import file_name, header
 from stallscope.collector.recorder.identity import (
     RunIdentity,
-    World,
     job_start_ns,
     join_run,
     launch_name,
     launch_of_training,
     rejoins,
     run_id_of_training,
-    world_from_environment,
-    world_of_training,
 )
+from stallscope.collector.recorder.world import World, world_from_environment, world_of_training
 
 NOON = 1_700_000_000_000_000_000
 MINUTE = 60 * 1_000_000_000
@@ -156,7 +154,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_of_the_system(tmp_path: Pat
 
 @dataclass
 class RayContext:
-    """What Ray Train tells a worker; real workers are in tests/training/test_ray.py."""
+    """Ray Train's context of a worker; real workers are in tests/training/test_ray.py."""
 
     rank: int
     run_id: str = "5f0c"

@@ -1,4 +1,4 @@
-"""A step that takes too long shows how far it has come, and where the process is."""
+"""A step that takes too long is logged with its progress and the stacks of the process."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from support.waiting import wait_until
 
 from stallscope.collector.recorder import in_flight
 from stallscope.collector.recorder.format import IntervalRow, StepRow
-from stallscope.collector.recorder.identity import World
 from stallscope.collector.recorder.in_flight import Position, StepWatch
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
 from stallscope.collector.recorder.stacks import StackFile, frames_of, stacks_in_user_code
+from stallscope.collector.recorder.world import World
 from stallscope.parsers import read
 from stallscope.run import Log
 
@@ -30,7 +30,7 @@ NOWHERE = Position()
 
 
 def watch(steps: int = 20, stacks: StackFile | None = None) -> StepWatch:
-    """A watch that has seen so many steps of 10 ms."""
+    """A watch that has seen some steps of 10 ms."""
     found = StepWatch(threading.get_ident(), 0, stacks)
     for number in range(steps):
         found.row_written(step_row(number))
@@ -191,7 +191,7 @@ def test_another_thread_in_the_users_code_shows() -> None:
     thread.start()
     started.wait()
     try:
-        stacks = stacks_in_user_code(besides=threading.get_ident())
+        stacks = stacks_in_user_code(except_thread=threading.get_ident())
     finally:
         ends.set()
         thread.join()
@@ -264,7 +264,7 @@ import os, signal, sys, time
 from pathlib import Path
 from stallscope.collector.recorder import in_flight
 from stallscope.collector.recorder.format import StepRow
-from stallscope.collector.recorder.identity import World
+from stallscope.collector.recorder.world import World
 from stallscope.collector.recorder.in_flight import Position
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session

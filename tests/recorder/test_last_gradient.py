@@ -13,7 +13,7 @@ MS = 1_000_000
 
 
 def ask(search: LastGradient, there: dict[str, int]) -> None:
-    """Run one step with gradients that finish so many nanoseconds after all were requested."""
+    """Run one step; ``there`` has the nanoseconds from the requests until each gradient is ready."""
     groups = search.groups
     assert sorted(name for group in groups for name in group) == sorted(there)
     times = [ASKED_UNTIL + max(there[name] for name in group) for group in groups]

@@ -1,4 +1,4 @@
-"""Rank 0's series during training: another process, which training neither waits for nor hears of."""
+"""Rank 0's series come from another process, and training does not wait for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import logging, os, signal, sys, time
 from pathlib import Path
 from stallscope.collector.recorder import live_scalars
 from stallscope.collector.recorder.format import StepRow
-from stallscope.collector.recorder.identity import World
+from stallscope.collector.recorder.world import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
 

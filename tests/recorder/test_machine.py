@@ -1,4 +1,4 @@
-"""What the kernel tells of a process and its host becomes lines of the log; the rest is missing."""
+"""The kernel's figures of a process and its host become lines of the log; others are left out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from support.needing import need
 from support.waiting import wait_until
 
 from stallscope.collector.recorder.format import MachineRow, RowFormatter
-from stallscope.collector.recorder.identity import World
 from stallscope.collector.recorder.machine import gpus, host, process
 from stallscope.collector.recorder.machine.connections import (
     Connections,
@@ -30,6 +29,7 @@ from stallscope.collector.recorder.machine.figures import FigureColumn, FigureSo
 from stallscope.collector.recorder.machine.monitor import Monitor
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
+from stallscope.collector.recorder.world import World
 from stallscope.parsers import read
 
 SECOND = 1_000_000_000

@@ -1,4 +1,4 @@
-"""Settings of a loader are tried in order, and what cannot be tried is refused."""
+"""Settings of a loader are tried in order, and invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from stallscope.collector.recorder import measure_input
-from stallscope.collector.recorder.identity import World
 from stallscope.collector.recorder.measure_input import Loader, check_workers, measure
 from stallscope.collector.recorder.measured_input import MeasuredInput
+from stallscope.collector.recorder.world import World
 
 ALONE = World(0, 1, None)
 
 
 class Clock:
-    """A clock that only loaders move on."""
+    """A clock that only loaders advance."""
 
     ns = 0
 
@@ -35,7 +35,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @dataclass
 class Pool:
-    """A loader whose batches take 8 ms of one worker; at most four can work at once."""
+    """A loader with batches that take 8 ms of one worker; at most four can work at once."""
 
     clock: Clock
     asked: list[tuple[int, int]] = field(default_factory=list)
@@ -117,6 +117,19 @@ def test_an_error_of_a_worker_is_a_sentence(tmp_path: Path, clock: Clock) -> Non
     assert found.mean is not None
 
 
+def test_trials_before_an_error_are_kept(tmp_path: Path, clock: Clock) -> None:
+    pool = Pool(clock)
+
+    def broken(workers: int, prefetch: int) -> Iterator[int]:
+        if workers > 2:
+            raise OSError("too many open files")
+        return pool.of(workers, prefetch)
+
+    found = measure(pool.loader()._replace(with_workers=broken), 12, tmp_path, ALONE, 4)
+    assert [trial.workers for trial in found.trials] == [1, 2]
+    assert found.no_trials == "no more settings were tried: OSError: too many open files"
+
+
 @pytest.mark.parametrize(
     ("workers", "message"),
     [
@@ -126,7 +139,7 @@ def test_an_error_of_a_worker_is_a_sentence(tmp_path: Path, clock: Clock) -> Non
         ("4", "a number of workers, not '4'"),
     ],
 )
-def test_what_is_no_number_of_workers_is_refused(workers: Any, message: str, clock: Clock) -> None:
+def test_an_invalid_number_of_workers_is_refused(workers: Any, message: str, clock: Clock) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         check_workers(workers, Pool(clock).loader())
 

@@ -41,7 +41,7 @@ RATE, LATENCY = 100.0, 50.0
 
 
 class PretendedRanks(Ranks):
-    """The first of several ranks; the others do the same in the same time, by a pretended clock."""
+    """The first of several ranks; the others take the same time, by a simulated clock."""
 
     framework, reduced_by = "torch", "horovod"
 
@@ -96,7 +96,7 @@ def write_log(
     (folder / file_name(rank, 0, part)).write_text(text + '#facts {"gradient_by')
 
 
-def test_the_newest_run_is_found_with_what_its_first_rank_says_later(tmp_path: Path) -> None:
+def test_the_newest_run_is_found_with_later_facts_of_its_first_rank(tmp_path: Path) -> None:
     write_log(tmp_path, 0, began=5)
     write_log(tmp_path, 0, 1, run_id="two", began=7, size=2, late={"gradient_sizes": [[8, 3]]})
     write_log(tmp_path, 1, 1, run_id="two", began=6, late={"gradient_sizes": [[9, 3]]})
@@ -115,17 +115,17 @@ def test_a_part_without_gradients_is_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "said"),
+    ("place", "message"),
     [
         ("none", "there is no folder"),
         ("empty", "there are no step logs in"),
         ("logs#three", '"three"; there is one'),
     ],
 )
-def test_what_is_not_there_is_said(tmp_path: Path, place: str, said: str) -> None:
+def test_missing_logs_are_errors(tmp_path: Path, place: str, message: str) -> None:
     (tmp_path / "empty").mkdir()
     write_log(tmp_path / "logs", 0)
-    with pytest.raises(NotFoundError, match=said):
+    with pytest.raises(NotFoundError, match=message):
         find_run(str(tmp_path / place))
 
 
@@ -198,7 +198,7 @@ def test_the_first_rank_of_each_host_exchanges() -> None:
     assert first_ranks(["b", "b", "a", "b", "a"]) == {"b": 0, "a": 2}
 
 
-def test_all_is_measured_where_there_is_time() -> None:
+def test_everything_is_measured_if_there_is_time() -> None:
     ranks = PretendedRanks(["h1", "h1", "h2", "h3"], slow="h3")
     found = measured_by(ranks, 40.0, [400, 10], [4 << 20, 3])
     assert found.left_out == []
@@ -223,14 +223,14 @@ def test_a_rate_is_not_that_of_exchanges_that_waited_for_a_core() -> None:
     )
 
 
-def test_what_does_not_fit_the_time_is_left_out() -> None:
+def test_measurements_beyond_the_time_are_left_out() -> None:
     ranks = PretendedRanks([f"h{number}" for number in range(12)], rate=1.0)
     found = measured_by(ranks, 12.0, [20 << 20, 1])
     assert ranks.now_ns < 20e9
     assert found.as_run_us == found.together_us == []
-    said = "; ".join(found.left_out)
+    left_out = "; ".join(found.left_out)
     for what in ("the run's gradients:", "67108864 bytes", "of 66 pairs of hosts"):
-        assert what in said
+        assert what in left_out
     assert found.tiny
     assert found.pairs
 
@@ -363,7 +363,7 @@ def test_a_result_never_overwrites_another(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == paths
 
 
-def test_a_folder_that_cannot_be_written_to_is_said_before_measuring(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_to_is_reported_before_measuring(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     ranks = PretendedRanks(["h1", "h2"])
     with pytest.raises(UnwritableError, match="pass --out FOLDER"):

@@ -19,11 +19,11 @@ from stallscope.analysis.ledger.sampled import Sampling as Sampled
 from stallscope.analysis.ledger.sampled import sampling_of
 from stallscope.collector.recorder import process_runs
 from stallscope.collector.recorder.format import IntervalRow, StepRow
-from stallscope.collector.recorder.identity import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.sampling import BLOCK, Sampler, Sampling, is_kept
 from stallscope.collector.recorder.session import Session
 from stallscope.collector.recorder.sinks import FileSink
+from stallscope.collector.recorder.world import World
 from stallscope.parsers import read
 from stallscope.run import Run
 from stallscope.text.figures import coverage
@@ -54,7 +54,7 @@ def trained(folder: Path, rank: int, size: int = 2, **options: Any) -> Session:
         if isinstance(row, StepRow):
             session.step(row)
         else:
-            session.interval(row.kind, row.epoch, row.begin, row.end, 0)
+            session.interval(row.kind, row.epoch, row.begin, row.end)
         if row.step % 250 == 0:
             session.flush()
     session.close()

@@ -6,50 +6,19 @@ import errno
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.waiting import PATIENCE_SECONDS, wait_until
 
 import stallscope
-from stallscope.collector.recorder import process_runs
 from stallscope.collector.recorder import session as session_module
 from stallscope.collector.recorder.cost import Cost
-from stallscope.collector.recorder.identity import World
-from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
 from stallscope.parsers import read
 
+from .conftest import Opener
 from .rows import step_row
-
-#: Long enough that only a test's own flush or the end writes anything.
-NEVER = 3600.0
-ALONE = World(0, 1, None)
-
-Opener = Callable[..., Session]
-
-
-@pytest.fixture
-def open_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opener]:
-    """Open sessions in one folder; those still open at the end are closed."""
-    for name in list(os.environ):
-        if name.startswith(("HOROVOD_", "STALLSCOPE_", "SLURM_", "MASTER_")):
-            monkeypatch.delenv(name)
-    sessions: list[Session] = []
-
-    def open_one(counted: int = 0, *, world: World = ALONE, **options: Any) -> Session:
-        folder = options.pop("folder", tmp_path / "logs")
-        flush_seconds = options.pop("flush_seconds", NEVER)
-        started = {name: options.pop(name) for name in ("before_flush",) if name in options}
-        settings = Options(folder, flush_seconds=flush_seconds, **options)
-        sessions.append(Session(settings, world, {"model": "m"}, counted, **started))
-        return sessions[-1]
-
-    yield open_one
-    for session in sessions:
-        session.close()
 
 
 def lines_of(session: Session) -> list[str]:
@@ -192,7 +161,7 @@ def test_every_write_is_whole_lines_even_if_the_system_splits_them(
 
 
 def fill_disk(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
-    """Make the disk accept so many more bytes, and then none."""
+    """Make the disk accept ``free`` more bytes, and then none."""
     write = os.write
     left = [free]
 
@@ -360,70 +329,6 @@ def test_an_existing_log_is_never_changed(open_session: Opener, tmp_path: Path) 
     assert there.read_text() == "of somebody else"
 
 
-def identity_of(session: Session) -> tuple[Any, Any, Any]:
-    [run] = read(str(session.path))
-    facts = run.logs[0].facts
-    return facts["run_id"], facts["generation"], facts["part"]
-
-
-def test_another_session_continues_the_run(open_session: Opener) -> None:
-    first = open_session(0)
-    first.step(step_row(0))
-    first.close(counted=1)
-    second = open_session(1)
-    second.close(counted=1)
-    run_id, generation, part = identity_of(first)
-    assert (generation, part) == (0, 0)
-    assert identity_of(second) == (run_id, 0, 1)
-    assert second.next_step == 1
-
-
-def test_repeated_steps_are_another_generation(open_session: Opener) -> None:
-    first = open_session(0)
-    for number in range(10):
-        first.step(step_row(number))
-    first.close(counted=10)
-    again = open_session(4)
-    again.close(counted=4)
-    run_id, _, _ = identity_of(first)
-    assert identity_of(again) == (run_id, 1, 0)
-    assert again.next_step == 4
-
-
-def test_another_rank_is_another_generation(open_session: Opener) -> None:
-    first = open_session(0, world=World(0, 2, 0))
-    first.close(counted=0)
-    other = open_session(0, world=World(1, 2, 1))
-    other.close(counted=0)
-    run_id, _, _ = identity_of(first)
-    assert identity_of(other) == (run_id, 1, 0)
-
-
-@pytest.mark.parametrize(
-    ("recorded", "counted", "counted_next", "next_step"),
-    [
-        (10, 10, 10, 10),
-        # Trained without the callback.
-        (10, 10, 15, 15),
-        # The framework does not count these steps.
-        (10, 0, 0, 10),
-        # It counted an update for a batch that never came.
-        (10, 11, 11, 10),
-    ],
-)
-def test_another_session_continues_the_count_of_steps(
-    open_session: Opener, recorded: int, counted: int, counted_next: int, next_step: int
-) -> None:
-    first = open_session(0)
-    for number in range(recorded):
-        first.step(step_row(number))
-    first.close(counted=counted)
-    second = open_session(counted_next)
-    second.close()
-    assert second.next_step == next_step
-    assert identity_of(second)[1] == 0
-
-
 def test_the_first_step_can_be_renumbered_before_it_is_recorded(open_session: Opener) -> None:
     session = open_session(0)
     session.renumber(1000)
@@ -432,17 +337,3 @@ def test_the_first_step_can_be_renumbered_before_it_is_recorded(open_session: Op
     [run] = read(str(session.path))
     assert run.fact("first_step") == 1000
     assert run.intervals["step"].to_pylist() == [1000, 1000]
-
-
-def test_a_given_run_id_is_the_runs_and_a_later_process_its_next_generation(
-    open_session: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("STALLSCOPE_RUN_ID", "mine")
-    first = open_session()
-    first.close()
-    # A later process does not know this.
-    monkeypatch.setattr(process_runs, "_last_sessions", {})
-    later = open_session()
-    later.close()
-    assert identity_of(first) == ("mine", 0, 0)
-    assert identity_of(later) == ("mine", 1, 0)

@@ -17,10 +17,10 @@ import pytest
 from support.waiting import wait_until
 
 from stallscope.collector.recorder import spool
-from stallscope.collector.recorder.identity import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
 from stallscope.collector.recorder.spool import needs_spooling
+from stallscope.collector.recorder.world import World
 from stallscope.parsers import read
 
 from .rows import step_row
@@ -192,7 +192,7 @@ def test_a_killed_process_leaves_the_last_copy_and_the_local_file(tmp_path: Path
         "import os, signal, sys, time\n"
         "from pathlib import Path\n"
         "from stallscope.collector.recorder.format import StepRow\n"
-        "from stallscope.collector.recorder.identity import World\n"
+        "from stallscope.collector.recorder.world import World\n"
         "from stallscope.collector.recorder.options import Options\n"
         "from stallscope.collector.recorder.session import Session\n"
         "options = Options(sys.argv[1], flush_seconds=0.01)\n"

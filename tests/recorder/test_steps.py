@@ -19,7 +19,7 @@ from stallscope.collector.recorder.keras_common.steps import (
     GraphStep,
     graph_step,
 )
-from stallscope.collector.recorder.keras_common.stream import StepStream
+from stallscope.collector.recorder.tf_keras.stream import StepStream
 
 CLOCK = 1_700_000_000_000_000_000
 MS = 1_000_000
@@ -199,7 +199,7 @@ class Stream:
         )
 
     def run(self, begin: float, *, in_graph: int = 1) -> None:
-        """Run one call of 10 ms that ran so many steps in the graph."""
+        """Run one call of 10 ms with ``in_graph`` steps."""
         self.ring.steps += [timestamps(begin + 1, begin + 4, begin + 9, begin + 9.5)] * in_graph
         entered = int(begin * MS)
         self.calls.change(0, max(1, in_graph))
@@ -386,40 +386,3 @@ def test_old_values_of_an_earlier_step_are_not_timestamps() -> None:
     assert graph_step((2.0, -1, 3.0, 1.0, 0)) == GraphStep(
         2_000_000_000, 3_000_000_000, None, None, None
     )
-
-
-def test_the_cost_of_recording_is_counted_once_per_call() -> None:
-    cost = Cost()
-    ended = FinishedCalls(cost)
-    # 2 microseconds before the first call and 3 after it, 1 before the second and 4 after.
-    ended.waiting.extend([(0, 2000, 9000, None, None), (20_000, 21_000, 30_000, 12_000, None)])
-    ended.recorded_at = 34_000
-    for call in ended.take():
-        ended.count(call.own_ns)
-    ended.close()
-    ended.close()
-    assert (cost.iterations, cost.host_ns) == (2, 10_000)
-
-
-def test_dropped_calls_do_not_count_as_work_of_the_recorder() -> None:
-    cost = Cost()
-    ended = FinishedCalls(cost)
-    ended.waiting.extend([(0, 2000, 9000, None, None), (20_000, 21_000, 30_000, 12_000, None)])
-    ended.recorded_at = 34_000
-    [_] = ended.take(1)
-    ended.close()
-    assert (cost.iterations, cost.host_ns) == (0, 0)
-
-
-def test_calls_belong_to_the_epoch_in_which_they_started(wall: list[int]) -> None:
-    ended = FinishedCalls(Cost())
-    for begin, epoch, steps in ((10, 3, 1), (20, 4, 2)):
-        wall[0] = begin
-        ended.change(epoch, steps)
-        ended.waiting.append((begin, begin, begin + 5, None, None))
-    wall[0] = 30
-    ended.change(5, steps=7)
-    assert ended.steps_waiting == 3
-    assert [(call.epoch, call.steps) for call in ended.take(1)] == [(3, 1)]
-    assert ended.steps_waiting == 2
-    assert [(call.epoch, call.steps) for call in ended.take()] == [(4, 2)]

@@ -9,7 +9,7 @@ from stallscope.collector.recorder.format import StepRow
 from stallscope.collector.recorder.keras_common import calls
 from stallscope.collector.recorder.keras_common.calls import FinishedCalls
 from stallscope.collector.recorder.keras_common.steps import CallAssembler, GraphStep
-from stallscope.collector.recorder.keras_common.stream import StepStream
+from stallscope.collector.recorder.tf_keras.stream import StepStream
 
 MS = 1_000_000
 
@@ -21,7 +21,7 @@ def one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Ring:
-    """A ring whose graph starts steps while it is read: ``meanwhile`` runs then."""
+    """A ring that gets new steps while it is read: ``meanwhile`` runs then."""
 
     def __init__(self) -> None:
         self.begun = 0

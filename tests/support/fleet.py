@@ -19,10 +19,10 @@ from typing import Any
 from stallscope.collector.mlflow import process
 from stallscope.collector.mlflow.client import MlflowRun
 from stallscope.collector.recorder.format import StepRow
-from stallscope.collector.recorder.identity import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
 from stallscope.collector.recorder.upload import WATCH
+from stallscope.collector.recorder.world import World
 
 SECOND = "X-Stallscope-Second"
 NEVER = 1e9

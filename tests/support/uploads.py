@@ -1,4 +1,4 @@
-"""Observe the processes that upload logs during training."""
+"""Upload logs to MLflow, and observe the processes that do so during training."""
 
 from __future__ import annotations
 
@@ -6,6 +6,18 @@ import contextlib
 import os
 import signal
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stallscope.collector.mlflow.upload import Uploaded
+
+
+def upload_folder(folder: Path | str, run_id: str) -> Uploaded:
+    """Upload the logs of a local folder."""
+    from stallscope.collector.mlflow.upload import upload_logs
+    from stallscope.collector.sources.files import Files
+
+    return upload_logs(Files(str(folder)), run_id)
 
 
 def uploaders(run_id: str) -> list[int]:

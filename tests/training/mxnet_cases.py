@@ -152,6 +152,11 @@ def plain(case: Case) -> Any:
     return {**recorded(case, Training(), case.loader(), run_name="plain run"), "silent": silent}
 
 
+@alone
+def given_batch_size(case: Case) -> Any:
+    return recorded(case, Training(), case.loader(), batch_size=BATCH)
+
+
 @ranked
 def slow_compute(case: Case) -> Any:
     seconds = FAULT_SECONDS if case.rank == 1 else 0.0

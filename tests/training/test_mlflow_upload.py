@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 from support.door import door
-from support.uploads import end_uploads, uploaders
+from support.uploads import end_uploads, upload_folder, uploaders
 from support.waiting import wait_until
 from training.launching import Launch
 
-from stallscope.collector.mlflow.upload import upload_folder
 from stallscope.collector.registry import open_source
 from stallscope.errors import NotFoundError
 from stallscope.opening import open_run

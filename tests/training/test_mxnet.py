@@ -76,6 +76,12 @@ def test_one_process_needs_no_reduction(alone: Recorded) -> None:
     assert facts["python"].startswith("3.8.")
 
 
+def test_parameters_are_recorded_with_a_given_batch_size(alone: Recorded) -> None:
+    facts = alone.fit("given_batch_size").facts
+    assert (facts["batch_size"], facts["gradient_tensors"]) == (16, 4)
+    assert facts["gradient_bytes"] == 4 * facts["parameters"] > 0
+
+
 def test_accumulated_turns_are_one_step(alone: Recorded, ranks: Recorded) -> None:
     for fit in [alone.fit("accumulation"), *ranks.fits("accumulation")]:
         check_steps(fit, 0, 8)

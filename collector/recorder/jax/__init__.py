@@ -1,1 +1,1 @@
-"""The recorder for JAX, with Flax, Optax or neither: training loops of the user's own."""
+"""The recorder for JAX, with Flax, Optax or neither: custom training loops."""

@@ -12,9 +12,9 @@ def samples_of(batch: Any, processes: int, devices: int) -> Optional[int]:
 
     Args:
         batch: arrays in any structure.
-        processes: how many share an array that lies on devices of other processes, too.
-        devices: those of this process. An array whose first dimension is as long may be one for
-            ``pmap``, with a part for each device: its samples are not known.
+        processes: the number of processes, for arrays that are spread over the devices of all.
+        devices: the number of this process's devices. An array with such a first dimension may be one
+            for ``pmap``, with a part for each device: its samples are unknown.
     """
     # The usual kinds of batch. Training has just filled the caches, and flattening takes longest.
     kind = type(batch)

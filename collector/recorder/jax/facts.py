@@ -6,13 +6,13 @@ from typing import Any, Dict
 
 import jax
 
-from ..facts import WHOLE_STEP, known, module_version
+from ..facts import SWITCHED_OFF, WHOLE_STEP, known, module_version
 
 _LIBRARIES = ("jax", "jaxlib", "flax", "optax")
 
 
 def training_facts(size: int, stages: bool) -> Dict[str, Any]:
-    """Return facts of a training by ``size`` processes; what is in the compiled step is not known."""
+    """Return facts of a training by ``size`` processes; the compiled step shows none."""
     return {
         "framework": "jax",
         "versions": {name: module_version(name) for name in _LIBRARIES},
@@ -26,7 +26,7 @@ def training_facts(size: int, stages: bool) -> Dict[str, Any]:
 def timestamps(size: int, stages: bool) -> Dict[str, Any]:
     """Return which timestamps are taken, and why others are not."""
     if not stages:
-        return {"placed": ["data"], "reason": "switched off with stages=False"}
+        return {"placed": ["data"], "reason": SWITCHED_OFF}
     if size > 1:
         reason = "the compiled step reduces its gradients where no timestamp can be taken"
         return {"placed": ["data"], "reason": reason, "input_exposed": True}

@@ -11,7 +11,7 @@ from .batches import samples_of
 
 
 def loader_of(data: Any) -> Loader:
-    """Describe a loader; what is no iterable raises ``TypeError``."""
+    """Describe a loader; raise ``TypeError`` if it is not iterable."""
     if not hasattr(data, "__iter__"):
         raise TypeError(
             "data must be an iterable of batches; %s is not iterable" % type(data).__name__

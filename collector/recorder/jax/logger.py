@@ -52,13 +52,13 @@ class StepLogger(LoopLogger):
         return WatchedLoader(self, batches, first_step)
 
     def results(self, values: Any) -> None:
-        """Give what the step computes, such as its loss: the step ends when it is there.
+        """Pass a result of the step, such as its loss: the step ends when it is ready.
 
         Training does not wait for it.
 
         Args:
             values: an array, or several in any structure, that the next step does not delete
-                (``donate_argnums``). All outputs of a compiled step are there at once, so one is enough.
+                (``donate_argnums``). All outputs of a compiled step are ready at once, so one is enough.
         """
         recording: Optional[Recording] = self._loop
         if recording is not None:

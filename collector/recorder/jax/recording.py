@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from time import monotonic_ns
-from typing import Any, Iterator, List, Optional
+from typing import Any, Iterator, Optional
 
 import jax
 
-from ..format import StepRow
 from ..guards import never_raises, while_running
-from ..identity import World, world_of_training
 from ..in_flight import Position, running_frame
 from ..loop_recording import LoopRecording
-from ..open_session import open_session
 from ..options import Options
+from ..world import World, world_of_training
 from .batches import samples_of
 from .facts import NO_RESULTS, training_facts
 from .iterations import END, OWN_NS, RESULTS, Interval, IterationStream, RunningIteration
@@ -21,11 +19,7 @@ from .results import ResultTimes
 
 
 class Recording(LoopRecording):
-    """One StepLogger's training: its epochs, iterations, and what happens between them.
-
-    None of its methods raises: a failure ends the recording with one warning. None does anything
-    unless the recording runs.
-    """
+    """One StepLogger's training: its epochs, iterations and pauses."""
 
     # Slots, not a dict: training has just evicted everything from the CPU's caches.
     __slots__ = (
@@ -54,13 +48,9 @@ class Recording(LoopRecording):
         """Open the log."""
         options, world = self._options, self._world_of_training()
         self._devices = jax.local_device_count()
-        session = self._session = open_session(
-            options,
-            world,
-            training_facts(world.size, options.stages),
-            self._first_step or 0,
-            before_flush=self._drain,
-            position=self._position,
+        facts = training_facts(world.size, options.stages)
+        session = self._open_session(
+            world, facts, self._first_step or 0, self._drain, self._position
         )
         if not session.recording:
             return
@@ -89,7 +79,7 @@ class Recording(LoopRecording):
             self._times.stop()
 
     def _world_of_training(self) -> World:
-        # Whoever trains with JAX has started its devices by now.
+        # Training with JAX has started its devices by now.
         return world_of_training(asks_jax=True)
 
     def _next_step(self) -> Optional[int]:
@@ -99,7 +89,7 @@ class Recording(LoopRecording):
         return super()._next_step()
 
     def _position(self) -> Position:
-        """Return how far the step has come; called on the flushing thread."""
+        """Return the progress of the step; called on the flushing thread."""
         on_device = None if self._stream is None else self._stream.unfinished()
         if on_device is not None:
             return Position(on_device[1], on_device[2])
@@ -159,7 +149,7 @@ class Recording(LoopRecording):
             self.end_loop(loop)
 
     def results(self, values: Any) -> None:
-        """Note what the step computes: the step ends when it is there."""
+        """Note a result of the step: the step ends when it is ready."""
         iteration, times = self._iteration, self._times
         if iteration is None or times is None or self._failed:
             return
@@ -186,15 +176,6 @@ class Recording(LoopRecording):
             self._stream.drain()
             if self._times is not None and self._times.error is not None:
                 self.fail(self._times.error)
-
-    def _emit(self, rows: List[StepRow]) -> None:
-        session = self._session
-        assert session is not None
-        for row in rows:
-            if self._batch_size is None and row.samples:
-                self._batch_size = row.samples // row.micro
-                session.facts({"batch_size": self._batch_size})
-            session.step(row._replace(step=session.next_step))
 
     def _emit_interval(self, interval: Interval) -> None:
         session = self._session

@@ -1,4 +1,4 @@
-"""Time when the results of a compiled step are there, without making training wait."""
+"""Time when the results of a compiled step are ready, without making training wait."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_MORE = object()
 
 
 class ResultTimes:
-    """Waits for arrays, in order, on a thread of its own.
+    """Waits for arrays, in order, on a separate thread.
 
     All outputs of a compiled function are ready at once, so one of them stands for the step.
     """
@@ -27,7 +27,7 @@ class ResultTimes:
     def __init__(self) -> None:
         #: For each array: the monotonic time in nanoseconds when it was ready; None after an error.
         self.done: Deque[Optional[int]] = deque()
-        #: What went wrong while waiting; None if nothing did.
+        #: The first error of waiting; None without one.
         self.error: Optional[Exception] = None
         self._given = self._reported = 0
         self._stopped = False
@@ -62,11 +62,11 @@ class ResultTimes:
             Exception: whatever waiting for an earlier array has raised.
         """
         if _is_deleted(self._before):
-            # Its time would be known by luck only.
+            # Its time may have been missed.
             raise _donated()
         self._before = array
-        if self._reported == self._given and _is_there(array):
-            # Ready already: no thread has to wake up.
+        if self._reported == self._given and _is_ready(array):
+            # Already ready: no thread has to wake up.
             self.done.append(monotonic_ns())
             self._reported += 1
         else:
@@ -97,11 +97,11 @@ class ResultTimes:
             self._reported += 1
 
 
-def _is_there(array: Any) -> bool:
-    """Return whether the array has been computed already, or there is none to wait for."""
+def _is_ready(array: Any) -> bool:
+    """Return whether the array is known to be computed already."""
     # Old versions lack the method.
-    asked = getattr(array, "is_ready", None)
-    return asked is not None and bool(asked())
+    is_ready = getattr(array, "is_ready", None)
+    return is_ready is not None and bool(is_ready())
 
 
 def _plainer(error: Exception, array: Any) -> Exception:
@@ -109,8 +109,8 @@ def _plainer(error: Exception, array: Any) -> Exception:
 
 
 def _is_deleted(array: Any) -> bool:
-    asked = getattr(array, "is_deleted", None)
-    return asked is not None and bool(asked())
+    is_deleted = getattr(array, "is_deleted", None)
+    return is_deleted is not None and bool(is_deleted())
 
 
 def _donated() -> Exception:

@@ -15,7 +15,7 @@ def synthetic_like(batches: Iterable[Any]) -> RepeatedBatch:
     """Make random batches with the same structure, shapes and dtypes as real ones, held in memory.
 
     They are modelled on one real batch, and integers stay within its range, so that labels stay valid.
-    One random batch is repeated. NumPy's arrays become NumPy's, and JAX's keep their devices.
+    One random batch is repeated. Arrays stay NumPy's or JAX's, on the same devices.
 
     Args:
         batches: any iterable of batches; of an iterator, the first one is used up.

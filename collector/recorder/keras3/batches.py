@@ -1,4 +1,4 @@
-"""Time how long training waits for batches, around the iterator that ``fit`` takes them from."""
+"""Time how long training waits for batches, by wrapping the iterator of ``fit``."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class BatchClock:
     """Times the batches of one ``fit``, where Keras fetches them in Python (torch and JAX)."""
 
     def __init__(self, per_call: int) -> None:
-        #: A deque: training appends and another thread takes, without a lock. After a failure of the
-        #: recording, none are taken any more.
+        #: A deque: training appends and another thread takes, without a lock. It is bounded, because
+        #: nothing takes after the recording has failed.
         self.fetches: Deque[TimedFetch] = deque(maxlen=_MOST_CALLS * per_call)
         #: When the recorder was done with the latest batch, kept between iterators.
         self.recorded_at: Optional[int] = None
@@ -116,7 +116,7 @@ def timed_batches(
         for batch in batches:
             end, found = now(), next(known)
             if found is None:
-                # The usual kind of batch; a call takes as long as all of this.
+                # The usual kind of batch, without a call, which takes as long as all of this.
                 leaf = batch[0] if type(batch) is tuple and batch else batch
                 found = getattr(leaf, "shape", None) or shape_in(batch)
             there((begin, end, found, recorded_at))
@@ -130,10 +130,10 @@ def timed_batches(
 
 
 def full_batches(adapter: Any) -> Tuple[int, Optional[Sequence[int]]]:
-    """Return how many batches at the start are certainly full, and how their shape starts.
+    """Return the number of batches at the start that are certainly full, and the start of their shape.
 
-    Asking a batch for its shape takes as long as everything else. Keras knows the shape where it cuts
-    the batches out of arrays itself; elsewhere the result is 0.
+    Reading a batch's shape takes as long as everything else. It is known where Keras cuts the batches
+    out of arrays; elsewhere the result is 0.
     """
     if type(adapter).__name__ != "ArrayDataAdapter":
         return 0, None
@@ -171,7 +171,7 @@ def shape_in(batch: Any) -> Optional[Sequence[Any]]:
 def wait_of(call: Call, fetches: List[Fetch]) -> Tuple[int, Optional[int]]:
     """Return when a call of one step began to wait for its batch, and when the batch arrived.
 
-    In monotonic nanoseconds; the arrival is None if it was not seen. Where Keras fetches before it calls
+    In monotonic nanoseconds; the arrival is None if unknown. Where Keras fetches before it calls
     the train function, callbacks run in between. Their time is moved before the fetch, with everything
     else between steps.
     """

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional
 
 import keras
 
-from ..facts import known, module_version, size_counts
+from ..facts import gradient_sizes, known, module_version
 from ..learning_rate import optimizer_facts
 
 # The frameworks' names in reports.
@@ -51,8 +51,7 @@ def weights(model: Any) -> Dict[str, Any]:
     return {
         "parameters": known(lambda: int(model.count_params()) if model.built else None),
         "gradient_tensors": None if trained is None else len(trained),
-        "gradient_bytes": None if sizes is None else sum(sizes),
-        "gradient_sizes": None if sizes is None else size_counts(sizes),
+        **gradient_sizes(sizes),
     }
 
 

@@ -1,15 +1,15 @@
 """Keras on JAX: the step is one compiled function that runs asynchronously.
 
 Only its outputs show when it is done. A thread waits for them, so that the host still runs ahead of the
-device. What the host does meanwhile costs nothing: a step starts when the previous step is done. With
-``stages=False`` no thread waits, and a step is what the host sees of it.
+device. The host's work meanwhile costs nothing: a step starts when the previous step is done. With
+``stages=False`` no thread waits, and steps have the host's times.
 """
 
 from __future__ import annotations
 
 from typing import Any, Optional
 
-from ..facts import WHOLE_STEP
+from ..facts import SWITCHED_OFF, WHOLE_STEP
 from ..format import StepRow
 from ..jax.results import ResultTimes
 from ..keras_common.steps import Call
@@ -37,7 +37,7 @@ class JaxStages(FetchedInPython):
 
     def _why_not(self, fit: KerasFit) -> Optional[str]:
         if not fit.wanted:
-            return "switched off with stages=False"
+            return SWITCHED_OFF
         if self._steps_per_call != 1:
             return (
                 "steps_per_execution=%d: only the start and the end of a call of several steps are seen"

@@ -1,7 +1,7 @@
 """Keras 3 on TensorFlow: timestamps in the graph, around the train step and, without XLA, inside it.
 
 By default Keras compiles the train step with XLA, which has no clock. The function that takes batches
-from the iterator is not compiled: there the timestamps go before and after the step.
+from the iterator is not compiled: timestamps go there, before and after the step.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import Any, Callable, Optional
 
 import keras
 
-from ..facts import WHOLE_STEP
+from ..facts import SWITCHED_OFF, WHOLE_STEP
 from ..in_flight import Position
 from ..keras_common.steps import CallAssembler
-from ..keras_common.stream import StepStream
 from ..keras_common.timing import code_of, is_made_by
 from ..tf_keras.instrument import Instrumentation, tensors_of
+from ..tf_keras.stream import StepStream
 from ..tf_keras.timestamp_ring import CAPACITY, READY, TimestampRing
 from .stages import KerasFit, Stages
 
@@ -47,7 +47,7 @@ class TensorFlowStages(Stages):
 
     def _why_not(self, fit: KerasFit) -> Optional[str]:
         if not fit.wanted:
-            return "switched off with stages=False"
+            return SWITCHED_OFF
         if type(self._model.distribute_strategy).__name__ != "_DefaultDistributionStrategy":
             return "tf.distribute runs the train step in replicas"
         if not fit.single:

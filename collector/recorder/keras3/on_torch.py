@@ -1,10 +1,10 @@
-"""Keras on torch: batches come before the train function, and a hook sees every gradient."""
+"""Keras on torch: batches are fetched before the train function, and hooks time the gradients."""
 
 from __future__ import annotations
 
 from typing import Any, Optional
 
-from ..facts import WHOLE_STEP
+from ..facts import SWITCHED_OFF, WHOLE_STEP
 from ..format import StepRow
 from ..in_flight import Position
 from ..keras_common.steps import Call
@@ -37,7 +37,7 @@ class TorchStages(FetchedInPython):
 
     def _why_not(self, fit: KerasFit) -> Optional[str]:
         if not fit.wanted:
-            return "switched off with stages=False"
+            return SWITCHED_OFF
         for kind in device_types(self._parameters):
             if kind != "cpu":
                 return "on %s gradients are ready later than the host can see" % kind.upper()
@@ -88,7 +88,7 @@ class TorchStages(FetchedInPython):
             return call.end
         if call.seen is not None and call.seen >= call.begin:
             return int(call.seen)
-        # The training thread checks that around its next call.
+        # The training thread checks it around its next call.
         self._missed = True
         self.calls.schedule_check(every_call=True)
         return None

@@ -7,13 +7,14 @@ from typing import Any, Dict, List, Optional
 import keras
 
 from ..format import StepRow
-from ..identity import World, world_of_training
+from ..guards import never_raises
 from ..in_flight import Position, running_frame
 from ..keras_common.calls import FinishedCalls
 from ..keras_common.fit_recording import FitRecording
 from ..keras_common.timing import TimedFunction, timed
 from ..options import Options
 from ..session import Session
+from ..world import World, world_of_training
 from .batches import timed_batches
 from .facts import (
     loader_workers,
@@ -26,7 +27,7 @@ from .stages import KerasFit, Stages
 
 
 class Recording(FitRecording):
-    """One ``fit`` of one model: its timestamps, its timers, and what they write to the log."""
+    """One ``fit`` of one model, with its timestamps and timers."""
 
     # Keras 3's own fit has it; the batches come from it.
     fit_variable = "epoch_iterator"
@@ -97,25 +98,21 @@ class Recording(FitRecording):
 
     # -- one call of the train function ----------------------------------------------------------
 
-    # These two run around every call where the stages need that, and catch their own errors.
+    # These two run around calls now and then, or around every call if the stages are attentive.
 
+    @never_raises
     def before_call(self) -> None:
-        try:
-            if getattr(self.model, "history", None) is not self._history:
-                # Another fit trains the model without this callback, after an exception in this fit.
-                self.stop()
-        except Exception as error:  # no error may reach training
-            self.fail(error)
+        if getattr(self.model, "history", None) is not self._history:
+            # Another fit trains the model without this callback, after an exception in this fit.
+            self.stop()
 
+    @never_raises
     def after_call(self) -> None:
         stages, calls = self._stream, self._calls
         assert calls is not None
-        try:
-            stages.check()
-            self._update_facts()
-            calls.schedule_check(every_call=stages.attentive)
-        except Exception as error:
-            self.fail(error)
+        stages.check()
+        self._update_facts()
+        calls.schedule_check(every_call=stages.attentive)
 
     def _update_facts(self) -> None:
         assert self._calls is not None

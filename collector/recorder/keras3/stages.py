@@ -18,7 +18,7 @@ _PATIENCE_SECONDS = 2.0
 
 
 class KerasFit(NamedTuple):
-    """What stages know of the fit that they belong to."""
+    """A fit, and how it is recorded."""
 
     calls: FinishedCalls
     model: Any
@@ -60,18 +60,18 @@ class Stages:
     def function(
         self, made: Callable[..., Any], is_timed: Callable[[], bool]
     ) -> Callable[..., Any]:
-        """Return the train function whose calls are timed; ``is_timed``: in such a call."""
+        """Return the train function to time; ``is_timed`` returns whether a timed call runs."""
         return made
 
     def check(self) -> None:
-        """Check after a call: the first one, then now and then, or after each while attentive."""
+        """Check the training after the first call, then now and then, or after each if attentive."""
         self.attentive = False
 
     def abort(self, begin: int) -> None:
-        """Handle a call that raised, mostly because the data ended."""
+        """Handle a call that raised, usually at the end of the data."""
 
     def position(self, begin: int) -> Position:
-        """Return how far the step has come whose call began then; called on the flushing thread."""
+        """Return the progress of the step whose call started at ``begin``; for the flushing thread."""
         return Position(begin)
 
     def drain(self) -> None:

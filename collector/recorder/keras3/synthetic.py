@@ -7,6 +7,7 @@ from typing import Any, Optional
 import keras
 import numpy as np
 
+from ..facts import batches_in
 from ..keras_common.synthetic import endless, first_batch, random_array, random_generator
 from .loader import is_data_loader, is_tf_data
 
@@ -34,21 +35,14 @@ def synthetic_like(data: Any) -> Any:
         return tensorflows(data)
     generator = random_generator()
     if isinstance(data, keras.utils.PyDataset):
-        return _SyntheticDataset(_random_like(data[0], generator), _length(data))
+        return _SyntheticDataset(_random_like(data[0], generator), batches_in(data))
     if is_data_loader(data):
         batch = _random_like(first_batch(iter(data)), generator)
-        length = _length(data)
+        length = batches_in(data)
         return endless(batch) if length is None else _SyntheticDataset(batch, length)
     if hasattr(data, "__next__"):
         return endless(_random_like(first_batch(data), generator))
     return _random_like(data, generator)
-
-
-def _length(data: Any) -> Optional[int]:
-    try:
-        return len(data)
-    except TypeError:
-        return None
 
 
 class _SyntheticDataset(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types

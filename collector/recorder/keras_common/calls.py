@@ -1,4 +1,4 @@
-"""Finished calls of the train function, on their way from the training thread to rows."""
+"""Pass finished calls of the train function from the training thread to the one that makes rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .steps import Call
 MOST_WAITING = 2048
 
 #: When the timer was entered, when the call started and ended, when the recorder was done with the call
-#: before it (None before the first), all in monotonic nanoseconds, and what else was seen of it (see
+#: before it (None before the first), all in monotonic nanoseconds, and further information about it (see
 #: ``timed``). A bare tuple: a named one takes training ten times as long to make.
 FinishedCall = Tuple[int, int, int, Optional[int], Any]
 
@@ -54,7 +54,7 @@ class FinishedCalls:
         #: The current epoch, and the steps that the next call will run, as far as the host knows.
         self.epoch: Optional[int] = None
         self.steps = 1
-        # From when on calls belong to which epoch and run how many steps.
+        # Since when calls belong to an epoch and run a number of steps.
         self._changes: Deque[Tuple[int, Optional[int], int]] = deque([(0, None, 1)])
         # When the latest call taken would have ended without the recorder.
         self._end_without_recorder: Optional[int] = None
@@ -68,7 +68,7 @@ class FinishedCalls:
 
     @property
     def steps_waiting(self) -> int:
-        """Steps of the calls that were not taken yet."""
+        """Return the number of steps of the waiting calls."""
         changes = list(self._changes)
         begins = [begin for _, begin, _, _, _ in list(self.waiting)]
         return sum(
@@ -84,7 +84,7 @@ class FinishedCalls:
             self._changes.append((monotonic_ns(), epoch, steps))
 
     def schedule_check(self, every_call: bool) -> None:
-        """Check the training around every call from here on, or only now and then."""
+        """From here on, check the training around every call, or only now and then."""
         self.check_at = 0 if every_call else monotonic_ns() + CHECK_INTERVAL_NS
 
     def take(self, count: Optional[int] = None) -> List[Call]:
@@ -111,7 +111,7 @@ class FinishedCalls:
             self._cost.count_iteration(own_ns)
 
     def call_aborted(self, begin: int) -> Call:
-        """Return the call that an exception has just ended; earlier calls are taken already."""
+        """Return the call that an exception has just ended; earlier calls are already taken."""
         before, read_at, at_last, clock = self._read_clock()
         return Call(
             self.epoch, begin, None, before if begin < read_at else at_last, clock, self.steps

@@ -12,7 +12,7 @@ logger = logging.getLogger("stallscope")
 
 
 class FitCallback:
-    """A mixin for Keras' ``Callback``; it comes first among the base classes.
+    """A mixin for Keras' ``Callback``, to come first among the base classes.
 
     It defines no batch hooks: with one, Keras would convert the logs in every batch and so wait for the
     device. A wrapper around the train function sees the steps instead.
@@ -35,7 +35,7 @@ class FitCallback:
             )
             return
         if other is not None:
-            # An exception ended its fit.
+            # An exception has ended its fit.
             other.stop()
         self._stop()
         stop_abandoned()

@@ -1,22 +1,21 @@
-"""Record one ``fit`` of one Keras model: what the recorders of all Keras versions share."""
+"""Record one ``fit`` of one Keras model, with any version of Keras."""
 
 from __future__ import annotations
 
 import sys
 import threading
+from time import monotonic_ns
 from types import FrameType
 from typing import Any, Callable, Dict, List, Optional
 
 from ..base_recording import BaseRecording
-from ..clock import read_clocks
 from ..facts import count_or_none, known
 from ..format import CHECKPOINT, EPOCH, VALIDATION
 from ..guards import never_raises
-from ..identity import World
 from ..in_flight import Position, running_frame
-from ..open_session import open_session
 from ..options import Options
 from ..session import Session
+from ..world import World
 from .calls import FinishedCalls
 from .timing import TimedFunction, TimedSaving, calls_through
 
@@ -25,12 +24,12 @@ _open: List["FitRecording"] = []
 
 
 def recording_of(model: Any) -> Optional["FitRecording"]:
-    """Return the recording that is still patched into the model; None where there is none."""
+    """Return the recording that is still patched into the model; None without one."""
     return next((recording for recording in _open if recording.model is model), None)
 
 
 def stop_abandoned() -> None:
-    """Stop recordings whose fit an exception has ended: they would keep their models alive."""
+    """Stop recordings of fits that an exception has ended: they would keep their models alive."""
     for recording in list(_open):
         if recording.abandoned:
             recording.stop()
@@ -55,11 +54,11 @@ def fit_frame(model: Any, variable: Optional[str] = None) -> Optional[FrameType]
 class FitRecording(BaseRecording):
     """Patch a model for one ``fit`` and write the steps to the log.
 
-    None of its methods raises: a failure ends the recording with one warning.
+    No method raises: a failure ends the recording with one warning.
 
     Args:
         model: the model that trains.
-        params: what Keras tells callbacks about the fit.
+        params: Keras' parameters of the fit.
         options: the arguments of StepLogger.
     """
 
@@ -103,7 +102,7 @@ class FitRecording(BaseRecording):
 
     @property
     def in_place(self) -> bool:
-        """Return whether the model still trains with the function that the recording put there."""
+        """Return whether the model still trains with the recording's timer."""
         return getattr(self.model, "train_function", None) is self._timer
 
     @property
@@ -111,14 +110,14 @@ class FitRecording(BaseRecording):
         """Return whether its fit started on this thread and no longer runs on it."""
         return self._thread == threading.get_ident() and self._running_fit() is None
 
-    # -- what each version of Keras does differently ----------------------------------------------
+    # -- differences between versions of Keras ----------------------------------------------------
 
     def before_call(self) -> None:
-        """Look at the training before a call of the train function."""
+        """Check the training before a call of the train function."""
         raise NotImplementedError
 
     def after_call(self) -> None:
-        """Look at the training after a call, which now waits to become a row."""
+        """Check the training after a call, which now waits to become a row."""
         raise NotImplementedError
 
     def _world_of_training(self) -> World:
@@ -150,11 +149,11 @@ class FitRecording(BaseRecording):
         raise NotImplementedError
 
     def _position_in_call(self, begin: int) -> Position:
-        """Return how far the step has come whose call began then."""
+        """Return the progress of the step whose call started at ``begin``."""
         return Position(begin)
 
     def position(self) -> Position:
-        """Return how far the step in flight has come; called on the flushing thread.
+        """Return the progress of the step in flight; called on the flushing thread.
 
         The stack of the training thread shows its call of the train function.
         """
@@ -183,15 +182,7 @@ class FitRecording(BaseRecording):
             "batches_per_epoch": count_or_none(self._params.get("steps")),
         }
         counted = self._counted_before // self._passes
-        session = open_session(
-            self._options,
-            world,
-            facts,
-            counted,
-            before_flush=self.drain,
-            position=self.position,
-        )
-        self._session = session
+        session = self._open_session(world, facts, counted, self.drain, self.position)
         if not session.recording:
             return
         _open.append(self)
@@ -229,7 +220,7 @@ class FitRecording(BaseRecording):
 
     @never_raises
     def call_aborted(self, begin: int) -> None:
-        """Handle a call that began then and ended with an exception."""
+        """Handle a call that started at ``begin`` and ended with an exception."""
         self._stream.abort(begin)
 
     def _time_train_function(self, session: Session, calls: FinishedCalls) -> None:
@@ -238,7 +229,7 @@ class FitRecording(BaseRecording):
         found = {name: getattr(model, name) for name in names}
 
         def undo() -> None:
-            # Someone else has replaced it since: leave that.
+            # Keep a replacement that was made since.
             if self._timer is None or model.train_function is self._timer:
                 for name, function in found.items():
                     setattr(model, name, function)
@@ -279,21 +270,21 @@ class FitRecording(BaseRecording):
         self.epoch = epoch
         if self._calls is not None:
             self._calls.change(epoch)
-        self._epoch_start = read_clocks()[0]
+        self._epoch_start = monotonic_ns()
 
     @never_raises
     def end_epoch(self) -> None:
-        self._interval(EPOCH, self._epoch_start, read_clocks()[0])
+        self._interval(EPOCH, self._epoch_start, monotonic_ns())
 
     @never_raises
     def begin_validation(self) -> None:
-        self._validation_start = read_clocks()[0]
+        self._validation_start = monotonic_ns()
         if self._session is not None:
             self._session.pause(VALIDATION)
 
     @never_raises
     def end_validation(self) -> None:
-        self._interval(VALIDATION, self._validation_start, read_clocks()[0])
+        self._interval(VALIDATION, self._validation_start, monotonic_ns())
 
     @never_raises
     def _begin_checkpoint(self) -> None:

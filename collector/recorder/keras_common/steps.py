@@ -1,4 +1,4 @@
-"""Join host times of calls and timestamps of the graph into rows of steps."""
+"""Join the host's times of calls and the graph's timestamps into rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..iterations import IterationSummer
 
 
 class GraphStep(NamedTuple):
-    """Timestamps of one step from the graph: wall time in nanoseconds, None where unwritten."""
+    """The graph's timestamps of one step: wall time in nanoseconds, None where unwritten."""
 
     data: Optional[int]
     ready: Optional[int]
@@ -51,14 +51,14 @@ class Call(NamedTuple):
     clock_end: int
     #: Steps that the call was to run.
     steps: int
-    #: What else was seen of the call (see ``timed``).
+    #: Further information about the call (see ``timed``).
     seen: Any = None
     #: Nanoseconds that recording the previous call took; None where unknown.
     own_ns: Optional[int] = None
 
 
 class CallAssembler(IterationSummer):
-    """Makes rows of calls and graph steps; ``reduces`` if several ranks reduce gradients."""
+    """Makes rows of calls and graph steps; ``reduces``: several ranks reduce gradients."""
 
     def __init__(
         self, next_step: int, passes_per_step: int, reduces: bool, iterations_done: int = 0
@@ -81,7 +81,7 @@ class CallAssembler(IterationSummer):
         return self._steps(iterations)
 
     def graph_rows(self, call: Call, steps: List[GraphStep]) -> List[StepRow]:
-        """Make rows of one call whose steps have timestamps of the graph."""
+        """Make rows of one call from the graph's timestamps of its steps."""
         jumped = abs(call.clock_end - call.clock_begin) > JUMP_NS
         if jumped and len(steps) > 1:
             # The inner steps cannot be separated: one row, and the numbers of the others are skipped.
@@ -97,7 +97,7 @@ class CallAssembler(IterationSummer):
                 begin = end
             elif step == LOST:
                 self.next_step += 1
-            # Otherwise the step was started and never done: the call was aborted in it.
+            # Otherwise the call was aborted in this step.
         return self._steps(iterations)
 
     def _iteration(

@@ -1,4 +1,4 @@
-"""Random numbers in the shape of real ones, for synthetic data of every Keras."""
+"""Make random arrays in the shape of real ones, for synthetic data."""
 
 from __future__ import annotations
 

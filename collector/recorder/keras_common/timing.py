@@ -1,4 +1,4 @@
-"""Time what Keras calls on the model: its train function and its saving."""
+"""Time the model's train function and its saving."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import sys
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Callable, List, Optional
 
-from ..clock import read_clocks
 from ..patching import patch
 
 if TYPE_CHECKING:
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
 class TimedFunction:
     """Wraps the model's train function in two readings of the clock.
 
-    Measured here and not in batch hooks, times do not depend on the order of callbacks: the work of
-    other callbacks is between steps, not inside them.
+    Unlike times of batch hooks, these do not depend on the order of callbacks: the work of other
+    callbacks is between steps, not inside them.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -50,9 +49,9 @@ def timed(
     Further information about a call comes from the returned logs, under ``key``, which is removed; or
     it is ``last_of.last``; or ``saw`` extracts it from the returned value.
 
-    Every call does as little as possible, with few objects: training has just evicted everything else
-    from the CPU's caches, where fetching an object takes longer than using it. So the call finds all of
-    them in its closure, in a separate class.
+    Every call does as little as possible, with few objects: training has just evicted them from the
+    CPU's caches, and fetching an object takes longer than using it. So all of them are in the closure of
+    a class per timer.
     """
     model_has, add_call, now = vars(recording.model), calls.waiting.append, monotonic_ns
     # Keras makes a new history for every fit, so the history identifies the fit.
@@ -130,7 +129,7 @@ def code_of(function: Any) -> Any:
 
 
 class TimedSaving:
-    """Times the model's own saving, whichever callback calls it."""
+    """Times the model's own methods that save it, whoever calls them."""
 
     def __init__(
         self, model: Any, started: Callable[[], None], record: Callable[[int, int], None]
@@ -154,7 +153,7 @@ class TimedSaving:
     def _timed(self, save: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(save)
         def timed(*args: Any, **kwargs: Any) -> Any:
-            begin = read_clocks()[0]
+            begin = monotonic_ns()
             if self._depth == 0:
                 self._started()
             self._depth += 1
@@ -163,6 +162,6 @@ class TimedSaving:
             finally:
                 self._depth -= 1
                 if self._depth == 0:
-                    self._record(begin, read_clocks()[0])
+                    self._record(begin, monotonic_ns())
 
         return timed

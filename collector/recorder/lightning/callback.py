@@ -24,7 +24,7 @@ else:
         from pytorch_lightning import Callback
 
 
-class StepLogger(Callback):  # type: ignore[misc]  # not installed beside the app
+class StepLogger(Callback):  # type: ignore[misc]  # not installed with the app
     """Record where the time of every step goes, on every rank, into one small file per rank.
 
         Trainer(callbacks=[StepLogger("logs/run-42")]).fit(model, loader)

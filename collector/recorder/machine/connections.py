@@ -1,8 +1,8 @@
-"""Read the kernel's counts of this process's TCP connections to other hosts, which tell slow links.
+"""Read the kernel's counts of this process's TCP connections to other hosts, to find slow links.
 
-How long a connection had bytes to deliver, and how many the peer has acknowledged, give the rate of the
-link between the two hosts, without sending anything. Gloo's, NCCL's and MPI's sockets are the process's
-own; InfiniBand has none.
+The acknowledged bytes, and the time in which a connection had bytes to deliver, give the rate of the
+link between two hosts, without sending anything. Sockets of Gloo, NCCL and MPI belong to the process;
+InfiniBand has none.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _TCP_INFO = 11
 _ROUND_TRIP_AT, _RETRANSMITTED_AT, _LEAST_ROUND_TRIP_AT = 68, 100, 148
 _ACKED_AT, _BUSY_AT = 120, 168
 _NEEDED = 192
-# Hosts of a ring have two peers. In a mesh of hundreds the others say the same.
+# Hosts of a ring have two peers. In a mesh of hundreds, more peers add no information.
 _MOST_PEERS = 8
-# Handshakes and heartbeats say nothing about a link.
+# Handshakes and heartbeats do not show a link's rate.
 _FEWEST_BYTES = 100_000
 # The kernel counts in milliseconds.
 _LEAST_BUSY_US = 10_000
@@ -58,13 +58,13 @@ class _Connection(NamedTuple):
         return self.local, self.peer
 
     def after(self, earlier: "Optional[_Connection]") -> "_Connection":
-        """Add what earlier connections between the two hosts have sent."""
+        """Add the counts of earlier connections between the two hosts."""
         if earlier is None:
             return self
         return self._replace(counts=_Counts(*map(sum, zip(self.counts, earlier.counts))))
 
     def rate_since(self, earlier: "_Connection") -> Optional[float]:
-        """Return the rate of the link since then, kB/s; None if too little was sent to tell.
+        """Return the rate of the link since then, kB/s; None if too little was sent.
 
         A fast link delivers in less time than the kernel counts: then the rate is at least this.
         """
@@ -91,18 +91,18 @@ class Connections:
     """Adds up the process's connections by peer.
 
     Raises:
-        OSError, AttributeError: if this system does not tell.
+        OSError, AttributeError: if this system has no such counts.
     """
 
     def __init__(self) -> None:
         library = ctypes.CDLL(None, use_errno=True)
-        # The descriptors are training's own: they are looked at in place, as a copy of a socket in
-        # Python may change whether the original blocks.
+        # The descriptors belong to training: read them in place, because a Python socket made from a
+        # copy may change whether the original blocks.
         self._option = library.getsockopt
         self._name, self._peer = library.getsockname, library.getpeername
         #: By descriptor and ends: the latest counts of connections that are open.
         self._open: Dict[_Key, _Connection] = {}
-        #: By local and peer address: all connections that are closed, as one.
+        #: By local and peer address: the sums of closed connections.
         self._closed: Dict[_Ends, _Connection] = {}
         self._totals: Dict[_Ends, _Connection] = {}
         #: By ends, kilobytes per second and round trips at the last looks.
@@ -110,7 +110,7 @@ class Connections:
         self.look()
 
     def look(self) -> None:
-        """Take the counts of now; called about once a second."""
+        """Read the counts; called about once a second."""
         self._look()
         before, self._totals = self._totals, self._sums()
         for ends, total in self._totals.items():
@@ -121,13 +121,13 @@ class Connections:
                 seen.append((rate, total.round_trip_us))
 
     def totals(self) -> List[Dict[str, Any]]:
-        """Return what was sent to each peer since the process started, the most first.
+        """Return the totals per peer since the process started, those with the most bytes first.
 
         Each has the addresses of both ends; ``sent_kb``, acknowledged by the peer; ``busy_ms``, in which
         the connection that sent most had something to deliver; ``limited_ms``, the part of that in which
         the peer's buffer was full; ``retransmitted`` segments; ``least_round_trip_us``; and quartiles
-        over the last looks: of ``rate_kb_s``, what was sent per time in which only the link was in the
-        way, and of ``round_trip_us``.
+        over the last readings: of ``rate_kb_s``, the bytes per time in which only the link was the
+        limit, and of ``round_trip_us``.
         """
         rows = []
         for ends, total in self._totals.items():
@@ -139,7 +139,7 @@ class Connections:
         return rows[:_MOST_PEERS]
 
     def _sums(self) -> Dict[_Ends, _Connection]:
-        """Return what all connections have sent, by ends."""
+        """Return the totals of all connections by ends."""
         sums = dict(self._closed)
         for ends, connection in _by_ends(self._open.values()).items():
             sums[ends] = connection.after(self._closed.get(ends))
@@ -164,7 +164,7 @@ class Connections:
         if info is None:
             return None
         local, peer = self._end(self._name, number), self._end(self._peer, number)
-        # What stays on this host is no link.
+        # Skip connections within this host.
         if local is None or peer is None or local[0] == peer[0] or peer[0].startswith("127."):
             return None
         value = _Connection(
@@ -181,7 +181,7 @@ class Connections:
         return (number, "%s:%d" % local, "%s:%d" % peer), value
 
     def _info(self, descriptor: int) -> Optional[bytes]:
-        """Return the kernel's ``tcp_info`` of a socket; None where it is none of TCP."""
+        """Return the kernel's ``tcp_info`` of a socket; None if it is not a TCP socket."""
         buffer, size = ctypes.create_string_buffer(_NEEDED), ctypes.c_uint(_NEEDED)
         failed = self._option(descriptor, socket.IPPROTO_TCP, _TCP_INFO, buffer, ctypes.byref(size))
         return None if failed or size.value < _NEEDED else buffer.raw
@@ -198,7 +198,7 @@ class Connections:
             return socket.inet_ntop(socket.AF_INET, raw[4:8]), port
         if family == socket.AF_INET6:
             text = socket.inet_ntop(socket.AF_INET6, raw[8:24])
-            # One address, however a program has asked for it.
+            # An IPv4 address written as IPv6 is the same address.
             return text[7:] if text.startswith("::ffff:") else text, port
         return None
 
@@ -206,8 +206,8 @@ class Connections:
 def _by_ends(connections: Iterable[_Connection]) -> Dict[_Ends, _Connection]:
     """Return the connections between the same two hosts as one.
 
-    They work at the same time, so that the busy time is that of the one that has sent most. Others may
-    only carry messages, of which each waits for the one before it.
+    They work at the same time, so the busy time is that of the connection that sent most. Others may
+    only carry small messages, one after another.
     """
     groups: Dict[_Ends, List[_Connection]] = {}
     for connection in connections:

@@ -1,11 +1,11 @@
-"""Figures of the kernel, and where they come from."""
+"""Define the kernel's figures and their sources."""
 
 from __future__ import annotations
 
 import os
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
-# No file that is read here is longer, but for counts of hundreds of cores, which are not needed.
+# Files that are read here are shorter, except for counts per core, which are not needed.
 _MOST_BYTES = 16384
 
 
@@ -14,9 +14,9 @@ class FigureColumn(NamedTuple):
 
     #: Its name, which ends with the unit.
     name: str
-    #: Whether it only grows: the log then has its growth since the line before.
+    #: Whether it only grows; then the log has its growth since the line before.
     grows: bool = True
-    #: How many of the source's units are one of the log's.
+    #: The number of the source's units in one of the log's.
     divisor: int = 1
 
 
@@ -26,9 +26,9 @@ class FigureSource(NamedTuple):
     figures: Tuple[FigureColumn, ...]
     #: Return a value per figure, None for those that are missing.
     read: Callable[[], List[Optional[int]]]
-    #: Whether reading takes so long that it depends on its cost how often that is done.
+    #: Whether reading is slow; then its cost decides how often it is read.
     is_slow: bool = False
-    #: End what it does in the background.
+    #: Stop its work in the background.
     close: Optional[Callable[[], None]] = None
 
 
@@ -36,7 +36,7 @@ class KernelFile:
     """A file that the kernel writes anew whenever it is read; it stays open.
 
     Raises:
-        OSError: if it is not there, or not for this process.
+        OSError: if it does not exist, or this process may not read it.
     """
 
     def __init__(self, path: str) -> None:

@@ -1,7 +1,6 @@
 """Read the figures of the rank's own GPU from NVIDIA's driver, where its library is installed.
 
-A driver whose GPU hangs may not answer, and the log must be written all the same: a thread of its own
-asks it.
+A separate thread asks the driver, which may not answer while a GPU hangs: the log must still be written.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _SM_CLOCK = 1
 _POWER, _HEAT = 0x04 | 0x80, 0x08 | 0x20 | 0x40
 
 _EVERY_SECONDS = 1.0
-# An older answer is missing.
+# Older answers do not count.
 _FRESH_SECONDS = 3.0
 
 _FIGURES = (
@@ -65,7 +64,7 @@ def source_of_gpu(local_rank: int) -> FigureSource:
     def read() -> List[Optional[int]]:
         busy, memory = _Utilization(), _Memory()
         clock, reasons = ctypes.c_uint(), ctypes.c_ulonglong()
-        knows = [
+        known = [
             nvml.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(busy)) == 0,
             nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0,
             nvml.nvmlDeviceGetClockInfo(handle, _SM_CLOCK, ctypes.byref(clock)) == 0,
@@ -73,19 +72,19 @@ def source_of_gpu(local_rank: int) -> FigureSource:
         ]
         held = [int(bool(reasons.value & mask)) for mask in (_POWER, _HEAT)]
         values = [busy.gpu, memory.used, clock.value, *held]
-        return [value if known else None for value, known in zip(values, [*knows, knows[-1]])]
+        return [value if ok else None for value, ok in zip(values, [*known, known[-1]])]
 
     latest = _Latest(read)
     return FigureSource(_FIGURES, latest.read, close=latest.stop.set)
 
 
 class _Latest:
-    """Asks once a second, until it is stopped, and has the latest answer."""
+    """Asks once a second until it is stopped, and keeps the latest answer."""
 
     def __init__(self, ask: Callable[[], List[Optional[int]]]) -> None:
         self.stop = threading.Event()
         self._ask = ask
-        # The first answer shows that there will be others.
+        # Raise errors of the first question here, not in the thread.
         self._answer: Tuple[float, List[Optional[int]]] = (time.monotonic(), ask())
         threading.Thread(target=self._ask_on, name="stallscope-gpu", daemon=True).start()
 
@@ -93,7 +92,7 @@ class _Latest:
         while not self.stop.wait(_EVERY_SECONDS):
             try:
                 self._answer = (time.monotonic(), self._ask())
-            except Exception:  # nothing of it is needed for anything else
+            except Exception:  # the recording works without it
                 return
 
     def read(self) -> List[Optional[int]]:
@@ -104,7 +103,7 @@ class _Latest:
 def own_device(env: Mapping[str, str], local_rank: int) -> str:
     """Return the index or the UUID of the GPU of a local rank.
 
-    Launchers either show all GPUs to every rank, which takes the one of its local rank, or one GPU each.
+    Launchers show either all GPUs to every rank, which uses the one of its local rank, or one GPU each.
     """
     visible = env.get("CUDA_VISIBLE_DEVICES")
     if visible is None:

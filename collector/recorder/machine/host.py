@@ -13,7 +13,7 @@ from .figures import FigureColumn, FigureSource, KernelFile, numbers_by_name
 
 _PRESSURES = ("cpu", "memory", "io")
 _TOTAL = re.compile(rb"some .*total=(\d+)")
-# What ethernet bridges and containers add to a host counts the same bytes again.
+# Interfaces of bridges and containers count the same bytes again.
 _VIRTUAL = re.compile(r"lo$|veth|docker|br-|virbr|cni|flannel|cali|tap|tun|ifb|dummy")
 _MOST_INTERFACES = 4
 # Columns of /proc/net/dev: received bytes, errors and drops, and the same for what was sent.
@@ -24,20 +24,22 @@ _UNSYNCHRONISED = 0x40
 
 
 def sources_of_host() -> Iterator[FigureSource]:
-    """Yield what this system offers about the host: one rank per host writes it."""
-    for what in _PRESSURES:
-        yield from _offered(partial(_pressure, "/proc/pressure/" + what, what + "_pressure_ms"))
+    """Yield the figures of the host that this system has; one rank per host writes them."""
+    for resource in _PRESSURES:
+        path, name = "/proc/pressure/" + resource, resource + "_pressure_ms"
+        yield from _offered(partial(_pressure, path, name))
     for make in (_cores, _retransmissions, _network, _clock_error):
         yield from _offered(make)
 
 
 def sources_of_cgroup() -> Iterator[FigureSource]:
-    """Yield what this system offers about the process's cgroup."""
+    """Yield the figures of the process's cgroup that this system has."""
     folders = cgroup_folders()
     for folder in folders.values():
         yield from _offered(partial(_throttling, folder))
-    for what in _PRESSURES if "" in folders else ():
-        path, name = "%s/%s.pressure" % (folders[""], what), "cgroup_%s_pressure_ms" % what
+    for resource in _PRESSURES if "" in folders else ():
+        path = "%s/%s.pressure" % (folders[""], resource)
+        name = "cgroup_%s_pressure_ms" % resource
         yield from _offered(partial(_pressure, path, name))
 
 
@@ -76,7 +78,7 @@ def _offered(make: Callable[[], FigureSource]) -> Iterator[FigureSource]:
 
 
 def _pressure(path: str, name: str) -> FigureSource:
-    """The time in which some process waited for this resource."""
+    """Measure the time in which some process waited for a resource."""
     file = KernelFile(path)
 
     def read() -> List[Optional[int]]:
@@ -106,7 +108,7 @@ def _throttling(folder: str) -> FigureSource:
 
 
 def _cores() -> FigureSource:
-    """Time that all cores spent on processes, and that a hypervisor took."""
+    """Measure the time that all cores spent on processes, and that a hypervisor took."""
     file, ticks = KernelFile("/proc/stat"), os.sysconf("SC_CLK_TCK")
 
     def read() -> List[Optional[int]]:
@@ -131,7 +133,7 @@ def _retransmissions() -> FigureSource:
 
 
 def _network() -> FigureSource:
-    """Bytes and errors of the interfaces that carry the host's traffic, the busiest four."""
+    """Count bytes and errors of the four busiest interfaces that carry the host's traffic."""
     file = KernelFile("/proc/net/dev")
 
     def counts() -> Dict[str, List[int]]:
@@ -178,7 +180,7 @@ class _Timex(ctypes.Structure):
 
 
 def _clock_error() -> FigureSource:
-    """How wrong the wall clock may be, by the kernel, where something synchronises it."""
+    """Read the kernel's bound on the error of a wall clock that is synchronised."""
     ask, timex = ctypes.CDLL(None).adjtimex, _Timex()
 
     def read() -> List[Optional[int]]:

@@ -1,4 +1,4 @@
-"""Reads the kernel's figures once a second, for lines of the log."""
+"""Read the kernel's figures once a second, for lines of the log."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .figures import FigureSource
 from .gpus import source_of_gpu
 
 _EVERY_NS = 1_000_000_000
-# A flush that comes a little early still counts as a second later.
+# Tolerance for a flush that comes a little early.
 _EARLY_NS = 50_000_000
-# Facts about connections are totals, so that they may be rare.
+# Facts about connections are totals, so a few are enough.
 _FACTS_EVERY_NS = 30_000_000_000
-# What is slow to read is read so rarely that it costs this share of one core.
+# Slow sources are read so rarely that they cost this share of one core.
 _SHARE = 0.0005
 
 
@@ -25,8 +25,8 @@ class Monitor:
     """Figures of one process, of its GPU and, on the first rank of each host, of the host.
 
     Args:
-        local_rank: the rank among those of its host, if it is known; the first one also writes what all
-            ranks of the host would.
+        local_rank: the rank among those of its host, if it is known; the first one also writes the
+            host's figures.
     """
 
     def __init__(self, local_rank: Optional[int]) -> None:
@@ -45,7 +45,7 @@ class Monitor:
         self._connections: Optional[Connections] = None
         self._look_due = self._facts_due = 0
         self._written: List[Dict[str, Any]] = []
-        with contextlib.suppress(Exception):  # this system does not tell
+        with contextlib.suppress(Exception):  # this system has no such counts
             self._connections = Connections()
 
     def row(self, now: int, at_the_end: bool = False) -> Optional[MachineRow]:
@@ -60,7 +60,7 @@ class Monitor:
         return MachineRow(now, ",".join(cells))
 
     def connections(self, now: int, at_the_end: bool = False) -> Optional[Dict[str, Any]]:
-        """Look at the connections to other hosts; return facts about them now and then."""
+        """Read the counts of connections to other hosts; return facts about them now and then."""
         if self._connections is None or (now < self._look_due and not at_the_end):
             return None
         begun = time.thread_time_ns()
@@ -77,7 +77,7 @@ class Monitor:
         return {"connections": totals}
 
     def close(self) -> None:
-        """End what sources do in the background; files are closed with the monitor."""
+        """Stop the sources' work in the background; files are closed with the monitor."""
         for source in self._sources:
             if source.close is not None:
                 source.close()
@@ -90,7 +90,7 @@ class Monitor:
         begun = time.thread_time_ns()
         try:
             values = source.read()
-        except Exception:  # it has gone, or says something else than at first
+        except Exception:  # the file has gone or changed its format
             return nothing
         if source.is_slow:
             self._due[at] = now + int((time.thread_time_ns() - begun) / _SHARE)
@@ -103,7 +103,7 @@ class Monitor:
             if figure.grows:
                 before = self._before.get(figure.name)
                 self._before[figure.name] = value
-                # The first line only has when growth starts to count.
+                # Growth counts from the first line.
                 cells.append("" if before is None else str(value - before))
             else:
                 cells.append(str(value))

@@ -12,7 +12,7 @@ _THREADS = Path("/proc/self/task")
 
 
 def sources() -> Iterator[FigureSource]:
-    """Yield what this system offers."""
+    """Yield the figures that this system has."""
     for make in (_usage, _memory, _disk, _run_delay):
         try:
             yield make()
@@ -48,7 +48,7 @@ def _memory() -> FigureSource:
 
 
 def _disk() -> FigureSource:
-    """Bytes that really come from a disk or a network file system, and go there."""
+    """Count bytes that really come from a disk or a network file system, or go there."""
     file = KernelFile("/proc/self/io")
 
     def read() -> List[Optional[int]]:
@@ -63,7 +63,7 @@ def _disk() -> FigureSource:
 
 
 def _run_delay() -> FigureSource:
-    """How long all threads were ready to run and had no core."""
+    """Measure how long all threads were ready to run and had no core."""
     # Threads that have ended must not make the sum smaller.
     ended = 0
     known: Dict[str, int] = {}
@@ -77,7 +77,7 @@ def _run_delay() -> FigureSource:
             except (FileNotFoundError, ProcessLookupError):  # it has just ended
                 continue
         for name, delay in known.items():
-            # A number that is used again starts at 0.
+            # A reused thread id starts at 0.
             if now.get(name, -1) < delay:
                 ended += delay
         known = now
@@ -89,6 +89,6 @@ def _run_delay() -> FigureSource:
 
 
 def _checked(source: FigureSource) -> FigureSource:
-    """Return a source once it has been read."""
+    """Return a source after a first reading, which raises if it does not work."""
     source.read()
     return source

@@ -43,10 +43,10 @@ class Samples:
 
 
 def full_batches(loader: Any) -> Tuple[int, Optional[int]]:
-    """Return how many batches at the start are certainly full, and the samples of such a batch.
+    """Return the number of batches at the start that are certainly full, and their samples.
 
-    Asking a batch takes most of the time of an iteration. Batches of Gluon's own loader with its own
-    batchify function need not be asked. 0 where it is unknown.
+    Reading a batch's shape takes most of the time of an iteration. It is known for Gluon's own loader
+    with its own batchify function; elsewhere the result is 0.
     """
     if type(loader) is not DataLoader or loader._batchify_fn not in _OF_GLUON:
         return 0, None

@@ -1,4 +1,4 @@
-"""Have MXNet's engine write down when it has finished something, at a cost of a few microseconds.
+"""Let MXNet's engine take the time when it has finished something, at a cost of a few microseconds.
 
 The engine gets a function that does nothing, but that waits for arrays like an operator that reads them.
 After calling it, the engine passes the function's argument to a completion function, with no other
@@ -7,8 +7,8 @@ everything else, and is late on a busy machine. No function of the C library tak
 argument. But one reads a character of a stream, and a stream may define its own read function: here that
 function reads the clock, into the stream's own buffer.
 
-An array to wait for instead would cost ten times as much. And a thread that waits for an array that
-could not be computed would receive its error, which training would then never see.
+Waiting for an array instead would cost ten times as much. And if the array could not be computed, the
+waiting thread would receive the error, and training would never see it.
 """
 
 from __future__ import annotations
@@ -92,13 +92,13 @@ class Moment:
         return bool(self._time.seconds != _NOT_YET and self._time.nanoseconds != _NOT_YET)
 
     def take(self) -> int:
-        """Return monotonic nanoseconds, once they are there, and make the moment free again."""
+        """Return monotonic nanoseconds, once they are known, and free the moment."""
         at = self.read()
         _free.append(self)
         return at
 
     def read(self) -> int:
-        """Read like ``take``, without making the moment free."""
+        """Read like ``take``, without freeing the moment."""
         # The stream has seen its end; another read would not even try. This call waits until a
         # thread that has just read the clock is done with the stream.
         _system.clearerr(self.stream)
@@ -152,7 +152,7 @@ def asker() -> Callable[[Handles], Moment]:
 
 
 def _check_streams() -> None:
-    """Check that this C library's streams read the clock, also for the second time."""
+    """Check that this C library's streams read the clock, and do so repeatedly."""
     moment = Moment()
     for _ in range(2):
         before = monotonic_ns()

@@ -7,7 +7,7 @@ from typing import Any, Dict, List
 
 import mxnet as mx
 
-from ..facts import known, module_version, size_counts
+from ..facts import gradient_sizes, known, module_version
 from ..learning_rate import optimizer_facts
 
 
@@ -37,8 +37,7 @@ def weights(trainer: Any) -> Dict[str, Any]:
     return {
         "parameters": known(lambda: sum(_numbers(one) for one in trainer._params)),
         "gradient_tensors": len(trained),
-        "gradient_bytes": known(lambda: sum(map(_bytes, trained))),
-        "gradient_sizes": known(lambda: size_counts(map(_bytes, trained))),
+        **gradient_sizes(known(lambda: list(map(_bytes, trained)))),
     }
 
 

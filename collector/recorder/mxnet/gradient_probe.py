@@ -1,9 +1,9 @@
 """Time when gradients are ready and when they are reduced, without making training wait.
 
 MXNet's engine is asynchronous. Before the reduction it is asked when the last gradient is ready, after
-the reduction when all are reduced. A gradient that is asked for with others is only reduced when they
-are ready. So the question before the reduction is for a single gradient, except in the few steps that
-find out which one comes last.
+the reduction when all are reduced. A question for several gradients would delay their reduction until
+all of them are ready. So the question before the reduction is for a single gradient, except in the few
+steps that find out which one comes last.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, Dict, Iterable, List, Optional, Union
 from .engine import Handles, Moment, asker, handles_of
 from .last_gradient import LastGradient
 
-# Steps between two looks at the list of gradients, which takes longer than everything else.
+# Steps between two readings of the list of gradients, which take longer than everything else.
 _LOOKED_AT = 64
-# Steps to the next look where an answer is expected soon.
+# Steps to the next reading if an answer is expected soon.
 _SOON = 4
-# Steps that the host may be ahead of the engine's answer, before it asks no more for groups.
+# Steps that the host may be ahead of the engine's answer before it stops asking for groups.
 _MOST_UNANSWERED = 64
 # An operator writes these gradients together, so one of them stands for both; of their reductions, the
 # one that is requested last does. Every array in a question costs the engine a quarter of a microsecond.
@@ -80,7 +80,7 @@ class GradientProbe:
     def __init__(self, trainer: Any) -> None:
         self._parameters = trainer._params
         self._ask = asker()
-        # Parameters whose gradients stand for all, and the handles that stand for all reductions.
+        # Parameters that stand for all gradients, and handles that stand for all reductions.
         self._representatives: Dict[str, Any] = {}
         self._reduced: Handles = _handles(())
         # The search for the last gradient, the handles of that gradient, and the question in the search.
@@ -93,7 +93,7 @@ class GradientProbe:
         self._left = self._stretch = 0
 
     def look_again(self) -> None:
-        """Look at the gradients again: layers may be frozen or unfrozen between epochs."""
+        """Read the list of gradients again: layers may be frozen or unfrozen between epochs."""
         self._stretch -= max(self._left, 0)
         self._left = 0
 
@@ -132,7 +132,7 @@ class GradientProbe:
         return answer
 
     def _look(self) -> None:
-        """Look at the list of gradients."""
+        """Read the list of gradients."""
         trained = {one.name: one for one in self._parameters if one.grad_req != "null"}
         representatives, reduced = {}, {}
         for name, one in trained.items():
@@ -155,7 +155,7 @@ def _handles(parameters: Iterable[Any]) -> Handles:
 
 
 def _written_with(name: str) -> Optional[str]:
-    """Return the parameter whose gradient the same operator writes; None where there is none."""
+    """Return the parameter with a gradient that the same operator writes; None without one."""
     layer, _, kind = name.rpartition("_")
     other = _WRITTEN_WITH.get(kind)
     return None if other is None else "%s_%s" % (layer, other)

@@ -5,23 +5,22 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-from collections import deque
 from itertools import chain, repeat
 from time import monotonic_ns
-from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
+from ..facts import SWITCHED_OFF
 from ..format import StepRow
 from ..guards import never_raises, while_running
-from ..identity import world_of_training
 from ..in_flight import Position, running_frame
 from ..loop_recording import LoopRecording
-from ..open_session import open_session
 from ..options import Options
 from ..patching import patch
+from ..world import world_of_training
 from .batches import Samples, full_batches
 from .facts import is_horovod_trainer, steps_counted, trainer_facts, weights
 from .gradient_probe import Answer, GradientProbe
-from .iterations import OWN_NS, REDUCTIONS, FinishedIteration, IterationStream, RunningIteration
+from .iterations import OWN_NS, REDUCTIONS, IterationStream, RunningIteration
 
 logger = logging.getLogger("stallscope")
 
@@ -30,11 +29,7 @@ _open: List["Recording"] = []
 
 
 class Recording(LoopRecording):
-    """One StepLogger's training: its epochs, iterations, reductions, and what happens between them.
-
-    None of its methods raises: a failure ends the recording with one warning. None does anything
-    unless the recording runs.
-    """
+    """One StepLogger's training: its epochs, iterations, reductions and pauses."""
 
     # Slots, not a dict: training has just evicted everything from the CPU's caches.
     __slots__ = (
@@ -46,6 +41,7 @@ class Recording(LoopRecording):
         "_stream",
         "_trainer",
         "_waiting",
+        "_weights_recorded",
     )
 
     def __init__(self, trainer: Any, options: Options) -> None:
@@ -55,16 +51,15 @@ class Recording(LoopRecording):
         self._probe: Optional[GradientProbe] = None
         # The current iteration; None outside of one.
         self._iteration: Optional[RunningIteration] = None
-        #: A deque: the training thread appends while another takes, without a lock.
-        self._waiting: Deque[FinishedIteration] = deque()
         self._counts = Samples()
+        self._weights_recorded = False
 
     # -- start and stop --------------------------------------------------------------------------
 
     @never_raises
     def start(self) -> None:
         """Open the log and watch the trainer reduce gradients."""
-        trainer, options = self._trainer, self._options
+        trainer = self._trainer
         for other in [one for one in _open if one._trainer is trainer]:
             logger.warning(
                 "stallscope: another StepLogger records this training from here on; one is enough"
@@ -81,20 +76,13 @@ class Recording(LoopRecording):
                 "reason": reason,
             },
         }
-        session = self._session = open_session(
-            options,
-            world,
-            facts,
-            steps_counted(trainer),
-            before_flush=self._drain,
-            position=self._position,
-        )
+        counted = steps_counted(trainer)
+        session = self._open_session(world, facts, counted, self._drain, self._position)
         if not session.recording:
             return
         self._probe = probe
-        self._stream = IterationStream(
-            self._waiting, single, session.cost.count_iteration, self._emit
-        )
+        self._stream = IterationStream(single, session.cost.count_iteration, self._emit)
+        self._waiting = self._stream.waiting
         _open.append(self)
         self._watch_reductions()
 
@@ -108,12 +96,14 @@ class Recording(LoopRecording):
             self._restore()
         self._restore = None
         if self._session is not None:
-            if self._session.recording and not self._stream.close():
-                self._session.facts(self._not_reduced())
+            if self._session.recording:
+                self._stream.close()
+                if self._stream.gave_up:
+                    self._session.facts(self._not_reduced())
             self._session.close(steps_counted(self._trainer))
 
     def _position(self) -> Position:
-        """Return how far the iteration has come; called on the flushing thread."""
+        """Return the progress of the iteration; called on the flushing thread."""
         fetch = running_frame(self._thread, _ITERATE)
         if fetch is not None:
             return Position(fetch.f_locals.get("begin"))
@@ -123,7 +113,7 @@ class Recording(LoopRecording):
         _, begin, data, *_ = iteration
         if len(iteration) <= REDUCTIONS:
             return Position(begin, data)
-        # The engine answers later than the host asks, so the time is that of this look.
+        # The engine answers later than the host asks, so the time is that of this check.
         ready, reduced = (
             monotonic_ns() if answer is not None and answer.is_there else None
             for answer in iteration[REDUCTIONS]
@@ -132,7 +122,7 @@ class Recording(LoopRecording):
 
     def _probe_or_why_not(self) -> Tuple[Optional[GradientProbe], Optional[str]]:
         if not self._options.stages:
-            return None, "switched off with stages=False"
+            return None, SWITCHED_OFF
         if not self._single and not is_horovod_trainer(self._trainer):
             return None, "the trainer is not Horovod's DistributedTrainer"
         try:
@@ -183,11 +173,11 @@ class Recording(LoopRecording):
     # -- epochs, and events between steps --------------------------------------------------------
 
     @while_running
-    def begin_epoch(self) -> None:
+    def begin_epoch(self, number: Optional[int] = None) -> None:
         self.end_epoch()
         if self._probe is not None:
             self._probe.look_again()
-        super().begin_epoch()
+        super().begin_epoch(number)
 
     def _interval(self, kind: str, began: int) -> None:
         session, end = self._session, monotonic_ns()
@@ -257,14 +247,12 @@ class Recording(LoopRecording):
             self._stream.drain()
 
     def _emit(self, rows: List[StepRow]) -> None:
-        session = self._session
-        assert session is not None
-        for row in rows:
-            if row.step == 0 and self._batch_size is None and row.samples:
-                self._batch_size = row.samples // row.micro
-                # Shapes may be known only since the first batch.
-                session.facts({"batch_size": self._batch_size, **weights(self._trainer)})
-            session.step(row._replace(step=session.next_step))
+        if rows and not self._weights_recorded:
+            self._weights_recorded = True
+            assert self._session is not None
+            # Shapes may be known only since the first batch.
+            self._session.facts(weights(self._trainer))
+        super()._emit(rows)
 
 
 #: While a thread runs this generator, and not the body of its loop, it fetches a batch.

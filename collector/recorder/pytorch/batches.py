@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 # Old versions have it in another module.
-_put_together = getattr(torch.utils.data, "default_collate", None)
+_default_collate = getattr(torch.utils.data, "default_collate", None)
 
 
 def samples_in(batch: Any) -> Optional[int]:
@@ -52,16 +52,16 @@ def shape_in(batch: Any) -> Optional[Sequence[int]]:
 
 
 def full_batches(loader: Any) -> Tuple[int, Optional[Sequence[int]]]:
-    """Return how many batches at the start are certainly full, and how their shape starts.
+    """Return the number of batches at the start that are certainly full, and the start of their shape.
 
-    A tensor makes its shape anew for every caller, which is half the cost of an iteration. Batches of
-    torch's own loader with its own collate function need not be asked. 0 where it is unknown.
+    A tensor makes its shape anew for every caller, which is half the cost of an iteration. The shape is
+    known for torch's own loader with its own collate function; elsewhere the result is 0.
     """
     if (
         type(loader) is not DataLoader
         or type(loader.batch_sampler) is not BatchSampler
         or isinstance(loader.dataset, IterableDataset)
-        or loader.collate_fn is not _put_together
+        or loader.collate_fn is not _default_collate
         # Workers may deliver the last batch early.
         or not getattr(loader, "in_order", True)
     ):
@@ -73,5 +73,5 @@ def full_batches(loader: Any) -> Tuple[int, Optional[Sequence[int]]]:
     try:
         return len(batches.sampler) // batches.batch_size, (batches.batch_size,)
     except Exception:
-        # Most samplers ask the data set, which is user code.
+        # Most samplers call the data set, which is user code.
         return 0, None

@@ -1,10 +1,10 @@
-"""When a CUDA device reaches a point of its work, on the host's clock, without waiting for it.
+"""Timestamp a CUDA device's work on the host's clock, without waiting for the device.
 
 A timestamp is an event on the current stream. It is read later, once ``query`` says that the stream has
 reached it. Nothing here synchronizes. Events only give the time between each other. Anchors tie them to
-the host's clock: events on a separate, idle stream, so that the host sees them done at once, to within a
-few microseconds. Times between two anchors are interpolated, so that clocks that drift apart shift no
-timestamp against the next by more than that.
+the host's clock: events on a separate, idle stream, which the host sees done within a few microseconds.
+Times between two anchors are interpolated, so that drifting clocks shift no timestamp against the next
+by more than that.
 
 An event's time is a float32 of milliseconds since the anchor before it: 0.1 µs precision at a second.
 """
@@ -19,7 +19,7 @@ from typing import Any, Callable, ContextManager, Deque, List, NamedTuple, Optio
 # Take an anchor again while its error is above this, a few times.
 _GOOD_NS = 40_000
 _ATTEMPTS = 2
-# A host that was interrupted for longer than this saw nothing useful, and a busier device must wait.
+# After a longer interruption of the host an anchor is useless, and a busier device gets none now.
 # Anchors take at most this from every fifth of a second of training: two in a thousand.
 _WORST_NS = 200_000
 # The shortest time between anchors. A device that lags by more than all of them, 51 s, has lost its
@@ -71,7 +71,7 @@ class CudaClock:
         self._now = now
         self._stream_of = stream_of
         self._captures = cuda.is_current_stream_capturing
-        # What identifies the stream that was current last, and its object.
+        # The id of the last current stream, and its object.
         self._current: Tuple[Any, Any] = (None, None)
         self._side = cuda.Stream(device=index, priority=-1)
         self._free: List[Any] = []
@@ -93,7 +93,7 @@ class CudaClock:
             return False
 
     def timestamp(self) -> Optional[CudaTimestamp]:
-        """Take a timestamp of the work that the current stream has been given so far.
+        """Take a timestamp after the work that was given to the current stream so far.
 
         None while a graph is captured, before there is an anchor, and once the device is broken.
         """
@@ -121,7 +121,7 @@ class CudaClock:
         return found
 
     def take_anchor(self) -> None:
-        """Take another anchor, if it is time for one and the device answers quickly enough."""
+        """Take another anchor if it is due and the device answers quickly enough."""
         if self._anchors and self._now() - self._anchors[-1].host_ns < _APART_NS:
             return
         best: Optional[Anchor] = None
@@ -145,8 +145,8 @@ class CudaClock:
             self.error_ns = max(self.error_ns or 0, least // 2)
 
     def read(self, timestamps: List[CudaTimestamp]) -> Optional[List[float]]:
-        """Return the device's milliseconds of timestamps; None while one of them is not reached."""
-        # Those of other streams may come later.
+        """Return the device's milliseconds of timestamps; None until all of them are reached."""
+        # Timestamps of other streams may come later.
         for event, _ in timestamps:
             if not event.query():
                 return None

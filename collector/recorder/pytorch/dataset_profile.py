@@ -1,8 +1,8 @@
 """Find the functions that a data set's ``__getitem__`` spends its time in.
 
-Python reports every call while a profile function is set. Only direct calls of a data set are timed, and
-calls of what merely passes them on: data sets around data sets, and composed transforms. Calls inside
-those are ignored, but Python's reports still take time. So only the shares count, not the times.
+Python reports every call while a profile function is set. This times the calls that a data set and its
+wrappers make (data sets around data sets, and composed transforms). Calls inside timed ones are ignored,
+but Python's reports still take time. So only the shares count, not the times.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class DatasetProfile:
     def __init__(self, dataset: Any) -> None:
         self.spent: Dict[str, int] = {}
         self._datasets = _with_inner(dataset)
-        # Frames that merely pass calls on, and the frame that is timed.
-        self._through: Set[FrameType] = set()
+        # Frames of data sets and their wrappers, and the frame that is timed.
+        self._wrappers: Set[FrameType] = set()
         self._timed: Any = None
         self._name = ""
         self._began = 0
@@ -40,7 +40,7 @@ class DatasetProfile:
 
     def __exit__(self, *_: Any) -> None:
         sys.setprofile(self._before)
-        self._through.clear()
+        self._wrappers.clear()
         self._timed = None
 
     def _profile(self, frame: FrameType, event: str, function: Any) -> None:
@@ -50,22 +50,22 @@ class DatasetProfile:
         elif event == "call":
             self._start_call(frame)
         elif event == "return":
-            self._through.discard(frame)
-        elif event == "c_call" and frame in self._through:
+            self._wrappers.discard(frame)
+        elif event == "c_call" and frame in self._wrappers:
             self._time(frame, getattr(function, "__qualname__", "") or repr(function))
 
     def _start_call(self, frame: FrameType) -> None:
         name = frame.f_code.co_name
-        inside = frame.f_back in self._through
+        inside = frame.f_back in self._wrappers
         if name in _DATA_SET_METHODS or inside:
             owner = _owner(frame)
-            if self._is_gone_through(name, owner, inside):
-                self._through.add(frame)
+            if self._is_wrapper(name, owner, inside):
+                self._wrappers.add(frame)
             elif inside:
                 named = type(owner).__name__ if name in _CALLED else _qualified(frame)
                 self._time(frame, named)
 
-    def _is_gone_through(self, name: str, owner: Any, inside: bool) -> bool:
+    def _is_wrapper(self, name: str, owner: Any, inside: bool) -> bool:
         if name in _DATA_SET_METHODS and any(owner is dataset for dataset in self._datasets):
             return True
         if not inside or any(owner is dataset for dataset in self._datasets):

@@ -1,11 +1,11 @@
-"""Steps of an asynchronous device: their rows wait until the device has finished them.
+"""Make rows of steps on an asynchronous device once the device has finished them.
 
 The number and the samples of a step are known when the host ends its iteration. Its times are those of
-the device's stream, start and end included. The host runs ahead of the device without waiting, and what
-it does meanwhile costs nothing: the host's own times would show the lead as input.
+the device's stream, start and end included. The host runs ahead of the device without waiting, and its
+work meanwhile costs nothing: the host's own times would show the lead as input.
 
-Only the training thread may ask the device for times: a query would break a CUDA graph that it captures.
-It does nothing else: the flushing thread says what is to be read, and makes rows of it.
+Only the training thread may query the device, because a query of another thread would break a CUDA graph
+that it captures. The flushing thread chooses the timestamps to read, and makes rows of them.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from itertools import chain
 from typing import Any, Callable, Deque, List, Optional, Tuple
 
 from ..format import StepRow
-from ..guards import yield_to_training
+from ..guards import take_ready
 from ..loop_steps import Iteration, Reduction, StepAssembler
 from .cuda import CudaClock, CudaTimestamp
 
 logger = logging.getLogger("stallscope")
 
-# Iterations: a device that lags further is not waited for, which also limits memory.
+# Iterations that wait for the device; a longer lag loses its times, which limits memory.
 _MOST_WAITING = 4096
-# So many iterations are read at once in a step of training.
+# Iterations that are read at once in a step of training.
 _TOGETHER = 16
-# A step that follows the last reading by more than this reads, and takes an anchor.
+# The longest time between two readings, each of which may take an anchor.
 _SELDOM_NS = 250_000_000
 # The last steps must not delay the end of training.
 _PATIENCE_NS = 2_000_000_000
@@ -38,7 +38,7 @@ _ROUNDING_NS = 5_000
 
 
 class DeviceIteration:
-    """An iteration that the host has ended, and the device perhaps not yet."""
+    """An iteration that the host has ended, but maybe not the device."""
 
     __slots__ = (
         "device_end",
@@ -70,7 +70,7 @@ class DeviceIteration:
         self.read_ms: Optional[List[float]] = None
 
     def prepare(self) -> None:
-        """List the timestamps to read, the end first: without it the device is not asked for others."""
+        """List the timestamps to read, the end first: until it is reached, no other is queried."""
         iteration = self.iteration
         found: List[Any] = [
             self.device_end,
@@ -83,7 +83,7 @@ class DeviceIteration:
         self.timestamps = [one for one in found if one is not None]
 
     def milliseconds(self) -> Callable[[Optional[CudaTimestamp]], Optional[float]]:
-        """Return a function from a timestamp to what was read of it; None where there is none."""
+        """Return a function from a timestamp to its milliseconds, None for unread ones."""
         read = {id(one): ms for one, ms in zip(self.timestamps, self.read_ms or [])}
         return lambda timestamp: None if timestamp is None else read.get(id(timestamp))
 
@@ -93,6 +93,8 @@ class DeviceIteration:
         return [one for one in self.timestamps if one is not kept]
 
 
+#: The host's rows of an iteration; None: of all earlier iterations.
+_HostRows = Tuple[Optional[DeviceIteration], List[StepRow]]
 #: An iteration in the device's times, its end, and its last gradient where no reduction is seen.
 _Times = Tuple[Iteration, int, Optional[int]]
 #: From a timestamp to monotonic nanoseconds.
@@ -121,7 +123,7 @@ class DeviceSteps:
         self._now = now
         self._sleep = sleep
         self._unread: Deque[DeviceIteration] = deque()
-        self._waiting: Deque[Tuple[Optional[DeviceIteration], List[StepRow]]] = deque()
+        self._waiting: Deque[_HostRows] = deque()
         self._reads = threading.Lock()
         self._settles = threading.Lock()
         self._read_at = now()
@@ -140,18 +142,18 @@ class DeviceSteps:
         device_ready: Optional[CudaTimestamp],
         keeps_end: bool = False,
     ) -> DeviceIteration:
-        """Note that the host has ended an iteration, and take the device's timestamp of that."""
+        """End an iteration on the host, with a timestamp of the device."""
         return DeviceIteration(iteration, end, self._device.timestamp(), device_ready, keeps_end)
 
     def read_some(self, now: int) -> None:
-        """Read the times of a few iterations, if there are some to read."""
+        """Read the times of a few iterations, if any wait."""
         if self._unread or now - self._read_at >= _SELDOM_NS:
             self.read(_TOGETHER)
 
     def read(self, most: int = _MOST_WAITING, last: bool = False) -> None:
         """Read the times of iterations that the device has finished; the ``last`` time, of all.
 
-        A query would break a CUDA graph that is being captured: then nothing is asked.
+        While a CUDA graph is captured, nothing is read: a query would break it.
         """
         if self._device.is_capturing:
             return
@@ -212,15 +214,8 @@ class DeviceSteps:
         if not self._settles.acquire(timeout=_PATIENCE_NS / 1e9):
             return
         try:
-            count = 0
-            while self._waiting:
-                finished, rows = self._waiting[0]
-                if finished is not None and not finished.is_read:
-                    return
-                self._waiting.popleft()
+            for finished, rows in take_ready(self._waiting, _is_read):
                 self._emit_timed(finished, rows)
-                count += 1
-                yield_to_training(count)
         finally:
             self._settles.release()
 
@@ -248,7 +243,7 @@ class DeviceSteps:
         self._last_end = (None, None)
         if begin is None or end is None:
             return None
-        # The stream cannot reach it before the host asked for it.
+        # The device cannot start an iteration before the host does.
         iteration = _copy_of(host, max(begin, host.begin))
         iteration.data = at = _not_before(iteration.begin, time_of(host.device_data))
         for one in host.reductions:
@@ -264,13 +259,18 @@ class DeviceSteps:
         return iteration, end, ready
 
     def _begin(self, host: Iteration, time_of: _TimeOf) -> Optional[int]:
-        """Return the start, which is exactly the end before it if both are the same timestamp.
+        """Return the start, which is the end before it if both are the same timestamp.
 
-        Anchors that came since would place it elsewhere, by less than the clock's error.
+        Later anchors would shift it slightly, by less than the clock's error.
         """
         timestamp, end = self._last_end
         begins_at_end = timestamp is not None and host.device_begin is timestamp
         return end if begins_at_end else time_of(host.device_begin)
+
+
+def _is_read(waiting: _HostRows) -> bool:
+    finished, _ = waiting
+    return finished is None or finished.is_read
 
 
 def _waited(reduction: Reduction, time_of: _TimeOf) -> Optional[int]:
@@ -291,7 +291,7 @@ def _copy_of(host: Iteration, begin: int) -> Iteration:
 
 
 def _without_stages(finished: DeviceIteration) -> _Times:
-    """Return the iteration in the host's times: the number of its steps is known."""
+    """Return the iteration in the host's times, without stages, to count its steps."""
     iteration = _copy_of(finished.iteration, finished.iteration.begin)
     iteration.reductions = [
         Reduction(one.cause, None, None) for one in finished.iteration.reductions

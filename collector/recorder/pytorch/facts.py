@@ -1,4 +1,4 @@
-"""Facts of a model, its optimizer and loader, and of torch's settings."""
+"""Collect facts of a model, its optimizer and loader, and of torch's settings."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from typing import Any, Dict, List, Optional
 import torch
 
 from ..facts import (
+    SWITCHED_OFF,
     compression_name,
+    gradient_sizes,
     horovod_transports,
     known,
     largest_gathered,
     module_version,
-    size_counts,
 )
-from ..identity import torch_distributed
 from ..learning_rate import optimizer_facts
+from ..world import torch_distributed
 from .fsdp import sharding, shards_dtype
 from .reductions import Reductions, without_compiler
 
 
 def parameters_of(optimizer: Any, model: Any) -> List[torch.Tensor]:
-    """Return the parameters whose gradients are reduced; some of them may be frozen."""
+    """Return the parameters with reduced gradients; some of them may be frozen."""
     ddp = isinstance(without_compiler(model), torch.nn.parallel.DistributedDataParallel)
     if optimizer is None or ddp:
         return [] if model is None else list(model.parameters())
@@ -33,7 +34,7 @@ def why_no_timestamps(
 ) -> Optional[str]:
     """Return why only the host's times are recorded; None where gradients can be timed."""
     if not stages:
-        return "switched off with stages=False"
+        return SWITCHED_OFF
     if not parameters:
         # DeepSpeed's optimizer may show no parameters.
         return reductions.reason or "neither an optimizer nor a model was given"
@@ -47,7 +48,7 @@ def why_no_timestamps(
 
 
 def cuda_device(parameters: List[torch.Tensor]) -> Optional[int]:
-    """Return the number of the one CUDA device of all parameters; None where there is no such."""
+    """Return the number of the CUDA device of all parameters; None unless there is exactly one."""
     found = {parameter.device for parameter in parameters}
     return found.pop().index if len(found) == 1 and device_types(parameters) == ["cuda"] else None
 
@@ -55,7 +56,7 @@ def cuda_device(parameters: List[torch.Tensor]) -> Optional[int]:
 def model_facts(
     optimizer: Any, model: Any, parameters: List[torch.Tensor], size: int
 ) -> Dict[str, Any]:
-    """Return facts of the model and its optimizer; None where there is none or it is elsewhere."""
+    """Return facts of the model and its optimizer; unknown ones are None."""
     inner = without_compiler(model)
     inner = getattr(inner, "module", inner)
     training = [parameter for parameter in parameters if parameter.requires_grad]
@@ -77,8 +78,7 @@ def model_facts(
         "gradient_tensors": len(training),
         "sharding": known(lambda: sharding(without_compiler(model))),
         # Sharded parameters have no allreduce of such sizes.
-        "gradient_bytes": None if sharded else known(lambda: sum(map(_bytes, training))),
-        "gradient_sizes": None if sharded else known(lambda: size_counts(map(_bytes, training))),
+        **gradient_sizes(None if sharded else known(lambda: list(map(_bytes, training)))),
         "threads": {
             "inter_op": torch.get_num_interop_threads(),
             "intra_op": torch.get_num_threads(),
@@ -145,7 +145,7 @@ def sparse_gradients(
 
 
 def shuffling(loader: Any) -> Optional[Dict[str, Any]]:
-    """Return what decides the order of a loader's samples; None where that is unknown.
+    """Describe the order of a loader's samples; None if it is unknown.
 
     A ``DistributedSampler`` draws the order from ``seed`` and ``epoch``.
     """
@@ -203,7 +203,7 @@ def _names(optimizer: Any, model: Any) -> Dict[int, str]:
 
 
 def _is_sharded(parameter: torch.Tensor) -> bool:
-    """Return whether it is a DTensor, of which each rank has a part."""
+    """Return whether it is a DTensor: each rank has a part of it."""
     return hasattr(parameter, "placements")
 
 
@@ -216,7 +216,7 @@ def device_types(parameters: List[torch.Tensor]) -> List[str]:
 
 
 def computes_on_host(parameters: List[torch.Tensor]) -> bool:
-    """Tell whether training computes on CPUs; an optimizer may hide its parameters."""
+    """Return whether training computes on CPUs; an optimizer may hide its parameters."""
     kinds = device_types(parameters)
     return kinds == ["cpu"] or (not kinds and not torch.cuda.is_available())
 
@@ -225,6 +225,6 @@ def steps_counted(optimizer: Any) -> int:
     """Return the steps that the optimizer has ever counted; 0 where it counts none, like SGD."""
     states = getattr(optimizer, "state", {}).values()
     counts = [state["step"] for state in states if isinstance(state, dict) and "step" in state]
-    # Reading a count from a device would wait for it.
+    # Reading a count from a device would wait for the device.
     there = [count for count in counts if getattr(count, "is_cpu", True)]
     return max(map(int, there), default=0)

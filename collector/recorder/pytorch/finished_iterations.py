@@ -1,4 +1,4 @@
-"""Finished iterations, on their way to rows: work that can wait is not done by training."""
+"""Make rows of finished iterations, outside of the training thread."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Callable, Deque, List, Optional, Sequence, Tuple
 
 from ..clock import read_clocks
 from ..format import StepRow
-from ..guards import yield_to_training
+from ..guards import take_ready
 from ..loop_steps import Iteration, Reduction, StepAssembler
 from .batches import samples_of
 
@@ -19,8 +19,8 @@ _PATIENCE_SECONDS = 2.0
 
 
 #: An iteration's epoch, its start, the arrival of its batch, the batch's shape, its reductions, its end,
-#: the time of its last gradient, the nanoseconds that recording it took, its number of batches, and
-#: what an asynchronous device knows of it. A bare tuple: a named one takes training ten times as long.
+#: the time of its last gradient, the nanoseconds that recording it took, its number of batches, and its
+#: timestamps of an asynchronous device. A bare tuple: a named one takes training ten times as long.
 FinishedIteration = Tuple[
     int,
     int,
@@ -39,8 +39,8 @@ class FinishedIterations:
     """Takes iterations from the training thread and makes rows, in order, on the thread that settles.
 
     The flushing thread settles regularly, and so do callers that need the number of steps. ``emit``
-    receives the rows of an iteration, the nanoseconds that recording it took, and what a device knows
-    of it. ``samples`` is the user's number of samples per batch.
+    receives the rows of an iteration, the nanoseconds that recording it took, and its timestamps of a
+    device. ``samples`` is the user's number of samples per batch.
     """
 
     def __init__(
@@ -57,21 +57,19 @@ class FinishedIterations:
         self._settles = threading.Lock()
 
     def settle(self) -> None:
-        """Make rows of all iterations that have finished; another thread may have taken some before."""
+        """Make rows of all finished iterations."""
         if not self._settles.acquire(timeout=_PATIENCE_SECONDS):
             return
         try:
-            clock, count = read_clocks()[1], 0
-            while self.waiting:
+            clock = read_clocks()[1]
+            for finished in take_ready(self.waiting):
                 epoch, begin, data, shape, reductions, end, ready, own_ns, micro, on_device = (
-                    self.waiting.popleft()
+                    finished
                 )
                 iteration = Iteration(epoch, begin, clock)
                 iteration.micro = micro
                 iteration.data, iteration.reductions = data, reductions
                 iteration.samples = self._samples * micro if self._samples else samples_of(shape)
                 self._emit(self._assembler.rows(iteration, end, ready), own_ns, on_device)
-                count += 1
-                yield_to_training(count)
         finally:
             self._settles.release()

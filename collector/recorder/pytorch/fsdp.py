@@ -1,8 +1,8 @@
 """Reductions by fully sharded data parallelism (FSDP2, ``torch.distributed.fsdp.fully_shard``) on CPUs.
 
 Each group of parameters is gathered before its forward and its backward pass, and its gradients are
-reduced and scattered in backward. On CPUs a rank does nothing else meanwhile, so that all the time in
-these collectives is exposed. On a device they overlap with compute, which the host does not see.
+reduced and scattered in backward. On CPUs a rank does nothing else meanwhile, so all the time in these
+collectives is exposed. On a device they overlap with compute, which the host cannot see.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class FsdpReductions(Reductions):
             self._forwards += 1
 
     def _gathering(self, gather: Any) -> Callable[..., Any]:
-        """Return the gather, whose time is waiting."""
+        """Return a gather that counts its time as waiting."""
         timed = gather if self._waits is None else self._waits.timed(gather.__call__)
 
         def gathering(*args: Any, **kwargs: Any) -> Any:
@@ -75,7 +75,7 @@ class FsdpReductions(Reductions):
         return gathering
 
     def _reducing(self, reduce: Any) -> Callable[..., Any]:
-        """Return the reduce-scatter. Of several in a backward pass the last one is the reduction."""
+        """Return a timed reduce-scatter; the last one of a backward pass is the reduction."""
 
         def reducing(*args: Any, **kwargs: Any) -> Any:
             waits, report = self._waits, self._report
@@ -147,7 +147,7 @@ def _why_unseen(groups: List[Any]) -> Optional[str]:
 
 
 def _like(collective: Any, function: Callable[..., Any]) -> Any:
-    """Return a copy of a collective, of its type as torch checks it, that calls a function."""
+    """Return a copy of a collective that calls a function; it has the same type, which torch checks."""
     kind = type(collective)
     same = copy.copy(collective)
     calls = {"__call__": lambda _, *args, **kwargs: function(*args, **kwargs)}

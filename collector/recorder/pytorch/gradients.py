@@ -6,7 +6,7 @@ DistributedDataParallel starts to reduce it, so that communication still overlap
 also keeps all gradients until then, which makes autograd copy each of them.
 
 A hook costs microseconds, and models have hundreds of parameters. So all parameters get hooks first, to
-find the gradient that comes last. Where it is the same in pass after pass, only that parameter keeps its
+find the gradient that comes last. If it is the same in several passes, only that parameter keeps its
 hook. The end of the backward pass shows whether other gradients came after it. That callback costs as
 much as the hook, so it runs only in one of several passes. If the end is later than usual, or the
 expected gradient never came, all parameters get hooks again; they also do every few thousand passes, in
@@ -16,7 +16,7 @@ that used to be last, or none. A model that trains different parts in turn keeps
 CUDA runs asynchronously, so hooks run before the work is done. The last hook then takes a timestamp of
 the gradient's stream. While all parameters have hooks, the last one is known when as many gradients have
 come as in the previous backward pass. Where fewer come, the end of the pass counts, which is later by
-what the host does meanwhile.
+the host's work in between.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ import torch
 
 from .cuda import CudaClock
 
-# Passes with the same last gradient, before only that one is watched.
+# Passes with the same last gradient before only that one is watched.
 _ALIKE = 8
-# Then the end of one in so many passes is checked. Odd: training often alternates between steps.
+# Then the end of one in this many passes is checked. Odd: training often alternates between steps.
 _LOOKED_AT = 7
-# After so many passes all gradients are watched again.
+# After this many passes all gradients are watched again.
 _ANEW = 4096
 # How often the last gradient may change before all are watched for good.
 _MOST_SURPRISES = 2
-# The time from the last gradient to the end of a pass may be so many times the usual; a difference below
-# so many nanoseconds does not matter.
+# The time from the last gradient to the end of a pass may be this many times the usual one, and always
+# this many nanoseconds.
 _LONGER = 4
 _LEAST_NS = 200_000
 # Where it is usually longer than this, as on busy cores, another gradient could follow the last one
@@ -46,7 +46,7 @@ _MOST_USUAL_NS = 250_000
 
 
 class GradientClock:
-    """``last`` is the time of the last gradient since it was set to None.
+    """Times gradients: ``last`` is the time of the last one since it was set to None.
 
     ``on_gradient`` is called with every gradient while it is set. With a ``device``, ``device_last`` is
     the device's timestamp of the last gradient.
@@ -225,7 +225,7 @@ class GradientClock:
             self._skipped -= 1
             return
         if not self.watches_all:
-            # Otherwise it may be the gradient itself, and autograd copies a gradient that is kept.
+            # Otherwise it may be the gradient itself, which autograd would copy if it were kept.
             self._latest = parameter
         if self.on_gradient is not None:
             self.on_gradient()
@@ -244,7 +244,7 @@ def _hook_on(parameter: torch.Tensor) -> Any:
 
 
 def after_backward(callback: Callable[[], None]) -> None:
-    """Have the autograd engine call it at the end of the current backward pass."""
+    """Let the autograd engine call a function at the end of the current backward pass."""
     # No error may reach the user's backward pass; without the callback no reduction is seen. A context
     # manager would take as long as everything else.
     try:  # noqa: SIM105

@@ -1,13 +1,13 @@
-"""Record the iterations of a training loop: what runs in every step, and how it becomes rows."""
+"""Record the iterations of a training loop, and make rows of them."""
 
 from __future__ import annotations
 
 from time import monotonic_ns
 from typing import Any, Deque, Dict, List, Optional, Sequence
 
-from ..base_recording import BaseRecording
 from ..format import StepRow
 from ..guards import while_running
+from ..loop_recording import LoopRecording
 from ..loop_steps import Iteration, Reduction, StepAssembler
 from ..options import Options
 from .batches import shape_in
@@ -18,19 +18,14 @@ from .gradients import GradientClock
 from .late_facts import LateFacts
 
 
-class IterationRecording(BaseRecording):
-    """The iterations of one training, once it has been started.
-
-    None of its methods raises: a failure ends the recording with one warning. None does anything
-    unless the recording runs.
-    """
+class IterationRecording(LoopRecording):
+    """The iterations of one training, once it has been started."""
 
     # Slots, not a dict: training has just evicted everything from the CPU's caches.
     __slots__ = (
         "_assembler",
         "_device",
         "_device_steps",
-        "_epoch",
         "_finished",
         "_gradients",
         "_gradients_recorded",
@@ -54,7 +49,6 @@ class IterationRecording(BaseRecording):
     def __init__(self, options: Options) -> None:
         super().__init__(options)
         self._iteration: Optional[Iteration] = None
-        self._epoch = -1
         # Nanoseconds of the current iteration that the recorder used.
         self._own_ns = 0
         # An asynchronous device: its clock, and steps that it has not finished.
@@ -135,7 +129,7 @@ class IterationRecording(BaseRecording):
     def _keep(
         self, iteration: Iteration, end: int, goes_on: bool = False
     ) -> Optional[DeviceIteration]:
-        """Queue an iteration for the thread that makes rows; return what the device is to add.
+        """Queue an iteration for the thread that makes rows; return it with the device's timestamps.
 
         Args:
             goes_on: whether the next one begins at once.

@@ -1,4 +1,4 @@
-"""Record facts that show during training: of its loaders, epochs and gradients."""
+"""Record facts that are known only during training: of loaders, epochs and gradients."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..session import Session
 from .facts import learning_rate, parameters_of, shuffling, sparse_gradients, weights
 from .petastorm import PoolQueue, queue_of
 
-# Epochs whose sample order is recorded.
+# The number of epochs for which the order of samples is recorded.
 _MOST_ORDERS = 8
 
 
 class LateFacts:
-    """Records what a training shows of itself, once or when it changes.
+    """Records facts once, or when they change.
 
     Args:
         session: receives the facts.
@@ -60,7 +60,7 @@ class LateFacts:
         self._pool = queue_of(loader, self._pool)
 
     def sample_queue(self) -> None:
-        """Note how many row groups wait now, where the loader is Petastorm's."""
+        """Count the row groups that wait now, if the loader is Petastorm's."""
         if self._pool is not None:
             self._pool.sample()
 
@@ -71,7 +71,7 @@ class LateFacts:
             self._session.facts({"learning_rates": changes})
 
     def end_epoch(self) -> None:
-        """Record what the end of an epoch shows, for the first few epochs."""
+        """Record weights once, the orders of samples of the first epochs, and the loader's queue."""
         loader, self._loader = self._loader, None
         found: Dict[str, Any] = {}
         if not self._orders and self._ranks > 1:

@@ -85,7 +85,7 @@ class StepLogger(LoopLogger):
 
 
 class Watched(WatchedLoader):
-    """A loader whose loops are recorded."""
+    """A loader with recorded loops, which may be parts of an epoch."""
 
     _log: StepLogger
 

@@ -1,7 +1,7 @@
-"""Petastorm's loaders: a pool reads and decodes row groups into a queue, from which batches are made.
+"""Read the queue of Petastorm's loaders, into which a pool reads and decodes row groups.
 
-The queue shows which side is slow: row groups pile up where the slow side is after the queue, such as
-shuffling and collating.
+The queue shows which side is slow: row groups pile up if the slow side is after it, such as shuffling
+and collating.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..facts import count_or_none
 from ..measure_input import Loader, Stages
 from .batches import samples_in
 
-# A queue that is fuller than this keeps no one waiting.
+# With a fuller queue training does not wait for the pool.
 _PILED_UP = 0.5
 
 
@@ -23,7 +23,7 @@ def is_petastorm_loader(data: Any) -> bool:
 
 
 def petastorm_loader(data: Any) -> Loader:
-    """Describe one of Petastorm's loaders, whose queue is checked after every batch."""
+    """Describe one of Petastorm's loaders; its queue is checked after every batch."""
     queue = PoolQueue(data)
 
     def samples(batch: Any) -> Any:
@@ -81,7 +81,7 @@ class PoolQueue:
         return "%s: %s. %s" % (name, self._slow_side(), _ONCE)
 
     def _after_start(self) -> List[int]:
-        """Skip the start, where the queue is empty, or filled in advance, whichever side is slow."""
+        """Skip the start: then the queue is empty or full, whichever side is slow."""
         return self._waiting[len(self._waiting) // 2 :]
 
     def _slow_side(self) -> str:
@@ -89,14 +89,14 @@ class PoolQueue:
         if not later:
             return "the length of its queue is unknown"
         mean = sum(later) / len(later)
-        room = getattr(getattr(self.reader, "_workers_pool", None), "_results_queue_size", None)
-        if not room:
+        capacity = getattr(getattr(self.reader, "_workers_pool", None), "_results_queue_size", None)
+        if not capacity:
             return "%.3g row groups waited on average" % mean
-        piled = mean > _PILED_UP * room
+        piled = mean > _PILED_UP * capacity
         slow = "the work after it" if piled else "the pool, which reads and decodes,"
         return "%.3g row groups of at most %s waited on average: %s takes most time" % (
             mean,
-            room,
+            capacity,
             slow,
         )
 

@@ -9,13 +9,11 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 import torch
 
 from ..facts import known
-from ..format import EPOCH
 from ..guards import never_raises, while_running
-from ..identity import world_of_training
 from ..in_flight import Position
 from ..loop_steps import StepAssembler
-from ..open_session import open_session
 from ..options import Options
+from ..world import world_of_training
 from .batches import full_batches, shape_in
 from .cuda import CudaClock
 from .device_steps import DeviceSteps
@@ -43,19 +41,12 @@ _open: List["Recording"] = []
 
 
 class Recording(IterationRecording):
-    """One StepLogger's training: its epochs, iterations, reductions, and what happens between them.
-
-    None of its methods raises: a failure ends the recording with one warning. None does anything
-    unless the recording runs.
-    """
+    """One StepLogger's training: its epochs, iterations, reductions and pauses."""
 
     __slots__ = (
-        "_epoch_start",
         "_first_step",
-        "_loop",
         "_model",
         "_optimizer",
-        "_samples",
         "_times_gradients",
         "_undo",
         "_waits",
@@ -65,15 +56,11 @@ class Recording(IterationRecording):
         self, optimizer: Any, model: Any, options: Options, first_step: Optional[int] = None
     ) -> None:
         super().__init__(options)
-        #: The number of the first step; None: as the optimizer counts.
+        #: The number of the first step; None where the optimizer counts.
         self._first_step = first_step
         self._optimizer = without_accelerate(optimizer)
         self._model = model
-        #: Samples per batch, if the user gave the number.
-        self._samples = options.batch_size
         self._undo: List[Callable[[], None]] = []
-        self._loop: Optional[object] = None
-        self._epoch_start: Optional[int] = None
 
     # -- start and stop --------------------------------------------------------------------------
 
@@ -100,7 +87,7 @@ class Recording(IterationRecording):
             self._session.close(self._counted())
 
     def _counted(self) -> Optional[int]:
-        """Return the steps that the optimizer has counted; None where the user counts them."""
+        """Return the steps that the optimizer has counted; None if the user counts them."""
         return steps_counted(self._optimizer) if self._first_step is None else None
 
     def _next_step(self) -> Optional[int]:
@@ -147,16 +134,12 @@ class Recording(IterationRecording):
             "stamps": self._timestamps,
         }
         self._assembler = StepAssembler(reductions.counts, self._single)
-        self._finished = FinishedIterations(self._assembler, self._samples, self._emit_finished)
-        self._waiting = self._finished.waiting
-        session = self._session = open_session(
-            options,
-            world,
-            facts,
-            steps_counted(optimizer) if self._first_step is None else self._first_step,
-            before_flush=self._before_flush,
-            position=self._position,
+        self._finished = FinishedIterations(
+            self._assembler, self._samples_given, self._emit_finished
         )
+        self._waiting = self._finished.waiting
+        counted = steps_counted(optimizer) if self._first_step is None else self._first_step
+        session = self._open_session(world, facts, counted, self._before_flush, self._position)
         self._late_facts = LateFacts(session, optimizer, model, world.size, options.batch_size)
         if not session.recording:
             return
@@ -184,7 +167,7 @@ class Recording(IterationRecording):
     def iterate(self, loader: Any, batches: Iterator[Any], is_epoch: bool) -> Iterator[Any]:
         """Yield the batches of a loop, and record its iterations.
 
-        What runs in every iteration on a CPU is in this one function with local variables: training has
+        The work of every iteration on a CPU is in this one function with local variables: training has
         just evicted everything else from the CPU's caches.
         """
         if not self.running:
@@ -266,28 +249,17 @@ class Recording(IterationRecording):
             self._gradients.hook(parameters_of(self._optimizer, self._model))
 
     @while_running
-    def end_loop(self, loop: object, ends_epoch: bool) -> None:
-        """End a loop; Python may close a loop that was left after another one has started."""
-        if loop is self._loop:
-            self._end_iteration_early()
-            if ends_epoch:
-                self.end_epoch()
-
-    @while_running
     def begin_epoch(self, number: Optional[int] = None) -> None:
-        self.end_epoch()
-        begun_before = self._epoch >= 0
-        self._epoch = self._epoch + 1 if number is None else number
-        if begun_before:
+        is_first = self._epoch < 0
+        super().begin_epoch(number)
+        if not is_first:
             self._late_facts.record_rate(self._epoch)
-        self._epoch_start = monotonic_ns()
 
     @while_running
     def end_epoch(self) -> None:
-        self._end_iteration_early()
-        began, self._epoch_start = self._epoch_start, None
-        if began is not None:
-            self._interval(EPOCH, began)
+        in_epoch = self._epoch_start is not None
+        super().end_epoch()
+        if in_epoch:
             self._late_facts.end_epoch()
 
     def _before_flush(self) -> None:
@@ -305,12 +277,12 @@ class Recording(IterationRecording):
                 self._record_device_clock()
 
     def _position(self) -> Position:
-        """Return how far the iteration has come on the host; called on the flushing thread."""
+        """Return the progress of the iteration on the host; called on the flushing thread."""
         iteration = self._iteration
         if iteration is None:
             return Position()
         reduced = iteration.reductions[-1].reduced if iteration.reductions else None
-        # In a collective before the last gradient it waits for the others all the same.
+        # A collective before the last gradient waits for the other ranks, too.
         ready = self._gradients.last if self._gradients.is_complete else self._waits.since
         return Position(iteration.begin, iteration.data, ready, reduced)
 
@@ -330,15 +302,11 @@ class Recording(IterationRecording):
 
     @while_running
     def begin_pause(self, kind: str) -> None:
-        """Start something other than training. A step whose gradients are reduced ends before it."""
+        """Start a pause. A step with reduced gradients ends before it."""
         if self._iteration is not None and self._iteration.reductions:
             self.end_iteration()
         assert self._session is not None
         self._session.pause(kind)
-
-    @while_running
-    def end_pause(self, kind: str, began: int) -> None:
-        self._interval(kind, began)
 
     def _interval(self, kind: str, began: int) -> None:
         session, end = self._session, monotonic_ns()

@@ -1,4 +1,4 @@
-"""Time the reductions of gradients, by who reduces them.
+"""Time the reductions of gradients by Horovod or DistributedDataParallel.
 
 Horovod's optimizer waits for its allreduces in ``synchronize``, which ``step`` calls, or the user calls
 before clipping gradients. It is patched on the instance. DistributedDataParallel waits in a callback at
@@ -26,7 +26,7 @@ Report = Callable[[Reduction], None]
 
 
 class Reductions:
-    """The base class, for trainings whose reductions cannot be seen."""
+    """The base class, and reductions that cannot be seen."""
 
     #: Whether reductions are seen at all.
     counts = False
@@ -36,7 +36,7 @@ class Reductions:
     def __init__(self, reason: Optional[str] = None) -> None:
         #: Why reductions cannot be timed; None where they can, or where there are none.
         self.reason = reason
-        # What restores optimizer and model.
+        # Functions that restore optimizer and model.
         self._undo: List[Callable[[], None]] = []
 
     def install(self, gradients: Optional[GradientClock], report: Report, waits: Waits) -> None:
@@ -68,14 +68,14 @@ class HorovodReductions(Reductions):
 
         @functools.wraps(original)
         def synchronize(*args: Any, **kwargs: Any) -> Any:
-            # A gradient clipper may call it again: without new gradients it is the same reduction.
+            # Clipping gradients may call it again: without new gradients it is the same reduction.
             if gradients is None:
                 result = original(*args, **kwargs)
                 report(Reduction(None, None, None))
                 return result
             ready, device_ready = gradients.last, gradients.device_last
             result = original(*args, **kwargs)
-            # The stream waits for the reduction from here on, whether the host has or not.
+            # From here on the stream waits for the reduction, even if the host has not.
             report(Reduction(ready, ready, monotonic_ns(), device_ready, gradients.timestamp()))
             return result
 
@@ -136,7 +136,7 @@ class DdpReductions(Reductions):
             self._waits.add(*broadcast)
 
     def _first_gradient(self) -> None:
-        """Handle the first gradient of a backward pass: have its end reported."""
+        """Handle the first gradient of a backward pass: request a callback at its end."""
         assert self._gradients is not None
         self._gradients.on_gradient = None
         after_backward(self._backward_ended)
@@ -186,7 +186,7 @@ def without_compiler(model: Any) -> Any:
 
 
 def without_accelerate(optimizer: Any) -> Any:
-    """Return the optimizer inside Accelerate's wrapper, whose updates are the real ones."""
+    """Return the optimizer inside Accelerate's wrapper, which makes the real updates."""
     wrapped = type(optimizer).__module__.startswith("accelerate.")
     return getattr(optimizer, "optimizer", optimizer) if wrapped else optimizer
 

@@ -68,7 +68,7 @@ def _random_like(structure: Any, generator: torch.Generator) -> Any:
 
 def _random_tensor(real: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Make a random tensor on the same device, in pinned memory where the real one is."""
-    # The positions of values in a sparse tensor decide how much work there is: keep it.
+    # Keep sparse tensors: the positions of their values decide how much work there is.
     if real.numel() == 0 or real.layout is not torch.strided:
         return real
     flat = real.detach().cpu().reshape(-1)

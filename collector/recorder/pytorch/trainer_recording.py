@@ -12,10 +12,7 @@ from .recording import Recording
 
 
 class TrainerRecording(Recording):
-    """A Trainer's training, recorded like a loop over batches.
-
-    None of its methods raises, like PyTorch's.
-    """
+    """A Trainer's training, recorded like a loop over batches."""
 
     # Slots, not a dict: training has just evicted everything from the CPU's caches.
     __slots__ = ()

@@ -1,6 +1,6 @@
 """Count the time that a rank spends in collectives before its gradients are ready.
 
-In a collective a rank waits for the slowest one, so that all ranks' gradients are ready at the same time
+In a collective a rank waits for the slowest one: then all ranks' gradients are ready at the same time,
 and all look equally slow. Each rank's own work is the rest: see ``loop_steps.Reduction.waited``.
 """
 
@@ -14,7 +14,7 @@ Function = Callable[..., Any]
 #: Timestamps of a device before and after each collective.
 Pairs = Tuple[Tuple[Any, Any], ...]
 
-# Collectives on a device whose step never ends.
+# A bound for steps on a device that never end.
 _MOST_PAIRS = 4096
 
 
@@ -40,7 +40,7 @@ class Waits:
         self.since: Optional[int] = None
 
     def timed(self, collective: Function) -> Function:
-        """Return the same function, whose time counts."""
+        """Return the function with its time counted."""
 
         @functools.wraps(collective)
         def waits(*args: Any, **kwargs: Any) -> Any:
@@ -54,7 +54,7 @@ class Waits:
         return waits
 
     def add(self, began: int, device_began: Any = None) -> int:
-        """Count the collective that began then and ends now; return the time of now."""
+        """Count a collective that ends now; return the current time."""
         ended, self.since = monotonic_ns(), None
         if self._counts():
             device_ended = None if device_began is None else self._timestamp()
@@ -65,7 +65,7 @@ class Waits:
         return ended
 
     def before(self, cause: Optional[int]) -> Tuple[int, Pairs]:
-        """Return what has been counted for a reduction: nanoseconds, and collectives on a device.
+        """Return the waits before a reduction: nanoseconds, and collectives on a device.
 
         A reduction with the ``cause`` of the previous one belongs to the same step.
         """
@@ -78,5 +78,5 @@ class Waits:
         return self._ns, tuple(self._pairs)
 
     def settle(self) -> None:
-        """Note that all that has been counted belongs to the latest reduction's step."""
+        """Assign all waits so far to the latest reduction's step."""
         self._settled = self._ns, len(self._pairs)

@@ -1,4 +1,4 @@
-"""Find out who reduces the gradients of a training."""
+"""Find out which library reduces the gradients of a training."""
 
 from __future__ import annotations
 

@@ -15,12 +15,11 @@ from ..base_recording import BaseRecording
 from ..clock import JUMP_NS, read_clocks
 from ..format import EPOCH, StepRow
 from ..guards import never_raises, while_running
-from ..identity import world_of_training
 from ..in_flight import Position
 from ..keras_common.calls import CHECK_INTERVAL_NS, MOST_WAITING
-from ..open_session import open_session
 from ..options import Options
 from ..session import Session
+from ..world import world_of_training
 from .facts import model_facts, parameters
 from .instrument import gradient_facts
 from .marks import DATA, GRADIENTS, REDUCED, FinishedStep, Marks
@@ -31,9 +30,9 @@ _COLUMNS = {DATA: "data", GRADIENTS: "ready", REDUCED: "reduced"}
 
 
 class CustomLoop(BaseRecording):
-    """Writes the steps of one loop to the log. None of its methods raises.
+    """Writes the steps of one loop to the log; a context manager for each step.
 
-    It is the context manager of each step.
+    No method raises.
     """
 
     # Slots, not a dict: training has just evicted everything from the CPU's caches.
@@ -83,23 +82,17 @@ class CustomLoop(BaseRecording):
     @never_raises
     def start(self) -> None:
         """Open the log."""
-        options = self._options
         world = world_of_training()
         self._single = world.size == 1
-        self._session = open_session(
-            options,
-            world,
-            {
-                **model_facts(self._trained(), world.size),
-                "stamps": {"placed": [], "reason": None},
-            },
-            passes_counted(self._optimizer),
-            before_flush=self._settle,
-            position=self._position,
-        )
+        facts = {
+            **model_facts(self._trained(), world.size),
+            "stamps": {"placed": [], "reason": None},
+        }
+        counted = passes_counted(self._optimizer)
+        self._open_session(world, facts, counted, self._settle, self._position)
 
     def _position(self) -> Position:
-        """Return how far the step has come, as far as the host's marks show it."""
+        """Return the progress of the step, as far as the host's marks show it."""
         begin, marks = self._begin, self._marks
         if begin is None:
             return Position()
@@ -116,7 +109,7 @@ class CustomLoop(BaseRecording):
             self._session.close(passes_counted(self._optimizer))
 
     def _trained(self) -> Any:
-        """Return what facts are read from: a model that is not compiled has no optimizer."""
+        """Return an object with the model's facts and the optimizer, which only compiled models have."""
         model = self._model
         return SimpleNamespace(
             optimizer=self._optimizer,
@@ -277,7 +270,7 @@ class CustomLoop(BaseRecording):
         setattr(tape, name, gradient if name == "gradient" else reduced)
 
     def _record_facts(self) -> None:
-        """Record what steps have shown, when it changes."""
+        """Record what the steps have shown."""
         marks, session = self._marks, self._session
         assert session is not None
         marks.has_news = False
@@ -310,7 +303,7 @@ class CustomLoop(BaseRecording):
             self.end_pause(EPOCH, began)
 
     def begin_pause(self, kind: str) -> None:
-        """Start something other than training, which ends no step: the user marks steps."""
+        """Start a pause; it ends no step, because the user marks steps."""
         if self._session is not None:
             self._session.pause(kind)
 

@@ -6,7 +6,7 @@ from typing import Any, Dict, Optional
 
 import tensorflow as tf
 
-from ..facts import horovod_transports, known, module_version
+from ..facts import SWITCHED_OFF, horovod_transports, known, module_version
 from ..learning_rate import optimizer_facts
 from .keras_2 import keras_version
 from .optimizers import compression_of, has_own_variables, innermost, passes_per_step
@@ -51,7 +51,7 @@ def why_no_timestamps(model: Any, stages: bool) -> Optional[str]:
     An error inside a running graph cannot be caught, so this is decided before the trace.
     """
     if not stages:
-        return "switched off with stages=False"
+        return SWITCHED_OFF
     if not keras_version().startswith("2."):
         return "Keras %s builds its train step differently" % keras_version()
     if getattr(model, "_jit_compile", None):

@@ -1,4 +1,4 @@
-"""Facts that a running ``fit`` shows: its callbacks in order, and how its data is shuffled."""
+"""Read facts of a running ``fit``: its callbacks in order, its data, and how that is shuffled."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PYTHON = re.compile(r"PyFunc")
 
 
 def fit_facts(model: Any) -> Dict[str, Any]:
-    """Return facts of the running ``fit``; None for what it does not show."""
+    """Return facts of the running ``fit``; unknown ones are None."""
     frame = fit_frame(model)
     seen = {} if frame is None else frame.f_locals
     callbacks = getattr(seen.get("callbacks"), "callbacks", None)

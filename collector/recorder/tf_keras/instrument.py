@@ -23,7 +23,7 @@ try:
 except ImportError:  # not public: without it only Keras' own use of XLA is detected
     control_flow_util = None
 
-from ..facts import known, largest_gathered, size_counts
+from ..facts import gradient_sizes, known, largest_gathered
 from ..patching import patch
 from .optimizers import innermost, reductions_of
 from .timestamp_ring import DONE, READY, REDUCED, TimestampRing
@@ -107,7 +107,7 @@ class Instrumentation:
         self._undo.append(patch(owner, name, wrap(getattr(owner, name))))
 
     # The wrappers themselves are not decorated, so that autograph treats their callees as it would
-    # without them; what the wrappers add is never converted.
+    # without them; the wrappers' own functions are never converted.
 
     def _train_step(self, original: Any) -> Any:
         def train_step(data: Any) -> Any:
@@ -143,7 +143,7 @@ class Instrumentation:
 
     @_while_tracing
     def _timestamp_data(self, data: Any) -> Any:
-        """Timestamp the batch and pass it on after that: on busy cores a timestamp would come late."""
+        """Timestamp the batch before passing it on: a parallel timestamp may come late on busy cores."""
         ring = self._ring_here()
         if ring is None:
             return data
@@ -156,7 +156,7 @@ class Instrumentation:
 
     @_while_tracing
     def _finish_step(self, outputs: Any) -> Any:
-        """Finish the step; with several steps per call, timestamp its end, as the host sees the last."""
+        """Finish the step; with several steps per call, timestamp its end, which the host cannot see."""
         ring = self._ring_here()
         if ring is None:
             return outputs
@@ -259,7 +259,7 @@ def tensors_of(structure: Any) -> List[Any]:
 
 
 def done(tensors: List[Any]) -> List[Any]:
-    """Return control inputs that wait until the tensors' values exist."""
+    """Return control inputs that wait for the tensors' values."""
     if not tensors:
         return []
     if not tf.config.list_logical_devices("GPU"):
@@ -310,11 +310,9 @@ def _gathered(reduced: Any, gradients: Any, variables: Any) -> Dict[str, Any]:
 def gradient_facts(gradients: Any, variables: Any) -> Dict[str, Any]:
     """Return the number of gradients and their bytes."""
     gradients = list(gradients)
-    sizes = _sizes(gradients, variables)
     return {
         "gradient_tensors": len([gradient for gradient in gradients if gradient is not None]),
-        "gradient_bytes": None if sizes is None else sum(sizes),
-        "gradient_sizes": None if sizes is None else size_counts(sizes),
+        **gradient_sizes(_sizes(gradients, variables)),
     }
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 
 def _keras_2() -> Any:
-    # Only Keras 3 has the attribute for certain.
+    # Keras 3 always has the attribute.
     if str(getattr(tf.keras, "__version__", None) or "2.").startswith("2."):
         return tf.keras
     return sys.modules.get("tf_keras") or tf.keras

@@ -1,4 +1,4 @@
-"""Marks that a custom loop sets: on the host, and in the graph of a ``tf.function``."""
+"""Set the marks of a custom loop: on the host, and in the graph of a ``tf.function``."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Marks:
         low, times = step.begin, []
         for name in MARKS:
             at_or_none = found.get(name)
-            # A mark out of order does not mean what its name says.
+            # The meaning of a mark out of order is unknown.
             times.append(at_or_none if at_or_none is not None and at_or_none >= low else None)
             low = times[-1] or low
         return tuple(times)
@@ -179,7 +179,7 @@ class Marks:
             self.samples_now = (self.samples_now or 0) + samples
 
     def _learn(self, tensors: Any) -> None:
-        """Remember the type of eager tensors; symbolic tensors have another type."""
+        """Learn the type of eager tensors; symbolic tensors have another one."""
         leaves = [] if tensors is None else tf.nest.flatten(tensors)
         if leaves and tf.is_tensor(leaves[0]) and hasattr(leaves[0], "_shape_tuple"):
             kind = type(leaves[0])

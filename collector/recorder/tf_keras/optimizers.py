@@ -1,4 +1,4 @@
-"""How Keras and Horovod nest optimizers, and which of them reduces gradients."""
+"""Look into the nested optimizers of Keras and Horovod, and find the one that reduces gradients."""
 
 from __future__ import annotations
 

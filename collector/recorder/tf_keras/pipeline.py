@@ -1,8 +1,8 @@
-"""Measure the stages of a ``tf.data`` pipeline: what each operation adds to the time of a batch.
+"""Measure the stages of a ``tf.data`` pipeline: the time that each operation adds to a batch.
 
-A dataset knows the datasets that it is made from, so the pipeline can run up to any of its operations,
-and that is timed. Parallel operations overlap. So a stage's time is by how much it slows the pipeline
-down, which is what a faster stage can gain.
+A dataset knows its input datasets, so the pipeline can be run and timed up to any of its operations.
+Parallel operations overlap: a stage's time is by how much it slows the pipeline down, the gain of making
+it faster.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LONGEST_SECONDS = 5.0
 _FEWEST_BATCHES = 2
 _DEEPEST = 100
 
-# They give one element for each that they take and do almost no work: part of the next stage.
+# They give one element for each that they take, at almost no cost: part of the next stage.
 _PASSING = ("Options", "Prefetch", "Repeat", "Take", "Skip", "Cache", "Model", "AssertNext")
 # They give one element for each that they take.
 _ONE_TO_ONE = (*_PASSING, "Map", "ParallelMap", "Shuffle", "Enumerate", "PrefetchToDevice")
@@ -55,7 +55,7 @@ _OPERATIONS = (
     (DECODE, re.compile(r"Decode|Parse|Resize")),
     (READ, re.compile(r"ReadFile")),
 )
-# The graph of a Python function does not show what the function does.
+# The graph does not show the content of a Python function.
 _PYTHON = re.compile(r"PyFunc")
 
 
@@ -72,7 +72,7 @@ def stages_of(dataset: Any) -> Stages:
     """Return the stages, in the order in which a sample passes through them."""
     parts, rest = _parts(dataset)
     options = dataset.options()
-    # Once forwards and once backwards: other load on the machine may come and go.
+    # Once forwards and once backwards, because other load on the machine may come and go.
     there = [_times(part, options) for part in parts]
     back = [_times(part, options) for part in reversed(parts)]
     stages: List[Stage] = []
@@ -87,7 +87,7 @@ def stages_of(dataset: Any) -> Stages:
 
 
 def _parts(dataset: Any) -> Tuple[List[_Part], Optional[str]]:
-    """Return parts that end at an operation with work, from the source on, and what is left out."""
+    """Return parts that end at an operation with work, source first, and why others are missing."""
     parts: List[_Part] = []
     elements = 1
     rest: Optional[str] = None
@@ -161,7 +161,7 @@ def _kind(part: _Part, is_first: bool) -> str:
 
 
 def _kind_of(wrapped: Any) -> Optional[str]:
-    """Return what a function does, judged by its name or its operations."""
+    """Guess a function's kind of stage from its name or its operations."""
     named = kind_of_function(name_of(wrapped._func))
     if named is not None:
         return named

@@ -7,16 +7,15 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from ..format import StepRow
 from ..guards import never_raises
-from ..identity import World, world_of_training
 from ..in_flight import Position
 from ..keras_common.calls import FinishedCalls
 from ..keras_common.fit_recording import FitRecording
 from ..keras_common.steps import CallAssembler
-from ..keras_common.stream import StepStream
 from ..keras_common.timing import TimedFunction, code_of, is_made_by, timed
 from ..learning_rate import LearningRates
 from ..options import Options
 from ..session import Session
+from ..world import World, world_of_training
 from .facts import (
     learning_rate,
     model_facts,
@@ -29,6 +28,7 @@ from .fit_facts import fit_facts
 from .instrument import Instrumentation
 from .keras_2 import keras
 from .optimizers import graph_reduces, passes_counted, passes_done, passes_per_step
+from .stream import StepStream
 from .timestamp_ring import CAPACITY, TimestampRing
 
 logger = logging.getLogger("stallscope")
@@ -40,7 +40,7 @@ _FIRST_CALLS = 3
 
 
 class Recording(FitRecording):
-    """One ``fit`` of one model: its timestamps, its timers, and what they write to the log."""
+    """One ``fit`` of one model, with its timestamps and timers."""
 
     def __init__(self, model: Any, params: Optional[Dict[str, Any]], options: Options) -> None:
         super().__init__(model, params, options)
@@ -83,10 +83,10 @@ class Recording(FitRecording):
         self._instrumentation.install(model)
 
     def _timed(self, made: Any, session: Session, calls: FinishedCalls) -> TimedFunction:
-        """Put a timer around a train function that is traced with the timestamps in it.
+        """Put a timer around a train function that is traced with timestamps.
 
-        Fit has made its train function already, and an earlier fit may have traced it: make another
-        one. A custom function stays, and its content is unknown.
+        Keras has made a train function already, and an earlier fit may have traced it: make another one.
+        A custom function stays, and its content is unknown.
         """
         model, instrumentation = self.model, self._instrumentation
         assert instrumentation is not None
@@ -130,21 +130,17 @@ class Recording(FitRecording):
 
     # These run around the first calls only, unless a call runs several steps.
 
+    @never_raises
     def before_call(self) -> None:
-        try:
-            if getattr(self.model, "history", None) is not self._history:
-                self._give_way()
-            elif self.running:
-                self._check_before_call()
-        except Exception as error:  # no error may reach training
-            self.fail(error)
+        if getattr(self.model, "history", None) is not self._history:
+            self._give_way()
+        elif self.running:
+            self._check_before_call()
 
+    @never_raises
     def after_call(self) -> None:
-        try:
-            self._stream.check()
-            self._update_facts()
-        except Exception as error:
-            self.fail(error)
+        self._stream.check()
+        self._update_facts()
 
     def _check_before_call(self) -> None:
         calls = self._calls

@@ -1,4 +1,4 @@
-"""Timestamps of steps in the training graph, and a small ring buffer in which they wait for the host.
+"""Take timestamps in the training graph, and keep them in a ring buffer until the host reads them.
 
 Where one call of the train function is one step, the graph returns its timestamps with the logs.
 Otherwise it writes them. Reading a variable costs tens of microseconds, writing an element in the graph
@@ -25,7 +25,7 @@ DATA = -1
 #: Steps that the graph may be ahead of the reader.
 CAPACITY = 2 * MOST_WAITING
 
-# More steps than any training has.
+# More steps than in any training.
 _FOREVER = 2**62
 
 
@@ -43,7 +43,7 @@ class TimestampRing:
     def __init__(self, capacity: int = CAPACITY) -> None:
         self.capacity = capacity
         self._read = 0
-        #: Steps that were written and not taken at the last look.
+        #: Steps that were written and not taken at the last check.
         self.left = 0
         #: Whether a step's row was returned instead of written.
         self.handed_out = False
@@ -97,7 +97,7 @@ class TimestampRing:
         tf.raw_ops.AssignVariableOp(resource=self._reached[column].handle, value=now)
 
     def timestamps_so_far(self) -> List[Any]:
-        """Return tensors that exist once all timestamps so far do, also those in branches."""
+        """Return tensors that depend on all timestamps so far, also those in branches."""
         with tf.device("/CPU:0"):
             branches = [
                 tf.raw_ops.ResourceGather(resource=one.handle, indices=0, dtype=tf.float64)
@@ -151,7 +151,7 @@ class TimestampRing:
     # -- on the host -------------------------------------------------------------------------------
 
     def position(self, begin: int) -> Position:
-        """Return how far the step has come whose call began then, in monotonic nanoseconds."""
+        """Return the progress of the step whose call started at ``begin``, in monotonic nanoseconds."""
         clock = read_clocks()[1]
         data, ready = (
             round(self._reached[column].numpy() * 1e6) * 1000 - clock

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class StepLogger(TrainerCallback):  # type: ignore[misc]  # not installed beside the app
+class StepLogger(TrainerCallback):  # type: ignore[misc]  # not installed with the app
     """Record where the time of every step goes, on every rank, into one small file per rank.
 
         Trainer(model, args, train_dataset=data, callbacks=[StepLogger("logs/run-42")]).train()
@@ -63,8 +63,8 @@ class StepLogger(TrainerCallback):  # type: ignore[misc]  # not installed beside
 def _calling_trainer() -> Any:
     """Return the Trainer whose training begins; None where it is not found.
 
-    The Trainer gives callbacks the model without DistributedDataParallel, and not itself: only its call
-    leads to it.
+    The Trainer gives callbacks the model without DistributedDataParallel, and not itself: it is found on
+    the stack.
     """
     frame = sys._getframe(1)
     while frame is not None:

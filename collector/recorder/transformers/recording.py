@@ -25,7 +25,7 @@ class TransformersRecording(TrainerRecording):
         Args:
             trainer: the Trainer; None where it was not found.
             state: the Trainer's state.
-            given: what the Trainer gives its callbacks by name.
+            given: the keyword arguments of the Trainer's callbacks.
             options: the arguments of StepLogger.
         """
         # The model as it trains, with DistributedDataParallel around it. Compiled models have no truth
@@ -51,7 +51,7 @@ class TransformersRecording(TrainerRecording):
         self._time_pauses(trainer, "_save_checkpoint", CHECKPOINT)
         self._stop_at_errors("training_step")
         accelerator = trainer.accelerator
-        # Counts the tokens of all ranks before each step; models gather in their losses.
+        # It counts the tokens of all ranks before each step, and some models use it in their loss.
         self._undo.append(patch(accelerator, "gather", self._waits.timed(accelerator.gather)))
 
     def _steps_before(self) -> int:
@@ -85,13 +85,13 @@ class TransformersRecording(TrainerRecording):
         self._undo.append(patch(self._trainer, "get_batch_samples", get_batch_samples))
 
     def batch_arrived(self, batch: Any) -> None:
-        """Note that a batch of the step has arrived, maybe after others."""
+        """Note that a batch has arrived; a step may have several."""
         iteration = self._iteration
         if iteration is None:
             return
         try:
             before, first = iteration.shape, iteration.data is None
-            # What tokenizers return holds a dict.
+            # The batches of tokenizers contain a dict.
             self.data_arrived(getattr(batch, "data", batch))
             if not first:
                 iteration.micro += 1
@@ -101,7 +101,7 @@ class TransformersRecording(TrainerRecording):
             self.fail(error)
 
     def _stop_at_errors(self, name: str) -> None:
-        """End the recording where a method raises: callbacks are not told."""
+        """End the recording if a method raises, because callbacks are not called then."""
         original = getattr(self._trainer, name)
 
         @functools.wraps(original)
@@ -116,7 +116,7 @@ class TransformersRecording(TrainerRecording):
 
 
 def _epochs(arguments: Any) -> Optional[int]:
-    """Return the number of epochs; None for a part of one, and if the number of steps is given."""
+    """Return the number of epochs; None for fractions, and if the number of steps is given."""
     epochs = arguments.num_train_epochs
     if arguments.max_steps > 0 or epochs != int(epochs):
         return None

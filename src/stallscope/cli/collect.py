@@ -157,11 +157,11 @@ def _has_ended(collected: Collected) -> bool:
 
 
 def _upload(sources: Sequence[str], run_id: str) -> int:
-    from stallscope.collector.mlflow.upload import upload_files
+    from stallscope.collector.mlflow.upload import upload_logs
 
     for source in sources:
         place = open_source(source)
-        done = upload_files(place.where, place.files(), run_id)
+        done = upload_logs(place, run_id)
         print(
             f"{place.where}: {counted(done.logs, 'log')}, {done.unchanged} of them already collected, "
             f"{counted(done.size, 'byte')} uploaded to mlflow:{run_id}"

@@ -1,4 +1,4 @@
-"""Make rows of finished calls of the train function."""
+"""Make rows of finished calls of TensorFlow's train function."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Callable, List, Optional
 
 from ..format import StepRow
 from ..guards import yield_to_training
-from .calls import MOST_WAITING
-from .steps import Call, CallAssembler, GraphStep, graph_step
+from ..keras_common.calls import MOST_WAITING, FinishedCalls
+from ..keras_common.steps import Call, CallAssembler, GraphStep, graph_step
 
 if TYPE_CHECKING:
-    from ..tf_keras.timestamp_ring import TimestampRing
-    from .calls import FinishedCalls
+    from .timestamp_ring import TimestampRing
 
 
 class StepStream:
@@ -26,7 +25,7 @@ class StepStream:
 
     def __init__(
         self,
-        calls: "FinishedCalls",
+        calls: FinishedCalls,
         ring: Optional["TimestampRing"],
         assembler: CallAssembler,
         several_per_call: bool,
@@ -59,7 +58,7 @@ class StepStream:
             self.drain(between_calls=True)
 
     def abort(self, begin: int) -> None:
-        """Handle a call that an exception ended, mostly because the data ended; steps may have run."""
+        """Handle a call that an exception ended, usually the end of the data; steps may have run."""
         self.settled = True
         self.drain()
         with self._lock:
@@ -90,7 +89,7 @@ class StepStream:
                 renumber(self._assembler.next_step)
 
     def drain(self, between_calls: bool = False) -> None:
-        """Make rows of the finished calls; ``between_calls``: no call is running."""
+        """Make rows of finished calls; ``between_calls``: no call is running."""
         with self._lock:
             calls = self._calls.take() if self.settled else []
             if calls:

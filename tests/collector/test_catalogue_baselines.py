@@ -1,0 +1,76 @@
+"""The catalogue finds the baselines of a run."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from support.catalogues import JOB, SYNTHETIC, collected
+
+from stallscope.catalogue.index import Catalogue
+from stallscope.catalogue.matching import Baselines
+from stallscope.collector.store.loading import load_run
+
+
+def at(day: int) -> dict[str, object]:
+    """Return the start of a run."""
+    return {
+        "anchor": {"monotonic_ns": 1, "wall_ns": 1_790_000_000_000_000_000 + day * 86400 * 10**9}
+    }
+
+
+def test_a_baseline_is_the_same_job_on_synthetic_data(store: Path) -> None:
+    own = collected(store)
+    others = {
+        "another-size": replace(JOB, ranks=3),
+        "another-batch": replace(JOB, batch_size=64),
+        "another-model": replace(JOB, facts={"model": "other"}),
+        "another-optimizer": replace(JOB, facts={"optimizer": "Adam"}),
+        "real": JOB,
+    }
+    for name, job in others.items():
+        facts = {**job.facts, **({} if name == "real" else SYNTHETIC)}
+        collected(store, replace(job, run_id=name, facts=facts))
+    with Catalogue.open(store) as catalogue:
+        assert Baselines(catalogue).of(own) is None
+    # It may be later than the run that it belongs to.
+    base = collected(store, replace(JOB, run_id="base", facts=SYNTHETIC))
+    run = load_run(store / "run-a")
+    with Catalogue.open(store) as catalogue:
+        assert Baselines(catalogue).of(own) == base
+        assert Baselines(catalogue).of(run) == base
+        assert Baselines(catalogue).of(base) is None
+        assert Baselines(catalogue).single_of(run) is None
+    single = collected(store, replace(JOB, ranks=1, run_id="one", facts=SYNTHETIC))
+    with Catalogue.open(store) as catalogue:
+        assert Baselines(catalogue).single_of(run) == single
+        assert Baselines(catalogue).single_of(single) is None
+
+
+def test_of_several_baselines_the_nearest_and_then_the_newest_is_taken(store: Path) -> None:
+    versions = {"versions": {"horovod": "0.28.1"}}
+    own = collected(store, replace(JOB, facts={**versions, **at(1)}))
+    for name, facts in {
+        "near-old": {**versions, **at(2)},
+        "near-new": {**versions, **at(3)},
+        "far-newest": {"versions": {"horovod": "0.19.0"}, **at(4)},
+    }.items():
+        collected(store, replace(JOB, run_id=name, facts={**facts, **SYNTHETIC}))
+    for expected in ("near-new", "near-old", "far-newest", None):
+        with Catalogue.open(store) as catalogue:
+            found = Baselines(catalogue).of(own)
+            assert (None if found is None else found.id) == expected
+            if found is not None:
+                catalogue.remove(found.id)
+                shutil.rmtree(store / found.folder)
+
+
+def test_a_run_without_a_recorded_model_has_no_baseline(store: Path) -> None:
+    own = collected(store, replace(JOB, facts={"model": None}))
+    for ranks in (1, 2):
+        facts = {"model": None, **SYNTHETIC}
+        collected(store, replace(JOB, ranks=ranks, run_id=f"base-{ranks}", facts=facts))
+    with Catalogue.open(store) as catalogue:
+        assert Baselines(catalogue).of(own) is None
+        assert Baselines(catalogue).single_of(own) is None

@@ -1,0 +1,41 @@
+"""Fixtures of the recorder's tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stallscope.collector.recorder.options import Options
+from stallscope.collector.recorder.session import Session
+from stallscope.collector.recorder.world import World
+
+#: Long enough that only a test's own flush or the end writes anything.
+NEVER = 3600.0
+ALONE = World(0, 1, None)
+
+Opener = Callable[..., Session]
+
+
+@pytest.fixture
+def open_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opener]:
+    """Open sessions in one folder; those still open at the end are closed."""
+    for name in list(os.environ):
+        if name.startswith(("HOROVOD_", "STALLSCOPE_", "SLURM_", "MASTER_")):
+            monkeypatch.delenv(name)
+    sessions: list[Session] = []
+
+    def open_one(counted: int = 0, *, world: World = ALONE, **options: Any) -> Session:
+        folder = options.pop("folder", tmp_path / "logs")
+        flush_seconds = options.pop("flush_seconds", NEVER)
+        before_flush = options.pop("before_flush", None)
+        settings = Options(folder, flush_seconds=flush_seconds, **options)
+        sessions.append(Session(settings, world, {"model": "m"}, counted, before_flush))
+        return sessions[-1]
+
+    yield open_one
+    for session in sessions:
+        session.close()

@@ -1,0 +1,109 @@
+"""Iterations of asynchronous devices become rows once the device has finished them."""
+
+from __future__ import annotations
+
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+from stallscope.collector.recorder.format import StepRow
+from stallscope.collector.recorder.jax import iterations as of_jax
+from stallscope.collector.recorder.mxnet import iterations as of_mxnet
+
+MS = 1_000_000
+
+
+class Answer:
+    """An answer of MXNet's engine, which comes when its time is set."""
+
+    def __init__(self, ms: float | None = None) -> None:
+        self.ms = ms
+
+    @property
+    def is_there(self) -> bool:
+        return self.ms is not None
+
+    def take(self) -> int:
+        assert self.ms is not None
+        return int(self.ms * MS)
+
+
+def mxnet_stream(single: bool = False) -> tuple[of_mxnet.IterationStream, list[StepRow], list[int]]:
+    """Return a stream, its rows and the costs of recording."""
+    rows: list[StepRow] = []
+    costs: list[int] = []
+    return of_mxnet.IterationStream(single, costs.append, rows.extend), rows, costs
+
+
+def mxnet_iteration(begin: int, end: int, *reductions: tuple[Any, Any]) -> Any:
+    """Make an iteration of the host from ``begin`` to ``end``; its batch arrives after 1 ms."""
+    return [0, begin * MS, (begin + 1) * MS, 8, 500, *reductions], end * MS
+
+
+def times(row: StepRow) -> list[float | None]:
+    moments = (row.begin, row.data, row.ready, row.reduced, row.end)
+    return [None if moment is None else moment / MS for moment in moments]
+
+
+def test_a_step_starts_when_the_engine_has_reduced_the_one_before() -> None:
+    stream, rows, costs = mxnet_stream()
+    stream.waiting.append(mxnet_iteration(0, 10, (Answer(20), Answer(30))))
+    stream.waiting.append(mxnet_iteration(10, 20, (Answer(45), Answer(40))))
+    stream.drain()
+    # The engine may report an answer late.
+    assert [times(row) for row in rows] == [[0, 1, 20, 30, 30], [30, 30, 45, 45, 45]]
+    assert costs == [500, 500]
+    stream.close()
+    assert not stream.gave_up
+
+
+def test_rows_wait_for_the_engine_in_order() -> None:
+    stream, rows, _ = mxnet_stream(single=True)
+    late = Answer()
+    stream.waiting.append(mxnet_iteration(0, 10, (late, None)))
+    stream.waiting.append(mxnet_iteration(10, 20, (Answer(18), None)))
+    stream.drain()
+    assert rows == []
+    late.ms = 12
+    stream.drain()
+    assert [times(row) for row in rows] == [[0, 1, 12, 12, 12], [12, 12, 18, 18, 20]]
+
+
+def test_iterations_that_only_accumulate_are_summed() -> None:
+    stream, rows, _ = mxnet_stream()
+    stream.waiting.append(mxnet_iteration(0, 10))
+    stream.waiting.append(mxnet_iteration(10, 20, (Answer(18), Answer(19))))
+    stream.drain()
+    [row] = rows
+    assert (row.micro, row.samples, row.begin, row.reduced) == (2, 16, 0, 19 * MS)
+
+
+def test_without_any_reduction_every_iteration_is_a_step() -> None:
+    stream, rows, _ = mxnet_stream()
+    for begin in (0, 10):
+        stream.waiting.append(mxnet_iteration(begin, begin + 10))
+    stream.close()
+    assert stream.gave_up
+    assert [times(row) for row in rows] == [[0, 1, None, None, 10], [10, 11, None, None, 20]]
+
+
+def test_intervals_wait_for_the_results_before_them() -> None:
+    rows: list[StepRow] = []
+    intervals: list[of_jax.Interval] = []
+    results: Any = SimpleNamespace(done=deque(), settle=lambda: None)
+    stream = of_jax.IterationStream(results, True, lambda _: None, rows.extend, intervals.append)
+    stream.waiting.append([0, 0, MS, 8, 500, 1, 10 * MS])
+    stream.waiting.append(of_jax.Interval("validation", 0, 11 * MS, 20 * MS))
+    stream.waiting.append([0, 20 * MS, 21 * MS, 8, 500, 1, 30 * MS])
+    stream.drain()
+    assert (rows, intervals) == ([], [])
+    assert stream.unfinished() == [0, 0, MS, 8, 500, 1, 10 * MS]
+    results.done.append(15 * MS)
+    stream.drain()
+    assert [times(row) for row in rows] == [[0, 1, 15, 15, 15]]
+    assert intervals == [of_jax.Interval("validation", 0, 15 * MS, 20 * MS)]
+    # Waiting for the last results failed: the end of the iteration counts.
+    results.done.append(None)
+    stream.close()
+    assert times(rows[1]) == [20, 21, 30, 30, 30]
+    assert not stream.gave_up
