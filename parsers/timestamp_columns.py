@@ -112,7 +112,9 @@ def line_starts(block: LineBlock, at: Ints) -> Moments:
     found = _read(block, at, padded=True)
     # Rare forms: seconds since 1970, glog's with a year, and those after a level and a bar.
     rare = _LEVELS[block.bytes[at]] & (block.bytes[at + _GLOG_YEAR_END] == ord(" "))
-    number = np.flatnonzero(_DIGITS[block.bytes[at]] & _DIGITS[block.bytes[at + _SECOND_DIGITS - 1]])
+    number = np.flatnonzero(
+        _DIGITS[block.bytes[at]] & _DIGITS[block.bytes[at + _SECOND_DIGITS - 1]]
+    )
     rare[number] |= block.numbers(at[number], _SECOND_DIGITS)[1] == _SECOND_DIGITS
     for place in _BARS:
         rare |= block.bytes[at + place] == ord("|")
