@@ -17,7 +17,7 @@ STEPS = 60
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """What two ranks recorded, case by case."""
-    needs(DEEPSPEED, "make deepspeed-env")
+    needs(DEEPSPEED)
     words = ("two_ranks.py", "deepspeed_cases.py")
     folder = tmp_path_factory.mktemp("deepspeed")
     return record_cases(folder, *words, environment=DEEPSPEED, seconds=PATIENCE_SECONDS)

@@ -19,7 +19,7 @@ ALL = {"placed": ["data", "ready", "reduced"], "reason": None}
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """What two ranks recorded, case by case."""
-    needs(KERAS3, "make keras3-env")
+    needs(KERAS3)
     folder = tmp_path_factory.mktemp("fsdp")
     words = ("two_ranks.py", "fsdp_cases.py")
     return record_cases(folder, *words, environment=KERAS3, seconds=PATIENCE_SECONDS)

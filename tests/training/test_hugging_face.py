@@ -16,7 +16,7 @@ ALL = {"placed": ["data", "ready", "reduced"], "reason": None}
 
 
 def launched(factory: pytest.TempPathFactory, *words: str) -> Recorded:
-    needs(KERAS3, "make keras3-env")
+    needs(KERAS3)
     folder = factory.mktemp("hugging-face")
     words = (*words, "hugging_face_cases.py")
     return record_cases(folder, *words, environment=KERAS3, seconds=PATIENCE_SECONDS)

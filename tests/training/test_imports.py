@@ -53,7 +53,7 @@ def imported(environment: Path, module: str, framework: str, **settings: str) ->
 
 
 def test_keras_3_lightning_and_transformers() -> None:
-    needs(KERAS3, "make keras3-env")
+    needs(KERAS3)
     # The recorder of a backend is imported with the first recording: by then its framework is there.
     recorders = ("batches", "facts", "on_jax", "on_tensorflow", "on_torch", "recording", "stages")
     names = ",".join(f"stallscope.collector.recorder.keras3.{name}" for name in recorders)
@@ -64,7 +64,7 @@ def test_keras_3_lightning_and_transformers() -> None:
 
 
 def test_jax() -> None:
-    needs(KERAS3, "make keras3-env")
+    needs(KERAS3)
     imported(KERAS3, "stallscope.jax", "jax")
 
 
@@ -76,5 +76,5 @@ def test_keras_2_is_told_from_keras_3() -> None:
 
 
 def test_mxnet() -> None:
-    needs(MXNET, "make mxnet-env, with a Python 3.8")
+    needs(MXNET)
     imported(MXNET, "stallscope.mxnet", "mxnet")

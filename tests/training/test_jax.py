@@ -24,7 +24,7 @@ HOST = ("data",)
 
 
 def launched(factory: pytest.TempPathFactory, kind: str) -> Recorded:
-    needs(KERAS3, "make keras3-env")
+    needs(KERAS3)
     return record_cases(
         factory.mktemp("jax"),
         "jax_cases.py",

@@ -24,7 +24,7 @@ FRAMEWORKS = {"tensorflow": "tensorflow", "torch": "pytorch", "jax": "jax"}
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorded]:
     """What every backend recorded, case by case. They mostly sleep: all of them run at once."""
-    needs(KERAS3, "make keras3-env")
+    needs(KERAS3)
     folder = tmp_path_factory.mktemp("keras3")
     launches = {
         backend: launch(

@@ -20,7 +20,7 @@ ALL = {"placed": ["data", "ready", "reduced"], "reason": None}
 def launched(
     factory: pytest.TempPathFactory, *options: str, cases: tuple[str, ...] = (), **settings: Any
 ) -> Recorded:
-    needs(KERAS3, "make keras3-env")
+    needs(KERAS3)
     folder = factory.mktemp("lightning")
     settings = {"environment": KERAS3, "seconds": PATIENCE_SECONDS, **settings}
     return record_cases(folder, "lightning_cases.py", *options, cases=cases, **settings)

@@ -110,7 +110,7 @@ def test_more_ranks_of_torchrun_are_another_network(logs: Path, tmp_path: Path) 
 
 @pytest.mark.frameworks
 def test_mxnet_reduces_on_python_3_8(tmp_path: Path) -> None:
-    needs(MXNET, "make mxnet-env, with a Python 3.8")
+    needs(MXNET)
     program = str(MXNET / "bin" / "stallscope")
     words = ["netcheck", "--seconds", "3", "--out", str(tmp_path)]
     printed = tmp_path / "printed.txt"

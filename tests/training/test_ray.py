@@ -55,7 +55,7 @@ class Trained:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
     """One training run, with a restart; Ray's sockets need a folder with a short path."""
-    needs(RAY, "make ray-env")
+    needs(RAY)
     out, sessions = tmp_path_factory.mktemp("ray"), Path(tempfile.mkdtemp(prefix="ray-"))
     (out / "page.py").write_text(block(PAGES / "ray.md", "python"))
     try:

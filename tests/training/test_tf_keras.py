@@ -18,7 +18,7 @@ PATIENCE_SECONDS = 120.0
 
 @pytest.mark.parametrize("legacy", ["0", "1"])
 def test_every_stage_of_every_step_is_there(tmp_path: Path, legacy: str) -> None:
-    needs(KERAS3, "make keras3-env")
+    needs(KERAS3)
     launch(
         tmp_path / "printed.txt",
         "tf_keras_case.py",

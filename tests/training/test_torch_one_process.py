@@ -24,8 +24,8 @@ def alone(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Reco
         ("one_process_accumulates", 8, 3),
         ("model_without_optimizer", 12, 1),
         ("old_torch", 24, 1),
-        ("one_process_behind_the_host", 24, 1),
-        ("fewer_gradients_behind_the_host", 24, 1),
+        ("one_process_on_a_device", 24, 1),
+        ("fewer_gradients_on_a_device", 24, 1),
         ("synthetic_run", 24, 1),
     ],
 )
@@ -63,7 +63,7 @@ def test_all_gradients_are_watched_where_a_later_one_would_not_show(alone: Recor
 
 
 def test_on_a_device_only_the_last_gradient_keeps_its_hook(alone: Recorded) -> None:
-    hooks = alone.result("few_hooks_behind_the_host")["hooks"]
+    hooks = alone.result("few_hooks_on_a_device")["hooks"]
     assert hooks == [1 + 4] * 7 + [1 + 1] * (len(hooks) - 7)
 
 

@@ -55,10 +55,10 @@ def is_horovod(ranks: Recorded) -> bool:
         ("static_graph", 24),
         ("reentrant_checkpoint", 24),
         ("all_in_a_reentrant_checkpoint", 24),
-        ("several_backward_passes_in_a_turn", 24),
+        ("several_backward_passes_in_an_iteration", 24),
         ("synchronized_twice", 24),
         ("left_early", 20),
-        ("validation_in_a_turn", 12),
+        ("validation_in_an_iteration", 12),
         ("copies", 12),
         ("compiled", 24),
         ("compiled_and_slow", 100),
@@ -138,7 +138,7 @@ def test_epochs_validation_and_checkpoints_have_rows_of_their_own(ranks: Recorde
 
 
 def test_a_validation_inside_a_turn_ends_the_step_before_it(ranks: Recorded) -> None:
-    for fit in ranks.fits("validation_in_a_turn"):
+    for fit in ranks.fits("validation_in_an_iteration"):
         assert fit.kinds == ["validation", "checkpoint", "epoch", "end"]
         assert set(fit.steps["epoch"]) == {7}
         # It came after the sixth step.
@@ -204,7 +204,7 @@ def test_accumulated_turns_are_one_step(
 
 
 def test_every_reduction_in_a_turn_is_a_step(ranks: Recorded) -> None:
-    case = "several_reductions_in_a_turn"
+    case = "several_reductions_in_an_iteration"
     for fit in ranks.fits(case):
         check_steps(fit, 0, 48)
         assert list(fit.steps["samples"]) == [16, 0] * 24
@@ -254,7 +254,7 @@ def test_of_two_loggers_the_later_one_records(ranks: Recorded) -> None:
 
 def test_on_a_device_all_stamps_are_its_own_and_nobody_waits_for_it(ranks: Recorded) -> None:
     """The device is a pretended one: nothing here has been run on a real one."""
-    case = "behind_the_host"
+    case = "on_a_device"
     for fit in ranks.fits(case):
         check_steps(fit, 0, 24)
         stamps = fit.facts["stamps"]
@@ -269,11 +269,11 @@ def test_on_a_device_all_stamps_are_its_own_and_nobody_waits_for_it(ranks: Recor
 
 
 def test_on_a_device_accumulated_turns_are_one_step(ranks: Recorded) -> None:
-    for fit in ranks.fits("accumulation_behind_the_host"):
+    for fit in ranks.fits("accumulation_on_a_device"):
         check_steps(fit, 0, 8)
         assert set(fit.steps["micro"]) == {3}
         assert set(fit.steps["samples"]) == {48}
-    ranks.clean("accumulation_behind_the_host")
+    ranks.clean("accumulation_on_a_device")
 
 
 def host_only(fits: list[Fit], steps: int, reason: str) -> None:

@@ -35,7 +35,7 @@ class Tutorial:
 
 @pytest.fixture(scope="module")
 def tutorial(tmp_path_factory: pytest.TempPathFactory) -> Tutorial:
-    needs(KERAS3, "make keras3-env")
+    needs(KERAS3)
     folder = tmp_path_factory.mktemp("tutorial")
     program, _ = blocks("python")
     (folder / "train.py").write_text(program)

@@ -39,7 +39,7 @@ class Stream:
 
 
 class Event:
-    def __init__(self, cuda: PretendedCuda) -> None:
+    def __init__(self, cuda: FakeCuda) -> None:
         self._cuda = cuda
         self.at: int | None = None
 
@@ -64,7 +64,7 @@ class Event:
     wait = synchronize
 
 
-class PretendedCuda:
+class FakeCuda:
     """``drift``: by how much the device's clock is faster. ``lag_ns``: what it always lags."""
 
     def __init__(
@@ -121,7 +121,7 @@ class PretendedCuda:
 class _Side(Stream):
     """A stream without work: what it is given is done at once, or when the device gets round to it."""
 
-    def __init__(self, cuda: PretendedCuda) -> None:
+    def __init__(self, cuda: FakeCuda) -> None:
         self._cuda = cuda
 
     @property

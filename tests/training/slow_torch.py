@@ -1,0 +1,42 @@
+"""Slow data sets and slow backward passes for trainings with PyTorch."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+
+class SlowData(Dataset):
+    """A data set with a delay before each of its samples."""
+
+    def __init__(self, data: Any, seconds: float) -> None:
+        self._data = data
+        self._seconds = seconds
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __getitem__(self, index: int) -> Any:
+        if self._seconds:
+            time.sleep(self._seconds)
+        return self._data[index]
+
+
+class _Sleep(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, inputs: Any, seconds: float) -> Any:
+        context.seconds = seconds
+        return inputs.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        time.sleep(context.seconds)
+        return gradient, None
+
+
+def slow_backward(inputs: Any, seconds: float) -> Any:
+    """Return the inputs, whose backward pass then takes longer by these seconds."""
+    return _Sleep.apply(inputs, seconds)
