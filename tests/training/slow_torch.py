@@ -37,6 +37,6 @@ class _Sleep(torch.autograd.Function):
         return gradient, None
 
 
-def slow_backward(inputs: Any, seconds: float) -> Any:
+def sleep_in_backward(inputs: Any, seconds: float) -> Any:
     """Return the inputs, whose backward pass then takes longer by these seconds."""
     return _Sleep.apply(inputs, seconds)

@@ -17,7 +17,7 @@ from pytorch.base import (
     alone,
     ranked,
 )
-from slow_torch import slow_backward
+from slow_torch import sleep_in_backward
 from torch import nn
 
 if HOROVOD:
@@ -36,7 +36,7 @@ class TwoOrders(nn.Module):
 
     def forward(self, inputs: Any) -> Any:
         front, back = reversed(self.layers) if self.swapped else self.layers
-        return self.head(back(slow_backward(front(inputs), SLOW_SECONDS)))
+        return self.head(back(sleep_in_backward(front(inputs), SLOW_SECONDS)))
 
 
 class Witness:

@@ -23,7 +23,7 @@ from pytorch.base import (
     fake_device,
     ranked,
 )
-from slow_torch import SlowData, slow_backward
+from slow_torch import SlowData, sleep_in_backward
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -35,7 +35,7 @@ if HOROVOD:
 def slow_compute(case: Case) -> Any:
     """Rank 1 computes longer, in the middle of its backward pass."""
     seconds = FAULT_SECONDS * case.rank
-    return Training(Net(lambda inputs: slow_backward(inputs, seconds))).recorded(
+    return Training(Net(lambda inputs: sleep_in_backward(inputs, seconds))).recorded(
         case, steps=MANY_STEPS
     )
 
@@ -43,7 +43,7 @@ def slow_compute(case: Case) -> Any:
 @ranked
 def on_a_device(case: Case) -> Any:
     """Rank 1 computes longer; all timestamps are those of a device."""
-    training = Training(Net(lambda inputs: slow_backward(inputs, FAULT_SECONDS * case.rank)))
+    training = Training(Net(lambda inputs: sleep_in_backward(inputs, FAULT_SECONDS * case.rank)))
     with fake_device() as cuda:
         return {**training.recorded(case, steps=STEPS), "events": cuda.events}
 
