@@ -39,7 +39,7 @@ def start(training_side: None, tmp_path: Path) -> Iterator[Starter]:
 @pytest.fixture(scope="session")
 def recorded(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """Run all cases of Keras 2 on two ranks."""
-    return record_cases(tmp_path_factory.mktemp("ranks"), "keras_cases.py", ranks=2, seconds=720.0)
+    return record_cases(tmp_path_factory.mktemp("ranks"), "keras_cases.py", ranks=2)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,6 @@ from stallscope.analysis import analyse
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
-PATIENCE_SECONDS = 480.0
 STEPS = 60
 
 
@@ -20,7 +19,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     needs(DEEPSPEED)
     words = ("two_ranks.py", "deepspeed_cases.py")
     folder = tmp_path_factory.mktemp("deepspeed")
-    return record_cases(folder, *words, environment=DEEPSPEED, seconds=PATIENCE_SECONDS)
+    return record_cases(folder, *words, environment=DEEPSPEED)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +30,7 @@ def test_every_iteration_is_a_step_whose_input_is_known(
     ranks: Recorded, case: str, updates: int
 ) -> None:
     for fit in ranks.fits(case):
-        check_steps(fit, 0, STEPS, stamps=("data",))
+        check_steps(fit, 0, STEPS, timestamps=("data",))
         assert fit.facts["gradients_reduced"] is None
         assert "DeepSpeed's engine" in fit.facts["stamps"]["reason"]
         assert fit.facts["stamps"]["input_exposed"] is True

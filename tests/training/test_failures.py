@@ -68,7 +68,7 @@ def test_after_kill_9_the_log_holds_all_but_the_last_flush(start: Starter, tmp_p
     wait_for(lambda: len(ended_steps(truth)) >= further, launched)
     flushed = steps_on_disk(log)
     os.kill(pid, signal.SIGKILL)
-    launched.wait(PATIENCE_SECONDS)
+    launched.wait()
 
     [run] = read(str(tmp_path / "logs"))
     assert [problem for problem in run.problems if "torn" not in problem.what] == []
@@ -87,7 +87,7 @@ def test_slow_steps_and_bad_disks(start: Starter, tmp_path: Path) -> None:
     (tmp_path / "a file").write_text("no folder can be made below this\n")
     launched = start("failures.py", "disk", str(tmp_path), ranks=2)
     seen = watch(tmp_path / "slow" / "rank-00001.0.0.steps.csv", launched)
-    launched.succeed(PATIENCE_SECONDS)
+    launched.succeed()
 
     check_slow_step(tmp_path / "slow", seen)
     assert "stallscope: " not in printed_by(launched, rank=0)
@@ -167,7 +167,7 @@ def check_full_disk(folder: Path) -> None:
 @pytest.mark.unmeasured
 def test_an_exception_that_nobody_catches_loses_no_step(start: Starter, tmp_path: Path) -> None:
     launched = start("failures.py", "crash", str(tmp_path))
-    assert launched.wait(PATIENCE_SECONDS) == 1
+    assert launched.wait() == 1
     assert "crashed on purpose" in launched.output
     [run] = read(str(tmp_path / "logs"))
     [fit] = fits_of(run)

@@ -12,7 +12,6 @@ from stallscope.analysis import analyse
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
-PATIENCE_SECONDS = 480.0
 ALL = {"placed": ["data", "ready", "reduced"], "reason": None}
 
 
@@ -22,7 +21,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     needs(KERAS3)
     folder = tmp_path_factory.mktemp("fsdp")
     words = ("two_ranks.py", "fsdp_cases.py")
-    return record_cases(folder, *words, environment=KERAS3, seconds=PATIENCE_SECONDS)
+    return record_cases(folder, *words, environment=KERAS3)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +101,7 @@ def test_waiting_for_a_slow_rank_is_no_compute(ranks: Recorded, case: str) -> No
 @pytest.mark.parametrize("case", ["without_stages", "asynchronous"])
 def test_what_is_unknown_is_missing(ranks: Recorded, case: str) -> None:
     for fit in ranks.fits(case):
-        check_steps(fit, 0, 24, stamps=("data",))
+        check_steps(fit, 0, 24, timestamps=("data",))
     ranks.clean(case)
     assert ranks.same_weights(case)
 

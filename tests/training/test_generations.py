@@ -120,7 +120,7 @@ class Elastic:
         """Let the job end, and read what it left."""
         last_step = max(log.last_step for log in logs_in(self.logs)) + STEPS_TO_THE_END
         write_at_once(self._last_step, str(last_step))
-        self.launched.succeed(PATIENCE_SECONDS)
+        self.launched.succeed()
         (run,) = read(str(self.logs))
         return analyse(run)
 
@@ -233,7 +233,7 @@ def torchrun(out: Path, steps: int, fatal_step: int = -1) -> None:
     words += ["--max-restarts", "1"]
     launch_words(
         out / "printed.txt", words, "resumed.py", str(out), str(steps), str(fatal_step)
-    ).succeed(PATIENCE_SECONDS)
+    ).succeed()
 
 
 def restarted_job(out: Path) -> None:

@@ -19,7 +19,6 @@ from stallscope.parsers import read
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
-PATIENCE_SECONDS = 240.0
 HOST = ("data",)
 
 
@@ -29,7 +28,6 @@ def launched(factory: pytest.TempPathFactory, kind: str) -> Recorded:
         factory.mktemp("jax"),
         "jax_cases.py",
         kind,
-        seconds=PATIENCE_SECONDS,
         environment=KERAS3,
         OMP_NUM_THREADS="1",
     )
@@ -57,7 +55,7 @@ def test_processes_are_the_ranks_of_one_run(
 ) -> None:
     fits = ranks.fits(case)
     for fit in fits:
-        check_steps(fit, 0, steps, stamps=HOST)
+        check_steps(fit, 0, steps, timestamps=HOST)
         assert fit.steps["samples"].dropna().unique().tolist() == ([samples] if samples else [])
         assert fit.facts["framework"] == "jax"
         assert fit.facts["gradients_reduced"] is None
@@ -90,7 +88,7 @@ def test_flax_and_optax(request: pytest.FixtureRequest, processes: int) -> None:
     result, fits = recorded.result("flax_and_optax"), recorded.fits("flax_and_optax", processes)
     assert result["last"] < result["first"]
     for fit in fits:
-        check_steps(fit, 0, 60, stamps=TIMESTAMPS if processes == 1 else HOST)
+        check_steps(fit, 0, 60, timestamps=TIMESTAMPS if processes == 1 else HOST)
         assert fit.facts["versions"]["flax"]
         assert fit.facts["versions"]["optax"]
     assert fits[-1].median_ms("begin", "data") > 30
@@ -200,7 +198,7 @@ def test_without_results_a_step_is_what_the_host_does(
     alone: Recorded, case: str, reason: str
 ) -> None:
     fit = alone.fit(case)
-    check_steps(fit, 0, 24, stamps=HOST)
+    check_steps(fit, 0, 24, timestamps=HOST)
     assert reason in fit.facts["stamps"]["reason"]
 
 

@@ -18,7 +18,6 @@ from stallscope.parsers import read
 
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
-PATIENCE_SECONDS = 240.0
 SLOW_MS = 8.0
 BATCH = 4
 
@@ -48,7 +47,7 @@ def alone(
     launches = [_started(folder, kind) for kind, folder in folders.items()]
     try:
         for launched in launches:
-            launched.succeed(PATIENCE_SECONDS)
+            launched.succeed()
         yield {kind: _measured(folder, kind) for kind, folder in folders.items()}
     finally:
         for launched in launches:
@@ -68,7 +67,7 @@ def torch(alone: dict[str, Measured]) -> Measured:
 @pytest.fixture(scope="module")
 def ranks(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> list[Measured]:
     folder = tmp_path_factory.mktemp("ranks")
-    _started(folder, "torch", ranks=2).succeed(PATIENCE_SECONDS)
+    _started(folder, "torch", ranks=2).succeed()
     return [_measured(folder, "torch", rank) for rank in range(2)]
 
 

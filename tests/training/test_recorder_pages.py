@@ -19,7 +19,6 @@ from stallscope.parsers import read
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
 PAGES = ROOT / "docs" / "recorders"
-PATIENCE_SECONDS = 240.0
 #: By page: the environment, and the ranks that the page starts.
 SCRIPTS = {
     "accelerate": (KERAS3, 2),
@@ -92,7 +91,7 @@ def start(name: str, environment: Path, folder: Path) -> Script:
 def test_the_script_runs_as_printed(scripts: dict[str, Script], name: str) -> None:
     environment, ranks = SCRIPTS[name]
     needs(environment, HOW[environment])
-    scripts[name].launched.succeed(PATIENCE_SECONDS)
+    scripts[name].launched.succeed()
     (run,) = read(str(scripts[name].logs))
     assert (run.size, run.ranks, run.status) == (ranks, list(range(ranks)), "completed")
     assert (analyse(run).ledger is None) is (name in WITHOUT_LEDGER)

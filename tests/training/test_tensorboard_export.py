@@ -32,7 +32,6 @@ print(json.dumps({
 """
 
 
-PATIENCE_SECONDS = 480.0
 #: Wall time, step and value.
 Event = tuple[float, int, float]
 
@@ -57,7 +56,7 @@ def test_rank_0_writes_the_series_of_all_ranks_during_training(
         str(tmp_path / "board"),
         PYTHONPATH=os.pathsep.join([str(SOURCE), apps_packages()]),
     )
-    launched.succeed(PATIENCE_SECONDS)
+    launched.succeed()
     assert "scalars" not in launched.output
     found = as_tensorboard_reads(tmp_path / "board")
     for name in ("stallscope/step_ms", "stallscope_slowest_rank/compute_ms"):

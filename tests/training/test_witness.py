@@ -13,7 +13,6 @@ from training.launching import Launch
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 TRAIN = str(BENCHMARKS / "witness_training.py")
-PATIENCE_SECONDS = 300.0
 STEPS = 80
 SLOW_MS = 15.0
 
@@ -36,9 +35,7 @@ def test_ledger_and_timeline_agree_step_by_step(
     WHEN every step's wait and allreduce on rank 0 is compared with the timeline's intervals
     THEN each step has its own, and both say the same of it
     """
-    start(TRAIN, str(tmp_path), "--fault", fault, "--steps", str(STEPS), ranks=2).succeed(
-        PATIENCE_SECONDS
-    )
+    start(TRAIN, str(tmp_path), "--fault", fault, "--steps", str(STEPS), ranks=2).succeed()
     found = witness.compare(tmp_path)
 
     assert found.matched == 1.0
