@@ -1,4 +1,4 @@
-"""Rank 0 of a real training ends with a summary of all ranks, or says how to get one."""
+"""Rank 0 of a real training ends with a summary of all ranks, or prints how to get one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from training.launching import ENVIRONMENT, launch_words
 
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
-#: What rank 1 sleeps before each batch.
+#: Rank 1 sleeps as long before each batch.
 SLOW_MS = 75.0
 SOURCE = Path(__file__).parents[2] / "src"
 LAUNCHERS = {
@@ -23,10 +23,10 @@ LAUNCHERS = {
 
 
 def summary(folder: Path, launcher: str, *packages: str) -> list[str]:
-    """Train, and return the lines of the summary, without the launcher's labels.
+    """Train, and return the lines of the summary without the launcher's labels.
 
     Args:
-        packages: folders with packages that the training's environment does not have.
+        packages: folders with packages that the training's environment lacks.
     """
     launched = launch_words(
         folder / "printed.txt",
@@ -37,7 +37,7 @@ def summary(folder: Path, launcher: str, *packages: str) -> list[str]:
     )
     launched.succeed()
     lines = [line.partition("<stderr>:")[2] or line for line in launched.output.splitlines()]
-    # Once, from rank 0 alone.
+    # Printed once, by rank 0.
     (first,) = [index for index, line in enumerate(lines) if line.startswith("stallscope: ")]
     return lines[first : first + 6]
 
@@ -49,7 +49,7 @@ def milliseconds(stage: str, line: str) -> float:
 
 
 def apps_packages() -> str:
-    """Return the folder with the app's packages, as the training's Python can import them."""
+    """Return the folder with the app's packages, for the training's Python to import."""
     folder = sysconfig.get_path("purelib")
     versions = ENVIRONMENT.glob(f"lib/{Path(folder).parent.name}")
     need(list(versions), "the app and the training have different versions of Python here")
@@ -64,17 +64,17 @@ def test_six_lines_name_the_slow_rank(training_side: None, tmp_path: Path, launc
     assert "waiting for slow ranks" in step
     assert "rank 1, input" in stragglers
     assert "With rank 1 as fast as the others" in gain
-    # Rank 1, which ends later, is waited for.
+    # Rank 0 waits for rank 1, which ends later.
     assert logs.endswith(" of 2 ranks)")
     assert f"stallscope report '{tmp_path / 'logs'}#" in more
 
 
-def test_without_the_app_rank_0_says_what_it_knows_and_how_to_get_more(
+def test_without_the_app_rank_0_prints_its_own_times_and_how_to_get_more(
     training_side: None, tmp_path: Path
 ) -> None:
     verdict, step, stragglers, _, logs, more = summary(tmp_path, "torchrun")
     assert verdict.startswith("stallscope: no verdict: this needs ")
-    # Rank 1's input is waiting here.
+    # The input of rank 1 is waiting on rank 0.
     assert "ms on rank 0, the mean of 70 steps: input " in step
     assert milliseconds("waiting and allreduce", step) > 0.9 * SLOW_MS
     assert stragglers == "  stragglers: unknown"

@@ -1,4 +1,4 @@
-"""The check of a machine with a GPU, tried on a CPU: no machine that tests this has a CUDA device."""
+"""The check of a machine with a GPU works on a CPU: the machines for tests have no CUDA device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def training(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> P
     return out
 
 
-def test_what_the_training_knows_of_its_times_is_recorded(training: Path) -> None:
+def test_the_recorders_times_agree_with_those_of_the_training(training: Path) -> None:
     launching = benchmark("gpu.launching")
     run, own = launching.run_of(training), launching.truth_of(training)["steps"]
     assert len(own) == STEPS
