@@ -40,7 +40,7 @@ def loader() -> DataLoader:
     random = torch.Generator().manual_seed(7 + rank())
     inputs = torch.rand(STEPS * BATCH, WIDTH, generator=random)
     labels = torch.randint(4, (STEPS * BATCH,), generator=random)
-    data = SlowData(TensorDataset(inputs, labels), rank() * SLOW_SECONDS / BATCH)
+    data = SlowData(TensorDataset(inputs, labels), BATCH, rank() * SLOW_SECONDS)
     return DataLoader(data, BATCH)
 
 

@@ -1,10 +1,11 @@
-"""The environments of other frameworks than .venv-horovod."""
+"""The environments of other frameworks, and what a test needs of them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from support.needing import need
+from training.launching import ENVIRONMENT
 
 ROOT = Path(__file__).parents[2]
 #: Keras 3 on TensorFlow, torch and JAX, Lightning, transformers and Accelerate.
@@ -16,6 +17,7 @@ DEEPSPEED = ROOT / ".venv-deepspeed"
 #: Ray Train, with the torch of KERAS3.
 RAY = ROOT / ".venv-ray"
 _HOW = {
+    ENVIRONMENT: "make training-env",
     KERAS3: "make keras3-env",
     MXNET: "make mxnet-env, with a Python 3.8",
     DEEPSPEED: "make deepspeed-env",

@@ -139,7 +139,7 @@ def loader(steps: int = STEPS, seconds: float = 0.0) -> DataLoader:
     random = torch.Generator().manual_seed(7 + rank())
     inputs = torch.rand(steps * BATCH, WIDTH, generator=random)
     data = TensorDataset(inputs, torch.randint(4, (steps * BATCH,), generator=random))
-    return DataLoader(SlowData(data, rank() * seconds / BATCH), BATCH)
+    return DataLoader(SlowData(data, BATCH, rank() * seconds), BATCH)
 
 
 @case_of

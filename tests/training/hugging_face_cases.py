@@ -61,7 +61,7 @@ class Data(Dataset):
 
 def slow_data(steps: int, seconds: float) -> SlowData:
     """Return samples with a delay for each batch of rank 1."""
-    return SlowData(Data(steps), rank() * seconds / BATCH)
+    return SlowData(Data(steps), BATCH, rank() * seconds)
 
 
 class Net(nn.Module):

@@ -62,7 +62,7 @@ class Case:
         samples = steps * BATCH * (2 if self.ddp else 1)
         inputs = torch.rand(samples, INPUTS, generator=random)
         labels = torch.randint(CLASSES, (samples,), generator=random)
-        data = SlowData(TensorDataset(inputs, labels), seconds / BATCH)
+        data = SlowData(TensorDataset(inputs, labels), BATCH, seconds)
         return DataLoader(data, batch_size=BATCH)
 
     def trainer(self, *callbacks: Any, **options: Any) -> pl.Trainer:

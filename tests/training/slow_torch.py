@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
@@ -10,17 +11,19 @@ from torch.utils.data import Dataset
 
 
 class SlowData(Dataset):
-    """A data set with a delay before each of its samples."""
+    """A data set with a delay for each batch of a loader without workers."""
 
-    def __init__(self, data: Any, seconds: float) -> None:
+    def __init__(self, data: Any, batch: int, seconds: float) -> None:
         self._data = data
+        self._batch = batch
         self._seconds = seconds
+        self._samples = itertools.count()
 
     def __len__(self) -> int:
         return len(self._data)
 
     def __getitem__(self, index: int) -> Any:
-        if self._seconds:
+        if next(self._samples) % self._batch == 0:
             time.sleep(self._seconds)
         return self._data[index]
 

@@ -30,7 +30,7 @@ LOGS = [f"rank-{rank:05d}.0.0.steps.csv" for rank in range(2)]
 
 @pytest.fixture
 def new_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[NewRun]:
-    """Makes a run on a server, which the test and what it starts then use; with a client of it."""
+    """Return a function that makes a run on a server, and sets this server for all processes."""
     from mlflow import MlflowClient
 
     made: list[str] = []
@@ -47,7 +47,7 @@ def new_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[NewRun]:
 
 
 def uploaded(run_id: str) -> dict[str, bytes]:
-    """What the run has, by the name of the log."""
+    """Return the logs of the run by name."""
     try:
         return {file.name: file.read() for file in open_source(f"mlflow:{run_id}").files()}
     except NotFoundError:
@@ -59,15 +59,15 @@ def written(folder: Path) -> dict[str, bytes]:
 
 
 def epochs(out: Path) -> int:
-    """Epochs that both ranks have trained."""
+    """Return how many epochs both ranks have trained."""
     notes = [out / f"rank-{rank}.txt" for rank in range(2)]
     return min(len(note.read_text().split()) if note.exists() else 0 for note in notes)
 
 
-def go_on(out: Path) -> None:
-    """Wait until both ranks have trained two epochs more."""
+def wait_for_epochs(out: Path) -> None:
+    """Wait until both ranks have trained two more epochs."""
     before = epochs(out)
-    wait_until(lambda: epochs(out) > before + 1, "training going on")
+    wait_until(lambda: epochs(out) > before + 1, "training continues")
 
 
 def test_two_ranks_upload_to_one_run(
@@ -92,16 +92,16 @@ def test_two_ranks_upload_to_one_run(
     assert run.steps.equals(local.steps)
     assert run.intervals.equals(local.intervals)
     assert (run.id, run.ranks, run.status, run.problems) == (local.id, [0, 1], "completed", ())
-    # Nobody has begun or ended it: that is for its owner.
+    # Uploads neither start nor end the run: its owner does.
     assert client.get_run(run_id).info.status == "RUNNING"
     assert client.get_run(run_id).data.metrics == {}
     assert upload_folder(tmp_path / "logs", run_id).size == 0
 
 
-def test_what_was_measured_of_loaders_comes_with_the_log(
+def test_measurements_of_loaders_are_uploaded_with_the_log(
     start: Starter, mlflow_server: str, new_run: NewRun, tmp_path: Path
 ) -> None:
-    """GIVEN loaders measured before, while and after a recording THEN all of it is uploaded."""
+    """Loaders are measured before, during and after a recording."""
     _, run_id = new_run(mlflow_server)
     launched = start("uploading.py", "measured", str(tmp_path), run_id)
     wait_until(lambda: len(uploaded(run_id)) == 5, "an upload of the log and of four measurements")
@@ -115,7 +115,7 @@ def test_what_was_measured_of_loaders_comes_with_the_log(
     assert sorted(one.batches + one.warm_up for one in measured) == [4, 5, 6, 60_000]
 
 
-def test_a_killed_rank_loses_nothing_that_it_had_written(
+def test_everything_that_a_killed_rank_has_written_is_uploaded(
     start: Starter, mlflow_server: str, new_run: NewRun, tmp_path: Path
 ) -> None:
     _, run_id = new_run(mlflow_server)
@@ -128,13 +128,13 @@ def test_a_killed_rank_loses_nothing_that_it_had_written(
     wait_until(lambda: not uploaders(run_id), "the end of the processes that upload")
     there, local = uploaded(run_id), written(tmp_path / "logs")
     assert there[LOGS[1]] == local[LOGS[1]]
-    # The launcher has ended the other rank, perhaps with all that it had started.
+    # The launcher has ended the other rank, perhaps with its upload.
     assert local[LOGS[0]].startswith(there.get(LOGS[0], b""))
     upload_folder(tmp_path / "logs", run_id)
     assert uploaded(run_id) == local
 
 
-def test_training_goes_on_while_the_server_does_not(
+def test_training_continues_while_the_server_is_down(
     start: Starter, mlflow_server: str, new_run: NewRun, tmp_path: Path
 ) -> None:
     logs = tmp_path / "logs"
@@ -144,7 +144,7 @@ def test_training_goes_on_while_the_server_does_not(
         wait_until(lambda: sorted(uploaded(run_id)) == LOGS, "a first upload of both ranks")
     diaries = [logs / log.replace(".steps.csv", ".upload.log") for log in LOGS]
     wait_until(lambda: all(diary.exists() for diary in diaries), "failed uploads of both ranks")
-    go_on(tmp_path)
+    wait_for_epochs(tmp_path)
     (tmp_path / "stop").touch()
     launched.succeed()
     assert launched.output.count("uploads are retried during training") == 2
@@ -158,6 +158,6 @@ def test_training_goes_on_while_the_server_does_not(
         upload_folder(logs, run_id)
         assert uploaded(run_id) == local
         assert open_run(run_id).status == "completed"
-        # Those that were still trying find it all there, or bring it.
+        # Processes that still retry find everything uploaded, or upload it.
         wait_until(lambda: not uploaders(run_id), "the end of the processes that upload")
         assert uploaded(run_id) == local

@@ -1,4 +1,4 @@
-"""Netcheck on real ranks: beside the logs of a training, alone, and where one host has a slow link."""
+"""Netcheck on real ranks: with the logs of a training, without, and on a host with a slow link."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ TORCHRUN = ["torchrun", "--nproc-per-node"]
 
 @pytest.fixture
 def logs(training_side: None, tmp_path: Path) -> Path:
-    """Logs of a run of two ranks on this host."""
+    """Write the logs of a run of two ranks on this host."""
     facts = {"gradient_sizes": SIZES, "gradient_bytes": SIZES[0][0], "gradient_tensors": 1}
     write_job(tmp_path / "logs", Job(steps=5, hosts=(socket.gethostname(),), facts=facts))
     return tmp_path / "logs"
 
 
 def result(launched: Launch, folder: Path) -> dict[str, Any]:
-    """Return the content of the one file, of which the launch has told."""
+    """Return the content of the one file, which the launch must have named."""
     launched.succeed()
     (path,) = folder.glob("*.netcheck.json")
     assert f"stored in {path}" in launched.output
@@ -108,7 +108,7 @@ def test_more_ranks_of_torchrun_are_another_network(logs: Path, tmp_path: Path) 
 
 
 @pytest.mark.frameworks
-def test_mxnet_reduces_on_python_3_8(tmp_path: Path) -> None:
+def test_mxnet_is_measured_on_python_3_8(tmp_path: Path) -> None:
     needs(MXNET)
     program = str(MXNET / "bin" / "stallscope")
     words = ["netcheck", "--seconds", "3", "--out", str(tmp_path)]
@@ -118,14 +118,16 @@ def test_mxnet_reduces_on_python_3_8(tmp_path: Path) -> None:
     assert content["framework"] == "mxnet"
 
 
-def test_one_process_says_how_to_start_it(training_side: None, tmp_path: Path) -> None:
+def test_one_process_is_an_error_that_shows_how_to_start_it(
+    training_side: None, tmp_path: Path
+) -> None:
     launched = launch_words(tmp_path / "printed.txt", ["python"], PROGRAM, "netcheck")
     assert launched.wait() == 2
     assert launched.output.startswith("stallscope: netcheck runs as one process")
     assert launched.output.count("\n") == 1
 
 
-def test_missing_logs_end_all_ranks_with_one_sentence(training_side: None, tmp_path: Path) -> None:
+def test_missing_logs_end_all_ranks_with_one_error(training_side: None, tmp_path: Path) -> None:
     words = ["netcheck", str(tmp_path / "none")]
     launched = launch_words(tmp_path / "printed.txt", [*TORCHRUN, "2"], PROGRAM, *words)
     assert launched.wait() != 0
@@ -146,7 +148,7 @@ def test_the_host_with_the_slow_link_is_in_all_slow_pairs(
     content = result(launched, tmp_path)
     assert content["hosts"] == ["h1", "h2", "h3"]
     assert (content["run_id"], content["gradients"]) == (None, None)
-    # A busy core makes single exchanges slow, and none faster than its link: the fastest one counts.
+    # A busy core makes single exchanges slower, and never faster than the link: the fastest one counts.
     rates = {tuple(pair["hosts"]): fastest(pair) for pair in content["pairs"]}
     slow = [rates[("h1", "h3")], rates[("h2", "h3")]]
     assert all(5 < rate < 80 for rate in slow)

@@ -1,4 +1,4 @@
-"""The number of loader workers that is proposed trains as fast as any other."""
+"""Training with the proposed number of loader workers is as fast as with any other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The script of every recorder's page runs as it is printed, and records what the page says."""
+"""The script of each recorder's page runs as printed, and records a run as documented."""
 
 from __future__ import annotations
 
@@ -34,11 +34,6 @@ SCRIPTS = {
 }
 #: Pages of recorders that cannot see the stages of several ranks.
 WITHOUT_LEDGER = {"jax"}
-HOW = {
-    ENVIRONMENT: "make training-env",
-    KERAS3: "make keras3-env",
-    MXNET: "make mxnet-env, with a Python 3.8",
-}
 
 
 @dataclass(frozen=True)
@@ -55,7 +50,7 @@ def block(page: Path, language: str) -> str:
 
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Script]]:
-    """The pages' scripts, started as the pages say, all at once: they mostly import."""
+    """Start the pages' scripts as documented, all at once: they mostly import."""
     started = {
         name: start(name, environment, tmp_path_factory.mktemp(name))
         for name, (environment, _) in SCRIPTS.items()
@@ -71,7 +66,7 @@ def start(name: str, environment: Path, folder: Path) -> Script:
     (folder / "train.py").write_text(block(page, "python"))
     command, report = block(page, "sh").splitlines()
     kept = {key: value for key, value in os.environ.items() if not key.startswith("HOROVOD_")}
-    # Horovod's own command once: it takes 8 s of a core before the first rank starts.
+    # Horovod's own command only once: it uses 8 s of a core before the first rank starts.
     programs = (environment / "bin",) if name == "keras" else programs_of(environment)
     path = os.pathsep.join([*map(str, programs), os.environ["PATH"]])
     printed = folder / "printed.txt"
@@ -90,7 +85,7 @@ def start(name: str, environment: Path, folder: Path) -> Script:
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_the_script_runs_as_printed(scripts: dict[str, Script], name: str) -> None:
     environment, ranks = SCRIPTS[name]
-    needs(environment, HOW[environment])
+    needs(environment)
     scripts[name].launched.succeed()
     (run,) = read(str(scripts[name].logs))
     assert (run.size, run.ranks, run.status) == (ranks, list(range(ranks)), "completed")

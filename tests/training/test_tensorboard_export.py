@@ -1,4 +1,4 @@
-"""TensorBoard's own reader finds the exported series."""
+"""TensorBoard's own reader reads the exported series."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def test_rank_0_writes_the_series_of_all_ranks_during_training(
     for name in ("stallscope/step_ms", "stallscope_slowest_rank/compute_ms"):
         _, steps, values = zip(*found[name], strict=True)
         assert list(steps) == list(range(0, 95, 10))
-        # The first step counts from where both ranks are there, and rank 1 may have begun to sleep.
+        # The first step starts when both ranks have arrived, and rank 1 may already sleep.
         assert min(values[1:]) > 40
-    # Of both ranks, which only their common folder shows.
+    # Only the shared folder has the waits of both ranks.
     waits = [value for _, _, value in found["stallscope_mean_of_ranks/wait_ms"]]
     assert min(waits) > 10
 

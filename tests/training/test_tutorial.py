@@ -1,4 +1,4 @@
-"""The tutorial runs as it is printed, and shows what it says."""
+"""The tutorial runs as printed, and its commands show what it describes."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def blocks(language: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Tutorial:
-    """A folder in which all commands of the tutorial were run."""
+    """A folder in which all commands of the tutorial have run."""
 
     folder: Path
-    #: What each command printed.
+    #: The output of each command.
     printed: dict[str, str]
 
 
@@ -44,7 +44,7 @@ def tutorial(tmp_path_factory: pytest.TempPathFactory) -> Tutorial:
 
 
 def run(command: str, folder: Path) -> str:
-    """Run a command as a user does, in the environment that has its program."""
+    """Run a command in the environment that has its program."""
     program, *arguments = command.split()
     words = {"python": [str(KERAS3 / "bin" / "python")]}.get(
         program, [sys.executable, "-m", program]
@@ -61,7 +61,7 @@ def run(command: str, folder: Path) -> str:
     return done.stdout
 
 
-# Verdicts and intervals depend on the programs that share the cores; which stage shrinks does not.
+# On a busy machine verdicts and intervals vary, but the same stage shrinks.
 
 
 def test_the_report_shows_the_slow_loader(tutorial: Tutorial) -> None:
@@ -85,7 +85,7 @@ def test_the_prediction_is_printed_next_to_the_measurement(
     _, program = blocks("python")
     exec(compile(program, "docs/tutorial.md", "exec"), {})
     found = re.fullmatch(
-        # There is no interval where other programs leave too few independent steps.
+        # There is no interval if a busy machine leaves too few independent steps.
         r"predicted ([0-9.]+)× \((?:[0-9.]+ to [0-9.]+|nan to nan)×\)\nmeasured ([0-9.]+)×\n",
         capsys.readouterr().out,
     )

@@ -58,7 +58,7 @@ def accumulation_on_a_device(case: Case) -> Any:
 @ranked
 def slow_input(case: Case) -> Any:
     training = Training()
-    data = SlowData(case.data(MANY_STEPS * BATCH), FAULT_SECONDS * case.rank / BATCH)
+    data = SlowData(case.data(MANY_STEPS * BATCH), BATCH, FAULT_SECONDS * case.rank)
     with training.logger(case) as log:
         for _ in range(2):
             for batch in log.watch(DataLoader(data, BATCH)):
@@ -70,7 +70,7 @@ def slow_input(case: Case) -> Any:
 def slow_before_a_broadcast(case: Case) -> Any:
     """Rank 0's input is slow, and DDP broadcasts rank 0's means before every forward pass."""
     training = Training(Net(nn.BatchNorm1d(HIDDEN)))
-    data = SlowData(case.data(STEPS * BATCH), FAULT_SECONDS * (1 - case.rank) / BATCH)
+    data = SlowData(case.data(STEPS * BATCH), BATCH, FAULT_SECONDS * (1 - case.rank))
     with training.logger(case) as log:
         for batch in log.watch(DataLoader(data, BATCH)):
             training.step(batch)
