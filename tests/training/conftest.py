@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import pytest
 from support.needing import need
-from training.launching import ENVIRONMENT, Launch, launch
+from training.launching import ENVIRONMENT
 from training.recorded import Recorded, record_cases
 
 
@@ -16,24 +13,6 @@ def training_side() -> None:
     """Need the environment with TensorFlow and Horovod."""
     there = (ENVIRONMENT / "bin" / "horovodrun").exists()
     need(there, "there is no .venv-horovod to train in: make training-env")
-
-
-Starter = Callable[..., Launch]
-
-
-@pytest.fixture
-def start(training_side: None, tmp_path: Path) -> Iterator[Starter]:
-    """Return a function that starts programs of this folder; they end with the test."""
-    launches: list[Launch] = []
-
-    def begin(program: str, *arguments: str, ranks: int = 0) -> Launch:
-        printed = tmp_path / f"printed-{len(launches)}.txt"
-        launches.append(launch(printed, program, *arguments, ranks=ranks))
-        return launches[-1]
-
-    yield begin
-    for launched in launches:
-        launched.end()
 
 
 @pytest.fixture(scope="session")

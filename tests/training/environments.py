@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sysconfig
 from pathlib import Path
 
 from support.needing import need
@@ -29,3 +30,11 @@ def needs(environment: Path) -> None:
     """Skip a test without its environment; in CI it fails."""
     there = (environment / ".ready").exists()
     need(there, f"there is no {environment.name} to train in: {_HOW[environment]}")
+
+
+def apps_packages() -> str:
+    """Return the folder with the app's packages, for the training's Python to import."""
+    folder = sysconfig.get_path("purelib")
+    versions = ENVIRONMENT.glob(f"lib/{Path(folder).parent.name}")
+    need(list(versions), "the app and the training have different versions of Python here")
+    return folder

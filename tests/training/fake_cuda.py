@@ -43,11 +43,11 @@ class Event:
         self.at: int | None = None
 
     def record(self, stream: Stream) -> None:
-        self._cuda.asked()
+        self._cuda.check()
         self.at = max(self._cuda.now(), stream.free_at)
 
     def query(self) -> bool:
-        self._cuda.asked()
+        self._cuda.check()
         return self.at is None or self._cuda.now() >= self.at
 
     def elapsed_time(self, end: Event) -> float:
@@ -86,7 +86,7 @@ class FakeCuda:
         self.capturing = False
         self.current = Stream()
 
-    def asked(self) -> None:
+    def check(self) -> None:
         if self.failed:
             raise RuntimeError("CUDA error: device-side assert triggered")
 
@@ -116,7 +116,7 @@ class FakeCuda:
 
     @contextlib.contextmanager
     def device(self, index: int) -> Iterator[None]:
-        self.asked()
+        self.check()
         yield
 
     def synchronize(self, device: Any = None) -> None:

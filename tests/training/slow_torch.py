@@ -41,5 +41,5 @@ class _Sleep(torch.autograd.Function):
 
 
 def sleep_in_backward(inputs: Any, seconds: float) -> Any:
-    """Return the inputs, whose backward pass then takes longer by these seconds."""
+    """Return the inputs, and make their backward pass longer by these seconds."""
     return _Sleep.apply(inputs, seconds)

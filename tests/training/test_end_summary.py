@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-import sysconfig
 from pathlib import Path
 
 import pytest
-from support.needing import need
-from training.launching import ENVIRONMENT, launch_words
+from training.environments import ROOT, apps_packages
+from training.launching import launch_words
 
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
 #: Rank 1 sleeps as long before each batch.
 SLOW_MS = 75.0
-SOURCE = Path(__file__).parents[2] / "src"
 LAUNCHERS = {
     "horovodrun": ["horovodrun", "--disable-cache", "-np", "2", "python"],
     "torchrun": ["torchrun", "--standalone", "--nproc-per-node", "2"],
@@ -33,7 +31,7 @@ def summary(folder: Path, launcher: str, *packages: str) -> list[str]:
         LAUNCHERS[launcher],
         "summarised.py",
         str(folder / "logs"),
-        PYTHONPATH=os.pathsep.join([str(SOURCE), *packages]),
+        PYTHONPATH=os.pathsep.join([str(ROOT / "src"), *packages]),
     )
     launched.succeed()
     lines = [line.partition("<stderr>:")[2] or line for line in launched.output.splitlines()]
@@ -46,14 +44,6 @@ def milliseconds(stage: str, line: str) -> float:
     found = re.search(rf"\b{stage} ([\d.]+)", line)
     assert found, line
     return float(found[1])
-
-
-def apps_packages() -> str:
-    """Return the folder with the app's packages, for the training's Python to import."""
-    folder = sysconfig.get_path("purelib")
-    versions = ENVIRONMENT.glob(f"lib/{Path(folder).parent.name}")
-    need(list(versions), "the app and the training have different versions of Python here")
-    return folder
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)

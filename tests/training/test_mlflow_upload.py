@@ -13,7 +13,7 @@ import pytest
 from support.door import door
 from support.uploads import end_uploads, uploaders
 from support.waiting import wait_until
-from training.launching import Launch
+from training.launching import Launch, launch
 
 from stallscope.collector.mlflow.upload import upload_folder
 from stallscope.collector.registry import open_source
@@ -26,6 +26,20 @@ Starter = Callable[..., Launch]
 NewRun = Callable[[str], tuple[Any, str]]
 
 LOGS = [f"rank-{rank:05d}.0.0.steps.csv" for rank in range(2)]
+
+
+@pytest.fixture
+def start(training_side: None, tmp_path: Path) -> Iterator[Starter]:
+    """Return a function that starts ranks, which end with the test."""
+    launches: list[Launch] = []
+
+    def begin(program: str, *arguments: str, ranks: int = 0) -> Launch:
+        launches.append(launch(tmp_path / "printed.txt", program, *arguments, ranks=ranks))
+        return launches[-1]
+
+    yield begin
+    for launched in launches:
+        launched.end()
 
 
 @pytest.fixture

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from analysis.advice_setups import every_piece
-from training.launching import Launch
+from training.launching import launch
 
 from stallscope.analysis import analyse
 from stallscope.analysis.tuning import AutotuneFile, tune
@@ -25,11 +24,9 @@ NOT_HERE = re.compile(r'reader|"nccl"|set_intra_op')
 HEADER = b"hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,"
 HEADER += b"cycle_time_ms,tensor_fusion_threshold,score\n"
 
-Starter = Callable[..., Launch]
-
 
 @pytest.mark.parametrize("framework", ["keras", "torch"])
-def test_every_line_of_python_runs(start: Starter, tmp_path: Path, framework: str) -> None:
+def test_every_line_of_python_runs(training_side: None, tmp_path: Path, framework: str) -> None:
     own = {
         piece.line
         for setup, piece in every_piece()
@@ -41,18 +38,18 @@ def test_every_line_of_python_runs(start: Starter, tmp_path: Path, framework: st
     assert len(lines) > 8
     path = tmp_path / "lines.json"
     path.write_text(json.dumps(lines))
-    launched = start("pasted.py", framework, str(path))
+    launched = launch(tmp_path / "printed.txt", "pasted.py", framework, str(path))
     launched.succeed()
     assert f"{len(lines)} lines ran" in launched.output
 
 
-def test_horovodruns_flags_set_the_same_environment(start: Starter, tmp_path: Path) -> None:
+def test_horovodruns_flags_set_the_same_environment(training_side: None, tmp_path: Path) -> None:
     rows = [b"0,1,0, 1,2.5,32,9\n", b"1,0,1, 0,10,0,9\n"]
     files = [AutotuneFile("log", parse_autotune("log", HEADER + row)) for row in rows]
     tuned = [tune([file], [], []).tuned[0] for file in files]
     path = tmp_path / "lines.json"
     path.write_text(json.dumps([commands(one)["horovodrun"] for one in tuned]))
-    launched = start("pasted.py", "flags", str(path))
+    launched = launch(tmp_path / "printed.txt", "pasted.py", "flags", str(path))
     launched.succeed()
     for one, printed in zip(tuned, launched.output.splitlines()[-2:], strict=True):
         found = json.loads(printed)
@@ -61,10 +58,11 @@ def test_horovodruns_flags_set_the_same_environment(start: Starter, tmp_path: Pa
             assert float(found[name]) == float(value)
 
 
-def test_a_real_tuners_settings_are_found_in_the_steps(start: Starter, tmp_path: Path) -> None:
+def test_a_real_tuners_settings_are_found_in_the_steps(training_side: None, tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
-    start("autotuned.py", str(logs), "80", ranks=2).succeed()
+    printed = tmp_path / "printed.txt"
+    launch(printed, "autotuned.py", str(logs), "80", ranks=2).succeed()
     (run,) = read(str(logs))
     path = logs / "autotune.csv"
     file = AutotuneFile(str(path), read_autotune(path))

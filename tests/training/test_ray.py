@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from training.environments import RAY, needs
 from training.launching import launch
+from training.pages import RECORDERS, blocks
 from training.recorded import TIMESTAMPS, check_ranks_together
-from training.test_recorder_pages import PAGES, block
 
 from stallscope.analysis import analyse
 from stallscope.cli.main import main
@@ -56,7 +56,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
     """Train with a restart. Ray's sockets need a folder with a short path."""
     needs(RAY)
     out, sessions = tmp_path_factory.mktemp("ray"), Path(tempfile.mkdtemp(prefix="ray-"))
-    (out / "page.py").write_text(block(PAGES / "ray.md", "python"))
+    (out / "page.py").write_text(blocks(RECORDERS / "ray.md", "python")[0])
     try:
         words = (str(out), str(sessions))
         started = launch(out / "printed.txt", "ray_cases.py", *words, environment=RAY, **SETTINGS)

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from training.environments import KERAS3, MXNET, ROOT, needs
+from training.environments import KERAS3, MXNET, needs
 from training.launching import ENVIRONMENT, Launch, programs_of
+from training.pages import RECORDERS, blocks
 
 from stallscope.analysis import analyse
 from stallscope.parsers import read
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
-PAGES = ROOT / "docs" / "recorders"
 #: By page: the environment, and the ranks that the page starts.
 SCRIPTS = {
     "accelerate": (KERAS3, 2),
@@ -42,12 +42,6 @@ class Script:
     logs: Path
 
 
-def block(page: Path, language: str) -> str:
-    found = re.search(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
-    assert found, f"{page.name} has no {language}"
-    return found[1]
-
-
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Script]]:
     """Start the pages' scripts as documented, all at once: they mostly import."""
@@ -62,9 +56,9 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Scri
 
 
 def start(name: str, environment: Path, folder: Path) -> Script:
-    page = PAGES / f"{name}.md"
-    (folder / "train.py").write_text(block(page, "python"))
-    command, report = block(page, "sh").splitlines()
+    page = RECORDERS / f"{name}.md"
+    (folder / "train.py").write_text(blocks(page, "python")[0])
+    command, report = blocks(page, "sh")[0].splitlines()
     kept = {key: value for key, value in os.environ.items() if not key.startswith("HOROVOD_")}
     # Horovod's own command only once: it uses 8 s of a core before the first rank starts.
     programs = (environment / "bin",) if name == "keras" else programs_of(environment)
@@ -93,5 +87,5 @@ def test_the_script_runs_as_printed(scripts: dict[str, Script], name: str) -> No
 
 
 def test_every_recorder_has_a_page() -> None:
-    listed = re.findall(r"\]\((\w+)\.md\)", (PAGES / "README.md").read_text())
-    assert set(listed) == {page.stem for page in PAGES.glob("*.md")} - {"README"}
+    listed = re.findall(r"\]\((\w+)\.md\)", (RECORDERS / "README.md").read_text())
+    assert set(listed) == {page.stem for page in RECORDERS.glob("*.md")} - {"README"}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from support.step_logs import Job, run_of_job
+from training.environments import ROOT, apps_packages
 from training.launching import ENVIRONMENT, launch_words
-from training.test_end_summary import SOURCE, apps_packages
 
 from stallscope.exports import registry
 from stallscope.exports.generations import exported_run
@@ -54,7 +54,7 @@ def test_rank_0_writes_the_series_of_all_ranks_during_training(
         "live_scalars.py",
         str(tmp_path / "logs"),
         str(tmp_path / "board"),
-        PYTHONPATH=os.pathsep.join([str(SOURCE), apps_packages()]),
+        PYTHONPATH=os.pathsep.join([str(ROOT / "src"), apps_packages()]),
     )
     launched.succeed()
     assert "scalars" not in launched.output

@@ -10,18 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from training.environments import KERAS3, ROOT, needs
+from training.environments import KERAS3, needs
+from training.pages import TUTORIAL, blocks
 
 import stallscope as ss
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
-PAGE = (ROOT / "docs" / "tutorial.md").read_text()
 PATIENCE_SECONDS = 240.0
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -37,9 +33,9 @@ class Tutorial:
 def tutorial(tmp_path_factory: pytest.TempPathFactory) -> Tutorial:
     needs(KERAS3)
     folder = tmp_path_factory.mktemp("tutorial")
-    program, _ = blocks("python")
+    program, _ = blocks(TUTORIAL, "python")
     (folder / "train.py").write_text(program)
-    commands = [line for block in blocks("sh") for line in block.splitlines()]
+    commands = [line for block in blocks(TUTORIAL, "sh") for line in block.splitlines()]
     return Tutorial(folder, {command: run(command, folder) for command in commands})
 
 
@@ -82,7 +78,7 @@ def test_the_prediction_is_printed_next_to_the_measurement(
     tutorial: Tutorial, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tutorial.folder)
-    _, program = blocks("python")
+    _, program = blocks(TUTORIAL, "python")
     exec(compile(program, "docs/tutorial.md", "exec"), {})
     found = re.fullmatch(
         # There is no interval if a busy machine leaves too few independent steps.

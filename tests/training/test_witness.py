@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 from support.benchmarks import benchmark
-from training.launching import Launch
+from training.launching import launch
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 TRAIN = str(BENCHMARKS / "witness_training.py")
 STEPS = 80
 SLOW_MS = 15.0
-
-Starter = Callable[..., Launch]
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +25,15 @@ def witness() -> ModuleType:
 @pytest.mark.horovod
 @pytest.mark.parametrize("fault", ["none", "slow-compute-rank"])
 def test_ledger_and_timeline_agree_step_by_step(
-    start: Starter, tmp_path: Path, witness: ModuleType, fault: str
+    training_side: None, tmp_path: Path, witness: ModuleType, fault: str
 ) -> None:
     """
     GIVEN two ranks that train with the callback and the Timeline on
     WHEN every step's wait and allreduce on rank 0 is compared with the timeline's intervals
     THEN each step has its own, and both say the same of it
     """
-    start(TRAIN, str(tmp_path), "--fault", fault, "--steps", str(STEPS), ranks=2).succeed()
+    words = (TRAIN, str(tmp_path), "--fault", fault, "--steps", str(STEPS))
+    launch(tmp_path / "printed.txt", *words, ranks=2).succeed()
     found = witness.compare(tmp_path)
 
     assert found.matched == 1.0

@@ -85,7 +85,7 @@ def own_train_step_on_instance(case: Case) -> Any:
 
 
 class OwnTrainFunction(tf.keras.Sequential):
-    """A model whose train function does not call ``train_step``."""
+    """A model with a train function that does not call ``train_step``."""
 
     def make_train_function(self, force: bool = False) -> Any:
         def train_function(iterator: Any) -> Any:
@@ -153,7 +153,7 @@ def train_function_made_again(case: Case) -> Any:
 
 
 class TwoStepsPerCall(tf.keras.Sequential):
-    """A model whose train function runs two train steps per batch that ``fit`` counts."""
+    """A model with a train function that runs two train steps per batch that ``fit`` counts."""
 
     def make_train_function(self, force: bool = False) -> Any:
         def train_function(iterator: Any) -> Any:
