@@ -1,4 +1,4 @@
-"""Tests that cannot run on this machine are named at the end; in CI they fail."""
+"""Order and group tests, and list those that cannot run on this machine; in CI they fail."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import hypothesis
 import pytest
-from support.groups import one_case, turn
+from support.groups import Groups, one_case, position
 
 #: Real servers and a real browser, started by the first test that needs one.
 pytest_plugins = ["support.services", "support.chromium", "support.lab"]
@@ -23,7 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--one-case",
         action="store_true",
-        help="run one case of every test: enough to learn whether a library has what the code calls",
+        help="run one case of each test: enough to find calls that a library's version lacks",
     )
 
 
@@ -31,8 +31,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None, None, None]:
-    """Start the longest tests first; choose one case of those that markers leave."""
-    items.sort(key=lambda item: turn(item.nodeid))
+    """Start the longest tests first; choose one case of each selected test."""
+    items.sort(key=lambda item: position(item.nodeid))
     yield
     if config.getoption("one_case"):
         chosen = one_case([item.nodeid for item in items])
@@ -43,11 +43,7 @@ def pytest_collection_modifyitems(
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Assign tests to workers by group."""
-    if config.getvalue("dist") != "loadgroup":
-        return None
-    from support.side_by_side import Groups
-
-    return Groups(config, log)
+    return Groups(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,4 +1,4 @@
-"""Analyses of large collected runs are cached, and are used for exactly these runs only."""
+"""Analyses of large collected runs are cached, and used for exactly these runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from stallscope.run import Run, Series
 from stallscope.text.machines import evidence
 
 JOBS = {
-    "a late rank on hosts with clocks of their own": Job(
+    "a late rank on hosts with different clocks": Job(
         ranks=16,
         steps=300,
         epochs=2,
@@ -73,36 +73,37 @@ def test_a_run_of_epochs_is_cached(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Cache runs of any size, and note every run that is analysed again."""
+def analysed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Cache runs of any size; return a list for the runs that are analysed."""
     monkeypatch.setattr(analysis_cache, "_FEWEST_ROWS", 1)
     return []
 
 
-def _noting(anew: list[str]) -> Any:
+def _noting(analysed: list[str]) -> Any:
     def noted(run: Run, *others: Any) -> Analysis:
-        anew.append(run.id)
+        analysed.append(run.id)
         return analyse(run, *others)
 
     return noted
 
 
-def _placed(store: Path, job: Job) -> StoredRun:
+def _saved(store: Path, job: Job) -> StoredRun:
     folder = save_run(simulate(job).run, store)
     return StoredRun(load_run(folder), folder, check_run(folder).manifest or "")
 
 
-def test_a_second_look_analyses_nothing(tmp_path: Path, counted: list[str]) -> None:
-    own = _placed(tmp_path, Job(run_id="own"))
-    base = _placed(tmp_path, Job(run_id="base", synthetic=True))
-    first = cached_analysis(own, base, analyse=_noting(counted))
-    assert counted == ["base", "own"]
-    _assert_same(cached_analysis(own, base, analyse=_noting(counted)), first)
-    assert counted == ["base", "own"]
-    assert not check_run(own.folder or tmp_path).notes  # the file is known there
+def test_a_cached_run_is_not_analysed_again(tmp_path: Path, analysed: list[str]) -> None:
+    own = _saved(tmp_path, Job(run_id="own"))
+    base = _saved(tmp_path, Job(run_id="base", synthetic=True))
+    first = cached_analysis(own, base, analyse=_noting(analysed))
+    assert analysed == ["base", "own"]
+    _assert_same(cached_analysis(own, base, analyse=_noting(analysed)), first)
+    assert analysed == ["base", "own"]
+    # The check knows the cache's file.
+    assert not check_run(own.folder or tmp_path).notes
 
 
-def test_machine_series_need_no_second_analysis(tmp_path: Path, counted: list[str]) -> None:
+def test_machine_series_need_no_second_analysis(tmp_path: Path, analysed: list[str]) -> None:
     run = simulate(Job(run_id="own")).run
     assert run.started_at is not None
     walls = round(run.started_at.timestamp() * 1e9) + 10**9 * np.arange(1, 9)
@@ -110,50 +111,50 @@ def test_machine_series_need_no_second_analysis(tmp_path: Path, counted: list[st
     folder = save_run(replace(run, series=(cpu,)), tmp_path)
     manifest = check_run(folder).manifest or ""
     sentences = [
-        evidence(cached_analysis(StoredRun(own, folder, manifest), analyse=_noting(counted)))
+        evidence(cached_analysis(StoredRun(own, folder, manifest), analyse=_noting(analysed)))
         for own in (load_run(folder), RunOnDisk.open(folder))
     ]
-    assert counted == ["own"]
+    assert analysed == ["own"]
     assert sentences[0].startswith("CPU utilization was ")
     assert sentences[0] == sentences[1]
     assert not check_run(folder).notes
 
 
-def test_another_baseline_is_another_analysis(tmp_path: Path, counted: list[str]) -> None:
-    own = _placed(tmp_path, Job(run_id="own"))
-    base = _placed(tmp_path, Job(run_id="base", synthetic=True))
-    cached_analysis(own, base, analyse=_noting(counted))
-    alone = cached_analysis(own, analyse=_noting(counted))
-    assert (alone.baseline, counted) == (None, ["base", "own", "own"])
+def test_another_baseline_is_another_analysis(tmp_path: Path, analysed: list[str]) -> None:
+    own = _saved(tmp_path, Job(run_id="own"))
+    base = _saved(tmp_path, Job(run_id="base", synthetic=True))
+    cached_analysis(own, base, analyse=_noting(analysed))
+    alone = cached_analysis(own, analyse=_noting(analysed))
+    assert (alone.baseline, analysed) == (None, ["base", "own", "own"])
 
 
-def test_a_run_that_has_grown_is_analysed_again(tmp_path: Path, counted: list[str]) -> None:
-    cached_analysis(_placed(tmp_path, Job(run_id="own")), analyse=_noting(counted))
+def test_a_run_that_has_grown_is_analysed_again(tmp_path: Path, analysed: list[str]) -> None:
+    cached_analysis(_saved(tmp_path, Job(run_id="own")), analyse=_noting(analysed))
     grown = cached_analysis(
-        _placed(tmp_path, Job(run_id="own", steps=150)), analyse=_noting(counted)
+        _saved(tmp_path, Job(run_id="own", steps=150)), analyse=_noting(analysed)
     )
-    assert (grown.steps, counted) == (150, ["own", "own"])
+    assert (grown.steps, analysed) == (150, ["own", "own"])
 
 
 def test_other_code_analyses_again(
-    tmp_path: Path, counted: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, analysed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = _placed(tmp_path, Job(run_id="own"))
-    cached_analysis(own, analyse=_noting(counted))
+    own = _saved(tmp_path, Job(run_id="own"))
+    cached_analysis(own, analyse=_noting(analysed))
     monkeypatch.setattr(analysis_cache, "code_state", lambda: "another")
-    cached_analysis(own, analyse=_noting(counted))
-    assert counted == ["own", "own"]
+    cached_analysis(own, analyse=_noting(analysed))
+    assert analysed == ["own", "own"]
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"PAR1", b"PAR1" * 100])
 def test_a_damaged_cache_is_analysed_again(
-    content: bytes, tmp_path: Path, counted: list[str]
+    content: bytes, tmp_path: Path, analysed: list[str]
 ) -> None:
-    own = _placed(tmp_path, Job(run_id="own"))
+    own = _saved(tmp_path, Job(run_id="own"))
     assert own.folder is not None
     (own.folder / ANALYSIS).write_bytes(content)
-    cached_analysis(own, analyse=_noting(counted))
-    assert counted == ["own"]
+    cached_analysis(own, analyse=_noting(analysed))
+    assert analysed == ["own"]
 
 
 @pytest.mark.parametrize(
@@ -166,31 +167,31 @@ def test_a_damaged_cache_is_analysed_again(
     ],
 )
 def test_a_cache_with_other_fields_is_analysed_again(
-    damage: dict[str, object], tmp_path: Path, counted: list[str]
+    damage: dict[str, object], tmp_path: Path, analysed: list[str]
 ) -> None:
-    own = _placed(tmp_path, Job(run_id="own"))
+    own = _saved(tmp_path, Job(run_id="own"))
     assert own.folder is not None
-    cached_analysis(own, analyse=_noting(counted))
+    cached_analysis(own, analyse=_noting(analysed))
     kept = pq.read_table(own.folder / ANALYSIS)
     found = {**json.loads(kept.schema.metadata[b"found"]), **damage}
     metadata = {**kept.schema.metadata, b"found": json.dumps(found)}
     pq.write_table(kept.replace_schema_metadata(metadata), own.folder / ANALYSIS)
-    cached_analysis(own, analyse=_noting(counted))
+    cached_analysis(own, analyse=_noting(analysed))
     pq.write_table(kept.select(["total"]), own.folder / ANALYSIS)
-    cached_analysis(own, analyse=_noting(counted))
-    assert counted == ["own"] * 3
+    cached_analysis(own, analyse=_noting(analysed))
+    assert analysed == ["own"] * 3
 
 
-def test_the_overview_needs_no_steps(tmp_path: Path, counted: list[str]) -> None:
-    folder = _placed(tmp_path, JOBS["a late rank on hosts with clocks of their own"]).folder
+def test_the_overview_needs_no_steps(tmp_path: Path, analysed: list[str]) -> None:
+    folder = _saved(tmp_path, JOBS["a late rank on hosts with different clocks"]).folder
     assert folder is not None
     list_runs([(load_run(folder), folder)], tmp_path)
     manifest = check_run(folder).manifest or ""
     run = RunOnDisk.open(folder)
-    analysis = cached_analysis(StoredRun(run, folder, manifest), analyse=_noting(counted))
+    analysis = cached_analysis(StoredRun(run, folder, manifest), analyse=_noting(analysed))
     assert named_charts(analysis)
     assert analysis.stragglers[0].ranks == (3,)
-    assert not counted
+    assert not analysed
     assert not {"steps", "intervals"} & vars(run).keys()
     assert analysis.steady is not None
     assert analysis.steady.arrival.shape == (len(analysis.steady), 16)
@@ -201,18 +202,18 @@ def test_the_overview_needs_no_steps(tmp_path: Path, counted: list[str]) -> None
 
 
 def test_small_runs_are_not_cached(tmp_path: Path) -> None:
-    own = _placed(tmp_path, Job(run_id="own"))
+    own = _saved(tmp_path, Job(run_id="own"))
     assert own.folder is not None
     cached_analysis(own)
     assert not (own.folder / ANALYSIS).exists()
 
 
-def test_collecting_caches_its_analysis(tmp_path: Path, counted: list[str]) -> None:
+def test_collecting_caches_its_analysis(tmp_path: Path, analysed: list[str]) -> None:
     folder = save_run(simulate(Job(run_id="own")).run, tmp_path)
     list_runs([(load_run(folder), folder)], tmp_path)
     own = StoredRun(load_run(folder), folder, check_run(folder).manifest or "")
-    cached_analysis(own, analyse=_noting(counted))
-    assert not counted
+    cached_analysis(own, analyse=_noting(analysed))
+    assert not analysed
 
 
 def _written(table: pa.Table, folder: Path) -> pa.Table:

@@ -37,7 +37,7 @@ def test_every_parser_has_a_page() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PAGES.keys() - BINARY))
-def test_its_example_is_recognised_and_read(name: str) -> None:
+def test_the_example_of_each_page_is_recognised_and_read(name: str) -> None:
     parser = by_name(name)
     data = next(one for one in examples(PAGES[name]) if parser.recognises("log", one))
     assert next(one for one in PARSERS if one.recognises("log", data)) is parser
@@ -45,7 +45,7 @@ def test_its_example_is_recognised_and_read(name: str) -> None:
     assert any(one.steps.num_rows or "known_from" in one.log.facts for one in logs)
 
 
-def test_the_example_of_a_pattern_is_read_by_it() -> None:
+def test_the_example_of_a_pattern_is_read_by_its_patterns() -> None:
     text = (DOCS / "formats" / "line-pattern.md").read_text()
     data = examples("formats/line-pattern.md")[0]
     patterns = re.findall(r"--read-as '(pattern:[^']+)'", text)
@@ -58,7 +58,7 @@ def test_the_example_of_a_pattern_is_read_by_it() -> None:
     assert [proposed.read_as] == patterns[1:]
 
 
-def test_the_timestamps_of_its_page_are_read() -> None:
+def test_the_timestamps_of_the_page_of_patterns_are_read() -> None:
     stamps = examples("formats/line-pattern.md")[2].decode().splitlines()
     read = [read_moment(re.split(r"  +", stamp)[0].encode()) for stamp in stamps]
     assert len(read) == 10

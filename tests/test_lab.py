@@ -50,7 +50,7 @@ def lab(start_lab: LabStarter) -> Lab:
     return start_lab(3, [ENVIRONMENT / "bin"], GREETING="hello")
 
 
-def test_hosts_have_names_machines_clocks_and_disks_of_their_own(lab: Lab) -> None:
+def test_hosts_have_their_own_names_machines_clocks_and_disks(lab: Lab) -> None:
     names = [host.name for host in lab.hosts]
     assert [output_of(lab.ssh(name, ["hostname"])) for name in names] == names
     assert len({output_of(lab.ssh(name, ["cat", BOOT_ID])) for name in names}) == len(names)
@@ -103,7 +103,7 @@ def test_a_host_reads_no_faster_than_its_disk(lab: Lab, tmp_path: Path) -> None:
     assert time.monotonic() - begun > 1.0
 
 
-def test_what_runs_on_a_host_ends_with_its_power(lab: Lab) -> None:
+def test_processes_of_a_host_end_with_its_power(lab: Lab) -> None:
     words = lab.ssh("h1", ["ssh", "h2", "sleep", "600"])
     with subprocess.Popen(words) as sleeper:
         wait_until(lambda: bool(lab["h2"].pids(b"sleep")), "h2 sleeps", 20.0)
@@ -113,7 +113,7 @@ def test_what_runs_on_a_host_ends_with_its_power(lab: Lab) -> None:
         sleeper.kill()
 
 
-def test_nothing_is_left_behind(tmp_path: Path) -> None:
+def test_a_lab_leaves_nothing_behind(tmp_path: Path) -> None:
     with Lab(tmp_path / "lab", 2) as lab:
         lab["h1"].limits.limit_cores(1.0)
         pids = [here for host in lab.hosts for here in host.pids(b"").values()]

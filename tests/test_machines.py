@@ -1,4 +1,4 @@
-"""Machine series: quantities, columns of them, and words."""
+"""Machine series are grouped into quantities, drawn in columns, and described in words."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_important_quantities_come_first_and_totals_before_devices() -> None:
         series("cpu_utilization", "%", 5.0),
         *GPUS,
     )
-    found = quantities(replace_series(own))
+    found = quantities(run_of_series(own))
     assert [(one.name, len(one.series)) for one in found] == [
         ("gpu_utilization", 4),
         ("cpu_utilization", 1),
@@ -66,16 +66,16 @@ def test_important_quantities_come_first_and_totals_before_devices() -> None:
     assert found[4].key == "node_0/gpu_0_utilization/%"
 
 
-def replace_series(own: tuple[Series, ...]) -> Run:
+def run_of_series(own: tuple[Series, ...]) -> Run:
     """Make a run with series only."""
     blank = Run("id", "source", (), None, None)
     return replace(blank, series=own)
 
 
-def test_values_of_a_column_are_its_least_mean_and_greatest() -> None:
+def test_a_column_has_the_lowest_mean_and_highest_value() -> None:
     at, values = np.arange(0, 100, 10), np.arange(10.0)
     found = over([at], [values], 0, 100, 2)
-    # A value at the edge of two columns is about the time before it.
+    # A value at the edge of two columns belongs to the time before it.
     assert (found.low.tolist(), found.high.tolist()) == ([1, 6], [5, 9])
     assert found.mean.tolist() == [3, 7.5]
 
@@ -91,7 +91,7 @@ def test_zoomed_in_a_value_fills_the_time_since_the_previous_one() -> None:
     assert (found.low[:20] == found.high[:20]).all()
 
 
-def test_there_are_no_values_before_and_after() -> None:
+def test_columns_before_and_after_a_series_are_empty() -> None:
     at, values = np.arange(1000, 2000, 100), np.full(10, 7.0)
     found = over([at], [values], 0, 4000, 40)
     assert np.isnan(found.mean[:7]).all()
@@ -105,7 +105,7 @@ def test_each_series_counts_once_in_the_mean() -> None:
     assert (found.low[0], found.mean[0], found.high[0]) == (10, 20, 30)
 
 
-def test_a_single_value_is_where_it_was() -> None:
+def test_a_single_value_is_in_its_column() -> None:
     found = over([np.array([55])], [np.array([3.0])], 0, 100, 10)
     assert np.flatnonzero(~np.isnan(found.mean)).tolist() == [5]
 
@@ -155,7 +155,7 @@ def one(*own: Series, whole: bool = False) -> MachineQuantity:
         ("_", "", "?"),
     ],
 )
-def test_names_in_words(name: str, unit: str, words: str) -> None:
+def test_names_of_quantities_are_words(name: str, unit: str, words: str) -> None:
     assert label(one(series(name, unit, 1.0))) == words
 
 
@@ -176,7 +176,7 @@ def test_owners_of_all_series_are_named() -> None:
         ("%", 4.25, "4.25%"),
     ],
 )
-def test_values_read_well(unit: str, value: float, shown: str) -> None:
+def test_values_have_readable_units(unit: str, value: float, shown: str) -> None:
     assert reading(value, scale(one(series("x", unit, value)))) == shown
 
 

@@ -1,4 +1,4 @@
-"""Arrays are in memory, or in files if they do not fit, and errors say what to do."""
+"""Arrays are in memory, or in files if they do not fit; errors show what to do."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_default_is_the_available_memory(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_for_a_small_run_the_available_memory_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STALLSCOPE_MEMORY", raising=False)
-    monkeypatch.setattr(memory, "memory_to_give", lambda: pytest.fail("it was looked up"))
+    monkeypatch.setattr(memory, "memory_to_give", lambda: pytest.fail("it was read"))
     assert allocator_for(300_000) is in_memory
 
 
@@ -54,7 +54,9 @@ def test_allocated_arrays_are_zero(kind: Allocator) -> None:
         array.fill(7)
 
 
-def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_containers_limit_is_the_available_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("STALLSCOPE_MEMORY", raising=False)
     limit, used = tmp_path / "limit", tmp_path / "used"
     monkeypatch.setattr(memory, "_OF_CONTAINERS", ((limit, used),))
@@ -94,8 +96,10 @@ def test_files_are_ordered_by_rank_and_removed_afterwards(
     assert on_disk((0, 7), bool).shape == (0, 7)
 
 
-@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="room cannot be reserved here")
-def test_a_full_disk_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="space cannot be reserved here")
+def test_a_full_disk_is_an_error_that_shows_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     with pytest.raises(UnwritableError, match=r"no space for .* set TMPDIR to a folder with more"):

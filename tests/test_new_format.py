@@ -42,7 +42,7 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_it_passes_the_suite_of_all_parsers(changed: Path) -> None:
+def test_the_new_parser_passes_the_suite_of_all_parsers(changed: Path) -> None:
     suite = ("tests/parsers/test_contract.py", "-k", "steps-each", f"--basetemp={changed / 'tmp'}")
     done = _run(changed, "-m", "pytest", "-q", *suite)
     assert done.returncode == 0, done.stdout
@@ -50,7 +50,7 @@ def test_it_passes_the_suite_of_all_parsers(changed: Path) -> None:
     assert int(passed) >= 5
 
 
-def test_it_reads_what_such_a_trainer_prints(changed: Path, tmp_path: Path) -> None:
+def test_the_new_parser_reads_the_output_of_its_trainer(changed: Path, tmp_path: Path) -> None:
     (tmp_path / "out.txt").write_text(
         "".join(f"rank {r}: 100 steps, 1{r}.5 ms each\n" for r in (2, 3))
     )
@@ -61,7 +61,7 @@ def test_it_reads_what_such_a_trainer_prints(changed: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.extras  # ruff is a development dependency
-def test_it_is_as_clean_as_the_other_parsers(changed: Path) -> None:
+def test_the_new_parser_passes_the_linter(changed: Path) -> None:
     for words in (["check"], ["format", "--check"]):
         done = _run(changed, "-m", "ruff", *words, "parsers/steps_each.py")
         assert done.returncode == 0, done.stdout + done.stderr

@@ -74,7 +74,7 @@ def test_figures_are_plain_plotly_figures_in_the_reports_order(logs: Path) -> No
     assert light.layout.font.color != dark.layout.font.color
 
 
-def test_the_text_output(logs: Path) -> None:
+def test_the_text_output_is_one_line_with_the_slow_rank(logs: Path) -> None:
     printed = repr(stallscope.show(logs / "job"))
     assert "ank 1" in printed
     assert "\n" not in printed
@@ -178,7 +178,7 @@ def test_the_docs_notebook_runs(kernel: Any) -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize(("ground", "scheme"), [("#111111", "dark"), ("#ffffff", "light")])
-def test_the_report_is_light_or_dark_as_the_notebook_is(
+def test_the_report_is_light_or_dark_like_the_notebook(
     browser: Browser, logs: Path, tmp_path: Path, ground: str, scheme: str
 ) -> None:
     cell = stallscope.show(logs / "job")._repr_html_()
@@ -201,9 +201,9 @@ def test_the_frame_is_as_high_as_the_report_and_runs_nothing(
     page_path = tmp_path / "cell.html"
     cell = stallscope.show(logs / "job")._repr_html_()
     page_path.write_text(f"<!doctype html><title>notebook</title><body>{cell}", "utf-8")
-    asked: list[str] = []
+    requested: list[str] = []
     page = browser.new_page(viewport={"width": 1000, "height": 700})
-    page.on("request", lambda request: asked.append(request.url))
+    page.on("request", lambda request: requested.append(request.url))
     page.goto(page_path.as_uri())
     fits = (
         "() => { const frame = document.querySelector('iframe'); "
@@ -218,5 +218,5 @@ def test_the_frame_is_as_high_as_the_report_and_runs_nothing(
     page.wait_for_function(fits)
     assert page.title() == "notebook"
     assert page.locator("h1").count() == 0
-    assert asked == [page_path.as_uri()]
+    assert requested == [page_path.as_uri()]
     page.close()

@@ -1,4 +1,4 @@
-"""The bundled sample runs show what their READMEs claim."""
+"""The bundled sample runs show what their READMEs describe."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_no_rank_is_blamed_in_a_run_without_a_fault(name: str) -> None:
 
 
 def test_rank_0s_log_alone_mistakes_waiting_for_communication() -> None:
-    """A rank's own log tells the wrong story: the reason for this project."""
+    """A single rank's log is misleading: the reason for this project."""
     run = RUNS["slow-input-one-rank"]
     own = run.steps.filter(run.steps["rank"].to_numpy() == 0).to_pydict()
     seen = np.median(np.array(own["reduced"]) - np.array(own["ready"])) / 1e6

@@ -1,6 +1,6 @@
 """Timestamps of a CUDA device, on the host's clock and without waiting for the device.
 
-The device is simulated, see ``training.pretended_cuda``; ``benchmarks/gpu_check.py`` checks a real one.
+The device is simulated, see ``training.fake_cuda``; ``benchmarks/gpu_check.py`` checks a real one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from copy import copy
 from typing import Any
 
 import pytest
-from training.pretended_cuda import NEVER, HostClock, PretendedCuda
+from training.fake_cuda import NEVER, FakeCuda, HostClock
 
 from stallscope.collector.recorder.format import StepRow
 from stallscope.collector.recorder.loop_steps import Iteration, Reduction, StepAssembler
@@ -26,7 +26,7 @@ class Training:
 
     def __init__(self, counts: bool = True, single: bool = False, drift: float = 0.0) -> None:
         self.host = HostClock()
-        self.cuda = PretendedCuda(self.host, drift)
+        self.cuda = FakeCuda(self.host, drift)
         self.clock = CudaClock(self.cuda, 0, self.host)
         self.rows: list[StepRow] = []
         self.assembler = StepAssembler(counts, single)
@@ -102,7 +102,7 @@ def _ms(begin: int | None, end: int | None) -> float | None:
 
 def test_timestamps_are_on_the_hosts_clock_for_any_drift_of_the_device() -> None:
     host = HostClock()
-    cuda = PretendedCuda(host, drift=200e-6)
+    cuda = FakeCuda(host, drift=200e-6)
     clock = CudaClock(cuda, 0, host)
     for _ in range(100):
         stamps: list[tuple[CudaTimestamp, int | None]] = []
@@ -127,7 +127,7 @@ def test_timestamps_are_on_the_hosts_clock_for_any_drift_of_the_device() -> None
 
 def test_a_slow_answer_of_the_device_adds_uncertainty() -> None:
     host = HostClock()
-    cuda = PretendedCuda(host)
+    cuda = FakeCuda(host)
     cuda.answers_after_ns = 150_000
     clock = CudaClock(cuda, 0, host)
     assert clock.error_ns is not None
@@ -136,7 +136,7 @@ def test_a_slow_answer_of_the_device_adds_uncertainty() -> None:
 
 def test_before_the_first_anchor_there_are_no_timestamps() -> None:
     host = HostClock()
-    cuda = PretendedCuda(host)
+    cuda = FakeCuda(host)
     cuda.answers_after_ns = 5 * MS
     clock = CudaClock(cuda, 0, host)
     assert clock.timestamp() is None
@@ -148,7 +148,7 @@ def test_before_the_first_anchor_there_are_no_timestamps() -> None:
 
 def test_far_from_all_anchors_there_are_no_timestamps() -> None:
     host = HostClock()
-    cuda = PretendedCuda(host)
+    cuda = FakeCuda(host)
     clock = CudaClock(cuda, 0, host)
     cuda.answers_after_ns = 5 * MS
     near = clock.timestamp()

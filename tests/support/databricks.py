@@ -1,8 +1,7 @@
 """A fake Databricks workspace: the calls of its API that collecting makes.
 
-Databricks is a service without a server to run locally, so this replaces it. It answers Databricks'
-own SDK over HTTP as the API's reference says; paths, parameters and errors are as correct as the
-SDK can check.
+Databricks has no server to run locally, so this replaces it. It answers Databricks' own SDK over HTTP as
+documented in the API's reference; paths, parameters and errors are as correct as the SDK can check.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Workspace:
     runs: dict[int, dict[str, Any]] = field(default_factory=dict)
     #: Paths with this prefix cannot be read.
     locked: str = "/none"
-    #: Whether it supports ranges of bytes, as the API's reference says.
+    #: Whether it supports ranges of bytes, as the API's reference documents.
     ranges: bool = True
     #: Every request: method, path, range.
     asked: list[tuple[str, str, str]] = field(default_factory=list)
@@ -57,7 +56,7 @@ class Workspace:
             self.files[f"{path}/{file.relative_to(folder)}"] = file.read_bytes()
 
     def below(self, folder: str) -> dict[str, bool]:
-        """List a folder's content, and tell whether it is a folder itself."""
+        """Return a folder's content: by name, whether it is a folder."""
         names = {}
         for path in self.files:
             if path.startswith(folder.rstrip("/") + "/"):

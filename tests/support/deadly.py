@@ -1,4 +1,4 @@
-"""A place whose run kills the process that reads it, as running out of memory does."""
+"""A unit of work that kills the process that reads its run, as running out of memory does."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A proxy before a real server: it passes requests on, and changes the answers as a test requests.
-
-No real server slows down or stops answering on demand; the network between it and its clients does.
-"""
+"""A proxy before a real server: it forwards requests, and changes or delays answers for a test."""
 
 from __future__ import annotations
 
@@ -35,11 +32,11 @@ class Door:
     """The proxy's behaviour; tests change it while it is open."""
 
     url: str
-    #: An answer instead of the server's; None passes the request on.
+    #: Returns an answer instead of the server's; None forwards the request.
     answers: Callable[[Request], Answer | None] = lambda request: None
-    #: Whether the answer to this request is slow or stops.
+    #: Returns whether the answer to this request is slow or stops.
     concerns: Callable[[Request], bool] = lambda request: False
-    #: The body is cut into so many pieces, with so many seconds before each.
+    #: The body is sent in so many pieces, with so many seconds before each.
     pieces: int = 1
     pause: float = 0.0
     #: Nothing comes after so many pieces; with 0 there is no answer at all.
@@ -52,7 +49,7 @@ class Door:
 
 @contextmanager
 def door(server: str, port: int = 0) -> Iterator[Door]:
-    """Run a proxy before a server for the duration of the block, after which nothing answers there.
+    """Run a proxy before a server for the duration of the block.
 
     Args:
         server: its URL.

@@ -17,13 +17,12 @@ BEGIN = datetime(2019, 11, 6, 0, 0, 0, 250000, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class EpochJob:
-    """A job whose every epoch goes over one data set, shared out to its ranks; times in seconds."""
+    """A job with one data set per epoch, divided among its ranks; times in seconds."""
 
     ranks: int
     epoch_s: float
     epochs: int = 40
-    #: From the start of the job to its first epoch, and how much longer that epoch takes than the
-    #: others.
+    #: From the start of the job to its first epoch, and how much longer that epoch is.
     startup_s: float = 0.0
     tracing_s: float = 0.0
     #: Of all ranks in an epoch, and of one rank in a step.
@@ -86,7 +85,7 @@ def write_keras(folder: Path, job: EpochJob) -> Path:
 
 
 def write_time_history(folder: Path, job: EpochJob) -> Path:
-    """Write TimeHistory's log of every so many steps, as many as an epoch has."""
+    """Write TimeHistory's log of each epoch's steps."""
     lines = []
     for epoch, (begin, end) in enumerate(job.spans):
         took = end - begin
@@ -97,7 +96,7 @@ def write_time_history(folder: Path, job: EpochJob) -> Path:
 
 
 def write_log_callback(folder: Path, job: EpochJob) -> Path:
-    """Write what HorovodRunner's LogCallback sends to the driver, without single batches."""
+    """Write the messages of HorovodRunner's LogCallback to the driver, without those of batches."""
     lines = []
     for epoch, (begin, end) in enumerate(job.spans):
         lines.append(f"{_unix(begin):.6f}: begin epoch: {epoch} begin, logs: None")
@@ -106,7 +105,7 @@ def write_log_callback(folder: Path, job: EpochJob) -> Path:
 
 
 def write_mlflow(folder: Path, job: EpochJob) -> Path:
-    """Write what collecting from MLflow writes: a metric at the end of every epoch."""
+    """Write the file that collecting from MLflow writes, with a metric at the end of each epoch."""
     ends = [end for _, end in job.spans]
     ms = [round(_unix(end) * 1e3) for end in ends]
     content = {

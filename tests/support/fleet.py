@@ -3,9 +3,8 @@
 python -m support.fleet FOLDER RUN_ID RANKS SECONDS
 
 They start together on a simulated clock, which jumps from one upload to the next, so that an hour
-takes seconds. Every request of a rank has a header with the second of the clock. The uploads are
-those that run beside training; the ranks are forked from one process, so that MLflow is imported
-once.
+takes seconds. Each request of a rank has a header with the clock's time. Ranks upload as in training;
+they are forked from one process, so that MLflow is imported once.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ def rank_(rank: int, folder: Path, run_id: str, size: int, seconds: int) -> None
 
 def main() -> None:
     folder, run_id, size, seconds = sys.argv[1:]
-    # Imported here once, and not by every rank.
+    # Import MLflow before forking.
     MlflowRun(run_id).artifacts()
     children = []
     wait, begin = os.pipe()

@@ -1,4 +1,4 @@
-"""Step logs of simulated jobs whose ranks change: consecutive generations."""
+"""Step logs of simulated jobs with consecutive generations of ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AHEAD_S = {"alpha": 0.0, "beta": 7.3, "gamma": -2.1}
 
 @dataclass(frozen=True)
 class Generation:
-    """A generation: the host of each rank, and the number that its process counts."""
+    """A generation: the host of each rank, and its process's own number of the generation."""
 
     ranks: tuple[tuple[str, int], ...]
     #: When its first step starts, seconds after the first generation's.
@@ -40,6 +40,7 @@ PIDS = {"alpha": 71, "beta": 72, "gamma": 73}
 def write_generations(
     folder: Path, generations: tuple[Generation, ...], wall_ahead_s: Mapping[str, float] = AHEAD_S
 ) -> None:
+    """Simulate generations and write their logs, with hosts' wall clocks ahead by these seconds."""
     parts: dict[tuple[int, int], int] = {}
     for number, generation in enumerate(generations):
         job = Job(

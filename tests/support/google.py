@@ -1,7 +1,7 @@
-"""Google's sign-in in front of the emulator of its store, which checks no credentials.
+"""Google's sign-in before the emulator of its store, which checks no credentials.
 
-Google has no server to run locally, and no emulator of its store checks a login, so this replaces
-it: it exchanges a service account's signed request for a token, and refuses with Google's messages.
+No emulator of its store checks a login, so this proxy does: it exchanges a service account's signed
+request for a token, and refuses others with Google's messages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Google:
         return {
             "STORAGE_EMULATOR_HOST": self.endpoint,
             "GOOGLE_APPLICATION_CREDENTIALS": str(self.key_file),
-            # Without a login, no client checks whether this is a Google machine.
+            # Clients must not check whether this is a machine of Google.
             "NO_GCE_CHECK": "true",
         }
 

@@ -1,8 +1,8 @@
-"""The groups of tests that stay on one worker, their order, and one case of each.
+"""Assign tests to parallel workers in groups, order them, and choose one case of each.
 
-One worker gets all tests that talk to servers, which start once and mostly wait. Another gets all
-tests that look at pages, as two browsers at a time are slow, and another all that read what one launch
-of ranks recorded. Every other file goes to one worker, as its tests share fixtures.
+One worker gets all tests of servers, which start once and mostly wait. Another gets all tests of pages,
+as two browsers at a time are slow, and another all tests that read the cases of one launch of ranks.
+The tests of any other file stay together, as they share fixtures.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from xdist.scheduler import LoadScopeScheduling
+
 _ROOT = Path(__file__).parents[2]
-#: All tests of a file with one of these are one group: a file with both belongs to the first.
+#: All files with one of these markers are one group: a file with several belongs to the first.
 _TOGETHER = ("services", "browser", "cases")
-#: Folders whose tests start processes: Spark's take minutes.
+#: Folders with tests that start processes: Spark's take minutes.
 _SLOW = ("spark", "cli", "batch")
 #: Files in which ranks train longest.
 LONG = tuple(
@@ -32,17 +34,28 @@ LONG = tuple(
 def group_of(file: str) -> str:
     """Return the group of a file's tests.
 
-    It reads the file's text: the scheduler does not collect tests and knows none of their markers.
+    It reads the file's text: the scheduler does not know the markers of tests.
 
     Args:
-        file: as in the ids of its tests, from the repository's root.
+        file: relative to the repository's root, as in the ids of its tests.
     """
     text = (_ROOT / file).read_text("utf-8")
     return next((name for name in _TOGETHER if f"pytest.mark.{name}" in text), file)
 
 
-def turn(test: str) -> int:
-    """Return a test's place in the order, by its id: lower is earlier."""
+class Groups(LoadScopeScheduling):
+    """Assign whole groups to workers.
+
+    xdist's own groups are marks that it appends to the ids of tests. From pytest 9.2 on ids cannot be
+    changed, and each test would go to any free worker.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid.partition("::")[0])
+
+
+def position(test: str) -> int:
+    """Return a test's position in the order, by its id: lower is earlier."""
     file = test.partition("::")[0]
     if group_of(file) in _TOGETHER:
         return 0
@@ -55,7 +68,7 @@ def turn(test: str) -> int:
 def one_case(tests: Iterable[str]) -> set[str]:
     """Choose one case of every test.
 
-    Which one depends on the test's name, so that other tests of the same cases have others.
+    The choice depends on the test's name, so that tests with the same cases run different ones.
 
     Args:
         tests: the ids of all cases.

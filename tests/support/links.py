@@ -1,4 +1,4 @@
-"""Runs whose ranks know the links between their hosts."""
+"""Runs with records of the links between hosts."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ SLOW = {"rate_kb_s": [4000, 4500, 4800], "round_trip_us": [14_000, 27_000, 46_00
 
 
 def run_with_links(slow: bool, wall_ms: float = 0.0, skew_ms: float = 0.0) -> Run:
-    """A ring of three hosts, whose last one may have a slow link.
+    """Return a run of a ring of three hosts; the last one may have a slow link.
 
     Args:
-        slow: whether it has.
+        slow: whether the last host has a slow link.
         wall_ms: by how much the second host's wall clock is ahead.
-        skew_ms: how much later than elsewhere the second host's allreduces are complete. It starts its
-            next step so much later, and all wait for it: each step is longer by that.
+        skew_ms: by how much the second host's allreduces complete later than elsewhere. It starts its
+            next step late, and all wait for it: each step is longer by that.
     """
     clocks = Clocks(offsets_ms=[0.0, 500.0, 900.0])
     job = Job(ranks=3, ranks_per_host=1, steps=300, compute_ms=24.0, clocks=clocks)

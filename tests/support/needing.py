@@ -1,4 +1,4 @@
-"""Say what a machine lacks for a test."""
+"""Skip tests that this machine cannot run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 def need(there: object, reason: str) -> None:
-    """Skip a test that this machine cannot run; in CI it fails.
+    """Skip a test unless the machine has what it needs; in CI it fails.
 
     Args:
         there: what the test needs; a false value if it is missing.

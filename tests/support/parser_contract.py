@@ -118,7 +118,7 @@ SAMPLES: dict[str, Callable[[Path], bytes]] = {
 
 
 def holds(parser: Parser, data: bytes) -> list[Parsed]:
-    """Parse bytes: the result must be valid logs, or an error of one sentence that names the file."""
+    """Parse bytes: the result must be valid logs, or an error of one sentence with the file's name."""
     try:
         one = parser.parse("some/log", data)
     except UnreadableError as error:

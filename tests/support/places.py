@@ -19,7 +19,7 @@ def refusal(place: str, reason: str = "", shown: str | None = None, causes_too: 
         place: the user's text.
         reason: the sentence's first words about it.
         shown: the place's name in the sentence, if that hides something.
-        causes_too: whether the errors behind it must contain no secret either.
+        causes_too: whether the error's causes must not contain a secret either.
     """
     with pytest.raises(StallscopeError) as raised:
         open_source(place).files()

@@ -1,4 +1,4 @@
-"""Jobs whose programs print times of steps: the true times, and the lines of each program."""
+"""Jobs with programs that print step times: the true times, and the lines of each program."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Truth:
-    """True times of steps, and of these their waits for data, seconds: epochs × steps."""
+    """True times of steps and of their waits for data, in seconds: epochs × steps."""
 
     step_s: Floats
     data_s: Floats
@@ -45,20 +45,20 @@ class Truth:
         return Truth(self.step_s.reshape(1, -1), self.data_s.reshape(1, -1))
 
     def ended(self, epoch: int, steps: int) -> datetime:
-        """Return when so many steps of an epoch were done."""
+        """Return the time after so many steps of an epoch."""
         seconds = self.step_s[:epoch].sum() + self.step_s[epoch, :steps].sum()
         return _BEGAN + timedelta(seconds=float(seconds) + epoch * _BETWEEN_EPOCHS_S)
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program: what it prints about so many steps of an epoch that were done."""
+    """A program, and the lines that it prints."""
 
     #: The name of the parser that reads it.
     parser: str
-    #: Makes a line from the values of a moment (``_values``).
+    #: The format of a line (for ``_values``).
     line: str
-    #: It prints when a multiple of so many steps were done, and ``first`` more.
+    #: It prints after ``first`` steps, and then after each ``every`` steps.
     every: int
     first: int = 0
     #: Lines before the first step.
@@ -67,13 +67,13 @@ class Program:
     epoch_end: str = ""
     #: Steps at the start of each epoch that its lines do not time.
     untimed: int = 0
-    #: Its number of a step is that of the steps done, and this.
+    #: Added to the number of completed steps, it is the program's number of a step.
     number: int = 0
     #: Whether it counts steps over the job.
     one_epoch: bool = False
-    #: Whether its lines tell waits for data.
+    #: Whether its lines have waits for data.
     has_data: bool = True
-    #: Whether windows are known to be those of the true steps, and not samples of them.
+    #: Whether its windows cover all steps, and are not samples of them.
     has_windows: bool = True
 
     def truth(self, seed: int = 1) -> Truth:
@@ -81,27 +81,27 @@ class Program:
         return drawn.as_one_epoch if self.one_epoch else drawn
 
     def lines(self, truth: Truth, rank: int = 0) -> list[Line]:
-        """Return all that a rank prints."""
-        said = [Line(truth.ended(0, 0), text) for text in self._filled(self.header, rank=rank)]
+        """Return all lines of a rank."""
+        printed = [Line(truth.ended(0, 0), text) for text in self._filled(self.header, rank=rank)]
         for epoch in range(len(truth.step_s)):
             for done in self.printed_at(truth):
                 values = _values(self, truth, epoch, done)
                 at = truth.ended(epoch, done)
                 stamps = _stamps(at)
                 text = self.line.format(**values, **stamps, rank=rank)
-                said.append(Line(at, text))
+                printed.append(Line(at, text))
             at = truth.ended(epoch, truth.step_s.shape[1])
             cost = truth.step_s[epoch].sum()
-            said += [
+            printed += [
                 Line(at, text)
                 for text in self._filled(
                     self.epoch_end, epoch=epoch, cost=cost, rank=rank, **_stamps(at)
                 )
             ]
-        return said
+        return printed
 
     def printed_at(self, truth: Truth) -> Sequence[int]:
-        """Return after how many steps of an epoch it prints."""
+        """Return the numbers of steps in an epoch after which it prints."""
         return range(self.first or self.every, truth.step_s.shape[1] + 1, self.every)
 
     def timed(self, truth: Truth) -> tuple[Floats, Floats]:
@@ -110,7 +110,7 @@ class Program:
         return truth.step_s[:, self.untimed : last], truth.data_s[:, self.untimed : last]
 
     def text(self, seed: int = 1, rank: int = 0) -> bytes:
-        """Return what a rank prints into a file of its own."""
+        """Return the file of a rank's output."""
         lines = self.lines(self.truth(seed), rank)
         return "".join(line.text + "\n" for line in lines).encode()
 
@@ -131,7 +131,7 @@ def _stamps(at: datetime) -> dict[str, str]:
 
 
 def _values(program: Program, truth: Truth, epoch: int, done: int) -> dict[str, Any]:
-    """Return everything that a line may tell after so many steps of an epoch."""
+    """Return all values that a line may have after so many steps of an epoch."""
     steps, data = (own[epoch] for own in (truth.step_s, truth.data_s))
     timed = slice(min(program.untimed, done - 1), done)
     window = slice(max(done - program.every, 0), done)
@@ -147,7 +147,7 @@ def _values(program: Program, truth: Truth, epoch: int, done: int) -> dict[str, 
         "window": window_s,
         "median": np.median(steps[window]),
         "last_data": data[done - 1],
-        # A program may count all waits for data, and not all steps.
+        # A program may count waits for data of steps that it does not time.
         "mean_data": data[timed].mean(),
         "window_data": data[window].mean(),
         "median_data": np.median(data[window]),
@@ -165,7 +165,7 @@ _TF_CNN_HEADER = (
 _TF_CNN = "{step}\timages/sec: {mean_rate:.1f} +/- 0.3 (jitter = 1.9)\t7.972"
 _MEAN_OF_20 = "time: {window:.4f}  data_time: {window_data:.4f}"
 
-#: The programs by what they are, and how their lines look.
+#: The programs by name.
 PROGRAMS: dict[str, Program] = {
     "speedometer of a node": Program(
         "mxnet-speedometer",
@@ -362,7 +362,7 @@ PROGRAMS: dict[str, Program] = {
 }
 Label = Callable[[int, datetime], str]
 
-#: What launchers put before lines.
+#: The labels that launchers put before lines.
 LABELS: dict[str, Label] = {
     "gloo": lambda rank, _: f"[{rank}]<stdout>:",
     "gloo, stamped": lambda rank, at: f"{at:%a %b %d %H:%M:%S %Y}[{rank}]<stdout>:",
@@ -378,10 +378,10 @@ LABELS: dict[str, Label] = {
 
 
 def labelled(program: Program, label: Label, *, rank_zero: bool = False) -> bytes:
-    """Return what the ranks print through a launcher, line by line.
+    """Return the ranks' output through a launcher, in the order of time.
 
     Args:
-        rank_zero: whether ranks do not know of each other, and call themselves 0.
+        rank_zero: whether each rank prints that it is rank 0.
     """
     lines = [
         (line.at, rank, label(rank, line.at) + line.text)

@@ -40,7 +40,7 @@ class Reader:
 
     #: Makes a complete one.
     sample: Callable[[Path], bytes]
-    #: Reads bytes as this kind and checks the result: something, nothing, or a sentence.
+    #: Reads bytes as this kind, and checks the result or its error.
     holds: Callable[[bytes], object]
     #: Its name in ``inspect``; None if no parser reads it.
     format: str | None
@@ -49,7 +49,7 @@ class Reader:
 
 
 def in_a_sentence(read: Callable[[bytes], object], data: bytes) -> object:
-    """Read bytes; return nothing if that ends in an error of one sentence."""
+    """Read bytes; return nothing after an error, which must be one sentence."""
     try:
         return read(data)
     except StallscopeError as error:
@@ -119,7 +119,7 @@ def _event_log(data: bytes) -> object:
     file = SourceFile("some/log", "some/log", len(data), "", lambda start, end: data[start:end])
     found = read_event_log([file])
     assert all("\n" not in problem.what for problem in found.problems)
-    # As one of several files in a folder it is read at once, unless it is compressed.
+    # In a folder with other files, an uncompressed event log is read at once.
     at_once = _events("spark-events", data)
     if at_once:
         assert [one.what for one in found.events] == [one.what for one in at_once]

@@ -1,4 +1,4 @@
-"""A receiver of notifications, which may be down or refuse them."""
+"""A receiver of notifications, which may refuse them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .local_servers import QuietHandler, serving
 
 @dataclass
 class Receiver:
-    """What a receiver has got."""
+    """The requests to a receiver."""
 
     url: str = ""
     #: The statuses of its next answers; later ones are 204.

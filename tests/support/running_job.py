@@ -1,4 +1,4 @@
-"""The logs of a job that continues while a test looks at them."""
+"""The logs of a job that continues during a test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STEPS = 150
 
 
 class RunningJob:
-    """A job of three ranks whose recorders have written 150 steps so far.
+    """A job of three ranks that have recorded 150 steps so far.
 
     Args:
         folder: where its logs are.

@@ -1,5 +1,4 @@
-"""Real servers for tests: started by the first test that needs one, ended after the last, also on
-failure.
+"""Real servers for tests: they start with the first test that needs one, and end after the last.
 
 ``tools/services`` runs them; ``make services`` starts the same by hand.
 """
@@ -43,7 +42,7 @@ def _load(name: str, path: Path, inside: list[str]) -> None:
 
 @pytest.fixture(scope="session")
 def services_side() -> None:
-    """Return the environment with MLflow's server and the stores' servers."""
+    """Need the environment with MLflow's server and the stores' servers."""
     ready = tool("server").ENVIRONMENT / ".ready"
     need(ready.exists(), "there is no .venv-services with servers to talk to: make services-env")
 
@@ -109,7 +108,7 @@ def gs_store(services_side: None, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture(scope="session")
 def azurite_side(services_side: None) -> None:
-    """Return Azurite, which npm installs."""
+    """Need Azurite, which npm installs."""
     need(tool("azure").READY.exists(), "there is no Azurite in .venv-services: make services-env")
 
 
@@ -150,7 +149,7 @@ def az_bucket(az_store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Buck
 
 @dataclass(frozen=True)
 class Sshd:
-    """An sshd, and the home folder of a user who knows it by the names ``alpha`` and ``beta``."""
+    """An sshd, and the home folder of a user who reaches it as ``alpha`` and ``beta``."""
 
     port: int
     user: str
@@ -160,14 +159,14 @@ class Sshd:
     service: Any
 
     def configure(self, *settings: str) -> None:
-        """Rewrite the user's ssh configuration: how to reach the hosts, and more settings."""
+        """Rewrite the user's ssh configuration for the hosts, with more settings."""
         config = self.service.config(("alpha", "beta"), *settings)
         (self.home / ".ssh" / "config").write_text(config)
 
 
 @pytest.fixture(scope="session")
 def sshd_side() -> None:
-    """Return the distribution's sshd."""
+    """Need the distribution's sshd."""
     there = tool("ssh").find_sshd() is not None
     need(there, "there is no sshd to connect to: make services-env")
 
@@ -181,7 +180,7 @@ def ssh_service(sshd_side: None, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def sshd(ssh_service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
-    """Make a user's own ssh configuration lead to the sshd; the home folder is the test's."""
+    """Use a home folder with an ssh configuration for the sshd."""
     import sshfs
 
     yield use_sshd(ssh_service, tmp_path / "home", monkeypatch)

@@ -18,7 +18,7 @@ from .needing import need
 PATIENCE_SECONDS = 1_200.0
 #: Two executors of a core each.
 MASTER = "local-cluster[2,1,1024]"
-#: A JVM of a few seconds gains nothing from code that is compiled a second time, for speed.
+#: A JVM that lives for seconds gains nothing from a second compilation.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
@@ -32,7 +32,7 @@ def need_spark() -> None:
 
 
 def run_on_spark(program: Path, folder: Path, **settings: str) -> None:
-    """Run a program with an environment as users set it for their own Spark.
+    """Run a program with the environment that users set for their Spark.
 
     Args:
         program: the driver's program.

@@ -1,4 +1,4 @@
-"""Step logs of small made-up jobs, in the recorder's format: a short way to simulate them."""
+"""Step logs of small simulated jobs, in the recorder's format."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def write_job(folder: Path, job: Job = Job()) -> list[Path]:
 
 
 def forget_stages(folder: Path) -> None:
-    """Remove *ready* and *reduced* from all logs, as where they cannot be taken."""
+    """Remove *ready* and *reduced* from all logs, as if they could not be taken."""
     for path in folder.glob("*.csv"):
         lines = (line.split(",") for line in path.read_text().splitlines())
         kept = ([*one[:5], "", "", *one[7:]] if one[0] == "step" else one for one in lines)

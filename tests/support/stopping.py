@@ -12,7 +12,7 @@ from .waiting import wait_until
 
 
 def wait_for_stopped(logs: Path, seconds: float) -> Stopped:
-    """Return how a job hangs, once its logs show who is missing and who waits."""
+    """Return how a job hangs, once its logs show which ranks are missing and which wait."""
     found: list[Stopped] = []
 
     def is_seen() -> bool:
@@ -25,5 +25,5 @@ def wait_for_stopped(logs: Path, seconds: float) -> Stopped:
             found.append(seen)
         return bool(found)
 
-    wait_until(is_seen, f"the logs in {logs} show who is missing", seconds)
+    wait_until(is_seen, f"the logs in {logs} show which rank is missing", seconds)
     return found[0]

@@ -19,7 +19,7 @@ from .step_logs import Job, write_job
 
 _NUMBERS = itertools.count()
 #: In wrong credentials.
-SECRET = "nobody-may-ever-see-this-secret"
+SECRET = "no-message-may-contain-this-secret"
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ def put_job(folder: Path, job: Job, bucket: Bucket) -> Path:
 
 
 class Store(ABC):
-    """A real server, and how this process and its children find it."""
+    """A real server, and the settings with which this process and its children use it."""
 
     scheme: str
     #: Variables of the environment with this prefix belong to its clients.
     own: tuple[str, ...]
-    #: The developer's own settings, when no others are set.
+    #: Replaces the developer's own settings.
     nothing: ClassVar[dict[str, str]]
 
     def __init__(self, service: Any) -> None:
@@ -62,7 +62,7 @@ class Store(ABC):
     @property
     @abstractmethod
     def secret(self) -> str:
-        """Return what no message may contain."""
+        """Return the secret that no message may contain."""
 
     @abstractmethod
     def client(self) -> Any:
@@ -98,7 +98,7 @@ class S3Store(Store):
     nothing: ClassVar[dict[str, str]] = {
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-        # A machine without keys would otherwise request those of the cloud it may run in.
+        # Clients without keys would otherwise request those of a cloud machine.
         "AWS_EC2_METADATA_DISABLED": "true",
     }
 

@@ -1,4 +1,4 @@
-"""Writes Horovod Timelines of any generation, as timeline.cc does, for jobs whose steps are known."""
+"""Write Horovod Timelines of any generation, as timeline.cc does, for jobs with known steps."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Writer:
 
 @dataclass(frozen=True)
 class Generation:
-    """What differs between versions of Horovod, and between the libraries that it was built with."""
+    """The differences between versions of Horovod and the libraries that it was built with."""
 
     #: Without start time and closing bracket: up to 0.20.0.
     old: bool
@@ -119,10 +119,10 @@ class Job:
         return b"".join([*self._before, self._writer.data])
 
     def start_again(self, lost: int = 0) -> None:
-        """Start the job again into the same file, of which a kill has cut the last bytes."""
+        """Restart the job with the same file; a kill has lost its last bytes."""
         data = self._writer.data
         self._before.append(data[: len(data) - lost])
-        # Before 0.20.1 times go on where the first job was last seen.
+        # Before 0.20.1 times continue at the last event of the first job.
         self._begun_us = 0 if self.generation.old else self._begun_us + self._now + 5_000_000
         self._writer = Writer(self.generation.old, 1_600_000_000_000_000 + self._begun_us)
         self._cached, self._now = set(), 1000

@@ -1,4 +1,4 @@
-"""Traces as torch.profiler writes them, made up: one process, its loader, and streams of a GPU."""
+"""Synthetic traces in torch.profiler's format: one process, its loader, and streams of a GPU."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class GpuStep:
 
     input: float
     compute: float
-    #: The allreduce's kernels, and how much of them compute hides.
+    #: The time of the allreduce's kernels, and how much of it compute hides.
     communication: float
     overlapped: float
     other: float
@@ -54,7 +54,7 @@ class GpuStep:
 
 @dataclass
 class GpuRank:
-    """A rank of a job on GPUs. A step loads a batch, computes, and reduces from before its end on."""
+    """A rank of a job on GPUs. A step loads a batch, computes, and starts to reduce before its end."""
 
     rank: int
     size: int
@@ -84,7 +84,7 @@ class GpuRank:
         self._kernel("multi_tensor_apply_kernel", reduced, end, COMPUTE)
         self._kernel(f"ProfilerStep#{number}", loaded, end, COMPUTE, ON_DEVICE)
         self._kernel(f"ProfilerStep#{number}", started, reduced, COMMUNICATION, ON_DEVICE)
-        # What launches them says nothing about their times.
+        # The launches of kernels have other times than the kernels.
         self._host("nccl:all_reduce", loaded + 1, 20)
         self._host("aten::mm", loaded + 1, 30, OPERATOR)
         self._now = end

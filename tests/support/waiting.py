@@ -1,4 +1,4 @@
-"""Wait for things that happen elsewhere: in threads, processes and servers."""
+"""Wait for events in other threads, processes and servers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def wait_until(
     """Return once a condition holds; fail if it does not hold in time.
 
     Args:
-        condition: checked often at first, and ten times a second later; one that takes long, less often,
-            as what it waits for needs the same cores.
+        condition: checked often at first, and ten times a second later; a slow condition less often, as
+            the awaited work may need the same cores.
         what: the expected event, for the message; a function is called when the time is over.
         seconds: how long to wait at most.
     """

@@ -1,4 +1,4 @@
-"""A web server as in practice: many do not report a file's length, and many serve whole files only."""
+"""A web server with the limits of real ones: many report no lengths, and many serve whole files only."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class Web:
     files: dict[str, bytes] = field(default_factory=dict)
     #: Whether it reports a file's length; if not, files come in chunks.
     sized: bool = False
-    #: The length that HEAD reports if it is unknown; None reports nothing.
+    #: The length that HEAD reports instead of the file's; None reports nothing.
     head: int | None = None
     #: Whether it serves parts of files.
     parts: bool = False
     #: The connection breaks after so many bytes.
     breaks_at: int | None = None
-    #: Each file is sent so many times in a row: endless, for a client.
+    #: Each file is sent so many times in a row, endless for a client.
     times: int = 1
-    #: A status with which it refuses everything.
+    #: The status of all answers, to refuse everything.
     refuses: int | None = None
     #: Every request: the method, the name, and the range.
     asked: list[tuple[str, str, str | None]] = field(default_factory=list)

@@ -1,9 +1,8 @@
 """A fake HDFS cluster: the calls of WebHDFS that collecting makes.
 
-Hadoop's namenode is in no package of PyPI, npm or Debian, and Spark contains only Hadoop's client,
-so this replaces it. It answers over HTTP as the reference of WebHDFS says: a namenode that
-redirects readers to a datanode, users and permissions, and errors in the form of Hadoop's
-exceptions.
+Hadoop's namenode is in no package of PyPI, npm or Debian, so this replaces it. It answers over HTTP as
+documented in the reference of WebHDFS: a namenode that redirects readers to a datanode, users and
+permissions, and errors in the form of Hadoop's exceptions.
 """
 
 from __future__ import annotations
@@ -123,9 +122,9 @@ class _Handler(QuietHandler, BaseHTTPRequestHandler):
             here = f"http://127.0.0.1:{self.held.port}{_DATANODE}"
             self._send(307, b"", f"Location: {here}{self.path.removeprefix(_PREFIX)}")
         elif operation == "LISTSTATUS":
-            self._say({"FileStatuses": {"FileStatus": self.held.listed(path)}})
+            self._send_json({"FileStatuses": {"FileStatus": self.held.listed(path)}})
         else:
-            self._say({"FileStatus": self.held.status(path)})
+            self._send_json({"FileStatus": self.held.status(path)})
 
     def _block(self, path: str, words: dict[str, str]) -> bytes:
         if self.held.lost:
@@ -136,7 +135,7 @@ class _Handler(QuietHandler, BaseHTTPRequestHandler):
             raise RemoteError(403, "IOException", message)
         return data[offset : offset + int(words.get("length", len(data)))]
 
-    def _say(self, content: dict[str, Any]) -> None:
+    def _send_json(self, content: dict[str, Any]) -> None:
         self._send(200, json.dumps(content).encode())
 
     def _send(self, status: int, body: bytes, header: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Measure work in a way that other processes do not affect."""
+"""Measure work independently of other processes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Let ranks of Horovod's PyTorch sleep while they wait: it polls without a pause, on a core for others.
+"""Let ranks of Horovod's PyTorch sleep while they wait, instead of polling on a core for others.
 
-What Horovod reduces and when is the same.
+Horovod reduces the same tensors at the same times.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Trains a small sample network with an autotuner that tries few settings: FOLDER STEPS.
+"""Train a small sample network with an autotuner that tries few settings: FOLDER STEPS.
 
-A round is five or six steps here; 4 + 1 of them pass before it settles.
+A round has five or six steps here, and the autotuner settles after 4 + 1 rounds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def main() -> None:
         HOROVOD_AUTOTUNE_WARMUP_SAMPLES="1",
         HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE="1",
         HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES="3",
-        # What is set is not tuned.
+        # These two are not tuned.
         HOROVOD_HIERARCHICAL_ALLGATHER="0",
         HOROVOD_CACHE_CAPACITY="1024",
     )

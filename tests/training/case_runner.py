@@ -1,11 +1,12 @@
-"""Registers and runs the cases of a training program, each with a folder of its own.
+"""Register and run the cases of a training program, each with its own folder.
 
-Programs import this module from beside them: it runs on Python 3.8, with the standard library only.
+Programs import this module from their folder: it runs on Python 3.8, with the standard library only.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
 import resource
@@ -13,7 +14,7 @@ import signal
 import time
 import traceback
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator
+from typing import Any, Callable, Dict, Iterable, Iterator, Sequence
 
 #: How long rank 0 waits for rank 1 in a reduction.
 _WAITING_SECONDS = 2.0
@@ -24,6 +25,7 @@ class Cases(Dict[str, Callable[[Any], Any]]):
 
     def add(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Add a case; works as a decorator."""
+        assert function.__name__ not in self, f"there are two cases {function.__name__}"
         self[function.__name__] = function
         return function
 
@@ -38,30 +40,53 @@ class Messages(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self.records.append((record.levelname, record.getMessage()))
 
-    @classmethod
-    def of_the_recorder(cls) -> Messages:
-        """Collect from now on."""
-        messages = cls()
-        logging.getLogger("stallscope").addHandler(messages)
-        return messages
+
+#: The recorder's messages in the current case.
+MESSAGES = Messages()
 
 
-def run_case(
-    function: Callable[[Any], Any], case: Any, folder: Path, rank: int, messages: Messages
+def run_cases(
+    cases: Cases,
+    out: Path,
+    names: Sequence[str],
+    rank: int,
+    make: Callable[[Path], Any] = Path,
 ) -> None:
-    """Run a case and write its result and what was logged, or the error that it raised."""
-    messages.records.clear()
-    try:
-        result = json.dumps({**function(case), "logged": messages.records})
-    except BaseException:
-        (folder / f"error-{rank}.txt").write_text(traceback.format_exc())
-        return
-    (folder / f"result-{rank}.json").write_text(result)
+    """Run cases, each with a folder below ``out``; all of them if none is named.
+
+    ``out/CASE/result-RANK.json`` has the result of a case and the recorder's messages,
+    ``out/CASE/error-RANK.txt`` the error that it raised.
+
+    Args:
+        cases: the program's cases.
+        out: for their folders.
+        names: of the cases to run.
+        rank: of this process.
+        make: makes the argument of a case from its folder.
+    """
+    logging.getLogger("stallscope").addHandler(MESSAGES)
+    for name in names or cases:
+        folder = out / name
+        folder.mkdir(parents=True, exist_ok=True)
+        if rank == 0:
+            print(f"case {name}", flush=True)
+        MESSAGES.records.clear()
+        try:
+            result = json.dumps({**cases[name](make(folder)), "logged": MESSAGES.records})
+        except BaseException:
+            (folder / f"error-{rank}.txt").write_text(traceback.format_exc())
+        else:
+            (folder / f"result-{rank}.json").write_text(result)
+
+
+def digest(arrays: Iterable[Any]) -> str:
+    """Return a digest of weights, which are numpy arrays."""
+    return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
 
 
 def waiting_seconds(reduce: Callable[[], Any], rank: int) -> dict[str, float]:
     """Return how long rank 0 waits in a reduction for rank 1, and its thread's CPU time meanwhile."""
-    # Connecting and tracing are over after the first one.
+    # The first one connects the ranks and traces graphs.
     reduce()
     if rank == 1:
         time.sleep(_WAITING_SECONDS)
@@ -75,7 +100,7 @@ def waiting_seconds(reduce: Callable[[], Any], rank: int) -> dict[str, float]:
 
 @contextlib.contextmanager
 def full_disk(size: int) -> Iterator[None]:
-    """Let no file of this process grow beyond a size: what a full disk is to a program that writes."""
+    """Limit the size of this process's files, so that writing fails as on a full disk."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))

@@ -1,17 +1,14 @@
-"""Trains small models on two CPU ranks with DeepSpeed, one per case, each with a log folder of its own.
+"""Train small models on two CPU ranks with DeepSpeed, one per case, each with its own log folder.
 
     python two_ranks.py deepspeed_cases.py OUT [CASE …]
 
-``OUT/CASE/logs`` holds the logs, ``OUT/CASE/result-RANK.json`` what the training itself saw,
-``OUT/CASE/error-RANK.txt`` what a case raised.
+``OUT/CASE/logs`` holds the logs; for results and errors see ``run_cases``.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +16,15 @@ os.environ.update(DS_ACCELERATOR="cpu", GLOO_SOCKET_IFNAME="lo")
 
 import deepspeed  # it reads these variables
 import torch
-from case_runner import Cases, Messages, run_case
+from case_runner import Cases, digest, run_cases
+from slow_torch import SlowData
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from stallscope.torch import StepLogger
 
 BATCH, WIDTH, STEPS = 16, 32, 60
-#: Much longer than what a step takes besides.
+#: Much longer than the rest of a step.
 SLOW_SECONDS = 0.04
 
 CASES = Cases()
@@ -37,20 +35,13 @@ def rank() -> int:
     return int(os.environ["RANK"])
 
 
-class SlowData(TensorDataset):
-    """Slow on rank 1."""
-
-    def __getitem__(self, index: int) -> Any:
-        if rank() == 1 and index % BATCH == 0:
-            time.sleep(SLOW_SECONDS)
-        return super().__getitem__(index)
-
-
 def loader() -> DataLoader:
+    """Return a loader that is slow on rank 1."""
     random = torch.Generator().manual_seed(7 + rank())
     inputs = torch.rand(STEPS * BATCH, WIDTH, generator=random)
     labels = torch.randint(4, (STEPS * BATCH,), generator=random)
-    return DataLoader(SlowData(inputs, labels), BATCH)
+    data = SlowData(TensorDataset(inputs, labels), BATCH, rank() * SLOW_SECONDS)
+    return DataLoader(data, BATCH)
 
 
 def hooks_of(model: nn.Module) -> int:
@@ -58,7 +49,7 @@ def hooks_of(model: nn.Module) -> int:
 
 
 def train(stage: int, passes: int, folder: Path) -> Any:
-    """Train with a stage of ZeRO; one of so many batches updates the weights."""
+    """Train with a stage of ZeRO, and update the weights after so many batches."""
     torch.manual_seed(11)
     model = nn.Sequential(nn.Linear(WIDTH, 64), nn.ReLU(), nn.Linear(64, 4))
     config = {
@@ -79,9 +70,9 @@ def train(stage: int, passes: int, folder: Path) -> Any:
             engine.backward(loss)
             engine.step()
     with deepspeed.zero.GatheredParameters(list(model.parameters())):
-        parts = [p.detach().numpy().tobytes() for p in model.parameters()]
+        weights = digest(p.detach().numpy() for p in model.parameters())
     return {
-        "weights": hashlib.sha256(b"".join(parts)).hexdigest(),
+        "weights": weights,
         "updates": engine.global_steps,
         "ours": ["hook"] * (hooks_of(model) - hooks),
     }
@@ -113,11 +104,7 @@ def main() -> None:
     deepspeed.ops.__compatible_ops__.clear()
     deepspeed.init_distributed("gloo")
     torch.set_num_threads(1)
-    messages = Messages.of_the_recorder()
-    for name in names or CASES:
-        folder = Path(out) / name
-        folder.mkdir(parents=True, exist_ok=True)
-        run_case(CASES[name], folder, folder, rank(), messages)
+    run_cases(CASES, Path(out), names, rank())
     torch.distributed.destroy_process_group()
 
 

@@ -1,4 +1,4 @@
-"""How a test ends a job that trains until then."""
+"""End a job when its test wants it to end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from pathlib import Path
 
 
 def is_over(out: Path, step: int) -> bool:
-    """Whether a job ends before this step: ``last-step`` in its folder has the step's number."""
+    """Return whether a job ends before this step; ``last-step`` in its folder has the last number."""
     file = out / "last-step"
     return file.exists() and step >= int(file.read_text())

@@ -1,10 +1,9 @@
-"""Trainings to which something bad happens.
+"""Train while processes or disks fail: for test_failures.py.
 
-    horovodrun -np 2 python failures.py killed OUT      trains until somebody kills it
-    horovodrun -np 2 python failures.py disk OUT        folders and disks that cannot be written
-    python failures.py crash OUT                        an exception that nobody catches
+    horovodrun -np 2 python failures.py OUT     a slow step, no folder, a full disk, and a kill
+    python failures.py OUT                      an exception that nothing catches
 
-Each rank writes down itself, in ``OUT/ended-RANK.txt``, when its steps ended: what its log must hold.
+``OUT/ended-RANK.txt`` has the times at which a rank's steps ended.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ RANKED = "HOROVOD_RANK" in os.environ
 if RANKED:
     import horovod.tensorflow.keras as hvd
 
-#: A step that waits for its batch so long that several flushes come meanwhile.
+#: A step that waits for its batch while several flushes pass.
 SLOW_STEP = 30
 SLOW_SECONDS = 5.0
-#: Bytes of a log after which the disk of rank 1 is full.
+#: The size of a log at which the disk of rank 1 is full.
 FULL_BYTES = 4000
 
 
-class WritesDown(tf.keras.callbacks.Callback):
-    """The ends of all batches, on disk at once."""
+class NotesEnds(tf.keras.callbacks.Callback):
+    """Write the end of each batch to disk at once."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -59,58 +58,49 @@ def batches(count: int, pause: float, slow_step: int | None = None) -> Iterator[
         yield inputs, labels
 
 
-def train(count: int, callbacks: list[Any], pause: float = 0.01, slow: int | None = None) -> None:
-    fit(count, callbacks, batches(count, pause, slow))
-
-
 def fit(count: int, callbacks: list[Any], data: Any) -> None:
     model = tf.keras.Sequential([tf.keras.layers.Dense(64), tf.keras.layers.Dense(4)])
     optimizer = tf.keras.optimizers.SGD(0.01)
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(hvd.DistributedOptimizer(optimizer) if RANKED else optimizer, loss)
-    # Without workers: their queue would fetch the slow batch many steps ahead.
+    # Workers would fetch the slow batch many steps ahead.
     model.fit(data, steps_per_epoch=count, callbacks=callbacks, verbose=0, workers=0)
 
 
-def killed(out: Path) -> None:
-    own = out / f"ended-{hvd.rank()}.txt"
-    train(100_000, [StepLogger(out / "logs"), WritesDown(own)])
-
-
 def crash(out: Path) -> None:
-    # Far too seldom for the flushing thread to come in time.
+    # The flushing thread would come too late.
     logger = StepLogger(out / "logs", flush_seconds=60.0)
-    # No generator: TensorFlow may wait for one for ever when the interpreter ends in the middle of it.
+    # Not from a generator: TensorFlow may wait for one forever when the interpreter ends.
     inputs, labels = next(batches(1, pause=0.0))
     data = tf.data.Dataset.from_tensors((inputs, labels)).repeat()
-    fit(100, [logger, WritesDown(out / "ended-0.txt"), Crashes()], data)
+    fit(100, [logger, Crashes()], data)
 
 
-def disk(out: Path) -> None:
-    """In one launch, one after the other: a slow step, no folder, and a disk that gets full."""
-    train(60, [StepLogger(out / "slow")], slow=SLOW_STEP)
+def fail(out: Path) -> None:
+    """Train with a slow step, without a folder, on a full disk, and until a kill."""
+    fit(60, [StepLogger(out / "slow")], batches(60, 0.01, SLOW_STEP))
 
     no_folder = out / "a file" / "logs" if hvd.rank() == 1 else out / "folder"
-    say("no folder")
-    train(20, [StepLogger(no_folder)], pause=0.0)
+    divide("no folder")
+    fit(20, [StepLogger(no_folder)], batches(20, 0.0))
 
-    say("full disk")
+    divide("full disk")
     with full_disk(FULL_BYTES) if hvd.rank() == 1 else contextlib.nullcontext():
-        train(300, [StepLogger(out / "full", flush_seconds=0.1)], pause=0.002)
-    say("done")
+        fit(300, [StepLogger(out / "full", flush_seconds=0.1)], batches(300, 0.002))
+
+    divide("killed")
+    notes = NotesEnds(out / f"ended-{hvd.rank()}.txt")
+    fit(100_000, [StepLogger(out / "killed"), notes], batches(100_000, 0.01))
 
 
-def say(what: str) -> None:
-    """Divides what the ranks print into parts."""
-    print(f"-- {what} --", file=sys.stderr, flush=True)
-
-
-def main() -> None:
-    name, out = sys.argv[1:]
-    if RANKED:
-        hvd.init()
-    {"killed": killed, "disk": disk, "crash": crash}[name](Path(out))
+def divide(title: str) -> None:
+    """Divide a rank's output into parts."""
+    print(f"-- {title} --", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    if RANKED:
+        hvd.init()
+        fail(Path(sys.argv[1]))
+    else:
+        crash(Path(sys.argv[1]))

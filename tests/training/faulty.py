@@ -1,6 +1,6 @@
-"""Trains the sample network once with each fault: horovodrun -np 2 python faulty.py OUT.
+"""Train the sample network once with each fault: horovodrun -np 2 python faulty.py OUT.
 
-TensorFlow takes long to start, so one launch serves all faults. ``OUT/FAULT`` holds the logs of a fault.
+TensorFlow starts slowly, so one launch trains with all faults. ``OUT/FAULT`` holds the logs of a fault.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ sys.path.append(str(Path(__file__).parents[2] / "tools" / "samples"))
 import tensorflow as tf
 import train
 
-#: Several times the step without it: on a busy machine, the CPU time that two ranks take from each other
-#: is as long as a step, and would rightly be what holds the run back.
+#: Several times a step without a fault: on a busy machine, two ranks delay each other by a step, which
+#: would then be the bottleneck.
 FAULT_MS = "75"
 EPOCHS, STEPS_PER_EPOCH = 2, 40
 #: A few milliseconds per step.
 FILTERS = "6"
-#: By fault, the options that go with it.
+#: More options, by fault.
 FAULTS = {
     "slow-input-one-rank": (),
     "slow-compute-rank": (),
     "busy-rank-0": (),
-    # Real batches take different times. With sleeps of one length, one rank's queue may stay a batch
-    # ahead for the whole run, and then no log shows that its loader is as slow as the other's.
+    # As with real batches, which take different times. If all slept alike, one rank's queue could stay a
+    # batch ahead for the whole run, and no log would show that its loader is slow.
     "slow-input-all-ranks": ("--loader-spread", "0.5", "--prefetch", "1"),
 }
 

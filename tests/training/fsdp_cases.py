@@ -1,14 +1,13 @@
-"""Trains small models on two ranks with FSDP2, one per case, each with a log folder of its own.
+"""Train small models on two ranks with FSDP2, one per case, each with its own log folder.
 
     python two_ranks.py fsdp_cases.py OUT [CASE …]
 
-``OUT/CASE/logs`` holds the logs, ``OUT/CASE/result-RANK.json`` what the training itself saw,
-``OUT/CASE/error-RANK.txt`` what a case raised.
+``OUT/CASE/logs`` holds the logs; for results and errors see ``run_cases``.
 """
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 import os
 import sys
 import time
@@ -16,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from case_runner import Cases, Messages, run_case
+from case_runner import Cases, digest, run_cases
+from slow_torch import SlowData, sleep_in_backward
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.utils.checkpoint import checkpoint
@@ -27,11 +27,11 @@ from stallscope.torch import StepLogger
 BATCH = 16
 STEPS = 12
 WIDTH = 64
-#: What is slow on one rank is slower than whatever else a busy machine does.
+#: The delay of the slow rank, longer than other delays on a busy machine.
 SLOW_SECONDS = 0.04
 #: Enough for a verdict.
 MANY_STEPS = 40
-#: A step that takes as long is described while it runs.
+#: The recorder describes a step of this length while it runs.
 STUCK_SECONDS = 8.0
 
 CASES = Cases()
@@ -42,28 +42,11 @@ def rank() -> int:
     return int(os.environ["RANK"])
 
 
-class Slow(torch.autograd.Function):
-    """Hands on what comes, and takes its time in the forward and the backward pass."""
-
-    @staticmethod
-    def forward(context: Any, inputs: Any, forward: float, backward: float) -> Any:
-        context.seconds = backward
-        if forward:
-            time.sleep(forward)
-        return inputs.clone()
-
-    @staticmethod
-    def backward(context: Any, gradient: Any) -> Any:
-        if context.seconds:
-            time.sleep(context.seconds)
-        return gradient, None, None
-
-
 class Block(nn.Module):
     def __init__(self, forward: float, backward: float, again: bool) -> None:
         super().__init__()
         self.layer = nn.Linear(WIDTH, WIDTH)
-        self.seconds = (forward, backward) if rank() == 1 else (0.0, 0.0)
+        self.forward_seconds, self.backward_seconds = rank() * forward, rank() * backward
         self.again = again
 
     def forward(self, inputs: Any) -> Any:
@@ -72,15 +55,17 @@ class Block(nn.Module):
         return self._run(inputs)
 
     def _run(self, inputs: Any) -> Any:
-        return Slow.apply(torch.relu(self.layer(inputs)), *self.seconds)
+        if self.forward_seconds:
+            time.sleep(self.forward_seconds)
+        return sleep_in_backward(torch.relu(self.layer(inputs)), self.backward_seconds)
 
 
 class Training:
-    """A model whose blocks are sharded, and its optimizer; rank 1 may be slow."""
+    """A model with sharded blocks, and its optimizer; rank 1 may be slow."""
 
     def __init__(self, forward: float = 0.0, backward: float = 0.0, again: bool = False) -> None:
         torch.manual_seed(11)
-        # The fault is in the middle: the blocks before and after it wait as well.
+        # The block in the middle is slow: the blocks before and after it wait as well.
         slow = (0.0, 0.0), (forward, backward), (0.0, 0.0)
         self.model = nn.Sequential(*[Block(*own, again) for own in slow], nn.Linear(WIDTH, 4))
         for block in self.model[:3]:
@@ -109,11 +94,11 @@ class Training:
         return self.seen()
 
     def recorded_passes(self, folder: Path, passes: int = 3, **options: Any) -> Any:
-        """The same, where only one of several batches reduces."""
-        turns = iter(range(1_000_000))
+        """Record two epochs in which only one of several batches reduces."""
+        iterations = itertools.count()
 
         def step(batch: Any) -> None:
-            last = next(turns) % passes == passes - 1
+            last = next(iterations) % passes == passes - 1
             self.model.set_requires_gradient_sync(last)
             self.backward(batch)
             if last:
@@ -134,35 +119,28 @@ class Training:
         return {"weights": self.weights(), "ours": self.ours()}
 
     def weights(self) -> str:
-        """Of all ranks' parts; a forward pass without a backward pass leaves the last layer in one."""
+        """Return a digest of all ranks' parts."""
+        # A forward pass without a backward pass leaves the last layer unsharded.
         self.model.reshard()
-        parts = [p.full_tensor().detach().numpy().tobytes() for p in self.model.parameters()]
-        return hashlib.sha256(b"".join(parts)).hexdigest()
+        return digest(p.full_tensor().detach().numpy() for p in self.model.parameters())
 
     def ours(self) -> list[str]:
-        """What the recorder has left in the model."""
+        """Return what the recorder has left behind in the model."""
         modules = [one for one in self.model.modules() if isinstance(one, FSDPModule)]
         groups = [group for one in modules for group in one._get_fsdp_state()._fsdp_param_groups]
         collectives = [(one._all_gather_comm, one._reduce_scatter_comm) for one in groups]
         left = [repr(type(one)) for pair in collectives for one in pair if "pytorch" in repr(one)]
         left += ["hook" for p in self.model.parameters() if p._post_accumulate_grad_hooks]
-        # FSDP's own is one.
+        # FSDP has one hook.
         return left + ["forward hook"] * (len(self.model._forward_pre_hooks) - 1)
 
 
-class SlowData(TensorDataset):
-    """Slow on rank 1."""
-
-    def __getitem__(self, index: int) -> Any:
-        if rank() == 1 and index % BATCH == 0:
-            time.sleep(SLOW_SECONDS)
-        return super().__getitem__(index)
-
-
-def loader(steps: int = STEPS, kind: Any = TensorDataset) -> DataLoader:
+def loader(steps: int = STEPS, seconds: float = 0.0) -> DataLoader:
+    """Return a loader with a delay for each batch of rank 1."""
     random = torch.Generator().manual_seed(7 + rank())
     inputs = torch.rand(steps * BATCH, WIDTH, generator=random)
-    return DataLoader(kind(inputs, torch.randint(4, (steps * BATCH,), generator=random)), BATCH)
+    data = TensorDataset(inputs, torch.randint(4, (steps * BATCH,), generator=random))
+    return DataLoader(SlowData(data, BATCH, rank() * seconds), BATCH)
 
 
 @case_of
@@ -173,7 +151,7 @@ def plain(folder: Path) -> Any:
 
 @case_of
 def recomputed(folder: Path) -> Any:
-    """Activations are computed again in backward."""
+    """Compute activations again in the backward pass."""
     return Training(again=True).recorded(folder)
 
 
@@ -189,7 +167,7 @@ def without_stages(folder: Path) -> Any:
 
 @case_of
 def asynchronous(folder: Path) -> Any:
-    """The next block's parameters are gathered while a block computes."""
+    """Gather the next block's parameters while a block computes."""
     training = Training()
 
     def step(batch: Any) -> None:
@@ -201,11 +179,11 @@ def asynchronous(folder: Path) -> Any:
 
 @case_of
 def stuck(folder: Path) -> Any:
-    """In the middle, rank 1 does not begin its forward pass for a while."""
-    training, turns = Training(), iter(range(1_000_000))
+    """Rank 1 starts the forward pass of one step late."""
+    training, iterations = Training(), itertools.count()
 
     def step(batch: Any) -> None:
-        if next(turns) == STEPS and rank() == 1:
+        if next(iterations) == STEPS and rank() == 1:
             time.sleep(STUCK_SECONDS)
         training.step(batch)
 
@@ -214,7 +192,7 @@ def stuck(folder: Path) -> Any:
 
 @case_of
 def slow_input(folder: Path) -> Any:
-    return Training().recorded(folder, data=loader(MANY_STEPS, SlowData))
+    return Training().recorded(folder, data=loader(MANY_STEPS, SLOW_SECONDS))
 
 
 @case_of
@@ -233,11 +211,7 @@ def main() -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.distributed.init_process_group("gloo")
     torch.set_num_threads(1)
-    messages = Messages.of_the_recorder()
-    for name in names or CASES:
-        folder = Path(out) / name
-        folder.mkdir(parents=True, exist_ok=True)
-        run_case(CASES[name], folder, folder, rank(), messages)
+    run_cases(CASES, Path(out), names, rank())
     torch.distributed.destroy_process_group()
 
 

@@ -1,8 +1,8 @@
-"""Trains elastically with Keras' ``fit`` and ``CommitStateCallback``: for test_generations.py.
+"""Train elastically with Keras' ``fit`` and ``CommitStateCallback``: for test_generations.py.
 
 horovodrun … --host-discovery-script FILE python generations_keras.py OUT
 
-It ends before the step that is in OUT/last-step.
+It ends before the step whose number is in OUT/last-step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EPOCHS = 10_000
 
 
 def slowly(batch: tf.Tensor) -> tf.Tensor:
-    """Return the batch, as long after as a real loader would."""
+    """Return the batch after the time of a real loader."""
     time.sleep(0.03)
     return batch
 
@@ -48,7 +48,7 @@ def main() -> None:
     model = tf.keras.Sequential([tf.keras.Input((8,)), tf.keras.layers.Dense(4)])
     optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.01))
     model.compile(optimizer, tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    # A process that joins gets the state's variables, so they are made before any step.
+    # A joining process receives the state's variables, so they must exist before the first step.
     optimizer.build(model.trainable_variables)
     state = hvd.elastic.KerasState(model, batch=0, epoch=0)
 

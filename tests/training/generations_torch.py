@@ -1,9 +1,9 @@
-"""Trains elastically with PyTorch and an optimizer that counts no steps: for test_generations.py.
+"""Train elastically with PyTorch: for test_generations.py.
 
     horovodrun … --host-discovery-script FILE python generations_torch.py OUT inside|outside
 
-``inside``: each generation has a logger of its own and gives its first step. ``outside``: one logger is
-open all the time, and the optimizer counts. It ends before the step that is in OUT/last-step.
+``inside``: each generation has its own logger and passes its first step. ``outside``: one logger stays
+open, and the optimizer counts steps. It ends before the step whose number is in OUT/last-step.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def train(
         state.optimizer.zero_grad()
         torch.nn.functional.cross_entropy(state.model(inputs), labels).backward()
         state.optimizer.step()
-        # Steps that last as long as real ones: logs are flushed between them.
+        # As long as real steps, so that logs are flushed between them.
         time.sleep(0.04)
         state.step += 1
         if state.step % STEPS_PER_COMMIT == 0:

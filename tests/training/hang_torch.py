@@ -1,4 +1,4 @@
-"""Train on two ranks with PyTorch, once per place of hanging.py; rank 1 stops there in step 30.
+"""Train on two ranks with PyTorch, once per place of hanging.py; rank 1 hangs there in step 30.
 
 horovodrun -np 2 python hang_torch.py OUT
 """

@@ -1,4 +1,4 @@
-"""Where and when the programs of test_hangs.py stop, and until when."""
+"""The places at which the programs of test_hangs.py hang."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FATAL_STEP = 30
-#: One training after the other. Nothing ends the last one's halt.
+#: One training after the other. The last one hangs until its processes end.
 PLACES = ("loader", "backward", "other", "collective")
 
 
-def goes_on(out: Path, place: str) -> Path:
-    """Return the pipe whose reader waits until a test opens it, too."""
+def pipe_of(out: Path, place: str) -> Path:
+    """Return the pipe that ends a hang: its reader waits until a test opens it for writing."""
     return out / f"{place}.pipe"
 
 
 @dataclass(frozen=True)
 class Halt:
-    """Rank 1 stops in one step, at one place.
+    """Rank 1 hangs in one step, at one place.
 
     Args:
-        rank: the own rank.
+        rank: of this process.
         place: one of ``PLACES``.
-        out: the folder with the pipes; logs go to its folder of the place's name.
+        out: the folder with the pipes; ``out/PLACE`` is for logs.
     """
 
     rank: int
@@ -34,7 +34,7 @@ class Halt:
 
     @property
     def pipe(self) -> Path:
-        return goes_on(self.out, self.place)
+        return pipe_of(self.out, self.place)
 
     @property
     def logs(self) -> Path:

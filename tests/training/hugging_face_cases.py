@@ -1,26 +1,23 @@
-"""Trains small models with Hugging Face's Trainer and Accelerate; each case has its own log folder.
+"""Train small models with Hugging Face's Trainer and Accelerate, each case with its own log folder.
 
-    python hugging_face_cases.py OUT [CASE …]             cases of one process
-    python two_ranks.py hugging_face_cases.py OUT [CASE …]
-                                                          cases of two ranks with DistributedDataParallel
+    python hugging_face_cases.py OUT [CASE …]                   cases of one process
+    python two_ranks.py hugging_face_cases.py OUT [CASE …]      cases of two ranks with DDP
 
-``OUT/CASE/logs`` holds the logs, ``OUT/CASE/result-RANK.json`` what the training itself saw,
-``OUT/CASE/error-RANK.txt`` what a case raised.
+``OUT/CASE/logs`` holds the logs; for results and errors see ``run_cases``.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from case_runner import Cases, Messages, run_case
+from case_runner import Cases, digest, run_cases
+from slow_torch import SlowData, sleep_in_backward
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 from transformers import Trainer, TrainingArguments
@@ -32,7 +29,7 @@ BATCH = 16
 STEPS = 12
 INPUTS = 8
 CLASSES = 4
-#: Much longer than what a step takes besides, on a busy machine as well.
+#: Much longer than the rest of a step, on a busy machine as well.
 SLOW_SECONDS = 0.04
 #: Enough for a verdict.
 MANY_STEPS = 100
@@ -47,40 +44,31 @@ def rank() -> int:
 
 
 class Data(Dataset):
-    """Samples of which rank 1's may be slow, or all of one process."""
+    """Samples for all ranks."""
 
-    def __init__(self, steps: int = STEPS, seconds: float = 0.0) -> None:
+    def __init__(self, steps: int = STEPS) -> None:
         random = torch.Generator().manual_seed(7)
         self.samples = steps * BATCH * RANKS
         self.inputs = torch.rand(self.samples, INPUTS, generator=random)
         self.labels = torch.randint(CLASSES, (self.samples,), generator=random)
-        self.seconds = seconds if rank() == RANKS - 1 else 0.0
 
     def __len__(self) -> int:
         return self.samples
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        if self.seconds:
-            time.sleep(self.seconds / BATCH)
         return {"inputs": self.inputs[index], "labels": self.labels[index]}
 
 
-class Slow(torch.autograd.Function):
-    """Hands on what comes, and takes its time in the backward pass."""
-
-    @staticmethod
-    def forward(context: Any, inputs: Any, seconds: float) -> Any:
-        context.seconds = seconds
-        return inputs.clone()
-
-    @staticmethod
-    def backward(context: Any, gradient: Any) -> Any:
-        time.sleep(context.seconds)
-        return gradient, None
+def slow_data(steps: int, seconds: float) -> SlowData:
+    """Return samples with a delay for each batch of rank 1."""
+    return SlowData(Data(steps), BATCH, rank() * seconds)
 
 
 class Net(nn.Module):
-    """Takes the number of items of all ranks, as language models do: then the Trainer counts them."""
+    """A model that takes the number of items of all ranks, so that the Trainer counts them.
+
+    Its backward pass may be slow on rank 1.
+    """
 
     accepts_loss_kwargs = True
 
@@ -89,20 +77,19 @@ class Net(nn.Module):
         torch.manual_seed(11)
         self.first = nn.Linear(INPUTS, 64)
         self.second = nn.Linear(64, CLASSES)
-        self.seconds = seconds if rank() == RANKS - 1 else 0.0
+        self.seconds = rank() * seconds
 
     def forward(self, inputs: Any, labels: Any, num_items_in_batch: Any = None) -> Any:
-        hidden = Slow.apply(torch.relu(self.first(inputs)), self.seconds)
+        hidden = sleep_in_backward(torch.relu(self.first(inputs)), self.seconds)
         total = nn.functional.cross_entropy(self.second(hidden), labels, reduction="sum")
         return {"loss": total / (num_items_in_batch or len(labels))}
 
 
 class Case:
-    """Where a case writes, and what it builds its training from."""
+    """The folder of a case, and its Trainers."""
 
-    def __init__(self, out: Path, name: str) -> None:
-        self.folder = out / name
-        self.folder.mkdir(parents=True, exist_ok=True)
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
     def logger(self, **options: Any) -> StepLogger:
         return StepLogger(self.folder / "logs", **options)
@@ -141,7 +128,7 @@ class Case:
 
 
 def seen(trainer: Trainer, **more: Any) -> dict[str, Any]:
-    """The weights, and what of the recorder is left in Trainer and model."""
+    """Return the weights, and what the recorder has left behind in Trainer and model."""
     names = ("get_batch_samples", "training_step", "evaluate", "_save_checkpoint")
     ours = [name for name in names if name in vars(trainer)]
     ours += ["gather"] * ("gather" in vars(trainer.accelerator))
@@ -150,12 +137,11 @@ def seen(trainer: Trainer, **more: Any) -> dict[str, Any]:
 
 
 def weights_of(model: nn.Module) -> str:
-    parameters = [p.detach().numpy().tobytes() for p in model.parameters()]
-    return hashlib.sha256(b"".join(parameters)).hexdigest()
+    return digest(p.detach().numpy() for p in model.parameters())
 
 
 def left_in(model: nn.Module) -> list[str]:
-    """What of the recorder is left in a model."""
+    """Return what the recorder has left behind in a model."""
     hooked = [p for p in model.parameters() if p._post_accumulate_grad_hooks]
     return ["hook"] * len(hooked) + ["forward hook"] * bool(model._forward_pre_hooks)
 
@@ -170,7 +156,7 @@ def plain(case: Case) -> Any:
 @alone
 @ranked
 def accumulation(case: Case) -> Any:
-    """An epoch of 12 batches, 5 of which make a step: the last step of an epoch has two."""
+    """An epoch has 12 batches, and a step 5: the last step of an epoch has two."""
     return case.train(case.logger(), gradient_accumulation_steps=5)
 
 
@@ -182,7 +168,7 @@ def compiled(case: Case) -> Any:
 
 @ranked
 def slow_input(case: Case) -> Any:
-    return case.train(case.logger(), data=Data(MANY_STEPS // 2, SLOW_SECONDS))
+    return case.train(case.logger(), data=slow_data(MANY_STEPS // 2, SLOW_SECONDS))
 
 
 @ranked
@@ -192,7 +178,7 @@ def slow_backward(case: Case) -> Any:
 
 @ranked
 def slow_input_with_accumulation(case: Case) -> Any:
-    data = Data(MANY_STEPS, SLOW_SECONDS / 2)
+    data = slow_data(MANY_STEPS, SLOW_SECONDS / 2)
     return case.train(case.logger(), data=data, gradient_accumulation_steps=2)
 
 
@@ -228,7 +214,7 @@ def raises(case: Case) -> Any:
 
 @alone
 def resumed(case: Case) -> Any:
-    """From the checkpoint in the middle of the first epoch; SGD counts no steps."""
+    """Continue from the checkpoint in the middle of the first epoch; SGD counts no steps."""
     options = {"save_strategy": "steps", "save_steps": 6}
     case.train(max_steps=6, **options)
     trainer = case.trainer(case.logger(), **options)
@@ -238,7 +224,7 @@ def resumed(case: Case) -> Any:
 
 @alone
 def no_trainer(case: Case) -> Any:
-    """A loop of its own calls the callback."""
+    """Call the callback in a custom loop."""
     logger = case.logger()
     logger.on_train_begin(None, None, None)
     logger.on_epoch_begin(None, None, None)
@@ -266,7 +252,7 @@ def recorder_breaks(case: Case) -> Any:
 def accelerated(
     case: Case, data: Any = None, net: Any = None, log: Any = None, passes: int = 1
 ) -> Any:
-    """Two epochs in a loop with Accelerate, recorded unless ``log`` is False."""
+    """Train two epochs in a loop with Accelerate, recorded unless ``log`` is False."""
     AcceleratorState._reset_state()
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=passes)
     net = net or Net()
@@ -296,18 +282,18 @@ def accelerate_loop(case: Case) -> Any:
 @alone
 @ranked
 def accelerate_accumulates(case: Case) -> Any:
-    """Epochs of 12 batches, 5 of which make a step: the last two are one, as Accelerate does it."""
+    """An epoch has 12 batches, and a step 5: Accelerate makes a step of the last two."""
     return accelerated(case, passes=5)
 
 
 @ranked
 def accelerate_slow_input(case: Case) -> Any:
-    return accelerated(case, data=Data(MANY_STEPS // 2, SLOW_SECONDS))
+    return accelerated(case, data=slow_data(MANY_STEPS // 2, SLOW_SECONDS))
 
 
 @ranked
 def accelerate_slow_backward(case: Case) -> Any:
-    """Every other batch only accumulates."""
+    """Update the weights after every other batch."""
     return accelerated(case, data=Data(MANY_STEPS), net=Net(SLOW_SECONDS / 2), passes=2)
 
 
@@ -315,11 +301,7 @@ def main() -> None:
     out, *names = sys.argv[1:]
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
-    messages = Messages.of_the_recorder()
-    cases = CASES if RANKS == 1 else RANKED_CASES
-    for name in names or cases:
-        case = Case(Path(out), name)
-        run_case(cases[name], case, case.folder, rank(), messages)
+    run_cases(CASES if RANKS == 1 else RANKED_CASES, Path(out), names, rank(), Case)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Measures loaders alone, each case with a log folder of its own.
+"""Measure loaders alone, each case with its own log folder.
 
     python input_cases.py keras OUT                   tf.data, Sequence, generators; then a fit
     python input_cases.py torch OUT                   DataLoaders
     horovodrun -np 2 python input_cases.py torch OUT  every rank at once, and then training
 
-``OUT/CASE.json`` holds what the case saw, ``OUT/CASE`` its logs.
+``OUT/CASE.json`` holds the result of a case, ``OUT/CASE`` its logs.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from typing import Any
 
 import numpy as np
 
-#: What the slow stage of a loader takes.
+#: The delay of a loader's slow stage.
 SLOW_SECONDS = 0.008
 BATCH = 4
 INPUTS = 8
 
 
 class Warnings(logging.Handler):
-    """What Stallscope warns of."""
+    """Collects Stallscope's warnings."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.said: list[str] = []
+        self.messages: list[str] = []
         logging.getLogger("stallscope").addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage())
+        self.messages.append(record.getMessage())
 
 
 def seen(measured: Any) -> dict[str, Any]:
@@ -123,10 +123,10 @@ def of_keras(out: Path) -> dict[str, Any]:
         "cached": seen(measure_input(cached, steps=8, log_dir=out / "other")),
     }
     found["cached"]["after"] = sum(1 for _ in cached)
-    assert warnings.said == []
+    assert warnings.messages == []
     raises = tf.data.Dataset.range(400).map(checked).batch(BATCH)
     found["raises"] = seen(measure_input(raises, log_dir=out / "other"))
-    found["raises"]["said"] = warnings.said[:]
+    found["raises"]["warnings"] = warnings.messages[:]
     found["refused"] = []
     for arguments in (
         (np.zeros([3, 3]),),
@@ -142,7 +142,7 @@ def of_keras(out: Path) -> dict[str, Any]:
     model.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     model.fit(whole, steps_per_epoch=60, epochs=2, verbose=0, callbacks=[StepLogger(logs)])
     found["after"] = seen(measure_input(whole, steps=20))
-    found["said"] = warnings.said
+    found["warnings"] = warnings.messages
     return found
 
 
@@ -219,7 +219,7 @@ def of_torch(out: Path) -> dict[str, Any]:
             torch.optim.SGD(model.parameters(), 0.01), named_parameters=model.named_parameters()
         )
         logs = out / "ranks_run"
-        # A busy machine starts one rank long after the other.
+        # A busy machine may start one rank much later than the other.
         hvd.allreduce(torch.zeros(1))
         found = {"loader": seen(measure_input(loader, log_dir=logs))}
         with StepLogger(logs, optimizer=optimizer) as log:
@@ -228,7 +228,7 @@ def of_torch(out: Path) -> dict[str, Any]:
                     optimizer.zero_grad()
                     model(batch).sum().backward()
                     optimizer.step()
-        found["said"] = warnings.said
+        found["warnings"] = warnings.messages
         return found
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
     found = {
@@ -243,9 +243,9 @@ def of_torch(out: Path) -> dict[str, Any]:
         "empty": seen(measure_input([])),
         "generator": seen(measure_input(torch.zeros(BATCH) for _ in range(6))),
     }
-    assert warnings.said == []
+    assert warnings.messages == []
     found["raises"] = seen(measure_input(DataLoader(Damaged(), batch_size=BATCH)))
-    found["raises"]["said"] = warnings.said
+    found["raises"]["warnings"] = warnings.messages
     found["same_numbers"] = (
         bool((torch.get_rng_state() == states[0]).all())
         and random.getstate() == states[1]
@@ -261,7 +261,7 @@ def of_torch(out: Path) -> dict[str, Any]:
 
 
 def of_petastorm(folder: Path) -> dict[str, Any]:
-    """A pool that is slower than what comes after it, one that is faster, and one without a queue."""
+    """Measure a pool slower than the work after it, a faster one, and one without a queue."""
     from petastorm.pytorch import DataLoader, decimal_friendly_collate
     from row_groups import reader, written
 

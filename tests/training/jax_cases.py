@@ -1,16 +1,15 @@
-"""Trains a small model in plain JAX, one case after the other, each with a log folder of its own.
+"""Train a small model in plain JAX, each case with its own log folder.
 
     python jax_cases.py alone OUT [CASE …]      cases of one process
     python jax_cases.py ranks OUT [CASE …]      cases of two processes, which this one starts
 
-``OUT/CASE/logs`` holds the logs, ``OUT/CASE/result-RANK.json`` what the training itself saw,
-``OUT/CASE/error-RANK.txt`` what a case raised.
+``OUT/CASE/logs`` holds the logs; for results and errors see ``run_cases``.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
+import itertools
 import os
 import socket
 import subprocess
@@ -23,7 +22,7 @@ from typing import Any, Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from case_runner import Cases, Messages, run_case
+from case_runner import Cases, digest, run_cases
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from stallscope.jax import StepLogger, measure_input, synthetic_like
@@ -31,12 +30,12 @@ from stallscope.jax import StepLogger, measure_input, synthetic_like
 BATCH = 16
 STEPS = 12
 WIDTH = 8
-#: What is slow on one rank is slower than whatever else a busy machine does.
+#: The delay of the slow rank, longer than other delays on a busy machine.
 SLOW_SECONDS = 0.04
 #: Enough for a verdict, if these logs allowed one.
 MANY_STEPS = 60
 PROCESSES = 2
-#: Steps that the host dispatches before the device has done them.
+#: Steps that the host dispatches before the device has finished them.
 AHEAD_STEPS = 20
 INNER = np.eye(512, dtype=np.float32)
 
@@ -61,7 +60,7 @@ def update(weights: Any, inputs: Any) -> Any:
 
 
 class Training:
-    """A model on a mesh of all processes' devices, whose compiled step reduces the gradients."""
+    """A model on a mesh of all processes' devices; its compiled step reduces the gradients."""
 
     def __init__(self) -> None:
         mesh = Mesh(np.array(jax.devices()), ("data",))
@@ -82,8 +81,11 @@ class Training:
         return self.seen()
 
     def seen(self) -> dict[str, Any]:
-        weights = np.asarray(self.weights.addressable_data(0))
-        return {"weights": hashlib.sha256(weights.tobytes()).hexdigest(), "ours": []}
+        return seen(self.weights)
+
+
+def seen(weights: Any) -> dict[str, Any]:
+    return {"weights": digest([np.asarray(weights.addressable_data(0))]), "ours": []}
 
 
 @functools.partial(jax.jit, donate_argnums=0)
@@ -112,7 +114,7 @@ def recorded(
 
 
 def wait_for_loss(log: StepLogger, training: Training, batch: Any) -> None:
-    """Train as with a loss that is printed: the device does nothing while the host fetches."""
+    """Train as with a printed loss: the device is idle while the host fetches data."""
     loss = training.step(batch)
     log.results(loss)
     loss.block_until_ready()
@@ -141,7 +143,7 @@ def slow_input_everywhere(folder: Path) -> Any:
 @ranked
 @alone
 def flax_and_optax(folder: Path) -> Any:
-    """A model of Flax that Optax trains, as their guides do; the loader of the last rank is slow."""
+    """Train a model of Flax with Optax, as in their guides, with a slow loader on the last rank."""
     import optax
     from flax import nnx
 
@@ -175,11 +177,11 @@ def flax_and_optax(folder: Path) -> Any:
 @ranked
 @alone
 def synthetic(folder: Path) -> Any:
-    """Random batches like those of a loader, whose speed alone is measured before."""
+    """Measure a loader alone, and train on synthetic batches like its own."""
     loader = list(batches())
     measured = measure_input(loader, steps=6, log_dir=folder / "logs")
-    seen = recorded(folder, make=lambda: synthetic_like(loader))
-    return {**seen, "kind": measured.kind, "samples_per_second": measured.samples_per_second}
+    found = recorded(folder, make=lambda: synthetic_like(loader))
+    return {**found, "kind": measured.kind, "samples_per_second": measured.samples_per_second}
 
 
 @ranked
@@ -194,7 +196,7 @@ def slow_compute(folder: Path) -> Any:
 
 @ranked
 def pmapped(folder: Path) -> Any:
-    """Each device has its own copy of the weights, and a batch has a part for each of them."""
+    """Give each device a copy of the weights and a part of each batch."""
 
     @functools.partial(jax.pmap, axis_name="data")
     def step(weights: Any, inputs: Any) -> Any:
@@ -206,8 +208,7 @@ def pmapped(folder: Path) -> Any:
         for batch in log.watch(one[None] for one in batches()):
             weights, loss = step(weights, batch)
             log.results({"loss": loss})
-    seen = np.asarray(weights.addressable_data(0))
-    return {"weights": hashlib.sha256(seen.tobytes()).hexdigest(), "ours": []}
+    return seen(weights)
 
 
 @ranked
@@ -219,7 +220,7 @@ def validation_and_checkpoint(folder: Path) -> Any:
             for batch in log.watch(batches()):
                 log.results(training.step(batch))
             with log.validation():
-                # A validation that takes time, to be found in the log.
+                # A validation without any time would not be in the log.
                 time.sleep(0.001)
             with log.checkpoint():
                 np.save(folder / f"saved-{jax.process_index()}", training.seen()["weights"])
@@ -235,7 +236,7 @@ def long(weights: Any) -> Any:
 
 @alone
 def host_ahead(folder: Path) -> Any:
-    """A step that takes the device long, of which the host does not wait for the results."""
+    """Dispatch long steps without waiting for their results."""
     behind: list[bool] = []
     state = long(INNER).block_until_ready()
     with StepLogger(folder / "logs", batch_size=1) as log:
@@ -243,19 +244,18 @@ def host_ahead(folder: Path) -> Any:
             state = long(state)
             log.results(state)
             behind.append(not state.is_ready())
-        # As a training that saves what it has learned.
+        # As a training that saves its weights.
         state.block_until_ready()
     return {"behind": sum(behind), "ours": []}
 
 
 @alone
 def accumulation(folder: Path) -> Any:
-    turns: list[int] = []
+    iterations = itertools.count(1)
 
     def step(log: Any, training: Training, batch: Any) -> None:
         loss = training.step(batch)
-        turns.append(1)
-        if len(turns) % 3 == 0:
+        if next(iterations) % 3 == 0:
             log.results(loss)
 
     return recorded(folder, step)
@@ -278,7 +278,7 @@ def without_stages(folder: Path) -> Any:
 
 @alone
 def numbered(folder: Path) -> Any:
-    """A job that goes on from a checkpoint, whose loop the user leaves early."""
+    """Continue from a checkpoint, and leave the loop early."""
     training = Training()
     with StepLogger(folder / "logs") as log:
         for number, batch in enumerate(log.watch(batches(), first_step=100)):
@@ -292,7 +292,7 @@ def numbered(folder: Path) -> Any:
 
 @alone
 def donated(folder: Path) -> Any:
-    """The weights are an output, too, but the next step overwrites them."""
+    """Pass the weights as results, although the next step overwrites them."""
 
     def step(log: Any, training: Training, batch: Any) -> None:
         training.step(batch)
@@ -318,7 +318,7 @@ def recorder_breaks(folder: Path) -> Any:
 
 @alone
 def device_behind_at_the_end(folder: Path) -> Any:
-    """Runs last: Python ends while the device still computes. The recorder has no patience."""
+    """End Python, after this last case, while the device still computes and nothing waits for it."""
     from stallscope.collector.recorder.jax import results
 
     results._PATIENCE_NS = 0
@@ -328,14 +328,6 @@ def device_behind_at_the_end(folder: Path) -> Any:
             state = long(state)
             log.results(state)
     return {"behind": not state.is_ready(), "ours": []}
-
-
-def run(cases: Cases, out: Path, names: list[str]) -> None:
-    messages = Messages.of_the_recorder()
-    for name in names or cases:
-        folder = out / name
-        folder.mkdir(parents=True, exist_ok=True)
-        run_case(cases[name], folder, folder, jax.process_index(), messages)
 
 
 def start_ranks() -> int:
@@ -356,14 +348,14 @@ def main() -> None:
     kind, out, *names = sys.argv[1:]
     place = os.environ.pop("RANK_OF_CASES", None)
     if kind == "alone":
-        run(ALONE, Path(out), names)
+        run_cases(ALONE, Path(out), names, 0)
     elif place is None:
         sys.exit(start_ranks())
     else:
         rank, address = place.split()
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(address, PROCESSES, int(rank))
-        run(RANKS, Path(out), names)
+        run_cases(RANKS, Path(out), names, int(rank))
         jax.distributed.shutdown()
 
 

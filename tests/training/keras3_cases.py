@@ -1,14 +1,12 @@
-"""Trains many small Keras 3 models on one backend, one per case, each with a log folder of its own.
+"""Train many small Keras 3 models on one backend, one per case, each with its own log folder.
 
     KERAS_BACKEND=torch python keras3_cases.py OUT [CASE …]
 
-``OUT/CASE/logs`` holds the logs, ``OUT/CASE/result-0.json`` what the training itself saw,
-``OUT/CASE/error-0.txt`` what a case raised.
+``OUT/CASE/logs`` holds the logs; for results and errors see ``run_cases``.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import threading
@@ -19,7 +17,7 @@ from typing import Any, Callable, ClassVar
 
 import keras
 import numpy as np
-from case_runner import Cases, Messages, run_case
+from case_runner import Cases, digest, run_cases
 
 from stallscope.keras import StepLogger, measure_input, synthetic_like
 
@@ -28,7 +26,7 @@ BATCH = 16
 STEPS = 12
 INPUTS = 8
 CLASSES = 4
-#: Much longer than what a step takes besides, on a busy machine as well.
+#: Much longer than the rest of a step, on a busy machine as well.
 SLOW_SECONDS = 0.12
 #: Enough for a verdict.
 MANY_STEPS = 40
@@ -37,6 +35,8 @@ CASES = Cases()
 
 
 def case(*backends: str) -> Callable[[Callable[[Case], Any]], Callable[[Case], Any]]:
+    """Add a case of some backends; of all if none is named."""
+
     def add(function: Callable[[Case], Any]) -> Callable[[Case], Any]:
         if not backends or BACKEND in backends:
             CASES.add(function)
@@ -46,11 +46,10 @@ def case(*backends: str) -> Callable[[Callable[[Case], Any]], Callable[[Case], A
 
 
 class Case:
-    """Where a case writes, and what it builds its training from."""
+    """The folder and the data of a case."""
 
-    def __init__(self, out: Path, name: str) -> None:
-        self.folder = out / name
-        self.folder.mkdir(parents=True, exist_ok=True)
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.random = np.random.default_rng(7)
 
     def logger(self, name: str = "logs", **options: Any) -> StepLogger:
@@ -61,7 +60,7 @@ class Case:
         return inputs, self.random.integers(0, CLASSES, steps * BATCH)
 
     def batches(self, steps: int | None = None, seconds: float = 0.0, fail_at: int = -1) -> Any:
-        """A generator, which sleeps before every batch."""
+        """Yield batches, with a delay before each."""
         inputs, labels = self.arrays(1)
         number = 0
         while steps is None or number < steps:
@@ -93,9 +92,9 @@ def fit(built: Any, data: Any, callbacks: Any = (), **options: Any) -> Any:
 
 
 class Logs(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
-    """Looks what other callbacks are told of every batch."""
+    """Collect the recorder's entries in the logs that Keras passes to callbacks."""
 
-    #: Logs that come from the recorder, of all trainings.
+    #: The recorder's entries of all trainings.
     ours: ClassVar[list[str]] = []
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -103,25 +102,22 @@ class Logs(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no ty
 
 
 def seen(built: Any, **more: Any) -> dict[str, Any]:
-    """The weights, and what of the recorder is left in the model or was in the logs."""
+    """Return the weights, and what the recorder has left behind in the model or put into logs."""
     ours = [
         name
         for name in ("train_function", "save", "save_weights", "_autoconvert_optionals")
         if "stallscope" in str(getattr(vars(built).get(name), "__module__", ""))
     ]
     owned = vars(built.optimizer).get("apply")
-    digest = hashlib.sha256(
-        b"".join(np.ascontiguousarray(w).tobytes() for w in built.get_weights())
-    )
     return {
-        "weights": digest.hexdigest(),
+        "weights": digest(built.get_weights()),
         "ours": ours + (["apply"] if owned is not None else []) + Logs.ours,
         **more,
     }
 
 
 def noting(threads: set[str]) -> Any:
-    """Notes the threads that there are while the model trains."""
+    """Return a callback that notes the threads during training."""
 
     def note(epoch: int, logs: Any) -> None:
         threads.update(one.name for one in threading.enumerate())
@@ -130,7 +126,7 @@ def noting(threads: set[str]) -> Any:
 
 
 class Slow(keras.layers.Layer):
-    """Adds nothing, and takes its time, in the computation itself."""
+    """Add nothing, with a delay within the computation."""
 
     def call(self, inputs: Any) -> Any:
         return inputs + _slow_zeros(inputs)
@@ -263,16 +259,16 @@ def without_stages(case: Case) -> Any:
 
 @case()
 def several_fits(case: Case) -> Any:
-    """The second one ends with an exception, the third is not recorded, the last one is again."""
+    """Fit four times: the second fit raises, and the third is not recorded."""
     built = model()
     fit(built, case.arrays(), [case.logger()])
     raised = ""
     try:
         fit(built, case.batches(None, fail_at=5), [case.logger()], steps_per_epoch=8)
-    except Exception as error:  # every backend has one of its own
+    except Exception as error:  # each backend raises another type
         raised = str(error)
     if BACKEND == "jax":
-        # What JAX had in hand when it raised is gone.
+        # The arrays that JAX used when it raised are deleted.
         built = model()
     else:
         fit(built, case.arrays())
@@ -355,13 +351,10 @@ def main() -> None:
         import torch
 
         torch.set_num_threads(1)
-    out, names = Path(sys.argv[1]), sys.argv[2:] or list(CASES)
+    out, *names = sys.argv[1:]
     warnings.simplefilter("ignore")
-    messages = Messages.of_the_recorder()
-    os.chdir(out.parent)
-    for name in names:
-        case = Case(out, name)
-        run_case(CASES[name], case, case.folder, 0, messages)
+    os.chdir(Path(out).parent)
+    run_cases(CASES, Path(out), names, 0, Case)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Starts training programs in the training side's own environment."""
+"""Start training programs in their environments."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from pathlib import Path
 
 PROGRAMS = Path(__file__).parent
 ENVIRONMENT = PROGRAMS.parents[1] / ".venv-horovod"
-# A ``horovodrun`` that starts ranks sooner.
+# A faster ``horovodrun``.
 _LAUNCHERS = PROGRAMS / "bin"
-#: Set for every launch; it must be in no log.
+#: Several times what the longest launch takes on two cores, for machines with other work.
+PATIENCE_SECONDS = 600.0
+#: In the environment of each launch; no log may contain it.
 SECRET = "abc-that-no-log-may-hold"
 
 
@@ -24,7 +26,7 @@ def programs_of(environment: Path) -> tuple[Path, ...]:
 
 @dataclass
 class Launch:
-    """A program that runs, alone or as ranks of Horovod, and prints into a file."""
+    """A running program, alone or as ranks of Horovod, which prints into a file."""
 
     process: subprocess.Popen[bytes]
     printed: Path
@@ -33,20 +35,20 @@ class Launch:
     def output(self) -> str:
         return self.printed.read_text(errors="replace")
 
-    def wait(self, seconds: float) -> int:
-        """The exit status; a launch that takes longer is ended, and fails the test."""
+    def wait(self, seconds: float = PATIENCE_SECONDS) -> int:
+        """Return the exit status; end a launch that takes longer, and fail the test."""
         try:
             return self.process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
             self.end()
             raise AssertionError(f"no end after {seconds} s; printed:\n{self.output}") from None
 
-    def succeed(self, seconds: float) -> None:
+    def succeed(self, seconds: float = PATIENCE_SECONDS) -> None:
         status = self.wait(seconds)
         assert status == 0, f"exit status {status}; printed:\n{self.output}"
 
     def end(self) -> None:
-        """End it with all its ranks: horovodrun passes the first signal on to them."""
+        """End the launch with all its ranks: horovodrun passes the first signal on to them."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self.process.poll() is None:
                 os.killpg(self.process.pid, number)
@@ -60,11 +62,10 @@ def launch(
     *arguments: str,
     ranks: int = 0,
     environment: Path = ENVIRONMENT,
-    options: tuple[str, ...] = (),
     **settings: str,
 ) -> Launch:
-    """Start a program of this folder, under horovodrun (with options) where it is to have ranks."""
-    horovodrun = ["horovodrun", "--disable-cache", "-np", str(ranks), *options]
+    """Start a program of this folder, under horovodrun if it has ranks."""
+    horovodrun = ["horovodrun", "--disable-cache", "-np", str(ranks)]
     words = [*(horovodrun if ranks else []), "python"]
     return launch_words(printed, words, program, *arguments, environment=environment, **settings)
 
@@ -77,20 +78,20 @@ def launch_words(
     environment: Path = ENVIRONMENT,
     **settings: str,
 ) -> Launch:
-    """Start a program of this folder with a launcher's words before it."""
+    """Start a program of this folder with the words of a launcher before it."""
     with printed.open("wb") as file:
         process = subprocess.Popen(
             [*words, str(PROGRAMS / program), *arguments],
             stdout=file,
             stderr=subprocess.STDOUT,
-            env={**_settings(environment), **settings},
+            env={**environment_of(environment), **settings},
             start_new_session=True,
         )
     return Launch(process, printed)
 
 
-def _settings(environment: Path) -> dict[str, str]:
-    """The tests' own settings without those of an outer training, and what the tests look for."""
+def environment_of(environment: Path) -> dict[str, str]:
+    """Return the variables of a launch: those of the tests, without those of an outer training."""
     kept = {
         name: value
         for name, value in os.environ.items()

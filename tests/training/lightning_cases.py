@@ -1,16 +1,15 @@
-"""Trains small models with Lightning, one per case, each with a log folder of its own.
+"""Train small models with Lightning, one per case, each with its own log folder.
 
     python lightning_cases.py OUT [CASE …]                cases of one process
     python lightning_cases.py --ddp OUT [CASE …]          cases of two, which Lightning starts itself
     LIGHTNING=pytorch_lightning python lightning_cases.py OUT [CASE …]
 
-``OUT/CASE/logs`` holds the logs, ``OUT/CASE/result-RANK.json`` what the training itself saw,
-``OUT/CASE/error-RANK.txt`` what a case raised.
+``OUT/CASE/logs`` holds the logs; for results and errors see ``run_cases``.
 """
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import importlib
 import logging
 import os
@@ -21,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from case_runner import Cases, Messages, run_case
+from case_runner import Cases, digest, run_cases
+from slow_torch import SlowData, sleep_in_backward
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
-# The library under the one of its two names that is to be trained with, before the recorder asks for it.
+# One of Lightning's two names, imported before the recorder looks for either.
 pl: Any = importlib.import_module(os.environ.get("LIGHTNING", "lightning.pytorch"))
 
 from stallscope.lightning import StepLogger  # noqa: E402
@@ -34,7 +34,7 @@ BATCH = 16
 STEPS = 12
 INPUTS = 8
 CLASSES = 4
-#: Much longer than what a step takes besides, on a busy machine as well.
+#: Much longer than the rest of a step, on a busy machine as well.
 SLOW_SECONDS = 0.12
 #: Enough for a verdict.
 MANY_STEPS = 40
@@ -48,11 +48,10 @@ def rank() -> int:
 
 
 class Case:
-    """Where a case writes, and what it builds its training from."""
+    """The folder of a case, its data and its Trainers."""
 
-    def __init__(self, out: Path, name: str, ddp: bool) -> None:
-        self.folder = out / name
-        self.folder.mkdir(parents=True, exist_ok=True)
+    def __init__(self, folder: Path, ddp: bool) -> None:
+        self.folder = folder
         self.ddp = ddp
 
     def logger(self, **options: Any) -> StepLogger:
@@ -63,9 +62,7 @@ class Case:
         samples = steps * BATCH * (2 if self.ddp else 1)
         inputs = torch.rand(samples, INPUTS, generator=random)
         labels = torch.randint(CLASSES, (samples,), generator=random)
-        data = SlowData(inputs, labels) if seconds else TensorDataset(inputs, labels)
-        if seconds:
-            data.seconds = seconds / BATCH
+        data = SlowData(TensorDataset(inputs, labels), BATCH, seconds)
         return DataLoader(data, batch_size=BATCH)
 
     def trainer(self, *callbacks: Any, **options: Any) -> pl.Trainer:
@@ -92,45 +89,23 @@ class Case:
         return seen(net, trainer)
 
 
-class SlowData(TensorDataset):
-    seconds = 0.0
-
-    def __getitem__(self, index: int) -> Any:
-        time.sleep(self.seconds)
-        return super().__getitem__(index)
-
-
-class Slow(torch.autograd.Function):
-    """Hands on what comes, and takes its time in the backward pass."""
-
-    @staticmethod
-    def forward(context: Any, inputs: Any, seconds: float) -> Any:
-        context.seconds = seconds
-        return inputs.clone()
-
-    @staticmethod
-    def backward(context: Any, gradient: Any) -> Any:
-        time.sleep(context.seconds)
-        return gradient, None
-
-
 class Net(pl.LightningModule):
-    def __init__(self, slow_backward: float = 0.0, seconds: float = 0.0) -> None:
+    def __init__(self, backward_seconds: float = 0.0, seconds: float = 0.0) -> None:
         super().__init__()
         torch.manual_seed(11)
         self.first = nn.Linear(INPUTS, 64)
         self.second = nn.Linear(64, CLASSES)
-        self.slow_backward = slow_backward
+        self.backward_seconds = backward_seconds
         self.seconds = seconds
 
     def training_step(self, batch: Any, index: int) -> Any:
         inputs, labels = batch
         time.sleep(self.seconds)
-        hidden = Slow.apply(torch.relu(self.first(inputs)), self.slow_backward)
+        hidden = sleep_in_backward(torch.relu(self.first(inputs)), self.backward_seconds)
         return nn.functional.cross_entropy(self.second(hidden), labels)
 
     def validation_step(self, batch: Any, index: int) -> None:
-        # A validation that takes time, to be found in the log.
+        # A validation without any time would not be in the log.
         time.sleep(0.001)
 
     def configure_optimizers(self) -> Any:
@@ -138,7 +113,7 @@ class Net(pl.LightningModule):
 
 
 class ByHand(Net):
-    """Takes the iterator, and steps itself."""
+    """A module with manual optimization, which takes the iterator."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,13 +127,12 @@ class ByHand(Net):
 
 
 def seen(net: Any, trainer: Any) -> dict[str, Any]:
-    """The weights, and what of the recorder is left in Trainer and module."""
-    digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in net.parameters()))
+    """Return the weights, and what the recorder has left behind in Trainer and module."""
     loop = trainer.fit_loop.epoch_loop
     names = ("_on_before_fetch", "_on_after_fetch", "save_checkpoint")
     ours = [name for owner in (trainer, loop) for name in names if name in vars(owner)]
     ours += ["hook" for p in net.parameters() if p._post_accumulate_grad_hooks]
-    return {"weights": digest.hexdigest(), "ours": ours}
+    return {"weights": digest(p.detach().numpy() for p in net.parameters()), "ours": ours}
 
 
 @alone
@@ -207,8 +181,8 @@ def by_hand(case: Case) -> Any:
 
 @alone
 def last_batch_smaller(case: Case) -> Any:
-    data = case.loader(3).dataset[: 2 * BATCH + 8]
-    return case.fit(case.logger(), data=DataLoader(TensorDataset(*data), BATCH))
+    data = Subset(case.loader(3).dataset, range(2 * BATCH + 8))
+    return case.fit(case.logger(), data=DataLoader(data, BATCH))
 
 
 @alone
@@ -260,7 +234,7 @@ def recorder_breaks(case: Case) -> Any:
     silent, original = case.fit()["weights"], recording.shape_in
     recording.shape_in = broken
     try:
-        # Of which every batch is asked.
+        # Without a batch size, the recorder calls ``shape_in`` for each batch.
         batches = DataLoader(list(case.loader()), batch_size=None)
         return {**case.fit(case.logger(), data=batches), "silent": silent}
     finally:
@@ -268,29 +242,26 @@ def recorder_breaks(case: Case) -> Any:
 
 
 @ranked
-def slow_backward(case: Case) -> Any:
-    slow = SLOW_SECONDS if rank() == 1 else 0.0
-    return case.fit(case.logger(), net=Net(slow_backward=slow), data=case.loader(MANY_STEPS // 2))
+def slow_backward_on_one_rank(case: Case) -> Any:
+    net = Net(backward_seconds=rank() * SLOW_SECONDS)
+    return case.fit(case.logger(), net=net, data=case.loader(MANY_STEPS // 2))
 
 
 @ranked
 def slow_input_on_one_rank(case: Case) -> Any:
-    seconds = SLOW_SECONDS if rank() == 1 else 0.0
+    seconds = rank() * SLOW_SECONDS
     return case.fit(case.logger(), data=case.loader(MANY_STEPS // 2, seconds=seconds))
 
 
 def main() -> None:
     words = sys.argv[1:]
     ddp = words[0] == "--ddp"
-    cases = DDP_CASES if ddp else CASES
     out, *names = words[ddp:]
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     logging.getLogger(pl.__name__).setLevel(logging.ERROR)
-    messages = Messages.of_the_recorder()
-    for name in names or cases:
-        case = Case(Path(out), name, ddp)
-        run_case(cases[name], case, case.folder, rank(), messages)
+    cases = DDP_CASES if ddp else CASES
+    run_cases(cases, Path(out), names, rank(), functools.partial(Case, ddp=ddp))
 
 
 if __name__ == "__main__":

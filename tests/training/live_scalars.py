@@ -1,4 +1,4 @@
-"""Trains a small PyTorch model on two ranks, of which rank 1 is slow, with series for TensorBoard.
+"""Train a small PyTorch model on two ranks with series for TensorBoard; rank 1 is slow.
 
 torchrun --nproc-per-node 2 live_scalars.py LOGS BOARD
 """
@@ -18,7 +18,7 @@ SLOW_SECONDS = 0.04
 
 
 def main() -> None:
-    # A busy machine takes longer than a user may wait.
+    # A busy machine may need longer than the default.
     live_scalars.PATIENCE_SECONDS = 240.0
     logs, board = sys.argv[1:]
     torch.set_num_threads(1)
@@ -32,7 +32,7 @@ def main() -> None:
             optimizer.zero_grad()
             model(torch.rand(16, 8)).square().mean().backward()
             optimizer.step()
-    # The other rank's log is complete when rank 0 ends.
+    # The other rank's log must be complete before rank 0 ends.
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 

@@ -1,16 +1,15 @@
-"""Trains small Gluon models, one per case, each with a log folder of its own.
+"""Train small Gluon models, one per case, each with its own log folder.
 
-    horovodrun -np 2 python mxnet_cases.py OUT     cases of two ranks
-    python mxnet_cases.py OUT                      cases of one process
+    horovodrun -np 2 python mxnet_cases.py OUT [CASE …]     cases of two ranks
+    python mxnet_cases.py OUT [CASE …]                      cases of one process
 
-``OUT/CASE/logs`` holds the logs, ``OUT/CASE/result-RANK.json`` what the training itself saw,
-``OUT/CASE/error-RANK.txt`` what a case raised.
+``OUT/CASE/logs`` holds the logs; for results and errors see ``run_cases``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import itertools
 import os
 import sys
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import mxnet as mx
-from case_runner import Cases, Messages, run_case
+from case_runner import Cases, digest, run_cases
 from mxnet import autograd, gluon
 
 from stallscope.mxnet import StepLogger
@@ -33,9 +32,9 @@ INPUTS = 8
 CLASSES = 4
 #: Enough for a verdict.
 MANY_STEPS = 60
-#: What rank 1 is slower by.
+#: The delay of rank 1.
 FAULT_SECONDS = 0.01
-#: Much longer than what a step takes besides, on a busy machine as well.
+#: Much longer than the rest of a step, on a busy machine as well.
 SLOW_SECONDS = 0.04
 
 RANKS, ALONE = Cases(), Cases()
@@ -43,9 +42,9 @@ ranked, alone = RANKS.add, ALONE.add
 
 
 class Sleep(mx.operator.CustomOp):
-    """Hands on what comes, and takes its time in the backward pass, as the engine runs it."""
+    """The identity, with a delay in the backward pass when the engine runs it."""
 
-    #: How many backward passes of all of them have ended.
+    #: How many backward passes have ended.
     ended = 0
 
     def __init__(self, seconds: float) -> None:
@@ -89,12 +88,11 @@ class Net(gluon.nn.Block):
 
 
 class Case:
-    """Where a case writes, and what it builds its training from."""
+    """The folder and the data of a case."""
 
-    def __init__(self, out: Path, name: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self.rank = hvd.rank() if RANKED else 0
-        self.folder = out / name
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
 
     def loader(self, steps: int = STEPS) -> Any:
         mx.random.seed(7 + self.rank)
@@ -134,9 +132,9 @@ class Training:
         return self.seen()
 
     def seen(self) -> dict[str, Any]:
-        arrays = [p.data().asnumpy().tobytes() for p in self.net.collect_params().values()]
+        weights = digest(p.data().asnumpy() for p in self.net.collect_params().values())
         ours = [name for name in ("_allreduce_grads",) if name in vars(self.trainer)]
-        return {"weights": hashlib.sha256(b"".join(arrays)).hexdigest(), "ours": ours}
+        return {"weights": weights, "ours": ours}
 
 
 def recorded(case: Case, training: Training, loader: Any, **options: Any) -> Any:
@@ -165,7 +163,7 @@ def slow_compute(case: Case) -> Any:
 
 @ranked
 def overlap(case: Case) -> Any:
-    """Counts steps in which the last layer's gradient is reduced before the first one's is there."""
+    """Count steps that reduce the last layer's gradient before the first layer's is ready."""
     training = Training(SLOW_SECONDS)
     found: list[bool] = []
 
@@ -201,12 +199,11 @@ def slow_input(case: Case) -> Any:
 @alone
 def accumulation(case: Case) -> Any:
     training = Training(grad_req="add")
-    turns: list[int] = []
+    iterations = itertools.count(1)
 
     def step(inputs: Any, labels: Any) -> None:
         training.backward(inputs, labels)
-        turns.append(1)
-        if len(turns) % 3 == 0:
+        if next(iterations) % 3 == 0:
             training.trainer.step(3 * BATCH)
             training.net.collect_params().zero_grad()
 
@@ -222,7 +219,7 @@ def validation_and_checkpoint(case: Case) -> Any:
         for _ in range(2):
             training.run(log.watch(case.loader()), epochs=1)
             with log.validation():
-                # A validation that takes time, to be found in the log.
+                # A validation without any time would not be in the log.
                 time.sleep(0.001)
             with log.checkpoint():
                 training.net.save_parameters(str(case.folder / "saved"))
@@ -235,7 +232,7 @@ def without_stages(case: Case) -> Any:
 
 
 class Overstated(gluon.data.Sampler):  # type: ignore[misc]  # MXNet ships no types
-    """A sampler that says that it has more than it gives."""
+    """A sampler that reports more samples than it has."""
 
     def __iter__(self) -> Any:
         return iter(range(20))
@@ -250,7 +247,7 @@ def twice(samples: list[Any]) -> Any:
 
 @alone
 def batches_of_every_size(case: Case) -> Any:
-    """Loaders whose last batch, or every one, has a size of its own; the result is what the loop saw."""
+    """Train on batches of different sizes; the result is the sizes that the loop saw."""
     training = Training()
     data = gluon.data.ArrayDataset(mx.nd.ones((2 * BATCH + 8, INPUTS)), mx.nd.zeros(2 * BATCH + 8))
     rolled = gluon.data.DataLoader(data, BATCH, last_batch="rollover")
@@ -301,13 +298,12 @@ def recorder_breaks(case: Case) -> Any:
 
 @alone
 def reduction_fails(case: Case) -> Any:
-    """One reduction raises, and the training goes on with the next batch."""
+    """One reduction raises, and the training continues with the next batch."""
     training = Training()
-    reduce, turns = training.trainer._allreduce_grads, []
+    reduce, iterations = training.trainer._allreduce_grads, itertools.count(1)
 
     def fails_once() -> None:
-        turns.append(1)
-        if len(turns) == 3:
+        if next(iterations) == 3:
             raise ConnectionError("a peer is gone")
         reduce()
 
@@ -318,7 +314,7 @@ def reduction_fails(case: Case) -> Any:
     training.trainer._allreduce_grads = fails_once
     with StepLogger(case.folder / "logs", trainer=training.trainer) as log:
         training.run(log.watch(case.loader()), epochs=1, step=step)
-    # The user's own is there again.
+    # The recorder has restored the user's method.
     assert vars(training.trainer).pop("_allreduce_grads") is fails_once
     return training.seen()
 
@@ -339,7 +335,7 @@ def host_far_ahead(case: Case) -> Any:
 
 @alone
 def engine_takes_no_times(case: Case) -> Any:
-    """A C library whose streams read in a way of their own."""
+    """Train with a C library that has other streams."""
     from stallscope.collector.recorder.mxnet import engine
 
     class OtherSystem:
@@ -356,7 +352,7 @@ def engine_takes_no_times(case: Case) -> Any:
 
 @alone
 def operator_fails(case: Case) -> Any:
-    """What an operator raises in the engine, MXNet tells whoever waits for its result."""
+    """Raise in an operator: MXNet raises again where the training waits for the result."""
     training = Training()
 
     def step(inputs: Any, labels: Any) -> None:
@@ -378,14 +374,12 @@ def operator_fails(case: Case) -> Any:
 
 
 def main() -> None:
-    out = Path(sys.argv[1])
-    cases = RANKS if RANKED else ALONE
+    out, *names = sys.argv[1:]
+    rank = 0
     if RANKED:
         hvd.init()
-    messages = Messages.of_the_recorder()
-    for name in sys.argv[2:] or cases:
-        case = Case(out, name)
-        run_case(cases[name], case, case.folder, case.rank, messages)
+        rank = hvd.rank()
+    run_cases(RANKS if RANKED else ALONE, Path(out), names, rank, Case)
 
 
 if __name__ == "__main__":

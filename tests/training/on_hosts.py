@@ -1,4 +1,4 @@
-"""Collects what the hosts of a lab have on their own disks."""
+"""Collect the logs on the disks of a lab's hosts."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ APP = PROGRAMS.parents[1] / ".venv" / "bin" / "stallscope"
 
 
 def hostfile(lab: Lab, out: Path) -> Path:
-    """Write horovodrun's file of hosts, with one rank for each."""
+    """Write horovodrun's file of hosts, with one rank on each."""
     path = out / "hostfile"
     path.write_text("".join(f"{host.name} slots=1\n" for host in lab.hosts))
     return path
 
 
 def collected(lab: Lab, out: Path) -> Run:
-    """Collect the folder ``logs`` of every host over ssh, from the first one; it must be one run."""
+    """Collect the folder ``logs`` of each host over ssh, on the first host; it must be one run."""
     words = [str(APP), "collect", "--to", str(out / "store"), "--hosts", str(hostfile(lab, out))]
     done = subprocess.run(
         lab["h1"].words(["env", f"HOME={lab.home}", *words, str(lab.disk / "logs")]),

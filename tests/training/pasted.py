@@ -1,7 +1,8 @@
-"""Runs lines of advice as if they were pasted into a training program: FRAMEWORK LINES.json.
+"""Run lines of advice as if they were pasted into a training program: FRAMEWORK LINES.json.
 
-Every line sees the names that it speaks of, fresh ones each time. One that fails is printed with its
-error, and the exit status is 1. ``flags`` are horovodrun's, which become an environment.
+Each line has new objects for the names that it uses. A line that fails is printed with its error, and
+the exit status is 1. With the framework ``flags`` the lines are horovodrun commands; their environments
+are printed.
 """
 
 from __future__ import annotations

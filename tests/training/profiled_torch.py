@@ -1,4 +1,4 @@
-"""Trains with DDP under torch.profiler and the recorder at once, one case after the other.
+"""Train with DDP under torch.profiler and the recorder at the same time.
 
 torchrun … profiled_torch.py OUT [CASE …]
 
@@ -30,7 +30,7 @@ _LATE_S = 0.012
 _OUTPUTS = 16
 _MANY_WEIGHTS = 6_000_000
 
-#: What is special about each case.
+#: The properties of each case.
 CASES: dict[str, frozenset[str]] = {
     "clean": frozenset(),
     "input-one-rank": frozenset({"slow loader", "on one rank"}),
@@ -57,7 +57,7 @@ class Samples(Dataset[tuple[Tensor, int]]):
 
 
 class Model(nn.Module):
-    """Layers, and weights that cost little but their gradients."""
+    """Layers, and more weights that only make gradients larger."""
 
     def __init__(self, case: frozenset[str]) -> None:
         super().__init__()

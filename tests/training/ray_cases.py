@@ -1,11 +1,10 @@
-"""Trains small models in one training run of Ray Train: for test_ray.py.
+"""Train small models in one training run of Ray Train: for test_ray.py.
 
     python ray_cases.py OUT SESSIONS
 
 The function of ``OUT/page.py``, a loop, Hugging Face's Trainer (with a relative folder) and Lightning
-each have a log folder that all workers share. In a last training rank 1 is killed, no worker shares a
-folder with another one, and Ray starts both again. ``SESSIONS`` is the folder for Ray's own files; its
-path is short.
+each have a log folder that all workers share. In the last training each worker has its own, rank 1 is
+killed, and Ray restarts both. ``SESSIONS`` is the folder for Ray's own files; its path is short.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from ray.train.torch import TorchTrainer
 
 RANKS = 2
 STEPS = 40
-#: Enough for a verdict, and much longer than what a step takes besides.
+#: Enough steps for a verdict, with a delay much longer than the rest of a step.
 MANY_STEPS, SLOW_SECONDS = 100, 0.04
 FATAL_STEP = 25
 #: After this many steps there is a checkpoint.
@@ -47,14 +46,14 @@ def batches(steps: int = STEPS) -> list[Any]:
 
 
 def slowly(ready: list[Any]) -> Iterator[Any]:
-    """Yield batches, which come late on rank 1."""
+    """Yield batches, late on rank 1."""
     for batch in ready:
         time.sleep(SLOW_SECONDS * ray.train.get_context().get_world_rank())
         yield batch
 
 
 def loop(out: Path) -> None:
-    """A loop of its own, with slow input on rank 1."""
+    """Train in a custom loop, with slow input on rank 1."""
     import torch
 
     from stallscope.torch import StepLogger
@@ -136,7 +135,7 @@ def lightning(out: Path) -> None:
 
 
 def page(out: Path) -> None:
-    """The function of the docs' page."""
+    """Call the function of the docs' page."""
     runpy.run_path(str(out / "page.py"))["train"]({"logs": str(out / "page")})
 
 

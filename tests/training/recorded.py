@@ -1,4 +1,4 @@
-"""What the cases left behind, as the tests look at it."""
+"""Read the logs and results that cases have written, and check them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pyarrow.compute as pc
 from training.environments import MXNET, needs
-from training.launching import launch
+from training.launching import PATIENCE_SECONDS, launch
 
 from stallscope.analysis import analyse
 from stallscope.analysis.steps.alignment import align
@@ -18,13 +18,13 @@ from stallscope.parsers import read
 from stallscope.run import Log, Run
 
 TIMESTAMPS = ("data", "ready", "reduced")
-#: Timestamps have microseconds, and two clocks are read one after the other.
+#: Timestamps are in microseconds, and two clocks are read one after the other.
 RESOLUTION_NS = 100_000
 
 
 @dataclass(frozen=True)
 class Fit:
-    """One log: what one rank recorded of one ``fit``."""
+    """A log: one rank's recording of one ``fit``."""
 
     log: Log
     steps: pd.DataFrame
@@ -40,14 +40,14 @@ class Fit:
 
     @property
     def kinds(self) -> list[str]:
-        """Kinds of intervals, in the order in which they were written."""
+        """Return the kinds of intervals, in the order in which they were written."""
         return list(self.intervals["kind"])
 
     def of_kind(self, kind: str) -> pd.DataFrame:
         return self.intervals[self.intervals["kind"] == kind]
 
     def median_ms(self, start: str, end: str) -> float:
-        """Median of the time between two timestamps; without the first steps, which trace and settle."""
+        """Return the median time between two timestamps, without the first steps, which trace."""
         late = self.steps.iloc[3:]
         return float((late[end] - late[start]).median() / 1e6)
 
@@ -65,14 +65,14 @@ def fits_of(run: Run) -> list[Fit]:
 
 @dataclass(frozen=True)
 class Recorded:
-    """The folder in which the cases have written."""
+    """The folder of a launch of cases."""
 
     out: Path
-    #: What the launch printed, for messages.
+    #: The launch's output, for messages.
     output: str
 
     def result(self, case: str, rank: int = 0) -> dict[str, Any]:
-        """What the training itself saw; the case must have gone through without raising."""
+        """Return the result of a case, which must not have raised."""
         error = self.out / case / f"error-{rank}.txt"
         assert not error.exists(), f"{case} raised on rank {rank}:\n{error.read_text()}"
         result = self.out / case / f"result-{rank}.json"
@@ -84,7 +84,7 @@ class Recorded:
         return self.out / case / name
 
     def run(self, case: str) -> Run:
-        """The one run that a case recorded, read without any problem."""
+        """Return the one run of a case, read without any problem."""
         self.result(case)
         runs = read(str(self.logs(case)))
         assert len(runs) == 1, f"{case} left {len(runs)} runs"
@@ -92,34 +92,46 @@ class Recorded:
         return runs[0]
 
     def fits(self, case: str, ranks: int = 2) -> list[Fit]:
-        """All logs of a case, by rank; every one of them was closed."""
+        """Return all logs of a case by rank; each must have been closed."""
         fits = fits_of(self.run(case))
         assert sorted({fit.log.rank for fit in fits}) == list(range(ranks))
         assert all(fit.log.ended for fit in fits)
         return fits
 
     def fit(self, case: str) -> Fit:
-        """The only log of a case of one process, which went through cleanly."""
+        """Return the only log of a clean case of one process."""
         self.clean(case, ranks=1)
         [fit] = self.fits(case, ranks=1)
         return fit
 
     def fit_of_one_process(self, case: str) -> Fit:
-        """The same; its log says that one process had nothing to reduce."""
+        """Return the same; its log must say that all gradients are reduced."""
         fit = self.fit(case)
         assert fit.facts["size"] == 1
         assert fit.facts["gradients_reduced"] is True
         return fit
 
     def clean(self, case: str, ranks: int = 2) -> None:
-        """Nothing was said, and nothing of the recorder is left in the model."""
+        """Check that the recorder printed nothing, and left nothing in the model."""
         for rank in range(ranks):
             result = self.result(case, rank)
             assert result["logged"] == []
             assert result["ours"] == []
 
+    def warning(self, case: str, rank: int = 0) -> str:
+        """Return the only message of the recorder, a warning."""
+        [[level, message]] = self.result(case, rank)["logged"]
+        assert level == "WARNING"
+        return str(message)
+
     def same_weights(self, case: str) -> bool:
+        """Return whether both ranks have the same weights."""
         return len({self.result(case, rank)["weights"] for rank in range(2)}) == 1
+
+    def unchanged_by_recording(self, case: str, rank: int = 0) -> bool:
+        """Return whether a training without the recorder has led to the same weights."""
+        result = self.result(case, rank)
+        return bool(result["weights"] == result["silent"])
 
 
 def record_cases(
@@ -127,58 +139,57 @@ def record_cases(
     program: str,
     *options: str,
     cases: tuple[str, ...] = (),
-    seconds: float,
-    **launched_with: Any,
+    seconds: float = PATIENCE_SECONDS,
+    **settings: Any,
 ) -> Recorded:
-    """Run a program of cases to its end, and return what they recorded.
+    """Run a program of cases to its end.
 
     Args:
-        folder: where the cases write, below ``cases``.
+        folder: the cases write below its ``cases``.
         program: a program of this folder.
-        options: what it is told before the folder.
-        cases: those that run; all of them where none is named.
+        options: its arguments before the folder.
+        cases: those that run; all of them if none is named.
         seconds: how long it may take.
-        launched_with: as ``launch`` takes it.
+        settings: more arguments of ``launch``.
     """
     words = (*options, str(folder / "cases"), *cases)
-    started = launch(folder / "printed.txt", program, *words, **launched_with)
-    started.succeed(seconds)
-    return Recorded(folder / "cases", started.output)
+    launched = launch(folder / "printed.txt", program, *words, **settings)
+    launched.succeed(seconds)
+    return Recorded(folder / "cases", launched.output)
 
 
 def record_mxnet_cases(folder: Path, ranks: int = 0, cases: tuple[str, ...] = ()) -> Recorded:
-    """Record cases of MXNet, all of them where none is named."""
-    needs(MXNET, "make mxnet-env, with a Python 3.8")
+    """Run cases of MXNet, all of them if none is named."""
+    needs(MXNET)
     return record_cases(
         folder,
         "mxnet_cases.py",
         cases=cases,
         ranks=ranks,
-        seconds=240.0,
         environment=MXNET,
         OMP_NUM_THREADS="1",
     )
 
 
-def check_steps(fit: Fit, first: int, count: int, stamps: tuple[str, ...] = TIMESTAMPS) -> None:
-    """Every step has its row, in order, with the timestamps that must be there and no others."""
+def check_steps(fit: Fit, first: int, count: int, timestamps: tuple[str, ...] = TIMESTAMPS) -> None:
+    """Check that each step has one row, in order, with these timestamps and no others."""
     assert fit.numbers == list(range(first, first + count))
-    for stamp in TIMESTAMPS:
-        missing = int(fit.steps[stamp].isna().sum())
-        assert missing == (0 if stamp in stamps else count), (
-            f"{stamp}: {missing} of {count} missing"
+    for name in TIMESTAMPS:
+        missing = int(fit.steps[name].isna().sum())
+        assert missing == (0 if name in timestamps else count), (
+            f"{name}: {missing} of {count} missing"
         )
-    times = fit.steps[["begin", *stamps, "end"]].to_numpy()
+    times = fit.steps[["begin", *timestamps, "end"]].to_numpy()
     assert (times[:, 1:] >= times[:, :-1]).all()
     assert (fit.steps["end"] > fit.steps["begin"]).all()
     assert (fit.steps["begin"].to_numpy()[1:] >= fit.steps["end"].to_numpy()[:-1]).all()
 
 
 def check_ranks_together(run: Run) -> None:
-    """No rank has reduced gradients before the last rank's were ready: their clock is the same.
+    """Check that no rank has reduced gradients before the last rank's were ready, on one clock.
 
-    On busy cores a timestamp may come late in some steps, and the analysis bounds it. One that is taken
-    in the wrong place is late in most steps.
+    On busy cores a timestamp may be late in some steps, and the analysis bounds it. A timestamp at the
+    wrong place is late in most steps.
     """
     steps = run.steps.to_pandas().set_index(["generation", "step", "rank"])
     by_step = steps.groupby(["generation", "step"])
@@ -191,7 +202,7 @@ def check_ranks_together(run: Run) -> None:
 
 
 def check_gathered(recorded: Recorded) -> None:
-    """Rank 0 has the logs of both ranks, once, and they are one run."""
+    """Check that rank 0 has the logs of both ranks, once, and that they are one run."""
     assert recorded.result("gathered", 0)["files"] == [1, 0]
     assert recorded.result("gathered", 1)["files"] == [0, 0]
     (run,) = read(str(recorded.out / "gathered" / "logs-0"))
@@ -203,7 +214,7 @@ def check_gathered(recorded: Recorded) -> None:
 
 
 def check_sampled(recorded: Recorded, steps: int) -> None:
-    """Both ranks have the same steps in full, all others are counted, and several files are one log."""
+    """Check that both ranks have the same steps in full and count the others, in several files."""
     (run,) = read(str(recorded.out / "sampled" / "logs"))
     own = [
         run.steps.filter(pc.equal(run.steps["rank"], rank))["step"].to_pylist() for rank in (0, 1)
@@ -216,3 +227,21 @@ def check_sampled(recorded: Recorded, steps: int) -> None:
     analysis = analyse(run)
     assert analysis.steps == steps
     assert analysis.coverage.complete + analysis.coverage.sampled_out == steps
+
+
+def check_slow_rank(run: Run, cause: str, milliseconds: float = 0.0) -> None:
+    """Check that the verdict is rank 1 with this cause, and that it takes longer than this."""
+    start, end = {"input": ("begin", "data"), "compute": ("data", "ready")}[cause]
+    assert fits_of(run)[1].median_ms(start, end) > milliseconds
+    verdict = analyse(run).bottleneck
+    assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", cause, (1,))
+
+
+def check_recorder_fault(recorded: Recorded) -> None:
+    """Check that a recorder that breaks costs the log, with one warning, and not the training."""
+    case = "recorder_breaks"
+    assert "ZeroDivisionError('broken on purpose')" in recorded.warning(case)
+    assert recorded.result(case)["ours"] == []
+    assert recorded.unchanged_by_recording(case)
+    [run] = read(str(recorded.logs(case)))
+    assert run.steps.num_rows == 0

@@ -1,8 +1,8 @@
-"""Trains with DDP from the last checkpoint on, alone or restarted by torchrun: for test_generations.py.
+"""Train with DDP from the last checkpoint on: for test_generations.py.
 
     torchrun … resumed.py OUT STEPS FATAL_STEP
 
-Rank 1 of the first attempt ends itself at FATAL_STEP; -1: nowhere.
+Rank 1 of the first attempt exits at FATAL_STEP, and torchrun restarts both ranks; -1 means never.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STEPS_PER_CHECKPOINT = 20
 
 
 def begin() -> None:
-    """Meet the other ranks; after a restart, not at the addresses of those that ended."""
+    """Connect to the other ranks, after a restart with a new store of addresses."""
     env, attempt = os.environ, os.environ["TORCHELASTIC_RESTART_COUNT"]
     store = dist.TCPStore(env["MASTER_ADDR"], int(env["MASTER_PORT"]), is_master=False)
     dist.init_process_group(

@@ -1,4 +1,4 @@
-"""Parquet files, read by the real Petastorm: what notebook runtimes train on."""
+"""Write Parquet files and read them with Petastorm, as in notebook runtimes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LABEL = "label"
 
 
 def written(folder: Path, inputs: Any, labels: Any, rows: int) -> str:
-    """The URL of a file with so many rows in a group; a column for every input, and the labels."""
+    """Write a file with so many rows per group, and columns for inputs and labels; return its URL."""
     folder.mkdir(parents=True, exist_ok=True)
     columns = {f"x{at}": np.ascontiguousarray(inputs[:, at]) for at in range(inputs.shape[1])}
     table = pa.table({**columns, LABEL: labels})
@@ -25,7 +25,7 @@ def written(folder: Path, inputs: Any, labels: Any, rows: int) -> str:
 
 
 def reader(url: str, *, pause: float = 0.0, **options: Any) -> Any:
-    """A reader of row groups in their order; its one worker takes so many seconds more for each."""
+    """Return a reader of row groups in order, with one worker that pauses for each."""
 
     def slowly(frame: Any) -> Any:
         time.sleep(pause)

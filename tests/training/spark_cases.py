@@ -1,10 +1,9 @@
-"""Trains small models on ranks that Spark starts, case after case in one application.
+"""Train small models on ranks that Spark starts, all cases in one application.
 
     python spark_cases.py MASTER OUT CASE…
 
-``OUT/CASE/logs`` holds the logs where ranks share a folder, ``OUT/CASE/result.json`` what the ranks
-returned, ``OUT/eventlogs`` Spark's event log. Functions that ranks run travel there as bytes, so they
-import what they need themselves.
+``OUT/CASE/logs`` holds the logs of ranks that share a folder, ``OUT/CASE/result.json`` their results,
+``OUT/eventlogs`` Spark's event log. Functions that ranks run are pickled, so each imports its modules.
 """
 
 from __future__ import annotations
@@ -37,9 +36,7 @@ case = CASES.add
 
 
 class HorovodRunner:
-    """Databricks' class of this name is in its runtime alone; what it gives to open-source users calls
-    ``main`` once, in the same process. This one is called as they are, and starts ranks.
-    """
+    """A replacement of Databricks' class, which exists in its runtime only, with the same interface."""
 
     def __init__(self, *, np: int, driver_log_verbosity: str = "log_callback_only") -> None:
         self.num_processes = np
@@ -68,7 +65,7 @@ def train_keras(log_dir: str | None, sink: str, run_name: str) -> dict[str, Any]
 
 
 def train_torch(run_name: str, noise: int = 0) -> dict[str, Any]:
-    """``noise``: how many lines a rank prints per step beside its records."""
+    """Train, and print as many lines of noise in each step."""
     import horovod.torch as hvd
     import torch
 
@@ -86,7 +83,7 @@ def train_torch(run_name: str, noise: int = 0) -> dict[str, Any]:
     )
     with log:
         for inputs, labels in log.watch(batches):
-            sys.stderr.write(f"loss and whatever else is of interest {hvd.rank()}\n" * noise)
+            sys.stderr.write(f"loss and other output of rank {hvd.rank()}\n" * noise)
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(inputs), labels).backward()
             optimizer.step()
@@ -120,7 +117,7 @@ def train_ddp(log_dir: str) -> None:
 
 @case
 def distributor(folder: Path) -> Any:
-    """Spark's own launcher of torchrun, in a folder that ranks share and in what they print as well."""
+    """Train with Spark's launcher of torchrun, and record into a shared folder and the output."""
     SparkSession.builder.getOrCreate()
     launcher = TorchDistributor(num_processes=RANKS, local_mode=True, use_gpu=False)
     with (folder / "printed.txt").open("w") as printed, contextlib.redirect_stdout(Sent(printed)):
@@ -128,9 +125,9 @@ def distributor(folder: Path) -> Any:
 
 
 class Sent(io.TextIOBase):
-    """What ranks print, cut as Spark cuts it on the way from its tasks to the driver.
+    """Truncate lines as Spark does between its tasks and the driver.
 
-    Tasks of their own would need pandas; the output of processes beside the driver comes uncut.
+    Real tasks would need pandas, and local processes print complete lines.
     """
 
     def __init__(self, file: TextIO) -> None:
@@ -143,30 +140,28 @@ class Sent(io.TextIOBase):
 
 @case
 def page(folder: Path) -> Any:
-    """The script of docs/launching, whose tasks run beside each other in the driver's own process."""
+    """Run the script of docs/launching, with all tasks in the driver's process."""
     sys.argv = ["spark.py", str(folder / "logs")]
     runpy.run_path(str(Path(__file__).parents[2] / "docs" / "launching" / "spark.py"))
 
 
 @case
 def shared_folder(folder: Path) -> Any:
-    """The log as files in a folder that all ranks see, and as records of their output as well."""
+    """Record into a shared folder and the output."""
     words = {"log_dir": str(folder / "logs"), "sink": "both", "run_name": "shared folder"}
     return horovod.spark.run(train_keras, kwargs=words, num_proc=RANKS, use_gloo=True)
 
 
 @case
 def nothing_shared(folder: Path) -> Any:
-    """The log as records of what ranks print, which stays with their executors."""
+    """Record into the output only, which stays with the executors."""
     words = {"run_name": f"nothing shared, {folder.parent.name}"}
     return horovod.spark.run(train_torch, kwargs=words, num_proc=RANKS, use_gloo=True)
 
 
 @case
 def captured(folder: Path) -> Any:
-    """Three ranks in two containers: then a rank is not the task of its number. What ranks print is
-    captured on the driver.
-    """
+    """Train three ranks in two containers, so that ranks and tasks differ, and capture their output."""
     with (folder / "stdout").open("w") as out, (folder / "stderr").open(
         "w"
     ) as err, in_containers():
@@ -183,7 +178,7 @@ def captured(folder: Path) -> Any:
 
 @contextlib.contextmanager
 def in_containers() -> Iterator[None]:
-    """Every other task is in another container of YARN, which Horovod takes for a host."""
+    """Put every other task into another container of YARN, which Horovod treats as a host."""
     make_mapper = runner._make_mapper
 
     def mapper_in_containers(*words: Any) -> Callable[[int, Any], Any]:
@@ -205,7 +200,7 @@ def in_containers() -> Iterator[None]:
 
 @case
 def horovod_runner(folder: Path) -> Any:
-    """Called as on Databricks, with so much output that Spark rolls its files over."""
+    """Train as on Databricks, with enough output for Spark to roll its files over."""
     return [HorovodRunner(np=RANKS).run(train_torch, run_name="runner", noise=300)]
 
 

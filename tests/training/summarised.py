@@ -1,4 +1,4 @@
-"""Trains a small PyTorch model whose rank 1 has a slow loader, and summarises the run at the end.
+"""Train a small PyTorch model with a slow loader on rank 1, and summarise the run at the end.
 
 horovodrun -np 2 python summarised.py LOGS
 torchrun --nproc-per-node 2 summarised.py LOGS
@@ -20,7 +20,7 @@ from stallscope.collector.recorder import summary_lines
 from stallscope.torch import StepLogger
 
 STEPS = 80
-#: Several times the step without it: on a busy machine ranks take CPU time from each other.
+#: Several times the rest of a step: on a busy machine ranks take CPU time from each other.
 SLOW_SECONDS = 0.075
 
 
@@ -48,7 +48,7 @@ def is_closed(log: Path) -> bool:
 
 
 def main() -> None:
-    # A busy machine takes longer than a user may wait.
+    # A busy machine may need longer than the defaults.
     summary_lines.LIMITS = summary_lines.LIMITS._replace(seconds=240.0)
     summary_lines.WAIT_SECONDS = 120.0
     torch.set_num_threads(1)

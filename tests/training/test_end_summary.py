@@ -1,22 +1,19 @@
-"""Rank 0 of a real training ends with a summary of all ranks, or says how to get one."""
+"""Rank 0 of a real training ends with a summary of all ranks, or prints how to get one."""
 
 from __future__ import annotations
 
 import os
 import re
-import sysconfig
 from pathlib import Path
 
 import pytest
-from support.needing import need
-from training.launching import ENVIRONMENT, launch_words
+from training.environments import ROOT, apps_packages
+from training.launching import launch_words
 
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
-PATIENCE_SECONDS = 480.0
-#: What rank 1 sleeps before each batch.
+#: Rank 1 sleeps as long before each batch.
 SLOW_MS = 75.0
-SOURCE = Path(__file__).parents[2] / "src"
 LAUNCHERS = {
     "horovodrun": ["horovodrun", "--disable-cache", "-np", "2", "python"],
     "torchrun": ["torchrun", "--standalone", "--nproc-per-node", "2"],
@@ -24,21 +21,21 @@ LAUNCHERS = {
 
 
 def summary(folder: Path, launcher: str, *packages: str) -> list[str]:
-    """Train, and return the lines of the summary, without the launcher's labels.
+    """Train, and return the lines of the summary without the launcher's labels.
 
     Args:
-        packages: folders with packages that the training's environment does not have.
+        packages: folders with packages that the training's environment lacks.
     """
     launched = launch_words(
         folder / "printed.txt",
         LAUNCHERS[launcher],
         "summarised.py",
         str(folder / "logs"),
-        PYTHONPATH=os.pathsep.join([str(SOURCE), *packages]),
+        PYTHONPATH=os.pathsep.join([str(ROOT / "src"), *packages]),
     )
-    launched.succeed(PATIENCE_SECONDS)
+    launched.succeed()
     lines = [line.partition("<stderr>:")[2] or line for line in launched.output.splitlines()]
-    # Once, from rank 0 alone.
+    # Printed once, by rank 0.
     (first,) = [index for index, line in enumerate(lines) if line.startswith("stallscope: ")]
     return lines[first : first + 6]
 
@@ -49,14 +46,6 @@ def milliseconds(stage: str, line: str) -> float:
     return float(found[1])
 
 
-def apps_packages() -> str:
-    """Return the folder with the app's packages, as the training's Python can import them."""
-    folder = sysconfig.get_path("purelib")
-    versions = ENVIRONMENT.glob(f"lib/{Path(folder).parent.name}")
-    need(list(versions), "the app and the training have different versions of Python here")
-    return folder
-
-
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_six_lines_name_the_slow_rank(training_side: None, tmp_path: Path, launcher: str) -> None:
     verdict, step, stragglers, gain, logs, more = summary(tmp_path, launcher, apps_packages())
@@ -65,17 +54,17 @@ def test_six_lines_name_the_slow_rank(training_side: None, tmp_path: Path, launc
     assert "waiting for slow ranks" in step
     assert "rank 1, input" in stragglers
     assert "With rank 1 as fast as the others" in gain
-    # Rank 1, which ends later, is waited for.
+    # Rank 0 waits for rank 1, which ends later.
     assert logs.endswith(" of 2 ranks)")
     assert f"stallscope report '{tmp_path / 'logs'}#" in more
 
 
-def test_without_the_app_rank_0_says_what_it_knows_and_how_to_get_more(
+def test_without_the_app_rank_0_prints_its_own_times_and_how_to_get_more(
     training_side: None, tmp_path: Path
 ) -> None:
     verdict, step, stragglers, _, logs, more = summary(tmp_path, "torchrun")
     assert verdict.startswith("stallscope: no verdict: this needs ")
-    # Rank 1's input is waiting here.
+    # The input of rank 1 is waiting on rank 0.
     assert "ms on rank 0, the mean of 70 steps: input " in step
     assert milliseconds("waiting and allreduce", step) > 0.9 * SLOW_MS
     assert stragglers == "  stragglers: unknown"

@@ -1,4 +1,4 @@
-"""The head of a log says what was trained, where, and with which settings."""
+"""The head of a log has the facts of model, rank and settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from training.recorded import Recorded
 pytestmark = [pytest.mark.horovod, pytest.mark.cases, pytest.mark.unmeasured]
 
 
-def test_the_run_is_named_and_belongs_together(recorded: Recorded) -> None:
+def test_the_logs_of_both_ranks_are_one_run_with_its_name(recorded: Recorded) -> None:
     run = recorded.run("plain")
     assert run.name == "plain run"
     assert run.ranks == [0, 1]
@@ -55,7 +55,7 @@ def test_facts_of_the_rank(recorded: Recorded) -> None:
         assert fit.facts["local_rank"] == rank
         assert fit.facts["size"] == 2
         assert fit.facts["settings"]["HOROVOD_RANK"] == str(rank)
-        # It began before its log did, and not before the machine.
+        # The process started before its log, and after the machine.
         assert 0 < fit.log.process_start < fit.log.anchor
     assert first.facts["pid"] != second.facts["pid"]
     assert first.facts["launch"] == second.facts["launch"]
@@ -65,14 +65,14 @@ def test_facts_of_the_rank(recorded: Recorded) -> None:
 @pytest.mark.parametrize(
     ("case", "scaled"), [("plain", True), ("unscaled_rate", False), ("legacy_optimizer", None)]
 )
-def test_whether_the_learning_rate_grew_with_the_ranks(
+def test_whether_the_learning_rate_is_scaled_with_the_ranks_is_recorded(
     recorded: Recorded, case: str, scaled: bool | None
 ) -> None:
     for fit in recorded.fits(case):
         assert fit.facts["learning_rate_scaled"] is scaled
 
 
-def test_parameters_are_counted_where_the_model_is_only_built_by_training(
+def test_the_parameters_of_a_model_that_training_builds_are_counted(
     recorded_alone: Recorded,
 ) -> None:
     fit = recorded_alone.fit_of_one_process("structured")

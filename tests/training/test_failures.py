@@ -1,4 +1,4 @@
-"""Something bad happens: training goes on where it can, and the logs hold what was."""
+"""Processes and disks fail: training continues if it can, and the logs hold the steps so far."""
 
 from __future__ import annotations
 
@@ -8,100 +8,43 @@ import re
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from support.waiting import wait_until
-from training.launching import Launch
+from training.launching import Launch, launch
 from training.recorded import check_ranks_together, check_steps, fits_of
 
 from stallscope.parsers import read
 
-pytestmark = pytest.mark.horovod
-
-Starter = Callable[..., Launch]
-
-PATIENCE_SECONDS = 120.0
+pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
 
-def ended_steps(path: Path) -> dict[int, int]:
-    """When each step ended, as the training itself wrote down: step to monotonic nanoseconds."""
-    whole = [line.split() for line in path.read_text().splitlines(keepends=True) if "\n" in line]
-    return {int(step): int(moment) for step, moment in whole}
+def ended_steps(out: Path, rank: int) -> int:
+    """Return how many steps a rank has ended, as the training itself noted."""
+    notes = out / f"ended-{rank}.txt"
+    return notes.read_text().count("\n") if notes.exists() else 0
 
 
 def wait_for(condition: Callable[[], bool], launched: Launch) -> None:
-    """Wait for something that a launch does while it runs."""
+    """Wait for a condition during a launch."""
 
     def met() -> object:
         found = condition()
         assert found or launched.process.poll() is None, f"it ended; printed:\n{launched.output}"
         return found
 
-    wait_until(met, lambda: f"nothing happens; printed:\n{launched.output}", PATIENCE_SECONDS)
+    wait_until(met, lambda: f"nothing happens; printed:\n{launched.output}")
 
 
 def steps_on_disk(log: Path) -> int:
-    """How many whole rows of steps a log has."""
-    return len(re.findall(r"^step,.*\n", log.read_text(), re.MULTILINE))
+    """Return how many complete rows of steps a log has."""
+    return len(re.findall(r"^step,.*\n", log.read_text(), re.MULTILINE)) if log.exists() else 0
 
 
-def pid_of(log: Path) -> int:
-    found = re.search(r'"pid":(\d+)', log.read_text())
-    assert found is not None
-    return int(found.group(1))
-
-
-@pytest.mark.unmeasured
-def test_after_kill_9_the_log_holds_all_but_the_last_flush(start: Starter, tmp_path: Path) -> None:
-    dice, rank = random.Random(1), 1
-    launched = start("failures.py", "killed", str(tmp_path), ranks=2)
-    truth = tmp_path / f"ended-{rank}.txt"
-    log = tmp_path / "logs" / f"rank-{rank:05d}.0.0.steps.csv"
-    wait_for(lambda: truth.exists() and len(ended_steps(truth)) > 20, launched)
-    pid = pid_of(log)
-
-    # A flush comes without anybody asking; the kill comes anywhere between two of them.
-    due = len(ended_steps(truth))
-    wait_for(lambda: steps_on_disk(log) >= due, launched)
-    further = len(ended_steps(truth)) + dice.randrange(150)
-    wait_for(lambda: len(ended_steps(truth)) >= further, launched)
-    flushed = steps_on_disk(log)
-    os.kill(pid, signal.SIGKILL)
-    launched.wait(PATIENCE_SECONDS)
-
-    [run] = read(str(tmp_path / "logs"))
-    assert [problem for problem in run.problems if "torn" not in problem.what] == []
-    assert run.ranks == [0, 1]
-    assert run.status == "open"
-    fit = fits_of(run)[rank]
-    assert not fit.log.ended
-    check_steps(fit, 0, len(fit.steps))
-    assert len(fit.steps) >= flushed >= due > 20
-    # The other rank's log is as good, up to where its peer was gone.
-    assert len(fits_of(run)[1 - rank].steps) > 10
-
-
-@pytest.mark.unmeasured
-def test_slow_steps_and_bad_disks(start: Starter, tmp_path: Path) -> None:
-    (tmp_path / "a file").write_text("no folder can be made below this\n")
-    launched = start("failures.py", "disk", str(tmp_path), ranks=2)
-    seen = watch(tmp_path / "slow" / "rank-00001.0.0.steps.csv", launched)
-    launched.succeed(PATIENCE_SECONDS)
-
-    check_slow_step(tmp_path / "slow", seen)
-    assert "stallscope: " not in printed_by(launched, rank=0)
-    slow, no_folder, full_disk, after = re.split(r"-- .* --\n", printed_by(launched, rank=1))
-    assert "stallscope: " not in slow
-    check_one_warning(no_folder, "cannot write to .*a file/logs")
-    check_one_warning(full_disk, "cannot write .*rank-00001.0.0.steps.csv: .*File too large")
-    assert "stallscope: " not in after
-    check_other_rank(tmp_path / "folder", 20)
-    check_full_disk(tmp_path / "full")
-
-
-def watch(log: Path, launched: Launch) -> dict[int, int]:
-    """When each step was first on disk, as somebody sees who looks at the file while it grows."""
+def first_seen(log: Path, launched: Launch) -> dict[int, int]:
+    """Return when each step was first on disk, from reading the log while it grows."""
     seen: dict[int, int] = {}
     wait_for(log.exists, launched)
 
@@ -116,46 +59,105 @@ def watch(log: Path, launched: Launch) -> dict[int, int]:
     return seen
 
 
-def check_slow_step(folder: Path, seen: dict[int, int]) -> None:
-    """A step of 5 s does not hold back those before it."""
-    [run] = read(str(folder))
-    fit = fits_of(run)[1]
-    check_steps(fit, 0, 60)
-    # The first step traces as well, which takes as long on a busy machine.
-    slowest = (fit.steps["data"] - fit.steps["begin"])[1:]
-    assert int(slowest.idxmax()) == 30
-    assert slowest.max() > 4.9e9
-    # They are on disk while it still waits for its batch.
-    waited_until = fit.steps["data"][30]
-    assert [step for step in range(30) if seen[step] >= waited_until] == []
-    check_ranks_together(run)
+@dataclass(frozen=True)
+class Failed:
+    """Two ranks after a slow step, failing disks, and a kill."""
+
+    out: Path
+    launched: Launch
+    #: When each step of the first training was on disk.
+    seen: dict[int, int]
+    #: Ended steps before the last flush that was waited for, and steps on disk before the kill.
+    due: int
+    flushed: int
+
+    def printed_by(self, rank: int) -> str:
+        """Return a rank's output without horovodrun's labels."""
+        label = f"[{rank}]<stderr>:"
+        lines = self.launched.output.splitlines(keepends=True)
+        return "".join(line.removeprefix(label) for line in lines if line.startswith(label))
 
 
-def printed_by(launched: Launch, rank: int) -> str:
-    """What one rank has printed, without what horovodrun puts before every line."""
-    mark = f"[{rank}]<stderr>:"
-    lines = launched.output.splitlines(keepends=True)
-    return "".join(line.removeprefix(mark) for line in lines if line.startswith(mark))
+@pytest.fixture(scope="module")
+def failed(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Failed:
+    out, rank = tmp_path_factory.mktemp("failures"), 1
+    (out / "a file").write_text("no folder can be made below this\n")
+    launched = launch(out / "printed.txt", "failures.py", str(out), ranks=2)
+    try:
+        seen = first_seen(out / "slow" / "rank-00001.0.0.steps.csv", launched)
+        log = out / "killed" / f"rank-{rank:05d}.0.0.steps.csv"
+        wait_for(lambda: ended_steps(out, rank) > 20, launched)
+        due = ended_steps(out, rank)
+        wait_for(lambda: steps_on_disk(log) >= due, launched)
+        # The kill comes anywhere between two flushes.
+        further = ended_steps(out, rank) + random.Random(1).randrange(150)
+        wait_for(lambda: ended_steps(out, rank) >= further, launched)
+        flushed = steps_on_disk(log)
+        pid = re.search(r'"pid":(\d+)', log.read_text())
+        assert pid is not None
+        os.kill(int(pid.group(1)), signal.SIGKILL)
+        launched.wait()
+    finally:
+        launched.end()
+    return Failed(out, launched, seen, due, flushed)
 
 
-def check_one_warning(printed: str, what: str) -> None:
+def check_one_warning(printed: str, expected: str) -> None:
     warnings = [line for line in printed.splitlines() if "stallscope: " in line]
     assert len(warnings) == 1, warnings
-    assert re.search(f"{what}.*rank 1 is no longer recorded, training goes on", warnings[0])
+    assert re.search(f"{expected}.*rank 1 is no longer recorded, training goes on", warnings[0])
 
 
-def check_other_rank(folder: Path, steps: int) -> None:
-    """The rank whose disk is fine records all of it."""
+def check_rank_0(folder: Path, steps: int) -> None:
+    """Check that the rank with a working disk has recorded all steps."""
     fits = fits_of(read(str(folder))[0])
     assert fits[0].log.rank == 0
     check_steps(fits[0], 0, steps)
     assert fits[0].log.ended
 
 
-def check_full_disk(folder: Path) -> None:
-    """What was written before the disk was full can be read, but for the line that was torn."""
-    check_other_rank(folder, 300)
-    [run] = read(str(folder))
+def test_after_a_kill_the_log_holds_all_but_the_last_flush(failed: Failed) -> None:
+    [run] = read(str(failed.out / "killed"))
+    assert [problem for problem in run.problems if "torn" not in problem.what] == []
+    assert run.ranks == [0, 1]
+    assert run.status == "open"
+    peer, killed = fits_of(run)
+    assert not killed.log.ended
+    check_steps(killed, 0, len(killed.steps))
+    assert len(killed.steps) >= failed.flushed >= failed.due > 20
+    # The other rank's log holds the steps until its peer's end.
+    assert len(peer.steps) > 10
+
+
+def test_a_slow_step_does_not_delay_the_flush_of_earlier_steps(failed: Failed) -> None:
+    [run] = read(str(failed.out / "slow"))
+    fit = fits_of(run)[1]
+    check_steps(fit, 0, 60)
+    # The first step traces as well, which may take as long on a busy machine.
+    slowest = (fit.steps["data"] - fit.steps["begin"])[1:]
+    assert int(slowest.idxmax()) == 30
+    assert slowest.max() > 4.9e9
+    waited_until = fit.steps["data"][30]
+    assert [step for step in range(30) if failed.seen[step] >= waited_until] == []
+    check_ranks_together(run)
+
+
+def test_a_rank_that_cannot_write_warns_once(failed: Failed) -> None:
+    assert "stallscope: " not in failed.printed_by(0)
+    slow, no_folder, full_disk, killed = re.split(r"-- .* --\n", failed.printed_by(1))
+    assert "stallscope: " not in slow
+    check_one_warning(no_folder, "cannot write to .*a file/logs")
+    check_one_warning(full_disk, "cannot write .*rank-00001.0.0.steps.csv: .*File too large")
+    assert "stallscope: " not in killed
+
+
+def test_the_other_rank_is_recorded_if_one_has_no_folder(failed: Failed) -> None:
+    check_rank_0(failed.out / "folder", 20)
+
+
+def test_steps_before_a_full_disk_can_be_read_but_for_a_torn_line(failed: Failed) -> None:
+    check_rank_0(failed.out / "full", 300)
+    [run] = read(str(failed.out / "full"))
     full = fits_of(run)[1]
     assert full.log.size == 4000
     assert not full.log.ended
@@ -164,13 +166,12 @@ def check_full_disk(folder: Path) -> None:
     assert 10 < len(full.steps) < 300
 
 
-@pytest.mark.unmeasured
-def test_an_exception_that_nobody_catches_loses_no_step(start: Starter, tmp_path: Path) -> None:
-    launched = start("failures.py", "crash", str(tmp_path))
-    assert launched.wait(PATIENCE_SECONDS) == 1
+def test_an_uncaught_exception_loses_no_step(training_side: None, tmp_path: Path) -> None:
+    launched = launch(tmp_path / "printed.txt", "failures.py", str(tmp_path))
+    assert launched.wait() == 1
     assert "crashed on purpose" in launched.output
     [run] = read(str(tmp_path / "logs"))
     [fit] = fits_of(run)
-    # The exception came in a callback after the tenth step.
+    # The exception comes in a callback after the tenth step.
     check_steps(fit, 0, 10)
     assert "stallscope: " not in launched.output

@@ -1,4 +1,4 @@
-"""Real ranks over Gloo, of which one does not come to a collective: its dumps name it."""
+"""The flight recorder's dumps of real ranks name the rank that is missing from a collective."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 PROGRAM = Path(__file__).parents[2] / "tools" / "samples" / "flight_dumps.py"
 
 
-def test_dumps_of_real_ranks_name_the_one_that_does_not_come(
-    training_side: None, tmp_path: Path
-) -> None:
+def test_dumps_of_real_ranks_name_the_missing_rank(training_side: None, tmp_path: Path) -> None:
     python = str(ENVIRONMENT / "bin" / "python")
-    # It gives up by itself, and ends its ranks.
+    # It times out by itself, and ends its ranks.
     subprocess.run([python, str(PROGRAM), str(tmp_path), "sleep"], check=True)
-    said = "Rank 1 is not in all_reduce 7 .* ranks 0 and 2 wait there"
-    with pytest.raises(NotFoundError, match=said):
+    message = "Rank 1 is not in all_reduce 7 .* ranks 0 and 2 wait there"
+    with pytest.raises(NotFoundError, match=message):
         read(str(tmp_path))

@@ -1,4 +1,4 @@
-"""The check of a machine with a GPU, tried on a CPU: no machine that tests this has a CUDA device."""
+"""The check of a machine with a GPU works on a CPU: the machines for tests have no CUDA device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from training.launching import launch
 
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
-PATIENCE_SECONDS = 300.0
 STEPS = 40
 
 
@@ -19,11 +18,11 @@ STEPS = 40
 def training(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("gpu")
     words = (str(out), "profiled", "cpu", str(STEPS))
-    launch(out / "printed.txt", str(FOLDER / "gpu" / "train.py"), *words).succeed(PATIENCE_SECONDS)
+    launch(out / "printed.txt", str(FOLDER / "gpu" / "train.py"), *words).succeed()
     return out
 
 
-def test_what_the_training_knows_of_its_times_is_recorded(training: Path) -> None:
+def test_the_recorders_times_agree_with_those_of_the_training(training: Path) -> None:
     launching = benchmark("gpu.launching")
     run, own = launching.run_of(training), launching.truth_of(training)["steps"]
     assert len(own) == STEPS

@@ -1,4 +1,4 @@
-"""A rank of a real job stops for ever: the report names it, its stage, and its line of code."""
+"""A rank of a real job hangs: the report names it, its stage, and its line of code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.stopping import wait_for_stopped
 from support.waiting import wait_until
-from training.hanging import FATAL_STEP, PLACES, goes_on
+from training.hanging import FATAL_STEP, PLACES, pipe_of
 from training.launching import launch
 
 from stallscope.analysis import analyse
@@ -18,7 +18,6 @@ from stallscope.parsers import read
 
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
-PATIENCE_SECONDS = 120.0
 FRAMEWORKS = ("torch", "keras")
 STAGES = {
     "loader": "input",
@@ -33,13 +32,13 @@ Hung = dict[str, Path]
 
 @pytest.fixture(scope="module")
 def jobs(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hung]:
-    """The folders of two jobs, by framework; each trains once per place."""
+    """Start two jobs, and return their folders by framework; each job trains once per place."""
     folder = tmp_path_factory.mktemp("hangs")
     jobs = {framework: folder / framework for framework in FRAMEWORKS}
     for out in jobs.values():
         out.mkdir()
         for place in PLACES:
-            os.mkfifo(goes_on(out, place))
+            os.mkfifo(pipe_of(out, place))
     launches = [
         launch(folder / f"{framework}.txt", f"hang_{framework}.py", str(out), ranks=2)
         for framework, out in jobs.items()
@@ -56,18 +55,18 @@ def place(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def hung(jobs: Hung, place: str) -> Hung:
-    """The logs of two trainings whose rank 1 hangs in this place; it went on in those before."""
+    """Let rank 1 of both jobs pass the places before this one, and return the logs of its hang."""
     for out in jobs.values():
         for earlier in PLACES[: PLACES.index(place)]:
-            pipe = goes_on(out, earlier)
+            pipe = pipe_of(out, earlier)
             if pipe.exists():
-                wait_until(lambda pipe=pipe: opened(pipe), f"a rank at {pipe}", PATIENCE_SECONDS)
+                wait_until(lambda pipe=pipe: opened(pipe), f"a rank at {pipe}")
                 pipe.unlink()
     return {framework: out / place for framework, out in jobs.items()}
 
 
 def opened(pipe: Path) -> bool:
-    """Open a pipe if somebody waits for that."""
+    """Open a pipe if a rank waits for that."""
     try:
         os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
     except OSError as error:
@@ -79,7 +78,7 @@ def opened(pipe: Path) -> bool:
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_the_rank_is_named_with_its_stage_and_line(hung: Hung, place: str, framework: str) -> None:
-    found = wait_for_stopped(hung[framework], PATIENCE_SECONDS)
+    found = wait_for_stopped(hung[framework], 240.0)
     (missing,) = found.ranks
     assert (missing.rank, missing.stage) == (1, STAGES[place])
     assert found.waiting == (0,)

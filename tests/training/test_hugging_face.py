@@ -4,40 +4,43 @@ from __future__ import annotations
 
 import pytest
 from training.environments import KERAS3, needs
-from training.recorded import Recorded, check_ranks_together, check_steps, fits_of, record_cases
-
-from stallscope.analysis import analyse
-from stallscope.parsers import read
+from training.recorded import (
+    Recorded,
+    check_ranks_together,
+    check_recorder_fault,
+    check_slow_rank,
+    check_steps,
+    record_cases,
+)
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
-PATIENCE_SECONDS = 480.0
 ALL = {"placed": ["data", "ready", "reduced"], "reason": None}
 
 
 def launched(factory: pytest.TempPathFactory, *words: str) -> Recorded:
-    needs(KERAS3, "make keras3-env")
+    needs(KERAS3)
     folder = factory.mktemp("hugging-face")
     words = (*words, "hugging_face_cases.py")
-    return record_cases(folder, *words, environment=KERAS3, seconds=PATIENCE_SECONDS)
+    return record_cases(folder, *words, environment=KERAS3)
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """What one process recorded, case by case."""
+    """Run all cases of one process."""
     return launched(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """What two ranks recorded, case by case."""
+    """Run all cases of two ranks."""
     return launched(tmp_path_factory, "two_ranks.py")
 
 
 @pytest.mark.parametrize(
     "case", ["plain", "compiled", "evaluation_and_checkpoints", "accelerate_loop"]
 )
-def test_every_stage_of_every_step_is_there(alone: Recorded, case: str) -> None:
+def test_each_step_has_all_its_stages(alone: Recorded, case: str) -> None:
     fit = alone.fit_of_one_process(case)
     check_steps(fit, 0, 24)
     assert fit.facts["stamps"] == ALL
@@ -46,16 +49,13 @@ def test_every_stage_of_every_step_is_there(alone: Recorded, case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["plain", "accelerate_loop"])
-def test_recording_does_not_change_what_is_learned(
-    alone: Recorded, ranks: Recorded, case: str
-) -> None:
+def test_recording_does_not_change_the_weights(alone: Recorded, ranks: Recorded, case: str) -> None:
     for recorded, rank in ((alone, 0), (ranks, 0), (ranks, 1)):
-        result = recorded.result(case, rank)
-        assert result["weights"] == result["silent"]
+        assert recorded.unchanged_by_recording(case, rank)
     assert ranks.same_weights(case)
 
 
-def test_facts(ranks: Recorded) -> None:
+def test_facts_of_the_trainer(ranks: Recorded) -> None:
     for rank, fit in enumerate(ranks.fits("plain")):
         facts = fit.facts
         assert facts["framework"] == "pytorch"
@@ -76,7 +76,7 @@ def test_facts_of_accelerate(ranks: Recorded) -> None:
         assert facts["backward_passes_per_step"] == 5
 
 
-def test_evaluation_and_checkpoints_have_rows_of_their_own(alone: Recorded) -> None:
+def test_evaluations_and_checkpoints_are_intervals(alone: Recorded) -> None:
     fit = alone.fit("evaluation_and_checkpoints")
     pauses = fit.intervals[fit.intervals["kind"].isin(["validation", "checkpoint"])]
     assert list(pauses["kind"]) == ["validation", "checkpoint"] * 4
@@ -97,38 +97,29 @@ def test_accumulated_batches_are_one_step(alone: Recorded, ranks: Recorded, case
 
 def test_without_stages_only_input_is_timed(alone: Recorded) -> None:
     fit = alone.fit("without_stages")
-    check_steps(fit, 0, 8, stamps=("data",))
+    check_steps(fit, 0, 8, timestamps=("data",))
     assert set(fit.steps["micro"]) == {3}
     assert fit.facts["stamps"]["reason"] == "switched off with stages=False"
 
 
-def test_a_training_that_raises_leaves_its_steps(alone: Recorded) -> None:
+def test_a_training_that_raises_has_recorded_its_steps(alone: Recorded) -> None:
     fit = alone.fit("raises")
     check_steps(fit, 0, 5)
     assert fit.kinds[-1] == "end"
 
 
-def test_a_training_from_a_checkpoint_goes_on_with_its_count(alone: Recorded) -> None:
+def test_a_training_from_a_checkpoint_continues_its_count(alone: Recorded) -> None:
     fit = alone.fit("resumed")
     check_steps(fit, 6, 18)
     assert list(fit.steps["epoch"]) == [0] * 6 + [1] * 12
 
 
 def test_a_fault_in_the_recorder_costs_the_log_and_nothing_else(alone: Recorded) -> None:
-    result = alone.result("recorder_breaks")
-    [[level, message]] = result["logged"]
-    assert level == "WARNING"
-    assert "ZeroDivisionError('broken on purpose')" in message
-    assert result["ours"] == []
-    assert result["weights"] == result["silent"]
-    [run] = read(str(alone.logs("recorder_breaks")))
-    assert run.steps.num_rows == 0
+    check_recorder_fault(alone)
 
 
 def test_a_callback_without_a_trainer_warns(alone: Recorded) -> None:
-    [[level, message]] = alone.result("no_trainer")["logged"]
-    assert level == "WARNING"
-    assert "no Trainer of transformers 4.46 or later" in message
+    assert "no Trainer of transformers 4.46 or later" in alone.warning("no_trainer")
 
 
 @pytest.mark.parametrize(
@@ -166,15 +157,11 @@ def test_ranks_see_every_reduction(ranks: Recorded, case: str, steps: int) -> No
     ],
 )
 def test_the_slow_rank_is_found(ranks: Recorded, case: str, cause: str) -> None:
-    run = ranks.run(case)
-    start, end = ("data", "ready") if cause == "compute" else ("begin", "data")
-    assert fits_of(run)[1].median_ms(start, end) > 40
-    verdict = analyse(run).bottleneck
-    assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", cause, (1,))
+    check_slow_rank(ranks.run(case), cause, milliseconds=40)
 
 
-def test_waiting_for_a_slow_ranks_tokens_is_no_compute(ranks: Recorded) -> None:
-    """The Trainer adds up the ranks' tokens before every step, for which it waits for slow input."""
+def test_waiting_for_the_tokens_of_a_slow_rank_is_not_compute(ranks: Recorded) -> None:
+    """The Trainer adds up the ranks' tokens before each step, and waits there for slow input."""
     for case in ("slow_input", "slow_input_with_accumulation"):
         patient, slow = ranks.fits(case)
         assert patient.median_ms("ready", "reduced") > slow.median_ms("begin", "data") / 2

@@ -1,4 +1,4 @@
-"""Beside the user's framework, a recorder brings in the standard library and itself."""
+"""Besides the user's framework, a recorder imports only the standard library and itself."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ print(json.dumps({
 
 
 def imported(environment: Path, module: str, framework: str, **settings: str) -> dict[str, str]:
-    """What importing a recorder adds to what the framework has imported: modules and their files."""
+    """Return the modules and files that a recorder imports besides those of the framework."""
     python = environment / "bin" / "python"
     done = subprocess.run(
         [python, "-c", PROGRAM, module, framework],
@@ -52,9 +52,9 @@ def imported(environment: Path, module: str, framework: str, **settings: str) ->
     return found
 
 
-def test_keras_3_lightning_and_transformers() -> None:
-    needs(KERAS3, "make keras3-env")
-    # The recorder of a backend is imported with the first recording: by then its framework is there.
+def test_recorders_of_keras_3_lightning_and_transformers_import_nothing_else() -> None:
+    needs(KERAS3)
+    # The recorder of a backend is imported with the first recording, after its framework.
     recorders = ("batches", "facts", "on_jax", "on_tensorflow", "on_torch", "recording", "stages")
     names = ",".join(f"stallscope.collector.recorder.keras3.{name}" for name in recorders)
     doors = "stallscope.lightning,stallscope.transformers"
@@ -63,18 +63,16 @@ def test_keras_3_lightning_and_transformers() -> None:
     assert ".keras3." in found["recorder"]
 
 
-def test_jax() -> None:
-    needs(KERAS3, "make keras3-env")
+def test_the_recorder_of_jax_imports_nothing_else() -> None:
+    needs(KERAS3)
     imported(KERAS3, "stallscope.jax", "jax")
 
 
-def test_keras_2_is_told_from_keras_3() -> None:
-    if not (ENVIRONMENT / "bin" / "horovodrun").exists():
-        pytest.skip("there is no .venv-horovod to train in: make training-env")
+def test_keras_2_gets_its_own_recorder(training_side: None) -> None:
     found = imported(ENVIRONMENT, "stallscope.keras", "tensorflow,tensorflow.keras")
     assert ".tf_keras." in found["recorder"]
 
 
-def test_mxnet() -> None:
-    needs(MXNET, "make mxnet-env, with a Python 3.8")
+def test_the_recorder_of_mxnet_imports_nothing_else() -> None:
+    needs(MXNET)
     imported(MXNET, "stallscope.mxnet", "mxnet")

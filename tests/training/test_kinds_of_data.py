@@ -1,4 +1,4 @@
-"""Whatever a user trains on, every step of every rank is in the log, stage by stage."""
+"""With every kind of data, each step of each rank is in the log with its stages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ pytestmark = [pytest.mark.horovod, pytest.mark.cases, pytest.mark.unmeasured]
         ("ragged", 12, 1),
     ],
 )
-def test_every_step_is_there(recorded_alone: Recorded, case: str, steps: int, epochs: int) -> None:
+def test_each_step_is_recorded_with_its_epoch(
+    recorded_alone: Recorded, case: str, steps: int, epochs: int
+) -> None:
     fit = recorded_alone.fit_of_one_process(case)
     check_steps(fit, 0, steps)
     assert set(fit.steps["micro"]) == {1}
@@ -39,34 +41,41 @@ def test_the_last_batch_of_an_epoch_may_be_smaller(recorded_alone: Recorded) -> 
     assert fit.facts["batch_size"] == 16
 
 
-def test_data_of_unknown_length_leaves_no_half_step(recorded_alone: Recorded) -> None:
-    """Keras begins a batch that never comes, and even counts an update for it."""
+def test_data_of_unknown_length_ends_without_an_incomplete_step(recorded_alone: Recorded) -> None:
+    """Keras starts a batch that never comes, and even counts an update for it."""
     fit = recorded_alone.fit_of_one_process("unknown_length")
     check_steps(fit, 0, 20)
     assert list(fit.steps["epoch"]) == [0] * 10 + [1] * 10
     assert list(fit.of_kind("epoch")["step"]) == [10, 20]
 
 
-def test_steps_before_the_data_ends_inside_a_call_are_there(recorded_alone: Recorded) -> None:
+def test_steps_before_data_ends_inside_a_call_are_recorded(recorded_alone: Recorded) -> None:
     fit = recorded_alone.fit_of_one_process("data_ends_inside_call")
     check_steps(fit, 0, 17)
     assert list(fit.steps["epoch"]) == [0] * 10 + [1] * 7
 
 
-def test_a_slow_loader_shows_as_input_of_its_rank(recorded: Recorded) -> None:
+def test_a_slow_loader_is_input_of_its_rank(recorded: Recorded) -> None:
     fast, slow = recorded.fits("slow_input")
     assert slow.median_ms("begin", "data") >= 100
     assert fast.median_ms("begin", "data") < 80
     assert slow.median_ms("data", "ready") < 80
-    # The other rank waits for it inside the allreduce, and not in any stage of its own.
+    # The other rank waits for it inside the allreduce, and not in another stage.
     assert fast.median_ms("ready", "reduced") > 50
     check_ranks_together(recorded.run("slow_input"))
 
 
-def test_slow_computing_shows_as_compute_of_its_rank(recorded: Recorded) -> None:
+def test_slow_compute_is_compute_of_its_rank(recorded: Recorded) -> None:
     fast, slow = recorded.fits("slow_compute")
     assert slow.median_ms("data", "ready") >= 100
     assert fast.median_ms("data", "ready") < 80
     assert slow.median_ms("begin", "data") < 80
     assert fast.median_ms("ready", "reduced") > 50
     check_ranks_together(recorded.run("slow_compute"))
+
+
+def test_a_waiting_rank_sleeps(recorded: Recorded) -> None:
+    """Horovod's PyTorch polls: see test_torch_ranks.py."""
+    found = recorded.result("waits_for_a_rank")
+    # A polling thread uses most of a core, even on a busy machine.
+    assert found["cpu_seconds"] < 0.1 * found["waited_seconds"]

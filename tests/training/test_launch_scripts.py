@@ -1,4 +1,4 @@
-"""The scripts of docs/launching start jobs on several hosts, whose ranks are one run, unasked."""
+"""The scripts of docs/launching start jobs on several hosts, and their ranks are one run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def hosts(training_side: None, start_lab: LabStarter) -> Lab:
 
 
 def at_once(commands: Sequence[Sequence[str]]) -> list[str]:
-    """Run commands, which must succeed, and return what each printed."""
+    """Run commands, which must succeed, and return the output of each."""
     processes = [
         subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for words in commands
@@ -55,7 +55,7 @@ def at_once(commands: Sequence[Sequence[str]]) -> list[str]:
 
 
 def check_run(run: Run, launch: str) -> None:
-    """The ranks are one run, by the name that the launcher gives the job."""
+    """Check that the ranks are one run, with the launcher's name of the job."""
     (name,) = {log.facts["launch"] for log in run.logs}
     assert name.startswith(launch)
     assert (run.name, run.status, run.problems) == ("run-42", "completed", ())
@@ -63,16 +63,18 @@ def check_run(run: Run, launch: str) -> None:
     assert run.steps.num_rows == 2 * STEPS
 
 
-def test_torchrun(hosts: Lab, tmp_path: Path) -> None:
+def test_ranks_of_torchrun_are_one_run(hosts: Lab, tmp_path: Path) -> None:
     words = [str(SCRIPTS / "torchrun.sh"), "2", "h1", str(hosts.disk / "logs")]
     at_once([hosts.ssh(host.name, words) for host in hosts.hosts])
     check_run(collected(hosts, tmp_path), "TORCHELASTIC_RUN_ID:run-42")
 
 
-def test_horovodrun_and_logs_that_hosts_upload(hosts: Lab, tmp_path: Path) -> None:
+def test_ranks_of_horovodrun_are_one_run_after_each_host_uploads(
+    hosts: Lab, tmp_path: Path
+) -> None:
     words = [str(SCRIPTS / "horovodrun.sh"), "2", str(hostfile(hosts, tmp_path))]
     at_once([hosts.ssh("h1", [*words, str(hosts.disk / "logs")])])
-    # As a bucket holds them, where each host has copied its folder to a prefix of its own.
+    # As in a bucket with a prefix for each host.
     for host in hosts.hosts:
         shutil.copytree(host.disk / "logs", tmp_path / "bucket" / "run-42" / host.name)
     (run,) = read(str(tmp_path / "bucket" / "run-42"))
@@ -80,7 +82,7 @@ def test_horovodrun_and_logs_that_hosts_upload(hosts: Lab, tmp_path: Path) -> No
 
 
 def container(manifest: str, replicas: str) -> list[str]:
-    """Return what the first container of some replicas runs."""
+    """Return the command of the first container of some replicas."""
     replica_specs = ("mpiReplicaSpecs", "pytorchReplicaSpecs")
     spec = yaml.safe_load((SCRIPTS / manifest).read_text())["spec"]
     (found,) = (spec[name][replicas] for name in replica_specs if name in spec)
@@ -88,7 +90,7 @@ def container(manifest: str, replicas: str) -> list[str]:
     return [word.replace("/train/", f"{SCRIPTS}/") for word in command]
 
 
-def test_mpirun_as_the_launcher_of_an_mpi_job(hosts: Lab, tmp_path: Path) -> None:
+def test_ranks_of_an_mpi_job_are_one_run(hosts: Lab, tmp_path: Path) -> None:
     need(shutil.which("mpirun"), "there is no mpirun: apt-get install openmpi-bin")
     own = {
         "/etc/mpi/hostfile": str(hostfile(hosts, tmp_path)),
@@ -99,8 +101,8 @@ def test_mpirun_as_the_launcher_of_an_mpi_job(hosts: Lab, tmp_path: Path) -> Non
     check_run(collected(hosts, tmp_path), "PMIX_NAMESPACE:")
 
 
-def test_the_output_of_a_pytorch_jobs_pods(hosts: Lab, tmp_path: Path) -> None:
-    """The operator sets these variables; the pods' logs one after another are the run."""
+def test_the_output_of_a_pytorch_jobs_pods_is_one_run(hosts: Lab, tmp_path: Path) -> None:
+    """The operator sets these variables, and the pods' logs are concatenated."""
     common = ["MASTER_ADDR=h1", "MASTER_PORT=23456", "WORLD_SIZE=2"]
     printed = at_once(
         [
@@ -115,13 +117,13 @@ def test_the_output_of_a_pytorch_jobs_pods(hosts: Lab, tmp_path: Path) -> None:
     check_run(run, "MASTER_ADDR:h1:23456")
 
 
-def test_slurm(hosts: Lab, tmp_path: Path) -> None:
+def test_ranks_of_slurm_are_one_run(hosts: Lab, tmp_path: Path) -> None:
     reason = why_no_slurm()
     need(reason is None, str(reason))
     for name in ("slurm.sh", "train.py"):
         shutil.copy(SCRIPTS / name, tmp_path)
     with Slurm(hosts) as slurm:
-        # Jobs get the variables of who submits them.
+        # Jobs inherit the submitter's variables.
         path = f"PATH={ENVIRONMENT / 'bin'}:/usr/bin:/bin"
         words = ["env", path, *(f"{name}={value}" for name, value in SETTINGS.items())]
         words += ["sbatch", "--wait", "slurm.sh", str(hosts.disk / "logs")]

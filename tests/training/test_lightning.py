@@ -6,40 +6,45 @@ from typing import Any
 
 import pytest
 from training.environments import KERAS3, needs
-from training.recorded import Recorded, check_ranks_together, check_steps, fits_of, record_cases
+from training.recorded import (
+    Recorded,
+    check_ranks_together,
+    check_recorder_fault,
+    check_slow_rank,
+    check_steps,
+    record_cases,
+)
 
 from stallscope.analysis import analyse
-from stallscope.parsers import read
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
-PATIENCE_SECONDS = 480.0
 ALL = {"placed": ["data", "ready", "reduced"], "reason": None}
 
 
 def launched(
     factory: pytest.TempPathFactory, *options: str, cases: tuple[str, ...] = (), **settings: Any
 ) -> Recorded:
-    needs(KERAS3, "make keras3-env")
+    needs(KERAS3)
+    words = ("lightning_cases.py", *options)
     folder = factory.mktemp("lightning")
-    settings = {"environment": KERAS3, "seconds": PATIENCE_SECONDS, **settings}
-    return record_cases(folder, "lightning_cases.py", *options, cases=cases, **settings)
+    return record_cases(folder, *words, cases=cases, environment=KERAS3, **settings)
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """What one process recorded, case by case."""
+    """Run all cases of one process."""
     return launched(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """What two ranks recorded, case by case."""
+    """Run all cases of two ranks."""
     return launched(tmp_path_factory, "--ddp")
 
 
 @pytest.mark.parametrize("case", ["plain", "compiled", "by_hand", "validation_and_checkpoints"])
-def test_every_stage_of_every_step_is_there(alone: Recorded, case: str) -> None:
+def test_each_step_has_all_its_stages(alone: Recorded, case: str) -> None:
     fit = alone.fit(case)
     check_steps(fit, 0, 24)
     assert fit.facts["stamps"] == ALL
@@ -51,7 +56,7 @@ def test_the_last_batch_of_an_epoch_has_fewer_samples(alone: Recorded) -> None:
     assert list(alone.fit("last_batch_smaller").steps["samples"]) == [16, 16, 8] * 2
 
 
-def test_under_its_other_name_it_is_recorded_the_same(
+def test_pytorch_lightning_is_recorded_like_lightning(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     cases = ("plain", "validation_and_checkpoints")
@@ -63,14 +68,13 @@ def test_under_its_other_name_it_is_recorded_the_same(
         assert fit.facts["versions"].keys() == {"torch", "pytorch_lightning"}
 
 
-def test_recording_does_not_change_what_is_learned(alone: Recorded, ranks: Recorded) -> None:
+def test_recording_does_not_change_the_weights(alone: Recorded, ranks: Recorded) -> None:
     for recorded, rank in ((alone, 0), (ranks, 0), (ranks, 1)):
-        result = recorded.result("plain", rank)
-        assert result["weights"] == result["silent"]
+        assert recorded.unchanged_by_recording("plain", rank)
     assert ranks.same_weights("plain")
 
 
-def test_facts(alone: Recorded) -> None:
+def test_facts_of_the_trainer(alone: Recorded) -> None:
     facts = alone.fit("plain").facts
     assert facts["framework"] == "pytorch"
     assert facts["versions"]["lightning"].startswith("2.")
@@ -81,7 +85,7 @@ def test_facts(alone: Recorded) -> None:
     assert alone.run("plain").name == "plain run"
 
 
-def test_validation_and_checkpoints_have_rows_of_their_own(alone: Recorded) -> None:
+def test_validation_and_checkpoints_are_intervals(alone: Recorded) -> None:
     fit = alone.fit("validation_and_checkpoints")
     assert fit.kinds == [*(["validation", "checkpoint"] * 2 + ["epoch"]) * 2, "end"]
     assert list(fit.of_kind("validation")["step"]) == [6, 12, 18, 24]
@@ -113,38 +117,33 @@ def test_accumulated_batches_are_one_step(alone: Recorded, ranks: Recorded) -> N
 
 def test_without_stages_only_input_is_timed(alone: Recorded) -> None:
     fit = alone.fit("without_stages")
-    check_steps(fit, 0, 24, stamps=("data",))
+    check_steps(fit, 0, 24, timestamps=("data",))
     assert fit.facts["stamps"]["reason"] == "switched off with stages=False"
 
 
-def test_a_fit_that_raises_leaves_its_steps(alone: Recorded) -> None:
+def test_a_fit_that_raises_has_recorded_its_steps(alone: Recorded) -> None:
     fit = alone.fit("raises")
     check_steps(fit, 0, 5)
     assert fit.kinds[-1] == "end"
 
 
-def test_a_second_fit_goes_on_with_the_count(alone: Recorded) -> None:
+def test_a_second_fit_continues_the_count(alone: Recorded) -> None:
     alone.clean("two_fits", ranks=1)
     for number, fit in enumerate(alone.fits("two_fits", ranks=1)):
         check_steps(fit, 24 * number, 24)
 
 
-def test_a_fit_from_a_checkpoint_goes_on_with_its_count(alone: Recorded) -> None:
+def test_a_fit_from_a_checkpoint_continues_its_count(alone: Recorded) -> None:
     check_steps(alone.fit("resumed"), 12, 12)
 
 
 def test_a_fault_in_the_recorder_costs_the_log_and_nothing_else(alone: Recorded) -> None:
-    result = alone.result("recorder_breaks")
-    [[level, message]] = result["logged"]
-    assert level == "WARNING"
-    assert "ZeroDivisionError('broken on purpose')" in message
-    assert result["ours"] == []
-    assert result["weights"] == result["silent"]
-    [run] = read(str(alone.logs("recorder_breaks")))
-    assert run.steps.num_rows == 0
+    check_recorder_fault(alone)
 
 
-@pytest.mark.parametrize("case", ["plain", "compiled", "slow_backward", "slow_input_on_one_rank"])
+@pytest.mark.parametrize(
+    "case", ["plain", "compiled", "slow_backward_on_one_rank", "slow_input_on_one_rank"]
+)
 def test_ranks_see_every_reduction(ranks: Recorded, case: str) -> None:
     for fit in ranks.fits(case):
         check_steps(fit, 0, 40 if case.startswith("slow") else 24)
@@ -156,11 +155,8 @@ def test_ranks_see_every_reduction(ranks: Recorded, case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "cause"), [("slow_backward", "compute"), ("slow_input_on_one_rank", "input")]
+    ("case", "cause"),
+    [("slow_backward_on_one_rank", "compute"), ("slow_input_on_one_rank", "input")],
 )
 def test_the_slow_rank_is_found(ranks: Recorded, case: str, cause: str) -> None:
-    run = ranks.run(case)
-    start, end = ("data", "ready") if cause == "compute" else ("begin", "data")
-    assert fits_of(run)[1].median_ms(start, end) > 120
-    verdict = analyse(run).bottleneck
-    assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", cause, (1,))
+    check_slow_rank(ranks.run(case), cause, milliseconds=120)

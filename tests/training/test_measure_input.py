@@ -1,4 +1,4 @@
-"""Loaders alone: their rate, the stage that takes most, and what becomes of it in the run."""
+"""Loaders alone are measured: their rate, their longest stage, and its use in the run's analysis."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from stallscope.parsers import read
 
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
-PATIENCE_SECONDS = 240.0
 SLOW_MS = 8.0
 BATCH = 4
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What the cases saw, and where their logs are."""
+    """The results of the cases, and the folder of their logs."""
 
     out: Path
     cases: dict[str, Any]
@@ -43,12 +42,12 @@ def _measured(folder: Path, kind: str, rank: int = 0) -> Measured:
 def alone(
     training_side: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Measured]]:
-    """Measure loaders of each framework in one process; these mostly sleep, so both run at once."""
+    """Measure loaders of each framework in one process, both at once: they mostly sleep."""
     folders = {kind: tmp_path_factory.mktemp(kind) for kind in ("keras", "torch")}
     launches = [_started(folder, kind) for kind, folder in folders.items()]
     try:
         for launched in launches:
-            launched.succeed(PATIENCE_SECONDS)
+            launched.succeed()
         yield {kind: _measured(folder, kind) for kind, folder in folders.items()}
     finally:
         for launched in launches:
@@ -68,7 +67,7 @@ def torch(alone: dict[str, Measured]) -> Measured:
 @pytest.fixture(scope="module")
 def ranks(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> list[Measured]:
     folder = tmp_path_factory.mktemp("ranks")
-    _started(folder, "torch", ranks=2).succeed(PATIENCE_SECONDS)
+    _started(folder, "torch", ranks=2).succeed()
     return [_measured(folder, "torch", rank) for rank in range(2)]
 
 
@@ -77,7 +76,7 @@ def longest(case: dict[str, Any]) -> tuple[str, str]:
     return kind, name
 
 
-def test_a_tf_data_pipeline_is_taken_apart(keras: Measured) -> None:
+def test_each_stage_of_a_tf_data_pipeline_is_measured(keras: Measured) -> None:
     case = keras.cases["pipeline"]
     assert [(kind, name) for kind, name, _ in case["stages"]] == [
         ("read", "Interleave(TextLineDatasetV2)"),
@@ -90,11 +89,11 @@ def test_a_tf_data_pipeline_is_taken_apart(keras: Measured) -> None:
     assert longest(case) == ("augment", "ParallelMap(of_keras.slow_augment)")
     assert (case["batches"], case["samples"], case["no_stages"]) == (20, BATCH, None)
     assert "← longest" in case["text"]
-    # Two calls of the slow function go on at once: no batch comes faster than that.
+    # Two calls of the slow function run at once, which limits the rate.
     assert case["rate"] <= 1e3 / (BATCH / 2 * SLOW_MS)
 
 
-def test_what_cannot_be_taken_apart_says_so(keras: Measured) -> None:
+def test_data_without_known_stages_has_the_reason(keras: Measured) -> None:
     assert [stage[:2] for stage in keras.cases["filtered"]["stages"]] == [
         ["read", "Filter(of_keras.lambda)"],
         ["batch", "Batch(4)"],
@@ -108,9 +107,7 @@ def test_what_cannot_be_taken_apart_says_so(keras: Measured) -> None:
 @pytest.mark.parametrize(
     ("case", "batches"), [("tiny", 3), ("generator", 6), ("from_generator", 6), ("sequence", 5)]
 )
-def test_data_that_ends_is_measured_as_far_as_it_goes(
-    keras: Measured, case: str, batches: int
-) -> None:
+def test_short_data_is_measured_to_its_end(keras: Measured, case: str, batches: int) -> None:
     found = keras.cases[case]
     assert (found["batches"], found["ended"]) == (batches, True)
     assert found["rate"] > 0
@@ -123,22 +120,24 @@ def test_one_batch_has_no_rate(keras: Measured) -> None:
     assert keras.cases["one"]["no_stages"] == "too few batches came to measure anything"
 
 
-def test_a_cache_in_a_file_is_left_whole(keras: Measured) -> None:
+def test_a_cache_in_a_file_stays_complete(keras: Measured) -> None:
     assert keras.cases["cached"]["after"] == 100
 
 
-def test_data_that_raises_is_one_sentence(keras: Measured, torch: Measured) -> None:
+def test_data_that_raises_is_one_warning(keras: Measured, torch: Measured) -> None:
     case = keras.cases["raises"]
     assert case["error"].startswith("the data raised at batch 2: InvalidArgumentError: ")
-    assert len(case["said"]) == 1
-    assert case["said"][0].endswith("training is not touched")
-    assert keras.cases["said"] == case["said"]
+    assert len(case["warnings"]) == 1
+    assert case["warnings"][0].endswith("training is not touched")
+    assert keras.cases["warnings"] == case["warnings"]
     case = torch.cases["raises"]
     assert case["error"] == "the data raised at batch 5: OSError: image 21 is damaged"
-    assert case["said"] == [f"stallscope: measure_input: {case['error']}; training is not touched"]
+    assert case["warnings"] == [
+        f"stallscope: measure_input: {case['error']}; training is not touched"
+    ]
 
 
-def test_arguments_that_cannot_be_meant_are_refused(keras: Measured, torch: Measured) -> None:
+def test_invalid_arguments_raise(keras: Measured, torch: Measured) -> None:
     arrays, few, word, folder = keras.cases["refused"]
     assert "arrays are in memory" in arrays
     assert few == "steps is a number of batches from 2 on, not 1"
@@ -148,7 +147,7 @@ def test_arguments_that_cannot_be_meant_are_refused(keras: Measured, torch: Meas
 
 
 def test_measurements_belong_to_the_run_of_the_process(keras: Measured) -> None:
-    """One before any recording, without a folder, and one after it."""
+    """One is made before the recording, without a folder, and one after it."""
     assert keras.cases["pipeline"]["path"] is None
     [run] = read(str(keras.out / "keras_run"))
     assert run.problems == ()
@@ -157,7 +156,7 @@ def test_measurements_belong_to_the_run_of_the_process(keras: Measured) -> None:
     assert len({one.path for one in run.input_times}) == 2
 
 
-def test_the_verdict_says_what_takes_most_and_advises_by_it(keras: Measured) -> None:
+def test_the_verdict_names_the_longest_stage_and_advises_on_it(keras: Measured) -> None:
     [run] = read(str(keras.out / "keras_run"))
     found = analyse(run)
     assert found.bottleneck.kind == "input"
@@ -184,7 +183,7 @@ def test_functions_of_a_data_set_without_transforms_are_timed(torch: Measured) -
     assert longest(torch.cases["stream"]) == ("decode", "of_torch.Stream.parsed")
 
 
-def test_what_a_loader_has_besides_is_said(torch: Measured) -> None:
+def test_workers_and_short_loaders_are_the_reason_for_missing_stages(torch: Measured) -> None:
     assert "2 workers share them" in torch.cases["workers"]["no_stages"]
     assert torch.cases["unbatched"]["stages"][0][:2] == ["read", "Images.__getitem__"]
     assert torch.cases["tiny"]["no_stages"] == "too few batches to measure stages"
@@ -192,7 +191,7 @@ def test_what_a_loader_has_besides_is_said(torch: Measured) -> None:
     assert torch.cases["generator"]["batches"] == 6
 
 
-def test_petastorms_queue_tells_which_side_of_it_is_slow(torch: Measured) -> None:
+def test_petastorms_queue_shows_which_side_is_slow(torch: Measured) -> None:
     slow, fast, none = (
         torch.cases[name]["no_stages"] for name in ("slow_pool", "fast_pool", "no_queue")
     )
@@ -205,13 +204,15 @@ def test_petastorms_queue_tells_which_side_of_it_is_slow(torch: Measured) -> Non
     assert torch.cases["no_queue"]["batches"] == 160
 
 
-def test_training_goes_on_as_if_nothing_had_been_measured(torch: Measured) -> None:
+def test_measuring_does_not_change_random_numbers_or_the_profiler(torch: Measured) -> None:
     assert torch.cases["same_numbers"]
     assert torch.cases["profile"]
 
 
-def test_ranks_measure_at_once(ranks: list[Measured], tmp_path: Path) -> None:
-    assert all(one.cases["said"] == [] for one in ranks)
+def test_measurements_of_ranks_at_the_same_time_are_recognised(
+    ranks: list[Measured], tmp_path: Path
+) -> None:
+    assert all(one.cases["warnings"] == [] for one in ranks)
     [run] = read(str(ranks[0].out / "ranks_run"))
     assert [one.rank for one in run.input_times] == [0, 1]
     found = analyse(run)
@@ -222,7 +223,7 @@ def test_ranks_measure_at_once(ranks: list[Measured], tmp_path: Path) -> None:
     assert load_run(save_run(run, tmp_path)).input_times == run.input_times
 
 
-def test_recording_says_what_it_cost(ranks: list[Measured], keras: Measured) -> None:
+def test_the_log_has_the_recorders_cost(ranks: list[Measured], keras: Measured) -> None:
     for folder, turns in ((ranks[0].out / "ranks_run", 120), (keras.out / "keras_run", 120)):
         [run] = read(str(folder))
         assert sorted(run.recorder_cost) == run.ranks

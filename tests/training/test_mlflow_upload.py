@@ -13,7 +13,7 @@ import pytest
 from support.door import door
 from support.uploads import end_uploads, upload_folder, uploaders
 from support.waiting import wait_until
-from training.launching import Launch
+from training.launching import Launch, launch
 
 from stallscope.collector.registry import open_source
 from stallscope.errors import NotFoundError
@@ -24,13 +24,26 @@ pytestmark = [pytest.mark.horovod, pytest.mark.services, pytest.mark.unmeasured]
 Starter = Callable[..., Launch]
 NewRun = Callable[[str], tuple[Any, str]]
 
-PATIENCE_SECONDS = 240.0
 LOGS = [f"rank-{rank:05d}.0.0.steps.csv" for rank in range(2)]
 
 
 @pytest.fixture
+def start(training_side: None, tmp_path: Path) -> Iterator[Starter]:
+    """Return a function that starts ranks, which end with the test."""
+    launches: list[Launch] = []
+
+    def begin(program: str, *arguments: str, ranks: int = 0) -> Launch:
+        launches.append(launch(tmp_path / "printed.txt", program, *arguments, ranks=ranks))
+        return launches[-1]
+
+    yield begin
+    for launched in launches:
+        launched.end()
+
+
+@pytest.fixture
 def new_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[NewRun]:
-    """Makes a run on a server, which the test and what it starts then use; with a client of it."""
+    """Return a function that makes a run on a server, and sets this server for all processes."""
     from mlflow import MlflowClient
 
     made: list[str] = []
@@ -47,7 +60,7 @@ def new_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[NewRun]:
 
 
 def uploaded(run_id: str) -> dict[str, bytes]:
-    """What the run has, by the name of the log."""
+    """Return the logs of the run by name."""
     try:
         return {file.name: file.read() for file in open_source(f"mlflow:{run_id}").files()}
     except NotFoundError:
@@ -59,15 +72,15 @@ def written(folder: Path) -> dict[str, bytes]:
 
 
 def epochs(out: Path) -> int:
-    """Epochs that both ranks have trained."""
+    """Return how many epochs both ranks have trained."""
     notes = [out / f"rank-{rank}.txt" for rank in range(2)]
     return min(len(note.read_text().split()) if note.exists() else 0 for note in notes)
 
 
-def go_on(out: Path) -> None:
-    """Wait until both ranks have trained two epochs more."""
+def wait_for_epochs(out: Path) -> None:
+    """Wait until both ranks have trained two more epochs."""
     before = epochs(out)
-    wait_until(lambda: epochs(out) > before + 1, "training going on")
+    wait_until(lambda: epochs(out) > before + 1, "training continues")
 
 
 def test_two_ranks_upload_to_one_run(
@@ -84,7 +97,7 @@ def test_two_ranks_upload_to_one_run(
     assert epochs(tmp_path) < 10_000
     assert len(uploaders(run_id)) == 2
     (tmp_path / "stop").touch()
-    launched.succeed(PATIENCE_SECONDS)
+    launched.succeed()
     assert "stallscope" not in launched.output
     assert uploaders(run_id) == []
     assert uploaded(run_id) == written(tmp_path / "logs")
@@ -92,21 +105,21 @@ def test_two_ranks_upload_to_one_run(
     assert run.steps.equals(local.steps)
     assert run.intervals.equals(local.intervals)
     assert (run.id, run.ranks, run.status, run.problems) == (local.id, [0, 1], "completed", ())
-    # Nobody has begun or ended it: that is for its owner.
+    # Uploads neither start nor end the run: its owner does.
     assert client.get_run(run_id).info.status == "RUNNING"
     assert client.get_run(run_id).data.metrics == {}
     assert upload_folder(tmp_path / "logs", run_id).size == 0
 
 
-def test_what_was_measured_of_loaders_comes_with_the_log(
+def test_measurements_of_loaders_are_uploaded_with_the_log(
     start: Starter, mlflow_server: str, new_run: NewRun, tmp_path: Path
 ) -> None:
-    """GIVEN loaders measured before, while and after a recording THEN all of it is uploaded."""
+    """Loaders are measured before, during and after a recording."""
     _, run_id = new_run(mlflow_server)
     launched = start("uploading.py", "measured", str(tmp_path), run_id)
     wait_until(lambda: len(uploaded(run_id)) == 5, "an upload of the log and of four measurements")
     (tmp_path / "stop").touch()
-    launched.succeed(PATIENCE_SECONDS)
+    launched.succeed()
     assert "stallscope" not in launched.output
     assert uploaded(run_id) == {
         path.name: path.read_bytes() for path in (tmp_path / "logs").glob("rank-*")
@@ -115,7 +128,7 @@ def test_what_was_measured_of_loaders_comes_with_the_log(
     assert sorted(one.batches + one.warm_up for one in measured) == [4, 5, 6, 60_000]
 
 
-def test_a_killed_rank_loses_nothing_that_it_had_written(
+def test_everything_that_a_killed_rank_has_written_is_uploaded(
     start: Starter, mlflow_server: str, new_run: NewRun, tmp_path: Path
 ) -> None:
     _, run_id = new_run(mlflow_server)
@@ -124,17 +137,17 @@ def test_a_killed_rank_loses_nothing_that_it_had_written(
     found = re.search(rb'"pid":(\d+)', (tmp_path / "logs" / LOGS[1]).read_bytes())
     assert found is not None
     os.kill(int(found.group(1)), signal.SIGKILL)
-    assert launched.wait(PATIENCE_SECONDS) != 0
+    assert launched.wait() != 0
     wait_until(lambda: not uploaders(run_id), "the end of the processes that upload")
     there, local = uploaded(run_id), written(tmp_path / "logs")
     assert there[LOGS[1]] == local[LOGS[1]]
-    # The launcher has ended the other rank, perhaps with all that it had started.
+    # The launcher has ended the other rank, perhaps with its upload.
     assert local[LOGS[0]].startswith(there.get(LOGS[0], b""))
     upload_folder(tmp_path / "logs", run_id)
     assert uploaded(run_id) == local
 
 
-def test_training_goes_on_while_the_server_does_not(
+def test_training_continues_while_the_server_is_down(
     start: Starter, mlflow_server: str, new_run: NewRun, tmp_path: Path
 ) -> None:
     logs = tmp_path / "logs"
@@ -144,9 +157,9 @@ def test_training_goes_on_while_the_server_does_not(
         wait_until(lambda: sorted(uploaded(run_id)) == LOGS, "a first upload of both ranks")
     diaries = [logs / log.replace(".steps.csv", ".upload.log") for log in LOGS]
     wait_until(lambda: all(diary.exists() for diary in diaries), "failed uploads of both ranks")
-    go_on(tmp_path)
+    wait_for_epochs(tmp_path)
     (tmp_path / "stop").touch()
-    launched.succeed(PATIENCE_SECONDS)
+    launched.succeed()
     assert launched.output.count("uploads are retried during training") == 2
     assert (
         launched.output.count(f"stallscope collect {logs} --to mlflow:{run_id} uploads the rest")
@@ -158,6 +171,6 @@ def test_training_goes_on_while_the_server_does_not(
         upload_folder(logs, run_id)
         assert uploaded(run_id) == local
         assert open_run(run_id).status == "completed"
-        # Those that were still trying find it all there, or bring it.
+        # Processes that still retry find everything uploaded, or upload it.
         wait_until(lambda: not uploaders(run_id), "the end of the processes that upload")
         assert uploaded(run_id) == local

@@ -1,4 +1,4 @@
-"""MXNet on Python 3.8, alone and as two ranks with Horovod: the engine tells what is ready when."""
+"""MXNet on Python 3.8, in one process and as two ranks with Horovod."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import pytest
 from training.recorded import (
     RESOLUTION_NS,
     Recorded,
+    check_recorder_fault,
+    check_slow_rank,
     check_steps,
-    fits_of,
     record_mxnet_cases,
 )
 
 from stallscope.analysis import analyse
-from stallscope.parsers import read
 
 pytestmark = pytest.mark.frameworks
 
@@ -21,13 +21,13 @@ ALL = {"placed": ["data", "ready", "reduced"], "reason": None}
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """What one process recorded, case by case."""
+    """Run all cases of one process."""
     return record_mxnet_cases(tmp_path_factory.mktemp("mxnet"))
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """What two ranks recorded, case by case."""
+    """Run all cases of two ranks."""
     return record_mxnet_cases(tmp_path_factory.mktemp("mxnet"), ranks=2)
 
 
@@ -43,24 +43,20 @@ def test_ranks_see_every_reduction(ranks: Recorded, case: str, steps: int) -> No
 
 
 def test_gradients_are_mostly_ready_before_any_are_reduced(ranks: Recorded) -> None:
-    # Another thread of the engine than the one that computes takes the timestamps.
+    # The engine takes timestamps in another thread than the one that computes.
     steps = ranks.run("slow_compute").steps.to_pandas().groupby("step")
     early = steps["ready"].max() - steps["reduced"].min()
     assert early.median() <= RESOLUTION_NS
 
 
 def test_the_rank_with_the_slow_backward_pass_is_found(ranks: Recorded) -> None:
-    run = ranks.run("slow_compute")
     # The engine sleeps 10 ms in it; the host does not wait.
-    assert fits_of(run)[1].median_ms("data", "ready") > 10
-    verdict = analyse(run).bottleneck
-    assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", "compute", (1,))
+    check_slow_rank(ranks.run("slow_compute"), "compute", milliseconds=10)
 
 
-def test_recording_does_not_change_what_is_learned(alone: Recorded, ranks: Recorded) -> None:
+def test_recording_does_not_change_the_weights(alone: Recorded, ranks: Recorded) -> None:
     for recorded, rank in ((alone, 0), (ranks, 0), (ranks, 1)):
-        result = recorded.result("plain", rank)
-        assert result["weights"] == result["silent"]
+        assert recorded.unchanged_by_recording("plain", rank)
 
 
 def test_one_process_needs_no_reduction(alone: Recorded) -> None:
@@ -82,7 +78,7 @@ def test_parameters_are_recorded_with_a_given_batch_size(alone: Recorded) -> Non
     assert facts["gradient_bytes"] == 4 * facts["parameters"] > 0
 
 
-def test_accumulated_turns_are_one_step(alone: Recorded, ranks: Recorded) -> None:
+def test_accumulated_iterations_are_one_step(alone: Recorded, ranks: Recorded) -> None:
     for fit in [alone.fit("accumulation"), *ranks.fits("accumulation")]:
         check_steps(fit, 0, 8)
         assert set(fit.steps["micro"]) == {3}
@@ -96,7 +92,7 @@ def test_slow_input_is_input(alone: Recorded) -> None:
     assert analysis.bottleneck.kind == "input"
 
 
-def test_epochs_validation_and_checkpoints_have_rows_of_their_own(alone: Recorded) -> None:
+def test_epochs_validation_and_checkpoints_are_intervals(alone: Recorded) -> None:
     fit = alone.fit("validation_and_checkpoint")
     assert fit.kinds == ["epoch", "validation", "checkpoint"] * 2 + ["end"]
     assert list(fit.intervals["step"]) == [12] * 3 + [24] * 4
@@ -104,11 +100,11 @@ def test_epochs_validation_and_checkpoints_have_rows_of_their_own(alone: Recorde
 
 def test_without_stages_only_input_is_timed(alone: Recorded) -> None:
     fit = alone.fit("without_stages")
-    check_steps(fit, 0, 24, stamps=("data",))
+    check_steps(fit, 0, 24, timestamps=("data",))
     assert fit.facts["stamps"]["reason"] == "switched off with stages=False"
 
 
-def test_the_samples_of_every_batch_are_those_that_the_loop_saw(alone: Recorded) -> None:
+def test_each_batch_has_as_many_samples_as_the_loop_saw(alone: Recorded) -> None:
     alone.clean("batches_of_every_size", ranks=1)
     seen = alone.result("batches_of_every_size")["samples"]
     assert seen[:9] == [16, 16, 8, 16, 16, 16, 16, 16, 16]
@@ -116,48 +112,41 @@ def test_the_samples_of_every_batch_are_those_that_the_loop_saw(alone: Recorded)
     assert list(fit.steps["samples"]) == seen
 
 
-def test_a_trainer_that_does_not_train_is_said_not_to(alone: Recorded) -> None:
+def test_a_trainer_that_does_not_train_is_the_reason(alone: Recorded) -> None:
     fit = alone.fit("wrong_trainer")
-    check_steps(fit, 0, 24, stamps=("data",))
+    check_steps(fit, 0, 24, timestamps=("data",))
     assert "never reduced a gradient" in fit.facts["stamps"]["reason"]
 
 
 def test_a_fault_in_the_recorder_costs_the_log_and_nothing_else(alone: Recorded) -> None:
-    result = alone.result("recorder_breaks")
-    [[level, message]] = result["logged"]
-    assert level == "WARNING"
-    assert "ZeroDivisionError('broken on purpose')" in message
-    assert result["weights"] == result["silent"]
-    assert result["ours"] == []
-    [run] = read(str(alone.logs("recorder_breaks")))
-    assert run.steps.num_rows == 0
+    check_recorder_fault(alone)
 
 
-def test_a_reduction_that_fails_leaves_the_other_steps_their_times(alone: Recorded) -> None:
-    # The turn whose reduction failed is part of the step after it.
+def test_after_a_reduction_that_fails_the_other_steps_have_their_times(alone: Recorded) -> None:
+    # The iteration with the failed reduction is part of the next step.
     fit = alone.fit("reduction_fails")
     check_steps(fit, 0, 11)
     assert sorted(fit.steps["micro"]) == [1] * 10 + [2]
     assert (fit.steps["ready"] > fit.steps["data"]).all()
 
 
-def test_an_engine_far_behind_is_not_asked_for_groups_for_ever(alone: Recorded) -> None:
+def test_steps_that_an_engine_finishes_far_behind_the_host_lack_timestamps(alone: Recorded) -> None:
     fit = alone.fit("host_far_ahead")
     assert fit.numbers == list(range(100))
     unknown = fit.steps["ready"].isna()
-    # Which of two gradients comes last is not known before the first step has ended.
+    # The recorder finds the last gradient when the first step has ended.
     assert not unknown[:60].any()
     assert 0 < unknown.sum() < 40
     assert not fit.steps["end"].isna().any()
 
 
-def test_a_system_whose_streams_take_no_times_stamps_no_gradients(alone: Recorded) -> None:
+def test_without_the_engines_timestamps_gradients_have_none(alone: Recorded) -> None:
     fit = alone.fit("engine_takes_no_times")
-    check_steps(fit, 0, 24, stamps=("data",))
+    check_steps(fit, 0, 24, timestamps=("data",))
     assert "takes no times" in fit.facts["stamps"]["reason"]
 
 
-def test_errors_of_the_engine_are_the_trainings(alone: Recorded) -> None:
+def test_errors_of_the_engine_reach_the_training_and_not_the_recorder(alone: Recorded) -> None:
     result = alone.result("operator_fails")
     assert "potrf" in result["error"]
     assert result["logged"] == []

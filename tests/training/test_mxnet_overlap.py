@@ -1,4 +1,4 @@
-"""Two ranks of MXNet reduce gradients while they compute others, recorded or not."""
+"""Two ranks of MXNet reduce gradients while they compute others, with and without a recorder."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def test_gradients_are_reduced_while_others_are_computed_as_without_a_recorder(
 ) -> None:
     ranks = record_mxnet_cases(tmp_path, ranks=2, cases=("overlap",))
     for fit in ranks.fits("overlap"):
-        # The trainer has counted those without a recorder.
+        # The trainer has counted the steps without a recorder.
         check_steps(fit, 24, 24)
     for rank in range(2):
         result = ranks.result("overlap", rank)
-        # Of 24 steps, of which a busy machine and looks at which gradient comes last leave most.
+        # Most of 24 steps overlap, also on a busy machine.
         assert result["silent"] >= 18
         assert result["recorded"] >= 16

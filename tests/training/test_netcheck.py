@@ -1,4 +1,4 @@
-"""Netcheck on real ranks: beside the logs of a training, alone, and where one host has a slow link."""
+"""Netcheck on real ranks: with the logs of a training, without, and on a host with a slow link."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from stallscope.parsers import read
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
 PROGRAM = str(ENVIRONMENT / "bin" / "stallscope")
-PATIENCE_SECONDS = 120.0
 #: One gradient, of so many bytes.
 SIZES = [[400_384, 1]]
 TORCHRUN = ["torchrun", "--nproc-per-node"]
@@ -28,15 +27,15 @@ TORCHRUN = ["torchrun", "--nproc-per-node"]
 
 @pytest.fixture
 def logs(training_side: None, tmp_path: Path) -> Path:
-    """Logs of a run of two ranks on this host."""
+    """Write the logs of a run of two ranks on this host."""
     facts = {"gradient_sizes": SIZES, "gradient_bytes": SIZES[0][0], "gradient_tensors": 1}
     write_job(tmp_path / "logs", Job(steps=5, hosts=(socket.gethostname(),), facts=facts))
     return tmp_path / "logs"
 
 
 def result(launched: Launch, folder: Path) -> dict[str, Any]:
-    """Return the content of the one file, of which the launch has told."""
-    launched.succeed(PATIENCE_SECONDS)
+    """Return the content of the one file, which the launch must have named."""
+    launched.succeed()
     (path,) = folder.glob("*.netcheck.json")
     assert f"stored in {path}" in launched.output
     assert launched.output.count("stored in") == 1
@@ -109,8 +108,8 @@ def test_more_ranks_of_torchrun_are_another_network(logs: Path, tmp_path: Path) 
 
 
 @pytest.mark.frameworks
-def test_mxnet_reduces_on_python_3_8(tmp_path: Path) -> None:
-    needs(MXNET, "make mxnet-env, with a Python 3.8")
+def test_mxnet_is_measured_on_python_3_8(tmp_path: Path) -> None:
+    needs(MXNET)
     program = str(MXNET / "bin" / "stallscope")
     words = ["netcheck", "--seconds", "3", "--out", str(tmp_path)]
     printed = tmp_path / "printed.txt"
@@ -119,17 +118,19 @@ def test_mxnet_reduces_on_python_3_8(tmp_path: Path) -> None:
     assert content["framework"] == "mxnet"
 
 
-def test_one_process_says_how_to_start_it(training_side: None, tmp_path: Path) -> None:
+def test_one_process_is_an_error_that_shows_how_to_start_it(
+    training_side: None, tmp_path: Path
+) -> None:
     launched = launch_words(tmp_path / "printed.txt", ["python"], PROGRAM, "netcheck")
-    assert launched.wait(PATIENCE_SECONDS) == 2
+    assert launched.wait() == 2
     assert launched.output.startswith("stallscope: netcheck runs as one process")
     assert launched.output.count("\n") == 1
 
 
-def test_missing_logs_end_all_ranks_with_one_sentence(training_side: None, tmp_path: Path) -> None:
+def test_missing_logs_end_all_ranks_with_one_error(training_side: None, tmp_path: Path) -> None:
     words = ["netcheck", str(tmp_path / "none")]
     launched = launch_words(tmp_path / "printed.txt", [*TORCHRUN, "2"], PROGRAM, *words)
-    assert launched.wait(PATIENCE_SECONDS) != 0
+    assert launched.wait() != 0
     assert launched.output.count("stallscope: ") == 1
     assert f"there is no folder {tmp_path / 'none'}" in launched.output
 
@@ -147,7 +148,7 @@ def test_the_host_with_the_slow_link_is_in_all_slow_pairs(
     content = result(launched, tmp_path)
     assert content["hosts"] == ["h1", "h2", "h3"]
     assert (content["run_id"], content["gradients"]) == (None, None)
-    # A busy core makes single exchanges slow, and none faster than its link: the fastest one counts.
+    # A busy core makes single exchanges slower, and never faster than the link: the fastest one counts.
     rates = {tuple(pair["hosts"]): fastest(pair) for pair in content["pairs"]}
     slow = [rates[("h1", "h3")], rates[("h2", "h3")]]
     assert all(5 < rate < 80 for rate in slow)

@@ -1,4 +1,4 @@
-"""One process without ranks: what is ready needs no reducing."""
+"""One process without ranks: ready gradients need no reduction."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ def test_horovod_is_not_needed(recorded_alone: Recorded) -> None:
     assert facts["learning_rate_scaled"] is None
 
 
-def test_xla_leaves_the_hosts_times_and_says_why(recorded_alone: Recorded) -> None:
+def test_with_xla_the_log_has_the_hosts_times_and_the_reason(recorded_alone: Recorded) -> None:
     fit = recorded_alone.fit_of_one_process("xla_alone")
-    check_steps(fit, 0, 12, stamps=())
+    check_steps(fit, 0, 12, timestamps=())
     assert fit.facts["stamps"] == {"placed": [], "reason": "jit_compile=True: XLA has no clock"}
 
 
-def test_xla_inside_a_train_step_leaves_the_stamps_in_front_of_it(recorded_alone: Recorded) -> None:
+def test_with_xla_inside_a_train_step_timestamps_before_it_stay(recorded_alone: Recorded) -> None:
     fit = recorded_alone.fit_of_one_process("xla_inside")
-    check_steps(fit, 0, 12, stamps=("data",))
+    check_steps(fit, 0, 12, timestamps=("data",))
     assert fit.facts["stamps"]["placed"] == ["data"]
     assert "XLA compiles a part of the train step" in fit.facts["stamps"]["reason"]
 
 
-def test_gradients_that_pass_by_the_optimizer_are_said_to(recorded_alone: Recorded) -> None:
+def test_gradients_that_bypass_the_optimizer_are_the_reason(recorded_alone: Recorded) -> None:
     fit = recorded_alone.fit_of_one_process("one_process_own_loop")
-    check_steps(fit, 0, 12, stamps=("data",))
+    check_steps(fit, 0, 12, timestamps=("data",))
     assert "does not take its gradients from the optimizer" in fit.facts["stamps"]["reason"]
 
 
-def test_a_batch_without_a_number_of_samples_has_none(recorded_alone: Recorded) -> None:
+def test_batches_without_a_size_have_no_number_of_samples(recorded_alone: Recorded) -> None:
     fit = recorded_alone.fit_of_one_process("nested_data")
     assert fit.steps["samples"].isna().all()
     assert fit.facts.get("batch_size") is None

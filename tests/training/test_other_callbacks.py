@@ -1,4 +1,4 @@
-"""What other callbacks do is between steps: beside their stages, with rows of its own."""
+"""Other callbacks take time between steps; validation and checkpoints have intervals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.horovod, pytest.mark.cases, pytest.mark.unmeasured]
 
 @pytest.mark.parametrize("case", ["sleeper_before", "sleeper_after"])
 def test_time_in_other_callbacks_is_in_no_stage(recorded: Recorded, case: str) -> None:
-    """100 ms a batch, 50 in on_train_batch_begin and 50 in on_train_batch_end."""
+    """They take 100 ms per batch: 50 in on_train_batch_begin and 50 in on_train_batch_end."""
     for fit in recorded.fits(case):
         check_steps(fit, 0, 12)
         between = fit.steps["begin"].to_numpy()[1:] - fit.steps["end"].to_numpy()[:-1]
@@ -20,7 +20,7 @@ def test_time_in_other_callbacks_is_in_no_stage(recorded: Recorded, case: str) -
     recorded.clean(case)
 
 
-def test_validation_has_rows_of_its_own(recorded: Recorded) -> None:
+def test_each_validation_is_an_interval(recorded: Recorded) -> None:
     for fit in recorded.fits("validation"):
         check_steps(fit, 0, 36)
         rows = fit.of_kind("validation")
@@ -33,12 +33,12 @@ def test_validation_has_rows_of_its_own(recorded: Recorded) -> None:
     recorded.clean("validation")
 
 
-def test_checkpoints_have_rows_of_their_own_on_the_rank_that_saves(recorded: Recorded) -> None:
+def test_each_checkpoint_is_an_interval_of_the_rank_that_saves(recorded: Recorded) -> None:
     saving, other = recorded.fits("checkpoints")
     check_steps(saving, 0, 24)
     check_steps(other, 0, 24)
     rows = saving.of_kind("checkpoint")
-    # In either epoch one after its sixth batch, and one in each of three formats at its end.
+    # Each epoch has one after its sixth batch, and one per format at its end.
     assert list(rows["step"]) == [6, 12, 12, 12, 18, 24, 24, 24]
     assert list(rows["epoch"]) == [0, 0, 0, 0, 1, 1, 1, 1]
     for begin, end in zip(rows["begin"], rows["end"], strict=True):
@@ -49,7 +49,7 @@ def test_checkpoints_have_rows_of_their_own_on_the_rank_that_saves(recorded: Rec
 
 
 @pytest.mark.parametrize("saved", ["model.h5", "model.keras", "saved_model", "by-self", "resumed"])
-def test_what_is_saved_while_recording_loads_again(recorded: Recorded, saved: str) -> None:
+def test_a_model_that_is_saved_while_recording_loads_again(recorded: Recorded, saved: str) -> None:
     assert recorded.result("checkpoints")["same"][saved] is True
 
 

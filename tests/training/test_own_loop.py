@@ -1,109 +1,103 @@
-"""Keras 2 without ``fit``: loops of the user's own, on two real ranks and in one process."""
+"""Keras 2 in custom loops without ``fit``, on two ranks and in one process."""
 
 from __future__ import annotations
 
 import pytest
-from training.recorded import TIMESTAMPS, Recorded, check_ranks_together, check_steps, record_cases
+from training.recorded import TIMESTAMPS, Recorded, check_ranks_together, check_steps
 
-pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
+pytestmark = [pytest.mark.horovod, pytest.mark.cases, pytest.mark.unmeasured]
 
-PATIENCE_SECONDS = 240.0
 STEPS = 24
 SLOW_MS = 120.0
 
 
-@pytest.fixture(scope="module")
-def ranks(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    folder = tmp_path_factory.mktemp("ranks")
-    return record_cases(folder, "own_loop_cases.py", ranks=2, seconds=PATIENCE_SECONDS)
-
-
-@pytest.fixture(scope="module")
-def alone(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    folder = tmp_path_factory.mktemp("alone")
-    return record_cases(folder, "own_loop_cases.py", seconds=PATIENCE_SECONDS)
-
-
-@pytest.mark.parametrize("case", ["eager", "graph"])
-def test_every_stage_of_every_step_is_there(ranks: Recorded, case: str) -> None:
-    for fit in ranks.fits(case):
+@pytest.mark.parametrize("case", ["loop_eager", "loop_in_a_graph"])
+def test_each_step_has_all_its_stages(recorded: Recorded, case: str) -> None:
+    for fit in recorded.fits(case):
         check_steps(fit, 0, STEPS)
         assert set(fit.steps["samples"]) == {16}
         assert fit.facts["stamps"] == {"placed": list(TIMESTAMPS), "reason": None}
         assert (fit.facts["gradients_reduced"], fit.facts["gradient_tensors"]) == (True, 2)
         assert (fit.facts["optimizer"], fit.facts["parameters"]) == ("SGD", 36)
         assert fit.kinds == ["epoch", "validation", "epoch", "validation", "checkpoint", "end"]
-    check_ranks_together(ranks.run(case))
-    assert ranks.result(case)["said"] == []
+    check_ranks_together(recorded.run(case))
+    assert recorded.result(case)["logged"] == []
 
 
-def test_recording_does_not_change_what_is_learned(ranks: Recorded) -> None:
-    plain = ranks.result("unrecorded")["weights"]
-    for case in ("eager", "graph", "slow_input", "no_folder"):
-        assert [ranks.result(case, rank)["weights"] for rank in (0, 1)] == [plain, plain]
+def test_recording_does_not_change_the_weights(recorded: Recorded) -> None:
+    plain = recorded.result("loop_unrecorded")["weights"]
+    for case in ("loop_eager", "loop_in_a_graph", "loop_with_slow_input", "loop_without_a_folder"):
+        assert [recorded.result(case, rank)["weights"] for rank in (0, 1)] == [plain, plain]
 
 
-def test_slow_input_is_input_of_its_rank(ranks: Recorded) -> None:
-    slow, fast = ranks.fits("slow_input")
+def test_slow_input_is_input_of_its_rank(recorded: Recorded) -> None:
+    slow, fast = recorded.fits("loop_with_slow_input")
     assert slow.median_ms("begin", "data") > SLOW_MS > fast.median_ms("begin", "data")
     assert slow.median_ms("data", "ready") < SLOW_MS
 
 
-def test_slow_computing_is_compute_of_its_rank(ranks: Recorded) -> None:
-    slow, fast = ranks.fits("slow_compute")
+def test_slow_compute_is_compute_of_its_rank(recorded: Recorded) -> None:
+    slow, fast = recorded.fits("loop_with_slow_compute")
     assert slow.median_ms("data", "ready") > SLOW_MS > fast.median_ms("data", "ready")
     assert fast.median_ms("ready", "reduced") > SLOW_MS > slow.median_ms("ready", "reduced")
 
 
-def test_who_reduces_himself_marks_himself(ranks: Recorded, alone: Recorded) -> None:
-    for recorded, count in ((ranks, 2), (alone, 1)):
-        for fit in recorded.fits("marked_by_hand", ranks=count):
+def test_gradients_that_the_user_reduces_and_marks_have_timestamps(
+    recorded: Recorded, recorded_alone: Recorded
+) -> None:
+    for found, count in ((recorded, 2), (recorded_alone, 1)):
+        for fit in found.fits("loop_marked_by_hand", ranks=count):
             check_steps(fit, 0, 12)
             assert fit.facts["stamps"] == {"placed": list(TIMESTAMPS), "reason": None}
 
 
-def test_one_process_has_reduced_what_is_ready(alone: Recorded) -> None:
-    (fit,) = alone.fits("graph", ranks=1)
+def test_in_one_process_gradients_are_reduced_when_they_are_ready(recorded_alone: Recorded) -> None:
+    (fit,) = recorded_alone.fits("loop_in_a_graph", ranks=1)
     check_steps(fit, 0, STEPS)
     assert (fit.steps["ready"] == fit.steps["reduced"]).all()
 
 
-def test_marks_are_read_before_there_are_too_many(alone: Recorded) -> None:
-    (fit,) = alone.fits("many_steps", ranks=1)
-    check_steps(fit, 0, alone.result("many_steps")["weights"])
+def test_marks_are_read_before_their_ring_is_full(recorded_alone: Recorded) -> None:
+    case = "loop_of_many_steps"
+    (fit,) = recorded_alone.fits(case, ranks=1)
+    check_steps(fit, 0, recorded_alone.result(case)["steps"])
 
 
-def test_what_is_not_marked_is_missing_with_the_reason(ranks: Recorded) -> None:
-    """A step that raises is none; what comes after the logger's end is not recorded."""
-    for fit in ranks.fits("only_steps"):
-        check_steps(fit, 0, 3, stamps=())
+def test_without_marks_stages_are_missing_with_the_reason(recorded: Recorded) -> None:
+    """A step that raises does not count, and steps after the logger's end are not recorded."""
+    for fit in recorded.fits("loop_without_marks"):
+        check_steps(fit, 0, 3, timestamps=())
         reason = "no mark of data, gradients, reduced was seen since the log began"
         assert fit.facts["stamps"]["reason"] == reason
         assert fit.facts["gradients_reduced"] is None
 
 
-def test_marks_that_cannot_be_are_said_in_the_log(alone: Recorded) -> None:
-    for case, reason in (
-        ("wrong_marks", "log.mark('gradients') in a tf.function needs the tensors"),
-        ("compiled_by_xla", "XLA compiles the step"),
-    ):
-        (fit,) = alone.fits(case, ranks=1)
-        check_steps(fit, 0, 3, stamps=("data",))
-        assert fit.facts["stamps"]["reason"].startswith(reason)
-        assert alone.result(case)["said"] == []
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("loop_with_wrong_marks", "log.mark('gradients') in a tf.function needs the tensors"),
+        ("loop_compiled_by_xla", "XLA compiles the step"),
+    ],
+)
+def test_the_log_has_the_reason_why_a_mark_is_missing(
+    recorded_alone: Recorded, case: str, reason: str
+) -> None:
+    (fit,) = recorded_alone.fits(case, ranks=1)
+    check_steps(fit, 0, 3, timestamps=("data",))
+    assert fit.facts["stamps"]["reason"].startswith(reason)
+    assert recorded_alone.result(case)["logged"] == []
 
 
-def test_what_marks_cost_is_in_the_cost_that_the_log_tells(alone: Recorded) -> None:
-    (fit,) = alone.fits("slow_marks", ranks=1)
+def test_the_recorders_cost_includes_marks(recorded_alone: Recorded) -> None:
+    case = "loop_with_slow_marks"
+    (fit,) = recorded_alone.fits(case, ranks=1)
     cost = fit.facts["recorder_cost"]
     assert cost["turns"] == 12
-    assert cost["host_us_median"] >= 2e6 * alone.result("slow_marks")["weights"]
+    assert cost["host_us_median"] >= 2e6 * recorded_alone.result(case)["mark_seconds"]
 
 
-def test_where_the_clock_is_set_stamps_of_graphs_are_missing_and_not_wrong(
-    alone: Recorded,
-) -> None:
-    (fit,) = alone.fits("clock_set", ranks=1)
+def test_timestamps_in_graphs_are_missing_while_the_clock_is_set(recorded_alone: Recorded) -> None:
+    (fit,) = recorded_alone.fits("loop_while_the_clock_is_set", ranks=1)
     steps = fit.steps
     assert len(steps) == 48
     assert steps["data"].notna().all()
@@ -113,12 +107,11 @@ def test_where_the_clock_is_set_stamps_of_graphs_are_missing_and_not_wrong(
     assert ((placed["data"] <= placed["ready"]) & (placed["ready"] <= placed["end"])).all()
 
 
-def test_a_fit_that_is_recorded_has_no_steps_inside(alone: Recorded) -> None:
-    (fit,) = alone.fits("inside_fit", ranks=1)
+def test_steps_inside_a_recorded_fit_are_not_recorded_twice(recorded_alone: Recorded) -> None:
+    (fit,) = recorded_alone.fits("loop_inside_fit", ranks=1)
     assert fit.numbers == [0, 1, 2]
 
 
-def test_a_folder_that_cannot_be_made_is_one_warning(ranks: Recorded) -> None:
+def test_a_folder_that_cannot_be_made_is_one_warning(recorded: Recorded) -> None:
     for rank in (0, 1):
-        (said,) = ranks.result("no_folder", rank)["said"]
-        assert "training goes on" in said
+        assert "training goes on" in recorded.warning("loop_without_a_folder", rank)

@@ -1,4 +1,4 @@
-"""Workers of Ray Train: their runs in folders and in Ray's own logs, and a restart after a failure."""
+"""Workers of Ray Train are runs in folders and in Ray's logs, also after a restart."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from training.environments import RAY, needs
 from training.launching import launch
+from training.pages import RECORDERS, blocks
 from training.recorded import TIMESTAMPS, check_ranks_together
-from training.test_recorder_pages import PAGES, block
 
 from stallscope.analysis import analyse
 from stallscope.cli.main import main
@@ -22,7 +22,6 @@ from stallscope.run import Run
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
-PATIENCE_SECONDS = 480.0
 STEPS = 40
 #: Steps of the loop.
 MANY_STEPS = 100
@@ -37,7 +36,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training run of Ray left behind."""
+    """The files of a training run of Ray."""
 
     out: Path
     #: Ray's own folder of its session.
@@ -54,15 +53,15 @@ class Trained:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
-    """One training run, with a restart; Ray's sockets need a folder with a short path."""
-    needs(RAY, "make ray-env")
+    """Train with a restart. Ray's sockets need a folder with a short path."""
+    needs(RAY)
     out, sessions = tmp_path_factory.mktemp("ray"), Path(tempfile.mkdtemp(prefix="ray-"))
-    (out / "page.py").write_text(block(PAGES / "ray.md", "python"))
+    (out / "page.py").write_text(blocks(RECORDERS / "ray.md", "python")[0])
     try:
         words = (str(out), str(sessions))
         started = launch(out / "printed.txt", "ray_cases.py", *words, environment=RAY, **SETTINGS)
         try:
-            started.succeed(PATIENCE_SECONDS)
+            started.succeed()
         finally:
             started.end()
         yield Trained(out, (sessions / "session_latest").resolve())
@@ -92,11 +91,11 @@ def test_workers_that_share_a_folder_are_one_run(trained: Trained, kind: str, st
         (1, 2, 1),
     ]
     assert run.steps.num_rows == 2 * steps
-    assert all(run.steps[stamp].null_count == 0 for stamp in TIMESTAMPS)
+    assert all(run.steps[name].null_count == 0 for name in TIMESTAMPS)
     check_ranks_together(run)
 
 
-def test_the_function_of_the_page_records_what_it_says(trained: Trained) -> None:
+def test_the_function_of_the_page_records_a_run(trained: Trained) -> None:
     run = trained.run(trained.out / "page")
     assert (run.size, run.ranks, run.status) == (2, [0, 1], "completed")
     assert analyse(run).ledger is not None
@@ -107,7 +106,7 @@ def test_the_slow_rank_is_found(trained: Trained) -> None:
     assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", "input", (1,))
 
 
-def test_each_training_of_a_run_of_ray_has_an_id_of_its_own(trained: Trained) -> None:
+def test_each_training_in_a_run_of_ray_has_its_own_id(trained: Trained) -> None:
     runs = [trained.run(folder) for folder in folders(trained).values()]
     assert len({run.id for run in runs}) == len(runs)
     (launched,) = {log.facts["launch"] for run in runs for log in run.logs}
@@ -130,7 +129,7 @@ def test_a_restart_is_another_generation_of_a_run_whose_workers_share_nothing(
     assert analysis.job.restart > 0
 
 
-def test_the_job_begins_when_ray_calls_the_training_function(trained: Trained) -> None:
+def test_the_job_starts_when_ray_calls_the_training_function(trained: Trained) -> None:
     run = trained.run(folders(trained)["loop"])
     assert all(log.process_start < log.job_start < log.anchor for log in run.logs)
     processes = min(log.process_start for log in run.logs)
@@ -155,17 +154,17 @@ def test_ranks_of_printed_lines_are_known(
 
 
 def test_a_summary_is_printed_when_the_log_closes(trained: Trained) -> None:
-    """Ray kills its workers: at their exit nothing could be printed."""
+    """Ray kills its workers, so that they cannot print at their exit."""
     (line,) = (
         line
         for line in trained.printed.read_text().splitlines()
         if "RayTrainWorker" in line and "logs: " in line
     )
-    # It tells more where the other rank's log is closed already.
+    # The line is longer if the other rank's log is already closed.
     assert f"/loop (run {trained.run(folders(trained)['loop']).id}, " in line
 
 
-def test_ray_s_storage_has_no_logs_and_a_report_says_so(
+def test_a_report_on_rays_storage_is_an_error(
     trained: Trained, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", str(trained.out / "storage")]) == 2

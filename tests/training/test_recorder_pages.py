@@ -1,4 +1,4 @@
-"""The script of every recorder's page runs as it is printed, and records what the page says."""
+"""The script of each recorder's page runs as printed, and records a run as documented."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from training.environments import KERAS3, MXNET, ROOT, needs
+from training.environments import KERAS3, MXNET, needs
 from training.launching import ENVIRONMENT, Launch, programs_of
+from training.pages import RECORDERS, blocks
 
 from stallscope.analysis import analyse
 from stallscope.parsers import read
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
-PAGES = ROOT / "docs" / "recorders"
-PATIENCE_SECONDS = 240.0
 #: By page: the environment, and the ranks that the page starts.
 SCRIPTS = {
     "accelerate": (KERAS3, 2),
@@ -35,11 +34,6 @@ SCRIPTS = {
 }
 #: Pages of recorders that cannot see the stages of several ranks.
 WITHOUT_LEDGER = {"jax"}
-HOW = {
-    ENVIRONMENT: "make training-env",
-    KERAS3: "make keras3-env",
-    MXNET: "make mxnet-env, with a Python 3.8",
-}
 
 
 @dataclass(frozen=True)
@@ -48,15 +42,9 @@ class Script:
     logs: Path
 
 
-def block(page: Path, language: str) -> str:
-    found = re.search(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
-    assert found, f"{page.name} has no {language}"
-    return found[1]
-
-
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Script]]:
-    """The pages' scripts, started as the pages say, all at once: they mostly import."""
+    """Start the pages' scripts as documented, all at once: they mostly import."""
     started = {
         name: start(name, environment, tmp_path_factory.mktemp(name))
         for name, (environment, _) in SCRIPTS.items()
@@ -68,11 +56,11 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Scri
 
 
 def start(name: str, environment: Path, folder: Path) -> Script:
-    page = PAGES / f"{name}.md"
-    (folder / "train.py").write_text(block(page, "python"))
-    command, report = block(page, "sh").splitlines()
+    page = RECORDERS / f"{name}.md"
+    (folder / "train.py").write_text(blocks(page, "python")[0])
+    command, report = blocks(page, "sh")[0].splitlines()
     kept = {key: value for key, value in os.environ.items() if not key.startswith("HOROVOD_")}
-    # Horovod's own command once: it takes 8 s of a core before the first rank starts.
+    # Horovod's own command only once: it uses 8 s of a core before the first rank starts.
     programs = (environment / "bin",) if name == "keras" else programs_of(environment)
     path = os.pathsep.join([*map(str, programs), os.environ["PATH"]])
     printed = folder / "printed.txt"
@@ -91,13 +79,13 @@ def start(name: str, environment: Path, folder: Path) -> Script:
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_the_script_runs_as_printed(scripts: dict[str, Script], name: str) -> None:
     environment, ranks = SCRIPTS[name]
-    needs(environment, HOW[environment])
-    scripts[name].launched.succeed(PATIENCE_SECONDS)
+    needs(environment)
+    scripts[name].launched.succeed()
     (run,) = read(str(scripts[name].logs))
     assert (run.size, run.ranks, run.status) == (ranks, list(range(ranks)), "completed")
     assert (analyse(run).ledger is None) is (name in WITHOUT_LEDGER)
 
 
 def test_every_recorder_has_a_page() -> None:
-    listed = re.findall(r"\]\((\w+)\.md\)", (PAGES / "README.md").read_text())
-    assert set(listed) == {page.stem for page in PAGES.glob("*.md")} - {"README"}
+    listed = re.findall(r"\]\((\w+)\.md\)", (RECORDERS / "README.md").read_text())
+    assert set(listed) == {page.stem for page in RECORDERS.glob("*.md")} - {"README"}

@@ -1,9 +1,8 @@
-"""Ranks that Spark starts: the recorder inside them, and their step logs out of Spark's own folders."""
+"""Ranks that Spark starts record, and their step logs are found in Spark's own folders."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import pytest
 from support.needing import need
 from support.services import tool
 from support.spark import JAVA_OPTIONS
-from training.launching import ENVIRONMENT, PROGRAMS, Launch
+from training.launching import ENVIRONMENT, PROGRAMS, Launch, environment_of
 from training.recorded import TIMESTAMPS, check_ranks_together
 
 from stallscope.cli.main import main
@@ -24,18 +23,16 @@ from stallscope.run import Run
 
 pytestmark = [pytest.mark.horovod, pytest.mark.services, pytest.mark.unmeasured]
 
-# Two JVMs and two ranks start for every application, and others may be at work.
-PATIENCE_SECONDS = 540.0
 STEPS = 12
-# Workers roll executors' outputs over, as small as Spark takes it; they hear it from Java itself.
+# Executors' outputs roll over at the smallest size that Spark allows; Java options pass it to workers.
 ROLLING = {"strategy": "size", "maxSize": "81920", "enableCompression": "true"}
 
 
 @dataclass(frozen=True)
 class Applications:
-    """What applications on one cluster left behind."""
+    """The files of applications on one cluster."""
 
-    #: One folder per application, with what its driver wrote.
+    #: A folder with the driver's files for each application.
     out: Path
     #: Spark's folder of executors' outputs.
     work: Path
@@ -44,13 +41,13 @@ class Applications:
         return json.loads((self.out / application / case / "result.json").read_text())
 
     def runs(self) -> dict[str | None, Run]:
-        """The runs in the outputs of all executors, by name."""
+        """Return the runs in the outputs of all executors, by name."""
         return {run.name: run for run in read(str(self.work))}
 
 
 @pytest.fixture(scope="module")
 def spark_side(training_side: None) -> None:
-    """Spark beside Horovod; tests that need it are skipped without it."""
+    """Need Spark in Horovod's environment."""
     there = (ENVIRONMENT / ".ready-spark").exists()
     need(there, "there is no Spark in .venv-horovod: tools/spark-env.sh .venv-horovod")
 
@@ -59,7 +56,7 @@ def spark_side(training_side: None) -> None:
 def applications(
     spark_side: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Applications]:
-    """Two applications, one after the other, on one cluster with an executor per rank."""
+    """Run two applications, one after the other, on one cluster with an executor per rank."""
     out = tmp_path_factory.mktemp("applications")
     rolling = [f"-Dspark.executor.logs.rolling.{name}={value}" for name, value in ROLLING.items()]
     with pytest.MonkeyPatch.context() as patched:
@@ -72,14 +69,14 @@ def applications(
 
 @pytest.fixture(scope="module")
 def local(spark_side: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What an application whose executor is in the driver's own process left behind, case by case."""
+    """Run an application with its executor in the driver's process, and return its folder."""
     out = tmp_path_factory.mktemp("local") / "three"
     application("local[3]", out, "captured", "distributor", "page")
     return out
 
 
 def application(master: str, out: Path, *cases: str) -> None:
-    """Run cases as one application, and end it with its JVM where it takes too long."""
+    """Run cases as one application, and end it with its JVM if it takes too long."""
     out.mkdir()
     printed = out / "printed.txt"
     with printed.open("wb") as file:
@@ -90,23 +87,17 @@ def application(master: str, out: Path, *cases: str) -> None:
             env=settings(),
             start_new_session=True,
         )
-    Launch(process, printed).succeed(PATIENCE_SECONDS)
+    Launch(process, printed).succeed()
 
 
 def settings() -> dict[str, str]:
-    """The tests' own settings without those of an outer training or an outer Spark."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("HOROVOD_", "STALLSCOPE_", "PYTHON", "PYSPARK_", "SPARK_"))
-    }
+    """Return the variables of an application, without those of an outer Spark."""
+    own = environment_of(ENVIRONMENT)
     return {
         "JAVA_TOOL_OPTIONS": JAVA_OPTIONS,
-        **kept,
-        "PATH": f"{ENVIRONMENT / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        **{name: own[name] for name in own if not name.startswith(("PYSPARK_", "SPARK_"))},
         "PYSPARK_PYTHON": str(ENVIRONMENT / "bin" / "python"),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
     }
 
 
@@ -116,7 +107,7 @@ def test_ranks_of_spark_record_into_a_shared_folder(applications: Applications) 
     assert run.ranks == [0, 1]
     assert run.status == "completed"
     assert run.steps.num_rows == 2 * 2 * STEPS
-    assert all(run.steps[stamp].null_count == 0 for stamp in TIMESTAMPS)
+    assert all(run.steps[name].null_count == 0 for name in TIMESTAMPS)
     check_ranks_together(run)
     assert applications.result("one", "shared_folder") == [{"rank": 0}, {"rank": 1}]
 
@@ -138,14 +129,14 @@ def test_ranks_that_share_nothing_are_one_run_per_launch(applications: Applicati
         assert run.ranks == [0, 1]
         assert run.status == "completed"
         assert run.steps.num_rows == 2 * STEPS
-        assert all(run.steps[stamp].null_count == 0 for stamp in TIMESTAMPS)
+        assert all(run.steps[name].null_count == 0 for name in TIMESTAMPS)
         check_ranks_together(run)
 
 
 def test_outputs_without_records_and_event_logs_are_no_problems(applications: Applications) -> None:
     outputs = {path.name for path in applications.work.glob("app-*/*/std*")}
     assert {"stdout", "stderr"} < outputs
-    # Output is rolled over and compressed wherever a buffer was full.
+    # Output rolls over and is compressed when a buffer is full.
     assert any(name.startswith("stderr--") and name.endswith(".gz") for name in outputs)
     assert all(run.problems == () for run in read(str(applications.work)))
     (events,) = (applications.out / "one" / "eventlogs").iterdir()
@@ -164,7 +155,7 @@ def test_collect_makes_a_run_of_every_application(
     assert printed.err == ""
 
 
-def test_the_rank_is_horovods_and_not_the_number_of_the_task(local: Path) -> None:
+def test_ranks_are_horovods_and_not_the_numbers_of_tasks(local: Path) -> None:
     returned = json.loads((local / "captured" / "result.json").read_text())
     assert returned == [
         {"rank": 0, "task": "0"},
@@ -177,7 +168,7 @@ def test_the_rank_is_horovods_and_not_the_number_of_the_task(local: Path) -> Non
     (run,) = read(str(local / "captured"))
     assert run.ranks == [0, 1, 2]
     assert run.steps.num_rows == 3 * STEPS
-    assert all(run.steps[stamp].null_count == 0 for stamp in TIMESTAMPS)
+    assert all(run.steps[name].null_count == 0 for name in TIMESTAMPS)
     check_ranks_together(run)
 
 
@@ -189,10 +180,10 @@ def test_ranks_of_sparks_torch_distributor_are_one_run_in_their_folder_and_in_th
     assert run.ranks == [0, 1]
     assert run.status == "completed"
     assert run.steps.num_rows == 2 * 1500
-    assert all(run.steps[stamp].null_count == 0 for stamp in TIMESTAMPS)
+    assert all(run.steps[name].null_count == 0 for name in TIMESTAMPS)
     check_ranks_together(run)
     printed = local / "distributor" / "printed.txt"
-    # Spark cuts lines, and does not say whose they are.
+    # Spark truncates lines, and prints no ranks.
     assert printed.read_text().count("x...(truncated)\n") == 2
     (same,) = read(str(printed))
     assert same.problems == ()

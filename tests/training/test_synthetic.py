@@ -1,4 +1,4 @@
-"""Synthetic data is like the real data in everything but its numbers."""
+"""Synthetic data equals the real data except for its numbers."""
 
 from __future__ import annotations
 
@@ -9,29 +9,33 @@ pytestmark = [pytest.mark.horovod, pytest.mark.cases, pytest.mark.unmeasured]
 
 
 @pytest.mark.parametrize("kind", ["dataset", "stream", "sequence", "generator", "arrays"])
-def test_structure_types_and_shapes_are_those_of_the_data(recorded: Recorded, kind: str) -> None:
+def test_synthetic_data_has_the_structure_types_and_shapes_of_the_data(
+    recorded: Recorded, kind: str
+) -> None:
     real, like = recorded.result("synthetic")["shapes"][kind]
     assert like == real
 
 
-def test_it_is_as_long_as_the_data_or_endless(recorded: Recorded) -> None:
-    # -1 is what TensorFlow calls an infinite cardinality.
+def test_synthetic_data_is_as_long_as_the_data_or_endless(recorded: Recorded) -> None:
+    # -1 is TensorFlow's infinite cardinality.
     lengths = recorded.result("synthetic")["lengths"]
     assert lengths == {"dataset": 12, "stream": -1, "sequence": 12}
 
 
-def test_numbers_are_random_labels_stay_labels_and_words_stay_words(recorded: Recorded) -> None:
+def test_synthetic_numbers_are_random_and_labels_and_words_are_real_ones(
+    recorded: Recorded,
+) -> None:
     result = recorded.result("synthetic")
     assert result["same_numbers"] is False
     assert result["labels_in_range"] is True
     assert result["words"] == ["some", "words"]
 
 
-def test_data_without_any_batch_is_refused_in_a_sentence(recorded: Recorded) -> None:
+def test_data_without_a_batch_is_an_error(recorded: Recorded) -> None:
     assert recorded.result("synthetic")["refused"] == "the data has no batch to take shapes from"
 
 
-def test_training_on_it_is_a_baseline(recorded: Recorded) -> None:
+def test_training_on_synthetic_data_is_a_baseline(recorded: Recorded) -> None:
     for fit in recorded.fits("synthetic"):
         check_steps(fit, 0, 24)
         assert fit.facts["synthetic"] is True

@@ -1,4 +1,4 @@
-"""TensorBoard's own reader finds the exported series."""
+"""TensorBoard's own reader reads the exported series."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from support.step_logs import Job, run_of_job
+from training.environments import ROOT, apps_packages
 from training.launching import ENVIRONMENT, launch_words
-from training.test_end_summary import SOURCE, apps_packages
 
 from stallscope.exports import registry
 from stallscope.exports.generations import exported_run
@@ -32,7 +32,6 @@ print(json.dumps({
 """
 
 
-PATIENCE_SECONDS = 480.0
 #: Wall time, step and value.
 Event = tuple[float, int, float]
 
@@ -55,17 +54,17 @@ def test_rank_0_writes_the_series_of_all_ranks_during_training(
         "live_scalars.py",
         str(tmp_path / "logs"),
         str(tmp_path / "board"),
-        PYTHONPATH=os.pathsep.join([str(SOURCE), apps_packages()]),
+        PYTHONPATH=os.pathsep.join([str(ROOT / "src"), apps_packages()]),
     )
-    launched.succeed(PATIENCE_SECONDS)
+    launched.succeed()
     assert "scalars" not in launched.output
     found = as_tensorboard_reads(tmp_path / "board")
     for name in ("stallscope/step_ms", "stallscope_slowest_rank/compute_ms"):
         _, steps, values = zip(*found[name], strict=True)
         assert list(steps) == list(range(0, 95, 10))
-        # The first step counts from where both ranks are there, and rank 1 may have begun to sleep.
+        # The first step starts when both ranks have arrived, and rank 1 may already sleep.
         assert min(values[1:]) > 40
-    # Of both ranks, which only their common folder shows.
+    # Only the shared folder has the waits of both ranks.
     waits = [value for _, _, value in found["stallscope_mean_of_ranks/wait_ms"]]
     assert min(waits) > 10
 

@@ -1,4 +1,4 @@
-"""The tutorial runs as it is printed, and shows what it says."""
+"""The tutorial runs as printed, and its commands show what it describes."""
 
 from __future__ import annotations
 
@@ -10,41 +10,37 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from training.environments import KERAS3, ROOT, needs
+from training.environments import KERAS3, needs
+from training.pages import TUTORIAL, blocks
 
 import stallscope as ss
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
-PAGE = (ROOT / "docs" / "tutorial.md").read_text()
 PATIENCE_SECONDS = 240.0
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Tutorial:
-    """A folder in which all commands of the tutorial were run."""
+    """A folder in which all commands of the tutorial have run."""
 
     folder: Path
-    #: What each command printed.
+    #: The output of each command.
     printed: dict[str, str]
 
 
 @pytest.fixture(scope="module")
 def tutorial(tmp_path_factory: pytest.TempPathFactory) -> Tutorial:
-    needs(KERAS3, "make keras3-env")
+    needs(KERAS3)
     folder = tmp_path_factory.mktemp("tutorial")
-    program, _ = blocks("python")
+    program, _ = blocks(TUTORIAL, "python")
     (folder / "train.py").write_text(program)
-    commands = [line for block in blocks("sh") for line in block.splitlines()]
+    commands = [line for block in blocks(TUTORIAL, "sh") for line in block.splitlines()]
     return Tutorial(folder, {command: run(command, folder) for command in commands})
 
 
 def run(command: str, folder: Path) -> str:
-    """Run a command as a user does, in the environment that has its program."""
+    """Run a command in the environment that has its program."""
     program, *arguments = command.split()
     words = {"python": [str(KERAS3 / "bin" / "python")]}.get(
         program, [sys.executable, "-m", program]
@@ -61,7 +57,7 @@ def run(command: str, folder: Path) -> str:
     return done.stdout
 
 
-# Verdicts and intervals depend on the programs that share the cores; which stage shrinks does not.
+# On a busy machine verdicts and intervals vary, but the same stage shrinks.
 
 
 def test_the_report_shows_the_slow_loader(tutorial: Tutorial) -> None:
@@ -82,10 +78,10 @@ def test_the_prediction_is_printed_next_to_the_measurement(
     tutorial: Tutorial, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tutorial.folder)
-    _, program = blocks("python")
+    _, program = blocks(TUTORIAL, "python")
     exec(compile(program, "docs/tutorial.md", "exec"), {})
     found = re.fullmatch(
-        # There is no interval where other programs leave too few independent steps.
+        # There is no interval if a busy machine leaves too few independent steps.
         r"predicted ([0-9.]+)× \((?:[0-9.]+ to [0-9.]+|nan to nan)×\)\nmeasured ([0-9.]+)×\n",
         capsys.readouterr().out,
     )

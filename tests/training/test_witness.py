@@ -1,23 +1,19 @@
-"""The Horovod Timeline, an independent witness, sees the same waiting and reducing, step by step."""
+"""The ledger agrees with the Horovod Timeline, an independent witness, step by step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 from support.benchmarks import benchmark
-from training.launching import Launch
+from training.launching import launch
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 TRAIN = str(BENCHMARKS / "witness_training.py")
-PATIENCE_SECONDS = 300.0
 STEPS = 80
 SLOW_MS = 15.0
-
-Starter = Callable[..., Launch]
 
 
 @pytest.fixture(scope="module")
@@ -29,31 +25,29 @@ def witness() -> ModuleType:
 @pytest.mark.horovod
 @pytest.mark.parametrize("fault", ["none", "slow-compute-rank"])
 def test_ledger_and_timeline_agree_step_by_step(
-    start: Starter, tmp_path: Path, witness: ModuleType, fault: str
+    training_side: None, tmp_path: Path, witness: ModuleType, fault: str
 ) -> None:
     """
     GIVEN two ranks that train with the callback and the Timeline on
     WHEN every step's wait and allreduce on rank 0 is compared with the timeline's intervals
     THEN each step has its own, and both say the same of it
     """
-    start(TRAIN, str(tmp_path), "--fault", fault, "--steps", str(STEPS), ranks=2).succeed(
-        PATIENCE_SECONDS
-    )
+    words = (TRAIN, str(tmp_path), "--fault", fault, "--steps", str(STEPS))
+    launch(tmp_path / "printed.txt", *words, ranks=2).succeed()
     found = witness.compare(tmp_path)
 
     assert found.matched == 1.0
     assert found.gradients == 8
     assert len(found.ours) == STEPS - witness.SKIPPED
-    # Both anchors put the two clocks so near to each other that no probe contradicts them by more
-    # than it takes to read a clock.
+    # Both anchors align the two clocks to within the time of reading a clock.
     assert abs(found.clocks.correction_ms) < 1.0
-    # What ours has more is accounted for, to the nanosecond, and never negative.
+    # The additional parts of ours add up to the nanosecond, and are never negative.
     parts = found.exposed + found.lead + found.gaps + found.tail
     np.testing.assert_allclose(found.ours, parts, atol=1e-6)
     assert min(part.min() for part in (found.exposed, found.lead, found.gaps)) >= 0.0
     assert found.tail.min() > -witness.RESOLUTION_NS / 1e6
 
-    # On busy cores some steps have a long lead, which the exposed union lacks: the median step has not.
+    # On busy cores some steps have a long lead, which the exposed union lacks; the median step has none.
     for measure in ("exposed", "span"):
         agreement = found.agreement(measure)
         assert abs(agreement.difference_ms) < close_to(agreement.ours_ms)
@@ -62,16 +56,16 @@ def test_ledger_and_timeline_agree_step_by_step(
         exposed = found.agreement("exposed")
         assert exposed.correlation > 0.8
         assert abs(exposed.ours_ms - exposed.theirs_ms) < close_to(exposed.ours_ms)
-        # Both of them see what rank 1 keeps rank 0 waiting for.
+        # Both see rank 0 wait for rank 1.
         assert min(exposed.ours_ms, exposed.theirs_ms) > 0.5 * SLOW_MS
 
 
 def close_to(ms: float) -> float:
-    """How many milliseconds two figures of this size may be apart."""
+    """Return by how many milliseconds two figures of this size may differ."""
     return max(2.0, 0.25 * ms)
 
 
-def test_fused_intervals_count_once_and_only_behind_the_start(witness: ModuleType) -> None:
+def test_fused_intervals_count_once_and_only_after_the_start(witness: ModuleType) -> None:
     begin = np.array([[10, 10, 30, 60], [5, 6, 7, 8]])
     end = np.array([[20, 20, 50, 70], [9, 9, 9, 9]])
     length, first, last = witness.union(begin, end, np.array([0, 0]))

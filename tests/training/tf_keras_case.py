@@ -1,7 +1,7 @@
-"""Trains a small model with Keras 2 where ``import keras`` would be Keras 3.
+"""Train a small model with Keras 2 in an environment where ``import keras`` is Keras 3.
 
 python tf_keras_case.py LOGS                             with the package tf_keras
-TF_USE_LEGACY_KERAS=1 python tf_keras_case.py LOGS       with tf.keras, which is that package then
+TF_USE_LEGACY_KERAS=1 python tf_keras_case.py LOGS       with tf.keras, which is then that package
 """
 
 from __future__ import annotations

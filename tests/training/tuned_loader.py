@@ -1,4 +1,4 @@
-"""Trains with one loader worker, tries others, and trains with each of them: for test_measure_input.py.
+"""Train with different numbers of loader workers, and measure loaders: for test_proposed_loader.py.
 
 python tuned_loader.py OUT
 """
@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from stallscope.torch import StepLogger, measure_input
 
 BATCH, BATCHES = 8, 120
-# A batch takes 80 ms of one worker, and a step 25 ms without waiting: four workers keep up.
+# A batch takes one worker 80 ms, and a step 25 ms without waiting: four workers keep up.
 SAMPLE_SECONDS, STEP_SECONDS = 0.010, 0.025
 WORKERS = (1, 2, 4, 8)
 

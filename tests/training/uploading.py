@@ -1,10 +1,10 @@
-"""Ranks that train until OUT/stop is there, and whose logs go to an MLflow run meanwhile.
+"""Train until OUT/stop exists, and upload logs to an MLflow run meanwhile.
 
-    horovodrun -np 2 python uploading.py keras OUT             the run is MLFLOW_RUN_ID's
-    horovodrun -np 2 python uploading.py torch OUT RUN_ID      the run is named to StepLogger
-    python uploading.py measured OUT RUN_ID                    trains a little, and measures loaders
+    horovodrun -np 2 python uploading.py keras OUT             to the run MLFLOW_RUN_ID
+    horovodrun -np 2 python uploading.py torch OUT RUN_ID      to a run that StepLogger gets
+    python uploading.py measured OUT RUN_ID                    train a little, and measure loaders
 
-Each rank writes ``OUT/rank-RANK.txt``, a line per epoch: what goes on while a server does not.
+Each rank writes a line per epoch into ``OUT/rank-RANK.txt``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from asleep import wait_asleep
 
 STEPS = 20
-#: What a batch or a step takes: the training goes on until a test says stop, and its logs stay small.
+#: The length of a batch or a step: it keeps the logs of a long training small.
 PAUSE_SECONDS = 0.02
 
 
@@ -45,16 +45,16 @@ def train_keras(out: Path) -> None:
 
     hvd.init()
 
-    class UntilTold(tf.keras.callbacks.Callback):
+    class Stops(tf.keras.callbacks.Callback):
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             note(out, hvd.rank(), epoch)
-            # All ranks must hear the same.
+            # All ranks must stop after the same epoch.
             self.model.stop_training = broadcast_object((out / "stop").exists())
 
     model = tf.keras.Sequential([tf.keras.layers.Dense(16), tf.keras.layers.Dense(4)])
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.01)), loss)
-    callbacks = [StepLogger(out / "logs"), UntilTold()]
+    callbacks = [StepLogger(out / "logs"), Stops()]
     model.fit(
         batches(None),
         steps_per_epoch=STEPS,
@@ -107,7 +107,7 @@ def measured(out: Path, run_id: str) -> None:
             model(inputs).sum().backward()
             optimizer.step()
         measure_input(loader, 6)
-    # A line that is longer than what tells logs of one name apart.
+    # This line is longer than the start by which logs of one name are compared.
     measure_input(iter(lambda: 0, 1), 60_000)
     while not (out / "stop").exists():
         time.sleep(PAUSE_SECONDS)

@@ -1,4 +1,4 @@
-"""Trains with PyTorch for a known time on the CPU and known gradients: for test_cluster.py.
+"""Train with PyTorch with known CPU time and gradients: for test_cluster.py.
 
 horovodrun … python working_torch.py LOG_DIR STEPS COMPUTE_MS GRADIENT_MB
 """
@@ -25,7 +25,7 @@ def batches(steps: int) -> Iterator[torch.Tensor]:
 
 
 def work(milliseconds: float) -> None:
-    """Use so much CPU time, however long that takes."""
+    """Use so much CPU time."""
     end = time.thread_time() + milliseconds / 1000
     while time.thread_time() < end:
         pass

@@ -16,7 +16,7 @@ FOLDERS = {
     "stallscope.dashboard": ROOT / "dashboard",
 }
 #: From the lowest layer, which imports none, to the highest.
-ROOMS = (
+LAYERS = (
     "errors",
     "config",
     "arrays",
@@ -43,7 +43,7 @@ ROOMS = (
     "__main__",
 )
 #: Users import these in their training: they import the recorder only.
-DOORS = ("jax", "keras", "lightning", "mxnet", "torch", "transformers")
+ENTRY_MODULES = ("jax", "keras", "lightning", "mxnet", "torch", "transformers")
 #: The steps of an analysis, in order.
 ANALYSIS = (
     "steps",
@@ -120,11 +120,11 @@ def wrong_way(below: str, order: tuple[str, ...]) -> list[str]:
     found = []
     for name in MODULES:
         own = layer_of(name, below)
-        if not name.startswith(f"{below}.") or own in DOORS:
+        if not name.startswith(f"{below}.") or own in ENTRY_MODULES:
             continue
         for other in imports_of(name):
-            room = layer_of(other, below)
-            if other.startswith(f"{below}.") and order.index(room) > order.index(own):
+            layer = layer_of(other, below)
+            if other.startswith(f"{below}.") and order.index(layer) > order.index(own):
                 found.append(f"{name} imports {other}")
     return found
 
@@ -132,20 +132,20 @@ def wrong_way(below: str, order: tuple[str, ...]) -> list[str]:
 @pytest.mark.parametrize(
     ("below", "order"),
     [
-        ("stallscope", ROOMS),
+        ("stallscope", LAYERS),
         ("stallscope.analysis", ANALYSIS),
         ("stallscope.collector", COLLECTOR),
     ],
 )
 def test_each_layer_imports_only_layers_before_it(below: str, order: tuple[str, ...]) -> None:
-    rooms = {layer_of(name, below) for name in MODULES if name.startswith(f"{below}.")}
-    assert rooms - set(DOORS) == set(order)
+    layers = {layer_of(name, below) for name in MODULES if name.startswith(f"{below}.")}
+    assert layers - set(ENTRY_MODULES) == set(order)
     assert wrong_way(below, order) == []
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_modules_for_training_import_the_recorder_only(door: str) -> None:
-    imported = list(imports_of(f"stallscope.{door}"))
+@pytest.mark.parametrize("module", ENTRY_MODULES)
+def test_modules_for_training_import_the_recorder_only(module: str) -> None:
+    imported = list(imports_of(f"stallscope.{module}"))
     assert imported
     assert all(name.startswith("stallscope.collector.recorder.") for name in imported)
 
@@ -174,7 +174,7 @@ def test_the_root_of_the_package_has_entry_modules_only() -> None:
         "notebook",
         "opening",
         "run",
-        *DOORS,
+        *ENTRY_MODULES,
     }
 
 

@@ -1,17 +1,7 @@
-"""Loops without ``fit``, each case with a log folder of its own.
-
-    horovodrun -np 2 python own_loop_cases.py OUT     with Horovod's tape
-    python own_loop_cases.py OUT                      one process
-
-``OUT/CASE/logs`` holds the logs, ``OUT/CASE/result-RANK.json`` what the case saw.
-"""
+"""Train with Keras 2 in custom loops without ``fit``."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,29 +9,23 @@ from typing import Any, Callable
 
 import numpy as np
 import tensorflow as tf
-from case_runner import Cases, Messages
+from keras2.base import BATCH, RANKED, STEPS, Case, alone, ranked, weights_of
 
 from stallscope.collector.recorder.tf_keras import custom_loop
 from stallscope.collector.recorder.tf_keras.marks import Marks
 from stallscope.collector.recorder.tf_keras.timestamp_ring import CAPACITY
 from stallscope.keras import StepLogger
 
-RANKED = "HOROVOD_RANK" in os.environ
 if RANKED:
     import horovod.tensorflow as hvd
 
-STEPS = 12
-BATCH = 16
-#: Much longer than what a step takes besides, on a busy machine as well.
+#: Much longer than the rest of a step, on a busy machine as well.
 SLOW_SECONDS = 0.13
 MARK_SECONDS = 0.005
 
-CASES = Cases()
-case = CASES.add
-
 
 class Training:
-    """A model, its optimizer, and one rank's data."""
+    """A model, its optimizer, and the data of a rank."""
 
     def __init__(self, slow_input: bool = False, slow_compute: bool = False) -> None:
         tf.keras.utils.set_random_seed(5)
@@ -69,15 +53,15 @@ class Training:
         time.sleep(SLOW_SECONDS)
         return batch
 
-    def weights(self) -> str:
-        return hashlib.sha256(self.model.get_weights()[0].tobytes()).hexdigest()
+    def seen(self) -> dict[str, Any]:
+        return {"weights": weights_of(self.model)}
 
-    def logger(self, out: Path, **options: Any) -> StepLogger:
-        return StepLogger(out / "logs", model=self.model, optimizer=self.optimizer, **options)
+    def logger(self, folder: Path, **options: Any) -> StepLogger:
+        return StepLogger(folder / "logs", model=self.model, optimizer=self.optimizer, **options)
 
 
 def stepping(training: Training, log: Any) -> Callable[[Any], None]:
-    """One step with the tape; ``log`` None trains unrecorded."""
+    """Return a step with the tape; without a log it is not recorded."""
 
     def step(batch: Any) -> None:
         with tf.GradientTape() as tape:
@@ -92,8 +76,8 @@ def stepping(training: Training, log: Any) -> Callable[[Any], None]:
     return step
 
 
-def train(training: Training, out: Path, in_graph: bool) -> Any:
-    with training.logger(out) as log:
+def train(training: Training, folder: Path, in_graph: bool = True) -> Any:
+    with training.logger(folder) as log:
         step = stepping(training, log)
         step = tf.function(step) if in_graph else step
         for _ in range(2):
@@ -108,49 +92,49 @@ def train(training: Training, out: Path, in_graph: bool) -> Any:
                 training.loss(batch)
         with log.checkpoint():
             pass
-    return training.weights()
+    return training.seen()
 
 
-@case
-def eager(out: Path) -> Any:
-    return train(Training(), out, in_graph=False)
+@ranked
+def loop_eager(case: Case) -> Any:
+    return train(Training(), case.folder, in_graph=False)
 
 
-@case
-def graph(out: Path) -> Any:
-    return train(Training(), out, in_graph=True)
+@ranked
+@alone
+def loop_in_a_graph(case: Case) -> Any:
+    return train(Training(), case.folder)
 
 
-@case
-def unrecorded(_: Path) -> Any:
-    """The same training without a logger: what is learned must be the same."""
+@ranked
+def loop_unrecorded(case: Case) -> Any:
+    """Train without a logger: the weights must be the same."""
     training = Training()
     step = tf.function(stepping(training, None))
     for _ in range(2):
         for batch in training.batches():
             step(batch)
-    return training.weights()
+    return training.seen()
 
 
-@case
-def slow_input(out: Path) -> Any:
-    rank = hvd.rank() if RANKED else 0
-    return train(Training(slow_input=rank == 0), out, in_graph=True)
+@ranked
+def loop_with_slow_input(case: Case) -> Any:
+    return train(Training(slow_input=case.rank == 0), case.folder)
 
 
-@case
-def slow_compute(out: Path) -> Any:
-    rank = hvd.rank() if RANKED else 0
-    return train(Training(slow_compute=rank == 0), out, in_graph=True)
+@ranked
+def loop_with_slow_compute(case: Case) -> Any:
+    return train(Training(slow_compute=case.rank == 0), case.folder)
 
 
-@case
-def marked_by_hand(out: Path) -> Any:
-    """Who reduces gradients himself marks them himself, in the graph with the tensors."""
+@ranked
+@alone
+def loop_marked_by_hand(case: Case) -> Any:
+    """Reduce gradients by hand, and mark them in the graph."""
     training = Training()
     variables = training.model.trainable_variables
 
-    with training.logger(out) as log:
+    with training.logger(case.folder) as log:
 
         @tf.function
         def step(batch: Any) -> None:
@@ -167,16 +151,14 @@ def marked_by_hand(out: Path) -> Any:
             with log.step():
                 log.mark("data", batch)
                 step(batch)
-    return training.weights()
+    return training.seen()
 
 
-@case
-def many_steps(out: Path) -> Any:
-    """More than a graph keeps marks of, before anything is flushed."""
-    if RANKED:
-        return None
+@alone
+def loop_of_many_steps(case: Case) -> Any:
+    """Make more steps before the first flush than the graph's ring of timestamps has room for."""
     training = Training()
-    with training.logger(out, flush_seconds=600.0) as log:
+    with training.logger(case.folder, flush_seconds=600.0) as log:
 
         @tf.function
         def step(batch: Any) -> None:
@@ -187,14 +169,14 @@ def many_steps(out: Path) -> Any:
             with log.step():
                 log.mark("data", batch)
                 step(batch)
-    return CAPACITY + 10
+    return {"steps": CAPACITY + 10}
 
 
-@case
-def only_steps(out: Path) -> Any:
-    """Nothing is marked; the data ends inside of a step; a step lies in another one."""
+@ranked
+def loop_without_marks(case: Case) -> Any:
+    """Mark nothing, nest steps, and let the data end inside a step."""
     training = Training()
-    with training.logger(out, batch_size=BATCH) as log:
+    with training.logger(case.folder, batch_size=BATCH) as log:
         step = stepping(training, None)
         data = training.batches(3)
         try:
@@ -205,14 +187,14 @@ def only_steps(out: Path) -> Any:
             pass
     with log.step():
         pass
-    return training.weights()
+    return training.seen()
 
 
-@case
-def wrong_marks(out: Path) -> Any:
-    """Marks that cannot be: none of them reaches training."""
+@alone
+def loop_with_wrong_marks(case: Case) -> Any:
+    """Set marks at wrong places: none of them raises."""
     training = Training()
-    with training.logger(out) as log:
+    with training.logger(case.folder) as log:
         log.mark("data")
 
         @tf.function
@@ -225,14 +207,14 @@ def wrong_marks(out: Path) -> Any:
                 log.mark("data", batch)
                 step(batch)
                 log.mark("gradient")
-    return None
+    return {}
 
 
-@case
-def compiled_by_xla(out: Path) -> Any:
+@alone
+def loop_compiled_by_xla(case: Case) -> Any:
     training = Training()
     variables = training.model.trainable_variables
-    with training.logger(out) as log:
+    with training.logger(case.folder) as log:
 
         @tf.function(jit_compile=True)
         def gradients_of(batch: Any) -> Any:
@@ -244,12 +226,12 @@ def compiled_by_xla(out: Path) -> Any:
             with log.step():
                 log.mark("data", batch)
                 gradients_of(batch)
-    return None
+    return {}
 
 
-@case
-def clock_set(out: Path) -> Any:
-    """For the second of four epochs the wall clock is an hour ahead."""
+@alone
+def loop_while_the_clock_is_set(case: Case) -> Any:
+    """In the second of four epochs the wall clock is an hour ahead."""
     training, read = Training(), custom_loop.read_clocks
 
     def ahead() -> Any:
@@ -257,7 +239,7 @@ def clock_set(out: Path) -> Any:
         return now, clock + 3_600_000_000_000
 
     try:
-        with training.logger(out) as log:
+        with training.logger(case.folder) as log:
             step = tf.function(stepping(training, log))
             for epoch in range(4):
                 custom_loop.read_clocks = ahead if epoch == 1 else read
@@ -268,12 +250,12 @@ def clock_set(out: Path) -> Any:
                             step(batch)
     finally:
         custom_loop.read_clocks = read
-    return None
+    return {}
 
 
-@case
-def slow_marks(out: Path) -> Any:
-    """Marks that take time, which is the recorder's."""
+@alone
+def loop_with_slow_marks(case: Case) -> Any:
+    """Make marks slow: that is the recorder's time."""
     training, quick = Training(), Marks.mark_data_again
 
     def slow(marks: Marks, first: Any, now: int) -> None:
@@ -282,21 +264,21 @@ def slow_marks(out: Path) -> Any:
 
     Marks.mark_data_again = slow  # type: ignore[method-assign]
     try:
-        with training.logger(out) as log:
+        with training.logger(case.folder) as log:
             for batch in training.batches():
                 with log.step():
                     log.mark("data", batch)
                     log.mark("data", batch)
     finally:
         Marks.mark_data_again = quick  # type: ignore[method-assign]
-    return MARK_SECONDS
+    return {"mark_seconds": MARK_SECONDS}
 
 
-@case
-def inside_fit(out: Path) -> Any:
-    """The callback's own fit is recorded, and not what is inside of it a second time."""
+@alone
+def loop_inside_fit(case: Case) -> Any:
+    """Call ``step`` and ``mark`` inside a fit that the same logger records."""
     training = Training()
-    log = training.logger(out)
+    log = training.logger(case.folder)
 
     class Steps(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -306,33 +288,12 @@ def inside_fit(out: Path) -> Any:
     training.model.compile(training.optimizer, "mse")
     data = np.zeros((3 * BATCH, 8), np.float32), np.zeros((3 * BATCH, 4), np.float32)
     training.model.fit(*data, batch_size=BATCH, callbacks=[log, Steps()], verbose=0)
-    return None
+    return {}
 
 
-@case
-def no_folder(out: Path) -> Any:
-    """A folder that cannot be made costs the log, and says so."""
-    out.mkdir(parents=True, exist_ok=True)
-    rank = hvd.rank() if RANKED else 0
-    blocked = out / f"a-file-{rank}"
+@ranked
+def loop_without_a_folder(case: Case) -> Any:
+    """Train with a folder for logs that cannot be made."""
+    blocked = case.folder / f"a-file-{case.rank}"
     blocked.write_text("")
-    return train(Training(), blocked, in_graph=True)
-
-
-def main() -> None:
-    out = Path(sys.argv[1])
-    if RANKED:
-        hvd.init()
-    rank = hvd.rank() if RANKED else 0
-    messages = Messages.of_the_recorder()
-    for name, function in CASES.items():
-        messages.records.clear()
-        folder = out / name
-        folder.mkdir(parents=True, exist_ok=True)
-        weights = function(folder)
-        found = {"weights": weights, "said": [message for _, message in messages.records]}
-        (folder / f"result-{rank}.json").write_text(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main()
+    return train(Training(), blocked)

@@ -1,9 +1,8 @@
-"""``torch.cuda`` as far as timestamps need it, pretended: no machine that tests this has a CUDA device.
+"""A fake of the parts of ``torch.cuda`` that timestamps need: machines for tests have no CUDA device.
 
-What a real one does is not shown by this. It holds what CUDA's and torch's documentation promise:
-streams are worked through in order and asynchronously, an event is done when its stream has got
-there, and times between events, which must be done, are float32 milliseconds of a clock that is not the
-host's. Whatever would wait for the device fails.
+It behaves as CUDA's and torch's documentation promise: streams run in order and asynchronously, an event
+is complete when its stream has reached it, and times between complete events are float32 milliseconds on
+the device's clock. Calls that would wait for the device fail. No test here shows what a real one does.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ NEVER = 2**63
 
 
 class HostClock:
-    """A host on which every look at the clock takes a microsecond."""
+    """A host's clock that advances by a microsecond each time it is read."""
 
     def __init__(self) -> None:
         self.ns = 5_000_000_000
@@ -32,23 +31,23 @@ class HostClock:
 
 
 class Stream:
-    """Work in order; ``free_at`` is when all of it will be done, on the host's clock."""
+    """A stream of work; all of it is complete at ``free_at``, on the host's clock."""
 
     def __init__(self) -> None:
         self.free_at = 0
 
 
 class Event:
-    def __init__(self, cuda: PretendedCuda) -> None:
+    def __init__(self, cuda: FakeCuda) -> None:
         self._cuda = cuda
         self.at: int | None = None
 
     def record(self, stream: Stream) -> None:
-        self._cuda.asked()
+        self._cuda.check()
         self.at = max(self._cuda.now(), stream.free_at)
 
     def query(self) -> bool:
-        self._cuda.asked()
+        self._cuda.check()
         return self.at is None or self._cuda.now() >= self.at
 
     def elapsed_time(self, end: Event) -> float:
@@ -64,8 +63,14 @@ class Event:
     wait = synchronize
 
 
-class PretendedCuda:
-    """``drift``: by how much the device's clock is faster. ``lag_ns``: what it always lags."""
+class FakeCuda:
+    """A device.
+
+    Args:
+        now: reads the host's clock.
+        drift: by how much the device's clock is faster.
+        lag_ns: by how much the device always lags behind the host.
+    """
 
     def __init__(
         self, now: Callable[[], int] = monotonic_ns, drift: float = 0.0, lag_ns: int = 0
@@ -74,14 +79,14 @@ class PretendedCuda:
         self.drift = drift
         self.lag_ns = lag_ns
         self.events = 0
-        #: How late a stream without work answers.
+        #: The delay of a stream without work.
         self.answers_after_ns = 0
         #: Whether the device has failed.
         self.failed = False
         self.capturing = False
         self.current = Stream()
 
-    def asked(self) -> None:
+    def check(self) -> None:
         if self.failed:
             raise RuntimeError("CUDA error: device-side assert triggered")
 
@@ -111,7 +116,7 @@ class PretendedCuda:
 
     @contextlib.contextmanager
     def device(self, index: int) -> Iterator[None]:
-        self.asked()
+        self.check()
         yield
 
     def synchronize(self, device: Any = None) -> None:
@@ -119,9 +124,9 @@ class PretendedCuda:
 
 
 class _Side(Stream):
-    """A stream without work: what it is given is done at once, or when the device gets round to it."""
+    """A stream without work: it is free at once, or after the device's delay."""
 
-    def __init__(self, cuda: PretendedCuda) -> None:
+    def __init__(self, cuda: FakeCuda) -> None:
         self._cuda = cuda
 
     @property

@@ -1,28 +1,27 @@
-"""What real ranks print as records is the step log that they would have written."""
+"""Ranks print records that equal their step log, gather their logs, and sample steps."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from training.recorded import TIMESTAMPS, Recorded, check_gathered, check_sampled
 
 from stallscope.parsers import read
 from stallscope.run import Run
-
-from .recorded import TIMESTAMPS, Recorded
 
 pytestmark = [pytest.mark.horovod, pytest.mark.cases, pytest.mark.unmeasured]
 
 
 @pytest.fixture(scope="module")
 def printed(recorded: Recorded, tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
-    """The runs in what horovodrun printed of both ranks, prefixes and all."""
+    """Return the runs in horovodrun's output of both ranks, with its labels."""
     path = tmp_path_factory.mktemp("printed") / "stderr"
     path.write_text(recorded.output)
     return read(str(path))
 
 
-def test_records_are_the_file(recorded: Recorded, printed: list[Run]) -> None:
+def test_printed_records_equal_the_file(recorded: Recorded, printed: list[Run]) -> None:
     (written,) = read(str(recorded.out / "file_and_records" / "logs"))
     (same,) = [run for run in printed if run.id == written.id]
     assert same.steps.num_rows == 24
@@ -38,5 +37,13 @@ def test_ranks_without_a_folder_are_one_run_with_all_stages(
     assert run.ranks == [0, 1]
     assert run.status == "completed"
     assert run.steps.num_rows == 24
-    assert all(run.steps[stamp].null_count == 0 for stamp in TIMESTAMPS)
+    assert all(run.steps[name].null_count == 0 for name in TIMESTAMPS)
     assert not list(Path(recorded.out / "only_records").glob("**/*.csv"))
+
+
+def test_ranks_without_a_shared_folder_gather_their_logs(recorded: Recorded) -> None:
+    check_gathered(recorded)
+
+
+def test_sampled_steps_are_recorded_in_several_files(recorded: Recorded) -> None:
+    check_sampled(recorded, steps=320)

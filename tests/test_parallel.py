@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.groups import LONG, group_of, one_case, turn
+from support.groups import LONG, group_of, one_case, position
 
 ROOT = Path(__file__).parents[1]
 
 
-def test_servers_and_pages_have_a_worker_each_and_other_files_are_separate() -> None:
+def test_servers_and_pages_have_one_worker_each_and_other_files_are_separate() -> None:
     assert group_of("tests/collector/test_s3.py") == "services"
     assert group_of("tests/collector/test_mlflow_in_a_browser.py") == "services"
     assert group_of("tests/dashboard/test_browser.py") == "browser"
@@ -24,11 +24,11 @@ def test_servers_and_pages_have_a_worker_each_and_other_files_are_separate() -> 
 
 def test_the_longest_tests_start_first() -> None:
     files = ("dashboard/test_browser", "spark/test_on_spark", "cli/test_runs", "test_memory")
-    turns = [turn(f"tests/{file}.py::test_it[1]") for file in files]
-    assert turns == sorted(set(turns))
+    positions = [position(f"tests/{file}.py::test_it[1]") for file in files]
+    assert positions == sorted(set(positions))
     assert all((ROOT / file).exists() for file in LONG)
-    turns = [turn(f"{file}::test_it") for file in (*LONG, "tests/training/test_imports.py")]
-    assert turns == sorted(set(turns))
+    positions = [position(f"{file}::test_it") for file in (*LONG, "tests/training/test_imports.py")]
+    assert positions == sorted(set(positions))
 
 
 def test_one_case_of_each_test_is_chosen() -> None:
@@ -38,12 +38,12 @@ def test_one_case_of_each_test_is_chosen() -> None:
     chosen = one_case([*many, *single])
     assert set(single) < chosen
     assert sorted(one.partition("[")[0] for one in chosen - set(single)) == sorted(names)
-    # Not the same case everywhere.
+    # Different tests run different cases.
     assert len({one.partition("[")[2] for one in chosen - set(single)}) == 9
 
 
 @pytest.mark.parametrize("marker", ["horovod", "frameworks"])
-def test_ranks_train_in_the_folder_where_make_looks_for_them(marker: str) -> None:
+def test_all_tests_of_ranks_are_in_the_folder_that_make_runs(marker: str) -> None:
     marked = [
         path.relative_to(ROOT)
         for path in (ROOT / "tests").rglob("test_*.py")
@@ -60,7 +60,7 @@ def test_workers_get_whole_files() -> None:
     done = subprocess.run(
         [sys.executable, *words, *files],
         cwd=ROOT,
-        # As a separate run, not as a worker of this one.
+        # As a separate run, and not as a worker of this one.
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
         capture_output=True,
         text=True,

@@ -1,0 +1,254 @@
+"""Train on every kind of data, and with slow data."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from case_runner import waiting_seconds
+from keras2.base import (
+    BATCH,
+    CLASSES,
+    INPUTS,
+    STEPS,
+    Batches,
+    Blocks,
+    Case,
+    alone,
+    classifier,
+    compiled,
+    horovod_tensorflow,
+    layers,
+    ranked,
+    reduction_of,
+    seen,
+    weights_of,
+)
+
+from stallscope.keras import StepLogger, gather_logs
+
+
+@ranked
+def file_and_records(case: Case) -> Any:
+    model = classifier()
+    case.fit(model, case.data(), log=case.logger(sink="both"))
+    return seen(model)
+
+
+@ranked
+def only_records(case: Case) -> Any:
+    model = classifier()
+    case.fit(model, case.data(), log=StepLogger(None, sink="logging", run_name="no folder"))
+    return seen(model)
+
+
+@ranked
+def plain(case: Case) -> Any:
+    data = case.data()
+    model = classifier()
+    reduction = reduction_of(model)
+    batches = Batches()
+    callbacks = [case.logger(run_name="plain run"), batches]
+    case.fit(model, data, epochs=2, callbacks=callbacks, validation_data=case.data(3))
+    silent = classifier()
+    case.fit(silent, data, epochs=2, callbacks=[])
+    return seen(
+        model,
+        batches=batches.count,
+        silent=weights_of(silent),
+        reduction_is_back=reduction_of(model) is reduction,
+    )
+
+
+@ranked
+def gathered(case: Case) -> Any:
+    """Gather the logs of ranks without a shared folder into rank 0's, twice."""
+    folder = case.logs(f"logs-{case.rank}")
+    model = classifier()
+    case.fit(model, case.data(), log=StepLogger(folder))
+    return seen(model, files=[len(gather_logs(folder)) for _ in range(2)])
+
+
+@ranked
+def sampled(case: Case) -> Any:
+    """Record few steps in full, into small files."""
+    model = classifier()
+    log = case.logger(sample_after=64, sample_one_in=4, max_file_mb=0.003, flush_seconds=0.02)
+    case.fit(model, case.data(160), log=log, epochs=2)
+    return seen(model)
+
+
+@ranked
+def slow_input(case: Case) -> Any:
+    """Rank 1 waits 100 ms for each batch, without prefetching."""
+
+    def slowly(labels: Any) -> Any:
+        time.sleep(0.1 * case.rank)
+        return labels
+
+    def slow_batch(inputs: Any, labels: Any) -> Any:
+        slow_labels = tf.numpy_function(slowly, [labels], tf.int64)
+        return inputs, tf.ensure_shape(slow_labels, [None])
+
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    model = classifier()
+    case.fit(model, case.data().map(slow_batch).with_options(options))
+    return seen(model)
+
+
+@ranked
+def waits_for_a_rank(case: Case) -> Any:
+    """Rank 0 waits for rank 1 in a reduction."""
+    ones = tf.ones(1000)
+    reduced = tf.function(lambda: horovod_tensorflow().allreduce(ones, name="waits"))
+    return waiting_seconds(lambda: reduced().numpy(), case.rank)
+
+
+@ranked
+def slow_compute(case: Case) -> Any:
+    """Rank 1 computes 100 ms longer."""
+
+    def slowly(inputs: Any) -> Any:
+        time.sleep(0.1 * case.rank)
+        return inputs
+
+    slow = tf.keras.layers.Lambda(
+        lambda inputs: tf.ensure_shape(
+            tf.numpy_function(slowly, [inputs], tf.float32), inputs.shape
+        )
+    )
+    model = compiled(tf.keras.Sequential([tf.keras.Input([INPUTS]), slow, *layers()]))
+    case.fit(model, case.data())
+    return seen(model)
+
+
+@alone
+def unknown_length(case: Case) -> Any:
+    model = classifier()
+    case.fit(model, case.stream(10), epochs=2)
+    return seen(model)
+
+
+@alone
+def data_ends_inside_call(case: Case) -> Any:
+    """Request two epochs of 10 steps, 4 in a call, with data for 17."""
+    model = classifier(steps_per_execution=4)
+    case.fit(model, case.stream(17), steps_per_epoch=10, epochs=2)
+    return seen(model)
+
+
+@alone
+def generator(case: Case) -> Any:
+    inputs, labels = case.arrays(1)
+
+    def endless() -> Any:
+        while True:
+            yield inputs, labels
+
+    model = classifier()
+    case.fit(model, endless(), steps_per_epoch=STEPS, epochs=2)
+    return seen(model)
+
+
+@alone
+def sequence(case: Case) -> Any:
+    model = classifier()
+    case.fit(model, Blocks(case.arrays()), epochs=2)
+    return seen(model)
+
+
+@alone
+def petastorm(case: Case) -> Any:
+    from petastorm.tf_utils import make_petastorm_dataset
+    from row_groups import LABEL, reader, written
+
+    url = written(case.folder / f"rows-{case.rank}", *case.arrays(), rows=BATCH)
+    model = classifier()
+    with reader(url, num_epochs=None) as rows:
+        data = make_petastorm_dataset(rows).map(
+            lambda row: (
+                tf.stack([getattr(row, f"x{at}") for at in range(INPUTS)], 1),
+                getattr(row, LABEL),
+            )
+        )
+        case.fit(model, data, steps_per_epoch=STEPS, epochs=2)
+    return seen(model)
+
+
+@alone
+def arrays(case: Case) -> Any:
+    inputs, labels = case.arrays()
+    model = classifier()
+    # The last batch of an epoch has 5 samples.
+    case.fit(model, inputs[:-11], y=labels[:-11], batch_size=BATCH, epochs=2)
+    return seen(model)
+
+
+@alone
+def class_weight(case: Case) -> Any:
+    inputs, labels = case.arrays()
+    model = classifier()
+    case.fit(model, inputs, y=labels, batch_size=BATCH, class_weight=dict.fromkeys(range(4), 2.0))
+    return seen(model)
+
+
+@alone
+def ragged(case: Case) -> Any:
+    lengths = case.random.integers(1, 9, STEPS * BATCH)
+    rows = tf.RaggedTensor.from_row_lengths(case.random.integers(0, 50, lengths.sum()), lengths)
+    data = tf.data.Dataset.from_tensor_slices((rows, case.arrays()[1])).batch(BATCH)
+    tf.keras.utils.set_random_seed(11)
+    inputs = tf.keras.Input([None], dtype=tf.int64, ragged=True)
+    embedded = tf.keras.layers.Embedding(50, 16)(inputs)
+    mean = tf.keras.layers.Lambda(lambda rows: tf.reduce_mean(rows, axis=1))(embedded)
+    model = compiled(tf.keras.Model(inputs, tf.keras.layers.Dense(CLASSES)(mean)))
+    case.fit(model, data)
+    return seen(model)
+
+
+class Structured(tf.keras.Model):
+    """A model of numbers and text in a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = tf.keras.layers.Dense(CLASSES)
+
+    def call(self, inputs: Any) -> Any:
+        lengths = tf.cast(tf.strings.length(inputs["words"]), tf.float32)
+        return self.dense(tf.concat([inputs["numbers"], lengths[:, None]], axis=1))
+
+
+@alone
+def structured(case: Case) -> Any:
+    numbers, labels = case.arrays()
+    words = np.array(["word" * (1 + index % 3) for index in range(len(labels))])
+    data = tf.data.Dataset.from_tensor_slices(
+        ({"numbers": numbers, "words": words}, labels, np.ones(len(labels), np.float32))
+    ).batch(BATCH)
+    tf.keras.utils.set_random_seed(11)
+    model = compiled(Structured())
+    case.fit(model, data)
+    return seen(model)
+
+
+class Nested(tf.keras.Sequential):
+    """A model with batches of a dataset (a variant tensor), None and a scalar."""
+
+    def train_step(self, data: Any) -> Any:
+        window, nothing, _scalar = data
+        assert nothing is None
+        inputs, labels = window
+        batch = next(iter(tf.data.Dataset.zip((inputs, labels)).batch(BATCH)))
+        return super().train_step(batch)
+
+
+@alone
+def nested_data(case: Case) -> Any:
+    windows = tf.data.Dataset.from_tensor_slices(case.arrays()).window(BATCH)
+    data = windows.map(lambda inputs, labels: ((inputs, labels), None, 1.5))
+    model = classifier(base=Nested)
+    case.fit(model, data)
+    return seen(model)

@@ -1,0 +1,93 @@
+"""Train while the recorder itself fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+from keras2.base import (
+    Batches,
+    Case,
+    Sleeps,
+    classifier,
+    ours,
+    ranked,
+    reduction_of,
+    seen,
+)
+
+
+@ranked
+def recorder_breaks(case: Case) -> Any:
+    """The recorder raises in the middle of training."""
+    from stallscope.collector.recorder.keras_common import steps
+
+    model = classifier()
+    original = steps.CallAssembler.graph_rows
+
+    def broken(*args: Any) -> Any:
+        raise ZeroDivisionError("broken on purpose")
+
+    class Breaks(tf.keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            if batch == 6:
+                steps.CallAssembler.graph_rows = broken
+
+    batches = Batches()
+    reduction = reduction_of(model)
+    try:
+        callbacks = [case.logger(flush_seconds=0.05), Breaks(), batches, Sleeps()]
+        case.fit(model, case.data(), epochs=2, callbacks=callbacks)
+    finally:
+        steps.CallAssembler.graph_rows = original
+    return seen(model, batches=batches.count, reduction_is_back=reduction_of(model) is reduction)
+
+
+@ranked
+def recorder_cannot_start(case: Case) -> Any:
+    """The recorder raises after it has patched the model: it removes its patches at once."""
+    from stallscope.collector.recorder.tf_keras import instrument
+
+    model = classifier()
+    original = instrument.Instrumentation.install
+
+    def broken(self: Any, model: Any) -> None:
+        original(self, model)
+        raise ZeroDivisionError("broken on purpose")
+
+    instrument.Instrumentation.install = broken
+    batches = Batches()
+    reduction = reduction_of(model)
+    in_training: list[list[str]] = []
+
+    class Looks(tf.keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            in_training.append(ours(self.model))
+
+    try:
+        case.fit(model, case.data(), callbacks=[case.logger(), batches, Looks()])
+    finally:
+        instrument.Instrumentation.install = original
+    return seen(
+        model,
+        batches=batches.count,
+        in_training=in_training[0],
+        reduction_is_back=reduction_of(model) is reduction,
+    )
+
+
+@ranked
+def stamping_breaks(case: Case) -> Any:
+    """The recorder raises while the graph is traced."""
+    from stallscope.collector.recorder.tf_keras import instrument
+
+    def broken(data: Any) -> Any:
+        raise ZeroDivisionError("broken on purpose")
+
+    original, instrument.samples_of = instrument.samples_of, broken
+    model = classifier()
+    try:
+        case.fit(model, case.data())
+    finally:
+        instrument.samples_of = original
+    return seen(model)

@@ -1,0 +1,214 @@
+"""Train in one process, without Horovod and with it."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from pytorch.base import (
+    BATCH,
+    HOROVOD,
+    INPUTS,
+    STEPS,
+    Case,
+    Net,
+    Training,
+    accumulating,
+    alone,
+    fake_device,
+)
+from torch import nn
+
+from stallscope.collector.recorder.pytorch.facts import cuda_device, why_no_timestamps
+from stallscope.collector.recorder.pytorch.reductions import Reductions
+from stallscope.torch import StepLogger, synthetic_like
+
+if HOROVOD:
+    pass
+
+
+@alone
+def one_process(case: Case) -> Any:
+    training = Training()
+    result = training.recorded(case)
+    return {**result, "silent": Training().silent(case), "horovod": "horovod" in sys.modules}
+
+
+@alone
+def petastorm(case: Case) -> Any:
+    """Train with Petastorm's loader, with a worker that is slower than training."""
+    from petastorm.pytorch import DataLoader as PetastormLoader
+    from row_groups import LABEL, reader, written
+
+    inputs, labels = case.data(STEPS * BATCH).tensors
+    url = written(case.folder / "rows", inputs.numpy(), labels.numpy(), rows=BATCH)
+    training = Training()
+    log = training.logger(case, flush_seconds=0.1)
+    with log, reader(url, pause=0.05, num_epochs=1) as rows:
+        for batch in log.watch(PetastormLoader(rows, batch_size=BATCH)):
+            columns = [batch[f"x{at}"] for at in range(INPUTS)]
+            training.step((torch.stack(columns, 1), batch[LABEL]))
+    return training.seen()
+
+
+@alone
+def one_process_accumulates(case: Case) -> Any:
+    training = Training()
+    return training.recorded(case, accumulating(training, 3))
+
+
+@alone
+def one_process_with_horovod(case: Case) -> Any:
+    import horovod.torch
+
+    horovod.torch.init()
+    training = Training()
+    named = training.net.named_parameters()
+    training.optimizer = horovod.torch.DistributedOptimizer(training.optimizer, named)
+    result = training.recorded(case)
+    horovod.torch.shutdown()
+    return result
+
+
+@alone
+def model_without_optimizer(case: Case) -> Any:
+    training = Training()
+    with StepLogger(case.logs(), model=training.model) as log:
+        for batch in log.watch(case.loader()):
+            training.step(batch)
+    return training.seen()
+
+
+@alone
+def nothing_given(case: Case) -> Any:
+    training = Training()
+    with StepLogger(case.logs(), batch_size=99) as log:
+        for batch in log.watch(case.loader()):
+            training.step(batch)
+    return training.seen()
+
+
+@alone
+def closed_and_entered(case: Case) -> Any:
+    """Use a logger without ``with``, close it, and then use it with ``with``."""
+    training = Training()
+    log = training.logger(case)
+    for batch in log.watch(case.loader()):
+        training.step(batch)
+    log.close()
+    for batch in log.watch(case.loader()):
+        training.step(batch)
+    length = len(log.watch(case.loader()))
+    with log:
+        for batch in log.watch(list(case.loader())):
+            training.step(batch)
+    return training.seen(length=length)
+
+
+@alone
+def another_optimizer_updates(case: Case) -> Any:
+    training, other = Training(), Training()
+    return {**training.recorded(case, other.step), "weights": other.weights()}
+
+
+@alone
+def old_torch(case: Case) -> Any:
+    """Train without the kinds of hooks that torch has from 2.0 and 2.1 on."""
+    tensor_hook = torch.Tensor.register_post_accumulate_grad_hook
+    step_hook = torch.optim.Optimizer.register_step_post_hook
+    del torch.Tensor.register_post_accumulate_grad_hook
+    del torch.optim.Optimizer.register_step_post_hook
+    try:
+        return Training().recorded(case)
+    finally:
+        torch.Tensor.register_post_accumulate_grad_hook = tensor_hook
+        torch.optim.Optimizer.register_step_post_hook = step_hook
+
+
+@alone
+def bad_arguments(case: Case) -> Any:
+    raised = []
+    for arguments in (
+        {"log_dir": 3},
+        {"log_dir": "x", "optimizer": Net()},
+        {"log_dir": "x", "model": "resnet50"},
+        {"log_dir": "x", "batch_size": 0},
+        {"log_dir": "x", "flush_seconds": 0},
+    ):
+        try:
+            StepLogger(**arguments)
+        except (TypeError, ValueError) as error:
+            raised.append([type(error).__name__, str(error).split(",")[0]])
+    try:
+        synthetic_like([])
+    except ValueError as error:
+        raised.append([type(error).__name__, str(error)])
+    return {"weights": "", "ours": [], "raised": raised}
+
+
+@alone
+def one_process_on_a_device(case: Case) -> Any:
+    with fake_device():
+        return Training().recorded(case)
+
+
+@alone
+def few_hooks_on_a_device(case: Case) -> Any:
+    training, hooks = Training(), []
+    with fake_device(), training.logger(case) as log:
+        for batch in log.watch(case.loader(20)):
+            training.step(batch)
+            hooks.append(len(training.ours()))
+    return training.seen(hooks=hooks)
+
+
+@alone
+def fewer_gradients_on_a_device(case: Case) -> Any:
+    """Every other iteration has gradients that the next one lacks."""
+    training = Training(Net(unused=True))
+    iterations = itertools.count()
+
+    def step(batch: Any) -> None:
+        inputs, labels = batch
+        training.optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(training.model(inputs), labels)
+        if next(iterations) % 2:
+            loss = loss + training.net.unused(torch.ones(3)).sum()
+        loss.backward()
+        training.optimizer.step()
+
+    with fake_device():
+        return training.recorded(case, step)
+
+
+@alone
+def devices_of_parameters(case: Case) -> Any:
+    """Ask the recorder about devices that this machine does not have."""
+    places = {
+        "one": ["cuda:1", "cuda:1"],
+        "two": ["cuda:0", "cuda:1"],
+        "mixed": ["cpu", "cuda:0"],
+        "none": ["cpu", "cpu"],
+    }
+    found = {}
+    for name, devices in places.items():
+        parameters = [SimpleNamespace(device=torch.device(device)) for device in devices]
+        found[name] = [cuda_device(parameters), why_no_timestamps(Reductions(), parameters, True)]
+    return {"weights": "", "ours": [], "found": found}
+
+
+@alone
+def other_device(case: Case) -> Any:
+    """Train on a device that is neither CPU nor CUDA: ``meta``, which computes nothing."""
+    net = Net().to("meta")
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with StepLogger(case.logs(), optimizer=optimizer) as log:
+        for iteration, (inputs, _) in enumerate(log.watch(case.loader())):
+            net(inputs.to("meta")).sum().backward()
+            if iteration % 2:
+                optimizer.step()
+                optimizer.zero_grad()
+    return {"weights": "", "ours": []}
