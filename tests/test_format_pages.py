@@ -20,7 +20,7 @@ from stallscope.parsers.timestamps import read_moment
 
 DOCS = Path(__file__).parents[1] / "docs"
 LOGS = (DOCS / "logs.md").read_text()
-ROWS = re.findall(r"^\| (`[\w-]+`(?:, `[\w-]+`)*) \|[^|]*?\]\(([\w./-]+\.md)\)", LOGS, re.MULTILINE)
+ROWS = re.findall(r"^\| (`[\w-]+`(?:, `[\w-]+`)*) \|[^|]*?\]\(([\w./-]+\.md)[#)]", LOGS, re.MULTILINE)
 PAGES = {name: page for names, page in ROWS for name in re.findall(r"[\w-]+", names)}
 #: Pages of several formats have a section for each.
 SHARED = {page for page in PAGES.values() if list(PAGES.values()).count(page) > 1}
@@ -76,8 +76,8 @@ def test_the_timestamps_of_its_page_are_read() -> None:
 
 
 def test_examples_of_companion_files_are_read() -> None:
-    assert parse_input_times("it", examples("formats/input-times.md")[0]).batches == 4
-    assert parse_autotune("it", examples("formats/autotune.md")[0]).samples
+    assert parse_input_times("it", examples("input.md", "The file")[0]).batches == 4
+    assert parse_autotune("it", examples("tune.md", "The autotune log")[0]).samples
     dump = parse_dump("it", examples("formats/flight-recorder.md")[0], prefix="", rank=0)
     assert [entry.title for entry in dump.entries] == ["all_reduce 7"]
 
