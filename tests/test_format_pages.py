@@ -20,7 +20,9 @@ from stallscope.parsers.timestamps import read_moment
 
 DOCS = Path(__file__).parents[1] / "docs"
 LOGS = (DOCS / "logs.md").read_text()
-ROWS = re.findall(r"^\| (`[\w-]+`(?:, `[\w-]+`)*) \|[^|]*?\]\(([\w./-]+\.md)[#)]", LOGS, re.MULTILINE)
+ROWS = re.findall(
+    r"^\| (`[\w-]+`(?:, `[\w-]+`)*) \|[^|]*?\]\(([\w./-]+\.md)[#)]", LOGS, re.MULTILINE
+)
 PAGES = {name: page for names, page in ROWS for name in re.findall(r"[\w-]+", names)}
 #: Pages of several formats have a section for each.
 SHARED = {page for page in PAGES.values() if list(PAGES.values()).count(page) > 1}
