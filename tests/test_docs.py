@@ -18,6 +18,18 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 
 
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")]
+LINK = re.compile(r"\]\(([\w./-]*)(?:#([\w-]+))?\)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    for target, anchor in LINK.findall(page.read_text()):
+        linked = page.parent / target if target else page
+        assert linked.exists(), target
+        assert not anchor or anchor in _anchors(linked), f"{target}#{anchor}"
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_and_option_is_documented(command: str) -> None:
     section = re.split(r"^## ", (DOCS / "commands.md").read_text(), flags=re.MULTILINE)
@@ -46,9 +58,16 @@ def test_every_finding_is_documented() -> None:
     codes = re.findall(r'Finding\(\s+"([a-z0-9_]+)",\s+"(?:info|warning|error)"', _source())
     assert len(set(codes)) > 20
     section = (DOCS / "report.md").read_text().partition("## Findings")[2].partition("\n## ")[0]
-    assert set(codes) == set(re.findall(r"^\| `([a-z0-9_]+)` \|", section, re.MULTILINE))
+    cells = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    assert sorted(set(codes)) == sorted(re.findall(r"`([a-z0-9_]+)`", " ".join(cells)))
 
 
 def _source() -> str:
     """Return the source of the package of findings."""
     return "".join(path.read_text() for path in Path(findings.__file__).parent.glob("*.py"))
+
+
+def _anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", one).lower().replace(" ", "-") for one in headings}
