@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 
 from .lab import Lab
@@ -27,7 +28,7 @@ CredType=cred/none
 SlurmUser=root
 SlurmdUser=root
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool-%n
+SlurmdSpoolDir={spool}/%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
@@ -35,6 +36,7 @@ SlurmdLogFile={folder}/slurmd-%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 MpiDefault=none
+JobRequeue=0
 SlurmctldParameters=node_reg_mem_percent=1
 NodeName={names} CPUs={cores}
 PartitionName=all Nodes=ALL Default=YES State=UP
@@ -59,14 +61,17 @@ class Slurm:
     def __enter__(self) -> Slurm:
         self._folder.mkdir()
         hosts = self._lab.hosts
-        config = _CONFIG.format(
-            first=hosts[0].name,
-            folder=self._folder,
-            names=",".join(host.name for host in hosts),
-            cores=os.cpu_count(),
-        )
-        (self._folder / "slurm.conf").write_text(config)
         with self._daemons as on_failure:
+            # Sockets are in it, and the path of a socket has at most 107 bytes.
+            spool = on_failure.enter_context(TemporaryDirectory(prefix="slurm-", dir="/tmp"))
+            config = _CONFIG.format(
+                first=hosts[0].name,
+                folder=self._folder,
+                spool=spool,
+                names=",".join(host.name for host in hosts),
+                cores=os.cpu_count(),
+            )
+            (self._folder / "slurm.conf").write_text(config)
             self._start(hosts[0].name, "slurmctld")
             for host in hosts:
                 self._start(host.name, "slurmd")
