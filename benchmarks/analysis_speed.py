@@ -44,6 +44,8 @@ from stallscope.run import Run
 T = TypeVar("T")
 
 BARE, READ, ANALYSIS, RENDER = "bare numpy pass", "read", "analysis", "render"
+#: The analysis without importing its libraries; the bare pass is timed without that, too.
+AGAIN = "analysis, after the first"
 #: The parts of the time that a user waits.
 WHOLE = (READ, ANALYSIS, RENDER)
 #: The whole command on recorded logs.
@@ -67,7 +69,7 @@ def figures(quick: bool) -> list[Figure]:
     rows, seconds = ranks * steps, sum(times[name].clock for name in WHOLE)
     name = f"analysis of {rows:,} rows"
     most = TARGET_RATIO if rows == TARGET_ROWS else None
-    own, least = times[ANALYSIS].cpu, times[BARE].cpu
+    own, least = times[AGAIN].cpu, times[BARE].cpu
     shares = [share_of(name, own, "s of CPU", "one bare numpy pass", least, most=most)]
     raw = f"report on {rows:,} rows of raw logs"
     bare_read = times[BARE_READ].clock
@@ -107,10 +109,11 @@ def timed(ranks: int, steps: int) -> dict[str, Taken]:
         folder = collected(ranks, steps, Path(store))
         run = _timed(READ, times, lambda: load_run(folder))
         report(run, times)
+        _timed_twice(AGAIN, times, lambda: analyse(run))
         stages(run, times)
         # The first pass imports pandas.
         bare(run, ranks)
-        _timed(BARE, times, lambda: bare(run, ranks))
+        _timed_twice(BARE, times, lambda: bare(run, ranks))
         logs = raw_logs(run, Path(store) / "logs")
         _timed(BARE_READ, times, lambda: read_bare(logs))
         _timed(RAW, times, lambda: reported(logs[0].parent, Path(store) / "reports"))
@@ -173,6 +176,14 @@ def _timed(name: str, times: dict[str, Taken], run: Callable[[], T]) -> T:
     result = run()
     times[name] = Taken(time.perf_counter() - begun, _cpu_seconds() - used)
     return result
+
+
+def _timed_twice(name: str, times: dict[str, Taken], run: Callable[[], object]) -> None:
+    """Keep the time with less CPU time of two."""
+    _timed(name, times, run)
+    first = times[name]
+    _timed(name, times, run)
+    times[name] = min(first, times[name], key=lambda taken: taken.cpu)
 
 
 def _cpu_seconds() -> float:
