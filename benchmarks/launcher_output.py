@@ -78,20 +78,20 @@ def slowest(quick: bool) -> Figure:
         kind: printed(label, line, (1 if quick else 20) * 1_000_000, RANKS)
         for kind, label, line in KINDS
     }
-    kind, times = slowest_of(
+    times = slowest_of(
         {kind: lambda data=data: measured(whole, data) for kind, data in texts.items()}
     )
-    return _share(f"a run from the slowest of {len(KINDS)} kinds of output, {kind}", times)
+    return _share(f"a run from the slowest of {len(KINDS)} kinds of output", times)
 
 
-def slowest_of(kinds: dict[str, Callable[[], Times]]) -> tuple[str, Times]:
-    """Return the slowest kind and its time, measured twice: the first time may have been disturbed."""
+def slowest_of(kinds: dict[str, Callable[[], Times]]) -> Times:
+    """Return the time of the slowest kind, measured twice: the first time may have been disturbed."""
     times = {kind: measure() for kind, measure in kinds.items()}
     again: set[str] = set()
     while (kind := max(times, key=lambda one: times[one].ratio)) not in again:
         again.add(kind)
         times[kind] = min(times[kind], kinds[kind](), key=lambda one: one.ratio)
-    return kind, times[kind]
+    return times[kind]
 
 
 def measured(work: Callable[[bytes], object], data: bytes) -> Times:
@@ -106,15 +106,13 @@ def pattern_figure(quick: bool) -> Figure:
 
 def labelled_patterns_figure(quick: bool) -> Figure:
     """Return the kind of such logs that is read slowest, and its time."""
-    kind, times = slowest_of(
+    times = slowest_of(
         {
             f"{label}{pattern}": lambda one=(label, pattern, line): times_of(*one, quick)
             for label, pattern, line in _LABELLED
         }
     )
-    return _share(
-        f"a run from the slowest of {len(_LABELLED)} kinds of lines of patterns, {kind}", times
-    )
+    return _share(f"a run from the slowest of {len(_LABELLED)} kinds of lines of patterns", times)
 
 
 def speedometer_figure(quick: bool) -> Figure:
