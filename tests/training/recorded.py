@@ -181,7 +181,9 @@ def check_steps(fit: Fit, first: int, count: int, timestamps: tuple[str, ...] = 
         )
     times = fit.steps[["begin", *timestamps, "end"]].to_numpy()
     assert (times[:, 1:] >= times[:, :-1]).all()
-    assert (fit.steps["end"] > fit.steps["begin"]).all()
+    # Steps of a device that completes several within a microsecond are seen to take none.
+    assert (fit.steps["end"] >= fit.steps["begin"]).all()
+    assert (fit.steps["end"] > fit.steps["begin"]).mean() > 0.5
     assert (fit.steps["begin"].to_numpy()[1:] >= fit.steps["end"].to_numpy()[:-1]).all()
 
 
