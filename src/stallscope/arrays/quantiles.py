@@ -6,6 +6,7 @@ enough: the next larger value is the minimum of those above.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ def median(values: npt.ArrayLike) -> Floats:
     """
     array = np.asarray(values)
     count = array.shape[-1]
-    low, high = _neighbours(array, (count - 1) // 2)
+    low, high, _ = _neighbours(array, (count - 1) // 2)
     if count % 2:
         # NaN sorts last.
         return np.asarray(np.where(np.isnan(high), high, low), np.float64)
@@ -37,19 +38,30 @@ def quantile(values: npt.ArrayLike, q: float) -> Floats:
         values: numbers, none of them NaN.
         q: from 0 to 1.
     """
-    array = np.asarray(values)
-    place = (array.shape[-1] - 1) * q
-    below = int(place)
-    low, high = _neighbours(array, below)
-    share, difference = place - below, high - low
-    # In numpy's order of operations.
-    if share < 0.5:
-        return np.asarray(low + difference * share, np.float64)
-    return np.asarray(high - difference * (1 - share), np.float64)
+    (found,) = quantiles(values, (q,))
+    return found
 
 
-def _neighbours(array: Array, at: int) -> tuple[Array, Array]:
-    """Return the value at this place in order, and the next one (itself if it is the last)."""
+def quantiles(values: npt.ArrayLike, descending: Sequence[float]) -> list[Floats]:
+    """Return several quantiles as ``quantile`` does; each is sought among the values below the last."""
+    left, found = np.asarray(values), []
+    last = before = left.shape[-1] - 1
+    for q in descending:
+        below = int(last * q)
+        if below < before:
+            left = left[..., : before + 1]
+        low, high, left = _neighbours(left, below)
+        share, difference, before = last * q - below, high - low, below
+        # In numpy's order of operations.
+        between = low + difference * share if share < 0.5 else high - difference * (1 - share)
+        found.append(np.asarray(between, np.float64))
+    return found
+
+
+def _neighbours(array: Array, at: int) -> tuple[Array, Array, Array]:
+    """Return the value at this place in order, the next one (itself if it is the last), and the array
+    with no larger value before that place.
+    """
     part = np.partition(array, at, axis=-1)
     low, rest = part[..., at], part[..., at + 1 :]
-    return low, rest.min(axis=-1) if rest.shape[-1] else low
+    return low, rest.min(axis=-1) if rest.shape[-1] else low, part

@@ -22,7 +22,7 @@ from stallscope.arrays.distributions import (
     normal_probability,
     normal_quantile,
 )
-from stallscope.arrays.quantiles import quantile
+from stallscope.arrays.quantiles import quantile, quantiles
 from stallscope.arrays.stats import evenly
 from stallscope.arrays.types import Bools, Floats, Ints
 
@@ -263,7 +263,8 @@ def _spread(own: Floats, relative: Floats) -> float:
 
 def _low_spread(values: Floats) -> Floats:
     """Estimate the standard deviation of each row from its lower half."""
-    return np.asarray((quantile(values, _LOW) - quantile(values, _LOWER)) * _LOW_TO_SD)
+    low, lower = quantiles(values, (_LOW, _LOWER))
+    return np.asarray((low - lower) * _LOW_TO_SD)
 
 
 def piled_up(episodes: Ints, tests: int) -> tuple[int, ...]:
