@@ -109,11 +109,11 @@ def timed(ranks: int, steps: int) -> dict[str, Taken]:
         folder = collected(ranks, steps, Path(store))
         run = _timed(READ, times, lambda: load_run(folder))
         report(run, times)
-        _timed_twice(AGAIN, times, lambda: analyse(run))
+        timed_twice(AGAIN, times, lambda: analyse(run))
         stages(run, times)
         # The first pass imports pandas.
         bare(run, ranks)
-        _timed_twice(BARE, times, lambda: bare(run, ranks))
+        timed_twice(BARE, times, lambda: bare(run, ranks))
         logs = raw_logs(run, Path(store) / "logs")
         _timed(BARE_READ, times, lambda: read_bare(logs))
         _timed(RAW, times, lambda: reported(logs[0].parent, Path(store) / "reports"))
@@ -178,7 +178,7 @@ def _timed(name: str, times: dict[str, Taken], run: Callable[[], T]) -> T:
     return result
 
 
-def _timed_twice(name: str, times: dict[str, Taken], run: Callable[[], object]) -> None:
+def timed_twice(name: str, times: dict[str, Taken], run: Callable[[], object]) -> None:
     """Keep the time with less CPU time of two."""
     _timed(name, times, run)
     first = times[name]

@@ -8,14 +8,12 @@ without a launcher's label, or lines of MXNet's Speedometer.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 from figures import Figure, share_of
-from printed_output import KINDS, printed, whole
+from printed_output import KINDS, epochs, printed, seconds, whole
 
-from stallscope.parsers.keras_output import KerasOutputParser
 from stallscope.parsers.line_pattern import LinePatternParser
 from stallscope.parsers.printed_steps.mxnet_speedometer import MxnetSpeedometerParser
 
@@ -64,7 +62,7 @@ def figures(quick: bool) -> list[Figure]:
     data = printed(LABEL, LINE, (1 if quick else 40) * 1_000_000, RANKS)
     name = f"Keras's epochs in {len(data) / 1e6:.0f} MB of horovodrun's output"
     return [
-        _share(name, measured(read, data), _MOST_FOR_EPOCHS),
+        _share(name, measured(epochs, data), _MOST_FOR_EPOCHS),
         slowest(quick),
         pattern_figure(quick),
         labelled_patterns_figure(quick),
@@ -150,17 +148,3 @@ def _repeated(line: str, last: str, *, quick: bool) -> bytes:
 
 def _share(name: str, times: Times, most: float = _MOST_FOR_A_RUN) -> Figure:
     return share_of(name, times.own_s, "s", "bytes.splitlines", times.split_s, most=most)
-
-
-def read(data: bytes) -> None:
-    KerasOutputParser().parse("printed", data)
-
-
-def seconds(work: Callable[[], object]) -> float:
-    """Return the CPU seconds of the faster of two runs."""
-    times = []
-    for _ in range(2):
-        begun = time.process_time()
-        work()
-        times.append(time.process_time() - begun)
-    return min(times)

@@ -68,10 +68,10 @@ def main() -> None:
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     for launcher, label, line in KINDS:
         data = printed(label, line, options.megabytes * 1_000_000, options.ranks)
-        bare = _seconds(data.splitlines)
+        bare = seconds(data.splitlines)
         cells = [f"{len(data) / bare / 1e6:.0f} MB/s"]
-        for work in (_one_regex, _apart, _lines, _epochs, whole):
-            took = _seconds(lambda work=work, data=data: work(data))
+        for work in (_one_regex, _apart, _lines, epochs, whole):
+            took = seconds(lambda work=work, data=data: work(data))
             cells.append(f"{len(data) / took / 1e6:.0f} MB/s, {took / bare:.0f} ×")
         print(f"| {launcher} | {' | '.join(cells)} |")
 
@@ -103,7 +103,7 @@ def _lines(data: bytes) -> None:
         pass
 
 
-def _epochs(data: bytes) -> None:
+def epochs(data: bytes) -> None:
     KerasOutputParser().parse("printed", data)
 
 
@@ -114,7 +114,7 @@ def whole(data: bytes, forced: Parser | None = None) -> None:
     reading.runs("/logs", reading.records_logs())
 
 
-def _seconds(work: Callable[[], object]) -> float:
+def seconds(work: Callable[[], object]) -> float:
     """Return the CPU seconds of the faster of two runs."""
     times = []
     for _ in range(2):

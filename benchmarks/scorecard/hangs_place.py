@@ -68,7 +68,7 @@ class Place:
 
     @property
     def _recorded_step(self) -> int | None:
-        """The step that a healthy run without a pause of its own records as the moment."""
+        """The step at which a healthy run without another pause records the moment."""
         return self.case.step if self.case.what in ("pause", "plain") else None
 
     def _hang(self) -> None:

@@ -36,8 +36,8 @@ def howto_card(framework: object) -> Any:
             for name, program in programs.items()
         ),
         dmc.Text("The same on one rank also shows what scaling costs.", size="sm"),
-        note="Run the same job again, on the same ranks, with these lines instead of its own; a "
-        "few hundred steps are enough.",
+        note="Run the same job again, on the same ranks, with these lines instead of the present ones; "
+        "a few hundred steps are enough.",
     )
 
 

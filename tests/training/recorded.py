@@ -181,9 +181,9 @@ def check_steps(fit: Fit, first: int, count: int, timestamps: tuple[str, ...] = 
         )
     times = fit.steps[["begin", *timestamps, "end"]].to_numpy()
     assert (times[:, 1:] >= times[:, :-1]).all()
-    # Steps of a device that completes several within a microsecond are seen to take none.
-    assert (fit.steps["end"] >= fit.steps["begin"]).all()
-    assert (fit.steps["end"] > fit.steps["begin"]).mean() > 0.5
+    longer = fit.steps["end"] > fit.steps["begin"]
+    # On JAX a thread sees results: several that are ready when it wakes take less than a microsecond.
+    assert longer.mean() > 0.5 if fit.facts["framework"] == "jax" else longer.all()
     assert (fit.steps["begin"].to_numpy()[1:] >= fit.steps["end"].to_numpy()[:-1]).all()
 
 

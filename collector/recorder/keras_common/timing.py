@@ -129,7 +129,7 @@ def code_of(function: Any) -> Any:
 
 
 class TimedSaving:
-    """Times the model's own methods that save it, whoever calls them."""
+    """Time the model's methods for saving, called by the user or by a callback."""
 
     def __init__(
         self, model: Any, started: Callable[[], None], record: Callable[[int, int], None]

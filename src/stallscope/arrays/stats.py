@@ -72,8 +72,8 @@ def autocorrelation_time(series: Floats) -> float:
     variance = float(centred @ centred)
     if n < 4 or variance <= 0:
         return 1.0
-    for lags in (_FEW_LAGS, n // 2):
-        rho = _lagged_products(centred, min(lags, n // 2)) / variance
+    for lags in sorted({min(_FEW_LAGS, n // 2), n // 2}):
+        rho = _lagged_products(centred, lags) / variance
         tau, _ = _initial_positive(rho)
         tau, ended = _initial_positive(np.concatenate([[1.0], rho[1:] + tau / n]))
         if ended:

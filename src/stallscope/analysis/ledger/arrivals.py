@@ -36,9 +36,6 @@ def ranks_by_arrival(arrival: Ints, measured: Bools, first: int = 0) -> tuple[In
     np.minimum(keys, 1 << (_BITS - bits), out=keys)
     keys <<= bits
     keys |= np.arange(ranks) * factor[:, None] & numbers ^ mask[:, None]
-    if not measured.all():
-        # Missing ranks sort first, so that the last ones are measured.
-        keys[~measured] = -1
     keys.sort(axis=1)
     absent, at = ranks - there, np.arange(steps)
     places = (absent + (there - 1) // 2, ranks - np.minimum(there, 2), ranks - 1)
@@ -50,14 +47,17 @@ def ranks_by_arrival(arrival: Ints, measured: Bools, first: int = 0) -> tuple[In
 
 
 def _since_first(arrival: Ints, measured: Bools) -> tuple[Ints, Ints]:
-    """Return arrivals since the step's first one, row by row in memory, and the measured ranks."""
+    """Return arrivals since the step's first one, row by row in memory, and how many ranks measured it.
+
+    Missing ranks have -1: they sort first, so that the last ones are measured.
+    """
     steps, ranks = arrival.shape
     if measured.all():
-        first, there = arrival.min(axis=1), np.full(steps, ranks)
-    else:
-        first = np.where(measured, arrival, LATEST).min(axis=1)
-        there = measured.sum(axis=1)
-    return np.subtract(arrival, first[:, None], order="C"), there
+        return np.subtract(arrival, arrival.min(axis=1)[:, None], order="C"), np.full(steps, ranks)
+    first = np.where(measured, arrival, LATEST).min(axis=1)
+    since = np.subtract(arrival, first[:, None], order="C")
+    since[~measured] = -1
+    return since, measured.sum(axis=1)
 
 
 def _inverse(odd: Ints, bits: int) -> Ints:
