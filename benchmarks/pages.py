@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from math import ceil
 from pathlib import Path
 
+import numpy as np
+
 from stallscope.analysis.scaling import held_out
 from stallscope.collector.recorder.rate_limits import (
     COPIED_PART_BYTES,
@@ -107,17 +109,11 @@ def uploads(size: int, seconds: float = _SECONDS) -> list[float]:
 def requests_in_busiest_minute(size: int) -> int:
     """Return the requests of all ranks to MLflow's server in the busiest minute."""
     own = uploads(size)
-    times = sorted(
-        time + turn_seconds(rank, size, FIRST_UPLOAD_REQUESTS)
-        for rank in range(size)
-        for time in (own[0], own[0], *own)
-    )
-    most = first = 0
-    for last, time in enumerate(times):
-        while times[first] <= time - 60:
-            first += 1
-        most = max(most, last - first + 1)
-    return most
+    turns = np.array([turn_seconds(rank, size, FIRST_UPLOAD_REQUESTS) for rank in range(size)])
+    times = np.sort(np.add.outer([own[0], own[0], *own], turns), axis=None)
+    # For each request, those within the minute that ends with it.
+    first = np.searchsorted(times, times - 60, side="right")
+    return int((np.arange(len(times)) - first).max()) + 1
 
 
 def copy_seconds(size: int) -> float:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 _ROOT = Path(__file__).parents[2]
@@ -77,3 +79,30 @@ def one_case(tests: Iterable[str]) -> set[str]:
     for test in tests:
         cases[test.partition("[")[0]].append(test)
     return {own[zlib.crc32(name.encode()) % len(own)] for name, own in cases.items()}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--one-case",
+        action="store_true",
+        help="run one case of each test: enough to find calls that a library's version lacks",
+    )
+
+
+@pytest.hookimpl(tryfirst=True, wrapper=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, None, None]:
+    """Start the longest tests first; choose one case of each selected test."""
+    items.sort(key=lambda item: position(item.nodeid))
+    yield
+    if config.getoption("one_case"):
+        chosen = one_case([item.nodeid for item in items])
+        config.hook.pytest_deselected(items=[one for one in items if one.nodeid not in chosen])
+        items[:] = [item for item in items if item.nodeid in chosen]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Assign tests to workers by group."""
+    return Groups(config, log) if config.getvalue("dist") == "loadgroup" else None
