@@ -15,7 +15,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from stallscope.collector.recorder.records import RECORD
+from stallscope.collector.recorder.step_log.records import RECORD
 from stallscope.run import Problem
 
 from .base import Contents, EmbeddedFormat

@@ -7,7 +7,7 @@ import re
 import pytest
 from support.benchmarks import benchmark
 
-from stallscope.collector.recorder import rate_limits
+from stallscope.collector.recorder.step_log import rate_limits
 
 pages = benchmark("pages")
 

@@ -13,9 +13,9 @@ import zlib
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Union
 
-from .format import SUFFIX
-from .input_file import SUFFIX as INPUT_SUFFIX
-from .world import World, initialised_horovod, torch_distributed, world_of_training
+from ..input.input_file import SUFFIX as INPUT_SUFFIX
+from ..job.world import World, initialised_horovod, torch_distributed, world_of_training
+from ..step_log.format import SUFFIX
 
 logger = logging.getLogger("stallscope")
 
