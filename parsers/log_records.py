@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from stallscope.collector.recorder.records import RECORD
+from stallscope.collector.recorder.step_log.records import RECORD
 from stallscope.run import Problem
 
 from .base import Contents, EmbeddedFormat
 
 _MARK = b"stallscope:1:"
+_RECORD = re.compile(RECORD)
 # A line is no longer than a pipe's buffer.
 _LONGEST_LINE = 8192
 # The recorder packs at most a quarter of that into a record.
@@ -91,7 +93,7 @@ class LogRecords:
         if _MARK not in data:
             return 0, 0
         found = damaged = 0
-        for key, name, offset, checksum, payload in RECORD.findall(data):
+        for key, name, offset, checksum, payload in _RECORD.findall(data):
             found += 1
             piece = _unpacked(payload)
             if piece is None or zlib.crc32(piece) != int(checksum, 16):
@@ -110,7 +112,7 @@ class LogRecords:
             # Try all: short starts of records look alike, and several may be completed.
             tried = [self._take(end + one) for one in starts if one.startswith(rest)]
             whole = any(found > damaged for found, damaged in tried)
-            if not whole and RECORD.search(end):
+            if not whole and _RECORD.search(end):
                 self._report_damaged(path, 1)
         self._broken_off.clear()
 
@@ -149,7 +151,7 @@ def _broken_record(data: bytes) -> bytes:
         lengths = range(len(_MARK) - 1, 0, -1)
         length = next((n for n in lengths if line.endswith(_MARK[:n])), 0)
         return line[len(line) - length :] if length else b""
-    match = RECORD.match(line, at)
+    match = _RECORD.match(line, at)
     return b"" if match and _is_whole(match[4], match[5]) else line[at:]
 
 

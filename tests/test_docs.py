@@ -11,7 +11,7 @@ import pytest
 
 from stallscope.analysis import findings
 from stallscope.cli.main import COMMANDS
-from stallscope.collector.recorder.format import COLUMNS
+from stallscope.collector.recorder.step_log.format import COLUMNS
 from stallscope.parsers import read
 
 ROOT = Path(__file__).parents[1]

@@ -15,15 +15,26 @@ import stallscope
 #: The entry modules that import a framework, which is not installed here.
 FRAMEWORKS = ("jax", "keras", "lightning", "mxnet", "torch", "transformers")
 RECORDER = "stallscope.collector.recorder"
+#: The recorder's packages that import a framework or NumPy.
+RECORDERS_OF_FRAMEWORKS = (
+    "jax",
+    "keras3",
+    "keras_common",
+    "lightning",
+    "mxnet",
+    "pytorch",
+    "tf_keras",
+    "transformers",
+)
 
 
 def worker_modules() -> list[str]:
     """List the modules that need the standard library only."""
     recorder = importlib.import_module(RECORDER)
     own = [
-        f"{RECORDER}.{module.name}"
-        for module in pkgutil.iter_modules(recorder.__path__)
-        if not module.ispkg
+        module.name
+        for module in pkgutil.walk_packages(recorder.__path__, f"{RECORDER}.")
+        if module.name.split(".")[3] not in RECORDERS_OF_FRAMEWORKS
     ]
     return ["stallscope", "stallscope.errors", RECORDER, *own]
 

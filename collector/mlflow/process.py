@@ -2,9 +2,9 @@
 
 The recorder starts the process, sends it the names of logs over standard input, one JSON array per
 line, and logs its output as warnings. Uploads start after seconds and become less frequent, at times
-that differ by rank (``recorder/rate_limits.py``). A run of ten hours sends less than fifty requests per
-rank. When the input ends, or the parent process is gone, training is over: the process uploads the rest
-and ends.
+that differ by rank (``recorder/step_log/rate_limits.py``). A run of ten hours sends less than fifty
+requests per rank. When the input ends, or the parent process is gone, training is over: the process
+uploads the rest and ends.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pathlib import Path
 
 from stallscope.errors import MissingExtraError, StallscopeError
 
-from ..recorder.format import SUFFIX, header_facts
-from ..recorder.rate_limits import (
+from ..recorder.step_log.format import SUFFIX, header_facts
+from ..recorder.step_log.rate_limits import (
     FIRST_UPLOAD_REQUESTS,
     FIRST_UPLOAD_SECONDS,
     LONGEST_LAST_TURN_SECONDS,
@@ -31,7 +31,7 @@ from ..recorder.rate_limits import (
     next_pause_seconds,
     turn_seconds,
 )
-from ..recorder.upload import ENDED, OVER, WATCH
+from ..recorder.subprocesses.upload import ENDED, OVER, WATCH
 from .chunks import LogUpload
 from .client import MlflowRun
 

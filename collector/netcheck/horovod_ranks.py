@@ -8,7 +8,7 @@ import os
 from abc import abstractmethod
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type
 
-from stallscope.collector.recorder.facts import horovod_transports, module_version
+from stallscope.collector.recorder.job.facts import horovod_transports, module_version
 from stallscope.errors import UsageError
 
 from .cuda_device import agreed_device, own_device

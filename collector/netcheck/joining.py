@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from typing import Mapping, Optional
 
-from stallscope.collector.recorder.world import world_from_environment
+from stallscope.collector.recorder.job.world import world_from_environment
 from stallscope.errors import UsageError
 
 from .horovod_ranks import join_with_horovod

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from stallscope.collector.recorder.format import SUFFIX, header_facts
+from stallscope.collector.recorder.step_log.format import SUFFIX, header_facts
 from stallscope.collector.run_names import NamedRun, index_of
 from stallscope.errors import NotFoundError, UnreadableError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any, List, Optional, Sequence
 
-from stallscope.collector.recorder.facts import module_version
-from stallscope.collector.recorder.world import world_from_environment
+from stallscope.collector.recorder.job.facts import module_version
+from stallscope.collector.recorder.job.world import world_from_environment
 
 from .cuda_device import agreed_device, own_device
 from .ranks import Exchange, Ranks, Run, numbers_in, partner_in

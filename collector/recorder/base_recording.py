@@ -6,11 +6,11 @@ import logging
 import os
 from typing import Any, Callable, Dict, Optional
 
-from .facts import host_facts, settings, timeline_is_on
-from .in_flight import PositionReader
+from .hangs.in_flight import PositionReader
+from .job.facts import host_facts, settings, timeline_is_on
+from .job.world import World, world_of_training
 from .options import Options
 from .session import Session
-from .world import World, world_of_training
 
 logger = logging.getLogger("stallscope")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Optional, Union
 
-from .format import END, EPOCH, IntervalRow, MachineRow, RowFormatter, SkippedRow, StepRow
-from .in_flight import StepWatch
-from .own_steps import OwnSteps
-from .sampling import Sampler, Sampling
+from .after_training.own_steps import OwnSteps
+from .hangs.in_flight import StepWatch
+from .step_log.format import END, EPOCH, IntervalRow, MachineRow, RowFormatter, SkippedRow, StepRow
+from .step_log.sampling import Sampler, Sampling
 
 #: A row; text is a line already.
 Row = Union[StepRow, IntervalRow, MachineRow, str]

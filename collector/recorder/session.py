@@ -16,23 +16,24 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Callable, Deque, Dict, List, Optional
 
-from . import end_summary, input_file
+from .after_training import end_summary
+from .after_training.own_steps import OwnSteps
 from .clock import read_clocks
 from .cost import Cost
-from .facts import known
-from .format import END, EPOCH, IntervalRow, StepRow, facts_line
 from .guards import mark_background_thread, yield_to_training
-from .identity import launch_of_training
-from .in_flight import Position, PositionReader, StepWatch
-from .log_files import LogFiles
+from .hangs.in_flight import Position, PositionReader, StepWatch
+from .hangs.stacks import stack_file_of
+from .input import input_file
+from .job.facts import known
+from .job.launch import launch_of_training
+from .job.world import World
 from .machine.monitor import Monitor
 from .options import Options
-from .own_steps import OwnSteps
-from .process_runs import join_or_continue_run, session_closed
 from .row_lines import Row, RowLines
-from .stacks import stack_file_of
-from .upload import finish, watch
-from .world import World
+from .step_log.format import END, EPOCH, IntervalRow, StepRow, facts_line
+from .step_log.log_files import LogFiles
+from .step_log.run_identity import join_or_continue_run, session_closed
+from .subprocesses.upload import finish, watch
 
 logger = logging.getLogger("stallscope")
 
@@ -105,7 +106,7 @@ class Session:
         if self.path is not None:
             input_file.recording_started(log_dir, run_id)
             if options.scalars is not None and world.rank == 0:
-                from . import live_scalars
+                from .subprocesses import live_scalars
 
                 live_scalars.begin(log_dir, run_id, options.scalars)
             if options.mlflow_run_id:

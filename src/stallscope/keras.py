@@ -4,8 +4,8 @@ There is one recorder for Keras 2 (``tf.keras`` of TensorFlow up to 2.15, and ``
 Keras 3 on any backend. The Keras that the program imports determines which one this is.
 """
 
-from stallscope.collector.recorder.gathering import gather_logs
-from stallscope.collector.recorder.which_keras import is_keras_2
+from stallscope.collector.recorder.after_training.gathering import gather_logs
+from stallscope.collector.recorder.keras_common.which_keras import is_keras_2
 
 if is_keras_2():
     from stallscope.collector.recorder.tf_keras.callback import StepLogger

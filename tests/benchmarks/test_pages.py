@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from support.benchmarks import benchmark
 
-from stallscope.collector.recorder import rate_limits
+from stallscope.collector.recorder.step_log import rate_limits
 
 pages = benchmark("pages")
 

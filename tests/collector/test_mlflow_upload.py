@@ -19,7 +19,7 @@ from support.uploads import end_uploads, uploaders
 from support.waiting import wait_until
 
 from stallscope.collector.mlflow import process
-from stallscope.collector.recorder.upload import WATCH
+from stallscope.collector.recorder.subprocesses.upload import WATCH
 from stallscope.collector.registry import open_source
 from stallscope.opening import open_run
 
@@ -35,10 +35,10 @@ if settings["without_packages"]:
     sys.path[:] = [path for path in sys.path if "site-packages" not in path]
 sys.path.insert(0, settings["source"])
 from stallscope.collector.recorder.clock import read_clocks
-from stallscope.collector.recorder.format import StepRow
-from stallscope.collector.recorder.world import World
+from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
+from stallscope.collector.recorder.step_log.format import StepRow
 folder, stop = Path(settings["folder"]), Path(settings["stop"])
 for fit in range(settings["fits"]):
     options = Options(folder, flush_seconds=0.1, mlflow_run_id=settings["run"])
@@ -252,7 +252,7 @@ def test_without_mlflow_there_is_one_warning(start: Starter, server: str) -> Non
 def test_a_process_that_cannot_be_started_is_one_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from stallscope.collector.recorder import upload
+    from stallscope.collector.recorder.subprocesses import upload
 
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
     upload.watch(tmp_path / "rank-00000.0.0.steps.csv", "f" * 32)
@@ -265,7 +265,7 @@ def test_a_process_that_cannot_be_started_is_one_warning(
 def test_the_run_is_the_named_one_or_the_environments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from stallscope.collector.recorder.upload import mlflow_run_of
+    from stallscope.collector.recorder.subprocesses.upload import mlflow_run_of
 
     monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
     assert mlflow_run_of(None) is None

@@ -15,7 +15,7 @@ from support.door import Door, Request, door
 from support.stores import Bucket, Store
 
 from stallscope.catalogue.collecting import collect
-from stallscope.collector.recorder.rate_limits import (
+from stallscope.collector.recorder.step_log.rate_limits import (
     FIRST_UPLOAD_REQUESTS,
     FIRST_UPLOAD_SECONDS,
     REQUESTS_PER_SECOND,

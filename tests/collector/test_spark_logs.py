@@ -12,7 +12,7 @@ from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.catalogue.collecting import collect
 from stallscope.cli.main import main
-from stallscope.collector.recorder.records import key_of, records
+from stallscope.collector.recorder.step_log.records import key_of, records
 from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import Source, SourceFile
 from stallscope.collector.sources.spark_layout import is_event_log, is_spark_output

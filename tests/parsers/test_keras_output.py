@@ -13,7 +13,7 @@ from support.epoch_logs import epoch_times_of
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import analyse
-from stallscope.collector.recorder.records import key_of, records
+from stallscope.collector.recorder.step_log.records import key_of, records
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.runs import save_run
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError

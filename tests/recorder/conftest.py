@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
-from stallscope.collector.recorder.world import World
 
 #: Long enough that only a test's own flush or the end writes anything.
 NEVER = 3600.0

@@ -15,8 +15,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from stallscope.collector.recorder.format import StepRow
-from stallscope.collector.recorder.own_steps import OwnSteps
+from stallscope.collector.recorder.after_training.own_steps import OwnSteps
+from stallscope.collector.recorder.step_log.format import StepRow
 
 MS = 1_000_000
 
@@ -24,12 +24,12 @@ MS = 1_000_000
 TRAINING = """
 import os, signal, sys
 from pathlib import Path
-from stallscope.collector.recorder import summary_lines
-from stallscope.collector.recorder.format import StepRow
-from stallscope.collector.recorder.world import World
-from stallscope.collector.recorder.limited_process import Limits
+from stallscope.collector.recorder.after_training import summary_lines
+from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
+from stallscope.collector.recorder.step_log.format import StepRow
+from stallscope.collector.recorder.subprocesses.limited_process import Limits
 
 MS = 1_000_000
 summary_lines.LIMITS = Limits(240.0, 2_000_000_000)

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from stallscope.collector.recorder.facts import host_facts, settings, timeline_is_on
+from stallscope.collector.recorder.job.facts import host_facts, settings, timeline_is_on
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_facts_that_the_system_does_not_report_are_none(monkeypatch: pytest.Monk
     def refuse(*_: object) -> None:
         raise OSError("not on this system")
 
-    monkeypatch.setattr("stallscope.collector.recorder.facts.Path.read_text", refuse)
+    monkeypatch.setattr("stallscope.collector.recorder.job.facts.Path.read_text", refuse)
     monkeypatch.setattr("os.sched_getaffinity", refuse)
     facts = host_facts()
     assert facts["clock_domain"] is None

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallscope.collector.recorder.format import (
+from stallscope.collector.recorder.step_log.format import (
     COLUMNS,
     IntervalRow,
     RowFormatter,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from stallscope.collector.recorder.gathering import gather
-from stallscope.collector.recorder.world import World
+from stallscope.collector.recorder.after_training.gathering import gather
+from stallscope.collector.recorder.job.world import World
 
 
 def everywhere(size: int, act: Callable[[int, Callable[[Any, int], Any]], None]) -> None:

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from support.waiting import wait_until
 
-from stallscope.collector.recorder import in_flight
-from stallscope.collector.recorder.format import IntervalRow, StepRow
-from stallscope.collector.recorder.in_flight import Position, StepWatch
+from stallscope.collector.recorder.hangs import in_flight
+from stallscope.collector.recorder.hangs.in_flight import Position, StepWatch
+from stallscope.collector.recorder.hangs.stacks import StackFile, frames_of, stacks_in_user_code
+from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
-from stallscope.collector.recorder.stacks import StackFile, frames_of, stacks_in_user_code
-from stallscope.collector.recorder.world import World
+from stallscope.collector.recorder.step_log.format import IntervalRow, StepRow
 from stallscope.parsers import read
 from stallscope.run import Log
 
@@ -262,12 +262,12 @@ def test_no_frame_is_no_stack() -> None:
 KILLED = """
 import os, signal, sys, time
 from pathlib import Path
-from stallscope.collector.recorder import in_flight
-from stallscope.collector.recorder.format import StepRow
-from stallscope.collector.recorder.world import World
-from stallscope.collector.recorder.in_flight import Position
+from stallscope.collector.recorder.hangs import in_flight
+from stallscope.collector.recorder.hangs.in_flight import Position
+from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
+from stallscope.collector.recorder.step_log.format import StepRow
 
 in_flight._OVERDUE_NS = in_flight._OVERDUE_AT_START_NS = 0
 in_flight._STACKS_AFTER_NS = (0, 1)

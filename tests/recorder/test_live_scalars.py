@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.collector.recorder.live_scalars import check_scalars
 from stallscope.collector.recorder.options import Options
+from stallscope.collector.recorder.subprocesses.live_scalars import check_scalars
 from stallscope.parsers.tfrecord import records
 
 from .test_end_summary import settings
@@ -18,11 +18,11 @@ from .test_end_summary import settings
 TRAINING = """
 import logging, os, signal, sys, time
 from pathlib import Path
-from stallscope.collector.recorder import live_scalars
-from stallscope.collector.recorder.format import StepRow
-from stallscope.collector.recorder.world import World
+from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
+from stallscope.collector.recorder.step_log.format import StepRow
+from stallscope.collector.recorder.subprocesses import live_scalars
 
 MS = 1_000_000
 # A busy machine takes longer than a user may wait.

@@ -17,7 +17,7 @@ import pytest
 from support.needing import need
 from support.waiting import wait_until
 
-from stallscope.collector.recorder.format import MachineRow, RowFormatter
+from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.machine import gpus, host, process
 from stallscope.collector.recorder.machine.connections import (
     Connections,
@@ -29,7 +29,7 @@ from stallscope.collector.recorder.machine.figures import FigureColumn, FigureSo
 from stallscope.collector.recorder.machine.monitor import Monitor
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
-from stallscope.collector.recorder.world import World
+from stallscope.collector.recorder.step_log.format import MachineRow, RowFormatter
 from stallscope.parsers import read
 
 SECOND = 1_000_000_000

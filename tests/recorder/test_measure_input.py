@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from stallscope.collector.recorder import measure_input
-from stallscope.collector.recorder.measure_input import Loader, check_workers, measure
-from stallscope.collector.recorder.measured_input import MeasuredInput
-from stallscope.collector.recorder.world import World
+from stallscope.collector.recorder.input import measure as measure_module
+from stallscope.collector.recorder.input.measure import Loader, check_workers, measure
+from stallscope.collector.recorder.input.result import MeasuredInput
+from stallscope.collector.recorder.job.world import World
 
 ALONE = World(0, 1, None)
 
@@ -29,7 +29,7 @@ class Clock:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(measure_input, "monotonic_ns", made)
+    monkeypatch.setattr(measure_module, "monotonic_ns", made)
     return made
 
 

@@ -24,8 +24,8 @@ from stallscope.collector.netcheck.recorded_run import find_run
 from stallscope.collector.netcheck.result_file import document, save
 from stallscope.collector.netcheck.sizes import Gradients, buckets, gradients_of
 from stallscope.collector.netcheck.summary import lines_of, rate_of
-from stallscope.collector.recorder.facts import size_counts
-from stallscope.collector.recorder.format import facts_line, file_name, header
+from stallscope.collector.recorder.job.facts import size_counts
+from stallscope.collector.recorder.step_log.format import facts_line, file_name, header
 from stallscope.errors import NotFoundError, UnwritableError, UsageError
 
 ROOT = Path(__file__).parents[2]

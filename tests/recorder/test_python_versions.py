@@ -15,10 +15,22 @@ import pytest
 ROOT = Path(__file__).parents[2]
 RECORDER = ROOT / "collector" / "recorder"
 FILES = sorted(RECORDER.rglob("*.py"))
+#: Folders that are not of one framework.
+SHARED = (
+    "after_training",
+    "hangs",
+    "input",
+    "job",
+    "keras_common",
+    "loops",
+    "machine",
+    "step_log",
+    "subprocesses",
+)
 #: Modules that import no framework.
 MODULES = [
     f"stallscope.collector.recorder.{'.'.join(path.relative_to(RECORDER).with_suffix('').parts)}"
-    for folder in (".", "keras_common", "machine")
+    for folder in (".", *SHARED)
     for path in (RECORDER / folder).glob("[!_]*.py")
     if path.stem != "synthetic"  # makes NumPy arrays
 ]
@@ -110,8 +122,8 @@ def test_every_file_imports_the_standard_library_and_the_users_framework_only(pa
 
 def test_there_is_something_to_test() -> None:
     folders = {path.parent.name for path in RECORDER.glob("*/__init__.py")}
-    assert folders == {*FRAMEWORKS, "machine"}
-    assert {"session", "format", "identity"} <= {name.rsplit(".", 1)[1] for name in MODULES}
+    assert folders == {*FRAMEWORKS, *SHARED}
+    assert {"session", "format", "run_identity"} <= {name.rsplit(".", 1)[1] for name in MODULES}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(RECORDER)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stallscope.collector.recorder.rate_limits import (
+from stallscope.collector.recorder.step_log.rate_limits import (
     COPY_SECONDS,
     FIRST_UPLOAD_REQUESTS,
     FIRST_UPLOAD_SECONDS,
@@ -15,7 +15,7 @@ from stallscope.collector.recorder.rate_limits import (
     next_pause_seconds,
     turn_seconds,
 )
-from stallscope.collector.recorder.spool import CopySchedule
+from stallscope.collector.recorder.step_log.spool import CopySchedule
 
 SIZES = [1, 8, 64, 1_000, 4_096, 10_000]
 # Multiples of the golden ratio are never further from evenly spread than a few of them.

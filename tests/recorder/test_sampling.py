@@ -17,13 +17,13 @@ import pytest
 from stallscope.analysis import analyse
 from stallscope.analysis.ledger.sampled import Sampling as Sampled
 from stallscope.analysis.ledger.sampled import sampling_of
-from stallscope.collector.recorder import process_runs
-from stallscope.collector.recorder.format import IntervalRow, StepRow
+from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.options import Options
-from stallscope.collector.recorder.sampling import BLOCK, Sampler, Sampling, is_kept
 from stallscope.collector.recorder.session import Session
-from stallscope.collector.recorder.sinks import FileSink
-from stallscope.collector.recorder.world import World
+from stallscope.collector.recorder.step_log import run_identity
+from stallscope.collector.recorder.step_log.format import IntervalRow, StepRow
+from stallscope.collector.recorder.step_log.sampling import BLOCK, Sampler, Sampling, is_kept
+from stallscope.collector.recorder.step_log.sinks import FileSink
 from stallscope.parsers import read
 from stallscope.run import Run
 from stallscope.text.figures import coverage
@@ -46,7 +46,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def trained(folder: Path, rank: int, size: int = 2, **options: Any) -> Session:
     """Train four epochs of 1,000 steps on a rank; every 50th batch is 40 ms late."""
-    process_runs._last_sessions.clear()  # every rank is a separate process
+    run_identity._last_sessions.clear()  # every rank is a separate process
     session = Session(
         Options(folder, flush_seconds=3600, **options), World(rank, size, None), {"model": "m"}, 0
     )

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.collector.recorder.format import StepRow
+from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
-from stallscope.collector.recorder.sinks import check_sink
-from stallscope.collector.recorder.world import World
+from stallscope.collector.recorder.step_log.format import StepRow
+from stallscope.collector.recorder.step_log.sinks import check_sink
 from stallscope.parsers import read
 
 ALONE = World(0, 1, 0)
 _PROGRAM = """
 import sys
 from pathlib import Path
-from stallscope.collector.recorder.world import World
+from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
 session = Session(Options(sys.argv[1], sink="logging"), World(0, 1, 0), {"model": "m"}, 0)

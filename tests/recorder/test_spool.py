@@ -16,11 +16,11 @@ from typing import Any, NoReturn
 import pytest
 from support.waiting import wait_until
 
-from stallscope.collector.recorder import spool
+from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
-from stallscope.collector.recorder.spool import needs_spooling
-from stallscope.collector.recorder.world import World
+from stallscope.collector.recorder.step_log import spool
+from stallscope.collector.recorder.step_log.spool import needs_spooling
 from stallscope.parsers import read
 
 from .rows import step_row
@@ -191,10 +191,10 @@ def test_a_killed_process_leaves_the_last_copy_and_the_local_file(tmp_path: Path
     program = (
         "import os, signal, sys, time\n"
         "from pathlib import Path\n"
-        "from stallscope.collector.recorder.format import StepRow\n"
-        "from stallscope.collector.recorder.world import World\n"
+        "from stallscope.collector.recorder.job.world import World\n"
         "from stallscope.collector.recorder.options import Options\n"
         "from stallscope.collector.recorder.session import Session\n"
+        "from stallscope.collector.recorder.step_log.format import StepRow\n"
         "options = Options(sys.argv[1], flush_seconds=0.01)\n"
         "session = Session(options, World(0, 1, None), {}, 0)\n"
         "session.step(StepRow(0, 0, 1000, None, None, None, 2000, 1, 8, 0))\n"

@@ -9,7 +9,6 @@ import pytest
 
 from stallscope.collector.recorder.clock import JUMP_NS
 from stallscope.collector.recorder.cost import Cost
-from stallscope.collector.recorder.format import StepRow
 from stallscope.collector.recorder.keras_common import calls
 from stallscope.collector.recorder.keras_common.calls import MOST_WAITING, FinishedCalls
 from stallscope.collector.recorder.keras_common.steps import (
@@ -19,6 +18,7 @@ from stallscope.collector.recorder.keras_common.steps import (
     GraphStep,
     graph_step,
 )
+from stallscope.collector.recorder.step_log.format import StepRow
 from stallscope.collector.recorder.tf_keras.stream import StepStream
 
 CLOCK = 1_700_000_000_000_000_000

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from stallscope.collector.recorder.cost import Cost
-from stallscope.collector.recorder.format import StepRow
 from stallscope.collector.recorder.keras_common import calls
 from stallscope.collector.recorder.keras_common.calls import FinishedCalls
 from stallscope.collector.recorder.keras_common.steps import CallAssembler, GraphStep
+from stallscope.collector.recorder.step_log.format import StepRow
 from stallscope.collector.recorder.tf_keras.stream import StepStream
 
 MS = 1_000_000

@@ -17,11 +17,11 @@ from typing import Any
 
 from stallscope.collector.mlflow import process
 from stallscope.collector.mlflow.client import MlflowRun
-from stallscope.collector.recorder.format import StepRow
+from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
-from stallscope.collector.recorder.upload import WATCH
-from stallscope.collector.recorder.world import World
+from stallscope.collector.recorder.step_log.format import StepRow
+from stallscope.collector.recorder.subprocesses.upload import WATCH
 
 SECOND = "X-Stallscope-Second"
 NEVER = 1e9

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from stallscope.collector.recorder.records import key_of, records
+from stallscope.collector.recorder.step_log.records import key_of, records
 from stallscope.collector.sources.base import SourceFile
 from stallscope.errors import StallscopeError
 from stallscope.parsers.autotune import is_autotune_log, parse_autotune

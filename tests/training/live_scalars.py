@@ -10,7 +10,7 @@ import time
 
 import torch
 
-from stallscope.collector.recorder import live_scalars
+from stallscope.collector.recorder.subprocesses import live_scalars
 from stallscope.torch import StepLogger
 
 STEPS = 95

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from asleep import wait_asleep
 
-from stallscope.collector.recorder import summary_lines
+from stallscope.collector.recorder.after_training import summary_lines
 from stallscope.torch import StepLogger
 
 STEPS = 80

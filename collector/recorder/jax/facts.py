@@ -6,7 +6,7 @@ from typing import Any, Dict
 
 import jax
 
-from ..facts import SWITCHED_OFF, WHOLE_STEP, known, module_version
+from ..job.facts import SWITCHED_OFF, WHOLE_STEP, known, module_version
 
 _LIBRARIES = ("jax", "jaxlib", "flax", "optax")
 

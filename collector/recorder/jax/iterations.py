@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Callable, Deque, List, NamedTuple, Optional, Union
 
-from ..deferred_steps import DeferredSteps, EmitSteps
-from ..format import EPOCH
-from ..loop_steps import Reduction, StepAssembler
+from ..loops.deferred_steps import DeferredSteps, EmitSteps
+from ..loops.steps import Reduction, StepAssembler
+from ..step_log.format import EPOCH
 from .results import ResultTimes
 
 #: An iteration's epoch, its start, the arrival of its batch, its samples, the nanoseconds that recording

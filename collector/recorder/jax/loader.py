@@ -6,7 +6,7 @@ from typing import Any, Optional
 
 import jax
 
-from ..measure_input import Loader, measure_input_of, name_of, without_stages
+from ..input.measure import Loader, measure_input_of, name_of, without_stages
 from .batches import samples_of
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Iterable, Optional
 
-from ..loop_logger import LoopLogger, WatchedLoader
+from ..loops.logger import LoopLogger, WatchedLoader
 from ..options import LogDir, OptionArguments, Options, with_options
 from .recording import Recording
 

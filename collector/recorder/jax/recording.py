@@ -8,10 +8,10 @@ from typing import Any, Iterator, Optional
 import jax
 
 from ..guards import never_raises, while_running
-from ..in_flight import Position, running_frame
-from ..loop_recording import LoopRecording
+from ..hangs.in_flight import Position, running_frame
+from ..job.world import World, world_of_training
+from ..loops.recording import LoopRecording
 from ..options import Options
-from ..world import World, world_of_training
 from .batches import samples_of
 from .facts import NO_RESULTS, training_facts
 from .iterations import END, OWN_NS, RESULTS, Interval, IterationStream, RunningIteration

@@ -7,8 +7,8 @@ from typing import Any, Iterable
 import jax
 import numpy as np
 
+from ..input.repeated_batch import RepeatedBatch
 from ..keras_common.synthetic import first_batch, random_array, random_generator
-from ..repeated_batch import RepeatedBatch
 
 
 def synthetic_like(batches: Iterable[Any]) -> RepeatedBatch:

@@ -8,8 +8,8 @@ from typing import Any, Dict, List, Optional
 
 import keras
 
-from ..facts import gradient_sizes, known, module_version
-from ..learning_rate import optimizer_facts
+from ..job.facts import gradient_sizes, known, module_version
+from ..job.learning_rate import optimizer_facts
 
 # The frameworks' names in reports.
 _FRAMEWORKS = {"tensorflow": "tensorflow", "torch": "pytorch", "jax": "jax"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from ..measure_input import Loader, in_order, measure_input_of, without_stages
+from ..input.measure import Loader, in_order, measure_input_of, without_stages
 from .batches import samples_in
 from .facts import framework
 

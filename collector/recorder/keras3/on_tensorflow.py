@@ -10,8 +10,8 @@ from typing import Any, Callable, Optional
 
 import keras
 
-from ..facts import SWITCHED_OFF, WHOLE_STEP
-from ..in_flight import Position
+from ..hangs.in_flight import Position
+from ..job.facts import SWITCHED_OFF, WHOLE_STEP
 from ..keras_common.steps import CallAssembler
 from ..keras_common.timing import code_of, is_made_by
 from ..tf_keras.instrument import Instrumentation, tensors_of

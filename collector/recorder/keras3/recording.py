@@ -6,15 +6,15 @@ from typing import Any, Dict, List, Optional
 
 import keras
 
-from ..format import StepRow
 from ..guards import never_raises
-from ..in_flight import Position, running_frame
+from ..hangs.in_flight import Position, running_frame
+from ..job.world import World, world_of_training
 from ..keras_common.calls import FinishedCalls
 from ..keras_common.fit_recording import FitRecording
 from ..keras_common.timing import TimedFunction, timed
 from ..options import Options
 from ..session import Session
-from ..world import World, world_of_training
+from ..step_log.format import StepRow
 from .batches import timed_batches
 from .facts import (
     loader_workers,

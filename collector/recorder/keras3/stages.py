@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
-from ..format import StepRow
 from ..guards import yield_to_training
-from ..in_flight import Position
-from ..iterations import IterationSummer
+from ..hangs.in_flight import Position
 from ..keras_common.calls import MOST_WAITING, FinishedCalls
 from ..keras_common.steps import Call
+from ..loops.iterations import IterationSummer
+from ..step_log.format import StepRow
 from .batches import BatchClock, samples_of, wait_of
 
 # Making rows takes milliseconds; a process forked meanwhile must not wait for it.

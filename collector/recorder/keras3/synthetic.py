@@ -7,7 +7,7 @@ from typing import Any, Optional
 import keras
 import numpy as np
 
-from ..facts import batches_in
+from ..job.facts import batches_in
 from ..keras_common.synthetic import endless, first_batch, random_array, random_generator
 from .loader import is_data_loader, is_tf_data
 

@@ -9,13 +9,13 @@ from types import FrameType
 from typing import Any, Callable, Dict, List, Optional
 
 from ..base_recording import BaseRecording
-from ..facts import count_or_none, known
-from ..format import CHECKPOINT, EPOCH, VALIDATION
 from ..guards import never_raises
-from ..in_flight import Position, running_frame
+from ..hangs.in_flight import Position, running_frame
+from ..job.facts import count_or_none, known
+from ..job.world import World
 from ..options import Options
 from ..session import Session
-from ..world import World
+from ..step_log.format import CHECKPOINT, EPOCH, VALIDATION
 from .calls import FinishedCalls
 from .timing import TimedFunction, TimedSaving, calls_through
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, List, NamedTuple, Optional, Sequence
 
 from ..clock import JUMP_NS
-from ..format import StepRow
-from ..iterations import IterationSummer
+from ..loops.iterations import IterationSummer
+from ..step_log.format import StepRow
 
 
 class GraphStep(NamedTuple):

@@ -6,8 +6,8 @@ import sys
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Optional
 
-from ..format import VALIDATION
 from ..options import LogDir, OptionArguments, Options, with_options
+from ..step_log.format import VALIDATION
 from .recording import LightningRecording
 
 if TYPE_CHECKING:

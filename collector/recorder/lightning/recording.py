@@ -6,12 +6,12 @@ import functools
 from time import monotonic_ns
 from typing import Any, Callable, Dict, Optional, Sequence
 
-from ..facts import count_or_none, versions_of
-from ..format import CHECKPOINT
+from ..job.facts import count_or_none, versions_of
 from ..options import Options
 from ..patching import patch
 from ..pytorch.batches import full_batches, shape_in
 from ..pytorch.trainer_recording import TrainerRecording
+from ..step_log.format import CHECKPOINT
 
 
 class LightningRecording(TrainerRecording):

@@ -14,7 +14,19 @@ from .figures import FigureColumn, FigureSource, KernelFile, numbers_by_name
 _PRESSURES = ("cpu", "memory", "io")
 _TOTAL = re.compile(rb"some .*total=(\d+)")
 # Interfaces of bridges and containers count the same bytes again.
-_VIRTUAL = re.compile(r"lo$|veth|docker|br-|virbr|cni|flannel|cali|tap|tun|ifb|dummy")
+_VIRTUAL = (
+    "veth",
+    "docker",
+    "br-",
+    "virbr",
+    "cni",
+    "flannel",
+    "cali",
+    "tap",
+    "tun",
+    "ifb",
+    "dummy",
+)
 _MOST_INTERFACES = 4
 # Columns of /proc/net/dev: received bytes, errors and drops, and the same for what was sent.
 _RECEIVED_BYTES, _SENT_BYTES, _ERRORS = 0, 8, (2, 3, 10, 11)
@@ -142,7 +154,7 @@ def _network() -> FigureSource:
         return {name.strip(): [int(count) for count in rest.split()] for name, _, rest in parts}
 
     there = counts()
-    names = [name for name in there if not _VIRTUAL.match(name)]
+    names = [name for name in there if name != "lo" and not name.startswith(_VIRTUAL)]
     names = sorted(names, key=lambda name: -there[name][_SENT_BYTES])[:_MOST_INTERFACES]
 
     def read() -> List[Optional[int]]:

@@ -6,7 +6,7 @@ import contextlib
 import time
 from typing import Any, Dict, List, Optional
 
-from ..format import MachineRow
+from ..step_log.format import MachineRow
 from . import host, process
 from .connections import Connections
 from .figures import FigureSource

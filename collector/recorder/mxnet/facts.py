@@ -7,8 +7,8 @@ from typing import Any, Dict, List
 
 import mxnet as mx
 
-from ..facts import gradient_sizes, known, module_version
-from ..learning_rate import optimizer_facts
+from ..job.facts import gradient_sizes, known, module_version
+from ..job.learning_rate import optimizer_facts
 
 
 def is_horovod_trainer(trainer: Any) -> bool:

@@ -6,8 +6,8 @@ import time
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Callable, Deque, List, Optional, Tuple
 
-from ..deferred_steps import DeferredSteps, EmitSteps
-from ..loop_steps import Reduction, StepAssembler
+from ..loops.deferred_steps import DeferredSteps, EmitSteps
+from ..loops.steps import Reduction, StepAssembler
 
 if TYPE_CHECKING:
     from .gradient_probe import Answer

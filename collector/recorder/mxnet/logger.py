@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Iterable
 
 import mxnet as mx
 
-from ..loop_logger import LoopLogger, WatchedLoader
+from ..loops.logger import LoopLogger, WatchedLoader
 from ..options import LogDir, OptionArguments, Options, with_options
 from .recording import Recording
 

@@ -9,14 +9,14 @@ from itertools import chain, repeat
 from time import monotonic_ns
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-from ..facts import SWITCHED_OFF
-from ..format import StepRow
 from ..guards import never_raises, while_running
-from ..in_flight import Position, running_frame
-from ..loop_recording import LoopRecording
+from ..hangs.in_flight import Position, running_frame
+from ..job.facts import SWITCHED_OFF
+from ..job.world import world_of_training
+from ..loops.recording import LoopRecording
 from ..options import Options
 from ..patching import patch
-from ..world import world_of_training
+from ..step_log.format import StepRow
 from .batches import Samples, full_batches
 from .facts import is_horovod_trainer, steps_counted, trainer_facts, weights
 from .gradient_probe import Answer, GradientProbe

@@ -17,9 +17,9 @@ from collections import deque
 from itertools import chain
 from typing import Any, Callable, Deque, List, Optional, Tuple
 
-from ..format import StepRow
 from ..guards import take_ready
-from ..loop_steps import Iteration, Reduction, StepAssembler
+from ..loops.steps import Iteration, Reduction, StepAssembler
+from ..step_log.format import StepRow
 from .cuda import CudaClock, CudaTimestamp
 
 logger = logging.getLogger("stallscope")

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional
 
 import torch
 
-from ..facts import (
+from ..job.facts import (
     SWITCHED_OFF,
     compression_name,
     gradient_sizes,
@@ -15,8 +15,8 @@ from ..facts import (
     largest_gathered,
     module_version,
 )
-from ..learning_rate import optimizer_facts
-from ..world import torch_distributed
+from ..job.learning_rate import optimizer_facts
+from ..job.world import torch_distributed
 from .fsdp import sharding, shards_dtype
 from .reductions import Reductions, without_compiler
 

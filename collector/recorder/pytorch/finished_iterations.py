@@ -7,9 +7,9 @@ from collections import deque
 from typing import Any, Callable, Deque, List, Optional, Sequence, Tuple
 
 from ..clock import read_clocks
-from ..format import StepRow
 from ..guards import take_ready
-from ..loop_steps import Iteration, Reduction, StepAssembler
+from ..loops.steps import Iteration, Reduction, StepAssembler
+from ..step_log.format import StepRow
 from .batches import samples_of
 
 #: The most iterations that wait for the flushing thread.

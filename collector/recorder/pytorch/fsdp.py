@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
-from ..loop_steps import Reduction
+from ..loops.steps import Reduction
 from ..patching import patch
 from .gradients import GradientClock
 from .reductions import ForwardHook, Reductions, Report

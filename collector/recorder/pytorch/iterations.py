@@ -5,11 +5,11 @@ from __future__ import annotations
 from time import monotonic_ns
 from typing import Any, Deque, Dict, List, Optional, Sequence
 
-from ..format import StepRow
 from ..guards import while_running
-from ..loop_recording import LoopRecording
-from ..loop_steps import Iteration, Reduction, StepAssembler
+from ..loops.recording import LoopRecording
+from ..loops.steps import Iteration, Reduction, StepAssembler
 from ..options import Options
+from ..step_log.format import StepRow
 from .batches import shape_in
 from .cuda import CudaClock, CudaTimestamp
 from .device_steps import DeviceIteration, DeviceSteps

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional
 
-from ..facts import batches_in
-from ..format import StepRow
-from ..learning_rate import LearningRates
+from ..job.facts import batches_in
+from ..job.learning_rate import LearningRates
 from ..session import Session
+from ..step_log.format import StepRow
 from .facts import learning_rate, parameters_of, shuffling, sparse_gradients, weights
 from .petastorm import PoolQueue, queue_of
 

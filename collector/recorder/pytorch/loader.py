@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Iterator, Optional
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from ..measure_input import Loader, measure_input_of, name_of, without_stages
+from ..input.measure import Loader, measure_input_of, name_of, without_stages
 from .batches import samples_in
 from .petastorm import is_petastorm_loader, petastorm_loader
 from .pipeline import stages_of

@@ -12,8 +12,8 @@ from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from ..measure_input import Stages, name_of
-from ..measured_input import BATCH, OTHER, READ, Mean, Stage, kind_of_function, mean_of
+from ..input.measure import Stages, name_of
+from ..input.result import BATCH, OTHER, READ, Mean, Stage, kind_of_function, mean_of
 from .dataset_profile import DatasetProfile
 
 # Batches that are made stage by stage, and the longest time for that.

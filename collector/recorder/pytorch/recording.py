@@ -8,12 +8,12 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import torch
 
-from ..facts import known
 from ..guards import never_raises, while_running
-from ..in_flight import Position
-from ..loop_steps import StepAssembler
+from ..hangs.in_flight import Position
+from ..job.facts import known
+from ..job.world import world_of_training
+from ..loops.steps import StepAssembler
 from ..options import Options
-from ..world import world_of_training
 from .batches import full_batches, shape_in
 from .cuda import CudaClock
 from .device_steps import DeviceSteps

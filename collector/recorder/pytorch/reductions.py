@@ -17,7 +17,7 @@ from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 
-from ..loop_steps import Reduction
+from ..loops.steps import Reduction
 from ..patching import patch
 from .gradients import GradientClock, after_backward
 from .waits import Waits

@@ -8,7 +8,7 @@ from typing import Any, Iterable
 
 import torch
 
-from ..repeated_batch import RepeatedBatch
+from ..input.repeated_batch import RepeatedBatch
 
 _SEED = 20240229
 

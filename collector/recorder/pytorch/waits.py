@@ -1,7 +1,7 @@
 """Count the time that a rank spends in collectives before its gradients are ready.
 
 In a collective a rank waits for the slowest one: then all ranks' gradients are ready at the same time,
-and all look equally slow. Each rank's own work is the rest: see ``loop_steps.Reduction.waited``.
+and all look equally slow. Each rank's own work is the rest: see ``loops.steps.Reduction.waited``.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ContextManager, Optional
 import tensorflow as tf
 
 from ..keras_common.fit_callback import FitCallback
-from ..loop_logger import LoopLogger
+from ..loops.logger import LoopLogger
 from ..options import LogDir, OptionArguments, Options, with_options
 from .custom_loop import CustomLoop
 from .keras_2 import keras

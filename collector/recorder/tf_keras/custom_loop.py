@@ -13,13 +13,13 @@ import tensorflow as tf
 
 from ..base_recording import BaseRecording
 from ..clock import JUMP_NS, read_clocks
-from ..format import EPOCH, StepRow
 from ..guards import never_raises, while_running
-from ..in_flight import Position
+from ..hangs.in_flight import Position
+from ..job.world import world_of_training
 from ..keras_common.calls import CHECK_INTERVAL_NS, MOST_WAITING
 from ..options import Options
 from ..session import Session
-from ..world import world_of_training
+from ..step_log.format import EPOCH, StepRow
 from .facts import model_facts, parameters
 from .instrument import gradient_facts
 from .marks import DATA, GRADIENTS, REDUCED, FinishedStep, Marks

@@ -6,8 +6,8 @@ from typing import Any, Dict, Optional
 
 import tensorflow as tf
 
-from ..facts import SWITCHED_OFF, horovod_transports, known, module_version
-from ..learning_rate import optimizer_facts
+from ..job.facts import SWITCHED_OFF, horovod_transports, known, module_version
+from ..job.learning_rate import optimizer_facts
 from .keras_2 import keras_version
 from .optimizers import compression_of, has_own_variables, innermost, passes_per_step
 

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional
 
 import tensorflow as tf
 
-from ..facts import known
+from ..job.facts import known
 from ..keras_common.fit_recording import fit_frame
 from .keras_2 import keras
 from .pipeline import operation_of, operations_of

@@ -23,7 +23,7 @@ try:
 except ImportError:  # not public: without it only Keras' own use of XLA is detected
     control_flow_util = None
 
-from ..facts import gradient_sizes, known, largest_gathered
+from ..job.facts import gradient_sizes, known, largest_gathered
 from ..patching import patch
 from .optimizers import innermost, reductions_of
 from .timestamp_ring import DONE, READY, REDUCED, TimestampRing

@@ -6,7 +6,7 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
-from ..measure_input import Loader, in_order, measure_input_of, without_stages
+from ..input.measure import Loader, in_order, measure_input_of, without_stages
 from .keras_2 import keras
 from .pipeline import stages_of
 

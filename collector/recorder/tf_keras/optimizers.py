@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, List, Optional, Tuple
 
-from ..facts import compression_name
+from ..job.facts import compression_name
 from ..patching import own_attributes
 
 

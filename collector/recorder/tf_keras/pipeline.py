@@ -13,8 +13,8 @@ from typing import Any, List, NamedTuple, Optional, Tuple
 
 import tensorflow as tf
 
-from ..measure_input import Stages, name_of
-from ..measured_input import (
+from ..input.measure import Stages, name_of
+from ..input.result import (
     AUGMENT,
     BATCH,
     COPY,

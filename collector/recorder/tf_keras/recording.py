@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 from typing import Any, Dict, List, Optional, Tuple
 
-from ..format import StepRow
 from ..guards import never_raises
-from ..in_flight import Position
+from ..hangs.in_flight import Position
+from ..job.learning_rate import LearningRates
+from ..job.world import World, world_of_training
 from ..keras_common.calls import FinishedCalls
 from ..keras_common.fit_recording import FitRecording
 from ..keras_common.steps import CallAssembler
 from ..keras_common.timing import TimedFunction, code_of, is_made_by, timed
-from ..learning_rate import LearningRates
 from ..options import Options
 from ..session import Session
-from ..world import World, world_of_training
+from ..step_log.format import StepRow
 from .facts import (
     learning_rate,
     model_facts,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Callable, List, Optional
 
-from ..format import StepRow
 from ..guards import yield_to_training
 from ..keras_common.calls import MOST_WAITING, FinishedCalls
 from ..keras_common.steps import Call, CallAssembler, GraphStep, graph_step
+from ..step_log.format import StepRow
 
 if TYPE_CHECKING:
     from .timestamp_ring import TimestampRing

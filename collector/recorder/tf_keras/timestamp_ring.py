@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Optional
 import tensorflow as tf
 
 from ..clock import read_clocks
-from ..in_flight import Position
+from ..hangs.in_flight import Position
 from ..keras_common.calls import MOST_WAITING
 from ..keras_common.steps import LOST, GraphStep, graph_step
 

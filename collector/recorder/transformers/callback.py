@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from transformers import TrainerCallback
 
-from ..facts import known
+from ..job.facts import known
 from ..options import LogDir, OptionArguments, Options, with_options
 from ..patching import own_attributes
 from .recording import TransformersRecording

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable, Dict, Iterator, Optional
 
-from ..facts import count_or_none, versions_of
-from ..format import CHECKPOINT, VALIDATION
 from ..guards import while_running
+from ..job.facts import count_or_none, versions_of
 from ..options import Options
 from ..patching import patch
 from ..pytorch.trainer_recording import TrainerRecording
+from ..step_log.format import CHECKPOINT, VALIDATION
 
 
 class TransformersRecording(TrainerRecording):

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from stallscope.collector.recorder.format import SUFFIX, header_facts
+from stallscope.collector.recorder.step_log.format import SUFFIX, header_facts
 
 from .units import Unit, units_of
 

@@ -14,7 +14,7 @@ from stallscope.collector.netcheck.check import Check, RefusedError, check
 from stallscope.collector.netcheck.horovod_ranks import FRAMEWORKS
 from stallscope.collector.netcheck.joining import LIBRARIES, join
 from stallscope.collector.netcheck.summary import lines_of
-from stallscope.collector.recorder.world import world_from_environment
+from stallscope.collector.recorder.job.world import world_from_environment
 from stallscope.errors import StallscopeError, UsageError
 from stallscope.formatting.plain import plain
 

@@ -44,17 +44,17 @@ def disk_gets_full(case: Case) -> Any:
 @ranked
 def recorder_breaks(case: Case) -> Any:
     """The recorder raises in the fifth iteration, when the first ones are on disk."""
-    from stallscope.collector.recorder import loop_steps
+    from stallscope.collector.recorder.loops.steps import Iteration
 
-    return breaking(case, loop_steps.Iteration, "reduced", pause=0.5)
+    return breaking(case, Iteration, "reduced", pause=0.5)
 
 
 @ranked
 def recorder_breaks_in_its_own_thread(case: Case) -> Any:
     """The recorder raises in its own thread."""
-    from stallscope.collector.recorder import loop_steps
+    from stallscope.collector.recorder.loops.steps import StepAssembler
 
-    return breaking(case, loop_steps.StepAssembler, "rows", pause=0.0)
+    return breaking(case, StepAssembler, "rows", pause=0.0)
 
 
 def breaking(case: Case, owner: Any, name: str, pause: float) -> Any:

@@ -14,7 +14,7 @@ from stallscope.arrays import arrow
 from stallscope.arrays.blocks import NULL
 from stallscope.arrays.pivot import by_parts
 from stallscope.arrays.types import Bools, Ints
-from stallscope.collector.recorder.in_flight import overdue_ns
+from stallscope.collector.recorder.hangs.in_flight import overdue_ns
 from stallscope.run import Log, Run
 
 from ..steps.alignment import PAUSES, AlignedSteps

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stallscope.collector.recorder.stacks import Frame, is_users
+from stallscope.collector.recorder.hangs.stacks import Frame, is_users
 
 _LIBRARIES = re.compile(r"-packages/(?:horovod|torch/distributed)/")
 _NAMES = re.compile(

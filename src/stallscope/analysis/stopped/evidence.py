@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
-from stallscope.collector.recorder.stacks import Frame
+from stallscope.collector.recorder.hangs.stacks import Frame
 from stallscope.formatting.frames import in_frame
 from stallscope.formatting.lists import capitalised, joined, listed
 from stallscope.run import Event, Log, Run

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from stallscope.collector.recorder.stacks import Frame, is_users
+from stallscope.collector.recorder.hangs.stacks import Frame, is_users
 from stallscope.run import Log
 
 from ..steps.alignment import PAUSES

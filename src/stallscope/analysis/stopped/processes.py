@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket
 
-from stallscope.collector.recorder.facts import clock_domain
-from stallscope.collector.recorder.identity import process_start_ns
+from stallscope.collector.recorder.job.facts import clock_domain
+from stallscope.collector.recorder.job.launch import process_start_ns
 from stallscope.run import Log
 
 

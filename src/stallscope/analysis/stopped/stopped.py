@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from stallscope.arrays import arrow
 from stallscope.arrays.pivot import by_parts
-from stallscope.collector.recorder.in_flight import overdue_ns
-from stallscope.collector.recorder.stacks import Frame
+from stallscope.collector.recorder.hangs.in_flight import overdue_ns
+from stallscope.collector.recorder.hangs.stacks import Frame
 from stallscope.formatting.lists import listed
 from stallscope.run import Log, Run
 

@@ -14,18 +14,18 @@ from typing import NoReturn
 
 import pytest
 
-from stallscope.collector.recorder import identity
-from stallscope.collector.recorder.format import file_name, header
-from stallscope.collector.recorder.identity import (
-    RunIdentity,
+from stallscope.collector.recorder.job.launch import (
     job_start_ns,
-    join_run,
     launch_name,
     launch_of_training,
+    process_start_ns,
     rejoins,
     run_id_of_training,
 )
-from stallscope.collector.recorder.world import World, world_from_environment, world_of_training
+from stallscope.collector.recorder.job.world import World, world_from_environment, world_of_training
+from stallscope.collector.recorder.step_log import run_identity
+from stallscope.collector.recorder.step_log.format import file_name, header
+from stallscope.collector.recorder.step_log.run_identity import RunIdentity, join_run
 
 NOON = 1_700_000_000_000_000_000
 MINUTE = 60 * 1_000_000_000
@@ -131,7 +131,7 @@ def test_a_rank_waits_until_the_founder_has_written(
     path = tmp_path / "run.json"
     path.touch()
     content = {"run_id": "slow", "generation": 0, "launch": "job-1", "size": 2, "wall_ns": NOON}
-    monkeypatch.setattr(identity.time, "sleep", lambda _: path.write_text(json.dumps(content)))
+    monkeypatch.setattr(run_identity.time, "sleep", lambda _: path.write_text(json.dumps(content)))
     assert join(tmp_path, 1) == RunIdentity("slow", 0)
 
 
@@ -140,7 +140,7 @@ def test_a_run_file_that_stays_unreadable_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
 ) -> None:
     (tmp_path / "run.json").write_text(content)
-    monkeypatch.setattr(identity.time, "sleep", lambda _: None)
+    monkeypatch.setattr(run_identity.time, "sleep", lambda _: None)
     founded = join(tmp_path)
     assert (tmp_path / "run.json").read_text() == content
     assert json.loads((tmp_path / "run-1.json").read_text())["run_id"] == founded.run_id
@@ -274,7 +274,7 @@ def test_one_process_is_a_separate_launch() -> None:
 
 
 def test_the_process_started_before_now_and_less_than_a_day_ago() -> None:
-    age_seconds = (time.monotonic_ns() - identity.process_start_ns()) / 1e9
+    age_seconds = (time.monotonic_ns() - process_start_ns()) / 1e9
     assert 0 < age_seconds < 86_400
 
 
@@ -282,9 +282,9 @@ def test_a_system_without_proc_takes_now_as_the_start(monkeypatch: pytest.Monkey
     def refuse(_: Path) -> bytes:
         raise FileNotFoundError
 
-    monkeypatch.setattr(identity.Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "read_bytes", refuse)
     before = time.monotonic_ns()
-    assert before <= identity.process_start_ns() <= time.monotonic_ns()
+    assert before <= process_start_ns() <= time.monotonic_ns()
 
 
 def test_torchruns_name_of_a_job_is_the_launch() -> None:

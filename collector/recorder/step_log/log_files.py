@@ -10,12 +10,12 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
 
 from stallscope import __version__
 
-from .cost import Cost
+from ..cost import Cost
+from ..job.launch import job_start_ns, process_start_ns
+from ..job.world import World
 from .format import SUFFIX, RowFormatter, facts_line, file_name, header
-from .identity import job_start_ns, process_start_ns
 from .sinks import FileSink, LoggingSink
 from .spool import CopySchedule, SpooledSink, cannot_append, needs_spooling
-from .world import World
 
 logger = logging.getLogger("stallscope")
 

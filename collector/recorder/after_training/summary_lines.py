@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 from typing import List, Tuple
 
+from ..subprocesses.limited_process import Limits, run_limited
+from ..subprocesses.own_program import program
 from .end_summary import Training
-from .limited_process import Limits, run_limited
-from .own_program import program
 from .own_steps import PARTS, WAITING, OwnSteps
 
 #: How long the end of the program is delayed at most. Rank 0 still has its own memory.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import List, Optional
 
-from .format import StepRow
+from ..step_log.format import StepRow
 
 
 class IterationSummer:

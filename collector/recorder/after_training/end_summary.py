@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, NamedTuple, Optional
 
+from ..job.ray_train import ray_worker
+from ..job.world import World
 from .own_steps import OwnSteps
-from .ray_train import ray_worker
-from .world import World
 
 
 class Training(NamedTuple):

@@ -3,26 +3,23 @@
 This starts no collective: a rank without the callback would hang the job. The id comes from
 ``STALLSCOPE_RUN_ID`` or from Ray Train's name of the run. Otherwise the first rank writes ``run.json``
 into the log folder and the others read it. Where ranks do not share the folder, the facts contain the
-launcher's name of the job, and the parser matches the logs by it.
+launcher's name of the job, and the parser matches the logs by it. Later sessions of a process continue
+its run.
 """
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import os
-import socket
-import sys
-import threading
 import time
 import uuid
 from pathlib import Path
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Tuple
 
+from ..job.launch import TORCHRUN_ID, rejoins, run_id_of_training
+from ..job.world import World
 from .format import file_name, header_facts
-from .ray_train import ray_worker
-from .world import World
 
 # If the launcher gives the job no name, ranks that start within this time belong to one job.
 _SAME_JOB_SECONDS = 600
@@ -36,100 +33,69 @@ class RunIdentity(NamedTuple):
     generation: int
 
 
-# torchrun's name of a job, the same after its restarts.
-_TORCHRUN_ID = "TORCHELASTIC_RUN_ID"
-# Names that identify no job: torchrun's default, and Spark's for every job.
-_NO_NAMES = (["none"], ["0"])
-_TORCHRUN_RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+class _LastSession(NamedTuple):
+    """This process's last session in a log folder."""
 
-# Variables that together name one launch of a job, the same on all of its ranks.
-_LAUNCH_VARIABLES: Tuple[Tuple[str, ...], ...] = (
-    (_TORCHRUN_ID,),
-    ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"),
-    ("PMIX_NAMESPACE",),
-    ("SLURM_JOB_ID", "SLURM_STEP_ID"),
-    ("MASTER_ADDR", "MASTER_PORT"),
-)
+    identity: RunIdentity
+    world: World
+    next_step: int
+    #: Steps that the framework had counted when the session closed; None if unknown.
+    counted: Optional[int]
+
+    @property
+    def counted_or_recorded(self) -> int:
+        return self.next_step if self.counted is None else self.counted
 
 
-def launch_of_training(size: int) -> Optional[str]:
-    """Return the name of this launch from Ray Train, otherwise from the launcher or from JAX."""
-    ray = ray_worker()
-    if ray is not None:
-        return ray.launch
-    return launch_name(os.environ, size) or _jax_coordinator()
+_last_sessions: Dict[str, _LastSession] = {}
 
 
-def _jax_coordinator() -> Optional[str]:
-    """Return the address at which the processes of ``jax.distributed`` meet; None where unknown."""
-    # Not public, and asking it starts no devices.
-    state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
-    address = getattr(state, "coordinator_address", None)
-    return "jax.distributed:%s" % address if isinstance(address, str) else None
+def join_or_continue_run(
+    log_dir: Path,
+    world: World,
+    counted: int,
+    launch: Optional[str],
+    wall_ns: int,
+    shares_folder: bool,
+) -> Tuple[RunIdentity, int]:
+    """Join the job's run with the first session of this process; later sessions continue it.
 
+    Repeated steps, another rank or another number of ranks start a new generation. All ranks run the
+    same program, so they all count alike.
 
-def run_id_of_training(log_dir: Path) -> Optional[str]:
-    """Return the run's id from the user or Ray Train; None where the ranks must agree on one.
+    Args:
+        counted: steps that the framework has counted so far.
+        shares_folder: whether ranks can meet in the folder; otherwise the parser matches them by their
+            launch.
 
-    After a failure Ray may give a host other ranks: only the same id on all hosts keeps their logs
-    together. Each log folder of a training is a separate run.
+    Returns:
+        The run, and the number of the session's first step.
     """
-    given = os.environ.get("STALLSCOPE_RUN_ID")
-    if given:
-        return given
-    ray = ray_worker()
-    if ray is None:
-        return None
-    return hashlib.sha256(("%s %s" % (ray.launch, log_dir)).encode()).hexdigest()[:12]
+    key, next_step = str(log_dir), counted
+    last = _last_sessions.get(key)
+    if last is None:
+        run_id = run_id_of_training(log_dir)
+        if shares_folder:
+            elastic = rejoins(os.environ)
+            identity = join_run(log_dir, world, run_id, launch, wall_ns, elastic)
+        else:
+            identity = RunIdentity(run_id or uuid.uuid4().hex[:12], 0)
+    elif last.world == world and counted >= last.counted_or_recorded:
+        identity = last.identity
+        # The framework's count can be too low (an optimizer that it does not know) or too high (an
+        # update for a batch that never came): the recorded steps decide.
+        next_step += last.next_step - last.counted_or_recorded
+    else:
+        identity = last.identity._replace(generation=last.identity.generation + 1)
+    _last_sessions[key] = _LastSession(identity, world, next_step, None)
+    return identity, next_step
 
 
-def launch_name(env: Mapping[str, str], size: int) -> Optional[str]:
-    """Return a name of this launch that all ranks share; None where the launcher gives none."""
-    for names in _LAUNCH_VARIABLES:
-        values = [env.get(name) for name in names]
-        if all(values) and values not in _NO_NAMES:
-            return ":".join([names[0], *[str(value) for value in values]])
-    if size == 1:
-        return "process:%s:%d:%d" % (socket.gethostname(), os.getpid(), process_start_ns())
-    return None
-
-
-def rejoins(env: Mapping[str, str]) -> bool:
-    """Return whether the launcher may have replaced a process of this rank.
-
-    Then an earlier log of the rank may belong to the same job.
-    """
-    if ray_worker() is not None:
-        return True
-    restarts = env.get(_TORCHRUN_RESTARTS, "")
-    return env.get("HOROVOD_ELASTIC") == "1" or (restarts.isdigit() and int(restarts) > 0)
-
-
-def job_start_ns() -> Optional[int]:
-    """Return when the job began, in monotonic ns; None if it began with its process.
-
-    Ray's workers are older than their jobs: each training function runs in a new thread, this one.
-    """
-    if ray_worker() is None:
-        return None
-    return _start_ns("/proc/self/task/%d/stat" % threading.get_native_id())
-
-
-def process_start_ns(pid: Optional[int] = None) -> int:
-    """Return the monotonic time when a process (this one) started, in ns; now where that is unknown."""
-    return _start_ns("/proc/%s/stat" % ("self" if pid is None else pid))
-
-
-def _start_ns(path: str) -> int:
-    try:
-        stat = Path(path).read_bytes()
-        # The command's name, in parentheses, may contain blanks; starttime is the 20th field after it.
-        ticks = int(stat.rsplit(b")", 1)[1].split()[19])
-        boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-        age_ns = boot_ns - ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-        return time.monotonic_ns() - age_ns
-    except (OSError, ValueError, IndexError, AttributeError):
-        return time.monotonic_ns()
+def session_closed(log_dir: Path, next_step: int, counted: Optional[int]) -> None:
+    """Note where the next session in the folder continues."""
+    key = str(log_dir)
+    if key in _last_sessions:
+        _last_sessions[key] = _last_sessions[key]._replace(next_step=next_step, counted=counted)
 
 
 def join_run(
@@ -158,7 +124,7 @@ def join_run(
             continue
         there = RunIdentity(found["run_id"], found["generation"])
         # torchrun restarts all processes when a host joins, and does not count that.
-        untouched = _SAME_JOB_SECONDS if (launch or "").startswith(_TORCHRUN_ID) else 0
+        untouched = _SAME_JOB_SECONDS if (launch or "").startswith(TORCHRUN_ID) else 0
         if _same_job(found, world, run_id, launch, wall_ns) and (
             elastic or not _has_log(log_dir, world.rank, there, untouched)
         ):

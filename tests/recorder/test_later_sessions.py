@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from stallscope.collector.recorder import process_runs
+from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.session import Session
-from stallscope.collector.recorder.world import World
+from stallscope.collector.recorder.step_log import run_identity
 from stallscope.parsers import read
 
 from .conftest import Opener
@@ -86,7 +86,7 @@ def test_a_given_run_id_is_the_runs_and_a_later_process_its_next_generation(
     first = open_session()
     first.close()
     # A later process does not know this.
-    monkeypatch.setattr(process_runs, "_last_sessions", {})
+    monkeypatch.setattr(run_identity, "_last_sessions", {})
     later = open_session()
     later.close()
     assert identity_of(first) == ("mine", 0, 0)

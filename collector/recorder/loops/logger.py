@@ -6,7 +6,7 @@ import contextlib
 from time import monotonic_ns
 from typing import Any, Iterable, Iterator, Optional, TypeVar
 
-from .format import CHECKPOINT, VALIDATION
+from ..step_log.format import CHECKPOINT, VALIDATION
 
 Logger = TypeVar("Logger", bound="LoopLogger")
 

@@ -6,10 +6,10 @@ import threading
 from collections import deque
 from typing import Any, Callable, Deque, List
 
-from .clock import read_clocks
-from .format import StepRow
-from .guards import take_ready
-from .loop_steps import Iteration, StepAssembler
+from ..clock import read_clocks
+from ..guards import take_ready
+from ..step_log.format import StepRow
+from .steps import Iteration, StepAssembler
 
 EmitSteps = Callable[[List[StepRow]], None]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
-from .format import StepRow
+from ..step_log.format import StepRow
 from .iterations import sum_iterations
 
 # More iterations without any reduction are not gradient accumulation.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import List, Optional
 
-from .format import StepRow
+from ..step_log.format import StepRow
 
 # The first steps trace, allocate and connect.
 _WARM_UP_STEPS = 10

@@ -12,8 +12,8 @@ import logging
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from .new_files import write_new
-from .upload import upload_companion_file
+from ..step_log.new_files import write_new
+from ..subprocesses.upload import upload_companion_file
 
 logger = logging.getLogger("stallscope")
 

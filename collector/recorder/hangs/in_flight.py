@@ -12,7 +12,7 @@ from statistics import median
 from types import FrameType
 from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Tuple, Union
 
-from .format import IntervalRow, StepRow
+from ..step_log.format import IntervalRow, StepRow
 from .stacks import Frame, StackFile, frames_of, stacks_in_user_code
 
 # A step is overdue when it takes longer than the longest of these.

@@ -12,7 +12,6 @@ bytes in base64. Pieces may come in any order, twice, and from several files.
 
 import base64
 import hashlib
-import re
 import zlib
 from typing import Iterator
 
@@ -21,9 +20,10 @@ LONGEST = 3900
 _MOST_COMPRESSED = 2700
 _FIRST_TRY = 16384
 
-#: Find records in bytes: key, name, offset, checksum, payload.
-RECORD = re.compile(
-    rb"stallscope:1:([0-9a-f]{16}):(rank-\d{5,}\.\d+\.\d+):(\d{1,15}):([0-9a-f]{8}):([A-Za-z0-9+/]+={0,2})"
+#: A pattern that finds records in bytes: key, name, offset, checksum, payload. Only readers compile it.
+RECORD = (
+    rb"stallscope:1:([0-9a-f]{16}):(rank-\d{5,}\.\d+\.\d+):(\d{1,15}):([0-9a-f]{8}):"
+    rb"([A-Za-z0-9+/]+={0,2})"
 )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import List, Optional, Tuple
 
-from .format import SUFFIX as LOG_SUFFIX
+from ..step_log.format import SUFFIX as LOG_SUFFIX
 
 #: The end of the names of files with stacks.
 SUFFIX = ".stacks.txt"

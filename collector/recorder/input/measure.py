@@ -13,11 +13,11 @@ from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Protocol
 
 from stallscope import __version__
 
+from ..job.facts import host_facts
+from ..job.launch import launch_of_training
+from ..job.world import World, world_of_training
 from . import input_file
-from .facts import host_facts
-from .identity import launch_of_training
-from .measured_input import MeasuredInput, Stage, Trial, best_of, mean_of
-from .world import World, world_of_training
+from .result import MeasuredInput, Stage, Trial, best_of, mean_of
 
 logger = logging.getLogger("stallscope")
 

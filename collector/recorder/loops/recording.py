@@ -6,11 +6,11 @@ import threading
 from time import monotonic_ns
 from typing import Any, List, Optional
 
-from .base_recording import BaseRecording
-from .facts import batches_in
-from .format import EPOCH, StepRow
-from .guards import while_running
-from .options import Options
+from ..base_recording import BaseRecording
+from ..guards import while_running
+from ..job.facts import batches_in
+from ..options import Options
+from ..step_log.format import EPOCH, StepRow
 
 
 class LoopRecording(BaseRecording):

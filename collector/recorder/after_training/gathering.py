@@ -13,19 +13,18 @@ import zlib
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Union
 
-from .format import SUFFIX
-from .input_file import SUFFIX as INPUT_SUFFIX
-from .world import World, initialised_horovod, torch_distributed, world_of_training
+from ..input.input_file import SUFFIX as INPUT_SUFFIX
+from ..job.world import World, initialised_horovod, torch_distributed, world_of_training
+from ..step_log.format import SUFFIX
 
 logger = logging.getLogger("stallscope")
 
 #: Send an object from the given rank to all ranks. All ranks call it, for one rank after another.
 Broadcast = Callable[[Any, int], Any]
 
-# Names come from other machines and must not leave the folder.
-_NAME = re.compile(
-    r"rank-(\d{5,9})((?:\.\d{1,9})+)(%s|%s)" % (re.escape(SUFFIX), re.escape(INPUT_SUFFIX))
-)
+# Names come from other machines and must not leave the folder. Few trainings need the pattern, so it is
+# compiled on first use.
+_NAME = r"rank-(\d{5,9})((?:\.\d{1,9})+)(%s|%s)" % (re.escape(SUFFIX), re.escape(INPUT_SUFFIX))
 _MOST_COPIES = 1000
 
 
@@ -97,7 +96,7 @@ def _packed(folder: Path, rank: int) -> Dict[str, bytes]:
     logs = {}
     for path in sorted(folder.glob("rank-%05d.*" % rank)):
         try:
-            if _NAME.fullmatch(path.name):
+            if re.fullmatch(_NAME, path.name):
                 logs[path.name] = zlib.compress(path.read_bytes(), 1)
         except OSError as error:
             logger.warning("stallscope: %s is not gathered: %s", path, error)
@@ -125,7 +124,7 @@ def _write_new(folder: Path, name: str, rank: int, data: bytes) -> Optional[Path
         ValueError: if no log has such a name.
         OSError: if it cannot be written.
     """
-    found = _NAME.fullmatch(name)
+    found = re.fullmatch(_NAME, name)
     if found is None or int(found.group(1)) != rank:
         raise ValueError("this is not the name of a log of this rank")
     folder.mkdir(parents=True, exist_ok=True)
