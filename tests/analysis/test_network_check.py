@@ -18,7 +18,7 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.findings.network_use import network_sentence
 from stallscope.analysis.network.network_check import median_ms
 from stallscope.collector.netcheck.parts import parts_of
-from stallscope.parsers.network_check import parse_network_check
+from stallscope.parsers.formats.measurements.network_check import parse_network_check
 from stallscope.reports.run import json_content
 from stallscope.reports.run.network_tables import network_tables
 

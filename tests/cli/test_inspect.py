@@ -20,7 +20,7 @@ import pytest
 from support.step_logs import Job, write_job
 
 from stallscope.cli.main import main
-from stallscope.parsers.inspection import inspect
+from stallscope.parsers.inspection.inspect import inspect
 
 ROOT = Path(__file__).parents[2]
 PRINTED = ROOT / "tests" / "parsers" / "printed"

@@ -17,7 +17,8 @@ from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import Source, SourceFile
 from stallscope.collector.sources.spark_layout import is_event_log, is_spark_output
 from stallscope.errors import NotFoundError
-from stallscope.parsers import event_logs, read
+from stallscope.parsers import read
+from stallscope.parsers.formats.spark import event_logs
 from stallscope.run import Run
 
 JOB = Job(ranks=2, steps=300)

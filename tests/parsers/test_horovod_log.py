@@ -11,7 +11,7 @@ from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.analysis.findings import find
 from stallscope.parsers import read
-from stallscope.parsers.horovod_log import horovod_events
+from stallscope.parsers.formats.horovod_log import horovod_events
 from stallscope.run import Event, Run
 
 STALL = (

@@ -15,7 +15,7 @@ from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.runs import save_run
 from stallscope.errors import NotFoundError, UnknownVersionError, UnreadableError
 from stallscope.parsers import read
-from stallscope.parsers.input_times import parse_input_times
+from stallscope.parsers.formats.measurements.input_times import parse_input_times
 
 JOB = Job(ranks=2, steps=20)
 

@@ -15,8 +15,9 @@ from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.collector.recorder.records import LONGEST, key_of, records
 from stallscope.errors import UnreadableError
-from stallscope.parsers import read, unpacking
-from stallscope.parsers.unpacking import unpacked_whole
+from stallscope.parsers import read
+from stallscope.parsers.files import unpacking
+from stallscope.parsers.files.unpacking import unpacked_whole
 from stallscope.run import Run
 
 JOB = Job(ranks=3, steps=400)

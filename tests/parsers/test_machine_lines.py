@@ -11,7 +11,7 @@ import pytest
 from support.step_logs import Job, write_job
 
 from stallscope.parsers import read
-from stallscope.parsers.machine_lines import continued
+from stallscope.parsers.formats.step_log.machine_lines import continued
 from stallscope.run import Run, Series
 
 COLUMNS = ["time_us", "cpu_ms", "resident_mb", "run_delay_ms", "host_cpu_ms", "eth0_sent_kb", "new"]

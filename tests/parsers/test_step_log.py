@@ -21,8 +21,8 @@ from stallscope.errors import (
     UsageError,
 )
 from stallscope.parsers import read
-from stallscope.parsers.grouping import group
-from stallscope.parsers.step_log import StepLogParser
+from stallscope.parsers.formats.step_log.parser import StepLogParser
+from stallscope.parsers.runs.grouping import group
 
 JOB = Job(ranks=2, steps=20)
 COLUMNS = b"\nkind,step,epoch,begin_us,end_us\n"

@@ -15,9 +15,9 @@ from support.step_logs import Job, write_job
 
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.parsers import read
-from stallscope.parsers.inspection import inspect
-from stallscope.parsers.mlflow_metrics import MlflowMetricsParser
-from stallscope.parsers.reading import Reading
+from stallscope.parsers.formats.mlflow.parser import MlflowMetricsParser
+from stallscope.parsers.inspection.inspect import inspect
+from stallscope.parsers.runs.reading import Reading
 from stallscope.run import Run
 
 GPU = "system/gpu_0_utilization_percentage"

@@ -7,9 +7,14 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from stallscope.parsers.line_pattern import LinePatternParser
-from stallscope.parsers.timestamp_columns import in_assumed_years
-from stallscope.parsers.timestamps import Timestamp, assumed_year, read_moment, read_without_year
+from stallscope.parsers.formats.line_pattern import LinePatternParser
+from stallscope.parsers.lines.timestamp_columns import in_assumed_years
+from stallscope.parsers.lines.timestamps import (
+    Timestamp,
+    assumed_year,
+    read_moment,
+    read_without_year,
+)
 
 
 def ns_of(text: str) -> int:

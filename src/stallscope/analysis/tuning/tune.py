@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from stallscope.arrays.stats import Mean, mean_with_interval
-from stallscope.parsers.autotune import AutotuneLog, Sample
+from stallscope.parsers.formats.autotune import AutotuneLog, Sample
 
 from ..gains.baseline import match_baseline
 from ..network.tensors import Tensors
