@@ -30,7 +30,7 @@ _CLOCK_S = {0: 36_000, 1: 3_600, 3: 600, 4: 60, 6: 10, 7: 1}
 _MOST_DIGITS = 9
 _POWERS = 10 ** np.arange(_MOST_DIGITS + 1)
 _SECOND_DIGITS, _MOST_FRACTION_DIGITS = 10, 12
-_MILLISECOND_DIGITS = 3
+_MILLISECOND_DIGITS, _MILLISECOND_NS = 3, 10**6
 # The most blanks and brackets before the timestamp at the start of a line.
 _MOST_BEFORE = 8
 _BEFORE = re.compile(rb"[\s\[]")
@@ -100,8 +100,13 @@ def moments(block: LineBlock, at: Ints) -> Moments:
     return found
 
 
-def line_starts(block: LineBlock, at: Ints) -> Moments:
-    """Read the timestamps at the starts of lines, as ``read_dated`` reads them."""
+def line_starts(block: LineBlock, at: Ints, end: Ints) -> Moments:
+    """Read the timestamps at the starts of lines, as ``read_dated`` reads them.
+
+    Args:
+        at: where texts that may contain a timestamp start.
+        end: where they end.
+    """
     at = at.copy()
     for _ in range(_MOST_BEFORE):
         byte = block.bytes[at]
@@ -110,12 +115,9 @@ def line_starts(block: LineBlock, at: Ints) -> Moments:
             break
         at += more
     found = _read(block, at, padded=True)
-    # Rare forms: seconds since 1970, glog's with a year, and those after a level and a bar.
+    _read_seconds_before(block, at, end, found)
+    # Rare forms: glog's with a year, and those after a level and a bar.
     rare = _LEVELS[block.bytes[at]] & (block.bytes[at + _GLOG_YEAR_END] == ord(" "))
-    number = np.flatnonzero(
-        _DIGITS[block.bytes[at]] & _DIGITS[block.bytes[at + _SECOND_DIGITS - 1]]
-    )
-    rare[number] |= block.numbers(at[number], _SECOND_DIGITS)[1] == _SECOND_DIGITS
     for place in _BARS:
         rare |= block.bytes[at + place] == ord("|")
     found.unclear |= rare & ~found.there
@@ -309,16 +311,45 @@ def _read_seconds(block: LineBlock, at: Ints, found: Moments) -> None:
     end = at[own] + _SECOND_DIGITS
     thousandth, more = block.numbers(end, _MILLISECOND_DIGITS + 1)
     in_ms = more == _MILLISECOND_DIGITS
-    fraction, digits = block.numbers(end + 1, _MOST_FRACTION_DIGITS)
-    digits = np.where(block.bytes[end] == ord("."), digits, 0)
-    counted = np.minimum(digits, _MOST_DIGITS)
-    fraction = np.where(digits > 0, fraction // 10 ** (digits - counted), 0)
-    fraction = np.where(in_ms, thousandth, fraction)
-    unit = _POWERS[_MOST_DIGITS - np.where(in_ms, _MILLISECOND_DIGITS, counted)]
+    fraction_ns, unit, length = _fractions_of_seconds(block, end)
     early = second[own] < LATEST_SECOND
     found.there[own], found.unclear[own] = early, ~early
-    found.ns[own] = np.where(early, second[own], 0) * _SECOND_NS + fraction * unit
-    found.resolution_ns[own] = unit
+    found.ns[own] = np.where(early, second[own], 0) * _SECOND_NS
+    found.ns[own] += np.where(in_ms, thousandth * _MILLISECOND_NS, fraction_ns)
+    found.resolution_ns[own] = np.where(in_ms, _MILLISECOND_NS, unit)
     found.zone_known[own] = True
-    found.end[own] = end + np.where(digits > 0, digits + 1, 0)
-    found.end[own] += np.where(in_ms, _MILLISECOND_DIGITS, 0)
+    found.end[own] = end + np.where(in_ms, _MILLISECOND_DIGITS, length)
+
+
+def _read_seconds_before(block: LineBlock, at: Ints, end: Ints, found: Moments) -> None:
+    """Read seconds since 1970 before lines: numbers of steps do not have so many digits."""
+    first, last = block.bytes[at], block.bytes[at + _SECOND_DIGITS - 1]
+    own = np.flatnonzero(((first == ord("1")) | (first == ord("2"))) & _DIGITS[last])
+    if not len(own):
+        return
+    second, count = block.numbers(at[own], _SECOND_DIGITS)
+    fraction_ns, unit, length = _fractions_of_seconds(block, at[own] + _SECOND_DIGITS)
+    stop = at[own] + _SECOND_DIGITS + length
+    after = block.bytes[stop]
+    fits = (count == _SECOND_DIGITS) & (stop < end[own])
+    fits &= is_blank(after) | (after == ord("\n")) | (after == ord("]"))
+    own = own[fits]
+    found.there[own] = True
+    found.ns[own] = second[fits] * _SECOND_NS + fraction_ns[fits]
+    found.resolution_ns[own] = unit[fits]
+    found.zone_known[own] = True
+    found.end[own] = stop[fits]
+
+
+def _fractions_of_seconds(block: LineBlock, at: Ints) -> tuple[Ints, Ints, Ints]:
+    """Read the fractions of seconds, if there are any.
+
+    Returns:
+        the fractions and the units of their last digits in nanoseconds, and the lengths of the texts.
+    """
+    fraction, digits = block.numbers(at + 1, _MOST_FRACTION_DIGITS)
+    digits = np.where(block.bytes[at] == ord("."), digits, 0)
+    counted = np.minimum(digits, _MOST_DIGITS)
+    unit = _POWERS[_MOST_DIGITS - counted]
+    fraction = np.where(digits > 0, fraction // 10 ** (digits - counted), 0)
+    return fraction * unit, unit, np.where(digits > 0, digits + 1, 0)

@@ -249,12 +249,12 @@ def _stamps(block: LineBlock, start: Ints, end: Ints) -> dict[str, Column]:
         start: where the text that may contain a timestamp starts.
         end: where it ends.
     """
-    found = line_starts(block, start)
+    end = np.minimum(end, start + LONGEST_PREFIX)
+    found = line_starts(block, start, end)
     known = (found.there, found.ns, found.zone_known, found.resolution_ns, found.year_known)
     columns = dict(zip(_TIMESTAMP, known, strict=True))
     unclear = np.flatnonzero(found.unclear)
     if len(unclear):
-        end = np.minimum(end, start + LONGEST_PREFIX)
         places = zip(start[unclear].tolist(), end[unclear].tolist(), strict=True)
         texts = [block.bytes[first:last].tobytes() for first, last in places]
         _put(columns, unclear, [read_dated(text) for text in texts])
