@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 from stallscope.collector.sources.base import Source, SourceFile, is_companion_file
 from stallscope.collector.sources.spark_layout import is_event_log, is_spark_output
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
+from stallscope.formatting.lists import counted
 from stallscope.run import Run
 
 from .base import Contents, Parsed, Parser, ReadsBlocks
@@ -240,7 +241,7 @@ def _opened(source: str | Source) -> Source:
 
 
 def _nothing_in(where: str, files: Sequence[SourceFile]) -> str:
-    looked = f"{len(files)} file(s)" if files else "an empty folder"
+    looked = counted(len(files), "file") if files else "an empty folder"
     if any(is_spark_output(file.name, b"") for file in files):
         return (
             f"{where}: Spark's own logs and no step logs in {looked}; with "

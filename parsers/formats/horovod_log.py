@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from stallscope.formatting.lists import counted, ranks_in_words
 from stallscope.run import Event
 
 from ..base import Contents, EmbeddedFormat
@@ -81,21 +82,23 @@ _ONE_LINERS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
         "host {host} failed, and gets no more work",
     ),
     (
-        re.compile(rb"\breset workers: (?P<n>\d{1,6})\b"),
+        re.compile(rb"\breset workers: (?P<workers>\d{1,6})\b"),
         "workers_reset",
-        "the job restarts with {n} worker(s)",
+        "the job restarts with {workers}",
     ),
     (
-        re.compile(rb"\bwait for available slots: (?P<n>\d{1,6})\b"),
+        re.compile(rb"\bwait for available slots: (?P<slots>\d{1,6})\b"),
         "waiting_for_slots",
-        "the job waits for {n} slot(s)",
+        "the job waits for {slots}",
     ),
     (
-        re.compile(rb"reset count (?P<n>\d{1,6}) has exceeded limit \d+"),
+        re.compile(rb"reset count (?P<resets>\d{1,6}) has exceeded limit \d+"),
         "resets_exceeded",
-        "the job ends: it was reset {n} times",
+        "the job ends: it was reset {resets}",
     ),
 )
+# The nouns of numbers.
+_COUNTED = {"workers": "worker", "slots": "slot", "resets": "time"}
 _MOST_TENSORS = 6
 
 
@@ -157,7 +160,7 @@ class _Stall:
         ranks = tuple(sorted(self.missing))
         names = list(dict.fromkeys(name for rank in ranks for name in self.missing[rank]))
         waiting = f"tensors wait for more than {self.seconds} s"
-        for_whom = f" for rank(s) {', '.join(map(str, ranks))}" if ranks else ""
+        for_whom = f" for {ranks_in_words(ranks)}" if ranks else ""
         which = f": {', '.join(names[:_MOST_TENSORS])}" if names else ""
         return _event(
             self.path,
@@ -179,7 +182,12 @@ def _one_liners(path: str, message: bytes, timestamp: Timestamp | None) -> Itera
         hosts = (parts["host"],) if "host" in parts else ()
         pids = (int(parts["pid"]),) if "pid" in parts else ()
         status = int(parts["n"]) if kind == "rank_exited" else None
-        what = words.format(**parts)
+        numbers = {
+            name: counted(int(parts[name]), noun)
+            for name, noun in _COUNTED.items()
+            if name in parts
+        }
+        what = words.format(**parts | numbers)
         yield _event(path, kind, what, timestamp, ranks, hosts, pids=pids, status=status)
         return
 

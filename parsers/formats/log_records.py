@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from stallscope.collector.recorder.records import RECORD
+from stallscope.formatting.lists import counted
 from stallscope.run import Problem
 
 from ..base import Contents, EmbeddedFormat
@@ -115,7 +116,9 @@ class LogRecords:
         self._broken_off.clear()
 
     def _report_damaged(self, path: str, count: int) -> None:
-        self.problems.append(Problem(path, f"{count} damaged record(s) of step logs skipped"))
+        self.problems.append(
+            Problem(path, f"{counted(count, 'damaged record')} of step logs skipped")
+        )
 
     def logs(self) -> list[tuple[str, bytes]]:
         """Return every log with its bytes up to the first gap, named as its file would be."""
@@ -129,7 +132,7 @@ class LogRecords:
                     Problem(
                         f"{path} ({key})",
                         f"records are missing after byte {len(whole)}: "
-                        f"{lost} record(s) after the gap are not used",
+                        f"{counted(lost, 'record')} after the gap skipped",
                     )
                 )
             if whole:

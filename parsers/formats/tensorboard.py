@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from stallscope.errors import UnreadableError
+from stallscope.formatting.lists import counted
 from stallscope.run import Problem
 
 from ..base import Parsed, Parser
@@ -165,7 +166,7 @@ def _rates(histories: Mapping[str, Sequence[Value]]) -> dict[str, Any]:
         lengths = [1e3 / one.value for one in histories.get(tag, ())[1:] if one.value]
         lengths = [one for one in lengths if 0 < one < _MOST_STEPS]
         if lengths:
-            many = f"{len(lengths):,} value(s) of {tag}"
+            many = f"{counted(len(lengths), 'value')} of {tag}"
             without = "" if tag == _EPOCH_RATE else ", without the wait for batches"
             return {
                 "step_ms": sum(lengths) / len(lengths),

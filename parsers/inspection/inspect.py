@@ -15,6 +15,7 @@ from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import SourceFile, is_companion_file
 from stallscope.collector.sources.spark_layout import is_event_log
 from stallscope.errors import StallscopeError
+from stallscope.formatting.lists import counted
 from stallscope.run import Event, Log, Problem, Run, Series
 
 from ..base import Format, Parsed, Parser
@@ -343,7 +344,7 @@ def _of_series(series: Sequence[Series]) -> tuple[str, ...]:
     first = min(int(one.wall_ns[0]) for one in series)
     last = max(int(one.wall_ns[-1]) for one in series)
     return (
-        f"machine metrics: {len(series):,} series{of}, {values:,} values from "
+        f"machine metrics: {len(series):,} series{of}, {counted(values, 'value')} from "
         f"{iso(first)}Z to {iso(last)}Z",
     )
 

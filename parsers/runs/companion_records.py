@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pyarrow as pa
 
+from stallscope.formatting.lists import counted
 from stallscope.run import Event, MeasuredInput, NetworkCheck, Problem, Run, Series
 
 from ..lines.timestamps import zones_between
@@ -86,7 +87,8 @@ def with_input_times(runs: Iterable[Run], measured: Sequence[MeasuredInput]) -> 
             runs[at] = replace(runs[at], input_times=(*runs[at].input_times, one))
             continue
         what = (
-            f"measured on {one.size} rank(s), and no run of as many ranks is next to it; left alone"
+            f"measured on {counted(one.size, 'rank')}, and no run of as many ranks is next to it; "
+            "left alone"
         )
         runs = [_with_problem(run, one.path, what) for run in runs]
     return runs
@@ -134,7 +136,7 @@ def _with_own(run: Run, path: str, events: Sequence[Event], span: _Span) -> Run:
         if span is None or event.wall_ns is None or _holds(span, [event.wall_ns])
     ]
     if not kept:
-        what = f"describes events outside the run's time: {len(events):,} event(s) left out"
+        what = f"describes events outside the run's time: {counted(len(events), 'event')} left out"
         return _with_problem(run, path, what)
     return replace(run, events=(*run.events, *kept))
 

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from stallscope.arrays.types import Bools, Ints
+from stallscope.formatting.lists import counted
 
 from ..patterns.columns import Column
 
@@ -99,7 +100,7 @@ class StepLines:
             return f"from {self.first_step}"
         if self.of("epoch") is not None:
             return f"from {self.first_step} in each epoch"
-        return f"from {self.first_step}, and begins again {again:,} times"
+        return f"from {self.first_step}, and begins again {counted(again, 'time')}"
 
     @cached_property
     def stamps_ns(self) -> Ints | None:

@@ -85,7 +85,7 @@ def test_exposed_allreduce_below_what_gradients_take_is_hidden() -> None:
 @pytest.mark.parametrize(
     ("change", "difference"),
     [
-        ({"size": 3, "hosts": ["alpha"] * 3}, "measured on 3 rank(s), and the run has 2"),
+        ({"size": 3, "hosts": ["alpha"] * 3}, "measured on 3 ranks, and the run has 2"),
         (
             {"hosts": ["alpha", "beta"]},
             "measured on alpha (1), beta (1), and the run was on alpha (2)",

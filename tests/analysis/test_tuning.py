@@ -163,7 +163,7 @@ def test_torn_lines_make_steps_uncountable(tuning: Analysis, slower: Analysis) -
     one = tuned([tuning, slower], torn)
     assert "torn" in one.insufficient
     found = tune([AutotuneFile("log", torn)], [], [])
-    assert found.warnings == ("log: 1 line(s) could not be read",)
+    assert found.warnings == ("log: 1 line could not be read",)
 
 
 def test_logs_find_their_runs_by_name(tuning: Analysis) -> None:

@@ -149,7 +149,7 @@ def test_a_record_that_is_never_completed_is_reported(tmp_path: Path, original: 
     stderr.write_bytes(data[: data.index(b"\n", data.rfind(b"stallscope:1:")) - 4])
     (run,) = read(str(tmp_path / "work"))
     messages = [str(problem) for problem in run.problems]
-    assert f"{FIRST}/0/stderr: 1 damaged record(s) of step logs skipped" in messages
+    assert f"{FIRST}/0/stderr: 1 damaged record of step logs skipped" in messages
     assert run.ranks == [0, 1]
 
 

@@ -63,7 +63,7 @@ def test_a_measurement_on_other_ranks_is_left_alone_and_reported(tmp_path: Path)
     (run,) = read(str(tmp_path))
     assert run.input_times == ()
     (problem,) = run.problems
-    assert str(problem).startswith("rank-00000.0.input.json: measured on 8 rank(s)")
+    assert str(problem).startswith("rank-00000.0.input.json: measured on 8 ranks")
 
 
 @pytest.mark.parametrize(

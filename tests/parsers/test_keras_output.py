@@ -345,7 +345,7 @@ def test_without_an_end_of_an_epoch_it_says_so(tmp_path: Path) -> None:
     with pytest.raises(UnreadableError, match="what Keras prints, and no epoch has ended"):
         read(str(tmp_path))
     (tmp_path / "stdout.txt").write_text("nothing\n")
-    with pytest.raises(NotFoundError, match=r"no logs in 1 file\(s\); looked for: step logs"):
+    with pytest.raises(NotFoundError, match=r"no logs in 1 file; looked for: step logs"):
         read(str(tmp_path))
 
 

@@ -94,7 +94,7 @@ def test_a_log_that_continues_a_file_begins_with_its_first_line(tmp_path: Path) 
 def test_torn_lines_are_counted_and_the_others_read(torn: bytes, tmp_path: Path) -> None:
     run = run_with(tmp_path, [LINES[0], torn, *LINES[1:]])
     (problem,) = run.problems
-    assert problem.what == "1 torn or unreadable line(s) of machine figures skipped"
+    assert problem.what == "1 torn or unreadable line of machine figures skipped"
     assert of(run, "process_cpu").value.tolist() == [0.5, 1.5]
 
 

@@ -203,7 +203,7 @@ def test_without_times_the_sentence_names_the_metrics(metrics: dict[str, Any]) -
     with pytest.raises(NotFoundError) as caught:
         run_of_metrics({"metrics": metrics, "params": {"batch": "32"}})
     assert "it has no artifacts, " in str(caught.value)
-    assert "1 param(s) (batch)" in str(caught.value)
+    assert "1 param (batch)" in str(caught.value)
 
 
 def test_few_metrics_are_requested_and_the_most_useful_first() -> None:

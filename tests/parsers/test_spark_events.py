@@ -102,7 +102,7 @@ def test_sparks_events_at_another_time_are_not_the_runs(folder: Path) -> None:
     (run,) = read(str(folder))
     assert run.events == ()
     assert [str(problem) for problem in run.problems] == [
-        f"{NAME}: describes events outside the run's time: 15 event(s) left out"
+        f"{NAME}: describes events outside the run's time: 15 events left out"
     ]
 
 

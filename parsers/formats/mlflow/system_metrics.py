@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from stallscope.arrays.types import Floats, Ints
+from stallscope.formatting.lists import counted
 from stallscope.run import Problem, Series
 
 _NAME = re.compile(r"system/(?:(.+)/)?([^/]+)", re.DOTALL)
@@ -50,14 +51,14 @@ def system_series(
             found.append(series)
     problems = []
     if damaged:
-        problems.append(Problem(path, f"{damaged:,} metric(s) of machines cannot be read"))
+        problems.append(Problem(path, f"{counted(damaged, 'metric')} of machines cannot be read"))
     trouble = content.get("system_metrics_trouble")
     if isinstance(trouble, str):
         problems.append(Problem(path, f"metrics of machines were not read: {trouble}"))
     left_out = content.get("system_metrics_left_out")
     if isinstance(left_out, int) and left_out > 0:
         what = (
-            f"MLflow has {left_out:,} more metric(s) of machines: only the most useful ones were "
+            f"MLflow has {counted(left_out, 'more metric')} of machines: only the most useful ones were "
             "requested"
         )
         problems.append(Problem(path, what))

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from stallscope.errors import UnreadableError
+from stallscope.formatting.lists import counted
 from stallscope.run import Problem
 
 from ...base import Parsed, Parser
@@ -273,8 +274,8 @@ def _problems(rank: int, lines: StepLines, samples: RateSamples, timed: bool) ->
         yield "lines have no times: no timestamps, or there is only one line"
     if lines.repeated > _MOST_REPEATED * len(lines):
         yield (
-            f"{lines.repeated:,} lines of rank {rank} are about the step of the line before: several "
-            "ranks print into this file without labels, and one line of each step is used"
+            f"{counted(lines.repeated, 'line')} of rank {rank} about the step of the line before: "
+            "several ranks print into this file without labels, and one line of each step is used"
         )
     if _has_rates(lines) and samples.of is None:
         yield f"printed rates may be of one rank or of all: {samples.why}"

@@ -8,6 +8,8 @@ from typing import Literal
 
 import numpy as np
 
+from stallscope.formatting.lists import counted
+
 from ...windows.lines import StepLines
 from .printed_settings import PrintedSettings
 
@@ -57,33 +59,35 @@ def rate_samples(
     one, every = settings.rank_batch, settings.whole_batch
     batch = one if known == "one rank" else every
     if known is not None and batch is not None:
-        return RateSamples(batch, known, f"a step has {batch:,} samples, the batch of {known}")
+        return RateSamples(
+            batch, known, f"a step has {counted(batch, 'sample')}, the batch of {known}"
+        )
     by_seconds = _by_seconds(lines)
     if known == "all ranks" and by_seconds is not None:
         why = (
             f"rates and durations agree on {by_seconds:,.0f} samples per step, taken for all ranks'"
         )
         return RateSamples(by_seconds, known, why, assumed=True)
-    counted, clock = _counted(lines), "timestamps"
-    if counted is None:
-        counted, clock = _by_times_of_epochs(lines, epoch_s or {}), "times of epochs"
-    if counted is None:
+    per_step, clock = _by_timestamps(lines), "timestamps"
+    if per_step is None:
+        per_step, clock = _by_times_of_epochs(lines, epoch_s or {}), "times of epochs"
+    if per_step is None:
         return _by_epochs(lines, settings) or _by_settings(settings)
-    found = f"rates and {clock} agree on {counted:,.0f} samples per step"
-    if one is not None and one == every and _about(counted, one):
+    found = f"rates and {clock} agree on {per_step:,.0f} samples per step"
+    if one is not None and one == every and _about(per_step, one):
         return RateSamples(one, "all ranks", f"{found}: the batch of its only rank")
     for whose, batch in _batches(settings):
-        if _about(counted, batch):
+        if _about(per_step, batch):
             return RateSamples(batch, whose, f"{found}: the batch of {whose}")
-    ranks = 0 if one is None or every is not None else round(counted / one)
-    if one is not None and ranks > 1 and abs(counted / one - ranks) < _WHOLE_RANKS:
+    ranks = 0 if one is None or every is not None else round(per_step / one)
+    if one is not None and ranks > 1 and abs(per_step / one - ranks) < _WHOLE_RANKS:
         why = f"{found}: {ranks:,} times the batch of one rank, {one:,}"
         return RateSamples(ranks * one, "all ranks", why)
     printed = [f"{batch:,} of {whose}" for whose, batch in _batches(settings)]
     unlike = (
         f"unlike the batch sizes ({', '.join(printed)})" if printed else "no batch size is known"
     )
-    return RateSamples(counted, None, f"{found}, {unlike}")
+    return RateSamples(per_step, None, f"{found}, {unlike}")
 
 
 def _batches(settings: PrintedSettings) -> list[tuple[RateOf, int]]:
@@ -99,7 +103,9 @@ def _by_settings(settings: PrintedSettings) -> RateSamples:
     """Find the samples per step without the times of lines."""
     one, every = settings.rank_batch, settings.whole_batch
     if one is not None and one == every:
-        return RateSamples(one, "all ranks", f"a step has {one:,} samples on its only rank")
+        return RateSamples(
+            one, "all ranks", f"a step has {counted(one, 'sample')} on its only rank"
+        )
     why = "without timestamps, rates of one rank and of all ranks look alike"
     if one is None and every is None:
         why = "the log has neither a batch size nor timestamps"
@@ -126,12 +132,12 @@ def _by_epochs(lines: StepLines, settings: PrintedSettings) -> RateSamples | Non
     ((whose, batch),) = fits
     why = (
         f"each epoch has a line about {line:.0f} steps and no other one, which only the batch of "
-        f"{whose} fits, {batch:,} samples"
+        f"{whose} fits, {counted(batch, 'sample')}"
     )
     return RateSamples(batch, whose, why)
 
 
-def _counted(lines: StepLines) -> float | None:
+def _by_timestamps(lines: StepLines) -> float | None:
     """Return samples per step by rates and timestamps; None without them."""
     rate, ns = lines.of("rate"), lines.stamps_ns
     if rate is None:

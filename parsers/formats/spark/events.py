@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from stallscope.formatting.lists import counted
 from stallscope.run import Event
 
 from ...base import Contents, EmbeddedFormat
@@ -104,7 +105,9 @@ class ApplicationEvents:
         if isinstance(number, int) and (barrier or number in self.stages):
             self.stages.add(number)
             tasks, kind = stage.get("Number of Tasks"), "barrier stage" if barrier else "stage"
-            what = f"Spark submitted {kind} {number} with {tasks} task(s)"
+            what = f"Spark submitted {kind} {number}"
+            if isinstance(tasks, int):
+                what += f" with {counted(tasks, 'task')}"
             yield from self._event("stage_submitted", what, stage.get("Submission Time"))
 
     def _completed(self, content: dict[str, Any]) -> Iterator[Event]:

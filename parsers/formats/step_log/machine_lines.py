@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from stallscope.arrays import arrow
 from stallscope.arrays.types import Bools, Floats, Ints
+from stallscope.formatting.lists import counted
 from stallscope.run import Log, Problem, Series
 
 from .csv_cells import read_cells
@@ -106,7 +107,7 @@ def machine_series(
         for name, column in _known(columns)
         if (values := _values(column, times, table[name])) is not None
     ]
-    what = f"{bad} torn or unreadable line(s) of machine figures skipped"
+    what = f"{counted(bad, 'torn or unreadable line')} of machine figures skipped"
     return tuple(series), (Problem(log.path, what),) if bad else ()
 
 

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from stallscope.errors import UnknownVersionError, UnreadableError
+from stallscope.formatting.lists import counted
 from stallscope.run import Log, Problem
 
 from ...base import Contents, Parsed, Parser
@@ -68,7 +69,7 @@ class StepLogParser(Parser):
         steps, outside = steps_of(log, step_rows)
         problems = torn_lines(log)
         if outside:
-            what = f"{outside} timestamp(s) outside of their steps treated as missing"
+            what = f"{counted(outside, 'timestamp')} outside of their steps treated as missing"
             problems = (*problems, Problem(path, what))
         series, series_problems = machine_series(log, figures)
         return Parsed(
@@ -130,7 +131,7 @@ def torn_lines(log: Log) -> tuple[Problem, ...]:
     """Report a log's torn lines."""
     if not log.torn:
         return ()
-    return (Problem(log.path, f"{log.torn} torn or unreadable line(s) skipped"),)
+    return (Problem(log.path, f"{counted(log.torn, 'torn or unreadable line')} skipped"),)
 
 
 def _header(path: str, line: bytes) -> dict[str, Any]:
