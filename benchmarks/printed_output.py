@@ -17,9 +17,9 @@ import time
 from collections.abc import Callable
 
 from stallscope.parsers.base import Parser
-from stallscope.parsers.keras_output import KerasOutputParser
+from stallscope.parsers.formats.keras_output.parser import KerasOutputParser
 from stallscope.parsers.launcher_output import output_by_rank, rank_lines
-from stallscope.parsers.reading import Reading
+from stallscope.parsers.runs.reading import Reading
 
 _LAUNCHERS: dict[str, bytes] = {
     "horovodrun over Gloo": b"[%d]<stdout>:",

@@ -31,13 +31,13 @@ _MOST_FOR_PANDAS = 600
 
 _OURS = """
 from stallscope.analysis.network.tensors import tensors
-from stallscope.parsers.horovod_timeline import open_timeline
+from stallscope.parsers.formats.horovod_timeline import open_timeline
 def work():
     with open_timeline(sys.argv[1]) as reader:
         return len(tensors(reader).steps)
 """
 _TABLE = """
-from stallscope.parsers.horovod_timeline import Activities, open_timeline
+from stallscope.parsers.formats.horovod_timeline import Activities, open_timeline
 def work():
     with open_timeline(sys.argv[1]) as reader:
         return len(Activities.joined([block.activities for block in reader.block_rows()]))

@@ -29,7 +29,12 @@ import pyarrow.compute as pc
 from scipy import stats
 
 from stallscope.parsers import read
-from stallscope.parsers.horovod_timeline import Activities, BlockRows, TimelineReader, open_timeline
+from stallscope.parsers.formats.horovod_timeline import (
+    Activities,
+    BlockRows,
+    TimelineReader,
+    open_timeline,
+)
 from stallscope.run import Log, Run
 
 # Horovod names every eager allreduce after its operation: the training's probes.

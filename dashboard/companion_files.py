@@ -13,9 +13,9 @@ from threading import Lock, Thread
 
 from stallscope.analysis.network.tensors import Tensors, tensors
 from stallscope.errors import UnreadableError
-from stallscope.parsers.autotune import AutotuneLog, is_autotune_log, read_autotune
-from stallscope.parsers.horovod_timeline import is_timeline, timeline_reader
-from stallscope.parsers.unpacking import is_packed, unpacking
+from stallscope.parsers.files.unpacking import is_packed, unpacking
+from stallscope.parsers.formats.autotune import AutotuneLog, is_autotune_log, read_autotune
+from stallscope.parsers.formats.horovod_timeline import is_timeline, timeline_reader
 from stallscope.run import Run
 
 from .run_folder import local_folder

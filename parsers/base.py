@@ -14,9 +14,9 @@ from stallscope.collector.store.generations import completions_of
 from stallscope.run import Event, Log, MeasuredInput, NetworkCheck, Problem, Series
 
 if TYPE_CHECKING:
-    from .flight_recorder.dump import Dump
-    from .log_records import LogRecords
-    from .unpacking import Readable
+    from .files.unpacking import Readable
+    from .formats.flight_recorder.dump import Dump
+    from .formats.log_records import LogRecords
 
 
 @dataclass(frozen=True)

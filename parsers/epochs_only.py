@@ -20,8 +20,8 @@ from stallscope.arrays.types import Ints
 from stallscope.run import Log, Problem
 
 from .base import Parsed
+from .lines.timestamps import Timestamp
 from .tables import INTERVAL_ROWS, STEP_ROWS, table_of
-from .timestamps import Timestamp
 
 #: Times that are later on a log's clock are damage.
 LATEST_NS = 2**62

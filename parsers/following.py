@@ -18,9 +18,9 @@ from stallscope.collector.sources.base import SourceFile, bytes_of
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.run import Run
 
-from .grouping import group
+from .formats.step_log.parser import StepLogParser, is_joined
 from .growing import ReadLog, facts_in, head_of
-from .step_log import StepLogParser, is_joined
+from .runs.grouping import group
 
 #: The most rows of all ranks together to keep; the same for steps of a rank.
 MOST_ROWS = 200_000

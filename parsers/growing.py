@@ -15,11 +15,11 @@ from stallscope.errors import UnreadableError
 from stallscope.run import Problem
 
 from .base import Contents, Parsed
-from .machine_lines import MARK, continued
+from .files.unpacking import Unpacked, unpacked_whole
+from .formats.step_log.machine_lines import MARK, continued
+from .formats.step_log.parser import MAGIC, StepLogParser, torn_lines
 from .reader import Reads, read_in_blocks, read_in_order
-from .reading import Reading
-from .step_log import MAGIC, StepLogParser, torn_lines
-from .unpacking import Unpacked, unpacked_whole
+from .runs.reading import Reading
 
 # Lines of a step log that are not rows.
 _COMMENT = re.compile(rb"^#.*\n", re.MULTILINE)

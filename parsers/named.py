@@ -9,8 +9,8 @@ from pathlib import Path
 from stallscope.errors import StallscopeError, UnreadableError, UsageError
 
 from .base import Parsed, Parser
-from .line_pattern import LinePatternParser
-from .pattern import PREFIX
+from .formats.line_pattern import LinePatternParser
+from .patterns.pattern import PREFIX
 from .registry import parsers
 
 

@@ -13,17 +13,13 @@ from typing import Protocol, TypeVar
 from stallscope.collector.sources.base import Source, SourceFile, is_companion_file
 from stallscope.collector.sources.spark_layout import is_event_log, is_spark_output
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
+from stallscope.formatting.lists import counted
 from stallscope.run import Run
 
-from .archives import with_members
 from .base import Contents, Parsed, Parser, ReadsBlocks
-from .progress import ShowProgress, UpdateProgress, ignore_progress, no_progress
-from .ranges import beginning, opened
-from .reading import Reading
-from .registry import START_BYTES, parsers, recognise
-from .step_memory import StepMemory
-from .timestamps import written_at
-from .unpacking import (
+from .files.archives import with_members
+from .files.ranges import beginning, opened
+from .files.unpacking import (
     ENDING,
     Unpacked,
     is_packed,
@@ -32,6 +28,11 @@ from .unpacking import (
     unpacked_up_to,
     unpacked_whole,
 )
+from .lines.timestamps import written_at
+from .progress import ShowProgress, UpdateProgress, ignore_progress, no_progress
+from .registry import START_BYTES, parsers, recognise
+from .runs.reading import Reading
+from .runs.step_memory import StepMemory
 
 _TIMELINE_HEAD = 4096
 _TRACE_NAME = re.compile(rf"\.json({ENDING})?$")
@@ -143,7 +144,7 @@ def _read_event_logs(
     Args:
         done: the number of files that were read before.
     """
-    from .event_logs import applications, most_bytes, read_event_log
+    from .formats.spark.event_logs import applications, most_bytes, read_event_log
 
     for parts in applications(files):
         update(done)
@@ -240,7 +241,7 @@ def _opened(source: str | Source) -> Source:
 
 
 def _nothing_in(where: str, files: Sequence[SourceFile]) -> str:
-    looked = f"{len(files)} file(s)" if files else "an empty folder"
+    looked = counted(len(files), "file") if files else "an empty folder"
     if any(is_spark_output(file.name, b"") for file in files):
         return (
             f"{where}: Spark's own logs and no step logs in {looked}; with "
@@ -256,7 +257,7 @@ def is_long_timeline(file: SourceFile) -> bool:
     """Whether a file is a Horovod Timeline: they have gigabytes, and are not read here."""
     if not _TRACE_NAME.search(file.name) or file.size <= START_BYTES:
         return False
-    from .horovod_timeline import is_timeline
+    from .formats.horovod_timeline import is_timeline
 
     try:
         head = file.read(0, START_BYTES)

@@ -11,9 +11,9 @@ from importlib import import_module
 from typing import Any
 
 from .base import EmbeddedFormat, Format, Parser
-from .input_times import InputTimesFormat
-from .network_check import NetworkCheckFormat
-from .step_log import StepLogParser
+from .formats.measurements.input_times import InputTimesFormat
+from .formats.measurements.network_check import NetworkCheckFormat
+from .formats.step_log.parser import StepLogParser
 
 #: The formats of the recorder's files, which no other format recognises.
 STEP_LOG = StepLogParser()
@@ -21,7 +21,7 @@ _RECORDED: tuple[Format, ...] = (InputTimesFormat(), NetworkCheckFormat(), STEP_
 
 # Other formats of logs, which ``--read-as`` can name.
 _PARSERS = (
-    "mlflow_metrics:MlflowMetricsParser",
+    "mlflow.parser:MlflowMetricsParser",
     "kineto:KinetoParser",
     "dftracer.parser:DftracerParser",
     "tensorboard:TensorboardParser",
@@ -38,13 +38,13 @@ _PARSERS = (
     "printed_steps.openmmlab:OpenmmlabParser",
     "printed_steps.nvidia_bert:NvidiaBertParser",
     "mlperf.parser:MlperfParser",
-    "keras_output:KerasOutputParser",
+    "keras_output.parser:KerasOutputParser",
 )
 # Formats with lines in any output, and in logs without steps. They are read in this order, and the last
 # one with contents names the file.
 _EMBEDDED = (
     "horovod_log:HorovodLogFormat",
-    "spark_events:SparkEventsFormat",
+    "spark.events:SparkEventsFormat",
     "log_records:LogRecordsFormat",
 )
 # Formats of files next to logs: some are tried before the logs' formats, the others after all.
@@ -52,7 +52,7 @@ _COMPANIONS_FIRST = ("flight_recorder:FlightRecorderFormat",)
 _COMPANIONS_LAST = (
     "horovod_timeline:HorovodTimelineFormat",
     "autotune:AutotuneFormat",
-    "spark_output:SparkOutputFormat",
+    "spark.output:SparkOutputFormat",
 )
 
 #: The start of a file by which it is recognised. Before the first epoch, programs print their settings,
@@ -88,9 +88,9 @@ def _others() -> tuple[Format, ...]:
 
 
 def _made(name: str) -> Any:
-    """Import a format, ``module:Class``, and make it."""
+    """Import a format, ``module:Class`` in ``formats``, and make it."""
     module, _, kind = name.partition(":")
-    return getattr(import_module(f".{module}", __package__), kind)()
+    return getattr(import_module(f".formats.{module}", __package__), kind)()
 
 
 def recognise(file_name: str, head: bytes) -> Format | None:

@@ -10,13 +10,13 @@ import pytest
 from support.parser_contract import holds
 
 from stallscope.parsers import PARSERS
-from stallscope.parsers.autotune import parse_autotune
-from stallscope.parsers.flight_recorder import parse_dump
-from stallscope.parsers.input_times import parse_input_times
-from stallscope.parsers.inspected import Proposal
+from stallscope.parsers.formats.autotune import parse_autotune
+from stallscope.parsers.formats.flight_recorder import parse_dump
+from stallscope.parsers.formats.measurements.input_times import parse_input_times
+from stallscope.parsers.inspection.proposals import Proposer
+from stallscope.parsers.inspection.result import Proposal
+from stallscope.parsers.lines.timestamps import read_moment
 from stallscope.parsers.named import by_name
-from stallscope.parsers.proposals import Proposer
-from stallscope.parsers.timestamps import read_moment
 
 DOCS = Path(__file__).parents[1] / "docs"
 LOGS = (DOCS / "logs.md").read_text()

@@ -24,8 +24,8 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(
         ROOT / "parsers", root / "parsers", ignore=shutil.ignore_patterns("__pycache__")
     )
-    (root / "parsers" / "steps_each.py").write_text(parser)
-    _insert(root / "parsers" / "registry.py", '    "keras_output:', line)
+    (root / "parsers" / "formats" / "steps_each.py").write_text(parser)
+    _insert(root / "parsers" / "registry.py", '    "keras_output.parser:', line)
     package = root / "src" / "stallscope"
     package.mkdir(parents=True)
     for own in (ROOT / "src" / "stallscope").iterdir():
@@ -63,7 +63,7 @@ def test_the_new_parser_reads_the_output_of_its_trainer(changed: Path, tmp_path:
 @pytest.mark.extras  # ruff is a development dependency
 def test_the_new_parser_passes_the_linter(changed: Path) -> None:
     for words in (["check"], ["format", "--check"]):
-        done = _run(changed, "-m", "ruff", *words, "parsers/steps_each.py")
+        done = _run(changed, "-m", "ruff", *words, "parsers/formats/steps_each.py")
         assert done.returncode == 0, done.stdout + done.stderr
 
 

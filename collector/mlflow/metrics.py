@@ -17,6 +17,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from stallscope.errors import NotFoundError, StallscopeError
+from stallscope.formatting.lists import counted
 
 from ..sources.base import SourceFile
 from ..sources.chunk_names import FOLDER, LOGS
@@ -215,7 +216,7 @@ def no_logs_message(
     """
     kind = "none of them a log" if possible_logs else "weights or images"
     has = [
-        f"{artifacts} artifact(s), {kind}" if artifacts else "no artifacts",
+        f"{counted(artifacts, 'artifact')}, {kind}" if artifacts else "no artifacts",
         _count("metric", metrics),
         _count("param", params),
     ]
@@ -230,7 +231,7 @@ def _count(kind: str, names: Iterable[str]) -> str:
     if not found:
         return f"no {kind}s"
     more = ", …" if len(found) > _MOST_NAMES else ""
-    return f"{len(found)} {kind}(s) ({', '.join(found[:_MOST_NAMES])}{more})"
+    return f"{counted(len(found), kind)} ({', '.join(found[:_MOST_NAMES])}{more})"
 
 
 def _training_data(run: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from stallscope.arrays import arrow
 from stallscope.arrays.pivot import ROWS
 from stallscope.arrays.types import Ints
+from stallscope.formatting.lists import counted
 from stallscope.run import Problem
 
 
@@ -42,7 +43,7 @@ def repeat_problems(repeated: Mapping[int, int]) -> list[Problem]:
     return [
         Problem(
             f"rank {rank}",
-            f"{count} step(s) were recorded by more than one attempt; the last attempt counts",
+            f"more than one attempt recorded {counted(count, 'step')}; the last attempt counts",
         )
         for rank, count in sorted(repeated.items())
     ]

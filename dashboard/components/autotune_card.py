@@ -12,7 +12,7 @@ from stallscope.charts.plotly_figures.theme import Theme
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import significant
 from stallscope.formatting.plain import plain
-from stallscope.parsers.autotune import AutotuneLog, Sample
+from stallscope.parsers.formats.autotune import AutotuneLog, Sample
 
 from ..companion_files import LoadedAutotune
 from .basics import card, code_block

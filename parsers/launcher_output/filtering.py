@@ -10,7 +10,7 @@ import numpy as np
 
 from stallscope.arrays.types import Bools, Ints
 
-from ..blocks import LineBlock, Needle
+from ..lines.blocks import LineBlock, Needle
 from .splitting import Fragments
 
 # Lines that are longer on average are overwritten bars, and all of them become objects.

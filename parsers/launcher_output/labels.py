@@ -7,8 +7,8 @@ import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..blocks import Needle, contains_any, sample_parts
-from ..timestamps import CTIME, read_timestamp
+from ..lines.blocks import Needle, contains_any, sample_parts
+from ..lines.timestamps import CTIME, read_timestamp
 
 #: Timestamps with names of loggers are far shorter.
 LONGEST_PREFIX = 160

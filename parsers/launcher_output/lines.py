@@ -11,8 +11,8 @@ import numpy as np
 
 from stallscope.arrays.types import Bools, Ints
 
-from ..blocks import LineBlock
-from ..timestamps import Timestamp, read_timestamp
+from ..lines.blocks import LineBlock
+from ..lines.timestamps import Timestamp, read_timestamp
 from .filtering import LineFilter
 from .labels import LONGEST_PREFIX, Stream, labels_of
 from .splitting import BLOCK_BYTES, Fragments, Splitter, blocks_of

@@ -9,7 +9,7 @@ import numpy as np
 
 from stallscope.arrays.types import Bools, Ints
 
-from ..blocks import LineBlock, Needle, Words
+from ..lines.blocks import LineBlock, Needle, Words
 from .labels import LONGEST_LABEL, LONGEST_PREFIX, UNLABELLED, Labels, Stream
 from .srun import LONGEST_CUT_LINE
 

@@ -10,6 +10,7 @@ from stallscope.collector.run_names import NamedRun, index_of
 from stallscope.collector.store.folders import collected_folder, collected_runs, is_collected
 from stallscope.collector.store.mirror import open_mirror, temporary_mirrors
 from stallscope.errors import NotFoundError, StallscopeError
+from stallscope.formatting.lists import counted
 from stallscope.parsers import read
 from stallscope.parsers.progress import ShowProgress, no_progress
 from stallscope.run import Problem, Run
@@ -137,7 +138,7 @@ def choose_run(place: str, wanted: str, runs: list[Run]) -> Run:
         return newest
     others = Problem(
         place,
-        f"{len(runs) - 1} older run(s) have logs here, too: this is {newest.id}, the newest; "
+        f"logs of {counted(len(runs) - 1, 'older run')} are here, too: this is {newest.id}, the newest; "
         f"another one is {place}#{runs[1].id}",
     )
     return replace(newest, problems=(*newest.problems, others))

@@ -40,7 +40,7 @@ from stallscope.analysis.settings.cores import CpuLoad
 from stallscope.analysis.settings.setup import AVERAGES, Pool, Setup
 from stallscope.analysis.stragglers.straggler import Straggler
 from stallscope.arrays.stats import Mean
-from stallscope.parsers.network_check import parse_network_check
+from stallscope.parsers.formats.measurements.network_check import parse_network_check
 from stallscope.run import LoaderTrial, Run
 
 #: Four ranks on one host with spare CPU cores.

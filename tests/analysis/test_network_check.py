@@ -18,7 +18,7 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.findings.network_use import network_sentence
 from stallscope.analysis.network.network_check import median_ms
 from stallscope.collector.netcheck.parts import parts_of
-from stallscope.parsers.network_check import parse_network_check
+from stallscope.parsers.formats.measurements.network_check import parse_network_check
 from stallscope.reports.run import json_content
 from stallscope.reports.run.network_tables import network_tables
 
@@ -85,7 +85,7 @@ def test_exposed_allreduce_below_what_gradients_take_is_hidden() -> None:
 @pytest.mark.parametrize(
     ("change", "difference"),
     [
-        ({"size": 3, "hosts": ["alpha"] * 3}, "measured on 3 rank(s), and the run has 2"),
+        ({"size": 3, "hosts": ["alpha"] * 3}, "measured on 3 ranks, and the run has 2"),
         (
             {"hosts": ["alpha", "beta"]},
             "measured on alpha (1), beta (1), and the run was on alpha (2)",

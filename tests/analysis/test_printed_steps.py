@@ -262,7 +262,7 @@ def test_ranks_have_series_of_their_own(tmp_path: Path) -> None:
 def test_lines_of_ranks_without_labels_are_said(tmp_path: Path) -> None:
     lines = [f"step {step} took {0.3 + rank:.3f}" for step in range(50) for rank in range(4)]
     analysis = analysis_of(tmp_path, lines, TOOK)
-    assert "150 lines of rank 0 are about the step of the line before" in analysis.warnings[0]
+    assert "150 lines of rank 0 about the step of the line before" in analysis.warnings[0]
     assert analysis.step is not None
     assert analysis.step.mean == pytest.approx(300)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stallscope.analysis.network.tensors import Tensors, by_size, tensors
-from stallscope.parsers.horovod_timeline import Activities, BlockRows, Ticks, open_timeline
+from stallscope.parsers.formats.horovod_timeline import Activities, BlockRows, Ticks, open_timeline
 
 # Per activity: tensor, name, level, start, end, bytes.
 Activity = tuple[int, str, int, int, int, int | None]

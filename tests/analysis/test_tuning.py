@@ -16,8 +16,8 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.network.tensors import tensors
 from stallscope.analysis.tuning import AutotuneFile, TimelineFile, Tuned, tune
 from stallscope.analysis.tuning.during import TuningRounds
-from stallscope.parsers.autotune import AutotuneLog, parse_autotune
-from stallscope.parsers.horovod_timeline import open_timeline
+from stallscope.parsers.formats.autotune import AutotuneLog, parse_autotune
+from stallscope.parsers.formats.horovod_timeline import open_timeline
 
 REAL = Path(__file__).parents[1] / "cli" / "tune"
 HEADER = b"hierarchical_allreduce,cache_enabled,cycle_time_ms,tensor_fusion_threshold,score\n"
@@ -163,7 +163,7 @@ def test_torn_lines_make_steps_uncountable(tuning: Analysis, slower: Analysis) -
     one = tuned([tuning, slower], torn)
     assert "torn" in one.insufficient
     found = tune([AutotuneFile("log", torn)], [], [])
-    assert found.warnings == ("log: 1 line(s) could not be read",)
+    assert found.warnings == ("log: 1 line could not be read",)
 
 
 def test_logs_find_their_runs_by_name(tuning: Analysis) -> None:

@@ -37,7 +37,7 @@ PARTS = (
             *("collector.store.loading", "conditions", "dashboard", "exports", "query", "spark"),
             *(
                 "parsers.epochs_only",
-                "parsers.kineto",
+                "parsers.formats.kineto",
                 "reports.comparison",
                 "reports.formats.html",
             ),

@@ -20,7 +20,7 @@ import pytest
 from support.step_logs import Job, write_job
 
 from stallscope.cli.main import main
-from stallscope.parsers.inspection import inspect
+from stallscope.parsers.inspection.inspect import inspect
 
 ROOT = Path(__file__).parents[2]
 PRINTED = ROOT / "tests" / "parsers" / "printed"
@@ -65,7 +65,7 @@ def test_every_file_is_named_in_a_table_of_80_columns(mixed: Path, capsys: Captu
         "no log that Stallscope knows; left alone: notes.txt, table.parquet, weights.bin" in printed
     )
     assert "stallscope tune reads it: autotune.csv, timeline.json" in printed
-    assert "1 torn or unreadable line(s) skipped: rank-00001.0.0.steps.csv" in printed
+    assert "1 torn or unreadable line skipped: rank-00001.0.0.steps.csv" in printed
     assert "lines labelled by horovodrun over Gloo: horovodrun-stamped.txt" in printed
     assert "2 ranks, 1 host, 300 steps" in printed
     assert "known: steps, to the microsecond" in printed

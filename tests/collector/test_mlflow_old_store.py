@@ -74,7 +74,7 @@ def test_the_content_of_a_run_is_listed(client: Any, mlruns: Path) -> None:
     client.log_param(run_id, "batch/size", "32")
     for loss in (3.0, 2.0, 1.5):
         client.log_metric(run_id, "loss", loss)
-    with pytest.raises(NotFoundError, match=r"1 metric\(s\) \(loss\), 1 param\(s\) \(batch/size\)"):
+    with pytest.raises(NotFoundError, match=r"1 metric \(loss\), 1 param \(batch/size\)"):
         open_run(run_id)
 
 

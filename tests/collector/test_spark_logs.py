@@ -17,7 +17,8 @@ from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import Source, SourceFile
 from stallscope.collector.sources.spark_layout import is_event_log, is_spark_output
 from stallscope.errors import NotFoundError
-from stallscope.parsers import event_logs, read
+from stallscope.parsers import read
+from stallscope.parsers.formats.spark import event_logs
 from stallscope.run import Run
 
 JOB = Job(ranks=2, steps=300)
@@ -148,7 +149,7 @@ def test_a_record_that_is_never_completed_is_reported(tmp_path: Path, original: 
     stderr.write_bytes(data[: data.index(b"\n", data.rfind(b"stallscope:1:")) - 4])
     (run,) = read(str(tmp_path / "work"))
     messages = [str(problem) for problem in run.problems]
-    assert f"{FIRST}/0/stderr: 1 damaged record(s) of step logs skipped" in messages
+    assert f"{FIRST}/0/stderr: 1 damaged record of step logs skipped" in messages
     assert run.ranks == [0, 1]
 
 

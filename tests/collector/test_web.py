@@ -21,7 +21,7 @@ from stallscope.collector.store import fetch as fetching
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.opening import open_run
 from stallscope.parsers import read
-from stallscope.parsers.inspection import inspect
+from stallscope.parsers.inspection.inspect import inspect
 
 pytestmark = pytest.mark.extras
 

@@ -27,7 +27,7 @@ S = 10**9
 
 
 def stall(wall_ns: int | None, **more: object) -> Event:
-    event = Event("stall", "stderr.txt", "tensors wait for rank(s) 2: grad_a", (2,), ("beta",))
+    event = Event("stall", "stderr.txt", "tensors wait for rank 2: grad_a", (2,), ("beta",))
     return replace(event, wall_ns=wall_ns, **more)  # type: ignore[arg-type]
 
 
@@ -50,7 +50,7 @@ def test_an_event_stands_where_the_wall_clock_puts_it(slow: tuple[Run, Lanes]) -
         (one,) = told(replace(run, events=(stall(wall_of_end(run, lanes, step) - 1000),)), lanes)
         assert one["at"] == pytest.approx((lanes.end[step] - 1000) / S, abs=1e-9)
         assert str(one["when"]).endswith(f", step {step}")
-        assert one["words"] == "tensors wait for rank(s) 2: grad_a"
+        assert one["words"] == "tensors wait for rank 2: grad_a"
         assert one["who"] == "rank 2, beta"
 
 
@@ -123,7 +123,7 @@ def test_marks_are_described_by_keys_by_buttons_and_by_pointing(
     readout = page.locator("#timeline-readout")
     page.locator("#timeline").focus()
     page.keyboard.press("e")
-    first = re.compile(r"step 60: tensors wait for rank\(s\) 2: grad_a \(rank 2, beta\)\.")
+    first = re.compile(r"step 60: tensors wait for rank 2: grad_a \(rank 2, beta\)\.")
     expect(readout).to_have_text(first)
     page.keyboard.press("e")
     expect(readout).to_contain_text(f"{IMAGE} grad")
@@ -153,7 +153,7 @@ def test_marks_are_saved_with_the_numbers_and_the_drawing(open_page: Open) -> No
     page = timeline_drawn(open_page("/run/slow/timeline"))
     own = [row for row in rows(page) if row["other logs"]]
     assert [row["other logs"] for row in own] == [
-        "tensors wait for rank(s) 2: grad_a",
+        "tensors wait for rank 2: grad_a",
         f"{IMAGE} grad",
     ]
     assert float(own[0]["end, s"]) - float(own[0]["begin, s"]) == pytest.approx(1, abs=1e-5)

@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stallscope.parsers import blocks
-from stallscope.parsers.blocks import LineBlock, Needle, contains_any, distinct
 from stallscope.parsers.launcher_output import (
     LONGEST_PREFIX,
     Line,
@@ -24,7 +22,9 @@ from stallscope.parsers.launcher_output import (
     rank_lines,
 )
 from stallscope.parsers.launcher_output.srun import CUT_BYTES
-from stallscope.parsers.timestamps import read_timestamp
+from stallscope.parsers.lines import blocks
+from stallscope.parsers.lines.blocks import LineBlock, Needle, contains_any, distinct
+from stallscope.parsers.lines.timestamps import read_timestamp
 
 MARK = b"stallscope:1:"
 #: How launchers label, by rank.

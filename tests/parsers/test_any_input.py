@@ -20,9 +20,9 @@ from support.work import calls_of
 
 from stallscope.errors import UnreadableError
 from stallscope.parsers import Parsed, read
-from stallscope.parsers.horovod_timeline import BlockRows, TimelineReader
-from stallscope.parsers.input_times import parse_input_times
-from stallscope.parsers.log_records import LogRecords
+from stallscope.parsers.formats.horovod_timeline import BlockRows, TimelineReader
+from stallscope.parsers.formats.log_records import LogRecords
+from stallscope.parsers.formats.measurements.input_times import parse_input_times
 from stallscope.parsers.named import by_name
 
 #: Logs of lines, which are read as far as possible; the others are all or nothing.
@@ -68,7 +68,7 @@ def test_foreign_lines_lose_nothing(
     assert rows(logs) == rows(holds(parser, data))
     if name == "step-log":
         assert logs[0].log.torn == torn
-        assert f"{torn} torn or unreadable line(s)" in str(logs[0].problems[0])
+        assert f"{torn} torn or unreadable lines" in str(logs[0].problems[0])
 
 
 @pytest.mark.parametrize("name", OF_LINES)
@@ -146,7 +146,7 @@ def test_a_duplicate_log_counts_once_and_is_reported(tmp_path: Path) -> None:
     (run,) = read(str(tmp_path))
     assert run.ranks == [0, 1]
     assert run.steps.num_rows == 40
-    assert any("20 step(s) were recorded by more than one attempt" in str(p) for p in run.problems)
+    assert any("more than one attempt recorded 20 steps" in str(p) for p in run.problems)
 
 
 def _pattern(name: str, line: bytes) -> tuple[str, bytes]:
@@ -204,7 +204,7 @@ def test_records_that_unpack_to_far_more_than_a_recorder_packs_are_damaged() -> 
     records = LogRecords()
     assert records.add("log", record.encode())
     assert records.logs() == []
-    assert "1 damaged record(s)" in str(records.problems[0])
+    assert "1 damaged record of" in str(records.problems[0])
 
 
 def _lines(name: str, samples: dict[str, bytes], times: int) -> bytes:

@@ -21,9 +21,10 @@ from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import SourceFile
 from stallscope.collector.sources.files import Files
 from stallscope.errors import StallscopeError, UnreadableError
-from stallscope.parsers import archives, read, unpacking
-from stallscope.parsers.archives import with_members
-from stallscope.parsers.inspection import inspect
+from stallscope.parsers import read
+from stallscope.parsers.files import archives, unpacking
+from stallscope.parsers.files.archives import with_members
+from stallscope.parsers.inspection.inspect import inspect
 from stallscope.run import Run
 
 KERAS = (

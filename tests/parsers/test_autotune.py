@@ -9,8 +9,8 @@ import pytest
 
 from stallscope.collector.registry import open_source
 from stallscope.errors import NotFoundError, UnreadableError
-from stallscope.parsers.autotune import is_autotune_log, parse_autotune, read_autotune
-from stallscope.parsers.ranges import beginning
+from stallscope.parsers.files.ranges import beginning
+from stallscope.parsers.formats.autotune import is_autotune_log, parse_autotune, read_autotune
 
 HEADER = (
     b"hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,"

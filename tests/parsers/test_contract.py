@@ -22,8 +22,8 @@ from support.reader_contract import COMPANIONS, READERS
 from stallscope.cli.main import main
 from stallscope.errors import StallscopeError
 from stallscope.parsers import PARSERS, read
-from stallscope.parsers.inspected import InspectedFile
-from stallscope.parsers.inspection import inspect
+from stallscope.parsers.inspection.inspect import inspect
+from stallscope.parsers.inspection.result import InspectedFile
 from stallscope.parsers.named import by_name
 from stallscope.parsers.registry import formats
 from stallscope.run import Run

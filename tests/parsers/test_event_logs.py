@@ -19,12 +19,13 @@ import pytest
 from support.step_logs import Job, run_of_job
 
 from stallscope.collector.sources.base import SourceFile
-from stallscope.parsers import event_logs, read
-from stallscope.parsers.event_logs import applications, read_event_log
-from stallscope.parsers.inspection import inspect
-from stallscope.parsers.spark_blocks import lz4_blocks
-from stallscope.parsers.spark_events import spark_events
-from stallscope.parsers.unpacking import unpacked_whole
+from stallscope.parsers import read
+from stallscope.parsers.files.spark_blocks import lz4_blocks
+from stallscope.parsers.files.unpacking import unpacked_whole
+from stallscope.parsers.formats.spark import event_logs
+from stallscope.parsers.formats.spark.event_logs import applications, read_event_log
+from stallscope.parsers.formats.spark.events import spark_events
+from stallscope.parsers.inspection.inspect import inspect
 from stallscope.run import Event
 
 NEIGHBOURS = Path(__file__).parent / "neighbours"

@@ -25,9 +25,9 @@ from stallscope.analysis.findings import find
 from stallscope.cli.main import main
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.parsers import read
-from stallscope.parsers.flight_recorder import DumpComparison, compare, parse_dump
-from stallscope.parsers.flight_recorder.plain_pickle import load_plain
-from stallscope.parsers.inspection import inspect
+from stallscope.parsers.formats.flight_recorder import DumpComparison, compare, parse_dump
+from stallscope.parsers.formats.flight_recorder.plain_pickle import load_plain
+from stallscope.parsers.inspection.inspect import inspect
 
 SAMPLES = Path(__file__).parent / "flight"
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.analysis.findings import find
 from stallscope.parsers import read
-from stallscope.parsers.horovod_log import horovod_events
+from stallscope.parsers.formats.horovod_log import horovod_events
 from stallscope.run import Event, Run
 
 STALL = (
@@ -49,7 +49,8 @@ def test_a_stall_names_the_ranks_that_are_missing(head: str, stamped: int | None
     (event,) = events(head + STALL + MISSING)
     assert (event.kind, event.ranks) == ("stall", (1, 3))
     assert event.waited_ns == 60 * 10**9
-    assert "grad_a, grad_b" in event.what
+    what = "tensors wait for more than 60 s for ranks 1 and 3: grad_a, grad_b, "
+    assert event.what.startswith(what)
     assert event.wall_ns is None
     expected = None if stamped is None else local("2026-11-21 02:28:41") + stamped
     assert event.local_ns == expected
@@ -114,6 +115,21 @@ def test_one_line_each(
 ) -> None:
     (event,) = events(f"Epoch 1/5\n{line}\nEpoch 2/5\n")
     assert (event.kind, event.ranks, event.hosts) == (kind, ranks, hosts)
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("reset workers: 6", "the job restarts with 6 workers"),
+        ("reset workers: 1", "the job restarts with 1 worker"),
+        ("wait for available slots: 1", "the job waits for 1 slot"),
+        ("reset count 11 has exceeded limit 10", "the job ends: it was reset 11 times"),
+        ("reset count 1 has exceeded limit 0", "the job ends: it was reset 1 time"),
+    ],
+)
+def test_numbers_have_their_nouns_in_singular_or_plural(line: str, what: str) -> None:
+    (event,) = events(f"INFO:root:{line}\n")
+    assert event.what == what
 
 
 def test_torchrun_names_the_process() -> None:

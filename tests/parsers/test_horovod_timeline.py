@@ -21,14 +21,14 @@ from support.timelines import Writer
 
 from stallscope.collector.registry import open_source
 from stallscope.errors import NotFoundError, UnreadableError
-from stallscope.parsers.horovod_timeline import (
+from stallscope.parsers.files.ranges import beginning
+from stallscope.parsers.formats.horovod_timeline import (
     HEAD_BYTES,
     BlockRows,
     TimelineReader,
     is_timeline,
     open_timeline,
 )
-from stallscope.parsers.ranges import beginning
 
 # From a run of Horovod 0.28.1: two fused gradients, with the first negotiation of both; the events
 # of other tensors are left out.
@@ -491,7 +491,7 @@ def test_reading_a_timeline_does_not_load_pandas(tmp_path: Path) -> None:
     path = tmp_path / "timeline.json"
     path.write_bytes(REAL)
     program = (
-        "import sys; from stallscope.parsers.horovod_timeline import open_timeline\n"
+        "import sys; from stallscope.parsers.formats.horovod_timeline import open_timeline\n"
         "with open_timeline(sys.argv[1]) as reader: found = list(reader.block_rows())\n"
         "assert len(found[0].activities) and 'pandas' not in sys.modules"
     )

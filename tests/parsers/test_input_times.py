@@ -15,7 +15,7 @@ from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.runs import save_run
 from stallscope.errors import NotFoundError, UnknownVersionError, UnreadableError
 from stallscope.parsers import read
-from stallscope.parsers.input_times import parse_input_times
+from stallscope.parsers.formats.measurements.input_times import parse_input_times
 
 JOB = Job(ranks=2, steps=20)
 
@@ -63,7 +63,7 @@ def test_a_measurement_on_other_ranks_is_left_alone_and_reported(tmp_path: Path)
     (run,) = read(str(tmp_path))
     assert run.input_times == ()
     (problem,) = run.problems
-    assert str(problem).startswith("rank-00000.0.input.json: measured on 8 rank(s)")
+    assert str(problem).startswith("rank-00000.0.input.json: measured on 8 ranks")
 
 
 @pytest.mark.parametrize(

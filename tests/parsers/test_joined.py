@@ -9,7 +9,7 @@ import pytest
 from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.parsers import read
-from stallscope.parsers.inspection import inspect
+from stallscope.parsers.inspection.inspect import inspect
 from stallscope.run import Run
 
 
@@ -49,7 +49,7 @@ def test_a_torn_log_before_another_loses_its_last_line(tmp_path: Path, logs: lis
     )
     assert [log.ended for log in run.logs] == [False, True, True]
     messages = [problem.what for problem in run.problems]
-    assert messages == ["1 torn or unreadable line(s) skipped"] * 2
+    assert messages == ["1 torn or unreadable line skipped"] * 2
 
 
 def test_an_unreadable_one_does_not_affect_the_others(tmp_path: Path, logs: list[bytes]) -> None:

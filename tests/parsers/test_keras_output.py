@@ -18,10 +18,10 @@ from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.runs import save_run
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.parsers import read
-from stallscope.parsers.epoch_runs import as_runs
-from stallscope.parsers.grouping import group
-from stallscope.parsers.keras_output import KerasOutputParser
+from stallscope.parsers.formats.keras_output.parser import KerasOutputParser
 from stallscope.parsers.registry import recognise
+from stallscope.parsers.runs.epoch_runs import as_runs
+from stallscope.parsers.runs.grouping import group
 from stallscope.run import Run
 
 #: Printed by TensorFlow 2.15.1 and Keras 3.15.1; by horovodrun 0.28.1 over Gloo on two ranks.
@@ -345,7 +345,7 @@ def test_without_an_end_of_an_epoch_it_says_so(tmp_path: Path) -> None:
     with pytest.raises(UnreadableError, match="what Keras prints, and no epoch has ended"):
         read(str(tmp_path))
     (tmp_path / "stdout.txt").write_text("nothing\n")
-    with pytest.raises(NotFoundError, match=r"no logs in 1 file\(s\); looked for: step logs"):
+    with pytest.raises(NotFoundError, match=r"no logs in 1 file; looked for: step logs"):
         read(str(tmp_path))
 
 

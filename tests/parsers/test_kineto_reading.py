@@ -14,8 +14,8 @@ from support.traces import GLOO, LOADER, OPERATOR, event, head_of, trace_of
 from stallscope.collector.sources.base import Source, SourceFile
 from stallscope.errors import UnreadableError
 from stallscope.parsers import read
-from stallscope.parsers.kineto.reader import read_spans
-from stallscope.parsers.unpacking import readable_within_limits
+from stallscope.parsers.files.unpacking import readable_within_limits
+from stallscope.parsers.formats.kineto.reader import read_spans
 
 NAME = "rank0.pt.trace.json"
 
@@ -90,7 +90,7 @@ def test_a_large_truncated_trace_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_file_that_unpacks_to_too_much_is_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stallscope.parsers.unpacking._FEWEST_BYTES", 1 << 20)
+    monkeypatch.setattr("stallscope.parsers.files.unpacking._FEWEST_BYTES", 1 << 20)
     packed = gzip.compress(large()[:300_000] + b" " * (64 << 20))
     with pytest.raises(UnreadableError, match=r"unpacks to more than \d+ MiB"):
         read(Requests(f"{NAME}.gz", packed + b"\0" * (256 << 10)))

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallscope.parsers.launcher_output import LONGEST_LINE, labels_of, line_blocks, rank_lines
-from stallscope.parsers.pattern import Pattern
-from stallscope.parsers.pattern_columns import FLOATS
-from stallscope.parsers.timestamps import Timestamp, read_dated
+from stallscope.parsers.lines.timestamps import Timestamp, read_dated
+from stallscope.parsers.patterns.columns import FLOATS
+from stallscope.parsers.patterns.pattern import Pattern
 
 PATTERNS = (
     "{time} {}epoch={epoch} step={step}",
@@ -55,6 +55,12 @@ TIMESTAMPS = (
     "Sat Nov 31 02:28:01 2026",
     "1790000000",
     "1790000000.1234567890123",
+    "1790000000.123456789012",
+    "1790000000.",
+    "2999999999.999999999",
+    "0790000000.5",
+    "3790000000.5",
+    "17900000001.5",
     "9999999999.5",
     "1790000000123",
     "17900000001234",
@@ -85,6 +91,8 @@ LABELS = (
 
 #: Known parts of a timestamp.
 STAMP = ("ns", "zone_known", "resolution_ns", "year_known")
+#: What a line may have before its timestamp.
+BLANKS = re.compile(rb"\A[^\S\n]{0,64}")
 BEHIND = ("", "]", ",5", ".123456789", ", 5", ",5 5", " 5", "Z", " +05:45", "+1", "x", ",250Z")
 
 numbers = st.one_of(
@@ -147,7 +155,7 @@ def one_by_one(pattern: Pattern, data: bytes) -> list[dict[str, object]]:
         row = pattern.one(line.text)
         if row is not None:
             stamp = (
-                read_dated(line.before)
+                read_dated(BLANKS.sub(b"", line.before, count=1))
                 if "ns" not in row
                 else Timestamp(*(row[name] for name in STAMP))  # type: ignore[arg-type]
             )

@@ -15,8 +15,9 @@ from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.collector.recorder.step_log.records import LONGEST, key_of, records
 from stallscope.errors import UnreadableError
-from stallscope.parsers import read, unpacking
-from stallscope.parsers.unpacking import unpacked_whole
+from stallscope.parsers import read
+from stallscope.parsers.files import unpacking
+from stallscope.parsers.files.unpacking import unpacked_whole
 from stallscope.run import Run
 
 JOB = Job(ranks=3, steps=400)
@@ -93,7 +94,7 @@ def test_a_lost_record_loses_what_follows_and_is_reported(tmp_path: Path, origin
     assert (ranks == 1).sum() == JOB.steps
     assert 0 < (ranks == 0).sum() < JOB.steps
     messages = [problem.what for problem in run.problems]
-    assert any(f"{len(found) - 11} record(s) after the gap" in what for what in messages)
+    assert any(f"{len(found) - 11} records after the gap" in what for what in messages)
 
 
 def test_damaged_records_are_skipped_and_counted(tmp_path: Path, original: Run) -> None:
@@ -101,7 +102,7 @@ def test_damaged_records_are_skipped_and_counted(tmp_path: Path, original: Run) 
     damaged = found[-1][:-12] + "AAAAAAAAAAAA"
     (tmp_path / "stderr").write_bytes(lines([*found[:-1], damaged]))
     run = read(str(tmp_path / "stderr"))[0]
-    assert any("1 damaged record(s)" in problem.what for problem in run.problems)
+    assert any("1 damaged record of" in problem.what for problem in run.problems)
     assert run.ranks == [0, 1, 2]
 
 

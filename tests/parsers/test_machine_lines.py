@@ -11,7 +11,7 @@ import pytest
 from support.step_logs import Job, write_job
 
 from stallscope.parsers import read
-from stallscope.parsers.machine_lines import continued
+from stallscope.parsers.formats.step_log.machine_lines import continued
 from stallscope.run import Run, Series
 
 COLUMNS = ["time_us", "cpu_ms", "resident_mb", "run_delay_ms", "host_cpu_ms", "eth0_sent_kb", "new"]
@@ -94,7 +94,7 @@ def test_a_log_that_continues_a_file_begins_with_its_first_line(tmp_path: Path) 
 def test_torn_lines_are_counted_and_the_others_read(torn: bytes, tmp_path: Path) -> None:
     run = run_with(tmp_path, [LINES[0], torn, *LINES[1:]])
     (problem,) = run.problems
-    assert problem.what == "1 torn or unreadable line(s) of machine figures skipped"
+    assert problem.what == "1 torn or unreadable line of machine figures skipped"
     assert of(run, "process_cpu").value.tolist() == [0.5, 1.5]
 
 

@@ -14,10 +14,10 @@ from support.epoch_logs import epoch_times_of
 from stallscope.analysis import analyse
 from stallscope.collector.mlflow.metrics import MlflowRecord, checked_record_file, metrics_to_read
 from stallscope.errors import NotFoundError, StallscopeError
-from stallscope.parsers.epoch_runs import as_runs
-from stallscope.parsers.grouping import group
-from stallscope.parsers.mlflow_metrics import MlflowMetricsParser
+from stallscope.parsers.formats.mlflow.parser import MlflowMetricsParser
 from stallscope.parsers.registry import recognise
+from stallscope.parsers.runs.epoch_runs import as_runs
+from stallscope.parsers.runs.grouping import group
 from stallscope.run import Run
 
 #: Servers' answers about runs that MLflow 2.22.5 (TensorFlow 2.15.1) and 3.17.2 (Keras 3.15.1,
@@ -203,7 +203,7 @@ def test_without_times_the_sentence_names_the_metrics(metrics: dict[str, Any]) -
     with pytest.raises(NotFoundError) as caught:
         run_of_metrics({"metrics": metrics, "params": {"batch": "32"}})
     assert "it has no artifacts, " in str(caught.value)
-    assert "1 param(s) (batch)" in str(caught.value)
+    assert "1 param (batch)" in str(caught.value)
 
 
 def test_few_metrics_are_requested_and_the_most_useful_first() -> None:

@@ -15,7 +15,7 @@ from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.runs import save_run
 from stallscope.errors import NotFoundError, UnknownVersionError, UnreadableError
 from stallscope.parsers import read
-from stallscope.parsers.network_check import parse_network_check
+from stallscope.parsers.formats.measurements.network_check import parse_network_check
 
 JOB = Job(ranks=2, steps=20)
 

@@ -14,9 +14,9 @@ from support.printed_steps import BATCH, LABELS, PROGRAMS, SIZE, Program, Truth,
 from stallscope.errors import UnreadableError
 from stallscope.parsers import PARSERS, Parsed, read
 from stallscope.parsers.launcher_output import output_by_rank
+from stallscope.parsers.lines.timestamps import written_at
 from stallscope.parsers.named import by_name
 from stallscope.parsers.registry import START_BYTES, recognise
-from stallscope.parsers.timestamps import written_at
 
 # The last line of an epoch counts twice as many steps as a line in the middle.
 _MOST_TIMES_THE_TYPICAL = 3

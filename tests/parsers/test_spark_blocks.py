@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallscope.parsers.spark_blocks import DAMAGE, lzf_blocks
+from stallscope.parsers.files.spark_blocks import DAMAGE, lzf_blocks
 
 LONGEST_BACK, LONGEST_REPEAT, LONGEST_PLAIN = 1 << 13, 264, 32
 

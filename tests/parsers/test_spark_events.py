@@ -14,9 +14,9 @@ from support.step_logs import Job, run_of_job, write_job
 from stallscope.analysis.findings import find
 from stallscope.errors import NotFoundError
 from stallscope.parsers import read
-from stallscope.parsers.companion_records import with_events
-from stallscope.parsers.inspection import inspect
-from stallscope.parsers.spark_events import spark_events
+from stallscope.parsers.formats.spark.events import spark_events
+from stallscope.parsers.inspection.inspect import inspect
+from stallscope.parsers.runs.companion_records import with_events
 from stallscope.run import Event, Log, Run
 
 REAL = gzip.decompress((Path(__file__).parent / "neighbours" / "spark-event-log.gz").read_bytes())
@@ -102,7 +102,7 @@ def test_sparks_events_at_another_time_are_not_the_runs(folder: Path) -> None:
     (run,) = read(str(folder))
     assert run.events == ()
     assert [str(problem) for problem in run.problems] == [
-        f"{NAME}: describes events outside the run's time: 15 event(s) left out"
+        f"{NAME}: describes events outside the run's time: 15 events left out"
     ]
 
 

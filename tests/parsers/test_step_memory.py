@@ -9,8 +9,8 @@ from simulator import Job, simulate
 from simulator.logs import write_logs
 
 from stallscope.arrays import chunks
-from stallscope.parsers import step_memory
 from stallscope.parsers.reader import read
+from stallscope.parsers.runs import step_memory
 from stallscope.run import TIMESTAMPS, Run
 
 RANKS, STEPS = 4, 300

@@ -15,9 +15,9 @@ from support.step_logs import Job, write_job
 
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.parsers import read
-from stallscope.parsers.inspection import inspect
-from stallscope.parsers.mlflow_metrics import MlflowMetricsParser
-from stallscope.parsers.reading import Reading
+from stallscope.parsers.formats.mlflow.parser import MlflowMetricsParser
+from stallscope.parsers.inspection.inspect import inspect
+from stallscope.parsers.runs.reading import Reading
 from stallscope.run import Run
 
 GPU = "system/gpu_0_utilization_percentage"
@@ -92,7 +92,7 @@ def test_counters_of_several_processes_are_not_mixed(logs: Path, began: int) -> 
     write_metrics(logs, {SENT: history(began, [100.0, 2.0, 110.0, 4.0, 120.0, 6.0])})
     run = read_one(logs)
     assert run.series == ()
-    assert [problem.what for problem in run.problems] == ["1 metric(s) of machines cannot be read"]
+    assert [problem.what for problem in run.problems] == ["1 metric of machines cannot be read"]
 
 
 def test_a_single_count_gives_no_rate(logs: Path, began: int) -> None:
@@ -153,8 +153,8 @@ def test_missing_series_are_reported(logs: Path, began: int) -> None:
     run = read_one(logs)
     assert [series.name for series in run.series] == ["gpu_0_utilization"]
     assert [problem.what for problem in run.problems] == [
-        "4 metric(s) of machines cannot be read",
-        "MLflow has 7 more metric(s) of machines: only the most useful ones were requested",
+        "4 metrics of machines cannot be read",
+        "MLflow has 7 more metrics of machines: only the most useful ones were requested",
     ]
 
 

@@ -9,8 +9,8 @@ import pytest
 from support.printed_steps import LABELS, SIZE, Floats, Truth
 
 from stallscope.parsers import Parsed
+from stallscope.parsers.lines.timestamps import written_at
 from stallscope.parsers.named import by_name
-from stallscope.parsers.timestamps import written_at
 
 EVERY, SAMPLES = 20, 128
 FORMS: dict[str, str] = {

@@ -6,10 +6,19 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from stallscope.parsers.line_pattern import LinePatternParser
-from stallscope.parsers.timestamp_columns import in_assumed_years
-from stallscope.parsers.timestamps import Timestamp, assumed_year, read_moment, read_without_year
+from stallscope.parsers.formats.line_pattern import LinePatternParser
+from stallscope.parsers.lines.blocks import LineBlock
+from stallscope.parsers.lines.timestamp_columns import in_assumed_years, line_starts
+from stallscope.parsers.lines.timestamps import (
+    Timestamp,
+    assumed_year,
+    read_dated,
+    read_moment,
+    read_without_year,
+)
 
 
 def ns_of(text: str) -> int:
@@ -121,3 +130,39 @@ def test_a_pattern_reads_stamps_without_a_year_and_says_that_it_is_assumed() -> 
     assert log.facts["year_assumed"] is True
     assert "the year is assumed, the lines have none" in str(log.facts["clock"])
     assert log.facts["step_ms"] == pytest.approx(25 * 86_400_000 / 3)
+
+
+# Of eight to fourteen digits; those of seconds have ten, and begin with 1 or 2.
+whole_seconds = st.one_of(
+    st.integers(10**9, 3 * 10**9 - 1).map(str),
+    st.text("0123456789", min_size=8, max_size=14),
+    st.sampled_from(["0999999999", "2999999999", "3000000000", "7258118400"]),
+)
+fractions = st.one_of(
+    st.just(""),
+    st.text("0123456789", max_size=14).map(".{}".format),
+    st.text("0123456789", max_size=3).map(",{}".format),
+)
+seconds_before_lines = st.tuples(
+    st.sampled_from(["", "", "[", " [", " " * 7 + "[", " " * 8 + "[", "[" * 9, "-", "+"]),
+    whole_seconds,
+    fractions,
+    st.sampled_from(
+        [" epoch 1", "\tepoch 1", "] epoch 1", "\r", ": epoch 1", "x", "e3 ", ". ", ""]
+    ),
+).map("".join)
+
+
+@given(st.lists(seconds_before_lines, min_size=1, max_size=20), st.integers(0, 40))
+def test_seconds_before_lines_are_read_at_once_as_one_by_one(lines: list[str], cut: int) -> None:
+    texts = [line.encode() for line in lines]
+    starts = np.cumsum([0, *(len(text) + 1 for text in texts[:-1])])
+    ends = starts + [min(len(text), cut) for text in texts]
+    found = line_starts(LineBlock(b"\n".join(texts) + b"\n"), starts, ends)
+    assert not found.unclear.any()
+    columns = (found.ns, found.zone_known, found.resolution_ns, found.year_known)
+    values = zip(*(column.tolist() for column in columns), strict=True)
+    assert [
+        Timestamp(*row) if there else None
+        for row, there in zip(values, found.there.tolist(), strict=True)
+    ] == [read_dated(text[:cut]) for text in texts]

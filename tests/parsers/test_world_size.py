@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.parsers import epoch_runs, read
-from stallscope.parsers.line_pattern import LinePatternParser
-from stallscope.parsers.printed_steps import parser
-from stallscope.parsers.reading import Reading
+from stallscope.parsers import read
+from stallscope.parsers.formats.line_pattern import LinePatternParser
+from stallscope.parsers.formats.printed_steps import parser
+from stallscope.parsers.runs import epoch_runs
+from stallscope.parsers.runs.reading import Reading
 from stallscope.parsers.world_size import StatedRanks, stated_ranks
 
 KERAS = "".join(

@@ -19,7 +19,7 @@ from stallscope.collector.recorder.step_log.format import (
     header,
     header_facts,
 )
-from stallscope.parsers.step_log import StepLogParser
+from stallscope.parsers.formats.step_log.parser import StepLogParser
 
 ANCHOR = 5_000_000_000
 CLOCK = 1_700_000_000_000_000_000

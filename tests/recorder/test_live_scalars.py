@@ -10,7 +10,7 @@ import pytest
 
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.subprocesses.live_scalars import check_scalars
-from stallscope.parsers.tfrecord import records
+from stallscope.parsers.files.tfrecord import records
 
 from .test_end_summary import settings
 

@@ -325,7 +325,7 @@ def test_collected_runs_and_unreadable_logs_are_reported(outcomes: dict[str, Out
 def test_without_logs_the_error_is_one_sentence(outcomes: dict[str, Outcome]) -> None:
     outcome = outcomes["nothing"]
     assert (outcome.status, outcome.out) == (2, "")
-    assert "no logs in 1 file(s)" in outcome.err
+    assert "no logs in 1 file" in outcome.err
     assert not collected_runs(outcome.spark)
 
 

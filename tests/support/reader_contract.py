@@ -14,16 +14,16 @@ from pathlib import Path
 from stallscope.collector.recorder.step_log.records import key_of, records
 from stallscope.collector.sources.base import SourceFile
 from stallscope.errors import StallscopeError
-from stallscope.parsers.autotune import is_autotune_log, parse_autotune
-from stallscope.parsers.event_logs import read_event_log
-from stallscope.parsers.flight_recorder import compare, parse_dump
-from stallscope.parsers.horovod_timeline import is_timeline, timeline_reader
-from stallscope.parsers.input_times import parse_input_times
+from stallscope.parsers.formats.autotune import is_autotune_log, parse_autotune
+from stallscope.parsers.formats.flight_recorder import compare, parse_dump
+from stallscope.parsers.formats.horovod_timeline import is_timeline, timeline_reader
+from stallscope.parsers.formats.measurements.input_times import parse_input_times
+from stallscope.parsers.formats.measurements.network_check import parse_network_check
+from stallscope.parsers.formats.spark.event_logs import read_event_log
+from stallscope.parsers.inspection.unknown_files import likely_content
 from stallscope.parsers.named import by_name
-from stallscope.parsers.network_check import parse_network_check
-from stallscope.parsers.reading import Reading
 from stallscope.parsers.registry import embedded
-from stallscope.parsers.unknown_files import likely_content
+from stallscope.parsers.runs.reading import Reading
 from stallscope.run import Event
 
 from .input_times import measured

@@ -13,7 +13,7 @@ from training.launching import launch
 from stallscope.analysis import analyse
 from stallscope.analysis.tuning import AutotuneFile, tune
 from stallscope.parsers import read
-from stallscope.parsers.autotune import parse_autotune, read_autotune
+from stallscope.parsers.formats.autotune import parse_autotune, read_autotune
 from stallscope.reports.tuning.launch_commands import commands, environment
 
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]

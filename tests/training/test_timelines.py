@@ -9,7 +9,7 @@ from training.launching import Launch, launch
 from training.timeline_cases import STEPS
 
 from stallscope.analysis.network.tensors import Tensors, tensors
-from stallscope.parsers.horovod_timeline import open_timeline
+from stallscope.parsers.formats.horovod_timeline import open_timeline
 
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 

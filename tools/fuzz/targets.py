@@ -11,11 +11,14 @@ from support.parser_contract import PATTERN, holds
 
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.parsers import PARSERS
-from stallscope.parsers.autotune import is_autotune_log, parse_autotune
-from stallscope.parsers.flight_recorder import compare, parse_dump
-from stallscope.parsers.horovod_timeline import TimelineReader, is_timeline
-from stallscope.parsers.input_times import parse_input_times
-from stallscope.parsers.kineto.reader import read_spans
+from stallscope.parsers.files.unpacking import unpacked_whole
+from stallscope.parsers.formats.autotune import is_autotune_log, parse_autotune
+from stallscope.parsers.formats.flight_recorder import compare, parse_dump
+from stallscope.parsers.formats.horovod_timeline import TimelineReader, is_timeline
+from stallscope.parsers.formats.kineto.reader import read_spans
+from stallscope.parsers.formats.log_records import LogRecords
+from stallscope.parsers.formats.measurements.input_times import parse_input_times
+from stallscope.parsers.formats.measurements.network_check import parse_network_check
 from stallscope.parsers.launcher_output import (
     LONGEST_LINE,
     LineFilter,
@@ -23,12 +26,9 @@ from stallscope.parsers.launcher_output import (
     output_by_rank,
     rank_lines,
 )
-from stallscope.parsers.log_records import LogRecords
 from stallscope.parsers.named import by_name
-from stallscope.parsers.network_check import parse_network_check
-from stallscope.parsers.reading import Reading
 from stallscope.parsers.registry import embedded
-from stallscope.parsers.unpacking import unpacked_whole
+from stallscope.parsers.runs.reading import Reading
 from stallscope.run import Run
 
 Target = Callable[[bytes], object]

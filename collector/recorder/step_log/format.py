@@ -1,6 +1,6 @@
 """Format facts and rows as lines of a step log, format 1.
 
-docs/step-log.md describes every column; the parser is ``stallscope.parsers.step_log``.
+docs/step-log.md describes every column; the parser is ``stallscope.parsers.formats.step_log.parser``.
 """
 
 from __future__ import annotations

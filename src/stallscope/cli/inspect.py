@@ -18,8 +18,8 @@ from rich.text import Text
 from stallscope.errors import StallscopeError, UsageError
 from stallscope.formatting.lists import ranges
 from stallscope.formatting.plain import plain
-from stallscope.parsers.inspected import InspectedFile, InspectedRun, Inspection, TimeSpan
-from stallscope.parsers.inspection import inspect
+from stallscope.parsers.inspection.inspect import inspect
+from stallscope.parsers.inspection.result import InspectedFile, InspectedRun, Inspection, TimeSpan
 
 from .bars import show_progress
 from .inspect_proposals import command_for, print_proposals

@@ -12,7 +12,7 @@ from rich.text import Text
 from stallscope.formatting.lists import ranges
 from stallscope.formatting.numbers import amount, percent
 from stallscope.formatting.plain import plain
-from stallscope.parsers.inspected import Inspection, Proposal
+from stallscope.parsers.inspection.result import Inspection, Proposal
 
 # Characters that have a meaning within double quotes.
 _SPECIAL = frozenset('"$`\\!')

@@ -16,9 +16,9 @@ from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import Source, SourceFile
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.opening import open_runs
-from stallscope.parsers.autotune import MOST_BYTES, is_autotune_log, parse_autotune
-from stallscope.parsers.horovod_timeline import HEAD_BYTES, is_timeline, timeline_reader
-from stallscope.parsers.ranges import beginning, opened
+from stallscope.parsers.files.ranges import beginning, opened
+from stallscope.parsers.formats.autotune import MOST_BYTES, is_autotune_log, parse_autotune
+from stallscope.parsers.formats.horovod_timeline import HEAD_BYTES, is_timeline, timeline_reader
 from stallscope.reports.tuning import FORMATS, parts
 from stallscope.run import Run
 

@@ -18,7 +18,7 @@ import numpy as np
 from stallscope.arrays.lazy_scipy import scipy_stats
 from stallscope.arrays.stats import Mean, autocorrelation_time
 from stallscope.collector.netcheck.parts import bus_bytes, mbit_s, parts_of
-from stallscope.formatting.lists import joined
+from stallscope.formatting.lists import counted, joined
 from stallscope.run import NetworkCheck, PairRounds, Rounds, Run
 
 from ..settings.setup import Setup
@@ -151,7 +151,7 @@ def median_ms(us: Sequence[float]) -> Mean:
 
 def _differences(run: Run, setup: Setup, check: NetworkCheck) -> Iterator[str]:
     if check.size != run.size:
-        yield f"measured on {check.size:,} rank(s), and the run has {run.size:,}"
+        yield f"measured on {counted(check.size, 'rank')}, and the run has {run.size:,}"
     elif not run.missing_ranks:
         own = Counter(log.host for log in run.last_logs.values())
         if own != Counter(check.hosts):

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from stallscope.arrays.pivot import of_generation
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Ints
-from stallscope.parsers.autotune import AutotuneLog, Sample
+from stallscope.parsers.formats.autotune import AutotuneLog, Sample
 
 from ..result import Analysis
 

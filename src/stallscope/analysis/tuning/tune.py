@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from stallscope.arrays.stats import Mean, mean_with_interval
-from stallscope.parsers.autotune import AutotuneLog, Sample
+from stallscope.formatting.lists import counted
+from stallscope.parsers.formats.autotune import AutotuneLog, Sample
 
 from ..gains.baseline import match_baseline
 from ..network.tensors import Tensors
@@ -113,7 +114,7 @@ def tune(
     return Tuning(
         tuple(_tuned(one, analyses, alone=len(autotunes) == 1) for one in autotunes),
         tuple((one.name, advise_on_timeline(one.tensors)) for one in timelines),
-        tuple(f"{one.name}: {one.log.torn} line(s) could not be read" for one in torn),
+        tuple(f"{one.name}: {counted(one.log.torn, 'line')} could not be read" for one in torn),
     )
 
 

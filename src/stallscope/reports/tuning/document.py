@@ -8,7 +8,7 @@ from stallscope.analysis.tuning import TimelineAdvice, Tuned, Tuning, UntunedRun
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import counted, joined
 from stallscope.formatting.numbers import amount, between, percent, plus_minus, significant
-from stallscope.parsers.autotune import Sample
+from stallscope.parsers.formats.autotune import Sample
 
 from ..document import (
     NOTHING,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stallscope.analysis.tuning import Tried, Tuned, Tuning, UntunedRun
-from stallscope.parsers.autotune import Sample
+from stallscope.parsers.formats.autotune import Sample
 
 from ..base import Content, content_of, fields_of, mean_fields
 from .launch_commands import commands, environment

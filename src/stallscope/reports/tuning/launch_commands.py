@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from stallscope.analysis.tuning import Tuned
-from stallscope.parsers.autotune import Sample
+from stallscope.parsers.formats.autotune import Sample
 
 _WIDTH = 76
 # The flags of horovodrun for on and off; the flag of the cache takes a number.

@@ -6,7 +6,7 @@ import numpy as np
 
 from stallscope.arrays.blocks import LATEST
 from stallscope.arrays.types import Ints
-from stallscope.parsers.horovod_timeline import Activities
+from stallscope.parsers.formats.horovod_timeline import Activities
 
 from .figures import Cycles, Lateness, LateRank
 from .segment import ActivitySegment, within

@@ -14,7 +14,7 @@ import numpy as np
 
 from stallscope.arrays.blocks import LATEST
 from stallscope.arrays.types import Bools, Ints
-from stallscope.parsers.horovod_timeline import Activities, Ticks
+from stallscope.parsers.formats.horovod_timeline import Activities, Ticks
 
 _ALLREDUCE = "ALLREDUCE"
 # Operations that reduce gradients, all that a step may consist of, and all that there are.

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from stallscope.arrays.types import Ints
-from stallscope.parsers.horovod_timeline import Activities, BlockRows, Ticks
+from stallscope.parsers.formats.horovod_timeline import Activities, BlockRows, Ticks
 
 from .figures import Cycles, Tensors
 from .fusion import FusionTally

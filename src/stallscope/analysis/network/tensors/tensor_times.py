@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stallscope.arrays.types import Floats, Ints
-from stallscope.parsers.horovod_timeline import Activities
+from stallscope.parsers.formats.horovod_timeline import Activities
 
 from .figures import TensorTimes
 from .segment import ActivitySegment, distinct

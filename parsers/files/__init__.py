@@ -1,0 +1,1 @@
+"""The bytes of files: archives, compression, ranges of files at sources."""

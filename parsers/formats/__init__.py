@@ -1,0 +1,1 @@
+"""All formats: one module or package each, which ``registry`` lists."""

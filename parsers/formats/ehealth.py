@@ -1,0 +1,154 @@
+"""Read logs of the eHealth benchmarks of HorovodRunner: ranks' output with the driver's timestamps.
+
+    2019-11-06 00:00:01 - STDOUT - INFO - HOROVOD_CLUSTER - REPEAT 1
+    2019-11-06 00:06:52 - STDOUT - INFO - [1,0]<stdout>:Epoch 3/5
+    2019-11-06 00:07:09 - STDOUT - INFO - [1,0]<stdout>: - 17s - loss: 1.0160
+
+A file repeats the same training, and each repeat is a run. The file's name describes it:
+
+    benchmark|PROD|CALTECH101|VGG16|6982|1695|HOROVOD_CLUSTER|p2.8xlarge|p2.8xlarge|2|16|1|40|0.001|32.log
+
+Timestamps are whole seconds of an unknown zone. Keras's own seconds are as coarse; without them an epoch
+lasts from one line ``Epoch 3/5`` to the next, and may be wrong by a second either way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from stallscope.errors import UnreadableError
+from stallscope.run import Problem
+
+from ..base import Parsed, Parser
+from ..epochs_only import in_one_file, with_end
+from ..lines.timestamps import Timestamp, read_timestamp
+from .keras_output.parser import KNOWN_FROM, KerasOutputParser
+from .line_pattern import LinePatternParser
+
+_MOMENT = rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+_STAMP = _MOMENT + rb" - STD(?:OUT|ERR) - INFO - "
+_STAMPED = re.compile(rb"^(" + _MOMENT + rb") - STD", re.MULTILINE)
+_REPEAT = re.compile(rb"^" + _STAMP + rb"(?:\w{1,40} - )?REPEAT (\d{1,6})\s*?$", re.MULTILINE)
+_NAME = re.compile(r"(?:^|/)benchmark((?:\|[^|/]*){14})\.log(?:\.\w+)?$")
+# In the order of the name; unreadable values are left out.
+_FACTS: tuple[tuple[str, Callable[[str], object]], ...] = (
+    ("environment", str),
+    ("dataset", str),
+    ("model", str),
+    ("training_samples", int),
+    ("validation_samples", int),
+    ("cluster", str),
+    ("driver_instance", str),
+    ("worker_instance", str),
+    ("workers", int),
+    # Negative numbers are processes on the driver.
+    ("size", lambda text: abs(int(text)) or None),
+    ("repeats", int),
+    ("epochs", int),
+    ("learning_rate", float),
+    ("batch_size", int),
+)
+_NP = 1 + [name for name, _ in _FACTS].index("size")
+# Other clusters run the program without a launcher.
+_LAUNCHED = "HOROVOD"
+_ANNOUNCED = LinePatternParser("Epoch {epoch}/")
+
+
+class EhealthParser(Parser):
+    name: ClassVar[str] = "ehealth"
+    title: ClassVar[str] = "logs of the eHealth benchmarks"
+    suffix: ClassVar[str] = ".log"
+    has_steps: ClassVar[bool] = False
+
+    def recognises(self, file_name: str, head: bytes) -> bool:
+        repeats = b"REPEAT " in head and _REPEAT.search(head) is not None
+        return repeats or _NAME.search(file_name) is not None
+
+    def parse(self, path: str, data: bytes) -> Parsed:
+        named = _facts_in_name(path)
+        logs: list[Parsed] = []
+        problems: list[Problem] = []
+        for repeat, began, part in _repeats(data):
+            try:
+                found = _epochs(path, part)
+            except UnreadableError:
+                problems.append(Problem(path, f"repeat {repeat}: no epoch has ended in it"))
+                continue
+            facts = {**named, "run_name": _title(named, repeat), "repeat": repeat}
+            for one in (found, *found.more):
+                own = replace(one.log, facts={**one.log.facts, **facts}, size=0)
+                logs.append(_whole_job(replace(one, log=own, more=()), began, part))
+        if not logs:
+            raise UnreadableError(f"{path}: a log of benchmarks without a completed epoch")
+        whole = in_one_file(logs, len(data))
+        return replace(whole, problems=(*problems, *whole.problems))
+
+
+def _repeats(data: bytes) -> Iterator[tuple[int, Timestamp | None, bytes]]:
+    """Yield the number, start and output of each repeat; a file without repeats is one."""
+    found = list(_REPEAT.finditer(data))
+    if not found:
+        yield 1, None, data
+        return
+    ends = [one.start() for one in found[1:]] + [len(data)]
+    for one, end in zip(found, ends, strict=True):
+        yield int(one[1]), read_timestamp(one[0]), data[one.end() : end]
+
+
+def _whole_job(log: Parsed, began: Timestamp | None, data: bytes) -> Parsed:
+    """Add the start of a repeat to its log, and its end if the last epoch has ended."""
+    first = read_timestamp(str(log.log.facts.get("began_local", "")).encode())
+    if began is None or first is None or first.ns < began.ns:
+        return log
+    facts = {**log.log.facts, "process_start_us": (began.ns - first.ns) // 1000, "whole_job": True}
+    log = replace(log, log=replace(log.log, facts=facts))
+    if facts.get("known_from") != KNOWN_FROM or not log.log.ended:
+        return log
+    *_, last = _STAMPED.finditer(data)
+    timestamp = read_timestamp(last[1])
+    return log if timestamp is None else with_end(log, max(0, timestamp.ns - first.ns))
+
+
+def _epochs(path: str, data: bytes) -> Parsed:
+    try:
+        return KerasOutputParser().parse(path, data)
+    except UnreadableError:
+        found = _ANNOUNCED.parse(path, data)
+        if not any(one.intervals.num_rows for one in (found, *found.more)):
+            raise
+        return found
+
+
+def _facts_in_name(path: str) -> dict[str, Any]:
+    """Return the values in the file's name."""
+    found = _NAME.search(path)
+    if found is None:
+        return {}
+    facts: dict[str, Any] = {}
+    for (name, kind), text in zip(_FACTS, found[1].split("|")[1:], strict=True):
+        try:
+            value = kind(text) if text else None
+        except ValueError:
+            continue
+        if value is not None:
+            facts[name] = value
+    if "cluster" in facts:
+        facts["launcher"] = "HorovodRunner" if facts["cluster"].startswith(_LAUNCHED) else "none"
+    if facts.get("launcher") == "none":
+        facts.setdefault("size", 1)
+    if found[1].split("|")[_NP].startswith("-"):
+        facts["placement"] = "driver"
+    return facts
+
+
+def _title(named: dict[str, Any], repeat: int) -> str:
+    """Name a repeat: ``VGG16 on CALTECH101, np 16, repeat 1``."""
+    what = f"{named.get('model', 'benchmark')}"
+    if "dataset" in named:
+        what += f" on {named['dataset']}"
+    if "size" in named:
+        what += f", np {named['size']}"
+    return f"{what}, repeat {repeat}"

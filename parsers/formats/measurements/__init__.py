@@ -1,0 +1,1 @@
+"""Read measurements of loaders alone and of networks."""

@@ -1,0 +1,1 @@
+"""Read MLflow's record of a run."""

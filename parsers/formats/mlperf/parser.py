@@ -1,0 +1,161 @@
+"""Make a log of each rank from its events."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, ClassVar
+
+from stallscope.errors import UnreadableError
+from stallscope.run import Problem
+
+from ...base import Parsed, Parser
+from ...epochs_only import (
+    clock_facts,
+    epochs_log,
+    in_one_file,
+    rounded_to,
+)
+from ...lines.timestamps import Timestamp
+from ...rank_names import rank_in
+from ...world_size import FROM_TEXT, labelled_ranks, size_facts, stated_ranks
+from . import steps
+from .lines import LINE
+from .marks import Fit, JobSettings, Logged, disagree, epochs_per_ns, logged
+
+KNOWN_FROM = "what MLPerf's logger printed"
+
+# Shorter epochs give no precise step time.
+_FEWEST_STEPS = 5
+_DISAGREE = (
+    "the samples of an epoch and the throughput that are logged disagree; step times are left out"
+)
+_MIXED = (
+    "several ranks print into this file without labels: spans last from the first to the last rank"
+)
+_NO_STEPS = "a throughput is logged without numbers of steps or samples; its unit is unknown"
+
+
+class MlperfParser(Parser):
+    name: ClassVar[str] = "mlperf"
+    title: ClassVar[str] = "logs of MLPerf"
+    suffix: ClassVar[str] = ".log"
+    has_steps: ClassVar[bool] = False
+    reads_stated_ranks = True
+    looks_further: ClassVar[bool] = True
+    # Programs on many nodes print megabytes before their first step.
+    gives_way: ClassVar[bool] = True
+
+    def recognises(self, file_name: str, head: bytes) -> bool:
+        return LINE.search(head) is not None
+
+    def parse(self, path: str, data: bytes) -> Parsed:
+        found = logged(data)
+        starts = [fit.first_ns for marks in found.ranks.values() for fit in marks.trainings]
+        zero = min((ns for ns in starts if ns is not None), default=None)
+        if zero is None:
+            raise UnreadableError(f"{path}: MLPerf's lines have no start and end of anything")
+        by_path, stated = rank_in(path)[0], stated_ranks(data)
+        own_lines = {rank for rank in found.ranks if rank is not None}
+        launched = own_lines.union(labelled_ranks(data))
+        facts = {"known_from": KNOWN_FROM, **_job_facts(found.settings, stated.size, launched)}
+        if None in found.ranks and by_path is None and stated.rank is not None:
+            facts["rank_from"] = FROM_TEXT
+        own = by_path if by_path is not None else stated.rank or 0
+        logs = [
+            _log(path, own if rank is None else rank, part, fit, zero, facts, found)
+            for rank, marks in sorted(found.ranks.items(), key=lambda one: one[0] or 0)
+            for part, fit in enumerate(marks.trainings)
+        ]
+        return in_one_file(logs, len(data))
+
+
+def _job_facts(settings: JobSettings, stated: int | None, ranks: Collection[int]) -> dict[str, Any]:
+    """Return the facts of the job.
+
+    Args:
+        settings: the settings in events.
+        stated: the number of ranks in the log's text.
+        ranks: the ranks that launchers have labelled.
+    """
+    facts = size_facts(stated, ranks, settings.size)
+    batch = settings.global_batch
+    if batch is not None and "size" in facts and batch % facts["size"] == 0:
+        facts["batch_size"] = batch // facts["size"]
+    return facts | settings.facts
+
+
+def _log(
+    path: str,
+    rank: int,
+    part: int,
+    fit: Fit,
+    zero: int,
+    facts: Mapping[str, Any],
+    found: Logged,
+) -> Parsed:
+    resolution = max(marks.resolution_ns for marks in found.ranks.values())
+    windows = steps.windows(fit, found.settings.global_batch, resolution)
+    timed = windows[0].facts if windows else _sample_facts(fit, found.settings)
+    known = {
+        **facts,
+        **clock_facts(Timestamp(zero, True, resolution), zero),
+        **_precision_facts(fit, resolution),
+        **(timed or {}),
+    }
+    if timed is None:
+        known.pop("training_samples", None)
+    if fit.single_epochs:
+        known["first_epoch"] = min(fit.single_epochs).number - fit.first
+    tables = [] if windows is None else [steps.table_of(rank, *windows, zero)]
+    return epochs_log(
+        path,
+        rank=rank,
+        part=part,
+        facts=known,
+        epochs=fit.epochs_since(zero),
+        ended=fit.stop is not None,
+        end=None if fit.stop is None else max(fit.stop - zero, 0),
+        validations=fit.validations_since(zero),
+        tables=tables,
+        problems=[Problem(path, what) for what in _problems(fit, timed)],
+    )
+
+
+def _precision_facts(fit: Fit, resolution_ns: int) -> dict[str, Any]:
+    """Return the precision of times without numbers of steps, as facts."""
+    to = rounded_to(resolution_ns / 1e6)
+    if fit.single_epochs:
+        return {"precision": f"epochs, to {to}", "epoch_precision_ms": resolution_ns / 1e6}
+    return {"precision": f"blocks of epochs, to {to}" if fit.blocks else f"the whole run, to {to}"}
+
+
+def _sample_facts(fit: Fit, settings: JobSettings) -> dict[str, Any] | None:
+    """Return the step time by the samples of steps and epochs, as facts; None if these are wrong."""
+    epochs = epochs_per_ns(fit, settings)
+    if epochs is None or settings.samples is None:
+        return {}
+    if disagree(fit, settings):
+        return None
+    count = settings.samples / settings.global_batch if settings.global_batch else 0
+    if count < _FEWEST_STEPS:
+        return {}
+    # The last batch may be smaller or missing: an epoch may have one step more or less.
+    step_ms = 1 / (epochs * count * 1e6)
+    return {"step_ms": step_ms, "step_precision_ms": step_ms / count}
+
+
+def _problems(fit: Fit, timed: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield notes on what is unknown.
+
+    Args:
+        fit: the training.
+        timed: the facts about its steps; None if samples and throughput disagree.
+    """
+    if fit.mixed:
+        yield _MIXED
+    if fit.blocks and not fit.single_epochs:
+        yield "blocks are logged, and not how long each epoch took"
+    if timed is None:
+        yield _DISAGREE
+    elif fit.throughputs and not timed:
+        yield _NO_STEPS

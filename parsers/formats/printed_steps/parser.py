@@ -1,0 +1,307 @@
+"""Read the lines of a format, and make a log of each rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from stallscope.errors import UnreadableError
+from stallscope.formatting.lists import counted
+from stallscope.run import Problem
+
+from ...base import Parsed, Parser
+from ...epochs_only import (
+    LATEST_NS,
+    clock_facts,
+    epochs_log,
+    in_one_file,
+    windows_table,
+)
+from ...patterns.columns import Column
+from ...patterns.pattern import Pattern, by_rank, columns_of, first_in, timestamp_at, year_note
+from ...rank_names import rank_in
+from ...windows.durations import Durations, Value, durations
+from ...windows.lines import StepLines, step_lines, without_repeated
+from ...world_size import FROM_TEXT, labelled_ranks, size_facts, stated_ranks
+from ..mlperf.completing import completed
+from ..mlperf.marks import logged
+from .epochs import Epochs, epochs_as_printed, epochs_between_lines, first_epoch
+from .printed_settings import PrintedSettings, printed_settings
+from .rates import RateOf, RateSamples, rate_samples
+
+#: The rank of lines without a launcher's label.
+NO_RANK = -1
+# If more of a rank's lines are repeated, several ranks print them.
+_MOST_REPEATED = 0.5
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """The meaning of a format's lines."""
+
+    #: The program that prints them.
+    known_from: str
+    #: The meaning of their times.
+    value: Value
+    #: Whose their rates are; None if that varies.
+    rate_of: RateOf | None = None
+    #: The printed number of the first step; None if that varies.
+    first_step: int | None = None
+    #: The number of first steps that are not in means so far.
+    untimed: int = 0
+    #: Reads batch sizes from a log, given the number of ranks if it is known.
+    settings: Callable[[bytes, int | None], PrintedSettings] = printed_settings
+    framework: str | None = None
+
+
+class PrintedStepsParser(Parser):
+    """A format whose lines have step times."""
+
+    suffix: ClassVar[str] = ".log"
+    has_steps: ClassVar[bool] = False
+    reads_stated_ranks = True
+    certain: ClassVar[bool] = False
+    looks_further: ClassVar[bool] = True
+    #: Patterns of the lines about steps; the first one that a file has counts.
+    patterns: ClassVar[Sequence[str]]
+    #: Patterns of the lines with durations of epochs, with ``epoch`` and ``seconds``.
+    epoch_patterns: ClassVar[Sequence[str]] = ()
+    meaning: ClassVar[Meaning]
+
+    @cached_property
+    def _patterns(self) -> list[Pattern]:
+        return [Pattern(text) for text in self.patterns]
+
+    @cached_property
+    def _epoch_patterns(self) -> list[Pattern]:
+        return [Pattern(text) for text in self.epoch_patterns]
+
+    def recognises(self, file_name: str, head: bytes) -> bool:
+        return first_in(self._patterns, head) is not None
+
+    def parse(self, path: str, data: bytes) -> Parsed:
+        of_steps, of_epochs = (
+            first_in(one, data) for one in (self._patterns, self._epoch_patterns)
+        )
+        logs = []
+        if of_steps is not None:
+            patterns = [of_steps, *([] if of_epochs is None else [of_epochs])]
+            columns, *epochs = columns_of(patterns, data, NO_RANK)
+            assert columns is not None
+            logs = logs_of(path, data, columns, self.meaning, *epochs)
+        if not any(log.intervals.num_rows for log in logs):
+            raise UnreadableError(
+                f"{path}: this looks like {self.title}, and no two of its lines tell how long steps took"
+            )
+        return in_one_file(logs, len(data))
+
+
+def logs_of(
+    path: str,
+    data: bytes,
+    columns: Mapping[str, Column],
+    meaning: Meaning,
+    epochs: Mapping[str, Column] | None = None,
+) -> list[Parsed]:
+    """Make a log of each rank: the times of steps, and of epochs if lines have them.
+
+    Args:
+        path: the file.
+        data: its content, to find ranks and batch sizes.
+        columns: fields of its lines, ``step`` among them; the rank is -1 without a launcher's label.
+        meaning: their meaning.
+        epochs: fields of lines with durations of epochs (``seconds``).
+
+    Raises:
+        UnreadableError: if their times are not those of steps.
+    """
+    mlperf = logged(data)
+    ranks = _Ranks.of(path, data, columns, mlperf.settings.size)
+    lines = {
+        rank: step_lines(own, meaning.first_step, meaning.untimed)
+        for rank, own in ranks.split(columns).items()
+    }
+    zero = min(
+        (int(ns[0]) for one in lines.values() if (ns := one.stamps_ns) is not None), default=0
+    )
+    settings = meaning.settings(data, ranks.size)
+    known = {
+        "framework": meaning.framework,
+        "known_from": meaning.known_from,
+        "batch_size": settings.rank_batch,
+        **mlperf.settings.facts,
+        **ranks.facts,
+    }
+    if ranks.size is None and settings.ranks is not None:
+        known |= size_facts(settings.ranks)
+    facts = {name: value for name, value in known.items() if value is not None}
+    of_epochs = {} if epochs is None else ranks.split(epochs)
+    took = {rank: without_repeated(own, "epoch")[0] for rank, own in of_epochs.items()}
+    first, *others = (
+        _log(path, rank, own, took.get(rank), meaning, settings, zero, facts)
+        for rank, own in lines.items()
+    )
+    return completed([with_year_note(first, columns), *others], mlperf, zero)
+
+
+def with_year_note(log: Parsed, columns: Mapping[str, Column]) -> Parsed:
+    """Add a note that the year of the lines' timestamps is assumed, if they have none."""
+    note = year_note(columns)
+    if note is None:
+        return log
+    return replace(log, problems=(*log.problems, Problem(log.log.path, note)))
+
+
+def _log(
+    path: str,
+    rank: int,
+    lines: StepLines,
+    epoch_lines: Mapping[str, Column] | None,
+    meaning: Meaning,
+    settings: PrintedSettings,
+    zero: int,
+    facts: Mapping[str, Any],
+) -> Parsed:
+    samples = rate_samples(lines, settings, meaning.rate_of, _epoch_seconds(epoch_lines))
+    found = durations(lines, meaning.value, samples.per_step)
+    first = first_epoch([lines.columns, epoch_lines or {}])
+    facts = {**facts, **_clock_facts(lines, zero), **_rate_facts(lines, samples)}
+    if lines.numbers is not None:
+        facts["step_numbers"] = lines.numbers
+    tables = []
+    if found is not None:
+        facts |= found.facts
+        tables.append(_windows(path, rank, lines, found, zero, first))
+    epochs = _epochs(lines, epoch_lines, zero, first)
+    if epochs is not None and len(epochs.number):
+        facts |= epochs.facts
+        tables.append(epochs.table(path, rank))
+    problems = [Problem(path, what) for what in _problems(rank, lines, samples, bool(tables))]
+    return epochs_log(path, rank=rank, facts=facts, ended=False, tables=tables, problems=problems)
+
+
+def _epoch_seconds(epoch_lines: Mapping[str, Column] | None) -> dict[int, float]:
+    if epoch_lines is None:
+        return {}
+    return dict(zip(epoch_lines["epoch"].tolist(), epoch_lines["seconds"].tolist(), strict=True))
+
+
+def _epochs(
+    lines: StepLines, epoch_lines: Mapping[str, Column] | None, zero: int, first: int
+) -> Epochs | None:
+    if epoch_lines is not None:
+        return epochs_as_printed(epoch_lines, zero, first)
+    if lines.of("epoch") is not None:
+        return epochs_between_lines(lines.columns, zero, first)
+    return None
+
+
+@dataclass(frozen=True)
+class _Ranks:
+    """The ranks of a file's lines, and the number of all ranks."""
+
+    #: The rank of all lines; None if lines have their own.
+    only: int | None
+    #: The number of ranks that trained; None if unknown.
+    size: int | None
+    facts: Mapping[str, Any]
+
+    def split(self, columns: Mapping[str, Column]) -> dict[int, dict[str, Column]]:
+        """Split columns by rank."""
+        if self.only is not None:
+            columns = {**columns, "rank": np.full(len(columns["rank"]), self.only)}
+        # Among labelled lines, those without a label are the launcher's own.
+        return {rank: own for rank, own in by_rank(columns).items() if rank != NO_RANK}
+
+    @classmethod
+    def of(
+        cls, path: str, data: bytes, columns: Mapping[str, Column], in_mlperf: int | None
+    ) -> _Ranks:
+        """Find the ranks by launchers' labels, else by the path, else in the program's text.
+
+        Args:
+            path: the file.
+            data: its content.
+            columns: fields of its lines.
+            in_mlperf: the number of ranks in MLPerf's metadata.
+        """
+        stated, by_path = stated_ranks(data), rank_in(path)[0]
+        labelled = [rank for rank in np.unique(columns["rank"]).tolist() if rank != NO_RANK]
+        launched = {*labelled, *labelled_ranks(data)}
+        facts, only = size_facts(stated.size, launched, in_mlperf), None
+        if stated.varies:
+            facts["size_varies"] = True
+        if by_path is not None and len(labelled) < 2:
+            # Programs that do not know the other ranks print 0.
+            only = by_path
+        elif not labelled:
+            only = stated.rank or 0
+            if stated.rank is not None:
+                facts["rank_from"] = FROM_TEXT
+        return cls(only, facts.get("size"), facts)
+
+
+def _clock_facts(lines: StepLines, zero: int) -> dict[str, Any]:
+    ns = lines.stamps_ns
+    if ns is None:
+        return clock_facts(None, zero)
+    at = int(np.argmax(lines.columns["timed"]))
+    first = replace(timestamp_at(lines.columns, at), resolution_ns=lines.stamp_unit_ns)
+    return clock_facts(first, zero)
+
+
+def _rate_facts(lines: StepLines, samples: RateSamples) -> dict[str, Any]:
+    """Return the facts about printed rates; nothing without rates."""
+    if not _has_rates(lines):
+        return {}
+    known = {"rate_samples": samples.per_step, "rate_of": samples.of, "rate_why": samples.why}
+    if samples.assumed:
+        known["samples_per_step"] = samples.per_step
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _has_rates(lines: StepLines) -> bool:
+    return lines.of("rate") is not None or lines.of("mean_rate") is not None
+
+
+def _problems(rank: int, lines: StepLines, samples: RateSamples, timed: bool) -> Iterator[str]:
+    if not timed:
+        yield "lines have no times: no timestamps, or there is only one line"
+    if lines.repeated > _MOST_REPEATED * len(lines):
+        yield (
+            f"{counted(lines.repeated, 'line')} of rank {rank} about the step of the line before: "
+            "several ranks print into this file without labels, and one line of each step is used"
+        )
+    if _has_rates(lines) and samples.of is None:
+        yield f"printed rates may be of one rank or of all: {samples.why}"
+
+
+def _windows(
+    path: str, rank: int, lines: StepLines, found: Durations, zero: int, first: int
+) -> pa.Table:
+    took = np.rint(found.step_s * found.steps * 1e9)
+    ends = np.cumsum(took)
+    ns = lines.stamps_ns
+    # If timestamps are coarser than a window, the windows' own times are more precise.
+    if ns is not None and lines.stamp_unit_ns <= np.median(took):
+        ends = (ns[found.at] - zero).astype(np.float64)
+    furthest = np.abs(ends).max(initial=0) + took.max(initial=0)
+    if not np.isfinite(furthest) or furthest > LATEST_NS:
+        raise UnreadableError(f"{path}: its steps take a century: these are no times of steps")
+    end = ends.astype(np.int64)
+    epoch, data = lines.epochs, found.data_s
+    first = first if lines.of("epoch") is not None else 0
+    return windows_table(
+        rank,
+        step=lines.last_step[found.at] + 1,
+        epoch=None if epoch is None else epoch[found.at] - first,
+        begin=end - took.astype(np.int64),
+        end=end,
+        steps=found.steps,
+        data=None if data is None else np.rint(data * found.steps * 1e9).astype(np.int64),
+    )

@@ -1,0 +1,182 @@
+"""Decide whether printed rates are those of one rank or of all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from stallscope.formatting.lists import counted
+
+from ...windows.lines import StepLines
+from .printed_settings import PrintedSettings
+
+RateOf = Literal["one rank", "all ranks"]
+
+# Timestamps and rates give the samples of a step to this factor.
+_ABOUT = 1.25
+# Samples per step are a multiple of a rank's batch if their ratio is this close to a whole number.
+_WHOLE_RANKS = 0.02
+# With this many lines, the last one is near the end of its epoch.
+_FEWEST_LINES = 8
+# An epoch with one line takes at most twice the time of the line's steps, and other work.
+_MOST_OF_ONE_LINE = 3
+
+
+@dataclass(frozen=True)
+class RateSamples:
+    """The number of samples per step in printed rates."""
+
+    #: None if unknown: then rates give no step times.
+    per_step: float | None
+    #: None if unknown.
+    of: RateOf | None
+    #: How ``of`` is known, or why not; a sentence.
+    why: str
+    #: Whether ``of`` is assumed without a batch size that confirms it.
+    assumed: bool = False
+
+
+def rate_samples(
+    lines: StepLines,
+    settings: PrintedSettings,
+    known: RateOf | None = None,
+    epoch_s: Mapping[int, float] | None = None,
+) -> RateSamples:
+    """Find the number of samples per step in the lines' rates.
+
+    It is the rate times the step time, by timestamps or by durations of epochs, and equals the batch of
+    one rank or of all ranks. Without either it is only known if there is one rank.
+
+    Args:
+        lines: the lines of one rank.
+        settings: the batch sizes in the log.
+        known: whose rates the program always prints; None if that varies.
+        epoch_s: printed durations of epochs, by their printed numbers.
+    """
+    one, every = settings.rank_batch, settings.whole_batch
+    batch = one if known == "one rank" else every
+    if known is not None and batch is not None:
+        return RateSamples(
+            batch, known, f"a step has {counted(batch, 'sample')}, the batch of {known}"
+        )
+    by_seconds = _by_seconds(lines)
+    if known == "all ranks" and by_seconds is not None:
+        why = (
+            f"rates and durations agree on {by_seconds:,.0f} samples per step, taken for all ranks'"
+        )
+        return RateSamples(by_seconds, known, why, assumed=True)
+    per_step, clock = _by_timestamps(lines), "timestamps"
+    if per_step is None:
+        per_step, clock = _by_times_of_epochs(lines, epoch_s or {}), "times of epochs"
+    if per_step is None:
+        return _by_epochs(lines, settings) or _by_settings(settings)
+    found = f"rates and {clock} agree on {per_step:,.0f} samples per step"
+    if one is not None and one == every and _about(per_step, one):
+        return RateSamples(one, "all ranks", f"{found}: the batch of its only rank")
+    for whose, batch in _batches(settings):
+        if _about(per_step, batch):
+            return RateSamples(batch, whose, f"{found}: the batch of {whose}")
+    ranks = 0 if one is None or every is not None else round(per_step / one)
+    if one is not None and ranks > 1 and abs(per_step / one - ranks) < _WHOLE_RANKS:
+        why = f"{found}: {ranks:,} times the batch of one rank, {one:,}"
+        return RateSamples(ranks * one, "all ranks", why)
+    printed = [f"{batch:,} of {whose}" for whose, batch in _batches(settings)]
+    unlike = (
+        f"unlike the batch sizes ({', '.join(printed)})" if printed else "no batch size is known"
+    )
+    return RateSamples(per_step, None, f"{found}, {unlike}")
+
+
+def _batches(settings: PrintedSettings) -> list[tuple[RateOf, int]]:
+    """Return the known batch sizes."""
+    known: list[tuple[RateOf, int | None]] = [
+        ("one rank", settings.rank_batch),
+        ("all ranks", settings.whole_batch),
+    ]
+    return [(whose, batch) for whose, batch in known if batch is not None]
+
+
+def _by_settings(settings: PrintedSettings) -> RateSamples:
+    """Find the samples per step without the times of lines."""
+    one, every = settings.rank_batch, settings.whole_batch
+    if one is not None and one == every:
+        return RateSamples(
+            one, "all ranks", f"a step has {counted(one, 'sample')} on its only rank"
+        )
+    why = "without timestamps, rates of one rank and of all ranks look alike"
+    if one is None and every is None:
+        why = "the log has neither a batch size nor timestamps"
+    return RateSamples(None, None, why)
+
+
+def _by_epochs(lines: StepLines, settings: PrintedSettings) -> RateSamples | None:
+    """Find the samples per step if each epoch has a single line; None if that is ambiguous.
+
+    An epoch with twice the steps of its line would have a second line.
+    """
+    rate, ns = lines.of("rate"), lines.stamps_ns
+    if rate is None or ns is None or len(lines) < 4 or not lines.begins.all():
+        return None
+    samples = float(np.median(rate[1:] * np.diff(ns) / 1e9))
+    line = float(np.median(lines.since))
+    fits = [
+        (whose, batch)
+        for whose, batch in _batches(settings)
+        if line <= samples / batch < _MOST_OF_ONE_LINE * line
+    ]
+    if len(fits) != 1:
+        return None
+    ((whose, batch),) = fits
+    why = (
+        f"each epoch has a line about {line:.0f} steps and no other one, which only the batch of "
+        f"{whose} fits, {counted(batch, 'sample')}"
+    )
+    return RateSamples(batch, whose, why)
+
+
+def _by_timestamps(lines: StepLines) -> float | None:
+    """Return samples per step by rates and timestamps; None without them."""
+    rate, ns = lines.of("rate"), lines.stamps_ns
+    if rate is None:
+        rate = lines.of("mean_rate")
+    inside = np.flatnonzero(~lines.breaks)
+    if rate is None or ns is None or len(inside) < 3:
+        return None
+    took = (ns[inside] - ns[inside - 1]) / 1e9
+    samples = float(np.median(rate[inside])) * float(took.sum()) / int(lines.since[inside].sum())
+    # Pauses between lines make the mean too large; the median does not have them.
+    if np.median(took) > 20 * lines.stamp_unit_ns / 1e9:
+        samples = float(np.median(rate[inside] * took / lines.since[inside]))
+    return samples if samples > 0 else None
+
+
+def _by_times_of_epochs(lines: StepLines, epoch_s: Mapping[int, float]) -> float | None:
+    """Return samples per step by rates and durations of epochs; None without them."""
+    rate, epoch = lines.of("rate"), lines.of("epoch")
+    if rate is None or epoch is None or not epoch_s:
+        return None
+    last = lines.lasts
+    took = np.array([epoch_s.get(one, 0.0) for one in epoch[last].tolist()])
+    # An epoch with few lines has many steps after its last line.
+    enough = (took > 0) & (np.bincount(lines.piece) >= _FEWEST_LINES)
+    if not enough.any():
+        return None
+    mean_rate = np.bincount(lines.piece, lines.since) / np.bincount(lines.piece, lines.since / rate)
+    samples = float(np.median((mean_rate * took / lines.counted[last])[enough]))
+    return samples if samples > 0 else None
+
+
+def _by_seconds(lines: StepLines) -> float | None:
+    """Return samples per step by rates and seconds of the same steps; None without them."""
+    rate, seconds = lines.of("rate"), lines.of("seconds")
+    if rate is None or seconds is None:
+        return None
+    samples = float(np.median(rate * seconds / lines.since))
+    return samples if samples > 0 else None
+
+
+def _about(one: float, other: float) -> bool:
+    return 1 / _ABOUT < one / other < _ABOUT

@@ -1,0 +1,1 @@
+"""Read Spark's event logs, and recognise its other logs."""

@@ -1,0 +1,1 @@
+"""Read the step logs of Stallscope's recorder (docs/step-log.md)."""

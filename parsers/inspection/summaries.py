@@ -1,0 +1,111 @@
+"""Summaries of logs, kept in place of their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pyarrow.compute as pc
+
+from stallscope.arrays import arrow
+from stallscope.run import Log
+
+from ..base import Parsed
+from .result import TimeSpan
+
+#: The precision of step logs, and of all other logs with steps.
+PRECISION = "steps, to the microsecond"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A log without its rows."""
+
+    log: Log
+    #: The number of distinct steps; all from the first to the last one if the middle was not read.
+    steps: int
+    first_step: int
+    last_step: int
+    #: The fit and the number of each epoch; the fit is 0 if fits are not distinguished.
+    epochs: frozenset[tuple[int, int]]
+    #: Nanoseconds on the log's clock.
+    begin: int | None
+    end: int | None
+
+
+def summary_of(one: Parsed, *, whole: bool) -> Summary:
+    """Summarise a log.
+
+    Args:
+        whole: whether all of it was read.
+    """
+    steps, intervals = one.steps, one.intervals
+    windows = intervals.filter(arrow.equal(intervals["kind"], "window"))
+    extremes = pc.min_max(steps["step"]).as_py()
+    first, last = extremes["min"] or 0, extremes["max"] or 0
+    count = pc.count_distinct(steps["step"]).as_py()
+    if count and not whole:
+        count = last - first + 1
+    if windows.num_rows:
+        # Windows have the step after their last one, and a number of steps.
+        last = pc.max(windows["step"]).as_py() - 1
+        first = windows["step"][0].as_py() - windows["steps"][0].as_py()
+        count = pc.sum(windows["steps"]).as_py() if whole else last - first + 1
+    epochs = {*pc.unique(steps["epoch"]).to_pylist()}
+    ended = intervals.filter(arrow.equal(intervals["kind"], "epoch"))
+    epochs |= {*pc.unique(ended["epoch"]).to_pylist(), *pc.unique(windows["epoch"]).to_pylist()}
+    fit = 0 if steps.num_rows else one.log.part
+    begins = [pc.min(table["begin"]).as_py() for table in (steps, intervals)]
+    ends = [pc.max(table["end"]).as_py() for table in (steps, intervals)]
+    return Summary(
+        log=one.log,
+        steps=count,
+        first_step=first,
+        last_step=last,
+        epochs=frozenset((fit, number) for number in epochs if number is not None),
+        begin=min((one for one in begins if one is not None), default=None),
+        end=max((one for one in ends if one is not None), default=None),
+    )
+
+
+def steps_of(own: Iterable[Summary]) -> int:
+    """Count the distinct steps of several logs, each without gaps."""
+    logs = [one for one in own if one.steps]
+    if len(logs) == 1:
+        return logs[0].steps
+    count, until = 0, None
+    for first, last in sorted((one.first_step, one.last_step) for one in logs):
+        begin = first if until is None else max(first, until + 1)
+        count += max(last - begin + 1, 0)
+        until = last if until is None else max(until, last)
+    return count
+
+
+def span_of(own: Sequence[Summary]) -> TimeSpan | None:
+    """Return the first and last moment by wall clocks or timestamps of lines; None without them."""
+    anchored = [one for one in own if one.begin is not None and one.log.has_wall_clock]
+    if anchored:
+        begins = [(one.begin or 0) + one.log.wall_minus_monotonic for one in anchored]
+        ends = [(one.end or 0) + one.log.wall_minus_monotonic for one in anchored]
+        return TimeSpan(iso(min(begins)) + "Z", iso(max(ends)) + "Z", True)
+    local = [one for one in own if one.begin is not None and one.log.facts.get("began_local")]
+    if not local:
+        return None
+    # Times of lines count from the first line.
+    zero = datetime.fromisoformat(f"{local[0].log.facts['began_local']}+00:00")
+    zero_ns = int(zero.timestamp()) * 10**9
+    begin, end = min(one.begin or 0 for one in local), max(one.end or 0 for one in local)
+    return TimeSpan(iso(zero_ns + begin), iso(zero_ns + end), False)
+
+
+def iso(ns: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(ns // 10**9, UTC):%Y-%m-%dT%H:%M:%S}"
+    except (ValueError, OverflowError, OSError):
+        return "unknown"  # a damaged clock
+
+
+def key_of(log: Log) -> tuple[object, ...]:
+    of = (str(log.facts.get("run_id")), log.facts.get("repeat"))
+    return log.path, *of, log.generation, log.rank, log.part

@@ -1,0 +1,1 @@
+"""Blocks of lines as arrays, and the timestamps in lines."""

@@ -1,0 +1,1 @@
+"""Match patterns of lines, with the text of each place in columns."""

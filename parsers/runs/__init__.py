@@ -1,0 +1,1 @@
+"""From the contents of files to runs."""

@@ -1,0 +1,227 @@
+"""Make runs of logs with the durations of epochs and without steps.
+
+Such logs do not name their run. The files of one folder are one run, with the ranks in their names or in
+their text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from stallscope.arrays import arrow
+from stallscope.collector.safe_names import safe_name
+from stallscope.errors import NotFoundError
+from stallscope.run import Problem
+
+from ..base import Parsed
+from ..rank_names import rank_in, ranks_in
+from ..world_size import (
+    FROM_NAME,
+    FROM_TEXT,
+    labelled_ranks,
+    size_facts,
+    size_of_files,
+    stated_ranks,
+)
+from .streams import one_of_streams
+
+# Facts in MLflow that also describe the run's printed logs.
+_OF_THE_RUN = (
+    "run_name",
+    "model",
+    "optimizer",
+    "learning_rate",
+    "batch_size",
+    "size",
+    "anchor",
+    "steps_per_epoch",
+    "whole_job",
+)
+# Common names for the file or folder of a job on 8 processes: np8, np-8, ranks-8, 8-ranks, 8gpus.
+_SIZE_IN_NAME = re.compile(
+    r"(?<![a-z0-9])(?:(?:np|ranks|processes|procs|workers|gpus)[-_=. ]?(?P<after>\d{1,6})(?!\d)"
+    r"|(?P<before>\d{1,6})[-_. ]?(?:ranks?|processe?s?|procs?|workers?|gpus?)(?![a-z0-9]))",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(r"\d+")
+_GAP = re.compile(r"^[._-]+(?:log|txt|out|err)$|[._-]+(?=\.(?:log|txt|out|err)$)")
+
+
+def with_stated_ranks(path: str, logs: Sequence[Parsed], data: bytes) -> list[Parsed]:
+    """Add the number of ranks, and the rank, that a file states to its logs.
+
+    The program's own statement is trusted more than labels and the names and numbers of files.
+    """
+    if all(one.log.facts.get("size_from") == FROM_TEXT for one in logs):
+        return [*logs]
+    stated = stated_ranks(data)
+    if stated.size is None:
+        labelled = size_facts(None, labelled_ranks(data))
+        return [one if "size" in one.log.facts else _with_facts(one, labelled) for one in logs]
+    facts = size_facts(stated.size)
+    ranks = {one.log.rank for one in logs}
+    if stated.rank is None or ranks != {0} or rank_in(path)[0] is not None:
+        return [_with_facts(one, facts) for one in logs]
+    facts["rank_from"] = FROM_TEXT
+    return [_of_rank(_with_facts(one, facts), stated.rank) for one in logs]
+
+
+def _with_facts(one: Parsed, facts: Mapping[str, Any]) -> Parsed:
+    return replace(one, log=replace(one.log, facts={**one.log.facts, **facts}))
+
+
+def _of_rank(one: Parsed, rank: int) -> Parsed:
+    """Assign a log to another rank."""
+    column = arrow.array(np.full(one.intervals.num_rows, rank, np.int32))
+    at = one.intervals.schema.get_field_index("rank")
+    intervals = one.intervals.set_column(at, "rank", column)
+    return replace(one, log=replace(one.log, rank=rank), intervals=intervals)
+
+
+def unused_epoch_logs(found: Iterable[tuple[str, Parsed]]) -> list[Problem]:
+    """Report logs of epochs that are not used because there are logs of steps."""
+    # MLflow's metrics always come with a run's artifacts: no reason to report them.
+    paths = dict.fromkeys(log.log.path for _, log in found if not log.run_id)
+    return [
+        Problem(path, "knows how long epochs took; left alone, as logs of steps are here")
+        for path in paths
+    ]
+
+
+def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
+    """Give logs of epochs the ids of their runs.
+
+    Printed lines are more precise than MLflow's metrics, which then only describe the run.
+
+    Args:
+        found: logs with the places of their files.
+
+    Raises:
+        NotFoundError: if there are only MLflow's metrics, and they have no times.
+    """
+    by_place: dict[tuple[str, int | None], list[Parsed]] = defaultdict(list)
+    by_run: dict[str, list[Parsed]] = defaultdict(list)
+    places = ranks_in(where for where, _ in found)
+    found, jobs = one_of_streams(found, places)
+    sized = [(where, _sized(jobs[where], log)) for where, log in found]
+    families = _families(sized)
+    ranks: dict[str, set[int]] = defaultdict(set)
+    files: dict[str, set[int]] = defaultdict(set)
+    for where, log in found:
+        ranks[where].add(log.log.rank)
+        rank = places[where].rank
+        if rank is not None:
+            files[jobs[where]].add(rank)
+    for where, log in sized:
+        if log.run_id:
+            by_run[log.run_id].append(log)
+            continue
+        rank, place = places[where].rank, jobs[where]
+        # The rank may follow only from the names of all files of a folder.
+        if rank is not None and ranks[where] == {0} and "rank_from" not in log.log.facts:
+            log = _of_rank(log, rank)
+        log = _with_facts(log, size_of_files(files[place], log.log.facts))
+        by_place[families.get(where, place), log.log.facts.get("repeat")].append(log)
+    runs = [log for logs in by_run.values() for log in logs if "known_from" in log.log.facts]
+    if len(by_run) == 1 and by_place:
+        ((mlflow, *_),) = by_run.values()
+        most = max(by_place, key=lambda place: sum(_epochs(log) for log in by_place[place]))
+        runs = [_described_by(log, mlflow) for log in by_place.pop(most)]
+    named = [
+        named_by_place(log, place, again="" if repeat is None else f"-repeat-{repeat}")
+        for (place, repeat), logs in by_place.items()
+        for log in logs
+    ]
+    if not runs and not named and by_run:
+        raise NotFoundError(next(iter(by_run.values()))[0].problems[0].what)
+    return [*runs, *named]
+
+
+def _families(found: Iterable[tuple[str, Parsed]]) -> dict[str, str]:
+    """Return the common place of files that state their rank in one job.
+
+    Their names differ in one number only, their ranks differ, and their numbers of ranks are equal.
+    """
+    members: dict[tuple[str, object], dict[int, str]] = defaultdict(dict)
+    shared: set[tuple[str, object]] = set()
+    for where, log in found:
+        if log.log.facts.get("rank_from") != FROM_TEXT:
+            continue
+        for place in _without_a_number(where):
+            family = place, log.log.facts.get("size")
+            if members[family].setdefault(log.log.rank, where) != where:
+                shared.add(family)
+    return {
+        where: family[0]
+        for family, ranks in members.items()
+        if family not in shared and len(ranks) > 1
+        for where in ranks.values()
+    }
+
+
+def _without_a_number(where: str) -> Iterator[str]:
+    """Yield a path without one of the numbers in its last part, for each of them."""
+    first = where.rfind("/") + 1
+    for number in _NUMBER.finditer(where, first):
+        yield f"{where[: number.start()]}#{where[number.end() :]}"
+
+
+def size_in(name: str) -> int | None:
+    """Return the number of processes in a name (``vgg16-np8``, ``8-ranks``), None without one."""
+    found = _SIZE_IN_NAME.search(name)
+    return None if found is None else int(found["after"] or found["before"]) or None
+
+
+def _sized(place: str, log: Parsed) -> Parsed:
+    """Add the number of processes in the name of the run, the file or the folder."""
+    parts = [part for part in place.split("/") if part]
+    names = [str(log.log.facts.get("run_name") or ""), *reversed(parts[-2:])]
+    size = next((size for name in names if (size := size_in(name)) is not None), None)
+    if size is None or "size" in log.log.facts or log.log.facts.get("size_varies"):
+        return log
+    return _with_facts(log, {"size": size, "size_from": FROM_NAME})
+
+
+def named_by_place(log: Parsed, place: str, otherwise: str = "output", again: str = "") -> Parsed:
+    """Give a log that names no run an id and a name made of its place.
+
+    Args:
+        otherwise: the start of the id if the place has no name.
+        again: the end of the id, which distinguishes runs at one place.
+    """
+    parts = [part for part in place.split("/") if part]
+    key = hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    run_id = f"{safe_name(parts[-1]) if parts else otherwise}-{key}{again}"
+    facts = {"run_name": "/".join(filter(None, map(_without_gaps, parts[-2:]))), **log.log.facts}
+    return replace(log, run_id=run_id, log=replace(log.log, facts=facts))
+
+
+def _without_gaps(name: str) -> str:
+    """Close the gap in a file's name without its rank: ``train-.log`` and ``.log``."""
+    return _GAP.sub("", name)
+
+
+def _described_by(log: Parsed, mlflow: Parsed) -> Parsed:
+    """Add MLflow's facts and the end of the job to a log."""
+    known = {name: mlflow.log.facts[name] for name in _OF_THE_RUN if name in mlflow.log.facts}
+    ends = mlflow.intervals.filter(arrow.equal(mlflow.intervals["kind"], "end"))
+    rank = arrow.array(np.full(ends.num_rows, log.log.rank, np.int32))
+    ends = ends.set_column(ends.schema.get_field_index("rank"), "rank", rank)
+    return replace(
+        log,
+        run_id=mlflow.run_id,
+        log=replace(log.log, facts={**known, **log.log.facts}, ended=mlflow.log.ended),
+        intervals=pa.concat_tables([log.intervals, ends]),
+    )
+
+
+def _epochs(log: Parsed) -> int:
+    return int(log.intervals.num_rows)

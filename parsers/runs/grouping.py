@@ -1,0 +1,184 @@
+"""Group logs into runs: by run id, or by the launcher's name of the job if ids differ."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from stallscope.arrays.chunks import Constants, are_long, joined
+from stallscope.collector.store.deduplicate import last_attempts, repeat_problems
+from stallscope.collector.store.generations import generations_of, with_generations
+from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, TIMESTAMPS, Problem, Run
+
+from ..base import Parsed
+from ..tables import cast
+
+# Ranks of one launch start together; a launcher reuses a port only much later.
+_ONE_LAUNCH_NS = 3_600 * 1_000_000_000
+
+
+def group(source: str, parsed: Iterable[Parsed], problems: Iterable[Problem]) -> list[Run]:
+    """Make runs of logs. Problems that belong to no run go to every run."""
+    files: dict[str, list[Parsed]] = defaultdict(list)
+    for one in parsed:
+        files[one.run_id].append(one)
+    shared = tuple(problems)
+    runs = _merged(files)
+    files.clear()
+    # Popping a run's logs frees their memory as soon as it is copied.
+    return [_run(source, run_id, runs.pop(run_id), shared) for run_id in list(runs)]
+
+
+def _merged(files: dict[str, list[Parsed]]) -> dict[str, list[Parsed]]:
+    """Join the logs of one launch: without a shared folder, each rank's log has another run id."""
+    merged: dict[str, list[Parsed]] = {}
+    for run_id, group in sorted(files.items()):
+        partner = next((name for name, other in merged.items() if _one_launch(other, group)), None)
+        if partner is None:
+            merged[run_id] = list(group)
+        else:
+            merged[partner] += group
+    return _with_resumed(merged)
+
+
+def _with_resumed(runs: dict[str, list[Parsed]]) -> dict[str, list[Parsed]]:
+    """Join later jobs that resumed from a checkpoint of an earlier one in the same folder."""
+    if len(runs) == 1:
+        return runs
+    joined: dict[str, list[Parsed]] = {}
+    jobs: dict[str, _Job] = {}
+    for run_id, group in sorted(runs.items(), key=lambda one: _wall(one[1])):
+        job = _Job.of(group)
+        earlier = next((name for name, other in jobs.items() if job.resumes(other)), None)
+        if earlier is None:
+            joined[run_id], jobs[run_id] = group, job
+        else:
+            joined[earlier] = joined[earlier] + group
+            jobs[earlier] = jobs[earlier].followed_by(job)
+    return joined
+
+
+@dataclass(frozen=True)
+class _Job:
+    """The properties by which a job is recognised as resuming another one."""
+
+    #: The folders of its logs, and the facts that identify its training.
+    names: tuple[object, ...]
+    #: Wall times of its start and of the end of its last step, nanoseconds.
+    began: int
+    ended: int
+    #: None without steps.
+    first_step: int | None
+    last_step: int | None
+
+    @classmethod
+    def of(cls, group: list[Parsed]) -> _Job:
+        steps = [one.step_range for one in group if one.step_range is not None]
+        ends = [
+            one.last_end + one.log.wall_minus_monotonic for one in group if one.last_end is not None
+        ]
+        began = _wall(group)
+        return cls(
+            names=_names(group),
+            began=began,
+            ended=max(ends, default=began),
+            first_step=min((first for first, _ in steps), default=None),
+            last_step=max((last for _, last in steps), default=None),
+        )
+
+    def resumes(self, earlier: _Job) -> bool:
+        """Whether it continues at a step that an earlier job with the same names had reached."""
+        if self.names != earlier.names or earlier.ended > self.began:
+            return False
+        if self.first_step is None or earlier.last_step is None:
+            return False
+        return 0 < self.first_step <= earlier.last_step + 1
+
+    def followed_by(self, later: _Job) -> _Job:
+        """Return both jobs as one; the later one has steps."""
+        assert self.last_step is not None
+        assert later.last_step is not None
+        last_step = max(self.last_step, later.last_step)
+        return replace(self, ended=max(self.ended, later.ended), last_step=last_step)
+
+
+def _names(group: list[Parsed]) -> tuple[object, ...]:
+    folders = {one.log.path.rpartition("/")[0] for one in group}
+    facts = ("run_name", "framework", "model", "parameters", "synthetic")
+    return folders, *({str(one.log.facts.get(name)) for one in group} for name in facts)
+
+
+def _one_launch(one: list[Parsed], other: list[Parsed]) -> bool:
+    launches = {str(p.log.facts["launch"]) for p in one if p.log.facts.get("launch")}
+    if not launches & {str(p.log.facts["launch"]) for p in other if p.log.facts.get("launch")}:
+        return False
+    if {p.log.rank for p in one} & {p.log.rank for p in other}:
+        return False
+    return abs(_wall(one) - _wall(other)) < _ONE_LAUNCH_NS
+
+
+def _wall(group: list[Parsed]) -> int:
+    return min(p.log.anchor + p.log.wall_minus_monotonic for p in group)
+
+
+def _run(source: str, run_id: str, group: list[Parsed], shared: tuple[Problem, ...]) -> Run:
+    group[:] = _in_generations(group)
+    # Later attempts last: if a step was recorded twice, the last one counts.
+    group.sort(key=lambda p: (p.log.generation, p.log.rank, p.log.part, p.log.anchor))
+    problems = [problem for p in group for problem in p.problems]
+    logs = tuple(p.log for p in group)
+    tables = [p.steps for p in group], [p.intervals for p in group]
+    group.clear()
+    steps, intervals = map(_stacked, tables, (STEPS_SCHEMA, INTERVALS_SCHEMA))
+    steps, repeated = last_attempts(steps)
+    problems += repeat_problems(repeated)
+    return Run(run_id, source, logs, steps, intervals, (*problems, *shared))
+
+
+def _in_generations(group: list[Parsed]) -> list[Parsed]:
+    """Return the logs, each with the number of its generation."""
+    found = generations_of([one.log for one in group], lambda index: group[index].completions())
+    return [
+        one if one.log.generation == number else _numbered(one, number)
+        for one, number in zip(group, found, strict=True)
+    ]
+
+
+def _numbered(one: Parsed, number: int) -> Parsed:
+    return replace(
+        one,
+        log=replace(one.log, generation=number),
+        steps=with_generations(one.steps, np.int32(number)),
+        intervals=with_generations(one.intervals, np.int32(number)),
+    )
+
+
+def _stacked(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
+    """Stack the tables of logs and number them; empties the list."""
+    chunks: dict[str, list[pa.Array]] = {name: [] for name in schema.names}
+    numbers = Constants(schema.field("log").type)
+    for index, table in enumerate(tables):
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            chunks[name] += column.chunks
+        chunks["log"] += numbers.of(index, table.num_rows)
+    tables.clear()
+
+    def whole(field: pa.Field) -> pa.Array | pa.ChunkedArray:
+        parts = [cast(part, field.type) for part in chunks.pop(field.name)]
+        if field.name not in TIMESTAMPS and are_long(parts):
+            return pa.chunked_array(parts, field.type)
+        one = joined(parts, field.type)
+        del parts
+        # The memory of small pieces is not reused for large arrays: release it.
+        pa.default_memory_pool().release_unused()
+        return one
+
+    # Copying releases the GIL, and is limited by memory bandwidth.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return pa.table(list(pool.map(whole, schema)), schema=schema)

@@ -1,0 +1,286 @@
+"""Collect the contents of files, and make runs of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
+from stallscope.formatting.lists import capitalised, joined
+from stallscope.run import (
+    Event,
+    MeasuredInput,
+    NetworkCheck,
+    Problem,
+    Run,
+    Series,
+    newest_first,
+)
+
+from ..base import Contents, Format, Parsed, Parser
+from ..files.unpacking import TRUNCATED, in_utf8
+from ..formats.log_records import LogRecords
+from ..formats.step_log.parser import StepLogParser
+from ..registry import HEAD_BYTES, embedded, recognise
+from .companion_records import with_events, with_input_times, with_network_checks, with_series
+from .grouping import group
+from .step_memory import StepMemory
+
+if TYPE_CHECKING:
+    from ..formats.flight_recorder import Dump, DumpComparison
+
+# Collectives that are named where dumps have no logs next to them.
+_MOST_STALLS = 3
+#: The message about a file that is not a log.
+NO_LOG = "no log that Stallscope knows; left alone"
+
+
+@dataclass(frozen=True)
+class Identified:
+    """The format of a file, None if it is unknown, and the logs in the file."""
+
+    format: Format | None
+    logs: tuple[Parsed, ...] = ()
+
+
+@dataclass
+class Reading:
+    """Everything that was read so far.
+
+    Args:
+        forced: the parser for every file, whatever the file looks like.
+        memory: keeps the steps of the logs.
+    """
+
+    forced: Parser | None = None
+    memory: StepMemory = field(default_factory=lambda: StepMemory(0))
+    parsed: list[Parsed] = field(default_factory=list)
+    #: Logs of epochs, with the places of their files.
+    epochs_only: list[tuple[str, Parsed]] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    #: Files that are not logs.
+    no_logs: list[str] = field(default_factory=list)
+    failures: list[StallscopeError] = field(default_factory=list)
+    records: LogRecords = field(default_factory=LogRecords)
+    measured: list[MeasuredInput] = field(default_factory=list)
+    network_checks: list[NetworkCheck] = field(default_factory=list)
+    #: Dumps of PyTorch's Flight Recorder.
+    dumps: list[Dump] = field(default_factory=list)
+    #: A sentence on files that belong next to logs, if there are no logs.
+    without_logs: str | None = None
+    #: Profilers' traces, with the places of their files.
+    traces: list[tuple[str, Contents]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    #: Machine metrics, with the ids of the runs that they were logged for.
+    series: list[tuple[str, Series]] = field(default_factory=list)
+
+    def read_ahead(self, name: str, data: bytes) -> Contents | None:
+        """Read a file that is a step log; None for any other file. Thread-safe.
+
+        Raises:
+            UnreadableError: if it cannot be read.
+        """
+        found = self.forced or recognise(name, data[:HEAD_BYTES])
+        return found.read(name, data) if isinstance(found, StepLogParser) else None
+
+    def add_file(
+        self, name: str, where: str, data: bytes, contents: Contents | None = None
+    ) -> Identified:
+        """Read one file and add its contents.
+
+        Args:
+            name: of the file, relative to the place that the user named.
+            where: the full path or URL, from which runs without an id get one.
+            data: the file's bytes; only its first ones if its contents are given.
+            contents: the contents, if they were read ahead.
+
+        Raises:
+            UnreadableError: if the file looks like a log and cannot be read.
+        """
+        data = in_utf8(data)
+        own = self.forced or recognise(name, data[:HEAD_BYTES])
+        found: list[Format] = []
+        logs: tuple[Parsed, ...] = ()
+        for one in self._formats_in(own):
+            own_contents = contents or one.read(name, data)
+            if own_contents.logs and not (one.has_steps or one.reads_stated_ranks):
+                from .epoch_runs import with_stated_ranks
+
+                with_sizes = tuple(with_stated_ranks(name, own_contents.logs, data))
+                own_contents = replace(own_contents, logs=with_sizes)
+            self._add(where, own_contents, has_steps=one.has_steps)
+            logs += own_contents.logs
+            if not own_contents.is_empty:
+                found.append(one)
+                if one.replaces_epochs:
+                    break
+        if own is None and not found:
+            notes = unknown_file_notes(name, data)
+            if NO_LOG in notes:
+                self.no_logs.append(name)
+            else:
+                self.problems += [Problem(name, note) for note in notes]
+        return Identified(found[-1] if found else own, logs)
+
+    def _formats_in(self, own: Format | None) -> list[Format]:
+        """Return the formats to look for in a file, that of the whole file last."""
+        if own is not None and own.has_steps:
+            return [own]
+        anywhere = [one for one in embedded() if not (self.forced and one.replaces_epochs)]
+        return [*anywhere, *([own] if own else [])]
+
+    def _add(self, where: str, contents: Contents, *, has_steps: bool) -> None:
+        if contents.is_trace:
+            self.traces.append((where, contents))
+            return
+        if has_steps:
+            self.parsed += map(self.memory.kept, contents.logs)
+        else:
+            self.epochs_only += [(where, log) for log in contents.logs]
+        self.events += contents.events
+        self.series += contents.series
+        self.problems += contents.problems
+        if contents.measured_input is not None:
+            self.measured.append(contents.measured_input)
+        if contents.network_check is not None:
+            self.network_checks.append(contents.network_check)
+        if contents.dump is not None:
+            self.dumps.append(contents.dump)
+        if contents.records is not None:
+            self.records.merge(contents.records)
+
+    def merge(self, other: Reading) -> None:
+        """Add the contents of another reading, except the records of step logs."""
+        for name, own in vars(self).items():
+            if isinstance(own, list):
+                own += getattr(other, name)
+
+    def truncated(self, name: str) -> None:
+        """Report a compressed file that is incomplete."""
+        self.problems.append(Problem(name, TRUNCATED))
+
+    def failed(self, name: str, error: StallscopeError) -> None:
+        """Report a file that is damaged, or gone since the files were listed."""
+        self.failures.append(error)
+        self.problems.append(Problem(name, str(error).removeprefix(f"{name}: ")))
+
+    def records_logs(self) -> list[Parsed]:
+        """Parse the step logs in the records that were found."""
+        found = []
+        for name, data in self.records.logs():
+            try:
+                found.append(StepLogParser().parse(name, data))
+            except UnreadableError as error:
+                self.failed(name, error)
+        self.problems += self.records.problems
+        return found
+
+    def runs(self, where: str, records: Sequence[Parsed]) -> list[Run]:
+        """Make runs of all contents, the newest first.
+
+        Args:
+            where: the place that was read.
+            records: the result of ``records_logs``.
+        """
+        parsed = [*self.parsed, *self._not_in_files(records)]
+        self.problems += _no_log_problems(self.no_logs)
+        compared = self._compared_dumps()
+        if parsed:
+            self.events += [event for _, trace in self.traces for event in trace.events]
+        elif self.traces:
+            parsed = self._traced()
+        if parsed and self.epochs_only:
+            from .epoch_runs import unused_epoch_logs
+
+            self.problems += unused_epoch_logs(self.epochs_only)
+        elif self.epochs_only:
+            from .epoch_runs import as_runs
+
+            try:
+                parsed = as_runs(self.epochs_only)
+            except NotFoundError as error:
+                self.failures.append(error)
+        stalls = () if compared is None else compared.events
+        if compared is not None and not parsed:
+            self.without_logs = _dumps_alone(where, compared)
+            self.problems += [Problem(event.where, event.what) for event in stalls]
+        elif (self.network_checks or self.measured) and not parsed:
+            self.without_logs = _measured_alone(where, bool(self.network_checks))
+        self.parsed = []
+        runs = newest_first(group(where, _taken(parsed), self.problems)) if parsed else []
+        runs = with_events(with_input_times(runs, self.measured), (*self.events, *stalls))
+        return with_series(with_network_checks(runs, self.network_checks), self.series)
+
+    def _compared_dumps(self) -> DumpComparison | None:
+        """Compare the dumps, if there are any, and add the problems with them."""
+        if not self.dumps:
+            return None
+        from ..formats.flight_recorder import compare
+
+        compared = compare(self.dumps)
+        self.problems += compared.problems
+        return compared
+
+    def _traced(self) -> list[Parsed]:
+        """Return the logs of traces; the traces of a folder are one run."""
+        from ..formats.kineto import of_one_run
+        from .epoch_runs import named_by_place
+
+        runs: dict[str, list[Parsed]] = defaultdict(list)
+        for where, trace in self.traces:
+            for log in trace.logs:
+                one = named_by_place(log, where.rpartition("/")[0], otherwise="traces")
+                runs[one.run_id].append(one)
+        return [log for logs in runs.values() for log in of_one_run(logs)]
+
+    def _not_in_files(self, records: Sequence[Parsed]) -> list[Parsed]:
+        """Return the logs that were only printed; ``sink="both"`` also writes them into files."""
+        files = {_key(one): one.rows for one in self.parsed}
+        return [one for one in records if one.rows > files.get(_key(one), -1)]
+
+
+def _dumps_alone(where: str, compared: DumpComparison) -> str:
+    found = [one.what for one in (compared.events or compared.problems)[:_MOST_STALLS]]
+    what = ". ".join(map(capitalised, found)) or "No rank is missing in a collective"
+    return f"{where}: dumps of PyTorch's Flight Recorder, and no logs next to them. {what}"
+
+
+def _measured_alone(where: str, network: bool) -> str:
+    what = "of a network" if network else "of a loader"
+    return (
+        f"{where}: a measurement {what}, and no logs of a run; put its file next to the step logs of "
+        "the run that it is for"
+    )
+
+
+def _taken(logs: list[Parsed]) -> Iterator[Parsed]:
+    """Yield the logs of a list and remove them from it, to free their memory."""
+    logs.reverse()
+    while logs:
+        yield logs.pop()
+
+
+def _no_log_problems(names: Sequence[str]) -> list[Problem]:
+    """Return one problem for all files that are not logs: a folder may have thousands."""
+    if len(names) < 2:
+        return [Problem(name, NO_LOG) for name in names]
+    # Folders may have names that an anonymous report must not show.
+    shown = joined([PurePath(name).name for name in names])
+    return [Problem(f"{len(names):,} files", f"{NO_LOG}: {shown}")]
+
+
+def unknown_file_notes(name: str, data: bytes) -> tuple[str, ...]:
+    """Return the message about a file of an unknown format; none about an empty one.
+
+    Programs without errors leave an empty stderr for each rank.
+    """
+    if data:
+        return (NO_LOG,)
+    return ("an empty step log",) if name.endswith(StepLogParser.suffix) else ()
+
+
+def _key(one: Parsed) -> tuple[str, int, int, int]:
+    return one.run_id, one.log.generation, one.log.rank, one.log.part

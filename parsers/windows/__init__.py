@@ -1,0 +1,1 @@
+"""Windows of steps: number the steps of lines, and measure the time between the lines."""
