@@ -322,7 +322,10 @@ def test_the_demo_reports_on_every_sample_run(tmp_path: Path) -> None:
         "slow-input-one-rank",
         "synthetic",
     ]
-    for line in done.stdout.splitlines():
+    lines = done.stdout.splitlines()
+    assert {"clean: No fault found", "ranks-1: No fault found"} <= {*lines}
+    assert "slow-input-one-rank: Rank 1 holds this run back: its input is slow" in lines
+    for line in lines:
         if line.endswith(".html"):
             assert Path(line.strip()).is_file()
     assert (tmp_path / ".stallscope" / "demo").is_dir()
