@@ -29,7 +29,7 @@ REPORTS = Path("reports/demo")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-serve", action="store_true", help="end after the reports")
     parser.add_argument(
-        "--port", type=int, help=f"port to serve on ({DEFAULT_PORT}, or a free one)"
+        "--port", type=int, help=f"port to serve on (default: {DEFAULT_PORT}, or a free one)"
     )
 
 
