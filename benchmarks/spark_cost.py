@@ -25,7 +25,7 @@ from unittest import mock
 import numpy as np
 from figures import Figure, share_of
 from large_run import collected
-from processes import after_name, with_children
+from processes import stat_fields, with_children
 
 from stallscope.analysis.analyse import analyse
 from stallscope.batch.units import Unit
@@ -175,7 +175,7 @@ def _cpu_of_descendants() -> float:
     for process in with_children(os.getpid())[1:]:
         # The parent of one that has ended counts its seconds.
         with suppress(OSError):
-            used += sum(map(int, after_name(Path(f"/proc/{process}/stat"))[11:15]))
+            used += sum(map(int, stat_fields(process)[11:15]))
     return used / _TICKS
 
 

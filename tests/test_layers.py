@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+#: Longer files are divided.
+MOST_LINES = 400
 FOLDERS = {
     "stallscope": ROOT / "src" / "stallscope",
     "stallscope.collector": ROOT / "collector",
@@ -231,7 +233,6 @@ def test_the_root_of_the_package_has_entry_modules_only() -> None:
         "errors",
         "notebook",
         "opening",
-        "run",
         *ENTRY_MODULES,
     }
 
@@ -239,3 +240,8 @@ def test_the_root_of_the_package_has_entry_modules_only() -> None:
 def test_the_root_of_the_analysis_has_its_pipeline_only() -> None:
     files = {path.stem for path in (FOLDERS["stallscope"] / "analysis").glob("*.py")}
     assert files == {"__init__", "analyse", "generation_summary", "other_logs", "result"}
+
+
+def test_no_module_is_long() -> None:
+    lines = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
+    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}

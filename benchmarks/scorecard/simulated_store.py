@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 _MAKERS = (
     "src/stallscope/arrays",
     "src/stallscope/analysis",
-    "src/stallscope/run.py",
+    "src/stallscope/run",
     "tools/simulator",
 )
 _SCORERS = ("scoring", "simulated_cells", "simulated_runs", "simulated_coverage")

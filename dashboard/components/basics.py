@@ -8,10 +8,12 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, html
 
+from stallscope.analysis.gains.bottleneck import Bottleneck
 from stallscope.charts.palette import COLOURS, STATUS
 from stallscope.text.advice import Step, steps_of
 from stallscope.text.recorded import code_parts
 from stallscope.text.titles import TITLES
+from stallscope.text.verdicts import short_verdict
 
 
 def aria(**attributes: str) -> dict[str, Any]:
@@ -152,3 +154,9 @@ def labelled_swatch(name: str, label: str) -> Any:
     """Show a stage's colour and a label; verdicts other than stages have no colour."""
     colour = html.Span(className="swatch", style=colours_of(name)) if name in COLOURS else None
     return html.Span([colour, label], className="named-swatch")
+
+
+def verdict_swatch(bottleneck: Bottleneck) -> Any:
+    """Show a verdict in a few words; a colour stands for a fault."""
+    verdict = short_verdict(bottleneck)
+    return labelled_swatch(bottleneck.kind, verdict) if bottleneck.fault else html.Span(verdict)

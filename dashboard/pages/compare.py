@@ -9,7 +9,6 @@ import dash_mantine_components as dmc
 from dash import html
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.gains.bottleneck import Bottleneck
 from stallscope.analysis.history.comparison import compare
 from stallscope.analysis.history.regression import History, regression
 from stallscope.charts.comparison import (
@@ -31,10 +30,9 @@ from stallscope.reports.comparison.pair import (
     outcome,
     table_of_runs,
 )
-from stallscope.text.verdicts import short_verdict
 
 from ..addresses import COMPARE, Address, compare_address, run_address, runs_address
-from ..components.basics import labelled_swatch, link, outcome_card
+from ..components.basics import link, outcome_card, verdict_swatch
 from ..components.chart_card import chart_card
 from ..components.notices import notice, warnings_card
 from ..components.tables import text_table_card
@@ -167,12 +165,6 @@ def _help() -> Any:
     )
 
 
-def _verdict(bottleneck: Bottleneck) -> Any:
-    """Show the verdict; a colour stands for a fault."""
-    verdict = short_verdict(bottleneck)
-    return labelled_swatch(bottleneck.kind, verdict) if bottleneck.fault else html.Span(verdict)
-
-
 def _run(letter: str, run_id: str, analysis: Analysis, store: RunStore) -> Any:
     run, bottleneck = analysis.run, store.verdict(run_id)
     facts = [counted(run.size, "rank"), counted(analysis.steps, "step")]
@@ -192,7 +184,7 @@ def _run(letter: str, run_id: str, analysis: Analysis, store: RunStore) -> Any:
                         dmc.Text(" · ".join(facts), size="sm", c="dimmed"),
                         dmc.Group(
                             [
-                                _verdict(bottleneck),
+                                verdict_swatch(bottleneck),
                                 html.Span(rate(analysis.samples_per_second)),
                             ],
                             gap="md",

@@ -16,9 +16,8 @@ from stallscope.charts.step_time import step_time_chart
 from stallscope.errors import StallscopeError
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount, rate
-from stallscope.text.verdicts import short_verdict
 
-from ..components.basics import advice_steps, coded_words, labelled_swatch, progress_bar
+from ..components.basics import advice_steps, coded_words, progress_bar, verdict_swatch
 from ..components.chart_card import chart_card, chart_figures
 from ..components.legend import chart_legend
 from ..components.notices import warnings_card
@@ -117,7 +116,7 @@ def _status(live: LiveState, ended: bool) -> Any:
             dmc.Group(
                 [
                     dmc.Badge("ended" if ended else "recording", variant="light", color="blue"),
-                    labelled_swatch(bottleneck.kind, short_verdict(bottleneck)),
+                    verdict_swatch(bottleneck),
                     None if ended or live.silent_s < _SILENCE_S else _dimmed(pause),
                 ],
                 gap="md",

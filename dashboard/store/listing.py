@@ -51,10 +51,10 @@ class ListedRun:
     @cached_property
     def text(self) -> str:
         """The text that a search looks at."""
-        entry = self.entry
-        verdict = (
-            "" if self.verdict is None else f"{self.verdict.kind} {short_verdict(self.verdict)}"
-        )
+        entry, found = self.entry, self.verdict
+        # A healthy run's kind is no fault, and the list does not show it.
+        kind = "" if found is None or found.healthy else found.kind
+        verdict = "" if found is None else f"{kind} {short_verdict(found)}"
         own = (entry.name, entry.id, entry.model, entry.framework, entry.source)
         texts = [*filter(None, own), *entry.hosts, verdict, "synthetic" if entry.synthetic else ""]
         return fold("\n".join(texts))

@@ -81,8 +81,8 @@ def test_a_folder_of_several_jobs_is_a_list_of_runs(stallscope: Command, logs: P
     assert {line.split()[0] for line in lines} == {"run-a", "base", "one"}
     (slow,) = [line for line in lines if line.startswith("run-a")]
     assert "Slow rank 1" in slow
-    command, _, rest = hint.partition(" shows ")
-    assert rest == "one"
+    says, _, command = hint.partition(": ")
+    assert says == "for one run"
     shown = stallscope(*command.split()[1:], cwd=logs)
     assert (shown.returncode, shown.stdout.count("╭")) == (0, 1)
 
@@ -95,9 +95,11 @@ def test_a_folder_that_several_jobs_logged_into_is_a_list_as_well(
             log.rename(logs / "slow" / f"{folder}-{log.name}")
     done = stallscope("report", "slow", cwd=logs)
     assert {line.split()[0] for line in done.stdout.splitlines()[1:-1]} == {"run-a", "base", "one"}
-    # A gate is about the newest.
-    done = stallscope("report", "slow", "--fail-if", "size>9", cwd=logs)
-    assert done.stdout.count("╭") == 1
+    # A gate is about the newest, and so is a file.
+    for words in (("--fail-if", "size>9"), ("--format", "md")):
+        done = stallscope("report", "slow", *words, cwd=logs)
+        assert "slow: only the newest of 3 runs is reported on" in done.stderr
+        assert done.stdout.count("╭") + done.stdout.count(".md") == 1
 
 
 @pytest.mark.any_versions
@@ -322,10 +324,23 @@ def test_the_demo_reports_on_every_sample_run(tmp_path: Path) -> None:
         "slow-input-one-rank",
         "synthetic",
     ]
-    for line in done.stdout.splitlines():
+    lines = done.stdout.splitlines()
+    assert {"clean: No fault found", "ranks-1: No fault found"} <= {*lines}
+    assert "slow-input-one-rank: Rank 1 holds this run back: its input is slow" in lines
+    for line in lines:
         if line.endswith(".html"):
             assert Path(line.strip()).is_file()
     assert (tmp_path / ".stallscope" / "demo").is_dir()
+
+
+def test_a_full_disk_is_no_defect(logs: Path) -> None:
+    program = [sys.executable, "-m", "stallscope", "report", "slow"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            program, cwd=logs, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 2
+    assert done.stderr == "stallscope: the output cannot be written: No space left on device\n"
 
 
 def test_version_and_help_are_printed(stallscope: Command, tmp_path: Path) -> None:

@@ -73,6 +73,15 @@ def test_one_run_cannot_be_compared(logs: Path, capsys: pytest.CaptureFixture[st
     assert "a: one run cannot be compared; name two" in capsys.readouterr().err
 
 
+def test_of_a_folder_with_several_runs_two_are_proposed(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", "."]) == 2
+    error = capsys.readouterr().err
+    assert ".: a folder stands for its newest run; name two of its 3 runs, such as " in error
+    assert main(["compare", *error.split()[-2:]]) == 0
+
+
 def test_unreadable_runs_are_reported_and_the_others_compared(
     logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

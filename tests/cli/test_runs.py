@@ -184,8 +184,17 @@ def test_filter_order_and_limit(stallscope: Commands) -> None:
     assert ids("--sort", "id", "--limit", "2") == ["base", "one"]
     _, out, _ = stallscope("runs", "store", "--limit", "1")
     assert "1 of 3 runs; --limit 3 shows all" in out
-    assert stallscope("runs", "store", "--where", "ranks>100") == (0, "no runs\n", "")
+    said = "no run matches --where ranks>100\n"
+    assert stallscope("runs", "store", "--where", "ranks>100") == (0, said, "")
     assert documents(stallscope, "store", "--where", "ranks>100") == []
+
+
+def test_a_folder_without_collected_runs_shows_how_to_collect(
+    stallscope: Commands, tmp_path: Path
+) -> None:
+    (tmp_path / "logs").mkdir()
+    _, _, errors = stallscope("runs", "logs")
+    assert "into this folder; stallscope collect LOGS --to STORE does that" in errors
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,16 @@ def test_one_run_has_a_line_that_is_filled_in(made: Callable[[str], Run]) -> Non
     assert again.pending == []
 
 
+def test_the_name_of_a_fault_finds_no_run_without_faults() -> None:
+    runs = [
+        listed(number, summary=AnalysisSummary(verdict="allreduce", fault=fault))
+        for number, fault in enumerate((True, False))
+    ]
+    store = RunStore(sources=[Listed(runs)])
+    assert [one["verdict"] for one in rows_of(store, {}, "allreduce").rows] == ["Exposed allreduce"]
+    assert [one["verdict"] for one in rows_of(store, {}, '"No fault"').rows] == ["No fault"]
+
+
 def test_of_ten_thousand_runs_a_page_of_lines_is_sent(many: RunStore) -> None:
     size, answer = _asked(many, {"startRow": 300, "endRow": 400, "sortModel": []})
     response = answer["runs-grid"]["getRowsResponse"]

@@ -97,7 +97,7 @@ def test_a_run_with_a_fault_is_no_repeat_of_one_without(faulty: RunStore) -> Non
     rows = [row for row in _rows_of(faulty) if row[0] == "2"]
     assert [row[2] for row in rows] == ["–"]
     # Beside clean runs of other sizes it says what is wrong with the only one.
-    assert any("no run on 4 ranks is without a fault: weekly" in text for text in said)
+    assert any("every run on 4 ranks has a fault: weekly" in text for text in said)
     assert any("slow rank 1" in row[2] for row in _rows_of(faulty) if row[0] == "4")
 
 

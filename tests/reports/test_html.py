@@ -292,7 +292,7 @@ def test_facts_include_communication_clocks_and_steps(page: Callable[[str], Page
     text = page("everything").visible
     assert re.search(
         r"Communication 100 MB of gradients, 14\.\d+ ± \S+ ms exposed; effective bus bandwidth "
-        r"12\.\d GB/s if that is all of it, less where backward hides a part; at 6\.25 GB/s all of it "
+        r"at most 12\.\d GB/s, less if backward hides a part of it; at 6\.25 GB/s all of it "
         r"takes 28\.0 ms, 13\.\d ms of it hidden",
         text,
     )

@@ -235,13 +235,11 @@ def test_bars_are_labelled_in_place() -> None:
 @pytest.mark.parametrize("report_format", ["html", "md"])
 def test_errors_of_projections_are_shown_next_to_them(report_format: str) -> None:
     text = render(report_format, series_of("from one rank on"))
-    assert (
-        "projections from two or more sizes on several ranks were off by a median of 10.4%" in text
-    )
+    assert "from two or more sizes on several ranks, on published curves: median 10.4%" in text
     text = render(report_format, series_of("hostile"))
-    assert "projections from one size on several ranks were off by a median of 24.7%" in text
+    assert "from one size on several ranks, on published curves: median 24.7%" in text
     text = render(report_format, series_of("without stages"))
-    assert "On published curves" not in text
+    assert "on published curves" not in text
 
 
 def test_figures_that_epochs_lack_are_null_or_empty_and_never_zero() -> None:

@@ -17,7 +17,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from . import azure, processes, spark
+import processes
+
+from . import azure, spark
 from .azure import azure_server
 from .gcs import gcs_server
 from .mlflow import mlflow_server

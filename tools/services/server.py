@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
-from .processes import end, identity
+from processes import end, identity
 
 ENVIRONMENT = Path(__file__).parents[2] / ".venv-services"
 # Long enough for busy machines.

@@ -51,8 +51,10 @@ def _no_runs(store: Path) -> str:
     if (store / MANIFEST).is_file():
         return f"{store}: this is one collected run; its store is {store.absolute().parent}"
     near = [folder for folder in sorted(_near(store)) if is_store(folder)][:_PLACES_SHOWN]
-    hint = f"; there are some in {', '.join(map(str, near))}" if near else ""
-    return f"{store}: no runs were collected into this folder{hint}"
+    hint = "stallscope collect LOGS --to STORE does that, and stallscope report reads logs in place"
+    if near:
+        hint = f"there are some in {', '.join(map(str, near))}"
+    return f"{store}: no runs were collected into this folder; {hint}"
 
 
 def _near(store: Path) -> list[Path]:

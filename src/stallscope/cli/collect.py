@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=float,
         default=2.0,
-        help="how often to collect (%(default)s)",
+        help="seconds between two looks (default: %(default)g)",
     )
     add_read_as(parser)
     add_engine(parser)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.history.comparison import compare
 from stallscope.analysis.history.regression import regression
+from stallscope.batch.folders import runs_of
 from stallscope.errors import UsageError
 from stallscope.opening import open_runs
 from stallscope.reports.comparison import Compared, parts
@@ -47,10 +48,20 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError("none of these runs has timed steps: there is nothing to compare")
         output.show(_STEM, formats, parts(compared), options)
     elif not failures:
-        raise UsageError(
-            f"{options.runs[0]}: one run cannot be compared; name two, or more, or a store of them"
-        )
+        raise UsageError(_too_few(options.runs[0]))
     return print_failures(failures)
+
+
+def _too_few(source: str) -> str:
+    """Say which runs to name instead of this one."""
+    found = runs_of(source)
+    if len(found) < 2:
+        return f"{source}: one run cannot be compared; name two, or more, or a store of them"
+    newest, older = (unit.place for unit in found[:2])
+    return (
+        f"{source}: a folder stands for its newest run; name two of its {len(found)} runs, such as "
+        f"{older} {newest}"
+    )
 
 
 def _baseline(source: str, runs: Sequence[Run]) -> Analysis:

@@ -32,13 +32,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "runs",
         nargs="*",
         metavar="RUN",
-        help=f"runs to show, or stores; default: the runs collected into {_places('or')}",
+        help=f"runs to show, or stores (default: the runs collected into {_places('or')})",
     )
     parser.add_argument("--baseline", metavar="RUN", help="another run, to compare with")
     mlflow_runs.add_picking_arguments(parser, "list")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     parser.add_argument(
-        "--port", type=int, default=DEFAULT_PORT, help="0 takes any free one (8050)"
+        "--host", default="127.0.0.1", help="address to listen on (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=DEFAULT_PORT,
+        help="port to serve on; 0 takes any free one (default: %(default)s)",
     )
     parser.add_argument(
         "--token",
@@ -49,7 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "token",
     )
     parser.add_argument(
-        "--prefix", default="/", metavar="PATH", help="the path under which a proxy serves it (/)"
+        "--prefix",
+        default="/",
+        metavar="PATH",
+        help="the path under which a proxy serves it (default: %(default)s)",
     )
     add_read_as(parser)
 

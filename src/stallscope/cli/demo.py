@@ -16,6 +16,7 @@ from stallscope.collector.store.loading import load_run
 from stallscope.errors import NotFoundError, UsageError
 from stallscope.reports.write import write_reports
 from stallscope.run import Run
+from stallscope.text.verdicts import headline
 
 from .dashboard import DEFAULT_PORT
 from .main import SUCCESS
@@ -28,7 +29,7 @@ REPORTS = Path("reports/demo")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-serve", action="store_true", help="end after the reports")
     parser.add_argument(
-        "--port", type=int, help=f"port to serve on ({DEFAULT_PORT}, or a free one)"
+        "--port", type=int, help=f"port to serve on (default: {DEFAULT_PORT}, or a free one)"
     )
 
 
@@ -42,7 +43,8 @@ def run(options: argparse.Namespace) -> int:
     # The folder belongs to the demo, so it may replace the files.
     written = write_reports(analyses, ["html"], REPORTS, force=True)
     for analysis, path in zip(analyses, written, strict=True):
-        print(f"{analysis.run.name}: {analysis.bottleneck.kind}\n  {path.resolve()}")
+        found = headline(analysis.bottleneck, analysis.stragglers)
+        print(f"{analysis.run.name}: {found}\n  {path.resolve()}")
     if not options.no_serve:
         _serve(runs, options.port)
     return SUCCESS

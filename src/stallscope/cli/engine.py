@@ -33,7 +33,7 @@ def add_scratch(parser: argparse.ArgumentParser) -> None:
         "--scratch",
         metavar="PLACE",
         help="where --engine spark writes temporary files: a folder that all machines share, or a URL "
-        "(next to RUN)",
+        "(default: next to RUN)",
     )
 
 

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--interval",
         metavar="SECONDS",
         default="5",
-        help="the least time between two looks at a run that is followed (5)",
+        help="with --follow: seconds between two looks, or more for long runs (default: 5)",
     )
     add_read_as(parser)
 

@@ -42,7 +42,7 @@ def print_proposals(console: Console, place: str, seen: Inspection) -> None:
             console.print(Text(f"  and {len(found) - _NAMED:,} more"))
         for note in dict.fromkeys(note for _, proposal in found for note in proposal.notes):
             console.print(Text(f"  • {note}"))
-        console.print(Text("  Nothing is read with it until you say so:"))
+        console.print(Text("  To read the logs with it:"))
         command = Text(f"  {command_for(place, seen, read_as)}", style="bold")
         # A line that is wrapped could not be copied.
         console.print(command, soft_wrap=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import gc
 import importlib
 import os
@@ -56,6 +57,7 @@ CONFIGURED = ("report",)
 SUCCESS = 0
 FAILED = 2
 _INTERRUPTED = 130
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -91,6 +93,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of the output has closed the pipe (| head): flush nothing.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return SUCCESS
+    except OSError as error:
+        if error.errno not in _NO_SPACE:
+            return _fail_by_defect(error)
+        return _fail(f"{error.filename or 'the output'} cannot be written: {error.strerror}")
     except Exception as error:
         return _fail_by_defect(error)
 
@@ -164,7 +170,7 @@ def add_read_as(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--read-as",
         metavar="NAME",
-        help="the parser to use, whatever the file looks like; pattern:… or mypackage.module:Class",
+        help="the parser for all files: a format's name, pattern:…, or mypackage.module:Class",
     )
 
 

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=float,
         default=40.0,
-        help="the time for all measurements (%(default)g)",
+        help="seconds for all measurements (default: %(default)g)",
     )
     parser.add_argument(
         "--with",

@@ -26,7 +26,9 @@ def add_arguments(
     parser: argparse.ArgumentParser, formats: Sequence[str] = registry.SEVERAL_RUNS
 ) -> None:
     """Add ``--out``, ``--format``, ``--force`` and ``--read-as``."""
-    parser.add_argument("--out", metavar="DIR", type=Path, help="where to write (reports/)")
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, help="folder to write to (default: reports/)"
+    )
     parser.add_argument(
         "--format",
         metavar="LIST",

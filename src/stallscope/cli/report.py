@@ -22,6 +22,7 @@ from stallscope.batch.worker import ReportResult
 from stallscope.batch.workers import Workers
 from stallscope.collector.store.mirror import temporary_mirrors
 from stallscope.errors import UsageError
+from stallscope.formatting.plain import plain
 from stallscope.opening import local_source, store_of
 from stallscope.reports import registry
 
@@ -46,14 +47,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "runs",
         nargs="*",
         metavar="RUN",
-        help="a folder with logs, a log, a URL, an MLflow run, a collected run, or a store of them",
+        help="a folder with logs, a log, a URL, an MLflow run, a collected run, or a store of runs",
     )
     parser.add_argument(
         "--baseline",
         metavar="RUN",
         action="append",
         default=[],
-        help="the same job on synthetic data, to compare with; a second one is the same on one rank",
+        help="the same job on synthetic data, to compare with; give it twice to add a run on one rank",
     )
     parser.add_argument(
         "--network-bandwidth",
@@ -103,19 +104,21 @@ def run(options: argparse.Namespace) -> int:
         sources = [*named_runs, *mlflow_runs.picked_runs(options)]
         if not sources:
             raise UsageError(
-                "name a RUN to report on, or an --experiment; stallscope report --help"
+                "name a RUN to report on, or an --experiment; see stallscope report --help"
             )
         # Gates and files only use the newest run of a folder, because later jobs may log into it.
         looks = settings.output == "terminal" and not settings.conditions
-        places = [runs_of(source) if looks else units_of(source) for source in sources]
+        jobs = [runs_of(source) for source in sources]
+        places = jobs if looks else [units_of(source) for source in sources]
+        _print_left_out(sources, jobs, places)
         units = list({unit.key: unit for own in places for unit in own}.values())
         listed = any(len(own) > 1 for own in places)
         mlflow_runs.check_count(options.to, len(units))
         settings = settings.of(len(units))
         lock = lock_folder(settings.out) if settings.resumable else nullcontext()
-        jobs = jobs_of(options, len(units))
+        processes = jobs_of(options, len(units))
         reading = reading_engine(options.engine, options.scratch)
-        with lock, reading as reads, Workers(settings, jobs, reads) as workers:
+        with lock, reading as reads, Workers(settings, processes, reads) as workers:
             batch = Batch(settings, workers, show_progress, options.force)
             stores = {store for store in map(store_of, named_runs) if store is not None}
             return _reported(batch, units, baselines, sorted(stores), since, options, listed)
@@ -172,6 +175,20 @@ def _markdown(batch: Batch, done: Sequence[ReportResult]) -> str:
     if batch.settings.many:
         return batch.markdown_index([one.line for one in done])
     return "".join(one.markdown for one in done)
+
+
+def _print_left_out(
+    sources: Sequence[str], jobs: Sequence[Sequence[Unit]], places: Sequence[Sequence[Unit]]
+) -> None:
+    """Say of which folders only the newest run is reported on."""
+    for source, found, reported in zip(sources, jobs, places, strict=True):
+        if len(reported) < len(found):
+            place = plain(source)
+            print(
+                f"stallscope: {place}: only the newest of {len(found)} runs is reported on; "
+                f"stallscope report {place} lists all",
+                file=sys.stderr,
+            )
 
 
 def _print_notes(batch: Batch, done: Sequence[ReportResult], options: argparse.Namespace) -> None:

@@ -32,7 +32,7 @@ def print_list(lines: Sequence[IndexLine], place: str) -> None:
     console = Console()
     console.print(table)
     first = lines[0]
-    console.print(Text(plain(f"stallscope report {place}#{first.id} shows one"), style="dim"))
+    console.print(Text(plain(f"for one run: stallscope report {place}#{first.id}"), style="dim"))
 
 
 def _cells(line: IndexLine) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         metavar="WHERE",
         default=".",
-        help="a store: a folder that runs were collected into (this one), or a URL",
+        help="a store: a folder that runs were collected into, or a URL (default: this folder)",
     )
     parser.add_argument(
         "--where",
@@ -42,18 +42,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sort",
         metavar="FIELD",
         default="age",
-        help="numbers from the largest, times from the newest, text from A (age)",
+        help="numbers from the largest, times from the newest, text from A (default: age)",
     )
     parser.add_argument("--reverse", action="store_true", help="reverse the order")
     parser.add_argument(
-        "--limit", metavar="N", type=int, help=f"at most this many runs ({_LINES}; in JSON all)"
+        "--limit",
+        metavar="N",
+        type=int,
+        help=f"at most this many runs (default: {_LINES}; in JSON all)",
     )
     parser.add_argument(
         "--columns",
         metavar="LIST",
-        help=f"only these columns, in this order: {','.join(COLUMNS)} (as many as fit)",
+        help=f"only these columns, in this order: {','.join(COLUMNS)} (default: as many as fit)",
     )
-    parser.add_argument("--format", choices=("table", "json"), default="table", help="(table)")
+    parser.add_argument(
+        "--format", choices=("table", "json"), default="table", help="default: table"
+    )
     parser.add_argument(
         "--json",
         action="store_const",
@@ -89,6 +94,8 @@ def _run(
             entry_content(store, entry, baseline)
             for entry, baseline in zip(entries, found, strict=True)
         )
+    elif not of_all and options.where:
+        print(f"no run matches --where {plain(options.where)}")
     else:
         print_table(entries, found, of_all, columns)
     for problem in problems:

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--wait",
         metavar="SECONDS",
         default="0",
-        help="how long to wait at most for ranks that have not closed their logs (0)",
+        help="wait at most so long for ranks that have not closed their logs (default: 0)",
     )
     add_read_as(parser)
 

@@ -43,14 +43,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "runs",
         nargs="+",
         metavar="RUN",
-        help="a folder with logs, a log, a URL, an MLflow run, a collected run, or a store of them",
+        help="a folder with logs, a log, a URL, an MLflow run, a collected run, or a store of runs",
     )
     parser.add_argument(
         "--when",
         metavar="CONDITION",
         action="append",
         default=[],
-        help=f"what to watch for ({STOPPED}), such as 'step_ms.p99>2s'; may be given several times",
+        help="the condition to watch for, such as 'step_ms.p99>2s' "
+        f"(default: {STOPPED}); may be given several times",
     )
     parser.add_argument(
         "--baseline", metavar="RUN", help="another run, for conditions that compare with it"
@@ -63,8 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--notify-as",
         choices=("json", "slack", "teams"),
-        help="the form that the URL takes (that of its host: hooks.slack.com and Teams' webhooks get "
-        "messages)",
+        help="what to POST (default: json; messages to hooks.slack.com and Teams' webhooks)",
     )
     parser.add_argument(
         "--metrics-port",
@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=float,
         default=2.0,
-        help="how often to look (%(default)s)",
+        help="seconds between two looks (default: %(default)g)",
     )
     parser.add_argument("--once", action="store_true", help="look once, and exit")
     parser.add_argument(

@@ -14,17 +14,15 @@ from functools import cached_property
 
 import numpy as np
 
-from stallscope.analysis.ledger.build import build_ledger
 from stallscope.analysis.ledger.change_points import ChangePoint, change_points
-from stallscope.analysis.ledger.generations import same_ranks_as_last
-from stallscope.analysis.ledger.ledger import Ledger, concatenated
-from stallscope.analysis.ledger.warmup import warm_up_steps
-from stallscope.analysis.steps.alignment import AlignedSteps, align
+from stallscope.analysis.ledger.generations import Generations, first_log
+from stallscope.analysis.ledger.ledger import Ledger
+from stallscope.analysis.steps.alignment import AlignedSteps
 from stallscope.arrays.blocks import NULL
 from stallscope.arrays.types import Ints
 from stallscope.errors import NotFoundError
 from stallscope.formatting.plain import plain
-from stallscope.run import Log, Run
+from stallscope.run import Run
 
 from .selection import Selection
 
@@ -127,23 +125,18 @@ def exported_run(run: Run, selection: Selection) -> ExportedRun:
         raise NotFoundError(
             f"{plain(run.name)}: no step was recorded in these logs, so there is nothing to export"
         )
-    numbers = np.unique(run.steps["generation"].to_numpy()).tolist()
-    found = [_generation(run, number) for number in numbers]
-    ranks = sorted({rank for one in found for rank in one.aligned.ranks})
-    selection.check(np.concatenate([one.aligned.steps for one in found]), ranks)
+    found = Generations.of(run)
+    ranks = sorted({rank for one in found.aligned for rank in one.ranks})
+    selection.check(np.concatenate([one.steps for one in found.aligned]), ranks)
     placed, wall = _one_after_the_other(run, found)
-    return ExportedRun(run, placed, _changes(placed), selection, wall, _how(placed))
-
-
-def _generation(run: Run, number: int) -> Generation:
-    aligned = align(run, number)
-    size = run.size_of(number)
-    return Generation(aligned, build_ledger(aligned), size, _by_wall_clock(run, aligned))
+    return ExportedRun(run, placed, _changes(found), selection, wall, _how(found.aligned))
 
 
 def _by_wall_clock(run: Run, aligned: AlignedSteps) -> Ints:
     """Return the shift to the first rank's clock if completions did not align a rank; otherwise 0."""
-    logs = _last_logs(run, aligned)
+    last = run.last_logs_of(aligned.generation)
+    # The clocks that ``align`` uses.
+    logs = [last[rank] for rank in aligned.ranks]
     alone = ~np.isfinite(aligned.clocks.statistical)[aligned.clocks.of_rank]
     shift = np.zeros(len(logs), np.int64)
     for at in np.flatnonzero(alone):
@@ -152,15 +145,17 @@ def _by_wall_clock(run: Run, aligned: AlignedSteps) -> Ints:
     return shift
 
 
-def _one_after_the_other(
-    run: Run, generations: Sequence[Generation]
-) -> tuple[tuple[Generation, ...], int | None]:
+def _one_after_the_other(run: Run, found: Generations) -> tuple[tuple[Generation, ...], int | None]:
     """Return the generations on the time line, and the wall time at 0."""
-    first = _last_logs(run, generations[0].aligned)[0]
-    zero = generations[0].span[0]
+    own_clocks = [
+        Generation(aligned, ledger, run.size_of(aligned.generation), _by_wall_clock(run, aligned))
+        for aligned, ledger in zip(found.aligned, found.ledgers, strict=True)
+    ]
+    first = first_log(run, found.aligned[0])
+    zero = own_clocks[0].span[0]
     placed: list[Generation] = []
-    for generation in generations:
-        own = _last_logs(run, generation.aligned)[0]
+    for generation in own_clocks:
+        own = first_log(run, generation.aligned)
         shift = -zero
         if own.has_wall_clock and first.has_wall_clock:
             shift += own.wall_minus_monotonic - first.wall_minus_monotonic
@@ -173,33 +168,25 @@ def _one_after_the_other(
     return tuple(placed), wall
 
 
-def _changes(generations: Sequence[Generation]) -> tuple[PlacedChange, ...]:
+def _changes(found: Generations) -> tuple[PlacedChange, ...]:
     """Find change points of the steady steps of generations with the same ranks as the last."""
-    ledgers = [generation.ledger for generation in generations]
-    kept = same_ranks_as_last([one.aligned for one in generations], ledgers)
-    warm = [warm_up_steps(ledgers[index]) for index in kept]
-    steady = concatenated([ledgers[i].take(~own) for i, own in zip(kept, warm, strict=True)])
-    if steady is None or not len(steady):
+    if found.steady is None:
         return ()
     # A repeated step number means the last one.
     place = {
-        int(step): (index, at) for index in kept for at, step in enumerate(ledgers[index].steps)
+        int(step): (index, at)
+        for index in found.kept
+        for at, step in enumerate(found.ledgers[index].steps)
     }
-    return tuple(PlacedChange(*place[point.step], point) for point in change_points(steady))
+    return tuple(PlacedChange(*place[point.step], point) for point in change_points(found.steady))
 
 
-def _how(generations: Sequence[Generation]) -> str:
+def _how(aligned: Sequence[AlignedSteps]) -> str:
     """Say how clocks were aligned."""
-    clocks = [generation.aligned.clocks for generation in generations]
+    clocks = [one.clocks for one in aligned]
     methods = dict.fromkeys(_METHODS[one.method] for one in clocks)
     alone = any(not np.isfinite(one.statistical).all() for one in clocks)
     return " and ".join(methods) + (_BY_WALL if alone else "")
-
-
-def _last_logs(run: Run, aligned: AlignedSteps) -> list[Log]:
-    """Return each rank's log with the clock that ``align`` uses."""
-    last = run.last_logs_of(aligned.generation)
-    return [last[rank] for rank in aligned.ranks]
 
 
 def _bounds(times: Ints) -> tuple[int, int]:

@@ -29,8 +29,8 @@ def communication(analysis: Analysis) -> str:
     ]
     if found.bus_bandwidth is not None:
         parts.append(
-            f"effective bus bandwidth {significant(found.bus_bandwidth)} GB/s if that is all of it, "
-            "less where backward hides a part"
+            f"effective bus bandwidth at most {significant(found.bus_bandwidth)} GB/s, less if backward "
+            "hides a part of it"
         )
     if found.network_bandwidth is not None:
         parts.append(

@@ -50,7 +50,7 @@ _SLOW = {"bursts": "is slow at times", "ramp": "gets slower and slower"}
 
 def badge(bottleneck: Bottleneck) -> str:
     """Write the verdict in two words."""
-    if _is_healthy(bottleneck):
+    if bottleneck.healthy:
         return "No fault"
     if bottleneck.cause == "cores":
         return "Too few cores"
@@ -75,7 +75,7 @@ def short_verdict(bottleneck: Bottleneck) -> str:
 
 def reason(bottleneck: Bottleneck) -> str:
     """Say in a few words why a run is slow; empty for a run without a fault."""
-    if _is_healthy(bottleneck):
+    if bottleneck.healthy:
         return ""
     if bottleneck.cause == "cores":
         return "ranks share too few CPU cores"
@@ -91,7 +91,7 @@ def reason(bottleneck: Bottleneck) -> str:
 
 def headline(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
     """Write the verdict as a sentence; ``stragglers`` are those of the same analysis."""
-    if _is_healthy(bottleneck):
+    if bottleneck.healthy:
         return _NO_FAULT
     if bottleneck.cause == "cores":
         return "The ranks of a host share too few CPU cores"
@@ -105,10 +105,6 @@ def headline(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
     return f"{capitalised(_named(bottleneck, stragglers))} {verb} this run back: " + _fault(
         bottleneck, stragglers
     )
-
-
-def _is_healthy(bottleneck: Bottleneck) -> bool:
-    return not bottleneck.fault and bottleneck.kind != "insufficient_data"
 
 
 def _named(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:

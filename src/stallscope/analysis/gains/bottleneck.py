@@ -51,3 +51,8 @@ class Bottleneck:
     links: tuple[Link, ...] = ()
     #: Counts on the slow ranks, or on all of them, that explain it.
     why: tuple[Reason, ...] = ()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the logs suffice for a verdict, and show no fault."""
+        return not self.fault and self.kind != "insufficient_data"

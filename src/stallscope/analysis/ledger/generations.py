@@ -33,8 +33,9 @@ class Generations:
     again_from: Sequence[int]
     #: Per generation, nanoseconds to add to its aligned times to get wall time.
     to_wall: Sequence[int]
-    #: The steps of all generations with the same ranks on the same hosts as the last one; None if there
-    #: are none.
+    #: The indices of the generations with the same ranks on the same hosts as the last one.
+    kept: Sequence[int]
+    #: The steps of these; None if there are none.
     ledger: Ledger | None
     warm_up: Bools
     #: The ledger without warm-up; None where nothing is left.
@@ -51,12 +52,14 @@ class Generations:
         ledgers = [build_ledger(one) for one in aligned]
         warm = [warm_up_steps(ledger) for ledger in ledgers]
         to_wall = [first_log(run, one).wall_minus_monotonic for one in aligned]
-        kept = same_ranks_as_last(aligned, ledgers)
+        kept = _same_ranks_as_last(aligned, ledgers)
         ledger = concatenated([ledgers[index] for index in kept])
         warm_up = np.concatenate([np.zeros(0, bool), *(warm[index] for index in kept)])
         steady = steady_of(ledger, warm_up)
         again = _again_from(aligned)
-        return cls(aligned, ledgers, warm, again, to_wall, ledger, warm_up, steady, links(run))
+        return cls(
+            aligned, ledgers, warm, again, to_wall, kept, ledger, warm_up, steady, links(run)
+        )
 
     @property
     def last_aligned(self) -> AlignedSteps | None:
@@ -83,7 +86,7 @@ class Generations:
         return any(int(one.steps[0]) == 0 for one in self.aligned[index + 1 :])
 
 
-def same_ranks_as_last(aligned: Sequence[AlignedSteps], ledgers: Sequence[Ledger]) -> list[int]:
+def _same_ranks_as_last(aligned: Sequence[AlignedSteps], ledgers: Sequence[Ledger]) -> list[int]:
     """Return the indices of the generations with the same ranks on the same hosts as the last one.
 
     Figures per rank are only comparable between these.

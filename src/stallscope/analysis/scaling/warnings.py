@@ -39,8 +39,8 @@ def warnings_of(
         yield (
             f"compute takes {slower_compute(points[-1], single):.0%} longer on "
             f"{counted(points[-1].ranks, 'rank')} than on one: ranks share cores, memory or buses. The "
-            "projection assumes compute as on the largest size; its interval also covers more ranks on "
-            "the same machines that get less done"
+            "projection assumes compute as on the largest size; its interval also covers still slower "
+            "compute"
         )
     yield from _of_epochs(runs)
     faulty = [point for point in points if all(fault_of(run) for run in point.runs)]
@@ -114,7 +114,7 @@ def _of_faults(point: Point, *, compare: bool) -> Iterator[str]:
             f"{', '.join(found)}"
         )
     elif found and compare:
-        yield f"no run on {counted(point.ranks, 'rank')} is without a fault: {', '.join(found)}"
+        yield f"every run on {counted(point.ranks, 'rank')} has a fault: {', '.join(found)}"
 
 
 def fault_of(analysis: Analysis) -> str | None:

@@ -48,7 +48,7 @@ def headline(history: History) -> str:
         return f"Steps get {longer} from run to run: {over_the_runs(step)}"
     changed = [name_of(one).lower() for one in history.figures if one.status in ("change", "trend")]
     if changed:
-        return f"The step time has not changed; these have: {joined(changed)}"
+        return f"The step time has not changed; lasting changes: {joined(changed)}"
     return "No lasting change"
 
 

@@ -92,7 +92,8 @@ def ranks_that_matter(analysis: Analysis) -> tuple[str, list[RankSummary]]:
         return "Named ranks", named
     stamped = [rank for rank in analysis.ranks if rank.wait_ms is not None]
     latest = sorted(stamped, key=lambda rank: rank.wait_ms or 0.0)[:_MOST_LATEST]
-    return "Ranks, latest first (no straggler found)", latest
+    found = "no single straggler" if analysis.stragglers else "no straggler found"
+    return f"Ranks, latest first ({found})", latest
 
 
 def job_parts(analysis: Analysis) -> list[tuple[str, float | None]]:

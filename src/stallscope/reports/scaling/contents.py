@@ -108,7 +108,7 @@ def how_far_off(series: ScalingSeries) -> str:
     sizes = "one size" if several == 1 else "two or more sizes"
     off = ", ".join(_off(_TIMES[doublings], record) for doublings, record in known.items())
     return (
-        f"On published curves, projections from {sizes} on several ranks were off by {off}; {inside} of "
+        f"Errors of projections from {sizes} on several ranks, on published curves: {off}. {inside} of "
         f"{count} were within their interval, which was widened to contain them."
     )
 
@@ -117,7 +117,7 @@ def _off(times: str, record: TrackRecord) -> str:
     most = f"{record.largest:+.0%}"
     if len(record.projections) == 1:
         return f"{most} at {times}"
-    return f"a median of {percent(record.median)} at {times} (at most {most})"
+    return f"median {percent(record.median)} at {times} (at most {most})"
 
 
 def rates_table(series: ScalingSeries) -> Table:

@@ -1,0 +1,31 @@
+"""A Run: the records of one job, which parsers return and the analysis reads.
+
+Times are int64 nanoseconds on the monotonic clock of the rank's host; each log's anchor relates that
+clock to wall time. Values that were not measured are null.
+"""
+
+from .events import Event, Series
+from .log import Log, Problem, sessions_of
+from .measured_input import InputStage, LoaderTrial, MeasuredInput
+from .network_check import NetworkCheck, PairRounds, Rounds
+from .run import Run, newest_first
+from .schemas import INTERVALS_SCHEMA, STEPS_SCHEMA, TIMESTAMPS
+
+__all__ = [
+    "INTERVALS_SCHEMA",
+    "STEPS_SCHEMA",
+    "TIMESTAMPS",
+    "Event",
+    "InputStage",
+    "LoaderTrial",
+    "Log",
+    "MeasuredInput",
+    "NetworkCheck",
+    "PairRounds",
+    "Problem",
+    "Rounds",
+    "Run",
+    "Series",
+    "newest_first",
+    "sessions_of",
+]

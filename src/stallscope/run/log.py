@@ -1,0 +1,116 @@
+"""Define one log of one rank, and problems in logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# Two measurements of one process's start differ by less.
+_SAME_START_NS = 2_000_000_000
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something in the logs that was not read, or was read differently than written."""
+
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+@dataclass(frozen=True)
+class Log:
+    """One log of one rank."""
+
+    path: str
+    rank: int
+    #: The number of its generation: the ranks that train together between changes of membership.
+    generation: int
+    part: int
+    facts: Mapping[str, Any]
+    #: Whether the recorder closed the log; it does not if the rank is killed.
+    ended: bool
+    #: Size in bytes, and the number of unreadable lines.
+    size: int = 0
+    torn: int = 0
+
+    @property
+    def host(self) -> str:
+        return str(self.facts.get("host") or "unknown host")
+
+    @property
+    def recorded_generation(self) -> int:
+        """Return the generation that the process itself counted; its peers may count differently."""
+        recorded = self.facts.get("generation")
+        return recorded if isinstance(recorded, int) else self.generation
+
+    @property
+    def clock_domain(self) -> str:
+        """Return the clock domain; logs with the same domain share a monotonic clock."""
+        return str(self.facts.get("clock_domain") or self.host)
+
+    @property
+    def continues(self) -> bool:
+        """Whether the log continues a file that had reached its maximum size."""
+        return bool(self.facts.get("continues"))
+
+    @property
+    def wall_minus_monotonic(self) -> int:
+        """Return the nanoseconds to add to this log's times to get wall time; 0 without an anchor."""
+        anchor = self.facts.get("anchor") or {}
+        return int(anchor.get("wall_ns", 0)) - int(anchor.get("monotonic_ns", 0))
+
+    @property
+    def anchor(self) -> int:
+        """Return the start of this log, monotonic nanoseconds."""
+        return int((self.facts.get("anchor") or {}).get("monotonic_ns", 0))
+
+    @property
+    def has_wall_clock(self) -> bool:
+        """Whether the log's anchor has a wall time."""
+        return bool((self.facts.get("anchor") or {}).get("wall_ns"))
+
+    @property
+    def process_start(self) -> int:
+        """Return the start of the process, monotonic nanoseconds."""
+        return self.anchor + int(self.facts.get("process_start_us") or 0) * 1000
+
+    @property
+    def job_start(self) -> int:
+        """Return when the job began in this process, monotonic nanoseconds.
+
+        That is the process's own start, unless a launcher keeps processes for later jobs.
+        """
+        began = self.facts.get("job_start_us")
+        return self.process_start if began is None else self.anchor + int(began) * 1000
+
+    def is_of_process_started_at(self, start: int) -> bool:
+        """Whether the log's process started at this time, within the error of a measurement.
+
+        Process numbers are reused, and containers repeat them, so the number alone is not enough.
+        """
+        return abs(self.process_start - start) < _SAME_START_NS
+
+
+def sessions_of(logs: Sequence[Log]) -> list[int]:
+    """Return per log the index of its session's first log: its own, unless it continues a file.
+
+    Where processes take turns at one rank, the parts of one session are not consecutive.
+    """
+    first = list(range(len(logs)))
+    last: dict[tuple[int, int, str, Any], int] = {}
+    parts = {(log.rank, log.recorded_generation, log.part) for log in logs}
+    for index in sorted(first, key=lambda one: logs[one].part):
+        log = logs[index]
+        place = (log.rank, log.recorded_generation)
+        key = (*place, log.host, log.facts.get("pid"))
+        before = last.get(key)
+        if log.continues and before is not None:
+            between = range(logs[before].part + 1, log.part)
+            if all((*place, part) in parts for part in between):
+                first[index] = first[before]
+        last[key] = index
+    return first
