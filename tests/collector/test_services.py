@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import processes
 import pytest
 from support.services import tool
 
 server = tool("server")
-processes = tool("processes")
 
 # Long enough for any machine; the events come at once.
 PATIENCE_SECONDS = 60.0

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import processes
 import pytest
 from support.places import refusal
 from support.services import Sshd, tool, use_sshd
@@ -230,7 +231,7 @@ def test_a_host_that_stops_answering_is_given_up_and_retried(
         use_sshd(service, tmp_path / "home", monkeypatch)
         (file, _) = open_source(f"ssh://alpha{tmp_path}/logs").files()
         listener = int((tmp_path / "ssh" / "pid").read_text().split()[0])
-        sessions = tool("processes").with_children(listener)[1:]
+        sessions = processes.with_children(listener)[1:]
         for session in sessions:
             os.kill(session, signal.SIGSTOP)
         with pytest.raises(UnreadableError, match="cannot be read: the connection was lost"):

@@ -72,7 +72,7 @@ def test_a_clock_set_back_within_a_step_removes_the_timestamps_of_that_step(
     rows = run.steps.to_pylist()
     assert [(row["rank"], row["step"]) for row in rows if row["data"] is None] == [(2, 20), (3, 20)]
     assert [problem.what for problem in run.problems] == [
-        "3 timestamp(s) outside of their steps treated as missing"
+        "3 timestamps outside of their steps treated as missing"
     ] * 2
 
 
