@@ -18,9 +18,7 @@ from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, TIMESTAMPS, Problem, 
 
 from ..base import Parsed
 from ..tables import cast
-
-# Ranks of one launch start together; a launcher reuses a port only much later.
-_ONE_LAUNCH_NS = 3_600 * 1_000_000_000
+from .launches import Launch, ids_by_launch
 
 
 def group(source: str, parsed: Iterable[Parsed], problems: Iterable[Problem]) -> list[Run]:
@@ -36,14 +34,11 @@ def group(source: str, parsed: Iterable[Parsed], problems: Iterable[Problem]) ->
 
 
 def _merged(files: dict[str, list[Parsed]]) -> dict[str, list[Parsed]]:
-    """Join the logs of one launch: without a shared folder, each rank's log has another run id."""
-    merged: dict[str, list[Parsed]] = {}
-    for run_id, group in sorted(files.items()):
-        partner = next((name for name, other in merged.items() if _one_launch(other, group)), None)
-        if partner is None:
-            merged[run_id] = list(group)
-        else:
-            merged[partner] += group
+    """Join the logs of each launch, and jobs that resumed."""
+    launches = {run_id: _launch(group) for run_id, group in files.items()}
+    merged = {
+        ids[0]: [one for run_id in ids for one in files[run_id]] for ids in ids_by_launch(launches)
+    }
     return _with_resumed(merged)
 
 
@@ -114,13 +109,12 @@ def _names(group: list[Parsed]) -> tuple[object, ...]:
     return folders, *({str(one.log.facts.get(name)) for one in group} for name in facts)
 
 
-def _one_launch(one: list[Parsed], other: list[Parsed]) -> bool:
-    launches = {str(p.log.facts["launch"]) for p in one if p.log.facts.get("launch")}
-    if not launches & {str(p.log.facts["launch"]) for p in other if p.log.facts.get("launch")}:
-        return False
-    if {p.log.rank for p in one} & {p.log.rank for p in other}:
-        return False
-    return abs(_wall(one) - _wall(other)) < _ONE_LAUNCH_NS
+def _launch(group: list[Parsed]) -> Launch:
+    return Launch(
+        frozenset(str(p.log.facts["launch"]) for p in group if p.log.facts.get("launch")),
+        frozenset(p.log.rank for p in group),
+        _wall(group),
+    )
 
 
 def _wall(group: list[Parsed]) -> int:

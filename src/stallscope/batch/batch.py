@@ -57,14 +57,20 @@ class Batch:
         self._remaining: list[_PlannedReport] = []
 
     def identify(self, units: Sequence[Unit]) -> list[KnownRun]:
-        """Run the first pass; return the runs that can be read."""
+        """Run the first pass; return the runs that can be read, each once.
+
+        A folder's jobs that resumed from each other's checkpoints are one run.
+        """
         found: dict[int, KnownRun] = {}
         for index, result in self.identify_each(units):
             if isinstance(result, Failed):
                 self._fail(units[index], result.message)
             else:
                 found[index] = result
-        return [found[index] for index in sorted(found)]
+        once: dict[tuple[str, str], KnownRun] = {}
+        for one in (found[index] for index in sorted(found)):
+            once.setdefault((one.unit.key.partition("#")[0], one.content["id"]), one)
+        return list(once.values())
 
     def identify_each(self, units: Sequence[Unit]) -> Iterator[Result]:
         """Yield the index of every place with its run, or with the error that prevents reading it."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import reduce
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stallscope.collector.recorder.step_log.format import SUFFIX, header_facts
+from stallscope.parsers.runs.launches import Launch, ids_by_launch
 
 from .units import Unit, units_of
 
@@ -17,12 +20,12 @@ _MOST_BYTES = 1 << 20
 
 class _Log(NamedTuple):
     folder: Path
-    began_ns: int
+    launch: Launch
 
 
 def runs_of(source: str) -> list[Unit]:
     """Return the places of a RUN like ``units_of``, and for a folder with several jobs' step logs one
-    per job, the newest first.
+    per job, the newest first. A job that resumed from another one's checkpoint is a place of its own.
 
     Raises:
         NotFoundError: if a store has no such run.
@@ -34,23 +37,38 @@ def runs_of(source: str) -> list[Unit]:
     logs: dict[str, list[_Log]] = defaultdict(list)
     for file in path.rglob(f"*{SUFFIX}"):
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            facts = _first_line(file)
-            logs[str(facts["run_id"])].append(_Log(file.parent, facts["anchor"]["wall_ns"]))
-    if len(logs) < 2:
+            run_id, launch = _first_line(file)
+            logs[run_id].append(_Log(file.parent, launch))
+    jobs = _jobs(logs)
+    if len(jobs) < 2:
         return units
-    newest = sorted(logs, key=lambda run_id: -max(log.began_ns for log in logs[run_id]))
-    return [Unit(_place_of(path, run_id, logs)) for run_id in newest]
+    newest = sorted(jobs, key=lambda run_id: -max(log.launch.began_ns for log in jobs[run_id]))
+    return [Unit(_place_of(path, run_id, jobs)) for run_id in newest]
 
 
-def _first_line(file: Path) -> dict[str, dict[str, int]]:
+def _first_line(file: Path) -> tuple[str, Launch]:
+    """Return a log's run id, and its part of the launch."""
     with file.open("rb") as opened:
-        return header_facts(opened.readline(_MOST_BYTES))
+        facts: dict[str, Any] = header_facts(opened.readline(_MOST_BYTES))
+    names = [str(facts["launch"])] if facts.get("launch") else []
+    return str(facts["run_id"]), Launch(
+        frozenset(names), frozenset([facts["rank"]]), facts["anchor"]["wall_ns"]
+    )
 
 
-def _place_of(path: Path, run_id: str, logs: dict[str, list[_Log]]) -> str:
+def _jobs(logs: Mapping[str, Sequence[_Log]]) -> dict[str, list[_Log]]:
+    """Join the logs of each launch under the id that names the run."""
+    launches = {
+        run_id: reduce(Launch.joined_with, (log.launch for log in own))
+        for run_id, own in logs.items()
+    }
+    return {ids[0]: [log for one in ids for log in logs[one]] for ids in ids_by_launch(launches)}
+
+
+def _place_of(path: Path, run_id: str, jobs: Mapping[str, Sequence[_Log]]) -> str:
     """Return a run's own folder, which is read faster than the whole one, if it has one."""
-    own = {log.folder for log in logs[run_id]}
-    others = {log.folder for other, found in logs.items() if other != run_id for log in found}
+    own = {log.folder for log in jobs[run_id]}
+    others = {log.folder for other, found in jobs.items() if other != run_id for log in found}
     if len(own) == 1 and not any(folder.is_relative_to(next(iter(own))) for folder in others):
         return str(own.pop())
     return f"{path}#{run_id}"

@@ -150,9 +150,9 @@ def _reported(
 
 
 def _show(batch: Batch, done: Sequence[ReportResult], places: Sequence[str], listed: bool) -> None:
-    """Show the reports, or one line per run if ``listed``."""
+    """Show the reports, or one line for each of several runs if ``listed``."""
     settings = batch.settings
-    if settings.output == "terminal" and listed and done:
+    if settings.output == "terminal" and listed and len(done) > 1:
         print_list([one.line for one in done], places[0] if len(places) == 1 else "PLACE")
     elif settings.output == "terminal":
         console = Console()
