@@ -85,7 +85,9 @@ def speedup_interval(gain: WhatIf) -> str:
 def how_sure(gain: WhatIf) -> str:
     """Write the interval with its name: 95% interval: 1.24–1.26×; or why there is none."""
     interval = speedup_interval(gain)
-    return interval if gain.ci95 is None else f"95% interval: {interval}"
+    if gain.ci95 is None:
+        return interval
+    return f"95% interval{' of this bound' if gain.bound else ''}: {interval}"
 
 
 def saved(gain: WhatIf) -> str | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from stallscope.formatting.numbers import percent
+
 from ..ledger.ledger import Ledger
 from ..stragglers.straggler import Straggler
 from .finding import Finding
@@ -42,7 +44,7 @@ def rank_0_extra_work(stragglers: Sequence[Straggler]) -> Iterator[Finding]:
                 "warning",
                 "Rank 0 does extra work between steps",
                 f"It takes {one.excess_ms.value:.1f} ms longer than its peers between steps, in "
-                f"{one.late_share:.0%} of them; all ranks wait {one.cost_ms.value:.1f} ms per step "
+                f"{percent(one.late_share)} of them; all ranks wait {one.cost_ms.value:.1f} ms per step "
                 "for it.",
                 "Callbacks that run on rank 0 only (logging, summaries, progress, checkpoints) make all "
                 "other ranks wait: do less in them, less often, or on a thread.",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.formatting.lists import capitalised, counted
-from stallscope.formatting.numbers import amount, exact, ratio
+from stallscope.formatting.numbers import amount, exact, percent, ratio
 from stallscope.run import Run
 
 from ..ledger.ledger import STAGES, Ledger
@@ -185,7 +185,7 @@ def sentence(one: Straggler) -> str:
     """Describe a straggler in a sentence, with the evidence."""
     who = f"host {', '.join(one.hosts)} ({_ranks(one.ranks)})" if one.hosts else _ranks(one.ranks)
     by = _in_words(one.excess_ms)
-    share = f"{one.late_share:.0%} of steps"
+    share = f"{percent(one.late_share)} of steps"
     if one.pattern == "rotating" and one.late_share > _NEARLY_ALWAYS:
         return (
             f"Another rank is last in every step: its {one.stage} takes {by} longer than the typical "

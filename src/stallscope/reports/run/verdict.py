@@ -60,8 +60,7 @@ def _blocks(analysis: Analysis, form: str) -> Iterator[DocumentBlock]:
     if gain is not None and form != "html":
         what_if = gain.what_if
         lead = f"{gain.title}, steps would be {speedup(what_if)} as fast"
-        text = f" ({how_sure(what_if)}): that saves {saving(what_if, analysis)}."
-        yield Text(text, lead=lead)
+        yield Text(f" ({how_sure(what_if)}).", lead=lead)
     steps = advice(analysis)
     if steps:
         yield Listing(steps, role="steps", title="What to do")
