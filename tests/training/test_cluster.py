@@ -109,7 +109,7 @@ def test_the_host_with_a_slow_link_is_named_and_its_delay_is_not_clock_error(
 ) -> None:
     hosts = start_lab(3, programs_of(ENVIRONMENT), **SETTINGS)
     hosts.limit_link("h3", 40.0)
-    words = [str(tmp_path / "logs"), "60", "20", "1"]
+    words = [str(tmp_path / "logs"), "40", "20", "1"]
     horovodrun(hosts, tmp_path, WORK, *words).succeed()
 
     (run,) = read(str(tmp_path / "logs"))
@@ -135,7 +135,7 @@ def test_the_host_with_a_slow_link_is_named_and_its_delay_is_not_clock_error(
 
 def test_the_verdict_names_too_few_cores_as_the_reason(hosts: Lab, tmp_path: Path) -> None:
     hosts["h2"].limits.limit_cores(0.4)
-    words = [str(tmp_path / "logs"), "250", "30", "0.5"]
+    words = [str(tmp_path / "logs"), "160", "30", "0.5"]
     horovodrun(hosts, tmp_path, WORK, *words).succeed()
 
     (run,) = read(str(tmp_path / "logs"))

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from stallscope.torch import StepLogger, measure_input
 
-BATCH, BATCHES = 8, 120
+BATCH, BATCHES = 8, 80
 # A batch takes one worker 80 ms, and a step 25 ms without waiting: four workers keep up.
 SAMPLE_SECONDS, STEP_SECONDS = 0.010, 0.025
 WORKERS = (1, 2, 4, 8)
@@ -49,7 +49,7 @@ def main() -> None:
     torch.set_num_threads(1)
     for workers in WORKERS:
         train(out / f"workers-{workers}", workers)
-    print(measure_input(loader(1), steps=40, log_dir=out / "workers-1", try_workers=max(WORKERS)))
+    print(measure_input(loader(1), steps=24, log_dir=out / "workers-1", try_workers=max(WORKERS)))
 
 
 if __name__ == "__main__":

@@ -221,9 +221,11 @@ def _settings_found(records: Records, checks: _Checks) -> list[str]:
     ranks: dict[tuple[str, str], set[int]] = {}
     for log in records.logs.values():
         settings = log.facts.get("settings")
-        for name, holds in checks.items():
-            value = settings.get(name) if isinstance(settings, dict) else None
-            if isinstance(value, str) and holds(value):
+        if not isinstance(settings, dict):
+            continue
+        for name in [one for one in checks if one in settings]:
+            value = settings[name]
+            if isinstance(value, str) and checks[name](value):
                 ranks.setdefault((name, value), set()).add(log.rank)
     return [
         f"{name}={clipped(value)} on "
