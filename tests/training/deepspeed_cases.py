@@ -17,6 +17,7 @@ os.environ.update(DS_ACCELERATOR="cpu", GLOO_SOCKET_IFNAME="lo")
 import deepspeed  # it reads these variables
 import torch
 from case_runner import Cases, digest, run_cases
+from process_group import end_process_group
 from slow_torch import SlowData
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -105,7 +106,7 @@ def main() -> None:
     deepspeed.init_distributed("gloo")
     torch.set_num_threads(1)
     run_cases(CASES, Path(out), names, rank())
-    torch.distributed.destroy_process_group()
+    end_process_group()
 
 
 if __name__ == "__main__":

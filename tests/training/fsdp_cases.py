@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from case_runner import Cases, digest, run_cases
+from process_group import end_process_group
 from slow_torch import SlowData, sleep_in_backward
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -212,7 +213,7 @@ def main() -> None:
     torch.distributed.init_process_group("gloo")
     torch.set_num_threads(1)
     run_cases(CASES, Path(out), names, rank())
-    torch.distributed.destroy_process_group()
+    end_process_group()
 
 
 if __name__ == "__main__":

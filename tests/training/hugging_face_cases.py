@@ -17,6 +17,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from case_runner import Cases, digest, run_cases
+from process_group import end_process_group
 from slow_torch import SlowData, sleep_in_backward
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
@@ -302,6 +303,7 @@ def main() -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     run_cases(CASES if RANKS == 1 else RANKED_CASES, Path(out), names, rank(), Case)
+    end_process_group()
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from case_runner import Cases, digest, run_cases
+from process_group import end_process_group
 from slow_torch import SlowData, sleep_in_backward
 from torch import nn
 from torch.utils.data import DataLoader, Subset, TensorDataset
@@ -262,6 +263,7 @@ def main() -> None:
     logging.getLogger(pl.__name__).setLevel(logging.ERROR)
     cases = DDP_CASES if ddp else CASES
     run_cases(cases, Path(out), names, rank(), functools.partial(Case, ddp=ddp))
+    end_process_group()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import sys
 import time
 
 import torch
+from process_group import end_process_group
 
 from stallscope.collector.recorder.subprocesses import live_scalars
 from stallscope.torch import StepLogger
@@ -34,7 +35,7 @@ def main() -> None:
             optimizer.step()
     # The other rank's log must be complete before rank 0 ends.
     torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
+    end_process_group()
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from process_group import end_process_group
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
@@ -115,7 +116,7 @@ def main() -> None:
     for name in names:
         dist.barrier()
         train(out / name, CASES[name])
-    dist.destroy_process_group()
+    end_process_group()
 
 
 if __name__ == "__main__":

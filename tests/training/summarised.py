@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from asleep import wait_asleep
+from process_group import end_process_group
 
 from stallscope.collector.recorder.after_training import summary_lines
 from stallscope.torch import StepLogger
@@ -65,7 +66,7 @@ def main() -> None:
         ddp = torch.nn.parallel.DistributedDataParallel(model)
         optimizer = torch.optim.SGD(ddp.parameters(), 0.01)
         train(torch.distributed.get_rank(), ddp, optimizer, ddp)
-        torch.distributed.destroy_process_group()
+        end_process_group()
 
 
 if __name__ == "__main__":

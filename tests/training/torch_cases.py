@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from asleep import wait_asleep
 from case_runner import run_cases
+from process_group import end_process_group
 from pytorch.base import ALONE, DDP, HOROVOD, RANKED, RANKS, Case, rank
 
 MODULES = ("loops", "slow_ranks", "loggers", "last_gradient", "faults", "batches", "one_process")
@@ -36,8 +37,7 @@ def main() -> None:
     for module in MODULES:
         importlib.import_module(f"pytorch.{module}")
     run_cases(RANKS if RANKED else ALONE, Path(out), names, rank(), Case)
-    if DDP:
-        torch.distributed.destroy_process_group()
+    end_process_group()
 
 
 if __name__ == "__main__":
