@@ -15,24 +15,23 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from stallscope.torch import StepLogger
 
-
-def train(logs):
-    torch.manual_seed(0)
-    data = TensorDataset(torch.rand(4096, 32), torch.randint(10, (4096,)))
-    loader = DataLoader(data, batch_size=64, sampler=DistributedSampler(data))
-    model = DistributedDataParallel(nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10)))
-    optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    sink = "file" if logs else "logging"
-    with StepLogger(logs, optimizer=optimizer, model=model, run_name="run-42", sink=sink) as log:
-        for epoch in range(2):
-            loader.sampler.set_epoch(epoch)
-            for inputs, labels in log.watch(loader):
-                optimizer.zero_grad()
-                nn.functional.cross_entropy(model(inputs), labels).backward()
-                optimizer.step()
-
+logs = sys.argv[1] if len(sys.argv) > 1 else None
 
 torch.distributed.init_process_group("gloo")
-train(sys.argv[1] if len(sys.argv) > 1 else None)
-# The model is gone by now: Gloo's threads end with the group, not while the interpreter ends.
+torch.manual_seed(0)
+data = TensorDataset(torch.rand(4096, 32), torch.randint(10, (4096,)))
+loader = DataLoader(data, batch_size=64, sampler=DistributedSampler(data))
+model = DistributedDataParallel(nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10)))
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+
+with StepLogger(
+    logs, optimizer=optimizer, model=model, run_name="run-42", sink="file" if logs else "logging"
+) as log:
+    for epoch in range(2):
+        loader.sampler.set_epoch(epoch)
+        for inputs, labels in log.watch(loader):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+
 torch.distributed.destroy_process_group()
