@@ -172,8 +172,10 @@ class Uploader:
         if self._upload(whole_lines=False):
             return
         folders = " ".join(sorted({shlex.quote(str(path.parent)) for path in self._logs}))
+        count = len(self._logs)
+        logs = "1 log is" if count == 1 else f"{count} logs are"
         send(
-            f"{self._error}; {len(self._logs)} log(s) are not uploaded completely: "
+            f"{self._error}; {logs} not uploaded completely: "
             f"stallscope collect {folders} --to mlflow:{self._run_id} uploads the rest"
         )
         _close_output()
