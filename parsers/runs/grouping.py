@@ -18,7 +18,7 @@ from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, TIMESTAMPS, Problem, 
 
 from ..base import Parsed
 from ..tables import cast
-from .launches import Launch, ids_by_launch
+from .launches import Launch, by_launch
 
 
 def group(source: str, parsed: Iterable[Parsed], problems: Iterable[Problem]) -> list[Run]:
@@ -27,19 +27,11 @@ def group(source: str, parsed: Iterable[Parsed], problems: Iterable[Problem]) ->
     for one in parsed:
         files[one.run_id].append(one)
     shared = tuple(problems)
-    runs = _merged(files)
+    # Joined by launch, and with the jobs that resumed.
+    runs = _with_resumed(by_launch(files, _launch))
     files.clear()
     # Popping a run's logs frees their memory as soon as it is copied.
     return [_run(source, run_id, runs.pop(run_id), shared) for run_id in list(runs)]
-
-
-def _merged(files: dict[str, list[Parsed]]) -> dict[str, list[Parsed]]:
-    """Join the logs of each launch, and jobs that resumed."""
-    launches = {run_id: _launch(group) for run_id, group in files.items()}
-    merged = {
-        ids[0]: [one for run_id in ids for one in files[run_id]] for ids in ids_by_launch(launches)
-    }
-    return _with_resumed(merged)
 
 
 def _with_resumed(runs: dict[str, list[Parsed]]) -> dict[str, list[Parsed]]:
@@ -109,12 +101,8 @@ def _names(group: list[Parsed]) -> tuple[object, ...]:
     return folders, *({str(one.log.facts.get(name)) for one in group} for name in facts)
 
 
-def _launch(group: list[Parsed]) -> Launch:
-    return Launch(
-        frozenset(str(p.log.facts["launch"]) for p in group if p.log.facts.get("launch")),
-        frozenset(p.log.rank for p in group),
-        _wall(group),
-    )
+def _launch(one: Parsed) -> Launch:
+    return Launch.of_log(one.log.facts.get("launch"), one.log.rank, _wall([one]))
 
 
 def _wall(group: list[Parsed]) -> int:

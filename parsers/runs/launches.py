@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
 
 # Ranks of one launch start together; a launcher reuses a port only much later.
 _ONE_LAUNCH_NS = 3_600 * 1_000_000_000
 
 
-@dataclass(frozen=True)
+@dataclass
 class Launch:
-    """The logs with one run id."""
+    """What logs say about the launch that they are from."""
 
     #: The launcher's names of the job; empty if no log has one.
-    names: frozenset[str]
-    ranks: frozenset[int]
+    names: set[str]
+    ranks: set[int]
     #: The wall time of the first start, nanoseconds since 1970.
     began_ns: int
+
+    @classmethod
+    def of_log(cls, name: object, rank: int, began_ns: int) -> Launch:
+        """Return what one log says; ``name`` is its fact ``launch``."""
+        return cls({str(name)} if name else set(), {rank}, began_ns)
+
+    @classmethod
+    def of_logs(cls, logs: Iterable[Launch]) -> Launch:
+        """Return what several logs of one launch say together."""
+        found = list(logs)
+        return cls(
+            {name for one in found for name in one.names},
+            {rank for one in found for rank in one.ranks},
+            min(one.began_ns for one in found),
+        )
 
     def is_also(self, other: Launch) -> bool:
         """Whether these are further ranks of the same launch."""
@@ -25,20 +43,30 @@ class Launch:
             return False
         return abs(self.began_ns - other.began_ns) < _ONE_LAUNCH_NS
 
-    def joined_with(self, other: Launch) -> Launch:
-        """Return both as one."""
-        began = min(self.began_ns, other.began_ns)
-        return Launch(self.names | other.names, self.ranks | other.ranks, began)
+    def add(self, other: Launch) -> None:
+        """Add what other logs of this launch say."""
+        self.names |= other.names
+        self.ranks |= other.ranks
+        self.began_ns = min(self.began_ns, other.began_ns)
 
 
-def ids_by_launch(launches: Mapping[str, Launch]) -> list[list[str]]:
-    """Return the run ids of each launch, ascending: the first one names the run."""
-    found: list[tuple[Launch, list[str]]] = []
-    for run_id, own in sorted(launches.items()):
-        at = next((at for at, (launch, _) in enumerate(found) if launch.is_also(own)), None)
-        if at is None:
-            found.append((own, [run_id]))
+def by_launch(
+    logs: Mapping[str, Sequence[T]], launch_of: Callable[[T], Launch]
+) -> dict[str, list[T]]:
+    """Join the logs of each launch under the lowest of their run ids, which names the run.
+
+    Args:
+        logs: by run id.
+        launch_of: returns what a log says about its launch.
+    """
+    launches: dict[str, Launch] = {}
+    joined: dict[str, list[T]] = {}
+    for run_id, own in sorted(logs.items()):
+        launch = Launch.of_logs(map(launch_of, own))
+        name = next((name for name, one in launches.items() if one.is_also(launch)), None)
+        if name is None:
+            launches[run_id], joined[run_id] = launch, list(own)
         else:
-            launch, ids = found[at]
-            found[at] = launch.joined_with(own), [*ids, run_id]
-    return [ids for _, ids in found]
+            launches[name].add(launch)
+            joined[name] += own
+    return joined

@@ -16,7 +16,7 @@ HOUR_NS = 3_600 * 1_000_000_000
 
 
 def on_own_disks(folder: Path, job: Job, names: tuple[str, str] = ("h1", "h2")) -> None:
-    """Write a job's logs like two hosts without a shared folder: each has a run id of its own."""
+    """Write a job's logs like two hosts without a shared folder: each has another run id."""
     for path, name in zip(write_job(folder / "all", job), names, strict=True):
         text = path.read_text().replace(f'"{job.run_id}"', f'"{job.run_id}-{name}"')
         (folder / name).mkdir(exist_ok=True)

@@ -28,6 +28,7 @@ def test_the_verdict_comes_first_with_its_gain(page: Callable[[str], str]) -> No
     assert promised is not None
     assert float(promised[1]) > 1.2
     assert re.search(r"95% interval: 1\.\d+–1\.\d+×\)\.", text)
+    assert len(re.findall(r"saves \S+ ± \S+ ms", text)) == 1
     assert "**What to do**\n\n- **Look at this rank's" in text
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from stallscope.collector.recorder.step_log.format import SUFFIX, header_facts
-from stallscope.parsers.runs.launches import Launch, ids_by_launch
+from stallscope.parsers.runs.launches import Launch, by_launch
 
 from .units import Unit, units_of
 
@@ -25,12 +24,23 @@ class _Log(NamedTuple):
 
 def runs_of(source: str) -> list[Unit]:
     """Return the places of a RUN like ``units_of``, and for a folder with several jobs' step logs one
-    per job, the newest first. A job that resumed from another one's checkpoint is a place of its own.
+    per job, as ``jobs_at`` does.
 
     Raises:
         NotFoundError: if a store has no such run.
     """
-    units = units_of(source)
+    return jobs_at(source, units_of(source))
+
+
+def jobs_at(source: str, units: list[Unit]) -> list[Unit]:
+    """Return a place for each job in a folder, the newest first; other places as they are.
+
+    A job that resumed from another one's checkpoint has a separate place.
+
+    Args:
+        source: a RUN.
+        units: what ``units_of`` returned for it.
+    """
     path = Path(source)
     if len(units) > 1 or units[0].collected or "#" in source or not path.is_dir():
         return units
@@ -39,7 +49,7 @@ def runs_of(source: str) -> list[Unit]:
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             run_id, launch = _first_line(file)
             logs[run_id].append(_Log(file.parent, launch))
-    jobs = _jobs(logs)
+    jobs = by_launch(logs, lambda log: log.launch)
     if len(jobs) < 2:
         return units
     newest = sorted(jobs, key=lambda run_id: -max(log.launch.began_ns for log in jobs[run_id]))
@@ -47,22 +57,11 @@ def runs_of(source: str) -> list[Unit]:
 
 
 def _first_line(file: Path) -> tuple[str, Launch]:
-    """Return a log's run id, and its part of the launch."""
+    """Return a log's run id, and what it says about its launch."""
     with file.open("rb") as opened:
         facts: dict[str, Any] = header_facts(opened.readline(_MOST_BYTES))
-    names = [str(facts["launch"])] if facts.get("launch") else []
-    return str(facts["run_id"]), Launch(
-        frozenset(names), frozenset([facts["rank"]]), facts["anchor"]["wall_ns"]
-    )
-
-
-def _jobs(logs: Mapping[str, Sequence[_Log]]) -> dict[str, list[_Log]]:
-    """Join the logs of each launch under the id that names the run."""
-    launches = {
-        run_id: reduce(Launch.joined_with, (log.launch for log in own))
-        for run_id, own in logs.items()
-    }
-    return {ids[0]: [log for one in ids for log in logs[one]] for ids in ids_by_launch(launches)}
+    rank, began_ns = int(facts["rank"]), int(facts["anchor"]["wall_ns"])
+    return str(facts["run_id"]), Launch.of_log(facts.get("launch"), rank, began_ns)
 
 
 def _place_of(path: Path, run_id: str, jobs: Mapping[str, Sequence[_Log]]) -> str:

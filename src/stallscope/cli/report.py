@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from stallscope.batch.batch import Batch
-from stallscope.batch.folders import runs_of
+from stallscope.batch.folders import jobs_at
 from stallscope.batch.plan import baseline_units, named_baselines
 from stallscope.batch.state import lock_folder
 from stallscope.batch.units import Unit, units_of
@@ -108,8 +108,9 @@ def run(options: argparse.Namespace) -> int:
             )
         # Gates and files only use the newest run of a folder, because later jobs may log into it.
         looks = settings.output == "terminal" and not settings.conditions
-        jobs = [runs_of(source) for source in sources]
-        places = jobs if looks else [units_of(source) for source in sources]
+        named = [units_of(source) for source in sources]
+        jobs = [jobs_at(source, own) for source, own in zip(sources, named, strict=True)]
+        places = jobs if looks else named
         _print_left_out(sources, jobs, places)
         units = list({unit.key: unit for own in places for unit in own}.values())
         listed = any(len(own) > 1 for own in places)
