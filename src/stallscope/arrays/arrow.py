@@ -27,13 +27,11 @@ def numbers(column: Column) -> Numbers:
 
     Nulls become NaN, and integers in a column with nulls become floats, as with ``to_numpy``.
     """
-    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     if column.null_count:
-        chunks = [chunk.cast(pa.float64(), safe=False) for chunk in chunks]
-    parts = [_values(chunk) for chunk in chunks]
-    if not parts:
-        return np.zeros(0, dtype_of(column.type))
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        column = column.cast(pa.float64(), safe=False)
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return _values(column)
 
 
 def dtype_of(kind: pa.DataType) -> np.dtype[Any]:

@@ -112,15 +112,22 @@ def of_generation(table: pa.Table, generation: int) -> pa.Table:
     """Return the rows of one generation; a view of the table where they are contiguous."""
     if isinstance(table, RemoteTable):
         return table.of_generation(generation)
-    numbers = (arrow.numbers(part["generation"]) for part in in_parts(table))
-    counts = [np.count_nonzero(own == generation) for own in numbers]
-    if sum(counts) == table.num_rows:
+    column = table["generation"]
+    if not table.num_rows or _are_all(column, generation):
         return table
-    first = pc.index(table["generation"], arrow.scalar(generation, pa.int32())).as_py()
-    own = table.slice(first, sum(counts))
-    if pc.min_max(own["generation"]).as_py() == {"min": generation, "max": generation}:
+    count = sum(
+        np.count_nonzero(arrow.numbers(part["generation"]) == generation)
+        for part in in_parts(table)
+    )
+    first = pc.index(column, arrow.scalar(generation, pa.int32())).as_py()
+    own = table.slice(first, count)
+    if _are_all(own["generation"], generation):
         return own
-    return table.filter(arrow.equal(table["generation"], generation))
+    return table.filter(arrow.equal(column, generation))
+
+
+def _are_all(column: pa.ChunkedArray, value: int) -> bool:
+    return bool(pc.min_max(column).as_py() == {"min": value, "max": value})
 
 
 def _reshaped(column: pa.ChunkedArray, shape: tuple[int, int], allocate: Allocator) -> Array:

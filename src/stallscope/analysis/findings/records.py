@@ -198,7 +198,7 @@ def _totals_of(part: pa.Table, logs: int) -> Ints:
     """Count rows, the first step, the last end, samples and rows with samples, per log of this part."""
     # Rows are ordered by log: summing over each log's rows first is much cheaper.
     log = arrow.numbers(part["log"])
-    starts = np.flatnonzero(np.diff(log, prepend=-1))
+    starts = np.append(0, np.flatnonzero(log[1:] != log[:-1]) + 1)
     of = log[starts]
 
     def summed(values: Ints) -> Ints:

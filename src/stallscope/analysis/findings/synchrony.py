@@ -94,7 +94,9 @@ class _Completions:
     @classmethod
     def of(cls, reductions: ReductionTimes) -> _Completions:
         clocks = np.array(reductions.clocks)
-        ranks = [np.flatnonzero(clocks == name) for name in np.unique(clocks)]
+        # In the order of ranks, so that blocks need not be copied.
+        names = dict.fromkeys(reductions.clocks)
+        ranks = [np.flatnonzero(clocks == name) for name in names]
         return cls(ranks, *reductions.cells.gathered(_first_and_last, reductions.column, ranks))
 
 

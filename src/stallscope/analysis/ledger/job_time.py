@@ -9,6 +9,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from stallscope.arrays import arrow
 from stallscope.arrays.blocks import NULL
@@ -174,6 +175,9 @@ def _reference_log(run: Run, generations: Generations, index: int) -> Log:
 
 def _last_end(part: pa.Table, logs: npt.NDArray[np.bool_]) -> list[int]:
     """Kernel: return when the last row of some logs ended; empty without such rows."""
+    span = pc.min_max(part["log"]).as_py()
+    if not logs[span["min"] : span["max"] + 1].any():
+        return []
     here = logs[arrow.numbers(part["log"])]
     return [int(arrow.numbers(part["end"])[here].max())] if here.any() else []
 
