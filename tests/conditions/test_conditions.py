@@ -57,6 +57,8 @@ def check(text: str, analysis: Analysis | None = None) -> Outcome:
         ("bottleneck=='input'", True),
         ('bottleneck!="input"', False),
         ("bottleneck.cause=='input'", True),
+        ("bottleneck=input and fault=yes", True),
+        ("bottleneck.fault=no", False),
         ("by_cause.input.ms>20", True),
         ("bottleneck.cause=network or bottleneck.cause=cores", False),
         ("findings.error>0", False),
@@ -105,6 +107,14 @@ def test_the_outcome_shows_the_numbers() -> None:
     assert check("verdict~balance").why == "verdict is 'input', without 'balance'"
     times = check("samples_per_second<0.9*baseline").why
     assert "under 0.9*baseline.samples_per_second, which is " in times
+
+
+def test_the_largest_part_of_a_healthy_step_is_no_fault() -> None:
+    healthy = analyse(simulator.simulate(replace(SLOW_INPUT, faults=[])).run)
+    kind = healthy.bottleneck.kind
+    assert check(f"bottleneck={kind}", healthy).held is True
+    assert check(f"bottleneck={kind} and fault=yes", healthy).held is False
+    assert check("fault=no", healthy).held is True
 
 
 def _stopped() -> Analysis:

@@ -125,6 +125,12 @@ def _verdict(analysis: Analysis, _: str) -> Found:
     return WordValue(kind, unsure)
 
 
+def _fault(analysis: Analysis, _: str) -> Found:
+    if analysis.bottleneck.kind == "insufficient_data":
+        return unmeasured(analysis)
+    return WordValue("yes" if analysis.bottleneck.fault else "no")
+
+
 def _cause(analysis: Analysis, _: str) -> Found:
     cause = analysis.bottleneck.cause
     if analysis.bottleneck.kind == "insufficient_data":
@@ -207,6 +213,7 @@ _FIGURES: dict[str, NamedFigure] = {
     "step_ms.rise": NamedFigure(Kind.SHARE, _rise, of_baseline=False),
     **ENTRY_FIGURES,
     "bottleneck": NamedFigure(Kind.TEXT, _verdict, _VERDICTS),
+    "bottleneck.fault": NamedFigure(Kind.TEXT, _fault, ("yes", "no")),
     "bottleneck.cause": NamedFigure(Kind.TEXT, _cause, _CAUSES),
     "bottleneck.why": NamedFigure(Kind.TEXT, _why, _REASONS),
     **PROGRESS_FIGURES,

@@ -12,6 +12,7 @@ _PARTS = ("input", "compute", "other", "imbalance", "allreduce")
 #: The report's names by the list's.
 SYNONYMS = {
     "verdict": "bottleneck",
+    "fault": "bottleneck.fault",
     "cause": "bottleneck.cause",
     "ranks": "size",
     "steps": "steps.total",
