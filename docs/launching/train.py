@@ -34,4 +34,6 @@ with StepLogger(
             nn.functional.cross_entropy(model(inputs), labels).backward()
             optimizer.step()
 
+# PyTorch aborts a process that ends while one of Gloo's threads is not done.
+torch.distributed.monitored_barrier()
 torch.distributed.destroy_process_group()

@@ -111,7 +111,8 @@ def train_ddp(log_dir: str) -> None:
     for rank in range(torch.distributed.get_world_size()):
         if rank == torch.distributed.get_rank():
             print("x" * 5000, flush=True)
-        torch.distributed.barrier()
+        # Unlike barrier(), it leaves Gloo's threads time to end: one that is late aborts the process.
+        torch.distributed.monitored_barrier()
     torch.distributed.destroy_process_group()
 
 
