@@ -94,11 +94,11 @@ def projections_table() -> list[str]:
     return lines
 
 
-def uploads(size: int, seconds: float = _SECONDS) -> list[float]:
+def uploads(size: int) -> list[float]:
     """Return the seconds at which the first rank uploads during training."""
     pause = now = FIRST_UPLOAD_SECONDS
     times = []
-    while now < seconds:
+    while now < _SECONDS:
         times.append(now)
         pause = next_pause_seconds(pause, now, size)
         now += pause
@@ -168,10 +168,6 @@ _ROWS: tuple[Row, ...] = (
     ("copies per minute", lambda size: _count(size * 60 / copy_seconds(size))),
     ("bytes copied", lambda size: _amount(size * copied_bytes(size))),
     ("**MLflow**: artifacts", lambda size: _count(size * (len(uploads(size)) + 1))),
-    (
-        "requests in ten hours",
-        lambda size: _count(size * (FIRST_UPLOAD_REQUESTS + len(uploads(size)))),
-    ),
     ("in the busiest minute", lambda size: _count(requests_in_busiest_minute(size))),
     (
         "per second when training ends",
