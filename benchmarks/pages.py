@@ -168,19 +168,15 @@ _ROWS: tuple[Row, ...] = (
     ("copies per minute", lambda size: _count(size * 60 / copy_seconds(size))),
     ("bytes copied", lambda size: _amount(size * copied_bytes(size))),
     ("**MLflow**: artifacts", lambda size: _count(size * (len(uploads(size)) + 1))),
-    ("in the busiest minute", lambda size: _count(requests_in_busiest_minute(size))),
+    ("requests in the busiest minute", lambda size: _count(requests_in_busiest_minute(size))),
     (
-        "per second when training ends",
+        "requests per second when training ends",
         lambda size: _count(
             size / max(1.0, min(shortest_pause_seconds(size), LONGEST_LAST_TURN_SECONDS))
         ),
     ),
     ("requests that list it all", lambda size: _count(size + 3)),
-    (
-        "**bucket**: requests that list a folder of logs",
-        lambda size: _count(3 + ceil(size / 1_000)),
-    ),
-    ("requests that fetch what has grown, a look", lambda size: _count(2 * size)),
+    ("**bucket**: requests that fetch what has grown, a look", lambda size: _count(2 * size)),
     ("**collector**: rows", lambda size: _count(size * rows_of_rank(None))),
     ("memory", lambda size: _amount(memory(size, None))),
     *(
