@@ -31,7 +31,6 @@ SIZES = (64, 512, 4_096, 10_000)
 HOURS = 10
 STEPS_PER_SECOND = 5
 BYTES_PER_ROW = 51
-FLUSH_SECONDS = 1.0
 #: (sample_after, sample_one_in)
 SAMPLINGS = ((2_000, 20), (2_000, 200))
 
@@ -95,11 +94,11 @@ def projections_table() -> list[str]:
     return lines
 
 
-def uploads(size: int, seconds: float = _SECONDS) -> list[float]:
+def uploads(size: int) -> list[float]:
     """Return the seconds at which the first rank uploads during training."""
     pause = now = FIRST_UPLOAD_SECONDS
     times = []
-    while now < seconds:
+    while now < _SECONDS:
         times.append(now)
         pause = next_pause_seconds(pause, now, size)
         now += pause
@@ -133,12 +132,6 @@ def copied_bytes(size: int) -> float:
     return _LOG_BYTES / part * sum(grown * count for count in range(1, round(part / grown) + 1))
 
 
-def copied_bytes_without_parts(size: int) -> float:
-    """Return the same if each copy were of the whole log: it grows with the square of the run."""
-    copies = _SECONDS / copy_seconds(size)
-    return _LOG_BYTES * (copies + 1) / 2
-
-
 def rows_of_rank(sampling: tuple[int, int] | None) -> float:
     """Return a rank's rows: all steps, or the first ones and sampled blocks with the step before."""
     steps = _SECONDS * STEPS_PER_SECOND
@@ -167,7 +160,6 @@ def _count(value: float) -> str:
 _ROWS: tuple[Row, ...] = (
     ("**folder**: files, with `run.json`", lambda size: _count(size + 1)),
     ("bytes", lambda size: _amount(size * _LOG_BYTES)),
-    ("writes per second", lambda size: _count(size / FLUSH_SECONDS)),
     ("bytes per second", lambda size: _amount(size * _ROWS_PER_SECOND)),
     (
         "**mount that takes whole files**: files",
@@ -175,33 +167,16 @@ _ROWS: tuple[Row, ...] = (
     ),
     ("copies per minute", lambda size: _count(size * 60 / copy_seconds(size))),
     ("bytes copied", lambda size: _amount(size * copied_bytes(size))),
-    (
-        "as whole logs it would be",
-        lambda size: _amount(size * copied_bytes_without_parts(size)),
-    ),
-    ("bytes per second", lambda size: _amount(size * copied_bytes(size) / _SECONDS)),
     ("**MLflow**: artifacts", lambda size: _count(size * (len(uploads(size)) + 1))),
+    ("requests in the busiest minute", lambda size: _count(requests_in_busiest_minute(size))),
     (
-        "requests in ten hours",
-        lambda size: _count(size * (FIRST_UPLOAD_REQUESTS + len(uploads(size)))),
-    ),
-    ("in the busiest minute", lambda size: _count(requests_in_busiest_minute(size))),
-    (
-        "in the last hour, per minute",
-        lambda size: _count(size * sum(time >= _SECONDS - 3_600 for time in uploads(size)) / 60),
-    ),
-    (
-        "per second when training ends",
+        "requests per second when training ends",
         lambda size: _count(
             size / max(1.0, min(shortest_pause_seconds(size), LONGEST_LAST_TURN_SECONDS))
         ),
     ),
     ("requests that list it all", lambda size: _count(size + 3)),
-    (
-        "**bucket**: requests that list a folder of logs",
-        lambda size: _count(3 + ceil(size / 1_000)),
-    ),
-    ("requests that fetch what has grown, a look", lambda size: _count(2 * size)),
+    ("**bucket**: requests that fetch what has grown, a look", lambda size: _count(2 * size)),
     ("**collector**: rows", lambda size: _count(size * rows_of_rank(None))),
     ("memory", lambda size: _amount(memory(size, None))),
     *(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import pytest
@@ -37,11 +36,8 @@ def test_the_page_names_the_limits() -> None:
         f"{rate_limits.REQUESTS_PER_SECOND:.0f} per second",
         f"within {rate_limits.LONGEST_LAST_TURN_SECONDS:.0f} s",
         f"at {rate_limits.COPIED_PART_BYTES >> 20} MiB",
-        f"{rate_limits.FIRST_UPLOAD_REQUESTS} requests (the run",
     ):
         assert sentence in text
-    chunks = [len(pages.uploads(64, hours * 3_600)) + 1 for hours in (10, 7 * 24)]
-    assert [f"{count} in" for count in chunks] == re.findall(r"\d+ in(?= 10 hours| a week)", text)
 
 
 @pytest.mark.parametrize("size", pages.SIZES)
@@ -59,4 +55,3 @@ def test_copied_bytes_match_the_formula() -> None:
         if part >= rate_limits.COPIED_PART_BYTES:
             part = 0.0
     assert pages.copied_bytes(64) == pytest.approx(copied, rel=0.05)
-    assert copied < pages.copied_bytes_without_parts(64) / 5
