@@ -93,8 +93,8 @@ def _in_kinds(missed: Sequence[Figure], targeted: Sequence[Figure]) -> str:
     named = []
     for kind, count in Counter(map(_kind, missed)).items():
         (first, *_) = (one for one in missed if _kind(one) == kind)
-        what = first.name if kinds[kind] == 1 else f"{kind} in {count} of {kinds[kind]} cases"
-        named.append(f"{what} ({first.target})")
+        alone = kinds[kind] == 1
+        named.append(first.name if alone else f"{kind} in {count} of {kinds[kind]} cases")
     return f": {'; '.join(named)}" if named else ""
 
 
