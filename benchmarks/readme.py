@@ -24,7 +24,6 @@ BEGINS, ENDS = "<!-- figures -->", "<!-- /figures -->"
 #: The figures of docs/benchmarks.md, in this order; `make bench` prints all of them.
 QUOTED = (
     "Keras, 162 gradients: host part per step",
-    "Keras, 162 gradients: bytes per step and rank",
     "Keras, one process, 22 gradients: added per step",
     "Keras, 2 ranks, 162 gradients: added per step, against the Timeline",
     "Keras, 2 ranks, 162 gradients: CPU time added per step, against the Timeline",
@@ -34,8 +33,6 @@ QUOTED = (
     "PyTorch, 160 gradients: added per step, against traceml-ai",
     "MXNet, 2 ranks, 162 gradients: timestamps add per step",
     "PyTorch: resident memory that recording 100,000 steps adds",
-    "import stallscope.torch, after its framework",
-    "import stallscope.keras, after its framework",
 )
 
 
