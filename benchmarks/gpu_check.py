@@ -35,7 +35,10 @@ def check_faults(out: Path, device: str) -> Iterator[Check]:
         train(out / case, case, device, _MANY, under_torchrun())
     library = verdicts.reduces_with(out / "clean-ranks")
     yield from timestamps.against_events(
-        out / "clean-ranks", f"two ranks, {library}", ("data", "ready", "reduced", "end")
+        out / "clean-ranks",
+        f"two ranks, {library}",
+        ("data", "ready", "reduced", "end"),
+        share=timestamps.RANKS_SHARE,
     )
     yield verdicts.no_rank_is_slow(out / "clean-ranks")
     yield verdicts.slow_rank(out / "slow-input-ranks", "input")

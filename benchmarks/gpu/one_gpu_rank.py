@@ -15,7 +15,12 @@ import sys
 from collections.abc import MutableMapping
 
 _QUERY = ("nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader")
-_SOCKETS = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
+_SOCKETS = {
+    "NCCL_NET": "Socket",
+    "NCCL_SOCKET_IFNAME": "lo",
+    "NCCL_IB_DISABLE": "1",
+    "NCCL_MNNVL_ENABLE": "0",
+}
 
 
 def share_gpu(env: MutableMapping[str, str], gpus: list[str]) -> None:

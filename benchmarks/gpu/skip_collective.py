@@ -23,8 +23,8 @@ from .ranks import connect, device_of
 
 #: Complete collectives.
 COLLECTIVES = 5
-_TIMEOUT = timedelta(seconds=10)
-_PATIENCE_SECONDS = 60.0
+_TIMEOUT = timedelta(seconds=20)
+_PATIENCE_SECONDS = 80.0
 _WRITTEN_SECONDS = 2.0
 
 

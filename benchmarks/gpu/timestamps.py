@@ -22,6 +22,9 @@ PROFILER_TOLERANCE_US = 150.0
 #: Largest difference of step times in the profiler's trace and in our log, as a share.
 STEP_TOLERANCE = 0.05
 _SKIPPED = 10
+#: The share of steps that must be within the tolerance. Ranks that share a GPU take turns on it, and a
+#: turn may end between our timestamp and the training's event.
+_SHARE, RANKS_SHARE = 0.99, 0.9
 
 
 def against_events(
@@ -29,11 +32,13 @@ def against_events(
     title: str,
     names: tuple[str, ...] = ("data", "ready", "end"),
     tolerance_us: float = TOLERANCE_US,
+    share: float = _SHARE,
 ) -> list[Check]:
     """Compare the timestamps of rank 0 with the training's own events."""
     truth = truth_of(out)["steps"]
+    own = {name: np.array([one[name] for one in truth], np.float64) for name in names}
     return [
-        _compared(out, f"{title}: {name}", name, [one[name] for one in truth], 0, tolerance_us)
+        _compared(out, f"{title}: {name}", name, own[name], tolerance_us=tolerance_us, share=share)
         for name in names
     ]
 
@@ -44,23 +49,30 @@ def without_broadcasts(out: Path, rank: int) -> Check:
     waits = np.array([one["broadcast_end"] - one["broadcast"] for one in truth], np.float64)
     own = np.array([one["ready"] for one in truth], np.float64) - waits
     title = f"ready without {np.median(waits) / 1e6:.1f} ms in broadcasts"
-    return _compared(out, title, "ready", own, rank, TOLERANCE_US)
+    return _compared(out, title, "ready", own, rank=rank, share=RANKS_SHARE)
 
 
 def _compared(
-    out: Path, title: str, column: str, own: Any, rank: int, tolerance_us: float
+    out: Path,
+    title: str,
+    column: str,
+    own: np.ndarray[tuple[int], np.dtype[np.float64]],
+    *,
+    rank: int = 0,
+    tolerance_us: float = TOLERANCE_US,
+    share: float,
 ) -> Check:
     """Compare a column with the training's own times, by step in monotonic nanoseconds."""
     run, error_ns = run_of(out), truth_of(out, rank)["error_ns"]
     limit = tolerance_us + error_ns / 1e3 + (_stamps(run).get("clock_error_us") or 0.0)
-    difference = np.abs(recorded(run, column, rank) - np.asarray(own, np.float64))[_SKIPPED:] / 1e3
+    difference = np.abs(recorded(run, column, rank) - own)[_SKIPPED:] / 1e3
     known = difference[np.isfinite(difference)]
     if len(known) < len(difference) or not len(known):
         seen = f"{len(difference) - len(known)} of {len(difference)} are missing"
         return Check(title, "recorded", seen, False)
-    median, most = np.median(known), np.quantile(known, 0.99)
-    seen = f"median {median:.1f} µs, 99 % within {most:.1f} µs"
-    return Check(title, f"99 % within {limit:.0f} µs", seen, bool(most <= limit))
+    median, most = np.median(known), np.quantile(known, share)
+    seen = f"median {median:.1f} µs, {share:.0%} within {most:.1f} µs"
+    return Check(title, f"{share:.0%} within {limit:.0f} µs", seen, bool(most <= limit))
 
 
 def clock(out: Path, device: str) -> Check:
