@@ -64,7 +64,7 @@ def _range_of(values: dict[str, pd.Series], name: str) -> str:
 
 def _power_cap(recorded: pd.Series, looks: list[str]) -> Check:
     """Compare how often the log and nvidia-smi have seen the power cap; both only look now and then."""
-    rows = [line.split(",") for line in looks]
+    rows = [line.split(",") for line in looks if "N/A" not in line]
     known = [row for row in rows if len(row) == 4 and row[3].strip().startswith("0x")]
     busy = [row for row in known if float(row[0]) > float(row[1]) / 2]
     capped = sum(bool(int(row[3], 16) & _POWER) for row in busy)
