@@ -37,10 +37,11 @@ sed -i 's/set(CMAKE_CUDA_STANDARD 11)/set(CMAKE_CUDA_STANDARD 17)/' \
     "$source/horovod/common/ops/cuda/CMakeLists.txt"
 sed -i 's/"libcuda.so"/"libcuda.so.1"/' "$source/horovod/torch/cuda_util.cc"
 
+# CMake 4 refuses the minimum versions that its parts name.
 PATH="$(dirname "$python"):$cuda/bin:$PATH" CUDA_HOME=$cuda HOROVOD_CUDA_HOME=$cuda \
     HOROVOD_BUILD_CUDA_CC_LIST=$capability CUDAARCHS=$capability \
     HOROVOD_GPU_OPERATIONS=NCCL HOROVOD_NCCL_LINK=SHARED \
     HOROVOD_NCCL_INCLUDE=$nccl/include HOROVOD_NCCL_LIB=$build/nccl \
     HOROVOD_WITH_PYTORCH=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1 \
-    HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_NVTX=1 \
+    HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_NVTX=1 CMAKE_POLICY_VERSION_MINIMUM=3.5 \
     "$python" -m pip wheel --no-build-isolation --no-deps --wheel-dir "$folder" "$source"
