@@ -17,6 +17,8 @@ from stallscope.run import Run
 
 _BENCHMARKS = Path(__file__).parents[1]
 _PATIENCE_SECONDS = 150
+# torchrun waits 30 seconds for its ranks.
+_ENDING_SECONDS = 45
 _LAST_LINES = 3
 _RANKS = "2"
 
@@ -69,20 +71,27 @@ def start(out: Path, module: str, *words: str, launcher: list[str] | None = None
     """
     out.mkdir(parents=True, exist_ok=True)
     path = os.pathsep.join([str(_BENCHMARKS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [*(launcher or alone()), module, *words]
+    env = {**os.environ, "PYTHONPATH": path}
     with (out / "printed.txt").open("w") as printed:
-        try:
-            done = subprocess.run(
-                [*(launcher or alone()), module, *words],
-                stdout=printed,
-                stderr=subprocess.STDOUT,
-                timeout=_PATIENCE_SECONDS,
-                env={**os.environ, "PYTHONPATH": path},
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise TrainingError(f"took longer than {_PATIENCE_SECONDS} s") from error
-    if done.returncode:
+        process = subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT, env=env)
+    try:
+        status = process.wait(_PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        _end(process)
+        raise TrainingError(f"took longer than {_PATIENCE_SECONDS} s") from error
+    if status:
         raise TrainingError(last_lines(out / "printed.txt"))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a launcher with its ranks: it passes on the first signal, not the second."""
+    process.terminate()
+    try:
+        process.wait(_ENDING_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def train(out: Path, case: str, device: str, steps: int, launcher: list[str] | None = None) -> None:
