@@ -2,10 +2,10 @@
 
     python benchmarks/gpu_check.py [--device cpu] [--only PART …] [--out FOLDER]
 
-It needs PyTorch for CUDA and ``stallscope[app]`` in this Python's environment, and about five minutes.
-It trains small networks with known faults, compares the recorded timestamps with CUDA events and
-torch.profiler, and measures what recording costs. With one GPU, two ranks share it and reduce with
-gloo; with two, NCCL does. Nothing is sent anywhere.
+It needs PyTorch for CUDA and ``stallscope[app]`` in this Python's environment, and about seven
+minutes. It trains small networks with known faults, compares the recorded timestamps with CUDA events
+and torch.profiler, and measures what recording costs. NCCL connects two ranks, on one GPU as two hosts;
+if it does not, gloo does. Nothing is sent anywhere.
 """
 
 from __future__ import annotations
@@ -15,41 +15,39 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pyarrow.compute as pc
-from gpu import timestamps, verdicts
-from gpu.frameworks import CONNECTED, FRAMEWORKS, STEPS
-from gpu.launching import Check, TrainingError, run_of, start
+from gpu import machine_figures, other_frameworks, several_ranks, timestamps, verdicts
+from gpu.cases import PROFILED_STEPS
+from gpu.launching import Check, start, train, under_torchrun
 from paired import over_rounds
 
-import stallscope as ss
-
 _LONG, _MANY = 400, 150
-#: Trainings of frameworks at a time; their times are not compared.
-_AT_ONCE = 4
 _ROUNDS, _LAPS = 8, 100
-#: What recording a step may add, in microseconds.
-_MOST_US = 50
+
+Part = Callable[[Path, str], Iterator[Check]]
 
 
-def parts(out: Path, device: str) -> dict[str, Callable[[], Iterator[Check]]]:
-    """Return the parts of the check by name."""
-    return {
-        "timestamps": lambda: check_timestamps(out, device),
-        "faults": lambda: check_faults(out, device),
-        "cost": lambda: check_cost(out, device),
-        "frameworks": lambda: check_frameworks(out, device),
-        "machine": lambda: check_machine_figures(out, device),
-        "network": lambda: check_network(out),
-    }
+def check_faults(out: Path, device: str) -> Iterator[Check]:
+    for case in ("clean-ranks", "slow-input-ranks", "slow-compute-ranks"):
+        train(out / case, case, device, _MANY, under_torchrun())
+    library = verdicts.reduces_with(out / "clean-ranks")
+    yield from timestamps.against_events(
+        out / "clean-ranks",
+        f"two ranks, {library}",
+        ("data", "ready", "reduced", "end"),
+        share=timestamps.RANKS_SHARE,
+    )
+    yield verdicts.no_rank_is_slow(out / "clean-ranks")
+    yield verdicts.slow_rank(out / "slow-input-ranks", "input")
+    yield verdicts.slow_rank(out / "slow-compute-ranks", "compute")
 
 
 def check_timestamps(out: Path, device: str) -> Iterator[Check]:
-    for case, steps in (("clean", _LONG), ("slow-input-all", _MANY), ("profiled", 60)):
-        start(out / case, "train.py", case, device, str(steps))
+    for case, steps in (("clean", _LONG), ("slow-input-all", _MANY), ("profiled", PROFILED_STEPS)):
+        train(out / case, case, device, steps)
     yield timestamps.clock(out / "clean", device)
     yield verdicts.own_steps(out / "clean")
     yield from timestamps.against_events(out / "clean", "busy device")
@@ -59,27 +57,14 @@ def check_timestamps(out: Path, device: str) -> Iterator[Check]:
         tolerance_us=timestamps.WAITING_TOLERANCE_US,
     )
     yield from timestamps.against_profiler(out / "profiled")
-
-
-def check_faults(out: Path, device: str) -> Iterator[Check]:
-    if not (out / "slow-input-all" / "logs").is_dir():
-        for case in ("clean", "slow-input-all"):
-            start(out / case, "train.py", case, device, str(_MANY))
     yield from verdicts.slow_input(out / "slow-input-all", out / "clean")
-    for case in ("ranks-clean", "ranks-slow-input", "ranks-slow-compute"):
-        start(out / case, "train.py", case, device, str(_MANY), ranks=2)
-    yield from timestamps.against_events(out / "ranks-clean", "two ranks", ("ready", "reduced"))
-    yield verdicts.no_rank_is_slow(out / "ranks-clean")
-    yield verdicts.slow_rank(out / "ranks-slow-input", "input")
-    yield verdicts.slow_rank(out / "ranks-slow-compute", "compute")
 
 
 def check_cost(out: Path, device: str) -> Iterator[Check]:
-    program = str(Path(__file__).parent / "torch_overhead_training.py")
     for layers in (10, 80):
         folder = out / f"cost-{layers}"
         words = (str(folder), str(_ROUNDS), str(_LAPS), str(layers), device)
-        start(folder, "", *words, under=(program,))
+        start(folder, "torch_overhead_training", *words)
         result = json.loads((folder / "result.json").read_text())
         found = over_rounds(result["added_us"]["steplogger"])
         seen = f"{found.value:.1f} µs (95 % interval: {found.low:.1f} to {found.high:.1f})"
@@ -89,62 +74,24 @@ def check_cost(out: Path, device: str) -> Iterator[Check]:
         )
 
 
-def check_frameworks(out: Path, device: str) -> Iterator[Check]:
-    with ThreadPoolExecutor(_AT_ONCE) as trainings:
-        yield from trainings.map(lambda name: _framework(out / name, name, device), FRAMEWORKS)
-
-
-def _framework(folder: Path, name: str, device: str) -> Check:
-    expected = f"{STEPS} steps"
-    try:
-        start(folder, "frameworks.py", name, device, ranks=int(name in CONNECTED))
-    except TrainingError as error:
-        missing = "ModuleNotFoundError" in str(error)
-        return Check(
-            name, expected, "not installed" if missing else str(error), None if missing else False
-        )
-    run = run_of(folder)
-    count = int(pc.sum(run.steps["micro"]).as_py() or 0)
-    there = [
-        one for one in ("data", "ready", "reduced") if run.steps[one].null_count < run.rows // 2
-    ]
-    stamps = dict(run.logs[-1].facts.get("stamps") or {})
-    stages = ", ".join(["begin", *there, "end"])
-    seen = f"{count} steps with {stages}; clock {stamps.get('clock', 'of the host')}"
-    return Check(
-        name,
-        expected,
-        seen + (f"; {stamps['reason']}" if stamps.get("reason") else ""),
-        count == STEPS,
-    )
-
-
-def check_machine_figures(out: Path, device: str) -> Iterator[Check]:
-    folder = out / "machine"
-    start(folder, "train.py", "slow-input-all", device, str(_MANY))
-    figures = ss.open_run(str(folder / "logs")).machines
-    means = figures[figures["name"].str.contains("gpu")].groupby("name")["value"].mean()
-    seen = ", ".join(f"{name} {mean:.0f}" for name, mean in means.items()) or "none"
-    good = None if device == "cpu" else len(means) > 0
-    yield Check("figures of the GPU", "use, memory, clock, limits", seen, good)
-
-
-def check_network(out: Path) -> Iterator[Check]:
-    logs = str(out / "ranks-clean" / "logs")
-    start(
-        out / "network",
-        "",
-        "netcheck",
-        logs,
-        "--seconds",
-        "10",
-        ranks=2,
-        under=("-m", "stallscope"),
-    )
-    (found,) = Path(logs).glob("*.netcheck.json")
-    content = json.loads(found.read_text())
-    seen = f"{content.get('device')}, {content.get('reduces_with')}"
-    yield Check("netcheck on two ranks", "a measurement", seen, bool(content.get("device")))
+#: The parts of the check by name, those first that more depends on.
+TIMED: dict[str, Part] = {
+    "faults": check_faults,
+    "buffers": several_ranks.check_buffers,
+    "traces": several_ranks.check_traces,
+    "jax": other_frameworks.check_jax,
+    "horovod": other_frameworks.check_horovod,
+    "machine": machine_figures.check_machine_figures,
+    "timestamps": check_timestamps,
+    "cost": check_cost,
+}
+#: Those whose times are not compared: they run at the same time, before the others.
+UNTIMED: dict[str, Part] = {
+    "flight": several_ranks.check_flight_recorder,
+    "network": several_ranks.check_network,
+    "frameworks": other_frameworks.check_frameworks,
+}
+_PARTS = [*UNTIMED, *TIMED]
 
 
 def machine() -> list[str]:
@@ -164,8 +111,29 @@ def machine() -> list[str]:
     return [*(f"- {line}" for line in answer.splitlines()), *lines]
 
 
-def failed_part(error: Exception, name: str) -> Check:
-    return Check(name, "runs", f"{type(error).__name__}: {error}", False)
+def run_part(name: str, part: Part, out: Path, device: str) -> list[Check]:
+    """Return a part's checks; an error is one that has failed, and the other parts run all the same."""
+    checks: list[Check] = []
+    try:
+        checks += part(out, device)
+    except Exception as error:
+        checks.append(Check(name, "runs", f"{type(error).__name__}: {error}", False))
+    return checks
+
+
+def all_checks(out: Path, device: str, only: Sequence[str]) -> Iterator[Check]:
+    """Yield the checks of all parts, or of some."""
+    yield several_ranks.choose_backend(out, device)
+    untimed = {name: part for name, part in UNTIMED.items() if not only or name in only}
+    with ThreadPoolExecutor(len(UNTIMED)) as beside:
+        running = [
+            beside.submit(run_part, name, part, out, device) for name, part in untimed.items()
+        ]
+        for one in running:
+            yield from one.result()
+    for name, part in TIMED.items():
+        if not only or name in only:
+            yield from run_part(name, part, out, device)
 
 
 def main() -> int:
@@ -176,10 +144,7 @@ def main() -> int:
         "--device", choices=("cuda", "cpu"), default="cuda", help="cpu is for trying this program"
     )
     parser.add_argument(
-        "--only",
-        nargs="+",
-        metavar="PART",
-        help="timestamps, faults, cost, frameworks, machine, network",
+        "--only", nargs="+", metavar="PART", choices=_PARTS, default=[], help=", ".join(_PARTS)
     )
     parser.add_argument(
         "--out", type=Path, help="folder for the trainings' logs (default: a temporary one)"
@@ -191,30 +156,12 @@ def main() -> int:
         )
         return 2
     with tempfile.TemporaryDirectory() as temporary:
-        out = options.out or Path(temporary)
-        print(
-            "\n".join(
-                [
-                    "# Stallscope on a GPU",
-                    "",
-                    *machine(),
-                    "",
-                    "| check | expected | seen | |",
-                    "| --- | --- | --- | --- |",
-                ]
-            )
-        )
+        print("# Stallscope on a GPU", "", *machine(), "", sep="\n")
+        print("| check | expected | seen | |", "| --- | --- | --- | --- |", sep="\n", flush=True)
         failed = 0
-        for name, part in parts(out, options.device).items():
-            if options.only and name not in options.only:
-                continue
-            try:
-                for check in part():
-                    failed += check.passed is False
-                    print(_line(check), flush=True)
-            except Exception as error:  # the other parts are checked all the same
-                failed += 1
-                print(_line(failed_part(error, name)), flush=True)
+        for check in all_checks(options.out or Path(temporary), options.device, options.only):
+            failed += check.passed is False
+            print(_line(check), flush=True)
     print(f"\n{failed} failed")
     return int(failed > 0)
 

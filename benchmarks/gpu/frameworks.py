@@ -1,7 +1,7 @@
 """Train a few steps on a device with one framework's recorder, for gpu_check.py.
 
-    python frameworks.py OUT NAME DEVICE
-    torchrun --nproc-per-node 1 frameworks.py OUT fsdp DEVICE
+    python -m gpu.frameworks OUT NAME DEVICE
+    torchrun --nproc-per-node 2 -m gpu.one_gpu_rank gpu.frameworks OUT fsdp DEVICE
 
 ``OUT/logs`` holds the log. A framework that is not installed is an ImportError.
 """
@@ -55,7 +55,7 @@ def ddp(logs: str, device: str) -> None:
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
-    torch.distributed.init_process_group("nccl" if device == "cuda" else "gloo")
+    _connect(device)
     _torch_loop(logs, device, model=DistributedDataParallel(_network(device)))
     torch.distributed.destroy_process_group()
 
@@ -64,7 +64,7 @@ def fsdp(logs: str, device: str) -> None:
     import torch
     from torch.distributed.fsdp import fully_shard
 
-    torch.distributed.init_process_group("nccl" if device == "cuda" else "gloo")
+    _connect(device)
     model = _network(device)
     fully_shard(model[0])
     fully_shard(model)
@@ -125,7 +125,8 @@ def transformers(logs: str, device: str) -> None:
 
     from stallscope.transformers import StepLogger
 
-    tokens = torch.randint(256, (STEPS * 8, 32))
+    ranks = int(os.environ.get("WORLD_SIZE", 1))
+    tokens = torch.randint(256, (ranks * STEPS * 8, 32))
     size = {"vocab_size": 256, "n_positions": 32, "n_embd": 128, "n_layer": 2, "n_head": 2}
     arguments = TrainingArguments(
         str(Path(logs).parent / "saved"),
@@ -162,6 +163,13 @@ def _keras(logs: str, backend: str) -> None:
     model = keras.Sequential([keras.Input((INPUTS,)), *layers])
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     model.fit(inputs, labels, SAMPLES, callbacks=[StepLogger(logs)], verbose=0)
+
+
+def _connect(device: str) -> None:
+    # Keras on JAX needs no torch.
+    from .ranks import connect, device_of
+
+    connect(device_of(device))
 
 
 def _network(device: str) -> Any:
@@ -210,11 +218,12 @@ FRAMEWORKS: dict[str, Callable[[str, str], None]] = {
     "accelerate": accelerate,
     "lightning": lightning,
     "transformers": transformers,
+    "transformers-ranks": transformers,
     "keras-on-jax": keras_on_jax,
     "keras-on-torch": keras_on_torch,
 }
-#: Those that torchrun starts.
-CONNECTED = ("ddp", "fsdp")
+#: Those that torchrun starts on two ranks.
+CONNECTED = ("ddp", "fsdp", "transformers-ranks")
 
 if __name__ == "__main__":
     FRAMEWORKS[sys.argv[2]](str(Path(sys.argv[1]) / "logs"), sys.argv[3])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +15,12 @@ import pyarrow.compute as pc
 from stallscope.parsers import read
 from stallscope.run import Run
 
-HERE = Path(__file__).parent
+_BENCHMARKS = Path(__file__).parents[1]
 _PATIENCE_SECONDS = 150
+# torchrun waits 30 seconds for its ranks.
+_ENDING_SECONDS = 45
 _LAST_LINES = 3
+_RANKS = "2"
 
 
 class TrainingError(Exception):
@@ -32,33 +36,67 @@ class Check(NamedTuple):
     passed: bool | None
 
 
-def start(
-    out: Path, program: str, *words: str, ranks: int = 0, under: tuple[str, ...] = ()
-) -> None:
-    """Run a program of this folder with its output in ``out``; with ranks under torchrun.
+def alone() -> list[str]:
+    """Return the command line that starts a module in one process."""
+    return [sys.executable, "-m"]
+
+
+def under_torchrun(ranks: str = _RANKS) -> list[str]:
+    """Return the command line that starts a module as ranks of torchrun, which may share a GPU."""
+    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", ranks]
+    return [*alone(), *torchrun, "-m", "gpu.one_gpu_rank"]
+
+
+def under_horovodrun() -> list[str]:
+    """Return the command line that starts a module as two ranks of Horovod, which may share a GPU."""
+    return [
+        *alone(),
+        "horovod.runner.launch",
+        "--gloo",
+        "-np",
+        _RANKS,
+        *alone(),
+        "gpu.one_gpu_rank",
+    ]
+
+
+def start(out: Path, module: str, *words: str, launcher: list[str] | None = None) -> None:
+    """Run a module of benchmarks/, or one that is installed, and keep what it prints in ``out``.
 
     Args:
-        under: the start of another command line to run instead of the program.
+        launcher: starts it; otherwise it is one process.
 
     Raises:
         TrainingError: if it fails or takes too long.
     """
     out.mkdir(parents=True, exist_ok=True)
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    command = [*under, *words] if under else [str(HERE / program), str(out), *words]
+    path = os.pathsep.join([str(_BENCHMARKS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [*(launcher or alone()), module, *words]
+    env = {**os.environ, "PYTHONPATH": path}
     with (out / "printed.txt").open("w") as printed:
-        try:
-            done = subprocess.run(
-                [sys.executable, *(torchrun if ranks else []), *command],
-                stdout=printed,
-                stderr=subprocess.STDOUT,
-                timeout=_PATIENCE_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise TrainingError(f"took longer than {_PATIENCE_SECONDS} s") from error
-    if done.returncode:
+        process = subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT, env=env)
+    try:
+        status = process.wait(_PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        _end(process)
+        raise TrainingError(f"took longer than {_PATIENCE_SECONDS} s") from error
+    if status:
         raise TrainingError(last_lines(out / "printed.txt"))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a launcher with its ranks: it passes on the first signal, not the second."""
+    process.terminate()
+    try:
+        process.wait(_ENDING_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def train(out: Path, case: str, device: str, steps: int, launcher: list[str] | None = None) -> None:
+    """Train one case of train.py."""
+    start(out, "gpu.train", str(out), case, device, str(steps), launcher=launcher)
 
 
 def last_lines(path: Path) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import stallscope as ss
 from stallscope.run import Run
 
+from .cases import PROFILED
 from .launching import Check, recorded, run_of, truth_of
 
 #: The device's clock is known up to the time that an idle device takes to answer. A device that waits
@@ -21,6 +22,9 @@ PROFILER_TOLERANCE_US = 150.0
 #: Largest difference of step times in the profiler's trace and in our log, as a share.
 STEP_TOLERANCE = 0.05
 _SKIPPED = 10
+#: The share of steps that must be within the tolerance. Ranks that share a GPU take turns on it, and a
+#: turn may end between our timestamp and the training's event.
+_SHARE, RANKS_SHARE = 0.99, 0.9
 
 
 def against_events(
@@ -28,26 +32,47 @@ def against_events(
     title: str,
     names: tuple[str, ...] = ("data", "ready", "end"),
     tolerance_us: float = TOLERANCE_US,
+    share: float = _SHARE,
 ) -> list[Check]:
     """Compare the timestamps of rank 0 with the training's own events."""
-    run, truth = run_of(out), truth_of(out)
-    error_us = truth["error_ns"] / 1e3 + (_stamps(run).get("clock_error_us") or 0.0)
-    checks = []
-    for name in names:
-        own = np.array([one[name] for one in truth["steps"]], np.float64)
-        difference = np.abs(recorded(run, name) - own)[_SKIPPED:] / 1e3
-        known = difference[np.isfinite(difference)]
-        if len(known) < len(difference) or not len(known):
-            seen = f"{len(difference) - len(known)} of {len(difference)} are missing"
-            checks.append(Check(f"{title}: {name}", "recorded", seen, False))
-            continue
-        median, most = np.median(known), np.quantile(known, 0.99)
-        seen = f"median {median:.1f} µs, 99 % within {most:.1f} µs"
-        limit = tolerance_us + error_us
-        checks.append(
-            Check(f"{title}: {name}", f"99 % within {limit:.0f} µs", seen, bool(most <= limit))
-        )
-    return checks
+    truth = truth_of(out)["steps"]
+    own = {name: np.array([one[name] for one in truth], np.float64) for name in names}
+    return [
+        _compared(out, f"{title}: {name}", name, own[name], tolerance_us=tolerance_us, share=share)
+        for name in names
+    ]
+
+
+def without_broadcasts(out: Path, rank: int) -> Check:
+    """Compare *ready* of a rank that waits for broadcasts: they are no part of its compute."""
+    truth = truth_of(out, rank)["steps"]
+    waits = np.array([one["broadcast_end"] - one["broadcast"] for one in truth], np.float64)
+    own = np.array([one["ready"] for one in truth], np.float64) - waits
+    title = f"ready without {np.median(waits) / 1e6:.1f} ms in broadcasts"
+    return _compared(out, title, "ready", own, rank=rank, share=RANKS_SHARE)
+
+
+def _compared(
+    out: Path,
+    title: str,
+    column: str,
+    own: np.ndarray[tuple[int], np.dtype[np.float64]],
+    *,
+    rank: int = 0,
+    tolerance_us: float = TOLERANCE_US,
+    share: float,
+) -> Check:
+    """Compare a column with the training's own times, by step in monotonic nanoseconds."""
+    run, error_ns = run_of(out), truth_of(out, rank)["error_ns"]
+    limit = tolerance_us + error_ns / 1e3 + (_stamps(run).get("clock_error_us") or 0.0)
+    difference = np.abs(recorded(run, column, rank) - own)[_SKIPPED:] / 1e3
+    known = difference[np.isfinite(difference)]
+    if len(known) < len(difference) or not len(known):
+        seen = f"{len(difference) - len(known)} of {len(difference)} are missing"
+        return Check(title, "recorded", seen, False)
+    median, most = np.median(known), np.quantile(known, share)
+    seen = f"median {median:.1f} µs, {share:.0%} within {most:.1f} µs"
+    return Check(title, f"{share:.0%} within {limit:.0f} µs", seen, bool(most <= limit))
 
 
 def clock(out: Path, device: str) -> Check:
@@ -62,8 +87,9 @@ def clock(out: Path, device: str) -> Check:
 def against_profiler(out: Path) -> list[Check]:
     """Compare the end of backward on the device, and the steps of the trace as Stallscope reads it."""
     run = run_of(out)
-    ends = _ends_of_backward(json.loads((out / "trace.json").read_text()))
-    checks = [_trace_steps(out, run)]
+    trace = json.loads((out / "traces" / "rank0.pt.trace.json").read_text())
+    ends = _ends_of_backward(trace)
+    checks = [trace_steps(out)]
     if not len(ends):
         return [
             *checks,
@@ -77,6 +103,26 @@ def against_profiler(out: Path) -> list[Check]:
     good = max(apart) <= PROFILER_TOLERANCE_US
     expected = f"ready within {PROFILER_TOLERANCE_US:.0f} µs"
     return [*checks, Check("profiler: end of backward", expected, seen, good)]
+
+
+def traced_ranks(out: Path) -> list[Check]:
+    """Check the traces of several ranks, read as a run: steps, and communication that is exposed."""
+    traced = ss.open_run(str(out / "traces"))
+    exposed = float(ss.analyse(traced).ledger["ms"].get("allreduce", 0.0))
+    own = float(ss.analyse(run_of(out)).ledger["ms"].get("allreduce", 0.0))
+    expected = f"{PROFILED['active']} steps of each rank"
+    steps = {rank: int(count) for rank, count in traced.steps.groupby("rank").size().items()}
+    every = all(PROFILED["active"] - 1 <= count for count in steps.values())
+    return [
+        Check("profiler, two ranks: traced", expected, f"steps by rank: {steps}", every),
+        trace_steps(out),
+        Check(
+            "profiler, two ranks: exposed allreduce",
+            "more than 0",
+            f"{exposed:.2f} ms in the traces, {own:.2f} ms recorded over all steps",
+            exposed > 0,
+        ),
+    ]
 
 
 def _ends_of_backward(trace: dict[str, Any]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -96,17 +142,18 @@ def _ends_of_backward(trace: dict[str, Any]) -> np.ndarray[tuple[int], np.dtype[
     return np.array([round(end * 1e3) + zero for end in last], np.int64)
 
 
-def _trace_steps(out: Path, run: Run) -> Check:
+def trace_steps(out: Path) -> Check:
+    """Compare the step time of a training's traces with the recorded one of the same steps."""
     name, expected = (
         "profiler: its trace as a run",
         f"step time within {STEP_TOLERANCE:.0%} of the log's",
     )
-    traced = ss.open_run(str(out / "trace.json"))
+    traced = ss.open_run(str(out / "traces"))
     found = ss.analyse(traced)
-    begins = recorded(run, "begin")
+    begins = recorded(run_of(out), "begin")
     # The trace starts after the skipped steps.
-    first = 23
-    own = (begins[first + 9] - begins[first]) / 9 / 1e6
+    first, count = PROFILED["skip_first"] + PROFILED["warmup"], PROFILED["active"] - 1
+    own = (begins[first + count] - begins[first]) / count / 1e6
     if found.step_ms is None:
         return Check(name, expected, f"{found.headline}; {traced.rows} rows", False)
     seen = f"{found.step_ms:.3f} ms in the trace, {own:.3f} ms recorded; {_stages(found)}"

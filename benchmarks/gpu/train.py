@@ -1,11 +1,16 @@
 """Train one case of gpu_check.py, and write the times that the training itself measures.
 
-    python train.py OUT CASE DEVICE STEPS
-    torchrun --nproc-per-node 2 train.py OUT CASE DEVICE STEPS
+    python -m gpu.train OUT CASE DEVICE STEPS
+    torchrun --nproc-per-node 2 -m gpu.one_gpu_rank gpu.train OUT CASE DEVICE STEPS
 
 ``OUT/logs`` holds the logs, and ``OUT/truth-RANK.json`` the moments of every step in monotonic
-nanoseconds, from events that are independent of the recorder. The case ``profiled`` also writes
-``OUT/trace.json``.
+nanoseconds, from events that are independent of the recorder. A case is made of words:
+
+    input, compute   loading or computing is slow, on rank 1
+    all              on all ranks instead
+    buffers          rank 0 is slow instead, and the others wait for the buffers that it broadcasts
+    profiled         torch.profiler writes its traces into ``OUT/traces``
+    horovod          Horovod reduces
 """
 
 from __future__ import annotations
@@ -26,12 +31,12 @@ from torch.utils.data import DataLoader, Dataset
 
 from stallscope.torch import StepLogger
 
-#: The size of a fault: longer than any step without it.
-FAULT_SECONDS = 0.03
-#: The steps that torch.profiler records.
-PROFILED = {"skip_first": 20, "wait": 0, "warmup": 3, "active": 10}
+from .cases import FAULT_SECONDS, PROFILED
+from .ranks import connect, device_of
+
 _BASES = 20
 _INPUTS = 256
+_LAYERS = 3
 
 
 class Batches(Dataset[torch.Tensor]):
@@ -123,65 +128,83 @@ class Late:
         return int(cycles * self._seconds / took)
 
 
-def network(device: torch.device) -> nn.Module:
-    """Return a network whose steps take some milliseconds; its first parameter's gradient is last."""
+def network(device: torch.device, buffers: bool, ranks: int) -> nn.Module:
+    """Return a network whose steps take some milliseconds; its first parameter's gradient is last.
+
+    Args:
+        buffers: whether it has buffers, which DistributedDataParallel broadcasts.
+        ranks: how many share the network's gradients: on one GPU they take long to reduce.
+    """
     torch.manual_seed(1)
-    width = 4096 if device.type == "cuda" else 256
-    hidden: list[nn.Module] = []
-    for _ in range(3):
-        hidden += [nn.Linear(width, width), nn.ReLU()]
-    layers = [nn.Linear(_INPUTS, width, bias=False), *hidden, nn.Linear(width, 1)]
-    return nn.Sequential(*layers).to(device)
+    width = 256 if device.type == "cpu" else 4096 if ranks == 1 else 1024
+    layers: list[nn.Module] = [nn.Linear(_INPUTS, width, bias=False)]
+    for _ in range(_LAYERS):
+        layers += [nn.Linear(width, width), nn.ReLU()]
+        if buffers:
+            layers.append(nn.BatchNorm1d(width))
+    return nn.Sequential(*layers, nn.Linear(width, 1)).to(device)
 
 
-def device_of(kind: str) -> torch.device:
-    if kind == "cpu":
-        return torch.device("cpu")
-    # Two ranks share the device if there is only one.
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
-    torch.cuda.set_device(device)
-    return device
+def reduced_by_horovod(optimizer: torch.optim.Optimizer, model: nn.Module) -> torch.optim.Optimizer:
+    import horovod.torch as hvd
+
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    wrapped: torch.optim.Optimizer = hvd.DistributedOptimizer(
+        optimizer, named_parameters=model.named_parameters()
+    )
+    return wrapped
 
 
-def connect(device: torch.device) -> bool:
-    """Connect the ranks, if there are several; NCCL refuses two on one device."""
-    size = int(os.environ.get("WORLD_SIZE", 1))
-    if size > 1:
-        own = device.type == "cuda" and torch.cuda.device_count() >= size
-        torch.distributed.init_process_group("nccl" if own else "gloo")
-    return size > 1
+def mark_broadcasts(model: DistributedDataParallel, moments: Moments) -> None:
+    """Mark when each broadcast of the model's buffers begins and ends."""
+    model.register_forward_pre_hook(lambda *_: moments.mark("broadcast"))
+    model.module.register_forward_pre_hook(lambda *_: moments.mark("broadcast_end"))
 
 
 @contextlib.contextmanager
-def profiled(out: Path, wanted: bool) -> Iterator[Any]:
+def profiled(out: Path, rank: int, wanted: bool) -> Iterator[Any]:
     if not wanted:
         yield None
         return
+    path = out / "traces" / f"rank{rank}.pt.trace.json"
+    path.parent.mkdir(exist_ok=True)
     profiler = torch.profiler.profile(
         schedule=torch.profiler.schedule(**PROFILED, repeat=1),
-        on_trace_ready=lambda one: one.export_chrome_trace(str(out / "trace.json")),
+        on_trace_ready=lambda one: one.export_chrome_trace(str(path)),
     )
     with profiler:
         yield profiler
 
 
 def train(out: Path, case: str, device: torch.device, steps: int) -> None:
-    rank = int(os.environ.get("RANK", 0))
-    slow = rank == 1 or "all" in case
+    by_horovod = "horovod" in case
+    if by_horovod:
+        import horovod.torch as hvd
+
+        hvd.init()
+        rank, ranks = hvd.rank(), hvd.size()
+    else:
+        rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    slow = "all" in case or rank == (0 if "buffers" in case else 1)
     late = Late(device, FAULT_SECONDS if slow and "compute" in case else 0.0)
     loads = FAULT_SECONDS if slow and "input" in case else 0.0
-    samples = 1024 if device.type == "cuda" else 256
+    samples = 256 if device.type == "cpu" else 1024 if ranks == 1 else 4096
     loader = DataLoader(Batches(steps, samples, loads), batch_size=None)
-    model = network(device)
-    first = next(model.parameters())
-    if connect(device):
-        model = DistributedDataParallel(model)
-    optimizer = torch.optim.SGD(model.parameters(), 1e-4)
+    model = network(device, "buffers" in case, ranks)
     moments = Moments(device)
+    first = next(model.parameters())
     first.register_post_accumulate_grad_hook(lambda _: moments.mark("ready"))
+    optimizer: Any = torch.optim.SGD(model.parameters(), 1e-4)
+    if by_horovod:
+        optimizer = reduced_by_horovod(optimizer, model)
+    elif ranks > 1:
+        connect(device)
+        model = DistributedDataParallel(model)
+        if "buffers" in case:
+            mark_broadcasts(model, moments)
     logger = StepLogger(out / "logs", optimizer=optimizer, model=model)
     # The context of the device, its libraries and its memory are no part of what is checked.
-    with profiled(out, case == "profiled") as profiler, logger as log:
+    with profiled(out, rank, "profiled" in case) as profiler, logger as log:
         for batch in log.watch(loader):
             moments.next_step()
             moments.mark("data")
@@ -191,9 +214,12 @@ def train(out: Path, case: str, device: torch.device, steps: int) -> None:
             late()
             with torch.profiler.record_function("backward"):
                 loss.backward()
+            if by_horovod:
+                optimizer.synchronize()
             moments.mark("reduced")
             with torch.profiler.record_function("optimizer"):
-                optimizer.step()
+                with optimizer.skip_synchronize() if by_horovod else contextlib.nullcontext():
+                    optimizer.step()
                 optimizer.zero_grad()
             moments.mark("end")
             if profiler is not None:

@@ -9,8 +9,8 @@ import pandas as pd
 
 import stallscope as ss
 
+from .cases import FAULT_SECONDS
 from .launching import Check, run_of, truth_of
-from .train import FAULT_SECONDS
 
 _SHARE = 0.2
 
@@ -33,11 +33,13 @@ def slow_input(faulty: Path, fixed: Path) -> list[Check]:
     return [verdict, Check("slow input: gain", expected, seen, good)]
 
 
-def slow_rank(out: Path, stage: str) -> Check:
-    """Check that rank 1 is found, which is slow by a known time in one stage."""
+def slow_rank(out: Path, stage: str, rank: int = 1) -> Check:
+    """Check that the rank is found which is slow by a known time in one stage."""
     found = ss.analyse(str(out / "logs"))
-    name, fault_ms = f"rank 1 slow in {stage}", FAULT_SECONDS * 1e3
-    expected = f"rank 1, {stage}, {fault_ms:.0f} ms within {_SHARE:.0%}"
+    name = f"{out.name}: rank {rank} slow in {stage}"
+    # Ranks that share a device also slow each other down.
+    fault_ms = _more_compute(out, rank) if stage == "compute" else FAULT_SECONDS * 1e3
+    expected = f"rank {rank}, {stage}, {fault_ms:.0f} ms within {_SHARE:.0%}"
     rows = _named(found)
     if not len(rows):
         return Check(name, expected, f"no rank is named: {found.headline}", False)
@@ -45,17 +47,31 @@ def slow_rank(out: Path, stage: str) -> Check:
     seen = (
         f"ranks {first['ranks']}, {first['stage']}, {first['excess_ms']:.1f} ms ({found.headline})"
     )
-    good = tuple(first["ranks"]) == (1,) and first["stage"] == stage
+    good = tuple(first["ranks"]) == (rank,) and first["stage"] == stage
     return Check(
         name, expected, seen, bool(good and abs(first["excess_ms"] / fault_ms - 1) <= _SHARE)
     )
+
+
+def _more_compute(out: Path, rank: int) -> float:
+    """Return how much longer a rank computes than the other one by the training's own events."""
+    own, others = (
+        np.median([one["ready"] - one["data"] for one in truth_of(out, at)["steps"]])
+        for at in (rank, 1 - rank)
+    )
+    return float(own - others) / 1e6
 
 
 def no_rank_is_slow(out: Path) -> Check:
     found = ss.analyse(str(out / "logs"))
     count = len(_named(found))
     seen = f"{count} named: {found.headline}"
-    return Check("two ranks without a fault", "no rank is named", seen, not count)
+    return Check(f"{out.name}: no fault", "no rank is named", seen, not count)
+
+
+def reduces_with(out: Path) -> str:
+    """Name the library that reduced, as the log has it."""
+    return ", ".join(run_of(out).logs[-1].facts.get("reduces_with") or ["nothing"])
 
 
 def _named(found: ss.Analysis) -> pd.DataFrame:

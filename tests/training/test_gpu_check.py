@@ -11,14 +11,15 @@ from training.launching import launch
 
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
-STEPS = 40
+STEPS = 60
 
 
 @pytest.fixture(scope="module")
 def training(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("gpu")
-    words = (str(out), "profiled", "cpu", str(STEPS))
-    launch(out / "printed.txt", str(FOLDER / "gpu" / "train.py"), *words).succeed()
+    words = ("gpu.train", str(out), "profiled", "cpu", str(STEPS))
+    program = str(FOLDER / "gpu" / "one_gpu_rank.py")
+    launch(out / "printed.txt", program, *words, PYTHONPATH=str(FOLDER)).succeed()
     return out
 
 
@@ -40,3 +41,23 @@ def test_the_check_compares_timestamps_and_trace(training: Path) -> None:
     steps, backward = timestamps.against_profiler(training)
     assert "ms in the trace" in steps.seen
     assert (backward.seen, backward.passed) == ("the trace has none", None)
+
+
+def test_ranks_that_share_a_gpu_name_different_hosts_and_devices() -> None:
+    share_gpu = benchmark("gpu.one_gpu_rank").share_gpu
+    torchrun = [
+        {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2)
+    ]
+    for rank in torchrun:
+        share_gpu(rank, ["GPU-1"])
+    for name in ("NCCL_HOSTID", "CUDA_VISIBLE_DEVICES"):
+        assert len({rank[name] for rank in torchrun}) == 2
+    assert [rank["LOCAL_RANK"] for rank in torchrun] == ["0", "0"]
+
+
+@pytest.mark.parametrize("gpus", [[], ["GPU-1", "GPU-2"]])
+def test_ranks_with_their_own_gpus_or_without_any_stay_as_they_are(gpus: list[str]) -> None:
+    rank = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}
+    own = dict(rank)
+    benchmark("gpu.one_gpu_rank").share_gpu(own, gpus)
+    assert own == rank
