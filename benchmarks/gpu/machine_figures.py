@@ -15,7 +15,7 @@ from .launching import Check, start
 
 _SECONDS = 12
 _LOOK_EVERY_SECONDS = 0.5
-_COLUMNS = ("gpu_percent", "gpu_memory_mb", "gpu_clock_mhz", "gpu_power_cap", "gpu_heat")
+_FIGURES = ("gpu_busy", "gpu_memory", "gpu_clock", "gpu_power_capped", "gpu_too_hot")
 _QUERY = (
     "nvidia-smi",
     "--query-gpu=power.draw,power.limit,clocks.sm,clocks_event_reasons.active",
@@ -39,12 +39,12 @@ def check_machine_figures(out: Path, device: str) -> Iterator[Check]:
         done.set()
     figures = ss.open_run(str(folder / "logs")).machines
     values = {name: group["value"] for name, group in figures.groupby("name")}
-    missing = [name for name in _COLUMNS if name not in values]
-    seen = ", ".join(_range_of(values, name) for name in _COLUMNS if name in values) or "none"
-    expected = ", ".join(_COLUMNS)
+    missing = [name for name in _FIGURES if name not in values]
+    seen = ", ".join(_range_of(values, name) for name in _FIGURES if name in values) or "none"
+    expected = ", ".join(_FIGURES)
     yield Check("figures of the GPU", expected, seen, None if device == "cpu" else not missing)
-    if looks and "gpu_power_cap" in values:
-        yield _power_cap(values["gpu_power_cap"], looks)
+    if looks and "gpu_power_capped" in values:
+        yield _power_cap(values["gpu_power_capped"], looks)
 
 
 def _ask(looks: list[str], done: threading.Event) -> None:

@@ -134,13 +134,41 @@ def test_a_slow_answer_of_the_device_adds_uncertainty() -> None:
     assert 50_000 < clock.error_ns < 100_000
 
 
-def test_before_the_first_anchor_there_are_no_timestamps() -> None:
+def test_timestamps_before_the_first_anchor_are_placed_by_it() -> None:
+    host = HostClock()
+    cuda = FakeCuda(host, drift=100e-6)
+    cuda.answers_after_ns = 5 * MS
+    clock = CudaClock(cuda, 0, host)
+    assert clock.error_ns is None
+    cuda.work(20 * MS)
+    early = clock.timestamp()
+    assert early is not None
+    assert clock.read([early]) is None
+    host.ns += 500 * MS
+    # It is reached, but there is no clock to place it on.
+    assert clock.read([early]) is None
+    cuda.answers_after_ns = 0
+    clock.take_anchor()
+    found = clock.time_of(read(clock, early))
+    assert found is not None
+    assert early[0].at is not None
+    assert clock.error_ns is not None
+    # The drift of half a second.
+    assert abs(found - early[0].at) <= clock.error_ns + 50_000
+
+
+def test_timestamps_wait_three_seconds_for_a_first_anchor() -> None:
     host = HostClock()
     cuda = FakeCuda(host)
     cuda.answers_after_ns = 5 * MS
     clock = CudaClock(cuda, 0, host)
+    early = clock.timestamp()
+    assert early is not None
+    host.ns += 2 * SECOND
+    assert clock.read([early]) is None
+    host.ns += 2 * SECOND
+    assert clock.read([early]) == []
     assert clock.timestamp() is None
-    assert clock.error_ns is None
     cuda.answers_after_ns = 0
     clock.take_anchor()
     assert clock.timestamp() is not None
@@ -250,6 +278,22 @@ def test_no_timestamp_is_before_the_host_launched_its_step() -> None:
         stamps = [row.begin, row.data, row.ready, row.reduced, row.end]
         assert None not in stamps
         assert [began, *stamps] == sorted([began, *stamps])  # type: ignore[type-var,list-item]
+
+
+def test_an_inexact_clock_of_the_device_moves_no_timestamp_before_its_step() -> None:
+    training = Training()
+    training.cuda.answers_after_ns = 180_000
+    training.host.ns += SECOND
+    # The device answers late, so its times seem to be earlier than they are.
+    training.clock.take_anchor()
+    for _ in range(5):
+        training.iteration(compute_ms=3, reduce_ms=1)
+        training.host.ns += 20 * MS
+    training.settle()
+    for row in training.rows:
+        stamps = [row.begin, row.data, row.ready, row.reduced, row.end]
+        assert None not in stamps
+        assert stamps == sorted(stamps)  # type: ignore[type-var]
 
 
 def test_accumulated_iterations_are_one_step_in_the_devices_time() -> None:

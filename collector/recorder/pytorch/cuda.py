@@ -20,7 +20,8 @@ from typing import Any, Callable, ContextManager, Deque, List, NamedTuple, Optio
 _GOOD_NS = 40_000
 _ATTEMPTS = 2
 # After a longer interruption of the host an anchor is useless, and a busier device gets none now.
-# Anchors take at most this from every fifth of a second of training: two in a thousand.
+# Anchors take at most this from every fifth of a second of training, two in a thousand; on a device that
+# other processes keep busy, from every reading until there is one.
 _WORST_NS = 200_000
 # The shortest time between anchors. A device that lags by more than all of them, 51 s, has lost its
 # timestamps.
@@ -28,6 +29,9 @@ _APART_NS = 200_000_000
 _ANCHORS = 256
 # Clocks drift by up to 100 µs per second: without a later anchor, no timestamp is read beyond this.
 _FURTHEST_MS = 1000.0
+# A device that other processes use may give no anchor at first. Timestamps wait this long for one, and
+# are then placed before it.
+_FIRST_ANCHOR_NS = 3_000_000_000
 _NS = 1_000_000
 
 
@@ -41,9 +45,9 @@ class Anchor(NamedTuple):
     host_ns: float
 
 
-#: An event, and the latest anchor before it. A bare tuple: a named one takes longer to make than the
-#: event takes to record.
-CudaTimestamp = Tuple[Any, Anchor]
+#: An event, and the latest anchor before it, None before the first one. A bare tuple: a named one takes
+#: longer to make than the event takes to record.
+CudaTimestamp = Tuple[Any, Optional[Anchor]]
 
 
 class CudaClock:
@@ -80,6 +84,7 @@ class CudaClock:
         self.error_ns: Optional[int] = None
         #: The device's error, once it no longer answers.
         self.broken: Optional[str] = None
+        self._first_anchor_by = now() + _FIRST_ANCHOR_NS
         with self.selected():
             self.take_anchor()
 
@@ -95,17 +100,17 @@ class CudaClock:
     def timestamp(self) -> Optional[CudaTimestamp]:
         """Take a timestamp after the work that was given to the current stream so far.
 
-        None while a graph is captured, before there is an anchor, and once the device is broken.
+        None while a graph is captured, once the device is broken, and while a first anchor is overdue.
         """
         anchors, free = self._anchors, self._free
-        if not anchors or self.broken is not None:
+        if self.broken is not None or (not anchors and self._is_overdue()):
             return None
         try:
             if self._captures():
                 return None
             event = free.pop() if free else self._event()
             event.record(self._stream())
-            return event, anchors[-1]
+            return event, anchors[-1] if anchors else None
         except Exception as error:  # training will meet the same error
             self.broken = repr(error)
             return None
@@ -145,12 +150,19 @@ class CudaClock:
             self.error_ns = max(self.error_ns or 0, least // 2)
 
     def read(self, timestamps: List[CudaTimestamp]) -> Optional[List[float]]:
-        """Return the device's milliseconds of timestamps; None until all of them are reached."""
+        """Return the device's milliseconds of timestamps; None until all of them are reached.
+
+        Empty where no anchor ties them to a clock.
+        """
         # Timestamps of other streams may come later.
         for event, _ in timestamps:
             if not event.query():
                 return None
-        return [anchor.device_ms + anchor.event.elapsed_time(event) for event, anchor in timestamps]
+        if not self._anchors:
+            return [] if self._is_overdue() else None
+        first = self._anchors[0]
+        found = [(event, anchor or first) for event, anchor in timestamps]
+        return [anchor.device_ms + anchor.event.elapsed_time(event) for event, anchor in found]
 
     def time_of(self, device_ms: Optional[float]) -> Optional[int]:
         """Return monotonic nanoseconds of the device's milliseconds.
@@ -166,13 +178,20 @@ class CudaClock:
             if since_ms >= 0:
                 if later is None and since_ms > _FURTHEST_MS:
                     return None
-                return int(anchor.host_ns + since_ms * _rate(anchor, later))
+                return _placed(since_ms, anchor, later)
             later = anchor
-        return None
+        if later is None or (later.device_ms - device_ms) * _NS > _FIRST_ANCHOR_NS:
+            return None
+        # The next anchor is too near to tell the drift.
+        return _placed(device_ms - later.device_ms, later, None)
 
     def release(self, timestamps: List[CudaTimestamp]) -> None:
         """Reuse the events of these timestamps, which are not read again."""
         self._free.extend({id(event): event for event, _ in timestamps}.values())
+
+    def _is_overdue(self) -> bool:
+        """Return whether a first anchor would have been there by now."""
+        return self._now() > self._first_anchor_by
 
     def _stream(self) -> Any:
         if self._stream_of is None:
@@ -192,6 +211,11 @@ class CudaClock:
             return 0.0
         last = self._anchors[-1]
         return float(last.device_ms + last.event.elapsed_time(event))
+
+
+def _placed(since_ms: float, anchor: Anchor, later: Optional[Anchor]) -> int:
+    """Return the host's nanoseconds of a moment since an anchor, which is negative before it."""
+    return int(anchor.host_ns + since_ms * _rate(anchor, later))
 
 
 def _rate(anchor: Anchor, later: Optional[Anchor]) -> float:

@@ -237,13 +237,14 @@ class DeviceSteps:
         host, milliseconds = finished.iteration, finished.milliseconds()
 
         def time_of(timestamp: Optional[CudaTimestamp]) -> Optional[int]:
-            return self._device.time_of(milliseconds(timestamp))
+            at = self._device.time_of(milliseconds(timestamp))
+            # The device cannot do anything of an iteration before the host starts it.
+            return None if at is None else max(at, host.begin)
 
         begin, end = self._begin(host, time_of), time_of(finished.device_end)
         self._last_end = (None, None)
         if begin is None or end is None:
             return None
-        # The device cannot start an iteration before the host does.
         iteration = _copy_of(host, max(begin, host.begin))
         iteration.data = at = _not_before(iteration.begin, time_of(host.device_data))
         for one in host.reductions:
