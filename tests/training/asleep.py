@@ -24,6 +24,8 @@ def wait_asleep() -> None:
             time.sleep(_PAUSE_SECONDS)
         return wait_polling(handle)
 
+    # The recorder reads stacks: this frame is Horovod's, not the user's.
+    wait.__code__ = wait.__code__.replace(co_filename=mpi_ops.__file__)
     wait.polling = wait_polling  # type: ignore[attr-defined]
     library.horovod_torch_wait_and_clear = wait
 

@@ -212,8 +212,10 @@ def of_torch(out: Path) -> dict[str, Any]:
     loader = DataLoader(images, batch_size=BATCH, shuffle=True)
     if ranked:
         import horovod.torch as hvd
+        from asleep import wait_asleep
 
         hvd.init()
+        wait_asleep()
         model = torch.nn.Linear(INPUTS, 4)
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), 0.01), named_parameters=model.named_parameters()
