@@ -29,9 +29,11 @@ def numbers(column: Column) -> Numbers:
     """
     if column.null_count:
         column = column.cast(pa.float64(), safe=False)
-    if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return _values(column)
+    if not isinstance(column, pa.ChunkedArray):
+        return _values(column)
+    if not column.num_chunks:
+        return np.zeros(0, dtype_of(column.type))
+    return _values(column.chunk(0) if column.num_chunks == 1 else column.combine_chunks())
 
 
 def dtype_of(kind: pa.DataType) -> np.dtype[Any]:
