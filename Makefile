@@ -55,8 +55,8 @@ else
 	@# Downloading, unpacking and compiling leave time for tests, and so do ranks that start and wait. A target
 	@# prints when it ends.
 	$(MAKE_QUIETLY) --jobs 4 --output-sync=target test-app $(SIDES) lint test-lowest-side test-unmeasured-side
-	@# Tests of ranks that measure take all cores for themselves.
-	$(BIN)/pytest -m "($(RANKS)) and not unmeasured" $(OF_RANKS)
+	@# Tests of ranks that measure take all cores for themselves, and leave them to others while they sleep.
+	$(MAKE_QUIETLY) --jobs 2 --output-sync=target test-measured test-asleep
 endif
 
 test-app: $(VENV)/.ready-dev browser services-side
@@ -68,6 +68,12 @@ test-unmeasured-side: services-side $(SIDES)
 test-unmeasured: $(VENV)/.ready-dev
 	@# Ranks start and wait for seconds: two trainings at once take little longer than one.
 	$(BIN)/pytest -n $(CORES) $(IN_GROUPS) -m "($(RANKS)) and unmeasured" $(OF_RANKS)
+
+test-measured: $(VENV)/.ready-dev
+	$(BIN)/pytest -m "($(RANKS)) and not (unmeasured or asleep)" $(OF_RANKS)
+
+test-asleep: $(VENV)/.ready-dev
+	$(BIN)/pytest -m "asleep" $(OF_RANKS)
 
 # Without these the tests that need them say so at the end; in CI that is an error.
 horovod-side: $(VENV)/.ready
@@ -210,4 +216,4 @@ $(LOWEST)/.ready: pyproject.toml tools/app-env.sh tools/lowest-requirements.txt
 	NEWEST_PYTHON=3.11 tools/app-env.sh $(LOWEST) app,spark,test tools/lowest-requirements.txt
 	@touch $@
 
-.PHONY: help demo check check-tests test test-app test-unmeasured test-unmeasured-side horovod-side keras3-side mxnet-side ray-side deepspeed-side services-side lowest-side test-lowest-side test-lowest lint format samples bench bench-env soak scorecard pairs hangs hosts frameworks fuzz screenshots pictures training-env spark-env keras3-env mxnet-env ray-env deepspeed-env services-env services services-stop release-check browser clean
+.PHONY: help demo check check-tests test test-app test-measured test-asleep test-unmeasured test-unmeasured-side horovod-side keras3-side mxnet-side ray-side deepspeed-side services-side lowest-side test-lowest-side test-lowest lint format samples bench bench-env soak scorecard pairs hangs hosts frameworks fuzz screenshots pictures training-env spark-env keras3-env mxnet-env ray-env deepspeed-env services-env services services-stop release-check browser clean

@@ -11,7 +11,7 @@ from training.launching import launch
 from stallscope.analysis import analyse
 from stallscope.parsers import read
 
-pytestmark = pytest.mark.horovod
+pytestmark = [pytest.mark.horovod, pytest.mark.asleep]
 
 
 def test_the_proposed_number_of_workers_trains_as_fast_as_any(
