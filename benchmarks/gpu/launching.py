@@ -41,9 +41,9 @@ def alone() -> list[str]:
     return [sys.executable, "-m"]
 
 
-def under_torchrun(ranks: str = _RANKS) -> list[str]:
-    """Return the command line that starts a module as ranks of torchrun, which may share a GPU."""
-    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", ranks]
+def under_torchrun() -> list[str]:
+    """Return the command line that starts a module as two ranks of torchrun, which may share a GPU."""
+    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", _RANKS]
     return [*alone(), *torchrun, "-m", "gpu.one_gpu_rank"]
 
 

@@ -70,7 +70,7 @@ def _power_cap(recorded: pd.Series, looks: list[str]) -> Check:
     capped = sum(bool(int(row[3], 16) & _POWER) for row in busy)
     power = max((float(row[0]) for row in known), default=float("nan"))
     seen = (
-        f"in {recorded.sum():.0f} of {len(recorded)} figures; nvidia-smi: in {capped} of {len(busy)} "
+        f"in {(recorded > 0).sum()} of {len(recorded)} figures; nvidia-smi: in {capped} of {len(busy)} "
         f"looks above half of the power, at most {power:.0f} W"
     )
     good = None if not capped else bool(recorded.any())

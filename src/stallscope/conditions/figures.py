@@ -10,6 +10,7 @@ import numpy as np
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.findings.finding import Severity
+from stallscope.analysis.gains.bottleneck import Bottleneck
 from stallscope.analysis.ledger.job_time import JobTime
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.analysis.ledger.rise import REFERENCE_STEPS, find_rise
@@ -125,17 +126,21 @@ def _verdict(analysis: Analysis, _: str) -> Found:
     return WordValue(kind, unsure)
 
 
-def _fault(analysis: Analysis, _: str) -> Found:
-    if analysis.bottleneck.kind == "insufficient_data":
-        return unmeasured(analysis)
-    return WordValue("yes" if analysis.bottleneck.fault else "no")
+def _of_verdict(word: Callable[[Bottleneck], str]) -> Callable[[Analysis, str], Found]:
+    def found(analysis: Analysis, _: str) -> Found:
+        if analysis.bottleneck.kind == "insufficient_data":
+            return unmeasured(analysis)
+        return WordValue(word(analysis.bottleneck))
+
+    return found
 
 
-def _cause(analysis: Analysis, _: str) -> Found:
-    cause = analysis.bottleneck.cause
-    if analysis.bottleneck.kind == "insufficient_data":
-        return unmeasured(analysis)
-    return WordValue("none" if cause is None else cause)
+def _fault(verdict: Bottleneck) -> str:
+    return "yes" if verdict.fault else "no"
+
+
+def _cause(verdict: Bottleneck) -> str:
+    return "none" if verdict.cause is None else verdict.cause
 
 
 def _why(analysis: Analysis, _: str) -> Found:
@@ -213,8 +218,8 @@ _FIGURES: dict[str, NamedFigure] = {
     "step_ms.rise": NamedFigure(Kind.SHARE, _rise, of_baseline=False),
     **ENTRY_FIGURES,
     "bottleneck": NamedFigure(Kind.TEXT, _verdict, _VERDICTS),
-    "bottleneck.fault": NamedFigure(Kind.TEXT, _fault, ("yes", "no")),
-    "bottleneck.cause": NamedFigure(Kind.TEXT, _cause, _CAUSES),
+    "bottleneck.fault": NamedFigure(Kind.TEXT, _of_verdict(_fault), ("yes", "no")),
+    "bottleneck.cause": NamedFigure(Kind.TEXT, _of_verdict(_cause), _CAUSES),
     "bottleneck.why": NamedFigure(Kind.TEXT, _why, _REASONS),
     **PROGRESS_FIGURES,
     "findings": NamedFigure(Kind.NUMBER, _findings(None)),

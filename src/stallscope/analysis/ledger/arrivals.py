@@ -35,11 +35,7 @@ def ranks_by_arrival(arrival: Ints, measured: Bools, first: int = 0) -> tuple[In
     keys, there = _since_first(arrival, measured)
     np.minimum(keys, 1 << (_BITS - bits), out=keys)
     keys <<= bits
-    # Half as wide as the keys: only the lowest bits of a product count.
-    own = np.arange(ranks, dtype=np.int32) * factor[:, None].astype(np.int32)
-    own &= np.int32(numbers)
-    own ^= mask[:, None].astype(np.int32)
-    keys |= own
+    keys |= np.arange(ranks) * factor[:, None] & numbers ^ mask[:, None]
     keys.sort(axis=1)
     absent, at = ranks - there, np.arange(steps)
     places = (absent + (there - 1) // 2, ranks - np.minimum(there, 2), ranks - 1)
