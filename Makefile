@@ -14,6 +14,8 @@ SERVICES := .venv-services
 PEERS := .venv-bench
 RELEASE := .venv-release
 BIN := $(VENV)/bin
+# What benchmarks share with other tools lies there.
+BENCHMARKS := PYTHONPATH=tools $(BIN)/python benchmarks
 ARGS ?=
 # Environments of thousands of modules are made in half the time; what is imported is compiled then, once,
 # also in containers whose images switch that off. For pip, "no" says that the option with "no" in it holds.
@@ -122,38 +124,38 @@ samples: training-env ## record sample_logs/ again on real Horovod (about 5 minu
 	tools/samples/record.sh
 
 bench: $(VENV)/.ready-dev $(if $(filter --history,$(ARGS)),,training-env keras3-env mxnet-env bench-env) ## all benchmarks in one table, in about 15 minutes (ARGS="--only NAME", --quick, --keep; --history draws the kept figures)
-	PYTHONPATH=tools $(BIN)/python benchmarks/run.py $(ARGS)
-	$(if $(findstring --keep,$(ARGS)),$(BIN)/python benchmarks/readme.py)
+	$(BENCHMARKS)/run.py $(ARGS)
+	$(if $(findstring --keep,$(ARGS)),$(BENCHMARKS)/readme.py)
 
 bench-env: $(VENV)/.ready ## what the benchmarks measure against, in .venv-bench
 	PYTHON=$(BIN)/python tools/bench-env.sh $(PEERS)
 
 soak: $(VENV)/.ready-dev training-env ## recorder, collector and live dashboard for 30 minutes, watched for leaks (ARGS="--minutes 2")
-	$(BIN)/python benchmarks/soak.py $(ARGS)
+	$(BENCHMARKS)/soak.py $(ARGS)
 
 scorecard: $(VENV)/.ready ## score the attribution on simulated and real runs (hours; ARGS=--quick only looks)
-	PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/simulated.py $(ARGS)
+	$(BENCHMARKS)/scorecard/simulated.py $(ARGS)
 	@# A look at a part is no page.
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,tools/training-env.sh $(TRAINING))
-	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BIN)/python benchmarks/scorecard/real.py)
-	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BIN)/python benchmarks/scorecard/pairs.py)
-	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/hangs.py)
-	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/hosts.py)
+	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BENCHMARKS)/scorecard/real.py)
+	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BENCHMARKS)/scorecard/pairs.py)
+	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BENCHMARKS)/scorecard/hangs.py)
+	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BENCHMARKS)/scorecard/hosts.py)
 	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(MAKE_QUIETLY) frameworks)
-	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BIN)/python benchmarks/scorecard/rise.py)
-	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/page.py)
+	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BENCHMARKS)/scorecard/rise.py)
+	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BENCHMARKS)/scorecard/page.py)
 
 pairs: training-env ## train faulty and fixed runs in pairs, and score predicted gains (about two hours; ARGS=--estimate only looks)
-	$(BIN)/python benchmarks/scorecard/pairs.py $(ARGS)
+	$(BENCHMARKS)/scorecard/pairs.py $(ARGS)
 
 hangs: training-env ## hang, kill and suspend ranks of real jobs, and score how that is found (40 minutes; ARGS=--estimate only looks)
-	PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/hangs.py $(ARGS)
+	$(BENCHMARKS)/scorecard/hangs.py $(ARGS)
 
 hosts: training-env ## slow down one host of real jobs, and score how that is found and explained (70 minutes; ARGS=--estimate only looks)
-	PYTHONPATH=tools $(BIN)/python benchmarks/scorecard/hosts.py $(ARGS)
+	$(BENCHMARKS)/scorecard/hosts.py $(ARGS)
 
 frameworks: keras3-env ray-env ## train with one slow rank under each recorder, and score how that is found (40 minutes; ARGS=--estimate only looks)
-	$(BIN)/python benchmarks/scorecard/frameworks.py $(ARGS)
+	$(BENCHMARKS)/scorecard/frameworks.py $(ARGS)
 
 fuzz: $(VENV)/.ready-dev ## look for input that breaks a parser (ARGS=--seconds 600; --keep puts what reaches new code into tools/fuzz)
 	tools/app-env.sh $(VENV) fuzz

@@ -1,13 +1,13 @@
 """Score how soon a lasting rise of the step time is found, and how often noise looks like one.
 
-    python benchmarks/scorecard/rise.py [OUT]
+    python benchmarks/scorecard/rise.py [--page FILE]
 
 It looks after every tenth step, as a watch does, and writes docs/scorecard/rise.md in five minutes.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,6 +79,9 @@ def false_alarms(noise: Noise, random: np.random.Generator) -> int:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--page", type=Path, default=PAGE, help="the page to write")
+    page = parser.parse_args().page
     random = np.random.default_rng(20261126)
     lines = []
     for noise in (Noise(0.05), Noise(0.05, tails=True), Noise(0.1), Noise(0.05, phi=0.5)):
@@ -87,8 +90,7 @@ def main() -> None:
         missed, alarms = CHANGES - len(found), false_alarms(noise, random)
         lines.append(f"| {noise} | {median:.0f} steps | {most:.0f} steps | {missed} | {alarms} |")
         print(lines[-1], flush=True)
-    out = Path(sys.argv[1]) if len(sys.argv) > 1 else PAGE
-    out.write_text(_INTRODUCTION + "\n".join(lines) + "\n")
+    page.write_text(_INTRODUCTION + "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
