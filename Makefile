@@ -198,8 +198,8 @@ services-stop: ## stop what make services started
 release-check: ## build sdist and wheel, and check them as users install them, in clean environments
 	tools/release-check.sh $(RELEASE)
 
-browser: $(VENV)/.ready ## Debian's Chromium for the browser tests, where it is missing
-	tools/system-packages.sh chromium
+browser: $(VENV)/.ready ## Debian's Chromium without windows for the browser tests, where it is missing
+	tools/system-packages.sh chromium-headless-shell
 
 clean: ## remove what the other targets made, except the cache of wheels
 	rm -rf $(VENV) $(TRAINING) $(KERAS3) $(MXNET) $(RAY) $(DEEPSPEED) $(LOWEST) $(SERVICES) $(PEERS) $(RELEASE) .stallscope reports build dist

@@ -46,9 +46,9 @@ NIGHTS = {FOLDER / "series.png": ("/compare?runs={nights}", 960, False)}
 
 
 def main() -> None:
-    chromium = shutil.which("chromium")
+    chromium = shutil.which("chromium-headless-shell")
     if chromium is None:
-        sys.exit("chromium is needed: apt-get install chromium")
+        sys.exit("Chromium is needed: apt-get install chromium-headless-shell")
     os.chdir(ROOT)
     FOLDER.mkdir(exist_ok=True)
     runs = [open_run(str(SAMPLES / name)) for name in RUNS]

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.server import DashboardServer
@@ -33,19 +33,16 @@ def served(store: RunStore) -> Iterator[str]:
 
 
 @contextmanager
-def opening(browser: Browser, address: str) -> Iterator[Open]:
-    """Opens pages of a dashboard; afterwards nothing may have gone wrong, or elsewhere."""
+def opening(window: BrowserContext, address: str) -> Iterator[Open]:
+    """Open pages of a dashboard; afterwards nothing may have gone wrong, or elsewhere."""
     complaints: list[str] = []
     elsewhere: list[str] = []
-    contexts = []
+    others = window.pages
 
     def opened(path: str, *, width: int = WIDE, scheme: str = "light") -> Page:
-        context = browser.new_context(
-            viewport={"width": width, "height": 900},
-            color_scheme="dark" if scheme == "dark" else "light",
-        )
-        contexts.append(context)
-        page = context.new_page()
+        page = window.new_page()
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
         page.set_default_timeout(PATIENCE_S * 1000)
         page.on(
             "console",
@@ -68,10 +65,19 @@ def opening(browser: Browser, address: str) -> Iterator[Open]:
         return page
 
     yield opened
-    for context in contexts:
-        context.close()
+    for page in window.pages:
+        if page not in others:
+            close(page, address)
+    window.clear_permissions()
     assert complaints == [], complaints
     assert elsewhere == [], elsewhere
+
+
+def close(page: Page, address: str) -> None:
+    """Close a page, and delete what the dashboard's script has stored in the browser."""
+    if page.url.startswith(address):
+        page.evaluate("localStorage.clear()")
+    page.close()
 
 
 def drawn(page: Page) -> None:

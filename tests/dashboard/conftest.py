@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, BrowserContext
 from support.step_logs import Job, run_of_job
 
 from stallscope.analysis import analyse
@@ -53,8 +53,15 @@ def address(store: RunStore) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def window(browser: Browser) -> Iterator[BrowserContext]:
+    """Keep one cache of scripts for all pages: each page of a new context compiles them again."""
+    with browser.new_context() as context:
+        yield context
+
+
 @pytest.fixture
-def open_page(browser: Browser, address: str) -> Iterator[Open]:
+def open_page(window: BrowserContext, address: str) -> Iterator[Open]:
     """Opens a page of the dashboard; afterwards nothing may have gone wrong, or elsewhere."""
-    with opening(browser, address) as opened:
+    with opening(window, address) as opened:
         yield opened

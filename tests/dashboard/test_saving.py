@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Download, Locator, Page, expect
+from playwright.sync_api import BrowserContext, Download, Locator, Page, expect
 
 from stallscope.charts.heat_map import lateness_chart
 from stallscope.charts.palette import COLOURS
@@ -69,9 +69,9 @@ def address(runs: RunStore) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def overview(browser: Browser, address: str) -> Iterator[Page]:
+def overview(window: BrowserContext, address: str) -> Iterator[Page]:
     """Open a run's first page, once for all tests that only save from it."""
-    with opening(browser, address) as open_page:
+    with opening(window, address) as open_page:
         yield open_page("/run/slow")
 
 
