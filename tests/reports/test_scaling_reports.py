@@ -224,6 +224,8 @@ def test_bars_are_labelled_in_place() -> None:
     assert "1 rank, whole job: " in drawn
     assert "32 ranks, projected: " in drawn
     assert drawn.count('class="ideal"') == 3
+    # The legend's sample has the colour of the projected bars.
+    assert drawn.count("fill-steps paler-2") == 3 + 1
     lines = draw(efficiency_chart(series), "key", WIDE)
     for curve in CURVES:
         assert f">{curve.name}</text>" in lines

@@ -27,6 +27,7 @@ Shape = Literal[
     "beyond",
     "whisker",
     "pale",
+    "projected",
     "saved",
     "band",
     "named",
@@ -91,7 +92,7 @@ def _of_means(
         if any(bar.ideal is not None for bar in chart.bars):
             yield "across", "ideal"
         if any(bar.projected for bar in chart.bars):
-            yield "pale", "projected"
+            yield "projected", "projected"
     elif isinstance(chart, EfficiencyLines):
         means = [mean.ci95 for line in chart.lines for _, mean in line.points]
     elif isinstance(chart, OverRuns):

@@ -14,6 +14,7 @@ _STYLES = {
     "dashes": "window high",
     "across": "ideal",
     "pale": "fill-total paler-2",
+    "projected": "fill-steps paler-2",
     "saved": "fill-total saved",
 }
 
@@ -29,7 +30,7 @@ def mark_sample(shape: Shape, x: float, y: float) -> str:
     if shape in ("pause", "beyond"):
         path = f"M{coordinate(across - 5)} {coordinate(bottom - 1)}l10 0l-5 -9Z"
         return element("path", d=path, class_=style)
-    if shape in ("pale", "saved", "band"):
+    if shape in ("pale", "projected", "saved", "band"):
         return rectangle(x, y, SAMPLE, _HEIGHT, rx=2, class_=style)
     if shape == "change":
         return line(across, y, across, bottom, class_=style)
