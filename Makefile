@@ -14,7 +14,7 @@ SERVICES := .venv-services
 PEERS := .venv-bench
 RELEASE := .venv-release
 BIN := $(VENV)/bin
-# What benchmarks share with other tools lies there.
+# Benchmarks import what they share with other tools from tools/.
 BENCHMARKS := PYTHONPATH=tools $(BIN)/python benchmarks
 ARGS ?=
 # Environments of thousands of modules are made in half the time; what is imported is compiled then, once,
@@ -198,7 +198,7 @@ services-stop: ## stop what make services started
 release-check: ## build sdist and wheel, and check them as users install them, in clean environments
 	tools/release-check.sh $(RELEASE)
 
-browser: $(VENV)/.ready ## Debian's Chromium without windows for the browser tests, where it is missing
+browser: $(VENV)/.ready ## Debian's headless Chromium for the browser tests, where it is missing
 	tools/system-packages.sh chromium-headless-shell
 
 clean: ## remove what the other targets made, except the cache of wheels

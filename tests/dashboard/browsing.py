@@ -33,14 +33,14 @@ def served(store: RunStore) -> Iterator[str]:
 
 
 @contextmanager
-def opening(window: BrowserContext, address: str) -> Iterator[Open]:
+def opening(context: BrowserContext, address: str) -> Iterator[Open]:
     """Open pages of a dashboard; afterwards nothing may have gone wrong, or elsewhere."""
     complaints: list[str] = []
     elsewhere: list[str] = []
-    others = window.pages
+    others = context.pages
 
     def opened(path: str, *, width: int = WIDE, scheme: str = "light") -> Page:
-        page = window.new_page()
+        page = context.new_page()
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
         page.set_default_timeout(PATIENCE_S * 1000)
@@ -65,10 +65,10 @@ def opening(window: BrowserContext, address: str) -> Iterator[Open]:
         return page
 
     yield opened
-    for page in window.pages:
+    for page in context.pages:
         if page not in others:
             close(page, address)
-    window.clear_permissions()
+    context.clear_permissions()
     assert complaints == [], complaints
     assert elsewhere == [], elsewhere
 

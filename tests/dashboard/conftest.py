@@ -54,14 +54,14 @@ def address(store: RunStore) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def window(browser: Browser) -> Iterator[BrowserContext]:
-    """Keep one cache of scripts for all pages: each page of a new context compiles them again."""
-    with browser.new_context() as context:
-        yield context
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """Share one context: in separate ones, each page would compile all scripts again."""
+    with browser.new_context() as made:
+        yield made
 
 
 @pytest.fixture
-def open_page(window: BrowserContext, address: str) -> Iterator[Open]:
+def open_page(context: BrowserContext, address: str) -> Iterator[Open]:
     """Opens a page of the dashboard; afterwards nothing may have gone wrong, or elsewhere."""
-    with opening(window, address) as opened:
+    with opening(context, address) as opened:
         yield opened

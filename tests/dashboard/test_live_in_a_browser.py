@@ -16,10 +16,10 @@ from .browsing import opening, served
 pytestmark = pytest.mark.browser
 
 
-def test_a_hanging_job_is_shown_until_it_continues(window: BrowserContext, tmp_path: Path) -> None:
+def test_a_hanging_job_is_shown_until_it_continues(context: BrowserContext, tmp_path: Path) -> None:
     job = RunningJob(tmp_path / "logs")
     store = RunStore(read(str(job.folder)))
-    with served(store) as address, opening(window, address) as open_page:
+    with served(store) as address, opening(context, address) as open_page:
         page = open_page("/run/run-42/live")
         alert = page.get_by_role("alert")
         expect(page.get_by_text("recording", exact=True)).to_be_visible()

@@ -69,9 +69,9 @@ def address(runs: RunStore) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def overview(window: BrowserContext, address: str) -> Iterator[Page]:
+def overview(context: BrowserContext, address: str) -> Iterator[Page]:
     """Open a run's first page, once for all tests that only save from it."""
-    with opening(window, address) as open_page:
+    with opening(context, address) as open_page:
         yield open_page("/run/slow")
 
 

@@ -60,13 +60,16 @@ def test_rank_0_writes_the_series_of_all_ranks_during_training(
     launched.succeed()
     assert "scalars" not in launched.output
     found = as_tensorboard_reads(tmp_path / "board")
-    # On a busy machine the other rank may be the slowest in single windows.
-    for name in ("stallscope/step_ms", "stallscope_slowest_rank/compute_ms"):
-        _, steps, values = zip(*found[name], strict=True)
-        assert list(steps) == list(range(0, 95, 10))
-        assert median(values) > 40
+    names = ("stallscope/step_ms", "stallscope_slowest_rank/compute_ms")
+    step_ms, compute_ms = ([value for _, _, value in found[name]] for name in names)
+    assert all([step for _, step, _ in found[name]] == [*range(0, 95, 10)] for name in names)
+    # The first step starts when both ranks have arrived, and rank 1 may already sleep.
+    assert min(step_ms[1:]) > 40
+    # On a busy machine rank 0, which does not sleep, may be the slowest in some steps.
+    assert median(compute_ms) > 40
     # Only the shared folder has the waits of both ranks.
-    assert median(value for _, _, value in found["stallscope_mean_of_ranks/wait_ms"]) > 10
+    waits = [value for _, _, value in found["stallscope_mean_of_ranks/wait_ms"]]
+    assert min(waits) > 10
 
 
 def test_tensorboard_reads_every_value(training_side: None, tmp_path: Path) -> None:
