@@ -3,6 +3,7 @@
     "use strict";
 
     const root = document.documentElement;
+    const AXES = ["xaxis", "yaxis"];
     const NARROW = 600;
     const FEW_TICKS = 6;
     const SHORT_NAME = 14; // characters
@@ -65,10 +66,14 @@
         return (zoom.ranges[name] = zoom.ranges[name] || {});
     }
 
+    // The layout of a chart with its zoom; `meta` keeps the ranges without it.
     function withZoom(layout, name) {
-        for (const [axis, range] of Object.entries(rangesOf(name))) {
-            if (range.length === 2) {
-                layout[axis] = Object.assign({}, layout[axis], { range: range, autorange: false });
+        layout.meta = {};
+        for (const axis of AXES) {
+            const range = rangesOf(name)[axis];
+            layout.meta[axis] = String(layout[axis].range);
+            if (range) {
+                layout[axis] = Object.assign({}, layout[axis], { range: range.slice(), autorange: false });
             }
         }
         return layout;
@@ -109,7 +114,8 @@
                 // If only colours differ, the data are sent once, with the light scheme.
                 const data = figure.data || figures.light.data;
                 window.stallscopeSave.registerFigure(id.name, figures.csv, data);
-                const layout = Object.assign({}, figure.layout);
+                // Plotly writes into the layout that it draws.
+                const layout = structuredClone(figure.layout);
                 // On touch screens, dragging over a chart scrolls the page.
                 if (window.matchMedia("(pointer: coarse)").matches) {
                     layout.dragmode = false;
@@ -119,21 +125,18 @@
 
             // Records the zoom, to apply it when the chart is drawn again: with another baseline, in other
             // colours, or with more steps.
-            keepView: function (change, id) {
+            //
+            // The chart is asked, not the event: of a zoom and a change of size in quick succession, Dash
+            // reports only the last.
+            keepView: function (_, id) {
+                const chart = document.getElementById(JSON.stringify({ name: id.name, type: "chart" }));
+                const graph = chart && chart.querySelector(".js-plotly-plot");
+                const layout = (graph && graph.layout) || {};
                 const ranges = rangesOf(id.name);
-                for (const [key, value] of Object.entries(change || {})) {
-                    const [axis, property] = key.split(/[.[]/);
-                    if (!/^[xy]axis$/.test(axis)) {
-                        continue;
-                    }
-                    const end = /\[([01])\]$/.exec(key);
-                    if (property === "autorange") {
-                        delete ranges[axis];
-                    } else if (end) {
-                        (ranges[axis] = ranges[axis] || [])[Number(end[1])] = value;
-                    } else if (property === "range") {
-                        ranges[axis] = value;
-                    }
+                for (const axis of layout.meta ? AXES : []) {
+                    const { autorange, range } = layout[axis];
+                    const zoomed = !autorange && String(range) !== layout.meta[axis];
+                    ranges[axis] = zoomed ? range.slice() : null;
                 }
                 return window.dash_clientside.no_update;
             },

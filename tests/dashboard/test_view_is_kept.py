@@ -94,6 +94,20 @@ def test_a_zoomed_map_stays_zoomed_for_another_baseline_and_other_colours(open_p
     expect_ends(page, before)
 
 
+def test_a_zoom_is_kept_though_the_chart_changes_its_size_at_once(open_page: Open) -> None:
+    page = open_page("/run/real/stragglers")
+    graph(page, "Lateness over the run")
+    page.evaluate(
+        """async () => {
+            const graph = document.querySelector("#page .js-plotly-plot");
+            await Plotly.relayout(graph, {"xaxis.range[0]": 30, "xaxis.range[1]": 60});
+            await Plotly.relayout(graph, {autosize: true});
+        }"""
+    )
+    choose_baseline(page)
+    expect_ends(page, [30, 60])
+
+
 def test_the_timeline_stays_where_it_is_for_another_baseline(open_page: Open) -> None:
     page = open_page("/run/real/timeline")
     timeline = page.locator("#timeline")
