@@ -122,12 +122,18 @@ class Elastic:
         return analyse(run)
 
 
-@pytest.fixture(scope="module")
-def one_machine(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Analysis:
+PROGRAMS = {"PyTorch": ("generations_torch.py", "outside"), "Keras": ("generations_keras.py",)}
+
+
+@pytest.fixture(scope="module", params=PROGRAMS)
+def one_machine(
+    request: pytest.FixtureRequest, training_side: None, tmp_path_factory: pytest.TempPathFactory
+) -> Analysis:
     """Use three names of this machine as hosts: Horovod does not use one again that has failed."""
     out = tmp_path_factory.mktemp("elastic")
     names = ("localhost", "127.0.0.1", socket.gethostname())
-    job = Elastic(out, names, "lo", [], "generations_torch.py", str(out), "outside")
+    program, *arguments = PROGRAMS[request.param]
+    job = Elastic(out, names, "lo", [], program, str(out), *arguments)
     try:
         job.wait_for(2)
         job.use(3)
@@ -139,24 +145,18 @@ def one_machine(training_side: None, tmp_path_factory: pytest.TempPathFactory) -
         job.launched.end()
 
 
-PROGRAMS = {"PyTorch": ("generations_torch.py", "inside"), "Keras": ("generations_keras.py",)}
-
-
-@pytest.fixture(params=PROGRAMS)
-def cluster(
-    request: pytest.FixtureRequest, training_side: None, start_lab: LabStarter, tmp_path: Path
-) -> Analysis:
+@pytest.fixture
+def cluster(training_side: None, start_lab: LabStarter, tmp_path: Path) -> Analysis:
     """Use three hosts: one joins, and one loses its rank, is excluded for seconds, and comes back."""
     lab = start_lab(3, programs_of(ENVIRONMENT))
     names = [host.name for host in lab.hosts]
-    program, *arguments = PROGRAMS[request.param]
-    words = [program, str(tmp_path), *arguments]
-    job = Elastic(tmp_path, names, "eth0", lab.ssh("h1", []), *words)
+    words = ["generations_torch.py", str(tmp_path)]
+    job = Elastic(tmp_path, names, "eth0", lab.ssh("h1", []), *words, "inside")
     try:
         job.wait_for(2)
         job.use(3)
         job.wait_for(3)
-        lab["h2"].kill(f"{program}\0{tmp_path}\0".encode())
+        lab["h2"].kill("".join(f"{word}\0" for word in words).encode())
         job.wait_for(3)
         return job.analysis()
     finally:
