@@ -68,12 +68,12 @@
 
     // The layout of a chart with its zoom; `meta` keeps the ranges without it.
     function withZoom(layout, name) {
+        const ranges = rangesOf(name);
         layout.meta = {};
         for (const axis of AXES) {
-            const range = rangesOf(name)[axis];
             layout.meta[axis] = String(layout[axis].range);
-            if (range) {
-                layout[axis] = Object.assign({}, layout[axis], { range: range.slice(), autorange: false });
+            if (ranges[axis]) {
+                Object.assign(layout[axis], { range: ranges[axis].slice(), autorange: false });
             }
         }
         return layout;
