@@ -20,6 +20,9 @@ from ..base import Parsed
 from ..tables import cast
 from .launches import Launch, by_launch
 
+#: Of a column. Releasing what smaller ones leave would take milliseconds each in a large process.
+RELEASED_BYTES = 1 << 20
+
 
 def group(source: str, parsed: Iterable[Parsed], problems: Iterable[Problem]) -> list[Run]:
     """Make runs of logs. Problems that belong to no run go to every run."""
@@ -157,8 +160,9 @@ def _stacked(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
             return pa.chunked_array(parts, field.type)
         one = joined(parts, field.type)
         del parts
-        # The memory of small pieces is not reused for large arrays: release it.
-        pa.default_memory_pool().release_unused()
+        if one.nbytes > RELEASED_BYTES:
+            # The memory of small pieces is not reused for large arrays.
+            pa.default_memory_pool().release_unused()
         return one
 
     # Copying releases the GIL, and is limited by memory bandwidth.

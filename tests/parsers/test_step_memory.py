@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from simulator import Job, simulate
 from simulator.logs import write_logs
 
 from stallscope.arrays import chunks
 from stallscope.parsers.reader import read
-from stallscope.parsers.runs import step_memory
+from stallscope.parsers.runs import grouping, step_memory
 from stallscope.run import TIMESTAMPS, Run
 
 RANKS, STEPS = 4, 300
@@ -41,6 +43,21 @@ def test_what_all_ranks_have_in_common_is_in_memory_once(
     for name, places in (("step", 1), ("epoch", 1), ("micro", 1), ("rank", RANKS)):
         found = {chunk.buffers()[1].address for chunk in large.steps[name].chunks}
         assert len(found) == places, name
+
+
+@pytest.mark.parametrize(
+    ("released_bytes", "released"), [(grouping.RELEASED_BYTES, False), (RANKS * STEPS, True)]
+)
+def test_only_what_large_columns_leave_is_released(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, released_bytes: int, released: bool
+) -> None:
+    """In a large process, releasing takes longer than reading a small run."""
+    calls: list[bool] = []
+    pool = SimpleNamespace(release_unused=lambda: calls.append(True))
+    monkeypatch.setattr(pa, "default_memory_pool", lambda: pool)
+    monkeypatch.setattr(grouping, "RELEASED_BYTES", released_bytes)
+    read(str(folder))
+    assert bool(calls) is released
 
 
 @pytest.mark.parametrize("more_rows", [0.1, 0.6])

@@ -50,7 +50,8 @@ def milliseconds(stage: str, line: str) -> float:
 def test_six_lines_name_the_slow_rank(training_side: None, tmp_path: Path, launcher: str) -> None:
     verdict, step, stragglers, gain, logs, more = summary(tmp_path, launcher, apps_packages())
     assert verdict == "stallscope: Rank 1 holds this run back: its input is slow"
-    assert milliseconds("input", step) >= SLOW_MS
+    # What rank 0 does meanwhile delays nobody.
+    assert milliseconds("input", step) > 0.9 * SLOW_MS
     assert "waiting for slow ranks" in step
     assert "rank 1, input" in stragglers
     assert "With rank 1 as fast as the others" in gain
