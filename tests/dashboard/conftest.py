@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext
+from playwright.sync_api import BrowserContext
 from support.step_logs import Job, run_of_job
 
 from stallscope.analysis import analyse
@@ -46,18 +46,14 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     return RunStore([run_of_job(tmp_path_factory.mktemp("run"), job) for job in jobs])
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def address(store: RunStore) -> Iterator[str]:
-    """Where the store is served; a module may have one of its own."""
+    """Where the store is served; a module may have one of its own.
+
+    Each address costs: its first two pages compile all scripts.
+    """
     with served(store) as url:
         yield url
-
-
-@pytest.fixture(scope="session")
-def context(browser: Browser) -> Iterator[BrowserContext]:
-    """Share one context: in separate ones, each page would compile all scripts again."""
-    with browser.new_context() as made:
-        yield made
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from stallscope.dashboard.routing import view_at
 from stallscope.dashboard.timeline import gauges_of, head
 from stallscope.run import Run, Series
 
-from .browsing import Open, timeline_drawn
+from .browsing import Open, served, timeline_drawn
 from .cases import IMAGE
 from .content import texts
 from .test_timeline import ask, read
@@ -53,6 +53,12 @@ def measured(run: Run, lanes: Lanes) -> Run:
 @pytest.fixture(scope="module")
 def store(slow: tuple[Run, Lanes]) -> RunStore:
     return RunStore([measured(*slow)])
+
+
+@pytest.fixture(scope="module")
+def address(store: RunStore) -> Iterator[str]:
+    with served(store) as url:
+        yield url
 
 
 def test_those_on_the_axis_can_be_chosen_the_most_telling_first(

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, sync_playwright
 
 from .needing import need
 
@@ -29,16 +29,25 @@ _ARGUMENTS = [
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """Run a browser; without one the test is skipped, and in CI it fails.
+def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
+    """Run a browser with a folder of its own: there it keeps compiled scripts from page to page.
 
-    Playwright's event loop runs in the main thread from then on: ``asyncio.run`` does not work
-    there.
+    Without a browser the test is skipped, and in CI it fails. Playwright's event loop runs in the main
+    thread from then on: ``asyncio.run`` does not work there.
     """
     # The headless shell takes a tenth less CPU time in these tests.
     program = shutil.which("chromium-headless-shell") or shutil.which("chromium")
     need(program, "there is no Chromium: apt-get install chromium-headless-shell")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=_ARGUMENTS)
-        yield browser
-        browser.close()
+        context = playwright.chromium.launch_persistent_context(
+            tmp_path_factory.mktemp("browser"), executable_path=program, args=_ARGUMENTS
+        )
+        yield context
+        context.close()
+
+
+@pytest.fixture(scope="session")
+def browser(context: BrowserContext) -> Browser:
+    """Return the browser, for contexts with settings of their own."""
+    assert context.browser is not None
+    return context.browser
