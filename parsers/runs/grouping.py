@@ -20,7 +20,8 @@ from ..base import Parsed
 from ..tables import cast
 from .launches import Launch, by_launch
 
-#: Of a column. Releasing what smaller ones leave would take milliseconds each in a large process.
+#: After joining smaller columns no memory is released: with fragmented memory, each release takes
+#: milliseconds.
 RELEASED_BYTES = 1 << 20
 
 

@@ -48,9 +48,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
 
 @pytest.fixture(scope="session")
 def address(store: RunStore) -> Iterator[str]:
-    """Where the store is served; a module may have one of its own.
+    """Serve the store, and return its address; a module with other runs overrides this.
 
-    Each address costs: its first two pages compile all scripts.
+    The browser compiles all scripts again for the first two pages of a new address.
     """
     with served(store) as url:
         yield url

@@ -30,7 +30,7 @@ _ARGUMENTS = [
 
 @pytest.fixture(scope="session")
 def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
-    """Run a browser with a folder of its own: there it keeps compiled scripts from page to page.
+    """Run a browser with a profile folder, in which it caches compiled scripts.
 
     Without a browser the test is skipped, and in CI it fails. Playwright's event loop runs in the main
     thread from then on: ``asyncio.run`` does not work there.
