@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import defaultdict
 
 import hypothesis
 import pytest
+
+# Thousands of tests and what they import stay to the end: no search for garbage goes through them.
+gc.disable()
 
 # A failed check in these says what it has found, as those of tests do.
 pytest.register_assert_rewrite("support", "training")
@@ -17,6 +21,11 @@ pytest_plugins = ["support.groups", "support.services", "support.chromium", "sup
 # No test asserts times: a busy machine takes longer.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -6,7 +6,6 @@ Programs import this module from their folder: it runs on Python 3.8, with the s
 from __future__ import annotations
 
 import contextlib
-import gc
 import hashlib
 import json
 import logging
@@ -66,9 +65,6 @@ def run_cases(
         make: makes the argument of a case from its folder.
     """
     logging.getLogger("stallscope").addHandler(MESSAGES)
-    # Frameworks are millions of objects, and each case's graphs would have them searched for garbage.
-    gc.freeze()
-    gc.set_threshold(100_000)
     for name in names or cases:
         folder = out / name
         folder.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROGRAMS = Path(__file__).parent
+#: On Python's path: ranks that start with it search for garbage rarely.
+STARTUP = str(PROGRAMS / "startup")
+#: The variables of ranks on hosts.
+ON_HOSTS = {"PYTHONPATH": STARTUP, "OMP_NUM_THREADS": "1"}
 ENVIRONMENT = PROGRAMS.parents[1] / ".venv-horovod"
 # A faster ``horovodrun``.
 _LAUNCHERS = PROGRAMS / "bin"
@@ -84,14 +88,20 @@ def launch_words(
             [*words, str(PROGRAMS / program), *arguments],
             stdout=file,
             stderr=subprocess.STDOUT,
-            env={**environment_of(environment), **settings},
+            env=environment_of(environment, **settings),
             start_new_session=True,
         )
     return Launch(process, printed)
 
 
-def environment_of(environment: Path) -> dict[str, str]:
-    """Return the variables of a launch: those of the tests, without those of an outer training."""
+def environment_of(environment: Path, **settings: str) -> dict[str, str]:
+    """Return the variables of a launch: those of the tests, without those of an outer training.
+
+    Args:
+        environment: programs are looked for there.
+        settings: more variables. A path of Python is added to ``STARTUP``.
+    """
+    python_path = filter(None, (STARTUP, settings.get("PYTHONPATH")))
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -102,4 +112,6 @@ def environment_of(environment: Path) -> dict[str, str]:
         "PATH": os.pathsep.join([*map(str, programs_of(environment)), os.environ["PATH"]]),
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "HOROVOD_SECRET_TOKEN": SECRET,
+        **settings,
+        "PYTHONPATH": os.pathsep.join(python_path),
     }

@@ -13,7 +13,7 @@ from support.lab import LabStarter
 from support.needing import need
 from support.stopping import wait_for_stopped
 from support.waiting import wait_until
-from training.launching import ENVIRONMENT, Launch, launch_words, programs_of
+from training.launching import ENVIRONMENT, ON_HOSTS, Launch, launch_words, programs_of
 from training.on_hosts import collected
 
 from stallscope.analysis import analyse
@@ -29,7 +29,7 @@ AHEAD_SECONDS, DRIFT = 7.3, 3e-4
 WRONG = Clock(ahead_s=AHEAD_SECONDS, drift=DRIFT)
 
 
-SETTINGS = {"TF_CPP_MIN_LOG_LEVEL": "2", "OMP_NUM_THREADS": "1"}
+SETTINGS = {**ON_HOSTS, "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
 @pytest.fixture

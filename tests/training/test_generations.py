@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from support.lab import LabStarter
 from support.waiting import wait_until
-from training.launching import ENVIRONMENT, Launch, launch_words, programs_of
+from training.launching import ENVIRONMENT, ON_HOSTS, Launch, launch_words, programs_of
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.parsers import read
@@ -148,7 +148,7 @@ def one_machine(
 @pytest.fixture
 def cluster(training_side: None, start_lab: LabStarter, tmp_path: Path) -> Analysis:
     """Use three hosts: one joins, and one loses its rank, is excluded for seconds, and comes back."""
-    lab = start_lab(3, programs_of(ENVIRONMENT))
+    lab = start_lab(3, programs_of(ENVIRONMENT), **ON_HOSTS)
     names = [host.name for host in lab.hosts]
     words = ["generations_torch.py", str(tmp_path)]
     job = Elastic(tmp_path, names, "eth0", lab.ssh("h1", []), *words, "inside")

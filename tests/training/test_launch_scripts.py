@@ -13,7 +13,7 @@ from lab import Lab, Slurm, why_no_slurm
 from support.lab import LabStarter
 from support.needing import need
 from training.environments import ROOT
-from training.launching import ENVIRONMENT, programs_of
+from training.launching import ENVIRONMENT, ON_HOSTS, programs_of
 from training.on_hosts import collected, hostfile
 
 from stallscope.parsers import read
@@ -26,7 +26,7 @@ PATIENCE_SECONDS = 240.0
 #: Two epochs of as many batches on every rank.
 STEPS = 2 * 32
 SETTINGS = {
-    "OMP_NUM_THREADS": "1",
+    **ON_HOSTS,
     "GLOO_SOCKET_IFNAME": "eth0",
     # The lab needs root, which Open MPI refuses.
     "OMPI_ALLOW_RUN_AS_ROOT": "1",

@@ -12,7 +12,15 @@ import pytest
 from support.lab import LabStarter
 from support.step_logs import Job, write_job
 from training.environments import MXNET, needs
-from training.launching import ENVIRONMENT, SECRET, Launch, launch, launch_words, programs_of
+from training.launching import (
+    ENVIRONMENT,
+    ON_HOSTS,
+    SECRET,
+    Launch,
+    launch,
+    launch_words,
+    programs_of,
+)
 
 from stallscope.collector.netcheck.summary import rate_of
 from stallscope.parsers import read
@@ -143,7 +151,7 @@ def test_missing_logs_end_all_ranks_with_one_error(training_side: None, tmp_path
 def test_the_host_with_the_slow_link_is_in_all_slow_pairs(
     training_side: None, start_lab: LabStarter, tmp_path: Path
 ) -> None:
-    hosts = start_lab(3, programs_of(ENVIRONMENT), OMP_NUM_THREADS="1")
+    hosts = start_lab(3, programs_of(ENVIRONMENT), **ON_HOSTS)
     hosts.limit_link("h3", 40.0)
     options = ["--disable-cache", "--gloo", "--network-interfaces", "eth0"]
     words = ["horovodrun", *options, "-np", "3", "-H", "h1:1,h2:1,h3:1", "python"]
