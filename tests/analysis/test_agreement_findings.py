@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from analysis.test_findings import CLEAN, codes, found, with_facts
+from support.findings import CLEAN, codes, found, with_facts
 from support.step_logs import run_of_job
 
 from stallscope.run import Run

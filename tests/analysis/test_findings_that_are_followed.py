@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from analysis.test_findings import CLEAN, codes, found, only, threads
+from support.findings import CLEAN, codes, found, only, threads
 from support.step_logs import run_of_job
 
 from stallscope.analysis import findings
@@ -87,12 +87,19 @@ BY_MEASUREMENT: Mapping[str, str] = {
     **dict.fromkeys(("weights_differ", "learning_rates_differ"), "test_agreement_findings"),
     **dict.fromkeys(("broadcast_in_every_fit",), "test_agreement_findings"),
     **dict.fromkeys(
-        ("ranks_apart", "missing_ranks", "one_rank_only", "no_baseline"), "test_findings"
+        ("missing_ranks", "one_rank_only", "no_baseline", "not_ended"), "test_findings"
     ),
-    **dict.fromkeys(("epochs_of_different_lengths", "unequal_steps"), "test_findings"),
-    **dict.fromkeys(("steps_not_divided", "uneven_batches", "uneven_shards"), "test_findings"),
-    **dict.fromkeys(("checkpoint_on_all_ranks", "rank_0_alone", "not_ended"), "test_findings"),
-    **dict.fromkeys(("validation_on_all_ranks", "horovod_leaves_databricks"), "test_findings"),
+    **dict.fromkeys(
+        ("ranks_apart", "epochs_of_different_lengths", "unequal_steps"), "test_synchrony_findings"
+    ),
+    **dict.fromkeys(
+        ("steps_not_divided", "uneven_batches", "uneven_shards"), "test_synchrony_findings"
+    ),
+    "horovod_leaves_databricks": "test_settings_findings",
+    **dict.fromkeys(
+        ("checkpoint_on_all_ranks", "rank_0_alone", "validation_on_all_ranks"),
+        "test_between_steps_findings",
+    ),
     **dict.fromkeys(("slow_first_steps", "slow_every_nth_step"), "test_series"),
     "step_time_changed": "test_series",
     "slow_windows": "test_printed_steps",
