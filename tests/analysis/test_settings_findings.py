@@ -1,4 +1,4 @@
-"""Findings on settings, on threads, and on the devices that ranks see."""
+"""Findings on settings and threads, and on where ranks run."""
 
 from __future__ import annotations
 
