@@ -73,6 +73,7 @@ def train_torch(out: Path, run_id: str) -> None:
 
     hvd.init()
     wait_asleep()
+    torch.set_num_threads(1)
     model = torch.nn.Linear(8, 4)
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), 0.01), model.named_parameters()
