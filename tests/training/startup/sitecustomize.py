@@ -1,7 +1,7 @@
 """Let ranks search for garbage rarely, and not at their end: Python runs this file when it starts.
 
 A framework is hundreds of thousands of objects that stay. To search them while it is imported and when
-the process ends takes half of the time of importing TensorFlow, and a third of PyTorch's. The scripts of
+the process ends takes two fifths of TensorFlow's import, and a third of PyTorch's. The scripts of
 docs/recorders/ and docs/tutorial.md run without this file, as users start them.
 """
 
