@@ -23,7 +23,9 @@ hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
 
-def pytest_collection_finish() -> None:
+# The process that only assigns tests to workers collects none, but calls this, too.
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
     gc.freeze()
     gc.enable()
 

@@ -23,12 +23,14 @@ Row = dict[str, Any]
 
 
 def found(run: Run, code: str, **options: Any) -> Finding:
+    """Return the run's only finding with this code, which must give advice."""
     (finding,) = [one for one in find(run, True, **options) if one.code == code]
     assert finding.advice
     return finding
 
 
 def codes(run: Run, **options: Any) -> list[str]:
+    """Return the codes of all findings on a run that has a baseline, in their order."""
     return [finding.code for finding in find(run, True, **options)]
 
 
@@ -48,6 +50,7 @@ def with_steps(run: Run, change: Callable[[Row], Row | None]) -> Run:
 
 
 def with_intervals(run: Run, change: Callable[[Row], Row | None]) -> Run:
+    """Return the run with its intervals changed, row by row; None leaves one out."""
     rows = [changed for row in run.intervals.to_pylist() if (changed := change(row)) is not None]
     return replace(run, intervals=pa.Table.from_pylist(rows, INTERVALS_SCHEMA))
 
@@ -60,6 +63,7 @@ def only(run: Run, kind: str, ranks: Sequence[int]) -> Run:
 
 
 def threads(intra_op: int, processors: int, allowed: int | None = None, **more: Any) -> Row:
+    """Return the facts of a rank on CPU cores, of which it may use ``allowed`` (default: all)."""
     return {
         "threads": {"inter_op": 2, "intra_op": intra_op},
         "cpu_count": processors,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROGRAMS = Path(__file__).parent
-#: On Python's path: ranks that start with it search for garbage rarely.
+#: With this folder on Python's path, ranks search for garbage rarely.
 STARTUP = str(PROGRAMS / "startup")
 #: The variables of ranks on hosts.
 ON_HOSTS = {"PYTHONPATH": STARTUP, "OMP_NUM_THREADS": "1"}
@@ -99,7 +99,7 @@ def environment_of(environment: Path, **settings: str) -> dict[str, str]:
 
     Args:
         environment: programs are looked for there.
-        settings: more variables. A path of Python is added to ``STARTUP``.
+        settings: more variables. Python searches the folders of its ``PYTHONPATH`` after ``STARTUP``.
     """
     python_path = filter(None, (STARTUP, settings.get("PYTHONPATH")))
     kept = {
