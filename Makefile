@@ -8,8 +8,9 @@ KERAS3 := .venv-keras3
 MXNET := .venv-mxnet
 RAY := .venv-ray
 DEEPSPEED := .venv-deepspeed
-RAY_PACKAGE := ray[train]>=2.60,<3
-DEEPSPEED_PACKAGE := deepspeed==0.19.8
+RAY_PACKAGES := "ray[train]>=2.60,<3" torch lightning
+# Its build needs what comes with it.
+DEEPSPEED_PACKAGES := deepspeed==0.19.8 "setuptools>=69" wheel
 SERVICES := .venv-services
 PEERS := .venv-bench
 RELEASE := .venv-release
@@ -17,9 +18,7 @@ BIN := $(VENV)/bin
 # Benchmarks import what they share with other tools from tools/.
 BENCHMARKS := PYTHONPATH=tools $(BIN)/python benchmarks
 ARGS ?=
-# Environments of thousands of modules are made in half the time; what is imported is compiled then, once,
-# also in containers whose images switch that off. For pip, "no" says that the option with "no" in it holds.
-export PIP_NO_COMPILE := no
+# What is imported is compiled then, once, also in containers whose images switch that off.
 unexport PYTHONDONTWRITEBYTECODE
 # On all cores, and one more for tests that wait; those that share what they have started stay together. A worker
 # that crashes ends the run, with the name of its test: another one may hang on the same.
@@ -88,11 +87,11 @@ keras3-side:
 mxnet-side:
 	tools/mxnet-env.sh $(MXNET) || test -z "$$CI"
 
-ray-side: keras3-side
-	tools/on-keras3-env.sh $(RAY) $(KERAS3) "$(RAY_PACKAGE)" || test -z "$$CI"
+ray-side:
+	tools/torch-env.sh $(RAY) $(RAY_PACKAGES) || test -z "$$CI"
 
-deepspeed-side: keras3-side
-	tools/on-keras3-env.sh $(DEEPSPEED) $(KERAS3) "$(DEEPSPEED_PACKAGE)" || test -z "$$CI"
+deepspeed-side:
+	tools/torch-env.sh $(DEEPSPEED) $(DEEPSPEED_PACKAGES) || test -z "$$CI"
 
 services-side: $(VENV)/.ready
 	PYTHON=$(BIN)/python tools/services-env.sh $(SERVICES) spark || test -z "$$CI"
@@ -180,11 +179,11 @@ keras3-env: ## Keras 3 on TensorFlow, torch and JAX, Lightning, transformers and
 mxnet-env: ## MXNet and Horovod on Python 3.8 in .venv-mxnet (Horovod is compiled once)
 	tools/mxnet-env.sh $(MXNET)
 
-ray-env: keras3-env ## Ray Train with the torch of .venv-keras3, in .venv-ray
-	tools/on-keras3-env.sh $(RAY) $(KERAS3) "$(RAY_PACKAGE)"
+ray-env: ## Ray Train, in .venv-ray
+	tools/torch-env.sh $(RAY) $(RAY_PACKAGES)
 
-deepspeed-env: keras3-env ## DeepSpeed on CPUs with the torch of .venv-keras3, in .venv-deepspeed
-	tools/on-keras3-env.sh $(DEEPSPEED) $(KERAS3) "$(DEEPSPEED_PACKAGE)"
+deepspeed-env: ## DeepSpeed on CPUs, in .venv-deepspeed
+	tools/torch-env.sh $(DEEPSPEED) $(DEEPSPEED_PACKAGES)
 
 services-env: $(VENV)/.ready ## the servers that tests of collecting talk to, in .venv-services
 	PYTHON=$(BIN)/python tools/services-env.sh $(SERVICES) spark
@@ -204,7 +203,7 @@ browser: $(VENV)/.ready ## Debian's headless Chromium for the browser tests, whe
 clean: ## remove what the other targets made, except the cache of wheels
 	rm -rf $(VENV) $(TRAINING) $(KERAS3) $(MXNET) $(RAY) $(DEEPSPEED) $(LOWEST) $(SERVICES) $(PEERS) $(RELEASE) .stallscope reports build dist
 
-$(VENV)/.ready: pyproject.toml tools/app-env.sh
+$(VENV)/.ready: pyproject.toml tools/app-env.sh tools/installing.sh
 	@# The documented exports work in it, too.
 	tools/app-env.sh $(VENV) app,perfetto
 	@touch $@
@@ -213,7 +212,7 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	tools/app-env.sh $(VENV) app,azure,databricks,gcs,mlflow,otlp,perfetto,s3,spark,ssh,wandb,test,dev
 	@touch $@
 
-$(LOWEST)/.ready: pyproject.toml tools/app-env.sh tools/lowest-requirements.txt
+$(LOWEST)/.ready: pyproject.toml tools/app-env.sh tools/installing.sh tools/lowest-requirements.txt
 	@# Those versions have wheels for Python 3.11.
 	NEWEST_PYTHON=3.11 tools/app-env.sh $(LOWEST) app,spark,test tools/lowest-requirements.txt
 	@touch $@

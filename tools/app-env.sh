@@ -11,7 +11,7 @@ extras=${2:?usage: tools/app-env.sh VENV EXTRAS}
 constraints=${3:-/dev/null}
 root=$(cd "$(dirname "$0")/.." && pwd)
 
-. "$root/tools/find-python.sh"
+. "$root/tools/installing.sh"
 
 if [ ! -x "$venv/bin/python" ]; then
     python=$(find_python 3.11 "${NEWEST_PYTHON:-3.99}" "${PYTHON:-}" python3 python3.13 python3.12 python3.11 python) || {
@@ -20,11 +20,6 @@ if [ ! -x "$venv/bin/python" ]; then
         exit 1
     }
     echo "app-env: making $venv with $python"
-    if ! "$python" -m venv "$venv" 2>/dev/null; then
-        rm -rf "$venv"
-        "$root/tools/system-packages.sh" python3-venv
-        "$python" -m venv "$venv"
-    fi
+    make_environment "$venv" "$python"
 fi
-"$venv/bin/python" -m pip --disable-pip-version-check install --quiet \
-    --constraint "$constraints" --editable "$root[$extras]"
+install "$venv" --constraint "$constraints" --editable "$root[$extras]"

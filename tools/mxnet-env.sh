@@ -11,10 +11,9 @@ venv=${1:?usage: tools/mxnet-env.sh VENV}
 here=$(cd "$(dirname "$0")" && pwd)
 requirements=$here/mxnet-requirements.txt
 horovod_version=0.28.1
-cache=${STALLSCOPE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stallscope}
 
 fail() { echo "mxnet-env: $*" >&2; exit 1; }
-. "$here/find-python.sh"
+. "$here/installing.sh"
 
 # The wheel depends on these versions and on the build below: raise the recipe's number with changes.
 recipe=1
@@ -29,11 +28,9 @@ fi
 python=$(find_python 3.8 3.8 "${MXNET_PYTHON:-}" python3.8 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.8.*/bin/python) ||
     fail "MXNet 1.9.1 needs Python 3.8, and none was found: 'pyenv install 3.8', or MXNET_PYTHON=/path/to/python3.8"
 echo "mxnet-env: making $venv with $python"
-rm -rf "$venv"
-"$python" -m venv "$venv"
+make_environment "$venv" "$python"
 headers=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
-pip=("$venv/bin/python" -m pip --disable-pip-version-check)
-"${pip[@]}" install --quiet --requirement "$requirements"
+install "$venv" --requirement "$requirements"
 
 if ! ls "$wheels"/horovod-*.whl >/dev/null 2>&1; then
     "$here/system-packages.sh" cmake g++ make
@@ -42,16 +39,16 @@ if ! ls "$wheels"/horovod-*.whl >/dev/null 2>&1; then
     log=$(mktemp)
     trap 'rm -f "$log"' EXIT
     mkdir -p "$wheels.part"
+    install "$venv" pip
     PATH="$(cd "$venv/bin" && pwd):$PATH" \
     HOROVOD_WITH_MXNET=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 \
     HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 MAKEFLAGS=-j$(nproc) \
-        "${pip[@]}" wheel --no-build-isolation --no-deps --no-binary :all: --wheel-dir "$wheels.part" \
+        "$venv/bin/python" -m pip --disable-pip-version-check wheel --no-build-isolation --no-deps --no-binary :all: --wheel-dir "$wheels.part" \
         "horovod==$horovod_version" >"$log" 2>&1 ||
         { tail -40 "$log" >&2; fail "building Horovod failed; the last lines are above"; }
     rm -rf "$wheels"
     mv "$wheels.part" "$wheels"
 fi
-"${pip[@]}" install --quiet --no-deps "$wheels"/horovod-*.whl
-"${pip[@]}" install --quiet --no-deps --no-build-isolation --editable "$here/.."
+install "$venv" --no-deps "$wheels"/horovod-*.whl --editable "$here/.."
 echo "$stamp" >"$venv/.ready"
 echo "mxnet-env: $venv is ready"

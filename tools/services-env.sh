@@ -19,7 +19,7 @@ azurite="azurite@3.35.0"
 
 fail() { echo "services-env: $*" >&2; exit 1; }
 
-. "$here/find-python.sh"
+. "$here/installing.sh"
 
 # With systemd, the package would start the machine's sshd; its owner must decide that.
 install_sshd() {
@@ -59,9 +59,8 @@ if [ ! -f "$venv/.ready" ] || [ "$(cat "$venv/.ready")" != "$stamp" ]; then
     python=$(find_python 3.11 3.99 "${PYTHON:-}" python3.11 python3 python) ||
         fail "MLflow's server needs Python 3.11 or later here, and none was found; name one: PYTHON=/path/to/python3.11"
     echo "services-env: making $venv with $python"
-    rm -rf "$venv"
-    "$python" -m venv "$venv" || fail "$python has no venv module: apt-get install python3-venv"
-    "$venv/bin/python" -m pip --disable-pip-version-check install --quiet --requirement "$requirements"
+    make_environment "$venv" "$python"
+    install "$venv" --requirement "$requirements"
     echo "$stamp" >"$venv/.ready"
     echo "services-env: $venv is ready"
 fi
@@ -69,7 +68,7 @@ install_azurite
 if [ "$spark" = spark ] && [ ! -f "$venv/.ready-spark" ]; then
     command -v java >/dev/null || "$here/system-packages.sh" default-jre-headless
     command -v java >/dev/null || fail "Spark needs Java: apt-get install default-jre-headless"
-    "$venv/bin/python" -m pip --disable-pip-version-check install --quiet "$pyspark"
+    install "$venv" "$pyspark"
     touch "$venv/.ready-spark"
     echo "services-env: Spark is in $venv"
 fi

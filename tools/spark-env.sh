@@ -15,6 +15,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 packages=("pyspark==3.5.*" "pyarrow==14.0.2" dill diskcache fsspec future pandas pyzmq six)
 petastorm="petastorm==0.13.1"
 
+. "$here/installing.sh"
 fail() { echo "spark-env: $*" >&2; exit 1; }
 
 [ -f "$venv/.ready" ] || fail "$venv is not there yet: tools/training-env.sh $venv"
@@ -24,11 +25,10 @@ if [ -f "$venv/.ready-spark" ] && [ "$(cat "$venv/.ready-spark")" = "$stamp" ]; 
 fi
 command -v java >/dev/null || "$here/system-packages.sh" default-jre-headless
 command -v java >/dev/null || fail "Spark needs Java: apt-get install default-jre-headless"
-pip=("$venv/bin/python" -m pip --disable-pip-version-check)
 kept=$(mktemp)
 trap 'rm -f "$kept"' EXIT
-"${pip[@]}" freeze --exclude-editable | grep -v ' @ ' >"$kept"
-"${pip[@]}" install --quiet --constraint "$kept" "${packages[@]}"
-"${pip[@]}" install --quiet --no-deps "$petastorm"
+installed "$venv" >"$kept"
+install "$venv" --constraint "$kept" "${packages[@]}"
+install "$venv" --no-deps "$petastorm"
 echo "$stamp" >"$venv/.ready-spark"
 echo "spark-env: Spark and Petastorm are in $venv"

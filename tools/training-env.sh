@@ -12,12 +12,11 @@ venv=${1:?usage: tools/training-env.sh VENV}
 here=$(cd "$(dirname "$0")" && pwd)
 requirements=$here/training-requirements.txt
 horovod_version=0.28.1
-cache=${STALLSCOPE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stallscope}
 jobs=$(nproc)
 
 fail() { echo "training-env: $*" >&2; exit 1; }
 
-. "$here/find-python.sh"
+. "$here/installing.sh"
 
 # The wheel depends on these versions and on the build below: raise the recipe's number with changes.
 recipe=1
@@ -34,12 +33,10 @@ fi
 python=$(find_python 3.11 3.11 "${TRAINING_PYTHON:-}" python3.11 python3 python) ||
     fail "TensorFlow 2.15 needs Python 3.11, and none was found. Install it ('apt-get install python3.11 python3.11-venv' on Debian 12, 'pyenv install 3.11' or 'uv python install 3.11' elsewhere) or name one: TRAINING_PYTHON=/path/to/python3.11."
 echo "training-env: making $venv with $python"
-rm -rf "$venv"
-"$python" -m venv "$venv" || fail "$python has no venv module: apt-get install python3-venv"
+make_environment "$venv" "$python"
 headers=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
-pip=("$venv/bin/python" -m pip --disable-pip-version-check)
 # Uses the CPU build of torch if pip is configured to find one (find-links or an extra index).
-"${pip[@]}" install --quiet --requirement "$requirements"
+install "$venv" --requirement "$requirements"
 
 if ! ls "$wheels"/horovod-*.whl >/dev/null 2>&1; then
     "$here/system-packages.sh" cmake g++ make
@@ -50,6 +47,8 @@ if ! ls "$wheels"/horovod-*.whl >/dev/null 2>&1; then
     echo "training-env: building Horovod $horovod_version, about 10 minutes on 2 cores, once"
     build=$(mktemp -d)
     trap 'rm -rf "$build"' EXIT
+    install "$venv" pip
+    pip=("$venv/bin/python" -m pip --disable-pip-version-check)
     "${pip[@]}" download --quiet --no-deps --no-build-isolation --no-binary :all: \
         --dest "$build" "horovod==$horovod_version"
     tar -xzf "$build/horovod-$horovod_version.tar.gz" -C "$build"
@@ -67,9 +66,8 @@ if ! ls "$wheels"/horovod-*.whl >/dev/null 2>&1; then
     rm -rf "$wheels"
     mv "$wheels.part" "$wheels"
 fi
-"${pip[@]}" install --quiet --no-deps "$wheels"/horovod-*.whl
 # The recorder has no dependencies, and the app's would conflict with these.
-"${pip[@]}" install --quiet --no-deps --no-build-isolation --editable "$here/.."
-"${pip[@]}" install --quiet --requirement "$requirements" "$uploads"
+install "$venv" --no-deps "$wheels"/horovod-*.whl --editable "$here/.."
+install "$venv" --requirement "$requirements" "$uploads"
 echo "$ready" >"$venv/.ready"
 echo "training-env: $venv is ready"

@@ -13,9 +13,9 @@ ROOT = Path(__file__).parents[2]
 KERAS3 = ROOT / ".venv-keras3"
 #: MXNet and Horovod, on Python 3.8.
 MXNET = ROOT / ".venv-mxnet"
-#: DeepSpeed on CPUs, with the torch of KERAS3.
+#: DeepSpeed on CPUs.
 DEEPSPEED = ROOT / ".venv-deepspeed"
-#: Ray Train, with the torch of KERAS3.
+#: Ray Train, with Lightning.
 RAY = ROOT / ".venv-ray"
 _HOW = {
     ENVIRONMENT: "make training-env",
