@@ -103,3 +103,18 @@ def test_compute_that_is_slower_than_the_baselines_is_the_verdict() -> None:
     found = analyse(simulate(job).run, base)
     assert (found.bottleneck.kind, found.bottleneck.ranks) == ("compute", ())
     assert "Compute is slower on all ranks" in found.bottleneck.evidence
+
+
+@pytest.mark.parametrize(("slower_ms", "is_used"), [(400.0, False), (3.0, True)])
+def test_a_baseline_slower_than_the_run_predicts_nothing(slower_ms: float, is_used: bool) -> None:
+    """As on a busy machine, where it would hide that every batch is late."""
+    run = simulate(replace(JOB, faults=(LOADER,))).run
+    busy = Fault("compute", slower_ms, cv=0.01)
+    found = analyse(run, simulate(replace(JOB.baseline(), faults=(busy,))).run)
+    (gain,) = (one for one in found.what_if if one.fix == "input")
+    assert found.match is not None
+    assert (found.match.slower is None) is is_used
+    assert any("baseline's steps take longer" in one for one in found.warnings) is not is_used
+    assert found.predicted_from == ("baseline" if is_used else "run")
+    assert found.bottleneck.kind == "input"
+    assert gain.saved_ms.value == pytest.approx(48, abs=4)

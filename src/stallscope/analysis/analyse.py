@@ -21,9 +21,11 @@ from .gains.attribution import Attribution, attribute
 from .gains.baseline import (
     BaselineMatch,
     Decomposition,
+    baseline_warnings,
     decompose,
     match_baseline,
     match_single,
+    with_slower_steps,
 )
 from .gains.bottleneck import Bottleneck
 from .gains.input_times import InputRates, input_rates
@@ -106,7 +108,10 @@ class _Analyser:
 
     @cached_property
     def match(self) -> BaselineMatch | None:
-        return None if self.baseline is None else match_baseline(self.run, self.baseline.run)
+        base = self.baseline
+        if base is None:
+            return None
+        return with_slower_steps(match_baseline(self.run, base.run), self.steady, base.steady)
 
     @cached_property
     def single_match(self) -> BaselineMatch | None:
@@ -116,7 +121,7 @@ class _Analyser:
     def comparable(self) -> ComparableRuns:
         """Select the baselines of the same job: others predict nothing about this one."""
         same, alone = (
-            None if one is None or match is None or match.differs else one.steady
+            None if one is None or match is None or match.reasons else one.steady
             for one, match in ((self.baseline, self.match), (self.single, self.single_match))
         )
         if same is not None and (self.steady is None or same.ranks != self.steady.ranks):
@@ -383,13 +388,8 @@ class _Analyser:
         bias = None if steady is None else sampling_bias_warning(self.run, steady)
         if bias is not None:
             yield bias
-        if self.match is not None and self.match.differs:
-            yield f"the baseline is another kind of run: {'; '.join(self.match.differs)}"
-        if self.baseline is not None and not self.baseline.run.synthetic:
-            yield "the baseline was not recorded with synthetic=True"
-        if self.single_match is not None and self.single_match.differs:
-            differs = "; ".join(self.single_match.differs)
-            yield f"the run on one rank is another kind of run: {differs}"
+        base = None if self.baseline is None else self.baseline.run
+        yield from baseline_warnings(base, self.match, self.single_match)
 
 
 def _why_not_measured(run: Run) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from stallscope.arrays.stats import Mean, mean_with_interval
+from stallscope.formatting.numbers import amount
 from stallscope.run import Run, newest_first
 
 from ..ledger.ledger import CAUSES, Ledger
@@ -22,6 +23,8 @@ COMPARED = (
     "versions",
     "threads",
 )
+# Baselines that are slower by up to this fraction of the run's step are as fast: runs differ by chance.
+_AS_FAST = 0.05
 
 
 @dataclass(frozen=True)
@@ -46,16 +49,70 @@ class Decomposition:
 
 @dataclass(frozen=True)
 class BaselineMatch:
-    """The facts that are the same in a run and its baseline, and those that differ."""
+    """The facts that are the same in a run and its baseline, and what makes them incomparable."""
 
     same: tuple[str, ...]
+    #: Facts that differ, with both values.
     differs: tuple[str, ...]
+    #: Both step times, if the baseline's steps take longer than the run's.
+    slower: str | None = None
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Return why the baseline predicts nothing about the run; empty if it does."""
+        return self.differs if self.slower is None else (*self.differs, f"step: {self.slower}")
 
 
 def match_baseline(run: Run, baseline: Run) -> BaselineMatch:
     """Compare the facts of a run and its baseline; those that differ are given with both values."""
     hosts = ("hosts", len(run.hosts), len(baseline.hosts))
     return _match([("ranks", run.size, baseline.size), hosts, *_facts(run, baseline)])
+
+
+def with_slower_steps(
+    match: BaselineMatch, own: Ledger | None, baseline: Ledger | None
+) -> BaselineMatch:
+    """Note whether the baseline's steps certainly take longer than the run's.
+
+    The same job on the same machines is never slower without its data: such a baseline ran on slower or
+    busier ones.
+
+    Args:
+        match: the facts of both runs.
+        own: steady steps of the run; None without any.
+        baseline: steady steps of the baseline, likewise.
+    """
+    if match.differs or own is None or baseline is None:
+        return match
+    step, base = _step(own), _step(baseline)
+    longer = base.minus(step).ci95
+    if longer is None or longer[0] <= _AS_FAST * step.value:
+        return match
+    here, there = (amount(one.value, "ms", one.ci95) for one in (step, base))
+    return replace(match, slower=f"{here} here, {there} in the baseline")
+
+
+def baseline_warnings(
+    baseline: Run | None, match: BaselineMatch | None, single: BaselineMatch | None
+) -> Iterator[str]:
+    """Warn about baselines that predict nothing, or too little.
+
+    Args:
+        baseline: the baseline; None without one.
+        match: how it compares with the run.
+        single: how the run on one rank does; None without one.
+    """
+    if match is not None and match.differs:
+        yield f"the baseline is another kind of run: {'; '.join(match.differs)}"
+    if match is not None and match.slower is not None:
+        yield (
+            f"the baseline's steps take longer than this run's: {match.slower}. It ran on slower or "
+            "busier machines, so gains are predicted without it; record it again where this run ran"
+        )
+    if baseline is not None and not baseline.synthetic:
+        yield "the baseline was not recorded with synthetic=True"
+    if single is not None and single.differs:
+        yield f"the run on one rank is another kind of run: {'; '.join(single.differs)}"
 
 
 def match_single(run: Run, single: Run) -> BaselineMatch:

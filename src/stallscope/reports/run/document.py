@@ -242,7 +242,7 @@ def _figures_of_lines(analysis: Analysis) -> list[tuple[str, str]]:
 def _match(title: str, match: BaselineMatch, gap: str) -> Fold:
     figures = [("Throughput lost", gap)] if gap else []
     figures.append(("The same", ", ".join(match.same) or "nothing that is known"))
-    figures += [("Differs", difference) for difference in match.differs]
+    figures += [("Differs", difference) for difference in match.reasons]
     return Fold(title, (KeyFigures.of(figures),))
 
 
