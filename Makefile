@@ -8,7 +8,7 @@ KERAS3 := .venv-keras3
 MXNET := .venv-mxnet
 RAY := .venv-ray
 DEEPSPEED := .venv-deepspeed
-RAY_PACKAGES := "ray[train]>=2.60,<3" torch lightning
+RAY_PACKAGES := "ray[train]>=2.60,<3" torch lightning transformers accelerate
 # Its build needs what comes with it.
 DEEPSPEED_PACKAGES := deepspeed==0.19.8 "setuptools>=69" wheel
 SERVICES := .venv-services

@@ -1,4 +1,4 @@
-"""Run commands for tests, one after the other, on one Spark with two executors.
+"""Run commands for tests, one after the other, on one Spark.
 
     python program.py FOLDER
 

@@ -65,7 +65,7 @@ def cluster(s3_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         ]
         (folder / "commands.json").write_text(json.dumps(words))
         keys = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
-        run_on_spark(PROGRAM, folder, STALLSCOPE_TEST_HAVE_FSSPEC="1", **keys)
+        run_on_spark(PROGRAM, folder, 1, STALLSCOPE_TEST_HAVE_FSSPEC="1", **keys)
         found = json.loads((folder / "outcomes.json").read_text())["commands"]
         yield Cluster(bucket, store, dict(zip(commands, found, strict=True)))
         s3_store.forget()

@@ -1,4 +1,4 @@
-"""A real Spark for tests: two executors, each a process with its own Python workers."""
+"""A real Spark for tests: executors are processes with their own Python workers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from .needing import need
 
 # JVMs start slowly on a busy machine.
 PATIENCE_SECONDS = 1_200.0
-#: Two executors of a core each.
-MASTER = "local-cluster[2,1,1024]"
 #: A JVM that lives for seconds gains nothing from a second compilation.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -31,12 +29,13 @@ def need_spark() -> None:
     need(shutil.which("java"), "there is no Java for Spark: apt-get install default-jre-headless")
 
 
-def run_on_spark(program: Path, folder: Path, **settings: str) -> None:
+def run_on_spark(program: Path, folder: Path, executors: int, **settings: str) -> None:
     """Run a program with the environment that users set for their Spark.
 
     Args:
         program: the driver's program.
         folder: its argument; Spark writes its files next to it.
+        executors: how many, each with one core.
         settings: variables, also of the executors.
     """
     own = {"PYTHONPATH": str(program.parent), **settings}
@@ -56,7 +55,9 @@ def run_on_spark(program: Path, folder: Path, **settings: str) -> None:
             **os.environ,
             **own,
             "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_SUBMIT_ARGS": " ".join([f"--master {MASTER}", *words, "pyspark-shell"]),
+            "PYSPARK_SUBMIT_ARGS": " ".join(
+                [f"--master local-cluster[{executors},1,1024]", *words, "pyspark-shell"]
+            ),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_WORKER_DIR": str(folder / "work"),
         },

@@ -15,7 +15,7 @@ KERAS3 = ROOT / ".venv-keras3"
 MXNET = ROOT / ".venv-mxnet"
 #: DeepSpeed on CPUs.
 DEEPSPEED = ROOT / ".venv-deepspeed"
-#: Ray Train, with Lightning.
+#: Ray Train, with Lightning and transformers.
 RAY = ROOT / ".venv-ray"
 _HOW = {
     ENVIRONMENT: "make training-env",
