@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -208,3 +208,16 @@ def _with_facts() -> Iterator[Setup]:
     ):
         for cpu_cores in (16, None):
             yield replace(TORCH, loader_workers=None, pool=pool, cpu_cores=cpu_cores)
+
+
+def text(pieces: Iterable[Advice]) -> str:
+    return " ".join(map(str, pieces))
+
+
+def moved(
+    exposed_ms: float, network: float | None = None, size: int = 100_000_000
+) -> Communication:
+    whole = None if network is None else 2 * 3 / 4 * size / network / 1e6
+    bandwidth = 2 * 3 / 4 * size / exposed_ms / 1e6
+    mean = Mean(exposed_ms, (exposed_ms, exposed_ms))
+    return Communication(size, mean, bandwidth, network, whole, None)

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from analysis.advice_setups import DDP, FSDP, KERAS, ON_GPUS, TORCH, every_piece, straggler
+from analysis.advice_setups import (
+    DDP,
+    FSDP,
+    KERAS,
+    ON_GPUS,
+    TORCH,
+    every_piece,
+    moved,
+    straggler,
+    text,
+)
 from simulator import Fixed, simulate
 from simulator import Job as SimulatedJob
 from support.step_logs import Job, run_of_job, write_job
@@ -20,11 +29,8 @@ from stallscope.analysis.advice.advise import between_steps, fuller_compute
 from stallscope.analysis.advice.communication import for_allreduce
 from stallscope.analysis.advice.imbalance import for_imbalance
 from stallscope.analysis.advice.input import for_late_input, for_slower_compute
-from stallscope.analysis.advice.piece import Advice
 from stallscope.analysis.ledger.ledger import Ledger
-from stallscope.analysis.network.communication import Communication
 from stallscope.analysis.settings.setup import Setup
-from stallscope.arrays.stats import Mean
 from stallscope.parsers import read
 from stallscope.run import Run
 
@@ -39,10 +45,6 @@ TF_FACTS: dict[str, Any] = {
 SHELL = re.compile(
     r"(HOROVOD_\w+=\S+|OMP_NUM_THREADS=\d+|unset |horovodrun |torchrun |stallscope |python -c |sudo ip )"
 )
-
-
-def text(pieces: Iterable[Advice]) -> str:
-    return " ".join(map(str, pieces))
 
 
 def analysis_of(folder: Path, job: Job, baseline: Job | None = None) -> Analysis:
@@ -218,15 +220,6 @@ def test_half_of_the_bytes_gains_what_the_replay_predicts(ledger: Ledger) -> Non
     # 25 of about 200 ms.
     assert speedup == pytest.approx(200 / 175, abs=0.02)
     assert low <= speedup <= high
-
-
-def moved(
-    exposed_ms: float, network: float | None = None, size: int = 100_000_000
-) -> Communication:
-    whole = None if network is None else 2 * 3 / 4 * size / network / 1e6
-    bandwidth = 2 * 3 / 4 * size / exposed_ms / 1e6
-    mean = Mean(exposed_ms, (exposed_ms, exposed_ms))
-    return Communication(size, mean, bandwidth, network, whole, None)
 
 
 def test_fewer_bytes_are_not_advised_if_bytes_do_not_cost(ledger: Ledger) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from analysis.advice_setups import DDP, KERAS, ON_GPUS, TORCH
-from analysis.test_advice import moved, text
+from analysis.advice_setups import DDP, KERAS, ON_GPUS, TORCH, moved, text
 from simulator import Fixed, simulate
 from simulator import Job as SimulatedJob
 from support.step_logs import Job, write_job

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from analysis.samples import SAMPLES, sample
 from simulator import Bursts, Fault, Job, Noise, simulate
 
-from stallscope.analysis import Analysis, analyse
+from stallscope.analysis import analyse
 from stallscope.analysis.ledger.ledger import CAUSES, STAGES, Ledger
-from stallscope.parsers import read
 
-FOLDER = Path(__file__).parents[2] / "sample_logs"
 JOB = Job(ranks=8, steps=300, noise=Noise(cv=0.1))
-SAMPLES = sorted(path.name for path in FOLDER.iterdir() if (path / "run.json").exists())
 FAULTS = {
     "none": (),
     "input on one": (Fault("input", 40, ranks=(1,)),),
@@ -23,11 +20,6 @@ FAULTS = {
     "other in bursts": (Fault("other", 90, ranks=(2,), when=Bursts(every=20, length=3)),),
     "input that rotates": (Fault("input", 60, rotating=1),),
 }
-
-
-def sample(name: str, baseline: str | None = None) -> Analysis:
-    base = None if baseline is None else read(str(FOLDER / baseline))[0]
-    return analyse(read(str(FOLDER / name))[0], base)
 
 
 def assert_exact(ledger: Ledger) -> None:

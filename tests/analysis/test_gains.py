@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from analysis.test_by_cause import sample
+from analysis.samples import sample
 from simulator import Fault, Fixed, Job, Noise, simulate
 
 from stallscope.analysis import Analysis, analyse

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from analysis.made_timelines import Activity, Made, allreduce, timeline
 
 from stallscope.analysis.network.tensors import Tensors, by_size, tensors
-from stallscope.parsers.formats.horovod_timeline import Activities, BlockRows, Ticks, open_timeline
-
-# Per activity: tensor, name, level, start, end, bytes.
-Activity = tuple[int, str, int, int, int, int | None]
+from stallscope.parsers.formats.horovod_timeline import BlockRows, open_timeline
 
 # From a run of Horovod 0.28.1 on two ranks over Gloo: two of the fused gradients of a step.
 REAL = """[
@@ -40,48 +37,6 @@ REAL = """[
 {"ph": "E", "ts": 4430750, "pid": 7},{"ph": "E", "ts": 4430750, "pid": 8},\
 {"ph": "E", "ts": 4430767, "pid": 7, "args": {"dtype": "float32", "shape": "[10]"}},\
 {"ph": "E", "ts": 4430768, "pid": 8, "args": {"dtype": "float32", "shape": "[10, 128]"}}]"""
-
-
-@dataclass
-class Made:
-    """A timeline from hand-made blocks."""
-
-    activity_names: tuple[str, ...]
-    several: list[BlockRows]
-    tensors: dict[int, str]
-
-    def block_rows(self) -> Iterator[BlockRows]:
-        yield from self.several
-
-
-def timeline(
-    activities: Iterable[Activity] = (),
-    ticks: Iterable[tuple[int, int, int]] = (),
-    cycles: Iterable[int] = (),
-) -> Made:
-    rows = list(activities)
-    names = tuple(dict.fromkeys(row[1] for row in rows))
-    coded = [
-        (tensor, names.index(name), level, begin, end, -1 if size is None else size)
-        for tensor, name, level, begin, end, size in rows
-    ]
-    block = BlockRows(
-        Activities(*np.array(coded, np.int64).reshape(-1, 6).T),
-        Ticks(*np.array(list(ticks), np.int64).reshape(-1, 3).T),
-        np.array(list(cycles), np.int64),
-        first=0,
-        settled=0,
-    )
-    return Made(names, [block], {1: "a", 2: "b", 3: "c"})
-
-
-def allreduce(tensor: int, at: int, size: int | None = 1000, long: int = 100) -> list[Activity]:
-    """Make an operation that copies for 10 µs, reduces, and copies for 10 µs."""
-    return [
-        (tensor, "MEMCPY_IN_FUSION_BUFFER", 1, at + 5, at + 15, None),
-        (tensor, "NCCL_ALLREDUCE", 1, at + 15, at + 15 + long, None),
-        (tensor, "ALLREDUCE", 0, at, at + 30 + long, size),
-    ]
 
 
 def test_a_real_step(tmp_path: Path) -> None:

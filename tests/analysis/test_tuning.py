@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from analysis.test_tensors import allreduce, timeline
+from analysis.made_timelines import allreduce, timeline
 from simulator import Between, Fault, Fixed, Job, simulate
 
 from stallscope.analysis import Analysis, analyse

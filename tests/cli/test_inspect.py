@@ -7,16 +7,14 @@ import json
 import os
 import shlex
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import jsonschema
 import pytest
+from support.commands import inspected
 from support.step_logs import Job, write_job
 
 from stallscope.cli.main import main
@@ -24,7 +22,6 @@ from stallscope.parsers.inspection.inspect import inspect
 
 ROOT = Path(__file__).parents[2]
 PRINTED = ROOT / "tests" / "parsers" / "printed"
-SCHEMA = json.loads((ROOT / "docs" / "inspect.schema.json").read_text())
 JOB = Job(ranks=2, steps=300)
 
 Captured = pytest.CaptureFixture[str]
@@ -48,13 +45,6 @@ def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def as_json(capsys: Captured, *words: str, status: int = 0) -> dict[str, Any]:
-    assert main(["inspect", *words, "--format", "json"]) == status
-    document: dict[str, Any] = json.loads(capsys.readouterr().out)
-    jsonschema.validate(document, SCHEMA)
-    return document
-
-
 def test_every_file_is_named_in_a_table_of_80_columns(mixed: Path, capsys: Captured) -> None:
     assert main(["inspect", str(mixed)]) == 0
     out, err = capsys.readouterr()
@@ -74,7 +64,7 @@ def test_every_file_is_named_in_a_table_of_80_columns(mixed: Path, capsys: Captu
 def test_several_kinds_in_a_folder_are_one_run_of_the_most_detailed(
     mixed: Path, capsys: Captured
 ) -> None:
-    document = as_json(capsys, str(mixed))
+    document = inspected(capsys, str(mixed))
     (run,) = document["runs"]
     assert (run["id"], run["size"], run["ranks"], run["steps"]) == ("run-a", 2, 2, 300)
     assert run["span"]["zone_known"]
@@ -110,7 +100,7 @@ def test_timestamps_without_a_zone_are_reported(
         (7, "5/5 - 3s - loss: 1"),
     ]
     (tmp_path / "out.txt").write_text("".join(label.format(*line) for line in lines))
-    (file,) = as_json(capsys, str(tmp_path))["files"]
+    (file,) = inspected(capsys, str(tmp_path))["files"]
     assert file["span"] == {
         "begin": "2026-11-21T02:28:01",
         "end": "2026-11-21T02:28:07",
@@ -128,7 +118,7 @@ def test_a_damaged_file_gets_its_line_and_the_others_are_read(
 ) -> None:
     (mixed / "old.gz").write_bytes(b"\x1f\x8bnonsense")
     (mixed / "new.steps.csv").write_bytes(b"#stallscope 7 {}\n")
-    document = as_json(capsys, str(mixed))
+    document = inspected(capsys, str(mixed))
     files = {one["path"]: one for one in document["files"]}
     assert files["old.gz"]["title"] == files["new.steps.csv"]["title"] == "cannot be read"
     assert files["old.gz"]["notes"] == ["the compressed file is empty or damaged"]
@@ -158,7 +148,7 @@ def test_ranks_of_a_launcher_are_named_if_nothing_else_is_known(
     tmp_path: Path, capsys: Captured
 ) -> None:
     (tmp_path / "out.txt").write_text("[0] one\n[0] two\n[1] three\n[1] four\n")
-    document = as_json(capsys, str(tmp_path))
+    document = inspected(capsys, str(tmp_path))
     (file,) = document["files"]
     assert (file["launcher"], file["ranks"], file["format"]) == ("MPICH", [0, 1], None)
     assert document["runs"] == []
@@ -178,7 +168,7 @@ def test_an_empty_folder_and_other_files_are_not_errors(tmp_path: Path, capsys: 
     assert main(["inspect", str(tmp_path)]) == 0
     assert "an empty folder" in capsys.readouterr().out
     (tmp_path / "a.txt").write_text("hello\n")
-    document = as_json(capsys, str(tmp_path))
+    document = inspected(capsys, str(tmp_path))
     assert document["runs"] == []
     assert document["files"][0]["title"] == "text"
 
@@ -220,7 +210,7 @@ def test_many_files_are_counted_and_json_lists_all(
     out, _ = capsys.readouterr()
     assert "and 10 more: 10 text" in out
     assert "note-00.txt, note-01.txt, note-02.txt and 47 more" in " ".join(out.split())
-    assert len(as_json(capsys, str(tmp_path))["files"]) == 50
+    assert len(inspected(capsys, str(tmp_path))["files"]) == 50
 
 
 def test_outputs_are_sparks_only_where_spark_writes(tmp_path: Path) -> None:
@@ -259,7 +249,7 @@ def test_where_the_number_of_ranks_is_known_from(
     (folder / "out.txt").write_text(f"{said}Epoch 1/2\n{epoch}Epoch 2/2\n{epoch}")
     assert main(["inspect", str(folder)]) == 0
     assert ranks in " ".join(capsys.readouterr().out.split())
-    (run,) = as_json(capsys, str(folder))["runs"]
+    (run,) = inspected(capsys, str(folder))["runs"]
     assert run["size_known"] == bool(said)
     assert run["size_from"] == ("what the log says" if said else None)
 
@@ -296,7 +286,7 @@ def test_a_pattern_is_proposed_and_its_command_works_at_once(
     assert (program, words[:2]) == ("stallscope", ["report", str(path)])
     assert main(words) == 0
     assert "500.50 ± 0.05 ms" in capsys.readouterr().out
-    (file,) = as_json(capsys, str(path))["files"]
+    (file,) = inspected(capsys, str(path))["files"]
     proposal = file["proposal"]
     assert shlex.split(proposal["command"]) == [program, *words]
     assert proposal["read_as"] == words[-1]
@@ -310,7 +300,7 @@ def test_steps_next_to_mlperfs_epochs_get_a_pattern(tmp_path: Path, capsys: Capt
     event = ':::MLLOG {{"time_ms": {}, "key": "epoch_{}", "metadata": {{"epoch_num": 1}}}}\n'
     begin, end = event.format(1593140782000, "start"), event.format(1593140982000, "stop")
     path.write_text(begin + path.read_text() + end)
-    (file,) = as_json(capsys, str(path))["files"]
+    (file,) = inspected(capsys, str(path))["files"]
     assert (file["format"], file["epochs"], file["steps"]) == ("mlperf", 1, None)
     assert file["proposal"]["step_ms"] == pytest.approx(500.5)
     assert main(shlex.split(file["proposal"]["command"])[1:]) == 0
@@ -326,7 +316,7 @@ def test_ranks_files_get_one_command_for_all_of_them(tmp_path: Path, capsys: Cap
     assert "and 2 more" in printed
     ((_, *words),) = commands_in(printed)
     assert words[1] == str(tmp_path / "out")
-    document = as_json(capsys, *words[1:])
+    document = inspected(capsys, *words[1:])
     assert document["runs"][0]["ranks"] == 5
     # What was named by the user is not proposed again.
     assert {file["proposal"] for file in document["files"]} == {None}
@@ -349,11 +339,11 @@ def test_a_year_that_is_missing_is_that_of_the_file(tmp_path: Path, capsys: Capt
     path.write_text("".join(lines))
     written = datetime(2019, 1, 2, tzinfo=UTC).timestamp()
     os.utime(path, (written, written))
-    (file,) = as_json(capsys, str(path))["files"]
+    (file,) = inspected(capsys, str(path))["files"]
     proposal = file["proposal"]
     assert proposal["span"]["begin"] == "2018-12-31T23:59:10"
     assert "the timestamps have no year: the first is assumed to be of 2018" in proposal["notes"]
-    (file,) = as_json(capsys, str(path), "--read-as", proposal["read_as"])["files"]
+    (file,) = inspected(capsys, str(path), "--read-as", proposal["read_as"])["files"]
     assert "is assumed to be of 2018" in str(file["notes"])
     assert main(["report", str(path), "--read-as", proposal["read_as"]]) == 0
     out, _ = capsys.readouterr()
@@ -363,7 +353,7 @@ def test_a_year_that_is_missing_is_that_of_the_file(tmp_path: Path, capsys: Capt
 def test_text_in_utf_16_gets_a_pattern_too(tmp_path: Path, capsys: Captured) -> None:
     path = trained(tmp_path)
     path.write_text(path.read_text(), encoding="utf-16")
-    assert as_json(capsys, str(path))["files"][0]["proposal"]["lines"] == 400
+    assert inspected(capsys, str(path))["files"][0]["proposal"]["lines"] == 400
 
 
 def test_on_a_terminal_it_shows_progress(
@@ -381,83 +371,6 @@ def test_on_a_terminal_it_shows_progress(
     monkeypatch.setattr("stallscope.cli.inspect.show_progress", watching)
     assert main(["inspect", str(tmp_path), str(tmp_path / "note-1.txt")]) == 0
     assert seen == [("reading", 3), 0, 1, 2, ("reading", 1), 0]
-
-
-OWN = """
-from stallscope.parsers import Parsed, Parser
-from stallscope.parsers.epochs_only import Epoch, epochs_log
-
-
-class Own(Parser):
-    name = "own"
-    title = "lines of our own"
-    suffix = ".own"
-    has_steps = False
-
-    def recognises(self, file_name, head):
-        return True
-
-    def parse(self, path, data):
-        took = int(data) * 10**9
-        facts = {"known_from": "our own lines", "precision": "epochs, to the second"}
-        return epochs_log(path, facts=facts, epochs=[Epoch(0, 0, took)], ended=True, size=len(data))
-
-
-class Abstract(Parser):
-    pass
-"""
-
-
-@pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make a folder with a user's module and its input."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", [*sys.path])
-    (tmp_path / "our_parsers.py").write_text(OWN)
-    (tmp_path / "broken_parsers.py").write_text("1 / 0\n")
-    logs = tmp_path / "logs"
-    logs.mkdir()
-    (logs / "a.own").write_text("17")
-    return logs
-
-
-def test_a_users_own_parser_is_imported(own: Path, capsys: Captured) -> None:
-    document = as_json(capsys, str(own), "--read-as", "our_parsers:Own")
-    assert (document["files"][0]["format"], document["files"][0]["sure"]) == ("own", "told")
-    assert document["runs"][0]["epochs"] == 1
-    assert main(["report", str(own), "--read-as", "our_parsers:Own"]) == 0
-    assert "our own lines" in capsys.readouterr().out
-
-
-def test_an_error_in_a_users_parser_is_reported_for_the_file(own: Path, capsys: Captured) -> None:
-    (own / "b.own").write_text("seventeen")
-    document = as_json(capsys, str(own), "--read-as", "our_parsers:Own")
-    files = {one["path"]: one for one in document["files"]}
-    assert files["b.own"]["notes"][0].startswith("the parser own failed: ValueError")
-    assert document["runs"][0]["epochs"] == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("nonsense", "no parser 'nonsense': there are step-log"),
-        ("no_such_module:Own", "'no_such_module' cannot be imported: ModuleNotFoundError"),
-        ("broken_parsers:Own", "'broken_parsers' cannot be imported: ZeroDivisionError"),
-        ("our_parsers:Other", "our_parsers has no 'Other'"),
-        ("our_parsers:", "our_parsers has no ''"),
-        ("json:loads", "loads is not a class derived from stallscope.parsers.Parser"),
-        ("our_parsers:Abstract", "Abstract() failed: TypeError"),
-        (":Own", "cannot be imported"),
-        ("pattern:{when} x", "{when} is not a field"),
-    ],
-)
-def test_a_bad_name_of_a_parser_is_one_sentence(
-    own: Path, capsys: Captured, name: str, says: str
-) -> None:
-    assert main(["inspect", str(own), "--read-as", name]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert says in err
 
 
 def test_a_report_names_all_files_that_are_no_logs_in_one_sentence(

@@ -24,7 +24,7 @@ from stallscope.run import Run, Series
 from .browsing import Open, served, timeline_drawn
 from .cases import IMAGE
 from .content import texts
-from .test_timeline import ask, read
+from .timeline_answers import ask, read
 
 S = 10**9
 KEY = "gpu_utilization/%"

@@ -28,7 +28,7 @@ from stallscope.parsers.files.tfrecord import records
 from stallscope.run import Run
 
 from .decoding import ALL
-from .test_scalars import READING, python
+from .wandb_files import READING, python
 
 JOB = Job(ranks=2, steps=125, slow={(1, "input"): 9.0})
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
-import subprocess
-import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,6 +26,7 @@ from stallscope.parsers import read
 from stallscope.run import Run
 
 from .decoding import ALL, simulated
+from .wandb_files import READING, python
 
 JOB = Job(ranks=4, steps=120, slow={(1, "input"): 9.0})
 SLOWEST = [f"stallscope_slowest_rank/{name}_ms" for name in ("input", "compute", "other")]
@@ -118,38 +116,6 @@ def test_an_event_file_has_an_event_per_window(tmp_path: Path) -> None:
     assert len(lengths) == 1 + 120
 
 
-READING = """
-import json, sys
-from pathlib import Path
-from wandb.proto.wandb_internal_pb2 import Record
-
-def records(data):
-    at, whole = 7, b""
-    while at < len(data):
-        if 32768 - at % 32768 < 7:
-            at += 32768 - at % 32768
-            continue
-        length, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
-        whole += data[at + 7 : at + 7 + length]
-        at += 7 + length
-        if kind in (1, 4):
-            yield Record.FromString(whole)
-            whole = b""
-
-(path,) = Path(sys.argv[1]).glob("*.wandb")
-found = {"rows": []}
-for record in records(path.read_bytes()):
-    kind = record.WhichOneof("record_type")
-    if kind == "run":
-        found["name"], found["host"] = record.run.display_name, record.run.host
-        found["config"] = {one.key: json.loads(one.value_json) for one in record.run.config.update}
-    if kind == "history":
-        items = {"".join(one.nested_key) or one.key: one for one in record.history.item}
-        found["rows"].append({key: json.loads(one.value_json) for key, one in items.items()})
-print(json.dumps(found))
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.extras
 def test_weights_and_biases_has_an_offline_run(tmp_path: Path) -> None:
@@ -171,16 +137,3 @@ def test_weights_and_biases_has_an_offline_run(tmp_path: Path) -> None:
     assert [row["_step"] for row in found["rows"]] == expected.steps.tolist()
     for name, values in expected.values.items():
         assert [row[name] for row in found["rows"]] == pytest.approx(values.tolist())
-
-
-def python(folder: Path, *words: str) -> str:
-    """Run a Python program without warnings that would be errors, and return what it prints."""
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=folder,
-        env={name: value for name, value in os.environ.items() if not name.startswith("WANDB")},
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from recorder.processes import leave_outer_training
 
 from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.options import Options
@@ -23,9 +23,7 @@ Opener = Callable[..., Session]
 @pytest.fixture
 def open_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opener]:
     """Open sessions in one folder; those still open at the end are closed."""
-    for name in list(os.environ):
-        if name.startswith(("HOROVOD_", "STALLSCOPE_", "SLURM_", "MASTER_")):
-            monkeypatch.delenv(name)
+    leave_outer_training(monkeypatch)
     sessions: list[Session] = []
 
     def open_one(counted: int = 0, *, world: World = ALONE, **options: Any) -> Session:

@@ -18,6 +18,8 @@ from nbclient import NotebookClient
 from stallscope.collector.recorder.after_training.own_steps import OwnSteps
 from stallscope.collector.recorder.step_log.format import StepRow
 
+from .processes import settings
+
 MS = 1_000_000
 
 # Records 60 steps of 10 ms: 6 ms of input and 3 of compute.
@@ -57,12 +59,6 @@ def run(program: str, folder: Path, *options: str, **env: str) -> subprocess.Com
         capture_output=True,
         text=True,
     )
-
-
-def settings() -> dict[str, str]:
-    """Return the environment without an outer training's, and with this source."""
-    outer = ("HOROVOD_", "STALLSCOPE_", "SLURM_", "MASTER_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(outer)}
 
 
 def lines_of(text: str) -> list[str]:

@@ -12,7 +12,7 @@ from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.subprocesses.live_scalars import check_scalars
 from stallscope.parsers.files.tfrecord import records
 
-from .test_end_summary import settings
+from .processes import settings
 
 # Records 60 steps of 10 ms: 6 ms of input and 3 of compute.
 TRAINING = """

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorder.test_python_versions import interpreter
+from recorder.processes import interpreter
 
 from stallscope.collector.netcheck.check import RefusedError, check, differences
 from stallscope.collector.netcheck.horovod_ranks import join_with_horovod

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from recorder.processes import interpreter
 
 ROOT = Path(__file__).parents[2]
 RECORDER = ROOT / "collector" / "recorder"
@@ -69,23 +69,6 @@ class RunTime(ast.NodeTransformer):
     def visit_If(self, node: ast.If) -> ast.AST | None:
         only_types = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
         return None if only_types else self.generic_visit(node)
-
-
-def interpreter(version: str) -> str | None:
-    """Return a working Python of that version, from PATH or pyenv."""
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    found = shutil.which(f"python{version}")
-    candidates = [
-        *([found] if found else []),
-        *map(str, pyenv.glob(f"versions/{version}.*/bin/python")),
-    ]
-    if sys.version_info[:2] == tuple(map(int, version.split("."))):
-        candidates.insert(0, sys.executable)
-    for candidate in candidates:
-        # pyenv's shims on PATH fail if their version is not installed.
-        if subprocess.run([candidate, "-c", ""], capture_output=True).returncode == 0:
-            return candidate
-    return None
 
 
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.11", "3.12", "3.13"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from recorder.processes import leave_outer_training
 
 from stallscope.analysis import analyse
 from stallscope.analysis.ledger.sampled import Sampling as Sampled
@@ -39,9 +39,7 @@ EPOCH = 1000
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.startswith(("HOROVOD_", "STALLSCOPE_", "SLURM_", "MASTER_")):
-            monkeypatch.delenv(name)
+    leave_outer_training(monkeypatch)
 
 
 def trained(folder: Path, rank: int, size: int = 2, **options: Any) -> Session:

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
 
 from stallscope.analysis import analyse
 from stallscope.catalogue.entry import Entry
 from stallscope.catalogue.index import Catalogue
+from stallscope.cli.main import main
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.runs import save_run
 
 from .step_logs import Job, run_of_job
 
+#: Runs the words of a command line, and returns status, output and errors.
+Commands = Callable[..., tuple[int, str, str]]
+
 _PATIENCE_SECONDS = 60
+_DOCS = Path(__file__).parents[2] / "docs"
+_INSPECT_SCHEMA = json.loads((_DOCS / "inspect.schema.json").read_text())
 
 
 def collect_job(folder: Path, job: Job) -> None:
@@ -25,6 +37,14 @@ def collect_job(folder: Path, job: Job) -> None:
     run = load_run(place)
     with Catalogue.open(folder / "store") as catalogue:
         catalogue.add(Entry.of(run, analyse(run), place))
+
+
+def inspected(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> dict[str, Any]:
+    """Return what ``stallscope inspect`` says as JSON, as its schema allows."""
+    assert main(["inspect", *words, "--format", "json"]) == status
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, _INSPECT_SCHEMA)
+    return document
 
 
 def dashboard_served_once(*words: str, cwd: Path) -> tuple[int, str]:

@@ -1,0 +1,96 @@
+"""The list of runs: which runs a search finds, in which order, and how they compare."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from stallscope.catalogue.where import parse_search
+from stallscope.dashboard import RunStore
+
+from .stores import Listed, listed
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", [1, 2, 3, 4]),
+        ("training 3", [3]),
+        ("TRAINING", [1, 2, 3, 4]),
+        ("resnet alpha input", [1, 3]),
+        ("beta", [4]),
+        ('"training 4"', [4]),
+        ("verdict=input", [1, 3]),
+        ("verdict!=input", [2, 4]),
+        ("samples_per_second>=1003", [3, 4]),
+        ("samples_per_second >= 1003 training 4", [4]),
+        ("input>20%", [1, 2, 3, 4]),
+        ("allreduce>0", []),
+        ("allreduce!=0.5", [1, 2, 3, 4]),
+        ("host~BETA", [4]),
+        ("hosts>1", [4]),
+        ("synthetic=yes", [2]),
+        ("synthetic", [2]),
+        ("age<1h", []),
+        ("ranks>=", [1, 2, 3, 4]),
+        ("lr=0.1", [3]),
+        ("nothing of the kind", []),
+        ("'training 4' or \"training 1\"", [1, 4]),
+        ("resnet (beta or synthetic=yes)", [2, 4]),
+        ("input and not synthetic", [1, 3]),
+        ("resnet not (host~beta or samples_per_second<1002)", [2, 3]),
+        ("bottleneck=input", [1, 3]),
+        ("beta or", [4]),
+        ("beta and not", [4]),
+        ("beta (ranks>=", [4]),
+        ("beta or (synthetic", [2, 4]),
+        ('"training 4', [4]),
+        ('beta model="resn', [4]),
+        ("beta ) <3", []),
+    ],
+)
+def test_words_and_conditions_find_runs(text: str, found: list[int]) -> None:
+    store = RunStore(
+        sources=[
+            Listed(
+                [
+                    listed(1),
+                    listed(2, synthetic=True),
+                    listed(3, source="s3://logs/lr=0.1"),
+                    listed(4, hosts=("alpha", "beta")),
+                ]
+            )
+        ]
+    )
+    ids = [one.id for one in store.listing().found(parse_search(text))]
+    assert ids == [f"run-{number:05d}" for number in found]
+
+
+def test_lists_are_sorted_with_what_is_not_known_last() -> None:
+    unknown = replace(listed(3).summary, samples_per_second=None)
+    source = Listed([listed(2), listed(3, summary=unknown), listed(1)])
+    listing = RunStore(sources=[source]).listing()
+
+    def order(sort: str, reverse: bool = False) -> list[str]:
+        found = listing.found(parse_search(""), sort, reverse=reverse)
+        return [one.id[-1] for one in found]
+
+    assert order("throughput") == ["1", "2", "3"]
+    assert order("throughput", reverse=True) == ["2", "1", "3"]
+    assert order("age") == ["1", "2", "3"]
+    assert order("age", reverse=True) == ["3", "2", "1"]
+    assert order("name", reverse=True) == ["3", "2", "1"]
+    assert order("no such column") == ["2", "3", "1"]
+
+
+def test_the_gap_is_to_the_baseline_and_the_trend_ends_with_the_run() -> None:
+    entries = [listed(number) for number in range(1, 20)]
+    entries.append(listed(40, synthetic=True))
+    listing = RunStore(sources=[Listed(entries)]).listing()
+    assert listing.gap(listing["run-00001"]) == pytest.approx(1 - 1001 / 1040)
+    assert listing.gap(listing["run-00040"]) is None
+    # The newest run, run 1, is the slowest.
+    assert listing.trend(listing["run-00001"]) == [1012.0 - number for number in range(12)]
+    assert listing.trend(listing["run-00019"]) == []
+    assert listing.trend(listing["run-00018"]) == [1019.0, 1018.0]
