@@ -26,7 +26,7 @@ install() {
 # Print what is installed, without the files and folders that were named.
 installed() {
     _need_uv
-    "$_uv" pip freeze --exclude-editable --python "$1/bin/python" | grep -v ' @ '
+    "$_uv" pip freeze --quiet --exclude-editable --python "$1/bin/python" | grep -v ' @ '
 }
 
 _need_uv() {
