@@ -15,6 +15,8 @@ TRAIN = Path(__file__).parents[2] / "tools" / "samples" / "train.py"
 
 def main() -> None:
     folder, steps = sys.argv[1:]
+    # It is set by startup/, and the tuner tries no other values of what is set.
+    os.unsetenv("HOROVOD_CYCLE_TIME")
     os.environ.update(
         HOROVOD_AUTOTUNE="1",
         HOROVOD_AUTOTUNE_LOG=f"{folder}/autotune.csv",

@@ -27,9 +27,6 @@ STAGES = {
     "collective": "collective",
 }
 
-#: Horovod's thread wakes every 5 ms: at its default of 1 ms it uses up to a tenth of a core per rank.
-SELDOM = {"HOROVOD_CYCLE_TIME": "5"}
-
 Hung = dict[str, Path]
 
 
@@ -43,7 +40,7 @@ def jobs(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
         for place in PLACES:
             os.mkfifo(pipe_of(out, place))
     launches = [
-        launch(folder / f"{framework}.txt", f"hang_{framework}.py", str(out), ranks=2, **SELDOM)
+        launch(folder / f"{framework}.txt", f"hang_{framework}.py", str(out), ranks=2)
         for framework, out in jobs.items()
     ]
     yield jobs
