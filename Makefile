@@ -9,8 +9,7 @@ MXNET := .venv-mxnet
 RAY := .venv-ray
 DEEPSPEED := .venv-deepspeed
 RAY_PACKAGES := "ray[train]>=2.60,<3" torch lightning transformers accelerate
-# Its build needs what comes with it.
-DEEPSPEED_PACKAGES := deepspeed==0.19.8 "setuptools>=69" wheel
+DEEPSPEED_PACKAGES := deepspeed==0.19.8
 SERVICES := .venv-services
 PEERS := .venv-bench
 RELEASE := .venv-release

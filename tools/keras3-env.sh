@@ -14,7 +14,8 @@ requirements=$here/keras3-requirements.txt
 fail() { echo "keras3-env: $*" >&2; exit 1; }
 . "$here/installing.sh"
 
-# It requires the package tensorflow, which would overwrite the files of tensorflow-cpu.
+# tf_keras requires the package tensorflow, which would overwrite the files of tensorflow-cpu: it is installed
+# without what it requires.
 tf_keras=tf_keras==2.21.0
 stamp=$( (cat "$requirements"; echo "$tf_keras") | sha256sum | cut -c1-16)
 if [ -f "$venv/.ready" ] && [ "$(cat "$venv/.ready")" = "$stamp" ]; then

@@ -43,8 +43,8 @@ if ! ls "$wheels"/horovod-*.whl >/dev/null 2>&1; then
     PATH="$(cd "$venv/bin" && pwd):$PATH" \
     HOROVOD_WITH_MXNET=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 \
     HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 MAKEFLAGS=-j$(nproc) \
-        "$venv/bin/python" -m pip --disable-pip-version-check wheel --no-build-isolation --no-deps --no-binary :all: --wheel-dir "$wheels.part" \
-        "horovod==$horovod_version" >"$log" 2>&1 ||
+        "$venv/bin/python" -m pip --disable-pip-version-check wheel --no-build-isolation --no-deps \
+        --no-binary :all: --wheel-dir "$wheels.part" "horovod==$horovod_version" >"$log" 2>&1 ||
         { tail -40 "$log" >&2; fail "building Horovod failed; the last lines are above"; }
     rm -rf "$wheels"
     mv "$wheels.part" "$wheels"
