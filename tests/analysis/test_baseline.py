@@ -10,6 +10,7 @@ from simulator import Fault, Fixed, Job, Noise, simulate
 from stallscope.analysis import analyse
 from stallscope.analysis.gains.baseline import find_baseline, find_single, split_baselines
 from stallscope.run import Run
+from stallscope.text.baselines import against
 
 JOB = Job(
     ranks=8, steps=500, input_ms=1.0, noise=Noise(cv=0.03), communication=Fixed(25.0), run_id="real"
@@ -116,5 +117,6 @@ def test_a_baseline_slower_than_the_run_predicts_nothing(slower_ms: float, is_us
     assert (found.match.slower is None) is is_used
     assert any("baseline's steps take longer" in one for one in found.warnings) is not is_used
     assert found.predicted_from == ("baseline" if is_used else "run")
+    assert ("gains are predicted without it" in against(found)[1]) is not is_used
     assert found.bottleneck.kind == "input"
     assert gain.saved_ms.value == pytest.approx(48, abs=4)

@@ -28,6 +28,12 @@ def against(analysis: Analysis) -> tuple[str, str]:
     )
     by = here.less(there)
     title = _title(analysis, loss, by.amount(abs(by.total), loss.ci95))
+    match = analysis.match
+    if match is not None and match.slower is not None:
+        return (
+            title,
+            f"{steps} It ran on slower or busier machines: gains are predicted without it.",
+        )
     return title, f"{steps} {_throughput(analysis)}"
 
 
