@@ -120,3 +120,10 @@ def test_a_baseline_slower_than_the_run_predicts_nothing(slower_ms: float, is_us
     assert ("gains are predicted without it" in against(found)[1]) is not is_used
     assert found.bottleneck.kind == "input"
     assert gain.saved_ms.value == pytest.approx(48, abs=4)
+
+
+def test_a_baseline_on_real_data_may_be_slower() -> None:
+    found = analyse(synthetic(8), simulate(replace(JOB, faults=(LOADER,))).run)
+    assert found.match is not None
+    assert found.match.slower is None
+    assert found.warnings == ("the baseline was not recorded with synthetic=True",)

@@ -23,9 +23,8 @@ from .gains.baseline import (
     Decomposition,
     baseline_warnings,
     decompose,
-    match_baseline,
     match_single,
-    with_slower_steps,
+    match_with_steps,
 )
 from .gains.bottleneck import Bottleneck
 from .gains.input_times import InputRates, input_rates
@@ -111,7 +110,7 @@ class _Analyser:
         base = self.baseline
         if base is None:
             return None
-        return with_slower_steps(match_baseline(self.run, base.run), self.steady, base.steady)
+        return match_with_steps(self.run, self.steady, base.run, base.steady)
 
     @cached_property
     def single_match(self) -> BaselineMatch | None:

@@ -2,7 +2,7 @@
 
 A framework is hundreds of thousands of objects that stay. Searching them, during the import and when the
 process ends, is two fifths of the CPU time of a process that only imports TensorFlow, and a third for
-PyTorch. Horovod's thread wakes every millisecond by default, and Gloo's keeps a core busy until the other
+PyTorch. Horovod's thread wakes every millisecond by default, and Gloo's keeps a core busy until other
 ranks have answered: an eighth of the CPU time of keras_cases.py. The scripts of docs/recorders/ and
 docs/tutorial.md run without this file, as users start them.
 """

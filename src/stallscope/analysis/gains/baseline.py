@@ -69,22 +69,25 @@ def match_baseline(run: Run, baseline: Run) -> BaselineMatch:
     return _match([("ranks", run.size, baseline.size), hosts, *_facts(run, baseline)])
 
 
-def with_slower_steps(
-    match: BaselineMatch, own: Ledger | None, baseline: Ledger | None
+def match_with_steps(
+    run: Run, ledger: Ledger | None, baseline: Run, its_ledger: Ledger | None
 ) -> BaselineMatch:
-    """Note whether the baseline's steps certainly take longer than the run's.
+    """Compare the facts of a run and its baseline, and note whether the baseline is certainly slower.
 
-    The same job on the same machines is never slower without its data: such a baseline ran on slower or
-    busier ones.
+    On the same machines no job is faster on real data than on synthetic data: such a baseline ran on
+    slower or busier ones.
 
     Args:
-        match: the facts of both runs.
-        own: steady steps of the run; None without any.
-        baseline: steady steps of the baseline, likewise.
+        run: the run.
+        ledger: its steady steps; None without any.
+        baseline: the baseline.
+        its_ledger: its steady steps, likewise.
     """
-    if match.differs or own is None or baseline is None:
+    match = match_baseline(run, baseline)
+    may_be_slower = run.synthetic or not baseline.synthetic
+    if may_be_slower or match.differs or ledger is None or its_ledger is None:
         return match
-    step, base = _step(own), _step(baseline)
+    step, base = _step(ledger), _step(its_ledger)
     longer = base.minus(step).ci95
     if longer is None or longer[0] <= _AS_FAST * step.value:
         return match
