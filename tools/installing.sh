@@ -33,12 +33,13 @@ _need_uv() {
     local settings
     [ -z "${_uv:-}" ] || return 0
     _uv=$cache/uv/bin/uv
-    [ -x "$_uv" ] || _install_uv
+    # Its Python may have been removed since.
+    [ -x "$_uv" ] && [ -x "$cache/uv/bin/python" ] || _install_uv
     settings=$("$cache/uv/bin/python" "$_tools/uv_settings.py")
     eval "$settings"
 }
 
-# In a folder of its own first: other scripts may do the same at the same time.
+# Several scripts may install uv at the same time: each into its own folder, and the first one that is ready stays.
 _install_uv() {
     local python part
     python=$(find_python 3.8 3.99 "${PYTHON:-}" python3 python3.13 python3.12 python3.11 python) || {
@@ -52,5 +53,6 @@ _install_uv() {
         "$python" -m venv "$part"
     fi
     "$part/bin/python" -m pip --disable-pip-version-check install --quiet "uv>=0.9,<1"
+    [ -x "$cache/uv/bin/python" ] || rm -rf "$cache/uv"
     "$part/bin/python" -c 'import os, sys; os.rename(*sys.argv[1:])' "$part" "$cache/uv" 2>/dev/null || rm -rf "$part"
 }

@@ -211,12 +211,14 @@ def _with_facts() -> Iterator[Setup]:
 
 
 def text(pieces: Iterable[Advice]) -> str:
+    """Join pieces of advice, to search them for words."""
     return " ".join(map(str, pieces))
 
 
 def moved(
     exposed_ms: float, network: float | None = None, size: int = 100_000_000
 ) -> Communication:
+    """Describe what 4 ranks reduce: exposed milliseconds, the network's GB/s if known, and bytes."""
     whole = None if network is None else 2 * 3 / 4 * size / network / 1e6
     bandwidth = 2 * 3 / 4 * size / exposed_ms / 1e6
     mean = Mean(exposed_ms, (exposed_ms, exposed_ms))

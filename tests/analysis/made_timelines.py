@@ -30,6 +30,13 @@ def timeline(
     ticks: Iterable[tuple[int, int, int]] = (),
     cycles: Iterable[int] = (),
 ) -> Made:
+    """Make a timeline of one block.
+
+    Args:
+        activities: in the order of ``Activity``.
+        ticks: tensor, rank and time of each rank that became ready.
+        cycles: times of marked cycles.
+    """
     rows = list(activities)
     names = tuple(dict.fromkeys(row[1] for row in rows))
     coded = [

@@ -13,5 +13,6 @@ SAMPLES = sorted(path.name for path in _FOLDER.iterdir() if (path / "run.json").
 
 
 def sample(name: str, baseline: str | None = None) -> Analysis:
+    """Analyse a sample run, against another one as its baseline if that is named."""
     base = None if baseline is None else read(str(_FOLDER / baseline))[0]
     return analyse(read(str(_FOLDER / name))[0], base)

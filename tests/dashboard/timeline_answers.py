@@ -15,12 +15,13 @@ ALL = {"begin": "0", "end": "1e6", "rows": "0-1000", "lanes": "140", "columns": 
 
 
 def ask(store: RunStore, run_id: str, **changes: str) -> TestResponse:
+    """Ask for the whole timeline of a run, or for what other values of the query say."""
     client = create_app(store).server.test_client()
     return client.get(f"/timeline/{run_id}", query_string={**ALL, **changes})
 
 
 def read(response: TestResponse) -> dict[str, Any]:
-    """An answer as the script reads it."""
+    """Return an answer as the script reads it."""
     assert response.status_code == 200, response.get_data(as_text=True)
     body = response.get_data()
     length = int.from_bytes(body[:4], "little")

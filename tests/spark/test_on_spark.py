@@ -182,9 +182,9 @@ def outcomes(
     commands["hungry"] = [*collecting(folder, "hungry"), "--read-as", "deadly_parser:Hungry"]
     reported = reports(folder / "runs")
     commands |= reported
-    executors = 2
-    if request.config.getoption("one_case"):
-        commands, executors = {name: commands[name] for name in FEW}, 1
+    only_few = request.config.getoption("one_case")
+    if only_few:
+        commands = {name: commands[name] for name in FEW}
     entries = [
         {
             "words": [*words, "--engine", "spark"],
@@ -195,7 +195,7 @@ def outcomes(
     ]
     (folder / "commands.json").write_text(json.dumps(entries))
     note = folder / "executor-killed"
-    run_on_spark(PROGRAM, folder, executors, STALLSCOPE_TEST_KILLED=str(note))
+    run_on_spark(PROGRAM, folder, 1 if only_few else 2, STALLSCOPE_TEST_KILLED=str(note))
     assert note.exists() == ("killed" in commands)
     results = json.loads((folder / "outcomes.json").read_text())
     assert results["there"]

@@ -28,13 +28,10 @@ def against(analysis: Analysis) -> tuple[str, str]:
     )
     by = here.less(there)
     title = _title(analysis, loss, by.amount(abs(by.total), loss.ci95))
-    match = analysis.match
+    match, rest = analysis.match, _throughput(analysis)
     if match is not None and match.slower is not None:
-        return (
-            title,
-            f"{steps} It ran on slower or busier machines: gains are predicted without it.",
-        )
-    return title, f"{steps} {_throughput(analysis)}"
+        rest = "The baseline ran on slower or busier machines: gains are predicted without it."
+    return title, f"{steps} {rest}"
 
 
 def decomposed(analysis: Analysis) -> str:
