@@ -79,7 +79,7 @@ IN_TURN = straggler("rotating", "compute")
         ),
         (
             [straggler("bursts", "input", 0), HOST_B],
-            "Ranks 2 and 3 of host b and rank 0 hold this run back: their work is slow",
+            "Rank 0 and ranks 2 and 3 of host b hold this run back: their work is slow",
         ),
         (
             [straggler("bursts", "compute", 3), IN_TURN],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.arrays.stats import Mean
-from stallscope.text.gains import GAINS_DO_NOT_ADD_UP, Gain, gains, gains_from, saved, speedup
+from stallscope.text.gains import Gain, gains_note, gains_worth_mentioning, saved, speedup
 
 # The colours of fixes that are not causes.
 _ALL, _WAITING = "total", "wait"
@@ -37,12 +37,12 @@ class GainBars:
 
 
 def gains_chart(analysis: Analysis) -> GainBars | None:
-    """Chart the time that each fix saves per step. None if no fix saves time."""
-    found = [one for one in gains(analysis) if one.what_if.saved_ms.value > 0]
-    if not found:
+    """Chart the time that each fix saves per step. None if no fix saves anything."""
+    gains = gains_worth_mentioning(analysis)
+    if not gains:
         return None
-    sentence = f"Time saved per step. {gains_from(analysis)} {GAINS_DO_NOT_ADD_UP}"
-    return GainBars("Potential gains", sentence, "ms", tuple(map(_bar, found)))
+    sentence = f"Time saved per step. {gains_note(analysis)}"
+    return GainBars("Potential gains", sentence, "ms", tuple(map(_bar, gains)))
 
 
 def _bar(gain: Gain) -> GainBar:

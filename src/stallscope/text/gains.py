@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.what_if import WORTH_MENTIONING, WhatIf
-from stallscope.formatting.lists import counted, joined
+from stallscope.formatting.lists import capitalised, counted, joined
 from stallscope.formatting.numbers import amount, between, exact, ratio, significant
 
 _TITLES = {
@@ -20,12 +20,19 @@ _TITLES = {
 }
 #: For fixes that make steps no faster.
 NO_GAIN = "no gain"
-#: The note next to a list of gains.
-GAINS_DO_NOT_ADD_UP = "Gains do not add up."
 _NO_RANK_LATE = "no rank late at times"
+_SHORT = {
+    "input": "input",
+    "compute": "compute",
+    "other": "work between steps",
+    "imbalance": "slow ranks",
+    "all": "all of these",
+    "allreduce": "allreduce",
+    "variation": "variation between ranks",
+}
 # By the source of the prediction.
 _GAINS_FROM = {
-    "baseline": "Predicted from the baseline's steps; the other faults stay.",
+    "baseline": "Predicted from the baseline's steps.",
     "run": "Predicted by replaying the run's own steps without the fault.",
 }
 # These are answers to the user's questions.
@@ -113,32 +120,57 @@ class Gain:
 
 
 def gains(analysis: Analysis) -> list[Gain]:
-    """Return the gains, faults first and the largest first; none if the logs are insufficient."""
+    """Return the gains; none if the logs are insufficient.
+
+    The fix of the bottleneck comes first, then those of other faults, the largest first.
+    """
     if analysis.bottleneck.kind == "insufficient_data":
         return []
-    fixes = [one for one in analysis.what_if if not one.fix.startswith(_WHAT_IF)]
-    slow = [one.fix for one in fixes if one.fix.startswith(("rank:", "host:"))]
-    in_turn = any(one.counts_as_imbalance and not one.ranks for one in analysis.stragglers)
+    fixes = [gain for gain in analysis.what_if if not gain.fix.startswith(_WHAT_IF)]
+    # Fixing the slow ranks fixes those as well that cost nothing while another one is slower.
+    slow = [fix for straggler in analysis.stragglers for fix in straggler.fixes]
+    in_turn = any(
+        straggler.counts_as_imbalance and not straggler.ranks for straggler in analysis.stragglers
+    )
     # With a single slow rank, fixing it and fixing all slow ranks are the same.
     alone = len(slow) == 1 and not in_turn
-    shown = [one for one in fixes if not alone or one.fix not in slow]
-    best = max((one.speedup for one in shown if _order(one)[0] == 0), default=1.0)
-    shown = [one for one in shown if one.fix != "all" or one.speedup > best * WORTH_MENTIONING]
-    shown.sort(key=_order)
-    return [Gain(fix_title(one.fix, slow, in_turn), one) for one in shown]
+    shown = [gain for gain in fixes if not alone or gain.fix not in slow]
+    best = max((gain.speedup for gain in shown if _order(gain)[0] == 0), default=1.0)
+    shown = [gain for gain in shown if gain.fix != "all" or gain.speedup > best * WORTH_MENTIONING]
+    main = _main_fix(analysis)
+    shown.sort(key=lambda gain: (gain.fix != main, *_order(gain)))
+    return [Gain(fix_title(gain.fix, slow, in_turn), gain) for gain in shown]
 
 
-def _order(one: WhatIf) -> tuple[int, float]:
+def _order(gain: WhatIf) -> tuple[int, float]:
     """Sort fixes of faults first, then all of them together, then parts that every run has."""
-    group = {"all": 1, "allreduce": 2, "variation": 2}.get(one.fix, 0)
-    return group, -one.speedup
+    group = {"all": 1, "allreduce": 2, "variation": 2}.get(gain.fix, 0)
+    return group, -gain.speedup
 
 
-def gains_from(analysis: Analysis) -> str:
-    """Describe how the gains are predicted."""
+def gains_worth_mentioning(analysis: Analysis) -> list[Gain]:
+    """Return the gains that do not round to nothing, in the order of ``gains``."""
+    return [gain for gain in gains(analysis) if gain.what_if.worth_mentioning]
+
+
+def gains_note(analysis: Analysis) -> str:
+    """Describe how the gains are predicted, which of them overlap, and which fixes gain nothing."""
     if analysis.printed is not None:
         return "From the wait for data in the lines; without it, a step may wait for other ranks."
-    return _GAINS_FROM[analysis.predicted_from]
+    sentences = [_GAINS_FROM[analysis.predicted_from], "Each gain is of its fix alone."]
+    shown = [gain.what_if for gain in gains_worth_mentioning(analysis)]
+    fixes = {gain.fix for gain in shown}
+    overlapping = [_short(gain.fix) for gain in shown if fixes & set(gain.overlaps)]
+    if overlapping:
+        sentences.append(f"{capitalised(joined(overlapping))} overlap, so do not add them.")
+    nothing = [_short(gain.what_if.fix) for gain in gains(analysis) if gain.what_if not in shown]
+    if nothing:
+        sentences.append(f"Nothing to gain from {joined(nothing)}.")
+    return " ".join(sentences)
+
+
+def _short(fix: str) -> str:
+    return _SHORT.get(fix, fix.replace(":", " ", 1))
 
 
 def answers(analysis: Analysis) -> list[Gain]:
@@ -152,20 +184,20 @@ def answers(analysis: Analysis) -> list[Gain]:
 
 def main_gain(analysis: Analysis) -> Gain | None:
     """Return the gain of fixing the bottleneck; None if the verdict names nothing to fix."""
+    fix = _main_fix(analysis)
+    main = next((gain for gain in gains(analysis) if gain.what_if.fix == fix), None)
+    return None if main is None or main.what_if.saved_ms.value <= 0 else main
+
+
+def _main_fix(analysis: Analysis) -> str | None:
     bottleneck = analysis.bottleneck
     if bottleneck.cause == "cores":
         return None
     varies = bottleneck.kind == "imbalance" and not bottleneck.fault
-    fix = "variation" if varies else bottleneck.kind
-    main = next((gain for gain in gains(analysis) if gain.what_if.fix == fix), None)
-    return None if main is None or main.what_if.saved_ms.value <= 0 else main
+    return "variation" if varies else bottleneck.kind
 
 
 def other_gains(analysis: Analysis) -> list[Gain]:
     """Return the other gains that are worth mentioning, the largest first."""
     main = main_gain(analysis)
-    return [
-        gain
-        for gain in gains(analysis)
-        if gain != main and gain.what_if.speedup >= WORTH_MENTIONING
-    ]
+    return [gain for gain in gains_worth_mentioning(analysis) if gain != main]

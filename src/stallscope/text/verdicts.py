@@ -108,14 +108,19 @@ def headline(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
 
 
 def _named(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
-    """Name ranks and hosts: ``ranks 4, 5 and 6 of host b and rank 1``."""
-    of_hosts = sorted({rank for one in stragglers if one.hosts for rank in one.ranks})
+    """Name ranks and hosts, the costliest first: ``ranks 4, 5 and 6 of host b and rank 1``."""
+    of_hosts = sorted(
+        {rank for straggler in stragglers if straggler.hosts for rank in straggler.ranks}
+    )
     alone = [rank for rank in bottleneck.ranks if rank not in of_hosts]
     parts = []
     if of_hosts:
         parts.append(f"{listed('rank', of_hosts)} of {listed('host', bottleneck.hosts)}")
     if alone:
         parts.append(listed("rank", alone))
+    worst = next((straggler for straggler in stragglers if straggler.ranks), None)
+    if worst is not None and not worst.hosts:
+        parts.reverse()
     return joined(parts)
 
 

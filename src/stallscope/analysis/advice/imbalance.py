@@ -14,6 +14,8 @@ from .piece import Advice
 # Names that need no quoting in a shell.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
 _MOST_HOSTS = 8
+# Hosts are worth replacing if they cost this fraction of the costliest straggler.
+_COSTLY = 0.1
 
 
 def for_imbalance(run: Run, setup: Setup, stragglers: Sequence[Straggler]) -> Iterator[Advice]:
@@ -28,10 +30,12 @@ def for_imbalance(run: Run, setup: Setup, stragglers: Sequence[Straggler]) -> It
         yield from _without_named_rank(setup)
     else:
         yield from _different_settings(run, worst)
-        hosts = tuple(dict.fromkeys(host for one in counted for host in one.hosts))
-        if hosts:
-            yield _replace(setup, hosts)
-        yield _BY_STAGE[worst.stage]
+        # While another rank is slower, a slow host may cost nothing: replacing it gains nothing.
+        costly = [one for one in counted if one.cost_ms.value >= _COSTLY * worst.cost_ms.value]
+        hosts = tuple(dict.fromkeys(host for one in costly for host in one.hosts))
+        pieces = [_replace(setup, hosts)] if hosts else []
+        pieces.append(_BY_STAGE[worst.stage])
+        yield from pieces if worst.hosts else reversed(pieces)
 
 
 def even_work(setup: Setup) -> Iterator[Advice]:

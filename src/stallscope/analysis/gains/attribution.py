@@ -21,7 +21,10 @@ class Attribution:
     """The stragglers of a run, and the gain of each fix."""
 
     stragglers: tuple[Straggler, ...]
+    #: The gain of each fix alone.
     gains: tuple[WhatIf, ...]
+    #: Gains of faults that share nothing, among which the verdict chooses.
+    gains_in_turn: tuple[WhatIf, ...]
     #: Whether there are too few independent steps to name a rank.
     too_few_steps: bool
     #: Imbalance that slow input causes, milliseconds per step: ranks waited while their loaders worked.
@@ -76,8 +79,9 @@ def attribute(
     else:
         gains = gains_with_baseline(faults, baseline, cores)
     return Attribution(
-        _costliest_first(gains, found.stragglers),
-        tuple(gains),
+        _costliest_first(gains.alone, found.stragglers),
+        gains.alone,
+        gains.in_turn,
         found.too_few_steps,
         float((recorded.imbalance - ledger.imbalance).mean()) / 1e6,
         limit_unknown,

@@ -115,6 +115,11 @@ class BaselineReplay:
         won = self._longer(first) - self._longer(first | then)
         return float(np.clip(won / self._everything, 0.0, 1.0))
 
+    @property
+    def share_of_all(self) -> float:
+        """Return the share of the loss that fixing everything wins back: 1, or 0 without a loss."""
+        return self.share(np.zeros_like(self.slower), np.ones_like(self.slower))
+
     @cached_property
     def _everything(self) -> float:
         """Compute the nanoseconds per step that fixing all faults wins back in the replay."""

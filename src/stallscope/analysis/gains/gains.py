@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from .what_if import WhatIf, saving, what_if, what_if_saved, with_model_error
 
 #: Fixes that remove one fault from the run; the verdict chooses among them.
 FAULTS = ("imbalance", "input", "compute", "other")
+# Without a baseline, the time that compute needs is unknown.
+_ASSUMED_STAGES = ("input", "other")
 
 # After a pause caches are cold and cores clock low. Compute on a CPU core loses this fraction of the
 # pause, or of compute if that is shorter: the median of single ranks in one half of the pairs of
@@ -48,11 +51,6 @@ class Faults:
     def step_ms(self) -> float:
         return float(self.ledger.total.mean()) / 1e6
 
-    @property
-    def worth_fixing(self) -> list[Straggler]:
-        """The stragglers that cost time."""
-        return [one for one in self.found.stragglers if one.cost_ms.value > 0]
-
     def late_ns(self, cells: LateCells | None) -> Ints:
         """Return by how much late cells delay the last rank, per step."""
         if cells is None:
@@ -60,22 +58,70 @@ class Faults:
         return self.ledger.last - without_lateness(self.ledger, cells)
 
 
-def gains_with_baseline(faults: Faults, baseline: Ledger, cores: CoreUse) -> list[WhatIf]:
+@dataclass(frozen=True)
+class Gains:
+    """The gains of fixes, for people and for the verdict."""
+
+    #: The gain of each fix alone, while every other fault stays. Fixes overlap: a slow loader on rank 1
+    #: is saved by ``rank:1`` and by ``input``.
+    alone: tuple[WhatIf, ...]
+    #: Gains of FAULTS that share nothing: the larger fault is fixed first, and the others save what it
+    #: leaves. The verdict compares these.
+    in_turn: tuple[WhatIf, ...]
+
+
+def gains_with_baseline(faults: Faults, baseline: Ledger, cores: CoreUse) -> Gains:
     """Predict every fix from a baseline of the same job on the same number of ranks.
 
-    Stages are fixed on all ranks after the named ranks are fixed. The baseline has no loader workers. If
-    workers take CPU cores from compute, the predicted gain of faster input is an upper bound.
+    The baseline has no loader workers. If workers take CPU cores from compute, the predicted gain of
+    faster input is an upper bound.
     """
     ledger = faults.ledger
     replay = BaselineReplay.of(ledger, baseline, *_late_and_named(faults), cores)
-    shares = _shares_of_loss(faults, replay)
-    gains = [
-        what_if_saved(fix, ledger, replay.saved(share, replay.side_effects.get(fix, 0.0)))
-        for fix, share in shares.items()
-    ]
-    if cores.busy_loaders:
-        gains = [replace(gain, bound=_speeds_up_input(gain.fix, faults.found)) for gain in gains]
-    return _with_bounds(gains, faults) + _what_could_shrink(faults)
+
+    def gains(shares: Mapping[str, float]) -> list[WhatIf]:
+        predicted = [
+            what_if_saved(fix, ledger, replay.saved(share, replay.side_effects.get(fix, 0.0)))
+            for fix, share in shares.items()
+        ]
+        if cores.busy_loaders:
+            predicted = [
+                replace(gain, bound=_speeds_up_input(gain.fix, faults.found)) for gain in predicted
+            ]
+        return _with_bounds(predicted, faults)
+
+    shares = _Shares(faults, replay)
+    alone = [*gains(shares.alone()), *_what_could_shrink(faults)]
+    return _gains(alone, gains(shares.in_turn()), faults.found)
+
+
+def _gains(alone: Sequence[WhatIf], in_turn: Sequence[WhatIf], found: FoundStragglers) -> Gains:
+    """Note at each gain with which other ones it overlaps."""
+    overlapping = _overlapping({gain.fix for gain in alone if gain.worth_mentioning}, found)
+    return Gains(
+        tuple(replace(gain, overlaps=overlapping.get(gain.fix, ())) for gain in alone),
+        tuple(in_turn),
+    )
+
+
+def _overlapping(fixes: set[str], found: FoundStragglers) -> dict[str, tuple[str, ...]]:
+    """Return, for each of these fixes, the others that save some of the same time.
+
+    ``all`` combines every fix, so it is left out.
+    """
+    pairs: set[tuple[str, str]] = set()
+    for straggler in found.stragglers:
+        if not straggler.counts_as_imbalance:
+            continue
+        pairs.add(("imbalance", straggler.stage))
+        for fix in straggler.fixes:
+            pairs |= {("imbalance", fix), (fix, straggler.stage)}
+    overlapping: dict[str, list[str]] = {fix: [] for fix in fixes}
+    for first, second in sorted(pairs):
+        if first in fixes and second in fixes:
+            overlapping[first].append(second)
+            overlapping[second].append(first)
+    return {fix: tuple(sorted(others)) for fix, others in overlapping.items()}
 
 
 def _speeds_up_input(fix: str, found: FoundStragglers) -> bool:
@@ -86,36 +132,68 @@ def _speeds_up_input(fix: str, found: FoundStragglers) -> bool:
     return fix in fixes or (fix == "imbalance" and bool(fixes))
 
 
-def _shares_of_loss(faults: Faults, replay: BaselineReplay) -> dict[str, float]:
-    """Return the share of the loss against the baseline that each fix wins back.
+@dataclass(frozen=True)
+class _Shares:
+    """Shares of the loss against the baseline, from 0 to 1, that fixes win back."""
 
-    The larger fault is fixed first: the slow ranks, or the stage that costs most on all ranks, including
-    the slow ranks' part of it.
-    """
-    found, ranks = faults.found, faults.ledger.ranks
-    nothing = np.zeros_like(replay.slower)
-    named = nothing.copy()
-    for one in found.stragglers:
-        named |= replay.cells_of(one.stage, np.isin(ranks, one.ranks))
-    shares = {
-        fix: replay.share(nothing, replay.cells_of(one.stage, np.isin(ranks, one.ranks)))
-        for one in faults.worth_fixing
-        for fix in one.fixes
-    }
-    slow_ranks = replay.share(nothing, named)
-    stages = {stage: replay.share(named, _all_of(stage, nothing)) for stage in STAGES}
-    largest = max(stages, key=stages.__getitem__)
-    if stages[largest] > slow_ranks:
-        first = _all_of(largest, nothing)
-        stages[largest] = replay.share(nothing, first)
-        slow_ranks = replay.share(first, named)
-        shares = {fix: min(share, slow_ranks) for fix, share in shares.items()}
-    varying = _varying_compute(found, replay, stages["compute"])
-    stages["compute"] -= varying
-    shares |= stages
-    if any(one.counts_as_imbalance for one in found.stragglers):
-        shares["imbalance"] = slow_ranks + varying
-    return _capped(shares, replay.share(nothing, ~nothing))
+    faults: Faults
+    replay: BaselineReplay
+
+    def alone(self) -> dict[str, float]:
+        """Return the share that each fix wins back while every other fault stays."""
+        replay, stragglers = self.replay, self.faults.found.stragglers
+        shares = {stage: replay.share(self._nothing, self._all_of(stage)) for stage in STAGES}
+        for straggler in stragglers:
+            share = replay.share(self._nothing, self._cells_of(straggler))
+            shares |= dict.fromkeys(straggler.fixes, share)
+        if any(straggler.counts_as_imbalance for straggler in stragglers):
+            slow_ranks = replay.share(self._nothing, self._named)
+            compute = replay.share(self._named, self._all_of("compute"))
+            varying = _varying_compute(self.faults.found, replay, compute)
+            shares["imbalance"] = min(replay.share_of_all, slow_ranks + varying)
+        if sum(share > 0 for share in self.in_turn().values()) > 1:
+            shares["all"] = replay.share_of_all
+        return shares
+
+    def in_turn(self) -> dict[str, float]:
+        """Return the shares of FAULTS that share nothing.
+
+        The larger fault is fixed first: the slow ranks, or the stage that costs most on all ranks,
+        including the slow ranks' part of it.
+        """
+        replay, stragglers = self.replay, self.faults.found.stragglers
+        slow_ranks = replay.share(self._nothing, self._named)
+        shares = {stage: replay.share(self._named, self._all_of(stage)) for stage in STAGES}
+        largest = max(shares, key=shares.__getitem__)
+        if shares[largest] > slow_ranks:
+            first = self._all_of(largest)
+            shares[largest] = replay.share(self._nothing, first)
+            slow_ranks = replay.share(first, self._named)
+        varying = _varying_compute(self.faults.found, replay, shares["compute"])
+        shares["compute"] -= varying
+        if any(straggler.counts_as_imbalance for straggler in stragglers):
+            shares["imbalance"] = slow_ranks + varying
+        return _capped(shares, replay.share_of_all)
+
+    @cached_property
+    def _nothing(self) -> Bools:
+        return np.zeros_like(self.replay.slower)
+
+    @cached_property
+    def _named(self) -> Bools:
+        """Mark the stages × ranks that fixing all named ranks fixes."""
+        named = self._nothing.copy()
+        for straggler in self.faults.found.stragglers:
+            named |= self._cells_of(straggler)
+        return named
+
+    def _cells_of(self, straggler: Straggler) -> Bools:
+        ranks = np.isin(self.faults.ledger.ranks, straggler.ranks)
+        return self.replay.cells_of(straggler.stage, ranks)
+
+    def _all_of(self, stage: str) -> Bools:
+        """Mark a stage of all ranks, stages × ranks."""
+        return np.outer([stage == name for name in STAGES], np.ones(self._nothing.shape[1], bool))
 
 
 def _varying_compute(found: FoundStragglers, replay: BaselineReplay, compute: float) -> float:
@@ -124,19 +202,14 @@ def _varying_compute(found: FoundStragglers, replay: BaselineReplay, compute: fl
     Compute that is slower on all ranks also varies more.
     """
     varying = sum(
-        one.cost_ms.value * 1e6
-        for one in found.stragglers
-        if one.counts_as_imbalance and not one.ranks
+        straggler.cost_ms.value * 1e6
+        for straggler in found.stragglers
+        if straggler.counts_as_imbalance and not straggler.ranks
     )
     varying = float(np.clip(varying / replay.loss, 0.0, 1.0)) if replay.loss > 0 else 0.0
     varying = min(varying, max(0.0, compute - replay.slower_compute))
     own_fault = varying >= replay.own_fault.get("compute", 0.0) * compute
     return min(varying, compute) if own_fault else 0.0
-
-
-def _all_of(stage: str, cells: Bools) -> Bools:
-    """Mark a stage of all ranks, stages × ranks."""
-    return np.outer([stage == one for one in STAGES], np.ones(cells.shape[1], bool))
 
 
 def _capped(shares: dict[str, float], everything: float) -> dict[str, float]:
@@ -147,13 +220,10 @@ def _capped(shares: dict[str, float], everything: float) -> dict[str, float]:
     stages = sum(shares[stage] for stage in STAGES)
     left = max(0.0, everything - shares.get("imbalance", 0.0))
     shrink = min(1.0, left / stages) if stages > 0 else 1.0
-    shrunk = {fix: share * (shrink if fix in STAGES else 1.0) for fix, share in shares.items()}
-    if sum(shrunk.get(fix, 0.0) > 0 for fix in FAULTS) > 1:
-        shrunk["all"] = everything
-    return shrunk
+    return {fix: share * (shrink if fix in STAGES else 1.0) for fix, share in shares.items()}
 
 
-def gains_without_baseline(faults: Faults, cores: CoreUse) -> list[WhatIf]:
+def gains_without_baseline(faults: Faults, cores: CoreUse) -> Gains:
     """Predict every fix by replaying the run's own steps.
 
     If ranks share CPU cores, compute becomes slower once no rank waits. The run does not show by how
@@ -161,24 +231,40 @@ def gains_without_baseline(faults: Faults, cores: CoreUse) -> list[WhatIf]:
     """
     found, step_ms = faults.found, faults.step_ms
     faster = _faster_peers_ms(faults, cores)
-    gains = []
-    if any(one.counts_as_imbalance for one in found.stragglers):
-        gains.append(_with_more_saved(_imbalance_gain(faults), list(faster.values()), step_ms))
-    for one in faults.worth_fixing:
-        more = [faster[one]] if faster else []
-        for fix in one.fixes:
-            gain = what_if_saved(fix, faults.ledger, one.cost_ms.scaled(1e6))
-            gains.append(_with_more_saved(replace(gain, mostly_ms=0.0), more, step_ms))
-    gains += [_stage_gain(stage, faults, cores) for stage in ("input", "other")]
-    if cores.on_cpu:
-        idle_ms = _idle_loaders_ms(faults, cores)
-        gains = [
-            _with_idle_loaders(with_model_error(gain, step_ms), found, idle_ms, step_ms)
-            for gain in gains
-        ]
-    if cores.shared:
-        gains = [replace(gain, bound=True) for gain in gains]
-    return _with_bounds(gains, faults) + _what_could_shrink(faults)
+    of_ranks: list[WhatIf] = []
+    if any(straggler.counts_as_imbalance for straggler in found.stragglers):
+        of_ranks.append(_with_more_saved(_imbalance_gain(faults), [*faster.values()], step_ms))
+    slow_ranks = len(of_ranks)
+    for straggler in found.stragglers:
+        more = [faster[straggler]] if faster else []
+        for fix in straggler.fixes:
+            gain = what_if_saved(fix, faults.ledger, straggler.cost_ms.scaled(1e6))
+            of_ranks.append(_with_more_saved(replace(gain, mostly_ms=0.0), more, step_ms))
+    stages = {stage: _stage_gain(stage, faults, cores) for stage in _ASSUMED_STAGES}
+    alone = [
+        _with_more_saved(
+            _stage_gain(stage, faults, cores, alone=True),
+            [more for straggler, more in faster.items() if straggler.stage == stage],
+            step_ms,
+        )
+        for stage in _ASSUMED_STAGES
+    ]
+    idle_ms = _idle_loaders_ms(faults, cores) if cores.on_cpu else 0.0
+
+    def certain(gains: Sequence[WhatIf]) -> list[WhatIf]:
+        if cores.on_cpu:
+            gains = [
+                _with_idle_loaders(with_model_error(gain, step_ms), found, idle_ms, step_ms)
+                for gain in gains
+            ]
+        gains = [replace(gain, bound=gain.bound or cores.shared) for gain in gains]
+        return _with_bounds(gains, faults)
+
+    return _gains(
+        certain([*of_ranks, *alone]) + _what_could_shrink(faults),
+        certain([*of_ranks[:slow_ranks], *stages.values()]),
+        found,
+    )
 
 
 def _late_and_named(faults: Faults) -> tuple[Bools, Bools]:
@@ -269,11 +355,21 @@ def _with_idle_loaders(
     return saving(gain, Mean(gain.saved_ms.value, (ci95[0], ci95[1] + idle_ms)), step_ms)
 
 
-def _stage_gain(stage: str, faults: Faults, cores: CoreUse) -> WhatIf:
-    """Predict the gain if a stage takes the assumed time, after the named ranks are fixed."""
+def _stage_gain(stage: str, faults: Faults, cores: CoreUse, alone: bool = False) -> WhatIf:
+    """Predict the gain if a stage takes the assumed time on every rank.
+
+    Args:
+        stage: ``input`` or ``other``.
+        faults: the run's faults.
+        cores: how the ranks use CPU cores.
+        alone: whether every other fault stays; otherwise the named ranks are fixed before.
+    """
     ledger, found = faults.ledger, faults.found
-    saved = faults.fixed.last - with_usual_stage(ledger, stage, faults.fixed.last, found.healthy)
-    saved = saved - faults.late_ns(None if found.late is None else found.late.of_stage(stage))
+    everyone = range(len(ledger.ranks))
+    before, ranks = (ledger.last, everyone) if alone else (faults.fixed.last, found.healthy)
+    saved = before - with_usual_stage(ledger, stage, before, ranks)
+    if not alone:
+        saved = saved - faults.late_ns(None if found.late is None else found.late.of_stage(stage))
     if cores.on_cpu and not cores.shared:
         # Without a pause before it, compute is faster. On shared cores gains are bounds, and waiting
         # ranks leave their cores to the others.

@@ -28,7 +28,7 @@ class WhatIf:
     ``host:NAME``, ``variation`` (half of it), ``all`` (every fault at once), ``bandwidth:2`` or
     ``ranks:64``. ``bound`` marks an upper bound, ``extrapolated`` a gain that the run cannot show.
     ``mostly_ms`` is the least that nine in ten steps save. It is known even if there are too few
-    independent steps for an interval.
+    independent steps for an interval. ``overlaps`` are other fixes that save some of the same time.
     """
 
     fix: str
@@ -38,6 +38,12 @@ class WhatIf:
     extrapolated: bool = False
     mostly_ms: float = 0.0
     bound: bool = False
+    overlaps: tuple[str, ...] = ()
+
+    @property
+    def worth_mentioning(self) -> bool:
+        """Whether the speed-up does not round to nothing."""
+        return self.speedup >= WORTH_MENTIONING
 
 
 def what_if(

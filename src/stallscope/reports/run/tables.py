@@ -19,10 +19,9 @@ from stallscope.formatting.numbers import (
 )
 from stallscope.text import events, stragglers
 from stallscope.text.gains import (
-    GAINS_DO_NOT_ADD_UP,
     answers,
-    gains,
-    gains_from,
+    gains_note,
+    gains_worth_mentioning,
     saved,
     speedup,
     speedup_interval,
@@ -145,10 +144,10 @@ def gains_table(analysis: Analysis, most: int | None = None) -> Table | None:
     Args:
         most: the number of fixes; default: all.
     """
-    found = [*gains(analysis)[:most], *answers(analysis)]
+    found = [*gains_worth_mentioning(analysis)[:most], *answers(analysis)]
     if not found:
         return None
-    note = f"{gains_from(analysis)} {GAINS_DO_NOT_ADD_UP}"
+    note = gains_note(analysis)
     if is_extrapolated(analysis):
         note = f"{note} {EXTRAPOLATED}"
     fixes = [gain.what_if for gain in found]
