@@ -158,18 +158,30 @@ def gains_note(analysis: Analysis) -> str:
     if analysis.printed is not None:
         return "From the wait for data in the lines; without it, a step may wait for other ranks."
     sentences = [_GAINS_FROM[analysis.predicted_from], "Each gain is of its fix alone."]
-    shown = [gain.what_if for gain in gains_worth_mentioning(analysis)]
-    fixes = {gain.fix for gain in shown}
-    overlapping = [_short(gain.fix) for gain in shown if fixes & set(gain.overlaps)]
-    if overlapping:
-        sentences.append(f"{capitalised(joined(overlapping))} overlap, so do not add them.")
-    nothing = [_short(gain.what_if.fix) for gain in gains(analysis) if gain.what_if not in shown]
+    overlap = overlap_sentence(analysis)
+    if overlap:
+        sentences.append(overlap)
+    predicted = [gain.what_if for gain in gains(analysis)]
+    nothing = [_short(gain, analysis) for gain in predicted if not gain.worth_mentioning]
     if nothing:
         sentences.append(f"Nothing to gain from {joined(nothing)}.")
     return " ".join(sentences)
 
 
-def _short(fix: str) -> str:
+def overlap_sentence(analysis: Analysis) -> str:
+    """Name the gains that save some of the same time; empty if there are none."""
+    shown = [gain.what_if for gain in gains_worth_mentioning(analysis)]
+    fixes = {gain.fix for gain in shown}
+    overlapping = [_short(gain, analysis) for gain in shown if fixes & set(gain.overlaps)]
+    if not overlapping:
+        return ""
+    return f"{capitalised(joined(overlapping))} overlap, so do not add their gains."
+
+
+def _short(gain: WhatIf, analysis: Analysis) -> str:
+    """Name what a fix is about in a few words."""
+    slow = [fix for straggler in analysis.stragglers for fix in straggler.fixes]
+    fix = slow[0] if gain.fix == "imbalance" and len(slow) == 1 else gain.fix
     return _SHORT.get(fix, fix.replace(":", " ", 1))
 
 

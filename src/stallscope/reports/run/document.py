@@ -11,6 +11,7 @@ from stallscope.analysis.ledger.entries import CauseEntry, waiting_part
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount
 from stallscope.text.figures import communication
+from stallscope.text.gains import overlap_sentence
 from stallscope.text.generations import generation_sentence
 from stallscope.text.job import (
     epoch_figures,
@@ -50,7 +51,7 @@ from .verdict import verdict_section
 # Longer tables are folded.
 _LONG = 16
 # More fixes do not fit a terminal.
-_MOST_GAINS = 4
+_MOST_GAINS = 3
 _MOST_GENERATIONS = 6
 _MOST_WARNINGS = {"md": 10, "terminal": 5}
 
@@ -152,10 +153,12 @@ def _summary(analysis: Analysis) -> Iterator[Section]:
         yield from sections_of(tables.ranks_table(analysis, title, ranks))
     gains = tables.gains_table(analysis, most=_MOST_GAINS)
     if gains is not None:
-        extrapolated = tables.is_extrapolated(analysis)
-        note = [Text(tables.EXTRAPOLATED, note=True)] if extrapolated else []
+        extrapolated = tables.EXTRAPOLATED if tables.is_extrapolated(analysis) else ""
+        notes = [
+            Text(note, note=True) for note in (overlap_sentence(analysis), extrapolated) if note
+        ]
         # Without titles of columns the report fits one screen.
-        yield Section(gains.title, (replace(gains, columns=("",) * len(gains.columns)), *note))
+        yield Section(gains.title, (replace(gains, columns=("",) * len(gains.columns)), *notes))
     yield from sections_of(baselines_table(analysis))
     yield from _notes(analysis)
     yield _job(analysis)
