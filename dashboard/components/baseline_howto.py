@@ -8,6 +8,7 @@ from typing import Any
 import dash_mantine_components as dmc
 
 from stallscope.formatting.lists import counted
+from stallscope.text.verdicts import short_verdict
 
 from ..addresses import run_address
 from ..store import ListedRun
@@ -24,6 +25,10 @@ with StepLogger("logs/synthetic", optimizer=optimizer, model=model, synthetic=Tr
     for batch in log.watch(synthetic_like(loader)):"""
 _PROGRAMS = {"tensorflow": {"Keras": _KERAS}, "pytorch": {"PyTorch": _TORCH}}
 _MOST_CHOICES = 12
+# What runs may say as a baseline of another one.
+_FITS = "Same job on synthetic data"
+_SYNTHETIC = "Other runs on synthetic data"
+_REAL = "Runs on real data"
 
 
 def howto_card(framework: object) -> Any:
@@ -41,29 +46,50 @@ def howto_card(framework: object) -> Any:
     )
 
 
-def choices_card(run_id: str, runs: Sequence[ListedRun], same_job: str | None) -> Any:
-    """List open runs to compare this one with, the one of the same job first."""
-    others = [run for run in runs if run.id != run_id]
-    others.sort(key=lambda run: (run.id != same_job, not run.entry.synthetic))
-    shown = others[:_MOST_CHOICES]
-    choices = [
-        [
-            link_in_text(run.entry.name, run_address(run_id, run.id, page="baseline")),
-            f": {_what(run, same_job)}",
-        ]
-        for run in shown
-    ]
-    more = f"{len(others) - len(shown):,} more are in the menu above."
+def grouped_baselines(run_id: str, runs: Sequence[ListedRun]) -> dict[str, list[ListedRun]]:
+    """Group the other runs by what they may say as a baseline: those that fit come first."""
+    run = next((listed.entry for listed in runs if listed.id == run_id), None)
+    groups: dict[str, list[ListedRun]] = {title: [] for title in (_FITS, _SYNTHETIC, _REAL)}
+    for listed in runs:
+        if listed.id == run_id:
+            continue
+        entry = listed.entry
+        fits = run is not None and (entry.job, entry.ranks) == (run.job, run.ranks)
+        if not entry.synthetic:
+            groups[_REAL].append(listed)
+        else:
+            groups[_FITS if fits and not _has_slow_rank(listed) else _SYNTHETIC].append(listed)
+    return {title: listed for title, listed in groups.items() if listed}
+
+
+def _has_slow_rank(listed: ListedRun) -> bool:
+    return listed.verdict is not None and bool(listed.verdict.ranks)
+
+
+def baseline_facts(listed: ListedRun) -> str:
+    """Say what a run is as a baseline: its ranks, and its own fault if it has one."""
+    # 0 if the number is unknown.
+    facts = [counted(listed.entry.ranks, "rank")] if listed.entry.ranks else []
+    if listed.verdict is not None and listed.verdict.fault:
+        facts.append(short_verdict(listed.verdict).lower())
+    return ", ".join(facts)
+
+
+def choices_card(run_id: str, runs: Sequence[ListedRun]) -> Any:
+    """List open runs to compare this one with, those that fit first."""
+    groups = grouped_baselines(run_id, runs)
+    others = [(title, listed) for title, group in groups.items() for listed in group]
+    choices = []
+    for title, listed in others[:_MOST_CHOICES]:
+        facts = ", ".join(filter(None, (title[0].lower() + title[1:], baseline_facts(listed))))
+        address = run_address(run_id, listed.id, page="baseline")
+        choices.append([link_in_text(listed.entry.name, address), f": {facts}"])
+    more = len(others) - len(choices)
     return card(
         "Compare with an open run",
         points(choices) if choices else dmc.Text("No other run is open.", size="sm", c="dimmed"),
-        dmc.Text(more, size="sm", c="dimmed", mt="xs") if len(others) > len(shown) else None,
+        dmc.Text(f"{more:,} more are in the menu above.", size="sm", c="dimmed", mt="xs")
+        if more
+        else None,
         className="choices",
     )
-
-
-def _what(run: ListedRun, same_job: str | None) -> str:
-    data = "synthetic data" if run.entry.synthetic else "real data"
-    # 0 if the number is unknown.
-    ranks = f", {counted(run.entry.ranks, 'rank')}" if run.entry.ranks else ""
-    return data + ranks + (", the same job" if run.id == same_job else "")

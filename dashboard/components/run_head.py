@@ -16,6 +16,7 @@ from stallscope.text.job import ranks_and_hosts, steps_and_epochs
 from ..addresses import ADDRESS, compare_address
 from ..downloads import DOWNLOADS, download_address
 from ..store import ListedRun
+from .baseline_howto import baseline_facts, grouped_baselines
 from .basics import add_script, aria, link
 
 _BASELINE_SELECT = "baseline"
@@ -132,7 +133,7 @@ def _baseline_select(run_id: str, baseline_id: str | None, runs: Sequence[Listed
         id=_BASELINE_SELECT,
         label="Baseline",
         placeholder="Compare with…" if others else "No other run is open",
-        data=_options(others),
+        data=_options(run_id, runs),
         value=baseline_id,
         clearable=True,
         searchable=True,
@@ -170,20 +171,16 @@ def _actions(run_id: str, baseline_id: str | None) -> Any:
     )
 
 
-def _options(runs: Sequence[ListedRun]) -> list[dict[str, Any]]:
-    groups = []
-    for title, synthetic in (("Synthetic data", True), ("Other runs", False)):
-        items = [
-            {"value": run.id, "label": _label(run, runs)}
-            for run in runs
-            if run.entry.synthetic is synthetic
-        ]
-        if items:
-            groups.append({"group": title, "items": items})
-    return groups
+def _options(run_id: str, runs: Sequence[ListedRun]) -> list[dict[str, Any]]:
+    return [
+        {"group": title, "items": [{"value": run.id, "label": _label(run, runs)} for run in group]}
+        for title, group in grouped_baselines(run_id, runs).items()
+    ]
 
 
 def _label(run: ListedRun, runs: Sequence[ListedRun]) -> str:
-    name = run.entry.name
-    twins = sum(other.entry.name == name for other in runs)
+    """Name a run with its ranks and its fault, and with its id if others have its name."""
+    facts = baseline_facts(run)
+    name = f"{run.entry.name}: {facts}" if facts else run.entry.name
+    twins = sum(other.entry.name == run.entry.name for other in runs)
     return f"{name} ({run.id})" if twins > 1 else name

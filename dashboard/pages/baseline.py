@@ -60,7 +60,5 @@ def _no_baseline(request: RunRequest, store: RunStore) -> list[Any]:
     return [
         sentence_card(title, _DEFINITION),
         None if run.synthetic else howto_card(run.fact("framework")),
-        choices_card(
-            request.run_id, store.candidates(request.run_id), store.baseline_of(request.run_id)
-        ),
+        choices_card(request.run_id, store.candidates(request.run_id)),
     ]

@@ -9,6 +9,7 @@ from simulator import Fault, Fixed, Job, Noise, simulate
 
 from stallscope.analysis import analyse
 from stallscope.analysis.gains.baseline import find_baseline, find_single, split_baselines
+from stallscope.reports.run.step_tables import baselines_table
 from stallscope.run import Run
 from stallscope.text.baselines import against
 
@@ -117,13 +118,83 @@ def test_a_baseline_slower_than_the_run_predicts_nothing(slower_ms: float, is_us
     assert (found.match.slower is None) is is_used
     assert any("baseline's steps take longer" in one for one in found.warnings) is not is_used
     assert found.predicted_from == ("baseline" if is_used else "run")
-    assert ("gains are predicted without it" in against(found)[1]) is not is_used
+    assert ("Gains are predicted without it" in against(found)[1]) is not is_used
     assert found.bottleneck.kind == "input"
     assert gain.saved_ms.value == pytest.approx(48, abs=4)
 
 
 def test_a_baseline_on_real_data_may_be_slower() -> None:
-    found = analyse(synthetic(8), simulate(replace(JOB, faults=(LOADER,))).run)
+    found = analyse(synthetic(8), simulate(JOB).run)
     assert found.match is not None
     assert found.match.slower is None
-    assert found.warnings == ("the baseline was not recorded with synthetic=True",)
+    (warning,) = found.warnings
+    assert warning.startswith("the baseline ran on real data")
+
+
+SLOW_RANK = Fault("compute", 40, ranks=(3,))
+OF_ITS_OWN = {
+    "the same rank": (SLOW_RANK,),
+    "another rank": (Fault("input", 60, ranks=(1,)),),
+    "a host": (Fault("compute", 40, hosts=("host-0",)),),
+}
+
+
+@pytest.mark.parametrize("is_synthetic", [True, False])
+@pytest.mark.parametrize("its_faults", OF_ITS_OWN.values(), ids=OF_ITS_OWN)
+def test_a_baseline_with_a_fault_of_its_own_hides_no_straggler(
+    its_faults: tuple[Fault, ...], is_synthetic: bool
+) -> None:
+    job = replace(JOB, ranks_per_host=2, faults=(SLOW_RANK,))
+    base = replace(job.baseline() if is_synthetic else job, faults=its_faults, run_id="base")
+    run = simulate(job).run
+    alone, found = analyse(run), analyse(run, simulate(replace(base, seed=5)).run)
+    assert found.match is not None
+    assert found.match.faulty is not None
+    assert any("fault of its own" in warning for warning in found.warnings)
+    assert found.predicted_from == "run"
+    assert found.what_if == alone.what_if
+    assert found.bottleneck.ranks == (3,)
+    assert "Gains are predicted without it" in against(found)[1]
+
+
+def test_late_input_is_a_fault_of_a_baseline_on_real_data_only() -> None:
+    """On synthetic data it is what every run needs."""
+    run = simulate(JOB).run
+    for base, is_fit in ((JOB.baseline(), True), (replace(JOB, run_id="base"), False)):
+        found = analyse(run, simulate(replace(base, faults=(LOADER,))).run)
+        assert found.match is not None
+        assert (found.match.faulty is None) is is_fit
+
+
+def test_a_run_is_no_baseline_of_itself() -> None:
+    run = simulate(replace(JOB, faults=(SLOW_RANK,))).run
+    found = analyse(run, run)
+    assert found.match is not None
+    assert found.match.itself
+    assert found.warnings == (
+        "the baseline is this run itself, so it predicts nothing; name another run",
+    )
+    assert (found.bottleneck.kind, found.bottleneck.ranks) == ("imbalance", (3,))
+    assert found.what_if == analyse(run).what_if
+
+
+def test_a_healthy_run_on_real_data_predicts_and_is_named_for_what_it_is() -> None:
+    run = simulate(replace(JOB, faults=(SLOW_RANK,))).run
+    found = analyse(run, simulate(replace(JOB, run_id="before", seed=5)).run)
+    assert found.predicted_from == "baseline"
+    assert found.bottleneck.ranks == (3,)
+    title, _ = against(found)
+    assert "a run on real data" in title
+    table = baselines_table(found)
+    assert table is not None
+    texts = " ".join(str(cell) for row in table.rows for cell in row) + (table.note or "")
+    assert "synthetic" not in texts
+    assert "stall" not in texts
+
+
+def test_a_baseline_of_another_machine_predicts_nothing() -> None:
+    job = replace(JOB, faults=(SLOW_RANK,), facts={"cpu_count": 8})
+    base = simulate(replace(JOB.baseline(), facts={"cpu_count": 64})).run
+    found = analyse(simulate(job).run, base)
+    assert found.predicted_from == "run"
+    assert any("cpu_count: 8 here, 64 in the baseline" in one for one in found.warnings)

@@ -169,7 +169,7 @@ def test_the_overview_takes_the_loss_apart_against_both_baselines(tmp_path: Path
     content = view_at(store, "/run/real", "?baseline=synthetic").content
     rows = [texts(row) for row in of_type(_region(content, "Against the baselines"), "TableTr")]
     titles = [row[0] for row in rows]
-    assert "Step on synthetic data, 4 ranks" in titles
+    assert "Baseline: step on synthetic data, 4 ranks" in titles
     assert "Step on synthetic data, 1 rank" in titles
     assert titles[-1] == "Lost to scale"
     (stall,) = [row for row in rows if row[0] == "of it: input stall"]

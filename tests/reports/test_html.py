@@ -257,11 +257,11 @@ def test_losses_are_shown_against_both_baselines(page: Callable[[str], Page]) ->
     table = text[text.index("Of this run's step") :]
     assert re.match(
         r"Of this run's step Step on real data, 8 ranks \S+ ± \S+ 100% "
-        r"Step on synthetic data, 8 ranks \S+ ± \S+ 9\d\.\d% "
+        r"Baseline: step on synthetic data, 8 ranks \S+ ± \S+ 9\d\.\d% "
         r"Step on synthetic data, 1 rank \S+ ± \S+ 8\d\.\d% "
         r"Lost to real data \+8\.\d+ ± \S+ 4\.\d% of it: input stall \+8\.\d+ ± \S+ 4\.\d% "
         r"of it: compute .* of it: work between steps .* of it: exposed allreduce .* "
-        r"Waiting and allreduce on synthetic data \+1\d\.\d ± .* Lost to scale \+1\d\.\d ± ",
+        r"Waiting and allreduce in the baseline \+1\d\.\d ± .* Lost to scale \+1\d\.\d ± ",
         table,
     )
     assert "On one rank, ms" in text

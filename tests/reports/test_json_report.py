@@ -29,9 +29,9 @@ KEYS = {
     "run": "id name source framework size hosts epochs steps synthetic status samples_per_second "
     "started_at",
     "baseline": "id match gap gap_ci95 single decomposition",
-    "baseline.match": "same differs slower",
+    "baseline.match": "same differs slower faulty itself",
     "baseline.single": "id match",
-    "baseline.single.match": "same differs slower",
+    "baseline.single.match": "same differs slower faulty itself",
     "baseline.decomposition": "loss input_stall compute other allreduce communication scale",
     "baseline.decomposition.loss": "ms ci95_ms",
     "job_s": "startup warmup steps restart repeated stopped validation checkpoint epoch_gap total",

@@ -28,7 +28,7 @@ from .gains.baseline import (
 )
 from .gains.bottleneck import Bottleneck
 from .gains.input_times import InputRates, input_rates
-from .gains.verdict import ComparableRuns, decide, insufficient
+from .gains.verdict import ComparableRuns, decide, insufficient, own_fault
 from .generation_summary import (
     GenerationSummary,
     ended_by,
@@ -110,7 +110,8 @@ class _Analyser:
         base = self.baseline
         if base is None:
             return None
-        return match_with_steps(self.run, self.steady, base.run, base.steady)
+        fault = own_fault(base.bottleneck, base.stragglers, base.step_ms, base.run.synthetic)
+        return match_with_steps(self.run, self.steady, base.run, base.steady, fault)
 
     @cached_property
     def single_match(self) -> BaselineMatch | None:

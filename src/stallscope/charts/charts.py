@@ -11,7 +11,7 @@ import numpy as np
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.figures import RankSummary
-from stallscope.text.baselines import against
+from stallscope.text.baselines import against, baseline_name
 from stallscope.text.job import (
     JOB_PARTS,
     goodput_column,
@@ -123,7 +123,7 @@ def baseline_chart(analysis: Analysis) -> Waterfall | None:
     )
     title, sentence = against(analysis)
     return Waterfall(
-        "Against the synthetic baseline",
+        f"Against {baseline_name(analysis)}",
         f"{title}. {sentence}",
         "ms",
         ("baseline", base.step.mean),

@@ -28,10 +28,26 @@ def against(analysis: Analysis) -> tuple[str, str]:
     )
     by = here.less(there)
     title = _title(analysis, loss, by.amount(abs(by.total), loss.ci95))
-    match, rest = analysis.match, _throughput(analysis)
-    if match is not None and match.slower is not None:
-        rest = "The baseline ran on slower or busier machines: gains are predicted without it."
-    return title, f"{steps} {rest}"
+    return title, f"{steps} {_unfit(analysis) or _throughput(analysis)}"
+
+
+def _unfit(analysis: Analysis) -> str:
+    """Say why gains are predicted without the baseline, where it is no other kind of run."""
+    match = analysis.match
+    if match is None or not (match.itself or match.faulty or match.slower):
+        return ""
+    why = "The baseline ran on slower or busier machines"
+    if match.itself:
+        why = "The baseline is this run itself"
+    elif match.faulty:
+        why = f"The baseline has a fault of its own: {match.faulty.rstrip('.')}"
+    return f"{why}. Gains are predicted without it."
+
+
+def baseline_name(analysis: Analysis) -> str:
+    """Name the baseline by its data: ``the synthetic baseline`` or ``a run on real data``."""
+    base = analysis.baseline
+    return "the synthetic baseline" if base and base.run.synthetic else "a run on real data"
 
 
 def decomposed(analysis: Analysis) -> str:
@@ -42,7 +58,7 @@ def decomposed(analysis: Analysis) -> str:
     figures, base = both
     by = figures.causes.less(base.causes)
     stall, *others = by.parts
-    more, less = [f"{by.amount(stall, parts.input_stall.ci95)} are input stall"], []
+    more, less = [f"{by.amount(stall, parts.input_stall.ci95)} are {input_name(analysis)}"], []
     means = (parts.compute, parts.other, parts.allreduce)
     for name, mean, part in zip(_PARTS, means, others, strict=True):
         size = by.amount(abs(part), mean.ci95)
@@ -56,6 +72,11 @@ def decomposed(analysis: Analysis) -> str:
         longer = by.amount(scale, parts.scale.ci95)
         sentences.append(f"The baseline's step is {longer} longer than on one rank")
     return " ".join(f"{sentence}." for sentence in sentences)
+
+
+def input_name(analysis: Analysis) -> str:
+    """Name the difference of input: only data in memory shows what of it is stall."""
+    return "input stall" if analysis.baseline and analysis.baseline.run.synthetic else "input"
 
 
 def _faster_stage(name: str, by: str, analysis: Analysis) -> str:
@@ -76,9 +97,12 @@ def _waits_longer(analysis: Analysis) -> bool:
 
 
 def _title(analysis: Analysis, loss: Mean, by: str) -> str:
-    base = analysis.baseline
-    synthetic = base is not None and base.run.synthetic
-    name = "the synthetic baseline" if synthetic else "the baseline"
+    base, match = analysis.baseline, analysis.match
+    if match is not None and match.itself:
+        return "This run is compared with itself"
+    name = baseline_name(analysis)
+    if base is not None and not base.run.synthetic:
+        name = f"{base.run.name}, {name}"
     if loss.ci95 is not None and loss.ci95[0] <= 0 <= loss.ci95[1]:
         return f"This run is as fast as {name}, as far as the steps can tell"
     word = "longer" if loss.value > 0 else "shorter"

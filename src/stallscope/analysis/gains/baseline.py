@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.formatting.numbers import amount
 from stallscope.run import Run, newest_first
@@ -23,6 +25,8 @@ COMPARED = (
     "versions",
     "threads",
 )
+# Facts of the machine that must not differ if both runs recorded them.
+_MACHINE = ("devices", "cpu_count", "cpus_allowed")
 # Baselines that are slower by up to this fraction of the run's step are as fast: runs differ by chance.
 _AS_FAST = 0.05
 
@@ -56,42 +60,62 @@ class BaselineMatch:
     differs: tuple[str, ...]
     #: Both step times, if the baseline's steps take longer than the run's.
     slower: str | None = None
+    #: The baseline's own fault in a sentence, if it has one.
+    faulty: str | None = None
+    #: Whether the baseline is the run itself, or a copy: all steps take the same time.
+    itself: bool = False
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Return why the baseline predicts nothing about the run; empty if it does."""
-        return self.differs if self.slower is None else (*self.differs, f"step: {self.slower}")
+        reasons = list(self.differs)
+        if self.itself:
+            reasons.append("it is this run itself")
+        if self.slower is not None:
+            reasons.append(f"step: {self.slower}")
+        if self.faulty is not None:
+            reasons.append(f"its own fault: {self.faulty}")
+        return tuple(reasons)
 
 
 def match_baseline(run: Run, baseline: Run) -> BaselineMatch:
     """Compare the facts of a run and its baseline; those that differ are given with both values."""
     hosts = ("hosts", len(run.hosts), len(baseline.hosts))
-    return _match([("ranks", run.size, baseline.size), hosts, *_facts(run, baseline)])
+    facts = [("ranks", run.size, baseline.size), hosts, *_facts(run, baseline)]
+    machine = [(name, run.fact(name), baseline.fact(name)) for name in _MACHINE]
+    facts += [(name, here, there) for name, here, there in machine if None not in (here, there)]
+    return _match(facts)
 
 
 def match_with_steps(
-    run: Run, ledger: Ledger | None, baseline: Run, its_ledger: Ledger | None
+    run: Run, ledger: Ledger | None, baseline: Run, its_ledger: Ledger | None, its_fault: str | None
 ) -> BaselineMatch:
-    """Compare the facts of a run and its baseline, and note whether the baseline is certainly slower.
+    """Compare a run with its baseline: what the baseline is decides what it may predict.
 
-    On the same machines no job is faster on real data than on synthetic data: such a baseline ran on
-    slower or busier ones.
+    A baseline with a fault of its own hides the run's fault. On the same machines no job is faster on
+    real data than on synthetic data: a baseline that is certainly slower ran on slower or busier ones.
 
     Args:
         run: the run.
         ledger: its steady steps; None without any.
         baseline: the baseline.
         its_ledger: its steady steps, likewise.
+        its_fault: the baseline's own fault in a sentence; None without one.
     """
     match = match_baseline(run, baseline)
+    if ledger is None or its_ledger is None:
+        return match
+    if np.array_equal(ledger.total, its_ledger.total):
+        return replace(match, itself=True)
+    match = replace(match, faulty=its_fault)
     may_be_slower = run.synthetic or not baseline.synthetic
-    if may_be_slower or match.differs or ledger is None or its_ledger is None:
+    if may_be_slower or match.differs:
         return match
     step, base = _step(ledger), _step(its_ledger)
     longer = base.minus(step).ci95
     if longer is None or longer[0] <= _AS_FAST * step.value:
         return match
-    here, there = (amount(one.value, "ms", one.ci95) for one in (step, base))
+    here, there = (amount(mean.value, "ms", mean.ci95) for mean in (step, base))
     return replace(match, slower=f"{here} here, {there} in the baseline")
 
 
@@ -107,13 +131,24 @@ def baseline_warnings(
     """
     if match is not None and match.differs:
         yield f"the baseline is another kind of run: {'; '.join(match.differs)}"
+    if match is not None and match.itself:
+        yield "the baseline is this run itself, so it predicts nothing; name another run"
+    if match is not None and match.faulty is not None:
+        yield (
+            f"the baseline has a fault of its own: {match.faulty} Gains are predicted without it; "
+            "mend it, and record the baseline again"
+        )
     if match is not None and match.slower is not None:
         yield (
             f"the baseline's steps take longer than this run's: {match.slower}. It ran on slower or "
             "busier machines, so gains are predicted without it; record it again where this run ran"
         )
-    if baseline is not None and not baseline.synthetic:
-        yield "the baseline was not recorded with synthetic=True"
+    unfit = match is not None and (match.itself or match.faulty is not None)
+    if baseline is not None and not baseline.synthetic and not unfit:
+        yield (
+            "the baseline ran on real data: the differences show what changed between two runs, not "
+            "what real data costs; a baseline is recorded with synthetic=True"
+        )
     if single is not None and single.differs:
         yield f"the run on one rank is another kind of run: {'; '.join(single.differs)}"
 

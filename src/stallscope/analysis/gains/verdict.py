@@ -268,6 +268,23 @@ def _allreduce_unknown(run: Run) -> Bottleneck:
     )
 
 
+def own_fault(
+    bottleneck: Bottleneck, stragglers: Sequence[Straggler], step_ms: Mean | None, synthetic: bool
+) -> str | None:
+    """Describe the fault that makes a run unfit as a baseline; None if it is fit.
+
+    A slow rank makes every run unfit. Late input, or slow work between steps, is a fault of runs on real
+    data: on synthetic data it is what the other run needs as well.
+    """
+    least_ms = 0.0 if step_ms is None else WORTHWHILE * step_ms.value
+    for straggler in stragglers:
+        if straggler.ranks and straggler.cost_ms.value >= least_ms:
+            return sentence(straggler)
+    if not synthetic and bottleneck.fault and bottleneck.kind in ("input", "other", "balanced"):
+        return bottleneck.evidence
+    return None
+
+
 def insufficient(reason: str) -> Bottleneck:
     """Return the verdict on logs that do not suffice, with the reason."""
     return Bottleneck("insufficient_data", None, capitalised(reason) + ".")

@@ -16,7 +16,7 @@ from stallscope.formatting.numbers import (
     percent,
 )
 from stallscope.formatting.sums import SumColumn
-from stallscope.text.baselines import decomposed
+from stallscope.text.baselines import decomposed, input_name
 from stallscope.text.cells import Cells
 from stallscope.text.step_figures import StepFigures
 from stallscope.text.titles import entry_title
@@ -166,8 +166,8 @@ def baselines_table(analysis: Analysis) -> Table | None:
         return None
     figures, whole = both[0], analysis.step.mean
     runs = (analysis, analysis.baseline, analysis.single)
-    steps = [_step_of(run, figures, whole) for run in runs if run is not None]
-    losses = _losses(parts, *both)
+    steps = [_step_of(run, analysis, figures, whole) for run in runs if run is not None]
+    losses = _losses(analysis, parts, *both)
     scale = figures.scale_loss(analysis)
     if parts.scale is not None and scale is not None:
         losses.append(("Lost to scale", parts.scale, scale))
@@ -181,30 +181,40 @@ def baselines_table(analysis: Analysis) -> Table | None:
         (*steps, *differences),
         emphasised=frozenset(range(len(steps))),
         note=f"{decomposed(analysis)} Differences are by cause: those of the rank that is last in "
-        "each step. They add up to what is lost to real data.",
+        f"each step. They add up to the whole: {losses[0][0].lower()}.",
     )
 
 
 def _losses(
-    parts: Decomposition, own: StepFigures, base: StepFigures
+    analysis: Analysis, parts: Decomposition, own: StepFigures, base: StepFigures
 ) -> list[tuple[str, Mean, float]]:
-    """Return the loss to real data with its four parts, which add up as printed."""
+    """Return the difference from the baseline with its four parts, which add up as printed."""
     more = own.causes.less(base.causes)
     communication = base.waits.total + base.part("allreduce")
     return [
-        ("Lost to real data", parts.loss, more.total),
-        ("of it: input stall", parts.input_stall, more.parts[0]),
+        (_whole_loss(analysis), parts.loss, more.total),
+        (f"of it: {input_name(analysis)}", parts.input_stall, more.parts[0]),
         ("of it: compute", parts.compute, more.parts[1]),
         ("of it: work between steps", parts.other, more.parts[2]),
         ("of it: exposed allreduce", parts.allreduce, more.parts[3]),
-        ("Waiting and allreduce on synthetic data", parts.communication, communication),
+        ("Waiting and allreduce in the baseline", parts.communication, communication),
     ]
 
 
-def _step_of(analysis: Analysis, figures: StepFigures, whole: float) -> tuple[str, str, str]:
-    data = "synthetic" if analysis.run.synthetic else "real"
-    title = f"Step on {data} data, {counted(analysis.run.size, 'rank')}"
-    step = analysis.step
+def _whole_loss(analysis: Analysis) -> str:
+    """Name the difference from the baseline: real data costs it only if the baseline had none."""
+    base = analysis.baseline
+    real = not analysis.run.synthetic and base is not None and base.run.synthetic
+    return "Lost to real data" if real else "Difference from the baseline"
+
+
+def _step_of(
+    compared: Analysis, analysis: Analysis, figures: StepFigures, whole: float
+) -> tuple[str, str, str]:
+    data = "synthetic" if compared.run.synthetic else "real"
+    what = "Baseline: step" if compared is analysis.baseline else "Step"
+    title = f"{what} on {data} data, {counted(compared.run.size, 'rank')}"
+    step = compared.step
     if step is None:
         return (title, NOT_MEASURED, NOTHING)
     return (title, figures.text(figures.rounded(step.mean), step.ci95), share_of(step.mean, whole))
