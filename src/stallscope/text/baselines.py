@@ -40,7 +40,8 @@ def _unfit(analysis: Analysis) -> str:
     if match.itself:
         why = "The baseline is this run itself"
     elif match.faulty:
-        why = f"The baseline has a fault of its own: {match.faulty.rstrip('.')}"
+        fault = match.faulty.rstrip(".")
+        why = f"{_throughput(analysis)} The baseline has a fault of its own: {fault}"
     return f"{why}. Gains are predicted without it."
 
 
