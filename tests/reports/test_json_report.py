@@ -65,7 +65,7 @@ KEYS = {
     "bottleneck": "kind cause ranks hosts evidence advice fault links why",
     "stragglers": "pattern ranks hosts stage excess_ms excess_ci95_ms late_share cost_ms cost_ci95_ms "
     "work",
-    "what_if": "fix speedup ci95 saved_ms saved_ci95_ms extrapolated bound overlaps",
+    "what_if": "fix speedup ci95 saved_ms saved_ci95_ms extrapolated bound estimate overlaps",
     "changes": "step before_ms after_ms entry by_ms rank between",
     "findings": "code severity title evidence advice",
     "events": "total listed",

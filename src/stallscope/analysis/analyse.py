@@ -166,7 +166,7 @@ class _Analyser:
         base = self.baseline
         same_size = base is not None and base.run.size == self.run.size
         synthetic = base.samples_per_second if base is not None and same_size else None
-        gains = () if self.attribution is None else self.attribution.gains
+        gains = () if self.attribution is None else self.attribution.gains_in_turn
         return input_rates(self.run, self.samples_per_second, synthetic, gains)
 
     @cached_property

@@ -50,6 +50,7 @@ _GAINS: Columns = {
     **interval_columns("saved", "_ms"),
     **interval_columns("speedup"),
     "bound": "flag",
+    "estimate": "number",
     "extrapolated": "flag",
     "overlaps": "tuple",
 }
@@ -202,7 +203,7 @@ def _straggler(one: Straggler) -> dict[str, Any]:
 def _gain(title: str, gain: WhatIf) -> dict[str, Any]:
     low, high = gain.ci95 or (None, None)
     return {
-        **fields_of(gain, "fix speedup bound extrapolated overlaps"),
+        **fields_of(gain, "fix speedup bound estimate extrapolated overlaps"),
         "title": title,
         # On other numbers of ranks, steps take another time: no time is saved per step.
         **interval(None if is_throughput(gain) else gain.saved_ms, "saved", "_ms"),

@@ -82,7 +82,11 @@ def speedup(gain: WhatIf) -> str:
 
 
 def speedup_interval(gain: WhatIf) -> str:
-    """Write the interval of a speed-up: 1.24–1.26×, or why there is none."""
+    """Write the interval of a speed-up: 1.24–1.26×, or why there is none; of a bound, the estimate."""
+    if gain.bound:
+        return (
+            "an upper bound" if gain.estimate is None else f"estimate {significant(gain.estimate)}×"
+        )
     if gain.ci95 is None:
         few = "runs or steps" if is_throughput(gain) else "independent steps"
         return f"no interval: too few {few}"
@@ -92,9 +96,9 @@ def speedup_interval(gain: WhatIf) -> str:
 def how_sure(gain: WhatIf) -> str:
     """Write the interval with its name: 95% interval: 1.24–1.26×; or why there is none."""
     interval = speedup_interval(gain)
-    if gain.ci95 is None:
+    if gain.ci95 is None or gain.bound:
         return interval
-    return f"95% interval{' of this bound' if gain.bound else ''}: {interval}"
+    return f"95% interval: {interval}"
 
 
 def saved(gain: WhatIf) -> str | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+
+from stallscope.arrays.stats import Mean
 
 from ..ledger.ledger import Ledger
 from ..settings.cores import CoreUse
@@ -79,7 +81,7 @@ def attribute(
     else:
         gains = gains_with_baseline(faults, baseline, cores)
     return Attribution(
-        _costliest_first(gains.alone, found.stragglers),
+        _costliest_first(gains.saved_ms, found.stragglers),
         gains.alone,
         gains.in_turn,
         found.too_few_steps,
@@ -89,13 +91,12 @@ def attribute(
 
 
 def _costliest_first(
-    gains: Sequence[WhatIf], stragglers: Sequence[Straggler]
+    saved: Mapping[str, Mean], stragglers: Sequence[Straggler]
 ) -> tuple[Straggler, ...]:
     """Set each straggler's cost to the saving of its fix, and sort by cost.
 
     Lateness that varies from step to step is left out if it costs nothing.
     """
-    saved = {gain.fix: gain.saved_ms for gain in gains}
     only_one = sum(one.counts_as_imbalance for one in stragglers) == 1
     costly = []
     for one in stragglers:

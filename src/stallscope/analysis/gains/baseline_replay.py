@@ -28,8 +28,8 @@ _MOST_CELLS = 2**20
 _LEAST = 0.01
 # A rank is slower than in the baseline if it exceeds it by this many half intervals of a rank's mean.
 _BEYOND_CHANCE = 1.5
-# Allreduce takes longer after ranks have waited: by up to this fraction of the waiting.
-_ALLREDUCE_AFTER_WAITING = 0.25
+#: Allreduce takes longer after ranks have waited: by up to this fraction of the waiting.
+ALLREDUCE_AFTER_WAITING = 0.25
 # A stage that costs less than this fraction of the largest fault is slower because of that fault: a
 # fault with a thread per core takes less than half of its duration from any other rank.
 _OWN_FAULT = 0.5
@@ -221,7 +221,7 @@ def longer_allreduce(ledger: Ledger, baseline: Ledger) -> Mean:
     """Return the excess of allreduce over the baseline's, less the part that waiting explains, in ns."""
     longer = mean_with_interval(ledger.allreduce).minus(mean_with_interval(baseline.allreduce))
     waiting = max(0.0, float(ledger.imbalance.mean() - baseline.imbalance.mean()))
-    return longer.minus(Mean(_ALLREDUCE_AFTER_WAITING * waiting, (0.0, 0.0)))
+    return longer.minus(Mean(ALLREDUCE_AFTER_WAITING * waiting, (0.0, 0.0)))
 
 
 def _slower(ledger: Ledger, baseline: Ledger, named: Bools) -> Bools:

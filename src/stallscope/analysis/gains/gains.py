@@ -14,14 +14,13 @@ from stallscope.arrays.types import Bools, Ints
 from ..ledger.ledger import STAGES, Ledger
 from ..settings.cores import CoreUse
 from ..stragglers.lateness import LateCells
-from ..stragglers.loaders import late_batches
 from ..stragglers.replay import ASSUMED_MS, Replay, with_usual_stage, without_lateness
 from ..stragglers.straggler import Straggler
 from ..stragglers.stragglers import FoundStragglers
 from ..stragglers.variation import Variation
 from .baseline_replay import BaselineReplay
-from .slowed_peers import sped_up_peers
-from .what_if import WhatIf, saving, what_if, what_if_saved, with_model_error
+from .slowed_peers import faster_peers_ms, idle_loaders_ms, shorter_allreduce_ms
+from .what_if import WhatIf, as_bound, saving, what_if, what_if_saved, with_model_error
 
 #: Fixes that remove one fault from the run; the verdict chooses among them.
 FAULTS = ("imbalance", "input", "compute", "other")
@@ -68,6 +67,8 @@ class Gains:
     #: Gains of FAULTS that share nothing: the larger fault is fixed first, and the others save what it
     #: leaves. The verdict compares these.
     in_turn: tuple[WhatIf, ...]
+    #: By fix, the estimated milliseconds per step that it saves alone, also where only a bound is shown.
+    saved_ms: Mapping[str, Mean]
 
 
 def gains_with_baseline(faults: Faults, baseline: Ledger, cores: CoreUse) -> Gains:
@@ -91,16 +92,29 @@ def gains_with_baseline(faults: Faults, baseline: Ledger, cores: CoreUse) -> Gai
         return _with_bounds(predicted, faults)
 
     shares = _Shares(faults, replay)
-    alone = [*gains(shares.alone()), *_what_could_shrink(faults)]
-    return _gains(alone, gains(shares.in_turn()), faults.found)
+    alone = gains(shares.alone())
+    # No fix makes a step shorter than the baseline's.
+    bounded = [as_bound(gain, faults.step_ms, replay.loss / 1e6) for gain in alone]
+    return _gains(alone, bounded, gains(shares.in_turn()), faults)
 
 
-def _gains(alone: Sequence[WhatIf], in_turn: Sequence[WhatIf], found: FoundStragglers) -> Gains:
-    """Note at each gain with which other ones it overlaps."""
-    overlapping = _overlapping({gain.fix for gain in alone if gain.worth_mentioning}, found)
+def _gains(
+    alone: Sequence[WhatIf], bounded: Sequence[WhatIf], in_turn: Sequence[WhatIf], faults: Faults
+) -> Gains:
+    """Collect gains, with those of parts that every healthy step has, and note which ones overlap.
+
+    Args:
+        alone: estimates of the gains of each fix alone.
+        bounded: the same, with bounds as large as the gain may be.
+        in_turn: estimates of gains that share nothing.
+        faults: the run's faults.
+    """
+    shown = [*bounded, *_what_could_shrink(faults)]
+    overlapping = _overlapping({gain.fix for gain in shown if gain.worth_mentioning}, faults.found)
     return Gains(
-        tuple(replace(gain, overlaps=overlapping.get(gain.fix, ())) for gain in alone),
+        tuple(replace(gain, overlaps=overlapping.get(gain.fix, ())) for gain in shown),
         tuple(in_turn),
+        {gain.fix: gain.saved_ms for gain in alone},
     )
 
 
@@ -229,8 +243,8 @@ def gains_without_baseline(faults: Faults, cores: CoreUse) -> Gains:
     If ranks share CPU cores, compute becomes slower once no rank waits. The run does not show by how
     much, so the gains are upper bounds.
     """
-    found, step_ms = faults.found, faults.step_ms
-    faster = _faster_peers_ms(faults, cores)
+    ledger, found, step_ms = faults.ledger, faults.found, faults.step_ms
+    faster = faster_peers_ms(ledger, found.stragglers, cores)
     of_ranks: list[WhatIf] = []
     if any(straggler.counts_as_imbalance for straggler in found.stragglers):
         of_ranks.append(_with_more_saved(_imbalance_gain(faults), [*faster.values()], step_ms))
@@ -238,7 +252,7 @@ def gains_without_baseline(faults: Faults, cores: CoreUse) -> Gains:
     for straggler in found.stragglers:
         more = [faster[straggler]] if faster else []
         for fix in straggler.fixes:
-            gain = what_if_saved(fix, faults.ledger, straggler.cost_ms.scaled(1e6))
+            gain = what_if_saved(fix, ledger, straggler.cost_ms.scaled(1e6))
             of_ranks.append(_with_more_saved(replace(gain, mostly_ms=0.0), more, step_ms))
     stages = {stage: _stage_gain(stage, faults, cores) for stage in _ASSUMED_STAGES}
     alone = [
@@ -249,7 +263,7 @@ def gains_without_baseline(faults: Faults, cores: CoreUse) -> Gains:
         )
         for stage in _ASSUMED_STAGES
     ]
-    idle_ms = _idle_loaders_ms(faults, cores) if cores.on_cpu else 0.0
+    idle_ms = idle_loaders_ms(ledger, cores) if cores.on_cpu else 0.0
 
     def certain(gains: Sequence[WhatIf]) -> list[WhatIf]:
         if cores.on_cpu:
@@ -260,11 +274,13 @@ def gains_without_baseline(faults: Faults, cores: CoreUse) -> Gains:
         gains = [replace(gain, bound=gain.bound or cores.shared) for gain in gains]
         return _with_bounds(gains, faults)
 
-    return _gains(
-        certain([*of_ranks, *alone]) + _what_could_shrink(faults),
-        certain([*of_ranks[:slow_ranks], *stages.values()]),
-        found,
-    )
+    estimates = certain([*of_ranks, *alone])
+    bounded = [
+        as_bound(gain, step_ms, step_ms, shorter_allreduce_ms(gain.saved_ms.value, ledger, cores))
+        for gain in estimates
+    ]
+    in_turn = certain([*of_ranks[:slow_ranks], *stages.values()])
+    return _gains(estimates, bounded, in_turn, faults)
 
 
 def _late_and_named(faults: Faults) -> tuple[Bools, Bools]:
@@ -296,9 +312,10 @@ def _what_could_shrink(faults: Faults) -> list[WhatIf]:
     # When the last rank would be ready if no named rank were slow or late.
     usual = faults.fixed.last - faults.late_ns(faults.found.named_late)
     rest = usual - (ledger.last - ledger.imbalance)
+    allreduce = what_if("allreduce", ledger, ledger.allreduce)
     return [
         what_if("variation", ledger, np.asarray(rest // 2)),
-        replace(what_if("allreduce", ledger, ledger.allreduce), bound=True),
+        as_bound(replace(allreduce, bound=True), faults.step_ms, faults.step_ms),
     ]
 
 
@@ -310,39 +327,12 @@ def _imbalance_gain(faults: Faults) -> WhatIf:
     return what_if("imbalance", ledger, saved, faults.fixed.fixed, uncertainty)
 
 
-def _faster_peers_ms(faults: Faults, cores: CoreUse) -> dict[Straggler, Mean]:
-    """Return the milliseconds per step by which other ranks become faster once each straggler is fixed.
-
-    The result is empty if ranks share no cores or are on several machines.
-    """
-    if cores.machine is None:
-        return {}
-    named = {rank for one in faults.found.stragglers for rank in one.ranks}
-    return {
-        one: sped_up_peers(faults.ledger, one, named, cores.machine).scaled(1e-6)
-        for one in faults.found.stragglers
-    }
-
-
 def _with_more_saved(gain: WhatIf, more_ms: Sequence[Mean], step_ms: float) -> WhatIf:
     """Return the gain if it also saves these milliseconds."""
     saved = gain.saved_ms
     for more in more_ms:
         saved = saved.minus(more.scaled(-1.0))
     return saving(gain, saved, step_ms)
-
-
-def _idle_loaders_ms(faults: Faults, cores: CoreUse) -> float:
-    """Return the most that compute and allreduce gain from idle loaders, milliseconds per step.
-
-    Busy loaders take CPU cores from the ranks, but loaders that wait for data do not. The run does not
-    show which they do.
-    """
-    ledger = faults.ledger
-    if not cores.taken_by_loaders:
-        return 0.0
-    slowed = (ledger.by_cause("compute") + ledger.allreduce)[late_batches(ledger)]
-    return cores.taken_by_loaders * float(slowed.sum()) / len(ledger) / 1e6
 
 
 def _with_idle_loaders(

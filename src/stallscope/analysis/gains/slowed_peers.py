@@ -1,4 +1,4 @@
-"""Estimate how much a slow rank slows the other ranks of its machine by taking CPU cores from them.
+"""Estimate what ranks that share CPU cores cost each other: slow ranks, busy loaders, and waiting.
 
 A rank that burns CPU in several threads, in its loader or between steps, slows its peers' work. Fixing
 it makes its peers faster, too. A replay that gives the slow rank its peers' arrivals misses that.
@@ -18,9 +18,11 @@ from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Floats
 
 from ..ledger.ledger import Ledger
-from ..settings.cores import CpuLoad
+from ..settings.cores import CoreUse, CpuLoad
+from ..stragglers.loaders import late_batches
 from ..stragglers.replay import some_of
 from ..stragglers.straggler import Straggler
+from .baseline_replay import ALLREDUCE_AFTER_WAITING
 
 _NOTHING = Mean(0.0, (0.0, 0.0))
 # The stages up to the end of each stage before compute. In compute the work itself varies on all ranks
@@ -28,6 +30,8 @@ _NOTHING = Mean(0.0, (0.0, 0.0))
 _UNTIL = {"other": ("other",), "input": ("other", "input")}
 # If the fault outlasts its peers in more steps than this, its duration does not determine theirs.
 _FEW = 0.05
+# This quantile of allreduce is what it takes at best.
+_FASTEST = 0.05
 
 
 def sped_up_peers(
@@ -61,6 +65,56 @@ def sped_up_peers(
         possible = most if outlasts else min(most, share.ci95[1] * longer)
         return Mean(0.0, (-possible, possible))
     return Mean(most, (most, most)) if outlasts else share.scaled(longer)
+
+
+def faster_peers_ms(
+    ledger: Ledger, stragglers: Sequence[Straggler], cores: CoreUse
+) -> dict[Straggler, Mean]:
+    """Return the milliseconds per step by which other ranks become faster once each straggler is fixed.
+
+    The result is empty if ranks share no cores or are on several machines.
+    """
+    if cores.machine is None:
+        return {}
+    named = {rank for straggler in stragglers for rank in straggler.ranks}
+    return {
+        straggler: sped_up_peers(ledger, straggler, named, cores.machine).scaled(1e-6)
+        for straggler in stragglers
+    }
+
+
+def idle_loaders_ms(ledger: Ledger, cores: CoreUse) -> float:
+    """Return the most that compute and allreduce gain from idle loaders, milliseconds per step.
+
+    Busy loaders take CPU cores from the ranks, but loaders that wait for data do not. The run does not
+    show which they do.
+    """
+    if not cores.taken_by_loaders:
+        return 0.0
+    slowed = (ledger.by_cause("compute") + ledger.allreduce)[late_batches(ledger)]
+    return cores.taken_by_loaders * float(slowed.sum()) / len(ledger) / 1e6
+
+
+def shorter_allreduce_ms(saved_ms: float, ledger: Ledger, cores: CoreUse) -> float:
+    """Return the most by which a fix shortens allreduce, milliseconds per step.
+
+    Ranks that share cores reduce more slowly after they have waited. How much more slowly, the run shows
+    only as far as some of its waits are short.
+
+    Args:
+        saved_ms: the milliseconds per step that the fix saves otherwise.
+        ledger: steady steps.
+        cores: how the ranks use CPU cores.
+    """
+    if not cores.shared:
+        return 0.0
+    waiting, allreduce = ledger.imbalance / 1e6, ledger.allreduce / 1e6
+    slope = _slope(waiting, allreduce).ci95 or (0.0, 0.0)
+    share = max(ALLREDUCE_AFTER_WAITING, slope[1])
+    shorter_wait = max(0.0, min(saved_ms, float(waiting.mean())))
+    # It never becomes shorter than the run's fastest reductions.
+    most = float(allreduce.mean() - np.quantile(allreduce, _FASTEST))
+    return min(most, share * shorter_wait)
 
 
 def _mean_of(ledger: Ledger, name: str, ranks: Sequence[int]) -> Floats:

@@ -26,7 +26,8 @@ class WhatIf:
 
     ``fix`` is ``input``, ``compute``, ``other``, ``allreduce``, ``imbalance``, ``rank:3``,
     ``host:NAME``, ``variation`` (half of it), ``all`` (every fault at once), ``bandwidth:2`` or
-    ``ranks:64``. ``bound`` marks an upper bound, ``extrapolated`` a gain that the run cannot show.
+    ``ranks:64``. ``bound`` marks an upper bound of the gain: it has no interval, and ``estimate`` is the
+    speed-up that the run's steps show. ``extrapolated`` marks a gain that the run cannot show.
     ``mostly_ms`` is the least that nine in ten steps save. It is known even if there are too few
     independent steps for an interval. ``overlaps`` are other fixes that save some of the same time.
     """
@@ -39,11 +40,12 @@ class WhatIf:
     mostly_ms: float = 0.0
     bound: bool = False
     overlaps: tuple[str, ...] = ()
+    estimate: float | None = None
 
     @property
     def worth_mentioning(self) -> bool:
         """Whether the speed-up does not round to nothing."""
-        return self.speedup >= WORTH_MENTIONING
+        return (self.estimate or self.speedup) >= WORTH_MENTIONING
 
 
 def what_if(
@@ -67,6 +69,29 @@ def with_model_error(gain: WhatIf, step_ms: float) -> WhatIf:
     changed = float(np.clip(gain.saved_ms.value / after, 0.0, 1.0))
     half = _MODEL_ERROR * after * changed
     return saving(gain, gain.saved_ms.with_error(half), step_ms)
+
+
+def as_bound(gain: WhatIf, step_ms: float, limit_ms: float, more_ms: float = 0.0) -> WhatIf:
+    """Turn the estimate of a bounded gain into the most that it may be; return other gains as they are.
+
+    Args:
+        gain: the estimate of the gain.
+        step_ms: the run's step.
+        limit_ms: no fix saves more milliseconds per step.
+        more_ms: milliseconds per step that the fix may save beyond the estimate's interval.
+    """
+    if not gain.bound:
+        return gain
+    most = gain.saved_ms.value
+    if gain.saved_ms.ci95 is not None:
+        most = gain.saved_ms.ci95[1]
+    else:
+        # Too few independent steps for an interval, so the model's error is the least.
+        most += _MODEL_ERROR * max(0.0, step_ms - most)
+    # Allreduce never costs nothing, so there is no estimate of that.
+    estimate = None if gain.fix == "allreduce" else gain.speedup
+    most = max(gain.saved_ms.value, min(most + more_ms, limit_ms))
+    return saving(replace(gain, estimate=estimate), Mean(most, None), step_ms)
 
 
 def saving(gain: WhatIf, saved_ms: Mean, step_ms: float) -> WhatIf:

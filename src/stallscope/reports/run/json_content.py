@@ -307,5 +307,5 @@ def _gain(gain: WhatIf) -> dict[str, Any]:
     return {
         **fields_of(gain, "fix speedup ci95"),
         **mean_fields("saved_ms", saved),
-        **fields_of(gain, "extrapolated bound overlaps"),
+        **fields_of(gain, "extrapolated bound estimate overlaps"),
     }
