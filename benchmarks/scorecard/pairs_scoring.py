@@ -51,17 +51,17 @@ class Prediction:
     def held(self) -> bool | None:
         """Tell whether the prediction holds, within both intervals; None without an interval.
 
-        A bound holds if the fixed run is not faster than it.
+        A bound holds if the fixed run is not certainly faster than it.
         """
+        own = self.achieved_ci95 or (self.achieved_ms, self.achieved_ms)
+        if self.predicted_ms is not None and self.bound:
+            return own[1] >= self.predicted_ms
         if self.predicted_ms is None or self.predicted_ci95 is None:
             return None
-        own = self.achieved_ci95 or (self.achieved_ms, self.achieved_ms)
         low, high = self.predicted_ci95
         below = np.hypot(self.predicted_ms - low, own[1] - self.achieved_ms)
         above = np.hypot(high - self.predicted_ms, self.achieved_ms - own[0])
-        if self.achieved_ms < self.predicted_ms - below:
-            return False
-        return bool(self.bound or self.achieved_ms <= self.predicted_ms + above)
+        return bool(self.predicted_ms - below <= self.achieved_ms <= self.predicted_ms + above)
 
 
 def predict(faulty: Analysis, fixed: Analysis, stage: str, who: str) -> Prediction:
