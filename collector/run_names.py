@@ -1,13 +1,54 @@
-"""Find the run that a user names: by its id, by its name, or by the start of either."""
+"""Parse RUN arguments, and find the run that a user names: by id, by name, or by the start of either."""
 
 from __future__ import annotations
 
+import glob
+import os
 from typing import List, NamedTuple, Sequence
 
-from stallscope.errors import NotFoundError
+from stallscope.errors import NotFoundError, UsageError
 from stallscope.formatting.suggestions import did_you_mean
 
 _MOST_NAMED = 10
+_LOCAL_URL = "file://"
+
+
+class RunAddress(NamedTuple):
+    """A RUN argument: a place, and the name of one of its runs; without a name, all of them."""
+
+    place: str
+    run: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> "RunAddress":
+        """Parse ``PLACE`` or ``PLACE#NAME``.
+
+        Existing paths count first, because the name of a folder may have a ``#``.
+
+        Raises:
+            UsageError: if the place or the name is empty.
+        """
+        marks = [index for index, letter in enumerate(text) if letter == "#"]
+        if not marks or _exists(text):
+            return cls(text)
+        mark = next((mark for mark in reversed(marks) if _exists(text[:mark])), marks[0])
+        place, run = text[:mark], text[mark + 1 :]
+        if not place or not run:
+            # An empty variable of a script must not mean this folder, or all runs.
+            what = "name the run after" if place else "name the store, or the folder, before"
+            raise UsageError('"%s": %s the #, as in runs#run-42' % (text, what))
+        return cls(place, run)
+
+    def __str__(self) -> str:
+        return "%s#%s" % self if self.run else self.place
+
+
+def _exists(place: str) -> bool:
+    """Whether a local path exists, or a pattern fits one."""
+    path = place[len(_LOCAL_URL) :] if place.startswith(_LOCAL_URL) else place
+    # Unlike Path's, these take names that are too long, and absolute patterns.
+    exists = os.path.exists(path)  # noqa: PTH110
+    return exists or next(glob.iglob(path, recursive=True), None) is not None  # noqa: PTH207
 
 
 class NamedRun(NamedTuple):

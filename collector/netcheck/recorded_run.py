@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from stallscope.collector.recorder.step_log.format import SUFFIX, header_facts
-from stallscope.collector.run_names import NamedRun, index_of
+from stallscope.collector.run_names import NamedRun, RunAddress, index_of
 from stallscope.errors import NotFoundError, UnreadableError
 
 _LOG_NAME = re.compile(r"rank-(\d+)\.(\d+)\.(\d+)%s" % re.escape(SUFFIX))
@@ -44,7 +44,7 @@ def folder_of(place: str) -> Path:
     Raises:
         NotFoundError: if there is no such folder.
     """
-    path = Path(place.partition("#")[0])
+    path = Path(RunAddress.parse(place).place)
     folder = path.parent if path.is_file() else path
     if not folder.is_dir():
         raise NotFoundError(
@@ -73,7 +73,7 @@ def find_run(place: str) -> RecordedRun:
         NotFoundError: if there are no step logs, or none of this run.
         UnreadableError: if the folder cannot be read.
     """
-    folder, wanted = folder_of(place), place.partition("#")[2]
+    folder, wanted = folder_of(place), RunAddress.parse(place).run
     try:
         logs = list(_logs_in(folder))
     except OSError as error:

@@ -13,7 +13,7 @@ from stallscope.catalogue import values
 from stallscope.catalogue.entry import CAUSES, SHARES, AnalysisSummary, Entry
 from stallscope.collector.mlflow.search import search_runs
 from stallscope.errors import NotFoundError, UnreadableError
-from stallscope.opening import open_run
+from stallscope.opening import newest_run, open_runs
 from stallscope.reports.mlflow_run import NONE, PREFIX
 from stallscope.run import Run
 
@@ -59,7 +59,8 @@ class Experiment(RunSource):
 
     def load(self, key: str, entry: Entry) -> Run:
         try:
-            return open_run(entry.source)
+            # The list has a row per MLflow run, whose logs may be of several attempts.
+            return newest_run(entry.source, open_runs(entry.source))
         except NotFoundError as error:
             # The run exists, but its logs contain no steps.
             raise UnreadableError(str(error)) from error

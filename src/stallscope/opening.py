@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from stallscope.collector.run_names import NamedRun, index_of
+from stallscope.collector.run_names import NamedRun, RunAddress, index_of
 from stallscope.collector.store.folders import collected_folder, collected_runs, is_collected
 from stallscope.collector.store.mirror import open_mirror, temporary_mirrors
 from stallscope.errors import NotFoundError, StallscopeError
@@ -17,49 +17,42 @@ from stallscope.run import Problem, Run
 
 
 def open_runs(
-    source: str,
+    source: str | RunAddress,
     *,
     read_as: str | None = None,
     show_progress: ShowProgress = no_progress,
-    repeats: bool = False,
 ) -> list[Run]:
-    """Open the runs of a RUN argument: all runs of a store, otherwise one run.
-
-    For a folder with logs of several jobs this is the newest, with a problem that names the others;
-    ``FOLDER#RUN_ID`` chooses another.
+    """Open the runs of a RUN argument: all runs of a place, or the one that ``PLACE#NAME`` names.
 
     Args:
         show_progress: shows how many files, or runs of a store, were read.
-        repeats: if logs only record epochs, return all runs of the place: one per file.
 
     Raises:
-        NotFoundError: if nothing is there, or no run has that id.
+        NotFoundError: if nothing is there, or no run has that name.
         UnreadableError: if it cannot be read.
+        UsageError: if the argument is invalid.
     """
     with temporary_mirrors() as folder:
-        place = local_source(source, folder)
-        return runs_at(place, read_as=read_as, show_progress=show_progress, repeats=repeats)
+        address = local_address(source, folder)
+        return runs_at(address, read_as=read_as, show_progress=show_progress)
 
 
 def runs_at(
-    source: str,
-    *,
-    read_as: str | None = None,
-    show_progress: ShowProgress = no_progress,
-    repeats: bool = False,
+    address: RunAddress, *, read_as: str | None = None, show_progress: ShowProgress = no_progress
 ) -> list[Run]:
-    """Open the runs of a RUN argument that ``local_source`` returned; see ``open_runs``."""
-    place, _, run_id = source.partition("#")
-    path = Path(place)
+    """Open the runs of an address that ``local_address`` returned; see ``open_runs``.
+
+    Runs of logs are the newest first.
+    """
+    path = Path(address.place)
     if is_collected(path):
-        return [load_collected(path)]
-    in_store = collected_runs(path) if path.is_dir() else []
+        return named_runs(address, [load_collected(path)])
+    in_store = collected_runs(path)
     if in_store:
-        return _load_all([collected_folder(path, run_id)] if run_id else in_store, show_progress)
-    found = read(place, read_as=read_as, show_progress=show_progress)
-    if repeats and not run_id and not any(run.rows for run in found):
-        return found
-    return [choose_run(place, run_id, found)]
+        chosen = [collected_folder(path, address.run)] if address.run else in_store
+        return _load_all(chosen, show_progress)
+    runs = read(address.place, read_as=read_as, show_progress=show_progress)
+    return named_runs(address, runs)
 
 
 def load_collected(folder: Path, *, with_steps: bool = True) -> Run:
@@ -70,18 +63,21 @@ def load_collected(folder: Path, *, with_steps: bool = True) -> Run:
     return load_run(folder, with_steps=with_steps)
 
 
-def local_source(source: str, folder: Path) -> str:
-    """Return a RUN argument in a store at a URL as one in its local mirror; any other unchanged.
+def local_address(source: str | RunAddress, folder: Path) -> RunAddress:
+    """Return the address of a RUN argument; if it is in a store at a URL, that in its local mirror.
 
     Args:
         folder: the folder for mirrors; it must exist until the runs are read.
+
+    Raises:
+        UsageError: if the argument is invalid.
     """
-    place, mark, run_id = source.partition("#")
+    address = source if isinstance(source, RunAddress) else RunAddress.parse(source)
     try:
-        found = open_mirror(place, folder)
+        mirror = open_mirror(address.place, folder)
     except StallscopeError:
-        return source  # opening it as logs reports the error
-    return source if found is None else f"{found}{mark}{run_id}"
+        return address  # opening it as logs reports the error
+    return address if mirror is None else address._replace(place=str(mirror))
 
 
 def open_run(
@@ -90,14 +86,22 @@ def open_run(
     """Open the run of a RUN argument; for the arguments, see ``open_runs``.
 
     Raises:
-        NotFoundError: see ``open_runs``; also if the place is a store with several runs.
+        NotFoundError: see ``open_runs``; also if the place has several runs.
     """
     runs = open_runs(source, read_as=read_as, show_progress=show_progress)
     if len(runs) > 1:
-        raise NotFoundError(
-            f"{source}: there are {len(runs)} runs in this store; name one: {source}#{runs[0].id}"
-        )
+        raise several_runs_error(source, [run.id for run in runs])
     return runs[0]
+
+
+def several_runs_error(source: str, ids: Sequence[str]) -> NotFoundError:
+    """Return the error about a place with several runs where one is needed.
+
+    Args:
+        source: the place, as the user names it.
+        ids: of its runs.
+    """
+    return NotFoundError(f"{source}: there are {len(ids)} runs here; name one: {source}#{ids[0]}")
 
 
 def _load_all(folders: Sequence[Path], show_progress: ShowProgress) -> list[Run]:
@@ -109,39 +113,48 @@ def _load_all(folders: Sequence[Path], show_progress: ShowProgress) -> list[Run]
     return runs
 
 
-def store_of(source: str) -> Path | None:
-    """Return the store of a RUN argument; None if its runs are not collected."""
-    path = Path(source.partition("#")[0])
+def store_of(address: RunAddress) -> Path | None:
+    """Return the store of an address; None if its runs are not collected."""
+    path = Path(address.place)
     if is_collected(path):
         return path.parent
-    return path if path.is_dir() and collected_runs(path) else None
+    return path if collected_runs(path) else None
 
 
-def choose_run(place: str, wanted: str, runs: list[Run]) -> Run:
-    """Return the named run, or else a place's newest run with a problem that names the others.
+def named_runs(address: RunAddress, runs: list[Run]) -> list[Run]:
+    """Return the run that an address names; without a name, all of the place's runs.
 
     Args:
-        wanted: the run's id, its name, or the start of either; empty for the newest.
-        runs: the newest first.
+        runs: the runs of the place, the newest first.
 
     Raises:
-        NotFoundError: if none of them matches, or several do.
+        NotFoundError: if none of them has the name, or several do.
     """
-    if wanted:
-        # A process that resumes from a checkpoint records its own id, not that of the run it continues.
-        continued = [run for run in runs if wanted in _recorded_ids(run)]
-        if len(continued) == 1:
-            return continued[0]
-        return runs[index_of(wanted, [NamedRun(run.id, run.name) for run in runs], place)]
-    newest = runs[0]
-    if len(runs) == 1:
+    if not address.run:
+        return runs
+    # A process that resumes from a checkpoint records its own id, not that of the run it continues.
+    continued = [run for run in runs if address.run in _recorded_ids(run)]
+    if len(continued) == 1:
+        return continued
+    named = [NamedRun(run.id, run.name) for run in runs]
+    return [runs[index_of(address.run, named, address.place)]]
+
+
+def newest_run(place: str, runs: Sequence[Run]) -> Run:
+    """Return a place's newest run with a problem that names the others.
+
+    Args:
+        runs: the newest first.
+    """
+    newest, *older = runs
+    if not older:
         return newest
-    others = Problem(
+    problem = Problem(
         place,
-        f"logs of {counted(len(runs) - 1, 'older run')} are here, too: this is {newest.id}, the newest; "
-        f"another one is {place}#{runs[1].id}",
+        f"logs of {counted(len(older), 'older run')} are here, too: this is {newest.id}, the newest; "
+        f"another one is {place}#{older[0].id}",
     )
-    return replace(newest, problems=(*newest.problems, others))
+    return replace(newest, problems=(*newest.problems, problem))
 
 
 def _recorded_ids(run: Run) -> set[str]:

@@ -105,6 +105,14 @@ def test_no_runs_do_not_scale() -> None:
     assert found.figures() == {}
 
 
+def test_a_folder_of_runs_is_all_of_them(logs: Path) -> None:
+    for runs in (logs, [logs], [logs / "slow", str(logs / "fixed")]):
+        assert ss.scaling(runs).points["runs"].tolist()[0] == 2
+        assert {*ss.history(runs).points["run_id"]} == {"run-a", "fixed"}
+    with pytest.raises(NotFoundError, match="there are 2 runs here; name one: "):
+        ss.open_run(logs)
+
+
 def test_the_runs_of_a_store_are_listed(tmp_path: Path) -> None:
     base = Job(ranks=2, steps=200, run_id="base", facts={"synthetic": True})
     for job in (replace(JOB, facts={}), base):

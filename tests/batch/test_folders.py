@@ -1,15 +1,19 @@
-"""The jobs that logged into a folder, found from the first lines of their logs."""
+"""A folder is all of its runs, however its jobs' logs lie in it."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.epoch_logs import EpochJob, write_log_callback
 from support.step_logs import Job, write_job
 
-from stallscope.batch.folders import runs_of
+from stallscope.batch.units import units_of
 from stallscope.cli.main import main
+from stallscope.collector.run_names import RunAddress
 
 JOB = Job(ranks=2, steps=40, facts={"launch": "job 7"})
 HOUR_NS = 3_600 * 1_000_000_000
@@ -35,7 +39,14 @@ def later(folder: Path, ns: int) -> None:
 
 
 def places(folder: Path) -> list[str]:
-    return [unit.place for unit in runs_of(str(folder))]
+    return [unit.where for unit in units_of(RunAddress(str(folder)))]
+
+
+def reported(capsys: pytest.CaptureFixture[str], *words: object) -> list[str]:
+    """Return the ids of the runs that ``report`` writes as JSON."""
+    capsys.readouterr()
+    assert main(["report", *map(str, words), "--format", "json"]) == 0
+    return [document["run"]["id"] for document in json.loads(capsys.readouterr().out)]
 
 
 def test_hosts_without_a_shared_folder_are_one_job(
@@ -49,11 +60,54 @@ def test_hosts_without_a_shared_folder_are_one_job(
     assert shown.count("╭") == 1
 
 
-def test_jobs_of_hosts_without_a_shared_folder_are_told_apart(tmp_path: Path) -> None:
+def test_jobs_of_hosts_without_a_shared_folder_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     on_own_disks(tmp_path, JOB)
     on_own_disks(tmp_path, replace(JOB, run_id="run-b", facts={"launch": "job 8"}))
-    expected = {f"{tmp_path}#run-a-h1", f"{tmp_path}#run-b-h1"}
-    assert set(places(tmp_path)) == expected
+    assert set(reported(capsys, tmp_path)) == {"run-a-h1", "run-b-h1"}
+
+
+def test_jobs_in_folders_of_their_own_are_read_one_by_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("run-a", "run-b"):
+        write_job(tmp_path / name, replace(JOB, run_id=name, facts={}))
+    later(tmp_path / "run-b", HOUR_NS)
+    (tmp_path / "README.md").write_text("two jobs")
+    assert places(tmp_path) == [str(tmp_path / "run-b"), str(tmp_path / "run-a")]
+    assert reported(capsys, tmp_path) == ["run-b", "run-a"]
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_no_log_next_to_the_folders_of_jobs_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], packed: bool
+) -> None:
+    for name in ("run-a", "run-b", "run-c"):
+        write_job(tmp_path / name, replace(JOB, run_id=name, facts={}))
+    if packed:
+        shutil.make_archive(str(tmp_path / "old"), "gztar", tmp_path / "run-c")
+    else:
+        for log in (tmp_path / "run-c").iterdir():
+            log.rename(tmp_path / log.name)
+    shutil.rmtree(tmp_path / "run-c")
+    assert set(reported(capsys, tmp_path)) == {"run-a", "run-b", "run-c"}
+
+
+def test_logs_of_epochs_in_a_folder_are_a_run_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    logs = tmp_path / "logs"
+    for ranks in (1, 2, 4):
+        write_log_callback(logs, EpochJob(ranks, epoch_s=100 / ranks))
+    first = reported(capsys, logs)
+    assert len(first) == 3
+    assert [run for one in first for run in reported(capsys, f"{logs}#{one}")] == first
+    assert main(["report", str(logs), "--format", "md"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 4
+    assert main(["report", str(logs), "--format", "md"]) == 0
+    assert "3 of 3 already exist" in capsys.readouterr().err
 
 
 def test_a_job_that_resumed_is_reported_once(
@@ -67,6 +121,41 @@ def test_a_job_that_resumed_is_reported_once(
     for folder in (first, second):
         for path in folder.iterdir():
             path.rename(logs / f"{folder.name}-{path.name}")
-    assert len(places(logs)) == 2
+    assert reported(capsys, logs) == ["run-a"]
     assert main(["report", str(logs)]) == 0
     assert capsys.readouterr().out.count("╭") == 1
+
+
+def test_a_gate_is_about_every_run_of_a_folder_and_names_those_that_fail(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number, name in enumerate(("run-a", "run-b", "run-c")):
+        facts = {"run_name": "nightly"}
+        job = replace(JOB, run_id=name, compute_ms=10.0 + 30.0 * (number < 2), facts=facts)
+        write_job(tmp_path / "logs" / name, job)
+        later(tmp_path / "logs" / name, number * HOUR_NS)
+    for folder in ("logs", "flat"):
+        gate = ["report", folder, "--format", "json", "--fail-if", "step_ms>35ms"]
+        assert main(gate) == 1
+        failed = capsys.readouterr().err.splitlines()
+        assert ["#run-a" in failed[1], "#run-b" in failed[0], len(failed)] == [True, True, 2]
+        if folder == "logs":
+            (tmp_path / "flat").mkdir()
+            for log in (tmp_path / "logs").glob("*/*.csv"):
+                log.rename(tmp_path / "flat" / f"{log.parent.name}.{log.name}")
+
+
+@pytest.mark.parametrize("chosen", ["base", "base#run-a"])
+def test_a_baseline_is_one_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], chosen: str
+) -> None:
+    for name in ("run-a", "run-b"):
+        for path in write_job(tmp_path / name, replace(JOB, run_id=name, facts={})):
+            (tmp_path / "base").mkdir(exist_ok=True)
+            path.rename(tmp_path / "base" / f"{name}.{path.name}")
+    write_job(tmp_path / "run", replace(JOB, run_id="run", facts={}))
+    status = main(["report", str(tmp_path / "run"), "--baseline", str(tmp_path / chosen)])
+    error = capsys.readouterr().err
+    assert status == (0 if "#" in chosen else 2)
+    assert ("base: there are 2 runs here; name one: " in error) == (status == 2)

@@ -95,11 +95,14 @@ def test_a_folder_that_several_jobs_logged_into_is_a_list_as_well(
             log.rename(logs / "slow" / f"{folder}-{log.name}")
     done = stallscope("report", "slow", cwd=logs)
     assert {line.split()[0] for line in done.stdout.splitlines()[1:-1]} == {"run-a", "base", "one"}
-    # A gate is about the newest, and so is a file.
-    for words in (("--fail-if", "size>9"), ("--format", "md")):
-        done = stallscope("report", "slow", *words, cwd=logs)
-        assert "slow: only the newest of 3 runs is reported on" in done.stderr
-        assert done.stdout.count("╭") + done.stdout.count(".md") == 1
+    # A gate is about all of them, and so are files.
+    done = stallscope("report", "slow", "--format", "json", "--fail-if", "size<2", cwd=logs)
+    assert (done.returncode, len(json.loads(done.stdout))) == (1, 3)
+    assert done.stderr.splitlines() == ["stallscope: --fail-if held in one: size is 1, under 2"]
+    done = stallscope("report", "slow", "--format", "md", cwd=logs)
+    assert {Path(line).name for line in done.stdout.splitlines()} == {
+        *("run-a.md", "base.md", "one.md", "index.md")
+    }
 
 
 @pytest.mark.any_versions

@@ -73,13 +73,31 @@ def test_one_run_cannot_be_compared(logs: Path, capsys: pytest.CaptureFixture[st
     assert "a: one run cannot be compared; name two" in capsys.readouterr().err
 
 
-def test_of_a_folder_with_several_runs_two_are_proposed(
+def test_a_folder_is_all_of_its_runs_like_a_store(
     logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["compare", "."]) == 2
-    error = capsys.readouterr().err
-    assert ".: a folder stands for its newest run; name two of its 3 runs, such as " in error
-    assert main(["compare", *error.split()[-2:]]) == 0
+    assert main(["compare", ".", "--format", "json"]) == 0
+    printed = capsys.readouterr()
+    (history,) = json.loads(printed.out)["histories"]
+    assert [run["id"] for run in history["runs"]] == ["run-c", "run-b", "run-a"]
+    assert printed.err == ""
+
+
+def test_a_folder_beside_a_run_is_compared_over_time_with_a_note(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("both").mkdir()
+    for name in "ab":
+        Path(name).rename(Path("both", name))
+    assert main(["compare", "both", "c"]) == 0
+    printed = capsys.readouterr()
+    assert "3 runs" in printed.out
+    assert "these places have 3 runs, which are compared over time" in printed.err
+    example = printed.err.split()[-1]
+    assert main(["compare", example, "c"]) == 0
+    printed = capsys.readouterr()
+    assert "A step takes" in printed.out
+    assert printed.err == ""
 
 
 def test_unreadable_runs_are_reported_and_the_others_compared(

@@ -12,6 +12,7 @@ from support.step_logs import Job
 
 from stallscope.cli.dashboard import open_store
 from stallscope.cli.main import main
+from stallscope.collector.run_names import RunAddress
 from stallscope.dashboard import RunStore
 from stallscope.errors import UsageError
 
@@ -39,7 +40,7 @@ def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ids(*sources: str) -> list[str]:
-    store, failures = open_store(sources)
+    store, failures = open_store([*map(RunAddress.parse, sources)])
     assert failures == []
     return sorted(run.id for run in store.runs())
 
@@ -50,7 +51,7 @@ def test_a_store_is_all_of_its_runs(here: Path) -> None:
 
 def test_one_run_of_a_store_is_shown_with_its_baseline(here: Path) -> None:
     for source in ("store#slow", "store/slow"):
-        store, _ = open_store([source])
+        store, _ = open_store([RunAddress.parse(source)])
         assert [run.id for run in store.runs()] == ["slow"]
         assert store.baseline_of("slow") == "base"
         assert store.analysis("slow", "base").baseline is not None
@@ -59,12 +60,29 @@ def test_one_run_of_a_store_is_shown_with_its_baseline(here: Path) -> None:
     assert ids("store", "store#slow") == ["base", "slow"]
 
 
+@pytest.mark.parametrize("name", ["logs", "exp#3"])
+def test_a_folder_of_logs_is_all_of_its_runs(here: Path, name: str) -> None:
+    (here / "logs").rename(here / name)
+    assert ids(name) == ["base", "slow"]
+    assert ids(f"{name}#slow") == ["slow"]
+    store, _ = open_store([RunAddress.parse(name)])
+    assert store.baseline_of("slow") == "base"
+    flat = here / "flat#1"
+    flat.mkdir()
+    for log in (here / name).glob("*/*.csv"):
+        log.rename(flat / f"{log.parent.name}.{log.name}")
+    assert ids("flat#1") == ["base", "slow"]
+    assert ids("flat#1#base") == ["base"]
+
+
 def test_logs_and_stores_are_shown_together(here: Path) -> None:
     assert ids("logs/slow", "store") == ["base~2", "slow", "slow~2"]
 
 
 def test_unreadable_runs_are_reported_and_the_others_shown(here: Path) -> None:
-    store, failures = open_store(["nowhere", "store#nobody", "store#slow"])
+    store, failures = open_store(
+        [*map(RunAddress.parse, ["nowhere", "store#nobody", "store#slow"])]
+    )
     assert [run.id for run in store.runs()] == ["slow"]
     assert any("nowhere: no such file or folder" in one for one in failures)
     assert any('store: no such run: "nobody"; there are ' in one for one in failures)
@@ -74,7 +92,7 @@ def test_with_nothing_to_show_there_is_no_dashboard(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(UsageError, match="none of the runs can be shown"):
-        open_store(["nowhere"])
+        open_store([RunAddress("nowhere")])
     assert "nowhere: no such file or folder" in capsys.readouterr().err
 
 

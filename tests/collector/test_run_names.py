@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from stallscope.collector.run_names import NamedRun, index_of
-from stallscope.errors import NotFoundError
+from stallscope.collector.run_names import NamedRun, RunAddress, index_of
+from stallscope.errors import NotFoundError, UsageError
 
 RUNS = [
     NamedRun("7a7d01", "clean"),
@@ -55,3 +57,40 @@ def test_long_lists_are_cut() -> None:
     runs = [NamedRun(f"run-{number}", f"run-{number}") for number in range(200)]
     with pytest.raises(NotFoundError, match=r"run-9, …$"):
         index_of("zzz", runs, "runs")
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "run"),
+    [
+        ("logs", "logs", ""),
+        ("logs#run-a", "logs", "run-a"),
+        ("logs#try #3", "logs", "try #3"),
+        ("exp#3", "exp#3", ""),
+        ("exp#3#run-a", "exp#3", "run-a"),
+        ("exp#3/*.csv", "exp#3/*.csv", ""),
+        ("exp#3/*.csv#run-a", "exp#3/*.csv", "run-a"),
+        ("exp#4", "exp", "4"),
+        ("s3://bucket/runs#run-a", "s3://bucket/runs", "run-a"),
+    ],
+)
+def test_existing_paths_count_before_names_of_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, place: str, run: str
+) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "exp#3").mkdir()
+    (tmp_path / "exp#3" / "log.csv").touch()
+    monkeypatch.chdir(tmp_path)
+    assert RunAddress.parse(text) == (place, run)
+    assert RunAddress.parse(str(RunAddress(place, run))) == (place, run)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("logs#", '"logs#": name the run after the #'),
+        ("#run-a", '"#run-a": name the store, or the folder, before the #'),
+    ],
+)
+def test_an_empty_variable_of_a_script_is_an_error(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        RunAddress.parse(text)

@@ -248,7 +248,9 @@ def test_a_store_means_all_of_its_runs(tmp_path: Path) -> None:
     store = str(tmp_path / "store")
     assert [run.id for run in open_runs(store)] == ["run-a", "run-b"]
     assert open_run(store + "#run-b").id == "run-b"
-    with pytest.raises(NotFoundError, match="2 runs in this store; name one"):
+    with pytest.raises(
+        NotFoundError, match=f"{store}: there are 2 runs here; name one: {store}#run-a"
+    ):
         open_run(store)
     # The newest first, where the two were not collected in the same second.
     with pytest.raises(
@@ -257,14 +259,26 @@ def test_a_store_means_all_of_its_runs(tmp_path: Path) -> None:
         open_run(store + "#nonsense")
 
 
-def test_a_folder_of_two_jobs_is_the_newest_one_with_a_note(tmp_path: Path) -> None:
+def test_a_folder_of_two_jobs_means_both_of_them(tmp_path: Path) -> None:
     write_job(tmp_path / "1", JOB)
     later = {"anchor": {"monotonic_ns": 0, "wall_ns": 1_800_000_000_000_000_000}}
     write_job(tmp_path / "2", replace(JOB, run_id="run-b", facts=later))
-    run = open_run(str(tmp_path))
-    assert run.id == "run-b"
-    assert any("#run-a" in str(problem) for problem in run.problems)
+    assert [run.id for run in open_runs(str(tmp_path))] == ["run-b", "run-a"]
+    with pytest.raises(NotFoundError, match=r"there are 2 runs here; name one: .*#run-b"):
+        open_run(str(tmp_path))
     assert open_run(f"{tmp_path}#run-a").id == "run-a"
+
+
+@pytest.mark.parametrize("name", ["exp#3", "#3", "a#b#c", "100% [1]#x"])
+def test_a_folder_may_have_a_mark_in_its_name(tmp_path: Path, name: str) -> None:
+    logs = tmp_path / name / "logs"
+    write_job(logs / "1", JOB)
+    write_job(logs / "2", replace(JOB, run_id="run-b"))
+    assert {run.id for run in open_runs(str(logs))} == {"run-a", "run-b"}
+    assert open_run(f"{logs}#run-b").id == "run-b"
+    assert open_run(f"file://{logs}#run-a").id == "run-a"
+    save_run(open_run(f"{logs}#run-b"), tmp_path / name / "store")
+    assert open_run(f"{tmp_path / name / 'store'}#run-b").id == "run-b"
 
 
 def test_a_url_is_a_run(tmp_path: Path) -> None:

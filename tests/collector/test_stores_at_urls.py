@@ -21,6 +21,7 @@ from support.waiting import wait_until
 from stallscope.cli.dashboard import open_store
 from stallscope.cli.main import main
 from stallscope.collector.registry import open_source
+from stallscope.collector.run_names import RunAddress
 from stallscope.collector.sources.files import Files
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.mirror import Mirror, open_mirror
@@ -429,7 +430,7 @@ def test_the_dashboard_shows_a_mirror(
 ) -> None:
     collect(logs, synthetic, to=url)
     store = open_mirror(url, tmp_path)
-    runs, failures = open_store([str(store)])
+    runs, failures = open_store([RunAddress(str(store))])
     assert not failures
     assert {run.id for run in runs.runs()} == {"run-a", "synthetic"}
     assert runs.analysis("run-a", "synthetic").steps == open_run(f"{url}#run-a").rows // 3

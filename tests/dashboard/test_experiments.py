@@ -19,6 +19,7 @@ from stallscope.analysis import analyse
 from stallscope.cli.dashboard import open_store
 from stallscope.cli.main import main
 from stallscope.collector.mlflow.client import MlflowRun
+from stallscope.collector.run_names import RunAddress
 from stallscope.dashboard.components.runs_table import line_of
 from stallscope.dashboard.pages.runs import rows_of
 from stallscope.dashboard.routing import view_at
@@ -148,7 +149,7 @@ def test_a_filter_selects_runs_and_experiments_are_listed_next_to_other_runs(
     another = client.create_run(other).info.run_id
     picked = "tags.`stallscope.bottleneck` = 'imbalance'"
     experiments = [Experiment(tracked.name, picked), Experiment(f"{tracked.name} too")]
-    store, _ = open_store([str(logs)], experiments=experiments)
+    store, _ = open_store([RunAddress(str(logs))], experiments=experiments)
     assert [run.id for run in store.runs()] == ["tracked", f"{tracked.found}~2", f"{another}~3"]
     assert store.analysis(f"{tracked.found}~2").bottleneck.ranks == (1,)
 

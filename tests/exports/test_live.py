@@ -16,6 +16,7 @@ import pytest
 from support.needing import need
 from support.step_logs import Job, forget_stages, write_job
 
+from stallscope.cli.export import FollowedRun
 from stallscope.cli.main import main
 from stallscope.errors import NotFoundError, UnreadableError, UsageError
 from stallscope.exports import live
@@ -180,6 +181,20 @@ def test_a_completed_run_is_written_and_the_command_ends(
     assert main([*words, "--follow"]) == 0
     assert capsys.readouterr().out == f"{place}\n" * 2
     assert len(events(tmp_path / "board")) == 14
+
+
+def test_one_run_is_followed_though_a_later_job_uses_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_job(tmp_path / "logs" / "1", JOB)
+    followed = FollowedRun("logs", None)
+    write_job(tmp_path / "logs" / "2", replace(JOB, run_id="run-b"))
+    assert followed().id == "run-a"
+    words = ["export", "logs", "--format", "tensorboard", "--out", "board"]
+    for more in ([], ["--follow"]):
+        assert main([*words, *more]) == 2
+        assert "logs: there are 2 runs here; name one: logs#run-" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

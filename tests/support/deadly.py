@@ -11,6 +11,6 @@ from stallscope.run import Run
 
 
 class Deadly(Unit):
-    def head(self, read_as: str | None, show_progress: ShowProgress = no_progress) -> Run:
+    def heads(self, read_as: str | None, show_progress: ShowProgress = no_progress) -> list[Run]:
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError("unreachable")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.commands import collect_job
 from support.running_job import RunningJob
-from support.step_logs import Job
+from support.step_logs import Job, write_job
 
 from stallscope.analysis.stopped.stopped import find_stopped
 from stallscope.cli.main import main
@@ -30,10 +30,9 @@ def job(tmp_path: Path) -> RunningJob:
 def watcher_of(place: object, *conditions: str, notes: list[str] | None = None) -> Watcher:
     parsed = [parse(text) for text in conditions or ("stopped",)]
     whole = any(one.needs_analysis for one in parsed)
+    note = (notes if notes is not None else []).append
     return Watcher(
-        Place(str(place), None, Path("unused"), whole=whole),
-        parsed,
-        note=(notes if notes is not None else []).append,
+        Place(str(place), None, Path("unused"), whole=whole, note=note), parsed, note=note
     )
 
 
@@ -233,6 +232,59 @@ def test_one_run_of_a_store_is_watched(
     (folder,) = [path.name for path in store.iterdir() if path.name.startswith("open")]
     watcher = watcher_of(chosen.format(store=store, folder=folder))
     assert [event.run_id for event in watcher.first_look()] == ["open"]
+
+
+def test_all_open_runs_of_a_folder_are_watched(tmp_path: Path) -> None:
+    notes: list[str] = []
+    write_job(tmp_path / "logs" / "ended", Job(run_id="ended-before"))
+    jobs = [RunningJob(tmp_path / "logs" / name, run_id=name) for name in ("one", "two")]
+    watcher = watcher_of(tmp_path / "logs", notes=notes)
+    assert watcher.first_look() == []
+    jobs[0].wait_for_rank_1()
+    assert [(event.kind, event.run_id) for event in watcher.look()] == [("holds", "one")]
+    jobs[1].wait_for_rank_1()
+    jobs[0].end()
+    assert {(event.kind, event.run_id) for event in watcher.look()} == {
+        *{("ceased", "one"), ("completed", "one"), ("holds", "two")}
+    }
+    assert not watcher.all_completed
+    jobs[1].end()
+    assert kinds(watcher.look()) == ["ceased", "completed"]
+    assert (watcher.all_completed, notes) == (True, [])
+
+
+def test_a_killed_run_whose_folder_a_later_job_uses_is_not_watched(tmp_path: Path) -> None:
+    notes: list[str] = []
+    killed = RunningJob(tmp_path / "logs", run_id="killed")
+    killed.wait_for_rank_1()
+    began_ns = 2_000_000_000_000_000_000
+    later = RunningJob(
+        tmp_path / "again",
+        run_id="again",
+        facts={"anchor": {"monotonic_ns": 10**9, "wall_ns": began_ns}},
+    )
+    watcher = watcher_of(tmp_path / "logs", notes=notes)
+    assert kinds(watcher.first_look()) == ["holds"]
+    for log in later.folder.glob("*.csv"):
+        log.rename(killed.folder / f"again.{log.name}")
+    assert watcher.look() == []
+    (note,) = notes
+    assert "not watched, because nothing was recorded since again started: killed" in note
+    assert kinds(watcher_of(f"{tmp_path / 'logs'}#killed").first_look()) == ["holds"]
+
+
+def test_looking_once_is_about_completed_runs_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    collect_job(tmp_path, Job(run_id="run-a"))
+    write_job(tmp_path / "logs" / "run-b", Job(run_id="run-b"))
+    for place in ("logs", "store"):
+        words = ["watch", str(tmp_path / place), "--once", "--when", "steps.total>1"]
+        capsys.readouterr()
+        assert main(words) == 1
+        shown = capsys.readouterr().out
+        assert "run-a: steps.total>1 holds" in shown
+        assert ("run-b: steps.total>1 holds" in shown) == (place == "logs")
 
 
 def test_old_steps_are_dropped_and_the_state_is_the_same(

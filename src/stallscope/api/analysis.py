@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from os import PathLike, fspath
 from typing import Any
 
 import pandas as pd
@@ -14,6 +16,7 @@ from stallscope.analysis.stragglers.straggler import Straggler
 from stallscope.charts.charts import named_charts
 from stallscope.formatting.numbers import finite
 from stallscope.formatting.plain import plain
+from stallscope.opening import open_runs
 from stallscope.reports.base import fields_of
 from stallscope.reports.run import json_content
 from stallscope.text.gains import answers, gains, is_throughput
@@ -190,6 +193,15 @@ def analyse(run: RunLike, baseline: AnalysisLike | None = None) -> Analysis:
 def as_analysis(run: AnalysisLike) -> Analysis:
     """Return an analysis unchanged, or analyse a run without a baseline."""
     return run if isinstance(run, Analysis) else analyse(run)
+
+
+def each_analysis(runs: Iterable[AnalysisLike] | str | PathLike[str]) -> Iterator[Analysis]:
+    """Yield the analyses of all runs; a folder or a store that is named is all of its runs."""
+    for run in [runs] if isinstance(runs, (str, PathLike)) else runs:
+        if isinstance(run, (str, PathLike)):
+            yield from (analyse(opened) for opened in open_runs(fspath(run)))
+        else:
+            yield as_analysis(run)
 
 
 def _straggler(one: Straggler) -> dict[str, Any]:

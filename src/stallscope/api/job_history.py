@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 import pandas as pd
@@ -16,7 +17,7 @@ from stallscope.charts.comparison import figure_charts, runs_chart
 from stallscope.formatting.plain import plain
 from stallscope.reports.comparison.histories import headline
 
-from .analysis import AnalysisLike, as_analysis
+from .analysis import AnalysisLike, each_analysis
 from .figures import figures_of
 from .frames import Columns, frame, interval, interval_columns
 
@@ -176,17 +177,17 @@ def _point(job: over_time.History, at: int) -> dict[str, Any]:
     return row
 
 
-def history(runs: Iterable[AnalysisLike]) -> History:
+def history(runs: Iterable[AnalysisLike] | str | PathLike[str]) -> History:
     """Find what changed over many runs of one or more jobs, such as those of every night.
 
     Runs are the same job if the facts that decide the work of a step are the same. Steps are not kept,
     so that any number of runs fits into memory.
 
     Args:
-        runs: runs, their analyses, or what ``open_run`` takes.
+        runs: runs, their analyses, or RUN arguments of the commands; a folder is all of its runs.
 
     Raises:
         NotFoundError: if nothing is at a place.
         UnreadableError: if a run cannot be read.
     """
-    return History(over_time.regression(as_analysis(one)._found for one in runs))
+    return History(over_time.regression(analysis._found for analysis in each_analysis(runs)))

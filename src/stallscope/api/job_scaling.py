@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from os import PathLike
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -13,7 +14,7 @@ from stallscope.charts.charts import Chart
 from stallscope.charts.scaling import efficiency_chart, rate_chart, steps_chart
 from stallscope.reports.scaling.records import COLUMNS, records
 
-from .analysis import AnalysisLike, as_analysis
+from .analysis import AnalysisLike, each_analysis
 from .figures import figures_of
 from .frames import Columns, Kind, frame
 
@@ -74,14 +75,14 @@ def _sizes(series: sizes.ScalingSeries) -> str:
     return ", ".join(str(one.point.ranks) for one in series.points) + " ranks"
 
 
-def scaling(runs: Iterable[AnalysisLike]) -> Scaling:
+def scaling(runs: Iterable[AnalysisLike] | str | PathLike[str]) -> Scaling:
     """Compare runs of one or more jobs on different numbers of ranks.
 
     Args:
-        runs: runs, their analyses, or what ``open_run`` takes.
+        runs: runs, their analyses, or RUN arguments of the commands; a folder is all of its runs.
 
     Raises:
         NotFoundError: if nothing is at a place.
         UnreadableError: if a run cannot be read.
     """
-    return Scaling(sizes.scaling([as_analysis(one)._found for one in runs]))
+    return Scaling(sizes.scaling([analysis._found for analysis in each_analysis(runs)]))

@@ -200,7 +200,7 @@ def open_run(source: str | PathLike[str], *, read_as: str | None = None) -> Run:
         read_as: the name of the log format; detected by default.
 
     Raises:
-        NotFoundError: if nothing is there, or if it is a store of several runs.
+        NotFoundError: if nothing is there, or if there are several runs.
         UnreadableError: if it cannot be read.
     """
     return Run(opening.open_run(fspath(source), read_as=read_as))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stallscope.analysis import Analysis
+from stallscope.collector.run_names import NamedRun
 from stallscope.errors import StallscopeError
 from stallscope.parsers.progress import ShowProgress
 from stallscope.reports import registry
@@ -52,33 +53,37 @@ class Batch:
     undated: int = 0
 
     def __post_init__(self) -> None:
-        self._state = WrittenReports(self.settings.out) if self.settings.resumable else None
         self._existing: list[WrittenReport] = []
         self._remaining: list[_PlannedReport] = []
+        self._state: WrittenReports | None = None
+        self.load_state()
+
+    def load_state(self) -> None:
+        """Load the state of the reports' folder, if the settings are of a batch that continues."""
+        if self.settings.resumable:
+            self._state = WrittenReports(self.settings.out)
 
     def identify(self, units: Sequence[Unit]) -> list[KnownRun]:
-        """Run the first pass; return the runs that can be read, each once.
-
-        A folder's jobs that resumed from each other's checkpoints are one run.
-        """
-        found: dict[int, KnownRun] = {}
+        """Run the first pass; return the runs of all places that can be read, each once."""
+        identified: dict[int, Sequence[KnownRun]] = {}
         for index, result in self.identify_each(units):
             if isinstance(result, Failed):
                 self._fail(units[index], result.message)
             else:
-                found[index] = result
-        once: dict[tuple[str, str], KnownRun] = {}
-        for one in (found[index] for index in sorted(found)):
-            once.setdefault((one.unit.key.partition("#")[0], one.content["id"]), one)
+                identified[index] = result
+        once: dict[str, KnownRun] = {}
+        for index in sorted(identified):
+            for run in identified[index]:
+                once.setdefault(run.key, run)
         return list(once.values())
 
     def identify_each(self, units: Sequence[Unit]) -> Iterator[Result]:
-        """Yield the index of every place with its run, or with the error that prevents reading it."""
+        """Yield the index of every place with its runs, or with the error that prevents reading it."""
         before = [self._recorded(unit) for unit in units]
         remaining = []
         for index, known in enumerate(before):
             # Comparing fingerprints takes less time than starting a process.
-            if known is not None and known.unit.local and self._is_current(known):
+            if known and units[index].local and self._is_current(units[index], known):
                 yield index, known
             else:
                 remaining.append(index)
@@ -142,9 +147,15 @@ class Batch:
 
     def checked(self, done: Sequence[ReportResult]) -> list[tuple[str, Outcome]]:
         """Return the outcomes of the conditions with run names, including those of existing reports."""
-        found = [(one.line, one.checked) for one in done]
-        found += [(one.line, one.checked) for one in self._existing]
-        return [(line.name, outcome) for line, outcomes in found for outcome in outcomes]
+        checked = [(report.line, report.checked) for report in done]
+        checked += [(report.line, report.checked) for report in self._existing]
+        names = Counter(line.name for line, _ in checked)
+        return [
+            # Runs of one name are told apart by their ids.
+            (line.name if names[line.name] == 1 else NamedRun(line.id, line.name).title, outcome)
+            for line, outcomes in checked
+            for outcome in outcomes
+        ]
 
     def index(self) -> list[Path]:
         """Write the index of all reports of batches in the folder; return its files."""
@@ -179,15 +190,23 @@ class Batch:
         named = not self.settings.many or unit.where in message
         self.failed.append((unit, message if named else f"{unit.where}: {message}"))
 
-    def _recorded(self, unit: Unit) -> KnownRun | None:
-        found = None if self._state is None else self._state.place(unit.key)
-        return None if found is None else KnownRun(unit, unit, found.content, found.fingerprint)
+    def _recorded(self, unit: Unit) -> list[KnownRun]:
+        place = None if self._state is None else self._state.place(unit.key)
+        if place is None:
+            return []
+        contents = place.contents
+        units = [unit] if len(contents) == 1 else [unit.of_run(run["id"]) for run in contents]
+        return [
+            KnownRun(unit, own, own, content, place.fingerprint)
+            for own, content in zip(units, contents, strict=True)
+        ]
 
-    def _is_current(self, known: KnownRun) -> bool:
+    def _is_current(self, unit: Unit, known: Sequence[KnownRun]) -> bool:
         try:
-            return known.unit.fingerprint(self.settings.read_as) == known.fingerprint
+            fingerprint = unit.fingerprint(self.settings.read_as)
         except StallscopeError:
             return False  # reading it reports the error
+        return all(run.fingerprint == fingerprint for run in known)
 
     def _started_since(self, known: KnownRun, since: datetime | None) -> bool:
         if since is None:
@@ -245,8 +264,9 @@ class Batch:
         if remaining:
             make_folder(settings.out)
         if state is not None:
-            for known in known_runs:
-                state.note_place(known.unit.key, KnownPlace(known.fingerprint, known.content))
+            for source, runs in _by_source(known_runs).items():
+                contents = tuple(run.content for run in runs)
+                state.note_place(source.key, KnownPlace(runs[0].fingerprint, contents))
             state.tidy()
             for one, own in zip(remaining, paths, strict=True):
                 state.start(one.known.key, own)
@@ -298,3 +318,11 @@ class _PlannedReport:
     report_hash: str
     #: The report, if it exists already.
     written: WrittenReport | None
+
+
+def _by_source(runs: Iterable[KnownRun]) -> dict[Unit, list[KnownRun]]:
+    """Return the runs by the place that the first pass has read."""
+    sources: dict[Unit, list[KnownRun]] = defaultdict(list)
+    for run in runs:
+        sources[run.source].append(run)
+    return sources

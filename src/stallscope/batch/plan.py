@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stallscope.analysis.gains.baseline import COMPARED, find_baseline, find_single, split_baselines
+from stallscope.collector.address import where_is
+from stallscope.collector.run_names import RunAddress
 from stallscope.errors import NotFoundError, UnreadableError, UsageError
+from stallscope.opening import several_runs_error
 from stallscope.run import Run
 
 from .units import Unit, units_of
@@ -30,26 +33,27 @@ class BaselinePair:
     single: Unit | None = None
 
 
-def baseline_units(sources: Sequence[str]) -> list[Unit]:
+def baseline_units(addresses: Sequence[RunAddress]) -> list[Unit]:
     """Return the places that ``--baseline`` names.
 
     Raises:
         UsageError: if there are more than two.
-        NotFoundError: if one is a store with several runs.
+        NotFoundError: if one has several runs.
     """
-    if len(sources) > 2:
+    if len(addresses) > 2:
         raise UsageError(
             "--baseline takes at most two runs: one on as many ranks, and one on a single rank"
         )
-    found = []
-    for source in sources:
-        units = units_of(source)
+    baselines = []
+    for address in addresses:
+        units = units_of(address)
         if len(units) > 1:
+            place = where_is(Path(address.place))
             raise NotFoundError(
-                f"{source}: there are {len(units)} runs in this store; name one: {source}#RUN_ID"
+                f"{place}: there are {len(units)} runs here; name one, such as {units[0].where}"
             )
-        found += units
-    return found
+        baselines += units
+    return baselines
 
 
 def named_baselines(results: Iterable[Result], units: Sequence[Unit]) -> list[KnownRun]:
@@ -61,21 +65,23 @@ def named_baselines(results: Iterable[Result], units: Sequence[Unit]) -> list[Kn
 
     Raises:
         UnreadableError: if a baseline cannot be read.
+        NotFoundError: if a place has several runs.
         UsageError: if not exactly one of two baselines is on a single rank.
     """
-    found: list[KnownRun] = []
-    for _, result in results:
-        if isinstance(result, Failed):
-            raise UnreadableError(result.message)
-        found.append(result)
-    found.sort(key=lambda one: units.index(one.unit))
-    sizes = [one.run.size for one in found]
+    baselines: list[KnownRun] = []
+    for index, runs in sorted(results, key=lambda result: result[0]):
+        if isinstance(runs, Failed):
+            raise UnreadableError(runs.message)
+        if len(runs) > 1:
+            raise several_runs_error(units[index].where, [run.content["id"] for run in runs])
+        baselines += runs
+    sizes = [baseline.run.size for baseline in baselines]
     if len(sizes) == 2 and sizes.count(1) != 1:
         raise UsageError(
             "one of two --baseline runs must be on as many ranks as the run, the other on a single "
             f"rank; these are on {' and '.join(map(str, sizes))} ranks"
         )
-    return found
+    return baselines
 
 
 def find_baselines(

@@ -35,10 +35,10 @@ _MALFORMED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 @dataclass(frozen=True)
 class KnownPlace:
-    """The run that was at a place when its files had this fingerprint."""
+    """The runs that were at a place when its files had this fingerprint."""
 
     fingerprint: str
-    content: RunSummary
+    contents: tuple[RunSummary, ...]
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,11 @@ class WrittenReports:
         return [one.line.stem for one in self._written.values()]
 
     def place(self, place: str) -> KnownPlace | None:
-        """Return the run that the last batch found at a place."""
+        """Return the runs that the last batch found at a place."""
         return self._places.get(_hashed(place))
 
     def note_place(self, place: str, what: KnownPlace) -> None:
-        """Record the run at a place; the next ``tidy`` writes it."""
+        """Record the runs at a place; the next ``tidy`` writes it."""
         self._places[_hashed(place)] = what
 
     def written_for(self, key: str) -> WrittenReport | None:
@@ -225,8 +225,10 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _places(content: Mapping[str, Any]) -> KnownPlace:
-    run_of_summary(content["content"])
-    return KnownPlace(str(content["fingerprint"]), content["content"])
+    contents = tuple(content["contents"])
+    for run in contents:
+        run_of_summary(run)
+    return KnownPlace(str(content["fingerprint"]), contents)
 
 
 def _written(content: Mapping[str, Any]) -> WrittenReport:

@@ -34,15 +34,29 @@ if TYPE_CHECKING:
 _MOST_BASELINES = 4
 
 
+@dataclass(frozen=True)
+class IdentifiedRun:
+    """A run of a place, maybe without tables."""
+
+    run: Run
+    unit: Unit
+    #: The place that the second pass reads: the same, or a copy of a remote one.
+    read_from: Unit
+    #: Whether the run has all its steps, so that it need not be read again while it is in memory.
+    is_whole: bool = False
+
+
 class RunReader(Protocol):
     """Reads runs, on this machine or on a cluster."""
 
-    def identify(self, unit: Unit, read_as: str | None, scratch: Path) -> tuple[Run, Unit]:
-        """Return the run at a place, maybe without tables, and the place that the second pass reads.
+    def identify(
+        self, unit: Unit, read_as: str | None, scratch: Path | None
+    ) -> list[IdentifiedRun]:
+        """Return the runs at a place.
 
         Args:
             read_as: the parser for every file.
-            scratch: a local folder for copies.
+            scratch: a local folder for copies; None if the runs stay in memory.
         """
 
     def read(self, unit: Unit, read_as: str | None) -> Run:
@@ -55,19 +69,30 @@ class LocalReader:
 
     show_progress: ShowProgress = no_progress
 
-    def identify(self, unit: Unit, read_as: str | None, scratch: Path) -> tuple[Run, Unit]:
-        run = unit.head(read_as, self.show_progress)
-        if unit.local:
-            return run, unit
-        # Only runs of other machines are saved.
-        from stallscope.collector.store.runs import save_run
-
-        # Fetch once: the second pass reads the copy.
-        place = Path(tempfile.mkdtemp(prefix="fetched-", dir=scratch))
-        return run, Unit(str(save_run(run, place)), collected=True)
+    def identify(
+        self, unit: Unit, read_as: str | None, scratch: Path | None
+    ) -> list[IdentifiedRun]:
+        runs = unit.heads(read_as, self.show_progress)
+        places = [unit] if len(runs) == 1 else [unit.of_run(run.id) for run in runs]
+        copies = scratch is not None and not unit.local
+        return [
+            IdentifiedRun(
+                run, place, _copy(run, scratch) if copies else place, is_whole=not unit.collected
+            )
+            for run, place in zip(runs, places, strict=True)
+        ]
 
     def read(self, unit: Unit, read_as: str | None) -> Run:
-        return unit.read(read_as, self.show_progress)
+        return unit.read(read_as, self.show_progress)[0]
+
+
+def _copy(run: Run, scratch: Path | None) -> Unit:
+    """Save a run of another machine, so that the second pass does not fetch it again."""
+    # Only runs of other machines are saved.
+    from stallscope.collector.store.runs import save_run
+
+    place = Path(tempfile.mkdtemp(prefix="fetched-", dir=scratch))
+    return Unit(str(save_run(run, place)), collected=True)
 
 
 LOCAL_READER: RunReader = LocalReader()
@@ -77,16 +102,19 @@ LOCAL_READER: RunReader = LocalReader()
 class KnownRun:
     """A run after the first pass."""
 
+    #: The place that the first pass has read, which may have several runs.
+    source: Unit
     unit: Unit
     #: The place that the second pass reads: the same, or a copy of a remote one.
     read_from: Unit
     content: RunSummary
+    #: Of the source; empty if no files are written.
     fingerprint: str
 
     @property
     def key(self) -> str:
         """Return the place with the run's id, because a later job may log into the same folder."""
-        return f"{self.unit.key}#{self.content['id']}"
+        return f"{self.unit.place_key}#{self.content['id']}"
 
     @property
     def run(self) -> Run:
@@ -131,21 +159,24 @@ class Worker:
         # Runs that share a baseline follow each other.
         self._baseline = lru_cache(_MOST_BASELINES)(self._analyse_baseline)
 
-    def identify(self, unit: Unit, known: KnownRun | None = None) -> KnownRun:
-        """Identify a run in the first pass; return the known run if nothing has changed.
+    def identify(self, unit: Unit, known: Sequence[KnownRun] = ()) -> list[KnownRun]:
+        """Identify the runs at a place in the first pass; return the known ones if nothing has changed.
 
         Raises:
-            NotFoundError, UnreadableError: if the run cannot be read.
+            NotFoundError, UnreadableError: if the place cannot be read.
         """
         settings = self._settings
-        fingerprint = unit.fingerprint(settings.read_as) if settings.resumable else ""
-        if known is not None and known.fingerprint == fingerprint:
-            return replace(known, unit=unit, read_from=unit)
+        fingerprint = unit.fingerprint(settings.read_as) if settings.output == "files" else ""
+        if known and all(run.fingerprint == fingerprint for run in known):
+            return list(known)
+        scratch = settings.scratch if settings.many else None
+        identified = self._reader.identify(unit, settings.read_as, scratch)
         if not settings.many:
-            run = self._runs[unit] = self._reader.read(unit, settings.read_as)
-            return KnownRun(unit, unit, summarise(run), fingerprint)
-        run, read_from = self._reader.identify(unit, settings.read_as, settings.scratch)
-        return KnownRun(unit, read_from, summarise(run), fingerprint)
+            self._runs |= {place.read_from: place.run for place in identified if place.is_whole}
+        return [
+            KnownRun(unit, place.unit, place.read_from, summarise(place.run), fingerprint)
+            for place in identified
+        ]
 
     def survey(self, task: Task) -> Analysis:
         """Return an analysis without steps, for questions about other numbers of ranks."""

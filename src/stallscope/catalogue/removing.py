@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stallscope.collector.address import where_is
+from stallscope.collector.run_names import RunAddress
 from stallscope.collector.store.layout import CATALOGUE, OWN_FILES
 from stallscope.collector.store.manifests import Manifest, is_inside, read_manifest
 from stallscope.errors import (
@@ -33,22 +34,20 @@ class Removable:
     manifest: Manifest
 
 
-def removable(text: str) -> Removable:
+def removable(address: RunAddress) -> Removable:
     """Return the run of ``STORE#RUN_ID`` or of a folder.
 
     Raises:
-        UsageError: if the text names a whole store or several runs.
+        UsageError: if the address is a whole store or several runs.
         NotFoundError: if there is no such collected run.
         UnreadableError: if the folder has files of others, or its manifest is damaged.
     """
-    place, has_id, run_id = text.partition("#")
-    if not place:
+    if not address.place:
         # An empty variable of a script must not mean the current folder.
-        raise UsageError(f"{text!r}: name the store: STORE#RUN_ID")
-    if has_id:
-        run_id, folder = _found(Path(place), run_id)
-    else:
-        folder = Path(place)
+        raise UsageError("'': name the store: STORE#RUN_ID")
+    run_id, folder = "", Path(address.place)
+    if address.run:
+        run_id, folder = _found(folder, address.run)
     if not folder.name:  # this folder, as a dot
         folder = folder.absolute()
     if folder.is_symlink():
@@ -56,13 +55,13 @@ def removable(text: str) -> Removable:
     try:
         manifest = read_manifest(folder)
     except NotFoundError:
-        if not has_id and is_store(folder):
+        if not run_id and is_store(folder):
             store = where_is(folder)
             raise UsageError(
                 f"{store}: this is a whole store; name a run: {store}#RUN_ID"
             ) from None
         raise
-    if has_id and manifest.run_id != run_id:
+    if run_id and manifest.run_id != run_id:
         raise NotFoundError(f"{folder}: this is the run {manifest.run_id}, not {run_id}")
     _refuse_foreign_files(folder, manifest)
     return Removable(folder, manifest)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections import Counter
 from collections.abc import Sequence
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.history.comparison import compare
 from stallscope.analysis.history.regression import regression
-from stallscope.batch.folders import runs_of
 from stallscope.errors import UsageError
-from stallscope.opening import open_runs
+from stallscope.formatting.plain import plain
+from stallscope.opening import open_run
 from stallscope.reports.comparison import Compared, parts
 from stallscope.run import Run, newest_first
 
@@ -27,7 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "runs",
         nargs="+",
         metavar="RUN",
-        help="two runs, or at least three of a job to compare over time; a store means all its runs",
+        help="two runs, or at least three of a job to compare over time; a folder or a store means all "
+        "its runs, and PLACE#NAME one of them",
     )
     parser.add_argument(
         "--baseline",
@@ -43,24 +46,30 @@ def run(options: argparse.Namespace) -> int:
     runs, failures = open_all(options.runs, options.read_as)
     if len(runs) > 1:
         baseline = None if options.baseline is None else _baseline(options.baseline, runs)
+        if len(runs) > len(options.runs) > 1:
+            _print_count(runs)
         compared = _compare(runs, baseline, one_by_one=len(options.runs) > 1)
         if compared.pair is None and not compared.histories:
             raise UsageError("none of these runs has timed steps: there is nothing to compare")
         output.show(_STEM, formats, parts(compared), options)
     elif not failures:
-        raise UsageError(_too_few(options.runs[0]))
+        raise UsageError(
+            f"{options.runs[0]}: one run cannot be compared; name two, or more, or a folder or a store "
+            "of them"
+        )
     return print_failures(failures)
 
 
-def _too_few(source: str) -> str:
-    """Say which runs to name instead of this one."""
-    found = runs_of(source)
-    if len(found) < 2:
-        return f"{source}: one run cannot be compared; name two, or more, or a store of them"
-    newest, older = (unit.place for unit in found[:2])
-    return (
-        f"{source}: a folder stands for its newest run; name two of its {len(found)} runs, such as "
-        f"{older} {newest}"
+def _print_count(runs: Sequence[Run]) -> None:
+    """Say that all runs of a place are compared, where the user may have meant one of each place."""
+    places = Counter(run.source for run in runs)
+    example = next(
+        (f"{run.source}#{run.id}" for run in runs if places[run.source] > 1), "PLACE#NAME"
+    )
+    print(
+        f"stallscope: these places have {len(runs)} runs, which are compared over time; to compare two, "
+        f"name one of each place, such as {plain(example)}",
+        file=sys.stderr,
     )
 
 
@@ -69,15 +78,12 @@ def _baseline(source: str, runs: Sequence[Run]) -> Analysis:
     if len(runs) != 2:
         raise UsageError(f"--baseline is for two runs, and there are {len(runs)}: leave it out")
     with show_progress("reading", 1):
-        found = open_runs(source, show_progress=show_progress)
-    if len(found) != 1:
-        raise UsageError(f"{source}: there are {len(found)} runs; --baseline takes one of them")
-    (baseline,) = found
-    for one in runs:
-        if one.size != baseline.size:
+        baseline = open_run(source, show_progress=show_progress)
+    for run in runs:
+        if run.size != baseline.size:
             raise UsageError(
-                f"{source}: a baseline on {baseline.size} ranks cannot be compared with {one.source} on "
-                f"{one.size} ranks; name two runs on {baseline.size} ranks"
+                f"{source}: a baseline on {baseline.size} ranks cannot be compared with {run.source} on "
+                f"{run.size} ranks; name two runs on {baseline.size} ranks"
             )
     return analyse(baseline)
 

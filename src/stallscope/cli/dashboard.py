@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stallscope.catalogue.index import Catalogue, is_store
+from stallscope.collector.run_names import RunAddress
 from stallscope.collector.store.folders import is_collected
 from stallscope.collector.store.mirror import temporary_mirrors
 from stallscope.errors import StallscopeError, UsageError
-from stallscope.opening import local_source
+from stallscope.opening import local_address
 
 from . import mlflow_runs
 from .main import SUCCESS, add_read_as, print_failures
@@ -32,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "runs",
         nargs="*",
         metavar="RUN",
-        help=f"runs to show, or stores (default: the runs collected into {_places('or')})",
+        help="runs to show, or folders and stores of them (default: the runs collected into "
+        f"{_places('or')})",
     )
     parser.add_argument("--baseline", metavar="RUN", help="another run, to compare with")
     mlflow_runs.add_picking_arguments(parser, "list")
@@ -71,8 +73,8 @@ def run(options: argparse.Namespace) -> int:
     sources = options.runs or _default_sources(needed=not experiments)
     sources = [*sources, *filter(None, [options.baseline])]
     with temporary_mirrors() as folder:
-        local = [local_source(source, folder) for source in sources]
-        store, failures = open_store(local, options.read_as, experiments)
+        addresses = [local_address(source, folder) for source in sources]
+        store, failures = open_store(addresses, options.read_as, experiments)
         print_failures(failures)
         serve(
             store,
@@ -97,7 +99,9 @@ def _token(given: str | None) -> str | None:
 
 
 def open_store(
-    sources: Sequence[str], read_as: str | None = None, experiments: Sequence[Experiment] = ()
+    addresses: Sequence[RunAddress],
+    read_as: str | None = None,
+    experiments: Sequence[Experiment] = (),
 ) -> tuple[RunStore, list[str]]:
     """Return the runs to show, and an error message for each RUN that cannot be read.
 
@@ -111,21 +115,21 @@ def open_store(
     from stallscope.dashboard.store import CollectedRuns, RunStore
 
     stores: dict[Path, set[str] | None] = {}
-    others: list[str] = []
+    logs: list[RunAddress] = []
     failures: list[str] = []
-    for source in sources:
+    for address in addresses:
         try:
-            collected = _collected(source)
+            collected = _collected(address)
         except StallscopeError as error:
             failures.append(str(error))
             continue
         if collected is None:
-            others.append(source)
+            logs.append(address)
         else:
             store, folder = collected
             shown = stores.setdefault(store, set())
             stores[store] = None if folder is None or shown is None else shown | {folder}
-    runs, unread = open_all(others, read_as)
+    runs, unread = open_all(logs, read_as)
     if not runs and not stores and not experiments:
         print_failures([*failures, *unread])
         raise UsageError("none of the runs can be shown")
@@ -133,22 +137,21 @@ def open_store(
     return RunStore(runs, sources=[*run_sources, *experiments]), [*failures, *unread]
 
 
-def _collected(source: str) -> tuple[Path, str | None] | None:
+def _collected(address: RunAddress) -> tuple[Path, str | None] | None:
     """Return a collected RUN's store and folder (None: all runs); None if it is not collected.
 
     Raises:
         NotFoundError: if the store has no such run.
     """
-    place, _, run_id = source.partition("#")
-    path = Path(place)
+    path = Path(address.place)
     if is_collected(path):
         return path.absolute().parent, path.absolute().name
     if not is_store(path):
         return None
-    if not run_id:
+    if not address.run:
         return path.absolute(), None
     with Catalogue.open(path) as catalogue:
-        return path.absolute(), catalogue.choose(run_id)[0].folder
+        return path.absolute(), catalogue.choose(address.run)[0].folder
 
 
 def _default_sources(*, needed: bool) -> list[str]:

@@ -6,16 +6,18 @@ import argparse
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from stallscope.errors import UsageError
+from stallscope.collector.run_names import RunAddress
+from stallscope.errors import StallscopeError, UsageError
 from stallscope.exports import registry
 from stallscope.exports.generations import exported_run
 from stallscope.exports.live import follow_into
 from stallscope.exports.selection import Selection, parse_ranks
 from stallscope.exports.write import check_path, place_of, write_export
-from stallscope.opening import open_run
+from stallscope.opening import open_run, open_runs, several_runs_error
+from stallscope.run import Run
 
 from .bars import show_progress
 from .main import SUCCESS, add_read_as
@@ -88,13 +90,39 @@ def _follow(options: argparse.Namespace, selection: Selection) -> int:
         follow_into(
             options.format,
             str(options.out),
-            lambda: open_run(options.run, read_as=options.read_as),
+            FollowedRun(options.run, options.read_as),
             selection,
             interval_s,
             ended.wait,
         )
     print(options.out)
     return SUCCESS
+
+
+class FollowedRun:
+    """Opens the run of a RUN argument again and again: the same one, though later jobs log there, too.
+
+    Raises:
+        NotFoundError: if the place has several runs at first.
+    """
+
+    def __init__(self, source: str, read_as: str | None) -> None:
+        self._source, self._read_as = source, read_as
+        self._run_id = ""
+        # The first lines of a log may not be written yet.
+        with suppress(StallscopeError):
+            ids = [run.id for run in open_runs(source, read_as=read_as)]
+            self._run_id = ids[0]
+        if self._run_id and len(ids) > 1:
+            raise several_runs_error(source, ids)
+
+    def __call__(self) -> Run:
+        address = RunAddress.parse(self._source)
+        if self._run_id:
+            address = address._replace(run=self._run_id)
+        (run, *_) = open_runs(address, read_as=self._read_as)
+        self._run_id = run.id
+        return run
 
 
 @contextmanager

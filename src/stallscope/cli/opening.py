@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
+from stallscope.collector.run_names import RunAddress
 from stallscope.errors import StallscopeError
 from stallscope.opening import open_runs
 from stallscope.run import Run
@@ -15,18 +16,14 @@ T = TypeVar("T")
 
 
 def open_all(
-    sources: Sequence[str], read_as: str | None, *, repeats: bool = False
+    sources: Sequence[str | RunAddress], read_as: str | None
 ) -> tuple[list[Run], list[str]]:
-    """Return the runs of all sources, and an error message for every source that cannot be read.
-
-    Args:
-        repeats: see ``open_runs``.
-    """
+    """Return the runs of all sources, and an error message for every source that cannot be read."""
     runs: list[Run] = []
     failures: list[str] = []
     for source in with_progress(sources, "reading"):
         try:
-            runs += open_runs(source, read_as=read_as, show_progress=show_progress, repeats=repeats)
+            runs += open_runs(source, read_as=read_as, show_progress=show_progress)
         except StallscopeError as error:
             failures.append(str(error))
     return runs, failures

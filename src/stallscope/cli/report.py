@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,16 +15,15 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from stallscope.batch.batch import Batch
-from stallscope.batch.folders import jobs_at
 from stallscope.batch.plan import baseline_units, named_baselines
 from stallscope.batch.state import lock_folder
 from stallscope.batch.units import Unit, units_of
-from stallscope.batch.worker import ReportResult
+from stallscope.batch.worker import KnownRun, ReportResult
 from stallscope.batch.workers import Workers
+from stallscope.collector.run_names import RunAddress
 from stallscope.collector.store.mirror import temporary_mirrors
 from stallscope.errors import UsageError
-from stallscope.formatting.plain import plain
-from stallscope.opening import local_source, store_of
+from stallscope.opening import local_address, store_of
 from stallscope.reports import registry
 
 from . import github, mlflow_runs, output
@@ -47,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "runs",
         nargs="*",
         metavar="RUN",
-        help="a folder with logs, a log, a URL, an MLflow run, a collected run, or a store of runs",
+        help="a folder with logs, a log, a URL, an MLflow run, a collected run, a store: all its runs; "
+        "PLACE#NAME is one of them",
     )
     parser.add_argument(
         "--baseline",
@@ -99,55 +100,77 @@ def run(options: argparse.Namespace) -> int:
     scratch_folder = tempfile.TemporaryDirectory(prefix="stallscope-")
     with scratch_folder as scratch, temporary_mirrors() as mirrors:
         settings = settings_of(options, Path(scratch))
-        named_runs = [local_source(source, mirrors) for source in options.runs]
-        baselines = baseline_units([local_source(one, mirrors) for one in options.baseline])
-        sources = [*named_runs, *mlflow_runs.picked_runs(options)]
-        if not sources:
+        addresses = [local_address(source, mirrors) for source in options.runs]
+        baselines = baseline_units([local_address(one, mirrors) for one in options.baseline])
+        addresses += map(RunAddress, mlflow_runs.picked_runs(options))
+        if not addresses:
             raise UsageError(
                 "name a RUN to report on, or an --experiment; see stallscope report --help"
             )
-        # Gates and files only use the newest run of a folder, because later jobs may log into it.
-        looks = settings.output == "terminal" and not settings.conditions
-        named = [units_of(source) for source in sources]
-        jobs = [jobs_at(source, own) for source, own in zip(sources, named, strict=True)]
-        places = jobs if looks else named
-        _print_left_out(sources, jobs, places)
-        units = list({unit.key: unit for own in places for unit in own}.values())
-        listed = any(len(own) > 1 for own in places)
+        places = [units_of(address) for address in addresses]
+        units = _units(places)
         mlflow_runs.check_count(options.to, len(units))
         settings = settings.of(len(units))
-        lock = lock_folder(settings.out) if settings.resumable else nullcontext()
         processes = jobs_of(options, len(units))
         reading = reading_engine(options.engine, options.scratch)
-        with lock, reading as reads, Workers(settings, processes, reads) as workers:
+        with ExitStack() as stack:
+            if settings.resumable:
+                stack.enter_context(lock_folder(settings.out))
+            workers = stack.enter_context(
+                Workers(settings, processes, stack.enter_context(reading))
+            )
             batch = Batch(settings, workers, show_progress, options.force)
-            stores = {store for store in map(store_of, named_runs) if store is not None}
-            return _reported(batch, units, baselines, sorted(stores), since, options, listed)
+            stores = {store for store in map(store_of, addresses) if store is not None}
+            return _reported(batch, places, baselines, sorted(stores), since, options, stack)
 
 
 def _reported(
     batch: Batch,
-    units: Sequence[Unit],
+    places: Sequence[Sequence[Unit]],
     baselines: Sequence[Unit],
     stores: Sequence[Path],
     since: datetime | None,
     options: argparse.Namespace,
-    listed: bool,
+    stack: ExitStack,
 ) -> int:
+    """Report on all runs of the places; return the exit status.
+
+    Args:
+        places: what to read, by RUN.
+        stack: releases the lock of the reports' folder.
+    """
     try:
         named = named_baselines(batch.identify_each(baselines), baselines)
-        known = batch.identify(units)
+        known = batch.identify(_units(places))
+        mlflow_runs.check_count(options.to, len(known))
+        if len(known) > 1 and not batch.settings.many:
+            # The only place has several runs.
+            batch.settings = batch.settings.of(len(known))
+            if batch.settings.resumable:
+                stack.enter_context(lock_folder(batch.settings.out))
+                batch.load_state()
         done = batch.report(known, named, stores, since)
     except KeyboardInterrupt:
         print(f"\nstallscope: {_interruption(batch)}", file=sys.stderr)
         raise
     if done or batch.settings.resumable or not batch.failed:
-        _show(batch, done, options.runs, listed)
+        _show(batch, done, options.runs, _has_several(places, known))
     if options.github_summary:
         github.append(_markdown(batch, done))
     _print_notes(batch, done, options)
     conditions = _print_conditions(batch.checked(done))
     return print_failures(message for _, message in batch.failed) or conditions
+
+
+def _units(places: Sequence[Sequence[Unit]]) -> list[Unit]:
+    """Return each place to read once."""
+    return list({unit.key: unit for own in places for unit in own}.values())
+
+
+def _has_several(places: Sequence[Sequence[Unit]], known: Sequence[KnownRun]) -> bool:
+    """Whether a RUN has several runs."""
+    by_place = Counter(run.source for run in known)
+    return any(sum(by_place[unit] for unit in own) > 1 for own in places)
 
 
 def _show(batch: Batch, done: Sequence[ReportResult], places: Sequence[str], listed: bool) -> None:
@@ -176,20 +199,6 @@ def _markdown(batch: Batch, done: Sequence[ReportResult]) -> str:
     if batch.settings.many:
         return batch.markdown_index([one.line for one in done])
     return "".join(one.markdown for one in done)
-
-
-def _print_left_out(
-    sources: Sequence[str], jobs: Sequence[Sequence[Unit]], places: Sequence[Sequence[Unit]]
-) -> None:
-    """Say of which folders only the newest run is reported on."""
-    for source, found, reported in zip(sources, jobs, places, strict=True):
-        if len(reported) < len(found):
-            place = plain(source)
-            print(
-                f"stallscope: {place}: only the newest of {len(found)} runs is reported on; "
-                f"stallscope report {place} lists all",
-                file=sys.stderr,
-            )
 
 
 def _print_notes(batch: Batch, done: Sequence[ReportResult], options: argparse.Namespace) -> None:

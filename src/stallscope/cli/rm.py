@@ -11,6 +11,7 @@ from rich.filesize import decimal
 
 from stallscope.catalogue.removing import Removable, removable, remove
 from stallscope.collector.address import where_is
+from stallscope.collector.run_names import RunAddress
 from stallscope.collector.store.mirror import Mirror, open_mirror, temporary_mirrors
 from stallscope.errors import NotFoundError, UsageError
 from stallscope.formatting.lists import counted
@@ -40,15 +41,15 @@ def run(options: argparse.Namespace) -> int:
     return SUCCESS
 
 
-def _local_run(source: str, folder: Path) -> str:
-    """Return a RUN of a folder unchanged; for a URL, the RUN in the store's mirror."""
-    place, mark, run_id = source.partition("#")
-    if "://" not in place:
-        return source
-    found = open_mirror(place, folder)
-    if found is None:
+def _local_run(source: str, folder: Path) -> RunAddress:
+    """Return the address of a RUN; of one at a URL, that in the store's mirror."""
+    address = RunAddress.parse(source)
+    if "://" not in address.place:
+        return address
+    mirror = open_mirror(address.place, folder)
+    if mirror is None:
         raise NotFoundError(f"{source}: there are no collected runs")
-    return f"{found}{mark}{run_id}"
+    return address._replace(place=str(mirror))
 
 
 def _remove(run: Removable) -> None:

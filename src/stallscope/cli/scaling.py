@@ -20,7 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "runs",
         nargs="+",
         metavar="RUN",
-        help="runs of one or more jobs, on different numbers of ranks; repeats narrow the intervals",
+        help="runs of one or more jobs, on different numbers of ranks, or folders and stores of them; "
+        "repeats narrow the intervals",
     )
     output.add_arguments(parser)
 
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     formats = output.formats_of(options)
     output.refuse_to_overwrite(_STEM, formats, options)
-    runs, failures = open_all(options.runs, options.read_as, repeats=True)
+    runs, failures = open_all(options.runs, options.read_as)
     analyses = [analyse(one) for one in with_progress(runs, "analysing")]
     series = scaling(analyses)
     failures += untimed(analyses)

@@ -43,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "runs",
         nargs="+",
         metavar="RUN",
-        help="a folder with logs, a log, a URL, an MLflow run, a collected run, or a store of runs",
+        help="a folder with logs, a log, a URL, an MLflow run, a collected run, a store: all its runs; "
+        "PLACE#NAME is one of them",
     )
     parser.add_argument(
         "--when",
@@ -84,7 +85,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=2.0,
         help="seconds between two looks (default: %(default)g)",
     )
-    parser.add_argument("--once", action="store_true", help="look once, and exit")
+    parser.add_argument(
+        "--once",
+        action="store_true",
+        help="look once at all runs, also at completed ones, and exit",
+    )
     parser.add_argument(
         "--format", metavar="NAME", help="json: one object per line; without it, lines of text"
     )
@@ -146,7 +151,7 @@ def _places(
     publishes = options.metrics_port is not None or options.otlp is not None
     whole = publishes or any(condition.needs_analysis for condition in conditions)
     return [
-        Place(source, options.read_as, mirrors, whole=whole)
+        Place(source, options.read_as, mirrors, whole=whole, ended_too=options.once, note=_note)
         for source in dict.fromkeys(options.runs)
     ]
 

@@ -12,13 +12,15 @@ from typing import Any, cast
 import pyarrow as pa
 
 from stallscope.batch.units import Unit
+from stallscope.batch.worker import IdentifiedRun
 from stallscope.collector.address import address
 from stallscope.collector.registry import open_source
+from stallscope.collector.run_names import RunAddress
 from stallscope.collector.sources.base import Source
 from stallscope.collector.store.fetch import fetch
 from stallscope.collector.store.loading import load_run
 from stallscope.errors import UnwritableError, UsageError
-from stallscope.opening import choose_run
+from stallscope.opening import named_runs
 from stallscope.parsers import read
 from stallscope.run import Run
 
@@ -58,12 +60,18 @@ class RemoteRuns:
         default_factory=weakref.WeakKeyDictionary
     )
     #: The parsed logs by place, and the folders with their rows.
-    _parsed: dict[str, _RunFiles] = field(default_factory=dict)
+    _parsed: dict[str, list[_RunFiles]] = field(default_factory=dict)
     _row_folders: list[str] = field(default_factory=list)
 
-    def identify(self, unit: Unit, read_as: str | None, scratch: Path) -> tuple[Run, Unit]:
-        """Return a run with its facts, and its place; executors cannot read local copies."""
-        return (unit.head(read_as) if unit.collected else self._logs(unit, read_as).run), unit
+    def identify(
+        self, unit: Unit, read_as: str | None, scratch: Path | None
+    ) -> list[IdentifiedRun]:
+        """Return the runs at a place with their facts; executors cannot read local copies."""
+        if unit.collected:
+            return [IdentifiedRun(run, unit, unit) for run in unit.heads(read_as)]
+        runs = [files.run for files in self._logs(unit, read_as)]
+        places = [unit] if len(runs) == 1 else [unit.of_run(run.id) for run in runs]
+        return [IdentifiedRun(run, place, place) for run, place in zip(runs, places, strict=True)]
 
     def read(self, unit: Unit, read_as: str | None) -> Run:
         """Return a run, with a remote table if it is long; parse logs only once.
@@ -73,7 +81,7 @@ class RemoteRuns:
             UsageError: if there is no place for temporary files of executors.
             UnwritableError: if that place cannot be written.
         """
-        files_of_run = _collected(unit) if unit.collected else self._logs(unit, read_as)
+        files_of_run = _collected(unit) if unit.collected else self._logs(unit, read_as)[0]
         if not files_of_run.files:
             return files_of_run.run
         if files_of_run.rows <= MOST_ROWS_ON_DRIVER:
@@ -93,29 +101,36 @@ class RemoteRuns:
         for place in self._row_folders:
             remove(place)
 
-    def _logs(self, unit: Unit, read_as: str | None) -> _RunFiles:
+    def _logs(self, unit: Unit, read_as: str | None) -> list[_RunFiles]:
         if unit.key not in self._parsed:
-            self._parsed[unit.key] = self._parse(unit, read_as)
+            parsed = self._parse(unit, read_as)
+            self._parsed[unit.key] = parsed
+            self._parsed |= {unit.of_run(files.run.id).key: [files] for files in parsed}
         return self._parsed[unit.key]
 
-    def _parse(self, unit: Unit, read_as: str | None) -> _RunFiles:
-        named, _, run_id = unit.place.partition("#")
+    def _parse(self, unit: Unit, read_as: str | None) -> list[_RunFiles]:
         folder = self._new_scratch(unit)
         try:
             reads = RemoteReader(self.spark, read_as, folder)
-            runs = read(_accessible(open_source(named), folder), read_as=read_as, reads=reads)
-            run = choose_run(named, run_id, runs)
+            place = _accessible(open_source(unit.place), folder)
+            runs = named_runs(
+                RunAddress(unit.place, unit.run), read(place, read_as=read_as, reads=reads)
+            )
             if not reads.fragments:
                 # Profiler traces and logs of epochs have few rows, which the driver already has.
-                return _RunFiles(run)
-            rows = self._new_scratch(unit)
-            self._row_folders.append(rows)
-            arranged, files = RemoteSteps(self.spark, rows, [*reads.fragments]).arrange(run)
-            paths = tuple(one.path for one in files)
-            return _RunFiles(arranged, paths, sum(one.rows for one in files))
+                return [_RunFiles(run) for run in runs]
+            return [self._arranged(run, unit, reads) for run in runs]
         finally:
             # The folder may have files of failed attempts.
             remove(folder)
+
+    def _arranged(self, run: Run, unit: Unit, reads: RemoteReader) -> _RunFiles:
+        """Let executors write the rows of a run in order."""
+        rows = self._new_scratch(unit)
+        self._row_folders.append(rows)
+        arranged, files = RemoteSteps(self.spark, rows, [*reads.fragments]).arrange(run)
+        paths = tuple(file.path for file in files)
+        return _RunFiles(arranged, paths, sum(file.rows for file in files))
 
     def _new_scratch(self, unit: Unit) -> str:
         # Baselines may be in use for days.
@@ -123,7 +138,7 @@ class RemoteRuns:
         if self.scratch is not None:
             return scratch_at(self.scratch)
         # Do not resolve links, because executors may have the target elsewhere.
-        named = Path(unit.place.partition("#")[0]).absolute()
+        named = Path(unit.place).absolute()
         if is_url(address(named)):
             return scratch_at(address(named.parent))
         if not named.exists():

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.stragglers.straggler import Straggler
+from stallscope.collector.run_names import RunAddress
 from stallscope.formatting.lists import listed
 from stallscope.formatting.numbers import amount, percent
 
@@ -39,7 +40,7 @@ def six_lines(analysis: Analysis, source: str) -> list[str]:
         f"  step time: {_step_time(analysis)}",
         f"  stragglers: {_stragglers(analysis)}",
         f"  potential gain: {_gain(analysis)}",
-        f"  logs: {source.partition('#')[0]} ({_logs(analysis)})",
+        f"  logs: {RunAddress.parse(source).place} ({_logs(analysis)})",
         f"  more: stallscope report {shlex.quote(source)}",
     ]
 
