@@ -13,7 +13,7 @@ import dash_mantine_components as dmc
 from dash import ALL, MATCH, Dash, Input, Output, State, dcc, html, no_update
 
 from stallscope.analysis.ledger.ledger import CAUSES
-from stallscope.catalogue.where import Filter, parse_search
+from stallscope.catalogue.where import parse_search
 from stallscope.errors import StallscopeError, UsageError
 from stallscope.formatting.lists import counted
 
@@ -28,7 +28,7 @@ from ..addresses import (
 from ..components.basics import add_script, aria, link, named_swatch
 from ..components.notices import warnings_card
 from ..components.runs_table import BLOCK, GRID, line_of, runs_table
-from ..store import SORTS, RunStore
+from ..store import SORTS, ListedRun, RunStore
 from .base import Page, View
 
 _log = logging.getLogger(__name__)
@@ -131,12 +131,12 @@ def rows_of(store: RunStore, request: Mapping[str, Any], text: str) -> RowBlock:
     listing = store.listing()
     text = text[:_LONGEST_SEARCH].strip()
     sort, reverse = _order(request)
+    found: Sequence[ListedRun] = ()
     message = None
     try:
-        search = parse_search(text)
+        found = listing.found(parse_search(text), sort, reverse=reverse)
     except UsageError as error:
-        search, message = Filter(), str(error)
-    found = [] if message else listing.found(search, sort, reverse=reverse)
+        message = str(error)
     start = max(int(request.get("startRow") or 0), 0)
     return RowBlock(
         rows=[line_of(listing, listed) for listed in found[start : start + BLOCK]],

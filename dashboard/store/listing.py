@@ -137,7 +137,12 @@ class RunListing:
         return known[:_TREND][::-1]
 
     def found(self, search: Filter, sort: str = "", *, reverse: bool = False) -> list[ListedRun]:
-        """Return the runs that a search finds, sorted by a key of ``SORTS`` or in the list's order."""
+        """Return the runs that a search finds, sorted by a key of ``SORTS`` or in the list's order.
+
+        Raises:
+            UsageError: if a word of the search may only be a condition on an unknown field.
+        """
+        search.check_words([run.text for run in self.shown])
         found = [one for one in self.shown if search.finds(one.entry, one.text)]
         value = SORTS.get(sort)
         if value is None:

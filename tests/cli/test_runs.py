@@ -85,6 +85,38 @@ def test_columns_are_chosen(at_store: Commands) -> None:
     )
 
 
+def test_columns_are_also_the_fields_of_filters(at_store: Commands) -> None:
+    _, out, _ = at_store(
+        *("runs", "store", "--where", "id=slow"),
+        *("--columns", "id,model,status,bottleneck,step_ms,input.share,bytes,synthetic,hosts"),
+    )
+    head, row = out.splitlines()
+    assert head.split()[:4] == ["id", "model", "status", "bottleneck"]
+    (document,) = documents(at_store, "store", "--where", "id=slow")
+    assert row.split()[0] == "slow"
+    assert "completed" in row
+    assert f" {document['verdict']} " in row
+    assert f"{document['step_ms']:.1f} ms" in row
+    assert row.split()[-2:] == ["no", "1"]
+
+
+def test_a_long_name_is_cut_in_the_middle_and_no_column_is_lost(
+    at_store: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "begin-" + "resnet50-imagenet-" * 6 + "end"
+    write_job(Path("long"), Job(ranks=2, steps=20, run_id="long", facts={"run_name": name}))
+    save_run(read("long")[0], Path("store"))
+    _, out, _ = at_store("runs", "store")
+    assert out.splitlines()[0].split() == ["run", "ranks", "steps", "verdict", "age"]
+    (line,) = [line for line in out.splitlines() if line.startswith("begin-")]
+    title, _, rest = line.partition(" #long")
+    assert (len(title), title.count("…"), title[-3:]) == (32, 1, "end")
+    assert rest.split()[0] == "2"
+    assert max(map(len, out.splitlines())) <= 80
+    monkeypatch.delenv("COLUMNS")
+    assert name in at_store("runs", "store")[1]
+
+
 def test_the_format_is_json(at_store: Commands) -> None:
     _, out, _ = at_store("runs", "store", "--format", "json")
     assert json.loads(out) == documents(at_store, "store")
@@ -154,6 +186,10 @@ def test_a_folder_without_collected_runs_shows_how_to_collect(
         (("store/slow",), "store/slow: this is one collected run; its store is "),
         (("store", "--where", "rank=3"), "there is no field 'rank'"),
         (("store", "--where", "x"), "'x' is not a condition"),
+        (("store", "--where", "verdict=imbalence"), "did you mean 'imbalance'?"),
+        (("store", "--columns", "run,modle"), 'no such column: "modle"; did you mean "model"?'),
+        (("store", "--columns", "foo"), "there are run, ranks, steps, samples/s, "),
+        (("store", "--columns", "foo"), ", age, id, name, folder, source, framework, model, "),
         (("store", "--sort", "x"), "--sort: there is no field 'x'"),
         (("store", "--limit", "-1"), "--limit -1: give a number of runs"),
         ((), ".: no runs were collected into this folder; there are some in store"),

@@ -140,6 +140,11 @@ def test_an_invalid_condition_is_an_error_of_one_sentence(where: str, sentence: 
         ("not (ranks>1 or ranks=x)", "ranks=x: ranks takes a whole number"),
         ("ranks>1 " * 51, "more than 50 conditions"),
         ("(" * 31, "more than 30 levels within each other"),
+        ("verdict=imbalence", "verdict is never 'imbalence'; did you mean 'imbalance'?"),
+        ("verdict!=Input", "verdict is never 'Input'; did you mean 'input'?"),
+        ("bottleneck=slow", "bottleneck is never 'slow': it is one of input, compute, other, "),
+        ("cause=disk", "cause is never 'disk': it is one of input, compute, other, network, cores"),
+        ("status=finished", "status is never 'finished': it is one of completed, open"),
     ],
 )
 def test_invalid_filters_and_searches_are_errors_of_one_sentence(where: str, sentence: str) -> None:

@@ -22,7 +22,7 @@ from stallscope.collector.registry import open_source
 from stallscope.collector.sources.chunk_names import ChunkName
 from stallscope.collector.store.fetch import fetch
 from stallscope.errors import MissingExtraError, NotFoundError, UnreadableError, UsageError
-from stallscope.opening import open_run
+from stallscope.opening import open_run, open_runs
 from stallscope.reports.mlflow_run import write_summary
 from stallscope.reports.write import write_reports
 from stallscope.run import Run
@@ -119,7 +119,7 @@ def test_two_jobs_in_one_run_do_not_mix(tmp_path: Path, run_id: str) -> None:
     names = sorted(file.name for file in open_source(run_id).files())
     assert names[:3] == [f"again-1/rank-0000{rank}.0.0.steps.csv" for rank in range(3)]
     assert names[3:] == [f"rank-0000{rank}.0.0.steps.csv" for rank in range(3)]
-    assert open_run(run_id).id == "run-b"
+    assert [run.id for run in open_runs(run_id)] == ["run-b", "run-a"]
     first = open_run(f"{run_id}#run-a")
     assert first.steps.equals(open_run(str(tmp_path / "1")).steps)
 

@@ -8,6 +8,7 @@ import pytest
 
 from stallscope.catalogue.where import parse_search
 from stallscope.dashboard import RunStore
+from stallscope.dashboard.pages.runs import rows_of
 
 from .stores import Listed, listed
 
@@ -65,6 +66,30 @@ def test_words_and_conditions_find_runs(text: str, found: list[int]) -> None:
     )
     ids = [one.id for one in store.listing().found(parse_search(text))]
     assert ids == [f"run-{number:05d}" for number in found]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("foo=1", "there is no field 'foo'; there are id, name, "),
+        ("training (verdcit=input or beta)", "; did you mean verdict?"),
+        ("not rank>=3", "; did you mean ranks?"),
+        ("LR=0.2", "there is no field 'LR'"),
+        ("verdict=imbalence training", "verdict is never 'imbalence'; did you mean 'imbalance'?"),
+        ("verdict=imbalences", "verdict is never 'imbalences'; did you mean 'imbalance'?"),
+    ],
+)
+def test_what_no_field_has_is_an_error(text: str, sentence: str) -> None:
+    store = RunStore(sources=[Listed([listed(1, source="s3://logs/lr=0.1"), listed(2)])])
+    block = rows_of(store, {}, text)
+    assert (block.rows, block.found) == ([], 0)
+    assert sentence in str(block.error)
+
+
+@pytest.mark.parametrize("text", ["verdict=", "verdict=im", "status=run", "training foo=", "LR=0."])
+def test_a_condition_may_be_incomplete_while_it_is_typed(text: str) -> None:
+    store = RunStore(sources=[Listed([listed(1, source="s3://logs/lr=0.1 foo="), listed(2)])])
+    assert rows_of(store, {}, text).error is None
 
 
 def test_lists_are_sorted_with_what_is_not_known_last() -> None:

@@ -5,14 +5,19 @@ Columns come from a table, and values are never pasted into a statement.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from operator import attrgetter
 from typing import Any
 
+from rich.filesize import decimal
+
 from stallscope.errors import UsageError
+from stallscope.formatting.numbers import amount as amount_of
+from stallscope.formatting.numbers import percent, significant
+from stallscope.formatting.plain import plain
 from stallscope.query import (
     NO,
     YES,
@@ -29,7 +34,8 @@ from stallscope.query import (
 )
 from stallscope.query.filters import unknown_field
 from stallscope.query.kinds import Kind
-from stallscope.query.syntax import Binary, Node, Unary
+from stallscope.query.names import VERDICT_CAUSES, VERDICTS
+from stallscope.query.syntax import Binary, Node, Unary, leaves_of
 
 from . import values
 from .entry import SHARES, Entry
@@ -53,6 +59,17 @@ class Filter:
             return YES if leaf.holds(leaf.field.read(entry)) else NO
 
         return self.node is None or evaluate(self.node, compare).state is State.YES
+
+    def check_words(self, texts: Sequence[str]) -> None:
+        """Check that words such as ``lr=0.1`` are in a folded text: they may be meant as conditions.
+
+        Raises:
+            UsageError: if there is neither such a text nor such a field.
+        """
+        leaves = () if self.node is None else leaves_of(self.node)
+        for word in (leaf for leaf in leaves if isinstance(leaf, Word) and leaf.field_name):
+            if not any(word.text in text for text in texts):
+                raise UsageError(plain(unknown_field(word.field_name, FIELDS)))
 
     def clause(self) -> tuple[str, list[Any]]:
         """Return the WHERE clause for rows of the catalogue, and its values."""
@@ -94,7 +111,7 @@ def parse_search(text: str) -> Filter:
         UsageError: if a condition cannot be read.
     """
     try:
-        return Filter(parse_filter(text, FIELDS, words=True))
+        return Filter(parse_filter(text, _SEARCHED, words=True))
     except ValueError as error:
         raise UsageError(str(error)) from None
 
@@ -108,7 +125,7 @@ def order_of(name: str, reverse: bool = False) -> str:
     field = find(FIELDS, name)
     if field is None:
         raise UsageError(f"--sort: {unknown_field(name, FIELDS)}")
-    falls = field.kind not in (_TEXT, _TEXTS)
+    falls = not field.kind.is_text
     direction = "DESC" if falls != reverse else "ASC"
     return f"{field.column} IS NULL, {field.column} COLLATE NOCASE {direction}, folder"
 
@@ -140,12 +157,24 @@ def _age(text: str) -> str:
 _IN_WORDS = "{field} can be =, != or, in words, ~"
 _TEXT = FieldKind(_text, "a word, or words in quotes", ("==", "!=", "~"), _IN_WORDS)
 _TEXTS = FieldKind(_text, _TEXT.example, ("~",), "a run may have many; use {field}~{value}")
-_YES = FieldKind(lambda text: _BOOLS[text.lower()], "yes or no", ("==", "!="), _IN_WORDS)
-_WHOLE = FieldKind(_whole, "a whole number")
-_NUMBER = FieldKind(amount, "a number")
-_MS = FieldKind(partial(amount, unit=Kind.MS), "a number, or a time such as 30ms")
-_SHARE = FieldKind(partial(amount, unit=Kind.SHARE), "a share, such as 0.2 or 20%")
-_SIZE = FieldKind(partial(amount, unit=Kind.SIZE), "a size, such as 500MB")
+_YES = FieldKind(
+    lambda text: _BOOLS[text.lower()],
+    "yes or no",
+    ("==", "!="),
+    _IN_WORDS,
+    text=lambda value: "yes" if value else "no",
+)
+_WHOLE = FieldKind(_whole, "a whole number", text="{:,}".format)
+_NUMBER = FieldKind(amount, "a number", text=significant)
+_MS = FieldKind(
+    partial(amount, unit=Kind.MS),
+    "a number, or a time such as 30ms",
+    text=lambda value: amount_of(value, "ms"),
+)
+_SHARE = FieldKind(partial(amount, unit=Kind.SHARE), "a share, such as 0.2 or 20%", text=percent)
+_SIZE = FieldKind(
+    partial(amount, unit=Kind.SIZE), "a size, such as 500MB", text=partial(decimal, precision=0)
+)
 _TIME = FieldKind(_moment, "a time, such as 2026-11-21 or 2026-11-21T18:00:00Z")
 _AGE = FieldKind(
     _age,
@@ -155,6 +184,10 @@ _AGE = FieldKind(
     # A larger age is an earlier start.
     is_reversed=True,
 )
+
+
+def _one_of(*choices: str) -> FieldKind:
+    return replace(_TEXT, choices=choices)
 
 
 def _of_entry(kind: FieldKind, *names: str) -> dict[str, Field]:
@@ -176,8 +209,9 @@ _HOSTS = "(SELECT group_concat(value, ' ') FROM json_each(host))"
 FIELDS: Mapping[str, Field] = {
     **_of_entry(_TEXT, "id", "name", "folder", "source", "framework", "model"),
     "host": Field(_TEXTS, lambda entry: " ".join(entry.hosts), _HOSTS),
-    **_of_entry(_TEXT, "status"),
-    **_of_summary(_TEXT, "verdict", "cause"),
+    **_of_entry(_one_of("completed", "open"), "status"),
+    **_of_summary(_one_of(*VERDICTS), "verdict"),
+    **_of_summary(_one_of(*VERDICT_CAUSES), "cause"),
     **_of_summary(_YES, "fault"),
     # 0 if the number is unknown.
     "ranks": Field(_WHOLE, lambda entry: entry.ranks or None, "nullif(ranks, 0)"),
@@ -192,4 +226,9 @@ FIELDS: Mapping[str, Field] = {
     **_of_entry(_SIZE, "bytes"),
     **_of_entry(_TIME, "started_at", "collected_at"),
     "age": Field(_AGE, attrgetter("began"), "coalesce(started_at, collected_at)"),
+}
+#: The dashboard also lists runs of MLflow experiments, which have other states.
+_SEARCHED: Mapping[str, Field] = {
+    **FIELDS,
+    **_of_entry(_one_of("completed", "open", "running", "failed"), "status"),
 }

@@ -28,9 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "store",
         nargs="?",
-        metavar="WHERE",
+        metavar="STORE",
         default=".",
-        help="a store: a folder that runs were collected into, or a URL (default: this folder)",
+        help="a folder that runs were collected into, or its URL (default: this folder)",
     )
     parser.add_argument(
         "--where",
@@ -54,7 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--columns",
         metavar="LIST",
-        help=f"only these columns, in this order: {','.join(COLUMNS)} (default: as many as fit)",
+        help=f"only these columns, in this order: {','.join(COLUMNS)}, or fields of --where (default: "
+        "as many as fit)",
     )
     parser.add_argument(
         "--format", choices=("table", "json"), default="table", help="default: table"

@@ -1,4 +1,4 @@
-"""Print runs as a table that fits the terminal: columns are left out before anything is cut."""
+"""Print runs as a table that fits the terminal: columns are left out, and only long names are cut."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from stallscope.catalogue.entry import CAUSES, Entry
+from stallscope.catalogue.where import FIELDS
 from stallscope.charts.palette import COLOURS
 from stallscope.collector.run_names import NamedRun
 from stallscope.errors import UsageError
 from stallscope.formatting.numbers import percent, significant
 from stallscope.formatting.plain import plain
 from stallscope.formatting.suggestions import did_you_mean
+from stallscope.query import find
 from stallscope.text.recorded import age
 
 COLUMNS = (
@@ -35,6 +37,8 @@ COLUMNS = (
 # The order in which columns are left out if they do not fit.
 _LEFT_OUT_FIRST = ("goodput", "size", "baseline", "step", "samples/s", "steps", "age", "ranks")
 _TEXTS = ("run", "verdict", "baseline", "step")
+# Longer names are cut in a table that does not fit: they would displace all other columns.
+_LONGEST_NAME = 32
 # A terminal of this width has space between the columns.
 _WIDE = 100
 # Output into a file or a program has no width.
@@ -45,15 +49,16 @@ _BLOCKS = dict(zip(CAUSES, "█▓░▒", strict=True))
 
 
 def parse_columns(text: str) -> list[str]:
-    """Parse the value of ``--columns``.
+    """Parse the value of ``--columns``: columns of the table, and fields of ``--where``.
 
     Raises:
         UsageError: if there is no such column.
     """
     columns = [name.strip() for name in text.split(",") if name.strip()]
     for name in columns:
-        if name not in COLUMNS:
-            hint = did_you_mean(name, COLUMNS, f"there are {', '.join(COLUMNS)}")
+        if name not in COLUMNS and find(FIELDS, name) is None:
+            known = list(dict.fromkeys([*COLUMNS, *FIELDS]))
+            hint = did_you_mean(name, known, f"there are {', '.join(known)}")
             raise UsageError(f'--columns: no such column: "{name}"; {hint}')
     return columns or [*COLUMNS]
 
@@ -76,16 +81,21 @@ def print_table(
         return
     console = _console()
     now = datetime.now(UTC)
+    further = [name for name in columns or () if name not in COLUMNS]
     rows = [
         dict(zip(COLUMNS, _cells(entry, baseline, now), strict=True))
+        | {name: _field_cell(name, entry) for name in further}
         for entry, baseline in zip(entries, baselines, strict=True)
     ]
     gap = 2 if console.width >= _WIDE else 1
+    if _width(rows, columns or COLUMNS, gap) > console.width:
+        for row, entry in zip(rows, entries, strict=True):
+            row["run"] = _text(_short_title(entry))
+            row["baseline"] = _text(_middle_cut(row["baseline"].plain, _LONGEST_NAME))
     shown = list(columns or _fitting(rows, console.width, gap))
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
     for title in shown:
-        is_text = title in _TEXTS
-        table.add_column(title, justify="left" if is_text else "right", overflow="fold")
+        table.add_column(title, justify="left" if _is_text(title) else "right", overflow="fold")
     for row in rows:
         table.add_row(*(row[title] for title in shown))
     console.print(table)
@@ -109,14 +119,45 @@ def _console() -> Console:
 
 def _fitting(rows: Sequence[Mapping[str, Text]], width: int, gap: int) -> list[str]:
     """Return the columns that fit; run and verdict always stay."""
-    widths = {
-        title: max([len(title), *(row[title].cell_len for row in rows)]) + gap for title in COLUMNS
-    }
     shown = [*COLUMNS]
     for title in _LEFT_OUT_FIRST:
-        if sum(widths[one] for one in shown) - gap > width:
+        if _width(rows, shown, gap) > width:
             shown.remove(title)
     return shown
+
+
+def _width(rows: Sequence[Mapping[str, Text]], titles: Sequence[str], gap: int) -> int:
+    """Return the width of a table with these columns."""
+    widths = (max([len(title), *(row[title].cell_len for row in rows)]) for title in titles)
+    return sum(width + gap for width in widths) - gap
+
+
+def _is_text(title: str) -> bool:
+    field = None if title in COLUMNS else find(FIELDS, title)
+    return title in _TEXTS or (field is not None and field.kind.is_text)
+
+
+def _field_cell(name: str, entry: Entry) -> Text:
+    """Return the value of a field of ``--where``; empty if it is unknown."""
+    field = find(FIELDS, name)
+    value = None if field is None else field.read(entry)
+    return Text() if field is None or value is None else _text(field.kind.text(value))
+
+
+def _short_title(entry: Entry) -> str:
+    """Return a run's name, cut in the middle, and its id, which commands take."""
+    title = NamedRun(entry.id, entry.name).title
+    if entry.name == entry.id:
+        return _middle_cut(title, _LONGEST_NAME)
+    return _middle_cut(entry.name, _LONGEST_NAME) + title[len(entry.name) :]
+
+
+def _middle_cut(text: str, length: int) -> str:
+    """Replace the middle of a longer text by an ellipsis."""
+    if len(text) <= length:
+        return text
+    end = (length - 1) // 2
+    return f"{text[: length - 1 - end]}…{text[-end:]}"
 
 
 def _cells(entry: Entry, baseline: Entry | None, now: datetime) -> list[Text]:

@@ -19,6 +19,7 @@ from stallscope.analysis.why.symptoms import CPU_TIME, SYMPTOMS
 from stallscope.arrays.stats import Mean
 from stallscope.query import find
 from stallscope.query.kinds import Kind
+from stallscope.query.names import VERDICT_CAUSES, VERDICTS
 
 from .entries import ENTRY_FIGURES
 from .found import NO_BASELINE, Found, NamedFigure, WordValue, count, number, unmeasured
@@ -196,17 +197,7 @@ def _changes(analysis: Analysis, _: str) -> Found:
     return unmeasured(analysis) if analysis.steady is None else count(len(analysis.changes))
 
 
-_VERDICTS = (
-    "input",
-    "compute",
-    "other",
-    "imbalance",
-    "allreduce",
-    "balanced",
-    "stopped",
-    "insufficient_data",
-)
-_CAUSES = ("input", "compute", "other", "network", "cores", "none")
+_CAUSES = (*VERDICT_CAUSES, "none")
 _REASONS = (*(symptom.code for symptom in (*SYMPTOMS, CPU_TIME)), "none")
 _FIGURES: dict[str, NamedFigure] = {
     "samples_per_second": NamedFigure(Kind.RATE, _throughput),
@@ -217,7 +208,7 @@ _FIGURES: dict[str, NamedFigure] = {
     },
     "step_ms.rise": NamedFigure(Kind.SHARE, _rise, of_baseline=False),
     **ENTRY_FIGURES,
-    "bottleneck": NamedFigure(Kind.TEXT, _verdict, _VERDICTS),
+    "bottleneck": NamedFigure(Kind.TEXT, _verdict, VERDICTS),
     "bottleneck.fault": NamedFigure(Kind.TEXT, _of_verdict(_fault), ("yes", "no")),
     "bottleneck.cause": NamedFigure(Kind.TEXT, _of_verdict(_cause), _CAUSES),
     "bottleneck.why": NamedFigure(Kind.TEXT, _why, _REASONS),

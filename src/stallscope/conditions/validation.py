@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from difflib import get_close_matches
 
 from stallscope.query import kinds
 from stallscope.query.kinds import UNITS, Kind
-from stallscope.query.names import nearest
+from stallscope.query.names import nearest, never
 from stallscope.query.reader import wrong
 from stallscope.query.syntax import (
     COMPARING,
@@ -166,6 +165,4 @@ def _check_choice(name: Name, text: TextLiteral) -> None:
     found = figure(name.path)
     choices = () if found is None else found.choices
     if choices and text.text not in choices:
-        near = get_close_matches(text.text, choices, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else f": it is one of {', '.join(choices)}"
-        raise wrong(text.column, f"{name} is never {text.text!r}{hint}")
+        raise wrong(text.column, never(str(name), text.text, choices))

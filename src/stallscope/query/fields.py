@@ -27,6 +27,15 @@ class FieldKind:
     refusal: str = ""
     #: Whether the order of stored values is reversed.
     is_reversed: bool = False
+    #: All words that the field may be; empty for any.
+    choices: tuple[str, ...] = ()
+    #: Writes a value for people.
+    text: Callable[[Any], str] = str
+
+    @property
+    def is_text(self) -> bool:
+        """Whether values are words, of which a filter may look for a part."""
+        return "~" in self.signs
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from stallscope.formatting.plain import plain
 
 from .evaluation import COMPARED
 from .fields import Field, fold
-from .names import find, nearest
+from .names import find, nearest, never
 from .reader import Reader, Token, wrong
 from .syntax import TURNED, WRITTEN, Node, Unary
 
@@ -49,6 +49,8 @@ class Word(Node):
     """A folded word to find in all texts."""
 
     text: str
+    #: What may be meant as the field of a condition, as in ``lr=0.1``; no list has such a field.
+    field_name: str = field(default="", compare=False)
 
 
 _UNFINISHED = Word("")
@@ -138,6 +140,8 @@ class _Filter(Reader):
             value = kind.read(text)
         except (ValueError, LookupError, OverflowError):
             raise ValueError(f"{prefix}{name} takes {kind.example}") from None
+        if kind.choices and sign != "~" and value not in kind.choices:
+            raise ValueError(plain(never(name, text, kind.choices)))
         if sign not in kind.signs:
             raise ValueError(prefix + kind.refusal.format(field=name, value=plain(text)))
         if kind.is_reversed:
@@ -165,13 +169,20 @@ class _Search(_Filter):
         if token.kind == "end" or self._closes(token):
             return _UNFINISHED
         start = _START.match(self._text, self._at)
-        # lr=0.1 is part of many runs' names.
-        if start is None or find(self._fields, start["field"]) is None:
+        field = None if start is None else find(self._fields, start["field"])
+        if start is None or field is None:
             return self._word(token)
-        if self._value(start.end()) is None:
-            self._pass(token._replace(end=start.end()))
+        value = self._value(start.end())
+        if value is None or self._may_go_on(field, *value):
+            self._pass(token._replace(end=start.end() if value is None else value[1]))
             return _UNFINISHED
         return super()._leaf()
+
+    def _may_go_on(self, field: Field, text: str, end: int) -> bool:
+        """Whether the user may be typing the rest of one of the field's words."""
+        is_last = not self._text[end:].strip()
+        choices = field.kind.choices
+        return is_last and text not in choices and any(word.startswith(text) for word in choices)
 
     def _word(self, token: Token) -> Word:
         at = token.column - 1
@@ -179,7 +190,11 @@ class _Search(_Filter):
         end = self._word_end(at) if quoted is None else quoted.end()
         self._pass(token._replace(end=end))
         text = self._text[at:end] if quoted is None else quoted[1] or quoted[2] or ""
-        return Word(fold(text), column=token.column)
+        # lr=0.1 is part of many runs' names.
+        start = None if quoted is not None else _START.match(self._text, at)
+        is_condition = start is not None and self._value(start.end()) is not None
+        name = start["field"] if start is not None and is_condition else ""
+        return Word(fold(text), name, column=token.column)
 
 
 def unknown_field(name: str, fields: Mapping[str, Field]) -> str:

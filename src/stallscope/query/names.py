@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TypeVar
 
 T = TypeVar("T")
 
 _PARTS = ("input", "compute", "other", "imbalance", "allreduce")
+#: The words of verdicts, and of their causes.
+VERDICTS = (*_PARTS, "balanced", "stopped", "insufficient_data")
+VERDICT_CAUSES = ("input", "compute", "other", "network", "cores")
 #: The report's names by the list's.
 SYNONYMS = {
     "verdict": "bottleneck",
@@ -36,6 +39,13 @@ def nearest(written: str, names: Iterable[str]) -> str:
     within = [name for name in names if name.startswith(f"{written}.")]
     alike = get_close_matches(written, [*names, *_OTHER_NAME], n=1)
     return next(iter(within or alike or _beginning_like(written, names)), "")
+
+
+def never(name: str, word: str, choices: Sequence[str]) -> str:
+    """Return an error about a word that a figure or field never is, with the closest one."""
+    near = get_close_matches(word, choices, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else f": it is one of {', '.join(choices)}"
+    return f"{name} is never {word!r}{hint}"
 
 
 def _beginning_like(written: str, names: list[str]) -> list[str]:
