@@ -159,3 +159,22 @@ def test_a_baseline_is_one_run(
     error = capsys.readouterr().err
     assert status == (0 if "#" in chosen else 2)
     assert ("base: there are 2 runs here; name one: " in error) == (status == 2)
+
+
+def test_a_gate_on_a_baseline_needs_no_baseline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_job(tmp_path / "logs" / "run", replace(JOB, run_id="run", facts={}))
+    base = replace(JOB, run_id="base", facts={"synthetic": True})
+    write_job(tmp_path / "logs" / "base", base)
+    gate = ["--format", "json", "--fail-if", "input.excess>20%"]
+    assert main(["report", str(tmp_path / "logs"), *gate]) == 0
+    assert capsys.readouterr().err == ""
+    # Alone it is no baseline of a run.
+    assert main(["report", str(tmp_path / "logs" / "base"), *gate]) == 3
+    assert "is undecided in base" in capsys.readouterr().err
+    assert main(["report", str(tmp_path / "logs"), *gate, "--fail-if", "size>1"]) == 1
+    assert {"base: size", "run: size"} <= {
+        line.partition(" held in ")[2].partition(" is ")[0]
+        for line in capsys.readouterr().err.splitlines()
+    }

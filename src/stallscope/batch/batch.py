@@ -223,15 +223,17 @@ class Batch:
     ) -> list[_PlannedReport]:
         fingerprints = {one.read_from: one.fingerprint for one in everything}
         others = [one.fingerprint for one in chosen] if self.settings.asks_for_ranks else []
+        used = {unit for pair in pairs for unit in (pair.baseline, pair.single)}
         planned = []
         for one, stem, pair in zip(chosen, self._stems(chosen), pairs, strict=True):
             own = (one.run.id, one.fingerprint)
             baselines = [
                 self._fingerprint(unit, fingerprints) for unit in (pair.baseline, pair.single)
             ]
-            report_hash = hash_of(*own, baselines, others, self.settings.report_inputs)
+            is_baseline = one.read_from in used
+            report_hash = hash_of(*own, baselines, others, is_baseline, self.settings.report_inputs)
             written = None if self._state is None else self._state.current(one.key, report_hash)
-            task = Task(one.read_from, stem, pair.baseline, pair.single)
+            task = Task(one.read_from, stem, pair.baseline, pair.single, is_baseline=is_baseline)
             planned.append(_PlannedReport(one, task, report_hash, written))
         return planned
 

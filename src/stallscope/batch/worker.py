@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -13,7 +13,9 @@ import numpy as np
 from rich.console import RenderableType
 
 from stallscope.analysis import Analysis, analyse
+from stallscope.collector.run_names import RunAddress
 from stallscope.errors import StallscopeError
+from stallscope.opening import named_runs
 from stallscope.parsers.progress import ShowProgress, no_progress
 from stallscope.reports.formats.terminal import terminal_summary
 from stallscope.reports.index.index import IndexLine, line_of
@@ -63,11 +65,14 @@ class RunReader(Protocol):
         """Return the run at a place."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class LocalReader:
     """Reads runs in this process."""
 
     show_progress: ShowProgress = no_progress
+    #: The last place with several runs, whose reports follow each other.
+    _place: Unit | None = None
+    _runs: list[Run] = field(default_factory=list)
 
     def identify(
         self, unit: Unit, read_as: str | None, scratch: Path | None
@@ -83,7 +88,12 @@ class LocalReader:
         ]
 
     def read(self, unit: Unit, read_as: str | None) -> Run:
-        return unit.read(read_as, self.show_progress)[0]
+        if not unit.run:
+            return unit.read(read_as, self.show_progress)[0]
+        place = unit.of_run("")
+        if place != self._place:
+            self._place, self._runs = place, place.read(read_as, self.show_progress)
+        return named_runs(RunAddress(unit.place, unit.run), self._runs)[0]
 
 
 def _copy(run: Run, scratch: Path | None) -> Unit:
@@ -93,9 +103,6 @@ def _copy(run: Run, scratch: Path | None) -> Unit:
 
     place = Path(tempfile.mkdtemp(prefix="fetched-", dir=scratch))
     return Unit(str(save_run(run, place)), collected=True)
-
-
-LOCAL_READER: RunReader = LocalReader()
 
 
 @dataclass(frozen=True)
@@ -132,6 +139,8 @@ class Task:
     single: Unit | None = None
     #: Other runs of the job, without steps, to answer questions from.
     others: tuple[Analysis, ...] = ()
+    #: Whether it is the baseline of another run of the batch.
+    is_baseline: bool = False
 
 
 @dataclass(frozen=True)
@@ -153,8 +162,8 @@ class ReportResult:
 class Worker:
     """Reads, analyses and reports on runs, one at a time."""
 
-    def __init__(self, settings: Settings, reader: RunReader = LOCAL_READER) -> None:
-        self._settings, self._reader = settings, reader
+    def __init__(self, settings: Settings, reader: RunReader | None = None) -> None:
+        self._settings, self._reader = settings, reader or LocalReader()
         self._runs: dict[Unit, Run] = {}
         # Runs that share a baseline follow each other.
         self._baseline = lru_cache(_MOST_BASELINES)(self._analyse_baseline)
@@ -199,7 +208,7 @@ class Worker:
         """
         settings = self._settings
         analysis = with_answers(self._analysis(task), settings.questions, task.others)
-        checked = _checked(settings.conditions, analysis)
+        checked = _checked(settings.conditions, analysis, task.is_baseline)
         done = self._output(
             task, ReportResult(line_of(analysis, task.stem), checked=checked), analysis
         )
@@ -245,13 +254,19 @@ class Worker:
         return anonymous(run) if self._settings.anonymous else run
 
 
-def _checked(texts: Sequence[str], analysis: Analysis) -> tuple[Outcome, ...]:
+def _checked(texts: Sequence[str], analysis: Analysis, is_baseline: bool) -> tuple[Outcome, ...]:
+    """Evaluate the conditions, on a baseline only those that do not compare with one."""
     if not texts:
         return ()
     # Few reports have conditions, whose language is large.
     from stallscope.conditions import parse
 
-    return tuple(parse(text).check(analysis) for text in texts)
+    conditions = map(parse, texts)
+    return tuple(
+        condition.check(analysis)
+        for condition in conditions
+        if not (is_baseline and condition.lacks_baseline(analysis))
+    )
 
 
 def with_answers(

@@ -18,7 +18,7 @@ from stallscope.arrays.memory import share_memory
 from stallscope.errors import StallscopeError
 
 from .settings import Settings
-from .worker import LOCAL_READER, RunReader, Worker
+from .worker import RunReader, Worker
 
 # Each process has one run in work and one waiting.
 _WAITING_PER_PROCESS = 2
@@ -38,7 +38,7 @@ class Failed:
 class Workers:
     """A pool of processes, used as a context manager; one job runs in this process."""
 
-    def __init__(self, settings: Settings, jobs: int, reader: RunReader = LOCAL_READER) -> None:
+    def __init__(self, settings: Settings, jobs: int, reader: RunReader | None = None) -> None:
         self._settings = settings
         self._jobs = jobs
         self._in_process = Worker(settings, reader) if jobs == 1 else None

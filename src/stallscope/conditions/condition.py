@@ -13,7 +13,8 @@ from stallscope.query.syntax import Name, Node, leaves_of
 
 from .evaluation import Lookup, compare
 from .figures import read
-from .found import Found
+from .found import NO_BASELINE, Found
+from .quantities import Missing
 from .stopping import LogProgress, is_of_progress, read_of_progress
 from .validation import checked_condition
 
@@ -50,6 +51,11 @@ class Condition:
             return read(name.path, name.of_baseline, analysis)
 
         return self._outcome(lookup)
+
+    def lacks_baseline(self, analysis: Analysis) -> bool:
+        """Return whether the condition compares the run with a baseline, and there is none."""
+        figures = (read(name.path, name.of_baseline, analysis) for name in self._names())
+        return Missing(NO_BASELINE) in figures
 
     @property
     def needs_analysis(self) -> bool:
