@@ -131,21 +131,21 @@ def rows_of(store: RunStore, request: Mapping[str, Any], text: str) -> RowBlock:
     listing = store.listing()
     text = text[:_LONGEST_SEARCH].strip()
     sort, reverse = _order(request)
-    found: Sequence[ListedRun] = ()
+    matching: Sequence[ListedRun] = ()
     message = None
     try:
-        found = listing.found(parse_search(text), sort, reverse=reverse)
+        matching = listing.found(parse_search(text), sort, reverse=reverse)
     except UsageError as error:
         message = str(error)
     start = max(int(request.get("startRow") or 0), 0)
     return RowBlock(
-        rows=[line_of(listing, listed) for listed in found[start : start + BLOCK]],
-        found=len(found),
+        rows=[line_of(listing, listed) for listed in matching[start : start + BLOCK]],
+        found=len(matching),
         total=len(listing.shown),
         # Rows above may still be waiting for their analyses.
         pending=[
             listed.id
-            for listed in found[max(start - _ROWS_ABOVE, 0) : start + BLOCK]
+            for listed in matching[max(start - _ROWS_ABOVE, 0) : start + BLOCK]
             if listed.verdict is None and listed.source.in_memory
         ],
         error=message,

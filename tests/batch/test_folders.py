@@ -74,7 +74,8 @@ def test_jobs_in_folders_of_their_own_are_read_one_by_one(
     for name in ("run-a", "run-b"):
         write_job(tmp_path / name, replace(JOB, run_id=name, facts={}))
     later(tmp_path / "run-b", HOUR_NS)
-    (tmp_path / "README.md").write_text("two jobs")
+    for name in ("README.md", "train.py", "run-a/notes.txt"):
+        (tmp_path / name).write_text("two jobs")
     assert places(tmp_path) == [str(tmp_path / "run-b"), str(tmp_path / "run-a")]
     assert reported(capsys, tmp_path) == ["run-b", "run-a"]
 

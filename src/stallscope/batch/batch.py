@@ -197,8 +197,8 @@ class Batch:
         contents = place.contents
         units = [unit] if len(contents) == 1 else [unit.of_run(run["id"]) for run in contents]
         return [
-            KnownRun(unit, own, own, content, place.fingerprint)
-            for own, content in zip(units, contents, strict=True)
+            KnownRun(unit, run_unit, run_unit, content, place.fingerprint)
+            for run_unit, content in zip(units, contents, strict=True)
         ]
 
     def _is_current(self, unit: Unit, known: Sequence[KnownRun]) -> bool:

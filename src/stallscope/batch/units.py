@@ -23,6 +23,8 @@ from stallscope.run import Run
 
 # A first line has some kilobytes.
 _MOST_BYTES = 1 << 20
+# Files next to the folders of jobs that are no logs.
+_NO_LOGS = (".py", ".sh", ".md", ".html", ".png", ".svg", ".pdf", ".yaml", ".yml", ".toml", ".ipynb")
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ def _job_folders(path: Path) -> list[Path]:
         try:
             run_id, launch = _first_line(path / name)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            if not is_companion_file(name):
+            if not is_companion_file(name) and not name.endswith(_NO_LOGS):
                 rest.append(path / name)
         else:
             logs[run_id].append(_Log((path / name).parent, launch))
@@ -151,7 +153,7 @@ def _job_folders(path: Path) -> list[Path]:
         if len(folders) > 1 or not folders.isdisjoint(began):
             return []
         began[folders.pop()] = max(log.launch.began_ns for log in job)
-    nested = any(folder in other.parents for folder in began for other in began)
+    nested = any(not began.keys().isdisjoint(folder.parents) for folder in began)
     outside = any(began.keys().isdisjoint(file.parents) for file in rest)
     return [] if nested or outside else sorted(began, key=lambda folder: -began[folder])
 

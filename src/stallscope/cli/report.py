@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
     with scratch_folder as scratch, temporary_mirrors() as mirrors:
         settings = settings_of(options, Path(scratch))
         addresses = [local_address(source, mirrors) for source in options.runs]
-        baselines = baseline_units([local_address(one, mirrors) for one in options.baseline])
+        baselines = baseline_units([local_address(source, mirrors) for source in options.baseline])
         addresses += map(RunAddress, mlflow_runs.picked_runs(options))
         if not addresses:
             raise UsageError(
@@ -164,13 +164,13 @@ def _reported(
 
 def _units(places: Sequence[Sequence[Unit]]) -> list[Unit]:
     """Return each place to read once."""
-    return list({unit.key: unit for own in places for unit in own}.values())
+    return list({unit.key: unit for units in places for unit in units}.values())
 
 
 def _has_several(places: Sequence[Sequence[Unit]], known: Sequence[KnownRun]) -> bool:
     """Whether a RUN has several runs."""
     by_place = Counter(run.source for run in known)
-    return any(sum(by_place[unit] for unit in own) > 1 for own in places)
+    return any(sum(by_place[unit] for unit in units) > 1 for units in places)
 
 
 def _show(batch: Batch, done: Sequence[ReportResult], places: Sequence[str], listed: bool) -> None:
