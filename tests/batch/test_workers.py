@@ -42,7 +42,7 @@ def test_a_run_that_kills_its_process_fails_alone(settings: Settings, tmp_path: 
     assert sorted(found) == [0, 1, 2, 3]
     assert isinstance(found[1], Failed)
     assert "the process that read it was killed" in found[1].message
-    looked = [found[at] for at in (0, 2, 3)]
+    looked = [run for at in (0, 2, 3) for run in found[at]]
     assert all(isinstance(one, KnownRun) for one in looked)
     assert [one.run.id for one in looked] == ["run-0", "run-2", "run-3"]
     assert counts[-1] == 4

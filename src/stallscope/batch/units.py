@@ -24,7 +24,19 @@ from stallscope.run import Run
 # A first line has some kilobytes.
 _MOST_BYTES = 1 << 20
 # Files next to the folders of jobs that are no logs.
-_NO_LOGS = (".py", ".sh", ".md", ".html", ".png", ".svg", ".pdf", ".yaml", ".yml", ".toml", ".ipynb")
+_NO_LOGS = (
+    ".py",
+    ".sh",
+    ".md",
+    ".html",
+    ".png",
+    ".svg",
+    ".pdf",
+    ".yaml",
+    ".yml",
+    ".toml",
+    ".ipynb",
+)
 
 
 @dataclass(frozen=True)
