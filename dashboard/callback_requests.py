@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 from urllib.parse import urlsplit
 
 from dash import Dash
+from dash.exceptions import CallbackException, DependencyException
 from flask import Response, request
 
 _log = logging.getLogger(__name__)
 
 _ADDRESS = "/_dash-update-component"
+# The kinds of values that properties of the dashboard's components have, apart from none.
+_KINDS: dict[object, type | tuple[type, ...]] = {
+    "pathname": str,
+    "search": str,
+    "runs-search.value": str,
+    "value": (str, int, float),
+    "getRowsRequest": dict,
+    "selectedRows": list,
+    "n_intervals": int,
+    "data": str,
+}
 #: The values of requests by this page, or by the user.
 _OWN_SITES = ("same-origin", "none")
 
 
 def refuse_malformed_requests(app: Dash, *, behind_proxy: bool) -> None:
-    """Answer malformed requests to callbacks with 400, and those of other sites with 403.
+    """Answer malformed requests to callbacks with 400, those of other sites with 403, and scripts that
+    Dash does not have with 404.
 
     Dash would raise arbitrary errors. Each refusal is one line of the log. Call it after all callbacks
     are added.
@@ -30,10 +44,21 @@ def refuse_malformed_requests(app: Dash, *, behind_proxy: bool) -> None:
             return None
         if _is_of_another_site(behind_proxy):
             return _refused("it comes from another site", 403)
-        reason = _malformed(app, request.get_json(silent=True))
+        try:
+            reason = _malformed(app, request.get_json(silent=True))
+        except RecursionError:
+            reason = "its body is nested too deeply"
         return _refused(reason, 400) if reason else None
 
+    def refuse_script(_: DependencyException) -> Response:
+        return _refused("there is no such script", 404)
+
+    def refuse_outputs(_: CallbackException) -> Response:
+        return _refused("its outputs are not those of the callback", 400)
+
     app.server.before_request(check)
+    app.server.register_error_handler(DependencyException, refuse_script)
+    app.server.register_error_handler(CallbackException, refuse_outputs)
 
 
 def _is_of_another_site(behind_proxy: bool) -> bool:
@@ -50,7 +75,7 @@ def _malformed(app: Dash, body: object) -> str:
     if not isinstance(body, dict):
         return "its body is no JSON object"
     output = body.get("output")
-    if not isinstance(output, str) or output not in app.callback_map:
+    if not isinstance(output, str) or "callback" not in app.callback_map.get(output, {}):
         return "it names no callback"
     if not _are_outputs(body.get("outputs"), output):
         return "its outputs are not those of the callback"
@@ -58,9 +83,34 @@ def _malformed(app: Dash, body: object) -> str:
         values = body.get(name, [])
         if not isinstance(values, list) or not all(map(_is_property, values)):
             return f"its {name} are no properties of components"
+        if not all(map(_has_a_value_of_its_kind, values)):
+            return f"its {name} have values of another kind"
+        if _ids(values) != _ids(app.callback_map[output][name]):
+            return f"its {name} are not those of the callback"
     if not isinstance(body.get("changedPropIds", []), list):
         return "its changedPropIds are no list"
     return ""
+
+
+def _has_a_value_of_its_kind(entry: Any) -> bool:
+    if isinstance(entry, list):
+        return all(map(_has_a_value_of_its_kind, entry))
+    value, name = entry.get("value"), entry["property"]
+    kind = _KINDS.get(f"{entry['id']}.{name}") or _KINDS.get(str(name), object)
+    if value is None or not isinstance(value, kind):
+        return value is None
+    # Lists are rows of tables.
+    return not isinstance(value, list) or all(isinstance(row, dict) for row in value)
+
+
+def _ids(properties: list[Any]) -> list[tuple[object, object]]:
+    """Return ids and properties; components that match a pattern are one entry without an id."""
+    return [
+        (None, None)
+        if isinstance(entry, list) or str(entry["id"]).startswith("{")
+        else (entry["id"], entry["property"])
+        for entry in properties
+    ]
 
 
 def _are_outputs(outputs: object, output: str) -> bool:
@@ -78,5 +128,5 @@ def _is_property(value: object) -> bool:
 
 
 def _refused(reason: str, status: int) -> Response:
-    _log.warning("a request to %s is refused: %s", _ADDRESS, reason)
+    _log.warning("a request to %s is refused: %s", request.path, reason)
     return Response(f"{reason}\n", status=status, mimetype="text/plain")

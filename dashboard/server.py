@@ -31,6 +31,11 @@ from .store import RunStore
 _THREADS = 8
 # Bytes; Plotly's script has 5 MB. Larger responses go through temporary files.
 _MOST_BYTES_IN_MEMORY = 32 * 2**20
+# Bytes; browsers and Dash send far fewer.
+_MOST_BYTES_OF_HEADERS = 2**16
+_MOST_BYTES_OF_A_BODY = 2**22
+# More connections than these close the ones that have been idle for longest, complete requests excepted.
+_MOST_CONNECTIONS = 200
 # Pipes are buffered: without a flush, the reader would wait for the line.
 _print_flushed = partial(print, flush=True)
 
@@ -115,6 +120,10 @@ class DashboardServer:
             sockets=[listener],
             threads=_THREADS,
             outbuf_overflow=_MOST_BYTES_IN_MEMORY,
+            max_request_header_size=_MOST_BYTES_OF_HEADERS,
+            max_request_body_size=_MOST_BYTES_OF_A_BODY,
+            # Above its limit, waitress accepts nobody until a connection has been idle for its time-out.
+            connection_limit=2 * _MOST_CONNECTIONS,
             ident="",
         )
 
@@ -122,13 +131,29 @@ class DashboardServer:
         """Answer requests until ``stop`` is called; a KeyboardInterrupt passes through."""
         try:
             while not self._stopping.is_set():
-                wasyncore.loop(timeout=1, map=self._connections, count=1)
+                wasyncore.loop(timeout=1, use_poll=True, map=self._connections, count=1)
+                self._close_idle()
         finally:
             # Running requests need the connections that are closed below.
             self._server.task_dispatcher.shutdown(timeout=1)
             # An analysis that is still running can no longer report errors.
             logging.getLogger("waitress").setLevel(logging.CRITICAL)
             wasyncore.close_all(self._connections)
+
+    def _close_idle(self) -> None:
+        """Close connections beyond the limit that have sent no whole request, the longest idle first.
+
+        So idle or half-sent requests cannot keep other clients out.
+        """
+        excess = len(self._server.active_channels) - _MOST_CONNECTIONS
+        if excess <= 0:
+            return
+        channels = self._server.active_channels.values()
+        idle = [
+            channel for channel in channels if not (channel.requests or channel.total_outbufs_len)
+        ]
+        for channel in sorted(idle, key=lambda channel: channel.last_activity)[:excess]:
+            channel.handle_close()
 
     def stop(self) -> None:
         """Let ``run`` return; can be called from any thread."""

@@ -45,12 +45,12 @@ class Refresher:
         self._states: dict[str, _LogState] = {}
 
     def register(self, key: str, run: Run) -> None:
-        """Record the state of a run's logs when it was opened."""
-        folder = recording_folder(run)
-        if folder is not None:
-            state = self._state(key)
-            state.files = _files(folder, run)
-            state.read_at = datetime.now(UTC)
+        """Note that a run was opened while it was being recorded.
+
+        The sizes of its logs are not taken: rows that came after it was read would count as read.
+        """
+        if recording_folder(run) is not None:
+            self._state(key).read_at = datetime.now(UTC)
 
     def read_at(self, key: str) -> datetime | None:
         """Return when a run that is being recorded was read last; None for all other runs."""

@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -70,6 +71,8 @@ def asked_by_a_page(server: DashboardServer) -> bytes:
         (b"{}", "it names no callback"),
         (b'{"output": ["a"]}', "it names no callback"),
         (b'{"output": "../../etc/passwd.children"}', "it names no callback"),
+        (b"[" * 100_000, "its body is nested too deeply"),
+        (b'{"a":' * 100_000, "its body is nested too deeply"),
     ],
 )
 def test_malformed_requests_are_400_and_one_line_of_the_log(
@@ -92,6 +95,61 @@ def test_inputs_have_the_form_of_properties(server: DashboardServer, values: str
     asked["inputs"] = json.loads(values)
     status, text = answer(server, json.dumps(asked).encode())
     assert (status, text) == (400, "its inputs are no properties of components\n")
+
+
+def callbacks(server: DashboardServer) -> Iterator[dict[str, Any]]:
+    """Yield a request to each callback that the server answers."""
+    with urllib.request.urlopen(f"{server.url}_dash-dependencies", timeout=PATIENCE_S) as opened:
+        known = json.load(opened)
+    for callback in known:
+        if callback["clientside_function"]:
+            continue
+        names = callback["output"].strip(".").split("...")
+        outputs = [
+            dict(zip(("id", "property"), name.rsplit(".", 1), strict=True)) for name in names
+        ]
+        yield {
+            "output": callback["output"],
+            "outputs": outputs if callback["output"].startswith("..") else outputs[0],
+            **{name: [{**entry} for entry in callback[name]] for name in ("inputs", "state")},
+            "changedPropIds": [],
+        }
+
+
+@pytest.mark.parametrize("value", [{"a": [1]}, [[]], [7], 7.5, True, "x" * 99])
+def test_values_of_another_kind_are_refused_or_answered(
+    server: DashboardServer, caplog: pytest.LogCaptureFixture, value: object
+) -> None:
+    asked = [*callbacks(server)]
+    assert len(asked) > 3
+    for body in asked:
+        for entry in (*body["inputs"], *body["state"]):
+            entry["value"] = value
+        status, text = answer(server, json.dumps(body).encode())
+        assert status in (200, 204, 400)
+        assert status != 400 or text.count("\n") == 1
+    assert not any(record.exc_info for record in caplog.records)
+
+
+@pytest.mark.parametrize("change", [lambda values: values[:-1], lambda values: values * 2])
+def test_other_numbers_of_inputs_are_refused(
+    server: DashboardServer, change: Callable[[list[Any]], list[Any]]
+) -> None:
+    for body in callbacks(server):
+        body["inputs"] = change(body["inputs"])
+        status, text = answer(server, json.dumps(body).encode())
+        assert (status, text) == (400, "its inputs are not those of the callback\n")
+
+
+@pytest.mark.parametrize("path", ["os/x.js", "dash/x.js", "dash/..%2f..%2fx.js", "nosuch/x.js"])
+def test_unknown_scripts_are_404_in_one_line(
+    server: DashboardServer, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    with pytest.raises(urllib.error.HTTPError) as error:
+        urllib.request.urlopen(f"{server.url}_dash-component-suites/{path}", timeout=PATIENCE_S)
+    assert error.value.code == 404
+    assert error.value.read() == b"there is no such script\n"
+    assert not any(record.exc_info for record in caplog.records)
 
 
 @pytest.mark.parametrize(

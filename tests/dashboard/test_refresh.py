@@ -59,6 +59,14 @@ def test_a_page_that_is_opened_again_has_the_new_steps(recording: Recording, pag
     assert texts(view_at(recording.store, "/run/growing/timeline", "").content)
 
 
+def test_rows_that_came_between_reading_and_opening_are_read(recording: Recording) -> None:
+    """The store has the run as it was read before, when its logs had fewer rows."""
+    read_before = read(str(recording.folder))
+    recording.grow(1.0)
+    recording.store = RunStore(read_before, recording._analyse, clock=lambda: recording.now)
+    assert recording.open() == 400
+
+
 def test_where_nothing_was_written_nothing_is_read_or_analysed(recording: Recording) -> None:
     recording.open()
     before = recording.store.analysis("growing")

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +152,21 @@ def test_stopped_while_it_answers_it_says_nothing_of_that(
             worker.join(PATIENCE_S)
             assert not worker.is_alive()
     assert caplog.record_tuples == []
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: 127"])
+def test_idle_and_half_sent_connections_keep_nobody_out(runs: RunStore, sent: bytes) -> None:
+    server = DashboardServer(runs, "127.0.0.1", 0)
+    port = _port(server.url)
+
+    def ask() -> None:
+        with ExitStack() as stack:
+            for _ in range(450):
+                client = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+                client.sendall(sent)
+            assert _get(port, f"127.0.0.1:{port}")[0] == 200
+
+    _while_running(server, ask)
 
 
 def _get(port: int, host: str) -> tuple[int, str]:
