@@ -8,12 +8,18 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from pathlib import PurePath
 from typing import Protocol, TypeVar
 
 from stallscope.collector.sources.base import Source, SourceFile, is_companion_file
 from stallscope.collector.sources.spark_layout import is_event_log, is_spark_output
-from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
-from stallscope.formatting.lists import counted
+from stallscope.errors import (
+    NotFoundError,
+    StallscopeError,
+    UnknownVersionError,
+    UnreadableError,
+)
+from stallscope.formatting.lists import counted, joined
 from stallscope.run import Run
 
 from .base import Contents, Parsed, Parser, ReadsBlocks
@@ -28,6 +34,7 @@ from .files.unpacking import (
     unpacked_up_to,
     unpacked_whole,
 )
+from .formats.step_log.parser import StepLogParser
 from .lines.timestamps import written_at
 from .progress import ShowProgress, UpdateProgress, ignore_progress, no_progress
 from .registry import START_BYTES, parsers, recognise
@@ -105,6 +112,9 @@ def read(
     runs = reading.runs(place.where, records)
     if runs:
         return runs
+    unusable = _unusable_step_logs(place.where, reading)
+    if unusable is not None:
+        raise UnreadableError(unusable)
     if reading.failures:
         raise reading.failures[0]
     raise NotFoundError(reading.without_logs or _nothing_in(place.where, files))
@@ -238,6 +248,25 @@ def _opened(source: str | Source) -> Source:
     from stallscope.collector.registry import open_source
 
     return open_source(source)
+
+
+def _unusable_step_logs(where: str, reading: Reading) -> str | None:
+    """Describe several step logs, or empty ones, without a row; None if there are no such logs."""
+    if any(isinstance(failure, UnknownVersionError) for failure in reading.failures):
+        return None
+    files_of: dict[str, list[str]] = {}
+    for problem in reading.problems:
+        if problem.where.endswith(StepLogParser.suffix):
+            files_of.setdefault(problem.what, []).append(PurePath(problem.where).name)
+    count = sum(map(len, files_of.values()))
+    if not count or (count == 1 and reading.failures):
+        return None
+    what = "; ".join(f"{reason}: {joined(names)}" for reason, names in files_of.items())
+    whole = "none with a whole row" if count > 1 else "without a whole row"
+    return (
+        f"{where}: {counted(count, 'step log')}, {whole} ({what}); copy the logs again from where they "
+        "were recorded, or record the run again"
+    )
 
 
 def _nothing_in(where: str, files: Sequence[SourceFile]) -> str:

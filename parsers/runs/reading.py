@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 # Collectives that are named where dumps have no logs next to them.
 _MOST_STALLS = 3
+#: The messages about files with the name of a step log and without its text.
+EMPTY_STEP_LOG = "an empty step log"
+DAMAGED_STEP_LOG = "a damaged step log: it does not begin with a step log's first line"
 #: The message about a file that is not a log.
 NO_LOG = "no log that Stallscope knows; left alone"
 
@@ -277,9 +280,9 @@ def unknown_file_notes(name: str, data: bytes) -> tuple[str, ...]:
 
     Programs without errors leave an empty stderr for each rank.
     """
-    if data:
-        return (NO_LOG,)
-    return ("an empty step log",) if name.endswith(StepLogParser.suffix) else ()
+    if name.endswith(StepLogParser.suffix):
+        return (DAMAGED_STEP_LOG if data else EMPTY_STEP_LOG,)
+    return (NO_LOG,) if data else ()
 
 
 def _key(one: Parsed) -> tuple[str, int, int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -226,6 +227,42 @@ def test_other_folders_are_an_error_of_one_sentence(tmp_path: Path, make, words:
     make(path)
     with pytest.raises(NotFoundError, match=words):
         read(str(path))
+
+
+@pytest.mark.parametrize(
+    ("contents", "words"),
+    [
+        ([b"", b"", b""], "3 step logs, none with a whole row (an empty step log: 0.steps.csv, "),
+        ([b"", b"\x00\x01\xff\n" * 9], "2 step logs, none with a whole row (an empty step log: 0"),
+        (
+            [b"\x00\x01\xff\n" * 9],
+            "1 step log, without a whole row (a damaged step log: it does not",
+        ),
+        ([b"hello\n"], "1 step log, without a whole row (a damaged step log: it does not begin"),
+        ([b'#stallscope 1 {"run', b""], "the header's facts are torn or not JSON: 0.steps.csv"),
+    ],
+    ids=["empty", "empty and binary", "binary", "text", "torn"],
+)
+def test_step_logs_without_a_row_are_named_for_what_they_are(
+    tmp_path: Path, contents: list[bytes], words: str
+) -> None:
+    for number, data in enumerate(contents):
+        (tmp_path / f"{number}.steps.csv").write_bytes(data)
+    with pytest.raises(UnreadableError, match=re.escape(words)) as error:
+        read(str(tmp_path))
+    assert "copy the logs again" in str(error.value)
+    assert "looked for" not in str(error.value)
+
+
+def test_a_damaged_step_log_next_to_others_is_a_problem(tmp_path: Path) -> None:
+    write_job(tmp_path, JOB)
+    (tmp_path / "rank-00008.0.0.steps.csv").write_bytes(b"")
+    (tmp_path / "rank-00009.0.0.steps.csv").write_bytes(b"hello")
+    (run,) = read(str(tmp_path))
+    assert [str(problem) for problem in run.problems] == [
+        "rank-00008.0.0.steps.csv: an empty step log",
+        "rank-00009.0.0.steps.csv: a damaged step log: it does not begin with a step log's first line",
+    ]
 
 
 IN_FLIGHT = {"step": 9, "reached": "data", "since_us": 1, "seen_us": 9_000_000, "usual_us": 1000}
