@@ -126,9 +126,9 @@ def exposed(analysis: Analysis) -> tuple[str, str]:
         "Exposed is the time that the step waits after the last rank is ready. It excludes allreduce "
         "that overlaps backward, and waiting for slow ranks."
     )
-    if run.missing_ranks:
-        missing = listed("rank", run.missing_ranks)
-        text += f" There is no log of {missing}, so it includes waiting for them."
+    if run.unknown_ranks:
+        missing = listed("rank", run.unknown_ranks)
+        text += f" There is no complete log of {missing}, so it includes waiting for them."
     if analysis.network_use is not None:
         text += f" {network_sentence(analysis.network_use)}"
     return title, text

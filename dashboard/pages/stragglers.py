@@ -11,8 +11,8 @@ from dash import Dash, html
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.stragglers.host_lateness import HostLateness
+from stallscope.analysis.stragglers.lap_test import rank_hours
 from stallscope.analysis.stragglers.straggler import Straggler
-from stallscope.analysis.stragglers.waiting_cost import rank_hours
 from stallscope.formatting.lists import listed
 from stallscope.formatting.numbers import percent
 from stallscope.reports.document import NOTHING, Table

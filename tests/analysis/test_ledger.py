@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from simulator import Fault, Noise, simulate
+from simulator import Bursts, Fault, Noise, simulate, write_logs
 from simulator import Job as Simulation
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import ENTRIES, analyse
-from stallscope.analysis.ledger.arrivals import ranks_by_arrival
-from stallscope.analysis.ledger.build import build_ledger
+from stallscope.analysis.ledger.build import build_ledger, ranks_by_arrival
 from stallscope.analysis.steps.alignment import align
+from stallscope.formatting.lists import ranks_in_words
 from stallscope.parsers import read
+from stallscope.run import Run
 
 
 def ledger_of(folder: Path, job: Job):
@@ -143,10 +147,128 @@ def test_steps_that_a_few_ranks_lack_are_in_the_ledger() -> None:
         assert found.entry(name).ms == pytest.approx(truth[name], rel=0.02, abs=0.1)  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    ("faults", "steps"),
+    [((), (200, 100, 0)), ((Fault("compute", 60, ranks=(2,)),), (200, 0, 100))],
+    ids=["waiting for the rank costs nothing", "the others wait for it"],
+)
+def test_steps_that_a_cut_log_lacks(faults: tuple[Fault, ...], steps: tuple[int, int, int]) -> None:
+    run = simulate(Simulation(ranks=4, steps=300, cut_ranks={2: 200}, faults=faults)).run
+    coverage = analyse(run).coverage
+    assert (coverage.complete, coverage.partial, coverage.unused) == steps
+
+
 def test_steps_that_too_many_ranks_lack_are_left_out() -> None:
-    simulated = simulate(Simulation(ranks=4, steps=300, cut_ranks={2: 200}))
-    found = analyse(simulated.run)
-    assert (found.coverage.complete, found.coverage.partial, found.coverage.unused) == (200, 0, 100)
+    simulated = simulate(Simulation(ranks=4, steps=300, cut_ranks={0: 200, 2: 200, 3: 200}))
+    coverage = analyse(simulated.run).coverage
+    assert (coverage.complete, coverage.partial, coverage.unused) == (200, 0, 100)
+
+
+SLOW = 2
+STEPS = 400
+FAULTS = {
+    "compute": Fault("compute", 60, ranks=(SLOW,)),
+    "input": Fault("input", 60, ranks=(SLOW,)),
+    "bursts": Fault("compute", 200, ranks=(SLOW,), when=Bursts(20, 2)),
+    "input of all": Fault("input", 60),
+    "none": Fault("compute", 0),
+}
+
+
+def cut_run(run: Run, ranks: Sequence[int], kept: Sequence[range]) -> Run:
+    """Return a run in which some ranks' logs only have these steps, and no end."""
+    steps = [step for part in kept for step in part]
+
+    def rows(table: pa.Table) -> pa.Table:
+        lost = ~np.isin(table["step"].to_numpy(), steps) & np.isin(table["rank"].to_numpy(), ranks)
+        return table.filter(pa.array(~lost))
+
+    logs = tuple(replace(log, ended=log.ended and log.rank not in ranks) for log in run.logs)
+    intervals = rows(run.intervals)
+    return replace(run, logs=logs, steps=rows(run.steps), intervals=intervals)
+
+
+@pytest.mark.parametrize(
+    ("size", "name"),
+    [*((size, name) for size in (4, 8) for name in FAULTS), (64, "compute"), (64, "bursts")],
+)
+def test_a_cut_log_never_hides_what_shows_without_it(size: int, name: str) -> None:
+    job = Simulation(ranks=size, steps=STEPS, faults=(FAULTS[name],), epochs=2, validation_ms=300.0)
+    run = simulate(job).run
+    whole = analyse(run)
+    for ranks in ((0,), (SLOW,), (1, size - 1)):
+        without = analyse(simulate(replace(job, lost_ranks=ranks)).run)
+        for kept in (
+            [range(20)],
+            [range(150)],
+            [range(380)],
+            [range(250, STEPS)],
+            [range(50), range(350, STEPS)],
+        ):
+            analysis = analyse(cut_run(run, ranks, kept))
+            verdicts = [
+                (result.bottleneck.kind, result.bottleneck.ranks)
+                for result in (analysis, without, whole)
+            ]
+            assert verdicts[0] in verdicts[1:], (ranks, kept)
+            assert analysis.steady is not None
+            assert without.steady is not None
+            # Only the slow rank's steps are worth more than all steps.
+            if ranks != (SLOW,):
+                assert len(analysis.steady) >= 0.97 * len(without.steady), (ranks, kept)
+            # Lost steps are steps, not time between epochs or before the first step.
+            job_time = analysis.job
+            assert job_time.total == pytest.approx(without.job.total, abs=0.1)
+            assert job_time.epoch_gap < 0.1
+            assert job_time.startup < 1.5
+            in_steps = without.job.warmup + without.job.steps
+            assert job_time.warmup + job_time.steps == pytest.approx(in_steps, abs=1)
+            named = " ".join(analysis.warnings)
+            assert ranks_in_words(ranks) in named or len(kept[0]) == 380, (ranks, kept)
+
+
+@pytest.mark.parametrize(
+    ("kept", "kind", "steps"), [(150, "imbalance", 149), (20, "insufficient_data", STEPS - 1)]
+)
+def test_a_cut_log_of_two(kept: int, kind: str, steps: int) -> None:
+    job = Simulation(ranks=2, steps=STEPS, faults=(Fault("compute", 60, ranks=(1,)),))
+    analysis = analyse(cut_run(simulate(job).run, [1], [range(kept)]))
+    assert analysis.bottleneck.kind == kind
+    assert analysis.steady is not None
+    assert len(analysis.steady) == steps
+    assert f"the log of rank 1 lacks steps from step {kept} on" in " ".join(analysis.warnings)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.999])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_log_cut_at_any_byte_is_as_good_as_none(tmp_path: Path, share: float, rank: int) -> None:
+    job = Simulation(ranks=4, steps=STEPS, faults=(FAULTS["compute"],))
+    path = write_logs(simulate(job), tmp_path)[rank]
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    (run,) = read(str(tmp_path))
+    analysis = analyse(run)
+    assert (analysis.bottleneck.kind, analysis.bottleneck.ranks) == ("imbalance", (SLOW,))
+    assert analysis.steady is not None
+    assert len(analysis.steady) >= STEPS - 5
+
+
+def test_incomplete_ranks_are_named_with_their_steps() -> None:
+    run = simulate(Simulation(ranks=8, steps=STEPS)).run
+    run = cut_run(cut_run(run, [5], [range(60)]), [6, 7], [range(10, 12)])
+    assert [
+        (rank.rank, rank.steps, rank.first, rank.last, rank.left_out)
+        for rank in run.incomplete_ranks
+    ] == [(5, 60, 0, 59, False), (6, 2, 10, 11, True), (7, 2, 10, 11, True)]
+    warnings = analyse(run).warnings
+    assert "the log of rank 5 lacks steps from step 60 on: 60 of 400 are there" in warnings
+    assert any(
+        warning.startswith(
+            "the logs of ranks 6 and 7 lack steps before step 10 and from step 12 on"
+        )
+        for warning in warnings
+    )
+    assert run.unknown_ranks == [5, 6, 7]
+    assert run.missing_ranks == []
 
 
 def test_every_rank_has_its_own_mean_over_what_it_measured() -> None:

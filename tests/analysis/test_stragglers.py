@@ -174,3 +174,13 @@ def test_extra_work_on_rank_0_is_a_finding() -> None:
     assert f"wait {one.cost_ms.value:.1f} ms per step" in reported.evidence
     other_rank = analysis_of_job(replace(JOB, faults=(Fault("other", 20, ranks=(1,)),)))
     assert "rank_0_extra_work" not in [one.code for one in other_rank.findings]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_too_few_steps_to_name_a_rank_do_not_say_that_the_last_rank_varies(seed: int) -> None:
+    fault = Fault("compute", 60, ranks=(2,))
+    analysis = analysis_of_job(Job(ranks=4, steps=30, faults=[fault], seed=seed))
+    assert analysis.steady is not None
+    assert (analysis.steady.critical == 2).all()
+    assert analysis.bottleneck.kind == "insufficient_data"
+    assert analysis.stragglers == ()

@@ -44,11 +44,13 @@ from .ledger.figures import (
     clock_summary,
     count_epochs,
     coverage,
+    incomplete_warnings,
     least_complete_rank,
     rank_summaries,
     step_time,
     throughput,
     throughput_gap,
+    why_one_log,
 )
 from .ledger.generations import Generations
 from .ledger.goodput import goodput
@@ -147,7 +149,7 @@ class _Analyser:
 
     @cached_property
     def communication(self) -> Communication | None:
-        if self.steady is None or self.run.missing_ranks:
+        if self.steady is None or self.run.unknown_ranks:
             return None
         size, gradient_bytes = self.run.size, self.run.fact("gradient_bytes")
         return communication(self.steady, size, gradient_bytes, self.network_bandwidth)
@@ -157,7 +159,7 @@ class _Analyser:
         """Compare exposed allreduce with the speed of the network without training."""
         if not self.run.network_checks:
             return None
-        known = not self.run.missing_ranks and self.run.size > 1
+        known = not self.run.unknown_ranks and self.run.size > 1
         exposed_ms = self.steady.mean_ms("allreduce") if self.steady is not None and known else None
         return network_use(self.run, exposed_ms)
 
@@ -202,11 +204,7 @@ class _Analyser:
                 f"the stages of the steps were not measured: {_why_not_measured(run)}"
             )
         if run.one_log_of_many:
-            return insufficient(
-                f"only rank {run.ranks[0]}'s log is here; {run.size} ranks trained. The other logs were "
-                "not recorded or not collected. Waiting for another rank and slow communication look "
-                "the same in one log"
-            )
+            return insufficient(why_one_log(run, steady))
         verdict = decide(steady, found, run, self.comparable)
         if verdict.kind == "input" and rates is not None:
             evidence = f"{verdict.evidence} {loader_rate_sentence(rates)}".rstrip()
@@ -363,6 +361,7 @@ class _Analyser:
     def _warnings(self) -> Iterator[str]:
         """Warn about everything that limits the analysis."""
         covered, count_of, steady = self.coverage, len(self.generations.aligned), self.steady
+        yield from incomplete_warnings(self.run)
         if covered.complete + covered.partial and covered.unused:
             yield (
                 f"{covered.unused} of {covered.steps} steps are not in the ledger: too many ranks lack "

@@ -134,8 +134,8 @@ class Analysis:
 
     @property
     def waiting_unknown(self) -> bool:
-        """Whether allreduce may contain waiting for ranks without logs."""
-        return bool(self.run.missing_ranks)
+        """Whether allreduce may contain waiting for ranks whose logs are missing or too short."""
+        return bool(self.run.unknown_ranks)
 
     def cause(self, name: str) -> CauseEntry | None:
         """Return an entry of the ledger by cause, by its name."""

@@ -5,10 +5,10 @@ clock to wall time. Values that were not measured are null.
 """
 
 from .events import Event, Series
-from .log import Log, Problem, sessions_of
+from .log import Log, Problem, sessions_of, wall_offsets
 from .measured_input import InputStage, LoaderTrial, MeasuredInput
 from .network_check import NetworkCheck, PairRounds, Rounds
-from .run import Run, newest_first
+from .run import IncompleteRank, Run, newest_first
 from .schemas import INTERVALS_SCHEMA, STEPS_SCHEMA, TIMESTAMPS
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "STEPS_SCHEMA",
     "TIMESTAMPS",
     "Event",
+    "IncompleteRank",
     "InputStage",
     "LoaderTrial",
     "Log",
@@ -28,4 +29,5 @@ __all__ = [
     "Series",
     "newest_first",
     "sessions_of",
+    "wall_offsets",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,6 +93,21 @@ class Log:
         Process numbers are reused, and containers repeat them, so the number alone is not enough.
         """
         return abs(self.process_start - start) < _SAME_START_NS
+
+
+def wall_offsets(logs: Iterable[Log]) -> dict[str, int]:
+    """Return per clock the nanoseconds to add to its times to get wall time, as its first log tells.
+
+    A wall clock that is set later, as NTP does, then changes neither durations nor the order of logs.
+    Logs that do not name their clock may be of a host before and after it was started again.
+    """
+    first: dict[str, Log] = {}
+    for log in logs:
+        if log.has_wall_clock and log.facts.get("clock_domain"):
+            known = first.setdefault(log.clock_domain, log)
+            if log.anchor < known.anchor:
+                first[log.clock_domain] = log
+    return {clock: log.wall_minus_monotonic for clock, log in first.items()}
 
 
 def sessions_of(logs: Sequence[Log]) -> list[int]:

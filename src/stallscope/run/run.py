@@ -8,14 +8,59 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from stallscope.arrays import arrow
 from stallscope.arrays.memory import Allocator, allocator_for
+from stallscope.arrays.pivot import by_parts
 
 from .events import Event, Series
-from .log import Log, Problem, sessions_of
+from .log import Log, Problem, sessions_of, wall_offsets
 from .measured_input import MeasuredInput
 from .network_check import NetworkCheck
+
+# A rank that lacks a smaller share of the steps, or fewer steps, was only written, or read, a moment
+# earlier.
+_INCOMPLETE = 0.05
+_FEWEST_LACKING = 10
+# A rank with a smaller share of the steps is not compared with its peers, nor one with few steps where
+# they have many.
+_LEFT_OUT = 0.05
+_FEW_STEPS, _FEW = 50, 0.25
+# With less than this share of its steps, a rank's lateness is unknown in most steps.
+_MOST = 0.5
+
+# How many steps a rank's logs have, the first and the last; None without steps.
+_Span = tuple[int, int | None, int | None]
+
+
+@dataclass(frozen=True)
+class IncompleteRank:
+    """A rank whose logs lack steps that its peers recorded: torn, cut, or without one of their parts."""
+
+    generation: int
+    rank: int
+    #: How many steps its logs have, and the most that any rank's have.
+    steps: int
+    of: int
+    #: Its first and last step; None without steps.
+    first: int | None
+    last: int | None
+    #: The first and last step of the generation.
+    began: int
+    ended: int
+    #: Whether it has too few steps for a comparison: the analysis is that of its peers.
+    left_out: bool = False
+
+    @property
+    def missing(self) -> str:
+        """Say where its steps are missing."""
+        if self.first is None or self.last is None:
+            return f"from step {self.began:,} on"
+        parts = [f"before step {self.first:,}"] if self.first > self.began else []
+        parts += [f"from step {self.last + 1:,} on"] if self.last < self.ended else []
+        return " and ".join(parts) or f"in {self.of - self.steps:,} steps in between"
 
 
 @dataclass(frozen=True)
@@ -77,10 +122,67 @@ class Run:
         """Return the ranks that trained in the last generation and have no log of it."""
         return sorted(set(range(self.size)) - set(self.last_logs))
 
+    @cached_property
+    def incomplete_ranks(self) -> tuple[IncompleteRank, ...]:
+        """Return the ranks whose logs lack many of their generation's steps.
+
+        Logs of one generation have the same steps, unless a file was cut or one of its parts is lost.
+        """
+        if _are_alike(self.logs, 1 - _INCOMPLETE):
+            return ()
+        spans: dict[tuple[int, int], tuple[int, int, int]] = {}
+        for part in by_parts(self.steps, ("generation", "rank", "step"), _spans_in):
+            for key, (steps, first, last) in part.items():
+                before = spans.get(key, (0, first, last))
+                joined = before[0] + steps, min(before[1], first), max(before[2], last)
+                spans[key] = joined
+        by_generation: dict[int, dict[int, _Span]] = {}
+        for (generation, rank), span in spans.items():
+            by_generation.setdefault(generation, {})[rank] = span
+        for log in self.logs:
+            # A log may have been cut before its first step.
+            if log.generation in by_generation:
+                by_generation[log.generation].setdefault(log.rank, (0, None, None))
+        return tuple(
+            rank
+            for generation, spans_of_ranks in sorted(by_generation.items())
+            for rank in _incomplete_in(generation, spans_of_ranks)
+        )
+
+    def left_out(self, generation: int) -> set[int]:
+        """Return the ranks with too few steps in a generation to be compared with their peers."""
+        # The sizes of most runs' logs show it, without reading their steps.
+        if _are_alike(self.logs, _MOST):
+            return set()
+        incomplete = self.incomplete_ranks
+        return {rank.rank for rank in incomplete if rank.left_out and rank.generation == generation}
+
+    @property
+    def unknown_ranks(self) -> list[int]:
+        """Return the ranks for which waiting looks like allreduce, in most steps or all of them."""
+        if _are_alike(self.logs, _MOST):
+            return self.missing_ranks
+        short = {
+            rank.rank
+            for rank in self.incomplete_ranks
+            if rank.generation == self._last_generation and rank.steps < _MOST * rank.of
+        }
+        return sorted({*self.missing_ranks, *short})
+
+    @property
+    def compared_ranks(self) -> list[int]:
+        """Return the ranks of the last generation whose logs have enough steps for a comparison."""
+        return sorted({*self.last_logs} - self.left_out(self._last_generation))
+
+    @property
+    def why_unknown(self) -> str:
+        """Say what the logs of these ranks are."""
+        return "missing" if self.unknown_ranks == self.missing_ranks else "missing or too short"
+
     @property
     def one_log_of_many(self) -> bool:
-        """Whether only one of several ranks has a log; then waiting is not visible."""
-        return self.size > 1 and len(self.ranks) == 1
+        """Whether only one of several ranks has a log to compare; then waiting is not visible."""
+        return self.size > 1 and len({*self.ranks} - self.left_out(self._last_generation)) == 1
 
     @property
     def hosts(self) -> list[str]:
@@ -90,6 +192,14 @@ class Run:
     def sessions(self) -> list[int]:
         """Return per log the index of its session's first log."""
         return sessions_of(self.logs)
+
+    def wall_offset(self, log: Log) -> int:
+        """Return the nanoseconds to add to a log's times to get wall time, one number per clock."""
+        return self._wall_offsets.get(log.clock_domain, log.wall_minus_monotonic)
+
+    @cached_property
+    def _wall_offsets(self) -> dict[str, int]:
+        return wall_offsets(self.logs)
 
     @property
     def synthetic(self) -> bool:
@@ -159,3 +269,64 @@ def newest_first(runs: Iterable[Run]) -> list[Run]:
         return run.started_at.timestamp() if run.started_at else 0.0
 
     return sorted(runs, key=start, reverse=True)
+
+
+def _are_alike(logs: Iterable[Log], least: float) -> bool:
+    """Whether every rank's logs have more than this share of the bytes of its largest peer's."""
+    sizes: dict[tuple[int, int], int] = {}
+    for log in logs:
+        key = log.generation, log.rank
+        sizes[key] = sizes.get(key, 0) + log.size
+    largest: dict[int, int] = {}
+    for (generation, _), size in sizes.items():
+        largest[generation] = max(largest.get(generation, 0), size)
+    return all(size > least * largest[generation] for (generation, _), size in sizes.items())
+
+
+def _spans_in(part: pa.Table) -> dict[tuple[int, int], tuple[int, int, int]]:
+    """Kernel: return the number of steps, the first and the last of each generation and rank."""
+    generation, rank, step = (
+        arrow.numbers(part[name]).astype(np.int64) for name in ("generation", "rank", "step")
+    )
+    changes = (np.diff(generation) != 0) | (np.diff(rank) != 0)
+    if changes.sum() * 8 > len(step):
+        # The rows are in another order than rank by rank.
+        order = np.lexsort((rank, generation))
+        generation, rank, step = generation[order], rank[order], step[order]
+        changes = (np.diff(generation) != 0) | (np.diff(rank) != 0)
+    starts = np.append(0, np.flatnonzero(changes) + 1)
+    counts = np.diff(starts, append=len(step))
+    first, last = (join.reduceat(step, starts) for join in (np.minimum, np.maximum))
+    spans: dict[tuple[int, int], tuple[int, int, int]] = {}
+    for at, start in enumerate(starts.tolist()):
+        key = int(generation[start]), int(rank[start])
+        before = spans.get(key, (0, int(first[at]), int(last[at])))
+        steps = before[0] + int(counts[at])
+        spans[key] = steps, min(before[1], int(first[at])), max(before[2], int(last[at]))
+    return spans
+
+
+def _incomplete_in(generation: int, spans: Mapping[int, _Span]) -> Iterable[IncompleteRank]:
+    """Return the incomplete ranks of a generation, by rank.
+
+    Args:
+        generation: its number.
+        spans: per rank, how many steps its logs have, the first and the last.
+    """
+    counts = sorted((steps for steps, _, _ in spans.values()), reverse=True)
+    most = counts[0]
+    # Waiting shows only between two ranks, so the two with most steps stay unless both have too few.
+    second = counts[1] if len(counts) > 1 else most
+    peers = most if second < _least_of(most) else second
+    began = min(first for _, first, _ in spans.values() if first is not None)
+    ended = max(last for _, _, last in spans.values() if last is not None)
+    for rank, (steps, first, last) in sorted(spans.items()):
+        if most - steps > max(_FEWEST_LACKING, _INCOMPLETE * most):
+            yield IncompleteRank(
+                generation, rank, steps, most, first, last, began, ended, steps < _least_of(peers)
+            )
+
+
+def _least_of(steps: int) -> float:
+    """Return the fewest steps with which a rank is compared with a peer that has this many."""
+    return max(_LEFT_OUT * steps, min(_FEW_STEPS, _FEW * steps))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.change_points import ChangePoint
+from stallscope.analysis.stragglers.lap_test import enough_to_name, rank_hours
 from stallscope.analysis.stragglers.straggler import Straggler
-from stallscope.analysis.stragglers.waiting_cost import enough_to_name, rank_hours
 from stallscope.formatting.lists import capitalised, counted, listed
 from stallscope.formatting.numbers import amount, exact, percent
 
@@ -64,10 +64,12 @@ def cost(one: Straggler) -> str:
 def waiting(analysis: Analysis) -> tuple[str, str]:
     """Return the page's first sentence, and its evidence or cost."""
     title, text = _found(analysis)
-    missing = analysis.run.missing_ranks
+    run = analysis.run
+    missing = run.unknown_ranks
     if not missing or analysis.bottleneck.kind == "insufficient_data":
         return title, text
-    unseen = f"Whether {listed('rank', missing)} came late is not known: their logs are missing."
+    why = f"their logs are {run.why_unknown}"
+    unseen = f"Whether {listed('rank', missing)} came late is not known: {why}."
     return title, f"{text} {unseen}"
 
 

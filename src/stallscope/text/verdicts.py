@@ -151,7 +151,8 @@ def basis(analysis: Analysis) -> str:
     steps = f"{analysis.steps:,} steps without timestamps"
     if steady:
         steps = counted(len(steady), "steady step")
-    recorded, size = len(analysis.run.last_logs), analysis.run.size
+    size = analysis.run.size
+    recorded = len(analysis.run.compared_ranks)
     ranks = counted(size, "rank") if recorded == size else f"{recorded} of {size} ranks"
     for_all = f", standing for {analysis.steps:,}" if analysis.coverage.sampled_out else ""
     return f"{steps} of {ranks}{for_all}"

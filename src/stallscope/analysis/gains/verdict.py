@@ -83,7 +83,7 @@ def decide(ledger: Ledger, found: Attribution, run: Run, compared: ComparableRun
     if best.fix in FAULTS:
         # Reports print the gain of this fix alone, as their tables do.
         best = found.gain(best.fix) or best
-    if best.fix == "allreduce" and run.missing_ranks:
+    if best.fix == "allreduce" and run.unknown_ranks:
         return _allreduce_unknown(run)
     mean = mean_with_interval(ledger.total).scaled(1e-6)
     step = exact(mean.value, "ms", mean.ci95)
@@ -249,7 +249,7 @@ def _healthy(ledger: Ledger, found: Attribution, run: Run, compared: ComparableR
             return Bottleneck("compute", "compute", "The step takes as long as the baseline's.")
         unknown = "A synthetic baseline would show whether compute is as fast as it can be."
         return Bottleneck("balanced", None, unknown)
-    if most.fix == "allreduce" and run.missing_ranks:
+    if most.fix == "allreduce" and run.unknown_ranks:
         return _allreduce_unknown(run)
     gain = f"at most {ratio(most.speedup, most.ci95)}×"
     varying = max(STAGES, key=lambda stage: float(ledger.excess(stage).mean()))
@@ -264,7 +264,8 @@ def _healthy(ledger: Ledger, found: Attribution, run: Run, compared: ComparableR
 
 def _allreduce_unknown(run: Run) -> Bottleneck:
     return insufficient(
-        f"logs of {_ranks(run.missing_ranks)} are missing: allreduce may contain waiting for them"
+        f"logs of {_ranks(run.unknown_ranks)} are {run.why_unknown}: allreduce may contain waiting for "
+        "them"
     )
 
 

@@ -10,11 +10,21 @@ from stallscope.arrays.blocks import LATEST, NULL, Array, Block, Matrix
 from stallscope.arrays.types import Bools, Ints
 
 from ..steps.alignment import PAUSES, AlignedSteps
-from .arrivals import ranks_by_arrival
 from .ledger import GAPS, Ledger
 
 # If one in this many ranks is missing, it was rarely the last one.
 _RANKS_PER_MISSING = 8
+# A rank lacks steps of its own, as where its log was cut, if it lacks this share of them more than twice
+# what the two most complete ranks lack.
+_OWN_HOLES = 0.01
+# Its peers' steps show the job without it, if waiting for it costs no more than this share of a step.
+_RARELY_LAST = 0.02
+# Steps that all ranks measured are worth more than all steps, if they are at least this share of them.
+_ENOUGH = 0.05
+# Bits of an arrival and a rank's number together, which must not overflow.
+_BITS = 62
+# Knuth's multiplier: neighbouring steps get numbers that have little in common.
+_MIXING = 2654435761
 
 
 def build_ledger(aligned: AlignedSteps) -> Ledger:
@@ -25,8 +35,7 @@ def build_ledger(aligned: AlignedSteps) -> Ledger:
     # Clock errors must not make times negative, or count time twice.
     ended = np.where(first == NULL, NULL, np.maximum(first, last_ready))
     origin = _origins(aligned, ended)
-    missing = ranks - there
-    chosen = (missing * _RANKS_PER_MISSING <= ranks) & (missing < max(ranks, 1)) & (origin != NULL)
+    chosen = _usable(aligned, ranks - there, origin, ended)
     cuts = _cuts(aligned, ended).of(chosen)
     stamps = aligned.cells.take(chosen)
     start, reduced = origin[chosen], ended[chosen]
@@ -54,6 +63,50 @@ def build_ledger(aligned: AlignedSteps) -> Ledger:
         # A rank's own completion and start are on one clock.
         boundary_sd=0.0 if completes_late else aligned.clocks.by_chance,
     )
+
+
+def _usable(aligned: AlignedSteps, missing: Ints, origin: Ints, ended: Ints) -> Bools:
+    """Choose the steps that nearly every rank measured.
+
+    A rank with a cut log lacks many steps in a row. Where it keeps the others waiting, only the steps
+    that it measured tell the truth. Otherwise its peers' steps do, too.
+    """
+    ranks, timed = len(aligned.ranks), origin != NULL
+    few: Bools = (missing * _RANKS_PER_MISSING <= ranks) & (missing < max(ranks, 1)) & timed
+    if not missing[timed].any():
+        return few
+    lacking = aligned.cells.summed(_lacking, timed)
+    usual = np.sort(lacking)[:2].max()
+    cut = np.flatnonzero(lacking > 2 * usual + _OWN_HOLES * timed.sum())
+    whole = np.setdiff1d(np.arange(ranks), cut)
+    if not len(cut):
+        return few
+    of_cut, of_whole, waited = aligned.cells.gathered(_in_groups, cut, whole)
+    common: Bools = few & (of_cut == len(cut))
+    if len(whole) < 2:
+        return common if common.any() else few
+    lost = len(whole) - of_whole
+    peers: Bools = (lost * _RANKS_PER_MISSING <= len(whole)) & (of_whole > 1) & timed
+    if common.sum() < _ENOUGH * peers.sum():
+        return peers
+    # Single steps, as the one that traces, may be far longer on one rank.
+    cost, total = (np.median(ns[common]) for ns in (waited, ended - origin))
+    return peers if cost <= _RARELY_LAST * total else common
+
+
+def _lacking(block: Block, timed: Bools) -> Ints:
+    """Kernel: count the steps with a known start that each rank did not measure."""
+    return np.asarray((~block["measured"][timed[block.steps]]).sum(axis=0))
+
+
+def _in_groups(block: Block, cut: Ints, whole: Ints) -> tuple[Ints, Ints, Ints]:
+    """Kernel: count the ranks of two groups that measured each step, and how long the second waited."""
+    of_cut, of_whole = (block.of("measured", ranks).sum(axis=1) for ranks in (cut, whole))
+    last, last_of_whole = (
+        block.of("ready", ranks).max(axis=1, initial=NULL) for ranks in (cut, whole)
+    )
+    known = (last != NULL) & (last_of_whole != NULL)
+    return of_cut, of_whole, np.where(known, np.maximum(last - last_of_whole, 0), 0)
 
 
 def _ends(block: Block) -> tuple[Ints, Ints, Ints]:
@@ -201,3 +254,58 @@ def _gaps(gap: Ints, cuts: _Cuts, last: Ints) -> Ints:
         gaps[cuts.at, index] = (gap[cuts.at] * (own[:, index] / whole)).astype(np.int64)
     gaps[:, -1] = gap - gaps[:, :-1].sum(axis=1)
     return gaps
+
+
+def ranks_by_arrival(arrival: Ints, measured: Bools, first: int = 0) -> tuple[Ints, Ints, Ints]:
+    """Return per step the positions of the reference rank (lower median), second last and last.
+
+    An arrival and its rank are sorted as one integer, so that the sorted row contains the ranks. Below
+    the arrival's bits stands a number of the rank that differs from step to step: among ranks with the
+    same arrival, the lowest must not always come first.
+
+    Args:
+        arrival: nanoseconds, steps × ranks.
+        measured: whether a rank measured the step; at least one did.
+        first: the position of the first step, so that the order does not depend on a block's size.
+    """
+    steps, ranks = arrival.shape
+    if not ranks:
+        return (np.zeros(0, np.int64),) * 3
+    bits = (ranks - 1).bit_length()
+    numbers = (1 << bits) - 1
+    mixed = np.arange(first, first + steps) * _MIXING
+    factor, mask = mixed & numbers | 1, mixed >> 32 & numbers
+    keys, there = _since_first(arrival, measured)
+    np.minimum(keys, 1 << (_BITS - bits), out=keys)
+    keys <<= bits
+    keys |= np.arange(ranks) * factor[:, None] & numbers ^ mask[:, None]
+    keys.sort(axis=1)
+    absent, at = ranks - there, np.arange(steps)
+    places = (absent + (there - 1) // 2, ranks - np.minimum(there, 2), ranks - 1)
+    inverse = _inverse(factor, bits)
+    reference, second, critical = (
+        (keys[at, place] & numbers ^ mask) * inverse & numbers for place in places
+    )
+    return reference, second, critical
+
+
+def _since_first(arrival: Ints, measured: Bools) -> tuple[Ints, Ints]:
+    """Return arrivals since the step's first one, row by row in memory, and how many ranks measured it.
+
+    Missing ranks have -1: they sort first, so that the last ones are measured.
+    """
+    steps, ranks = arrival.shape
+    if measured.all():
+        return np.subtract(arrival, arrival.min(axis=1)[:, None], order="C"), np.full(steps, ranks)
+    first = np.where(measured, arrival, LATEST).min(axis=1)
+    since = np.subtract(arrival, first[:, None], order="C")
+    since[~measured] = -1
+    return since, measured.sum(axis=1)
+
+
+def _inverse(odd: Ints, bits: int) -> Ints:
+    """Invert odd numbers modulo 2^bits by Newton's iteration, which doubles the right bits."""
+    inverse, right = odd, 3
+    while right < bits:
+        inverse, right = inverse * (2 - odd * inverse), 2 * right
+    return inverse

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,8 @@ from stallscope.arrays.blocks import NULL, Block
 from stallscope.arrays.pivot import by_parts
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Ints
-from stallscope.run import Run
+from stallscope.formatting.lists import ranks_in_words
+from stallscope.run import IncompleteRank, Run
 
 from ..steps.alignment import PAUSES, AlignedSteps
 from ..steps.clocks import ClockSummary
@@ -203,6 +204,36 @@ def coverage(run: Run, generations: Generations) -> Coverage:
 def _complete(block: Block) -> int:
     """Kernel: count the steps that all ranks measured."""
     return int(block["measured"].all(axis=1).sum())
+
+
+def incomplete_warnings(run: Run) -> Iterator[str]:
+    """Name the ranks whose logs lack many steps, and where, those that lack the same steps together."""
+    alike: dict[tuple[int, str, bool], list[IncompleteRank]] = {}
+    for rank in run.incomplete_ranks:
+        alike.setdefault((rank.generation, rank.missing, rank.left_out), []).append(rank)
+    several = len({log.generation for log in run.logs}) > 1
+    for (generation, missing, left_out), ranks in alike.items():
+        names = ranks_in_words([rank.rank for rank in ranks])
+        in_generation = f" in generation {generation}" if several else ""
+        lack, log = ("lacks", "log") if len(ranks) == 1 else ("lack", "logs")
+        what = (
+            f"too few of {ranks[0].of:,} for a comparison: waiting for it counts as allreduce"
+            if left_out
+            else f"{ranks[0].steps:,} of {ranks[0].of:,} are there"
+        )
+        yield f"the {log} of {names} {lack} steps {missing}{in_generation}: {what}"
+
+
+def why_one_log(run: Run, steady: Ledger) -> str:
+    """Say why the logs show a single rank of several."""
+    (rank,) = steady.ranks
+    known, missing = "here", "The other logs were not recorded or not collected"
+    if len(run.ranks) > 1:
+        known, missing = "long enough", "The other logs are missing or too short"
+    return (
+        f"only rank {rank}'s log is {known}; {run.size} ranks trained. {missing}. Waiting for another "
+        "rank and slow communication look the same in one log"
+    )
 
 
 def least_complete_rank(ledgers: Sequence[Ledger]) -> tuple[int, int]:

@@ -20,8 +20,8 @@ from stallscope.run import Log, Run
 
 from ..steps.alignment import PAUSES, AlignedSteps
 from .generations import Generations, first_log
-from .ledger import GAPS, Ledger
-from .sampled import skipped_time
+from .ledger import GAPS
+from .sampled import time_outside
 
 
 @dataclass(frozen=True)
@@ -114,11 +114,12 @@ def _of_generation(
     ns["steps"] = int(moving[~warm & ~repeated].sum())
     for column, kind in enumerate(GAPS):
         ns[kind] += int(ledger.gaps[:, column].sum())
-    trailing, between = _trailing(aligned, ledger), skipped_time(run, aligned)
-    ns["steps"] += between[0]
-    ns["validation"] += trailing[0] + between[1]
-    ns["checkpoint"] += trailing[1] + between[2]
-    last = int(ledger.reduced[-1]) + sum(trailing) + generations.to_wall[index]
+    outside = time_outside(run, aligned, ledger)
+    trailing = _trailing(aligned, outside.last_step, outside.ended)
+    ns["steps"] += outside.steps
+    ns["validation"] += trailing[0] + outside.validation
+    ns["checkpoint"] += trailing[1] + outside.checkpoint
+    last = outside.ended + sum(trailing) + generations.to_wall[index]
     # The rest lies before the first step or between sessions.
     ns["startup" if is_first else "restart"] = max(0, last - clock - sum(ns.values()))
     return ns, max(clock, last)
@@ -157,13 +158,15 @@ def _span(run: Run, generations: Generations) -> tuple[int, int]:
         for reference in (first, last)
     )
     starts = [log.job_start for log, here in zip(run.logs, opened, strict=True) if here]
-    began = min(starts) + first.wall_minus_monotonic
+    began = min(starts) + run.wall_offset(first)
+    since, set_by = _last_set(generations, last.clock_domain)
+    to_wall = run.wall_offset(last) - set_by
     ends = chain.from_iterable(
         one
         for table in (run.intervals, run.steps)
-        for one in by_parts(table, ("log", "end"), _last_end, np.array(closed))
+        for one in by_parts(table, ("log", "step", "end"), _last_end, np.array(closed), since)
     )
-    return began, max([began, *(end + last.wall_minus_monotonic for end in ends)])
+    return began, max([began, *(end + to_wall for end in ends)])
 
 
 def _reference_log(run: Run, generations: Generations, index: int) -> Log:
@@ -173,23 +176,41 @@ def _reference_log(run: Run, generations: Generations, index: int) -> Log:
     return run.logs_by_rank[0]
 
 
-def _last_end(part: pa.Table, logs: npt.NDArray[np.bool_]) -> list[int]:
-    """Kernel: return when the last row of some logs ended; empty without such rows."""
+def _last_set(generations: Generations, clock: str) -> tuple[int | None, int]:
+    """Return the step from which a clock was not set again, and the sum of its jumps, nanoseconds."""
+    if not generations.aligned:
+        return None, 0
+    last = generations.aligned[-1]
+    jumps = [jump for jump in last.clocks.jumps if jump.clock == clock]
+    since = max((int(last.steps[jump.at]) for jump in jumps), default=None)
+    return since, sum(round(jump.ms * 1e6) for jump in jumps)
+
+
+def _last_end(part: pa.Table, logs: npt.NDArray[np.bool_], since: int | None) -> list[int]:
+    """Kernel: return when the last row of some logs, from a step on, ended; empty without such rows."""
     span = pc.min_max(part["log"]).as_py()
     if not logs[span["min"] : span["max"] + 1].any():
         return []
     here = logs[arrow.numbers(part["log"])]
+    if since is not None:
+        here &= arrow.numbers(part["step"]) >= since
     return [int(arrow.numbers(part["end"])[here].max())] if here.any() else []
 
 
-def _trailing(aligned: AlignedSteps, ledger: Ledger) -> tuple[int, int]:
-    """Return the time in validation and in checkpoints after the last step, of the rank with most."""
+def _trailing(aligned: AlignedSteps, last_step: int, ended: int) -> tuple[int, int]:
+    """Return the time in validation and in checkpoints after the last step, of the rank with most.
+
+    Args:
+        aligned: the generation.
+        last_step: its last step with a known end.
+        ended: when that was reduced.
+    """
     intervals = aligned.intervals
     spent = []
     for kind in PAUSES:
-        chosen = (intervals.kind == kind) & (intervals.step > ledger.steps[-1])
+        chosen = (intervals.kind == kind) & (intervals.step > last_step)
         per_rank = np.zeros(len(aligned.ranks), np.int64)
-        low = np.maximum(intervals.begin[chosen], ledger.reduced[-1])
+        low = np.maximum(intervals.begin[chosen], ended)
         np.add.at(
             per_rank, intervals.rank_index[chosen], np.maximum(intervals.end[chosen] - low, 0)
         )

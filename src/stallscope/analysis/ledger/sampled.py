@@ -82,21 +82,38 @@ def count_sampled_out(run: Run, aligned: Sequence[AlignedSteps], ledgers: Sequen
     return count
 
 
-def skipped_time(run: Run, aligned: AlignedSteps) -> tuple[int, int, int]:
-    """Return the nanoseconds that sampling leaves out of a generation's ledger.
+@dataclass(frozen=True)
+class TimeOutside:
+    """Nanoseconds of a generation that are not in its ledger, between its first and its last step."""
 
-    These are the time in steps that are not in the ledger, and the time in validation and in checkpoints
-    before the last step that is.
+    steps: int
+    validation: int
+    checkpoint: int
+    #: The last step with a known end, and its end.
+    last_step: int
+    ended: int
+
+
+def time_outside(run: Run, aligned: AlignedSteps, ledger: Ledger) -> TimeOutside:
+    """Return the time that the ledger lacks: steps sampled out, or measured by too few ranks.
+
+    Args:
+        run: the run.
+        aligned: a generation.
+        ledger: its ledger, with at least one step.
     """
-    if sampling_of(run) is None or not len(aligned.steps):
-        return 0, 0, 0
     ended = aligned.cells.per_step(_reduced_first)
-    known = (ended[1:] != NULL) & (ended[:-1] != NULL) & ~aligned.session_start[1:]
-    at = np.flatnonzero((np.diff(aligned.steps) > 1) & known)
-    begin, end = ended[at], ended[at + 1]
-    between = [_within(aligned, kind, begin, end) for kind in PAUSES]
-    steps = int((end - begin).sum()) - sum(between) + _after_last_step(run, aligned, int(ended[-1]))
-    return steps, between[0], between[1]
+    known = np.flatnonzero(ended != NULL)
+    sessions = np.cumsum(aligned.session_start)[known]
+    follows = np.append(False, sessions[1:] == sessions[:-1])
+    inside = np.isin(aligned.steps[known], ledger.steps, assume_unique=True)
+    at = np.flatnonzero(follows & ~inside)
+    begin, end = ended[known[at - 1]], np.maximum(ended[known[at]], ended[known[at - 1]])
+    validation, checkpoint = (_within(aligned, kind, begin, end) for kind in PAUSES)
+    last = int(ended[known[-1]])
+    steps = int((end - begin).sum()) - validation - checkpoint
+    steps += _after_last_step(run, aligned, last)
+    return TimeOutside(steps, validation, checkpoint, int(aligned.steps[known[-1]]), last)
 
 
 def _reduced_first(block: Block) -> Ints:
@@ -111,7 +128,7 @@ def _after_last_step(run: Run, aligned: AlignedSteps, last: int) -> int:
     after = arrow.scalar(int(aligned.steps[-1]) + 1, table["step"].type)
     table = table.filter(pc.and_(own, pc.greater(table["step"], after)))
     end = pc.max(table["end"]).as_py()
-    if end is None or last == NULL or end <= last:
+    if end is None or end <= last:
         return 0
     stretch = np.array([last]), np.array([end])
     return int(end - last - sum(_within(aligned, kind, *stretch) for kind in PAUSES))
@@ -119,11 +136,13 @@ def _after_last_step(run: Run, aligned: AlignedSteps, last: int) -> int:
 
 def _within(aligned: AlignedSteps, kind: str, begin: Ints, end: Ints) -> int:
     """Return the time in intervals of a kind within some periods, of the rank with most."""
+    if not len(begin):
+        return 0
     own = aligned.intervals.kind == kind
     low, high = aligned.intervals.begin[own], aligned.intervals.end[own]
     at = np.searchsorted(begin, low, side="right") - 1
-    inside = (at >= 0) & (len(begin) > 0)
-    clipped = np.maximum(np.minimum(high, end[at]) - low, 0) if len(begin) else np.zeros(0)
+    inside = at >= 0
+    clipped = np.maximum(np.minimum(high, end[at]) - low, 0)
     spent = np.zeros(len(aligned.ranks), np.int64)
     np.add.at(spent, aligned.intervals.rank_index[own][inside], clipped[inside].astype(np.int64))
     return int(spent.max(initial=0))

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from stallscope.arrays import arrow
 from stallscope.arrays.blocks import NULL, Array, Block, Matrix
-from stallscope.arrays.pivot import of_generation, pivot
+from stallscope.arrays.pivot import of_generation, pivot, without_logs
 from stallscope.arrays.types import Bools, Ints
 from stallscope.run import TIMESTAMPS, Run
 
@@ -85,8 +85,14 @@ class AlignedSteps:
 
 
 def align(run: Run, generation: int) -> AlignedSteps:
-    """Pivot the steps of the generation with this number, and align the hosts' clocks."""
-    table = of_generation(run.steps, generation)
+    """Pivot the steps of the generation with this number, and align the hosts' clocks.
+
+    Ranks with too few steps to be compared are left out, as if they had no log.
+    """
+    table, left_out = of_generation(run.steps, generation), run.left_out(generation)
+    if left_out:
+        short = [index for index, log in enumerate(run.logs) if log.rank in left_out]
+        table = without_logs(table, short)
     sessions = np.array(run.sessions) if any(log.continues for log in run.logs) else None
     dense = pivot(table, (*TIMESTAMPS, "samples"), run.allocate, sessions)
     last_log = run.last_logs_of(generation)

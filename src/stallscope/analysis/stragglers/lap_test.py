@@ -20,7 +20,7 @@ from stallscope.arrays.distributions import student_quantile
 from stallscope.arrays.local_matrix import LocalMatrix
 from stallscope.arrays.partial_sort import smallest_of_few
 from stallscope.arrays.quantiles import median
-from stallscope.arrays.stats import autocorrelation_time, evenly, robust_sd
+from stallscope.arrays.stats import Mean, autocorrelation_time, evenly, robust_sd
 from stallscope.arrays.types import Bools, Floats, Ints
 
 from ..ledger.ledger import Ledger
@@ -41,6 +41,7 @@ _ROBUST_RANKS = 32
 _MOST_OF_A_HOST = 0.75
 # τ is the median over at most this many ranks: more do not change it.
 _RANKS_FOR_TAU = 64
+_MS_PER_HOUR = 3_600_000.0
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,18 @@ def slow_ranks(ledger: Ledger, tested: Sequence[int], blind_ns: float = 0.0) -> 
         blind_ns: the smallest excess that names a rank; the completion skew where it aligned clocks.
     """
     ranks = np.array(tested, np.int64)
-    measured = ledger.cells.summed(_measured, ranks)
-    shares = measured / len(ledger) if len(ledger) else np.ones(len(ranks))
-    return _slow(ledger.cells, ranks, shares, blind_ns)
+    return _slow(ledger.cells, ranks, ledger.cells.summed(_measured, ranks), blind_ns)
+
+
+def rank_hours(cost_ms: Mean, steps: int, ranks: int) -> Mean:
+    """Return the hours of all ranks together that a cost per step adds up to."""
+    return cost_ms.scaled(steps * ranks / _MS_PER_HOUR)
+
+
+def enough_to_name(ledger: Ledger) -> bool:
+    """Whether there are enough steps to distinguish a slow rank from chance."""
+    some = evenly(len(ledger.ranks), _RANKS_FOR_TAU)
+    return not slow_ranks(ledger, some.tolist()).too_few_steps
 
 
 def _measured(block: Block, ranks: Ints) -> Ints:
@@ -104,7 +114,7 @@ def _slow_medians(cells: Matrix, columns: Sequence[Ints], blind_ns: float) -> La
     """Run the test on the medians over each host's ranks."""
     medians = np.concatenate(cells.by_steps(_medians, columns), axis=1)
     of_hosts = LocalMatrix.of({"arrival": medians.T})
-    return _slow(of_hosts, np.arange(len(columns)), np.ones(len(columns)), blind_ns)
+    return _slow(of_hosts, np.arange(len(columns)), np.full(len(columns), len(medians.T)), blind_ns)
 
 
 def _medians(block: Block, columns: Sequence[Ints]) -> Ints:
@@ -142,23 +152,26 @@ def _most_are_slow(means: Floats, own: Bools) -> bool:
     return bool((over > np.log1p(_INDIFFERENCE)).mean() >= _MOST_OF_A_HOST)
 
 
-def _slow(cells: Matrix, tested: Ints, shares: Floats, blind_ns: float) -> LapTestResult:
+def _slow(cells: Matrix, tested: Ints, counts: Ints, blind_ns: float) -> LapTestResult:
     """Run the test.
 
     Args:
         cells: ``arrival`` are the laps, nanoseconds.
         tested: positions of the ranks to test.
-        shares: per rank the share of steps that it measured; the others have a peer's figures.
+        counts: per rank, how many steps it measured; the others have a peer's figures.
     """
     n, ranks = cells.shape[0], len(tested)
     if ranks < 2 or n < _FEWEST_INDEPENDENT:
         return LapTestResult((), 1.0, too_few_steps=True)
-    of_steps, of_ranks = zip(*cells.by_steps(_moments, tested), strict=True)
+    of_steps, of_ranks = zip(
+        *cells.by_steps(_moments, tested, bool((counts < n).any())), strict=True
+    )
     step_mean, (sums, squares) = np.concatenate(of_steps), added(of_ranks)
-    means = sums / n / shares
+    counts = np.maximum(counts, 2)
+    means = sums / counts
     some = _log(cells.columns("arrival", tested[evenly(ranks, _RANKS_FOR_TAU)].tolist()))
     tau = _tau(some)
-    sigma = _sigma(np.sqrt((squares - sums**2 / n) / (n - 1)))
+    sigma = _sigma(np.sqrt((squares - sums**2 / counts) / (counts - 1)))
     if ranks == 2:
         sigma = _sigma(_detrended(some - step_mean.astype(np.float32)[:, None]).std(axis=0, ddof=1))
     independent = n / tau
@@ -166,7 +179,7 @@ def _slow(cells: Matrix, tested: Ints, shares: Floats, blind_ns: float) -> LapTe
         glaring = _glaring(cells, tested, means)
         return LapTestResult(glaring, tau, too_few_steps=not glaring)
     excess = means - _median_of_others(means)
-    scatter = sigma * np.sqrt(tau / (n * shares)) * np.sqrt(1 + _median_loss(ranks) / (ranks - 1))
+    scatter = sigma * np.sqrt(tau / counts) * np.sqrt(1 + _median_loss(ranks) / (ranks - 1))
     freedom = 0.6 * (ranks - 1) * (independent - 1)
     limit = student_quantile(1 - ALPHA / ranks, freedom)
     indifferent = np.log1p(max(indifference(ranks), blind_ns / float(np.exp(step_mean.mean()))))
@@ -176,11 +189,20 @@ def _slow(cells: Matrix, tested: Ints, shares: Floats, blind_ns: float) -> LapTe
     return LapTestResult(named, tau, too_few_steps=False)
 
 
-def _moments(block: Block, tested: Ints) -> tuple[Floats, Floats]:
-    """Kernel: the mean logarithm per step, and each rank's sums of deviations and their squares."""
+def _moments(block: Block, tested: Ints, partly: bool) -> tuple[Floats, Floats]:
+    """Kernel: the mean logarithm per step, and each rank's sums of deviations and their squares.
+
+    Args:
+        block: the steps.
+        tested: positions of the ranks.
+        partly: whether some did not measure every step. A peer's figures keep the step's mean where it
+            would be with them; deviations are only their own.
+    """
     x = _log(block.of("arrival", tested))
     step_mean = x.mean(axis=1, dtype=np.float64)
     x -= step_mean.astype(np.float32)[:, None]
+    if partly:
+        x *= block.of("measured", tested)
     squares = np.square(x, dtype=np.float64).sum(axis=0)
     return step_mean, np.array([x.sum(axis=0, dtype=np.float64), squares])
 

@@ -22,7 +22,7 @@ import numpy as np
 from stallscope.arrays.blocks import Array, Block
 from stallscope.arrays.types import Bools, Floats, Ints
 
-from ..ledger.arrivals import ranks_by_arrival
+from ..ledger.build import ranks_by_arrival
 from ..ledger.ledger import Ledger
 from .replay import ASSUMED_MS, some_of
 

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from stallscope.arrays.blocks import NULL, Block
+from stallscope.arrays.distributions import binomial_tail
 from stallscope.arrays.lazy_scipy import scipy_stats
 from stallscope.arrays.stats import mean_with_interval
 from stallscope.arrays.types import Bools, Floats, Ints
 
 from ..ledger.ledger import STAGES, Ledger
-from .lap_test import LapTestResult, indifference, slow_hosts, slow_ranks
+from .lap_test import ALPHA, LapTestResult, indifference, slow_hosts, slow_ranks
 from .lateness import Episodes, LateCells, episodes, joined, late_cells, piled_up
 from .replay import mean_saved, others, some_of, without_faulty, without_lateness
 from .straggler import Straggler
@@ -48,6 +49,9 @@ class FoundStragglers:
     named_late: LateCells | None
     #: Whether no rank can be named because there are too few independent steps.
     too_few_steps: bool
+    #: Whether, in these few steps, a rank is last more often than chance explains: then lateness does
+    #: not vary from rank to rank, although no rank can be named.
+    same_rank_last: bool = False
 
 
 def find_stragglers(
@@ -75,6 +79,7 @@ def find_stragglers(
     stragglers = [_persistent(*both, _of(hosts, name), healthy, (name,)) for name in names]
     stragglers += [_persistent(*both, [rank], healthy, ()) for rank in slow]
     late = named_late = None
+    same_rank_last = test.too_few_steps and _same_rank_last(ledger, healthy, test.tau)
     if len(healthy) > 1:
         bursting = _Bursting(
             tuple(rank for rank in named if rank not in slow),
@@ -82,7 +87,7 @@ def find_stragglers(
         )
         cells = late_cells(ledger, healthy).certain(blind_ns)
         found, late, named_late = _late(*both, healthy, cells, bursting, hosts, test.tau)
-        stragglers += found
+        stragglers += [straggler for straggler in found if straggler.ranks or not same_rank_last]
     too_few = test.too_few_steps and (host_test is None or host_test.too_few_steps)
     return FoundStragglers(
         tuple(sorted(stragglers, key=lambda one: one.cost_ms.value, reverse=True)),
@@ -91,7 +96,17 @@ def find_stragglers(
         late,
         named_late,
         too_few and not names,
+        same_rank_last,
     )
+
+
+def _same_rank_last(ledger: Ledger, ranks: Sequence[int], tau: float) -> bool:
+    """Whether one of these ranks is last more often than any of equal ranks would be by chance."""
+    times = np.bincount(ledger.critical, minlength=len(ledger.ranks))[list(ranks)]
+    independent = times.sum() / max(tau, 1.0)
+    most = int(times.max() / max(tau, 1.0))
+    chance = len(ranks) * binomial_tail(most - 1, int(independent), 1 / len(ranks))
+    return bool(most > 1 and chance < ALPHA)
 
 
 def _slow_hosts(

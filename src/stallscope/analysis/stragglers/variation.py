@@ -53,7 +53,7 @@ def variation(
         found: stragglers found so far.
         fixed: the steps with the slow ranks fixed.
     """
-    if len(found.healthy) < 2:
+    if len(found.healthy) < 2 or found.same_rank_last:
         return None
     rest = fixed.last - (ledger.last - ledger.imbalance)
     if found.named_late is not None:

@@ -56,7 +56,7 @@ def json_content(analysis: Analysis) -> Content:
         ledger=[_entry(analysis, "entry", name) for name in ENTRIES],
         by_cause=[_entry(analysis, "cause", name) for name in CAUSES],
         ranks=analysis.ranks,
-        steps=fields_of(analysis.coverage, "total=steps complete partial unused sampled_out"),
+        steps=_steps(analysis),
         epoch_times=analysis.epoch_times,
         printed_steps=_printed_steps(analysis.printed),
         clocks=_clocks(analysis),
@@ -75,6 +75,16 @@ def json_content(analysis: Analysis) -> Content:
         machines=[_series(one, analysis) for one in analysis.run.series],
         warnings=analysis.warnings,
     )
+
+
+def _steps(analysis: Analysis) -> dict[str, Any]:
+    return {
+        **fields_of(analysis.coverage, "total=steps complete partial unused sampled_out"),
+        "incomplete_ranks": [
+            fields_of(rank, "generation rank steps first last left_out")
+            for rank in analysis.run.incomplete_ranks
+        ],
+    }
 
 
 def _run(analysis: Analysis) -> dict[str, Any]:
