@@ -8,9 +8,10 @@ at the same time. ``Log.generation`` numbers the generations in the order in whi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ import pyarrow.compute as pc
 
 from stallscope.arrays import arrow
 from stallscope.arrays.types import Ints
-from stallscope.run import Log, sessions_of
+from stallscope.run import Log, sessions_of, wall_offsets
 
 #: The steps of a log, ascending, and when each was reduced (or ended, without that), nanoseconds.
 Completions = Callable[[int], tuple[Ints, Ints]]
@@ -39,6 +40,15 @@ _SCATTER_NS = 100_000_000
 _SCATTER_OF_STEP = 0.2
 # The number of members of a generation that a session is compared with.
 _MEMBERS_COMPARED = 3
+# The number of sessions by which clocks are compared.
+_SESSIONS_COMPARED = 64
+
+
+class _Apart(NamedTuple):
+    """By how many nanoseconds two sessions' completions differ, over this many steps."""
+
+    ns: float
+    steps: int
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,8 @@ class _Session:
     log: Log
     steps: Ints
     completed: Ints
+    #: Nanoseconds to add to its times to get wall time, on all hosts alike.
+    to_wall: int
 
     @property
     def size(self) -> int:
@@ -59,7 +71,7 @@ class _Session:
     def began(self) -> int:
         """Return the wall time of its first completion, or else of the start of its log, nanoseconds."""
         first = int(self.completed[0]) if len(self.completed) else self.log.anchor
-        return first + self.log.wall_minus_monotonic
+        return first + self.to_wall
 
     def is_process_of(self, other: _Session) -> bool:
         """Whether both are sessions of one process."""
@@ -75,6 +87,15 @@ class _Session:
 
         None if they share no step, or do not complete them together.
         """
+        apart = self.later_than(other)
+        if apart is None:
+            return None
+        same_clock = self.log.clock_domain == other.log.clock_domain
+        most = _APART_NS if same_clock else _CLOCK_ERROR_NS
+        return abs(apart.ns) if abs(apart.ns) <= most else None
+
+    def later_than(self, other: _Session) -> _Apart | None:
+        """Return how much later this session completed the same steps; None as for ``distance``."""
         steps, _, its = np.intersect1d(
             _thinned(self.steps, other.steps), other.steps, return_indices=True
         )
@@ -83,14 +104,13 @@ class _Session:
         own = np.searchsorted(self.steps, steps)
         difference = self.completed[own] - other.completed[its]
         if self.log.clock_domain == other.log.clock_domain:
-            apart = float(np.median(np.abs(difference)))
-            return apart if apart <= _APART_NS else None
-        difference += self.log.wall_minus_monotonic - other.log.wall_minus_monotonic
+            return _Apart(float(np.median(np.abs(difference))), len(steps))
+        difference += self.to_wall - other.to_wall
         middle = float(np.median(difference))
         scatter = float(np.median(np.abs(difference - middle)))
         usual = float(np.median(np.diff(other.completed))) if len(other.completed) > 1 else 0.0
         together = scatter <= max(_SCATTER_NS, _SCATTER_OF_STEP * usual)
-        return abs(middle) if together and abs(middle) <= _CLOCK_ERROR_NS else None
+        return _Apart(middle, len(steps)) if together else None
 
 
 def _thinned(steps: Ints, others: Ints) -> Ints:
@@ -171,9 +191,11 @@ def generations_of(logs: Sequence[Log], completions: Completions) -> list[int]:
         of_session.setdefault(first, []).append(index)
     if _is_one_generation(logs, list(of_session)) or not all(log.has_wall_clock for log in logs):
         return recorded
-    sessions = [_session(logs, indices, completions) for indices in of_session.values()]
+    walls = wall_offsets(logs)
+    sessions = [_session(logs, indices, completions, walls) for indices in of_session.values()]
     if not any(len(session.steps) for session in sessions):
         return recorded
+    sessions = _on_common_time(sessions)
     found = [0] * len(logs)
     for number, generation in enumerate(_in_generations(sessions)):
         for session in generation.sessions:
@@ -225,14 +247,72 @@ def _is_one_generation(logs: Sequence[Log], firsts: Sequence[int]) -> bool:
     return len(same) == 1 and len(processes) == len({rank for rank, _, _ in processes})
 
 
-def _session(logs: Sequence[Log], indices: Sequence[int], completions: Completions) -> _Session:
+def _session(
+    logs: Sequence[Log],
+    indices: Sequence[int],
+    completions: Completions,
+    walls: Mapping[str, int],
+) -> _Session:
     steps, completed = (
         np.concatenate(parts)
         for parts in zip(*(completions(index) for index in indices), strict=True)
     )
     # In the order of steps; a step that a process recorded twice counts the last time.
     steps, at = np.unique(steps[::-1], return_index=True)
-    return _Session(tuple(indices), logs[indices[0]], steps, completed[::-1][at])
+    first = logs[indices[0]]
+    to_wall = walls.get(first.clock_domain, first.wall_minus_monotonic)
+    return _Session(tuple(indices), first, steps, completed[::-1][at], to_wall)
+
+
+def _on_common_time(sessions: Sequence[_Session]) -> list[_Session]:
+    """Correct hosts' wall clocks, which may be wrong by hours, by steps that they completed together.
+
+    Sessions of different generations may share steps, too, but differ by the time between them. Most
+    shared steps are those of one generation.
+    """
+    by_clock: dict[str, list[_Session]] = {}
+    for session in sessions:
+        by_clock.setdefault(session.log.clock_domain, []).append(session)
+    # From the clock with most steps on: the others are compared with those that are corrected already.
+    first, *rest = sorted(by_clock.values(), key=_count_steps, reverse=True)
+    common = [*first]
+    for of_clock in rest:
+        ahead = _clock_error(_of_each_generation(of_clock), _of_each_generation(common))
+        common += [replace(session, to_wall=session.to_wall - ahead) for session in of_clock]
+    of_logs = {session.logs: session for session in common}
+    return [of_logs[session.logs] for session in sessions]
+
+
+def _count_steps(sessions: Sequence[_Session]) -> int:
+    return sum(len(session.steps) for session in sessions)
+
+
+def _of_each_generation(sessions: Sequence[_Session]) -> list[_Session]:
+    """Return a session with steps for each clock, count of generations and first step."""
+    chosen: dict[tuple[object, ...], _Session] = {}
+    for session in sessions:
+        if len(session.steps):
+            log = session.log
+            key = log.clock_domain, log.recorded_generation, int(session.steps[0])
+            chosen.setdefault(key, session)
+    return list(chosen.values())[:_SESSIONS_COMPARED]
+
+
+def _clock_error(sessions: Sequence[_Session], others: Sequence[_Session]) -> int:
+    """Return by how many nanoseconds the sessions' wall clock is ahead of the others'; 0 if unknown."""
+    pairs = [
+        apart
+        for session in sessions
+        for peer in others
+        if session.size == peer.size and session.log.rank != peer.log.rank
+        if (apart := session.later_than(peer)) is not None
+    ]
+
+    def support(pair: _Apart) -> int:
+        return sum(near.steps for near in pairs if abs(near.ns - pair.ns) <= _APART_NS)
+
+    most = max(pairs, key=support, default=None)
+    return 0 if most is None else round(most.ns)
 
 
 def _in_generations(sessions: Sequence[_Session]) -> list[_Generation]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -14,7 +14,14 @@ import pyarrow as pa
 from stallscope.arrays.chunks import Constants, are_long, joined
 from stallscope.collector.store.deduplicate import last_attempts, repeat_problems
 from stallscope.collector.store.generations import generations_of, with_generations
-from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, TIMESTAMPS, Problem, Run
+from stallscope.run import (
+    INTERVALS_SCHEMA,
+    STEPS_SCHEMA,
+    TIMESTAMPS,
+    Problem,
+    Run,
+    wall_offsets,
+)
 
 from ..base import Parsed
 from ..tables import cast
@@ -42,10 +49,12 @@ def _with_resumed(runs: dict[str, list[Parsed]]) -> dict[str, list[Parsed]]:
     """Join later jobs that resumed from a checkpoint of an earlier one in the same folder."""
     if len(runs) == 1:
         return runs
+    walls = wall_offsets(parsed.log for group in runs.values() for parsed in group)
+    all_jobs = {run_id: _Job.of(group, walls) for run_id, group in runs.items()}
     joined: dict[str, list[Parsed]] = {}
     jobs: dict[str, _Job] = {}
-    for run_id, group in sorted(runs.items(), key=lambda one: _wall(one[1])):
-        job = _Job.of(group)
+    for run_id, job in sorted(all_jobs.items(), key=lambda pair: pair[1].began):
+        group = runs[run_id]
         earlier = next((name for name, other in jobs.items() if job.resumes(other)), None)
         if earlier is None:
             joined[run_id], jobs[run_id] = group, job
@@ -69,12 +78,25 @@ class _Job:
     last_step: int | None
 
     @classmethod
-    def of(cls, group: list[Parsed]) -> _Job:
+    def of(cls, group: list[Parsed], walls: Mapping[str, int]) -> _Job:
+        """Return the properties of a job.
+
+        Args:
+            group: its logs.
+            walls: see ``wall_offsets``.
+        """
         steps = [one.step_range for one in group if one.step_range is not None]
-        ends = [
-            one.last_end + one.log.wall_minus_monotonic for one in group if one.last_end is not None
+        to_wall = [
+            walls.get(parsed.log.clock_domain, parsed.log.wall_minus_monotonic) for parsed in group
         ]
-        began = _wall(group)
+        ends = [
+            parsed.last_end + offset
+            for parsed, offset in zip(group, to_wall, strict=True)
+            if parsed.last_end is not None
+        ]
+        began = min(
+            parsed.log.anchor + offset for parsed, offset in zip(group, to_wall, strict=True)
+        )
         return cls(
             names=_names(group),
             began=began,
@@ -106,11 +128,8 @@ def _names(group: list[Parsed]) -> tuple[object, ...]:
 
 
 def _launch(one: Parsed) -> Launch:
-    return Launch.of_log(one.log.facts.get("launch"), one.log.rank, _wall([one]))
-
-
-def _wall(group: list[Parsed]) -> int:
-    return min(p.log.anchor + p.log.wall_minus_monotonic for p in group)
+    began = one.log.anchor + one.log.wall_minus_monotonic
+    return Launch.of_log(one.log.facts.get("launch"), one.log.rank, began)
 
 
 def _run(source: str, run_id: str, group: list[Parsed], shared: tuple[Problem, ...]) -> Run:

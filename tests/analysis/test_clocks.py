@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from simulator import Clocks, Fault, Job, Jump, Simulated, Slew, simulate
 
-from stallscope.analysis import analyse
+from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.ledger.build import build_ledger
 from stallscope.analysis.ledger.ledger import Ledger
 from stallscope.analysis.steps.alignment import align
@@ -164,3 +166,52 @@ def test_a_clock_that_was_set_once_and_cannot_be_followed_later_on() -> None:
     # In that step the stages of the ranks on this clock contain the jump.
     assert measured[at].tolist() == [True, True, False, False]
     assert "clock_jumped" in [finding.code for finding in analyse(run).findings]
+
+
+def in_other_order(run: Run) -> Run:
+    """Return the run with the second half of its ranks, and so their clocks, first."""
+    half = len(run.logs) // 2
+    place = np.array([*range(half, 2 * half), *range(half)], np.int32)
+    logs = [replace(log, rank=int(place[log.rank])) for log in run.logs]
+
+    def moved(table: pa.Table) -> pa.Table:
+        for name in ("log", "rank"):
+            column = pa.array(place[table[name].to_numpy()])
+            table = table.set_column(table.schema.get_field_index(name), name, column)
+        return table.sort_by([("rank", "ascending"), ("step", "ascending")])
+
+    logs.sort(key=lambda log: log.rank)
+    steps, intervals = moved(run.steps), moved(run.intervals)
+    return replace(run, logs=tuple(logs), steps=steps, intervals=intervals)
+
+
+@pytest.mark.parametrize("ms", [-1_000, -5_000, -3_600_000, 5_000, 36_000_000])
+@pytest.mark.parametrize(
+    ("per_host", "hosts", "reference_first"),
+    [(2, (1,), True), (2, (1,), False), (1, (1, 2), True), (1, (2, 3), False)],
+)
+def test_a_clock_that_is_set_changes_no_result(
+    ms: float, per_host: int, hosts: tuple[int, ...], reference_first: bool
+) -> None:
+    fault = Fault("compute", 60, ranks=(2,))
+    job = Job(ranks=4, ranks_per_host=per_host, steps=400, faults=(fault,))
+
+    def analysed(steps: Sequence[int]) -> Analysis:
+        jumps = [Jump(host, step, ms) for host in hosts for step in steps]
+        run = simulate(replace(job, clocks=Clocks(jumps=jumps))).run
+        return analyse(run if reference_first else in_other_order(run))
+
+    steady = analysed([])
+    for step in (1, 5, 150, 398):
+        analysis = analysed([step])
+        assert analysis.bottleneck.kind == steady.bottleneck.kind == "imbalance"
+        assert analysis.bottleneck.ranks == steady.bottleneck.ranks
+        assert analysis.steady is not None
+        assert len(analysis.steady) >= 396
+        assert analysis.step is not None
+        assert steady.step is not None
+        assert analysis.step.mean == pytest.approx(steady.step.mean, rel=0.003)
+        assert analysis.job.total == pytest.approx(steady.job.total, abs=0.5)
+        assert analysis.job.steps == pytest.approx(steady.job.steps, abs=1.0)
+        codes = {finding.code for finding in analysis.findings}
+        assert codes - {"clock_jumped"} == {finding.code for finding in steady.findings}

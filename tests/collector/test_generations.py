@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pyarrow.compute as pc
 import pytest
 from support.generations import AHEAD_S, GROWN_AND_SHRUNK, HOSTS, Generation, write_generations
 
+from stallscope.analysis import analyse
 from stallscope.collector.store.generations import generations_of, some_completions_of
 from stallscope.collector.store.merge import completions_by_log, merge_runs
 from stallscope.parsers import read
@@ -118,3 +120,58 @@ def test_the_recorders_count_stays_where_it_agrees(tmp_path: Path) -> None:
     write_generations(tmp_path, (Generation((("alpha", 3), ("beta", 3)), 0.0, 200, 60),))
     (run,) = read(str(tmp_path))
     assert {log.generation for log in run.logs} == {3}
+
+
+SET_BY_S = [-36_000.0, -700.0, -60.0, -5.0, 5.0, 700.0, 36_000.0]
+
+
+@pytest.mark.parametrize("seconds", SET_BY_S)
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_wrong_wall_clock_changes_no_generation(
+    tmp_path: Path, host: str, seconds: float
+) -> None:
+    ahead = {**AHEAD_S, host: AHEAD_S[host] + seconds}
+    write_generations(tmp_path, GROWN_AND_SHRUNK, ahead)
+    (run,) = read(str(tmp_path))
+    assert found_in(run) == TRUE
+
+
+def set_wall_clock(folder: Path, host: str, since: int, seconds: float) -> None:
+    """Set a host's wall clock before its process opened the log of a generation that it counts."""
+    for path in folder.iterdir():
+        header, _, rows = path.read_text().partition("\n")
+        mark, version, text = header.split(" ", 2)
+        facts = json.loads(text)
+        if facts["host"] == host and facts["generation"] >= since:
+            facts["anchor"]["wall_ns"] += round(seconds * 1e9)
+            path.write_text(f"{mark} {version} {json.dumps(facts)}\n{rows}")
+
+
+@pytest.mark.parametrize("seconds", SET_BY_S)
+@pytest.mark.parametrize(("host", "since"), [("alpha", 1), ("alpha", 2), ("beta", 1), ("gamma", 1)])
+def test_a_wall_clock_that_is_set_changes_no_generation_and_no_duration(
+    tmp_path: Path, host: str, since: int, seconds: float
+) -> None:
+    write_generations(tmp_path, GROWN_AND_SHRUNK)
+    before = analyse(read(str(tmp_path))[0]).job
+    set_wall_clock(tmp_path, host, since, seconds)
+    (run,) = read(str(tmp_path))
+    assert found_in(run) == TRUE
+    assert analyse(run).job == before
+
+
+def test_a_job_that_resumes_while_a_wall_clock_is_set_back_is_the_same_run(tmp_path: Path) -> None:
+    jobs = (
+        Generation((("alpha", 0), ("beta", 0)), 0.0, 0, 60),
+        Generation((("alpha", 0), ("beta", 0)), 30.0, 60, 60),
+    )
+    write_generations(tmp_path, jobs)
+    for path in tmp_path.glob("*.1.steps.csv"):
+        path.write_text(path.read_text().replace('"run-a"', '"run-b"', 1))
+    assert len(read(str(tmp_path))) == 1
+    for path in tmp_path.glob("*.1.steps.csv"):
+        header, _, rows = path.read_text().partition("\n")
+        facts = json.loads(header.split(" ", 2)[2])
+        facts["anchor"]["wall_ns"] -= 3_600 * 10**9
+        path.write_text(f"#stallscope 1 {json.dumps(facts)}\n{rows}")
+    assert len(read(str(tmp_path))) == 1

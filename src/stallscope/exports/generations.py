@@ -158,13 +158,13 @@ def _one_after_the_other(run: Run, found: Generations) -> tuple[tuple[Generation
         own = first_log(run, generation.aligned)
         shift = -zero
         if own.has_wall_clock and first.has_wall_clock:
-            shift += own.wall_minus_monotonic - first.wall_minus_monotonic
+            shift += run.wall_offset(own) - run.wall_offset(first)
         begin = generation.span[0] + shift
         if placed:
             # Generations must not overlap if a clock was set between them.
             shift += max(0, placed[-1].span[1] - begin)
         placed.append(replace(generation, shift=generation.shift + shift))
-    wall = zero + first.wall_minus_monotonic if first.has_wall_clock else None
+    wall = zero + run.wall_offset(first) if first.has_wall_clock else None
     return tuple(placed), wall
 
 

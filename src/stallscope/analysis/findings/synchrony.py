@@ -117,9 +117,10 @@ def _on_one_clock(records: Records, completions: _Completions, clock: int) -> _D
         return None
     reductions = records.reductions
     columns = np.flatnonzero(completions.latest[clock] != NULL)
-    latest = completions.latest[clock, columns]
+    latest = _never_set_back(completions.latest[clock, columns])
+    earliest = _never_set_back(completions.earliest[clock, columns])
     # When the first rank had reduced this step or a later one.
-    earliest = np.minimum.accumulate(completions.earliest[clock, columns][::-1])[::-1]
+    earliest = np.minimum.accumulate(earliest[::-1])[::-1]
     several = _several(records)
     apart = np.count_nonzero(latest[:-several] > earliest[several:])
     if apart < max(1, _FEWEST_APART * len(columns)):
@@ -136,6 +137,19 @@ def _on_one_clock(records: Records, completions: _Completions, clock: int) -> _D
         tuple(reductions.ranks[index] for index in own),
         apart / len(columns),
     )
+
+
+def _never_set_back(at: Ints) -> Ints:
+    """Return ascending times without the jumps of a clock that was set back.
+
+    However far ranks are apart, no rank reduces a step before the step before it.
+    """
+    steps = np.diff(at)
+    back = steps < 0
+    if not back.any():
+        return at
+    usual = int(np.median(steps[~back])) if not back.all() else 0
+    return np.asarray(at + np.append(0, np.cumsum(np.where(back, usual - steps, 0))))
 
 
 def _in_words(records: Records, found: _Divergence) -> str:
@@ -168,7 +182,8 @@ def _between_hosts(reductions: ReductionTimes, completions: _Completions) -> str
     if len(clocks) < 2 or len(common) <= _SMOOTHED_STEPS:
         return None
     sampled = common[evenly(len(common), _SAMPLED_STEPS)]
-    at = at[:, sampled] - at[:, sampled[:1]]
+    at = np.array([_never_set_back(times) for times in at[:, sampled]])
+    at -= at[:, :1]
     apart = ndimage.median_filter(at - at[0], size=(1, _SMOOTHED_STEPS), mode="nearest")
     change = np.diff(apart, axis=1)
     # A paused machine, or one with a clock that is set, jumps; independent hosts drift all the time.

@@ -51,7 +51,7 @@ class Generations:
         aligned = [align(run, number) for number in numbers]
         ledgers = [build_ledger(one) for one in aligned]
         warm = [warm_up_steps(ledger) for ledger in ledgers]
-        to_wall = [first_log(run, one).wall_minus_monotonic for one in aligned]
+        to_wall = [run.wall_offset(first_log(run, generation)) for generation in aligned]
         kept = _same_ranks_as_last(aligned, ledgers)
         ledger = concatenated([ledgers[index] for index in kept])
         warm_up = np.concatenate([np.zeros(0, bool), *(warm[index] for index in kept)])

@@ -224,6 +224,11 @@ def _from_completions(
         ]
 
     jumps = [jump for found in on_all_cores(follow, range(1, len(names))) for jump in found]
+    jumps = list(_attributed(jumps, completion, names))
+    for jump in jumps:
+        # Times on the reference clock go on as if it had not been set.
+        if jump.clock == names[0]:
+            offset[jump.at :] += round(jump.ms * 1e6)
     # A clock with one rank shows no skew: use the largest skew of any host.
     widest = float(skew[np.isfinite(skew)].max(initial=0.0))
     systematic = np.where(np.isfinite(skew), np.maximum(skew, skew[0]), widest)
@@ -237,7 +242,7 @@ def _from_completions(
         statistical,
         systematic,
         bool(np.isfinite(skew).any()),
-        jumps=_attributed(jumps, completion, names),
+        jumps=tuple(jumps),
     )
 
 
