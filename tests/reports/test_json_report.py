@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from simulator import Job
 from support.reports import rendered
+from support.simulated import analysis_of_job
 
 from stallscope.analysis import Analysis
 from stallscope.catalogue.entry import AnalysisSummary
@@ -44,7 +46,7 @@ KEYS = {
     "by_cause": "name ms share ci95_ms baseline_ms excess_ms excess_ci95_ms single_ms waiting_ms",
     "ranks": "rank host input_ms compute_ms wait_ms allreduce_ms other_ms critical_share "
     "clock_offset_ms clock_uncertainty_ms validation_s checkpoint_s",
-    "steps": "total complete partial unused sampled_out",
+    "steps": "total complete partial unused sampled_out incomplete_ranks",
     "epoch_times": "known_from precision epochs mean_s precision_s step_ms step_precision_ms "
     "metric_step_ms samples_per_second_per_rank",
     "epoch_times.epochs": "rank fit epoch s precision_s",
@@ -359,6 +361,7 @@ def test_incomplete_steps_are_counted(case: Callable[[str], Analysis]) -> None:
         "partial": 0,
         "unused": 0,
         "sampled_out": 0,
+        "incomplete_ranks": [],
     }
     lost = json_content(case("rows lost"))["steps"]
     assert lost["complete"] + lost["partial"] + lost["unused"] == lost["total"] == 400
@@ -384,3 +387,14 @@ def test_changes_of_the_step_time_name_the_stage(case: Callable[[str], Analysis]
     assert change["after_ms"] - change["before_ms"] == pytest.approx(30, rel=0.1)
     assert (change["entry"], change["rank"]) == ("compute", None)
     assert change["by_ms"] == pytest.approx(30, rel=0.1)
+
+
+def test_ranks_with_a_cut_log_are_listed() -> None:
+    analysis = analysis_of_job(Job(ranks=8, steps=400, cut_ranks={5: 60, 6: 3, 7: 0}))
+    content = json.loads(json.dumps(json_content(analysis)))
+    Draft202012Validator(SCHEMA).validate(content)
+    assert content["steps"]["incomplete_ranks"] == [
+        {"generation": 0, "rank": 5, "steps": 60, "first": 0, "last": 59, "left_out": False},
+        {"generation": 0, "rank": 6, "steps": 3, "first": 0, "last": 2, "left_out": True},
+        {"generation": 0, "rank": 7, "steps": 0, "first": None, "last": None, "left_out": True},
+    ]

@@ -92,6 +92,7 @@ def from_cache(
     metadata = table.schema.metadata or {}
     found = json.loads(metadata[_FIELDS_KEY])
     known = {name: _CONVERTER.structure(found[name], types[name]) for name in _FIELDS}
+    run.recall_incomplete_ranks(known["coverage"].incomplete)
     ledgers = _Ledgers(run, table, json.loads(metadata[_LEDGER_KEY]))
     return Analysis(
         run=run,

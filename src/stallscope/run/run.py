@@ -149,6 +149,10 @@ class Run:
             for rank in _incomplete_in(generation, spans_of_ranks)
         )
 
+    def recall_incomplete_ranks(self, ranks: tuple[IncompleteRank, ...]) -> None:
+        """Take the incomplete ranks from an earlier analysis, so that no step is read for them."""
+        vars(self)["incomplete_ranks"] = ranks
+
     def left_out(self, generation: int) -> set[int]:
         """Return the ranks with too few steps in a generation to be compared with their peers."""
         # The sizes of most runs' logs show it, without reading their steps.

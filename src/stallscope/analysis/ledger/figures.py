@@ -64,6 +64,8 @@ class Coverage:
     partial: int
     #: Steps that were left out on purpose, in a run that records a sample of its steps.
     sampled_out: int = 0
+    #: The ranks whose logs lack many of these steps.
+    incomplete: tuple[IncompleteRank, ...] = ()
 
     @property
     def unused(self) -> int:
@@ -197,7 +199,11 @@ def coverage(run: Run, generations: Generations) -> Coverage:
     used = sum(len(ledger) for ledger in ledgers)
     complete = sum(int(ledger.cells.summed(_complete)) for ledger in ledgers)
     return Coverage(
-        steps, complete, used - complete, skipped + count_sampled_out(run, aligned, ledgers)
+        steps,
+        complete,
+        used - complete,
+        skipped + count_sampled_out(run, aligned, ledgers),
+        run.incomplete_ranks,
     )
 
 

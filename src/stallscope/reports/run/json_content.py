@@ -82,7 +82,7 @@ def _steps(analysis: Analysis) -> dict[str, Any]:
         **fields_of(analysis.coverage, "total=steps complete partial unused sampled_out"),
         "incomplete_ranks": [
             fields_of(rank, "generation rank steps first last left_out")
-            for rank in analysis.run.incomplete_ranks
+            for rank in analysis.coverage.incomplete
         ],
     }
 
