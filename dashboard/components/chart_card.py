@@ -45,13 +45,25 @@ _KINDS = (
 )
 
 
-def chart_card(name: str, chart: Chart | None, tools: Any = None) -> Any:
+def picture(name: str, chart: Chart | None, *tables: Any) -> Any:
+    """Make a card with a chart and its folded tables; without a chart, with the tables alone.
+
+    None without both.
+    """
+    if chart is not None:
+        return chart_card(name, chart, below=tables)
+    shown = [table for table in tables if table is not None]
+    return dmc.Card(html.Div(shown), withBorder=True) if shown else None
+
+
+def chart_card(name: str, chart: Chart | None, tools: Any = None, below: Sequence[Any] = ()) -> Any:
     """Make a card with a chart; None without one.
 
     Args:
         name: unique on its page.
         chart: the chart.
         tools: components above the chart.
+        below: components below the chart.
     """
     if chart is None:
         return None
@@ -67,6 +79,7 @@ def chart_card(name: str, chart: Chart | None, tools: Any = None) -> Any:
             "modeBarButtonsToRemove": [*moving, *_NO_BUTTONS],
         },
         above=[tools, chart_legend(chart)],
+        below=below,
         # An element with the role of an image contains no buttons.
         role="figure" if zooms else "img",
     )
@@ -170,7 +183,8 @@ def _card(
             *above,
             html.Div(graph, role=role, **aria(label=f"{title}. {sentence}")),
             dcc.Store(id={"type": "chart-figures", "name": name}, data=figures),
-            *below,
+            # A block of its own: folded tables stand in a row.
+            html.Div(list(below)) if any(part is not None for part in below) else None,
         ],
         withBorder=True,
         h="100%",

@@ -17,7 +17,7 @@ from stallscope.charts.palette import HEAT
 from .basics import aria, labelled_swatch
 
 # Marks that are characters; the stylesheet draws the others.
-_SAMPLES: dict[Shape, str] = {"pause": "△", "beyond": "▲", "named": "◀"}
+_SAMPLES: dict[Shape, str] = {"pause": "△", "beyond": "▲", "named": "◀", "cut": "//"}
 
 
 def chart_legend(chart: Chart) -> Any:

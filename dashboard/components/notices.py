@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
+from dash import html
 
 from stallscope.analysis.findings.finding import Finding
 
@@ -20,7 +21,7 @@ def findings_card(findings: Sequence[Finding], run_id: str | None, baseline_id: 
     """List findings, with links to the pages of a run that show them; without links if it is None."""
     nothing = dmc.Text("No findings in these logs.", size="sm", c="dimmed")
     content = [_finding(finding, run_id, baseline_id) for finding in findings] or [nothing]
-    return card("Findings", dmc.Stack(content, gap="md"))
+    return card("Findings", html.Div(content, className="findings"))
 
 
 def warnings_card(warnings: Sequence[str]) -> Any:

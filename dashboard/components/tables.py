@@ -12,6 +12,9 @@ from stallscope.reports.document import Table
 
 from .basics import aria, card, labelled_swatch, link
 
+#: The summary of a folded table with the numbers of the chart above it.
+AS_A_TABLE = "As a table"
+
 # Taller tables scroll in their own frame, so that the next card stays near.
 _TALLEST = 460
 # In longer tables, cells are data instead of components, which is fast for a thousand rows.
@@ -31,6 +34,27 @@ def text_table_card(
     if table is None:
         return None
     return card(table.title, text_table(table, addresses, stages), note=table.note)
+
+
+def folded(summary: str, *content: Any) -> Any:
+    """Fold components below a summary, which unfolds them by click or key."""
+    return html.Details([html.Summary(summary), *content], className="folded")
+
+
+def folded_table(
+    table: Table | None, summary: str | None = None, stages: Sequence[str] = ()
+) -> Any:
+    """Fold a table of a report of any number of rows; None without one.
+
+    Args:
+        table: the table.
+        summary: the text that stays visible, by default the table's title.
+        stages: of the first rows, which are shown in the stages' colours.
+    """
+    if table is None:
+        return None
+    note = dmc.Text(table.note, c="dimmed", size="sm", mb="xs") if table.note else None
+    return folded(summary or table.title, note, _any_table(table, stages))
 
 
 def text_table(table: Table, addresses: Sequence[str] = (), stages: Sequence[str] = ()) -> Any:
@@ -89,10 +113,14 @@ def data_card(
 
 def table_card(table: Table) -> Any:
     """Make a card with a table of a report, of any number of rows."""
+    return card(table.title, _any_table(table), note=table.note)
+
+
+def _any_table(table: Table, stages: Sequence[str] = ()) -> Any:
+    """Make a table of a report, of any number of rows; ``stages`` as in ``text_table``."""
     if len(table.rows) <= _MOST_NAMED_ROWS:
-        return text_table_card(table)
-    body = data_table(table.title, table.columns, table.rows, table.words)
-    return card(table.title, body, note=table.note)
+        return text_table(table, stages=stages)
+    return data_table(table.title, table.columns, table.rows, table.words)
 
 
 def data_table(

@@ -9,7 +9,6 @@ from typing import Any
 
 import dash_mantine_components as dmc
 import numpy as np
-from dash import html
 
 from stallscope.analysis.network.tensors import (
     SIZES,
@@ -35,7 +34,7 @@ from ..companion_files import LoadedTimeline, LoadingTimeline
 from .basics import card, labelled_swatch, progress_bar
 from .chart_card import custom_chart_card
 from .legend import legend
-from .tables import data_card, data_table
+from .tables import AS_A_TABLE, data_card, data_table, folded
 
 _MOST_TENSORS, _MOST_PARTS, _MOST_RANKS = 2000, 5, 32
 # Only the ends of long names differ.
@@ -328,7 +327,7 @@ def timeline_steps_card(steps: AllreduceSteps) -> Any:
         draw,
         (("step", *(f"{label}_ms" for label in parts)), rows),
         legend(labelled_swatch(colour, label) for _, label, colour, _ in _PARTS if label in parts),
-        html.Details([html.Summary("As a table"), _table(parts, rows)]),
+        folded(AS_A_TABLE, _table(parts, rows)),
     )
 
 

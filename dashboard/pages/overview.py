@@ -1,8 +1,9 @@
-"""Give an overview of a run: first the verdict, then charts, then tables."""
+"""Give an overview of a run: first the verdict, then charts, with their tables folded below."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import dash_mantine_components as dmc
@@ -10,13 +11,15 @@ import dash_mantine_components as dmc
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.charts.by_cause import cause_chart
-from stallscope.charts.charts import baseline_chart, job_chart, ranks_chart
+from stallscope.charts.charts import job_chart, ranks_chart
 from stallscope.charts.gains import gains_chart
 from stallscope.charts.kinds import drawn_as
 from stallscope.charts.rank_windows import printed_ranks_chart
 from stallscope.charts.step_time import step_time_chart
+from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import NOT_MEASURED, amount, exact, interval, rate, share
-from stallscope.reports.run.step_tables import baselines_table, cause_table, ledger_table
+from stallscope.reports.document import Table
+from stallscope.reports.run.step_tables import cause_table, ledger_table
 from stallscope.reports.run.tables import (
     gains_table,
     generations_table,
@@ -25,18 +28,21 @@ from stallscope.reports.run.tables import (
     ranks_table,
     stragglers_table,
 )
-from stallscope.text.gains import how_sure, main_gain, saved, speedup
+from stallscope.text.gains import how_sure, main_gain, speedup
 from stallscope.text.titles import entry_name
 from stallscope.text.verdicts import headline, status
 from stallscope.text.why import TITLE, why
 
 from ..components.basics import advice_steps, coded_words, points, sentence_card
-from ..components.chart_card import chart_card
+from ..components.chart_card import chart_card, picture
 from ..components.notices import findings_card, warnings_card
-from ..components.tables import data_card, text_table_card
+from ..components.tables import AS_A_TABLE, folded_table
 from ..store import RunStore
 from ..store.page_cache import cached
 from .run_page import RunPage, RunRequest, side_by_side
+
+# Of more ranks, the chart shows the latest; a table below it has all.
+_MOST_RANKS = 8
 
 
 class OverviewPage(RunPage):
@@ -51,30 +57,32 @@ class OverviewPage(RunPage):
     def _parts(self, request: RunRequest) -> list[Any]:
         analysis = request.analysis
         return [
-            side_by_side(verdict_card(analysis), chart_card("gains", gains_chart(analysis))),
+            side_by_side(
+                verdict_card(analysis),
+                picture(
+                    "gains", gains_chart(analysis), folded_table(gains_table(analysis), AS_A_TABLE)
+                ),
+            ),
             figures_row(analysis),
-            side_by_side(
-                chart_card("by-cause", cause_chart(analysis)),
-                chart_card("baseline", baseline_chart(analysis)),
+            _findings(analysis, request),
+            side_by_side(_step(analysis), chart_card("job", job_chart(analysis))),
+            picture(
+                "ranks",
+                ranks_chart(analysis, most=_MOST_RANKS),
+                folded_table(stragglers_table(analysis)),
+                folded_table(_ranks(analysis), f"All {counted(len(analysis.ranks), 'rank')}"),
             ),
-            text_table_card(generations_table(analysis)),
-            chart_card("ranks", ranks_chart(analysis)),
-            text_table_card(stragglers_table(analysis)),
-            chart_card("step-time", step_time_chart(analysis)),
-            chart_card("printed-ranks", printed_ranks_chart(analysis)),
-            side_by_side(
-                text_table_card(printed_steps_table(analysis)),
-                text_table_card(printed_ranks_table(analysis)),
+            picture(
+                "step-time",
+                step_time_chart(analysis),
+                folded_table(generations_table(analysis)),
+                folded_table(printed_steps_table(analysis)),
             ),
-            side_by_side(
-                chart_card("job", job_chart(analysis)),
-                _findings(analysis, request),
+            picture(
+                "printed-ranks",
+                printed_ranks_chart(analysis),
+                folded_table(printed_ranks_table(analysis)),
             ),
-            *_ledgers(analysis),
-            side_by_side(
-                text_table_card(gains_table(analysis)), text_table_card(baselines_table(analysis))
-            ),
-            _ranks(analysis),
             warnings_card(analysis.warnings),
         ]
 
@@ -82,35 +90,52 @@ class OverviewPage(RunPage):
         return analysis.run.name
 
 
-def _ledgers(analysis: Analysis) -> list[Any]:
-    """Return the tables of the step by cause and of the typical rank; nothing without stages."""
-    if not analysis.by_cause:
-        return []
-    return [
-        text_table_card(table, stages=[drawn_as(entry_name(name, analysis)) for name in names])
-        for table, names in ((cause_table(analysis), CAUSES), (ledger_table(analysis), ENTRIES))
-    ]
+def _step(analysis: Analysis) -> Any:
+    """Show the step by cause, with its tables. None without stages."""
+    chart = cause_chart(analysis)
+    if chart is None:
+        return None
+    tables = (
+        (cause_table(analysis), AS_A_TABLE, CAUSES),
+        (ledger_table(analysis), None, ENTRIES),
+    )
+    return chart_card(
+        "by-cause",
+        # The figures above give the step time.
+        replace(chart, title="Step time by cause"),
+        below=[
+            folded_table(table, summary, [drawn_as(entry_name(name, analysis)) for name in names])
+            for table, summary, names in tables
+        ],
+    )
 
 
 def _findings(analysis: Analysis, request: RunRequest) -> Any:
-    """List findings; the other pages show recorded steps only."""
+    """List findings if there are any; the other pages show recorded steps only."""
+    if not analysis.findings:
+        return None
     linked = None if analysis.printed is not None else request.run_id
     return findings_card(analysis.findings, linked, request.baseline_id)
 
 
-def _ranks(analysis: Analysis) -> Any:
-    """Return the table of all ranks, stragglers first; nothing where steps were not recorded."""
+def _ranks(analysis: Analysis) -> Table | None:
+    """Tabulate all ranks, stragglers first; nothing where steps were not recorded."""
     if not analysis.ranks:
         return None
     named = set(analysis.bottleneck.ranks)
     ordered = sorted(analysis.ranks, key=lambda rank: (rank.rank not in named, rank.rank))
     table = ranks_table(analysis, ranks=ordered)
-    rows = [
+    rows = tuple(
         (f"{rank} (slow)" if index in table.emphasised else rank, *cells)
         for index, (rank, *cells) in enumerate(table.rows)
-    ]
-    note = "The means per step of each rank."
-    return data_card(table.title, note, table.columns, rows, text_columns=2)
+    )
+    return replace(
+        table,
+        rows=rows,
+        words=frozenset({0, 1}),
+        emphasised=frozenset(),
+        note="The means per step of each rank.",
+    )
 
 
 def verdict_card(analysis: Analysis) -> Any:
@@ -129,15 +154,19 @@ def verdict_card(analysis: Analysis) -> Any:
 
 
 def _gain(analysis: Analysis) -> Any:
+    """Show the gain of fixing a fault; the evidence has the time that it saves.
+
+    Without a fault, the evidence has the gain itself.
+    """
     gain = main_gain(analysis)
-    if gain is None:
+    if gain is None or not analysis.bottleneck.fault:
         return None
     what_if = gain.what_if
     return dmc.Group(
         [
             dmc.Text(speedup(what_if), className="gain", span=True),
             dmc.Text(
-                f"as fast: saves {saved(what_if)} per step ({how_sure(what_if)}).",
+                f"as fast ({how_sure(what_if)})",
                 size="sm",
                 flex=1,
                 miw=200,

@@ -14,6 +14,7 @@ from stallscope.charts.charts import Chart
 from stallscope.charts.compared_bars import ComparedBars
 from stallscope.charts.heat_map import HeatMap, HeatMapRow
 from stallscope.charts.kinds import Bar, Segment, StackedArea, StackedBars, Waterfall
+from stallscope.charts.marks import marks_of
 from stallscope.charts.over_time import OverTime
 from stallscope.charts.palette import COLOURS
 from stallscope.charts.plotly_figures import CONFIG, figure
@@ -107,17 +108,37 @@ def test_many_bars_are_thinner_and_carry_no_text() -> None:
 
 def test_a_waterfall_goes_from_one_total_to_the_other() -> None:
     rows = figure(WATERFALL, dark=False).data
-    ends = [row.base[0] + row.x[0] for row in rows]
-    assert ends == pytest.approx([8.0, 5.0, 5.01, 5.01])
-    assert [row.base[0] for row in rows] == pytest.approx([0.0, 8.0, 5.0, 0.0])
+    starts = [row.base[0] for row in rows]
+    ends = [start + row.x[0] for start, row in zip(starts, rows, strict=True)]
+    # Totals end at their own value on the axis.
+    assert ends == pytest.approx([20.0, 28.0, 25.0, 25.01, 25.01])
+    assert starts == pytest.approx([0.0, 20.0, 28.0, 25.0, 0.0])
+
+
+def test_a_waterfall_of_small_changes_has_a_cut_axis_that_says_so() -> None:
+    small = replace(
+        WATERFALL,
+        start=("baseline", 184.0),
+        changes=(Segment("input", 8.0, (7.0, 9.0)), Segment("compute", -3.0)),
+        end=("this run", 189.0),
+        printed=SumColumn.of([8.0, -3.0], 5.0),
+        printed_start=184.0,
+    )
+    drawn = figure(small, dark=False)
+    low, high = drawn.layout.xaxis.range
+    assert 150 < low < 184 < 193 <= high
+    assert drawn.layout.xaxis.tickvals[0] == low
+    assert [row.base[0] for row in drawn.data] == pytest.approx([low, 184.0, 192.0, low])
+    assert ("cut", f"the axis starts at {low:.0f} ms") in marks_of(small)
+    assert "cut" not in dict(marks_of(WATERFALL))
 
 
 def test_a_waterfall_shows_every_amount_with_its_sign() -> None:
     drawn = figure(WATERFALL, dark=False)
     amounts = [note.text for note in drawn.layout.annotations]
     assert amounts == ["20.0 ms", "+8.0 ms", "−3.0 ms", "0.0 ms", "25.0 ms"]
-    assert [row.marker.pattern.shape for row in drawn.data] == ["", "/", "", ""]
-    assert drawn.data[0].hovertext == ("<b>Input</b><br>+8.0 ms<br>95% interval: 7.00–9.00 ms",)
+    assert [row.marker.pattern.shape for row in drawn.data] == ["", "", "/", "", ""]
+    assert drawn.data[1].hovertext == ("<b>Input</b><br>+8.0 ms<br>95% interval: 7.00–9.00 ms",)
 
 
 def test_layers_are_stacked_and_named_by_unit() -> None:

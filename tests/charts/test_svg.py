@@ -341,7 +341,7 @@ def test_a_saving_goes_back_and_has_a_minus_sign() -> None:
 
 
 def test_a_waterfall_that_dips_below_zero_keeps_zero_in_view() -> None:
-    svg = drawn(waterfall(10.0, 4.0, -9.0, 0.0, 12.0))
+    svg = drawn(waterfall(4.0, 4.0, -9.0, 0.0, 12.0))
     zero = next(line for line in svg.iter(f"{NS}line") if line.get("class") == "zero")
     (dipping,) = boxes(svg, "compute")
     assert span(dipping)[0] < float(zero.get("x1", "nan")) < span(dipping)[1]

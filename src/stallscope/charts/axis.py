@@ -36,9 +36,13 @@ class Axis:
 
     def ticks(self, most: int) -> list[float]:
         """Place up to ``most`` + 1 ticks at round values."""
-        step = _tick_step(self.high - self.low, most)
+        step = self.tick_step(most)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [index * step for index in range(first, last + 1)]
+
+    def tick_step(self, most: int) -> float:
+        """Return the distance of up to ``most`` + 1 ticks."""
+        return _tick_step(self.high - self.low, most)
 
     def labels(self, ticks: Sequence[float]) -> list[str]:
         """Write ticks with the decimals that their step needs, and the unit with the last one."""

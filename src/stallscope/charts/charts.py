@@ -49,21 +49,21 @@ Chart = (
 )
 
 
-def ranks_chart(analysis: Analysis) -> StackedBars | None:
+def ranks_chart(analysis: Analysis, most: int = MOST_RANKS) -> StackedBars | None:
     """Chart every rank's own step: its work, then its wait. None without stages.
 
-    Stragglers come first, then ranks host by host. Of many ranks, the latest are shown, and the mean of
-    the others.
+    Stragglers come first, then ranks host by host. Of more than ``most`` ranks, the latest are shown,
+    and the mean of the others.
     """
     ranks = [rank for rank in analysis.ranks if rank.wait_ms is not None]
     if not ranks:
         return None
     named = set(analysis.bottleneck.ranks)
     shown, others = ranks, []
-    if len(ranks) > MOST_RANKS:
+    if len(ranks) > most:
         # The latest ranks wait least.
         by_lateness = sorted(ranks, key=lambda one: (one.rank not in named, one.wait_ms or 0.0))
-        shown, others = by_lateness[:MOST_RANKS], by_lateness[MOST_RANKS:]
+        shown, others = by_lateness[:most], by_lateness[most:]
     hosts = list(dict.fromkeys(rank.host for rank in ranks))
     shown = sorted(shown, key=lambda one: (one.rank not in named, hosts.index(one.host), one.rank))
     figures = StepFigures.of(analysis)

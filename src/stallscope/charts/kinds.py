@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 from stallscope.arrays.types import Floats
 from stallscope.formatting.numbers import finite
@@ -110,7 +111,7 @@ class StackedArea:
 
 @dataclass(frozen=True)
 class Waterfall:
-    """The changes by entry from one total to another; the first total is the axis' zero."""
+    """The changes by entry from one total to another."""
 
     title: str
     sentence: str
@@ -121,6 +122,20 @@ class Waterfall:
     #: The changes as printed, and the start; the end is their sum.
     printed: SumColumn
     printed_start: float
+
+    @cached_property
+    def levels(self) -> tuple[float, ...]:
+        """Add up the start and the changes so far: one more level than changes."""
+        changes = (finite(change.value) or 0.0 for change in self.changes)
+        return tuple(accumulate(changes, initial=self.start[1]))
+
+    @property
+    def intervals(self) -> list[tuple[float, float] | None]:
+        """Place the interval of each change at the level where it starts."""
+        return [
+            None if change.ci95 is None else (level + change.ci95[0], level + change.ci95[1])
+            for level, change in zip(self.levels, self.changes, strict=False)
+        ]
 
     @property
     def printed_end(self) -> float:

@@ -7,6 +7,8 @@ from typing import Literal
 
 import numpy as np
 
+from stallscope.formatting.numbers import significant
+
 from .area import areas_of
 from .charts import Chart
 from .compared_bars import ComparedBars
@@ -16,6 +18,7 @@ from .heat_map import HeatMap
 from .kinds import StackedArea, StackedBars, Waterfall
 from .over_time import OverTime
 from .rates import RateBars
+from .rows import waterfall_axis
 
 #: The shapes of marks; both drawings have a sample of each.
 Shape = Literal[
@@ -32,6 +35,7 @@ Shape = Literal[
     "band",
     "named",
     "hole",
+    "cut",
 ]
 _WHISKER: tuple[Shape, str] = ("whisker", "95% interval")
 
@@ -83,6 +87,9 @@ def _of_means(
         means = [one.ci95 for one in chart.changes]
         if any(one.value < 0 for one in chart.changes):
             yield "saved", "shorter"
+        axis = waterfall_axis(chart)
+        if axis.low > 0:
+            yield "cut", f"the axis starts at {significant(axis.low)} {axis.unit}"
     elif isinstance(chart, GainBars):
         means = [one.saved_ms.ci95 for one in chart.bars]
         if any(one.bound for one in chart.bars):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from stallscope.formatting.numbers import (
@@ -27,6 +27,9 @@ from .kinds import Bar, Segment, StackedBars, Waterfall
 _STACKED = ((3, 46.0, 14.0), (8, 28.0, 9.0), (16, 20.0, 6.0))
 _THINNEST = (15.0, 4.0)
 _WATERFALL = (24.0, 10.0)
+# Waterfalls whose changes are a smaller share of the totals have a cut axis, which starts before the
+# changes by this share of them, at a tick.
+_SMALL_CHANGES, _BEFORE_CHANGES, _TICKS = 0.25, 0.25, 4
 _COMPARED = (15.0, 5.0)
 #: Opacities of the first series, the second one, and all later ones.
 OPACITIES = (1.0, 0.6, 0.35)
@@ -122,23 +125,16 @@ def _stacked_row(bar: Bar, printed: SumColumn, factor: float) -> Row:
 
 
 def waterfall_rows(chart: Waterfall) -> Rows:
-    """Lay out every change from where the one before it ends, on an axis of differences.
-
-    Next to whole steps, changes of a few percent would be invisible.
-    """
+    """Lay out the start, every change from where the one before it ends, and the end."""
     printed = chart.printed
-    changes = [finite(change.value) or 0.0 for change in chart.changes]
-    levels = list(accumulate(changes, initial=0.0))
-    whiskers = [
-        None if change.ci95 is None else (start + change.ci95[0], start + change.ci95[1])
-        for start, change in zip(levels, chart.changes, strict=False)
-    ]
-    ends = [*levels, *(end for ends in whiskers for end in ends or ())]
-    axis = Axis.over(min(ends), max(ends), chart.unit, signed=True)
-    levels = [level * axis.factor for level in levels]
-    rows = [Row(chart.start[0], text=printed.amount(chart.printed_start), strong=True)]
+    axis = waterfall_axis(chart)
+    levels = [level * axis.factor for level in chart.levels]
+    start = printed.amount(chart.printed_start)
+    base = max(axis.low, 0.0)
+    total = Box("total", base, levels[0], (chart.start[0], start))
+    rows = [Row(chart.start[0], (total,), start, strong=True)]
     for change, part, span, whisker in zip(
-        chart.changes, printed.parts, pairwise(levels), whiskers, strict=True
+        chart.changes, printed.parts, pairwise(levels), chart.intervals, strict=True
     ):
         title = title_of(change.name)
         text = f"{printed.signed(part)} {printed.scale.unit}"
@@ -147,9 +143,20 @@ def waterfall_rows(chart: Waterfall) -> Rows:
         rows.append(Row(title, (box,), text, whisker=_scaled(whisker, axis.factor)))
     end = printed.amount(chart.printed_end)
     by = f"{printed.signed(printed.total)} {printed.scale.unit}"
-    total = Box("total", 0.0, levels[-1], (chart.end[0], end, by))
+    total = Box("total", base, levels[-1], (chart.end[0], end, by))
     rows.append(Row(chart.end[0], (total,), end, strong=True))
     return Rows(axis, tuple(rows), *_WATERFALL, joints=tuple(levels))
+
+
+def waterfall_axis(chart: Waterfall) -> Axis:
+    """Choose the axis of both totals: from zero, or cut where small changes would be invisible."""
+    ends = [*chart.levels, *(end for ends in chart.intervals for end in ends or ())]
+    low, high = min(ends), max(ends)
+    if low > 0 and 0 < high - low < high * _SMALL_CHANGES:
+        axis = Axis.over(low - (high - low) * _BEFORE_CHANGES, high, chart.unit)
+        # Starting at a tick, whose label says that the axis is cut.
+        return replace(axis, low=max(axis.ticks(_TICKS)[0] - axis.tick_step(_TICKS), 0.0))
+    return Axis.over(min(low, 0.0), high, chart.unit)
 
 
 def _scaled(ends: Interval | None, factor: float) -> Interval | None:

@@ -17,6 +17,8 @@ _STYLES = {
     "projected": "fill-steps paler-2",
     "saved": "fill-total saved",
 }
+# Marks that are characters.
+_CHARACTERS = {"named": "◀", "cut": "//"}
 
 
 def mark_sample(shape: Shape, x: float, y: float) -> str:
@@ -25,8 +27,8 @@ def mark_sample(shape: Shape, x: float, y: float) -> str:
     across, style = x + SAMPLE / 2, f"{_STYLES.get(shape, shape)} sample"
     if shape == "whisker":
         return whisker(x + 1, middle, end - 1, middle)
-    if shape == "named":
-        return text("◀", x + 2, bottom, class_=style)
+    if shape in _CHARACTERS:
+        return text(_CHARACTERS[shape], x + 2, bottom, class_=style)
     if shape in ("pause", "beyond"):
         path = f"M{coordinate(across - 5)} {coordinate(bottom - 1)}l10 0l-5 -9Z"
         return element("path", d=path, class_=style)

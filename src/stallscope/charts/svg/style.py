@@ -55,6 +55,7 @@ _RULES = """\
 .chart .clear{fill:transparent}
 .chart .hole{stroke:var(--muted);stroke-width:1;stroke-dasharray:1 3}
 .chart .named{fill:var(--imbalance)}
+.chart .cut{font-size:12px;fill:var(--ink)}
 """
 
 
