@@ -173,7 +173,10 @@ def fusion_card(fusion: Fusion) -> Any:
             hovertemplate="%{x} fused: %{y:,} allreduces<extra></extra>",
         )
         title = {"text": "tensors in one allreduce"}
-        drawn.update(xaxis={"type": "category", "showgrid": False, "title": title})
+        drawn.update(
+            xaxis={"type": "category", "showgrid": False, "title": title},
+            yaxis={"title": {"text": "allreduces"}},
+        )
 
     whole = f"{counted(int(fusion.tensors.sum()), 'tensor')} went through {operations:,}"
     alone = percent(float((fusion.tensors == 1).mean()))

@@ -74,16 +74,29 @@ def _missing(missing: list[str]) -> Any:
 
 
 def ranks_card(ranks: Sequence[RankLogs]) -> Any:
-    """Tabulate every rank's logs, incomplete ones first."""
-    ordered = sorted(ranks, key=lambda one: (one.whole, one.files > 0, one.rank))
-    lacking = sum(not one.whole for one in ranks)
-    note = f"{counted(lacking, 'rank')} of {len(ranks):,} lack something and come first."
+    """Tabulate every rank's logs, those that lack most first."""
+    ordered = sorted(ranks, key=_what_is_there)
+    lacking = sum(not logs.whole for logs in ranks)
+    lack = "lacks" if lacking == 1 else "lack"
+    note = f"{counted(lacking, 'rank')} of {len(ranks):,} {lack} something; the most comes first."
     return data_card(
         "What was read",
         note if lacking else f"All {counted(len(ranks), 'rank')} left whole logs.",
         ("Rank", "Host", "State", "Files", "Bytes", "Steps", "Steps missing", "Torn lines"),
         [_rank_row(one) for one in ordered],
         text_columns=3,
+    )
+
+
+def _what_is_there(logs: RankLogs) -> tuple[bool, bool, int, bool, int, int]:
+    """Return a key that sorts ranks by how much of their logs is there."""
+    return (
+        logs.whole,
+        logs.files > 0,
+        -logs.missing_steps,
+        logs.ended,
+        -logs.torn,
+        logs.rank,
     )
 
 

@@ -120,9 +120,9 @@ def _evidence(figures: OneStepFigures) -> list[str]:
         cause, stage = TITLES[step.cause].lower(), figures.own.part(step.cause)
         wait = figures.own.waits.parts[STAGES.index(step.cause)]
         than_usual = ""
-        if step.usually is not None:
-            unusual = round(stage - figures.own.rounded(step.usually), figures.own.causes.decimals)
-            than_usual = f" and {figures.more(unusual)} than usual there"
+        if figures.usual is not None:
+            unusual = round(stage - figures.usual.part(step.cause), figures.own.causes.decimals)
+            than_usual = f" and {figures.more(unusual)} than in the usual step"
         sentences.append(
             f"Its {cause} took {figures.amount(stage)}, "
             f"{figures.more(wait)} than on rank {step.reference}{than_usual}."
@@ -250,11 +250,12 @@ def _against_usual(analysis: Analysis, figures: OneStepFigures) -> Any:
         ]
         for title, here, wait, mean in zip(titles, *columns, strict=True)
     ]
-    names = ("This step", "Waiting", "Usually", "Difference")
+    names = ("This step", "Waiting", "Usual step", "Difference")
     return data_card(
         "Against the usual step",
-        "The stages of the last rank, and their means over the steady steps. Waiting: how much "
-        "longer a stage is than on the reference rank, which waits for it.",
+        "The stages of the last rank. The usual step is the mean of the steady steps, with the stages "
+        "of the rank that is last in each. Waiting: how much longer a stage is than on the reference "
+        "rank, which waits for it.",
         ["Stage", *(f"{name}, {figures.unit}" for name in names)],
         rows,
     )

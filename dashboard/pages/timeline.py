@@ -12,10 +12,11 @@ from stallscope.analysis.stragglers.straggler import Straggler
 from stallscope.analysis.views.lanes import Lanes
 from stallscope.analysis.views.one_step import late_steps
 from stallscope.charts.over_time import machine_chart
-from stallscope.formatting.lists import counted, joined, listed
+from stallscope.formatting.lists import capitalised, counted, joined, listed
 from stallscope.formatting.numbers import amount, finite
 from stallscope.formatting.plain import plain
 from stallscope.text.events import NOT_KNOWN, TITLE
+from stallscope.text.stragglers import who
 
 from ..components.basics import sentence_card
 from ..components.chart_card import chart_card
@@ -62,7 +63,7 @@ class TimelinePage(RunPage):
             timeline_card(
                 data,
                 "Ranks over time",
-                _sentence(lanes),
+                _sentence(analysis, lanes),
                 amount(lanes.late_from, "ms"),
                 [*_rank_jumps(analysis, lanes), *_change_jumps(data)],
             ),
@@ -75,18 +76,32 @@ class TimelinePage(RunPage):
         add_timeline_route(app, store)
 
 
-def _sentence(lanes: Lanes) -> str:
-    late = len(late_steps(lanes.generations))
+def _sentence(analysis: Analysis, lanes: Lanes) -> str:
     ranks = counted(len(lanes.ranks), "rank")
     if len(lanes.generations) > 1:
         sizes = joined([f"{one.size:,}" for one in lanes.generations])
         ranks = f"{len(lanes.generations):,} generations of {sizes} ranks"
     return (
-        f"{ranks}, {counted(len(lanes), 'step')} in "
-        f"{amount(lanes.span / 1e6, 'ms')}; "
-        f"{counted(late, 'unusually late step') if late else 'no unusually late steps'}. "
-        f"{_clock_sentence(lanes)}"
+        f"{ranks}, {counted(len(lanes), 'step')} in {amount(lanes.span / 1e6, 'ms')}. "
+        f"{_late_sentence(analysis, lanes)} {_clock_sentence(lanes)}"
     )
+
+
+def _late_sentence(analysis: Analysis, lanes: Lanes) -> str:
+    """Count unusual steps; lateness that is usual, which lanes show in every step, comes first."""
+    late = len(late_steps(lanes.generations))
+    count = f"{counted(late, 'step')} {'is' if late == 1 else 'are'}" if late else "no step is"
+    unusual = f"{count} unusually late."
+    persistent = {
+        who(straggler): len(straggler.hosts or straggler.ranks)
+        for _, judged in verdicts(analysis, lanes)
+        for straggler in judged.stragglers
+        if straggler.pattern == "persistent"
+    }
+    if not persistent:
+        return capitalised(unusual)
+    be = "is" if sum(persistent.values()) == 1 else "are"
+    return f"{capitalised(joined(list(persistent)))} {be} late all the time; beyond that, {unusual}"
 
 
 def _clock_sentence(lanes: Lanes) -> str:

@@ -33,7 +33,6 @@ def test_the_last_rank_and_the_stage_that_explains_most(analysis: Analysis) -> N
     last, reference = ranks[step.last], ranks[step.reference]
     assert last.arrival - reference.arrival == pytest.approx(80, rel=0.1)
     assert last.input - reference.input == pytest.approx(80, rel=0.1)
-    assert step.usually == pytest.approx(4, rel=0.1)
 
 
 def test_its_parts_add_up_for_every_rank(analysis: Analysis) -> None:

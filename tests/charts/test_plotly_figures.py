@@ -19,6 +19,7 @@ from stallscope.charts.over_time import OverTime
 from stallscope.charts.palette import COLOURS
 from stallscope.charts.plotly_figures import CONFIG, figure
 from stallscope.charts.plotly_figures.drawing import Drawing
+from stallscope.charts.rates import RateBar, RateBars
 from stallscope.formatting.sums import SumColumn
 
 HOSTILE = "<img src=x onerror=alert(1)> & %{x}"
@@ -328,3 +329,24 @@ def test_properties_of_an_axis_join_those_that_it_has() -> None:
     assert drawn.layout["xaxis"] == {"nticks": 6, "showgrid": False}
     assert drawn.layout["height"] == 200
     assert "legend" not in drawn.layout
+
+
+def test_projections_do_not_dwarf_what_was_measured() -> None:
+    measured = RateBar(4, Mean(1000.0, (950.0, 1050.0)), None, 1100.0)
+    projected = RateBar(32, Mean(8000.0, (5000.0, 9000.0)), None, None, projected=True)
+    chart = RateBars("Throughput", "Of ranks.", "samples/s", (measured, projected))
+    assert chart.axis.high == pytest.approx(2100.0)
+    assert chart.beyond == [(1, projected)]
+    assert ("beyond", "beyond the axis") in marks_of(chart)
+    drawn = figure(chart, dark=False)
+    (mark,) = [trace for trace in drawn.data if trace.name == "beyond the axis"]
+    assert (mark.x[0], mark.y[0]) == (1, chart.axis.high)
+    assert "projected: 8,000 ± 2,000 samples/s" in mark.hovertext[0]
+    # The figure above the bar is that of its end.
+    assert [(note.text, note.y) for note in drawn.layout.annotations] == [
+        ("1,000", 1100.0),
+        ("8,000", chart.axis.high),
+    ]
+    alone = replace(chart, bars=(measured,))
+    assert alone.beyond == []
+    assert alone.axis.high == 1100.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import colorsys
 import re
 from dataclasses import replace
 from itertools import pairwise
@@ -408,6 +409,32 @@ def test_text_on_every_colour_can_be_read(name: str, shade: str) -> None:
     assert ground is not None
     assert ground[1] == getattr(COLOURS[name], shade)
     assert contrast(ink[1], ground[1]) >= 4.5
+
+
+def test_a_colour_has_one_meaning() -> None:
+    # Of losses and parts, the colour is that of the stage they belong to.
+    same = {"input_stall": "input", "scale": "allreduce", "bandwidth": "allreduce"}
+    by_colour: dict[object, set[str]] = {}
+    for name, colour in COLOURS.items():
+        by_colour.setdefault(colour, set()).add(same.get(name, name))
+    assert [names for names in by_colour.values() if len(names) > 1] == []
+
+
+@pytest.mark.parametrize("shade", ["light", "dark"])
+@pytest.mark.parametrize("name", ["validation", "steps", "compute_waiting"])
+def test_validation_and_whole_steps_do_not_look_like_compute(name: str, shade: str) -> None:
+    # Hues apart by a sixth of the circle, or greys.
+    compute, colour = (
+        colorsys.rgb_to_hls(
+            *(part / 255 for part in bytes.fromhex(getattr(COLOURS[key], shade)[1:]))
+        )
+        for key in ("compute", name)
+    )
+    apart = abs(compute[0] - colour[0])
+    if name == "compute_waiting":
+        assert contrast(*(getattr(COLOURS[key], shade) for key in ("compute", name))) > 1.8
+    else:
+        assert min(apart, 1 - apart) > 1 / 6 or colour[2] < 0.2
 
 
 def test_whiskers_reach_from_end_to_end_of_the_interval() -> None:

@@ -188,6 +188,9 @@ def test_a_timeline_next_to_the_logs_is_found_and_no_problem(folder: Path) -> No
     ]
     assert [float(cell) for cell in tensors[0][4:]] == [5.0, 2.02, 2.0]
     (bar,) = charts(content)["fusion"].data
+    layout = charts(content)["fusion"].layout
+    assert layout.xaxis.title.text == "tensors in one allreduce"
+    assert layout.yaxis.title.text == "allreduces"
     assert (list(bar.x), list(bar.y)) == (["1", "2"], [0, 40])
     (size,) = table_rows(content, "Allreduces by size")[1:]
     # Two ranks move 8 MB in 2 ms.

@@ -16,6 +16,7 @@ from support.step_logs import run_of_job, write_job
 
 from stallscope.analysis.views.log_health import missing_timestamps, rank_logs, timestamps_measured
 from stallscope.dashboard import RunStore
+from stallscope.dashboard.pages.health import ranks_card
 from stallscope.dashboard.routing import view_at
 from stallscope.parsers import read
 from stallscope.run import Problem, Run
@@ -80,6 +81,21 @@ def test_ranks_with_problems_come_first(damaged: Run) -> None:
     assert rows[2][-1] == "1"
     assert rows[3][5:] == ["239", "1", "1"]
     assert rows[4][4].endswith(" kB")
+
+
+def test_the_rank_that_lacks_most_comes_first(damaged: Run) -> None:
+    nothing_lacks = next(logs for logs in rank_logs(damaged) if logs.whole)
+    lacking = [
+        replace(nothing_lacks, rank=0, torn=1),
+        replace(nothing_lacks, rank=1, missing_steps=2),
+        replace(nothing_lacks, rank=2, missing_steps=300),
+        replace(nothing_lacks, rank=3, ended=False),
+        replace(nothing_lacks, rank=4, files=0),
+        replace(nothing_lacks, rank=5),
+    ]
+    _, *rows = table_rows(ranks_card(lacking), "What was read")
+    assert [row[0] for row in rows] == ["4", "2", "1", "3", "0", "5"]
+    assert "5 ranks of 6 lack something; the most comes first." in texts(ranks_card(lacking))
 
 
 def test_late_timestamps_are_counted_with_the_rank_that_has_most(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from stallscope.dashboard.timeline.positions import end_of, names, start_of
 from stallscope.run import Run
 
 from .cases import IMAGE, JOBS, REAL, SCRIPT, SLOW_RANK
-from .content import components, of_type, texts
+from .content import components, of_type, table_rows, texts
 from .timeline_answers import ALL, ask, read
 
 
@@ -278,6 +279,10 @@ def test_the_page_says_what_it_shows_and_leads_to_slow_ranks(store: RunStore) ->
     said = texts(content)
     assert any(text.startswith("8 ranks, 240 steps in ") for text in said)
     assert any("hosts' clocks were aligned" in text for text in said)
+    # Its lane is marked in every step.
+    assert any("Rank 2 is late all the time; beyond that, no step is" in text for text in said)
+    healthy = texts(view_at(store, "/run/real/timeline", "").content)
+    assert any(" s. No step is unusually late. " in text for text in healthy)
     assert "Slow rank 2" in said
     assert {key for key, _ in KEYS} <= set(said)
     drawn = next(one for one in components(content) if getattr(one, "id", "") == "timeline")
@@ -318,6 +323,13 @@ def test_a_step_begins_with_who_was_last_and_why(store: RunStore) -> None:
     assert evidence.startswith("Its compute took ")
     assert "more than on rank " in evidence
     assert "rank-seconds for it" in evidence
+    # The sentence and the table mean the same step by usual.
+    more = re.search(r"and (\S+) ms (more|less) than in the usual step", evidence)
+    assert more is not None
+    head, *rows = table_rows(content, "Against the usual step")
+    assert head[3:] == ["Usual step, ms", "Difference, ms"]
+    (difference,) = [row[4] for row in rows if row[0] == "Compute"]
+    assert difference == f"{'+' if more[2] == 'more' else '−'}{more[1]}"
 
 
 def test_a_step_leads_to_those_around_it_and_back_to_the_timeline(store: RunStore) -> None:

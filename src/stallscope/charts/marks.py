@@ -100,6 +100,8 @@ def _of_means(
             yield "across", "ideal"
         if any(bar.projected for bar in chart.bars):
             yield "projected", "projected"
+        if chart.beyond:
+            yield "beyond", "beyond the axis"
     elif isinstance(chart, EfficiencyLines):
         means = [mean.ci95 for line in chart.lines for _, mean in line.points]
     elif isinstance(chart, OverRuns):

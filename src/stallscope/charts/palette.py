@@ -15,6 +15,7 @@ class Colour(NamedTuple):
     dark: str
 
 
+#: A colour has one meaning: entries of the same colour are parts of the same whole.
 COLOURS: dict[str, Colour] = {
     "input": Colour("#e69f00", "#f0b429"),
     "compute": Colour("#0072b2", "#4ba3d9"),
@@ -25,9 +26,9 @@ COLOURS: dict[str, Colour] = {
     "waiting_or_allreduce": Colour("#9bbf9f", "#4f7a63"),
     "startup": Colour("#c3c7cd", "#555b64"),
     "warmup": Colour("#a6abb3", "#6d747e"),
-    "steps": Colour("#0072b2", "#4ba3d9"),
+    "steps": Colour("#4a5361", "#b4bcc8"),
     "rest": Colour("#7d9fb5", "#7f9fb3"),
-    "validation": Colour("#56b4e9", "#79c6f2"),
+    "validation": Colour("#882255", "#b8507f"),
     "checkpoint": Colour("#cc79a7", "#dd97bd"),
     "restart": Colour("#a98bd0", "#b79be0"),
     "repeated": Colour("#c9a96a", "#c2a35c"),
@@ -40,11 +41,11 @@ COLOURS: dict[str, Colour] = {
     # Losses against a baseline, in the colour of the stage.
     "input_stall": Colour("#e69f00", "#f0b429"),
     "scale": Colour("#009e73", "#2cc79b"),
-    # The parts of an allreduce.
+    # The parts of an allreduce, in shades of its colour.
     "bandwidth": Colour("#009e73", "#2cc79b"),
-    "latency": Colour("#56b4e9", "#79c6f2"),
-    "negotiation": Colour("#cc79a7", "#dd97bd"),
-    "fusion": Colour("#a98bd0", "#b79be0"),
+    "latency": Colour("#8fd9bf", "#1c6a54"),
+    "negotiation": Colour("#00563f", "#b5efdc"),
+    "fusion": Colour("#a6c94a", "#9fbf3f"),
 }
 
 #: Colours of text, lines, backgrounds, and bars of totals.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import counted
@@ -15,6 +16,8 @@ _STEADY, _WHOLE_JOB, _PROJECTED = "steady steps", "whole job", "projected"
 RATE_KINDS = (_STEADY, _WHOLE_JOB, _PROJECTED)
 #: The width of a bar, as a share of the space for one number of ranks.
 BAR_WIDTH = 0.34
+# The axis reaches this many times as high as what was measured, whatever is projected.
+_MOST_PROJECTED = 2.0
 # The height of a label, as a share of the axis.
 _LABEL = 0.1
 #: The labels of the bars' colours.
@@ -76,7 +79,7 @@ class RateBar:
         own = max(column.end for column in self.columns)
         ideal = finite(self.ideal) or 0.0
         room = _LABEL * (axis.high - axis.low)
-        return max(own, ideal) if abs(ideal - own) < room else own
+        return min(max(own, ideal) if abs(ideal - own) < room else own, axis.high)
 
     def hover(self, kind: str, value: float, unit: str, mean: Mean | None = None) -> str:
         """Write a bar's tooltip, or that of the ideal."""
@@ -93,7 +96,18 @@ class RateBars:
     unit: str
     bars: tuple[RateBar, ...]
 
-    @property
+    @cached_property
     def axis(self) -> Axis:
-        """The axis of rates."""
-        return Axis.over(0.0, max((bar.top for bar in self.bars), default=0.0), self.unit)
+        """The axis of rates, cut where projections would dwarf what was measured."""
+        highest = max((bar.top for bar in self.bars), default=0.0)
+        measured = [bar for bar in self.bars if not bar.projected]
+        if measured:
+            rates = max(column.end for bar in measured for column in bar.columns)
+            highest = min(highest, max(rates * _MOST_PROJECTED, *(bar.top for bar in measured)))
+        return Axis.over(0.0, highest, self.unit)
+
+    @property
+    def beyond(self) -> list[tuple[int, RateBar]]:
+        """The bars, with their places, that end beyond the axis themselves or with their interval."""
+        high = self.axis.high * (1 + 1e-9)
+        return [(at, bar) for at, bar in enumerate(self.bars) if bar.top > high]

@@ -53,10 +53,8 @@ class OneStep:
     #: The last and the reference rank; the same if there is only one rank.
     last: int
     reference: int
-    #: The stage that explains most of the last rank's delay against the reference rank, and its
-    #: usual time on the last rank: the median over the steady steps, None without any.
+    #: The stage that explains most of the last rank's delay against the reference rank.
     cause: str
-    usually: float | None
     #: The time that all ranks waited for the last one, rank-seconds.
     waited_rank_s: float
     #: Whether the step is unusual: its last rank was later than usual and than chance explains.
@@ -153,7 +151,6 @@ def _at(
         last=own.ranks[last],
         reference=own.ranks[reference],
         cause=cause,
-        usually=_usual(generation.steady, cause, last),
         waited_rank_s=float(own.wait[0][measured].sum()) / 1e9,
         late=position in generation.late_steps,
     )
@@ -168,10 +165,3 @@ def _ranks(generation: GenerationLedger, own: Ledger) -> tuple[RankInStep, ...]:
         RankInStep(own.ranks[r], generation.hosts[r], **dict(zip(names, stages, strict=True)))
         for r, *stages in zip(ranks.tolist(), *columns, strict=True)
     )
-
-
-def _usual(steady: Ledger | None, stage: str, rank: int) -> float | None:
-    if steady is None or not steady.measured[:, rank].any():
-        return None
-    values = steady.of(stage, np.full(len(steady), rank))
-    return float(np.median(values[steady.measured[:, rank]])) * _MS

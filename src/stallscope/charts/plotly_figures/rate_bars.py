@@ -9,6 +9,8 @@ from .theme import Theme, add_text, hover, named_axis, value_axis, whiskers
 
 _HEIGHT = 340
 _MOST_TICKS = 24
+# Pixels from a mark at the axis' end to the label above it.
+_ABOVE_MARK = 4
 # The most labels that are readable on a phone.
 _MOST_LABELS = 5
 
@@ -31,13 +33,36 @@ def draw_rate_bars(chart: RateBars, drawn: Drawing, theme: Theme) -> None:
         hovertext=[hover([bar.hover("ideal", value, chart.unit)]) for _, bar, value in ideal],
         hoverinfo="text",
     )
+    beyond = [at for at, _ in chart.beyond]
+    if beyond:
+        _add_beyond(drawn, chart, theme)
     for at, bar in _labelled(chart):
         level = bar.label_level(chart.axis)
-        add_text(drawn, bar.label, theme.of("muted"), x=at, y=level, yanchor="bottom")
-    drawn.update(height=_HEIGHT, barmode="overlay", margin={"t": 24}, legend={"y": 1.06})
+        shift = {"yshift": _ABOVE_MARK} if at in beyond else {}
+        add_text(drawn, bar.label, theme.of("muted"), x=at, y=level, yanchor="bottom", **shift)
+    drawn.update(height=_HEIGHT, barmode="overlay", margin={"t": 28}, legend={"y": 1.06})
     names = [(float(at), f"{bar.ranks:,}") for at, bar in enumerate(chart.bars)]
     groups = Axis(-0.5, max(len(names), 1) - 0.5, "ranks")
     drawn.update(xaxis=named_axis(groups, names, _MOST_TICKS), yaxis=value_axis(chart.axis))
+
+
+def _add_beyond(drawn: Drawing, chart: RateBars, theme: Theme) -> None:
+    """Mark bars that end beyond the axis."""
+    drawn.add_trace(
+        "scatter",
+        name="beyond the axis",
+        x=[at for at, _ in chart.beyond],
+        y=[chart.axis.high] * len(chart.beyond),
+        mode="markers",
+        cliponaxis=False,
+        marker={"symbol": "triangle-up", "size": 9, "color": theme.of("ink")},
+        hovertext=[
+            hover([bar.hover(column.kind, column.mean.value, chart.unit, column.mean)])
+            for _, bar in chart.beyond
+            for column in bar.columns[:1]
+        ],
+        hoverinfo="text",
+    )
 
 
 def _labelled(chart: RateBars) -> list[tuple[int, RateBar]]:

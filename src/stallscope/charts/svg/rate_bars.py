@@ -6,9 +6,11 @@ from ..axis import Axis
 from ..rates import BAR_WIDTH, RateBar, RateBars, RateColumn
 from ..text_width import text_width
 from .axis import AXIS_HEIGHT, PixelAxis, left_margin, named_below, vertical
-from .markup import element, line, rectangle, text, tooltip, whisker
+from .markup import coordinate, element, line, rectangle, text, tooltip, whisker
 
-_TOP = 22.0
+_TOP = 24.0
+# Above a mark at the axis' end.
+_LABEL_TOP = 12.0
 _TICKS = 6
 _WIDEST_GROUP = 120.0
 # The length of the ideal's line, as a share of a group.
@@ -39,8 +41,11 @@ def _group(bar: RateBar, middle: float, width: float, y: PixelAxis, unit: str) -
         at, half = y.at(bar.ideal), width * _IDEAL / 2
         tip = tooltip(bar.hover("ideal", bar.ideal, unit))
         parts.append(line(middle - half, at, middle + half, at, tip, class_="ideal"))
+    if bar.top > y.axis.high * (1 + 1e-9):
+        path = f"M{coordinate(middle - 5)} {coordinate(y.end)}l10 0l-5 -9Z"
+        parts.append(element("path", d=path, class_="beyond"))
     if text_width(bar.label) < width:
-        above = y.at(bar.label_level(y.axis)) - 6
+        above = max(y.at(bar.label_level(y.axis)) - 6, _LABEL_TOP)
         parts.append(text(bar.label, middle, above, class_="tick", text_anchor="middle"))
     return element("g", *parts)
 

@@ -6,8 +6,10 @@ from ..palette import COLOURS, HEAT, SHADES, STATUS, Colour
 
 _DARK_INK, _LIGHT_INK = "#14171c", "#ffffff"
 # Colours on which light text stands out more than dark text, on light and on dark pages.
-_DEEP = {"compute", "steps"}
+_DEEP = {"compute", "steps", "validation", "negotiation"}
 _DEEP_AT_NIGHT = {
+    "validation",
+    "latency",
     "wait",
     "waiting_or_allreduce",
     "startup",
