@@ -41,15 +41,25 @@
         return Object.assign(layout, { xaxis: axis });
     }
 
-    // Shortens the names of curves on narrow screens, where they would take most of the width.
+    // Writes a long name in two lines, and cuts what does not fit into the second.
+    function inTwoLines(text) {
+        if (text.length <= SHORT_NAME) {
+            return text;
+        }
+        const space = text.lastIndexOf(" ", SHORT_NAME);
+        const end = space > 0 ? space : SHORT_NAME;
+        const second = text.slice(end).trim();
+        return text.slice(0, end) + "<br>" + (second.length > SHORT_NAME ? second.slice(0, SHORT_NAME - 1) + "…" : second);
+    }
+
+    // Wraps the names of curves on narrow screens, where they would take most of the width.
     function withShortNames(layout) {
         const names = (layout.annotations || []).filter((one) => one.name === "curve");
         if (window.innerWidth > NARROW || !names.length) {
             return layout;
         }
-        const short = (text) => (text.length > SHORT_NAME ? text.slice(0, SHORT_NAME - 1) + "…" : text);
         const annotations = layout.annotations.map((one) =>
-            names.includes(one) ? Object.assign({}, one, { text: short(one.text) }) : one,
+            names.includes(one) ? Object.assign({}, one, { text: inTwoLines(one.text), align: "left" }) : one,
         );
         const right = Math.min(layout.margin.r, SHORT_NAMES_WIDTH);
         const margin = Object.assign({}, layout.margin, { r: right });

@@ -26,7 +26,8 @@ from ..store import ListedRun, RunListing
 GRID = "runs-grid"
 #: Rows that are sent at a time.
 BLOCK = 100
-_HEAD_PX, _LINE_PX = 40, 48
+# The stylesheet has the height of rows, which are higher on narrow screens.
+_HEAD_PX = 40
 # The height of the page above the table.
 _ABOVE_PX = 204
 _LEAST_PX = 320
@@ -87,7 +88,6 @@ def runs_table(number: int, sort: str = "", *, reverse: bool = False) -> Any:
             "suppressMovable": True,
         },
         dashGridOptions={
-            "rowHeight": _LINE_PX,
             "headerHeight": _HEAD_PX,
             "rowSelection": {"mode": "multiRow", "headerCheckbox": False},
             "selectionColumnDef": {"width": 44, "pinned": None, "sortable": False},
@@ -148,8 +148,8 @@ def line_of(listing: RunListing, listed: ListedRun, now: datetime | None = None)
 
 def _height(number: int) -> str:
     """Limit the table to the height of its rows and of the window."""
-    lines = _HEAD_PX + number * _LINE_PX + 4
-    return f"min({lines}px, max({_LEAST_PX}px, calc(100vh - {_ABOVE_PX}px)))"
+    lines = f"calc({_HEAD_PX + 4}px + {number} * var(--run-row))"
+    return f"min({lines}, max({_LEAST_PX}px, calc(100vh - {_ABOVE_PX}px)))"
 
 
 def _colours() -> dict[str, str]:

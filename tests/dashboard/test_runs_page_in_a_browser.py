@@ -48,6 +48,21 @@ def test_runs_in_memory_are_filled_in_and_collected_ones_are_there(open_page: Op
     expect(page.get_by_role("grid", name="Runs")).to_have_attribute("aria-rowcount", "10005")
 
 
+def test_no_text_is_cut_on_a_phone(open_page: Open) -> None:
+    page = open_page("/", width=NARROW)
+    expect(_row(page, "resnet with a slow rank")).to_contain_text("Slow rank 2")
+    cut = page.locator(".run-lines, .run-lines *").evaluate_all(
+        """parts => parts.filter(part => part.clientWidth && part.scrollWidth > part.clientWidth + 1)
+            .map(part => part.textContent)"""
+    )
+    assert cut == []
+    higher = page.locator(".run-lines").evaluate_all(
+        "parts => parts.filter(part => part.scrollHeight > part.closest('.ag-row').clientHeight)"
+        ".map(part => part.textContent)"
+    )
+    assert higher == []
+
+
 def test_the_list_is_scrolled_to_its_end(open_page: Open) -> None:
     page = open_page("/")
     expect(_row(page, "training 0")).to_be_visible()
@@ -152,7 +167,7 @@ def test_two_runs_are_selected_by_keyboard_and_compared(open_page: Open) -> None
     expect(page.get_by_role("img", name=re.compile("^From A to B"))).to_be_visible()
     drawn = page.get_by_role("img", name=re.compile("^From A to B")).locator(".bars .point")
     # What each of four causes adds, and all of them.
-    expect(drawn).to_have_count(5)
+    expect(drawn).to_have_count(6)
     rows = page.get_by_role("region", name="What changed").get_by_role("row")
     expect(rows.filter(has_text="Input")).to_contain_text("yes")
     page.get_by_role("link", name="Swap A and B").click()

@@ -151,3 +151,7 @@ def test_names_of_curves_leave_most_of_a_narrow_page_to_the_curves(open_page: Op
     assert plot is not None
     assert card is not None
     assert plot["width"] > card["width"] / 2
+    # Whole, in two lines where they are long.
+    names = figure.locator(".annotation").all_text_contents()
+    assert not any("…" in name for name in names)
+    assert any("HorovodRunner" in name for name in names)

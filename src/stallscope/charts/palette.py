@@ -26,11 +26,11 @@ COLOURS: dict[str, Colour] = {
     "waiting_or_allreduce": Colour("#9bbf9f", "#4f7a63"),
     "startup": Colour("#c3c7cd", "#555b64"),
     "warmup": Colour("#a6abb3", "#6d747e"),
-    "steps": Colour("#4a5361", "#b4bcc8"),
+    "steps": Colour("#6a3d9a", "#ae86e0"),
     "rest": Colour("#7d9fb5", "#7f9fb3"),
     "validation": Colour("#882255", "#b8507f"),
     "checkpoint": Colour("#cc79a7", "#dd97bd"),
-    "restart": Colour("#a98bd0", "#b79be0"),
+    "restart": Colour("#7f8f2e", "#aebf5a"),
     "repeated": Colour("#c9a96a", "#c2a35c"),
     "stopped": Colour("#ee6a73", "#f5858c"),
     "epoch_gap": Colour("#f0e442", "#d6cb3a"),
@@ -43,9 +43,9 @@ COLOURS: dict[str, Colour] = {
     "scale": Colour("#009e73", "#2cc79b"),
     # The parts of an allreduce, in shades of its colour.
     "bandwidth": Colour("#009e73", "#2cc79b"),
-    "latency": Colour("#8fd9bf", "#1c6a54"),
+    "latency": Colour("#6cc9a8", "#1c7a5f"),
     "negotiation": Colour("#00563f", "#b5efdc"),
-    "fusion": Colour("#a6c94a", "#9fbf3f"),
+    "fusion": Colour("#b5e3d2", "#14503f"),
 }
 
 #: Colours of text, lines, backgrounds, and bars of totals.

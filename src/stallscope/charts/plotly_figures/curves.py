@@ -19,13 +19,13 @@ from .theme import (
     whiskers,
 )
 
-_HEIGHT, _HEIGHT_WITH_NAMES = 300, 340
+_HEIGHT, _HEIGHT_WITH_NAMES = 300, 400
 _MOST_TICKS = 12
 # Names at the right: their largest width and their distance from the axes in pixels, and the distance
-# between two names as a share of the axis.
+# between two names as a share of the axis, enough for two lines.
 _WIDEST_NAMES = 230
 _BEFORE_NAMES = 6
-_APART = 0.065
+_APART = 0.085
 # Published curves are all grey: dashes distinguish them.
 _DASHES = ("dot", "dash", "longdash", "dashdot", "longdashdot", "solid")
 _COLOURS = {"own": "steps", "projected": "steps", "others": "muted"}
@@ -63,7 +63,7 @@ def _write_names(curves: Curves, drawn: Drawing, theme: Theme) -> float:
     span = curves.y.high - curves.y.low
     levels = moved_apart([dot.y or 0.0 for _, dot, _ in names], _APART * span)
     at_the_end: dict[str, Any] = {
-        # The dashboard shortens annotations of this name on narrow screens.
+        # The dashboard wraps annotations of this name on narrow screens.
         "name": "curve",
         "x": 1,
         "xref": "paper",

@@ -10,6 +10,7 @@ _DEEP = {"compute", "steps", "validation", "negotiation"}
 _DEEP_AT_NIGHT = {
     "validation",
     "latency",
+    "fusion",
     "wait",
     "waiting_or_allreduce",
     "startup",
