@@ -38,8 +38,9 @@ def draw_rate_bars(chart: RateBars, drawn: Drawing, theme: Theme) -> None:
         _add_beyond(drawn, chart, theme)
     for at, bar in _labelled(chart):
         level = bar.label_level(chart.axis)
-        shift = {"yshift": _ABOVE_MARK} if at in beyond else {}
-        add_text(drawn, bar.label, theme.of("muted"), x=at, y=level, yanchor="bottom", **shift)
+        shift = _ABOVE_MARK if at in beyond else 0
+        ink = theme.of("muted")
+        add_text(drawn, bar.label, ink, x=at, y=level, yanchor="bottom", yshift=shift)
     drawn.update(height=_HEIGHT, barmode="overlay", margin={"t": 28}, legend={"y": 1.06})
     names = [(float(at), f"{bar.ranks:,}") for at, bar in enumerate(chart.bars)]
     groups = Axis(-0.5, max(len(names), 1) - 0.5, "ranks")
