@@ -75,7 +75,7 @@ def _missing(missing: list[str]) -> Any:
 
 def ranks_card(ranks: Sequence[RankLogs]) -> Any:
     """Tabulate every rank's logs, those that lack most first."""
-    ordered = sorted(ranks, key=_what_is_there)
+    ordered = sorted(ranks, key=_completeness)
     lacking = sum(not logs.whole for logs in ranks)
     lack = "lacks" if lacking == 1 else "lack"
     note = f"{counted(lacking, 'rank')} of {len(ranks):,} {lack} something; the most comes first."
@@ -88,7 +88,7 @@ def ranks_card(ranks: Sequence[RankLogs]) -> Any:
     )
 
 
-def _what_is_there(logs: RankLogs) -> tuple[bool, bool, int, bool, int, int]:
+def _completeness(logs: RankLogs) -> tuple[bool, bool, int, bool, int, int]:
     """Return a key that sorts ranks by how much of their logs is there."""
     return (
         logs.whole,
