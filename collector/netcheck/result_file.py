@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Sequence
 
 from stallscope import __version__
-from stallscope.collector.recorder.job.facts import settings
 from stallscope.collector.recorder.job.launch import launch_name
+from stallscope.collector.recorder.job.settings import settings
 from stallscope.collector.recorder.step_log.new_files import write_new
 from stallscope.errors import UnwritableError
 

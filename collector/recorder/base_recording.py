@@ -7,7 +7,8 @@ import os
 from typing import Any, Callable, Dict, Optional
 
 from .hangs.in_flight import PositionReader
-from .job.facts import host_facts, settings, timeline_is_on
+from .job.facts import host_facts, timeline_is_on
+from .job.settings import settings
 from .job.world import World, world_of_training
 from .options import Options
 from .session import Session

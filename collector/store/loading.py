@@ -28,6 +28,7 @@ from stallscope.run import (
 )
 
 from ..address import where_is
+from ..recorder.job.settings import with_masked_settings
 from .layout import MANIFEST
 from .manifests import ListedFile
 from .mirror import Mirror
@@ -160,22 +161,27 @@ def _fields_without_tables(manifest: dict[str, Any]) -> dict[str, Any]:
     return {
         "id": manifest["run_id"],
         "source": manifest["source"],
-        "logs": tuple(Log(**log) for log in manifest["logs"]),
+        "logs": tuple(
+            Log(**{**log, "facts": with_masked_settings(log["facts"])}) for log in manifest["logs"]
+        ),
         "problems": tuple(Problem(**problem) for problem in manifest["problems"]),
         "input_times": _objects(MeasuredInput, manifest.get("input_times", [])),
-        "network_checks": _objects(NetworkCheck, manifest.get("network_checks", [])),
+        "network_checks": _objects(
+            NetworkCheck, map(with_masked_settings, manifest.get("network_checks", []))
+        ),
         "events": _objects(Event, manifest.get("events", [])),
     }
 
 
-def _objects(kind: type[T], contents: Sequence[dict[str, Any]]) -> tuple[T, ...]:
+def _objects(kind: type[T], contents: Iterable[dict[str, Any]]) -> tuple[T, ...]:
     """Make objects from a manifest; fields that older stores lack get their defaults."""
-    if not contents:
+    listed = list(contents)
+    if not listed:
         return ()
     # Most runs have none; executors of Spark, which have no cattrs, load steps only.
     from cattrs import structure
 
-    return tuple(structure(content, kind) for content in contents)
+    return tuple(structure(content, kind) for content in listed)
 
 
 def _read_intervals(path: Path, files: dict[str, Any]) -> pa.Table:

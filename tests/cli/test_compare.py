@@ -63,6 +63,37 @@ def test_a_store_is_all_of_its_runs(logs: Path, capsys: pytest.CaptureFixture[st
     assert [run["id"] for run in pair["runs"]] == ["run-c", "run-a"]
 
 
+def test_no_credential_of_an_existing_log_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Earlier recorders recorded whatever had the prefix of a framework."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        recorded = {
+            "TF_VAR_db_pass": f"hunter2-{name}",
+            "TF_VAR_conn": f"postgres://{name}:hunter2@db/x",
+            "TF_CLI_CONFIG_FILE": f"/home/hunter2/{name}",
+            "HOROVOD_HOOK": f"https://{name}:hunter2@host",
+            "NCCL_ALGO": "Ring" if name == "a" else "Tree",
+        }
+        write_job(Path(name), Job(steps=40, run_id=f"run-{name}", facts={"settings": recorded}))
+    formats = ["--format", "html,md,json,csv", "--out"]
+    assert main(["compare", "a", "b"]) == 0
+    assert main(["report", "a"]) == 0
+    assert main(["compare", "a", "b", *formats, "compared"]) == 0
+    assert main(["report", "a", "b", *formats, "reported"]) == 0
+    assert main(["inspect", "a"]) == 0
+    assert main(["export", "a", "--format", "chrome", "--out", "a.json"]) == 0
+    printed = capsys.readouterr().out
+    assert "NCCL_ALGO" in printed
+    files = [path for place in ("compared", "reported") for path in Path(place).iterdir()]
+    assert len(files) > 8
+    pages = [path.read_text() for path in files]
+    assert any("TF_VAR_db_pass" in page for page in pages)
+    for text in (printed, Path("a.json").read_text(), *pages):
+        assert "hunter2" not in text
+
+
 def test_the_same_run_twice_is_an_error(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "a", "a"]) == 0
     assert "A and B are one run" in capsys.readouterr().out

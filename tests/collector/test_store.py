@@ -15,6 +15,7 @@ from simulator import simulate
 from support.step_logs import Job, write_job
 
 from stallscope.collector.store.folders import collected_runs
+from stallscope.collector.store.layout import MANIFEST
 from stallscope.collector.store.loading import RunOnDisk, load_run
 from stallscope.collector.store.runs import save_run
 from stallscope.errors import NotFoundError, UnknownVersionError, UnreadableError, UsageError
@@ -37,6 +38,16 @@ def test_a_collected_run_equals_its_logs(tmp_path: Path) -> None:
     assert back.intervals.equals(original.intervals)
     assert back.logs == original.logs
     assert (back.id, back.name, back.size) == (original.id, original.name, original.size)
+
+
+def test_credentials_in_runs_that_were_collected_earlier_are_masked(tmp_path: Path) -> None:
+    place = collected(tmp_path, replace(JOB, facts={"settings": {"NCCL_ALGO": "Ring"}}))
+    manifest = place / MANIFEST
+    earlier = '"TF_VAR_db_pass": "hunter2", "NCCL_ALGO": "https://ada:hunter2@host"'
+    manifest.write_text(manifest.read_text().replace('"NCCL_ALGO": "Ring"', earlier))
+    assert "hunter2" in manifest.read_text()
+    for run in (load_run(place), RunOnDisk.open(place)):
+        assert run.fact("settings") == {"TF_VAR_db_pass": "***", "NCCL_ALGO": "***"}
 
 
 def test_a_row_group_has_few_ranks(tmp_path: Path) -> None:

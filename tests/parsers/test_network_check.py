@@ -64,6 +64,12 @@ def test_it_is_read_as_it_was_measured(tmp_path: Path) -> None:
     assert (check.left_out, check.gradients_from) == (("64 MiB",), "sizes")
 
 
+def test_credentials_are_masked() -> None:
+    recorded = {"TF_VAR_conn": "db", "NCCL_NET": "https://ada:pw@host", "NCCL_ALGO": "Ring"}
+    check = parse_network_check("a", json.dumps(network_check(settings=recorded)).encode())
+    assert check.settings == {**recorded, "TF_VAR_conn": "***", "NCCL_NET": "***"}
+
+
 def test_what_was_left_out_is_missing() -> None:
     changes = {"tiny": [{"messages": 1, "us": []}], "sweep": [], "gradients": None}
     check = parse_network_check("x", json.dumps(network_check(**changes)).encode())

@@ -7,7 +7,8 @@ import socket
 
 import pytest
 
-from stallscope.collector.recorder.job.facts import host_facts, settings, timeline_is_on
+from stallscope.collector.recorder.job.facts import host_facts, timeline_is_on
+from stallscope.collector.recorder.job.settings import MASK, masked, settings
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,15 @@ from stallscope.collector.recorder.job.facts import host_facts, settings, timeli
         "TORCH_DISTRIBUTED_DEBUG",
         "TORCH_CPP_LOG_LEVEL",
         "CUDA_LAUNCH_BLOCKING",
+        "HOROVOD_OF_A_LATER_RELEASE",
+        "JAX_DEBUG_KEY_REUSE",
+        "JAX_ENABLE_X64",
+        "KERAS_BACKEND",
+        "MKL_DYNAMIC",
+        "NCCL_OF_A_LATER_RELEASE",
+        "TF_XLA_FLAGS",
+        "TORCH_NCCL_BLOCKING_WAIT",
+        "XLA_FLAGS",
     ],
 )
 def test_settings_that_affect_speed_are_recorded(name: str) -> None:
@@ -29,7 +39,24 @@ def test_settings_that_affect_speed_are_recorded(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["PATH", "AWS_SECRET_ACCESS_KEY", "MY_HOROVOD_THING", "HOME", "CUDA_HOME"]
+    "name",
+    [
+        "PATH",
+        "AWS_SECRET_ACCESS_KEY",
+        "MY_HOROVOD_THING",
+        "HOME",
+        "CUDA_HOME",
+        "TF_VAR_db_pass",
+        "TF_VAR_conn",
+        "TF_CLI_CONFIG_FILE",
+        "TF_TOKEN_app_terraform_io",
+        "TF_ENCRYPTION",
+        "TF_API_KEY",
+        "TORCH_AUTH_HEADER",
+        "KERAS_CREDENTIALS",
+        "JAX_WS_ENDPOINT",
+        "OMP_USER",
+    ],
 )
 def test_other_settings_are_not(name: str) -> None:
     assert settings({name: "abc"}) == {}
@@ -40,16 +67,94 @@ def test_other_settings_are_not(name: str) -> None:
     [
         "HOROVOD_SECRET_TOKEN",
         "_HOROVOD_SECRET_KEY",
-        "TF_API_KEY",
         "NCCL_PASSWORD",
         "HOROVOD_Passwd",
-        "TORCH_AUTH_HEADER",
-        "KERAS_CREDENTIALS",
         "HOROVOD_COOKIE",
+        "HOROVOD_DB_PASS",
+        "TORCH_NCCL_AUTH_HEADER",
     ],
 )
 def test_values_of_names_that_look_like_secrets_are_masked(name: str) -> None:
     assert settings({name: "abc"}) == {name: "***"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "postgres://admin:pw@db.example/train",
+        "postgres://admin:p/w@db.example",
+        "redis://:pw@cache:6379",
+        "https://abc@store.example/x",
+        "admin:pw@db.example",
+        "host=db user=ada password=hunter2",
+        "pass=hunter2",
+        "--db_pass=hunter2",
+        '{"token": "abc"}',
+        "https://store.example/x?sv=2024&sig=abc%3D",
+        "s3://bucket/x?X-Amz-Signature=0f",
+        "https://hooks.slack.com/services/T0/B0/abc",
+        "DefaultEndpointsProtocol=https;AccountKey=Zm9v",
+        "Authorization: Basic dXNlcjpwdw==",
+        "Bearer abcdefgh12",
+        "AKIA" + "IOSFODNN7EXAMPLE",
+        "ghp_" + "a1B2" * 9,
+        "hf_" + "aBcD" * 9,
+        "xoxb-123-abcdefgh",
+        "sk-proj-" + "a1B" * 8,
+        "AIza" + "A1b" * 12,
+        "dapi" + "0123456789abcdef" * 2,
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIx.abc",
+        "-----BEGIN " + "PRIVATE KEY-----",
+        "9f86d081884c7d659a2feaa0c55ad015",
+        "q7Tz0LmXw2Rk9VbN4cYp",
+    ],
+)
+def test_values_that_look_like_credentials_are_masked_whatever_the_name(value: str) -> None:
+    assert settings({"HOROVOD_HOOK": value, "XLA_FLAGS": f"--a=1 {value}"}) == {
+        "HOROVOD_HOOK": MASK,
+        "XLA_FLAGS": MASK,
+    }
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "64",
+        "INFO",
+        "/home/ada/timeline.json",
+        "/tmp/9f86d081884c7d659a2feaa0c55ad015/lib",
+        "--xla_gpu_autotune_level=4 --xla_some_pass=true --xla_dump_to=/tmp/9f86d081884c7d659a2feaa0",
+        "alpha:4,beta:4",
+        "10.0.0.1:2222",
+        "tcp://10.0.0.1:29500",
+        "https://host:8443/x",
+        "s3://bucket/logs/run-2026-11-28T12:00:00Z",
+        "=mlx5_0:1,mlx5_1:1",
+        "^docker0,lo",
+        "0-15,32-47",
+        "0xffffffff,0xffffffff",
+        "granularity=fine,compact,1,0",
+        "gpu-node-17.cluster.example.com",
+        "ip-10-0-12-13.us-west-2.compute.internal",
+        "GPU-5ba4538e-234f-ee33-a57e-3a37e2c6f4b2",
+        "application_1764331200000_0012",
+        "asiapacificnortheast1",
+        '{"cluster": {"worker": ["w-0.svc:2222"]}, "task": {"type": "worker", "index": 0}}',
+    ],
+)
+def test_ordinary_values_are_not_masked(value: str) -> None:
+    assert settings({"NCCL_SOMETHING": value}) == {"NCCL_SOMETHING": value}
+
+
+def test_what_earlier_recorders_recorded_of_other_programs_is_masked() -> None:
+    recorded = {
+        "TF_VAR_db_pass": "hunter2",
+        "TF_API_KEY": "abc",
+        "NCCL_ALGO": "Ring",
+        "TF_CONFIG": 1,
+    }
+    assert masked(recorded) == {**recorded, "TF_VAR_db_pass": MASK, "TF_API_KEY": MASK}
 
 
 def test_the_timeline_is_on_when_it_has_a_file() -> None:

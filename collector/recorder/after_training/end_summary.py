@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, NamedTuple, Optional
 
-from ..job.ray_train import ray_worker
-from ..job.world import World
+from ..job.world import World, ray_worker
 from .own_steps import OwnSteps
 
 

@@ -1,4 +1,4 @@
-"""Collect facts of a run that every framework has: host, CPU cores, settings."""
+"""Collect facts of a run that every framework has: host and CPU cores."""
 
 from __future__ import annotations
 
@@ -6,17 +6,10 @@ import collections
 import math
 import os
 import platform
-import re
 import socket
 import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, TypeVar
-
-_RECORDED_SETTINGS = re.compile(
-    r"^_?(HOROVOD|NCCL|TF|OMP|MKL|GLOO|TORCH|KERAS|JAX|XLA)_|^CUDA_LAUNCH_BLOCKING$"
-)
-_SECRET_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
-MASK = "***"
 
 #: Why there are no timestamps where the user wants none.
 SWITCHED_OFF = "switched off with stages=False"
@@ -65,15 +58,6 @@ def host_facts() -> Dict[str, Any]:
         "python": platform.python_version(),
         "cpu_count": os.cpu_count(),
         "cpus_allowed": _cpus_allowed(),
-    }
-
-
-def settings(env: Mapping[str, str]) -> Dict[str, str]:
-    """Return environment settings that affect speed, masked where the name looks like a secret's."""
-    return {
-        name: MASK if _SECRET_NAMES.search(name) else value
-        for name, value in sorted(env.items())
-        if _RECORDED_SETTINGS.match(name)
     }
 
 

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Mapping, Optional, Tuple
 
-from .ray_train import ray_worker
+from .world import ray_worker
 
 #: torchrun's name of a job, the same after its restarts.
 TORCHRUN_ID = "TORCHELASTIC_RUN_ID"

@@ -1,12 +1,10 @@
-"""Find out the rank of this process and the number of ranks."""
+"""Find out the rank of this process and the number of ranks, and its worker of Ray Train."""
 
 from __future__ import annotations
 
 import os
 import sys
 from typing import Any, Mapping, NamedTuple, Optional, Tuple
-
-from .ray_train import ray_worker
 
 
 class World(NamedTuple):
@@ -15,6 +13,16 @@ class World(NamedTuple):
     rank: int
     size: int
     local_rank: Optional[int]
+
+
+class RayWorker(NamedTuple):
+    """A worker of Ray Train."""
+
+    rank: int
+    size: int
+    local_rank: int
+    #: The name of its training run: the same on all workers, and after restarts.
+    launch: str
 
 
 # Horovod's own order (horovod/runner/common/util/env.py), then torchrun's.
@@ -26,6 +34,10 @@ _RANK_VARIABLES: Tuple[Tuple[str, str, str], ...] = (
 )
 
 _HOROVOD_MODULES = ("horovod.tensorflow", "horovod.torch", "horovod.mxnet")
+
+# Private modules of the two versions of Ray Train that know the run's id.
+_CONTEXT = "ray.train.v2._internal.execution.context"
+_SESSION_BEFORE_2_51 = "ray.train._internal.session"
 
 
 def world_from_environment(env: Mapping[str, str]) -> World:
@@ -70,6 +82,48 @@ def world_of_training(asks_jax: bool = False) -> World:
     if ray is None and jax is not None and on_jax and jax.process_count() > 1:
         return World(jax.process_index(), jax.process_count(), None)
     return launched
+
+
+def ray_worker() -> Optional[RayWorker]:
+    """Return this process's worker; None outside of Ray Train.
+
+    Ray's processes have ranks in their environment only once a backend has set them, and may inherit
+    those of a launcher that started Ray. After a failure Ray starts other processes of the same training
+    run, with another address. Ray is never imported here: its workers have done so.
+    """
+    train = sys.modules.get("ray.train")
+    if train is None:
+        return None
+    try:
+        run_id = _run_id()
+        context = train.get_context()
+        rank, size, local_rank = (
+            int(context.get_world_rank()),
+            int(context.get_world_size()),
+            int(context.get_local_rank()),
+        )
+        launch = ":".join(["RAY_TRAIN", str(context.get_experiment_name()), run_id])
+        return RayWorker(rank, size, local_rank, launch)
+    except Exception:  # a driver, or a worker of something else than Ray Train
+        return None
+
+
+def _run_id() -> str:
+    """Return Ray's id of the training run, or of its job where another version hides it.
+
+    Raises:
+        LookupError: if this process is no worker of Ray Train, which would then log a warning.
+    """
+    context, session = map(sys.modules.get, (_CONTEXT, _SESSION_BEFORE_2_51))
+    known: Any = getattr(context, "_train_context", None)
+    if known is not None:
+        return str(known.train_run_context.run_id)
+    known = None if session is None else session.get_session()
+    if known is not None:
+        return str(known.trial_info.id)
+    if context is not None or session is not None:
+        raise LookupError
+    return os.environ["RAY_JOB_ID"]
 
 
 def _integer(text: Optional[str]) -> Optional[int]:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from stallscope.collector.recorder.job.settings import masked
 from stallscope.run import NetworkCheck, PairRounds, Rounds
 
 from ...base import Contents, Format
@@ -58,7 +59,7 @@ def _check(path: str, content: Mapping[str, Any]) -> NetworkCheck:
         device=str(content["device"]),
         size=_count(content["size"]),
         hosts=_texts(content["hosts"]),
-        settings={str(name): str(value) for name, value in content["settings"].items()},
+        settings=masked({name: str(value) for name, value in content["settings"].items()}),
         gradients_from=_one_of(_GRADIENTS_FROM, gradients["from"]) if gradients else None,
         as_run=_rounds(total, messages, gradients["as_run_us"]) if gradients else None,
         together=_rounds(total, 1, gradients["together_us"]) if gradients else None,

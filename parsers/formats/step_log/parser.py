@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, ClassVar
 
+from stallscope.collector.recorder.job.settings import with_masked_settings
 from stallscope.errors import UnknownVersionError, UnreadableError
 from stallscope.formatting.lists import counted
 from stallscope.run import Log, Problem
@@ -185,7 +186,7 @@ def _place(path: str, facts: dict[str, Any], name: str) -> int:
 
 
 def _checked(facts: dict[str, Any]) -> dict[str, Any]:
-    """Drop facts that the analysis needs as numbers and that are not valid ones."""
+    """Drop facts that the analysis needs as numbers and that are not valid ones; mask credentials."""
     anchor = facts.get("anchor")
     usable = isinstance(anchor, dict) and all(
         isinstance(anchor.get(name), int) and abs(anchor[name]) < 2**62
@@ -202,7 +203,7 @@ def _checked(facts: dict[str, Any]) -> dict[str, Any]:
             dropped.add(name)
     if not isinstance(facts.get("stamps"), dict):
         dropped.add("stamps")
-    return {name: value for name, value in facts.items() if name not in dropped}
+    return with_masked_settings({name: facts[name] for name in facts if name not in dropped})
 
 
 def _is_plausible(value: Any) -> bool:
