@@ -401,12 +401,31 @@ def test_its_json_is_valid_and_has_the_stacks() -> None:
     assert missing["stack"][1] == "/home/me/train.py:12 in batches"
 
 
-def test_an_anonymous_report_names_no_path() -> None:
-    run = run_with({0: in_flight("ready"), 1: in_flight("begin"), 2: in_flight("ready")})
-    content = json.dumps(json_content(analyse(anonymous(run))))
-    assert "stopped" in content
-    assert "train.py" not in content
-    assert "/home/me" not in content
+def test_an_anonymous_report_names_no_path_and_no_function_of_the_user() -> None:
+    secret = ["/env/lib/python3.11/site-packages/acme/loading.py", 7, "decode_acme"]
+    begin = in_flight("begin", stack=[LIBRARY, secret, USERS])
+    run = run_with({0: in_flight("ready"), 1: begin, 2: in_flight("ready")})
+    document = json_content(analyse(anonymous(run)))
+    (missing,) = document["stopped"]["ranks"]
+    assert missing["stack"] == [
+        "…/site-packages/torch/utils/data/dataloader.py:5 in __next__",
+        "…/site-packages/script-2.py:7 in function-2",
+        "script-1.py:12 in function-1",
+    ]
+    content = json.dumps(document)
+    for name in ("train.py", "/home/me", "batches", "acme"):
+        assert name not in content
+
+
+def test_an_anonymous_run_waits_in_the_same_collective() -> None:
+    waiting = in_flight("ready", step=151)
+    run = run_with({0: waiting, 1: in_flight("end", stack=ALLREDUCE), 2: waiting})
+    named, hidden = find_stopped(run), find_stopped(anonymous(run))
+    assert named is not None
+    assert hidden is not None
+    assert [(one.rank, one.stage) for one in hidden.ranks] == [(1, "collective")]
+    assert (hidden.ranks[0].rank, hidden.waiting) == (named.ranks[0].rank, named.waiting)
+    assert "waits in `allreduce`, in `function-2` at `script-1.py:81`" in hidden.evidence
 
 
 def test_the_launchers_exit_status_is_joined() -> None:

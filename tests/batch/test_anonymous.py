@@ -1,4 +1,4 @@
-"""Anonymous reports contain no host names and no paths."""
+"""Anonymous reports contain no names of hosts, users, files, tensors, callbacks and functions."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.input_times import write_measured
+from support.network_checks import pair, write_network_check
 from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.analysis import analyse
+from stallscope.arrays.arrow import empty_table
 from stallscope.batch.anonymous import LEFT_OUT, anonymous, without_paths
 from stallscope.batch.state import LOCK, STATE
 from stallscope.cli.main import main
 from stallscope.parsers import read
-from stallscope.run import Run
+from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Run
 
 HOSTS = ("gpu-node-17.secret.example", "gpu-node-4.secret.example")
 SECRETS = ("gpu-node", "secret", "10.11.12.13", "/home/ada", "mnt", "vault")
@@ -49,6 +52,122 @@ JOB = Job(
         ],
     },
 )
+
+
+#: Part of every name below that identifies something; no output may contain it.
+MARK = "zq"
+MLFLOW_ID = "9f86d081884c7d659a2feaa0c55ad015"
+STALL = (
+    "WARNING: One or more tensors were submitted to be reduced, gathered or broadcasted by subset of "
+    "ranks and are waiting for remainder of ranks for more than 60 seconds.\nMissing ranks:\n"
+    "1: [zqtensor_a, gpu-zq1/zqtensor_b]\nINFO:root:blacklist failing host: zqhost9\n"
+)
+
+
+def of_rank(rank: int) -> dict[str, object]:
+    """Return a rank's facts with a marked name in each of their texts."""
+    stack = [
+        ["/usr/lib/python3.11/site-packages/keras/fit.py", 3, "fit"],
+        ["/home/zquser/zqfile.py", 12, "zqfunction"],
+    ]
+    return {
+        "model": "resnet50",
+        "run_name": "nightly of zquser@corp.example on gpu-zq1_a",
+        "framework": "tensorflow",
+        "versions": {"tensorflow": "2.15", "horovod": "0.28"},
+        "optimizer": "Adam at gpu-zq2.zqdomain.example",
+        "gradients_reduced": True,
+        "launch": f"SLURM_JOB_ID:{MLFLOW_ID}:zqlaunch",
+        "callbacks": [
+            {"name": "keras.ReduceLROnPlateau", "monitor": "val_zqother"},
+            {"name": "zqpackage.ZqCallback", "monitor": "val_zqmetric"},
+        ],
+        "weights": {"of": "zqtensor/kernel", "after": 1, "values": [0.1 + rank, 0.2]},
+        "sparse_gradients": {
+            "count": 1,
+            "largest": [{"name": "zqtensor/table", "shape": [90, 8], "itemsize": 4, "rows": 999}],
+        },
+        "in_flight": {
+            "step": 200,
+            "since_us": 9_000_000,
+            "seen_us": 99_000_000,
+            "usual_us": 20_000,
+            "reached": "begin",
+            "reached_us": 9_000_000,
+            "stack": stack,
+            "other_threads": [stack],
+        },
+        "stamps": {"placed": [], "reason": "no graph in /home/zquser/zqfile.py"},
+        "spooled": "/home/zquser/zqspool.csv",
+        "git_commit": MLFLOW_ID + "abcdef01",
+        "connections": [
+            {
+                "local": "10.11.12.13",
+                "peer": "zqpeer.zqdomain.example",
+                "sent_kb": 200_000,
+                "rate_kb_s": [900, 1000, 1100],
+                "round_trip_us": [80, 90, 100],
+                "retransmitted": 9000,
+            }
+        ],
+        "settings": {
+            "HOROVOD_TIMELINE": "/home/zquser/timeline.json",
+            "HOROVOD_LOG_LEVEL": "trace",
+            "HOROVOD_HOOK": "zqhook",
+            "TF_VAR_zqname": "zqvalue",
+            "XLA_FLAGS": "--xla_dump_to=zqdump",
+            "NCCL_DEBUG": "INFO",
+        },
+    }
+
+
+def write_marked(folder: Path) -> list[str]:
+    """Write runs with a marked name in every text that a log can hold; return their places."""
+    run = folder / "zqfolder"
+    hosts = ("gpu-zq1.zqdomain.example", "gpu-zq2.zqdomain.example")
+    paths = write_job(run, replace(JOB, hosts=hosts, run_id=MLFLOW_ID, facts={}))
+    for rank, path in enumerate(paths):
+        head, *rows = path.read_text().splitlines()
+        facts = json.loads(head.split(" ", 2)[2]) | of_rank(rank)
+        rows = [row for row in rows if not (rank == 1 and row.startswith("end"))]
+        path.write_text("\n".join([f"#stallscope 1 {json.dumps(facts)}", *rows]) + "\n")
+    paths[0].write_bytes(paths[0].read_bytes()[:-5])
+    paths[2].rename(run / "zqrank-gpu-zq1.steps.csv")
+    for name in ("zqnotes-gpu-zq1.txt", "gpu-zq2_zqnotes.dat"):
+        (run / name).write_text("nothing")
+    (run / "zqjob.log").write_text(STALL)
+    stages = [{"kind": "augment", "name": "Map(zqfunction)", "ms": 6.5, "ci95_ms": None}]
+    write_measured(
+        run, host=hosts[0], run_id=MLFLOW_ID, stages=stages, error="zqerror in zqfile.py"
+    )
+    write_network_check(
+        run,
+        run_id=MLFLOW_ID,
+        hosts=list(hosts),
+        settings={"NCCL_NET": "zqnet"},
+        pairs=[pair(*hosts, 900)],
+        left_out=["gpu-zq2: no answer from zqpeer.zqdomain.example"],
+    )
+    for name, notes in (("zqalone", ["zqnotes.txt"]), ("zqempty", ["zqa.txt", "zqb.txt"])):
+        (folder / name).mkdir()
+        for note in notes:
+            (folder / name / note).write_text("nothing")
+    epochs = folder / "zqmlflow"
+    epochs.mkdir()
+    content = {
+        "run_id": MLFLOW_ID,
+        "run_name": "weekly of zquser@corp.example",
+        "where": f"mlflow:{MLFLOW_ID}",
+        "artifacts": 2,
+        "start_ms": 1_700_000_000_000,
+        "params": {"zqparam": "zqvalue", "model": "vgg16"},
+        "metric_names": ["zqmetric"],
+        "metrics": {"zqmetric": [[1_700_000_000_000 + 60_000 * at, at, 0.5] for at in range(4)]},
+    }
+    text = '{"stallscope_mlflow": 1, ' + json.dumps(content)[1:]
+    (epochs / "zqmetrics.mlflow.json").write_text(text)
+    named = ("zqfolder", "zqalone", "zqempty", "zqmlflow", "zqnowhere")
+    return [str(folder / name) for name in named]
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +210,46 @@ def test_no_output_contains_a_host_name_or_a_path(
     assert not [secret for secret in SECRETS if secret in shown]
 
 
+def marked_lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if MARK in line.lower() or MLFLOW_ID in line]
+
+
+def test_no_output_contains_a_name_that_any_log_can_hold(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = write_marked(tmp_path / "logs")
+    words = ["report", *places, "--format", "html,md,json,csv,openmetrics", "--out"]
+    assert main([*words, str(tmp_path / "named")]) == 2
+    named = "".join(text for _, text in texts(tmp_path / "named"))
+    for shown in (
+        "zqtensor",
+        "ZqCallback",
+        "val_zqother",
+        "zqfunction",
+        "zqnotes",
+        "zqhost9",
+        "zqhook",
+    ):
+        assert shown in named
+    # The first pass of an anonymous report finds the runs of the other one in the folder.
+    for out in ("named", "anonymous"):
+        capsys.readouterr()
+        assert main([*words, str(tmp_path / out), "--anonymous", "--force"]) == 2
+        printed = list(map(Path, capsys.readouterr().out.splitlines()))
+        assert len(printed) == 2 * 5 + 4
+        state = [tmp_path / out / STATE] if out == "anonymous" else []
+        for path in (*printed, *state):
+            assert MARK not in path.name.lower()
+            assert not marked_lines(path.read_text()), path.name
+    shown = ""
+    for place in places:
+        for options in (["--format", "json"], []):
+            main(["report", place, "--anonymous", *options])
+            shown += capsys.readouterr().out
+    assert "tensor-1" in shown
+    assert not marked_lines(shown)
+
+
 def test_the_analysis_is_the_same(logs: Path) -> None:
     (run,) = read(str(logs / "mnt-run"))
     named, hidden = analyse(run), analyse(anonymous(run))
@@ -102,6 +261,16 @@ def test_the_analysis_is_the_same(logs: Path) -> None:
     assert [one.speedup for one in hidden.what_if] == [one.speedup for one in named.what_if]
     assert [one.code for one in hidden.findings] == [one.code for one in named.findings]
     assert len(hidden.warnings) == len(named.warnings)
+
+
+def test_the_findings_are_the_same_without_names(tmp_path: Path) -> None:
+    (run,) = read(write_marked(tmp_path)[0])
+    named, hidden = analyse(run), analyse(anonymous(run))
+    assert [one.code for one in hidden.findings] == [one.code for one in named.findings]
+    assert hidden.bottleneck.kind == named.bottleneck.kind
+    evidence = {one.code: one.evidence for one in hidden.findings}
+    assert "tensor-" in evidence["weights_differ"]
+    assert "ReduceLROnPlateau by metric-" in evidence["metrics_not_averaged"]
 
 
 def test_settings_without_names_stay(logs: Path) -> None:
@@ -122,6 +291,28 @@ def test_hosts_of_any_name_are_replaced_as_whole_words(name: str, tmp_path: Path
     assert found.hosts == ["host-1", "host-2"]
     assert isinstance(found, Run)
     assert name not in analyse(found).bottleneck.hosts
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        ("train_gpu-node-17.log is torn", "train_host-1.log is torn"),
+        ("grads/gpu-node-17:0 and gpu-node-170", "grads/host-1:0 and gpu-node-170"),
+        ("login.secret.example", "login.domain"),
+        ("job of ada on adapter", "job of user-1 on adapter"),
+        ("ask ada@corp.example", "ask …"),
+        ("mlflow:9f86d081884c7d659a2feaa0c55ad015", "mlflow:run-67212462"),
+    ],
+)
+def test_names_are_replaced_within_other_names(text: str, cleaned: str) -> None:
+    run = replace(run_of_facts(run_name=text), source="/home/ada/logs")
+    assert anonymous(run).name == cleaned
+
+
+def run_of_facts(**facts: object) -> Run:
+    """Return a run without steps, of two hosts."""
+    logs = [Log("", rank, 0, 0, {"host": host, **facts}, True) for rank, host in enumerate(HOSTS)]
+    return Run("a", "", tuple(logs), empty_table(STEPS_SCHEMA), empty_table(INTERVALS_SCHEMA))
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,13 @@ def test_a_folder_of_logs_is_one_run(tmp_path: Path) -> None:
     assert {kind: kinds.count(kind) for kind in kinds} == {"validation": 4, "epoch": 4, "end": 2}
 
 
+def test_a_damaged_list_of_timestamps_does_not_end_the_analysis(tmp_path: Path) -> None:
+    stamps = {"placed": False, "reason": "no graph"}
+    run = run_of_job(tmp_path, replace(JOB, facts={"stamps": stamps}))
+    assert run.fact("stamps") is None
+    assert analyse(run).ledger is not None
+
+
 def test_times_are_monotonic_nanoseconds_in_order(tmp_path: Path) -> None:
     run = run_of_job(tmp_path, JOB)
     rows = run.steps.to_pylist()

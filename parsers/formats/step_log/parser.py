@@ -201,7 +201,8 @@ def _checked(facts: dict[str, Any]) -> dict[str, Any]:
     for name in ("in_flight", "suspended"):
         if not all(map(_is_plausible, _numbers_of(facts.get(name)))):
             dropped.add(name)
-    if not isinstance(facts.get("stamps"), dict):
+    stamps = facts.get("stamps")
+    if not isinstance(stamps, dict) or not isinstance(stamps.get("placed", []), list):
         dropped.add("stamps")
     return with_masked_settings({name: facts[name] for name in facts if name not in dropped})
 

@@ -1,14 +1,20 @@
-"""Remove host names and paths from runs, for reports that others may read."""
+"""Remove what identifies people, machines and code from runs, for reports that others may read.
+
+Names of runs, models and optimizers stay, without the names of hosts and users in them.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
-from stallscope.run import Event, Log, Problem, Run, Series
+from stallscope.collector.recorder.job.settings import is_recorded
+from stallscope.parsers.runs.reading import NO_LOG
+from stallscope.run import Event, Log, MeasuredInput, NetworkCheck, PairRounds, Problem, Run, Series
 
 #: The replacement for a removed name.
 LEFT_OUT = "…"
@@ -29,48 +35,47 @@ _HARMLESS = re.compile(
 )
 # Shorter names may be ordinary words; they are only replaced between spaces or quotes.
 _SHORTEST = 4
+# Names that cannot be ordinary words are replaced within longer names, too: train_gpu-17.log.
+_DISTINCTIVE = re.compile(r"(?=.*[\d.-]).{4,}")
+_USER = "user-"
+_HOME = re.compile(r"(?:^|[/\\])(?:home|[Uu]sers)[/\\]([\w.@+-]{2,})")
+# Accounts of images and services, and folders: no person has these names.
+_NO_USERS = {"data", "ec2-user", "hadoop", "root", "runner", "shared", "spark", "ubuntu", "user"}
+_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+# MLflow's run ids, and commits.
+_ID = re.compile(r"\b(?:[0-9a-f]{40}|[0-9a-f]{32})\b")
+# These names tell ranks and streams only; of other files' names, usual endings stay.
+_HARMLESS_FILE = re.compile(
+    r"rank-\d+(?:\.\d+){2}\.steps\.csv(?:\.(?:gz|zst|bz2|xz))?|std(?:out|err)(?:\.(?:log|txt))?"
+)
+_ENDING = re.compile(r"(?:\.(?:steps|input|netcheck|mlflow))?\.(?:csv|err|gz|json|log|out|txt)$")
+_COUNT_OF_FILES = re.compile(r"[\d,]+ files")
+# What MLflow has of a run instead of logs.
+_LISTED = re.compile(r"\b(metrics?|params?) \([^)]*\)")
+_TIMED_METRIC = re.compile(r"(?<= of the metric )[^;]+")
+# Public packages, whose callbacks and functions stay; the analysis recognises collectives by them.
+_PACKAGES = re.compile(
+    r"accelerate|deepspeed|horovod|jax|keras|lightning|mxnet|petastorm|pyspark|pytorch_lightning|ray"
+    r"|stallscope|tensorflow|tf_keras|torch|torchvision|transformers"
+)
+_PACKAGES_FILE = re.compile(r"/[\w.]*-packages/(\w+).*")
+_PYTHONS_FILE = re.compile(r"/lib/python3[\w.]*/.*")
+_METRICS = re.compile(
+    r"(?:val_)?(?:acc|accuracy|auc|loss|lr|learning_rate|mae|mse|precision|recall)"
+)
+# Events that end with an error message, and the one that ends with tensors' names.
+_FAILURES = frozenset({"executor_lost", "stage_failed", "task_failed"})
+_STALL = "stall"
+# Messages about places that were not read: quoted names, and names of files.
+_NAMES = re.compile(r"\"[^\"]*\"|\b[\w-]+(?:\.[A-Za-z_][\w-]*)+\b")
 
 
 def anonymous(run: Run) -> Run:
-    """Name the run's hosts host-1, host-2 …, and remove paths; its analysis stays the same."""
-    clean = cleaner(run)
-    logs = tuple(_log(log, clean) for log in run.logs)
-    problems = tuple(
-        Problem(_file_name(one.where, run, clean), clean(one.what)) for one in run.problems
-    )
-    name = str(run.fact("run_name") or run.id)
-    paths = {log.path for log in run.logs}
-    return replace(
-        run,
-        source=name,
-        logs=logs,
-        problems=problems,
-        events=tuple(_event(one, run, clean) for one in run.events),
-        series=tuple(_series(one, run, paths, clean) for one in run.series),
-    )
+    """Replace names of hosts, users, files, tensors, callbacks and functions; remove paths.
 
-
-def cleaner(run: Run) -> Callable[[str], str]:
-    """Return a function that removes the names of the run's hosts, and paths, from a text."""
-    hosts = _aliases(run)
-    known = {**hosts}
-    for host, alias in hosts.items():
-        # The first part of a host name also identifies it; the first part of an address is a number.
-        first = host.partition(".")[0]
-        if not first.isdecimal():
-            known.setdefault(first, alias)
-    paths = {log.path: PurePath(log.path).name for log in run.logs if "/" in log.path}
-    known |= paths
-    known |= {address: f"address-{at}" for at, address in enumerate(_addresses(run), start=1)}
-    known |= {run.source: str(run.fact("run_name") or run.id)} if run.source else {}
-    names = [name for name in sorted(known, key=len, reverse=True) if name]
-    whole = re.compile("|".join(map(_whole_word, names))) if names else None
-
-    def clean(text: str) -> str:
-        named = whole.sub(lambda found: known[found[0]], text) if whole else text
-        return without_paths(named)
-
-    return clean
+    The run's analysis stays the same.
+    """
+    return _Anonymiser(run).run()
 
 
 def without_paths(text: str) -> str:
@@ -78,7 +83,283 @@ def without_paths(text: str) -> str:
     return _ADDRESS.sub(LEFT_OUT, _PATH.sub(LEFT_OUT, text))
 
 
-def _aliases(run: Run) -> dict[str, str]:
+def anonymous_failure(message: str, place: str, number: int) -> str:
+    """Return the message about a place that could not be read, without names."""
+    text = without_paths(message.replace(place, f"run {number}"))
+    return _ID.sub(LEFT_OUT, _NAMES.sub(LEFT_OUT, _LISTED.sub(r"\1", text)))
+
+
+class _Aliases:
+    """Numbered aliases of names of one kind."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._aliases: dict[str, str] = {}
+
+    def of(self, name: str) -> str:
+        return self._aliases.setdefault(name, f"{self._kind}-{len(self._aliases) + 1}")
+
+
+class _Anonymiser:
+    """Replaces the names of one run, the same name by the same alias everywhere."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._callbacks, self._functions = _Aliases("callback"), _Aliases("function")
+        self._scripts = _Aliases("script")
+        self._metrics, self._tensors = _Aliases("metric"), _Aliases("tensor")
+        self._files = _aliases_of_files(run)
+        self._known = _known_names(run)
+        self._known |= {name: alias for name, alias in self._files.items() if "." in name}
+        self._known[run.source] = LEFT_OUT
+        names = [name for name in sorted(self._known, key=len, reverse=True) if name]
+        patterns = "|".join(_pattern(name, self._known[name]) for name in names)
+        self._names = re.compile(patterns) if names else None
+        self._name = self.text(str(run.fact("run_name") or _anonymous_id(run.id)))
+
+    def run(self) -> Run:
+        run = self._run
+        return replace(
+            run,
+            id=self.text(_anonymous_id(run.id)),
+            source=self._name,
+            logs=tuple(map(self._log, run.logs)),
+            problems=tuple(map(self._problem, run.problems)),
+            input_times=tuple(map(self._measured_input, run.input_times)),
+            network_checks=tuple(map(self._network_check, run.network_checks)),
+            events=tuple(map(self._event, run.events)),
+            series=tuple(map(self._series, run.series)),
+        )
+
+    def text(self, text: str) -> str:
+        """Remove all names that are recognised in a text."""
+        named = self._names.sub(lambda match: self._known[match[0]], text) if self._names else text
+        named = without_paths(_EMAIL.sub(LEFT_OUT, named))
+        return _ID.sub(lambda match: _anonymous_id(match[0]), named)
+
+    def _id(self, run_id: Any) -> str | None:
+        return None if run_id is None else self.text(_anonymous_id(str(run_id)))
+
+    def _file(self, where: str) -> str:
+        if where == self._run.source:
+            return self._name
+        return where if _COUNT_OF_FILES.fullmatch(where) else self._files[PurePath(where).name]
+
+    def _log(self, log: Log) -> Log:
+        facts = {name: self._fact(name, value) for name, value in log.facts.items()}
+        return replace(log, path=self._file(log.path), facts=facts)
+
+    def _fact(self, name: str, value: Any) -> Any:
+        cleaners: dict[str, Callable[[Any], Any]] = {
+            "callbacks": lambda callbacks: _each(callbacks, self._callback),
+            "in_flight": self._stacks,
+            "launch": _hashed,
+            "run_id": self._id,
+            "settings": self._settings,
+            "sparse_gradients": self._gathered,
+            "weights": lambda weights: self._renamed(weights, "of", self._tensors.of),
+        }
+        return None if value is None else cleaners.get(name, self._value)(value)
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(_TIMED_METRIC.sub(lambda metric: self._metric(metric[0]), value))
+        if isinstance(value, Mapping):
+            return {name: self._value(part) for name, part in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self._value(part) for part in value]
+        return value
+
+    def _renamed(self, fact: Any, name: str, alias: Callable[[str], str]) -> Any:
+        """Replace a name in a fact."""
+        cleaned = self._value(fact)
+        if isinstance(cleaned, dict) and isinstance(fact.get(name), str):
+            cleaned[name] = alias(fact[name])
+        return cleaned
+
+    def _callback(self, callback: Any) -> Any:
+        named = self._renamed(callback, "name", self._callback_name)
+        return self._renamed(named, "monitor", self._metric)
+
+    def _callback_name(self, name: str) -> str:
+        return name if _PACKAGES.fullmatch(name.partition(".")[0]) else self._callbacks.of(name)
+
+    def _metric(self, name: str) -> str:
+        return name if _METRICS.fullmatch(name) else self._metrics.of(name)
+
+    def _gathered(self, fact: Any) -> Any:
+        cleaned = self._value(fact)
+        if isinstance(fact, Mapping) and "largest" in fact:
+            cleaned["largest"] = _each(fact["largest"], self._gradient)
+        return cleaned
+
+    def _gradient(self, gradient: Any) -> Any:
+        return self._renamed(gradient, "name", self._tensors.of)
+
+    def _stacks(self, value: Any) -> Any:
+        """Replace functions of the user's code in stacks; those of libraries stay."""
+        if isinstance(value, Mapping):
+            return {name: self._stacks(part) for name, part in value.items()}
+        if not isinstance(value, list):
+            return self._value(value)
+        if [type(part) for part in value] != [str, int, str]:
+            return [self._stacks(part) for part in value]
+        return self._frame(*value)
+
+    def _frame(self, file: str, line: int, function: str) -> list[str | int]:
+        path = file.replace("\\", "/")
+        packages = _PACKAGES_FILE.search(path)
+        public = _PYTHONS_FILE.search(path) if packages is None else packages
+        if public is not None and (packages is None or _PACKAGES.fullmatch(packages[1])):
+            return [LEFT_OUT + public[0], line, function]
+        folder = "" if public is None else f"{LEFT_OUT}/site-packages/"
+        ending = ".py" if path.endswith(".py") else ""
+        return [f"{folder}{self._scripts.of(file)}{ending}", line, self._functions.of(function)]
+
+    def _settings(self, settings: Any) -> Any:
+        if not isinstance(settings, Mapping):
+            return self._value(settings)
+        return {
+            self.text(str(name)): value if _HARMLESS.fullmatch(str(value)) else LEFT_OUT
+            for name, value in settings.items()
+            if is_recorded(str(name))
+        }
+
+    def _problem(self, problem: Problem) -> Problem:
+        # What follows are names of files.
+        what = NO_LOG if problem.what.startswith(NO_LOG) else _LISTED.sub(r"\1", problem.what)
+        return Problem(self._file(problem.where), self.text(what))
+
+    def _event(self, event: Event) -> Event:
+        what, _, rest = event.what.partition(": ")
+        if event.kind == _STALL and rest:
+            what = f"{what}: {', '.join(map(self._tensors.of, rest.split(', ')))}"
+        elif event.kind not in _FAILURES:
+            what = event.what
+        return replace(
+            event,
+            where=self._file(event.where),
+            what=self.text(what),
+            hosts=tuple(map(self.text, event.hosts)),
+        )
+
+    def _series(self, series: Series) -> Series:
+        node = None if series.node is None else self.text(series.node)
+        where = self._file(series.where)
+        return replace(series, where=where, node=node, name=self.text(series.name))
+
+    def _measured_input(self, measured: MeasuredInput) -> MeasuredInput:
+        numbers = _Aliases("stage")
+        return replace(
+            measured,
+            path=self._file(measured.path),
+            host=self.text(measured.host),
+            run_id=self._id(measured.run_id),
+            launch=None if measured.launch is None else _hashed(measured.launch),
+            kind=self.text(measured.kind),
+            error=None if measured.error is None else LEFT_OUT,
+            stages=tuple(replace(stage, name=numbers.of(stage.name)) for stage in measured.stages),
+            no_stages=None if measured.no_stages is None else self.text(measured.no_stages),
+        )
+
+    def _network_check(self, check: NetworkCheck) -> NetworkCheck:
+        return replace(
+            check,
+            path=self._file(check.path),
+            run_id=self._id(check.run_id),
+            hosts=tuple(map(self.text, check.hosts)),
+            settings=self._settings(check.settings),
+            pairs=tuple(map(self._pair, check.pairs)),
+            left_out=tuple(map(self.text, check.left_out)),
+        )
+
+    def _pair(self, pair: PairRounds) -> PairRounds:
+        first, second = map(self.text, pair.hosts)
+        return replace(pair, hosts=(first, second))
+
+
+def _each(fact: Any, clean: Callable[[Any], Any]) -> Any:
+    return list(map(clean, fact)) if isinstance(fact, list) else clean(fact)
+
+
+def _known_names(run: Run) -> dict[str, str]:
+    """Return aliases of the names of hosts, domains, addresses and users that the run mentions."""
+    hosts = _aliases_of_hosts(run)
+    known = dict(hosts)
+    for host, alias in hosts.items():
+        # The first part of a host name also identifies it; the first part of an address is a number.
+        first, _, domain = host.partition(".")
+        if not first.isdecimal():
+            known.setdefault(first, alias)
+            if "." in domain:
+                known.setdefault(domain, "domain")
+    known |= {address: f"address-{at}" for at, address in enumerate(_addresses(run), start=1)}
+    users = {user for text in _texts_of(run) for user in _HOME.findall(text)}
+    users |= {user.partition("@")[0] for user in users}
+    for at, user in enumerate(sorted(users - _NO_USERS - known.keys()), start=1):
+        known[user] = f"{_USER}{at}"
+    return known
+
+
+def _texts_of(run: Run) -> Iterator[str]:
+    """Yield all texts of a run in which paths may be."""
+    yield run.source
+    for log in run.logs:
+        yield log.path
+        yield from _texts_in(log.facts)
+    for event in run.events:
+        yield from (event.where, event.what)
+    for problem in run.problems:
+        yield from (problem.where, problem.what)
+    yield from (series.where for series in run.series)
+    yield from (measured.path for measured in run.input_times)
+    yield from (check.path for check in run.network_checks)
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from _texts_in(part)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _texts_in(part)
+
+
+def _aliases_of_files(run: Run) -> dict[str, str]:
+    """Return a name for each file that the run mentions: its own for step logs, otherwise an alias."""
+    places: Iterable[str] = (
+        *(log.path for log in run.logs),
+        *(problem.where for problem in run.problems),
+        *(event.where for event in run.events),
+        *(series.where for series in run.series),
+        *(measured.path for measured in run.input_times),
+        *(check.path for check in run.network_checks),
+    )
+    names = sorted({PurePath(place).name for place in places})
+    numbers = _Aliases("file")
+    return {
+        name: name if not name or _HARMLESS_FILE.fullmatch(name) else _file_alias(name, numbers)
+        for name in names
+    }
+
+
+def _file_alias(name: str, numbers: _Aliases) -> str:
+    ending = _ENDING.search(name)
+    return numbers.of(name) + (ending[0] if ending else "")
+
+
+def _anonymous_id(run_id: str) -> str:
+    """Return an alias of an id that a server knows; other ids stay."""
+    return f"run-{_hashed(run_id)}" if _ID.fullmatch(run_id) else run_id
+
+
+def _hashed(text: str) -> str:
+    return hashlib.sha256(str(text).encode("utf-8", "surrogatepass")).hexdigest()[:8]
+
+
+def _aliases_of_hosts(run: Run) -> dict[str, str]:
     """Return aliases that sort like the host names, because the analysis depends on their order.
 
     Hosts that only events or series mention get aliases, too.
@@ -108,52 +389,9 @@ def _addresses(run: Run) -> list[str]:
     return sorted(end for end in ends if isinstance(end, str) and end)
 
 
-def _whole_word(name: str) -> str:
-    return (
-        rf"(?<![\w.-]){re.escape(name)}(?![\w-])" if len(name) >= _SHORTEST else _standalone(name)
-    )
-
-
-def _standalone(name: str) -> str:
+def _pattern(name: str, alias: str) -> str:
+    if _DISTINCTIVE.fullmatch(name) or alias.startswith(_USER):
+        return rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])"
+    if len(name) >= _SHORTEST:
+        return rf"(?<![\w.-]){re.escape(name)}(?![\w-])"
     return rf"(?<![^\s'\"(]){re.escape(name)}(?![^\s'\",.;:)])"
-
-
-def _log(log: Log, clean: Callable[[str], str]) -> Log:
-    facts = {name: _value(value, clean) for name, value in log.facts.items()}
-    if isinstance(log.facts.get("settings"), Mapping):
-        facts["settings"] = {
-            str(name): value if _HARMLESS.fullmatch(str(value)) else LEFT_OUT
-            for name, value in log.facts["settings"].items()
-        }
-    return replace(log, path=clean(PurePath(log.path).name), facts=facts)
-
-
-def _event(event: Event, run: Run, clean: Callable[[str], str]) -> Event:
-    return replace(
-        event,
-        where=_file_name(event.where, run, clean),
-        what=clean(event.what),
-        hosts=tuple(map(clean, event.hosts)),
-    )
-
-
-def _series(series: Series, run: Run, paths: Set[str], clean: Callable[[str], str]) -> Series:
-    node = None if series.node is None else clean(series.node)
-    # Series and their logs keep equal names.
-    is_log = series.where in paths
-    where = clean(PurePath(series.where).name) if is_log else _file_name(series.where, run, clean)
-    return replace(series, where=where, node=node)
-
-
-def _value(value: Any, clean: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, Mapping):
-        return {name: _value(own, clean) for name, own in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_value(own, clean) for own in value]
-    return value
-
-
-def _file_name(where: str, run: Run, clean: Callable[[str], str]) -> str:
-    return clean(where if where == run.source else PurePath(where).name)

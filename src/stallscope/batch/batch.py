@@ -24,7 +24,7 @@ from stallscope.reports.write import (
     write_texts,
 )
 
-from .anonymous import without_paths
+from .anonymous import anonymous_failure
 from .plan import BaselinePair, find_baselines, job_key
 from .settings import Settings
 from .state import KnownPlace, WrittenReport, WrittenReports, file_states, hash_of
@@ -181,7 +181,7 @@ class Batch:
         if not self.settings.anonymous:
             return [message for _, message in self.failed]
         return [
-            without_paths(message.replace(unit.where, f"run {number}"))
+            anonymous_failure(message, unit.where, number)
             for number, (unit, message) in enumerate(self.failed, start=1)
         ]
 
@@ -191,7 +191,10 @@ class Batch:
         self.failed.append((unit, message if named else f"{unit.where}: {message}"))
 
     def _recorded(self, unit: Unit) -> list[KnownRun]:
+        # Anonymous batches record no places: their runs' ids are no addresses.
         place = None if self._state is None else self._state.place(unit.key)
+        if self.settings.anonymous:
+            place = None
         if place is None:
             return []
         contents = place.contents
@@ -266,7 +269,8 @@ class Batch:
         if remaining:
             make_folder(settings.out)
         if state is not None:
-            for source, runs in _by_source(known_runs).items():
+            places = {} if settings.anonymous else _by_source(known_runs)
+            for source, runs in places.items():
                 contents = tuple(run.content for run in runs)
                 state.note_place(source.key, KnownPlace(runs[0].fingerprint, contents))
             state.tidy()

@@ -183,7 +183,7 @@ class Worker:
         if not settings.many:
             self._runs |= {place.read_from: place.run for place in identified if place.is_whole}
         return [
-            KnownRun(unit, place.unit, place.read_from, summarise(place.run), fingerprint)
+            KnownRun(unit, place.unit, place.read_from, self._summarised(place.run), fingerprint)
             for place in identified
         ]
 
@@ -249,6 +249,10 @@ class Worker:
 
     def _read(self, unit: Unit) -> Run:
         return self._runs.get(unit) or self._reader.read(unit, self._settings.read_as)
+
+    def _summarised(self, run: Run) -> RunSummary:
+        # Reports are named after the run.
+        return summarise(self._anonymised(run))
 
     def _anonymised(self, run: Run) -> Run:
         return anonymous(run) if self._settings.anonymous else run

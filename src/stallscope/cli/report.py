@@ -86,7 +86,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_engine(parser)
     add_scratch(parser)
-    parser.add_argument("--anonymous", action="store_true", help="leave out host names and paths")
+    parser.add_argument(
+        "--anonymous", action="store_true", help="leave out names of hosts, users, files and code"
+    )
     mlflow_runs.add_arguments(parser)
     github.add_arguments(parser)
     output.add_arguments(parser, registry.names())
