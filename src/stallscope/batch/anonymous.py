@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
@@ -111,11 +111,10 @@ class _Anonymiser:
         self._files = _aliases_of_files(run)
         self._known = _known_names(run)
         self._known |= {name: alias for name, alias in self._files.items() if "." in name}
-        self._known[run.source] = LEFT_OUT
-        names = [name for name in sorted(self._known, key=len, reverse=True) if name]
-        patterns = "|".join(_pattern(name, self._known[name]) for name in names)
-        self._names = re.compile(patterns) if names else None
+        self._names = _pattern_of(self._known)
         self._name = self.text(str(run.fact("run_name") or _anonymous_id(run.id)))
+        self._known[run.source] = self._name
+        self._names = _pattern_of(self._known)
 
     def run(self) -> Run:
         run = self._run
@@ -133,7 +132,7 @@ class _Anonymiser:
 
     def text(self, text: str) -> str:
         """Remove all names that are recognised in a text."""
-        named = self._names.sub(lambda match: self._known[match[0]], text) if self._names else text
+        named = self._names.sub(lambda match: self._known[match[0]], text)
         named = without_paths(_EMAIL.sub(LEFT_OUT, named))
         return _ID.sub(lambda match: _anonymous_id(match[0]), named)
 
@@ -304,13 +303,18 @@ def _known_names(run: Run) -> dict[str, str]:
 def _texts_of(run: Run) -> Iterator[str]:
     """Yield all texts of a run in which paths may be."""
     yield run.source
+    yield from _places_of(run)
     for log in run.logs:
-        yield log.path
         yield from _texts_in(log.facts)
-    for event in run.events:
-        yield from (event.where, event.what)
-    for problem in run.problems:
-        yield from (problem.where, problem.what)
+    yield from (event.what for event in run.events)
+    yield from (problem.what for problem in run.problems)
+
+
+def _places_of(run: Run) -> Iterator[str]:
+    """Yield the places of all files that a run mentions."""
+    yield from (log.path for log in run.logs)
+    yield from (problem.where for problem in run.problems)
+    yield from (event.where for event in run.events)
     yield from (series.where for series in run.series)
     yield from (measured.path for measured in run.input_times)
     yield from (check.path for check in run.network_checks)
@@ -329,15 +333,7 @@ def _texts_in(value: Any) -> Iterator[str]:
 
 def _aliases_of_files(run: Run) -> dict[str, str]:
     """Return a name for each file that the run mentions: its own for step logs, otherwise an alias."""
-    places: Iterable[str] = (
-        *(log.path for log in run.logs),
-        *(problem.where for problem in run.problems),
-        *(event.where for event in run.events),
-        *(series.where for series in run.series),
-        *(measured.path for measured in run.input_times),
-        *(check.path for check in run.network_checks),
-    )
-    names = sorted({PurePath(place).name for place in places})
+    names = sorted({PurePath(place).name for place in _places_of(run)})
     numbers = _Aliases("file")
     return {
         name: name if not name or _HARMLESS_FILE.fullmatch(name) else _file_alias(name, numbers)
@@ -387,6 +383,12 @@ def _addresses(run: Run) -> list[str]:
     rows = [row for rows in lists if isinstance(rows, list) for row in rows]
     ends = {row.get(end) for row in rows if isinstance(row, Mapping) for end in ("local", "peer")}
     return sorted(end for end in ends if isinstance(end, str) and end)
+
+
+def _pattern_of(known: Mapping[str, str]) -> re.Pattern[str]:
+    names = [name for name in sorted(known, key=len, reverse=True) if name]
+    # Without a name, a pattern that matches nothing.
+    return re.compile("|".join(_pattern(name, known[name]) for name in names) or r"(?!)")
 
 
 def _pattern(name: str, alias: str) -> str:
