@@ -1,8 +1,9 @@
-"""Train elastically with Keras' ``fit`` and ``CommitStateCallback``: for test_generations.py.
+"""Train elastically with Keras: for test_generations.py.
 
-horovodrun … --host-discovery-script FILE python generations_keras.py OUT
+    horovodrun … --host-discovery-script FILE python generations_keras.py OUT fit|loop
 
-It ends before the step whose number is in OUT/last-step.
+``fit``: with ``CommitStateCallback``. ``loop``: one logger stays open, and one ``tf.function`` makes all
+steps; its first call reduces no gradients. It ends before the step whose number is in OUT/last-step.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import horovod.tensorflow as hvd_tensorflow
 import horovod.tensorflow.keras as hvd
 import numpy as np
 import tensorflow as tf
@@ -21,6 +23,7 @@ from stallscope.keras import StepLogger
 STEPS_PER_EPOCH = 50
 # More than it ever trains.
 EPOCHS = 10_000
+LOSS = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
 def slowly(batch: tf.Tensor) -> tf.Tensor:
@@ -40,14 +43,9 @@ def dataset() -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices((x, y)).repeat().batch(16).map(one)
 
 
-def main() -> None:
-    out = Path(sys.argv[1])
-    hvd.init()
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
-    model = tf.keras.Sequential([tf.keras.Input((8,)), tf.keras.layers.Dense(4)])
+def train_in_fit(out: Path, model: tf.keras.Model) -> None:
     optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.01))
-    model.compile(optimizer, tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.compile(optimizer, LOSS)
     # A joining process receives the state's variables, so they must exist before the first step.
     optimizer.build(model.trainable_variables)
     state = hvd.elastic.KerasState(model, batch=0, epoch=0)
@@ -73,6 +71,47 @@ def main() -> None:
         )
 
     train(state)
+
+
+def train_in_a_loop(out: Path, model: tf.keras.Model) -> None:
+    optimizer = tf.keras.optimizers.SGD(0.01)
+
+    @tf.function
+    def train_step(inputs: tf.Tensor, labels: tf.Tensor, reduces: bool = True) -> None:
+        with tf.GradientTape() as tape:
+            loss = LOSS(labels, model(inputs, training=True))
+        if reduces:
+            tape = log.watch(hvd_tensorflow.DistributedGradientTape(tape))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+
+    train_step(*next(iter(dataset())), reduces=False)
+    state = hvd_tensorflow.elastic.TensorFlowKerasState(model, optimizer)
+
+    @hvd_tensorflow.elastic.run
+    def train(state: hvd_tensorflow.elastic.TensorFlowKerasState) -> None:
+        batches = iter(dataset())
+        while not is_over(out, int(optimizer.iterations)):
+            with log.step():
+                inputs, labels = next(batches)
+                log.mark("data", inputs)
+                train_step(inputs, labels)
+            if int(optimizer.iterations) % 10 == 0:
+                state.commit()
+
+    with StepLogger(
+        out / "logs", model=model, optimizer=optimizer, run_name="generations", flush_seconds=0.1
+    ) as log:
+        train(state)
+
+
+def main() -> None:
+    hvd.init()
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    model = tf.keras.Sequential([tf.keras.Input((8,)), tf.keras.layers.Dense(4)])
+    train = {"fit": train_in_fit, "loop": train_in_a_loop}[sys.argv[2]]
+    train(Path(sys.argv[1]), model)
 
 
 if __name__ == "__main__":

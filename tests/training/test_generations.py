@@ -16,6 +16,7 @@ import pytest
 from support.lab import LabStarter
 from support.waiting import wait_until
 from training.launching import ENVIRONMENT, ON_HOSTS, Launch, launch_words, programs_of
+from training.recorded import TIMESTAMPS
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.parsers import read
@@ -122,7 +123,11 @@ class Elastic:
         return analyse(run)
 
 
-PROGRAMS = {"PyTorch": ("generations_torch.py", "outside"), "Keras": ("generations_keras.py",)}
+PROGRAMS = {
+    "PyTorch": ("generations_torch.py", "outside"),
+    "Keras": ("generations_keras.py", "fit"),
+    "Keras loop": ("generations_keras.py", "loop"),
+}
 
 
 @pytest.fixture(scope="module", params=PROGRAMS)
@@ -192,6 +197,8 @@ def test_every_generation_on_one_machine_is_found_with_its_ranks(one_machine: An
     assert generations[0].repeated_steps == 0
     assert_no_step_is_lost(one_machine)
     assert_time_adds_up(one_machine)
+    assert {tuple(log.facts["stamps"]["placed"]) for log in one_machine.run.logs} == {TIMESTAMPS}
+    assert one_machine.run.steps.column("reduced").null_count == 0
     assert "the run has 3 generations" in " ".join(one_machine.warnings)
 
 

@@ -63,6 +63,30 @@ def test_marks_are_read_before_their_ring_is_full(recorded_alone: Recorded) -> N
     check_steps(fit, 0, recorded_alone.result(case)["steps"])
 
 
+def test_a_later_trace_has_marks_and_keeps_them_in_the_loggers_next_recording(
+    recorded_alone: Recorded,
+) -> None:
+    fits = recorded_alone.fits("loop_traced_before", ranks=1)
+    for fit, first in zip(fits, (1, 1 + STEPS // 2), strict=True):
+        check_steps(fit, first, STEPS // 2)
+        assert fit.facts["stamps"] == {"placed": list(TIMESTAMPS), "reason": None}
+        assert fit.facts["gradient_tensors"] == 2
+    assert recorded_alone.result("loop_traced_before")["logged"] == []
+
+
+def test_a_mark_that_breaks_in_a_trace_leaves_the_hosts_timestamps(
+    recorded_alone: Recorded,
+) -> None:
+    case = "loop_with_a_mark_that_breaks"
+    (fit,) = recorded_alone.fits(case, ranks=1)
+    check_steps(fit, 0, STEPS, timestamps=("data",))
+    reason = "no mark of gradients could be put into a graph: ZeroDivisionError"
+    assert fit.facts["stamps"]["reason"].startswith(reason)
+    in_a_graph = recorded_alone.result("loop_in_a_graph")
+    assert recorded_alone.result(case)["weights"] == in_a_graph["weights"]
+    assert recorded_alone.result(case)["logged"] == []
+
+
 def test_without_marks_stages_are_missing_with_the_reason(recorded: Recorded) -> None:
     """A step that raises does not count, and steps after the logger's end are not recorded."""
     for fit in recorded.fits("loop_without_marks"):

@@ -82,7 +82,12 @@ def rejoins(env: Mapping[str, str]) -> bool:
     if ray_worker() is not None:
         return True
     restarts = env.get(_TORCHRUN_RESTARTS, "")
-    return env.get("HOROVOD_ELASTIC") == "1" or (restarts.isdigit() and int(restarts) > 0)
+    return is_elastic(env) or (restarts.isdigit() and int(restarts) > 0)
+
+
+def is_elastic(env: Mapping[str, str]) -> bool:
+    """Return whether Horovod may change the ranks of this process while it runs."""
+    return env.get("HOROVOD_ELASTIC") == "1"
 
 
 def job_start_ns() -> Optional[int]:

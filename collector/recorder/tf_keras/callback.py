@@ -11,6 +11,7 @@ from ..loops.logger import LoopLogger
 from ..options import LogDir, OptionArguments, Options, with_options
 from .custom_loop import CustomLoop
 from .keras_2 import keras
+from .marks import TracedMarks
 from .recording import Recording
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class StepLogger(FitCallback, LoopLogger, keras.callbacks.Callback):  # type: ig
         super().__init__()
         self._options = Options(log_dir, **options)
         self._trained = (model, optimizer)
+        self._traced = TracedMarks()
 
     # -- custom loops --------------------------------------------------------------------------------
 
@@ -67,7 +69,10 @@ class StepLogger(FitCallback, LoopLogger, keras.callbacks.Callback):  # type: ig
         """Wrap one step of a custom loop, from before it asks for its batch to after the update."""
         loop = self._loop
         # Without a call that most steps do not need.
-        return self._started_recording() if loop is None else loop
+        if loop is None or loop.is_elastic:
+            loop = self._recording_of_loop()
+        step: ContextManager[None] = loop
+        return step
 
     # Not decorated: autograph's own ways to skip a function take longer than the rest of a step.
     def mark(self, name: str, tensors: Any = None) -> None:
@@ -94,7 +99,7 @@ class StepLogger(FitCallback, LoopLogger, keras.callbacks.Callback):  # type: ig
         return epoch
 
     def _new_recording(self) -> CustomLoop:
-        return CustomLoop(*self._trained, self._options)
+        return CustomLoop(*self._trained, self._traced, self._options)
 
     def _started_recording(self) -> Any:
         if self._loop is not None:

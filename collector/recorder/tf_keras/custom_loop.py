@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections import deque
 from time import monotonic_ns
 from types import SimpleNamespace
-from typing import Any, Callable, Deque, Dict, Iterator, Optional, Tuple, Type
+from typing import Any, Callable, Deque, Iterator, Optional, Tuple, Type
 
 import tensorflow as tf
 
@@ -15,6 +16,7 @@ from ..base_recording import BaseRecording
 from ..clock import JUMP_NS, read_clocks
 from ..guards import never_raises, while_running
 from ..hangs.in_flight import Position
+from ..job.launch import is_elastic
 from ..job.world import world_of_training
 from ..keras_common.calls import CHECK_INTERVAL_NS, MOST_WAITING
 from ..options import Options
@@ -22,7 +24,7 @@ from ..session import Session
 from ..step_log.format import EPOCH, StepRow
 from .facts import model_facts, parameters
 from .instrument import gradient_facts
-from .marks import DATA, GRADIENTS, REDUCED, FinishedStep, Marks
+from .marks import DATA, GRADIENTS, REDUCED, FinishedStep, Marks, TracedMarks
 from .optimizers import passes_counted
 
 # The names of marks in a step log.
@@ -44,7 +46,6 @@ class CustomLoop(BaseRecording):
         "_end_without_recorder",
         "_epoch",
         "_finished",
-        "_gradients",
         "_lock",
         "_marks",
         "_model",
@@ -52,13 +53,18 @@ class CustomLoop(BaseRecording):
         "_own_ns",
         "_recorded_at",
         "_single",
+        "_traced",
+        "is_elastic",
     )
 
-    def __init__(self, model: Any, optimizer: Any, options: Options) -> None:
+    def __init__(self, model: Any, optimizer: Any, traced: TracedMarks, options: Options) -> None:
         super().__init__(options)
+        #: Whether the ranks may change between two steps.
+        self.is_elastic = is_elastic(os.environ)
         self._model = model
         self._optimizer = optimizer or getattr(model, "optimizer", None)
-        self._marks = Marks()
+        self._traced = traced
+        self._marks = Marks(traced)
         # Steps that have started and not ended: a nested step is part of the outer one.
         self._depth = 0
         # When the current step started; None where none is recorded.
@@ -73,7 +79,6 @@ class CustomLoop(BaseRecording):
         # When the recorder next has work to do after a step.
         self._check_at = 0
         self._epoch = -1
-        self._gradients: Dict[str, Any] = {}
         # Finished steps that are not rows yet: the fields of a FinishedStep. Bare tuples: named ones
         # take training ten times as long to make.
         self._finished: Deque[Tuple[Any, ...]] = deque()
@@ -245,8 +250,9 @@ class CustomLoop(BaseRecording):
     @tf.autograph.experimental.do_not_convert
     @while_running
     def _mark(self, name: str, tensors: Any) -> None:
-        if name == GRADIENTS and tensors is not None and not self._gradients:
-            self._gradients = gradient_facts(tf.nest.flatten(tensors), None)
+        traced = self._traced
+        if name == GRADIENTS and tensors is not None and not traced.gradients:
+            traced.gradients = gradient_facts(tf.nest.flatten(tensors), None)
         self._marks.mark(name, tensors)
 
     @while_running
@@ -283,7 +289,7 @@ class CustomLoop(BaseRecording):
             reason = "no mark of %s was seen since the log began" % ", ".join(missing)
         session.facts(
             {
-                **self._gradients,
+                **self._traced.gradients,
                 "batch_size": self._options.batch_size or marks.samples,
                 "parameters": parameters(self._trained()),
                 "gradients_reduced": True if self._single or "reduced" in placed else None,

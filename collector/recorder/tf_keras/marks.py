@@ -37,13 +37,25 @@ class FinishedStep(NamedTuple):
     recorded_at: Optional[int]
 
 
+class TracedMarks:
+    """The marks that traces have put into graphs: graphs outlive a recording, and its ranks."""
+
+    __slots__ = ("gradients", "rings")
+
+    def __init__(self) -> None:
+        #: For each mark in a graph: its timestamps.
+        self.rings: Dict[str, TimestampRing] = {}
+        #: Facts about the gradients that were marked first.
+        self.gradients: Dict[str, Any] = {}
+
+
 class Marks:
     """The marks of the current step, and marks that graphs have set since the last reading."""
 
     # Slots, not a dict: training has just evicted everything from the CPU's caches.
     __slots__ = (
         "_read",
-        "_rings",
+        "_traced",
         "data",
         "eager",
         "gradients",
@@ -56,9 +68,10 @@ class Marks:
         "trouble",
     )
 
-    def __init__(self) -> None:
-        #: Marks that were set at least once.
-        self.placed: List[str] = []
+    def __init__(self, traced: TracedMarks) -> None:
+        self._traced = traced
+        #: Marks that were set at least once, or are in a graph.
+        self.placed: List[str] = list(traced.rings)
         #: Why a requested mark could not be placed; None without trouble.
         self.trouble: Optional[str] = None
         #: Whether ``placed`` or ``trouble`` has changed since they were recorded.
@@ -74,8 +87,7 @@ class Marks:
         #: Marks that the host has set at least once, and the type of eager tensors.
         self.on_host: List[str] = []
         self.eager: Optional[type] = None
-        # For each mark in a graph: its timestamps, and those read but not yet assigned to a step.
-        self._rings: Dict[str, TimestampRing] = {}
+        # For each mark in a graph: its timestamps that were read and not yet assigned to a step.
         self._read: Dict[str, Deque[int]] = {}
 
     def mark(self, name: str, tensors: Any) -> None:
@@ -109,7 +121,7 @@ class Marks:
     def read(self) -> None:
         """Read the marks of graphs, once for many steps; not thread-safe."""
         # A trace may add a mark meanwhile.
-        for name, ring in list(self._rings.items()):
+        for name, ring in list(self._traced.rings.items()):
             timestamps = (step.data for step in ring.take())
             self._read.setdefault(name, deque()).extend(at for at in timestamps if at is not None)
 
@@ -166,11 +178,16 @@ class Marks:
         elif tf.distribute.has_strategy():
             self._trouble("tf.distribute runs the step in replicas")
         else:
-            ring = self._rings.get(name) or self._rings.setdefault(name, TimestampRing())
-            with tf.name_scope(_SCOPE), tf.control_dependencies(done(flat)):
-                ring.begin_step(-1)
-                ring.write()
-            self._note_placed(name)
+            rings = self._traced.rings
+            ring = rings.get(name) or rings.setdefault(name, TimestampRing())
+            try:
+                with tf.name_scope(_SCOPE), tf.control_dependencies(done(flat)):
+                    ring.begin_step(-1)
+                    ring.write()
+            except Exception as error:  # the host's marks are still good
+                self._trouble("no mark of %s could be put into a graph: %r" % (name, error))
+            else:
+                self._note_placed(name)
 
     def _count(self, samples: Optional[int]) -> None:
         """Add the samples of a batch; a step may have several batches."""

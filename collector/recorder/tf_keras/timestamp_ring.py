@@ -8,6 +8,7 @@ costs ten, so the graph writes every step and the host reads once for many steps
 from __future__ import annotations
 
 from array import array
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, List, Optional
 
 import tensorflow as tf
@@ -92,8 +93,7 @@ class TimestampRing:
     def _note_reached(self, column: int, now: Any) -> None:
         """Keep the latest time of a column where the host can read it while the step still runs."""
         if column not in self._reached:
-            with tf.init_scope():
-                self._reached[column] = _variable(tf.zeros([], tf.float64))
+            self._reached[column] = _variable([], tf.float64)
         tf.raw_ops.AssignVariableOp(resource=self._reached[column].handle, value=now)
 
     def timestamps_so_far(self) -> List[Any]:
@@ -140,13 +140,12 @@ class TimestampRing:
 
     def _make_variables(self, column: Optional[int] = None) -> None:
         """Make missing variables, with one for a column that is recorded in a branch."""
-        with tf.init_scope(), tf.device("/CPU:0"):
-            if self._written is None:
-                self._taken = array("d", bytes(8 * self.capacity))
-                self._rows = _variable(tf.zeros([self.capacity, 5], tf.float64))
-                self._written = _variable(tf.zeros([], tf.int64))
-            if column is not None and column not in self._in_branches:
-                self._in_branches[column] = _variable(tf.zeros([self.capacity], tf.float64))
+        if self._written is None:
+            self._taken = array("d", bytes(8 * self.capacity))
+            self._rows = _variable([self.capacity, 5], tf.float64)
+            self._written = _variable([], tf.int64)
+        if column is not None and column not in self._in_branches:
+            self._in_branches[column] = _variable([self.capacity], tf.float64)
 
     # -- on the host -------------------------------------------------------------------------------
 
@@ -200,8 +199,19 @@ class TimestampRing:
         return 0 if self._written is None else int(self._written.numpy())
 
 
-def _variable(initial: Any) -> Any:
-    return tf.Variable(initial, trainable=False, name="stallscope_stamps")
+def _variable(shape: List[int], dtype: Any) -> Any:
+    """Make a variable of zeros, in a thread of its own.
+
+    A ``tf.function`` lets the trace of its first call alone make variables, and a trace is a property of
+    its thread. Timestamps may come with a later trace: for another shape, argument or world of ranks.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(_variable_here, shape, dtype).result()
+
+
+def _variable_here(shape: List[int], dtype: Any) -> Any:
+    with tf.device("/CPU:0"):
+        return tf.Variable(tf.zeros(shape, dtype), trainable=False, name="stallscope_stamps")
 
 
 def _value(variable: Any) -> Any:

@@ -13,7 +13,7 @@ from keras2.base import BATCH, RANKED, STEPS, Case, alone, ranked, weights_of
 
 from stallscope.collector.recorder.tf_keras import custom_loop
 from stallscope.collector.recorder.tf_keras.marks import Marks
-from stallscope.collector.recorder.tf_keras.timestamp_ring import CAPACITY
+from stallscope.collector.recorder.tf_keras.timestamp_ring import CAPACITY, TimestampRing
 from stallscope.keras import StepLogger
 
 if RANKED:
@@ -170,6 +170,45 @@ def loop_of_many_steps(case: Case) -> Any:
                 log.mark("data", batch)
                 step(batch)
     return {"steps": CAPACITY + 10}
+
+
+@alone
+def loop_traced_before(case: Case) -> Any:
+    """Mark in a later trace than the first, and use the logger and that trace twice."""
+    training = Training()
+    log = training.logger(case.folder)
+    variables = training.model.trainable_variables
+
+    @tf.function
+    def step(batch: Any, is_marked: bool = True) -> None:
+        with tf.GradientTape() as tape:
+            loss = training.loss(batch)
+        gradients = (log.watch(tape) if is_marked else tape).gradient(loss, variables)
+        training.optimizer.apply_gradients(zip(gradients, variables))
+
+    step(next(training.batches()), is_marked=False)
+    for _ in range(2):
+        with log:
+            for batch in training.batches():
+                with log.step():
+                    log.mark("data", batch)
+                    step(batch)
+    return training.seen()
+
+
+@alone
+def loop_with_a_mark_that_breaks(case: Case) -> Any:
+    """Let a mark fail while it is traced."""
+    training, write = Training(), TimestampRing.write
+
+    def broken(ring: TimestampRing) -> None:
+        raise ZeroDivisionError("broken on purpose")
+
+    TimestampRing.write = broken  # type: ignore[method-assign]
+    try:
+        return train(training, case.folder)
+    finally:
+        TimestampRing.write = write  # type: ignore[method-assign]
 
 
 @ranked
