@@ -45,12 +45,19 @@ def loader() -> DataLoader:
     return DataLoader(data, BATCH)
 
 
-def hooks_of(model: nn.Module) -> int:
-    return sum(len(p._post_accumulate_grad_hooks or ()) for p in model.parameters())
+def left_in(engine: Any) -> list[str]:
+    """Return what a recorder may leave behind, with DeepSpeed's own hooks on gradients."""
+    names = [name for name in ("allreduce_gradients",) if name in vars(engine)]
+    names += [name for name in vars(deepspeed.comm.comm.cdb) if name.startswith(("all_", "reduce"))]
+    hooks = sum(len(p._post_accumulate_grad_hooks or ()) for p in engine.module.parameters())
+    return [*names, *["hook"] * hooks, *["forward hook"] * len(engine._forward_pre_hooks)]
 
 
-def train(stage: int, passes: int, folder: Path) -> Any:
-    """Train with a stage of ZeRO, and update the weights after so many batches."""
+def train(stage: int, passes: int, folder: Path | None, dtype: str = "fp32") -> Any:
+    """Train with a stage of ZeRO, and update the weights after so many batches.
+
+    Without a folder nothing is recorded.
+    """
     torch.manual_seed(11)
     model = nn.Sequential(nn.Linear(WIDTH, 64), nn.ReLU(), nn.Linear(64, 4))
     config = {
@@ -59,29 +66,43 @@ def train(stage: int, passes: int, folder: Path) -> Any:
         # Its own optimizer is compiled.
         "optimizer": {"type": "Adam", "params": {"lr": 0.01, "torch_adam": True}},
         "zero_optimization": {"stage": stage},
+        "bf16": {"enabled": dtype == "bf16"},
     }
     engine, optimizer, _, _ = deepspeed.initialize(
         model=model, model_parameters=model.parameters(), config=config
     )
-    # DeepSpeed's own.
-    hooks = hooks_of(model)
-    with StepLogger(folder / "logs", optimizer=optimizer, model=engine) as log:
-        for inputs, labels in log.watch(loader()):
-            loss = nn.functional.cross_entropy(engine(inputs), labels)
-            engine.backward(loss)
-            engine.step()
+    before = left_in(engine)
+    log = None
+    if folder is not None:
+        log = StepLogger(folder / "logs", optimizer=optimizer, model=engine)
+    for inputs, labels in loader() if log is None else log.watch(loader()):
+        outputs = engine(inputs.to(engine.communication_data_type))
+        engine.backward(nn.functional.cross_entropy(outputs, labels))
+        engine.step()
+    if log is not None:
+        log.close()
     with deepspeed.zero.GatheredParameters(list(model.parameters())):
-        weights = digest(p.detach().numpy() for p in model.parameters())
+        weights = digest(p.detach().float().numpy() for p in model.parameters())
     return {
         "weights": weights,
         "updates": engine.global_steps,
-        "ours": ["hook"] * (hooks_of(model) - hooks),
+        "ours": left_in(engine)[len(before) :],
     }
 
 
 @case_of
+def zero_0(folder: Path) -> Any:
+    return train(0, 1, folder)
+
+
+@case_of
 def zero_1(folder: Path) -> Any:
-    return train(1, 1, folder)
+    return {**train(1, 1, folder), "silent": train(1, 1, None)["weights"]}
+
+
+@case_of
+def zero_1_in_16_bits(folder: Path) -> Any:
+    return train(1, 1, folder, dtype="bf16")
 
 
 @case_of

@@ -1,4 +1,6 @@
-"""Train small models with Hugging Face's Trainer and Accelerate, each case with its own log folder.
+"""Train small models with Hugging Face's Trainer, Accelerate and Lightning Fabric.
+
+Each case has its own log folder.
 
     python hugging_face_cases.py OUT [CASE …]                   cases of one process
     python two_ranks.py hugging_face_cases.py OUT [CASE …]      cases of two ranks with DDP
@@ -17,6 +19,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from case_runner import Cases, digest, run_cases
+from lightning.fabric import Fabric
 from process_group import end_process_group
 from slow_torch import SlowData, sleep_in_backward
 from torch import nn
@@ -144,7 +147,8 @@ def weights_of(model: nn.Module) -> str:
 def left_in(model: nn.Module) -> list[str]:
     """Return what the recorder has left behind in a model."""
     hooked = [p for p in model.parameters() if p._post_accumulate_grad_hooks]
-    return ["hook"] * len(hooked) + ["forward hook"] * bool(model._forward_pre_hooks)
+    forward = [module for module in model.modules() if module._forward_pre_hooks]
+    return ["hook"] * len(hooked) + ["forward hook"] * len(forward)
 
 
 @alone
@@ -296,6 +300,42 @@ def accelerate_slow_input(case: Case) -> Any:
 def accelerate_slow_backward(case: Case) -> Any:
     """Update the weights after every other batch."""
     return accelerated(case, data=Data(MANY_STEPS), net=Net(SLOW_SECONDS / 2), passes=2)
+
+
+def with_fabric(case: Case, data: Any = None, log: Any = None, compiles: bool = False) -> Any:
+    """Train two epochs in a loop with Fabric, recorded unless ``log`` is False."""
+    fabric = Fabric(accelerator="cpu", strategy="ddp" if RANKS > 1 else "auto", devices=RANKS)
+    fabric.launch()
+    net = Net()
+    compiled = torch.compile(net, backend="aot_eager") if compiles else net
+    model, optimizer = fabric.setup(compiled, torch.optim.SGD(net.parameters(), 0.1))
+    loader = fabric.setup_dataloaders(DataLoader(data or Data(), BATCH))
+    logger = LoopLogger(case.folder / "logs", optimizer=optimizer, model=model)
+    for _ in range(2):
+        for batch in loader if log is False else logger.watch(loader):
+            fabric.backward(model(**batch)["loss"])
+            optimizer.step()
+            optimizer.zero_grad()
+    logger.close()
+    ours = left_in(model) + ["update hook"] * bool(optimizer.optimizer._optimizer_step_post_hooks)
+    return {"weights": weights_of(net), "ours": ours}
+
+
+@alone
+@ranked
+def fabric_loop(case: Case) -> Any:
+    silent = with_fabric(case, log=False)["weights"]
+    return {**with_fabric(case), "silent": silent}
+
+
+@ranked
+def fabric_compiled(case: Case) -> Any:
+    return with_fabric(case, compiles=True)
+
+
+@ranked
+def fabric_slow_input(case: Case) -> Any:
+    return with_fabric(case, data=slow_data(MANY_STEPS // 2, SLOW_SECONDS))
 
 
 def main() -> None:

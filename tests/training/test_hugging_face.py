@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer and Accelerate, in one process and as two ranks."""
+"""Hugging Face's Trainer, Accelerate and Lightning Fabric, in one process and as two ranks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 
 
 @pytest.mark.parametrize(
-    "case", ["plain", "compiled", "evaluation_and_checkpoints", "accelerate_loop"]
+    "case", ["plain", "compiled", "evaluation_and_checkpoints", "accelerate_loop", "fabric_loop"]
 )
 def test_each_step_has_all_its_stages(alone: Recorded, case: str) -> None:
     fit = alone.fit_of_one_process(case)
@@ -48,7 +48,7 @@ def test_each_step_has_all_its_stages(alone: Recorded, case: str) -> None:
     assert list(fit.steps["epoch"]) == [0] * 12 + [1] * 12
 
 
-@pytest.mark.parametrize("case", ["plain", "accelerate_loop"])
+@pytest.mark.parametrize("case", ["plain", "accelerate_loop", "fabric_loop"])
 def test_recording_does_not_change_the_weights(alone: Recorded, ranks: Recorded, case: str) -> None:
     for recorded, rank in ((alone, 0), (ranks, 0), (ranks, 1)):
         assert recorded.unchanged_by_recording(case, rank)
@@ -135,6 +135,9 @@ def test_a_callback_without_a_trainer_warns(alone: Recorded) -> None:
         ("accelerate_accumulates", 6),
         ("accelerate_slow_input", 100),
         ("accelerate_slow_backward", 100),
+        ("fabric_loop", 24),
+        ("fabric_compiled", 24),
+        ("fabric_slow_input", 100),
     ],
 )
 def test_ranks_see_every_reduction(ranks: Recorded, case: str, steps: int) -> None:
@@ -154,6 +157,7 @@ def test_ranks_see_every_reduction(ranks: Recorded, case: str, steps: int) -> No
         ("slow_input_with_accumulation", "input"),
         ("accelerate_slow_input", "input"),
         ("accelerate_slow_backward", "compute"),
+        ("fabric_slow_input", "input"),
     ],
 )
 def test_the_slow_rank_is_found(ranks: Recorded, case: str, cause: str) -> None:

@@ -17,14 +17,16 @@ from ..job.facts import (
 )
 from ..job.learning_rate import optimizer_facts
 from ..job.world import torch_distributed
-from .fsdp import sharding, shards_dtype
-from .reductions import Reductions, without_compiler
+from .reductions import Reductions, innermost_model
+from .sharded import deepspeed_reduces, sharding, shards_dtype
 
 
 def parameters_of(optimizer: Any, model: Any) -> List[torch.Tensor]:
     """Return the parameters with reduced gradients; some of them may be frozen."""
-    ddp = isinstance(without_compiler(model), torch.nn.parallel.DistributedDataParallel)
-    if optimizer is None or ddp:
+    inner = innermost_model(model)
+    ddp = isinstance(inner, torch.nn.parallel.DistributedDataParallel)
+    # The optimizer of ZeRO has flat parts of them.
+    if optimizer is None or ddp or deepspeed_reduces(inner):
         return [] if model is None else list(model.parameters())
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
@@ -57,7 +59,7 @@ def model_facts(
     optimizer: Any, model: Any, parameters: List[torch.Tensor], size: int
 ) -> Dict[str, Any]:
     """Return facts of the model and its optimizer; unknown ones are None."""
-    inner = without_compiler(model)
+    inner = innermost_model(model)
     inner = getattr(inner, "module", inner)
     training = [parameter for parameter in parameters if parameter.requires_grad]
     sharded = any(map(_is_sharded, training))
@@ -74,9 +76,9 @@ def model_facts(
         **optimizer_facts(optimizer, "lr", rate, size),
         "backward_passes_per_step": getattr(optimizer, "backward_passes_per_step", None),
         "compression": known(lambda: _compression(optimizer, model)),
-        "bucket_bytes": known(lambda: int(without_compiler(model).bucket_bytes_cap)),
+        "bucket_bytes": known(lambda: int(innermost_model(model).bucket_bytes_cap)),
         "gradient_tensors": len(training),
-        "sharding": known(lambda: sharding(without_compiler(model))),
+        "sharding": known(lambda: sharding(innermost_model(model))),
         # Sharded parameters have no allreduce of such sizes.
         **gradient_sizes(None if sharded else known(lambda: list(map(_bytes, training)))),
         "threads": {
@@ -185,7 +187,7 @@ def _compression(optimizer: Any, model: Any) -> Optional[str]:
     """Return the gradient compression of Horovod or DistributedDataParallel."""
     if _is_horovod_optimizer(optimizer):
         return compression_name(optimizer._compression)
-    model = without_compiler(model)
+    model = innermost_model(model)
     dtype = shards_dtype(model)
     if dtype is not None:
         return dtype

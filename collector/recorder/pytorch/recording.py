@@ -30,7 +30,7 @@ from .finished_iterations import MOST_WAITING, FinishedIterations
 from .gradients import GradientClock
 from .iterations import IterationRecording
 from .late_facts import LateFacts
-from .reductions import without_accelerate
+from .reductions import innermost_optimizer
 from .waits import Waits
 from .which_reductions import reductions_of
 
@@ -58,7 +58,7 @@ class Recording(IterationRecording):
         super().__init__(options)
         #: The number of the first step; None where the optimizer counts.
         self._first_step = first_step
-        self._optimizer = without_accelerate(optimizer)
+        self._optimizer = innermost_optimizer(optimizer)
         self._model = model
         self._undo: List[Callable[[], None]] = []
 

@@ -24,6 +24,9 @@ from .waits import Waits
 
 Report = Callable[[Reduction], None]
 
+# Where Lightning Fabric's wrappers are, in the packages ``lightning`` and ``lightning_fabric``.
+_FABRIC = ("lightning.fabric.", "lightning_fabric.")
+
 
 class Reductions:
     """The base class, and reductions that cannot be seen."""
@@ -180,14 +183,19 @@ class Updates(Reductions):
         self._undo.append(self._optimizer.register_step_post_hook(updated).remove)
 
 
-def without_compiler(model: Any) -> Any:
-    """Return the model inside ``torch.compile``'s wrapper."""
-    return getattr(model, "_orig_mod", model)
+def innermost_model(model: Any) -> Any:
+    """Return the model inside the wrappers of ``torch.compile`` and of Lightning Fabric's ``setup``."""
+    while True:
+        name = "_forward_module" if _is_of(model, _FABRIC) else "_orig_mod"
+        inner = getattr(model, name, None)
+        if inner is None:
+            return model
+        model = inner
 
 
-def without_accelerate(optimizer: Any) -> Any:
-    """Return the optimizer inside Accelerate's wrapper, which makes the real updates."""
-    wrapped = type(optimizer).__module__.startswith("accelerate.")
+def innermost_optimizer(optimizer: Any) -> Any:
+    """Return the optimizer inside Accelerate's or Fabric's wrapper, which makes the real updates."""
+    wrapped = _is_of(optimizer, (*_FABRIC, "accelerate."))
     return getattr(optimizer, "optimizer", optimizer) if wrapped else optimizer
 
 
@@ -211,6 +219,10 @@ class BroadcastHook(ForwardHook):
     def __call__(self, *_: Any) -> None:
         if self._reductions is not None and not _is_compiling():
             self._reductions.before_module()
+
+
+def _is_of(wrapper: Any, packages: Tuple[str, ...]) -> bool:
+    return type(wrapper).__module__.startswith(packages)
 
 
 def _has_buffers(model: Any) -> bool:

@@ -6,30 +6,30 @@ from typing import Any
 
 import torch
 
-from .fsdp import FsdpReductions, is_fully_sharded
 from .reductions import (
     DdpReductions,
     HorovodReductions,
     Reductions,
     Updates,
-    without_compiler,
+    innermost_model,
 )
+from .sharded import DeepSpeedReductions, FsdpReductions, is_deepspeed, is_fully_sharded
 
 
 def reductions_of(optimizer: Any, model: Any, size: int) -> Reductions:
     """Return the reductions of this training."""
-    model = without_compiler(model)
+    model = innermost_model(model)
     if isinstance(model, torch.nn.parallel.DistributedDataParallel):
         return DdpReductions(model)
     reason = None
     if size > 1 and is_fully_sharded(model):
         return FsdpReductions(model)
+    if size > 1 and is_deepspeed(model):
+        return DeepSpeedReductions(model)
     if hasattr(optimizer, "_starting_models"):
         reason = "Adasum reduces in the middle of the optimizer's step"
     elif hasattr(optimizer, "skip_synchronize"):
         return HorovodReductions(optimizer)
-    elif size > 1 and type(model).__module__.startswith("deepspeed."):
-        reason = "DeepSpeed's engine reduces gradients where it cannot be seen"
     elif size > 1:
         reason = (
             "the optimizer is not Horovod's and the model not DistributedDataParallel"

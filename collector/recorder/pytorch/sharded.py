@@ -1,13 +1,15 @@
-"""Reductions by fully sharded data parallelism (FSDP2, ``torch.distributed.fsdp.fully_shard``) on CPUs.
+"""Reductions by FSDP2 (``torch.distributed.fsdp.fully_shard``) and by DeepSpeed's engine, on CPUs.
 
-Each group of parameters is gathered before its forward and its backward pass, and its gradients are
-reduced and scattered in backward. On CPUs a rank does nothing else meanwhile, so all the time in these
-collectives is exposed. On a device they overlap with compute, which the host cannot see.
+With FSDP2, each group of parameters is gathered before its forward and its backward pass, and its
+gradients are reduced and scattered in backward. DeepSpeed reduces what fills a bucket in backward, and
+the rest after it. On CPUs a rank does nothing else meanwhile, so all the time in these collectives is
+exposed. On a device they overlap with compute, which the host cannot see.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 import sys
 from time import monotonic_ns
 from typing import Any, Callable, Dict, List, Optional
@@ -20,6 +22,16 @@ from .gradients import GradientClock
 from .reductions import ForwardHook, Reductions, Report
 from .waits import Waits
 
+# What waits for other ranks in DeepSpeed's forward and backward passes.
+_DEEPSPEED_COLLECTIVES = (
+    "all_reduce",
+    "all_reduce_coalesced",
+    "all_to_all",
+    "all_to_all_single",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+)
 # Where torch has had the class of sharded modules.
 _MODULES = ("torch.distributed.fsdp", "torch.distributed._composable.fsdp")
 
@@ -95,6 +107,108 @@ class FsdpReductions(Reductions):
             return result
 
         return reducing
+
+
+class DeepSpeedReductions(Reductions):
+    """Reductions by DeepSpeed's engine."""
+
+    needs_gradients = False
+
+    def __init__(self, engine: Any) -> None:
+        super().__init__(_why_deepspeed_is_unseen(engine))
+        self.counts = self.reason is None
+        self._engine = engine
+        self._waits: Optional[Waits] = None
+        # Reductions so far: they identify themselves.
+        self._reductions = 0
+        # Whether a forward pass since the latest reduction has begun.
+        self._in_step = False
+
+    def install(self, gradients: Optional[GradientClock], report: Report, waits: Waits) -> None:
+        if not self.counts:
+            return
+        original = self._engine.allreduce_gradients
+
+        @functools.wraps(original)
+        def allreduce_gradients(*args: Any, **kwargs: Any) -> Any:
+            # Gradients that only accumulate are reduced with the step's last ones.
+            if not self._engine.is_gradient_accumulation_boundary():
+                return original(*args, **kwargs)
+            self._reductions += 1
+            self._in_step = False
+            if gradients is None:
+                result = original(*args, **kwargs)
+                report(Reduction(self._reductions, None, None))
+                return result
+            waited, _ = waits.before(self._reductions)
+            began = monotonic_ns()
+            result = original(*args, **kwargs)
+            report(Reduction(self._reductions, began, monotonic_ns(), waited=waited))
+            return result
+
+        self._undo.append(patch(self._engine, "allreduce_gradients", allreduce_gradients))
+        if gradients is not None:
+            self._waits = waits
+            self._undo.append(self._engine.register_forward_pre_hook(ForwardHook(self)).remove)
+            backend = _deepspeed_backend()
+            for name in _DEEPSPEED_COLLECTIVES:
+                if callable(getattr(backend, name, None)):
+                    timed = waits.timed(getattr(backend, name))
+                    self._undo.append(patch(backend, name, timed))
+
+    def before_forward(self) -> None:
+        """Leave the collectives since the previous reduction, as of the norm, to the previous step."""
+        if torch.is_grad_enabled() and not self._in_step:
+            self._in_step = True
+            assert self._waits is not None
+            self._waits.settle()
+
+
+def is_deepspeed(model: Any) -> bool:
+    """Return whether the model is an engine of DeepSpeed."""
+    return type(model).__module__.startswith("deepspeed.")
+
+
+def deepspeed_reduces(model: Any) -> bool:
+    """Return whether the model is an engine of DeepSpeed whose reductions can be seen."""
+    return is_deepspeed(model) and _why_deepspeed_is_unseen(model) is None
+
+
+def _deepspeed_backend() -> Any:
+    """Return the object that runs DeepSpeed's collectives."""
+    return getattr(sys.modules.get("deepspeed.comm.comm"), "cdb", None)
+
+
+def _why_deepspeed_is_unseen(engine: Any) -> Optional[str]:
+    """Return why the engine's reductions cannot be seen; None where they can."""
+    hidden = "DeepSpeed's engine reduces gradients where it cannot be seen"
+    try:
+        if type(engine).__name__ != "DeepSpeedEngine" or not engine.enable_backward_allreduce:
+            return hidden
+        if engine.zero_optimization_stage() > 2:
+            return hidden + ": ZeRO stage 3 gathers parameters meanwhile"
+        if any(parameter.device.type != "cpu" for parameter in engine.module.parameters()):
+            return (
+                "on a device DeepSpeed's reductions overlap with compute, which the host cannot see"
+            )
+        unusual = (
+            # With these the engine's gradients are reduced elsewhere, or one rank after the other.
+            ("managed_gradient_accumulation", False),
+            ("is_deepcompile_enabled", True),
+        )
+        if any(_answer(engine, name, not unseen) is unseen for name, unseen in unusual):
+            return hidden
+        all_at_once = getattr(engine.optimizer, "use_multi_rank_bucket_allreduce", True)
+        zenflow = getattr(engine.optimizer, "zenflow", False)
+        return hidden if zenflow or not all_at_once or _deepspeed_backend() is None else None
+    except Exception as error:
+        return "%s: %r" % (hidden, error)
+
+
+def _answer(engine: Any, name: str, default: bool) -> bool:
+    """Return the result of one of the engine's methods, which old versions lack."""
+    method = getattr(engine, name, None)
+    return bool(method()) if callable(method) else default
 
 
 def sharding(model: Any) -> Optional[Dict[str, bool]]:
