@@ -155,6 +155,9 @@ hosts: training-env ## slow down one host of real jobs, and score how that is fo
 frameworks: keras3-env ray-env ## train with one slow rank under each recorder, and score how that is found (40 minutes; ARGS=--estimate only looks)
 	$(BENCHMARKS)/scorecard/frameworks.py $(ARGS)
 
+public-examples: $(VENV)/.ready training-env keras3-env deepspeed-env ## train public examples of the frameworks with the recorder (10 minutes; ARGS="--only NAME")
+	$(BIN)/python tools/public_examples.py $(ARGS)
+
 fuzz: $(VENV)/.ready-dev ## look for input that breaks a parser (ARGS=--seconds 600; --keep puts what reaches new code into tools/fuzz)
 	tools/app-env.sh $(VENV) fuzz
 	PYTHONPATH=tools:tests $(BIN)/python -m fuzz $(ARGS)
@@ -216,4 +219,4 @@ $(LOWEST)/.ready: pyproject.toml tools/app-env.sh tools/installing.sh tools/lowe
 	NEWEST_PYTHON=3.11 tools/app-env.sh $(LOWEST) app,spark,test tools/lowest-requirements.txt
 	@touch $@
 
-.PHONY: help demo check check-tests test test-app test-measured test-asleep test-unmeasured test-unmeasured-side horovod-side keras3-side mxnet-side ray-side deepspeed-side services-side lowest-side test-lowest-side test-lowest lint format samples bench bench-env soak scorecard pairs hangs hosts frameworks fuzz screenshots pictures training-env spark-env keras3-env mxnet-env ray-env deepspeed-env services-env services services-stop release-check browser clean
+.PHONY: help demo check check-tests test test-app test-measured test-asleep test-unmeasured test-unmeasured-side horovod-side keras3-side mxnet-side ray-side deepspeed-side services-side lowest-side test-lowest-side test-lowest lint format samples bench bench-env soak scorecard pairs hangs hosts frameworks public-examples fuzz screenshots pictures training-env spark-env keras3-env mxnet-env ray-env deepspeed-env services-env services services-stop release-check browser clean

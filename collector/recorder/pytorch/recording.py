@@ -30,9 +30,16 @@ from .finished_iterations import MOST_WAITING, FinishedIterations
 from .gradients import GradientClock
 from .iterations import IterationRecording
 from .late_facts import LateFacts
-from .reductions import innermost_optimizer
+from .reductions import (
+    DdpReductions,
+    HorovodReductions,
+    Reductions,
+    Updates,
+    innermost_model,
+    innermost_optimizer,
+)
+from .sharded import DeepSpeedReductions, FsdpReductions, is_deepspeed, is_fully_sharded
 from .waits import Waits
-from .which_reductions import reductions_of
 
 logger = logging.getLogger("stallscope")
 
@@ -322,3 +329,27 @@ def _clock_of(parameters: List[torch.Tensor]) -> Optional[CudaClock]:
     # torch.cuda makes a new object of the stream at every call.
     stream_of = getattr(torch._C, "_cuda_getCurrentStream", None)
     return None if index is None else CudaClock(torch.cuda, index, stream_of=stream_of)
+
+
+def reductions_of(optimizer: Any, model: Any, size: int) -> Reductions:
+    """Return the reductions of this training."""
+    model = innermost_model(model)
+    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        return DdpReductions(model)
+    reason = None
+    if size > 1 and is_fully_sharded(model):
+        return FsdpReductions(model)
+    if size > 1 and is_deepspeed(model):
+        return DeepSpeedReductions(model)
+    if hasattr(optimizer, "_starting_models"):
+        reason = "Adasum reduces in the middle of the optimizer's step"
+    elif hasattr(optimizer, "skip_synchronize"):
+        return HorovodReductions(optimizer)
+    elif size > 1:
+        reason = (
+            "the optimizer is not Horovod's and the model not DistributedDataParallel"
+            " or sharded by fully_shard"
+        )
+    # Before torch 2.0 updates cannot be seen either.
+    updates = hasattr(optimizer, "register_step_post_hook")
+    return Updates(optimizer, reason) if updates else Reductions(reason)
