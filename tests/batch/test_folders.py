@@ -30,12 +30,14 @@ def on_own_disks(folder: Path, job: Job, names: tuple[str, str] = ("h1", "h2")) 
 
 
 def later(folder: Path, ns: int) -> None:
-    """Move the logs in a folder to a later start."""
+    """Move the logs in a folder to a later start, on both clocks of their hosts."""
     for path in folder.iterdir():
         text = path.read_text()
-        _, _, rest = text.partition('"wall_ns":')
-        began = rest[: len(rest) - len(rest.lstrip("0123456789"))]
-        path.write_text(text.replace(f'"wall_ns":{began}', f'"wall_ns":{int(began) + ns}', 1))
+        for clock in ("wall_ns", "monotonic_ns"):
+            _, _, rest = text.partition(f'"{clock}":')
+            began = rest[: len(rest) - len(rest.lstrip("0123456789"))]
+            text = text.replace(f'"{clock}":{began}', f'"{clock}":{int(began) + ns}', 1)
+        path.write_text(text)
 
 
 def places(folder: Path) -> list[str]:
