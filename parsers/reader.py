@@ -206,7 +206,7 @@ def read_in_order(
             if whole.truncated:
                 reading.truncated(file.name)
         except (UnreadableError, NotFoundError) as error:
-            reading.failed(file.name, error)
+            reading.failed(file.name, error, file.where)
 
 
 def read_file(reading: Reading, file: SourceFile) -> tuple[Unpacked, Contents | None]:

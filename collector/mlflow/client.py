@@ -22,8 +22,14 @@ from stallscope.errors import (
     UsageError,
 )
 
-# By default, MLflow retries for minutes; the first request is only tried twice.
-_FIRST_REQUEST = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
+# By default, MLflow waits minutes for a server that does not answer. Changing its settings in the
+# environment would reach requests of other threads, so a first request with its own limits finds out.
+_FIRST_REQUEST = {
+    "max_retries": ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", 0),
+    "timeout": ("MLFLOW_HTTP_REQUEST_TIMEOUT", 10),
+}
+# Any response will do, and servers without this page respond that they have none.
+_HEALTH = "/health"
 
 _DEFAULT_DATABASE = "mlflow.db"
 _USER_AND_PASSWORD = re.compile(r"//[^/@\s]+@")
@@ -60,7 +66,8 @@ class MlflowRun:
         self.id = run_id
         self.where = "mlflow:" + run_id
         self.client = mlflow_client()
-        with short_timeout(), convert_errors(self.where):
+        with convert_errors(self.where):
+            require_answer(self.client)
             self.run: Any = self.client.get_run(run_id)
 
     def artifacts(self, folder: str = "") -> list[Artifact]:
@@ -137,16 +144,21 @@ def _tracking_uri() -> str:
     return str(get_tracking_uri())
 
 
-@contextmanager
-def short_timeout() -> Iterator[None]:
-    """Fail within seconds if the server does not answer, because a user waits."""
-    changed = {name: value for name, value in _FIRST_REQUEST.items() if name not in os.environ}
-    os.environ.update(changed)
-    try:
-        yield
-    finally:
-        for name in changed:
-            os.environ.pop(name, None)
+def require_answer(client: Any) -> None:
+    """Raise MLflow's error within seconds if the server does not answer, because a user waits."""
+    # Databases have no credentials; the client of Databricks has limits of its own.
+    credentials = getattr(client._tracking_client.store, "get_host_creds", None)
+    host = None if credentials is None else credentials()
+    if host is None or getattr(host, "use_databricks_sdk", False):
+        return
+    from mlflow.utils.rest_utils import http_request
+
+    limits = {
+        name: value
+        for name, (setting, value) in _FIRST_REQUEST.items()
+        if setting not in os.environ
+    }
+    http_request(host, _HEALTH, "GET", raise_on_status=False, **limits)
 
 
 @contextmanager

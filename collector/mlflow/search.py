@@ -8,7 +8,7 @@ from typing import Any
 
 from stallscope.errors import NotFoundError, UsageError
 
-from .client import convert_errors, first_line, mlflow_client, short_timeout
+from .client import convert_errors, first_line, mlflow_client, require_answer
 
 # Runs per request; the server allows at most 50,000.
 _PAGE = 1_000
@@ -39,7 +39,8 @@ def search_runs(experiment: str, filter_string: str = "") -> list[Any]:
     """
     client = mlflow_client()
     where = f"the MLflow experiment {experiment!r}"
-    with short_timeout(), convert_errors(where):
+    with convert_errors(where):
+        require_answer(client)
         found = client.get_experiment_by_name(experiment)
         if found is None:
             raise NotFoundError(f"{where} does not exist; there are {_names(client)}")

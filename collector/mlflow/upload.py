@@ -25,6 +25,8 @@ class Uploaded:
     unchanged: int
     #: The number of uploaded bytes.
     size: int
+    #: Sentences about what could not be read.
+    warnings: tuple[str, ...] = ()
 
 
 def upload_logs(place: Source, run_id: str) -> Uploaded:
@@ -36,17 +38,21 @@ def upload_logs(place: Source, run_id: str) -> Uploaded:
         UnreadableError: if the server cannot be reached or denies access; the next upload continues
             from there.
     """
+    files = place.files()
+    warnings = tuple(
+        f"{file.where}: cannot be read: {file.problem}" for file in files if file.problem
+    )
     logs = [
         file
-        for file in place.files()
-        if not (is_companion_file(file.name) or _is_hidden(file.name))
+        for file in files
+        if not (file.problem or is_companion_file(file.name) or _is_hidden(file.name))
     ]
     if not logs:
         raise NotFoundError(f"{place.where}: there are no logs to upload")
     run = MlflowRun(run_id)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         sizes = list(pool.map(partial(_upload, run), logs))
-    return Uploaded(len(logs), sizes.count(0), sum(sizes))
+    return Uploaded(len(logs), sizes.count(0), sum(sizes), warnings)
 
 
 def _upload(run: MlflowRun, file: SourceFile) -> int:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from stallscope.errors import NotFoundError, UnreadableError
+
+logger = logging.getLogger("stallscope")
+
+# After this time, a user is told that a place has not answered.
+_SILENT_SECONDS = 10.0
 
 #: Reads the bytes of a file from a position to another (None: its end).
 ReadRange = Callable[[int, "int | None"], bytes]
@@ -31,6 +39,13 @@ class SourceFile:
     read_range: ReadRange
     #: When it was last changed, in nanoseconds since 1970; None if unknown.
     modified_ns: int | None = None
+    #: Why nothing can be read of it, such as a pipe or a folder without permission; empty otherwise.
+    problem: str = ""
+
+    @classmethod
+    def unreadable(cls, name: str, where: str, problem: str) -> SourceFile:
+        """Return an entry for something that is never opened: reading it reports the problem."""
+        return cls(name, where, 0, "", _nothing, problem=problem)
 
     def read(self, start: int = 0, end: int | None = None) -> bytes:
         """Read bytes of the file; by default all.
@@ -39,6 +54,8 @@ class SourceFile:
             NotFoundError: if the file was removed.
             UnreadableError: if it cannot be read.
         """
+        if self.problem:
+            raise UnreadableError(f"{self.where}: cannot be read: {self.problem}")
         try:
             return bytes(self.read_range(start, end))
         except (NotFoundError, UnreadableError):
@@ -47,6 +64,10 @@ class SourceFile:
             raise NotFoundError(f"{self.where}: the file was removed") from error
         except Exception as error:
             raise UnreadableError(f"{self.where}: cannot be read: {reason(error)}") from error
+
+
+def _nothing(_start: int, _end: int | None) -> bytes:
+    return b""
 
 
 #: Deeper than any launcher's folders, and a bound for circular links.
@@ -103,6 +124,19 @@ def files_below(
     return files
 
 
+@contextmanager
+def announced_wait(where: str) -> Iterator[None]:
+    """Warn if the block, which waits for a place's answers, takes long: silence looks like a hang."""
+    sentence = f"stallscope: {where}: still waiting for an answer after {_SILENT_SECONDS:g} s"
+    timer = threading.Timer(_SILENT_SECONDS, logger.warning, ("%s", sentence))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 class Source(ABC):
     """A place that a user named. A new kind of place is one file with one subclass, listed in
     ``registry.py``.
@@ -146,6 +180,7 @@ class CombinedSource(Source):
 
 
 def reason(error: BaseException) -> str:
-    """Return the first line of another library's error."""
-    text = str(error).strip()
+    """Return the first line of another library's error, without a file's name, which is printed anyway."""
+    named = isinstance(error, OSError) and error.filename is not None
+    text = (error.strerror or "" if named else str(error)).strip()  # type: ignore[attr-defined]
     return text.splitlines()[0] if text else type(error).__name__

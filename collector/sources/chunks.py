@@ -18,7 +18,7 @@ def join_chunks(files: Iterable[SourceFile]) -> list[SourceFile]:
     for file in files:
         folder, _, last = file.name.rpartition("/")
         name = chunk_name(last)
-        if name is None or not folder:
+        if name is None or not folder or file.problem:
             files_found.append(file)
         else:
             logs[folder, name.fingerprint].append((name, file))

@@ -30,7 +30,7 @@ from stallscope.errors import (
     UsageError,
 )
 
-from .base import Source, SourceFile, files_below, reason
+from .base import Source, SourceFile, announced_wait, files_below, reason
 from .s3 import S3Files
 from .spark_layout import is_event_log
 
@@ -66,15 +66,17 @@ class DatabricksLogs(Source):
         self._workspace: _Workspace | None = None
 
     def files(self) -> list[SourceFile]:
+        with announced_wait(self.where):
+            return sorted(self._list(), key=lambda file: file.name)
+
+    def _list(self) -> list[SourceFile]:
         # Reuse it, because the SDK starts with a request to identify the host.
         workspace = self._workspace = self._workspace or _Workspace(self.where)
         if self._run_id:
-            found = _files_of_run(workspace, int(self._run_id))
-        elif self._cluster_id:
-            found = _files_of_cluster(workspace, self._cluster_id)
-        else:
-            found = workspace.files_below(self.where)
-        return sorted(found, key=lambda file: file.name)
+            return _files_of_run(workspace, int(self._run_id))
+        if self._cluster_id:
+            return _files_of_cluster(workspace, self._cluster_id)
+        return workspace.files_below(self.where)
 
 
 class _NotDeliveredError(NotFoundError):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from types import MappingProxyType
@@ -22,7 +23,7 @@ from stallscope.errors import (
     UsageError,
 )
 
-from .base import DEEPEST, Source, SourceFile, reason
+from .base import DEEPEST, Source, SourceFile, announced_wait, reason
 from .chunks import join_chunks
 from .near_names import did_you_mean
 
@@ -61,6 +62,8 @@ TIMEOUTS = dict.fromkeys(
     ),
     "no data arrived for {seconds} s",
 )
+# The type of what listing could not enter or follow, unlike fsspec's "file", "directory" and "other".
+_DENIED = "denied"
 _WINDOWS_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
@@ -93,10 +96,11 @@ class Files(Source):
 
     def files(self) -> list[SourceFile]:
         try:
-            file_system, path = self.open_file_system()
-            # Other processes may have written files since.
-            file_system.invalidate_cache()
-            found = self._list(file_system, path)
+            with nullcontext() if self.local else announced_wait(self.where):
+                file_system, path = self.open_file_system()
+                # Other processes may have written files since.
+                file_system.invalidate_cache()
+                found = self._list(file_system, path)
         except StallscopeError:
             raise
         except Exception as error:
@@ -172,6 +176,10 @@ class Files(Source):
             raise NotFoundError(f"{self.where}: no such file or folder{near}") from None
         if info["type"] == "directory" or self._is_placeholder(file_system, path, info):
             return [*self._files_below(file_system, path, PurePosixPath(path))]
+        if info["type"] != "file":
+            raise UnreadableError(
+                f"{self.where}: this is {_special_kind(info)}; write what it carries to a file first"
+            )
         return [self._file(file_system, PurePosixPath(path).name, path, info)]
 
     def _is_placeholder(
@@ -197,21 +205,49 @@ class Files(Source):
         for path, listed in matches.items():
             info = _resolve_link(file_system, path, listed)
             if info["type"] == "directory":
-                found.update({f.name: f for f in self._files_below(file_system, path, fixed)})
-            elif info["type"] == "file":
+                below = self._files_below(file_system, path, fixed, may_be_denied=True)
+                found.update({file.name: file for file in below})
+            else:
                 name = str(PurePosixPath(path).relative_to(fixed))
-                found[name] = self._file(file_system, name, path, info)
+                found.update(
+                    {file.name: file for file in self._entry(file_system, name, path, info)}
+                )
         return list(found.values())
 
     def _files_below(
-        self, file_system: fsspec.AbstractFileSystem, folder: str, root: PurePosixPath
+        self,
+        file_system: fsspec.AbstractFileSystem,
+        folder: str,
+        root: PurePosixPath,
+        *,
+        may_be_denied: bool = False,
     ) -> Iterable[SourceFile]:
+        """List the files below a folder; names start after ``root``.
+
+        Args:
+            may_be_denied: whether the folder itself may be unreadable, like any folder below it.
+        """
         prefix = str(root).rstrip("/") + "/"
         for path, listed in self._list_below(file_system, folder).items():
+            if listed["type"] == _DENIED and path == folder and not may_be_denied:
+                raise listed["error"]
             info = _resolve_link(file_system, path, listed)
+            yield from self._entry(file_system, path.removeprefix(prefix), path, info)
+
+    def _entry(
+        self, file_system: fsspec.AbstractFileSystem, name: str, path: str, info: dict[str, Any]
+    ) -> Iterable[SourceFile]:
+        """Return a file, or an entry for something that is never opened; nothing for broken links."""
+        where = path if self.local else self._where_of(name, path)
+        if info["type"] == "file":
             # Consoles of object stores create empty objects that stand for folders.
-            if info["type"] == "file" and not path.endswith("/"):
-                yield self._file(file_system, path.removeprefix(prefix), path, info)
+            if not path.endswith("/"):
+                yield self._file(file_system, name, path, info)
+        elif info["type"] == _DENIED:
+            slash = "/" if info["is_folder"] else ""
+            yield SourceFile.unreadable(name + slash, where + slash, reason(info["error"]))
+        elif info["type"] == "other" and not stat.S_ISLNK(info.get("mode") or 0):
+            yield SourceFile.unreadable(name, where, f"this is {_special_kind(info)}")
 
     def _list_below(
         self, file_system: fsspec.AbstractFileSystem, folder: str
@@ -312,18 +348,26 @@ def has_folders(file_system: fsspec.AbstractFileSystem) -> bool:
 
 
 def _walk(file_system: fsspec.AbstractFileSystem, folder: str) -> dict[str, dict[str, Any]]:
-    """List the files below a folder; raise an error if a folder cannot be listed."""
+    """List the files below a folder, and the folders that permissions do not let us list."""
     found = {}
     folders = [folder]
     for _ in range(DEEPEST):
         below = []
         for one in folders:
-            with suppress(FileNotFoundError):
-                for info in file_system.ls(one, detail=True):
-                    if info["type"] == "directory":
-                        below.append(info["name"])
-                    else:
-                        found[info["name"]] = info
+            try:
+                listed = file_system.ls(one, detail=True)
+            except FileNotFoundError:
+                continue
+            except Exception as error:
+                if not _is_denial(error):
+                    raise
+                found[one] = _denied(one, error, is_folder=True)
+                continue
+            for info in listed:
+                if info["type"] == "directory":
+                    below.append(info["name"])
+                else:
+                    found[info["name"]] = info
         folders = below
     return found
 
@@ -332,17 +376,40 @@ def _resolve_link(
     file_system: fsspec.AbstractFileSystem, path: str, info: dict[str, Any]
 ) -> dict[str, Any]:
     """Follow a link; pipes, devices and broken links are neither file nor folder."""
-    if info["type"] in ("file", "directory"):
+    if info["type"] in ("file", "directory", _DENIED):
         return info
     try:
         return dict(file_system.info(path))
-    except PermissionError:
-        raise
     except Exception as error:
+        if _is_denial(error):
+            return _denied(path, error, is_folder=False)
         # Over ssh, circular links raise a general failure.
         if isinstance(error, OSError) or type(error).__name__ == "SFTPFailure":
             return info
         raise
+
+
+def _is_denial(error: Exception) -> bool:
+    """Whether permissions refuse one folder or file; the rest of the place can still be read."""
+    return isinstance(error, PermissionError) or type(error).__name__ == "SFTPPermissionDenied"
+
+
+def _denied(path: str, error: Exception, *, is_folder: bool) -> dict[str, Any]:
+    return {"name": path, "type": _DENIED, "error": error, "is_folder": is_folder}
+
+
+def _special_kind(info: Mapping[str, Any]) -> str:
+    """Name what is neither a file nor a folder, by its mode if the file system tells it."""
+    mode = info.get("mode") or 0
+    for is_kind, kind in (
+        (stat.S_ISFIFO, "a pipe"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISCHR, "a device"),
+        (stat.S_ISBLK, "a device"),
+    ):
+        if is_kind(mode):
+            return f"{kind}, not a file"
+    return "not a file"
 
 
 def _secrets(url: str) -> list[str]:

@@ -14,7 +14,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -59,13 +59,16 @@ class FetchedSource(Source):
 
     local = True
 
-    def __init__(self, where: str, folder: Path, copies: dict[str, Copy]) -> None:
+    def __init__(
+        self, where: str, folder: Path, copies: dict[str, Copy], unreadable: Sequence[SourceFile]
+    ) -> None:
         self.where = where
         self._folder = folder
         self._copies = copies
+        self._unreadable = unreadable
 
     def files(self) -> list[SourceFile]:
-        return [
+        copied = [
             SourceFile(
                 name,
                 f"{self.where.rstrip('/')}/{name}",
@@ -73,8 +76,9 @@ class FetchedSource(Source):
                 copy.version,
                 partial(bytes_of, self._folder / copy.file, copy.size),
             )
-            for name, copy in sorted(self._copies.items())
+            for name, copy in self._copies.items()
         ]
+        return sorted([*copied, *self._unreadable], key=lambda file: file.name)
 
 
 def fetch(
@@ -89,7 +93,9 @@ def fetch(
     folder = copies_folder(source, store)
     with _locked(folder):
         index = _Index(folder, source.where)
-        files = source.files()
+        listed = source.files()
+        unreadable = [file for file in listed if file.problem]
+        files = [file for file in listed if not file.problem]
         outdated = [file for file in files if not index.is_current(file)]
         progress(0, sum(index.missing_bytes(file) for file in outdated))
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -103,7 +109,7 @@ def fetch(
             finally:
                 # Keep complete copies even if another file failed.
                 index.write()
-        return FetchedSource(source.where, folder, dict(index.copies))
+        return FetchedSource(source.where, folder, dict(index.copies), unreadable)
 
 
 def copies_folder(source: Source, store: Path) -> Path:

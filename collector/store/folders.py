@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,14 +16,37 @@ from .manifests import Manifest, read_manifest
 
 def is_collected(path: Path) -> bool:
     """Whether a folder is a collected run."""
-    return (path / MANIFEST).is_file()
+    return is_regular_file(path / MANIFEST)
+
+
+def is_regular_file(path: Path) -> bool:
+    """Whether a file exists and is no pipe; False, not an error, if permissions hide it."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def collected_runs(store: Path) -> list[Path]:
-    """Return the folders of the runs in a store."""
-    if not store.is_dir():
-        return []
-    return sorted(path for path in store.iterdir() if path.name[0] != "." and is_collected(path))
+    """Return the folders of the runs in a store; none if it cannot be listed."""
+    try:
+        names = os.listdir(store)
+    except OSError:
+        return []  # reading it as logs reports the error
+    return sorted(store / name for name in names if name[0] != "." and is_collected(store / name))
+
+
+def may_be_entered(folder: Path) -> bool:
+    """Whether permissions let this user see what is in a folder."""
+    return os.access(folder, os.R_OK | os.X_OK)
+
+
+def closed_folders(store: Path) -> list[Path]:
+    """Return the folders of a store that permissions do not let this user see into."""
+    with suppress(OSError), os.scandir(store) as items:
+        folders = [store / item.name for item in items if item.is_dir() and item.name[0] != "."]
+        return sorted(folder for folder in folders if not may_be_entered(folder))
+    return []
 
 
 def collected_folder(store: Path, wanted: str) -> Path:

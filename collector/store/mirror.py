@@ -37,6 +37,7 @@ from stallscope.arrays.memory import folder_for_files
 from stallscope.errors import UnreadableError, UnwritableError
 
 from ..address import ADDRESS
+from ..sources.base import announced_wait
 from .layout import CATALOGUE, MANIFEST, SUMMARY, checksum, written_whole
 from .manifests import NOT_A_MANIFEST, ListedFile, is_inside, parse_manifest, read_manifest
 from .remote_folder import RemoteFolder
@@ -98,7 +99,7 @@ class Mirror:
         """Download a run's current manifest and summary; remove its folder if the run is gone."""
         if not _FOLDER.fullmatch(run):
             return
-        with self._remote.errors(run):
+        with self._remote.errors(run), announced_wait(self._remote.where):
             self._states[run] = state = self._state(run)
             summary = None if state is None else self._remote.read(f"{run}/{SUMMARY}")
         self._write_local(run, None if state is None else state.data, summary)
@@ -106,7 +107,7 @@ class Mirror:
     def update_all(self, but: Iterable[str] = ()) -> None:
         """Update all runs, except some."""
         skipped = {*but, CATALOGUE}
-        with self._remote.errors():
+        with self._remote.errors(), announced_wait(self._remote.where):
             runs = set(filter(_FOLDER.fullmatch, self._remote.folders())) - skipped
             manifests = self._all_of(MANIFEST, runs)
             summaries = self._all_of(SUMMARY, manifests)

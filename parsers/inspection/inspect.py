@@ -122,8 +122,8 @@ class _Inspector:
                 with written_at(last_changed_ns(file, local=True)):
                     self._files.append(self._read(file))
             except StallscopeError as error:
-                self._reading.failed(file.name, error)
-                what = str(error).removeprefix(f"{file.where}: ").removeprefix(f"{file.name}: ")
+                self._reading.failed(file.name, error, file.where)
+                what = self._reading.problems[-1].what.removeprefix("cannot be read: ")
                 self._files.append(_named(file, "cannot be read", (what,)))
 
     def runs(self, where: str) -> list[Run]:

@@ -165,10 +165,15 @@ class Reading:
         """Report a compressed file that is incomplete."""
         self.problems.append(Problem(name, TRUNCATED))
 
-    def failed(self, name: str, error: StallscopeError) -> None:
-        """Report a file that is damaged, or gone since the files were listed."""
+    def failed(self, name: str, error: StallscopeError, where: str = "") -> None:
+        """Report a file that is damaged, or gone since the files were listed.
+
+        Args:
+            where: the file's full path or URL, which the error may start with.
+        """
         self.failures.append(error)
-        self.problems.append(Problem(name, str(error).removeprefix(f"{name}: ")))
+        what = str(error).removeprefix(f"{where}: ").removeprefix(f"{name}: ")
+        self.problems.append(Problem(name, what))
 
     def records_logs(self) -> list[Parsed]:
         """Parse the step logs in the records that were found."""

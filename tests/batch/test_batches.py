@@ -283,6 +283,41 @@ def test_a_stopped_batch_says_how_to_resume_and_resumes(
     assert len(list(tmp_path.glob("reports/run-*.html"))) == 20
 
 
+def _starts_a_process(process: subprocess.Popen[str]) -> bool:
+    """Whether a process of the pool exists, which still imports modules."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    lines = [_text(Path(f"/proc/{child}/cmdline")) for child in children]
+    return any("spawn_main" in line for line in lines)
+
+
+@pytest.mark.any_versions
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [1, 3])
+def test_an_interrupt_from_the_terminal_prints_one_line(
+    tmp_path: Path, interruptible: None, times: int
+) -> None:
+    for number in range(3):
+        write_job(tmp_path / str(number), replace(JOB, run_id=f"run-{number}"))
+    words = ["report", "0", "1", "2", "--format", "html", "--jobs", "2"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "stallscope", *words],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        wait_until(
+            lambda: process.poll() is not None or _starts_a_process(process), "a pool's process"
+        )
+        for _ in range(times):
+            # A terminal sends it to all processes of the command.
+            os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    (message,) = [line for line in errors.splitlines() if line]
+    assert message.startswith("stallscope: stopped")
+
+
 def test_a_killed_batch_resumes_too(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["report", "1", "2", "--format", "html", "--out", "out"]
     assert main(words) == 0

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -181,3 +184,65 @@ def test_a_gate_on_a_baseline_needs_no_baseline(
         line.partition(" held in ")[2].partition(" is ")[0]
         for line in capsys.readouterr().err.splitlines()
     }
+
+
+def as_user(*words: object) -> subprocess.CompletedProcess[str]:
+    """Run a command line as a user whom permissions bind; they do not bind root."""
+    command = [sys.executable, "-m", "stallscope", *map(str, words)]
+    if os.geteuid() == 0:
+        if shutil.which("setpriv") is None:
+            pytest.skip("root may read everything, and setpriv of util-linux is missing")
+        command = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *command]
+    # A command that opens a pipe would wait forever.
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.fixture
+def two_jobs(tmp_path: Path) -> Path:
+    """Write two jobs, with a pipe named like a log and a folder that nobody may enter."""
+    logs = tmp_path / "logs"
+    for name in ("run-a", "run-b", "closed"):
+        write_job(logs / name, replace(JOB, run_id=name, facts={}))
+    os.mkfifo(logs / "run-b" / "rank-00009.0.0.steps.csv")
+    (logs / "closed").chmod(0)
+    return logs
+
+
+PIPE = "rank-00009.0.0.steps.csv: cannot be read: this is a pipe, not a file"
+CLOSED = "closed/: cannot be read: Permission denied"
+
+
+def test_what_cannot_be_read_is_named_and_the_other_runs_are_reported(two_jobs: Path) -> None:
+    done = as_user("report", two_jobs)
+    assert done.returncode == 0
+    assert "run-a" in done.stdout
+    assert "run-b" in done.stdout
+    assert done.stderr.splitlines() == [
+        f"stallscope: warning: {two_jobs}/{CLOSED}; left out",
+        f"stallscope: warning: {two_jobs}/run-b/{PIPE}; left out",
+    ]
+
+
+def test_what_cannot_be_read_is_named_when_runs_are_inspected_and_collected(two_jobs: Path) -> None:
+    store = two_jobs.parent / "store"
+    done = as_user("inspect", two_jobs)
+    assert done.returncode == 0
+    assert "Permission denied: closed/" in done.stdout
+    assert "this is a pipe, not a file: run-b/rank-00009" in done.stdout
+    done = as_user("collect", two_jobs, "--to", store)
+    assert done.returncode == 0
+    assert done.stdout.count(": collected, 2 of 2 ranks") == 2
+    assert CLOSED in done.stderr
+    assert PIPE in done.stderr
+    (store / "run-a").chmod(0)
+    done = as_user("report", store)
+    assert done.returncode == 0
+    assert f"{store}/run-a: cannot be read: Permission denied; left out" in done.stderr
+    assert "run-b" in done.stdout
+
+
+def test_a_folder_that_nobody_may_enter_is_an_error_of_its_own(two_jobs: Path) -> None:
+    for command in ("report", "inspect", "summary", "watch"):
+        done = as_user(command, two_jobs / "closed")
+        expected = f"stallscope: {two_jobs}/closed: cannot be opened: Permission denied\n"
+        assert (done.returncode, done.stderr) == (2, expected), command

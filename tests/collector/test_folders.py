@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from support.step_logs import Job, write_job
 
 from stallscope.catalogue.collecting import collect
 from stallscope.collector.registry import open_source
+from stallscope.collector.store.fetch import fetch
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.opening import open_run
 
@@ -77,11 +79,38 @@ def test_links_to_files_are_files_and_other_links_are_not(folder: Path) -> None:
     (run / "circle").symlink_to("circle")
     (run / "again").symlink_to("../run-b")
     os.mkfifo(run / "pipe.csv")
+    (run / "link-to-pipe.csv").symlink_to("pipe.csv")
     files = {file.name: file for file in open_source(str(run)).files()}
-    assert sorted(files) == ["link.csv", "rank-0.csv"]
+    assert sorted(files) == ["link-to-pipe.csv", "link.csv", "pipe.csv", "rank-0.csv"]
     assert files["link.csv"].read() == b"run-b/rank-0.csv"
     assert files["link.csv"].size == len(b"run-b/rank-0.csv")
-    assert names(f"{run}/*.csv") == ["link.csv", "rank-0.csv"]
+    assert names(f"{run}/*.csv") == sorted(files)
+    for name in ("pipe.csv", "link-to-pipe.csv"):
+        with pytest.raises(
+            UnreadableError, match=f"/{name}: cannot be read: this is a pipe, not a"
+        ):
+            files[name].read()
+
+
+def test_a_pipe_that_is_named_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(UnreadableError, match=r"pipe\.csv: this is a pipe, not a file; write"):
+        names(str(tmp_path / "pipe.csv"))
+
+
+def test_sockets_and_devices_are_named_and_not_opened(folder: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        here = os.open(folder / "run-b", os.O_RDONLY)
+        # Names of sockets must be short.
+        listening.bind(f"/proc/self/fd/{here}/agent")
+        os.close(here)
+        (folder / "run-b" / "null.csv").symlink_to("/dev/null")
+        problems = {file.name: file.problem for file in open_source(str(folder / "run-b")).files()}
+    assert problems == {
+        "agent": "this is a socket, not a file",
+        "null.csv": "this is a device, not a file",
+        "rank-0.csv": "",
+    }
 
 
 def test_a_link_to_a_folder_can_be_named(folder: Path) -> None:
@@ -93,9 +122,25 @@ def test_a_link_to_a_folder_can_be_named(folder: Path) -> None:
 def test_an_unreadable_folder_is_not_left_out(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refuse(monkeypatch, folder / "run-a" / "deep", PermissionError(13, "Permission denied"))
-    with pytest.raises(UnreadableError, match=r"cannot be opened: .*Permission denied"):
-        names(str(folder))
+    refuse(monkeypatch, folder / "run-a" / "deep", PermissionError(13, "Permission denied", "deep"))
+    assert names(str(folder)) == ["run-a/deep/", "run-a/rank-0.csv", "run-b/rank-0.csv"]
+    deep = open_source(str(folder)).files()[0]
+    with pytest.raises(UnreadableError, match="run-a/deep/: cannot be read: Permission denied"):
+        deep.read()
+    # A pattern does not hide it, and naming the folder itself is an error.
+    assert "run-a/deep/" in names(f"{folder}/run-?")
+    with pytest.raises(UnreadableError, match="deep: cannot be opened: Permission denied"):
+        names(str(folder / "run-a" / "deep"))
+
+
+def test_copies_of_a_place_keep_what_cannot_be_read(folder: Path, tmp_path: Path) -> None:
+    os.mkfifo(folder / "run-b" / "pipe.csv")
+    copied = fetch(open_source(str(folder / "run-b")), tmp_path / "store").files()
+    assert [(file.name, file.problem) for file in copied] == [
+        ("pipe.csv", "this is a pipe, not a file"),
+        ("rank-0.csv", ""),
+    ]
+    assert copied[1].read() == b"run-b/rank-0.csv"
 
 
 def test_a_folder_deleted_while_it_is_listed_is_left_out(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,8 +13,13 @@ from stallscope.collector.address import where_is
 from stallscope.collector.recorder.step_log.format import SUFFIX, header_facts
 from stallscope.collector.registry import open_source
 from stallscope.collector.run_names import RunAddress
-from stallscope.collector.sources.base import is_companion_file
-from stallscope.collector.store.folders import collected_folder, collected_runs, is_collected
+from stallscope.collector.sources.base import SourceFile, is_companion_file
+from stallscope.collector.store.folders import (
+    closed_folders,
+    collected_folder,
+    collected_runs,
+    is_collected,
+)
 from stallscope.collector.store.manifests import read_manifest
 from stallscope.errors import StallscopeError
 from stallscope.opening import load_collected, runs_at
@@ -22,7 +28,7 @@ from stallscope.parsers.runs.launches import Launch, by_launch
 from stallscope.run import Run
 
 # A first line has some kilobytes.
-_MOST_BYTES = 1 << 20
+_USUAL_BYTES, _MOST_BYTES = 64 << 10, 1 << 20
 # Files next to the folders of jobs that are no logs.
 _NO_LOGS = (
     ".py",
@@ -111,10 +117,17 @@ class Unit:
         return runs_at(address, read_as=read_as, show_progress=show_progress)
 
 
-def units_of(address: RunAddress) -> list[Unit]:
+def units_of(
+    address: RunAddress, warn: Callable[[str], object] = lambda _warning: None
+) -> list[Unit]:
     """Return the places of an address that ``local_address`` returned.
 
     These are the runs of a store, or the folders of a folder's jobs; otherwise the place itself.
+
+    Args:
+        address: a RUN.
+        warn: called for everything that cannot be read, if there are several places: their runs do not
+            know of it.
 
     Raises:
         NotFoundError: if the store has no such run.
@@ -125,9 +138,11 @@ def units_of(address: RunAddress) -> list[Unit]:
     in_store = collected_runs(path)
     if in_store:
         chosen = [collected_folder(path, address.run)] if address.run else in_store
+        for folder in closed_folders(path):
+            warn(f"{folder}: cannot be read: Permission denied; left out")
         return [Unit(str(folder), collected=True) for folder in chosen]
     if not address.run and path.is_dir():
-        folders = _job_folders(path)
+        folders = _job_folders(path, warn)
         if len(folders) > 1:
             return [Unit(str(folder)) for folder in folders]
     return [Unit(address.place, run=address.run)]
@@ -138,7 +153,7 @@ class _Log(NamedTuple):
     launch: Launch
 
 
-def _job_folders(path: Path) -> list[Path]:
+def _job_folders(path: Path, warn: Callable[[str], object]) -> list[Path]:
     """Return the folders of a folder's jobs, the newest first.
 
     They are read one by one, in less memory. Empty if jobs share a folder, or if other files are next to
@@ -146,35 +161,44 @@ def _job_folders(path: Path) -> list[Path]:
     """
     logs: dict[str, list[_Log]] = defaultdict(list)
     rest: list[Path] = []
+    warnings: list[str] = []
     try:
-        files = [file.name for file in open_source(str(path)).files()]
+        files = open_source(str(path)).files()
     except StallscopeError:
         return []  # reading the place reports the error
-    for name in files:
+    for file in files:
         try:
-            run_id, launch = _first_line(path / name)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            if not is_companion_file(name) and not name.endswith(_NO_LOGS):
-                rest.append(path / name)
+            run_id, launch = _first_line(file)
+        except StallscopeError as error:
+            warnings.append(f"{error}; left out")
+        except (ValueError, KeyError, TypeError, AttributeError):
+            if not is_companion_file(file.name) and not file.name.endswith(_NO_LOGS):
+                rest.append(path / file.name)
         else:
-            logs[run_id].append(_Log((path / name).parent, launch))
-    jobs = by_launch(logs, lambda log: log.launch)
+            logs[run_id].append(_Log((path / file.name).parent, launch))
     began: dict[Path, int] = {}
-    for job in jobs.values():
+    for job in by_launch(logs, lambda log: log.launch).values():
         folders = {log.folder for log in job}
         if len(folders) > 1 or not folders.isdisjoint(began):
             return []
         began[folders.pop()] = max(log.launch.began_ns for log in job)
     nested = any(not began.keys().isdisjoint(folder.parents) for folder in began)
     outside = any(began.keys().isdisjoint(file.parents) for file in rest)
-    return [] if nested or outside else sorted(began, key=lambda folder: -began[folder])
+    if nested or outside:
+        return []
+    if len(began) > 1:
+        for warning in warnings:
+            warn(warning)
+    return sorted(began, key=lambda folder: -began[folder])
 
 
-def _first_line(file: Path) -> tuple[str, Launch]:
+def _first_line(file: SourceFile) -> tuple[str, Launch]:
     """Return a step log's run id, and what it says about its launch."""
-    if not file.name.endswith(SUFFIX):
+    if not (file.name.endswith(SUFFIX) or file.problem):
         raise ValueError("no step log")
-    with file.open("rb") as opened:
-        facts: dict[str, Any] = header_facts(opened.readline(_MOST_BYTES))
+    start = file.read(0, _USUAL_BYTES)
+    if b"\n" not in start:
+        start = file.read(0, _MOST_BYTES)
+    facts: dict[str, Any] = header_facts(start.partition(b"\n")[0])
     rank, began_ns = int(facts["rank"]), int(facts["anchor"]["wall_ns"])
     return str(facts["run_id"]), Launch.of_log(facts.get("launch"), rank, began_ns)

@@ -8,8 +8,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from typing import Any
 
 import pyarrow as pa
@@ -47,8 +48,15 @@ class Workers:
     def __enter__(self) -> Workers:
         return self
 
-    def __exit__(self, *_error: object) -> None:
-        self._close()
+    def __exit__(self, error: type[BaseException] | None, *_rest: object) -> None:
+        if error is not None and issubclass(error, KeyboardInterrupt):
+            # Tasks that still run were interrupted twice. Without their parent they would wait forever.
+            with _interrupts_held():
+                for process in active_children():
+                    process.kill()
+                self._close()
+        else:
+            self._close()
 
     def each(
         self,
@@ -114,7 +122,8 @@ class Workers:
             self._pool = ProcessPoolExecutor(
                 self._jobs, get_context("spawn"), _start, (self._settings, self._jobs)
             )
-        return self._pool.submit(_call, method, task)
+        with _interrupts_held():
+            return self._pool.submit(_call, method, task)
 
     def _run_single(self, method: str, task: tuple[Any, ...], index: int) -> Result:
         try:
@@ -129,13 +138,25 @@ class Workers:
             self._pool = None
 
 
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold Ctrl-C back until the end of the block, and from processes that start in it for good.
+
+    A terminal sends it to all processes; one that still imports modules would print a traceback.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 _worker: Worker | None = None
 
 
 def _start(settings: Settings, jobs: int) -> None:
-    """Set up a process of the pool; only the parent process handles Ctrl-C."""
+    """Set up a process of the pool; it started with Ctrl-C held back, which the parent handles."""
     global _worker
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # There are as many processes as CPU cores, so more threads would only compete.
     pa.set_cpu_count(1)
     share_memory(jobs)

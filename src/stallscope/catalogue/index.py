@@ -15,7 +15,8 @@ from typing import Any
 
 from stallscope.collector.address import where_is
 from stallscope.collector.run_names import NamedRun, index_of
-from stallscope.collector.store.layout import CATALOGUE, MANIFEST
+from stallscope.collector.store.folders import is_collected, is_regular_file, may_be_entered
+from stallscope.collector.store.layout import CATALOGUE
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError, UnwritableError
 
 from . import values
@@ -226,11 +227,9 @@ def _may_be_a_run(item: os.DirEntry[str]) -> bool:
 
 def is_store(folder: Path) -> bool:
     """Return whether runs have been collected into a folder."""
-    if (folder / CATALOGUE).is_file():
+    if is_regular_file(folder / CATALOGUE):
         return True
-    return folder.is_dir() and any(
-        (folder / name / MANIFEST).is_file() for name in folders_of(folder)
-    )
+    return folder.is_dir() and any(is_collected(folder / name) for name in folders_of(folder))
 
 
 def _read_all(folders: Iterable[Path]) -> tuple[list[Entry], tuple[str, ...]]:
@@ -238,7 +237,9 @@ def _read_all(folders: Iterable[Path]) -> tuple[list[Entry], tuple[str, ...]]:
     entries = []
     problems = []
     for folder in folders:
-        if not (folder / MANIFEST).exists():
+        if not is_collected(folder):
+            if not may_be_entered(folder):
+                problems.append(f"{folder}: cannot be read: Permission denied")
             continue
         try:
             entries.append(Entry.read(folder))

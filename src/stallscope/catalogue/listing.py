@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stallscope.collector.address import address, where_is
+from stallscope.collector.store.folders import may_be_entered
 from stallscope.collector.store.layout import MANIFEST
 from stallscope.errors import NotFoundError
 
@@ -60,7 +61,8 @@ def _no_runs(store: Path) -> str:
 def _near(store: Path) -> list[Path]:
     """Return the usual places of stores: subfolders, and the demo's store."""
     below = [item for item in store.iterdir() if item.is_dir() and not item.name.startswith(".")]
-    return [*below, store / ".stallscope" / "demo"]
+    readable = [item for item in below if may_be_entered(item)]
+    return [*readable, store / ".stallscope" / "demo"]
 
 
 def entry_content(store: Path, entry: Entry, baseline: Entry | None) -> dict[str, Any]:

@@ -162,6 +162,8 @@ def _upload(sources: Sequence[str], run_id: str) -> int:
     for source in sources:
         place = open_source(source)
         done = upload_logs(place, run_id)
+        for warning in done.warnings:
+            print(f"stallscope: warning: {warning}; left out", file=sys.stderr)
         print(
             f"{place.where}: {counted(done.logs, 'log')}, {done.unchanged} of them already collected, "
             f"{counted(done.size, 'byte')} uploaded to mlflow:{run_id}"

@@ -7,8 +7,10 @@ import errno
 import gc
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -88,15 +90,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _fail_by_defect(error)
         return _fail(str(MissingExtraError("app", error.name or "a package")))
     except KeyboardInterrupt:
+        # Another one while Python ends would print a traceback. Only the main thread may set this.
+        with suppress(ValueError):
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
         return _INTERRUPTED
     except BrokenPipeError:
         # The reader of the output has closed the pipe (| head): flush nothing.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return SUCCESS
     except OSError as error:
-        if error.errno not in _NO_SPACE:
-            return _fail_by_defect(error)
-        return _fail(f"{error.filename or 'the output'} cannot be written: {error.strerror}")
+        if error.errno in _NO_SPACE:
+            return _fail(f"{error.filename or 'the output'} cannot be written: {error.strerror}")
+        if isinstance(error, PermissionError) and error.filename is not None:
+            return _fail(f"{error.filename}: {error.strerror}; choose a place that you may use")
+        return _fail_by_defect(error)
     except Exception as error:
         return _fail_by_defect(error)
 

@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError(
                 "name a RUN to report on, or an --experiment; see stallscope report --help"
             )
-        places = [units_of(address) for address in addresses]
+        places = [units_of(address, _warn) for address in addresses]
         units = _units(places)
         mlflow_runs.check_count(options.to, len(units))
         settings = settings.of(len(units))
@@ -201,6 +201,10 @@ def _markdown(batch: Batch, done: Sequence[ReportResult]) -> str:
     if batch.settings.many:
         return batch.markdown_index([one.line for one in done])
     return "".join(one.markdown for one in done)
+
+
+def _warn(warning: str) -> None:
+    print(f"stallscope: warning: {plain(warning)}", file=sys.stderr)
 
 
 def _print_notes(batch: Batch, done: Sequence[ReportResult], options: argparse.Namespace) -> None:

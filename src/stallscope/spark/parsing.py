@@ -238,7 +238,7 @@ def _read_file(file: SourceFile, task: _Task) -> _FileResult:
             # A record may be incomplete, with the rest in another file of the folder.
             records = {*reading.records.pieces, ("", _folder(file))}
     except (UnreadableError, NotFoundError) as error:
-        reading.failed(file.name, error)
+        reading.failed(file.name, error, file.where)
     return _FileResult(
         _without_rows(reading, task.folder), reading.records.looked, frozenset(records)
     )
