@@ -96,26 +96,36 @@ class Session:
         self._pid = os.getpid()
         self._training_thread = threading.get_ident()
         self._watch: Optional[StepWatch] = None
+        # It exists before anything can close the session, and starts last.
+        self._thread = threading.Thread(
+            target=self._flush_regularly, name="stallscope-flush", daemon=True
+        )
         try:
             run_id = self._open()
         except Exception as error:
             self.fail("cannot write to %s: %s" % (log_dir, error))
             return
         self.recording = True
-        self._lines.own_steps = end_summary.begin(log_dir, world, options.summary)
+        try:
+            self._begin(run_id)
+        except Exception as error:  # such as no more threads
+            self.fail("recording failed: %r" % error)
+
+    def _begin(self, run_id: str) -> None:
+        """Start everything that accompanies the recording, last the thread that writes it."""
+        log_dir, options = self.log_dir, self._options
+        self._lines.own_steps = end_summary.begin(log_dir, self.world, options.summary)
         if self.path is not None:
             input_file.recording_started(log_dir, run_id)
-            if options.scalars is not None and world.rank == 0:
+            if options.scalars is not None and self.world.rank == 0:
                 from .subprocesses import live_scalars
 
                 live_scalars.begin(log_dir, run_id, options.scalars)
             if options.mlflow_run_id:
                 watch(self.path, options.mlflow_run_id)
-        self._thread = threading.Thread(
-            target=self._flush_regularly, name="stallscope-flush", daemon=True
-        )
-        self._thread.start()
-        atexit.register(self.close)
+        if not self._closed:
+            self._thread.start()
+            atexit.register(self.close)
 
     @property
     def path(self) -> Optional[Path]:
@@ -175,7 +185,7 @@ class Session:
         self._closed = True
         atexit.unregister(self.close)
         self._stop.set()
-        if self._thread is not threading.current_thread():
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout=_PATIENCE_SECONDS)
         self._run_before_flush()
         if not self._write_lock.acquire(timeout=_PATIENCE_SECONDS):

@@ -180,7 +180,7 @@ class CombinedSource(Source):
 
 
 def reason(error: BaseException) -> str:
-    """Return the first line of another library's error, without a file's name, which is printed anyway."""
+    """Return the first line of another library's error, without the file's name, which callers print."""
     named = isinstance(error, OSError) and error.filename is not None
     text = (error.strerror or "" if named else str(error)).strip()  # type: ignore[attr-defined]
     return text.splitlines()[0] if text else type(error).__name__

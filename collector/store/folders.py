@@ -30,10 +30,10 @@ def is_regular_file(path: Path) -> bool:
 def collected_runs(store: Path) -> list[Path]:
     """Return the folders of the runs in a store; none if it cannot be listed."""
     try:
-        names = os.listdir(store)
+        items = list(store.iterdir())
     except OSError:
         return []  # reading it as logs reports the error
-    return sorted(store / name for name in names if name[0] != "." and is_collected(store / name))
+    return sorted(path for path in items if path.name[0] != "." and is_collected(path))
 
 
 def may_be_entered(folder: Path) -> bool:

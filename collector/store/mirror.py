@@ -18,6 +18,7 @@ folder at a URL, is a store, too.
 
 from __future__ import annotations
 
+import errno
 import re
 import secrets
 import shutil
@@ -37,7 +38,7 @@ from stallscope.arrays.memory import folder_for_files
 from stallscope.errors import UnreadableError, UnwritableError
 
 from ..address import ADDRESS
-from ..sources.base import announced_wait
+from ..sources.base import announced_wait, logger
 from .layout import CATALOGUE, MANIFEST, SUMMARY, checksum, written_whole
 from .manifests import NOT_A_MANIFEST, ListedFile, is_inside, parse_manifest, read_manifest
 from .remote_folder import RemoteFolder
@@ -50,6 +51,8 @@ _AT_ONCE = 16
 _FOLDER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 # The token that makes a file name unique.
 _TOKEN = re.compile(r"\.[0-9a-f]{8}(?=\.parquet$)")
+# Errors of clients for options that they, or the store, do not know. S3's "NotImplemented" is ENOSYS.
+_UNSUPPORTED = {"ParamValidationError", "TypeError", "NotImplementedError"}
 # Older files without a manifest are left from killed collectors, or from tasks that ran twice.
 _LEFTOVER_AGE = timedelta(days=1)
 
@@ -254,15 +257,20 @@ class Mirror:
         conditions = self._remote.conditional_options(None if state is None else state.info)
         try:
             self._remote.write(name, data, **conditions)
-        except Exception:
+        except Exception as error:
             now = self._remote.read(name)
-            if now not in (before, data):
+            if now == data:
+                return True  # only the response was lost
+            if now != before:
                 return False
-            if now == before:
-                if not conditions:
-                    raise
-                # The store or the client does not support conditions.
-                self._remote.write(name, data)
+            # After any other error, a write without conditions might overwrite another collector's.
+            if not (conditions and refuses_conditions(error)):
+                raise
+            logger.warning(
+                "stallscope: %s: this store has no conditional writes: run one collector at a time",
+                self._remote.where,
+            )
+            self._remote.write(name, data)
         return True
 
     def _may_be_uploaded(self, run: str, manifest: bytes) -> bool:
@@ -323,6 +331,16 @@ def open_mirror(url: str, folder: Path) -> Path | None:
     store.update_all()
     run = store.folder / name
     return run if (run / MANIFEST).is_file() else None
+
+
+def refuses_conditions(error: BaseException | None) -> bool:
+    """Whether a store or its client rejected a write because it knows no conditions."""
+    while error is not None:
+        names = {kind.__name__ for kind in type(error).__mro__}
+        if names & _UNSUPPORTED or getattr(error, "errno", None) == errno.ENOSYS:
+            return True
+        error = error.__cause__
+    return False
 
 
 @lru_cache(maxsize=8)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -14,11 +16,21 @@ from simulator import Job as SimulatedJob
 from simulator import simulate
 from support.step_logs import Job, write_job
 
+from stallscope.collector.sources.base import reason
+from stallscope.collector.sources.files import Files
 from stallscope.collector.store.folders import collected_runs
 from stallscope.collector.store.layout import MANIFEST
 from stallscope.collector.store.loading import RunOnDisk, load_run
+from stallscope.collector.store.mirror import Mirror
+from stallscope.collector.store.remote_folder import RemoteFolder
 from stallscope.collector.store.runs import save_run
-from stallscope.errors import NotFoundError, UnknownVersionError, UnreadableError, UsageError
+from stallscope.errors import (
+    NotFoundError,
+    UnknownVersionError,
+    UnreadableError,
+    UnwritableError,
+    UsageError,
+)
 from stallscope.opening import open_run, open_runs
 from stallscope.parsers import read
 from stallscope.run import Event, Series
@@ -29,6 +41,58 @@ JOB = Job(ranks=3, steps=20, epochs=2)
 def collected(tmp_path: Path, job: Job = JOB) -> Path:
     write_job(tmp_path / "logs", job)
     return save_run(read(str(tmp_path / "logs"))[0], tmp_path / "store")
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
+    """Return a store at a URL that has conditional writes, as far as its client says."""
+    monkeypatch.setattr(Files, "conditional_options", lambda *_: {"IfMatch": "known"})
+    yield Mirror.create(tmp_path / "mirror", "memory://runs")
+    memory = fsspec.filesystem("memory")
+    if memory.exists("/runs"):
+        memory.rm("/runs", recursive=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "saved"),
+    [
+        (ConnectionResetError("connection reset by peer"), False),
+        (TimeoutError("no answer"), False),
+        (PermissionError("access denied"), False),
+        (OSError(errno.ENOSYS, "A header implies functionality that is not implemented"), True),
+        (TypeError("unexpected keyword argument 'IfMatch'"), True),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_only_a_store_without_conditions_is_written_without_them(
+    tmp_path: Path,
+    mirror: Mirror,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    saved: bool,
+) -> None:
+    write, writes = RemoteFolder.write, []
+
+    def refuse_conditions(
+        folder: RemoteFolder, name: str, data: bytes, **conditions: object
+    ) -> None:
+        writes.append(bool(conditions))
+        if conditions:
+            raise error
+        write(folder, name, data)
+
+    monkeypatch.setattr(RemoteFolder, "write", refuse_conditions)
+    write_job(tmp_path / "logs", JOB)
+    (run,) = read(str(tmp_path / "logs"))
+    if saved:
+        save_run(run, mirror.folder)
+        assert open_run("memory://runs").steps.equals(run.steps)
+        assert "run one collector at a time" in caplog.text
+    else:
+        with pytest.raises(UnwritableError, match=reason(error)):
+            save_run(run, mirror.folder)
+    assert writes == ([True, False] if saved else [True])
 
 
 def test_a_collected_run_equals_its_logs(tmp_path: Path) -> None:

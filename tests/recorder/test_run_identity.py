@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -10,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 import pytest
 
@@ -55,6 +56,37 @@ def test_the_first_rank_founds_the_run_and_the_others_join_it(tmp_path: Path) ->
     assert founded.generation == 0
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
     assert json.loads((tmp_path / "run.json").read_text())["run_id"] == founded.run_id
+
+
+@pytest.mark.parametrize("has_links", [True, False], ids=["links", "no links"])
+def test_a_rank_that_comes_while_the_first_writes_joins_the_same_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
+) -> None:
+    joined: list[RunIdentity] = []
+
+    class BetweenJson:
+        """Lets the other rank join at the moment when this one writes what it found out."""
+
+        loads = staticmethod(json.loads)
+
+        @staticmethod
+        def dumps(content: object) -> str:
+            monkeypatch.setattr(run_identity, "json", json)
+            joined.append(join(tmp_path, 1))
+            return json.dumps(content)
+
+        @staticmethod
+        def dump(content: object, file: TextIO) -> None:
+            file.write(BetweenJson.dumps(content))
+
+    def refuse(*_names: object) -> NoReturn:
+        raise PermissionError(errno.EPERM, "no hard links")
+
+    if not has_links:
+        monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(run_identity, "json", BetweenJson)
+    assert join(tmp_path, 0) == joined[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
 def test_a_later_job_in_the_same_folder_is_a_new_run(tmp_path: Path) -> None:

@@ -55,6 +55,45 @@ def test_a_session_is_read_back_as_it_was_recorded(open_session: Opener, tmp_pat
     ]
 
 
+def test_a_session_that_closes_while_it_starts_ends_quietly(
+    open_session: Opener, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    starting: list[Session] = []
+    opened = Session._open
+
+    def open_and_note(session: Session) -> str:
+        starting.append(session)
+        return opened(session)
+
+    def close_early(*_arguments: object) -> None:
+        # As a signal's handler does that ends training.
+        starting[0].close()
+
+    monkeypatch.setattr(Session, "_open", open_and_note)
+    monkeypatch.setattr(session_module.input_file, "recording_started", close_early)
+    session = open_session(0)
+    assert (session.closed, session.recording) == (True, False)
+    assert rows_of(session)[-1].startswith("end,")
+    assert warnings_in(caplog) == []
+
+
+def test_without_another_thread_training_goes_on(
+    open_session: Opener, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        session = open_session(0)
+    assert not session.recording
+    session.step(step_row(0))
+    session.close()
+    assert [text.partition(";")[0] for text in warnings_in(caplog)] == [
+        """stallscope: recording failed: RuntimeError("can't start new thread")"""
+    ]
+
+
 def test_rows_are_on_disk_in_time_without_a_flush_by_the_caller(
     open_session: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,10 +20,11 @@ from typing import Any, Dict, NamedTuple, Optional, Tuple
 from ..job.launch import TORCHRUN_ID, rejoins, run_id_of_training
 from ..job.world import World
 from .format import file_name, header_facts
+from .new_files import write_first
 
 # If the launcher gives the job no name, ranks that start within this time belong to one job.
 _SAME_JOB_SECONDS = 600
-# How long a rank waits for the first rank to finish writing a run.json of a few hundred bytes.
+# How long a rank waits for the first rank's run.json where a file system cannot create it complete.
 _READ_ATTEMPTS = 20
 _READ_PAUSE_SECONDS = 0.05
 
@@ -117,7 +118,7 @@ def join_run(
         path = log_dir / ("run.json" if number == 0 else "run-%d.json" % number)
         new = RunIdentity(run_id or uuid.uuid4().hex[:12], generation)
         about = {"launch": launch, "size": world.size, "wall_ns": wall_ns}
-        if _create_exclusively(path, {**new._asdict(), **about}):
+        if write_first(path, json.dumps({**new._asdict(), **about})):
             return new
         found = _read(path)
         if found is None:
@@ -167,17 +168,6 @@ def _has_log(log_dir: Path, rank: int, identity: RunIdentity, untouched_s: float
         except ValueError:
             continue
     raise AssertionError("unreachable: itertools.count() does not end")
-
-
-def _create_exclusively(path: Path, content: Dict[str, Any]) -> bool:
-    """Return whether this process was the first to create the file."""
-    try:
-        descriptor = os.open(str(path), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
-    except FileExistsError:
-        return False
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(content, file)
-    return True
 
 
 def _read(path: Path) -> Optional[Dict[str, Any]]:
