@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from stallscope.errors import StallscopeError, UnreadableError, UsageError
@@ -35,12 +37,9 @@ def by_name(name: str) -> Parser:
 
 def _imported(name: str) -> Parser:
     module_name, _, class_name = name.partition(":")
-    # The path of this command has the environment's folder, not the current one.
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
     try:
-        module = importlib.import_module(module_name)
+        with _current_folder_first():
+            module = importlib.import_module(module_name)
     except Exception as error:  # a user's module may raise anything
         raise UsageError(
             f"--read-as {name}: {module_name!r} cannot be imported: {type(error).__name__}: {error}"
@@ -58,6 +57,25 @@ def _imported(name: str) -> Parser:
         raise UsageError(
             f"--read-as {name}: {class_name}() failed: {type(error).__name__}: {error}"
         ) from error
+
+
+@contextmanager
+def _current_folder_first() -> Iterator[None]:
+    """Import from the current folder first in this block; the path has the environment's folder.
+
+    Afterwards the folder is last: the user's module may import others later, and none of them replaces
+    a module of Python or of a library.
+    """
+    here = str(Path.cwd())
+    if here in sys.path:
+        yield
+        return
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+        sys.path.append(here)
 
 
 class _Guarded(Parser):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -56,6 +57,19 @@ def test_a_users_own_parser_is_imported(own: Path, capsys: Captured) -> None:
     assert document["runs"][0]["epochs"] == 1
     assert main(["report", str(own), "--read-as", "our_parsers:Own"]) == 0
     assert "our own lines" in capsys.readouterr().out
+
+
+def test_the_current_folder_replaces_no_module_of_python(own: Path, capsys: Captured) -> None:
+    # The user's parser imports its neighbour when it reads the first file.
+    text = OWN.replace("took = int(data)", "import seconds_of_ours as ours; took = ours.of(data)")
+    Path("late_parsers.py").write_text(text)
+    Path("seconds_of_ours.py").write_text("def of(data):\n    return int(data)\n")
+    Path("this.py").write_text("raise ValueError('a file of the user')\n")
+    document = inspected(capsys, str(own), "--read-as", "late_parsers:Own")
+    assert document["runs"][0]["epochs"] == 1
+    spec = importlib.util.find_spec("this")
+    assert spec is not None
+    assert spec.origin != str(Path("this.py").resolve())
 
 
 def test_an_error_in_a_users_parser_is_reported_for_the_file(own: Path, capsys: Captured) -> None:
