@@ -19,6 +19,7 @@ from typing import Any
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.formatting.lists import counted
 
+from ..recorder.step_log.format import SUFFIX
 from ..sources.base import SourceFile
 from ..sources.chunk_names import FOLDER, LOGS
 from ..sources.chunks import join_chunks
@@ -147,14 +148,18 @@ def logs_among(artifacts: Sequence[SourceFile]) -> list[SourceFile]:
 
 def _possible_logs(artifacts: Sequence[SourceFile]) -> list[SourceFile]:
     paths = [PurePosixPath(one.name) for one in artifacts]
-    # Folders of logged models, and Stallscope's folder.
+    # Folders of logged models, and Stallscope's folder with its reports.
     others = {path.parent for path in paths if path.name == _MODEL} | {PurePosixPath(FOLDER)}
     return [
-        one
-        for one, path in zip(artifacts, paths, strict=True)
-        if not _NO_LOGS.fullmatch(path.suffix)
-        and not _AUTOLOGGED.fullmatch(path.name)
-        and not others.intersection(path.parents)
+        file
+        for file, path in zip(artifacts, paths, strict=True)
+        # Users may upload a log folder under any name, also under Stallscope's.
+        if SUFFIX in path.name
+        or (
+            not _NO_LOGS.fullmatch(path.suffix)
+            and not _AUTOLOGGED.fullmatch(path.name)
+            and not others.intersection(path.parents)
+        )
     ]
 
 

@@ -44,10 +44,14 @@ def new_run(client: Any) -> str:
     return str(run.info.run_id)
 
 
-def test_logs_among_its_artifacts_are_a_run(client: Any, mlruns: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", [None, "stallscope", "stallscope/run-a", "stallscope/logs"])
+def test_logs_among_its_artifacts_are_a_run(
+    client: Any, mlruns: Path, tmp_path: Path, folder: str | None
+) -> None:
     run_id = new_run(client)
     write_job(tmp_path / "logs", JOB)
-    client.log_artifacts(run_id, str(tmp_path / "logs"))
+    client.log_artifacts(run_id, str(tmp_path / "logs"), folder)
+    client.log_text(run_id, "<html>", "stallscope/report.html")
     local = open_run(str(tmp_path / "logs"))
     for name in (run_id, f"mlflow:{run_id}"):
         run = open_run(name)

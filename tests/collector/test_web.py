@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import http.server
+import os
 import pickle
 import re
+import socket
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +19,11 @@ from support.step_logs import Job, run_of_job
 from support.web import Web, web
 
 from stallscope.cli.main import main
+from stallscope.collector.mlflow import client
 from stallscope.collector.registry import open_source
+from stallscope.collector.sources import base
 from stallscope.collector.sources import web as web_files
+from stallscope.collector.sources.files import Files
 from stallscope.collector.store import fetch as fetching
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.opening import open_run
@@ -240,3 +247,59 @@ def test_broken_links_are_reported(files: dict[str, bytes]) -> None:
         (run,) = read(f"{server.url}/*.steps.csv")
     assert run.ranks == [0, 1]
     assert "rank-00002.0.0.steps.csv: " in str(run.problems[0])
+
+
+@pytest.mark.parametrize("url", ["http://{}/a.csv", "webhdfs://u@{}/logs", "s3://b/a", "gs://b/a"])
+def test_a_wait_for_an_answer_is_announced(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(base, "_SILENT_SECONDS", 0.1)
+    monkeypatch.setattr(Files, "timeout_seconds", 1)
+    monkeypatch.setattr(Files, "attempts", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{address}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "something")
+        monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{address}")
+        place = open_source(url.format(address))
+        with pytest.raises(UnreadableError, match="cannot be opened"):
+            place.files()
+    assert f"stallscope: {place.where}: still waiting for an answer after 0.1 s" in caplog.text
+
+
+def test_a_silent_mlflow_server_is_given_up_after_its_first_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(client._FIRST_REQUEST, "timeout", ("MLFLOW_HTTP_REQUEST_TIMEOUT", 1))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", where)
+        with pytest.raises(UnreadableError, match=f"the request to {where} failed: .*timed out"):
+            open_source("mlflow:" + "0" * 32).files()
+
+
+def test_requests_to_mlflow_leave_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, str]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            # As another thread of the process sees it while the request is under way.
+            seen.append(dict(os.environ))
+            self.send_error(404)
+
+        def log_message(self, *_words: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server.server_port}")
+        # Set once, before MLflow is imported.
+        monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+        before = dict(os.environ)
+        with pytest.raises(UnreadableError, match="404"):
+            open_source("mlflow:" + "0" * 32).files()
+        server.shutdown()
+    assert seen
+    assert all(environment == before for environment in seen)
