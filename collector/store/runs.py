@@ -232,7 +232,7 @@ def _manifest(written: WrittenSteps, files: Mapping[str, ListedFile]) -> dict[st
         "stallscope_collected": VERSION,
         "run_id": run.id,
         "name": run.name,
-        "source": run.source,
+        "source": _from_any_folder(run.source),
         "collected_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "logs": [{**asdict(log), "facts": dict(log.facts)} for log in run.logs],
         "rows": written.rows,
@@ -246,6 +246,12 @@ def _manifest(written: WrittenSteps, files: Mapping[str, ListedFile]) -> dict[st
         ],
         "files": {name: asdict(file) for name, file in sorted(files.items())},
     }
+
+
+def _from_any_folder(source: str) -> str:
+    """Return the place of logs so that it is the same place from every current folder."""
+    is_local = ":" not in source.partition("/")[0] or Path(source).exists()
+    return str(Path(source).absolute()) if source and is_local else source
 
 
 def list_files(folder: Path, pattern: str) -> dict[str, ListedFile]:

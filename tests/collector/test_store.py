@@ -95,6 +95,28 @@ def test_only_a_store_without_conditions_is_written_without_them(
     assert writes == ([True, False] if saved else [True])
 
 
+@pytest.mark.parametrize("pattern", ["logs", "./logs", "lo*"])
+def test_the_source_of_a_run_does_not_depend_on_where_it_was_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    write_job(tmp_path / "logs", JOB)
+    monkeypatch.chdir(tmp_path)
+    place = save_run(read(pattern)[0], tmp_path / "store")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    run = load_run(place)
+    assert run.source == f"{tmp_path}/{pattern.removeprefix('./')}"
+    assert read(run.source)[0].steps.equals(run.steps)
+
+
+def test_the_source_at_a_url_stays_as_it_is(tmp_path: Path) -> None:
+    write_job(tmp_path / "logs", JOB)
+    run = read(str(tmp_path / "logs"))[0]
+    for source in ("s3://bucket/logs", "mlflow:0123", "databricks:job/12", "dbfs:/logs"):
+        place = save_run(replace(run, source=source), tmp_path / "store")
+        assert load_run(place).source == source
+
+
 def test_a_collected_run_equals_its_logs(tmp_path: Path) -> None:
     place = collected(tmp_path)
     original, back = read(str(tmp_path / "logs"))[0], load_run(place)
