@@ -151,14 +151,15 @@ def require_answer(client: Any) -> None:
     host = None if credentials is None else credentials()
     if host is None or getattr(host, "use_databricks_sdk", False):
         return
-    from mlflow.utils.rest_utils import http_request
+    from mlflow.utils import rest_utils
 
     limits = {
         name: value
         for name, (setting, value) in _FIRST_REQUEST.items()
         if setting not in os.environ
     }
-    http_request(host, _HEALTH, "GET", raise_on_status=False, **limits)
+    untyped: Any = rest_utils
+    untyped.http_request(host, _HEALTH, "GET", raise_on_status=False, **limits)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,6 +66,41 @@ def test_blocks_of_any_size_give_the_same(block_bytes: int) -> None:
             found, expected = (getattr(getattr(one, name), edge) for one in (pieces, whole))
             assert found.tolist() == expected.tolist()
     assert sorted(pieces.host_collectives.end) == sorted(whole.host_collectives.end)
+
+
+def rewritten(data: bytes, order: str) -> bytes:
+    """Write a trace as other programs do."""
+    trace = json.loads(data)
+    if order == "reversed":
+        trace["traceEvents"] = [dict(reversed(list(one.items()))) for one in trace["traceEvents"]]
+    return json.dumps(
+        trace, sort_keys=order == "sorted", indent=1 if order == "sorted" else None
+    ).encode()
+
+
+@pytest.mark.parametrize("order", ["sorted", "reversed"])
+@pytest.mark.parametrize("block_bytes", [61, 100_000])
+def test_the_order_of_keys_does_not_matter(order: str, block_bytes: int) -> None:
+    usual = trace_of(*steps(3, 20), head=head_of(0, 2, backend="gloo"))
+    data = rewritten(usual, order)
+    expected, spans = read_spans(io.BytesIO(usual)), read_spans(io.BytesIO(data), block_bytes)
+    assert (spans.steps, spans.host, spans.rank) == (expected.steps, "node-0", 0)
+    assert (spans.whole, spans.bytes, spans.base_ns) == (True, len(data), expected.base_ns)
+    for name in ("loaders", "operators", "starting"):
+        assert getattr(spans, name).begin.tolist() == getattr(expected, name).begin.tolist()
+        assert getattr(spans, name).end.tolist() == getattr(expected, name).end.tolist()
+    # The events before the place where a killed process stopped writing still count.
+    cut = read_spans(io.BytesIO(data[: len(data) * 2 // 3]))
+    assert cut.steps.items() < expected.steps.items()
+    assert not cut.whole
+
+
+def test_times_of_events_in_another_order_keep_their_digits() -> None:
+    number = '"ts": 1790857026000123.457, "tid": 1, "pid": 1, "dur": 99.987, "ph": "X"'
+    kind = '"cat": "user_annotation"'
+    data = trace_of(f'{{"name": "ProfilerStep#7", {number}, {kind}}}')
+    (step,) = read_spans(io.BytesIO(data)).steps.values()
+    assert (step.begin, step.end - step.begin) == (1_790_857_026_000_123_457, 99_987)
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])

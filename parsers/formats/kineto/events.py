@@ -1,6 +1,6 @@
 """Find the needed spans in a block of a trace, all at once.
 
-The keys of an event have a fixed order: ``ph``, ``cat``, ``name``, ``pid``, ``tid``, ``ts``, ``dur``.
+The keys of an event have the order of PyTorch, which ``reader.py`` makes for traces of other programs.
 The block is searched for colons after quotes; seven colons in a row after these keys are an event.
 Events with other keys, damage, or quotes in their names are skipped.
 """
@@ -17,7 +17,9 @@ from ...lines.blocks import LineBlock, mask, word
 
 #: The start of an event.
 EVENT = b'"ph"'
-_KEYS = (EVENT, b'"cat"', b'"name"', b'"pid"', b'"tid"', b'"ts"', b'"dur"')
+#: The keys of a span, in PyTorch's order.
+KEYS = ("ph", "cat", "name", "pid", "tid", "ts", "dur")
+_KEYS = tuple(f'"{key}"'.encode() for key in KEYS)
 _CAT, _NAME, _PID, _TS, _DUR = 1, 2, 3, 5, 6
 
 # Kinds of spans.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from .events import (
     EVENT,
     HOST_COLLECTIVE,
     KERNEL,
+    KEYS,
     LAUNCH,
     LOADER,
     OPERATOR,
@@ -42,6 +45,12 @@ _MOST_PARTS = 64
 # Programs have fewer; damaged traces name more.
 _MOST_THREADS = 1 << 10
 
+# The size of pieces in which events are decoded.
+_PIECE_BYTES = 1 << 20
+_USUAL_EVENT = re.compile(
+    EVENT + b"".join(rb'\s*:\s*[^{}\[\]]{1,500}?"%s"' % key.encode() for key in KEYS[1:])
+)
+_EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
 _RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]{0,200}?"rank"\s*:\s*(\d{1,6})\b')
 _SIZE = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]{0,200}?"world_size"\s*:\s*(\d{1,6})\b')
 _HOST = re.compile(rb'"host_name"\s*:\s*"([^"\\]{1,255})"')
@@ -108,11 +117,11 @@ class TraceSpans:
 def read_spans(file: Readable, block_bytes: int = _BLOCK_BYTES) -> TraceSpans:
     """Read a trace to its end."""
     collected = _Collected()
-    head, size, tail = b"", 0, b""
-    for block in _blocks(file, block_bytes):
-        if not size:
+    head, tail = b"", b""
+    trace = _Trace(file)
+    for block in _blocks(trace if trace.is_usual else _Reordered(trace), block_bytes):
+        if not tail:
             head = block[:HEAD_BYTES].partition(EVENT)[0]
-        size += len(block)
         tail = (tail + block[-64:])[-64:]
         collected.add(events(block))
     thread = collected.training_thread
@@ -136,7 +145,7 @@ def read_spans(file: Readable, block_bytes: int = _BLOCK_BYTES) -> TraceSpans:
         device_collectives=collected.collectives(DEVICE_COLLECTIVE),
         launches=collected.launches,
         whole=tail.rstrip().endswith(b"}"),
-        bytes=size,
+        bytes=trace.bytes,
     )
 
 
@@ -156,6 +165,85 @@ def _blocks(file: Readable, block_bytes: int) -> Iterator[bytes]:
             yield block
     if rest:
         yield rest
+
+
+class _Trace:
+    """A trace as it is written, whose first bytes are read ahead."""
+
+    def __init__(self, file: Readable) -> None:
+        self._file = file
+        self._head = file.read(HEAD_BYTES)
+        #: The number of bytes read.
+        self.bytes = 0
+        #: Whether events have the keys in PyTorch's order; other programs write them in others.
+        self.is_usual = EVENT not in self._head or bool(_USUAL_EVENT.search(self._head))
+
+    def read(self, size: int, /) -> bytes:
+        data, self._head = self._head[:size], self._head[size:]
+        if len(data) < size:
+            data += self._file.read(size - len(data))
+        self.bytes += len(data)
+        return data
+
+
+class _Exact(str):
+    """A number as it is written: times of microseconds have more digits than a float."""
+
+
+class _Reordered:
+    """A trace whose events are decoded and written again, with the keys that spans need."""
+
+    def __init__(self, file: Readable) -> None:
+        self._file = file
+        self._decoder = json.JSONDecoder(parse_float=_Exact)
+        self._text = ""
+        self._done = bytearray()
+        self._in_events = self._ended = False
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+
+    def read(self, size: int, /) -> bytes:
+        while len(self._done) < size and not self._ended:
+            more = self._file.read(_PIECE_BYTES)
+            self._text += self._decode(more, not more)
+            self._rewrite()
+            if not more:
+                self._ended = True
+                self._done += self._text.encode()
+        data = bytes(self._done[:size])
+        del self._done[:size]
+        return data
+
+    def _rewrite(self) -> None:
+        """Move all complete events of the text into what is done."""
+        at = 0
+        if not self._in_events:
+            start = _EVENTS.search(self._text)
+            if start is None:
+                return
+            self._in_events, at = True, start.end()
+            self._done += self._text[:at].encode()
+        while (begin := self._text.find("{", at)) >= 0:
+            try:
+                event, end = self._decoder.raw_decode(self._text, begin)
+            except (ValueError, RecursionError):
+                if len(self._text) - begin < _LONGEST_EVENT:
+                    break  # the rest of it comes with the next piece
+                end = begin + 1  # damaged
+            else:
+                self._done += _usual_event(event)
+            at = end
+        self._text = self._text[at:]
+
+
+def _usual_event(event: dict[str, Any]) -> bytes:
+    """Return an event as PyTorch writes it; nothing for one that is no span."""
+    if not all(key in event for key in KEYS):
+        return b""
+    values = (
+        f'"{key}": {value if isinstance(value, _Exact) else json.dumps(value)}'
+        for key, value in ((key, event[key]) for key in KEYS)
+    )
+    return f"{{{', '.join(values)}}},\n".encode()
 
 
 @dataclass
