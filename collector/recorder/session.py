@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Callable, Deque, Dict, List, Optional
 
 from .after_training import end_summary
-from .after_training.own_steps import OwnSteps
 from .clock import read_clocks
 from .cost import Cost
 from .guards import mark_background_thread, yield_to_training
@@ -33,7 +32,7 @@ from .row_lines import Row, RowLines
 from .step_log.format import END, EPOCH, IntervalRow, StepRow, facts_line
 from .step_log.log_files import LogFiles
 from .step_log.run_identity import join_or_continue_run, session_closed
-from .subprocesses.upload import finish, watch
+from .subprocesses.upload import finish, start_scalars, watch
 
 logger = logging.getLogger("stallscope")
 
@@ -96,8 +95,7 @@ class Session:
         self._pid = os.getpid()
         self._training_thread = threading.get_ident()
         self._watch: Optional[StepWatch] = None
-        # It exists before anything can close the session, and starts last.
-        self._thread = threading.Thread(
+        self._thread = threading.Thread(  # before anything can close the session
             target=self._flush_regularly, name="stallscope-flush", daemon=True
         )
         try:
@@ -113,16 +111,12 @@ class Session:
 
     def _begin(self, run_id: str) -> None:
         """Start everything that accompanies the recording, last the thread that writes it."""
-        log_dir, options = self.log_dir, self._options
-        self._lines.own_steps = end_summary.begin(log_dir, self.world, options.summary)
+        self._lines.own_steps = end_summary.begin(self.log_dir, self.world, self._options.summary)
         if self.path is not None:
-            input_file.recording_started(log_dir, run_id)
-            if options.scalars is not None and self.world.rank == 0:
-                from .subprocesses import live_scalars
-
-                live_scalars.begin(log_dir, run_id, options.scalars)
-            if options.mlflow_run_id:
-                watch(self.path, options.mlflow_run_id)
+            input_file.recording_started(self.log_dir, run_id)
+            start_scalars(self.log_dir, run_id, self._options.scalars, self.world.rank)
+            if self._options.mlflow_run_id:
+                watch(self.path, self._options.mlflow_run_id)
         if not self._closed:
             self._thread.start()
             atexit.register(self.close)
@@ -203,13 +197,9 @@ class Session:
             finish(self.path, self._options.mlflow_run_id)
         session_closed(self.log_dir, self.next_step, counted)
         if self._lines.own_steps is not None and not self._failed:
-            end_summary.training_ended(self._training(self._lines.own_steps))
-
-    def _training(self, own: OwnSteps) -> end_summary.Training:
-        run_id = self._facts["run_id"]
-        return end_summary.Training(
-            self.log_dir, run_id, self.world, own, self._options.sink, self._options.mlflow_run_id
-        )
+            run_id, options, steps = self._facts["run_id"], self._options, self._lines.own_steps
+            about = (self.log_dir, run_id, self.world, steps, options.sink, options.mlflow_run_id)
+            end_summary.training_ended(end_summary.Training(*about))
 
     def _end(self) -> None:
         """Write the last lines: the cost of recording, and that the log is complete."""

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import logging
 import re
+import stat
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from stallscope.errors import NotFoundError, UnreadableError
 
+if TYPE_CHECKING:
+    import fsspec
+
 logger = logging.getLogger("stallscope")
+
+# The type of what listing could not enter or follow, unlike fsspec's "file", "directory" and "other".
+DENIED = "denied"
 
 # After this time, a user is told that a place has not answered.
 _SILENT_SECONDS = 10.0
@@ -135,6 +142,71 @@ def announced_wait(where: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def walk(file_system: fsspec.AbstractFileSystem, folder: str) -> dict[str, dict[str, Any]]:
+    """List the files below a folder, and the folders that permissions do not let us list."""
+    found = {}
+    folders = [folder]
+    for _ in range(DEEPEST):
+        below = []
+        for one in folders:
+            try:
+                listed = file_system.ls(one, detail=True)
+            except FileNotFoundError:
+                continue
+            except Exception as error:
+                if not _is_denial(error):
+                    raise
+                found[one] = _denied(one, error, is_folder=True)
+                continue
+            for info in listed:
+                if info["type"] == "directory":
+                    below.append(info["name"])
+                else:
+                    found[info["name"]] = info
+        folders = below
+    return found
+
+
+def resolve_link(
+    file_system: fsspec.AbstractFileSystem, path: str, info: dict[str, Any]
+) -> dict[str, Any]:
+    """Follow a link; pipes, devices and broken links are neither file nor folder."""
+    if info["type"] in ("file", "directory", DENIED):
+        return info
+    try:
+        return dict(file_system.info(path))
+    except Exception as error:
+        if _is_denial(error):
+            return _denied(path, error, is_folder=False)
+        # Over ssh, circular links raise a general failure.
+        if isinstance(error, OSError) or type(error).__name__ == "SFTPFailure":
+            return info
+        raise
+
+
+def _is_denial(error: Exception) -> bool:
+    """Whether permissions refuse one folder or file; the rest of the place can still be read."""
+    return isinstance(error, PermissionError) or type(error).__name__ == "SFTPPermissionDenied"
+
+
+def _denied(path: str, error: Exception, *, is_folder: bool) -> dict[str, Any]:
+    return {"name": path, "type": DENIED, "error": error, "is_folder": is_folder}
+
+
+def special_kind(info: Mapping[str, Any]) -> str:
+    """Name what is neither a file nor a folder, by its mode if the file system tells it."""
+    mode = info.get("mode") or 0
+    for is_kind, kind in (
+        (stat.S_ISFIFO, "a pipe"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISCHR, "a device"),
+        (stat.S_ISBLK, "a device"),
+    ):
+        if is_kind(mode):
+            return f"{kind}, not a file"
+    return "not a file"
 
 
 class Source(ABC):

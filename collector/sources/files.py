@@ -23,7 +23,17 @@ from stallscope.errors import (
     UsageError,
 )
 
-from .base import DEEPEST, Source, SourceFile, announced_wait, reason
+from .base import (
+    DEEPEST,
+    DENIED,
+    Source,
+    SourceFile,
+    announced_wait,
+    reason,
+    resolve_link,
+    special_kind,
+    walk,
+)
 from .chunks import join_chunks
 from .near_names import did_you_mean
 
@@ -62,8 +72,6 @@ TIMEOUTS = dict.fromkeys(
     ),
     "no data arrived for {seconds} s",
 )
-# The type of what listing could not enter or follow, unlike fsspec's "file", "directory" and "other".
-_DENIED = "denied"
 _WINDOWS_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
@@ -178,7 +186,7 @@ class Files(Source):
             return [*self._files_below(file_system, path, PurePosixPath(path))]
         if info["type"] != "file":
             raise UnreadableError(
-                f"{self.where}: this is {_special_kind(info)}; write what it carries to a file first"
+                f"{self.where}: this is {special_kind(info)}; write what it carries to a file first"
             )
         return [self._file(file_system, PurePosixPath(path).name, path, info)]
 
@@ -203,7 +211,7 @@ class Files(Source):
             raise NotFoundError(f"{self.where}: nothing matches")
         found = {}
         for path, listed in matches.items():
-            info = _resolve_link(file_system, path, listed)
+            info = resolve_link(file_system, path, listed)
             if info["type"] == "directory":
                 below = self._files_below(file_system, path, fixed, may_be_denied=True)
                 found.update({file.name: file for file in below})
@@ -229,9 +237,9 @@ class Files(Source):
         """
         prefix = str(root).rstrip("/") + "/"
         for path, listed in self._list_below(file_system, folder).items():
-            if listed["type"] == _DENIED and path == folder and not may_be_denied:
+            if listed["type"] == DENIED and path == folder and not may_be_denied:
                 raise listed["error"]
-            info = _resolve_link(file_system, path, listed)
+            info = resolve_link(file_system, path, listed)
             yield from self._entry(file_system, path.removeprefix(prefix), path, info)
 
     def _entry(
@@ -243,11 +251,11 @@ class Files(Source):
             # Consoles of object stores create empty objects that stand for folders.
             if not path.endswith("/"):
                 yield self._file(file_system, name, path, info)
-        elif info["type"] == _DENIED:
+        elif info["type"] == DENIED:
             slash = "/" if info["is_folder"] else ""
             yield SourceFile.unreadable(name + slash, where + slash, reason(info["error"]))
         elif info["type"] == "other" and not stat.S_ISLNK(info.get("mode") or 0):
-            yield SourceFile.unreadable(name, where, f"this is {_special_kind(info)}")
+            yield SourceFile.unreadable(name, where, f"this is {special_kind(info)}")
 
     def _list_below(
         self, file_system: fsspec.AbstractFileSystem, folder: str
@@ -255,7 +263,7 @@ class Files(Source):
         if self._protocol in _FLAT:
             return dict(file_system.find(folder, detail=True))
         if self._protocol in _WALKED:
-            return _walk(file_system, folder)
+            return walk(file_system, folder)
         return dict(file_system.find(folder, maxdepth=DEEPEST, detail=True))
 
     def _file(
@@ -345,71 +353,6 @@ def has_folders(file_system: fsspec.AbstractFileSystem) -> bool:
     protocol = file_system.protocol
     protocols = {protocol} if isinstance(protocol, str) else set(protocol)
     return bool(protocols & {"file", "local", "sftp", "ssh"})
-
-
-def _walk(file_system: fsspec.AbstractFileSystem, folder: str) -> dict[str, dict[str, Any]]:
-    """List the files below a folder, and the folders that permissions do not let us list."""
-    found = {}
-    folders = [folder]
-    for _ in range(DEEPEST):
-        below = []
-        for one in folders:
-            try:
-                listed = file_system.ls(one, detail=True)
-            except FileNotFoundError:
-                continue
-            except Exception as error:
-                if not _is_denial(error):
-                    raise
-                found[one] = _denied(one, error, is_folder=True)
-                continue
-            for info in listed:
-                if info["type"] == "directory":
-                    below.append(info["name"])
-                else:
-                    found[info["name"]] = info
-        folders = below
-    return found
-
-
-def _resolve_link(
-    file_system: fsspec.AbstractFileSystem, path: str, info: dict[str, Any]
-) -> dict[str, Any]:
-    """Follow a link; pipes, devices and broken links are neither file nor folder."""
-    if info["type"] in ("file", "directory", _DENIED):
-        return info
-    try:
-        return dict(file_system.info(path))
-    except Exception as error:
-        if _is_denial(error):
-            return _denied(path, error, is_folder=False)
-        # Over ssh, circular links raise a general failure.
-        if isinstance(error, OSError) or type(error).__name__ == "SFTPFailure":
-            return info
-        raise
-
-
-def _is_denial(error: Exception) -> bool:
-    """Whether permissions refuse one folder or file; the rest of the place can still be read."""
-    return isinstance(error, PermissionError) or type(error).__name__ == "SFTPPermissionDenied"
-
-
-def _denied(path: str, error: Exception, *, is_folder: bool) -> dict[str, Any]:
-    return {"name": path, "type": _DENIED, "error": error, "is_folder": is_folder}
-
-
-def _special_kind(info: Mapping[str, Any]) -> str:
-    """Name what is neither a file nor a folder, by its mode if the file system tells it."""
-    mode = info.get("mode") or 0
-    for is_kind, kind in (
-        (stat.S_ISFIFO, "a pipe"),
-        (stat.S_ISSOCK, "a socket"),
-        (stat.S_ISCHR, "a device"),
-        (stat.S_ISBLK, "a device"),
-    ):
-        if is_kind(mode):
-            return f"{kind}, not a file"
-    return "not a file"
 
 
 def _secrets(url: str) -> list[str]:

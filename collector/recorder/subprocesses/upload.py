@@ -14,7 +14,7 @@ import os
 import subprocess
 import threading
 from pathlib import Path
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Tuple
 
 from .own_program import program
 
@@ -40,6 +40,16 @@ _lock = threading.Lock()
 def mlflow_run_of(given: Optional[str]) -> Optional[str]:
     """Return the MLflow run for the logs: the given one, or MLFLOW_RUN_ID's."""
     return given or os.environ.get("MLFLOW_RUN_ID") or None
+
+
+def start_scalars(
+    log_dir: Path, run_id: str, scalars: Optional[Tuple[str, str]], rank: int
+) -> None:
+    """Start the process that shows step times while training runs, if rank 0 wants one."""
+    if scalars is not None and rank == 0:
+        from . import live_scalars
+
+        live_scalars.begin(log_dir, run_id, scalars)
 
 
 def watch(log: Path, run_id: str) -> None:
