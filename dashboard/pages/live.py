@@ -31,6 +31,9 @@ _STATUS, _TICK, _SHOWN = "live-status", "live-tick", "live-shown"
 _CHART, _LEGEND = "live", "live-legend"
 # Recorders write once a second: longer pauses are reported.
 _SILENCE_S = 5.0
+# Longer pauses than checkpoints and evaluations usually take.
+_SILENT_BADGE_S = 60.0
+_GONE = "The run's logs are no longer in their folder: they were deleted or moved."
 _MOST_RANKS = 10
 _SENTENCE = "The latest steps, without warm-up. The chart updates itself."
 
@@ -72,10 +75,14 @@ class LivePage(RunPage):
 
 def live_update(store: RunStore, live_runs: LiveRuns, shown: dict[str, Any]) -> tuple[Any, ...]:
     """Return the page's update: status, chart and legend if there are new steps, whether it ended."""
-    run = store.analysis(str(shown["run"])).run
+    try:
+        run = store.analysis(str(shown["run"])).run
+    except StallscopeError as error:
+        return str(error), no_update, no_update, True, no_update
     folder = recording_folder(run)
     if folder is None:
-        return "This run has ended.", no_update, no_update, True, no_update
+        text = _GONE if run.status == "open" else "This run has ended."
+        return text, no_update, no_update, True, no_update
     try:
         live = live_runs.latest(folder, run.id)
     except StallscopeError as error:
@@ -115,7 +122,7 @@ def _status(live: LiveState, ended: bool) -> Any:
         [
             dmc.Group(
                 [
-                    dmc.Badge("ended" if ended else "recording", variant="light", color="blue"),
+                    _badge(live, ended),
                     verdict_swatch(bottleneck),
                     None if ended or live.silent_s < _SILENCE_S else _dimmed(pause),
                 ],
@@ -128,6 +135,12 @@ def _status(live: LiveState, ended: bool) -> Any:
         ],
         gap="sm",
     )
+
+
+def _badge(live: LiveState, ended: bool) -> Any:
+    silent = live.analysis.stopped is not None or live.silent_s >= _SILENT_BADGE_S
+    text = "ended" if ended else "silent" if silent else "recording"
+    return dmc.Badge(text, variant="light", color="yellow" if text == "silent" else "blue")
 
 
 def _stop(analysis: Analysis) -> Any:

@@ -14,7 +14,7 @@ from dash import ALL, MATCH, Dash, Input, Output, State, dcc, html, no_update
 
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.catalogue.where import parse_search
-from stallscope.errors import StallscopeError, UsageError
+from stallscope.errors import StallscopeError
 from stallscope.formatting.lists import counted
 
 from ..addresses import (
@@ -93,7 +93,7 @@ class RunsPage(Page):
                 {"rowData": block.rows, "rowCount": block.found},
                 _count(block),
                 block.error,
-                None if block.found else _no_match(),
+                None if block.found else _no_match(block.error),
                 [dcc.Store(id=_pending(run_id)) for run_id in block.pending],
                 runs_address() + block.query,
             )
@@ -135,9 +135,13 @@ def rows_of(store: RunStore, request: Mapping[str, Any], text: str) -> RowBlock:
     message = None
     try:
         matching = listing.found(parse_search(text), sort, reverse=reverse)
-    except UsageError as error:
+    except StallscopeError as error:
         message = str(error)
-    start = max(int(request.get("startRow") or 0), 0)
+    except Exception:
+        _log.exception("the search for %r failed", text)
+        message = "Stallscope failed while searching; the terminal that it runs in shows where"
+    first = request.get("startRow")
+    start = max(first, 0) if isinstance(first, int) else 0
     return RowBlock(
         rows=[line_of(listing, listed) for listed in matching[start : start + BLOCK]],
         found=len(matching),
@@ -223,7 +227,10 @@ def _pending(run_id: Any) -> dict[str, Any]:
 
 def _order(request: Mapping[str, Any]) -> tuple[str, bool]:
     """Return the column to sort by, and whether descending; no column if it is unknown."""
-    first: Mapping[str, Any] = next(iter(request.get("sortModel") or []), {})
+    orders = request.get("sortModel")
+    first = orders[0] if isinstance(orders, list) and orders else None
+    if not isinstance(first, dict):
+        return "", False
     sort = str(first.get("colId") or "")
     return (sort, first.get("sort") == "desc") if sort in SORTS else ("", False)
 
@@ -275,10 +282,11 @@ def _count(block: RowBlock) -> str:
     return total if block.found == block.total else f"{block.found:,} of {total}"
 
 
-def _no_match() -> Any:
+def _no_match(error: str | None) -> Any:
+    title = "No run matches this search." if error is None else "This search failed."
     return dmc.Stack(
         [
-            dmc.Text("No run matches this search.", fw=600),
+            dmc.Text(title, fw=600),
             dmc.Text(
                 "The search finds words in names, models, hosts, verdicts and sources; all words must "
                 "match. Conditions are those of stallscope runs: ranks>=8, verdict=input, input>20%, "

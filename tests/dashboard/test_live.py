@@ -103,7 +103,11 @@ def test_a_pause_is_shown(recording: Recording) -> None:
     recording.look()
     recording.now += 20.0
     words, *_ = recording.look(1)
-    assert "no new step for 21 s" in texts(words)
+    assert {"recording", "no new step for 21 s"} <= set(texts(words))
+    recording.now += 712.0
+    words, *_ = recording.look(1)
+    assert {"silent", "no new step for 734 s"} <= set(texts(words))
+    assert "recording" not in texts(words)
 
 
 def test_a_hanging_job_is_reported_with_its_ranks(tmp_path: Path) -> None:
@@ -134,10 +138,16 @@ def test_logs_that_have_gone_are_a_sentence(recording: Recording) -> None:
         path.unlink()
     recording.folder.rmdir()
     words, figures, _, ended, _ = recording.look(1)
-    assert words == "This run has ended."
+    assert words == "The run's logs are no longer in their folder: they were deleted or moved."
     assert (figures, ended) == (no_update, True)
     with pytest.raises(NotFoundError):
         recording.live_runs.latest(recording.folder / "nowhere", "growing")
+
+
+def test_a_run_that_is_not_listed_is_a_sentence_and_the_page_stops(recording: Recording) -> None:
+    shown = {"run": "deleted", "number": 0}
+    words, _, _, ended, _ = live_update(recording.store, recording.live_runs, shown)
+    assert (words, ended) == ("there is no run 'deleted' here", True)
 
 
 def test_only_folders_on_this_machine_are_watched(recording: Recording) -> None:

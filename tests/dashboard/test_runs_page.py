@@ -65,6 +65,25 @@ def test_without_runs_the_page_says_how_to_get_some() -> None:
     assert rows_of(RunStore([]), {}, "").rows == []
 
 
+@pytest.mark.parametrize("order", [7, [], [7], {}, [{"colId": []}], None])
+@pytest.mark.parametrize("start", ["x", [], -3, None])
+def test_a_request_of_another_form_gets_the_first_rows(
+    store: RunStore, order: object, start: object
+) -> None:
+    assert rows_of(store, {"startRow": start, "sortModel": order}, "") == rows_of(store, {}, "")
+
+
+def test_a_search_that_fails_says_so(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(type(store.listing()), "found", fail)
+    block = rows_of(store, {}, "anything")
+    assert (block.rows, block.found) == ([], 0)
+    assert block.error is not None
+    assert block.error.startswith("Stallscope failed while searching")
+
+
 def test_one_run_has_a_line_that_is_filled_in(made: Callable[[str], Run]) -> None:
     store = RunStore([made("a slow rank")])
     lines = rows_of(store, {"startRow": 0, "endRow": 100}, "")
