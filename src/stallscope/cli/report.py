@@ -23,6 +23,7 @@ from stallscope.batch.workers import Workers
 from stallscope.collector.run_names import RunAddress
 from stallscope.collector.store.mirror import temporary_mirrors
 from stallscope.errors import UsageError
+from stallscope.formatting.plain import plain
 from stallscope.opening import local_address, store_of
 from stallscope.reports import registry
 
