@@ -111,7 +111,9 @@ def test_late_timestamps_are_counted_with_the_rank_that_has_most(
 def test_problems_are_shown_where_they_are(damaged: Run) -> None:
     rows = table_rows(_page(RunStore([damaged]), "slow"), "Problems while reading")
     assert [row[0] for row in rows[1:]] == ["rank-00009.0.0.steps.csv", "rank-00012.0.0.steps.csv"]
-    many = replace(damaged, problems=tuple(Problem(f"log {n}", SCRIPT) for n in range(2000)))
+    problems = tuple(Problem(f"log {n}", SCRIPT) for n in range(2000))
+    # Logs in a folder would be read again, because the run has not ended.
+    many = replace(damaged, problems=problems, source="elsewhere")
     content = _page(RunStore([many]), "slow")
     assert len(table_rows(content, "Problems while reading")) == 501
     assert any("1,500 more are not shown" in text for text in texts(content))
