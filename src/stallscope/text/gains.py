@@ -84,9 +84,9 @@ def speedup(gain: WhatIf) -> str:
 def speedup_interval(gain: WhatIf) -> str:
     """Write the interval of a speed-up: 1.24–1.26×, or why there is none; of a bound, the estimate."""
     if gain.bound:
-        return (
-            "an upper bound" if gain.estimate is None else f"estimate {significant(gain.estimate)}×"
-        )
+        estimate = significant(gain.speedup if gain.estimate is None else gain.estimate)
+        same = estimate == significant(gain.speedup)
+        return "an upper bound" if same else f"estimate {estimate}×"
     if gain.ci95 is None:
         few = "runs or steps" if is_throughput(gain) else "independent steps"
         return f"no interval: too few {few}"
