@@ -14,6 +14,7 @@ from stallscope.errors import NotFoundError
 from stallscope.parsers.following import Follower
 
 from .memory import give_back
+from .run_folder import log_silence_s
 from .store.cache import Cache
 
 # Each run needs about 20 MB.
@@ -30,7 +31,7 @@ class LiveState:
     number: int
     analysis: Analysis
     progress: Progress | None
-    #: Seconds since the last new step.
+    #: Seconds since the logs grew.
     silent_s: float = 0.0
 
 
@@ -76,7 +77,10 @@ class _LiveRun:
         if not self._follower.look():
             return
         analysis = analyse(self._follower.run())
-        number = 1 if self._state is None else self._state.number + 1
+        before = self._state
+        number = 1 if before is None else before.number + 1
         self._state = LiveState(number, analysis, progress(analysis))
-        self._changed_at = now
+        # The logs may have grown last long before a user opened the page.
+        silence_s = log_silence_s(analysis.run) if before is None else None
+        self._changed_at = now - (silence_s or 0.0)
         give_back()

@@ -15,6 +15,7 @@ from stallscope.text.job import ranks_and_hosts, steps_and_epochs
 
 from ..addresses import ADDRESS, compare_address
 from ..downloads import DOWNLOADS, download_address
+from ..run_folder import is_recording, log_silence_s, silence_sentence
 from ..store import ListedRun
 from .baseline_howto import baseline_facts, grouped_baselines
 from .basics import add_script, aria, link
@@ -41,17 +42,21 @@ def run_head(
         reruns: ids of this and earlier runs of the job, the oldest first.
     """
     run = analysis.run
+    silence_s = log_silence_s(run)
     return dmc.Group(
         [
             dmc.Box(
                 [
                     dmc.Group(
-                        [dmc.Title(run.name, order=1, size="h2", tabIndex=-1), *_badges(run)],
+                        [
+                            dmc.Title(run.name, order=1, size="h2", tabIndex=-1),
+                            *_badges(run, silence_s),
+                        ],
                         gap="sm",
                     ),
                     dmc.Text(_facts(analysis), c="dimmed", size="sm", mt=4),
                     dmc.Text(run.source, c="dimmed", size="sm", className="source"),
-                    _as_of(run, read_at),
+                    _as_of(run, read_at, silence_s),
                 ],
                 flex=1,
                 miw=280,
@@ -85,21 +90,34 @@ def add_run_head_callbacks(app: Dash) -> None:
     )
 
 
-def _badges(run: Run) -> list[Any]:
+def recording_badge(silence_s: float | None) -> Any:
+    """Show whether logs without an end still grow."""
+    if is_recording(silence_s):
+        return dmc.Badge("recording", variant="light", color="blue")
+    return dmc.Badge("no end in the logs", variant="light", color="orange")
+
+
+def _badges(run: Run, silence_s: float | None) -> list[Any]:
     badges = []
     if run.synthetic:
         badges.append(dmc.Badge("synthetic data", variant="light", color="gray"))
     if run.status != "completed":
-        badges.append(dmc.Badge("no end in the logs", variant="light", color="orange"))
+        badges.append(recording_badge(silence_s))
     return badges
 
 
-def _as_of(run: Run, read_at: datetime | None) -> Any:
-    if read_at is None or run.status == "completed":
+def _as_of(run: Run, read_at: datetime | None, silence_s: float | None) -> Any:
+    if run.status == "completed":
         return None
-    sentence = (
-        f"As of {read_at:%H:%M:%S} UTC: a run that grows is read again when a page of it is opened."
-    )
+    if silence_s is not None and not is_recording(silence_s):
+        sentence = silence_sentence(silence_s)
+    elif read_at is None:
+        return None
+    else:
+        sentence = (
+            f"As of {read_at:%H:%M:%S} UTC: "
+            "a run that grows is read again when a page of it is opened."
+        )
     return dmc.Text(sentence, c="dimmed", size="sm")
 
 

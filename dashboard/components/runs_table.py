@@ -21,6 +21,7 @@ from stallscope.text.titles import TITLES
 from stallscope.text.verdicts import reason, short_verdict
 
 from ..addresses import compare_address, run_address
+from ..run_folder import is_recording
 from ..store import ListedRun, RunListing
 
 GRID = "runs-grid"
@@ -180,11 +181,18 @@ def _about(listed: ListedRun) -> str:
         entry.model,
         None if entry.id == entry.name or entry.id in entry.source else entry.id,
         None if len(entry.hosts) < 2 else counted(len(entry.hosts), "host"),
-        _STATUSES.get(entry.status),
+        _status(listed),
     ]
     return " · ".join(filter(None, facts)) or (
         counted(len(entry.hosts), "host") if entry.hosts else ""
     )
+
+
+def _status(listed: ListedRun) -> str | None:
+    status = listed.entry.status
+    if status == "open" and is_recording(listed.source.silence_s(listed.id)):
+        return "recording"
+    return _STATUSES.get(status)
 
 
 def _causes(shares: Mapping[str, float]) -> list[str]:

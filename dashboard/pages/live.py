@@ -21,8 +21,9 @@ from ..components.basics import advice_steps, coded_words, progress_bar, verdict
 from ..components.chart_card import chart_card, chart_figures
 from ..components.legend import chart_legend
 from ..components.notices import warnings_card
+from ..components.run_head import recording_badge
 from ..live import LiveRuns, LiveState
-from ..run_folder import recording_folder
+from ..run_folder import is_recording, recording_folder, silence_sentence
 from ..store import RunStore
 from .run_page import RunPage, RunRequest
 
@@ -31,8 +32,6 @@ _STATUS, _TICK, _SHOWN = "live-status", "live-tick", "live-shown"
 _CHART, _LEGEND = "live", "live-legend"
 # Recorders write once a second: longer pauses are reported.
 _SILENCE_S = 5.0
-# Longer pauses than checkpoints and evaluations usually take.
-_SILENT_BADGE_S = 60.0
 _GONE = "The run's logs are no longer in their folder: they were deleted or moved."
 _MOST_RANKS = 10
 _SENTENCE = "The latest steps, without warm-up. The chart updates itself."
@@ -108,7 +107,7 @@ def _status(live: LiveState, ended: bool) -> Any:
     if found is None:
         return dmc.Text("Training has started; no step has ended yet.")
     bottleneck = analysis.bottleneck
-    step, pause = analysis.step, f"no new step for {live.silent_s:.0f} s"
+    step = analysis.step
     figures = [
         (
             "Step",
@@ -116,15 +115,17 @@ def _status(live: LiveState, ended: bool) -> Any:
         ),
         ("Throughput", rate(analysis.samples_per_second)),
         ("Step time", "not known yet" if step is None else amount(step.mean, "ms", step.ci95)),
-        ("Time left", _left(found, ended)),
+        ("Time left", _left(found, live, ended)),
     ]
     return dmc.Stack(
         [
             dmc.Group(
                 [
-                    _badge(live, ended),
+                    dmc.Badge("ended", variant="light", color="blue")
+                    if ended
+                    else recording_badge(live.silent_s),
                     verdict_swatch(bottleneck),
-                    None if ended or live.silent_s < _SILENCE_S else _dimmed(pause),
+                    None if ended else _pause(live.silent_s),
                 ],
                 gap="md",
             ),
@@ -137,10 +138,12 @@ def _status(live: LiveState, ended: bool) -> Any:
     )
 
 
-def _badge(live: LiveState, ended: bool) -> Any:
-    silent = live.analysis.stopped is not None or live.silent_s >= _SILENT_BADGE_S
-    text = "ended" if ended else "silent" if silent else "recording"
-    return dmc.Badge(text, variant="light", color="yellow" if text == "silent" else "blue")
+def _pause(silence_s: float) -> Any:
+    """Say for how long there is no new step; None for the usual pause between writes."""
+    if silence_s < _SILENCE_S:
+        return None
+    short = f"no new step for {silence_s:.0f} s"
+    return _dimmed(short if is_recording(silence_s) else silence_sentence(silence_s))
 
 
 def _stop(analysis: Analysis) -> Any:
@@ -169,10 +172,11 @@ def _figure(name: str, value: str) -> Any:
     return dmc.Box([_dimmed(name), dmc.Text(value, fw=600)])
 
 
-def _left(found: Progress, ended: bool) -> str:
+def _left(found: Progress, live: LiveState, ended: bool) -> str:
     if ended:
         return "none"
-    return "not known" if found.left_s is None else f"about {amount(found.left_s, 's')}"
+    unknown = found.left_s is None or not is_recording(live.silent_s)
+    return "not known" if unknown else f"about {amount(found.left_s, 's')}"
 
 
 def _dimmed(text: str, **look: Any) -> Any:

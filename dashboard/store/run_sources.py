@@ -16,6 +16,8 @@ from stallscope.collector.store.loading import RunOnDisk
 from stallscope.errors import UnreadableError
 from stallscope.run import Run
 
+from ..run_folder import log_silence_s
+
 
 @dataclass(frozen=True)
 class SourceContents:
@@ -63,6 +65,13 @@ class RunSource(ABC):
         """Return the folder of a collected run; None for other runs."""
         return None
 
+    def silence_s(self, key: str) -> float | None:
+        """Return for how many seconds the logs of a run without an end have not grown.
+
+        None for runs whose logs are not watched.
+        """
+        return None
+
     @abstractmethod
     def load(self, key: str, entry: Entry) -> Run:
         """Load the run.
@@ -93,6 +102,9 @@ class RunsInMemory(RunSource):
 
     def load(self, key: str, entry: Entry) -> Run:
         return self.runs[key]
+
+    def silence_s(self, key: str) -> float | None:
+        return log_silence_s(self.runs[key])
 
     def replace(self, key: str, run: Run) -> None:
         """Replace a run by its new state."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from support.step_logs import Job
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.live import LiveRuns
 from stallscope.dashboard.pages.live import live_update
+from stallscope.dashboard.pages.runs import rows_of
 from stallscope.dashboard.routing import view_at
 from stallscope.dashboard.run_folder import recording_folder
 from stallscope.errors import NotFoundError
@@ -101,6 +104,8 @@ def test_new_steps_come_by_themselves_and_the_end_too(recording: Recording) -> N
 
 def test_a_pause_is_shown(recording: Recording) -> None:
     recording.look()
+    recording.grow(0.6)
+    recording.look(1)
     recording.now += 20.0
     words, *_ = recording.look(1)
     assert {"recording", "no new step for 21 s"} <= set(texts(words))
@@ -155,3 +160,41 @@ def test_only_folders_on_this_machine_are_watched(recording: Recording) -> None:
     assert recording_folder(run) == recording.folder
     assert recording_folder(replace(run, source="s3://bucket/run")) is None
     assert recording_folder(replace(run, source="/nowhere")) is None
+
+
+def test_logs_that_grow_are_called_recording_everywhere(recording: Recording) -> None:
+    head = texts(view_at(recording.store, "/run/growing", "").content)
+    (line,) = rows_of(recording.store, {}, "").rows
+    live, *_ = recording.look()
+    assert "recording" in head
+    assert "recording" in line["about"]
+    assert "recording" in texts(live)
+
+
+def test_logs_that_have_not_grown_for_long_are_not_called_recording(recording: Recording) -> None:
+    """Nobody had the live page open when they stopped growing."""
+    grew = time.time() - 734
+    for path in recording.folder.iterdir():
+        os.utime(path, (grew, grew))
+    head = texts(view_at(recording.store, "/run/growing", "").content)
+    (line,) = rows_of(recording.store, {}, "").rows
+    live, *_ = recording.look()
+    sentence = (
+        "The logs have no end and have not grown for 12 min: the job was killed, hangs, or pauses for "
+        "long."
+    )
+    for page in (head, texts(live)):
+        assert "recording" not in page
+        assert {"no end in the logs", sentence} <= set(page)
+    assert not any(text.startswith("As of") for text in head)
+    assert "not known" in texts(live)
+    assert "no end in the logs" in line["about"]
+    assert "recording" not in line["about"]
+
+
+def test_the_live_page_stops_to_say_recording_and_begins_again(recording: Recording) -> None:
+    recording.look()
+    recording.now += 734.0
+    assert "recording" not in texts(recording.look(1)[0])
+    recording.grow(0.8)
+    assert "recording" in texts(recording.look(1)[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-_UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def as_text(value: object) -> str:
@@ -26,8 +26,15 @@ def age(began: str | None, now: datetime) -> str:
     if began is None:
         return ""
     seconds = (now - datetime.fromisoformat(began)).total_seconds()
+    return "now" if seconds < 60 else rough_duration(seconds)
+
+
+def rough_duration(seconds: float) -> str:
+    """Write a duration in whole units, rounded down: 12 min."""
     return next(
-        (f"{int(seconds // length)} {unit}" for length, unit in _UNITS if seconds >= length), "now"
+        f"{int(seconds // length)} {unit}"
+        for length, unit in _UNITS
+        if seconds >= length or length == 1
     )
 
 
