@@ -70,7 +70,8 @@ class CommunicationPage(RunPage):
             warnings_card(problems),
             side_by_side(
                 chart_card("exposed", exposed_chart(analysis)),
-                _reduced(analysis),
+                # Logs of epochs alone would leave nearly every row empty.
+                None if analysis.epoch_times is not None else _reduced(analysis),
             ),
             chart_card("network", network_chart(analysis)),
             *map(table_card, network_tables(analysis)),

@@ -21,6 +21,7 @@ from stallscope.formatting.numbers import NOT_MEASURED, amount, exact, interval,
 from stallscope.reports.document import Table
 from stallscope.reports.run.step_tables import cause_table, ledger_table
 from stallscope.reports.run.tables import (
+    epochs_table,
     gains_table,
     generations_table,
     printed_ranks_table,
@@ -29,6 +30,7 @@ from stallscope.reports.run.tables import (
     stragglers_table,
 )
 from stallscope.text.gains import how_sure, main_gain, speedup
+from stallscope.text.job import epoch_figures
 from stallscope.text.titles import entry_name
 from stallscope.text.verdicts import headline, status
 from stallscope.text.why import TITLE, why
@@ -36,7 +38,7 @@ from stallscope.text.why import TITLE, why
 from ..components.basics import advice_steps, coded_words, points, sentence_card
 from ..components.chart_card import chart_card, picture
 from ..components.notices import findings_card, warnings_card
-from ..components.tables import AS_A_TABLE, folded_table
+from ..components.tables import AS_A_TABLE, folded_table, table_card
 from ..store import RunStore
 from ..store.page_cache import cached
 from .run_page import RunPage, RunRequest, side_by_side
@@ -56,6 +58,7 @@ class OverviewPage(RunPage):
 
     def _parts(self, request: RunRequest) -> list[Any]:
         analysis = request.analysis
+        epochs = epochs_table(analysis)
         return [
             side_by_side(
                 verdict_card(analysis),
@@ -64,6 +67,7 @@ class OverviewPage(RunPage):
                 ),
             ),
             figures_row(analysis),
+            None if epochs is None else table_card(epochs),
             _findings(analysis, request),
             side_by_side(_step(analysis), chart_card("job", job_chart(analysis))),
             picture(
@@ -192,9 +196,25 @@ def _listed(title: str, found: Iterable[Any]) -> Any:
 
 
 def figures_row(analysis: Analysis) -> Any:
-    """Show step time, its tail, throughput, and the loss against the baseline."""
+    """Show step time, its tail, throughput, and the loss against the baseline.
+
+    Logs without recorded steps have the means of epochs instead; None if they have none either.
+    """
+    figures = _step_figures(analysis) if analysis.step is not None else _epoch_figures(analysis)
+    if analysis.baseline is not None and (analysis.step is not None or analysis.gap is not None):
+        figures.append(_against_baseline(analysis.gap))
+    if not figures:
+        return None
+    return dmc.SimpleGrid(
+        [_figure(*figure) for figure in figures],
+        cols={"base": 2, "sm": len(figures)},
+        spacing="md",
+    )
+
+
+def _step_figures(analysis: Analysis) -> list[tuple[str, str, str | None]]:
     step = analysis.step
-    figures: list[tuple[str, str, str | None]] = [
+    return [
         (
             "Step time",
             NOT_MEASURED if step is None else exact(step.mean, "ms", step.ci95),
@@ -205,15 +225,20 @@ def figures_row(analysis: Analysis) -> Any:
             amount(None if step is None else step.p95, "ms"),
             "one step in twenty is slower",
         ),
-        ("Throughput", rate(analysis.samples_per_second), "of all ranks together"),
+        _throughput(analysis),
     ]
-    if analysis.baseline is not None:
-        figures.append(_against_baseline(analysis.gap))
-    return dmc.SimpleGrid(
-        [_figure(*figure) for figure in figures],
-        cols={"base": 2, "sm": len(figures)},
-        spacing="md",
-    )
+
+
+def _epoch_figures(analysis: Analysis) -> list[tuple[str, str, str | None]]:
+    """List what logs without recorded steps show, like the report."""
+    figures: list[tuple[str, str, str | None]] = [
+        (title, text, None) for title, text in epoch_figures(analysis)
+    ]
+    return figures if analysis.samples_per_second is None else [*figures, _throughput(analysis)]
+
+
+def _throughput(analysis: Analysis) -> tuple[str, str, str]:
+    return "Throughput", rate(analysis.samples_per_second), "of all ranks together"
 
 
 def _against_baseline(gap: float | None) -> tuple[str, str, str]:

@@ -5,15 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 from dash import Dash
 from simulator import Fault, Job, simulate
+from support.epoch_logs import WRITERS, EpochJob
 
 from stallscope.dashboard import RunStore, create_app
 from stallscope.dashboard.components.run_tabs import TABS
+from stallscope.dashboard.routing import view_at
+from stallscope.parsers import read
+from stallscope.reports.run.tables import epochs_table
 from stallscope.run import Run
+from stallscope.text.job import epoch_figures
+
+from .content import table_rows, texts
 
 SLOW = Fault("compute", 60, ranks=(0,))
 MOST_BYTES = 1_000_000
@@ -59,3 +67,29 @@ def test_every_page_of_a_run_without_steps_says_so(made: Callable[[str], Run], p
     title = json.loads(data)["response"]["loaded-page"]["data"]["title"]
     assert "cannot be shown" not in title
     assert "No such" not in title
+
+
+# Logs of TimeHistory have step times as well.
+@pytest.mark.parametrize("writer", sorted({*WRITERS} - {"time-history"}))
+def test_a_run_of_epochs_shows_the_figures_of_the_report(writer: str, tmp_path: Path) -> None:
+    """No page has a box or a table of figures that were not measured."""
+    WRITERS[writer](tmp_path, EpochJob(ranks=4, epoch_s=20.0, epochs=5))
+    (run,) = read(str(tmp_path))
+    store = RunStore([run])
+    (listed,) = store.runs()
+    overview = view_at(store, f"/run/{listed.id}", "").content
+    analysis = store.analysis(listed.id)
+    means = epoch_figures(analysis)
+    assert "Mean epoch" in dict(means)
+    assert {text for figure in means for text in figure} <= set(texts(overview))
+    table = epochs_table(analysis)
+    assert table is not None
+    assert table_rows(overview, "Epochs") == [list(table.columns), *map(list, table.rows)]
+    for page in ("", "/communication", "/stragglers", "/timeline"):
+        assert "not measured" not in texts(view_at(store, f"/run/{listed.id}{page}", "").content)
+
+
+def test_the_overview_of_a_run_without_steps_has_no_empty_boxes(
+    made: Callable[[str], Run],
+) -> None:
+    assert "Slow steps" not in texts(view_at(RunStore([made("no steps")]), "/run/none", "").content)
