@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any, ClassVar
 
 import dash_mantine_components as dmc
@@ -32,7 +32,7 @@ from stallscope.reports.comparison.pair import (
 )
 
 from ..addresses import COMPARE, Address, compare_address, run_address, runs_address
-from ..components.basics import link, outcome_card, verdict_swatch
+from ..components.basics import card, link, link_in_text, outcome_card, points, verdict_swatch
 from ..components.chart_card import chart_card
 from ..components.notices import notice, warnings_card
 from ..components.tables import text_table_card
@@ -73,11 +73,17 @@ def _pair(first: str, second: str, store: RunStore) -> View:
 def _over_time(ids: Sequence[str], store: RunStore) -> View:
     # The store's id of a run may differ from the run's own.
     addresses: dict[str, str] = {}
+    not_compared: list[Any] = []
 
     def analyses() -> Iterator[Analysis]:
         for run_id in ids:
             analysis = store.analysis(run_id)
-            addresses[analysis.run.id] = run_address(run_id, store.baseline_of(run_id))
+            address = run_address(run_id, store.baseline_of(run_id))
+            why = _why_not_compared(analysis, addresses)
+            if why:
+                name = link_in_text(plain(analysis.run.name), address)
+                not_compared.append([name, f" {why}"])
+            addresses.setdefault(analysis.run.id, address)
             yield analysis
 
     found = regression(analyses())
@@ -85,17 +91,35 @@ def _over_time(ids: Sequence[str], store: RunStore) -> View:
     if not found:
         text = "None of these runs has steps that could be timed: there is nothing to compare."
         return View(title, notice(title, text))
+    notice_of_missing = _missing_card(not_compared, len(ids))
     if all(len(one.runs) == 1 for one in found):
         different = [run.analysis for one in found for run in one.runs]
         links = [addresses[analysis.run.id] for analysis in different]
-        return View.of(title, _different_jobs(title, different, links))
+        return View.of(title, _different_jobs(title, different, links, notice_of_missing))
     parts = [
         part
         for index, one in enumerate(found)
         for part in _history_cards(one, index, [addresses[run.analysis.run.id] for run in one.runs])
     ]
     heading = dmc.Title(title, order=1, size="h2", tabIndex=-1)
-    return View.of(f"{found[0].name}: {title.lower()}", [heading, *parts])
+    return View.of(f"{found[0].name}: {title.lower()}", [heading, notice_of_missing, *parts])
+
+
+def _why_not_compared(analysis: Analysis, compared: Container[str]) -> str:
+    """Say why a run is not shown among the others; empty if it is."""
+    if analysis.step is None:
+        return "has no measured steps: its own page shows what its logs have."
+    if analysis.run.id in compared:
+        return "is a copy of another of these runs: compare the two alone to see both."
+    return ""
+
+
+def _missing_card(not_compared: Sequence[Any], chosen: int) -> Any:
+    """Name the chosen runs that are not shown, each with its page; None if all are."""
+    if not not_compared:
+        return None
+    shown = chosen - len(not_compared)
+    return card(f"{shown} of {chosen} runs are shown", points(not_compared))
 
 
 def _history_cards(history: History, index: int, addresses: Sequence[str]) -> list[Any]:
@@ -125,9 +149,9 @@ def _history_cards(history: History, index: int, addresses: Sequence[str]) -> li
 
 
 def _different_jobs(
-    title: str, analyses: Sequence[Analysis], addresses: Sequence[str]
+    title: str, analyses: Sequence[Analysis], addresses: Sequence[str], notice_of_missing: Any
 ) -> list[Any]:
-    """Show runs of different jobs."""
+    """Show runs of different jobs, after the notice of those that are missing."""
     text = (
         "These runs are all of different jobs or numbers of ranks, so they show no change over time. "
         "Select two runs to see what differs between them, or several runs of one job."
@@ -135,6 +159,7 @@ def _different_jobs(
     numbers = [str(number) for number in range(1, len(analyses) + 1)]
     return [
         dmc.Title(title, order=1, size="h2", tabIndex=-1),
+        notice_of_missing,
         outcome_card("Different jobs", [text]),
         chart_card("ledgers", different_jobs_chart(analyses)),
         text_table_card(table_of_runs(numbers, analyses), addresses),

@@ -204,3 +204,9 @@ def test_runs_without_stages_have_gaps_in_entries_and_not_in_the_step() -> None:
     assert history.figure("compute").values[2] is None
     assert history.figure("step").values[2] is not None
     assert history.figure("compute").status == "steady"
+
+
+def test_a_run_left_out_of_another_job_is_reported_too() -> None:
+    runs = [analysed(0), analysed(1), analysed(2, ranks=3, steps=0)]
+    (history,) = regression(runs)
+    assert any("night-2 is left out: it has no measured steps" in text for text in history.warnings)

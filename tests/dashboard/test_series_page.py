@@ -190,3 +190,24 @@ def test_a_series_is_walked_by_keyboard_and_its_numbers_are_saved(open_page: Ope
     page.get_by_role("link", name="night 30").focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("night 30")
+
+
+def test_runs_that_are_not_shown_are_named_with_their_pages_on_top() -> None:
+    """The third run has no steps, and is of another job than the others."""
+    runs = [
+        a_run("a", 1),
+        a_run("b", 2),
+        a_run("nothing", 3, ranks=3, steps=0),
+        a_run("other", 4, ranks=4),
+    ]
+    store = RunStore([*runs, a_run("b", 2)])
+    for ids in (["a", "b", "nothing"], ["a", "other", "nothing"]):
+        content = view_at(store, *compare_address(*ids).split("?")).content
+        said = texts(content)
+        assert said.index("2 of 3 runs are shown") == 1
+        assert " has no measured steps: its own page shows what its logs have." in said
+        assert "/run/nothing" in [anchor.href for anchor in of_type(content, "Anchor")]
+    said = said_of(store, "a", "b", "b-2")
+    assert "2 of 3 runs are shown" in said
+    assert " is a copy of another of these runs: compare the two alone to see both." in said
+    assert not any("runs are shown" in text for text in said_of(store, "a", "b", "other"))

@@ -138,7 +138,13 @@ def regression(analyses: Iterable[Analysis]) -> list[History]:
         else:
             jobs[job].append(_without_steps(analysis))
     found = sorted((job for job in jobs if jobs[job]), key=lambda job: -len(jobs[job]))
-    return [_history(jobs[job], [*_unlike(job, found[0]), *dropped[job]]) for job in found]
+    histories = [_history(jobs[job], [*_unlike(job, found[0]), *dropped[job]]) for job in found]
+    # Runs of jobs that have no history are named with the first one.
+    elsewhere = [text for job, texts in dropped.items() if not jobs[job] for text in texts]
+    if histories and elsewhere:
+        first = histories[0]
+        histories[0] = replace(first, warnings=(*first.warnings, *elsewhere))
+    return histories
 
 
 def _job(run: Run) -> tuple[str, ...]:
