@@ -4,6 +4,9 @@ Means over all steps so far give sums. Differences of sums are exact except for 
 with the number of steps. If that is too coarse, the window's own value counts, which may be that of a
 single step. Lines without times are measured between their timestamps, in windows that are long enough
 for the clock.
+
+Programs do not say what their means are over, so lines must agree with it: means so far with the times of
+single steps, and means of windows with timestamps. Running means are undone.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from stallscope.arrays.types import Bools, Floats, Ints
+from stallscope.formatting.numbers import typical
 
 from ..epochs_only import rounded_to
 from .lines import StepLines
@@ -35,13 +39,19 @@ _MOST = 0.5
 _MOST_DECIMALS = 6
 # Sums of steps are printed to the hundredth of a second or finer.
 _MOST_HALF_OF_TOTALS_S = 0.005
+# Running means over more steps than this are not looked for.
+_LONGEST_RUNNING = 200
+# A clock agrees with steps up to this share of its time and this many of its units.
+_CLOCK_SHARE, _CLOCK_UNITS = 0.02, 2
+_SINGLE = "times of single steps"
 _IN_WORDS = {
-    "step": "times of single steps",
-    "last": "times of the last of {steps:,} steps",
-    "mean": "means of {steps:,} steps",
-    "median": "medians of {steps:,} steps",
-    "differences": "means of {steps:,} steps",
-    "scaled": "times of a few of {steps:,} steps",
+    "step": _SINGLE,
+    "running": f"{_SINGLE}, from running means",
+    "last": "times of the last of {steps} steps",
+    "mean": "means of {steps} steps",
+    "median": "medians of {steps} steps",
+    "differences": "means of {steps} steps",
+    "scaled": "times of a few of {steps} steps",
     "stamps": "timestamps of lines",
 }
 
@@ -56,8 +66,8 @@ class Durations:
     #: Seconds per step, and the part of them that is waiting for data; None if it is not printed.
     step_s: Floats
     data_s: Floats | None
-    #: The source of the times: a ``Value``, ``differences`` of means so far, ``scaled`` to these, or
-    #: ``stamps``.
+    #: The source of the times: a ``Value``, ``running`` means undone, ``differences`` of means so far,
+    #: ``scaled`` to these, or ``stamps``.
     found: str
     #: Half of the unit that a typical window's time per step is rounded to, seconds.
     half_s: float
@@ -73,7 +83,8 @@ class Durations:
     @property
     def precision(self) -> str:
         """Describe what the times are, in words."""
-        return _IN_WORDS[self.found].format(steps=int(np.median(self.steps)))
+        steps = typical(self.steps)
+        return _SINGLE if steps == "1" else _IN_WORDS[self.found].format(steps=steps)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -126,9 +137,13 @@ def durations(lines: StepLines, value: Value, samples: float | None) -> Duration
         value = "last"
     printed = _Times.of(lines, "seconds", "rate", samples)
     so_far = _Times.of(lines, "mean_seconds", "mean_rate", samples)
+    if value in ("step", "last") and printed and so_far and _of_other_steps(lines, printed, so_far):
+        so_far = None
     if so_far is None:
         if value == "total" and printed is not None:
             return _of_totals(lines, printed)
+        if value == "mean" and printed is not None:
+            return _undone(lines, printed) or _as_printed(lines, printed, value)
         return _between_stamps(lines) if printed is None else _as_printed(lines, printed, value)
     found = _differences(lines, so_far)
     if found is None:
@@ -143,6 +158,81 @@ def durations(lines: StepLines, value: Value, samples: float | None) -> Duration
         mean_data_s=None if data is None else _sums(lines, data),
         of_all_steps=True,
     )
+
+
+def _of_other_steps(lines: StepLines, printed: _Times, mean: _Times) -> bool:
+    """Whether means so far are not over the steps since their piece of the log began.
+
+    Some programs print means over the whole job. Where a piece begins with the line of a single step,
+    its mean is the time of that step; where each step has a line, sums of means grow by these times.
+    """
+    counted, half_s = lines.in_means, printed.half_s + mean.half_s
+    first = lines.begins & (counted == 1)
+    if first.any():
+        wrong = np.abs(printed.seconds - mean.seconds)[first] > 2 * half_s
+        return bool(wrong.mean() > _MOST)
+    alone = ~lines.begins & (lines.since == 1)
+    if not alone.any():
+        return False
+    sums = mean.seconds * counted
+    grows = sums - np.roll(sums, 1)
+    wrong = np.abs(grows - printed.seconds)[alone] > (2 * counted * half_s)[alone]
+    return bool(wrong.mean() > _MOST)
+
+
+def _undone(lines: StepLines, times: _Times) -> Durations | None:
+    """Return the times of single steps behind running means; None if the times are no such means.
+
+    Timestamps tell: steps must take as long as the clock says, and the printed times must not.
+    """
+    ns, values = lines.stamps_ns, times.seconds
+    each = (
+        (lines.since == 1).all()
+        and lines.last_step[0] == 0
+        and (np.diff(lines.last_step) == 1).all()
+    )
+    if ns is None or not each or len(lines) < _FEWEST or lines.breaks[1:].any():
+        return None
+    clock = (ns - ns[0]) / 1e9
+
+    def off(seconds: Floats) -> float:
+        return float(np.abs(np.cumsum(seconds) - seconds[0] - clock).max())
+
+    unit = lines.stamp_unit_ns / 1e9
+    most = min(off(values) / 2, _CLOCK_UNITS * unit + _CLOCK_SHARE * float(clock[-1]))
+    least = -2 * times.half_s * len(lines)
+    windows = [len(lines), *range(2, min(len(lines), _LONGEST_RUNNING + 1))]
+    fits = [
+        (off(steps), window)
+        for window in windows
+        if (steps := _without_running(values, window)).min() >= least and off(steps) <= most
+    ]
+    if not fits:
+        return None
+    _, window = min(fits)
+    step_s = np.maximum(_without_running(values, window), 0.0)
+    data = lines.of("data")
+    data_s = None if data is None else np.clip(_without_running(data, window), 0.0, step_s)
+    return replace(
+        _as_printed(lines, times, "mean"),
+        step_s=step_s,
+        data_s=data_s,
+        found="running",
+        half_s=times.half_s * min(window, len(lines) // 2),
+        mean_s=float(step_s.mean()),
+        mean_data_s=None if data_s is None else float(data_s.mean()),
+    )
+
+
+def _without_running(means: Floats, window: int) -> Floats:
+    """Return the values whose running means these are, over at most ``window`` values."""
+    counts = np.minimum(np.arange(len(means)) + 1, window)
+    values = np.diff(means * counts, prepend=0.0)
+    # Each value of a full window takes the place of an earlier one.
+    for begin in range(window, len(means), window):
+        end = min(begin + window, len(means))
+        values[begin:end] += values[begin - window : end - window]
+    return np.asarray(values)
 
 
 def _as_printed(lines: StepLines, times: _Times, value: Value) -> Durations:

@@ -291,3 +291,27 @@ def test_scaling_is_told_from_what_ranks_printed(tmp_path: Path, kind: str) -> N
     assert [one.value for one in efficiencies if one] == pytest.approx(
         [1, 300 / 310, 300 / 330], rel=0.02
     )
+
+
+def test_waits_in_first_batches_are_a_part_of_the_mean_step(tmp_path: Path) -> None:
+    lines = []
+    for epoch in range(1, 6):
+        first, mean = 450 + epoch, 18.26 + epoch / 25
+        for step, took, so_far in ((0, first, first), (24, 0.281, mean)):
+            lines.append(
+                f"Epoch: [{epoch}][{step}/25]\tTime {took:.3f} ({so_far:.3f})\t"
+                f"Data {took - 0.1:.3f} ({so_far * 0.985:.3f})\tLoss 0.0 (0.0)"
+            )
+    (tmp_path / "run.log").write_text("\n".join(lines))
+    (run,) = read(str(tmp_path / "run.log"))
+    analysis = analyse(run)
+    printed, (gain,) = printed_in(analysis), analysis.what_if
+    assert printed.input_ms is not None
+    assert printed.input_share is not None
+    assert printed.input_share.value == pytest.approx(0.985, abs=0.005)
+    assert printed.input_ms.value < printed.step.mean == pytest.approx(18_400, rel=0.01)
+    assert printed.step.p50 < 1000
+    assert gain.speedup == pytest.approx(1 / (1 - printed.input_share.value))
+    assert dict(printed_figures(printed))["Lines"].startswith(
+        "10 lines with the mean of 1 to 24 steps"
+    )

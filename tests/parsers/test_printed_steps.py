@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import re
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.parser_contract import holds
 from support.printed_steps import BATCH, LABELS, PROGRAMS, SIZE, Program, Truth, labelled
@@ -464,3 +466,54 @@ def test_epochs_of_one_line_tell_whose_rates_they_are() -> None:
     assert (log.log.facts["rate_samples"], log.log.facts["rate_of"]) == (SIZE * BATCH, "all ranks")
     step_s, _ = program.timed(drawn)
     assert log.log.facts["step_ms"] == pytest.approx(1e3 * step_s.mean(), rel=0.001)
+
+
+def test_a_mean_over_the_whole_job_is_no_mean_of_the_epoch() -> None:
+    lines = [
+        f"Epoch: [11][{step}/48]\tTime {0.66 + step % 5 / 100:.3f} ({1.309 - step / 1000:.3f})\t"
+        f"Data 0.007 (0.009)\tLoss 1.0 (2.0)"
+        for step in range(1, 49)
+    ]
+    log = by_name("pytorch-meters").parse("run.log", "\n".join(lines).encode())
+    facts = log.log.facts
+    assert facts["step_ms"] == pytest.approx(680, abs=1)
+    assert facts["data_ms"] == pytest.approx(7)
+    assert facts["precision"].startswith("times of single steps, ")
+    assert "means_of_all_steps" not in facts
+
+
+@pytest.mark.parametrize("window", [7, 1000])
+def test_running_means_are_undone_where_the_clock_agrees(window: int) -> None:
+    waits = [4.1 if step % 8 == 0 else 0.01 for step in range(60)]
+    took = [0.6 + wait for wait in waits]
+    lines, at = [], datetime(2026, 3, 9, 7, 41, 4)
+    for step in range(60):
+        at += timedelta(seconds=took[step])
+        over = slice(max(step + 1 - window, 0), step + 1)
+        lines.append(
+            f"{at:%Y/%m/%d %H:%M:%S} - mmengine - INFO - Epoch(train)  [1][{step + 1:4}/1051]  "
+            f"lr: 6.1e-06  time: {np.mean(took[over]):.4f}  data_time: {np.mean(waits[over]):.4f}  "
+            "loss: 8.0"
+        )
+    log = by_name("openmmlab").parse("run.log", "\n".join(lines).encode())
+    steps = windows(log)
+    assert log.log.facts["windows"] == "running"
+    # Rounding to a ten-thousandth of a second grows with the number of steps in a mean.
+    rounded_ns = 60 * 1e-4 / _NS
+    for row, step_s, wait_s in zip(steps, took, waits, strict=True):
+        assert row["end"] - row["begin"] == pytest.approx(step_s / _NS, abs=rounded_ns)
+        assert row["data"] == pytest.approx(wait_s / _NS, abs=rounded_ns)
+
+
+def test_times_that_agree_with_the_clock_stay_as_they_are_printed() -> None:
+    lines, at = [], datetime(2026, 3, 9, 7, 41, 4)
+    for step in range(60):
+        took = 0.6 + step % 7 / 10
+        at += timedelta(seconds=took)
+        lines.append(
+            f"{at:%Y/%m/%d %H:%M:%S} - mmengine - INFO - Epoch(train)  [1][{step + 1:4}/1051]  "
+            f"lr: 6.1e-06  time: {took:.4f}  data_time: 0.0100  loss: 8.0"
+        )
+    log = by_name("openmmlab").parse("run.log", "\n".join(lines).encode())
+    assert log.log.facts["windows"] == "mean"
+    assert [row["end"] - row["begin"] for row in windows(log)][:3] == [600e6, 700e6, 800e6]

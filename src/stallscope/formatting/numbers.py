@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -180,6 +181,13 @@ def exact(value: float | None, unit: str, ci95: Interval | None) -> str:
     inside = None if ci95 is None else (ci95[0] * scale.factor, ci95[1] * scale.factor)
     value = known * scale.factor
     return f"{fixed(value, decimals_of(value, inside))} {scale.unit}"
+
+
+def typical(counts: Iterable[int]) -> str:
+    """Write the typical one of some counts: 20; or 1 to 24 if they differ by more than a factor of 2."""
+    ordered = sorted(int(count) for count in counts)
+    low, middle, high = (ordered[len(ordered) * tenths // 10] for tenths in (1, 5, 9))
+    return f"{middle:,}" if high <= 2 * low else f"{low:,} to {high:,}"
 
 
 def _decimals(value: float, digits: int = _DIGITS) -> int:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from stallscope.analysis.ledger.printed_steps import PrintedSteps
 from stallscope.formatting.lists import counted
-from stallscope.formatting.numbers import amount, percent
+from stallscope.formatting.numbers import amount, percent, typical
 
 # What the time in a line measures, by how it was found.
 _WINDOWS = {
+    "running": "about one step each, from running means",
     "last": "with the time of the last of {steps}",
     "mean": "with the mean of {steps}",
     "median": "with the median of {steps}",
@@ -18,6 +17,8 @@ _WINDOWS = {
     "stamps": "with the mean of {steps}",
 }
 
+# A median that differs from the mean by this share of it says something of its own.
+_DIFFERS = 0.1
 # How steps are counted in reports.
 _AS_HERE = "from 0"
 
@@ -30,6 +31,7 @@ def printed_figures(printed: PrintedSteps | None) -> list[tuple[str, str]]:
     lines = printed_lines(printed)
     found = [
         ("Steady step", amount(printed.step.mean, "ms", printed.step.ci95)),
+        ("Median step", _median(printed)),
         ("Waiting for data", _input(printed)),
         ("Not measured apart", _rest(printed)),
         ("Warm-up", counted(printed.warm_up_steps, "step")),
@@ -41,14 +43,20 @@ def printed_figures(printed: PrintedSteps | None) -> list[tuple[str, str]]:
 
 def printed_lines(printed: PrintedSteps) -> str:
     """Describe the lines: 240 lines with the mean of 20 steps."""
-    steps = int(np.median(printed.whole.steps))
+    steps = typical(printed.whole.steps)
     if printed.found == "step":
         return counted(len(printed.whole), "single step")
     stamps = ", by their timestamps" if printed.found == "stamps" else ""
-    what = _WINDOWS[printed.found].format(steps=counted(steps, "step"))
-    if steps == 1:
+    what = _WINDOWS[printed.found].format(steps=f"{steps} steps")
+    if steps == "1" and printed.found != "running":
         what = "about one step each"
     return f"{counted(len(printed.whole), 'line')} {what}{stamps}"
+
+
+def _median(printed: PrintedSteps) -> str:
+    """Write the median step where it differs from the mean: few steps take much longer or shorter."""
+    mean, median = printed.step.mean, printed.step.p50
+    return amount(median, "ms") if abs(mean - median) > _DIFFERS * mean else ""
 
 
 def _numbers(printed: PrintedSteps) -> str:

@@ -120,8 +120,7 @@ def printed_steps(run: Run) -> PrintedSteps | None:
     is_warm_up = np.arange(len(whole)) < warm_up
     steady = ~is_warm_up if warm_up < len(whole) else is_warm_up
     starts, bursts = _slow(whole, steady)
-    # Lines may have figures of all steps that they do not have of the steady ones.
-    input_ms, share = _input(run, whole.chosen(steady) if recorded else whole)
+    input_ms, share = _input(run, whole.chosen(steady))
     least, most = _extreme_waits(ranks, whole.step[steady]) if recorded else (None, None)
     return PrintedSteps(
         ranks=ranks,
@@ -179,7 +178,7 @@ def _step(run: Run, whole: RankWindows, steady: Bools) -> StepTime:
         mean = float(np.average(own, weights=weights))
         spread = mean_with_interval(_with_known_sums(run, whole.chosen(steady)).ms)
         windows = spread.widened(half_ms)
-    p50, p95, p99 = (float(one) for one in np.percentile(own, (50, 95, 99)))
+    p50, p95, p99 = whole.chosen(steady).percentiles(50, 95, 99)
     ci95 = None
     if windows.ci95 is not None:
         ci95 = mean + windows.ci95[0] - windows.value, mean + windows.ci95[1] - windows.value
@@ -187,35 +186,38 @@ def _step(run: Run, whole: RankWindows, steady: Bools) -> StepTime:
 
 
 def _input(run: Run, whole: RankWindows) -> tuple[Mean | None, Mean | None]:
-    """Return the mean wait for data and its share, over all steps that lines are about.
+    """Return the mean wait for data and its share, over the same steps as the mean step.
 
-    Means of all steps so far are more precise than windows. The spread of windows gives the interval; if
-    windows only have the times of a few steps, the rounding of the means gives it.
+    The spread of windows gives the interval. If windows only have the times of a few steps, means of all
+    steps count if lines have them, and their rounding gives the interval.
     """
     if whole.input_ms is None:
         return None, None
+    of_all = run.fact("means_of_all_steps") and run.fact("windows") in ("median", "last")
     waits, steps = _means_of_logs(run, "data_ms"), _means_of_logs(run, "step_ms")
     of_windows = float(np.average(whole.input_ms, weights=whole.steps))
-    wait = float(np.mean(waits)) if waits else of_windows
-    step = float(np.mean(steps)) if steps else whole.mean_ms
+    wait = float(np.mean(waits)) if of_all and waits else of_windows
+    step = float(np.mean(steps)) if of_all and steps else whole.mean_ms
     if step <= 0:
         return None, None
+    # Rounding or another clock may make the part longer than the whole.
+    wait = min(wait, step)
     parts = _with_known_sums(run, whole).input_ms
     spread = mean_with_interval(whole.input_ms if parts is None else parts)
-    if run.fact("means_of_all_steps") and run.fact("windows") in ("median", "last"):
+    if of_all:
         half = float(run.fact("step_precision_ms") or 0.0)
         low, high = -half, half
     elif spread.ci95 is None:
         return Mean(wait, None), Mean(wait / step, None)
     else:
         low, high = (edge - spread.value for edge in spread.ci95)
-    ci95 = max(wait + low, 0.0), wait + high
+    ci95 = max(wait + low, 0.0), min(wait + high, step)
     return Mean(wait, ci95), Mean(wait / step, (ci95[0] / step, min(ci95[1] / step, 1.0)))
 
 
 def _with_known_sums(run: Run, windows: RankWindows) -> RankWindows:
-    """Join windows of a few sampled steps: their sums are only known over many windows."""
-    return windows.joined(_SAMPLED_PARTS) if run.fact("windows") == "scaled" else windows
+    """Join windows of a few sampled steps, whose sums are only known over many, and unlike windows."""
+    return windows.joined(_SAMPLED_PARTS) if run.fact("windows") == "scaled" else windows.alike
 
 
 def _means_of_logs(run: Run, name: str) -> list[float]:

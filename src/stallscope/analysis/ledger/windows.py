@@ -13,6 +13,8 @@ from stallscope.arrays import arrow
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.run import Run
 
+# Windows whose numbers of steps differ by more than this factor count by their steps.
+_ALIKE = 2
 # The kind of rows that hold windows.
 _WINDOW = "window"
 
@@ -63,7 +65,20 @@ class RankWindows:
         n = len(self)
         if n <= most:
             return self
-        first = np.unique(np.linspace(0, n, most + 1).astype(np.int64))[:-1]
+        return self._joined_at(np.unique(np.linspace(0, n, most + 1).astype(np.int64))[:-1])
+
+    @property
+    def alike(self) -> RankWindows:
+        """Return windows of similar numbers of steps: neighbours joined where they differ much."""
+        if self.steps.max(initial=1) <= _ALIKE * self.steps.min(initial=1):
+            return self
+        ends = np.cumsum(self.steps)
+        parts = int(ends[-1] // self.steps.max())
+        part = np.minimum((ends - 1) * parts // ends[-1], parts - 1)
+        return self._joined_at(np.flatnonzero(np.diff(part, prepend=-1)))
+
+    def _joined_at(self, first: Ints) -> RankWindows:
+        """Join the windows from each of these on."""
         steps = np.add.reduceat(self.steps, first)
 
         def mean(values: Floats) -> Floats:
@@ -78,6 +93,15 @@ class RankWindows:
             None if waits is None else mean(waits),
             None if epoch is None else epoch[first],
         )
+
+    def percentiles(self, *shares: float) -> tuple[float, ...]:
+        """Return percentiles of milliseconds over steps; over windows if these have similar numbers."""
+        if self.alike is self:
+            return tuple(float(value) for value in np.percentile(self.ms, shares))
+        order = np.argsort(self.ms)
+        before = np.cumsum(self.steps[order])
+        at = np.searchsorted(before, np.array(shares) / 100 * before[-1])
+        return tuple(self.ms[order][np.minimum(at, len(self) - 1)].tolist())
 
     @property
     def begins_epoch(self) -> Bools:
