@@ -29,7 +29,7 @@ from stallscope.reports.run.tables import (
     ranks_table,
     stragglers_table,
 )
-from stallscope.text.gains import how_sure, main_gain, speedup
+from stallscope.text.gains import as_fast, how_sure, main_gain
 from stallscope.text.job import epoch_figures
 from stallscope.text.titles import entry_name
 from stallscope.text.verdicts import headline, status
@@ -166,11 +166,12 @@ def _gain(analysis: Analysis) -> Any:
     if gain is None or not analysis.bottleneck.fault:
         return None
     what_if = gain.what_if
+    figure, of = as_fast(what_if)
     return dmc.Group(
         [
-            dmc.Text(speedup(what_if), className="gain", span=True),
+            dmc.Text(figure, className="gain", span=True),
             dmc.Text(
-                f"as fast ({how_sure(what_if)})",
+                f"{of} ({how_sure(what_if)})",
                 size="sm",
                 flex=1,
                 miw=200,

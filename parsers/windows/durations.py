@@ -5,8 +5,8 @@ with the number of steps. If that is too coarse, the window's own value counts, 
 single step. Lines without times are measured between their timestamps, in windows that are long enough
 for the clock.
 
-Programs do not say what their means are over, so lines must agree with it: means so far with the times of
-single steps, and means of windows with timestamps. Running means are undone.
+Programs do not say what their means are over, so lines must agree with it: means so far with the times
+of single steps, and means of windows with timestamps. Running means are undone.
 """
 
 from __future__ import annotations

@@ -9,6 +9,9 @@ import pytest
 from stallscope.formatting.numbers import (
     amount,
     between,
+    faster,
+    faster_between,
+    faster_in_short,
     interval,
     percent,
     plus_minus,
@@ -142,3 +145,12 @@ def test_cells_have_one_unit_and_no_more_digits_than_the_largest() -> None:
     assert cells.excess(30.0, (20.0, 40.0)) == "+0.03 ± 0.01"
     assert {cells.plain(None), cells.mean(None, None), cells.excess(math.nan)} == {"not measured"}
     assert Cells.for_all([]).plain(12.0) == "12.0"
+
+
+def test_a_speed_up_of_more_than_20_is_the_share_that_is_saved() -> None:
+    assert faster(1.25, (1.24, 1.26)) == ("1.25×", "as fast")
+    assert faster(68.148, None) == ("98.5%", "shorter")
+    assert faster(8.0, (4.0, 1e9)) == ("87.5%", "shorter")
+    assert faster_between(8.0, (4.0, 1e9)) == "75.0–100.0% shorter"
+    assert faster_in_short(1.25, None) == "1.25×"
+    assert faster_in_short(18_569_909_091.0, None) == "100% shorter"

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from stallscope.analysis.gains.what_if import WORTH_MENTIONING
 from stallscope.collector.run_names import NamedRun
-from stallscope.formatting.numbers import amount, ratio
+from stallscope.formatting.numbers import amount, faster_in_short
 from stallscope.formatting.plain import plain
 from stallscope.reports.index.index import IndexLine
 
@@ -49,4 +49,4 @@ def _cells(line: IndexLine) -> tuple[str, ...]:
 def _gain(line: IndexLine) -> str:
     if line.speedup is None or line.speedup < WORTH_MENTIONING:
         return ""
-    return f"{'≤ ' if line.bound else ''}{ratio(line.speedup, line.speedup_ci95)}×"
+    return f"{'≤ ' if line.bound else ''}{faster_in_short(line.speedup, line.speedup_ci95)}"

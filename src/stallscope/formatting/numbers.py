@@ -16,6 +16,9 @@ _DIGITS = 3
 # The most additional digits of a value with a small interval.
 _MORE_DIGITS = 2
 
+# Larger speed-ups are said as the share of the time that is saved.
+_LARGEST_FACTOR = 20.0
+
 # Units of time: their length, and the value up to which they are used, in milliseconds.
 _TIMES = (
     ("µs", 1e-3, 0.1),
@@ -142,6 +145,37 @@ def decimals_between(low: float, high: float) -> int:
 def ratio(value: float, ci95: Interval | None) -> str:
     """Write a ratio with the digits of its interval, so that it never seems to lie outside."""
     return significant(value) if ci95 is None else fixed(value, decimals_between(*ci95))
+
+
+def said_as_share(value: float, ci95: Interval | None) -> bool:
+    """Whether a speed-up, or an end of its interval, is too large to say anything as a factor."""
+    return max((value, *(ci95 or ()))) > _LARGEST_FACTOR
+
+
+def faster(value: float, ci95: Interval | None) -> tuple[str, str]:
+    """Write a speed-up and what it is of: 1.25×, as fast; or 98.5%, shorter, for a large factor."""
+    if not said_as_share(value, ci95):
+        return f"{ratio(value, ci95)}×", "as fast"
+    return percent(share_saved(value)), "shorter"
+
+
+def faster_in_short(value: float, ci95: Interval | None) -> str:
+    """Write a speed-up in a cell: 1.25×, or 98.5% shorter."""
+    figure, of = faster(value, ci95)
+    return f"{figure} {of}" if said_as_share(value, ci95) else figure
+
+
+def faster_between(value: float, ci95: Interval) -> str:
+    """Write the interval of a speed-up, as ``faster`` writes the speed-up: 1.24–1.26×."""
+    low, high = sorted(ci95)
+    if not said_as_share(value, ci95):
+        return f"{between(low, high)}×"
+    return f"{between(100 * share_saved(low), 100 * share_saved(high))}% shorter"
+
+
+def share_saved(speedup: float) -> float:
+    """Return the share of a step's time that a speed-up saves."""
+    return 1 - 1 / speedup if speedup > 0 else 0.0
 
 
 def interval(ci95: Interval | None, unit: str) -> str:

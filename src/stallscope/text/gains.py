@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.what_if import WORTH_MENTIONING, WhatIf
 from stallscope.formatting.lists import capitalised, counted, joined
-from stallscope.formatting.numbers import amount, between, exact, ratio, significant
+from stallscope.formatting.numbers import (
+    amount,
+    between,
+    exact,
+    faster,
+    faster_between,
+    faster_in_short,
+    percent,
+    said_as_share,
+    share_saved,
+    significant,
+)
 
 _TITLES = {
     "input": "Without input stalls",
@@ -73,24 +84,39 @@ def at_most(gain: WhatIf) -> str:
 
 
 def speedup(gain: WhatIf) -> str:
-    """Write a speed-up: 1.25×, at most 1.25× for a bound, or no gain."""
+    """Write a speed-up: 1.25×, at most 1.25× for a bound, 98.5% shorter for a large one, or no gain."""
     if is_throughput(gain):
         return f"{significant(gain.speedup)}× throughput"
     if gain.saved_ms.value <= 0:
         return NO_GAIN
-    return f"{at_most(gain)}{ratio(gain.speedup, gain.ci95)}×"
+    return f"{at_most(gain)}{faster_in_short(gain.speedup, gain.ci95)}"
+
+
+def as_fast(gain: WhatIf) -> tuple[str, str]:
+    """Write a speed-up of steps and what it is of: at most 1.25×, as fast; 98.5%, shorter."""
+    figure, of = faster(gain.speedup, gain.ci95)
+    return f"{at_most(gain)}{figure}", of
+
+
+def estimated(gain: WhatIf) -> str:
+    """Write the estimate beside a bound in the bound's form."""
+    assert gain.estimate is not None
+    if said_as_share(gain.speedup, gain.ci95):
+        return f"estimate {percent(share_saved(gain.estimate))} shorter"
+    return f"estimate {significant(gain.estimate)}×"
 
 
 def speedup_interval(gain: WhatIf) -> str:
     """Write the interval of a speed-up: 1.24–1.26×, or why there is none; of a bound, the estimate."""
     if gain.bound:
-        estimate = significant(gain.speedup if gain.estimate is None else gain.estimate)
-        same = estimate == significant(gain.speedup)
-        return "an upper bound" if same else f"estimate {estimate}×"
+        same = gain.estimate is None or significant(gain.estimate) == significant(gain.speedup)
+        return "an upper bound" if same else estimated(gain)
     if gain.ci95 is None:
         few = "runs or steps" if is_throughput(gain) else "independent steps"
         return f"no interval: too few {few}"
-    return f"{between(*sorted(gain.ci95))}×"
+    if is_throughput(gain):
+        return f"{between(*sorted(gain.ci95))}×"
+    return faster_between(gain.speedup, gain.ci95)
 
 
 def how_sure(gain: WhatIf) -> str:

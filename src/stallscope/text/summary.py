@@ -11,7 +11,7 @@ from stallscope.collector.run_names import RunAddress
 from stallscope.formatting.lists import listed
 from stallscope.formatting.numbers import amount, percent
 
-from .gains import Gain, how_sure, main_gain, other_gains, speedup
+from .gains import Gain, as_fast, how_sure, main_gain, other_gains
 from .step_figures import StepFigures
 from .stragglers import cost, excess, waiting, who
 from .verdicts import basis, headline
@@ -98,7 +98,7 @@ def _gain(analysis: Analysis) -> str:
     if gain is None:
         return "none that is worth mentioning"
     what_if = gain.what_if
-    return f"{gain.title}: steps {speedup(what_if)} as fast ({how_sure(what_if)})"
+    return f"{gain.title}: steps {' '.join(as_fast(what_if))} ({how_sure(what_if)})"
 
 
 def _gains(analysis: Analysis) -> Iterator[Gain]:

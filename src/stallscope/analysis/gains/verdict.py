@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.formatting.lists import capitalised, counted
-from stallscope.formatting.numbers import amount, exact, percent, ratio
+from stallscope.formatting.numbers import amount, exact, faster, faster_in_short, percent
 from stallscope.run import Run
 
 from ..ledger.ledger import STAGES, Ledger
@@ -251,10 +251,11 @@ def _healthy(ledger: Ledger, found: Attribution, run: Run, compared: ComparableR
         return Bottleneck("balanced", None, unknown)
     if most.fix == "allreduce" and run.unknown_ranks:
         return _allreduce_unknown(run)
-    gain = f"at most {ratio(most.speedup, most.ci95)}×"
+    gain = f"at most {faster_in_short(most.speedup, most.ci95)}"
     varying = max(STAGES, key=lambda stage: float(ledger.excess(stage).mean()))
     if most.fix == "variation":
-        gain = f"with half the variation, steps would be {ratio(most.speedup, most.ci95)}× as fast"
+        faster_by = " ".join(faster(most.speedup, most.ci95))
+        gain = f"with half the variation, steps would be {faster_by}"
     return Bottleneck(
         "imbalance" if most.fix == "variation" else most.fix,
         varying if most.fix == "variation" else None,

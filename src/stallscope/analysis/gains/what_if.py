@@ -16,6 +16,8 @@ from ..stragglers.replay import mean_saved
 # step, beyond both intervals. Measured on one half of the pairs of benchmarks/scorecard/pairs.py, with
 # steps of 10 ms; predictions of longer steps are closer.
 _MODEL_ERROR = 0.18
+# No log is precise enough to know that a fix leaves less than this share of a step.
+_LEAST_LEFT = 0.001
 #: Smaller speed-ups round to nothing.
 WORTH_MENTIONING = 1.005
 
@@ -101,7 +103,7 @@ def saving(gain: WhatIf, saved_ms: Mean, step_ms: float) -> WhatIf:
     """
 
     def speedup(ms: float) -> float:
-        return step_ms / max(step_ms - ms, 1e-6)
+        return step_ms / max(step_ms - ms, _LEAST_LEFT * step_ms, 1e-6)
 
     ci95 = saved_ms.ci95
     bounded = ci95 is not None and ci95[1] < step_ms

@@ -11,11 +11,11 @@ from stallscope.formatting.numbers import (
     NOT_MEASURED,
     Scale,
     amount,
-    between,
+    faster_between,
+    faster_in_short,
     percent,
     plus_minus,
     rate,
-    ratio,
 )
 from stallscope.text.gains import NO_GAIN
 from stallscope.text.titles import TITLES
@@ -122,12 +122,12 @@ def _gain(line: IndexLine) -> str:
     if line.speedup < WORTH_MENTIONING:
         return NO_GAIN
     most = "at most " if line.bound else ""
-    return f"{most}{ratio(line.speedup, line.speedup_ci95)}×"
+    return f"{most}{faster_in_short(line.speedup, line.speedup_ci95)}"
 
 
 def _interval(line: IndexLine) -> str:
     ends, gained = line.speedup_ci95, line.speedup or 0.0
-    return "" if ends is None or gained < WORTH_MENTIONING else f"{between(*ends)}×"
+    return "" if ends is None or gained < WORTH_MENTIONING else faster_between(gained, ends)
 
 
 def _below_gain(line: IndexLine) -> str:

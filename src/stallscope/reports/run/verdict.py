@@ -10,6 +10,7 @@ from stallscope.formatting.numbers import amount
 from stallscope.text.gains import (
     Gain,
     answers,
+    as_fast,
     how_sure,
     main_gain,
     other_gains,
@@ -59,7 +60,7 @@ def _blocks(analysis: Analysis, form: str) -> Iterator[DocumentBlock]:
     # Pages show it in the aside.
     if gain is not None and form != "html":
         what_if = gain.what_if
-        lead = f"{gain.title}, steps would be {speedup(what_if)} as fast"
+        lead = f"{gain.title}, steps would be {' '.join(as_fast(what_if))}"
         yield Text(f" ({how_sure(what_if)}).", lead=lead)
     steps = advice(analysis)
     if steps:
@@ -91,8 +92,7 @@ def _aside(analysis: Analysis) -> Iterator[DocumentBlock]:
         sure = how_sure(main.what_if).capitalize()
         yield BigFigure(
             "Potential gain",
-            speedup(main.what_if),
-            "as fast",
+            *as_fast(main.what_if),
             (f"{main.title}. {sure}.", f"Saves {saving(main.what_if, analysis)}."),
         )
     if others:
