@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 
-from stallscope.arrays.types import Bools, Floats, Ints
+from stallscope.arrays.types import Floats, Ints
 from stallscope.formatting.numbers import typical
 
 from ..epochs_only import rounded_to
-from .lines import StepLines
+from .lines import StepLines, stretches, without_running
 
 #: The meaning of a printed time: of the line's only step, of the last step of its window, or the mean,
 #: the median or the sum over the window.
@@ -205,14 +204,14 @@ def _undone(lines: StepLines, times: _Times) -> Durations | None:
     fits = [
         (off(steps), window)
         for window in windows
-        if (steps := _without_running(values, window)).min() >= least and off(steps) <= most
+        if (steps := without_running(values, window)).min() >= least and off(steps) <= most
     ]
     if not fits:
         return None
     _, window = min(fits)
-    step_s = np.maximum(_without_running(values, window), 0.0)
+    step_s = np.maximum(without_running(values, window), 0.0)
     data = lines.of("data")
-    data_s = None if data is None else np.clip(_without_running(data, window), 0.0, step_s)
+    data_s = None if data is None else np.clip(without_running(data, window), 0.0, step_s)
     return replace(
         _as_printed(lines, times, "mean"),
         step_s=step_s,
@@ -222,17 +221,6 @@ def _undone(lines: StepLines, times: _Times) -> Durations | None:
         mean_s=float(step_s.mean()),
         mean_data_s=None if data_s is None else float(data_s.mean()),
     )
-
-
-def _without_running(means: Floats, window: int) -> Floats:
-    """Return the values whose running means these are, over at most ``window`` values."""
-    counts = np.minimum(np.arange(len(means)) + 1, window)
-    values = np.diff(means * counts, prepend=0.0)
-    # Each value of a full window takes the place of an earlier one.
-    for begin in range(window, len(means), window):
-        end = min(begin + window, len(means))
-        values[begin:end] += values[begin - window : end - window]
-    return np.asarray(values)
 
 
 def _as_printed(lines: StepLines, times: _Times, value: Value) -> Durations:
@@ -386,7 +374,7 @@ def _between_stamps(lines: StepLines) -> Durations | None:
     ns, unit = lines.stamps_ns, lines.stamp_unit_ns
     if ns is None:
         return None
-    begin, at = _stretches(ns, lines.breaks, unit)
+    begin, at = stretches(ns, lines.breaks, int(unit / _PRECISE))
     steps, took = lines.counted[at] - lines.counted[begin], (ns[at] - ns[begin]) / 1e9
     if not len(at) or not took.sum():
         return None
@@ -401,28 +389,3 @@ def _between_stamps(lines: StepLines) -> Durations | None:
         mean_s=float(took.sum()) / total,
         mean_half_s=unit / 1e9 * int(np.count_nonzero(lines.breaks)) / total,
     )
-
-
-def _stretches(ns: Ints, breaks: Bools, unit: int) -> tuple[Ints, Ints]:
-    """Return the first and the last line of stretches that are long enough for the clock.
-
-    They leave out the time before steps begin again, as it may contain a validation.
-    """
-    enough = int(unit / _PRECISE)
-    inside = np.flatnonzero(~breaks)
-    if not len(inside) or np.median(ns[inside] - ns[inside - 1]) >= enough:
-        return inside - 1, inside
-    first: list[int] = []
-    last: list[int] = []
-    for start, end in pairwise([*np.flatnonzero(breaks).tolist(), len(ns)]):
-        at = start
-        while at < end - 1:
-            later = max(int(np.searchsorted(ns[at:end], ns[at] + enough)) + at, at + 1)
-            # A short rest counts only if it is the whole stretch.
-            if later >= end and at > start:
-                break
-            later = min(later, end - 1)
-            first.append(at)
-            last.append(later)
-            at = later
-    return np.array(first, np.int64), np.array(last, np.int64)

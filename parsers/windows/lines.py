@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
-from stallscope.arrays.types import Bools, Ints
+from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import counted
 
 from ..patterns.columns import Column
@@ -218,3 +219,38 @@ def _over_the_job(columns: Mapping[str, Column], begins: Bools, so_far: Ints) ->
 def pieces(begins: Bools) -> Ints:
     """Number the pieces that begin at marked lines."""
     return np.cumsum(begins) - 1
+
+
+def stretches(ns: Ints, breaks: Bools, enough: int) -> tuple[Ints, Ints]:
+    """Return the first and the last line of stretches that are long enough for the clock.
+
+    They leave out the time before steps begin again, as it may contain a validation.
+    """
+    inside = np.flatnonzero(~breaks)
+    if not len(inside) or np.median(ns[inside] - ns[inside - 1]) >= enough:
+        return inside - 1, inside
+    first: list[int] = []
+    last: list[int] = []
+    for start, end in pairwise([*np.flatnonzero(breaks).tolist(), len(ns)]):
+        at = start
+        while at < end - 1:
+            later = max(int(np.searchsorted(ns[at:end], ns[at] + enough)) + at, at + 1)
+            # A short rest counts only if it is the whole stretch.
+            if later >= end and at > start:
+                break
+            later = min(later, end - 1)
+            first.append(at)
+            last.append(later)
+            at = later
+    return np.array(first, np.int64), np.array(last, np.int64)
+
+
+def without_running(means: Floats, window: int) -> Floats:
+    """Return the values whose running means these are, over at most ``window`` values."""
+    counts = np.minimum(np.arange(len(means)) + 1, window)
+    values = np.diff(means * counts, prepend=0.0)
+    # Each value of a full window takes the place of an earlier one.
+    for begin in range(window, len(means), window):
+        end = min(begin + window, len(means))
+        values[begin:end] += values[begin - window : end - window]
+    return np.asarray(values)

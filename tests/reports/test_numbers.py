@@ -120,7 +120,15 @@ def test_unmeasured_values_are_not_zero(value: float | None) -> None:
 
 @pytest.mark.parametrize(
     ("fraction", "text"),
-    [(0.515, "51.5%"), (1.0, "100%"), (0.0, "0.0%"), (0.0001, "<0.1%"), (-0.05, "−5.0%")],
+    [
+        (0.515, "51.5%"),
+        (1.0, "100%"),
+        (0.0, "0.0%"),
+        (0.0001, "<0.1%"),
+        (-0.05, "−5.0%"),
+        (-0.0004, "−0.04%"),
+        (-1e-6, "0.0%"),
+    ],
 )
 def test_shares_are_percentages(fraction: float, text: str) -> None:
     assert percent(fraction) == text

@@ -38,7 +38,7 @@ from stallscope.text.verdicts import badge, basis, headline, reason, short_verdi
         ([3], "rank 3"),
         ([3, 5], "ranks 3 and 5"),
         ([1, 2, 3, 4], "ranks 1, 2, 3 and 4"),
-        (list(range(1, 17)), "ranks 1, 2, 3, 4 and 12 more"),
+        (list(range(1, 17)), "ranks 1–16"),
     ],
 )
 def test_many_names_are_counted_and_not_listed(names: list[int], text: str) -> None:
@@ -285,3 +285,10 @@ def test_every_format_says_why_and_which_link_is_slow(
         assert words in rendered(form, explained, options)
         assert "Host h3 has a slow link" in rendered(form, linked, options)
         assert "Links between hosts" in rendered(form, linked, options)
+
+
+def test_names_do_without_the_noun_that_they_begin_with() -> None:
+    assert listed("host", ["host-5"]) == "host-5"
+    assert listed("host", ["host-5", "b"]) == "hosts host-5 and b"
+    assert fix_title("host:host-5", ()) == "With host-5 as fast as the others"
+    assert listed("rank", [3, *range(24, 32), 40]) == "ranks 3, 24–31 and 40"

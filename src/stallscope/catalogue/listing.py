@@ -99,7 +99,7 @@ def entry_content(store: Path, entry: Entry, baseline: Entry | None) -> dict[str
     }
 
 
-def _texts(versions: object) -> dict[str, str]:
-    # A log may record any value as its versions.
+def _texts(versions: object) -> dict[str, str | None]:
+    # A log may record any value as its versions; None is a library that is not there.
     items = versions.items() if isinstance(versions, Mapping) else ()
-    return {str(name): str(value) for name, value in items}
+    return {str(name): None if value is None else str(value) for name, value in items}

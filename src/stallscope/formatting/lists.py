@@ -12,15 +12,13 @@ _MOST_CHARACTERS = 60
 
 
 def ranks_in_words(ranks: Sequence[int]) -> str:
-    """Write ranks for evidence: rank 3; ranks 0 and 2; ranks 0–7; ranks 1, 4, 6, …"""
+    """Write ranks for evidence: rank 3; ranks 0 and 2; ranks 0–7; ranks 1, 4, 6–9, …"""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     if len(ranks) == 2:
         return f"ranks {ranks[0]} and {ranks[1]}"
-    if ranks[-1] - ranks[0] == len(ranks) - 1:
-        return f"ranks {ranks[0]}–{ranks[-1]}"
-    numbers = [str(rank) for rank in ranks[:_MOST_RANKS]]
-    return f"ranks {', '.join(numbers + ['…'] * (len(ranks) > _MOST_RANKS))}"
+    parts = _parts(ranks)
+    return f"ranks {', '.join(parts[:_MOST_RANKS] + ['…'] * (len(parts) > _MOST_RANKS))}"
 
 
 def counted(count: int, thing: str) -> str:
@@ -34,8 +32,27 @@ def clipped(text: str) -> str:
 
 
 def listed(noun: str, names: Sequence[object]) -> str:
-    """Write a noun with names: ``rank 3``, ``ranks 3 and 5``, ``ranks 3, 5, 7, 9 and 12 more``."""
-    return f"{noun if len(names) == 1 else noun + 's'} {joined([str(name) for name in names])}"
+    """Write a noun with names: ``rank 3``, ``ranks 3 and 5``, ``ranks 3, 5, 7, 9 and 12 more``.
+
+    Many consecutive numbers are a range, ``ranks 24–31``; names that begin with the noun do without it.
+    """
+    numbers = [name for name in names if isinstance(name, int)]
+    if len(numbers) == len(names) > _MOST_NAMED and len(parts := _parts(numbers)) <= _MOST_NAMED:
+        return f"{noun}s {joined(parts)}"
+    words = joined([str(name) for name in names])
+    if all(str(name).lower().startswith(noun) for name in names):
+        return words
+    return f"{noun if len(names) == 1 else noun + 's'} {words}"
+
+
+def _parts(numbers: Sequence[int]) -> list[str]:
+    """Write sorted numbers, three or more consecutive ones as a range."""
+    parts: list[str] = []
+    for part in ranges(numbers).split(", "):
+        first, _, last = part.partition("–")
+        pair = last and int(last) == int(first) + 1
+        parts += [first, last] if pair else [part]
+    return parts
 
 
 def joined(words: Sequence[str]) -> str:

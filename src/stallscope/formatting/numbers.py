@@ -83,7 +83,10 @@ def signed(value: float, total: float | None = None, ci95: Interval | None = Non
 def percent(fraction: float) -> str:
     """Write a fraction as a percentage: 51.5%, 6.1%, <0.1%."""
     if 0 < abs(fraction) < 0.0005:
-        return "<0.1%" if fraction > 0 else ">−0.1%"
+        if fraction > 0:
+            return "<0.1%"
+        # A sign before "<" would not be read; a digit more says it.
+        return f"−{-fraction:.2%}" if fraction <= -0.00005 else "0.0%"
     text = f"{fraction:.1%}" if abs(fraction) < 0.9995 else f"{fraction:.0%}"
     return text.replace("-", "−")
 
@@ -149,7 +152,7 @@ def ratio(value: float, ci95: Interval | None) -> str:
 
 def said_as_share(value: float, ci95: Interval | None) -> bool:
     """Whether a speed-up, or an end of its interval, is too large to say anything as a factor."""
-    return max((value, *(ci95 or ()))) > _LARGEST_FACTOR
+    return bool(max((value, *(ci95 or ()))) > _LARGEST_FACTOR)
 
 
 def faster(value: float, ci95: Interval | None) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.what_if import WORTH_MENTIONING, WhatIf
-from stallscope.formatting.lists import capitalised, counted, joined
+from stallscope.formatting.lists import capitalised, counted, joined, listed
 from stallscope.formatting.numbers import (
     amount,
     between,
@@ -66,11 +66,17 @@ def fix_title(fix: str, slow: Sequence[str], in_turn: bool = False) -> str:
     if kind == "ranks":
         return f"On {counted(int(value), 'rank')}"
     if fix != "imbalance":
-        return f"With {kind} {value} as fast as the others"
+        return f"With {listed(kind, [value])} as fast as the others"
     if not slow:
         return f"With {_NO_RANK_LATE}"
-    fixed = joined([one.replace(":", " ", 1) for one in slow])
+    fixed = joined([_named(fix) for fix in slow])
     return f"With {fixed} as fast as the others" + (f", and {_NO_RANK_LATE}" if in_turn else "")
+
+
+def _named(fix: str) -> str:
+    """Name the rank or the host of a fix."""
+    kind, _, value = fix.partition(":")
+    return listed(kind, [value])
 
 
 def is_throughput(gain: WhatIf) -> bool:
@@ -212,7 +218,7 @@ def _short(gain: WhatIf, analysis: Analysis) -> str:
     """Name what a fix is about in a few words."""
     slow = [fix for straggler in analysis.stragglers for fix in straggler.fixes]
     fix = slow[0] if gain.fix == "imbalance" and len(slow) == 1 else gain.fix
-    return _SHORT.get(fix, fix.replace(":", " ", 1))
+    return _SHORT.get(fix) or _named(fix)
 
 
 def answers(analysis: Analysis) -> list[Gain]:

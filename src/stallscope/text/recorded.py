@@ -13,7 +13,7 @@ def as_text(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {as_text(own)}" for name, own in value.items())
+        return ", ".join(f"{name} {as_text(own)}" for name, own in value.items() if own is not None)
     if isinstance(value, list):
         return ", ".join(as_text(own) for own in value)
     if isinstance(value, (int, float)) and not isinstance(value, bool):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from stallscope.formatting.lists import listed
 from stallscope.run import Log, Run
 
 from ..settings.setup import Setup, number
@@ -115,7 +116,7 @@ def _fact(log: Log, name: str) -> int | None:
 def _replace(setup: Setup, hosts: Sequence[str]) -> Advice:
     """Return advice to replace hosts, with a command that leaves them out until then."""
     rest = {name: ranks for name, ranks in setup.hosts.items() if name not in hosts}
-    what = f"Replace {'host' if len(hosts) == 1 else 'hosts'} {', '.join(hosts[:_MOST_HOSTS])}"
+    what = f"Replace {listed('host', hosts)}"
     plain = all(_PLAIN_NAME.fullmatch(name) for name in rest)
     if setup.library != "horovod" or not rest or not plain or len(rest) > _MOST_HOSTS:
         return Advice(what)

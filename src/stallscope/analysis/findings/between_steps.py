@@ -9,7 +9,7 @@ import numpy as np
 
 from stallscope.arrays.blocks import NULL
 from stallscope.arrays.types import Ints
-from stallscope.formatting.lists import capitalised, counted, ranks_in_words
+from stallscope.formatting.lists import capitalised, counted, listed, ranks_in_words
 
 from ..advice.piece import in_words
 from ..advice.training import checkpoints_on_rank_0, shared_validation, shorter_solo_work
@@ -55,7 +55,7 @@ def checkpoint_on_all_ranks(records: Records) -> Iterator[Finding]:
     if len(together) < 2 and not all_ranks:
         return
     who = ranks_in_words(list(seconds))
-    where = f", {len(together)} of them on host {host}," if len(together) > 1 else ""
+    where = f", {len(together)} of them on {listed('host', [host])}," if len(together) > 1 else ""
     number = int(np.count_nonzero(records.intervals.kind == "checkpoint"))
     yield Finding(
         "checkpoint_on_all_ranks",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stallscope.formatting.lists import counted, ranks_in_words
+from stallscope.formatting.lists import counted, listed, ranks_in_words
 
 from ..advice.advise import for_crowded_cores
 from ..advice.piece import Advice
@@ -29,7 +29,7 @@ def threads_oversubscribed(records: Records) -> Iterator[Finding]:
         "threads_oversubscribed",
         "warning",
         "More threads than CPU cores",
-        f"On host {worst.host}, {ranks_in_words(worst.ranks)} compute with "
+        f"On {listed('host', [worst.host])}, {ranks_in_words(worst.ranks)} compute with "
         f"{counted(worst.threads, 'intra-op thread')} together on "
         f"{counted(worst.cores, 'CPU core')}, and compete for them.{also}",
         str(for_crowded_cores(records.setup, worst)),
@@ -51,8 +51,9 @@ def accelerators_not_pinned(records: Records) -> Iterator[Finding]:
             "accelerators_not_pinned",
             "warning",
             "Ranks share accelerators",
-            f"On host {logs[0].host}, {ranks_in_words(sorted(several))} each see {count} accelerators: "
-            "every rank allocates memory on all of them, and all ranks compute on the first.",
+            f"On {listed('host', [logs[0].host])}, {ranks_in_words(sorted(several))} each see {count} "
+            "accelerators: every rank allocates memory on all of them, and all ranks compute on the "
+            "first.",
             f"Give every rank its own accelerator, before anything computes: `{line}`.",
         )
         return

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from stallscope.arrays.stats import Mean, mean_with_interval
-from stallscope.formatting.lists import capitalised, counted
+from stallscope.formatting.lists import capitalised, counted, listed, ranks_in_words
 from stallscope.formatting.numbers import amount, exact, faster, faster_in_short, percent
 from stallscope.run import Run
 
@@ -152,7 +152,8 @@ def _on_crowded_cores(
         "compute",
         "cores",
         f"{len(load.ranks)} ranks with {counted(load.threads, 'compute thread')} together share the "
-        f"{load.cores} CPU cores of host {load.host}. Compute takes {_compute(ledger)} of the "
+        f"{load.cores} CPU cores of {listed('host', [load.host])}. "
+        f"Compute takes {_compute(ledger)} of the "
         f"{_in_words(step)} step{single}."
         f"{_POLLING if Setup.of(run).polls else ''}",
         fault=True,
@@ -178,7 +179,7 @@ def _imbalance(best: WhatIf, found: Attribution, step: str) -> Bottleneck:
 
 def _whom(found: Attribution) -> str:
     if len(found.hosts) == 1 and len(found.stragglers) == 1:
-        return f"host {found.hosts[0]}"
+        return listed("host", found.hosts[:1])
     if len(found.named) == 1:
         return f"rank {found.named[0]}"
     return "these ranks" if found.named else "this"
@@ -186,7 +187,9 @@ def _whom(found: Attribution) -> str:
 
 def sentence(one: Straggler) -> str:
     """Describe a straggler in a sentence, with the evidence."""
-    who = f"host {', '.join(one.hosts)} ({_ranks(one.ranks)})" if one.hosts else _ranks(one.ranks)
+    who = ranks_in_words(one.ranks)
+    if one.hosts:
+        who = f"{listed('host', one.hosts)} ({who})"
     by = _in_words(one.excess_ms)
     share = f"{percent(one.late_share)} of steps"
     if one.pattern == "rotating" and one.late_share > _NEARLY_ALWAYS:
@@ -265,7 +268,7 @@ def _healthy(ledger: Ledger, found: Attribution, run: Run, compared: ComparableR
 
 def _allreduce_unknown(run: Run) -> Bottleneck:
     return insufficient(
-        f"logs of {_ranks(run.unknown_ranks)} are {run.why_unknown}: allreduce may contain waiting for "
+        f"logs of {ranks_in_words(run.unknown_ranks)} are {run.why_unknown}: allreduce may contain waiting for "
         "them"
     )
 
@@ -318,8 +321,3 @@ def _compute(ledger: Ledger) -> str:
 
 def _in_words(ms: Mean) -> str:
     return amount(ms.value, "ms", ms.ci95)
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    numbers = [str(rank) for rank in ranks[:8]] + (["…"] if len(ranks) > 8 else [])
-    return f"rank {numbers[0]}" if len(ranks) == 1 else f"ranks {', '.join(numbers)}"

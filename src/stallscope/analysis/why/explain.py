@@ -47,7 +47,7 @@ def with_slow_links(verdict: Bottleneck, slow: SlowLinks | None) -> Bottleneck:
     """Return a verdict on exposed allreduce with the links that cause it, if any are slow."""
     if verdict.kind != "allreduce" or slow is None:
         return verdict
-    where = f"of host {slow.host}" if slow.host else _between(slow.links)
+    where = f"of {listed('host', [slow.host])}" if slow.host else _between(slow.links)
     trip = median(link.round_trip_ms[1] for link in slow.links)
     rate, others = significant(slow.mbit_s), significant(slow.others_mbit_s)
     evidence = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stallscope.formatting.lists import capitalised, ranks_in_words
+from stallscope.formatting.lists import capitalised, listed, ranks_in_words
 from stallscope.formatting.numbers import amount, significant
 
 # A sentence for each code.
@@ -69,7 +69,7 @@ def advice_on_link(where: str) -> str:
 def whom(ranks: tuple[int, ...], hosts: tuple[str, ...]) -> str:
     """Name the hosts, or else the ranks."""
     if hosts:
-        return f"host {', '.join(hosts)}"
+        return listed("host", hosts)
     return ranks_in_words(ranks) if ranks else "all ranks"
 
 

@@ -20,8 +20,8 @@ COLUMNS = (
     "fix",
     "speedup",
     "lost_hours",
-    "lost_ci_low",
-    "lost_ci_high",
+    "lost_ci_low_hours",
+    "lost_ci_high_hours",
     "step_ms",
     "samples_per_second",
     *(f"{name}_ms" for name in CAUSES),
@@ -49,8 +49,8 @@ def _row(line: IndexLine) -> Row:
     low, high = line.lost_ci95_h or (None, None)
     return {
         **fields_of(line, _PLAIN),
-        "lost_ci_low": low,
-        "lost_ci_high": high,
+        "lost_ci_low_hours": low,
+        "lost_ci_high_hours": high,
         **{f"{name}_ms": line.by_cause_ms.get(name) for name in CAUSES},
         "imbalance_ms": line.entries_ms.get("imbalance"),
     }
