@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from urllib.parse import unquote
 
 from dash import Dash, Input, Output
@@ -68,4 +69,7 @@ def view_at(store: RunStore, pathname: str, search: str) -> View:
 
 
 def _error_page(store: RunStore, title: str, text: str) -> View:
+    # The list offers no run that was deleted meanwhile.
+    with suppress(StallscopeError):
+        store.refresh()
     return View.of(title, [notice(title, text), card("Runs", list_of_runs(store))])

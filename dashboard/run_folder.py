@@ -36,6 +36,12 @@ def log_silence_s(run: Run) -> float | None:
     return None if latest is None else max(time.time() - latest, 0.0)
 
 
+def has_logs(run: Run) -> bool:
+    """Return whether a log of the run is on this machine."""
+    folder = local_folder(run)
+    return folder is not None and any((folder / log.path).exists() for log in run.logs)
+
+
 def is_recording(silence_s: float | None) -> bool:
     """Return whether logs without an end grew so recently that the job still writes them."""
     return silence_s is not None and silence_s < _LONGEST_PAUSE_S

@@ -60,14 +60,15 @@ class MlflowRun:
         UnreadableError: if the server cannot be reached.
     """
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str, *, user_waits: bool = True) -> None:
         if not run_id:
             raise UsageError("mlflow: names no run; give mlflow:RUN_ID")
         self.id = run_id
         self.where = "mlflow:" + run_id
         self.client = mlflow_client()
         with convert_errors(self.where):
-            require_answer(self.client)
+            if user_waits:
+                require_answer(self.client)
             self.run: Any = self.client.get_run(run_id)
 
     def artifacts(self, folder: str = "") -> list[Artifact]:
@@ -159,7 +160,12 @@ def require_answer(client: Any) -> None:
         if setting not in os.environ
     }
     untyped: Any = rest_utils
-    untyped.http_request(host, _HEALTH, "GET", raise_on_status=False, **limits)
+    try:
+        untyped.http_request(host, _HEALTH, "GET", raise_on_status=False, **limits)
+    except Exception as error:
+        # Other failures may pass: the requests that follow are repeated.
+        if "timeout" in str(error) or "timed out" in str(error):
+            raise
 
 
 @contextmanager

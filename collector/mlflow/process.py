@@ -190,7 +190,7 @@ class Uploader:
         """Upload new bytes, and forget logs that have ended; return whether it succeeded."""
         try:
             if self._run is None:
-                self._run = MlflowRun(self._run_id)
+                self._run = MlflowRun(self._run_id, user_waits=False)
             for path, log in list(self._logs.items()):
                 # The log may have been removed.
                 if path.exists():

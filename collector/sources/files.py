@@ -319,7 +319,12 @@ class Files(Source):
 
     def describe_error(self, error: BaseException) -> str:
         """Describe an error of the place's client, without credentials of the URL."""
-        message = reason(error).replace(self._text, self.where)
+        message = reason(error)
+        file = getattr(error, "filename", None)
+        if file is not None and str(file) not in self._text:
+            # Not of the place itself: a key, or another file of the configuration.
+            message = f"{message}: {file}"
+        message = message.replace(self._text, self.where)
         for secret in _secrets(self._text):
             message = message.replace(secret, "…")
         names = [kind.__name__ for kind in type(error).__mro__]

@@ -14,6 +14,11 @@ from ..addresses import run_address
 from .basics import advice_steps, card, link, points
 from .run_tabs import PAGE_OF, TABS
 
+#: For runs whose logs were deleted while the dashboard shows them.
+LOGS_DELETED = (
+    "The logs of this run were deleted after the dashboard read them. Its pages show what was read, "
+    "until the dashboard ends: save the report first if you need it."
+)
 _COLOURS = {"error": "red", "warning": "orange", "info": "blue"}
 
 
@@ -29,6 +34,11 @@ def warnings_card(warnings: Sequence[str]) -> Any:
     if not warnings:
         return None
     return card("What limits these numbers", points(warnings))
+
+
+def deleted_card() -> Any:
+    """Say that the logs of a run were deleted while the dashboard shows it."""
+    return card("Deleted logs", dmc.Text(LOGS_DELETED, size="sm"))
 
 
 def notice(title: str, text: str) -> Any:

@@ -189,6 +189,8 @@ def _about(listed: ListedRun) -> str:
 
 
 def _status(listed: ListedRun) -> str | None:
+    if listed.source.logs_deleted(listed.id):
+        return "logs deleted"
     status = listed.entry.status
     if status == "open" and is_recording(listed.source.silence_s(listed.id)):
         return "recording"

@@ -20,7 +20,7 @@ from stallscope.formatting.numbers import amount, rate
 from ..components.basics import advice_steps, coded_words, progress_bar, verdict_swatch
 from ..components.chart_card import chart_card, chart_figures
 from ..components.legend import chart_legend
-from ..components.notices import warnings_card
+from ..components.notices import LOGS_DELETED, warnings_card
 from ..components.run_head import recording_badge
 from ..live import LiveRuns, LiveState
 from ..run_folder import is_recording, recording_folder, silence_sentence
@@ -32,7 +32,6 @@ _STATUS, _TICK, _SHOWN = "live-status", "live-tick", "live-shown"
 _CHART, _LEGEND = "live", "live-legend"
 # Recorders write once a second: longer pauses are reported.
 _SILENCE_S = 5.0
-_GONE = "The run's logs are no longer in their folder: they were deleted or moved."
 _MOST_RANKS = 10
 _SENTENCE = "The latest steps, without warm-up. The chart updates itself."
 
@@ -42,6 +41,8 @@ class LivePage(RunPage):
     tab: ClassVar[str] = "Live"
 
     def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
+        if store.logs_deleted(request.run_id):
+            return []
         if recording_folder(request.analysis.run) is None:
             return [
                 warnings_card(
@@ -74,13 +75,16 @@ class LivePage(RunPage):
 
 def live_update(store: RunStore, live_runs: LiveRuns, shown: dict[str, Any]) -> tuple[Any, ...]:
     """Return the page's update: status, chart and legend if there are new steps, whether it ended."""
+    run_id = str(shown["run"])
     try:
-        run = store.analysis(str(shown["run"])).run
+        if store.logs_deleted(run_id):
+            return LOGS_DELETED, no_update, no_update, True, no_update
+        run = store.analysis(run_id).run
     except StallscopeError as error:
         return str(error), no_update, no_update, True, no_update
     folder = recording_folder(run)
     if folder is None:
-        text = _GONE if run.status == "open" else "This run has ended."
+        text = LOGS_DELETED if run.status == "open" else "This run has ended."
         return text, no_update, no_update, True, no_update
     try:
         live = live_runs.latest(folder, run.id)

@@ -12,7 +12,7 @@ import dash_mantine_components as dmc
 from stallscope.analysis import Analysis
 
 from ..addresses import Address, run_address
-from ..components.notices import warnings_card
+from ..components.notices import deleted_card, warnings_card
 from ..components.run_head import run_head
 from ..components.run_tabs import run_tabs
 from ..run_folder import recording_folder
@@ -70,6 +70,7 @@ class RunPage(Page):
                 store.reruns(run_id),
             ),
             run_tabs(request.address, self.tab, live=recording_folder(analysis.run) is not None),
+            deleted_card() if store.logs_deleted(run_id) else None,
             warnings_card(missing),
             *self.parts(request, store),
         ]

@@ -16,6 +16,7 @@ from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.catalogue.where import parse_search
 from stallscope.errors import StallscopeError
 from stallscope.formatting.lists import counted
+from stallscope.formatting.plain import plain
 
 from ..addresses import (
     RUNS,
@@ -41,6 +42,7 @@ EMPTY = "runs-empty"
 SELECTED = "runs-selected"
 _CLEAR = "runs-clear"
 _LONGEST_SEARCH = 500
+_FAILED_SEARCH = "The dashboard failed on this search; its terminal shows where. Change the search."
 # Runs that error pages offer.
 _MOST_OFFERED = 10
 # Each run is analysed, and its id is in the address.
@@ -129,7 +131,8 @@ class RowBlock:
 def rows_of(store: RunStore, request: Mapping[str, Any], text: str) -> RowBlock:
     """Return the rows that the table requests: a part of the runs that match the search."""
     listing = store.listing()
-    text = text[:_LONGEST_SEARCH].strip()
+    # Half of a character, as browsers send it after a cut, cannot be encoded.
+    text = text[:_LONGEST_SEARCH].strip().encode(errors="replace").decode()
     sort, reverse = _order(request)
     matching: Sequence[ListedRun] = ()
     message = None
@@ -139,7 +142,7 @@ def rows_of(store: RunStore, request: Mapping[str, Any], text: str) -> RowBlock:
         message = str(error)
     except Exception:
         _log.exception("the search for %r failed", text)
-        message = "Stallscope failed while searching; the terminal that it runs in shows where"
+        message = _FAILED_SEARCH
     first = request.get("startRow")
     start = max(first, 0) if isinstance(first, int) else 0
     return RowBlock(
@@ -283,10 +286,12 @@ def _count(block: RowBlock) -> str:
 
 
 def _no_match(error: str | None) -> Any:
-    title = "No run matches this search." if error is None else "This search failed."
+    """Say that no run matches, or that an error kept the search from being done."""
+    title = "No run matches this search." if error is None else "This search was not done."
     return dmc.Stack(
         [
             dmc.Text(title, fw=600),
+            None if error is None else dmc.Text(plain(error), size="sm"),
             dmc.Text(
                 "The search finds words in names, models, hosts, verdicts and sources; all words must "
                 "match. Conditions are those of stallscope runs: ranks>=8, verdict=input, input>20%, "

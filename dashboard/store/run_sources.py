@@ -16,7 +16,7 @@ from stallscope.collector.store.loading import RunOnDisk
 from stallscope.errors import UnreadableError
 from stallscope.run import Run
 
-from ..run_folder import log_silence_s
+from ..run_folder import has_logs, log_silence_s
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,10 @@ class RunSource(ABC):
         """
         return None
 
+    def logs_deleted(self, key: str) -> bool:
+        """Return whether the logs of a run were deleted while the dashboard shows it."""
+        return False
+
     @abstractmethod
     def load(self, key: str, entry: Entry) -> Run:
         """Load the run.
@@ -89,6 +93,8 @@ class RunsInMemory(RunSource):
     def __init__(self, runs: Iterable[Run]) -> None:
         self.runs = _with_ids(runs)
         self._versions = dict.fromkeys(self.runs, 0)
+        # Archives, remote places and simulations have no files to watch.
+        self._watched = {key for key, run in self.runs.items() if has_logs(run)}
         self._entries = {key: entry_of_run(run, key) for key, run in self.runs.items()}
 
     def state(self) -> Hashable:
@@ -105,6 +111,9 @@ class RunsInMemory(RunSource):
 
     def silence_s(self, key: str) -> float | None:
         return log_silence_s(self.runs[key])
+
+    def logs_deleted(self, key: str) -> bool:
+        return key in self._watched and not has_logs(self.runs[key])
 
     def replace(self, key: str, run: Run) -> None:
         """Replace a run by its new state."""

@@ -86,6 +86,14 @@ class RunStore:
         """Return when a run that is being recorded was read last, in UTC; None for all other runs."""
         return self._refresher.read_at(run_id)
 
+    def logs_deleted(self, run_id: str) -> bool:
+        """Return whether the logs of a run were deleted after the dashboard read them.
+
+        Raises:
+            NotFoundError: if there is no run with that id.
+        """
+        return self._listed(run_id).source.logs_deleted(run_id)
+
     def listing(self) -> RunListing:
         """Return the list of runs as of the last refresh, with the figures known so far."""
         return self._current.listing

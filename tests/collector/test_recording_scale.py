@@ -128,8 +128,9 @@ def test_no_byte_is_sent_twice(job: Job) -> None:
 def test_uploaded_and_collected_logs_are_those_written(job: Job, tmp_path: Path) -> None:
     (written,) = read(str(job.folder))
     assert (written.size, written.steps.num_rows) == (RANKS, RANKS * SECONDS)
-    # The run, the place of its artifacts, the folder of all logs, and each log's own.
-    lists = 3 + RANKS
+    # Whether the server answers, the run, the place of its artifacts, the folder of all logs, and each
+    # log's own.
+    lists = 4 + RANKS
     for state, most in (("new", lists + len(job.sent)), ("unchanged", lists)):
         job.server.asked.clear()
         collected = collect([open_source(f"mlflow:{job.run_id}")], tmp_path)

@@ -175,11 +175,11 @@ def test_a_baseline_is_chosen_by_keyboard_and_the_address_can_be_sent(
         "Baseline",
     ]
     page.keyboard.type("noise")
-    expect(page.get_by_role("option")).to_have_text(["resnet on noise"])
+    expect(page.get_by_role("option")).to_have_text(["resnet on noise: 4 ranks"])
     _choose_first_option(page, re.compile(r"/run/real\?baseline=synthetic$"))
     expect(page.get_by_text("Lost against the baseline")).to_be_visible()
     baseline = page.get_by_role("textbox", name="Baseline")
-    expect(baseline).to_have_value("resnet on noise")
+    expect(baseline).to_have_value("resnet on noise: 4 ranks")
     expect(baseline).to_be_focused()
 
     sent = open_page(page.url.removeprefix(page.url.split("/run/")[0]))

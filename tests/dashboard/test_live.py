@@ -15,6 +15,7 @@ from support.running_job import RunningJob
 from support.step_logs import Job
 
 from stallscope.dashboard import RunStore
+from stallscope.dashboard.components.notices import LOGS_DELETED
 from stallscope.dashboard.live import LiveRuns
 from stallscope.dashboard.pages.live import live_update
 from stallscope.dashboard.pages.runs import rows_of
@@ -144,7 +145,7 @@ def test_logs_that_have_gone_are_a_sentence(recording: Recording) -> None:
         path.unlink()
     recording.folder.rmdir()
     words, figures, _, ended, _ = recording.look(1)
-    assert words == "The run's logs are no longer in their folder: they were deleted or moved."
+    assert words == LOGS_DELETED
     assert (figures, ended) == (no_update, True)
     with pytest.raises(NotFoundError):
         recording.live_runs.latest(recording.folder / "nowhere", "growing")

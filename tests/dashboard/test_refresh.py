@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 from support.step_logs import Job
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.dashboard import RunStore
+from stallscope.dashboard.components.notices import LOGS_DELETED
+from stallscope.dashboard.components.run_tabs import TABS
 from stallscope.dashboard.pages.runs import analysed_row, rows_of
 from stallscope.dashboard.routing import view_at
 from stallscope.parsers import read
@@ -133,3 +137,26 @@ def test_logs_that_have_gone_leave_the_run_as_it_was(recording: Recording) -> No
     assert recording.open() == before
     recording.folder.rmdir()
     assert recording.open() == before
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+@pytest.mark.parametrize("page", TABS.values())
+def test_each_page_of_a_run_says_that_its_logs_were_deleted(
+    tmp_path: Path, page: str, share: float
+) -> None:
+    logs = GrowingLogs(tmp_path, JOB, share)
+    store = RunStore(read(str(logs.folder)))
+    address = f"/run/growing/{page}".rstrip("/")
+    assert LOGS_DELETED not in texts(view_at(store, address, "").content)
+    rmtree(logs.folder)
+    assert LOGS_DELETED in texts(view_at(store, address, "").content)
+    store.refresh()
+    (line,) = rows_of(store, {}, "").rows
+    assert "logs deleted" in line["about"]
+    assert analysed_row(store, "growing")["throughput"]
+
+
+def test_runs_whose_logs_were_never_here_are_not_called_deleted(recording: Recording) -> None:
+    elsewhere = replace(read(str(recording.folder))[0], source="s3://bucket/logs")
+    said = texts(view_at(RunStore([elsewhere]), "/run/growing", "").content)
+    assert LOGS_DELETED not in said

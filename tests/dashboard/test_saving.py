@@ -292,7 +292,7 @@ def test_a_run_is_taken_out_of_the_dashboard(open_page: Open, runs: RunStore) ->
     report = opened.value
     expect(report).to_have_url(re.compile(r"/download/real/report\?baseline=slow$"))
     expect(report.get_by_role("heading", level=1)).to_have_text(re.compile("resnet on pictures"))
-    expect(report.get_by_text("Against the synthetic baseline").first).to_be_visible()
+    expect(report.get_by_text("Against a run on real data").first).to_be_visible()
 
     with page.expect_download() as found:
         actions.get_by_role("link", name="JSON").click()

@@ -67,7 +67,7 @@ def choose_baseline(page: Page) -> None:
     page.get_by_role("textbox", name="Baseline").click()
     page.get_by_role("option", name="resnet on noise").click()
     expect(page).to_have_url(re.compile("baseline=synthetic"))
-    expect(page.get_by_role("textbox", name="Baseline")).to_have_value("resnet on noise")
+    expect(page.get_by_role("textbox", name="Baseline")).to_have_value("resnet on noise: 4 ranks")
     # The picture of before shows the same ends: what follows is about the one with the baseline.
     drawn(page)
 

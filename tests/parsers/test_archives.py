@@ -256,9 +256,9 @@ def test_a_truncated_one_gives_a_run_and_a_warning(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[: 1 << 19])
     (run,) = read(str(path))
     assert run.ranks == [0, 1, 2]
-    assert [one.where for one in run.problems if "truncated" in one.what] == [
-        "logs.tar.gz/noise.bin",
-        "logs.tar.gz",
+    assert [(problem.where, problem.what) for problem in run.problems] == [
+        ("logs.tar.gz/noise.bin", "the archive is truncated"),
+        ("logs.tar.gz", "unexpected end of data"),
     ]
 
 

@@ -36,7 +36,7 @@ ROUGH = replace(
         replace(JOB, stamps=False, synthetic=True, run_name="a name", epochs=4),
         replace(JOB, steps=0),
         replace(
-            JOB, communication=Ring(1000, 1.0), facts={"settings": {"A": ("b", 1)}, "comment": None}
+            JOB, communication=Ring(1000, 1.0), facts={"made": {"A": ("b", 1)}, "comment": None}
         ),
         replace(JOB, cut_ranks={2: 0}, lost_ranks=(0, 1)),
     ],

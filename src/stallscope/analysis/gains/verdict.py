@@ -268,8 +268,8 @@ def _healthy(ledger: Ledger, found: Attribution, run: Run, compared: ComparableR
 
 def _allreduce_unknown(run: Run) -> Bottleneck:
     return insufficient(
-        f"logs of {ranks_in_words(run.unknown_ranks)} are {run.why_unknown}: allreduce may contain waiting for "
-        "them"
+        f"logs of {ranks_in_words(run.unknown_ranks)} are {run.why_unknown}: allreduce may contain "
+        "waiting for them"
     )
 
 

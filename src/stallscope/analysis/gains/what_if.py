@@ -84,14 +84,14 @@ def as_bound(gain: WhatIf, step_ms: float, limit_ms: float, more_ms: float = 0.0
     """
     if not gain.bound:
         return gain
-    most = gain.saved_ms.value
+    most, measured = gain.saved_ms.value, gain.fix == "allreduce"
     if gain.saved_ms.ci95 is not None:
         most = gain.saved_ms.ci95[1]
-    else:
+    elif not measured:
         # Too few independent steps for an interval, so the model's error is the least.
         most += _MODEL_ERROR * max(0.0, step_ms - most)
     # Allreduce never costs nothing, so there is no estimate of that.
-    estimate = None if gain.fix == "allreduce" else gain.speedup
+    estimate = None if measured else gain.speedup
     most = max(gain.saved_ms.value, min(most + more_ms, limit_ms))
     return saving(replace(gain, estimate=estimate), Mean(most, None), step_ms)
 
