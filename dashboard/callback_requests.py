@@ -22,7 +22,8 @@ _KINDS: dict[object, type | tuple[type, ...]] = {
     "getRowsRequest": dict,
     "selectedRows": list,
     "n_intervals": int,
-    "data": str,
+    "horovod-timeline-run.data": str,
+    "data": dict,
 }
 #: The values of requests by this page, or by the user.
 _OWN_SITES = ("same-origin", "none")

@@ -69,13 +69,14 @@ class LivePage(RunPage):
             Input(_TICK, "n_intervals"),
             State(_SHOWN, "data"),
         )
-        def update(_ticks: int | None, shown: dict[str, Any]) -> Any:
-            return live_update(store, live_runs, shown)
+        def update(_ticks: int | None, shown: Any) -> Any:
+            # A page sends what it was given; other clients send anything.
+            return live_update(store, live_runs, shown if isinstance(shown, dict) else {})
 
 
 def live_update(store: RunStore, live_runs: LiveRuns, shown: dict[str, Any]) -> tuple[Any, ...]:
     """Return the page's update: status, chart and legend if there are new steps, whether it ended."""
-    run_id = str(shown["run"])
+    run_id = str(shown.get("run"))
     try:
         if store.logs_deleted(run_id):
             return LOGS_DELETED, no_update, no_update, True, no_update
@@ -92,7 +93,7 @@ def live_update(store: RunStore, live_runs: LiveRuns, shown: dict[str, Any]) -> 
         return str(error), no_update, no_update, False, no_update
     ended = live.analysis.run.status == "completed"
     status = _status(live, ended)
-    if live.number == shown["number"]:
+    if live.number == shown.get("number"):
         return status, no_update, no_update, ended, no_update
     chart = _chart(live)
     shown = {**shown, "number": live.number}
