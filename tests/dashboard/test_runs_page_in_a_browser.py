@@ -81,7 +81,7 @@ def test_a_search_is_in_the_address_and_nothing_found_leads_back(open_page: Open
     expect(page.locator("#runs-count")).to_have_text("199 of 10,004 runs")
     expect(search).to_have_value("training 12 verdict=compute")
     search.fill("ranks>=many")
-    expect(page.get_by_text("ranks takes a whole number")).to_be_visible()
+    expect(page.get_by_text("ranks takes a whole number").first).to_be_visible()
     search.fill("nothing of the kind")
     expect(page.get_by_text("No run matches this search.")).to_be_visible()
     page.get_by_role("button", name="Show all runs").click()

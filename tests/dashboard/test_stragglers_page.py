@@ -234,7 +234,7 @@ def test_the_table_names_pattern_cause_and_cost(jump: RunStore) -> None:
         "Rank time in all",
     ]
     by_who = {row[0].partition(" (")[0]: row for row in rows}
-    assert by_who["host host-1"][2] == "Compute"
+    assert by_who["host-1"][2] == "Compute"
     assert by_who["rank 9"][1:3] == ["Bursts: at times", "Input"]
     assert "±" in by_who["rank 9"][5]
 
