@@ -155,7 +155,7 @@ def test_the_host_with_the_slow_link_is_in_all_slow_pairs(
     hosts.limit_link("h3", 40.0)
     options = ["--disable-cache", "--gloo", "--network-interfaces", "eth0"]
     words = ["horovodrun", *options, "-np", "3", "-H", "h1:1,h2:1,h3:1", "python"]
-    arguments = ["netcheck", "--seconds", "20", "--out", str(tmp_path)]
+    arguments = ["netcheck", "--seconds", "40", "--out", str(tmp_path)]
     printed = tmp_path / "printed.txt"
     launched = launch_words(printed, hosts.ssh("h1", words), PROGRAM, *arguments)
     content = result(launched, tmp_path)
