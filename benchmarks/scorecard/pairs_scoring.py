@@ -53,14 +53,14 @@ class Prediction:
 
         A bound holds if the fixed run is not certainly faster than it.
         """
-        own = self.achieved_ci95 or (self.achieved_ms, self.achieved_ms)
+        achieved = self.achieved_ci95 or (self.achieved_ms, self.achieved_ms)
         if self.predicted_ms is not None and self.bound:
-            return own[1] >= self.predicted_ms
+            return achieved[1] >= self.predicted_ms
         if self.predicted_ms is None or self.predicted_ci95 is None:
             return None
         low, high = self.predicted_ci95
-        below = np.hypot(self.predicted_ms - low, own[1] - self.achieved_ms)
-        above = np.hypot(high - self.predicted_ms, self.achieved_ms - own[0])
+        below = np.hypot(self.predicted_ms - low, achieved[1] - self.achieved_ms)
+        above = np.hypot(high - self.predicted_ms, self.achieved_ms - achieved[0])
         return bool(self.predicted_ms - below <= self.achieved_ms <= self.predicted_ms + above)
 
 

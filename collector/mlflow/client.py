@@ -147,7 +147,7 @@ def _tracking_uri() -> str:
 
 def require_answer(client: Any) -> None:
     """Raise MLflow's error within seconds if the server does not answer, because a user waits."""
-    # Databases have no credentials; the client of Databricks has limits of its own.
+    # Databases have no credentials, and the client of Databricks sets its own limits.
     credentials = getattr(client._tracking_client.store, "get_host_creds", None)
     host = None if credentials is None else credentials()
     if host is None or getattr(host, "use_databricks_sdk", False):

@@ -25,7 +25,7 @@ logger = logging.getLogger("stallscope")
 # The type of what listing could not enter or follow, unlike fsspec's "file", "directory" and "other".
 DENIED = "denied"
 
-# After this time, a user is told that a place has not answered.
+# A place that has not answered after this time gets a warning.
 _SILENT_SECONDS = 10.0
 
 #: Reads the bytes of a file from a position to another (None: its end).
@@ -146,27 +146,27 @@ def announced_wait(where: str) -> Iterator[None]:
 
 def walk(file_system: fsspec.AbstractFileSystem, folder: str) -> dict[str, dict[str, Any]]:
     """List the files below a folder, and the folders that permissions do not let us list."""
-    found = {}
+    entries: dict[str, dict[str, Any]] = {}
     folders = [folder]
     for _ in range(DEEPEST):
         below = []
-        for one in folders:
+        for path in folders:
             try:
-                listed = file_system.ls(one, detail=True)
+                listed = file_system.ls(path, detail=True)
             except FileNotFoundError:
                 continue
             except Exception as error:
                 if not _is_denial(error):
                     raise
-                found[one] = _denied(one, error, is_folder=True)
+                entries[path] = _denied(path, error, is_folder=True)
                 continue
             for info in listed:
                 if info["type"] == "directory":
                     below.append(info["name"])
                 else:
-                    found[info["name"]] = info
+                    entries[info["name"]] = info
         folders = below
-    return found
+    return entries
 
 
 def resolve_link(
@@ -253,6 +253,8 @@ class CombinedSource(Source):
 
 def reason(error: BaseException) -> str:
     """Return the first line of another library's error, without the file's name, which callers print."""
-    named = isinstance(error, OSError) and error.filename is not None
-    text = (error.strerror or "" if named else str(error)).strip()  # type: ignore[attr-defined]
+    text = str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        text = error.strerror or ""
+    text = text.strip()
     return text.splitlines()[0] if text else type(error).__name__

@@ -49,6 +49,11 @@ def closed_folders(store: Path) -> list[Path]:
     return []
 
 
+def closed_folder_problem(folder: Path) -> str:
+    """Say that permissions keep a folder closed."""
+    return f"{folder}: cannot be read: Permission denied"
+
+
 def collected_folder(store: Path, wanted: str) -> Path:
     """Return the folder of a run in a store, by its id, its name, or the start of either.
 

@@ -69,9 +69,8 @@ class LivePage(RunPage):
             Input(_TICK, "n_intervals"),
             State(_SHOWN, "data"),
         )
-        def update(_ticks: int | None, shown: Any) -> Any:
-            # A page sends what it was given; other clients send anything.
-            return live_update(store, live_runs, shown if isinstance(shown, dict) else {})
+        def update(_ticks: int | None, shown: dict[str, Any] | None) -> Any:
+            return live_update(store, live_runs, shown or {})
 
 
 def live_update(store: RunStore, live_runs: LiveRuns, shown: dict[str, Any]) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import dash_mantine_components as dmc
 
 from stallscope.analysis import ENTRIES, Analysis
+from stallscope.analysis.ledger.figures import StepTime
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.charts.by_cause import cause_chart
 from stallscope.charts.charts import job_chart, ranks_chart
@@ -201,8 +202,9 @@ def figures_row(analysis: Analysis) -> Any:
 
     Logs without recorded steps have the means of epochs instead; None if they have none either.
     """
-    figures = _step_figures(analysis) if analysis.step is not None else _epoch_figures(analysis)
-    if analysis.baseline is not None and (analysis.step is not None or analysis.gap is not None):
+    step = analysis.step
+    figures = _epoch_figures(analysis) if step is None else _step_figures(analysis, step)
+    if analysis.baseline is not None and (step is not None or analysis.gap is not None):
         figures.append(_against_baseline(analysis.gap))
     if not figures:
         return None
@@ -213,19 +215,11 @@ def figures_row(analysis: Analysis) -> Any:
     )
 
 
-def _step_figures(analysis: Analysis) -> list[tuple[str, str, str | None]]:
-    step = analysis.step
+def _step_figures(analysis: Analysis, step: StepTime) -> list[tuple[str, str, str | None]]:
+    sure = f"95% interval: {interval(step.ci95, 'ms')}"
     return [
-        (
-            "Step time",
-            NOT_MEASURED if step is None else exact(step.mean, "ms", step.ci95),
-            None if step is None else f"95% interval: {interval(step.ci95, 'ms')}",
-        ),
-        (
-            "Slow steps",
-            amount(None if step is None else step.p95, "ms"),
-            "one step in twenty is slower",
-        ),
+        ("Step time", exact(step.mean, "ms", step.ci95), sure),
+        ("Slow steps", amount(step.p95, "ms"), "one step in twenty is slower"),
         _throughput(analysis),
     ]
 

@@ -254,6 +254,12 @@ def recorder_breaks(case: Case) -> Any:
         iterations.Iteration = original
 
 
+def after_loop(net: Any, model: Any, optimizer: Any) -> Any:
+    """Return the weights of a loop, and what the recorder has left in its model and optimizer."""
+    ours = left_in(model) + ["update hook"] * bool(optimizer.optimizer._optimizer_step_post_hooks)
+    return {"weights": weights_of(net), "ours": ours}
+
+
 def accelerated(
     case: Case, data: Any = None, net: Any = None, log: Any = None, passes: int = 1
 ) -> Any:
@@ -273,8 +279,7 @@ def accelerated(
                 optimizer.step()
                 optimizer.zero_grad()
     logger.close()
-    ours = left_in(model) + ["update hook"] * bool(optimizer.optimizer._optimizer_step_post_hooks)
-    return {"weights": weights_of(net), "ours": ours}
+    return after_loop(net, model, optimizer)
 
 
 @alone
@@ -317,8 +322,7 @@ def with_fabric(case: Case, data: Any = None, log: Any = None, compiles: bool = 
             optimizer.step()
             optimizer.zero_grad()
     logger.close()
-    ours = left_in(model) + ["update hook"] * bool(optimizer.optimizer._optimizer_step_post_hooks)
-    return {"weights": weights_of(net), "ours": ours}
+    return after_loop(net, model, optimizer)
 
 
 @alone

@@ -200,7 +200,7 @@ class TimestampRing:
 
 
 def _variable(shape: List[int], dtype: Any) -> Any:
-    """Make a variable of zeros, in a thread of its own.
+    """Make a variable of zeros, in a separate thread.
 
     A ``tf.function`` lets the trace of its first call alone make variables, and a trace is a property of
     its thread. Timestamps may come with a later trace: for another shape, argument or world of ranks.

@@ -28,7 +28,7 @@ from .gains.baseline import (
 )
 from .gains.bottleneck import Bottleneck
 from .gains.input_times import InputRates, input_rates
-from .gains.verdict import ComparableRuns, decide, insufficient, own_fault
+from .gains.verdict import ComparableRuns, decide, fault_as_baseline, insufficient
 from .generation_summary import (
     GenerationSummary,
     ended_by,
@@ -112,7 +112,9 @@ class _Analyser:
         base = self.baseline
         if base is None:
             return None
-        fault = own_fault(base.bottleneck, base.stragglers, base.step_ms, base.run.synthetic)
+        fault = fault_as_baseline(
+            base.bottleneck, base.stragglers, base.step_ms, base.run.synthetic
+        )
         return match_with_steps(self.run, self.steady, base.run, base.steady, fault)
 
     @cached_property

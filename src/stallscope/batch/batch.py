@@ -192,9 +192,9 @@ class Batch:
 
     def _recorded(self, unit: Unit) -> list[KnownRun]:
         # Anonymous batches record no places: their runs' ids are no addresses.
-        place = None if self._state is None else self._state.place(unit.key)
-        if self.settings.anonymous:
-            place = None
+        if self._state is None or self.settings.anonymous:
+            return []
+        place = self._state.place(unit.key)
         if place is None:
             return []
         contents = place.contents

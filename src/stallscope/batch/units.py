@@ -15,6 +15,7 @@ from stallscope.collector.registry import open_source
 from stallscope.collector.run_names import RunAddress
 from stallscope.collector.sources.base import SourceFile, is_companion_file
 from stallscope.collector.store.folders import (
+    closed_folder_problem,
     closed_folders,
     collected_folder,
     collected_runs,
@@ -139,7 +140,7 @@ def units_of(
     if in_store:
         chosen = [collected_folder(path, address.run)] if address.run else in_store
         for folder in closed_folders(path):
-            warn(f"{folder}: cannot be read: Permission denied; left out")
+            warn(f"{closed_folder_problem(folder)}; left out")
         return [Unit(str(folder), collected=True) for folder in chosen]
     if not address.run and path.is_dir():
         folders = _job_folders(path, warn)

@@ -121,7 +121,7 @@ class KnownRun:
     @property
     def key(self) -> str:
         """Return the place with the run's id, because a later job may log into the same folder."""
-        return f"{self.unit.place_key}#{self.content['id']}"
+        return str(RunAddress(self.unit.place_key, self.content["id"]))
 
     @property
     def run(self) -> Run:

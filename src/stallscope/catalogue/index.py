@@ -15,7 +15,12 @@ from typing import Any
 
 from stallscope.collector.address import where_is
 from stallscope.collector.run_names import NamedRun, index_of
-from stallscope.collector.store.folders import is_collected, is_regular_file, may_be_entered
+from stallscope.collector.store.folders import (
+    closed_folder_problem,
+    is_collected,
+    is_regular_file,
+    may_be_entered,
+)
 from stallscope.collector.store.layout import CATALOGUE
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError, UnwritableError
 
@@ -239,7 +244,7 @@ def _read_all(folders: Iterable[Path]) -> tuple[list[Entry], tuple[str, ...]]:
     for folder in folders:
         if not is_collected(folder):
             if not may_be_entered(folder):
-                problems.append(f"{folder}: cannot be read: Permission denied")
+                problems.append(closed_folder_problem(folder))
             continue
         try:
             entries.append(Entry.read(folder))

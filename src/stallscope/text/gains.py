@@ -66,7 +66,7 @@ def fix_title(fix: str, slow: Sequence[str], in_turn: bool = False) -> str:
     if kind == "ranks":
         return f"On {counted(int(value), 'rank')}"
     if fix != "imbalance":
-        return f"With {listed(kind, [value])} as fast as the others"
+        return f"With {_named(fix)} as fast as the others"
     if not slow:
         return f"With {_NO_RANK_LATE}"
     fixed = joined([_named(fix) for fix in slow])

@@ -95,7 +95,7 @@ def gains_with_baseline(faults: Faults, baseline: Ledger, cores: CoreUse) -> Gai
     alone = gains(shares.alone())
     # No fix makes a step shorter than the baseline's.
     bounded = [as_bound(gain, faults.step_ms, replay.loss / 1e6) for gain in alone]
-    return _gains(alone, bounded, gains(shares.in_turn()), faults)
+    return _gains(alone, bounded, gains(shares.in_turn), faults)
 
 
 def _gains(
@@ -161,14 +161,14 @@ class _Shares:
             share = replay.share(self._nothing, self._cells_of(straggler))
             shares |= dict.fromkeys(straggler.fixes, share)
         if any(straggler.counts_as_imbalance for straggler in stragglers):
-            slow_ranks = replay.share(self._nothing, self._named)
-            compute = replay.share(self._named, self._all_of("compute"))
+            compute = self._after_slow_ranks["compute"]
             varying = _varying_compute(self.faults.found, replay, compute)
-            shares["imbalance"] = min(replay.share_of_all, slow_ranks + varying)
-        if sum(share > 0 for share in self.in_turn().values()) > 1:
+            shares["imbalance"] = min(replay.share_of_all, self._slow_ranks + varying)
+        if sum(share > 0 for share in self.in_turn.values()) > 1:
             shares["all"] = replay.share_of_all
         return shares
 
+    @cached_property
     def in_turn(self) -> dict[str, float]:
         """Return the shares of FAULTS that share nothing.
 
@@ -176,8 +176,7 @@ class _Shares:
         including the slow ranks' part of it.
         """
         replay, stragglers = self.replay, self.faults.found.stragglers
-        slow_ranks = replay.share(self._nothing, self._named)
-        shares = {stage: replay.share(self._named, self._all_of(stage)) for stage in STAGES}
+        slow_ranks, shares = self._slow_ranks, {**self._after_slow_ranks}
         largest = max(shares, key=shares.__getitem__)
         if shares[largest] > slow_ranks:
             first = self._all_of(largest)
@@ -188,6 +187,16 @@ class _Shares:
         if any(straggler.counts_as_imbalance for straggler in stragglers):
             shares["imbalance"] = slow_ranks + varying
         return _capped(shares, replay.share_of_all)
+
+    @cached_property
+    def _slow_ranks(self) -> float:
+        """Return the share that fixing all named ranks wins back."""
+        return self.replay.share(self._nothing, self._named)
+
+    @cached_property
+    def _after_slow_ranks(self) -> dict[str, float]:
+        """Return the share that each stage on all ranks still wins back after the named ranks."""
+        return {stage: self.replay.share(self._named, self._all_of(stage)) for stage in STAGES}
 
     @cached_property
     def _nothing(self) -> Bools:

@@ -273,7 +273,7 @@ def _allreduce_unknown(run: Run) -> Bottleneck:
     )
 
 
-def own_fault(
+def fault_as_baseline(
     bottleneck: Bottleneck, stragglers: Sequence[Straggler], step_ms: Mean | None, synthetic: bool
 ) -> str | None:
     """Describe the fault that makes a run unfit as a baseline; None if it is fit.
