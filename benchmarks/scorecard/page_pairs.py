@@ -16,8 +16,8 @@ from page_tables import NOTHING, percent, table
 from pairs_scoring import Row, Score, repeat_differences, row, rows
 from score_lines import read_scores, write_together
 
-#: Targets: errors as shares of the faulty run's step, and the share of predictions that hold.
-MEDIAN, P90, HELD = 0.02, 0.05, 0.90
+#: Targets: errors as shares of the faulty step, and the shares of predictions and of bounds that hold.
+MEDIAN, P90, HELD, BOUND_HELD = 0.02, 0.05, 0.90, 0.97
 
 MODES = {"baseline": "with a baseline", "alone": "without a baseline"}
 _MOST_MISSES = 5
@@ -129,31 +129,44 @@ def number(scores: Sequence[Score]) -> int:
 
 
 def pair_bars(scores: Sequence[Score]) -> list[Bar]:
-    """Return the bars on predictions with and without a baseline, with every miss."""
-    return [bar for mode in MODES for bar in _bars(mode, scores)]
-
-
-def _bars(mode: str, scores: Sequence[Score]) -> list[Bar]:
-    own = [score for score in scores if score["mode"] == mode]
-    found = row(own)
-    far = [score for score in own if score["error"] is not None and abs(score["error"]) > P90]
-    broken = [score for score in own if score["held"] is False]
-    what = f"Step time after the fix, {MODES[mode]}"
+    """Return the bars on predictions with and without a baseline, and on bounds, with every miss."""
+    bounds = [score for score in scores if score["bound"]]
     return [
-        _bar(f"{what}: median error", MEDIAN, found.median, found.predicted, []),
-        _bar(f"{what}: 90th percentile of errors", P90, found.p90, found.predicted, far),
-        _bar(f"{what}: holds", HELD, found.held, found.with_interval, broken),
+        *(bar for mode in MODES for bar in _prediction_bars(mode, scores)),
+        *(_bound_bar(framework, bounds) for framework in _FRAMEWORKS),
     ]
 
 
+def _prediction_bars(mode: str, scores: Sequence[Score]) -> list[Bar]:
+    scores = [score for score in scores if score["mode"] == mode]
+    result = row(scores)
+    far = [score for score in scores if score["error"] is not None and abs(score["error"]) > P90]
+    broken = [score for score in scores if score["held"] is False and not score["bound"]]
+    what = f"Step time after the fix, {MODES[mode]}"
+    return [
+        _bar(f"{what}: median error", MEDIAN, result.median, result.predicted, []),
+        _bar(f"{what}: 90th percentile of errors", P90, result.p90, result.predicted, far),
+        _bar(f"{what}: holds", HELD, result.held, result.with_interval, broken),
+    ]
+
+
+def _bound_bar(framework: str, bounds: Sequence[Score]) -> Bar:
+    """Return the bar on a framework's bounds, with and without a baseline."""
+    bounds = [score for score in bounds if score["framework"] == framework]
+    exceeded = [score for score in bounds if not score["held"]]
+    what = f'"At most", {_FRAMEWORKS[framework]}: the fix gains no more'
+    return _bar(what, BOUND_HELD, row(bounds).bounds_held, len(bounds), exceeded)
+
+
 def _bar(what: str, limit: float, value: float | None, n: int, wrong: list[Score]) -> Bar:
-    at_least = limit == HELD
+    at_least = limit in (HELD, BOUND_HELD)
     needed = f"≥ {limit:.0%} of pairs" if at_least else f"≤ {limit:.0%} of the step"
     if value is None:
         return Bar(what, needed.replace("%", " %"), NOTHING, None, ())
     passed = value >= limit if at_least else value <= limit
     shown = () if passed else tuple(_worst(wrong))
-    return Bar(what, needed.replace("%", " %"), f"{percent(value)}; {n} pairs", passed, shown)
+    counted = "1 pair" if n == 1 else f"{n} pairs"
+    return Bar(what, needed.replace("%", " %"), f"{percent(value)}; {counted}", passed, shown)
 
 
 def _worst(wrong: Sequence[Score]) -> Iterator[str]:
@@ -222,10 +235,13 @@ def _kinds_table(scores: Sequence[Score], mode: str) -> str:
     return table((f"{MODES[mode]}", *_HEAD[1:]), lines)
 
 
-_HEAD = ("", "pairs", "no prediction", "bounds", "median error", "90th percentile", "holds")
+_HEAD = (
+    *("", "pairs", "no prediction", "median error", "90th percentile", "holds"),
+    *("bounds", "bounds hold"),
+)
 
 
 def _figures(one: Row) -> tuple[str, ...]:
-    counts = (one.n, one.n - one.predicted - one.bounds, one.bounds)
+    counts = (one.n, one.n - one.predicted - one.bounds)
     shares = (percent(one.median), percent(one.p90), percent(one.held))
-    return (*map(str, counts), *shares)
+    return (*map(str, counts), *shares, str(one.bounds), percent(one.bounds_held))

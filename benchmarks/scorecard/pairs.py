@@ -191,7 +191,10 @@ def _entries(analysis: Analysis) -> dict[str, float]:
 def show(scores: list[Score], by: tuple[str, ...]) -> None:
     """Print a table of scores, with and without a baseline side by side."""
     shown = Table(title=", ".join(by) or "all pairs")
-    figures = ("n", "without\nprediction", "bounds", "median\n|error|", "90th\npercentile", "held")
+    figures = (
+        *("n", "without\nprediction", "median\n|error|", "90th\npercentile", "held"),
+        *("bounds", "bounds\nheld"),
+    )
     for name in by:
         shown.add_column(name)
     for mode in MODES:
@@ -218,7 +221,7 @@ def show_repeats(scores: list[Score]) -> None:
 def _cells(one: Row) -> tuple[str, ...]:
     absent = one.n - one.predicted - one.bounds
     shares = map(_percent, (one.median, one.p90, one.held))
-    return str(one.n), str(absent), str(one.bounds), *shares
+    return str(one.n), str(absent), *shares, str(one.bounds), _percent(one.bounds_held)
 
 
 def _percent(share: float | None) -> str:

@@ -156,14 +156,16 @@ class Row:
     #: Predictions with an interval, and the share of them that holds.
     with_interval: int
     held: float | None
-    #: Predictions that are bounds.
+    #: Predictions that are bounds, and the share of them that no fix exceeds.
     bounds: int
+    bounds_held: float | None
 
 
 def row(scores: Sequence[Score]) -> Row:
     """Summarize scores."""
     errors = [abs(score["error"]) for score in scores if score["error"] is not None]
-    held = [score["held"] for score in scores if score["held"] is not None]
+    bounds = [score["held"] for score in scores if score["bound"]]
+    held = [score["held"] for score in scores if score["held"] is not None and not score["bound"]]
     return Row(
         n=len(scores),
         predicted=len(errors),
@@ -171,7 +173,8 @@ def row(scores: Sequence[Score]) -> Row:
         p90=float(np.quantile(errors, 0.9)) if errors else None,
         with_interval=len(held),
         held=statistics.mean(held) if held else None,
-        bounds=sum(score["bound"] for score in scores),
+        bounds=len(bounds),
+        bounds_held=statistics.mean(bounds) if bounds else None,
     )
 
 

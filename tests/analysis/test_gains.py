@@ -312,6 +312,38 @@ def test_loaders_on_other_cores_may_slow_compute_of_a_single_rank() -> None:
     assert not busy.bound
 
 
+def test_on_shared_cores_loaders_may_also_slow_compute_while_batches_are_in_time() -> None:
+    """Two ranks, two cores and two loaders: a loader that never rests takes half of a rank's speed."""
+    job = Job(
+        ranks=2,
+        steps=500,
+        input_ms=0.5,
+        compute_ms=60,
+        communication=Fixed(8),
+        noise=Noise(cv=0.05),
+        faults=(Fault("input", 20, when=Bursts(every=30, length=10)),),
+        facts={
+            **OWN_CORES,
+            "cpu_count": 2,
+            "cpus_allowed": 2,
+            "pipeline": ["Range", "Map", "Prefetch"],
+        },
+    )
+    found = analyse(simulate(job).run)
+    predicted, shorter = gain(found, "input"), gain(found, "other")
+    assert predicted.bound
+    assert predicted.estimate is not None
+    assert predicted.estimate < 1.2
+    assert found.step is not None
+    # Half of compute and of allreduce in every step, beyond what the late batches cost.
+    slowed = 0.5 * sum(
+        entry.ms for entry in found.entries if entry.name in ("compute", "allreduce")
+    )
+    assert predicted.saved_ms.value > slowed
+    assert predicted.saved_ms.value < slowed + 0.4 * found.step.mean
+    assert shorter.saved_ms.value < slowed / 2
+
+
 def test_a_baseline_of_another_job_predicts_nothing() -> None:
     faulty = replace(JOB, faults=(Fault("input", 50, ranks=(1,)),))
     other = simulate(replace(JOB.baseline(), batch_size=64)).run

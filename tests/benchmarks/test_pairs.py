@@ -310,6 +310,8 @@ def test_rows_count_predictions() -> None:
     assert two.p90 == pytest.approx(0.01 + 0.9 * 0.19)
     four = found[4,]
     assert (four.predicted, four.bounds, four.median) == (0, 1, None)
+    assert (two.bounds_held, four.bounds_held) == (None, 1.0)
+    assert (four.with_interval, four.held) == (0, None)
 
 
 def test_equal_fixed_runs_show_how_much_trainings_differ() -> None:
@@ -354,4 +356,24 @@ def test_the_page_lists_the_targets_and_every_miss(tmp_path: Path) -> None:
 
 def test_without_pairs_the_page_says_so() -> None:
     assert "Not trained yet" in page.page({"pairs": []})
-    assert [bar.passed for bar in page.pair_bars([])] == [None] * 6
+    assert [bar.passed for bar in page.pair_bars([])] == [None] * 9
+
+
+def test_bounds_are_judged_per_framework_and_not_as_predictions(tmp_path: Path) -> None:
+    holds = prediction(predicted_ms=10.0, predicted_ci95=None, bound=True)
+    exceeded = prediction(predicted_ms=30.0, predicted_ci95=None, bound=True)
+    text = page.page(
+        content(
+            tmp_path,
+            scoring.line(holds, where("a")),
+            scoring.line(exceeded, where("b", mode="alone")),
+            scoring.line(holds, where("c", framework="ddp")),
+        )
+    )
+    assert (
+        "Keras + Horovod: the fix gains no more | ≥ 97 % of pairs | 50.0 %; 2 pairs | **mis" in text
+    )
+    assert "DDP: the fix gains no more | ≥ 97 % of pairs | 100 %; 1 pair | passed" in text
+    assert "PyTorch + Horovod: the fix gains no more | ≥ 97 % of pairs | – | not measured" in text
+    assert "at least 30.0 ms predicted after fixing input, 20.0 ms achieved" in text
+    assert "with a baseline: holds | ≥ 90 % of pairs | – | not measured" in text

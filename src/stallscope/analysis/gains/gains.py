@@ -272,7 +272,7 @@ def gains_without_baseline(faults: Faults, cores: CoreUse) -> Gains:
         )
         for stage in _ASSUMED_STAGES
     ]
-    idle_ms = idle_loaders_ms(ledger, cores) if cores.on_cpu else 0.0
+    idle_ms, most_idle_ms = idle_loaders_ms(ledger, cores) if cores.on_cpu else (0.0, 0.0)
 
     def certain(gains: Sequence[WhatIf]) -> list[WhatIf]:
         if cores.on_cpu:
@@ -283,11 +283,14 @@ def gains_without_baseline(faults: Faults, cores: CoreUse) -> Gains:
         gains = [replace(gain, bound=gain.bound or cores.shared) for gain in gains]
         return _with_bounds(gains, faults)
 
+    def beyond_interval_ms(gain: WhatIf) -> float:
+        more = shorter_allreduce_ms(gain.saved_ms.value, ledger, cores)
+        if _speeds_up_input(gain.fix, found):
+            more += most_idle_ms - (idle_ms if gain.saved_ms.ci95 is not None else 0.0)
+        return more
+
     estimates = certain([*of_ranks, *alone])
-    bounded = [
-        as_bound(gain, step_ms, step_ms, shorter_allreduce_ms(gain.saved_ms.value, ledger, cores))
-        for gain in estimates
-    ]
+    bounded = [as_bound(gain, step_ms, step_ms, beyond_interval_ms(gain)) for gain in estimates]
     in_turn = certain([*of_ranks[:slow_ranks], *stages.values()])
     return _gains(estimates, bounded, in_turn, faults)
 

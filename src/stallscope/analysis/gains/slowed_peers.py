@@ -83,16 +83,24 @@ def faster_peers_ms(
     }
 
 
-def idle_loaders_ms(ledger: Ledger, cores: CoreUse) -> float:
-    """Return the most that compute and allreduce gain from idle loaders, milliseconds per step.
+def idle_loaders_ms(ledger: Ledger, cores: CoreUse) -> tuple[float, float]:
+    """Return what compute and allreduce may gain from idle loaders, milliseconds per step.
 
     Busy loaders take CPU cores from the ranks, but loaders that wait for data do not. The run does not
     show which they do.
+
+    Args:
+        ledger: steady steps.
+        cores: how the ranks use CPU cores.
+
+    Returns:
+        The gain in the steps whose batches are late, in which a loader is busy all the time, and the most
+        that all steps may gain: a loader that keeps up may be just as busy.
     """
     if not cores.taken_by_loaders:
-        return 0.0
-    slowed = (ledger.by_cause("compute") + ledger.allreduce)[late_batches(ledger)]
-    return cores.taken_by_loaders * float(slowed.sum()) / len(ledger) / 1e6
+        return 0.0, 0.0
+    slowed = cores.taken_by_loaders * (ledger.by_cause("compute") + ledger.allreduce) / 1e6
+    return float(slowed[late_batches(ledger)].sum()) / len(ledger), float(slowed.mean())
 
 
 def shorter_allreduce_ms(saved_ms: float, ledger: Ledger, cores: CoreUse) -> float:
