@@ -116,11 +116,35 @@ def test_a_baseline_slower_than_the_run_predicts_nothing(slower_ms: float, is_us
     (gain,) = (one for one in found.what_if if one.fix == "input")
     assert found.match is not None
     assert (found.match.slower is None) is is_used
-    assert any("baseline's steps take longer" in one for one in found.warnings) is not is_used
+    assert any("baseline is slower than this run" in one for one in found.warnings) is not is_used
     assert found.predicted_from == ("baseline" if is_used else "run")
     assert ("Gains are predicted without it" in against(found)[1]) is not is_used
     assert found.bottleneck.kind == "input"
     assert gain.saved_ms.value == pytest.approx(48, abs=4)
+
+
+@pytest.mark.parametrize("stage", ["input", "compute", "other"])
+@pytest.mark.parametrize("on_synthetic_data", [True, False])
+def test_a_baseline_with_a_fault_on_all_ranks_does_not_hide_a_slow_rank(
+    stage: str, on_synthetic_data: bool
+) -> None:
+    """Both runs take as long, so only the stages show that the baseline is unfit."""
+    run = simulate(replace(JOB, faults=(Fault(stage, 60, ranks=(3,)),))).run
+    base = JOB.baseline() if on_synthetic_data else replace(JOB, seed=5)
+    found = analyse(run, simulate(replace(base, faults=(Fault(stage, 60),))).run)
+    assert found.match is not None
+    assert found.match.slower is not None or found.match.faulty is not None
+    assert found.predicted_from == "run"
+    assert found.bottleneck.ranks == (3,)
+    assert next(one for one in found.what_if if one.fix == "rank:3").speedup > 1.1
+
+
+def test_on_shared_cores_a_baseline_may_compute_more_slowly() -> None:
+    """Ranks that sleep in their loaders leave their cores to the others."""
+    job = replace(JOB, cores_per_host=4, faults=(Fault("input", 60),))
+    found = analyse(simulate(job).run, simulate(job.baseline()).run)
+    assert found.match is not None
+    assert found.match.slower is None
 
 
 def test_a_baseline_on_real_data_may_be_slower() -> None:

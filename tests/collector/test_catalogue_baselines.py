@@ -66,6 +66,17 @@ def test_of_several_baselines_the_nearest_and_then_the_newest_is_taken(store: Pa
                 shutil.rmtree(store / found.folder)
 
 
+def test_an_older_baseline_is_taken_if_the_newer_one_has_a_fault_of_its_own(store: Path) -> None:
+    own = collected(store, replace(JOB, facts=at(1)))
+    fit = collected(store, replace(JOB, run_id="fit", facts={**SYNTHETIC, **at(2)}))
+    late = {(rank, "input"): 200.0 for rank in range(JOB.ranks)}
+    for name, slow in (("slow-rank", {(1, "compute"): 200.0}), ("slow-loaders", late)):
+        job = replace(JOB, run_id=name, slow=slow, facts={**SYNTHETIC, **at(3)})
+        assert collected(store, job, analysed=True).summary.fault
+    with Catalogue.open(store) as catalogue:
+        assert Baselines(catalogue).of(own) == fit
+
+
 def test_a_run_without_a_recorded_model_has_no_baseline(store: Path) -> None:
     own = collected(store, replace(JOB, facts={"model": None}))
     for ranks in (1, 2):

@@ -115,7 +115,8 @@ class _Analyser:
         fault = fault_as_baseline(
             base.bottleneck, base.stragglers, base.step_ms, base.run.synthetic
         )
-        return match_with_steps(self.run, self.steady, base.run, base.steady, fault)
+        shared = CoreUse.of(self.run).shared
+        return match_with_steps(self.run, self.steady, base.run, base.steady, fault, shared)
 
     @cached_property
     def single_match(self) -> BaselineMatch | None:

@@ -33,7 +33,7 @@ class Baselines:
         """Find the baseline: the same job on synthetic data and as many ranks; None without one.
 
         Among several, choose the one that differs least in number of hosts, versions and threads, then
-        the newest. The analysis reports the differences.
+        one without a fault of its own, then the newest. The analysis reports the differences.
         """
         own = _Wanted(run)
         return None if own.synthetic else self._best(own, own.ranks)
@@ -81,8 +81,21 @@ def _differences(own: Sequence[str], other: Entry) -> int:
 
 
 def _newest_of_each(entries: Iterable[Entry]) -> list[Entry]:
-    """Keep the first, newest run of each set of circumstances."""
+    """Keep the newest run of each set of circumstances, if possible one without a fault of its own.
+
+    Args:
+        entries: the runs, newest first.
+    """
     first: dict[tuple[str, ...], Entry] = {}
-    for entry in entries:
+    for entry in sorted(entries, key=_has_own_fault):
         first.setdefault(circumstances(len(entry.hosts), entry.facts), entry)
     return list(first.values())
+
+
+def _has_own_fault(entry: Entry) -> bool:
+    """Whether a run has a fault that synthetic data should not have: a slow rank or a slow stage.
+
+    Long allreduce and crowded cores are faults of the job, and its baseline has them as well.
+    """
+    summary = entry.summary
+    return bool(summary.fault) and summary.verdict in ("imbalance", "input", "other", "balanced")

@@ -36,7 +36,7 @@ def _unfit(analysis: Analysis) -> str:
     match = analysis.match
     if match is None or not (match.itself or match.faulty or match.slower):
         return ""
-    why = "The baseline ran on slower or busier machines"
+    why = f"The baseline is slower than this run ({match.slower})"
     if match.itself:
         why = "The baseline is this run itself"
     elif match.faulty:

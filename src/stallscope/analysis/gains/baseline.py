@@ -11,7 +11,7 @@ from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.formatting.numbers import amount
 from stallscope.run import Run, newest_first
 
-from ..ledger.ledger import CAUSES, Ledger
+from ..ledger.ledger import CAUSES, STAGES, Ledger
 
 #: Facts that must be the same for a valid comparison; other facts may differ.
 COMPARED = (
@@ -58,7 +58,7 @@ class BaselineMatch:
     same: tuple[str, ...]
     #: Facts that differ, with both values.
     differs: tuple[str, ...]
-    #: Both step times, if the baseline's steps take longer than the run's.
+    #: What takes longer in the baseline than in the run, ``step`` or a stage, with both times.
     slower: str | None = None
     #: The baseline's own fault in a sentence, if it has one.
     faulty: str | None = None
@@ -72,7 +72,7 @@ class BaselineMatch:
         if self.itself:
             reasons.append("it is this run itself")
         if self.slower is not None:
-            reasons.append(f"step: {self.slower}")
+            reasons.append(self.slower)
         if self.faulty is not None:
             reasons.append(f"its own fault: {self.faulty}")
         return tuple(reasons)
@@ -88,12 +88,18 @@ def match_baseline(run: Run, baseline: Run) -> BaselineMatch:
 
 
 def match_with_steps(
-    run: Run, ledger: Ledger | None, baseline: Run, its_ledger: Ledger | None, its_fault: str | None
+    run: Run,
+    ledger: Ledger | None,
+    baseline: Run,
+    its_ledger: Ledger | None,
+    its_fault: str | None,
+    shared_cores: bool = False,
 ) -> BaselineMatch:
     """Compare a run with its baseline: what the baseline is decides what it may predict.
 
-    A baseline with a fault of its own hides the run's fault. On the same machines no job is faster on
-    real data than on synthetic data: a baseline that is certainly slower ran on slower or busier ones.
+    A baseline with a fault of its own hides the run's fault. A baseline shows the least that a job needs,
+    so one that is certainly slower, as a whole or in a stage, has a fault of all ranks or ran on slower
+    machines.
 
     Args:
         run: the run.
@@ -101,6 +107,7 @@ def match_with_steps(
         baseline: the baseline.
         its_ledger: its steady steps, likewise.
         its_fault: the baseline's own fault in a sentence; None without one.
+        shared_cores: whether the run's ranks share CPU cores: then compute is faster while others wait.
     """
     match = match_baseline(run, baseline)
     if ledger is None or its_ledger is None:
@@ -108,15 +115,24 @@ def match_with_steps(
     if np.array_equal(ledger.total, its_ledger.total):
         return replace(match, itself=True)
     match = replace(match, faulty=its_fault)
-    may_be_slower = run.synthetic or not baseline.synthetic
-    if may_be_slower or match.differs:
+    # Real data may need more than synthetic data.
+    if match.differs or (run.synthetic and not baseline.synthetic):
         return match
-    step, base = _step(ledger), _step(its_ledger)
-    longer = base.minus(step).ci95
-    if longer is None or longer[0] <= _AS_FAST * step.value:
-        return match
-    here, there = (amount(mean.value, "ms", mean.ci95) for mean in (step, base))
-    return replace(match, slower=f"{here} here, {there} in the baseline")
+    stages = [stage for stage in STAGES if not (shared_cores and stage == "compute")]
+    return replace(match, slower=_slower(ledger, its_ledger, stages))
+
+
+def _slower(ledger: Ledger, baseline: Ledger, stages: Sequence[str]) -> str | None:
+    """Describe the step or the first of these stages that certainly takes longer in a baseline."""
+    step = _step(ledger)
+    compared = [("step", step, _step(baseline))]
+    compared += [(stage, ledger.mean_ms(stage), baseline.mean_ms(stage)) for stage in stages]
+    for name, here, there in compared:
+        longer = there.minus(here).ci95
+        if longer is not None and longer[0] > _AS_FAST * step.value:
+            times = [amount(mean.value, "ms", mean.ci95) for mean in (here, there)]
+            return f"{name}: {times[0]} here, {times[1]} in the baseline"
+    return None
 
 
 def baseline_warnings(
@@ -140,8 +156,8 @@ def baseline_warnings(
         )
     if match is not None and match.slower is not None:
         yield (
-            f"the baseline's steps take longer than this run's: {match.slower}. It ran on slower or "
-            "busier machines, so gains are predicted without it; record it again where this run ran"
+            f"the baseline is slower than this run ({match.slower}), so gains are predicted without it; "
+            "record it again on synthetic data, where this run ran"
         )
     unfit = match is not None and (match.itself or match.faulty is not None)
     if baseline is not None and not baseline.synthetic and not unfit:
