@@ -50,6 +50,43 @@ def test_a_slow_host_is_one_straggler() -> None:
     assert one.excess_ms.value == pytest.approx(20, rel=0.1)
 
 
+def test_a_rank_that_is_slower_than_its_slow_host_is_a_straggler_too() -> None:
+    faults = (Fault("input", 60, ranks=(11,)), Fault("compute", 25, hosts=("host-1",)))
+    run = simulate(replace(JOB, faults=faults)).run
+    for found in (analyse(run), analyse(run, simulate(JOB.baseline(input_ms=JOB.input_ms)).run)):
+        rank, host = found.stragglers
+        assert (rank.ranks, rank.hosts, rank.stage) == ((11,), (), "input")
+        assert (host.hosts, host.stage) == (("host-1",), "compute")
+        assert host.ranks == tuple(range(8, 16))
+        assert rank.excess_ms.value == pytest.approx(60, rel=0.05)
+        assert host.excess_ms.value == pytest.approx(25, rel=0.05)
+        # Another host does not repair the rank's input.
+        assert host.cost_ms.value == pytest.approx(25, abs=4)
+        gains = {gain.fix: gain for gain in found.what_if}
+        assert "rank:11" in gains["host:host-1"].overlaps
+        assert {"host:host-1", "input"} <= set(gains["rank:11"].overlaps)
+
+
+def test_a_slow_rank_that_is_never_last_does_not_hold_the_run_back() -> None:
+    faults = (Fault("input", 60, ranks=(11,)), Fault("compute", 20, ranks=(3,)))
+    found = analyse(simulate(replace(JOB, faults=faults)).run)
+    assert [(one.ranks, one.holds_back) for one in found.stragglers] == [
+        ((11,), True),
+        ((3,), False),
+    ]
+    assert found.bottleneck.ranks == (11,)
+    # Its peers are the healthy ranks, not the slower one.
+    hidden = next(gain for gain in found.what_if if gain.fix == "rank:3")
+    assert hidden.saved_ms.value == pytest.approx(0, abs=0.05)
+
+
+def test_ranks_that_are_equally_slow_all_hold_the_run_back() -> None:
+    """Fixing one of them alone gains hardly anything."""
+    slow = (2, 5, 9, 14)
+    found = analyse(simulate(replace(JOB, faults=(Fault("input", 60, ranks=slow),))).run)
+    assert found.bottleneck.ranks == slow
+
+
 def test_two_slow_ranks_do_not_make_their_host_slow() -> None:
     faults = (Fault("compute", 40, ranks=(0,)), Fault("input", 40, ranks=(1,)))
     for seed in range(10):

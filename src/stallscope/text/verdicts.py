@@ -101,6 +101,7 @@ def headline(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
         return capitalised(
             f"{_cause(bottleneck.cause)} varies from rank to rank and from step to step"
         )
+    stragglers = [straggler for straggler in stragglers if straggler.holds_back]
     verb = "holds" if len(bottleneck.ranks) == 1 else "hold"
     return f"{capitalised(_named(bottleneck, stragglers))} {verb} this run back: " + _fault(
         bottleneck, stragglers
@@ -112,7 +113,9 @@ def _named(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
     of_hosts = sorted(
         {rank for straggler in stragglers if straggler.hosts for rank in straggler.ranks}
     )
-    alone = [rank for rank in bottleneck.ranks if rank not in of_hosts]
+    alone = sorted(
+        {rank for straggler in stragglers if not straggler.hosts for rank in straggler.ranks}
+    )
     parts = []
     if of_hosts:
         parts.append(f"{listed('rank', of_hosts)} of {listed('host', bottleneck.hosts)}")

@@ -15,8 +15,6 @@ from .piece import Advice
 # Names that need no quoting in a shell.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
 _MOST_HOSTS = 8
-# Hosts are worth replacing if they cost this fraction of the costliest straggler.
-_COSTLY = 0.1
 
 
 def for_imbalance(run: Run, setup: Setup, stragglers: Sequence[Straggler]) -> Iterator[Advice]:
@@ -32,8 +30,8 @@ def for_imbalance(run: Run, setup: Setup, stragglers: Sequence[Straggler]) -> It
     else:
         yield from _different_settings(run, worst)
         # While another rank is slower, a slow host may cost nothing: replacing it gains nothing.
-        costly = [one for one in counted if one.cost_ms.value >= _COSTLY * worst.cost_ms.value]
-        hosts = tuple(dict.fromkeys(host for one in costly for host in one.hosts))
+        waited_for = [straggler for straggler in counted if straggler.holds_back]
+        hosts = tuple(dict.fromkeys(host for straggler in waited_for for host in straggler.hosts))
         pieces = [_replace(setup, hosts)] if hosts else []
         pieces.append(_BY_STAGE[worst.stage])
         yield from pieces if worst.hosts else reversed(pieces)

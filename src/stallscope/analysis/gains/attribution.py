@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from stallscope.arrays.stats import Mean
 
-from ..ledger.ledger import Ledger
+from ..ledger.ledger import STAGES, Ledger
 from ..settings.cores import CoreUse
 from ..stragglers.loaders import peer_limit_unknown, with_loaders_at_work
 from ..stragglers.replay import without_faulty
@@ -16,6 +18,11 @@ from ..stragglers.stragglers import FoundStragglers, find_stragglers
 from ..stragglers.variation import variation
 from .gains import Faults, gains_with_baseline, gains_without_baseline
 from .what_if import WhatIf
+
+# A straggler whose fix alone saves this share of a step holds the run back, however rarely it is last.
+_COSTLY = 0.005
+# Standard deviations of a rank's arrival by which it is earlier than the last ranks usually are.
+_HIDDEN = 3.0
 
 
 @dataclass(frozen=True)
@@ -40,13 +47,19 @@ class Attribution:
 
     @property
     def named(self) -> tuple[int, ...]:
-        """Return all named ranks, ascending."""
-        return tuple(sorted({rank for one in self.stragglers for rank in one.ranks}))
+        """Return the named ranks that the others wait for, ascending."""
+        return tuple(sorted({rank for straggler in self._waited_for for rank in straggler.ranks}))
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Return all named hosts, the costliest first."""
-        return tuple(dict.fromkeys(host for one in self.stragglers for host in one.hosts))
+        """Return the named hosts that the others wait for, the costliest first."""
+        return tuple(
+            dict.fromkeys(host for straggler in self._waited_for for host in straggler.hosts)
+        )
+
+    @property
+    def _waited_for(self) -> list[Straggler]:
+        return [straggler for straggler in self.stragglers if straggler.holds_back]
 
 
 def attribute(
@@ -80,8 +93,9 @@ def attribute(
         gains = gains_without_baseline(faults, cores)
     else:
         gains = gains_with_baseline(faults, baseline, cores)
+    stragglers = _costliest_first(gains.saved_ms, found.stragglers)
     return Attribution(
-        _costliest_first(gains.saved_ms, found.stragglers),
+        _with_hidden_marked(stragglers, ledger),
         gains.alone,
         gains.in_turn,
         found.too_few_steps,
@@ -108,6 +122,25 @@ def _costliest_first(
         if one.ranks or cost.value > 0:
             costly.append(replace(one, cost_ms=cost))
     return tuple(sorted(costly, key=lambda one: one.cost_ms.value, reverse=True))
+
+
+def _with_hidden_marked(stragglers: Sequence[Straggler], ledger: Ledger) -> tuple[Straggler, ...]:
+    """Mark the slow ranks and hosts that hide behind slower ones: they are far too early to be last."""
+    arrival = np.sum([ledger.rank_means[stage] for stage in STAGES], axis=0)
+    times_last = np.bincount(ledger.critical, minlength=len(ledger.ranks))
+    usual_last = float(np.nansum(arrival * times_last)) / max(len(ledger), 1)
+    least_cost_ms = _COSTLY * float(ledger.total.mean()) / 1e6
+
+    def holds_back(straggler: Straggler) -> bool:
+        ranks = np.flatnonzero(np.isin(ledger.ranks, straggler.ranks))
+        always_slow = len(ranks) and straggler.pattern in ("persistent", "ramp")
+        if not always_slow or straggler.cost_ms.value >= least_cost_ms:
+            return True
+        latest = int(ranks[np.nanargmax(arrival[ranks])])
+        noise = float(ledger.cells.columns("arrival", [latest]).std())
+        return bool(usual_last - arrival[latest] < _HIDDEN * noise)
+
+    return tuple(replace(one, holds_back=holds_back(one)) for one in stragglers)
 
 
 def _with_varying_compute(found: FoundStragglers, varying: Straggler) -> FoundStragglers:

@@ -97,9 +97,9 @@ def match_with_steps(
 ) -> BaselineMatch:
     """Compare a run with its baseline: what the baseline is decides what it may predict.
 
-    A baseline with a fault of its own hides the run's fault. A baseline shows the least that a job needs,
-    so one that is certainly slower, as a whole or in a stage, has a fault of all ranks or ran on slower
-    machines.
+    A baseline with a fault of its own hides the run's fault. A baseline shows the least that a job
+    needs, so one that is certainly slower, as a whole or in a stage, has a fault of all ranks or ran on
+    slower machines.
 
     Args:
         run: the run.

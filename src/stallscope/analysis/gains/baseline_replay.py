@@ -182,7 +182,7 @@ class BaselineReplay:
         enough = self.slower_allreduce >= least.get("allreduce", 0.0)
         allreduce = self.slower_allreduce if enough else 0.0
         slower = self.slower & (np.array(list(keep.values()))[:, None] | named)
-        side_effects = {stage: costs[stage] for stage in STAGES if not keep[stage]}
+        side_effects = {stage: max(0.0, costs[stage]) for stage in STAGES if not keep[stage]}
         if keep["compute"] and self._loaders_may_slow_compute:
             # Input is hardly late, but its loaders may slow compute.
             side_effects["input"] = costs["input"] + costs["compute"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations, product
 
 import numpy as np
 
@@ -20,7 +21,15 @@ from ..stragglers.stragglers import FoundStragglers
 from ..stragglers.variation import Variation
 from .baseline_replay import BaselineReplay
 from .slowed_peers import faster_peers_ms, idle_loaders_ms, shorter_allreduce_ms
-from .what_if import WhatIf, as_bound, saving, what_if, what_if_saved, with_model_error
+from .what_if import (
+    WORTH_MENTIONING,
+    WhatIf,
+    as_bound,
+    saving,
+    what_if,
+    what_if_saved,
+    with_model_error,
+)
 
 #: Fixes that remove one fault from the run; the verdict chooses among them.
 FAULTS = ("imbalance", "input", "compute", "other")
@@ -110,7 +119,7 @@ def _gains(
         faults: the run's faults.
     """
     shown = [*bounded, *_what_could_shrink(faults)]
-    overlapping = _overlapping({gain.fix for gain in shown if gain.worth_mentioning}, faults.found)
+    overlapping = _overlapping({gain.fix for gain in shown if gain.worth_mentioning}, faults)
     return Gains(
         tuple(replace(gain, overlaps=overlapping.get(gain.fix, ())) for gain in shown),
         tuple(in_turn),
@@ -118,24 +127,42 @@ def _gains(
     )
 
 
-def _overlapping(fixes: set[str], found: FoundStragglers) -> dict[str, tuple[str, ...]]:
+def _overlapping(fixes: set[str], faults: Faults) -> dict[str, tuple[str, ...]]:
     """Return, for each of these fixes, the others that save some of the same time.
 
     ``all`` combines every fix, so it is left out.
     """
     pairs: set[tuple[str, str]] = set()
-    for straggler in found.stragglers:
-        if not straggler.counts_as_imbalance:
-            continue
-        pairs.add(("imbalance", straggler.stage))
-        for fix in straggler.fixes:
-            pairs |= {("imbalance", fix), (fix, straggler.stage)}
+    stragglers = [one for one in faults.found.stragglers if one.counts_as_imbalance]
+    for straggler in stragglers:
+        stages = _slower_stages(straggler, faults)
+        pairs |= {("imbalance", fix) for fix in (straggler.stage, *straggler.fixes)}
+        pairs |= {(fix, stage) for fix in straggler.fixes for stage in stages}
+    for first, second in combinations(stragglers, 2):
+        if set(first.ranks) & set(second.ranks):
+            pairs |= set(product(first.fixes, second.fixes))
     overlapping: dict[str, list[str]] = {fix: [] for fix in fixes}
-    for first, second in sorted(pairs):
-        if first in fixes and second in fixes:
-            overlapping[first].append(second)
-            overlapping[second].append(first)
-    return {fix: tuple(sorted(others)) for fix, others in overlapping.items()}
+    for fix, fix_too in sorted(pairs):
+        if fix in fixes and fix_too in fixes:
+            overlapping[fix].append(fix_too)
+            overlapping[fix_too].append(fix)
+    return {fix: tuple(sorted(shared)) for fix, shared in overlapping.items()}
+
+
+def _slower_stages(straggler: Straggler, faults: Faults) -> set[str]:
+    """Return the stages in which a straggler is slower than healthy ranks: its fix saves all of them."""
+    ledger = faults.ledger
+    ranks = np.flatnonzero(np.isin(ledger.ranks, straggler.ranks))
+    stages = {straggler.stage}
+    if not len(ranks):
+        return stages
+    least = (WORTH_MENTIONING - 1.0) * float(ledger.total.mean())
+    for stage in STAGES:
+        means = ledger.rank_means[stage]
+        usual = np.nanmedian(means[list(faults.found.healthy)])
+        if np.nanmax(means[ranks]) > usual + least:
+            stages.add(stage)
+    return stages
 
 
 def _speeds_up_input(fix: str, found: FoundStragglers) -> bool:
@@ -211,6 +238,21 @@ class _Shares:
         return named
 
     def _cells_of(self, straggler: Straggler) -> Bools:
+        """Mark the stages × ranks that fixing a straggler fixes.
+
+        A rank that is slower than its slow host keeps the stage in which it is: another host does not
+        repair that.
+        """
+        cells = self._ranks_of(straggler)
+        for part in self.faults.found.stragglers:
+            within = set(part.ranks) < set(straggler.ranks)
+            if part.ranks and within and part.stage != straggler.stage:
+                ranks = np.isin(self.faults.ledger.ranks, part.ranks)
+                cells[STAGES.index(part.stage), ranks] = False
+        return cells
+
+    def _ranks_of(self, straggler: Straggler) -> Bools:
+        """Mark the stages × ranks in which a straggler's ranks are slow."""
         ranks = np.isin(self.faults.ledger.ranks, straggler.ranks)
         return self.replay.cells_of(straggler.stage, ranks)
 

@@ -94,8 +94,8 @@ def idle_loaders_ms(ledger: Ledger, cores: CoreUse) -> tuple[float, float]:
         cores: how the ranks use CPU cores.
 
     Returns:
-        The gain in steps with late batches, in which a loader is busy all the time, and the most that all
-        steps may gain: a loader that keeps up may be just as busy.
+        The gain in steps with late batches, in which a loader is busy all the time, and the most that
+        all steps may gain: a loader that keeps up may be just as busy.
     """
     if not cores.taken_by_loaders:
         return 0.0, 0.0

@@ -178,11 +178,13 @@ def _imbalance(best: WhatIf, found: Attribution, step: str) -> Bottleneck:
 
 
 def _whom(found: Attribution) -> str:
+    """Name the ranks that the fix of the imbalance fixes, also those that hide behind slower ones."""
     if len(found.hosts) == 1 and len(found.stragglers) == 1:
         return listed("host", found.hosts[:1])
-    if len(found.named) == 1:
-        return f"rank {found.named[0]}"
-    return "these ranks" if found.named else "this"
+    ranks = {rank for straggler in found.stragglers for rank in straggler.ranks}
+    if len(ranks) == 1:
+        return f"rank {min(ranks)}"
+    return "these ranks" if ranks else "this"
 
 
 def sentence(one: Straggler) -> str:

@@ -117,13 +117,23 @@ def some_of(ranks: Sequence[int]) -> list[int]:
     return [ranks[index] for index in evenly(len(ranks), _PEERS)]
 
 
-def without_faulty(ledger: Ledger, faulty: Sequence[int]) -> Replay:
+def without_faulty(
+    ledger: Ledger, faulty: Sequence[int], healthy_ranks: Sequence[int] = ()
+) -> Replay:
     """Replay the steps as if the faulty ranks were like their peers.
 
     Quantile mapping: a faulty rank's k-th smallest arrival becomes the matching quantile of the healthy
     ranks' pooled arrivals.
+
+    Args:
+        ledger: steady steps.
+        faulty: positions of the ranks to fix.
+        healthy_ranks: positions of the healthy ranks; empty for all others.
     """
-    healthy = some_of(others(ledger, faulty))
+    fixed_ranks = set(faulty)
+    healthy = some_of(
+        [rank for rank in healthy_ranks if rank not in fixed_ranks] or others(ledger, faulty)
+    )
     if not len(faulty) or not healthy:
         return Replay(ledger.last, np.zeros(len(ledger)))
     edges, peers = windows(len(ledger)), ledger.cells.columns("arrival", healthy)

@@ -29,6 +29,9 @@ class Straggler:
     #: The ratio of the rank's samples per step to its peers', if it has more: then it has more work, and
     #: is not slower.
     work: float | None = None
+    #: Whether the others wait for it. A slow rank may hide behind slower ones: it is hardly ever last,
+    #: and fixing it alone saves nothing.
+    holds_back: bool = True
 
     @property
     def fixes(self) -> tuple[str, ...]:

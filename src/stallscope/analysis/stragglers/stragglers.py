@@ -1,14 +1,15 @@
 """Find ranks and hosts that make the others wait, and lateness that varies from step to step.
 
-The search goes from slow hosts to slow ranks among the rest, then to ranks and hosts that are late at
-times, then to lateness that varies from step to step. Each test leaves out the stragglers found before,
-so that one fault neither hides another nor is counted twice.
+The search goes from slow hosts to ranks that are slower than the rest of a slow host, to slow ranks
+among the others, then to ranks and hosts that are late at times, then to lateness that varies from step
+to step. Each test leaves out the stragglers found before, so that one fault neither hides another nor is
+counted twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -70,14 +71,20 @@ def find_stragglers(
     both = (ledger, replayed)
     tested_hosts, host_test = _slow_hosts(*both, hosts, blind_ns)
     names = [name for name in tested_hosts if not _now_and_then(ledger, _of(hosts, name))]
+    within = {name: _slow_within_host(*both, _of(hosts, name), blind_ns) for name in names}
     rest = [rank for rank in everyone if hosts[rank] not in names]
     named, test = _slow_ranks(*both, rest, blind_ns)
     slow = [rank for rank in named if not _now_and_then(ledger, [rank])]
     faulty = sorted({*everyone} - {*rest} | {*slow})
     healthy = [rank for rank in everyone if rank not in set(faulty)] or list(everyone)
 
-    stragglers = [_persistent(*both, _of(hosts, name), healthy, (name,)) for name in names]
-    stragglers += [_persistent(*both, [rank], healthy, ()) for rank in slow]
+    stragglers = [
+        _slow_host(*both, _of(hosts, name), healthy, name, within[name]) for name in names
+    ]
+    for name, ranks in within.items():
+        usual = [rank for rank in _of(hosts, name) if rank not in ranks]
+        stragglers += [_persistent(*both, [rank], usual, healthy) for rank in ranks]
+    stragglers += [_persistent(*both, [rank], healthy, healthy) for rank in slow]
     late = named_late = None
     same_rank_last = test.too_few_steps and _same_rank_last(ledger, healthy, test.tau)
     if len(healthy) > 1:
@@ -153,23 +160,75 @@ def _worthwhile(ledger: Ledger, replayed: Ledger, share: float) -> float:
     return share if replayed is ledger else max(share, indifference(len(ledger.ranks)))
 
 
-def _persistent(
+def _slow_within_host(
+    ledger: Ledger, replayed: Ledger, ranks: Sequence[int], blind_ns: float
+) -> list[int]:
+    """Find the ranks of a slow host that are slower than its other ranks."""
+    named, _ = _slow_ranks(ledger, replayed, ranks, blind_ns)
+    usual = [rank for rank in ranks if rank not in named]
+    return [rank for rank in named if not _now_and_then(ledger, [rank], usual)]
+
+
+def _slow_host(
     ledger: Ledger,
     replayed: Ledger,
     ranks: Sequence[int],
     healthy: Sequence[int],
-    hosts: tuple[str, ...],
+    host: str,
+    slower: Sequence[int],
 ) -> Straggler:
-    """Describe a rank (or a host's ranks) that is slow all the time, or becomes ever slower."""
-    own = set(ranks)
-    peers = some_of([rank for rank in healthy if rank not in own] or others(ledger, ranks))
+    """Describe a slow host by its usual ranks; those that are slower still keep their own excess.
+
+    Args:
+        ledger: steady steps.
+        replayed: the steps to replay.
+        ranks: positions of the host's ranks.
+        healthy: positions of the healthy ranks.
+        host: its name.
+        slower: positions of its ranks that are slower than its other ranks.
+    """
+    usual = [rank for rank in ranks if rank not in slower]
+    straggler = replace(
+        _persistent(ledger, replayed, usual, healthy, healthy),
+        ranks=tuple(ledger.ranks[rank] for rank in ranks),
+        hosts=(host,),
+    )
+    if not slower:
+        return straggler
+    fixed = without_faulty(replayed, ranks, healthy)
+    means = [
+        replayed.cells.columns("arrival", some_of(own)).mean(axis=1) for own in (usual, healthy)
+    ]
+    left = replayed.cells.columns("arrival", list(slower)).max(axis=1) - (means[0] - means[1])
+    saved = replayed.last - np.maximum(fixed.last, left.astype(np.int64))
+    return replace(straggler, cost_ms=mean_saved(saved, fixed.fixed).scaled(1e-6))
+
+
+def _persistent(
+    ledger: Ledger,
+    replayed: Ledger,
+    ranks: Sequence[int],
+    compared: Sequence[int],
+    healthy: Sequence[int],
+) -> Straggler:
+    """Describe ranks that are slow all the time, or become ever slower.
+
+    Args:
+        ledger: steady steps.
+        replayed: the steps to replay.
+        ranks: positions of the ranks.
+        compared: positions of the ranks whose stages show their excess.
+        healthy: positions of the healthy ranks, which they are as fast as once they are fixed.
+    """
+    described = set(ranks)
+    peers = some_of([rank for rank in compared if rank not in described] or others(ledger, ranks))
     there, excess = _excess(ledger, ranks, peers)
     stage = max(excess, key=lambda name: float(excess[name].mean()))
-    fixed = without_faulty(replayed, ranks)
+    fixed = without_faulty(replayed, ranks, healthy)
     return Straggler(
         pattern="ramp" if _ramps(excess[stage]) else "persistent",
         ranks=tuple(ledger.ranks[rank] for rank in ranks),
-        hosts=hosts,
+        hosts=(),
         stage=stage,
         excess_ms=mean_with_interval(excess[stage]).scaled(1e-6),
         late_share=float(np.isin(ledger.critical, list(ranks))[there].mean()),
@@ -202,9 +261,15 @@ def _of(hosts: Sequence[str], name: str) -> list[int]:
     return [rank for rank, host in enumerate(hosts) if host == name]
 
 
-def _now_and_then(ledger: Ledger, ranks: Sequence[int]) -> bool:
-    """Whether these ranks are slow only on average, because of a few late steps."""
-    _, stages = _excess(ledger, ranks, some_of(others(ledger, ranks)))
+def _now_and_then(ledger: Ledger, ranks: Sequence[int], peers: Sequence[int] = ()) -> bool:
+    """Whether these ranks are slow only on average, because of a few late steps.
+
+    Args:
+        ledger: steady steps.
+        ranks: positions of the ranks.
+        peers: positions of the ranks to compare them with; empty for all others.
+    """
+    _, stages = _excess(ledger, ranks, some_of(peers or others(ledger, ranks)))
     excess = max(stages.values(), key=lambda series: float(series.mean()))
     return bool(np.median(excess) < _FEW_LATE_STEPS * excess.mean()) and not _ramps(excess)
 

@@ -202,9 +202,10 @@ def _losses(
 
 
 def _whole_loss(analysis: Analysis) -> str:
-    """Name the difference from the baseline: real data costs it only if the baseline had none."""
-    base = analysis.baseline
-    real = not analysis.run.synthetic and base is not None and base.run.synthetic
+    """Name the difference from the baseline: real data costs it only if nothing else differs."""
+    base, match = analysis.baseline, analysis.match
+    comparable = match is not None and not match.reasons
+    real = comparable and base is not None and base.run.synthetic and not analysis.run.synthetic
     return "Lost to real data" if real else "Difference from the baseline"
 
 
