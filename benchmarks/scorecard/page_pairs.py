@@ -38,9 +38,9 @@ This page compares predicted gains with real fixes, in {pairs} pairs of real tra
 fault, the other is the same training without it. The analysis predicts the step time after the fix
 from the faulty run's logs; the other run shows the step time that the fix achieves. A baseline and
 four pairs are trained in the same processes, in turns of a few seconds, so that the machine's drift
-affects all of them alike. A step without a fault takes 20 to 40 ms of one core per rank; 1, 2 or 4
-ranks share {cores} cores and are not pinned to them. Faults sleep or burn CPU time, on one rank or on
-all, in the loader, in a prefetching loader, in compute or between steps.
+affects all of them alike. Most steps without a fault take {low} to {high} ms; {ranks} ranks share
+{cores} cores and are not pinned to them. Faults sleep or burn CPU time, on one rank or on all, in the
+loader, in a prefetching loader, in compute or between steps.
 
 *Error* is predicted minus achieved, as a share of the faulty run's step. A prediction *holds* if the
 achieved step time lies within its 95 % interval, widened by the achieved step's interval. A bound
@@ -108,8 +108,13 @@ def page(content: dict[str, Any]) -> str:
         return _NOT_TRAINED
     found, differences = pair_bars(scores), repeat_differences(scores)
     middle, most = np.quantile(differences, (0.5, 0.9)) if differences else (None, None)
+    low, high = np.quantile([score["achieved_ms"] for score in scores], (0.1, 0.9))
+    *some, most_ranks = map(str, sorted({score["ranks"] for score in scores}))
     text = _TEXT.format(
         pairs=number(scores),
+        low=f"{low:.0f}",
+        high=f"{high:.0f}",
+        ranks=f"{', '.join(some)} or {most_ranks}" if some else most_ranks,
         cores=content["made_on"]["cores"],
         middle=percent(middle),
         most=percent(most),
