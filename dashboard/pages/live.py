@@ -167,7 +167,7 @@ def _stop(analysis: Analysis) -> Any:
 def _bar(found: Progress) -> Any:
     if found.total is None or found.done is None:
         return _dimmed("The logs do not contain the number of steps.")
-    text = f"{found.done:,} of {found.total:,} steps"
+    text = f"{found.done:,} of {counted(found.total, 'step')}"
     bar = progress_bar(found.done, found.total, text, size="lg")
     return dmc.Box([bar, _dimmed(text, mt=4)])
 

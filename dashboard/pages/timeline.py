@@ -139,7 +139,9 @@ def _slow(stragglers: Sequence[Straggler]) -> dict[int, str]:
     names: dict[int, str] = {}
     for straggler in stragglers:
         if straggler.hosts and straggler.ranks:
-            names.setdefault(straggler.ranks[0], f"Slow host {plain(straggler.hosts[0])}")
+            names.setdefault(
+                straggler.ranks[0], f"Slow {listed('host', [plain(straggler.hosts[0])])}"
+            )
         else:
             names |= {rank: f"Slow rank {rank}" for rank in straggler.ranks}
     return names

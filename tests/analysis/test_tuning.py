@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
@@ -18,6 +19,7 @@ from stallscope.analysis.tuning import AutotuneFile, TimelineFile, Tuned, tune
 from stallscope.analysis.tuning.during import TuningRounds
 from stallscope.parsers.formats.autotune import AutotuneLog, parse_autotune
 from stallscope.parsers.formats.horovod_timeline import open_timeline
+from stallscope.reports.tuning.document import sentences
 
 REAL = Path(__file__).parents[1] / "cli" / "tune"
 HEADER = b"hierarchical_allreduce,cache_enabled,cycle_time_ms,tensor_fusion_threshold,score\n"
@@ -119,6 +121,16 @@ def test_settings_that_make_steps_faster_are_recommended(
     assert compared.saved_ms.value == pytest.approx(4.0, abs=0.5)
     assert compared.ci95 is not None
     assert 1 < compared.ci95[0] < compared.speedup < compared.ci95[1]
+
+
+def test_a_large_gain_is_the_share_of_a_step_that_is_saved(tuning: Analysis) -> None:
+    much_slower = analysed(communication=Fixed(2000.0), steps=400, seed=2, run_id="own")
+    gain = next(
+        sentence for sentence in sentences(tuned([much_slower, tuning])) if "own" in sentence
+    )
+    assert re.search(
+        r"without the autotuner: 98\.\d% shorter \(95%: 98\.\d+(–98\.\d+)?% shorter\)", gain
+    )
 
 
 def test_settings_without_a_gain_are_not_recommended(tuning: Analysis) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from stallscope.arrays.stats import autocorrelation_time, mean_with_interval
+from stallscope.arrays.stats import Mean, autocorrelation_time, mean_with_interval
 
 
 def series(phi: float, n: int, seed: int) -> np.ndarray:
@@ -36,6 +36,13 @@ def test_without_enough_data_there_is_no_interval() -> None:
     assert mean_with_interval(series(0.98, 200, 1)).ci95 is None
     assert mean_with_interval([1.0, 2.0]).ci95 is None
     assert np.isnan(mean_with_interval([]).value)
+
+
+@pytest.mark.parametrize("end", [np.nan, np.inf, -np.inf])
+def test_an_interval_without_a_finite_end_is_none(end: float) -> None:
+    assert Mean(10.0, (9.0, end)) == Mean(10.0, (end, 11.0)) == Mean(10.0, None)
+    assert Mean(10.0, (9.0, 11.0)).widened(end).ci95 is None
+    assert Mean(10.0, (0.0, 11.0)).scaled(end).ci95 is None
 
 
 def test_a_constant_series_is_certain() -> None:

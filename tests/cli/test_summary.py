@@ -34,7 +34,7 @@ def test_six_lines_name_the_slow_rank_and_the_gain(
     assert step.endswith(" ms of it waiting for slow ranks")
     assert stragglers.startswith("  stragglers: rank 1, input 9.")
     assert gain.startswith("  potential gain: With rank 1 as fast as the others: steps 1.")
-    assert logs.startswith(f"  logs: {tmp_path / 'my logs'} (run run-a, ")
+    assert logs.startswith(f"  logs: {tmp_path / 'my logs'} (run-a, ")
     assert more == f"  more: stallscope report '{tmp_path / 'my logs'}'"
 
 

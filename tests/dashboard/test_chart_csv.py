@@ -101,11 +101,11 @@ def test_gains_say_what_is_a_bound() -> None:
 
 
 def test_rates_and_efficiencies_say_what_is_projected() -> None:
-    measured = RateBar(1, Mean(10.0, (9.0, math.inf)), None, 10.0)
+    measured = RateBar(1, Mean(10.0, (9.0, 11.0)), None, 10.0)
     projected = RateBar(2, Mean(1.0, None), None, None, projected=True)
     bars = (measured, projected)
     _, one, two = rows(RateBars("Title", "", "samples/s", bars))
-    assert one == ["1", "no", "10.0", "9.0", "", "", "", "", "10.0"]
+    assert one == ["1", "no", "10.0", "9.0", "11.0", "", "", "", "10.0"]
     assert two == ["2", "yes", "1.0", "", "", "", "", "", ""]
     lines = (EfficiencyLine("this job", ((2, Mean(0.9, (0.8, 1.0))),)),)
     assert rows(EfficiencyLines("Title", "", lines))[1] == ["this job", "2", "0.9", "0.8", "1.0"]

@@ -71,6 +71,8 @@ def compared(case: str) -> Compared:
             analysed(1),
             analysed(2, input_ms=20.0, compute_ms=168.0, other_ms=20.0),
         ),
+        "much slower": (analysed(1), analysed(2, input_ms=6000.0)),
+        "much faster": (analysed(2, input_ms=6000.0), analysed(1)),
         "equal": (analysed(1), analysed(2)),
         "same run twice": (analysed(1), analysed(1)),
         "sizes": (analysed(1), analysed(2, ranks=4)),
@@ -100,6 +102,8 @@ CASES = (
     *(
         "pair",
         "everything",
+        "much slower",
+        "much faster",
         "equal",
         "same run twice",
         "sizes",
@@ -158,6 +162,14 @@ def test_the_summary_fits_80_columns(case: str) -> None:
         ("pair", r"Throughput of B over A's: 0\.8\d+× \(95% interval"),
         ("pair", r"Most of it is compute"),
         ("everything", r"The largest part of it is"),
+        (
+            "much slower",
+            r"A's steps are 9\d\.\d% shorter .* takes 9\d\.\d% less time in A \(95% int",
+        ),
+        (
+            "much faster",
+            r"B's steps are 9\d\.\d% shorter .* takes 9\d\.\d% less time in B \(95% int",
+        ),
         ("equal", r"No difference beyond noise"),
         ("equal", r"recorded the same"),
         ("same run twice", r"A and B are one run: nothing can differ"),

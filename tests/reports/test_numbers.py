@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
 import pytest
 
+from stallscope.formatting.lists import counted, ranks_in_words
 from stallscope.formatting.numbers import (
     amount,
     between,
     faster,
     faster_between,
     faster_in_short,
+    faster_in_words,
+    fixed,
     interval,
     percent,
     plus_minus,
@@ -118,6 +122,11 @@ def test_unmeasured_values_are_not_zero(value: float | None) -> None:
     assert amount(value, "ms") == "not measured"
 
 
+@pytest.mark.parametrize("write", [significant, percent, signed, lambda value: fixed(value, 2)])
+def test_no_function_writes_nan(write: Callable[[float], str]) -> None:
+    assert {write(value) for value in (math.nan, math.inf, -math.inf)} == {"not measured"}
+
+
 @pytest.mark.parametrize(
     ("fraction", "text"),
     [
@@ -128,6 +137,7 @@ def test_unmeasured_values_are_not_zero(value: float | None) -> None:
         (-0.05, "−5.0%"),
         (-0.0004, "−0.04%"),
         (-1e-6, "0.0%"),
+        (28.4, "2,840%"),
     ],
 )
 def test_shares_are_percentages(fraction: float, text: str) -> None:
@@ -155,10 +165,32 @@ def test_cells_have_one_unit_and_no_more_digits_than_the_largest() -> None:
     assert Cells.for_all([]).plain(12.0) == "12.0"
 
 
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [
+        ([3], "rank 3"),
+        ([0, 2], "ranks 0 and 2"),
+        (range(8), "ranks 0–7"),
+        ([1, 4, *range(6, 10)], "ranks 1, 4, 6–9"),
+        (range(3, 60, 2), "ranks 3, 5, 7, 9, 11, 13, 15, 17 and 21 more"),
+        ([*range(0, 80, 10), *range(100, 200)], "ranks 0, 10, 20, 30, 40, 50, 60, 70 and 100 more"),
+    ],
+)
+def test_long_lists_of_ranks_are_cut(ranks: Sequence[int], text: str) -> None:
+    assert ranks_in_words(ranks) == text
+
+
+def test_one_thing_is_no_plural() -> None:
+    assert (counted(1, "step"), counted(1000, "step")) == ("1 step", "1,000 steps")
+    assert counted(2, "batch", "batches") == "2 batches"
+
+
 def test_a_speed_up_of_more_than_20_is_the_share_that_is_saved() -> None:
     assert faster(1.25, (1.24, 1.26)) == ("1.25×", "as fast")
     assert faster(68.148, None) == ("98.5%", "shorter")
     assert faster(8.0, (4.0, 1e9)) == ("87.5%", "shorter")
     assert faster_between(8.0, (4.0, 1e9)) == "75.0–100.0% shorter"
     assert faster_in_short(1.25, None) == "1.25×"
+    assert faster_in_words(1.25, (1.24, 1.26)) == "1.25× as fast"
+    assert faster_in_words(68.148, None) == "98.5% shorter"
     assert faster_in_short(18_569_909_091.0, None) == "100% shorter"

@@ -44,8 +44,7 @@ from .ledger.figures import (
     clock_summary,
     count_epochs,
     coverage,
-    incomplete_warnings,
-    least_complete_rank,
+    coverage_warnings,
     rank_summaries,
     step_time,
     throughput,
@@ -363,19 +362,8 @@ class _Analyser:
 
     def _warnings(self) -> Iterator[str]:
         """Warn about everything that limits the analysis."""
-        covered, count_of, steady = self.coverage, len(self.generations.aligned), self.steady
-        yield from incomplete_warnings(self.run)
-        if covered.complete + covered.partial and covered.unused:
-            yield (
-                f"{covered.unused} of {covered.steps} steps are not in the ledger: too many ranks lack "
-                "timestamps in them, or the previous step is missing"
-            )
-        if covered.partial:
-            rank, lacking = least_complete_rank(self.generations.ledgers)
-            yield (
-                f"in {covered.partial} of {covered.steps} steps a few ranks' timestamps are missing "
-                f"(rank {rank}'s in {lacking}): waiting for these ranks counts as allreduce there"
-            )
+        count_of, steady = len(self.generations.aligned), self.steady
+        yield from coverage_warnings(self.run, self.coverage, self.generations.ledgers)
         if count_of > 1:
             yield (
                 f"the run has {count_of} generations (restarts, or other ranks); figures per rank "

@@ -7,6 +7,7 @@ n/τ values, not n.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,10 +34,17 @@ _SLOW_SDS, _SLOW_SHARE = 6.0, 0.2
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean with its 95 % interval; ``ci95`` is None if the data does not suffice for one."""
+    """A mean with its 95 % interval; ``ci95`` is None if the data does not suffice for one.
+
+    An interval with an end that is infinite or NaN tells nothing, so it is none.
+    """
 
     value: float
     ci95: tuple[float, float] | None
+
+    def __post_init__(self) -> None:
+        if self.ci95 is not None and not all(map(math.isfinite, self.ci95)):
+            object.__setattr__(self, "ci95", None)
 
     def scaled(self, factor: float) -> Mean:
         """Return the mean in another unit."""

@@ -196,7 +196,7 @@ def _sentence(analysis: Analysis, found: LatenessMap, cell: str) -> str:
     ranks = sum(map(len, found.rows))
     stands_for = f"; each cell is {cell}" if cell else ""
     return (
-        f"How much later than the reference rank each of {ranks:,} ranks was ready, over "
+        f"How much later than the reference rank each of {counted(ranks, 'rank')} was ready, over "
         f"{counted(int(found.edges[-1]), 'steady step')}{stands_for}. {_marked(analysis)}"
     )
 

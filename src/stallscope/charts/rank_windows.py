@@ -88,8 +88,8 @@ def _sentence(printed: PrintedSteps, cell: str) -> str:
     ranks = len(printed.ranks)
     stands_for = f" Each cell is {cell}." if cell else ""
     return (
-        f"How long a step takes on each of {ranks:,} ranks, without warm-up: the stronger the colour, "
-        f"the longer.{stands_for} {_range(printed)}"
+        f"How long a step takes on each of {counted(ranks, 'rank')}, without warm-up: the stronger the "
+        f"colour, the longer.{stands_for} {_range(printed)}"
     )
 
 

@@ -12,6 +12,7 @@ from stallscope.analysis.ledger.ledger import CAUSES, STAGES, Ledger
 from stallscope.analysis.ledger.printed_steps import PrintedSteps
 from stallscope.analysis.ledger.windows import RankWindows
 from stallscope.arrays.types import Floats, Ints
+from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount
 from stallscope.text.printed_steps import printed_lines
 from stallscope.text.titles import TITLES, entry_name
@@ -51,7 +52,7 @@ def step_time_chart(analysis: Analysis) -> StackedArea | None:
     mean = "" if counts.max() == 1 else f", each point the mean of {int(counts.max())} steps"
     return StackedArea(
         "Step time over the run",
-        f"{n:,} steady steps{mean}.",
+        f"{counted(n, 'steady step')}{mean}.",
         "ms",
         "step",
         ledger.steps[edges[:-1]].astype(np.float64),

@@ -11,6 +11,7 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.history.comparison import compare
 from stallscope.analysis.history.regression import regression
 from stallscope.errors import UsageError
+from stallscope.formatting.lists import counted
 from stallscope.formatting.plain import plain
 from stallscope.opening import open_run
 from stallscope.reports.comparison import Compared, parts
@@ -82,8 +83,8 @@ def _baseline(source: str, runs: Sequence[Run]) -> Analysis:
     for run in runs:
         if run.size != baseline.size:
             raise UsageError(
-                f"{source}: a baseline on {baseline.size} ranks cannot be compared with {run.source} on "
-                f"{run.size} ranks; name two runs on {baseline.size} ranks"
+                f"{source}: a baseline on {counted(baseline.size, 'rank')} cannot be compared with "
+                f"{run.source} on {run.size:,}; name two runs on {counted(baseline.size, 'rank')}"
             )
     return analyse(baseline)
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stallscope.errors import StallscopeError, UsageError
-from stallscope.formatting.lists import ranges
+from stallscope.formatting.lists import counted, listed, ranges
 from stallscope.formatting.plain import plain
 from stallscope.parsers.inspection.inspect import inspect
 from stallscope.parsers.inspection.result import InspectedFile, InspectedRun, Inspection, TimeSpan
@@ -156,7 +156,7 @@ def _in_no_zone(span: TimeSpan | None) -> bool:
 
 
 def _ranks(one: InspectedRun) -> str:
-    ranks = f"{one.size:,} rank{'s' if one.size > 1 else ''}"
+    ranks = counted(one.size, "rank")
     if not one.size_known:
         return f"{ranks} left a log (how many trained is not known)"
     details = [] if one.size_from is None else [f"from {one.size_from}"]
@@ -169,13 +169,13 @@ def _run(one: InspectedRun) -> Text:
     title = one.name if one.name == one.id else f"{one.name} #{one.id}"
     parts = [_ranks(one)]
     if one.hosts is not None:
-        parts.append(f"{one.hosts:,} host{'s' if one.hosts > 1 else ''}")
+        parts.append(counted(one.hosts, "host"))
     if one.steps is not None:
-        parts.append(f"{one.steps:,} steps")
+        parts.append(counted(one.steps, "step"))
     if one.epochs is not None:
-        parts.append(f"{one.epochs:,} epoch{'s' if one.epochs > 1 else ''}")
+        parts.append(counted(one.epochs, "epoch"))
     text = Text()
-    text.append(f"run {plain(title)}\n", style="bold")
+    text.append(f"{listed('run', [plain(title)])}\n", style="bold")
     text.append(f"  {', '.join(parts)}\n  known: {plain(one.precision)}")
     if one.span is not None:
         zone = "UTC" if one.span.zone_known else "of an unknown zone"

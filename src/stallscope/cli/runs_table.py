@@ -16,6 +16,7 @@ from stallscope.catalogue.where import FIELDS
 from stallscope.charts.palette import COLOURS
 from stallscope.collector.run_names import NamedRun
 from stallscope.errors import UsageError
+from stallscope.formatting.lists import listed
 from stallscope.formatting.numbers import percent, significant
 from stallscope.formatting.plain import plain
 from stallscope.formatting.suggestions import did_you_mean
@@ -189,9 +190,8 @@ def _verdict(entry: Entry) -> str:
         return "not analysed"
     if summary.fault is False and summary.verdict != "insufficient_data":
         return "no fault"
-    named = [str(rank) for rank in summary.named_ranks]
-    if named:
-        return f"{'rank' if len(named) == 1 else 'ranks'} {', '.join(named)}: {summary.verdict}"
+    if summary.named_ranks:
+        return f"{listed('rank', summary.named_ranks)}: {summary.verdict}"
     return summary.verdict
 
 

@@ -17,6 +17,7 @@ from stallscope.analysis.ledger.rise import REFERENCE_STEPS, find_rise
 from stallscope.analysis.why.counted import was_counted
 from stallscope.analysis.why.symptoms import CPU_TIME, SYMPTOMS
 from stallscope.arrays.stats import Mean
+from stallscope.formatting.lists import counted
 from stallscope.query import find
 from stallscope.query.kinds import Kind
 from stallscope.query.names import VERDICT_CAUSES, VERDICTS
@@ -56,7 +57,7 @@ def read(path: tuple[str, ...], of_baseline: bool, analysis: Analysis) -> Found:
         return Missing(NO_BASELINE)
     if found.kind is Kind.RATE and base.run.size != analysis.run.size:
         return Missing(
-            f"the baseline ran on {base.run.size} ranks and this run on {analysis.run.size}"
+            f"the baseline ran on {counted(base.run.size, 'rank')} and this run on {analysis.run.size:,}"
         )
     return found.read(base, "baseline")
 

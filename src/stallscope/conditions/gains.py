@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.what_if import WhatIf
 from stallscope.arrays.stats import Mean
+from stallscope.formatting.lists import listed
 from stallscope.query.kinds import Kind
 
 from .found import Found, NamedFigure, number, unmeasured
@@ -65,5 +66,5 @@ def _not_offered(fix: str, analysis: Analysis) -> str:
     if kind == "rank" and value not in map(str, run.ranks):
         return f"the run has no log of rank {value}"
     if kind == "host" and value not in run.hosts:
-        return f"the run has no log of host {value}"
+        return f"the run has no log of {listed('host', [value])}"
     return "" if kind in ("imbalance", "rank", "host") else "it was not measured"

@@ -12,18 +12,22 @@ _MOST_CHARACTERS = 60
 
 
 def ranks_in_words(ranks: Sequence[int]) -> str:
-    """Write ranks for evidence: rank 3; ranks 0 and 2; ranks 0–7; ranks 1, 4, 6–9, …"""
+    """Write sorted ranks for evidence: rank 3; ranks 0 and 2; ranks 0–7; ranks 1, 4, 6–9 and 12 more."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     if len(ranks) == 2:
         return f"ranks {ranks[0]} and {ranks[1]}"
     parts = _parts(ranks)
-    return f"ranks {', '.join(parts[:_MOST_RANKS] + ['…'] * (len(parts) > _MOST_RANKS))}"
+    shown = ", ".join(parts[:_MOST_RANKS])
+    if len(parts) <= _MOST_RANKS:
+        return f"ranks {shown}"
+    last = int(parts[_MOST_RANKS - 1].rpartition("–")[2])
+    return f"ranks {shown} and {sum(rank > last for rank in ranks):,} more"
 
 
-def counted(count: int, thing: str) -> str:
-    """Write a number with its noun: 1 checkpoint; 1,000 checkpoints."""
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+def counted(count: int, thing: str, things: str = "") -> str:
+    """Write a number with its noun: 1 checkpoint; 1,000 checkpoints; 2 batches."""
+    return f"{count:,} {thing if count == 1 else things or thing + 's'}"
 
 
 def clipped(text: str) -> str:

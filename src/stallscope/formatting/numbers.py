@@ -82,18 +82,20 @@ def signed(value: float, total: float | None = None, ci95: Interval | None = Non
 
 def percent(fraction: float) -> str:
     """Write a fraction as a percentage: 51.5%, 6.1%, <0.1%."""
+    if not math.isfinite(fraction):
+        return NOT_MEASURED
     if 0 < abs(fraction) < 0.0005:
         if fraction > 0:
             return "<0.1%"
         # A sign before "<" would not be read; a digit more says it.
         return f"−{-fraction:.2%}" if fraction <= -0.00005 else "0.0%"
-    text = f"{fraction:.1%}" if abs(fraction) < 0.9995 else f"{fraction:.0%}"
+    text = f"{fraction:.1%}" if abs(fraction) < 0.9995 else f"{fraction:,.0%}"
     return text.replace("-", "−")
 
 
 def exact_percent(fraction: float, ci95: Interval | None) -> str:
     """Write a percentage with the digits of its interval, which is shown elsewhere."""
-    if ci95 is None or ci95[0] == ci95[1]:
+    if ci95 is None or ci95[0] == ci95[1] or not math.isfinite(fraction):
         return percent(fraction)
     ends = (ci95[0] * 100, ci95[1] * 100)
     return f"{fixed(fraction * 100, decimals_of(fraction * 100, ends))}%"
@@ -108,10 +110,7 @@ def plus_minus(value: float, ci95: Interval | None) -> str:
     """Write a value ± the half width of its 95 % interval, to that one's first digit: 38.2 ± 0.6."""
     if ci95 is None:
         return significant(value)
-    half = (ci95[1] - ci95[0]) / 2
-    if math.isinf(half):  # a rate whose step time may be zero
-        return f"{significant(value)} ± ∞"
-    return with_half(value, half, decimals_of(value, ci95))
+    return with_half(value, (ci95[1] - ci95[0]) / 2, decimals_of(value, ci95))
 
 
 def decimals_of(value: float, ci95: Interval | None) -> int:
@@ -166,6 +165,11 @@ def faster_in_short(value: float, ci95: Interval | None) -> str:
     """Write a speed-up in a cell: 1.25×, or 98.5% shorter."""
     figure, of = faster(value, ci95)
     return f"{figure} {of}" if said_as_share(value, ci95) else figure
+
+
+def faster_in_words(value: float, ci95: Interval | None) -> str:
+    """Write a speed-up in a sentence: 1.25× as fast, or 98.5% shorter."""
+    return " ".join(faster(value, ci95))
 
 
 def faster_between(value: float, ci95: Interval) -> str:
@@ -228,7 +232,7 @@ def typical(counts: Iterable[int]) -> str:
 
 
 def _decimals(value: float, digits: int = _DIGITS) -> int:
-    if value == 0:
+    if value == 0 or not math.isfinite(value):
         return 0
     rounded = float(f"{abs(value):.{digits - 1}e}")
     return max(0, digits - 1 - math.floor(math.log10(rounded)))
@@ -237,7 +241,9 @@ def _decimals(value: float, digits: int = _DIGITS) -> int:
 # Tables of a thousand ranks repeat the same figures.
 @lru_cache(1 << 12)
 def fixed(value: float, decimals: int) -> str:
-    """Write a number with this many decimals; zero has no sign."""
+    """Write a number with this many decimals; zero has no sign, and NaN was not measured."""
+    if not math.isfinite(value):
+        return NOT_MEASURED
     text = f"{value:,.{decimals}f}"
     if not text.startswith("-"):
         return text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stallscope.formatting.lists import listed
+from stallscope.formatting.lists import joined, listed
 from stallscope.formatting.numbers import amount
 from stallscope.formatting.plain import plain
 from stallscope.run import Event, Run
@@ -24,7 +24,6 @@ _TROUBLE = (
     {"cache_eviction"},
 )
 _LONGEST_WORDS = 300
-_MOST_HOSTS = 4
 
 
 def what(event: Event) -> str:
@@ -35,8 +34,8 @@ def what(event: Event) -> str:
 def who(event: Event) -> str:
     """Name the ranks and hosts of an event; empty if it names none."""
     ranks = listed("rank", event.ranks) if event.ranks else ""
-    hosts = ", ".join(plain(host) for host in event.hosts[:_MOST_HOSTS])
-    return ", ".join(one for one in (ranks, hosts) if one)
+    hosts = joined([plain(host) for host in event.hosts]) if event.hosts else ""
+    return ", ".join(filter(None, [ranks, hosts]))
 
 
 def since_start_s(event: Event, run: Run) -> float | None:

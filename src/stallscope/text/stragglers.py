@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.change_points import ChangePoint
-from stallscope.analysis.stragglers.lap_test import enough_to_name, rank_hours
+from stallscope.analysis.stragglers.lap_test import enough_to_name, rank_hours, too_few
 from stallscope.analysis.stragglers.straggler import Straggler
 from stallscope.formatting.lists import capitalised, counted, listed
 from stallscope.formatting.numbers import amount, exact, percent
@@ -82,8 +82,7 @@ def _found(analysis: Analysis) -> tuple[str, str]:
     if analysis.stragglers:
         return _named(analysis)
     if not enough_to_name(steady):
-        few = f"{counted(len(steady), 'steady step')}, each much like the one before, are too few"
-        return _CANNOT_TELL, f"{few} to tell a slow rank from chance."
+        return _CANNOT_TELL, f"{capitalised(too_few(steady))} to tell a slow rank from chance."
     return "No stragglers: the remaining differences are random", _chance(analysis)
 
 

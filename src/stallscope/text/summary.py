@@ -111,7 +111,7 @@ def _gains(analysis: Analysis) -> Iterator[Gain]:
 def _logs(analysis: Analysis) -> str:
     run = analysis.run
     is_open = [rank for rank, log in run.last_logs.items() if not log.ended]
-    parts = [f"run {run.id}", basis(analysis)]
+    parts = [listed("run", [run.id]), basis(analysis)]
     if is_open:
         parts.append(f"{listed('rank', is_open)} still open")
     return ", ".join(parts)

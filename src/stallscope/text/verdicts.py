@@ -151,7 +151,7 @@ def basis(analysis: Analysis) -> str:
         epochs = f"{counted(analysis.epochs, 'epoch')}: " if analysis.epochs else ""
         return f"{epochs}{known.known_from}"
     steady = analysis.steady
-    steps = f"{analysis.steps:,} steps without timestamps"
+    steps = f"{counted(analysis.steps, 'step')} without timestamps"
     if steady:
         steps = counted(len(steady), "steady step")
     size = analysis.run.size

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from stallscope.collector.netcheck.parts import bus_bytes
-from stallscope.formatting.numbers import between
+from stallscope.formatting.numbers import faster_between, faster_in_words
 
 from ..gains.what_if import WhatIf
 from ..ledger.ledger import Ledger
@@ -82,10 +82,9 @@ def _not_the_network() -> Advice:
 
 
 def _gain_sentence(gain: WhatIf) -> str:
-    interval = "" if gain.ci95 is None else f" (95%: {between(*gain.ci95)}×)"
-    return (
-        f"Replayed with half of the exposed time, steps are {gain.speedup:.2f}× as fast{interval}."
-    )
+    shorter = faster_in_words(gain.speedup, gain.ci95)
+    interval = "" if gain.ci95 is None else f" (95%: {faster_between(gain.speedup, gain.ci95)})"
+    return f"Replayed with half of the exposed time, steps are {shorter}{interval}."
 
 
 def larger_cache(setup: Setup, *, evicts: bool) -> Advice:

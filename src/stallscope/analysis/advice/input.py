@@ -91,8 +91,8 @@ def slow_first_steps(setup: Setup) -> Iterator[Advice]:
 def _as_tried(setup: Setup, proposed: LoaderTrial) -> Advice:
     return Advice(
         f"Give the loader {counted(proposed.workers, 'worker')} that prefetch "
-        f"{proposed.prefetch} batches each: the smallest setting that was tried and keeps up, with "
-        f"{proposed.ms:.3g} ms per batch alone",
+        f"{counted(proposed.prefetch, 'batch', 'batches')} each: the smallest setting that was tried "
+        f"and keeps up, with {proposed.ms:.3g} ms per batch alone",
         _loader(setup, proposed.workers, proposed.prefetch),
         unless="Not if training takes the loader's cores: then compare the steps of two runs.",
     )

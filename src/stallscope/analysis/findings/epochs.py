@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stallscope.arrays.blocks import NULL
-from stallscope.formatting.lists import ranks_in_words
+from stallscope.formatting.lists import counted, ranks_in_words
 from stallscope.run import Log, Run
 
 from ..advice.piece import Advice, in_words
@@ -39,14 +39,16 @@ def epochs_of_different_lengths(records: Records) -> Iterator[Finding]:
     if not difference[worst]:
         return
     short, long = fewest[worst], most[worst]
+    steps = counted(int(epochs.steps[short]), "step")
     yield Finding(
         "epochs_of_different_lengths",
         "warning",
         "Epochs have different lengths on different ranks",
-        f"In epoch {epochs.epoch[short]} rank {epochs.rank[short]} made {epochs.steps[short]:,} steps "
-        f"and rank {epochs.rank[long]} {epochs.steps[long]:,}; lengths differ in "
-        f"{np.count_nonzero(difference)} of {len(difference)} epochs. Every step needs every rank: "
-        f"rank {epochs.rank[short]} is in its next epoch while others are still in this one.",
+        f"In epoch {epochs.epoch[short]} rank {epochs.rank[short]} made {steps} and rank "
+        f"{epochs.rank[long]} {epochs.steps[long]:,}; lengths differ in "
+        f"{np.count_nonzero(difference):,} of {counted(len(difference), 'epoch')}. Every step needs "
+        f"every rank: rank {epochs.rank[short]} is in its next epoch while others are still in this "
+        "one.",
         "Give every rank the same number of batches (equal shards, drop_remainder=True, or "
         "steps_per_epoch). Otherwise some ranks see their batches more often, and at the end the ranks "
         "with more steps wait forever.",
@@ -67,8 +69,9 @@ def unequal_steps(records: Records) -> Iterator[Finding]:
         "unequal_steps",
         "warning",
         "Ranks made different numbers of steps",
-        f"At its end rank {fewest} had made {last[fewest]:,} steps and rank {most} {last[most]:,}: the "
-        f"last {last[most] - last[fewest]:,} were not made by all ranks and are not in the ledger.",
+        f"At its end rank {fewest} had made {counted(last[fewest], 'step')} and rank {most} "
+        f"{last[most]:,}: the last {last[most] - last[fewest]:,} were not made by all ranks and are "
+        "not in the ledger.",
         "Give every rank the same number of batches: with Horovod, a rank that makes fewer steps "
         "makes the others wait forever, unless it calls hvd.join().",
     )

@@ -17,6 +17,7 @@ from stallscope.run import Run
 from ..ledger.ledger import STAGES, Ledger
 from ..settings.cores import CpuLoad, crowded_cores
 from ..settings.setup import Setup
+from ..stragglers.lap_test import too_few
 from ..stragglers.replay import ASSUMED_MS
 from ..stragglers.straggler import Straggler
 from .attribution import Attribution
@@ -67,8 +68,8 @@ def decide(ledger: Ledger, found: Attribution, run: Run, compared: ComparableRun
         traced = run.fact("known_from") is not None
         if len(ledger) < (_FEWEST_TRACED if traced else FEWEST_STEPS) or not faults:
             return insufficient(
-                f"{len(ledger)} steady steps, each much like the one before, are too few to distinguish "
-                "a fault from chance; a few hundred are enough in most runs"
+                f"{too_few(ledger)} to distinguish a fault from chance; a few hundred are enough in "
+                "most runs"
             )
     crowded = _crowded(run, ledger, compared)
     # A baseline on as many ranks shares the cores in the same way, so faults beyond it come first.

@@ -13,7 +13,7 @@ from stallscope.arrays.blocks import NULL, Block
 from stallscope.arrays.pivot import by_parts
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Ints
-from stallscope.formatting.lists import ranks_in_words
+from stallscope.formatting.lists import counted, ranks_in_words
 from stallscope.run import IncompleteRank, Run
 
 from ..steps.alignment import PAUSES, AlignedSteps
@@ -212,7 +212,24 @@ def _complete(block: Block) -> int:
     return int(block["measured"].all(axis=1).sum())
 
 
-def incomplete_warnings(run: Run) -> Iterator[str]:
+def coverage_warnings(run: Run, covered: Coverage, ledgers: Sequence[Ledger]) -> Iterator[str]:
+    """Say which ranks lack steps, and how many steps are not in the ledger or only in part."""
+    yield from _incomplete_ranks(run)
+    steps = counted(covered.steps, "step")
+    if covered.complete + covered.partial and covered.unused:
+        yield (
+            f"{covered.unused:,} of {steps} are not in the ledger: too many ranks lack timestamps in "
+            "them, or the previous step is missing"
+        )
+    if covered.partial:
+        rank, lacking = _least_complete_rank(ledgers)
+        yield (
+            f"in {covered.partial:,} of {steps} a few ranks' timestamps are missing (rank {rank}'s in "
+            f"{lacking:,}): waiting for these ranks counts as allreduce there"
+        )
+
+
+def _incomplete_ranks(run: Run) -> Iterator[str]:
     """Name the ranks whose logs lack many steps, and where, those that lack the same steps together."""
     alike: dict[tuple[int, str, bool], list[IncompleteRank]] = {}
     for rank in run.incomplete_ranks:
@@ -242,7 +259,7 @@ def why_one_log(run: Run, steady: Ledger) -> str:
     )
 
 
-def least_complete_rank(ledgers: Sequence[Ledger]) -> tuple[int, int]:
+def _least_complete_rank(ledgers: Sequence[Ledger]) -> tuple[int, int]:
     """Find the rank without timestamps in most steps; return it and the number of these steps."""
     lacking: dict[int, int] = {}
     for ledger in ledgers:

@@ -208,7 +208,8 @@ def project(
     def speedup(ms: float) -> float:
         return ranks / size * now / ms
 
-    ci95 = None if step.ci95 is None else (speedup(step.ci95[1]), speedup(step.ci95[0]))
+    ends = step.ci95
+    ci95 = (speedup(ends[1]), speedup(ends[0])) if ends is not None and ends[0] > 0 else None
     inside = min(measured_sizes) <= ranks <= max(measured_sizes)
     return Projection(ranks, step, speedup(value), ci95, extrapolated=not inside)
 

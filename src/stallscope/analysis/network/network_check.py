@@ -18,7 +18,7 @@ import numpy as np
 from stallscope.arrays.lazy_scipy import scipy_stats
 from stallscope.arrays.stats import Mean, autocorrelation_time
 from stallscope.collector.netcheck.parts import bus_bytes, mbit_s, parts_of
-from stallscope.formatting.lists import counted, joined
+from stallscope.formatting.lists import counted, joined, listed
 from stallscope.run import NetworkCheck, PairRounds, Rounds, Run
 
 from ..settings.setup import Setup
@@ -194,7 +194,8 @@ def _of_other_gradients(run: Run, setup: Setup, check: NetworkCheck) -> Iterator
     expected = total / 2 if "16" in (setup.compression or "") else total
     if abs(check.as_run.bytes - expected) > _SAME_BYTES * expected:
         theirs, own = (f"{size / 1e6:,.3g} MB" for size in (check.as_run.bytes, expected))
-        yield f"measured for run {check.run_id}, with {theirs} of gradients, and this run has {own}"
+        measured = listed("run", [check.run_id])
+        yield f"measured for {measured}, with {theirs} of gradients, and this run has {own}"
 
 
 def _places(hosts: Counter[str]) -> str:

@@ -108,10 +108,10 @@ def _over_all(means: Sequence[Mean | None]) -> Mean | None:
 def _rate(amount: float, ms: Mean) -> Mean:
     """Convert an amount per milliseconds to a rate per second."""
     value = amount / ms.value * 1e3
-    if ms.ci95 is None:
+    if ms.ci95 is None or ms.ci95[0] <= 0:
         return Mean(value, None)
     low, high = ms.ci95
-    return Mean(value, (amount / high * 1e3, amount / low * 1e3 if low > 0 else float("inf")))
+    return Mean(value, (amount / high * 1e3, amount / low * 1e3))
 
 
 def _ratio(one: Mean, other: Mean) -> Mean:

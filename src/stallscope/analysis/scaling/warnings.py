@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from stallscope.formatting.lists import counted
+from stallscope.formatting.lists import counted, listed
 
 from ..result import Analysis
 from .pace import Pace, Unit
@@ -121,9 +121,8 @@ def fault_of(analysis: Analysis) -> str | None:
     """Describe the fault in a few words (``slow rank 3``); None for a clean run."""
     verdict = analysis.bottleneck
     if verdict.fault:
-        ranks = ", ".join(map(str, verdict.ranks))
-        noun = "rank" if len(verdict.ranks) == 1 else "ranks"
-        if verdict.kind == "imbalance":
-            return f"slow {noun} {ranks}" if ranks else "slow ranks"
-        return f"{verdict.kind} of {noun} {ranks}" if ranks else verdict.kind
+        if not verdict.ranks:
+            return "slow ranks" if verdict.kind == "imbalance" else verdict.kind
+        ranks = listed("rank", verdict.ranks)
+        return f"slow {ranks}" if verdict.kind == "imbalance" else f"{verdict.kind} of {ranks}"
     return next((one.title for one in analysis.findings if one.severity == "error"), None)

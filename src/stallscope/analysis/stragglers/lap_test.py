@@ -81,6 +81,13 @@ def enough_to_name(ledger: Ledger) -> bool:
     return not slow_ranks(ledger, some.tolist()).too_few_steps
 
 
+def too_few(ledger: Ledger) -> str:
+    """Say that the steps are not enough: 12 steady steps, each much like the one before, are too few."""
+    if len(ledger) == 1:
+        return "one steady step is too few"
+    return f"{len(ledger):,} steady steps, each much like the one before, are too few"
+
+
 def _measured(block: Block, ranks: Ints) -> Ints:
     return np.asarray(block.of("measured", ranks).sum(axis=0))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stallscope.arrays.types import Floats
+from stallscope.formatting.lists import counted
 
 from ..advice.piece import Advice
 from ..network.tensors import Tensors
@@ -91,7 +92,7 @@ def _advice(
     elif in_full:
         capacity = max(_DEFAULT_CAPACITY, 1 << (2 * len(found.tensors) - 1).bit_length())
         yield Advice(
-            f"Let Horovod cache its {len(found.tensors):,} tensors: {found.ticked:,} of "
+            f"Let Horovod cache its {counted(len(found.tensors), 'tensor')}: {found.ticked:,} of "
             f"{found.negotiations:,} negotiations went through rank 0 in full",
             f"HOROVOD_CACHE_CAPACITY={capacity}",
             unless="Not if it was off for this Timeline only, to see which rank was late.",

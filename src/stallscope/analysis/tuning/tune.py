@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -197,17 +196,22 @@ def _compared(run: Analysis, settled: Mean, analyses: Sequence[Analysis]) -> tup
             continue
         if Setup.of(other.run).is_on(_ON) or match_baseline(run.run, other.run).differs:
             continue
-        own = mean_with_interval(other.steady.total).scaled(1e-6)
-        saved = own.minus(settled)
-        low, high = saved.ci95 or (0.0, 0.0)
-        ends = (_speedup(own.value, low), _speedup(own.value, high))
-        speedup = _speedup(own.value, saved.value)
-        found.append(UntunedRun(other, own, saved, speedup, ends if saved.ci95 else None))
+        untuned = mean_with_interval(other.steady.total).scaled(1e-6)
+        found.append(_untuned_run(other, untuned, untuned.minus(settled)))
     return tuple(found)
 
 
-def _speedup(step: float, saved: float) -> float:
-    return step / (step - saved) if step > saved else math.inf
+def _untuned_run(run: Analysis, step_ms: Mean, saved_ms: Mean) -> UntunedRun:
+    """Return the run with the speed-up of the final setting over it."""
+
+    def speedup(saved: float) -> float:
+        return step_ms.value / (step_ms.value - saved)
+
+    ends = saved_ms.ci95
+    # An interval that reaches the whole step has no end as a speed-up.
+    bounded = ends is not None and ends[1] < step_ms.value
+    ci95 = (speedup(ends[0]), speedup(ends[1])) if ends is not None and bounded else None
+    return UntunedRun(run, step_ms, saved_ms, speedup(saved_ms.value), ci95)
 
 
 def _why_not(

@@ -10,7 +10,7 @@ from stallscope.analysis.history.regression import History
 
 from ..document import Document, Figure, Listing, Section, Text, charts_section, sections_of
 from . import histories
-from .pair import NOTHING_ELSE, caveats, changes_table, facts_table, outcome, runs_table, speedup
+from .pair import NOTHING_ELSE, caveats, changes_table, facts_table, outcome, runs_table, throughput
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,7 @@ def document(compared: Compared, form: str) -> Document:
 
 def _pair(pair: Comparison, form: str) -> Iterator[Section]:
     title, sentence = outcome(pair)
-    ratio = speedup(pair)
-    sentences = [sentence, *([f"Throughput of B over A's: {ratio}."] if ratio else [])]
+    sentences = filter(None, [sentence, throughput(pair)])
     yield Section(
         title,
         (*map(Text, sentences), *_caveats(caveats(pair))),

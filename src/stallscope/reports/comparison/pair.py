@@ -12,10 +12,12 @@ from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import (
     Interval,
     amount,
-    between,
     exact,
+    faster_between,
     percent,
     rate,
+    said_as_share,
+    share_saved,
     significant,
 )
 from stallscope.formatting.plain import plain
@@ -63,22 +65,45 @@ def outcome(found: Comparison) -> tuple[str, str]:
     if not step.is_real:
         return "No difference beyond noise", f"A step takes {times}.{_changed_parts(found)}"
     slower = by.value > 0
-    share = percent(abs(by.value) / step.first.value) if step.first.value else ""
-    words = f"B's steps are {share} {'longer' if slower else 'shorter'}"
     half = amount(abs(by.value), "ms", None if by.ci95 is None else _unsigned(by.ci95, slower))
     return (
-        words,
+        _changed_steps(step),
         f"A step takes {times}: {half} {'more' if slower else 'less'}.{_most(found, slower)}",
     )
 
 
-def speedup(found: Comparison) -> str:
-    """Return B's throughput over A's with its interval; empty if it is not known."""
+def _changed_steps(step: Change) -> str:
+    before, after, by = step.first.value, step.second.value, abs(step.by.value)
+    if before > 0 and said_as_share(after / before, None):
+        return f"A's steps are {percent(by / after)} shorter"
+    share = f"{percent(by / before)} " if before else ""
+    return f"B's steps are {share}{'longer' if after > before else 'shorter'}"
+
+
+def throughput(found: Comparison) -> str:
+    """Compare B's throughput with A's, with the interval; empty if it is not known.
+
+    A factor that is too large to say anything is the share of time that each sample takes less.
+    """
     ratio = found.speedup
     if ratio is None or found.same_run:
         return ""
-    ends = "" if ratio.ci95 is None else f" (95% interval: {between(*ratio.ci95)}×)"
-    return f"{significant(ratio.value)}×{ends}"
+    value, ci95 = ratio.value, ratio.ci95
+    if value > 0 and said_as_share(1 / value, None):
+        inverse = (1 / ci95[1], 1 / ci95[0]) if ci95 is not None and ci95[0] > 0 else None
+        return _less_time(1 / value, inverse, "A")
+    if said_as_share(value, ci95):
+        return _less_time(value, ci95, "B")
+    return f"Throughput of B over A's: {significant(value)}×{_interval(value, ci95)}."
+
+
+def _less_time(speedup: float, ci95: Interval | None, faster_run: str) -> str:
+    saved = percent(share_saved(speedup))
+    return f"Each sample takes {saved} less time in {faster_run}{_interval(speedup, ci95)}."
+
+
+def _interval(speedup: float, ci95: Interval | None) -> str:
+    return "" if ci95 is None else f" (95% interval: {faster_between(speedup, ci95)})"
 
 
 def caveats(found: Comparison) -> list[str]:

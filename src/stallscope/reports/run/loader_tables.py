@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.input_times import InputRates, loader_rate
-from stallscope.formatting.lists import capitalised, listed
+from stallscope.formatting.lists import capitalised, counted, listed
 from stallscope.formatting.numbers import NOT_MEASURED, percent, rate, rate_between
 from stallscope.run import InputStage
 from stallscope.text.cells import Cells
@@ -90,7 +90,7 @@ def _interval(found: InputRates) -> str:
 
 
 def _measured_on(analysis: Analysis, found: InputRates) -> str:
-    batches = f"{found.slowest.batches:,} batches"
+    batches = counted(found.slowest.batches, "batch", "batches")
     on = listed("rank", [one.rank for one in found.ranks])
     together = "at the same time" if found.at_once else "not all ranks at the same time"
     several = f", {together}" if analysis.run.size > 1 else ""

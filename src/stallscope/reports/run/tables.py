@@ -8,6 +8,7 @@ from datetime import datetime
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.analysis.ledger.goodput import Goodput
+from stallscope.formatting.lists import joined
 from stallscope.formatting.numbers import (
     NOT_MEASURED,
     amount,
@@ -246,7 +247,7 @@ def generations_table(analysis: Analysis) -> Table | None:
             "Generation": [str(one.number) for one in found],
             "Started": [_time_of_day(one.started_at) for one in found],
             "Ranks": [str(one.size) for one in found],
-            "Hosts": [", ".join(one.host_names) for one in found],
+            "Hosts": [joined(generation.host_names) for generation in found],
             "Steps": [f"{one.steps:,}" for one in found],
             "Trained again": [_count_or_unknown(one.repeated_steps) for one in found],
             "Step time": [

@@ -75,11 +75,14 @@ def kind_in_words(series: ScalingSeries) -> str:
     if series.unit != "samples" or len(points) < 2 or not series.batches_known:
         return ""
     if series.kind == "weak":
-        return f"Weak scaling: {points[0].work:,.0f} samples per rank in each step on all sizes."
+        samples = counted(round(points[0].work), "sample")
+        return f"Weak scaling: {samples} per rank in each step on all sizes."
     totals = [point.ranks * point.work for point in points]
     if max(totals) > min(totals) * _SAME_BATCH:
         return ""
-    return f"Strong scaling: {totals[0]:,.0f} samples in each step on all ranks together."
+    return (
+        f"Strong scaling: {counted(round(totals[0]), 'sample')} in each step on all ranks together."
+    )
 
 
 def difference(series: ScalingSeries) -> str:

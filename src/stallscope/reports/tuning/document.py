@@ -7,7 +7,14 @@ from collections.abc import Iterable, Iterator
 from stallscope.analysis.tuning import TimelineAdvice, Tuned, Tuning, UntunedRun
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import counted, joined
-from stallscope.formatting.numbers import amount, between, percent, plus_minus, significant
+from stallscope.formatting.numbers import (
+    amount,
+    faster_between,
+    faster_in_words,
+    percent,
+    plus_minus,
+    significant,
+)
 from stallscope.parsers.formats.autotune import Sample
 
 from ..document import (
@@ -110,20 +117,22 @@ def _gain(tuned: Tuned) -> Iterator[str]:
     if tuned.insufficient:
         yield f"Its effect on steps is unknown (insufficient_data): {tuned.insufficient}."
         return
-    for one in tuned.compared:
-        yield _compared(one, tuned)
+    for untuned in tuned.compared:
+        yield _compared(untuned, tuned)
     yield "That is one run against another; the next pair may differ by more than the interval says."
 
 
-def _compared(one: UntunedRun, tuned: Tuned) -> str:
-    settled = tuned.settled_ms
+def _compared(untuned: UntunedRun, tuned: Tuned) -> str:
+    settled, ci95 = tuned.settled_ms, untuned.ci95
     now = "" if settled is None else amount(settled.value, "ms", settled.ci95)
-    text = (
-        f"Steps take {now} with it and {amount(one.step_ms.value, 'ms', one.step_ms.ci95)} in "
-        f"{one.analysis.run.name}, without the autotuner: {significant(one.speedup)}× as fast"
+    before = amount(untuned.step_ms.value, "ms", untuned.step_ms.ci95)
+    sure = "too few steps for an interval"
+    if ci95 is not None:
+        sure = f"95%: {faster_between(untuned.speedup, ci95)}"
+    return (
+        f"Steps take {now} with it and {before} in {untuned.analysis.run.name}, without the autotuner: "
+        f"{faster_in_words(untuned.speedup, ci95)} ({sure})."
     )
-    sure = "too few steps for an interval" if one.ci95 is None else f"95%: {between(*one.ci95)}×"
-    return f"{text} ({sure})."
 
 
 def _scores(tuned: Tuned) -> Iterator[str]:
