@@ -30,6 +30,7 @@ RING = simulator.Job(
     communication=simulator.Ring(100_000_000, 12.5),
     facts={"run_name": "ring"},
 )
+SLOW_HOSTS = tuple(f"host-{host:02d}" for host in range(0, 16, 3))
 LATE_NOW_AND_THEN = simulator.Fault("compute", 120, ranks=(3,), when=simulator.Bursts(25, 3))
 LATE_IN_TURN = simulator.Fault("compute", 90, rotating=1, when=simulator.EveryNth(2))
 
@@ -188,6 +189,24 @@ CASES = {
         faults=[simulator.Fault("compute", 30, when=simulator.Between(200, 399))]
     ),
     "rows lost": _simulated(lost_rows=0.01),
+    "half of the rows lost": _simulated(lost_rows=0.5),
+    "a log cut early": _simulated(
+        cut_ranks={5: 60}, faults=[simulator.Fault("compute", 60, ranks=(2,))]
+    ),
+    "input that dwarfs the step": Case(replace(RING, steps=120, input_ms=5000.0), RING.baseline()),
+    "a rank that dwarfs the step": _simulated(
+        steps=200, faults=[simulator.Fault("compute", 9000, ranks=(3,))]
+    ),
+    "twenty slow ranks": _simulated(
+        ranks=64, steps=200, faults=[simulator.Fault("compute", 60, ranks=tuple(range(0, 40, 2)))]
+    ),
+    "slow hosts": _simulated(
+        ranks=64, steps=200, faults=[simulator.Fault("compute", 60, hosts=SLOW_HOSTS)]
+    ),
+    "many missing ranks": Case(
+        replace(RING, ranks=64, steps=100), damage=_without(*range(3, 60, 2))
+    ),
+    "one step of one rank": Case(replace(TWO, ranks=1, steps=1, epochs=1)),
     "printed steps": Case(Printed(_meters(2))),
     "epochs only": Case(Printed(_fit(3))),
     "many epochs only": Case(Printed(_fit(300))),

@@ -2,19 +2,68 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
-from support.reports import rendered
+from support.reports import contradictions, rendered, written
 
 from stallscope.analysis import Analysis
+from stallscope.analysis.history.comparison import compare
+from stallscope.analysis.history.regression import regression
+from stallscope.analysis.scaling import scaling
+from stallscope.cli.main import main
 from stallscope.errors import UsageError
-from stallscope.reports import registry
+from stallscope.reports import comparison, registry
+from stallscope.reports import scaling as scaling_reports
 from stallscope.reports.base import ReportOptions
+from stallscope.reports.comparison import Compared
 from stallscope.reports.registry import ReportFormat
+from stallscope.text.summary import six_lines
 
 from .cases import CASES
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = ROOT / "sample_logs"
+PRINTED = ROOT / "tests" / "parsers"
+#: Every command that prints what it found in a run, and formats of files.
+COMMANDS = {
+    "a report on all samples": ("report", SAMPLES, "--format", "html,md,json,csv", "--out", "."),
+    "a list of all samples": ("report", SAMPLES),
+    **{
+        f"a report on {name} alone": ("report", SAMPLES / name)
+        for name in ("slow-input-one-rank", "slow-compute-rank", "busy-rank-0", "ranks-1")
+    },
+    **{
+        f"files on {name} alone": (
+            *("report", SAMPLES / name),
+            *("--format", "html,md,json", "--out", "."),
+        )
+        for name in ("slow-input-one-rank", "slow-input-all-ranks")
+    },
+    "a report on the run itself": ("report", SAMPLES / "clean", "--baseline", SAMPLES / "clean"),
+    "one line per epoch": ("report", PRINTED / "printed" / "tf-2.15-verbose-2.txt"),
+    "one epoch": ("report", PRINTED / "printed" / "keras-3.15-one-epoch.txt"),
+    "a trace of GPUs": ("report", PRINTED / "neighbours" / "one-gpu.pt.trace.json.gz"),
+    "all samples inspected": ("inspect", SAMPLES),
+    "printed logs inspected": ("inspect", PRINTED / "printed"),
+    "a comparison": ("compare", SAMPLES / "clean", SAMPLES / "slow-input-one-rank"),
+    "samples over time": ("compare", SAMPLES),
+    "scaling": ("scaling", SAMPLES),
+    "settings": ("tune", ROOT / "tests" / "cli" / "tune"),
+    "settings as files": (
+        *("tune", ROOT / "tests" / "cli" / "tune"),
+        *("--format", "md,json", "--out", "."),
+    ),
+    "a summary": ("summary", SAMPLES / "slow-compute-rank"),
+    "events": (
+        *("watch", "--once", SAMPLES / "slow-input-one-rank", SAMPLES / "clean"),
+        *("--baseline", SAMPLES / "synthetic", "--when", "input.excess>1%"),
+        *("--when", "step_ms.p99>step_ms.p50", "--when", "imbalance.share>0"),
+    ),
+}
 
 every_case = pytest.mark.parametrize("name", CASES)
 every_report = pytest.mark.parametrize("report", registry.FORMATS, ids=lambda report: report.name)
@@ -27,8 +76,94 @@ def test_every_run_can_be_reported(
 ) -> None:
     text = rendered(report.name, case(name), options)
     assert text.encode("utf-8").decode("utf-8") == text
-    # Neither Python's nor numpy's words for "nothing" reach a reader.
-    assert not re.search(r"\b(None|nan|NaN|inf|Infinity|np\.float64)\b", text)
+    assert contradictions(report.name, text) == []
+
+
+@every_case
+def test_terminals_show_no_contradictions(
+    name: str, case: Callable[[str], Analysis], options: ReportOptions
+) -> None:
+    text = rendered("terminal", case(name), options)
+    assert contradictions("terminal", text) == []
+    assert contradictions("terminal", "\n".join(six_lines(case(name), "logs"))) == []
+
+
+@pytest.fixture(scope="module")
+def runs(case: Callable[[str], Analysis]) -> list[Analysis]:
+    """Return the analyses of all cases, as those of different runs."""
+    named = ((name, case(name)) for name in CASES)
+    return [replace(analysis, run=_renamed(analysis, name)) for name, analysis in named]
+
+
+def _renamed(analysis: Analysis, name: str) -> object:
+    return replace(analysis.run, id=name)
+
+
+@pytest.mark.parametrize("name", ["terminal", *registry.SEVERAL_RUNS])
+def test_reports_on_several_runs_show_no_contradictions(
+    name: str, runs: list[Analysis], options: ReportOptions
+) -> None:
+    pairs = [Compared(pair=compare(*pair)) for pair in pairwise(runs)]
+    several = [*map(comparison.parts, [*pairs, Compared(histories=regression(runs))])]
+    several.append(scaling_reports.parts(scaling(runs)))
+    for report in several:
+        assert contradictions(name, written(name, report, options)) == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_print_no_contradictions(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert main([str(word) for word in COMMANDS[name]]) in (0, 1)
+    printed = "".join(capsys.readouterr())
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and path.name[0] != "."]
+    assert printed or files
+    assert contradictions("terminal", printed) == []
+    for path in files:
+        assert contradictions(path.suffix[1:], path.read_text()) == [], path.name
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("md", "at most nan×"),
+        ("md", "Replace host host-5"),
+        ("md", "means of the last of 1 steps"),
+        ("terminal", "on 1 ranks"),
+        ("html", "<p>a change of <b>−0.0%</b></p>"),
+        ("html", "<p title='>−0.1%'>no change</p>"),
+        ("md", "input 20.9 s of 18.6 s"),
+        ("md", "Fixing it saves 60.9 of 50.9 ms per step"),
+        ("md", "1.2 min of the step's 54.1 s"),
+        ("md", "at most 18,569,909,091×"),
+        ("md", "ranks 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20"),
+        ("json", '{"versions": {"horovod": "None"}}'),
+        ("json", '{"lost_ci_low": 1.5}'),
+    ],
+)
+def test_contradictions_are_seen(name: str, text: str) -> None:
+    assert len(contradictions(name, text)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("md", "at most 1.25×, and 12.3 ± 0.4 ms of the step's 54.1 ms"),
+        ("md", "29 of 64 ranks: rank 1 waits, 1 step, 1,001 samples/s, 60.0 s of 1.00 min"),
+        ("md", "56.1× throughput on 64 ranks; +0.0 ms of host-0 on rank 0"),
+        ("terminal", "Step   steps\nfrom step to step\nstep time"),
+        ("html", "<style>a{inset:-0}</style><td>Run</td><td>run-a</td>"),
+        ("json", '{"ms": null, "saved_ci95_ms": [1.5, 2.5], "speedup": 1.25, "steps": 12}'),
+    ],
+)
+def test_honest_figures_pass(name: str, text: str) -> None:
+    assert contradictions(name, text) == []
 
 
 @every_report
