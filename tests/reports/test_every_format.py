@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from dashboard.content import charts, texts
 from support.reports import contradictions, rendered, written
 
 from stallscope.analysis import Analysis
@@ -15,6 +17,9 @@ from stallscope.analysis.history.comparison import compare
 from stallscope.analysis.history.regression import regression
 from stallscope.analysis.scaling import scaling
 from stallscope.cli.main import main
+from stallscope.dashboard import RunStore
+from stallscope.dashboard.pages import PAGES
+from stallscope.dashboard.pages.run_page import RunPage, RunRequest
 from stallscope.errors import UsageError
 from stallscope.reports import comparison, registry
 from stallscope.reports import scaling as scaling_reports
@@ -88,6 +93,34 @@ def test_terminals_show_no_contradictions(
     assert contradictions("terminal", "\n".join(six_lines(case(name), "logs"))) == []
 
 
+@every_case
+def test_the_dashboard_shows_no_contradictions(name: str, case: Callable[[str], Analysis]) -> None:
+    analysis = case(name)
+    steps = [] if analysis.ledger is None else analysis.ledger.steps[:1].tolist()
+    store = RunStore([analysis.run])
+    (run,) = store.runs()
+    for page in (page for page in PAGES if isinstance(page, RunPage)):
+        if "<step>" in page.path and not steps:
+            continue
+        values = {"step": str(*steps)}
+        content = page.parts(RunRequest(run.id, None, analysis, values, {}), store)
+        labels = [label for chart in charts(content).values() for label in _labels(chart.to_dict())]
+        shown = "\n".join([*texts(content), *labels])
+        assert contradictions("terminal", shown) == [], page.path
+
+
+def _labels(part: object) -> Iterator[str]:
+    """Yield the texts of a chart."""
+    if isinstance(part, str):
+        yield re.sub(r"</?[bi]>|<br>", "\n", part)
+    elif isinstance(part, Mapping):
+        for value in part.values():
+            yield from _labels(value)
+    elif isinstance(part, list | tuple):
+        for value in part:
+            yield from _labels(value)
+
+
 @pytest.fixture(scope="module")
 def runs(case: Callable[[str], Analysis]) -> list[Analysis]:
     """Return the analyses of all cases, as those of different runs."""
@@ -142,6 +175,9 @@ def test_commands_print_no_contradictions(
         ("md", "Fixing it saves 60.9 of 50.9 ms per step"),
         ("md", "1.2 min of the step's 54.1 s"),
         ("md", "at most 18,569,909,091×"),
+        ("html", "<title>Compute\n−0.01 s\n95% interval: −0.00462 to −0.00326 s</title>"),
+        ("html", "<title>Input\n0.1 s, 1.2% of 8.0 s\n95% interval: 0.201–0.212 s</title>"),
+        ("md", "steps 1.25× as fast (95% interval: 1.31–1.34×)"),
         ("md", "ranks 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20"),
         ("json", '{"versions": {"horovod": "None"}}'),
         ("json", '{"lost_ci_low": 1.5}'),
@@ -158,6 +194,8 @@ def test_contradictions_are_seen(name: str, text: str) -> None:
         ("md", "29 of 64 ranks: rank 1 waits, 1 step, 1,001 samples/s, 60.0 s of 1.00 min"),
         ("md", "56.1× throughput on 64 ranks; +0.0 ms of host-0 on rank 0"),
         ("terminal", "Step   steps\nfrom step to step\nstep time"),
+        ("html", "<title>Input\n+0.1 s\n95% interval: 0.052–0.061 s</title>"),
+        ("md", "96.7% of the baseline's (95% interval: 96.71% to 96.74%)"),
         ("html", "<style>a{inset:-0}</style><td>Run</td><td>run-a</td>"),
         ("json", '{"ms": null, "saved_ci95_ms": [1.5, 2.5], "speedup": 1.25, "steps": 12}'),
     ],

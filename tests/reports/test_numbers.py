@@ -18,6 +18,7 @@ from stallscope.formatting.numbers import (
     fixed,
     interval,
     percent,
+    percent_ends,
     plus_minus,
     rate,
     share,
@@ -142,6 +143,21 @@ def test_no_function_writes_nan(write: Callable[[float], str]) -> None:
 )
 def test_shares_are_percentages(fraction: float, text: str) -> None:
     assert percent(fraction) == text
+
+
+@pytest.mark.parametrize(
+    ("ends", "text"),
+    [
+        ((0.4, 0.415), "40.0% to 41.5%"),
+        ((-0.01, 1.0), "−1.0% to 100%"),
+        ((0.96662, 0.96741), "96.66% to 96.74%"),
+        ((0.96662, 0.96663), "96.66%"),
+    ],
+)
+def test_ends_of_an_interval_of_a_share_differ_as_printed(
+    ends: tuple[float, float], text: str
+) -> None:
+    assert percent_ends(ends) == text
 
 
 def test_an_interval_has_a_readable_unit() -> None:

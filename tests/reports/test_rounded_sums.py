@@ -42,3 +42,13 @@ def test_rounding_alone_would_not_add_up() -> None:
     assert total.total == 5.0
     assert sorted(total.parts[:3]) in ([1.0, 1.0, 2.0], [1.0, 2.0, 2.0])
     assert waits.total == 1.0
+
+
+def test_a_rounded_part_is_inside_its_interval_as_printed() -> None:
+    column = SumColumn.of([9000.0], 9000.0, (8990.0, 9010.0))
+    assert (column.scale.unit, column.decimals) == ("s", 2)
+    assert column.ends(0.15, (149.0, 151.0)) == "0.149–0.151 s"
+    assert column.ends(-0.01, (-4.62, -3.26)) == "−0.01 to 0.00 s"
+    assert column.ends(0.0, (11.1, 11.2)) == "0.00–0.02 s"
+    shares = SumColumn.of([12.0, 1.0], 13.0, (12.9, 13.1), unit="%")
+    assert shares.ends(1.0, (0.9, 1.1)) == "0.900–1.100%"

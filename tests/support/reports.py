@@ -37,6 +37,12 @@ _NEVER = {
     "a long list": re.compile(r"(?:\d+(?:–\d+)?(?:, | and )){10}|(?:[\w.]+-\d+(?:, | and )){10}"),
 }
 _PART = re.compile(rf"{_AMOUNT} of (?:the |its )?(?:step's )?{_AMOUNT}")
+_UNIT = rf"(?:%|×| (?:{'|'.join(_UNITS)})\b)"
+_SURE = re.compile(
+    rf"(?<![±<;\d.,])(?<!± )({_NUMBER})(?: ± (?:<|&lt;)?[\d.,]+)?{_UNIT}?(?: as fast| shorter)?"
+    rf"(?:, [^\n]{{,6}}% of [\d.,]+{_UNIT})?"
+    rf"\s\(?95% interval: ({_NUMBER})%?(?:–| to )({_NUMBER})"
+)
 _FACTOR = re.compile(rf"({_NUMBER})×(?! throughput)")
 # The keys of JSON whose numbers have a unit, and of those that need none.
 _WITH_UNIT = re.compile(r"(^|_)(ms|s|h|ns|hours|seconds|second|rank|bytes|mib|(mb|gb|mbit)_s)$")
@@ -88,6 +94,11 @@ def _in_words(text: str) -> Iterator[str]:
         rounded = (_ROUNDED - 1) * _number(whole) if part_unit not in (None, whole_unit) else 0.0
         if more > rounded:
             yield f"a part above its whole: {_around(match, text)}"
+    for match in _SURE.finditer(text):
+        value, low, high = match[1], *map(_number, match.groups()[-2:])
+        half = 10.0 ** -len(value.partition(".")[2]) / 2
+        if not low - half <= _number(value) <= high + half:
+            yield f"a figure outside its interval: {_around(match, text)}"
     for match in _FACTOR.finditer(text):
         if _number(match[1]) > _LARGEST_FACTOR:
             yield f"a large factor: {_around(match, text)}"

@@ -8,7 +8,14 @@ from math import log2
 
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import counted
-from stallscope.formatting.numbers import NOT_MEASURED, Interval, amount, finite, percent
+from stallscope.formatting.numbers import (
+    NOT_MEASURED,
+    Interval,
+    amount,
+    finite,
+    percent,
+    percent_ends,
+)
 
 from .axis import Axis
 
@@ -192,7 +199,7 @@ def _efficiency_curve(line: EfficiencyLine) -> Curve:
 
 def _efficiency_dots(line: EfficiencyLine) -> Iterator[Dot]:
     for ranks, mean in line.points:
-        ends = "" if mean.ci95 is None else f" ({percent(mean.ci95[0])} to {percent(mean.ci95[1])})"
+        ends = "" if mean.ci95 is None else f" ({percent_ends(mean.ci95)})"
         hover = f"{line.name}, {counted(ranks, 'rank')}: {percent(mean.value)}{ends}"
         whisker = None if line.others else _whisker(mean, 100.0)
         yield Dot(log2(ranks), mean.value * 100.0, hover, whisker)

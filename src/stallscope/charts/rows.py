@@ -9,10 +9,7 @@ from itertools import accumulate, pairwise
 from stallscope.formatting.numbers import (
     NOT_MEASURED,
     Interval,
-    Scale,
-    between,
     finite,
-    interval,
     percent,
 )
 from stallscope.formatting.sums import SumColumn
@@ -117,7 +114,7 @@ def _stacked_row(bar: Bar, printed: SumColumn, factor: float) -> Row:
         hover = (
             title_of(segment.name),
             f"{figure}{share}",
-            *_interval_line(segment.ci95, printed.scale),
+            *_interval_line(part, segment.ci95, printed),
             bar.label,
         )
         boxes.append(Box(segment.name, start, end, hover, figure))
@@ -138,7 +135,7 @@ def waterfall_rows(chart: Waterfall) -> Rows:
     ):
         title = title_of(change.name)
         text = f"{printed.signed(part)} {printed.scale.unit}"
-        hover = (title, text, *_interval_line(change.ci95, printed.scale))
+        hover = (title, text, *_interval_line(part, change.ci95, printed))
         box = Box(change.name, *span, hover, saved=span[1] < span[0])
         rows.append(Row(title, (box,), text, whisker=_scaled(whisker, axis.factor)))
     end = printed.amount(chart.printed_end)
@@ -201,8 +198,7 @@ def _group_rows(chart: ComparedBars, group: int, factor: float) -> Iterable[Row]
         if mean is None or finite(mean.value) is None:
             yield Row(label, text=text, missing=True)
             continue
-        sure = [f"95% interval: {interval(mean.ci95, chart.unit)}"] if mean.ci95 else []
-        hover = (title, f"{label}: {text}", *sure)
+        hover = (title, f"{label}: {text}")
         shade = min(index, len(OPACITIES) - 1)
         box = Box(name, 0.0, mean.value * factor, hover, shade=shade)
         low, high = mean.ci95 or (0.0, 0.0)
@@ -210,11 +206,10 @@ def _group_rows(chart: ComparedBars, group: int, factor: float) -> Iterable[Row]
         yield Row(label, (box,), text, whisker=whisker)
 
 
-def _interval_line(ci95: Interval | None, scale: Scale) -> Iterable[str]:
+def _interval_line(part: float, ci95: Interval | None, printed: SumColumn) -> Iterable[str]:
     """Give an interval in the unit of its figure; nothing without one."""
     if ci95 is not None:
-        low, high = (end * scale.factor for end in ci95)
-        yield f"95% interval: {between(low, high)} {scale.unit}"
+        yield f"95% interval: {printed.ends(part, ci95)}"
 
 
 def _size(segment: Segment) -> float:

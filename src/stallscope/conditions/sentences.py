@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from stallscope.formatting.numbers import amount, between, interval, percent, rate, significant
+from stallscope.formatting.numbers import (
+    amount,
+    between,
+    interval,
+    percent,
+    percent_ends,
+    rate,
+    significant,
+)
 from stallscope.query.kinds import Kind
 from stallscope.query.syntax import TURNED, Binary, Name, Node, leaves_of
 
@@ -76,7 +84,7 @@ def _ends(ends: tuple[float, float], kind: Kind) -> str:
     if kind in (Kind.MS, Kind.S):
         return interval(ends, "ms")
     if kind is Kind.SHARE:
-        return " to ".join(map(percent, ends))
+        return percent_ends(ends)
     return f"{between(*ends)}{' samples/s' if kind is Kind.RATE else ''}"
 
 

@@ -93,6 +93,14 @@ def percent(fraction: float) -> str:
     return text.replace("-", "−")
 
 
+def percent_ends(ci95: Interval) -> str:
+    """Write an interval of a fraction, with one more digit if its ends look equal: 40.0% to 41.5%."""
+    low, high = map(percent, ci95)
+    if low == high:
+        low, high = (f"{fixed(end * 100, 2)}%" for end in ci95)
+    return low if low == high else f"{low} to {high}"
+
+
 def exact_percent(fraction: float, ci95: Interval | None) -> str:
     """Write a percentage with the digits of its interval, which is shown elsewhere."""
     if ci95 is None or ci95[0] == ci95[1] or not math.isfinite(fraction):

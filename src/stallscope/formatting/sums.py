@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -11,7 +12,7 @@ import numpy as np
 
 from stallscope.arrays.types import Floats, Ints
 
-from .numbers import Interval, Scale, decimals_of, fixed, scale_for, with_half
+from .numbers import Interval, Scale, between, decimals_of, fixed, scale_for, with_half
 
 # Floating-point numbers that differ by less are equal.
 _SAME = 1e-6
@@ -102,8 +103,27 @@ class SumColumn:
 
     def amount(self, value: float, ci95: Interval | None = None) -> str:
         """Write a part or the total with its unit."""
-        space = "" if self.scale.unit == "%" else " "
-        return f"{self.text(value, ci95)}{space}{self.scale.unit}"
+        return f"{self.text(value, ci95)}{self._unit}"
+
+    def ends(self, value: float, ci95: Interval) -> str:
+        """Write the interval of a part with its unit: 37.6–38.8 ms.
+
+        A part is rounded so that the sum adds up. If that puts it outside of a small interval, the
+        interval is rounded outwards to the part's digits.
+        """
+        low, high = (end * self.scale.factor for end in ci95)
+        if low <= value <= high:
+            return f"{between(low, high)}{self._unit}"
+        digits = 10.0**self.decimals
+        low = min(value, math.floor(low * digits) / digits)
+        high = max(value, math.ceil(high * digits) / digits)
+        to = " to " if low < 0 else "–"
+        return f"{fixed(low, self.decimals)}{to}{fixed(high, self.decimals)}{self._unit}"
+
+    @property
+    def _unit(self) -> str:
+        """Return the unit as it follows a number."""
+        return self.scale.unit if self.scale.unit == "%" else f" {self.scale.unit}"
 
     def signed(self, value: float, ci95: Interval | None = None) -> str:
         """Write a difference with its sign."""

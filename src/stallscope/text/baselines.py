@@ -6,7 +6,7 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.settings.cores import CoreUse
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import joined
-from stallscope.formatting.numbers import finite, percent
+from stallscope.formatting.numbers import finite, percent, percent_ends
 from stallscope.formatting.sums import SumColumn
 
 from .step_figures import StepFigures
@@ -117,11 +117,7 @@ def _throughput(analysis: Analysis) -> str:
             "The throughput loss is unknown: the runs have different numbers of ranks, or "
             "their samples were not recorded."
         )
-    low_high = analysis.gap_ci95
-    sure = (
-        ""
-        if low_high is None
-        else f" (95% interval: {percent(low_high[0])} to {percent(low_high[1])})"
-    )
+    ends = analysis.gap_ci95
+    sure = "" if ends is None else f" (95% interval: {percent_ends(ends)})"
     verb = "lost" if gap >= 0 else "gained"
     return f"{percent(abs(gap))} of the baseline's throughput is {verb}{sure if gap >= 0 else ''}."

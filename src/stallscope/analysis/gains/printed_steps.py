@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import counted
-from stallscope.formatting.numbers import amount, percent
+from stallscope.formatting.numbers import amount, percent, percent_ends
 
 from ..ledger.epochs import EpochTimes
 from ..ledger.printed_steps import PrintedSteps
@@ -76,7 +76,7 @@ def gains_of_lines(bottleneck: Bottleneck, printed: PrintedSteps) -> tuple[WhatI
 
 def _input(printed: PrintedSteps, wait: Mean, share: Mean, known_from: str) -> Bottleneck:
     interval = share.ci95
-    sure = f" (95% interval: {percent(interval[0])} to {percent(interval[1])})" if interval else ""
+    sure = f" (95% interval: {percent_ends(interval)})" if interval else ""
     step = amount(printed.step.mean, "ms")
     return Bottleneck(
         "input",

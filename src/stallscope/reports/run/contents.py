@@ -9,7 +9,7 @@ from stallscope.analysis.findings.network_use import network_sentence
 from stallscope.analysis.gains.baseline import BaselineMatch, match_single
 from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.formatting.lists import listed
-from stallscope.formatting.numbers import percent, rate
+from stallscope.formatting.numbers import percent, percent_ends, rate
 from stallscope.text.figures import clocks, communication, coverage
 from stallscope.text.job import JOB_PARTS, steps_and_epochs
 from stallscope.text.recorded import as_text
@@ -146,7 +146,7 @@ def gap(analysis: Analysis) -> str:
     if analysis.gap is None:
         return ""
     interval = analysis.gap_ci95
-    sure = f" (95% interval: {percent(interval[0])} to {percent(interval[1])})" if interval else ""
+    sure = f" (95% interval: {percent_ends(interval)})" if interval else ""
     return f"{percent(analysis.gap)} of the baseline's{sure}"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from stallscope.analysis.scaling import ScalingSeries
 from stallscope.arrays.stats import Mean
-from stallscope.formatting.numbers import percent, rate_scale, significant
+from stallscope.formatting.numbers import percent, percent_ends, rate_scale, significant
 
 from ..document import (
     NOTHING,
@@ -98,4 +98,4 @@ def _short_rates_table(series: ScalingSeries) -> Table:
 
 def _ends(mean: Mean | None) -> str:
     ends = None if mean is None else mean.ci95
-    return "" if ends is None else f"{percent(ends[0])} to {percent(ends[1])}"
+    return "" if ends is None else percent_ends(ends)
