@@ -71,6 +71,12 @@ def test_the_verdict_names_the_longest_stage_and_advises_on_it() -> None:
     assert verdict.advice[0].startswith("Augmentation takes longest")
 
 
+def test_a_rate_below_one_sample_per_second_is_not_zero() -> None:
+    late = replace(LATE, steps=60, input_ms=40_000)
+    verdict = analysed(late, slow(0, ms=80e3, ci95_ms=[78e3, 82e3])).bottleneck
+    assert "the loader of rank 0 gives 0.400 samples/s (95 %: 0.390–0.410)" in verdict.evidence
+
+
 def test_without_a_baseline_the_needed_rate_is_replayed() -> None:
     rates = analysed(LATE, slow(0), slow(1)).input_rates
     assert rates is not None
@@ -119,7 +125,7 @@ def test_a_slow_loader_is_a_finding_if_the_verdict_is_another_one() -> None:
     found = analysed(waits, slow(0, ms=400.0, ci95_ms=[390.0, 410.0]))
     assert found.bottleneck.kind == "imbalance"
     (finding,) = [one for one in found.findings if one.code == "input_too_slow_alone"]
-    assert "gives 80 samples/s" in finding.evidence
+    assert "gives 80.0 samples/s" in finding.evidence
     assert "augmentation" in finding.advice
     fast = analysed(waits, {"rank": 0}, {"rank": 1})
     assert "input_too_slow_alone" not in [one.code for one in fast.findings]

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from stallscope.formatting.lists import clipped
+from stallscope.formatting.numbers import between, rate, significant
 
 from ..advice.input import for_late_input
 from ..advice.piece import in_words
@@ -47,7 +48,7 @@ def loader_rate_sentence(rates: InputRates) -> str:
     alone, longest, batch_ms = rates.alone, rates.longest, rates.slowest.ms
     if alone is None:
         return ""
-    interval = "" if alone.ci95 is None else f" (95 %: {alone.ci95[0]:,.0f}–{alone.ci95[1]:,.0f})"
+    interval = "" if alone.ci95 is None else f" (95 %: {between(*alone.ci95)})"
     stage = ""
     if longest is not None and batch_ms is not None:
         stage = (
@@ -56,7 +57,7 @@ def loader_rate_sentence(rates: InputRates) -> str:
         )
     together = " Not all ranks measured at the same time: together, loaders may be slower."
     return (
-        f"Run alone, the loader of rank {rates.slowest.rank} gives {alone.value:,.0f} samples/s"
+        f"Run alone, the loader of rank {rates.slowest.rank} gives {rate(alone.value)}"
         f"{interval}{_comparison(rates)}{stage}.{'' if rates.at_once else together}"
     )
 
@@ -64,7 +65,7 @@ def loader_rate_sentence(rates: InputRates) -> str:
 def _comparison(rates: InputRates) -> str:
     if rates.needed is None:
         return ""
-    needed = f"{rates.needed:,.0f} that a rank "
+    needed = f"{significant(rates.needed)} that a rank "
     needed += "trains on synthetic data" if rates.synthetic is not None else "needs"
     if rates.enough is None:
         return f", which cannot be distinguished from the {needed}"
