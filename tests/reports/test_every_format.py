@@ -125,11 +125,7 @@ def _labels(part: object) -> Iterator[str]:
 def runs(case: Callable[[str], Analysis]) -> list[Analysis]:
     """Return the analyses of all cases, as those of different runs."""
     named = ((name, case(name)) for name in CASES)
-    return [replace(analysis, run=_renamed(analysis, name)) for name, analysis in named]
-
-
-def _renamed(analysis: Analysis, name: str) -> object:
-    return replace(analysis.run, id=name)
+    return [replace(analysis, run=replace(analysis.run, id=name)) for name, analysis in named]
 
 
 @pytest.mark.parametrize("name", ["terminal", *registry.SEVERAL_RUNS])
