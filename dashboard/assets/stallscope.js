@@ -6,6 +6,10 @@
     const AXES = ["xaxis", "yaxis"];
     const NARROW = 600;
     const FEW_TICKS = 6;
+    // Pixels on narrow screens: of a character, between two labels, and beside a chart.
+    const CHARACTER_WIDTH = 7;
+    const BETWEEN_LABELS = 14;
+    const BESIDE_CHART = 66;
     const SHORT_NAME = 14; // characters
     const SHORT_NAMES_WIDTH = 110; // pixels
     let observed = false;
@@ -26,15 +30,33 @@
         return root.getAttribute("data-mantine-color-scheme") === "dark" ? "dark" : "light";
     }
 
+    // The width of the longest line of labels.
+    function widest(labels) {
+        const lines = (labels || []).flatMap((label) => String(label).split("<br>"));
+        const lengths = lines.map((line) => line.replace(/<[^>]*>/g, "").length);
+        return CHARACTER_WIDTH * Math.max(0, ...lengths);
+    }
+
+    // The number of ticks below a chart whose labels do not touch on a narrow screen.
+    function mostTicks(layout) {
+        const names = widest(layout.yaxis && layout.yaxis.ticktext);
+        const width = window.innerWidth - BESIDE_CHART - names - ((layout.margin && layout.margin.r) || 0);
+        const label = widest(layout.xaxis.ticktext) + BETWEEN_LABELS;
+        return Math.max(1, Math.min(FEW_TICKS, Math.floor(width / label)));
+    }
+
     // Draws fewer ticks on narrow screens, so that labels neither touch nor rotate.
     function withFewerTicks(layout) {
         if (window.innerWidth > NARROW) {
             return layout;
         }
         const axis = Object.assign({}, layout.xaxis, { nticks: 4, tickangle: 0 });
-        if (axis.tickvals && axis.tickvals.length > FEW_TICKS) {
-            const every = Math.ceil(axis.tickvals.length / FEW_TICKS);
-            const kept = (_, at) => at % every === 0;
+        const most = mostTicks(layout);
+        if (axis.tickvals && axis.tickvals.length > most) {
+            const every = Math.ceil(axis.tickvals.length / most);
+            const last = axis.tickvals.length - 1;
+            // The last label has the unit.
+            const kept = (_, at) => (last - at) % every === 0;
             axis.tickvals = axis.tickvals.filter(kept);
             axis.ticktext = axis.ticktext && axis.ticktext.filter(kept);
         }
@@ -130,7 +152,7 @@
                 if (window.matchMedia("(pointer: coarse)").matches) {
                     layout.dragmode = false;
                 }
-                return { data: data, layout: withZoom(withShortNames(withFewerTicks(layout)), id.name) };
+                return { data: data, layout: withZoom(withFewerTicks(withShortNames(layout)), id.name) };
             },
 
             // Records the zoom, to apply it when the chart is drawn again: with another baseline, in other

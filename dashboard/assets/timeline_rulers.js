@@ -226,8 +226,9 @@
     function name(head, [first, end], late, narrow) {
         if (late) {
             const own = head.named.filter((row) => row >= first && row < end);
-            const more = own.length > 1 ? " +" + (own.length - 1) : "";
-            return (narrow ? "▸" : "slow ▸ ") + head.ranks[own[0]] + more;
+            const rank = head.ranks[own[0]];
+            // On a phone there is no space for more than a number.
+            return narrow ? "▸" + rank : "slow ▸ " + rank + (own.length > 1 ? " +" + (own.length - 1) : "");
         }
         const rank = String(head.ranks[first]);
         if (narrow) {

@@ -8,6 +8,7 @@ from typing import Any
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.baseline import COMPARED
 from stallscope.charts.compared_bars import compared_runs
+from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import (
     NOT_MEASURED,
     Interval,
@@ -16,13 +17,14 @@ from stallscope.formatting.numbers import (
     rate,
     rate_between,
 )
-from stallscope.reports.document import NOTHING
+from stallscope.reports.document import NOTHING, Table
 from stallscope.run import Run
-from stallscope.text.job import JOB_PARTS, RARE_PARTS, job_texts, job_total
+from stallscope.text.job import job_texts, job_total, parts_of_jobs
 from stallscope.text.recorded import as_text
 from stallscope.text.titles import TITLES
 
-from .tables import data_card
+from .basics import card
+from .tables import data_card, folded_table
 
 _FACTS = {
     "ranks": "Ranks",
@@ -60,25 +62,25 @@ def throughput_card(analysis: Analysis) -> Any:
     return data_card("Throughput", f"Steady steps.{alone}", columns, rows)
 
 
-def jobs_card(analysis: Analysis) -> Any:
+def jobs_table(analysis: Analysis) -> Table:
     """Tabulate the parts of the whole jobs' time."""
     runs = compared_runs(analysis)
-    shown = [name for name in JOB_PARTS if name not in RARE_PARTS or _any_has(name, runs)]
-    rows = [(TITLES[name], *(_job_part(name, run) for _, run in runs)) for name in shown]
+    names = parts_of_jobs([run for _, run in runs])
+    rows = [(TITLES[name], *(_job_part(name, run) for _, run in runs)) for name in names]
     rows.append(("Job", *(job_total(run) for _, run in runs)))
     rows.append(("Rank time", *(amount(run.job.total * run.run.size, "s") for _, run in runs)))
-    return data_card(
-        "Where the whole job's time went, in numbers",
-        "From the first process's start to the last end of a log; rank time is that of all ranks "
-        "together.",
+    return Table(
+        "Parts of the job",
         ("Part", *(name for name, _ in runs)),
-        rows,
-        emphasised=[len(rows) - 2],
+        tuple(rows),
+        emphasised=frozenset({len(rows) - 2}),
+        note="From the first process's start to the last end of a log; rank time is that of all ranks "
+        "together.",
     )
 
 
 def facts_card(analysis: Analysis) -> Any:
-    """Tabulate facts that must be equal for a fair comparison; those that differ come first."""
+    """Tabulate facts that must be equal for a fair comparison, folded if all are; others come first."""
     match = analysis.match
     if match is None:
         return None
@@ -91,13 +93,18 @@ def facts_card(analysis: Analysis) -> Any:
     ]
     rows.sort(key=lambda row: row[-1] != "differs")
     some = f"{len(differing)} of them differ from the baseline's" if differing else "they agree"
-    return data_card(
-        "Are they the same job?",
-        f"A comparison needs the same: {some}.",
+    title = "Are they the same job?"
+    table = Table(
+        title,
         ("Fact", *(name for name, _ in compared_runs(analysis)), "Against the baseline"),
-        rows,
-        text_columns=len(runs) + 2,
-        emphasised=range(len(differing)),
+        tuple(rows),
+        words=frozenset(range(len(runs) + 2)),
+        emphasised=frozenset(range(len(differing))),
+    )
+    return card(
+        title,
+        folded_table(table, counted(len(rows), "fact"), is_open=bool(differing)),
+        note=f"A comparison needs the same: {some}.",
     )
 
 
@@ -139,11 +146,6 @@ def _interval(run: Analysis, own: float) -> Interval | None:
 def _efficiency(run: Analysis, alone: float) -> str:
     own = run.samples_per_second
     return NOT_MEASURED if own is None else percent(own / (run.run.size * alone))
-
-
-def _any_has(name: str, runs: Sequence[tuple[str, Analysis]]) -> bool:
-    """Return whether any job spent time on this part."""
-    return any(getattr(run.job, name) for _, run in runs)
 
 
 def _job_part(name: str, run: Analysis) -> str:

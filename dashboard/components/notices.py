@@ -13,12 +13,15 @@ from stallscope.analysis.findings.finding import Finding
 from ..addresses import run_address
 from .basics import advice_steps, card, link, points
 from .run_tabs import PAGE_OF, TABS
+from .tables import folded
 
 #: For runs whose logs were deleted while the dashboard shows them.
 LOGS_DELETED = (
     "The logs of this run were deleted after the dashboard read them. Its pages show what was read, "
     "until the dashboard ends: save the report first if you need it."
 )
+# Logs that are not whole can have one for each rank.
+_MOST_WARNINGS = 6
 _COLOURS = {"error": "red", "warning": "orange", "info": "blue"}
 
 
@@ -30,10 +33,12 @@ def findings_card(findings: Sequence[Finding], run_id: str | None, baseline_id: 
 
 
 def warnings_card(warnings: Sequence[str]) -> Any:
-    """List the limits of the figures; None without any."""
+    """List the limits of the figures, many of them folded; None without any."""
     if not warnings:
         return None
-    return card("What limits these numbers", points(warnings))
+    shown, more = warnings[:_MOST_WARNINGS], warnings[_MOST_WARNINGS:]
+    fold = folded(f"{len(more):,} more", points(more)) if more else None
+    return card("What limits these numbers", points(shown), fold)
 
 
 def deleted_card() -> Any:

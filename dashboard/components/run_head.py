@@ -30,6 +30,8 @@ def run_head(
     runs: Sequence[ListedRun],
     read_at: datetime | None = None,
     reruns: Sequence[str] = (),
+    *,
+    with_status: bool = True,
 ) -> Any:
     """Show name, facts, the choice of a baseline, and links to downloads.
 
@@ -40,6 +42,7 @@ def run_head(
         runs: possible baselines.
         read_at: when a run that is being recorded was last read, in UTC.
         reruns: ids of this and earlier runs of the job, the oldest first.
+        with_status: whether to say that the run is being recorded, which a page may do itself.
     """
     run = analysis.run
     silence_s = log_silence_s(run)
@@ -50,13 +53,13 @@ def run_head(
                     dmc.Group(
                         [
                             dmc.Title(run.name, order=1, size="h2", tabIndex=-1),
-                            *_badges(run, silence_s),
+                            *_badges(run, silence_s, with_status=with_status),
                         ],
                         gap="sm",
                     ),
                     dmc.Text(_facts(analysis), c="dimmed", size="sm", mt=4),
                     dmc.Text(run.source, c="dimmed", size="sm", className="source"),
-                    _as_of(run, read_at, silence_s),
+                    _as_of(run, read_at, silence_s) if with_status else None,
                 ],
                 flex=1,
                 miw=280,
@@ -97,11 +100,11 @@ def recording_badge(silence_s: float | None) -> Any:
     return dmc.Badge("no end in the logs", variant="light", color="orange")
 
 
-def _badges(run: Run, silence_s: float | None) -> list[Any]:
+def _badges(run: Run, silence_s: float | None, *, with_status: bool) -> list[Any]:
     badges = []
     if run.synthetic:
         badges.append(dmc.Badge("synthetic data", variant="light", color="gray"))
-    if run.status != "completed":
+    if with_status and run.status != "completed":
         badges.append(recording_badge(silence_s))
     return badges
 

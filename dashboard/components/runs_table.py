@@ -126,8 +126,11 @@ def line_of(listing: RunListing, listed: ListedRun, now: datetime | None = None)
         "name": plain(entry.name),
         "synthetic": entry.synthetic,
         "about": plain(_about(listed)),
+        # A phone breaks the line between figures only.
         "figures": " · ".join(
-            filter(None, [throughput and f"{throughput}/s", _goodput(found), ranks, how_old])
+            figure.replace(" ", "\u00a0")
+            for figure in (throughput and f"{throughput}/s", _goodput(found), ranks, how_old)
+            if figure
         ),
         **_verdict(listed),
         "shares": _shares(found.shares),

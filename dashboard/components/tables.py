@@ -8,6 +8,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import html
 
+from stallscope.charts.text_width import text_width
 from stallscope.reports.document import Table
 
 from .basics import aria, card, labelled_swatch, link
@@ -19,6 +20,9 @@ AS_A_TABLE = "As a table"
 _TALLEST = 460
 # In longer tables, cells are data instead of components, which is fast for a thousand rows.
 _MOST_NAMED_ROWS = 100
+# On a phone, a table that is wider than its card shows the cells of a row one below the other. Longer
+# tables scroll sideways in their frame, because their columns are compared.
+_PHONE_PX, _PHONE_TEXT_PX, _BETWEEN_CELLS_PX, _MOST_STACKED = 340, 13, 6, 12
 _LOOK = {
     "tabularNums": True,
     "stickyHeader": True,
@@ -36,13 +40,18 @@ def text_table_card(
     return card(table.title, text_table(table, addresses, stages), note=table.note)
 
 
-def folded(summary: str, *content: Any) -> Any:
+def folded(summary: str, *content: Any, is_open: bool = False) -> Any:
     """Fold components below a summary, which unfolds them by click or key."""
-    return html.Details([html.Summary(summary), *content], className="folded")
+    opened = {"open": True} if is_open else {}
+    return html.Details([html.Summary(summary), *content], className="folded", **opened)
 
 
 def folded_table(
-    table: Table | None, summary: str | None = None, stages: Sequence[str] = ()
+    table: Table | None,
+    summary: str | None = None,
+    stages: Sequence[str] = (),
+    *,
+    is_open: bool = False,
 ) -> Any:
     """Fold a table of a report of any number of rows; None without one.
 
@@ -50,11 +59,12 @@ def folded_table(
         table: the table.
         summary: the text that stays visible, by default the table's title.
         stages: of the first rows, which are shown in the stages' colours.
+        is_open: whether the table is unfolded at first.
     """
     if table is None:
         return None
     note = dmc.Text(table.note, c="dimmed", size="sm", mb="xs") if table.note else None
-    return folded(summary or table.title, note, _any_table(table, stages))
+    return folded(summary or table.title, note, _any_table(table, stages), is_open=is_open)
 
 
 def text_table(table: Table, addresses: Sequence[str] = (), stages: Sequence[str] = ()) -> Any:
@@ -77,15 +87,34 @@ def text_table(table: Table, addresses: Sequence[str] = (), stages: Sequence[str
         rows[index] = [labelled_swatch(stage, name), *rest]
     head = [dmc.TableTh(title, tableProps={"scope": "col"}) for title in table.columns]
     body = dmc.Table(
-        [dmc.TableThead(dmc.TableTr(head)), dmc.TableTbody([_row(*row) for row in rows])], **_LOOK
+        [
+            dmc.TableThead(dmc.TableTr(head)),
+            dmc.TableTbody([_row(table.columns, row) for row in rows]),
+        ],
+        **_LOOK,
     )
-    return _scroller(table.title, body, table.words)
+    stacked = len(rows) <= _MOST_STACKED and _is_wider_than_a_phone(table)
+    return _scroller(table.title, body, table.words, "stacked" if stacked else "")
 
 
-def _row(name: Any, *cells: Any) -> Any:
-    """Make a row whose first cell names it."""
-    heading = dmc.TableTh(name, tableProps={"scope": "row"}, fw=400)
-    return dmc.TableTr([heading, *(dmc.TableTd(cell) for cell in cells)])
+def _row(columns: Sequence[str], row: Sequence[Any]) -> Any:
+    """Make a row whose first cell names it; stacked cells show the titles of their columns."""
+    heading = dmc.TableTh(row[0], tableProps={"scope": "row"}, fw=400)
+    cells = [
+        dmc.TableTd(cell, tableProps={"data-column": title})
+        for title, cell in zip(columns[1:], row[1:], strict=True)
+    ]
+    return dmc.TableTr([heading, *cells])
+
+
+def _is_wider_than_a_phone(table: Table) -> bool:
+    """Estimate whether a table is too wide for a phone, where titles and columns of text wrap."""
+    widths = []
+    for at, title in enumerate(table.columns):
+        cells = [row[at] for row in table.rows]
+        parts = [word for cell in cells for word in cell.split()] if at in table.words else cells
+        widths.append(max(text_width(part, _PHONE_TEXT_PX) for part in (*title.split(), *parts)))
+    return sum(widths) + _BETWEEN_CELLS_PX * len(widths) > _PHONE_PX
 
 
 def data_card(
@@ -131,11 +160,19 @@ def data_table(
     return _scroller(label, dmc.Table(data=data, **_LOOK), words)
 
 
-def _scroller(label: str, table: Any, words: Collection[int]) -> Any:
-    """Put a table into a frame that scrolls by keyboard, too; ``words`` are its columns of text."""
+def _scroller(label: str, table: Any, words: Collection[int], look: str = "") -> Any:
+    """Put a table into a frame that scrolls by keyboard, too.
+
+    Args:
+        label: the name of the frame.
+        table: the table.
+        words: the table's columns of text.
+        look: a further class of the frame.
+    """
+    columns = (f"words-{column}" for column in sorted(words))
     return html.Div(
         table,
-        className=" ".join(["scroller", *(f"words-{column}" for column in sorted(words))]),
+        className=" ".join(filter(None, ["scroller", look, *columns])),
         style={"maxHeight": f"{_TALLEST}px"},
         tabIndex=0,
         role="region",

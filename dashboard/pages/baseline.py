@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from stallscope.analysis import Analysis
@@ -12,10 +13,10 @@ from stallscope.reports.run.step_tables import baselines_table
 from stallscope.text.baselines import against
 
 from ..components.baseline_howto import choices_card, howto_card
-from ..components.baseline_tables import facts_card, jobs_card, throughput_card
+from ..components.baseline_tables import facts_card, jobs_table, throughput_card
 from ..components.basics import sentence_card
-from ..components.chart_card import chart_card
-from ..components.tables import text_table_card
+from ..components.chart_card import chart_card, picture
+from ..components.tables import AS_A_TABLE, folded_table, text_table_card
 from ..store import RunStore
 from .run_page import RunPage, RunRequest, side_by_side
 
@@ -34,21 +35,28 @@ class BaselinePage(RunPage):
         has_baseline = analysis.baseline is not None
         return [
             *(_comparison(analysis) if has_baseline else _no_baseline(request, store)),
-            chart_card("stages", stages_chart(analysis)),
             throughput_card(analysis),
             text_table_card(rates_table(analysis)),
             text_table_card(stages_table(analysis)),
             text_table_card(trials_table(analysis)),
-            side_by_side(chart_card("jobs", jobs_chart(analysis)), jobs_card(analysis)),
-            facts_card(analysis),
+            side_by_side(
+                picture("jobs", jobs_chart(analysis), folded_table(jobs_table(analysis))),
+                facts_card(analysis),
+            ),
         ]
 
 
 def _comparison(analysis: Analysis) -> list[Any]:
+    losses, table = decomposition_chart(analysis), baselines_table(analysis)
+    if losses is not None and table is not None:
+        # The chart above the table begins with the same sentence.
+        table = replace(table, note=table.note.removeprefix(losses.sentence).strip())
     return [
         sentence_card(*against(analysis), colour="input"),
-        chart_card("decomposition", decomposition_chart(analysis)),
-        text_table_card(baselines_table(analysis)),
+        side_by_side(
+            picture("decomposition", losses, folded_table(table, AS_A_TABLE)),
+            chart_card("stages", stages_chart(analysis)),
+        ),
     ]
 
 

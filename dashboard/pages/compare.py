@@ -123,7 +123,7 @@ def _missing_card(not_compared: Sequence[Any], chosen: int) -> Any:
 
 
 def _history_cards(history: History, index: int, addresses: Sequence[str]) -> list[Any]:
-    """List the cards of one job, from the top down.
+    """List the cards of one job, from the top down; a single run has no figures over the runs.
 
     Args:
         history: the job's runs.
@@ -136,15 +136,22 @@ def _history_cards(history: History, index: int, addresses: Sequence[str]) -> li
             map(plain, histories.since(history)),
             label=plain(histories.title(history)),
         ),
+        *(_over_runs(history, index) if len(history.runs) > 1 else []),
+        chart_card(f"ledgers-{index}", runs_chart(history)),
+        text_table_card(histories.runs_table(history), addresses),
+        warnings_card([plain(one) for one in history.warnings]),
+    ]
+
+
+def _over_runs(history: History, index: int) -> list[Any]:
+    """Chart and tabulate the figures of a job's runs over time."""
+    return [
         *(
             chart_card(f"over-runs-{index}-{name}", chart)
             for name, chart in figure_charts(history).items()
         ),
         text_table_card(histories.figures_table(history)),
         text_table_card(histories.changes_table(history)),
-        chart_card(f"ledgers-{index}", runs_chart(history)),
-        text_table_card(histories.runs_table(history), addresses),
-        warnings_card([plain(one) for one in history.warnings]),
     ]
 
 

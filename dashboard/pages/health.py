@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import dash_mantine_components as dmc
-
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.analysis.views.log_health import RankLogs, missing_timestamps
 from stallscope.formatting.lists import capitalised, counted, listed
 from stallscope.formatting.numbers import share
-from stallscope.reports.document import NOTHING
+from stallscope.reports.document import NOTHING, Table
 from stallscope.reports.run.tables import clock
 from stallscope.run import Run
 from stallscope.text.figures import bytes_in_words, clocks
@@ -22,7 +20,7 @@ from stallscope.text.recorded import as_text
 from ..components.basics import card, points, sentence_card
 from ..components.notices import findings_card, warnings_card
 from ..components.run_tabs import PAGE_OF
-from ..components.tables import data_card
+from ..components.tables import data_card, folded_table
 from ..store import RunStore
 from ..store.page_cache import logs_of, timestamps_of
 from .run_page import RunPage, RunRequest, side_by_side
@@ -57,8 +55,8 @@ class HealthPage(RunPage):
         return [
             sentence_card(title, text, "warning" if missing else "neutral"),
             side_by_side(
-                _missing(missing),
-                findings_card(findings, request.run_id, request.baseline_id),
+                card("Missing data", points(missing)) if missing else None,
+                findings_card(findings, request.run_id, request.baseline_id) if findings else None,
             ),
             ranks_card(ranks),
             problems_card(analysis.run),
@@ -68,23 +66,23 @@ class HealthPage(RunPage):
         ]
 
 
-def _missing(missing: list[str]) -> Any:
-    nothing = dmc.Text("Nothing is missing.", size="sm", c="dimmed")
-    return card("Missing data", points(missing) if missing else nothing)
-
-
 def ranks_card(ranks: Sequence[RankLogs]) -> Any:
-    """Tabulate every rank's logs, those that lack most first."""
+    """Tabulate every rank's logs, those that lack most first; folded if all are whole."""
     ordered = sorted(ranks, key=_completeness)
     lacking = sum(not logs.whole for logs in ranks)
     lack = "lacks" if lacking == 1 else "lack"
     note = f"{counted(lacking, 'rank')} of {len(ranks):,} {lack} something; the most comes first."
-    return data_card(
+    every_rank = counted(len(ranks), "rank")
+    table = Table(
         "What was read",
-        note if lacking else f"All {counted(len(ranks), 'rank')} left whole logs.",
         ("Rank", "Host", "State", "Files", "Bytes", "Steps", "Steps missing", "Torn lines"),
-        [_rank_row(one) for one in ordered],
-        text_columns=3,
+        tuple(_rank_row(logs) for logs in ordered),
+        words=frozenset({0, 1, 2}),
+    )
+    return card(
+        table.title,
+        folded_table(table, f"All {every_rank}", is_open=lacking > 0),
+        note=note if lacking else f"All {every_rank} left whole logs.",
     )
 
 

@@ -39,6 +39,7 @@ _SENTENCE = "The latest steps, without warm-up. The chart updates itself."
 class LivePage(RunPage):
     path: ClassVar[str] = "/run/<run_id>/live"
     tab: ClassVar[str] = "Live"
+    shows_status: ClassVar[bool] = True
 
     def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
         if store.logs_deleted(request.run_id):

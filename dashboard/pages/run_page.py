@@ -43,6 +43,8 @@ class RunPage(Page):
 
     #: Its tab: a key of ``run_tabs.TABS``.
     tab: ClassVar[str]
+    #: Whether it says itself that the run is being recorded.
+    shows_status: ClassVar[bool] = False
 
     @abstractmethod
     def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
@@ -68,6 +70,7 @@ class RunPage(Page):
                 store.candidates(run_id, baseline_id),
                 store.read_at(run_id),
                 store.reruns(run_id),
+                with_status=not self.shows_status,
             ),
             run_tabs(request.address, self.tab, live=recording_folder(analysis.run) is not None),
             deleted_card() if store.logs_deleted(run_id) else None,

@@ -25,9 +25,9 @@ from stallscope.reports.scaling.contents import (
 
 from ..addresses import ADDRESS, SCALING, Address, run_address
 from ..components.basics import add_script, aria, outcome_card
-from ..components.chart_card import chart_card
+from ..components.chart_card import chart_card, picture
 from ..components.notices import notice, warnings_card
-from ..components.tables import text_table_card
+from ..components.tables import AS_A_TABLE, folded_table, text_table_card
 from ..store import RunStore
 from .base import Page, View
 from .run_page import side_by_side
@@ -68,7 +68,7 @@ class ScalingPage(Page):
             ],
             None if found else dmc.Text(_NOTHING_SCALES),
             warnings_card([plain(text) for text in untimed(analyses)]),
-            text_table_card(published_table()) if found else None,
+            picture("published", None, folded_table(published_table())) if found else None,
         ]
         return View.of("Scaling", content)
 
@@ -131,15 +131,17 @@ def _series(series: ScalingSeries, index: int, addresses: Mapping[int, str]) -> 
             label=plain(title(series)),
         ),
         side_by_side(
-            chart_card(f"rates-{index}", rate_chart(series)),
+            picture(f"rates-{index}", rate_chart(series), folded_table(rates_table(series))),
             chart_card(f"efficiency-{index}", efficiency_chart(series)),
         ),
         side_by_side(
-            chart_card(f"losses-{index}", losses_chart(series)),
+            picture(
+                f"losses-{index}",
+                losses_chart(series),
+                folded_table(lost_table(series), AS_A_TABLE),
+            ),
             chart_card(f"steps-{index}", steps_chart(series)),
         ),
-        text_table_card(rates_table(series)),
-        text_table_card(lost_table(series)),
         text_table_card(runs_table(series), [addresses[id(run)] for run in runs]),
         warnings_card([plain(warning) for warning in series.warnings]),
     ]

@@ -23,13 +23,14 @@ from stallscope.charts.charts import MOST_RANKS
 from stallscope.charts.kinds import Bar, Segment, StackedBars
 from stallscope.formatting.lists import counted, joined, listed
 from stallscope.formatting.numbers import amount, significant
+from stallscope.reports.document import Table
 from stallscope.text.cells import Cells
 from stallscope.text.step_figures import RANK_PARTS, OneStepFigures
 from stallscope.text.titles import TITLES, entry_title
 
 from ..components.basics import aria, link, sentence_card
-from ..components.chart_card import chart_card
-from ..components.tables import data_card
+from ..components.chart_card import picture
+from ..components.tables import data_card, folded_table
 from ..store import RunStore
 from .run_page import RunPage, RunRequest
 
@@ -52,10 +53,13 @@ class StepPage(RunPage):
         return [
             _sentence(request.analysis, figures),
             _navigation(request, step),
-            chart_card("step", step_chart(figures)),
-            _against_usual(request.analysis, figures),
-            _percentiles(step),
-            _ranks(figures),
+            picture(
+                "step",
+                step_chart(figures),
+                folded_table(_percentiles(step)),
+                folded_table(_ranks(figures), f"All {counted(len(step.ranks), 'rank')}"),
+            ),
+            _against_mean(request.analysis, figures),
         ]
 
     def title(self, analysis: Analysis) -> str:
@@ -119,13 +123,13 @@ def _evidence(figures: OneStepFigures) -> list[str]:
     if len(step.ranks) > 1:
         cause, stage = TITLES[step.cause].lower(), figures.own.part(step.cause)
         wait = figures.own.waits.parts[STAGES.index(step.cause)]
-        than_usual = ""
-        if figures.usual is not None:
-            unusual = round(stage - figures.usual.part(step.cause), figures.own.causes.decimals)
-            than_usual = f" and {figures.more(unusual)} than in the usual step"
+        than_mean = ""
+        if figures.mean is not None:
+            more = round(stage - figures.mean.part(step.cause), figures.own.causes.decimals)
+            than_mean = f" and {figures.more(more)} than in the mean step"
         sentences.append(
             f"Its {cause} took {figures.amount(stage)}, "
-            f"{figures.more(wait)} than on rank {step.reference}{than_usual}."
+            f"{figures.more(wait)} than on rank {step.reference}{than_mean}."
         )
         sentences.append(
             f"The other ranks waited {significant(step.waited_rank_s)} rank-seconds for it in total."
@@ -229,16 +233,16 @@ def _segments(step: OneStep, rank: RankInStep) -> tuple[Segment, ...]:
     return (*stages, Segment("allreduce", step.allreduce))
 
 
-def _against_usual(analysis: Analysis, figures: OneStepFigures) -> Any:
+def _against_mean(analysis: Analysis, figures: OneStepFigures) -> Any:
     """Return the step by cause with the mean of the steady steps; None without steady steps."""
-    if figures.usual is None:
+    if figures.mean is None:
         return None
-    own, usual, waits = figures.own.causes, figures.usual.causes, figures.own.waits
+    own, mean_step, waits = figures.own.causes, figures.mean.causes, figures.own.waits
     titles = [*(entry_title(name, analysis) for name in CAUSES), "Step"]
     columns = (
         (*own.parts, own.total),
         (*waits.parts, None, waits.total),
-        (*usual.parts, usual.total),
+        (*mean_step.parts, mean_step.total),
     )
     rows = [
         [
@@ -250,10 +254,10 @@ def _against_usual(analysis: Analysis, figures: OneStepFigures) -> Any:
         ]
         for title, here, wait, mean in zip(titles, *columns, strict=True)
     ]
-    names = ("This step", "Waiting", "Usual step", "Difference")
+    names = ("This step", "Waiting", "Mean step", "Difference")
     return data_card(
-        "Against the usual step",
-        "The stages of the last rank. The usual step is the mean of the steady steps, with the stages "
+        "Against the mean step",
+        "The stages of the last rank. The mean step is that of the steady steps, with the stages "
         "of the rank that is last in each. Waiting: how much longer a stage is than on the reference "
         "rank, which waits for it.",
         ["Stage", *(f"{name}, {figures.unit}" for name in names)],
@@ -261,8 +265,8 @@ def _against_usual(analysis: Analysis, figures: OneStepFigures) -> Any:
     )
 
 
-def _percentiles(step: OneStep) -> Any:
-    """Return percentiles of the ranks' stages; None if the chart shows all ranks."""
+def _percentiles(step: OneStep) -> Table | None:
+    """Tabulate percentiles of the ranks' stages; None if the chart shows all ranks."""
     if len(step.ranks) <= MOST_RANKS:
         return None
     cells = Cells.for_all([step.total])
@@ -270,29 +274,30 @@ def _percentiles(step: OneStep) -> Any:
     figures = [[getattr(rank, name) for rank in step.ranks] for name in names]
     percentiles = np.percentile(figures, _PERCENTILES, axis=1).T.tolist()
     rows = [
-        [TITLES.get(name, "Gradients ready after"), *map(cells.plain, own)]
-        for name, own in zip(names, percentiles, strict=True)
+        (TITLES.get(name, "Gradients ready after"), *map(cells.plain, values))
+        for name, values in zip(names, percentiles, strict=True)
     ]
-    head = ["least", *(f"{one}%" for one in _PERCENTILES[1:-1]), "most"]
-    return data_card(
+    head = ["least", *(f"{percentile}%" for percentile in _PERCENTILES[1:-1]), "most"]
+    return Table(
         "Spread of the ranks",
-        f"Percentiles over {counted(len(step.ranks), 'rank')}, in {cells.unit}.",
-        ["Stage", *head],
-        rows,
+        ("Stage", *head),
+        tuple(rows),
+        note=f"Percentiles over {counted(len(step.ranks), 'rank')}, in {cells.unit}.",
     )
 
 
-def _ranks(figures: OneStepFigures) -> Any:
+def _ranks(figures: OneStepFigures) -> Table:
+    """Tabulate the stages of all ranks."""
     rows = []
     ranks = figures.step.ranks
     for rank, own in zip(ranks, figures.ranks(ranks), strict=True):
         stages = [own.text(part) for part in own.parts[:-1]]
-        rows.append([str(rank.rank), rank.host, *stages, figures.late(own)])
+        rows.append((str(rank.rank), rank.host, *stages, figures.late(own)))
     titles = [f"{title}, {figures.unit}" for title in ("Input", "Compute", "Other", "Waiting")]
-    return data_card(
+    return Table(
         "Ranks",
-        "Latest first; lateness is relative to the reference rank.",
-        ["Rank", "Host", *titles, f"Later by, {figures.unit}"],
-        rows,
-        text_columns=2,
+        ("Rank", "Host", *titles, f"Later by, {figures.unit}"),
+        tuple(rows),
+        words=frozenset({0, 1}),
+        note="Latest first; lateness is relative to the reference rank.",
     )

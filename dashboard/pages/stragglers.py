@@ -13,7 +13,7 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.stragglers.host_lateness import HostLateness
 from stallscope.analysis.stragglers.lap_test import rank_hours
 from stallscope.analysis.stragglers.straggler import Straggler
-from stallscope.formatting.lists import listed
+from stallscope.formatting.lists import counted, listed
 from stallscope.formatting.numbers import percent
 from stallscope.reports.document import NOTHING, Table
 from stallscope.text import stragglers
@@ -25,7 +25,7 @@ from ..addresses import run_address
 from ..components.basics import aria, card, link, link_in_text, points, sentence_card
 from ..components.chart_card import chart_card
 from ..components.rate_inputs import Rate, add_rate_callbacks, rate_inputs, read_rate
-from ..components.tables import data_card, text_table
+from ..components.tables import folded_table, text_table
 from ..store import RunStore
 from ..store.page_cache import hosts_of, lateness_of
 from .run_page import RunPage, RunRequest
@@ -41,6 +41,8 @@ _NOTE = (
     "alarm in one of fifty clean runs. "
 ) + f"{stragglers.NOTE} Without ±, there are too few steps for an interval."
 _NAME = "cells"
+# The table of more hosts is folded: those that are slow are named above it.
+_MOST_OPEN_HOSTS = 12
 _WAYS = (("latest", "Latest rank"), ("mean", "Mean of the ranks"))
 
 
@@ -130,12 +132,10 @@ def _hosts(analysis: Analysis) -> Any:
     ranks = {rank for one in analysis.stragglers for rank in one.ranks if not one.hosts}
     hosts = tuple(sorted(found, key=lambda one: _who_of(one, named, ranks) == NOTHING))
     cells = Cells.for_all(abs(one.late_ms.value) for one in hosts)
-    return data_card(
+    table = Table(
         "Hosts",
-        "How late their ranks are compared with the reference rank, and how often they have the last "
-        "rank. By chance, each host has it as often as its share of the ranks.",
         ("Host", "Named", "Ranks", f"Late, {cells.unit}", "Has the last rank", "By chance"),
-        [
+        tuple(
             (
                 one.host,
                 _who_of(one, named, ranks),
@@ -145,9 +145,17 @@ def _hosts(analysis: Analysis) -> Any:
                 percent(one.chance_share),
             )
             for one in hosts
-        ],
-        text_columns=2,
+        ),
+        words=frozenset({0, 1}),
     )
+    note = (
+        "How late their ranks are compared with the reference rank, and how often they have the last "
+        "rank. By chance, each host has it as often as its share of the ranks."
+    )
+    every_host = folded_table(
+        table, f"All {counted(len(hosts), 'host')}", is_open=len(hosts) <= _MOST_OPEN_HOSTS
+    )
+    return card(table.title, every_host, note=note)
 
 
 def _who_of(one: HostLateness, hosts: set[str], ranks: set[int]) -> str:

@@ -13,7 +13,7 @@ from stallscope.analysis.views.lanes import Lanes
 from stallscope.analysis.views.one_step import late_steps
 from stallscope.charts.over_time import machine_chart
 from stallscope.formatting.lists import capitalised, counted, joined, listed
-from stallscope.formatting.numbers import amount, finite
+from stallscope.formatting.numbers import amount, finite, percent
 from stallscope.formatting.plain import plain
 from stallscope.text.events import NOT_KNOWN, TITLE
 from stallscope.text.stragglers import who
@@ -30,6 +30,8 @@ from ..timeline.marks import MOST_MARKS, EventMark
 from .run_page import RunPage, RunRequest
 
 _MOST_JUMPS = 6
+# Ranks that are marked in a larger share of the steps are named: their lanes are full of marks.
+_OFTEN = 0.1
 # The resolution of timestamps: no clock offset is known more exactly.
 _RESOLUTION_MS = 1e-3
 _COLUMNS = ("When", "What happened", "Of", "Log")
@@ -88,20 +90,46 @@ def _sentence(analysis: Analysis, lanes: Lanes) -> str:
 
 
 def _late_sentence(analysis: Analysis, lanes: Lanes) -> str:
-    """Count unusual steps; lateness that is usual, which lanes show in every step, comes first."""
+    """Count unusual steps; lateness that is usual, which lanes show all along, comes first."""
     late = len(late_steps(lanes.generations))
     count = f"{counted(late, 'step')} {'is' if late == 1 else 'are'}" if late else "no step is"
     unusual = f"{count} unusually late."
+    usual = _usual_lateness(analysis, lanes)
+    return capitalised(f"{'; '.join(usual)}; beyond that, {unusual}" if usual else unusual)
+
+
+def _usual_lateness(analysis: Analysis, lanes: Lanes) -> list[str]:
+    """Name the ranks that are late all the time, and those that are marked in many steps."""
     persistent = {
-        who(straggler): len(straggler.hosts or straggler.ranks)
-        for _, judged in verdicts(analysis, lanes)
-        for straggler in judged.stragglers
+        who(straggler): straggler
+        for _, verdict in verdicts(analysis, lanes)
+        for straggler in verdict.stragglers
         if straggler.pattern == "persistent"
     }
-    if not persistent:
-        return capitalised(unusual)
-    be = "is" if sum(persistent.values()) == 1 else "are"
-    return f"{capitalised(joined(list(persistent)))} {be} late all the time; beyond that, {unusual}"
+    sentences = []
+    if persistent:
+        size = sum(len(straggler.hosts or straggler.ranks) for straggler in persistent.values())
+        be = "is" if size == 1 else "are"
+        sentences.append(f"{joined(list(persistent))} {be} late all the time")
+    named = {rank for straggler in persistent.values() for rank in straggler.ranks}
+    marked = lanes.usually_late
+    # Ranks that take turns by chance are not named.
+    least = max(_OFTEN, marked.any_rank / 2)
+    often = {
+        rank: share
+        for rank, share in sorted(marked.by_rank.items())
+        if share >= least and rank not in named
+    }
+    if often:
+        low, high = (percent(end(often.values())) for end in (min, max))
+        shares = low if low == high else f"{low} to {high}"
+        be = "is" if len(often) == 1 else "are"
+        sentences.append(f"{listed('rank', list(often))} {be} late in {shares} of steps")
+    elif not named and marked.any_rank >= _OFTEN:
+        sentences.append(
+            f"a rank is late in {percent(marked.any_rank)} of steps, not always the same"
+        )
+    return sentences
 
 
 def _clock_sentence(lanes: Lanes) -> str:
@@ -139,9 +167,8 @@ def _slow(stragglers: Sequence[Straggler]) -> dict[int, str]:
     names: dict[int, str] = {}
     for straggler in stragglers:
         if straggler.hosts and straggler.ranks:
-            names.setdefault(
-                straggler.ranks[0], f"Slow {listed('host', [plain(straggler.hosts[0])])}"
-            )
+            host = listed("host", [plain(straggler.hosts[0])])
+            names.setdefault(straggler.ranks[0], f"Slow {host}")
         else:
             names |= {rank: f"Slow rank {rank}" for rank in straggler.ranks}
     return names

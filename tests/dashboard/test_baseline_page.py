@@ -77,6 +77,24 @@ def test_the_loss_is_taken_apart_in_a_chart_and_a_sentence(three: RunStore) -> N
     assert re.search(r"step is 3\.\d+ ± \S+ ms longer than on one rank", said)
 
 
+def test_the_page_says_the_loss_once_and_folds_its_tables(three: RunStore) -> None:
+    content = _page(three, "real", "?baseline=synthetic")
+    said = [text for text in texts(content) if "of the" in text.lower() and "difference" in text]
+    assert len([text for text in said if text.startswith("Of the 8.")]) == 1
+    folds = {
+        next(iter(texts(details))): getattr(details, "open", False)
+        for details in of_type(content, "Details")
+    }
+    assert folds == {"As a table": False, "Parts of the job": False, "11 facts": False}
+
+
+def test_parts_that_no_job_has_are_in_neither_chart_nor_table(three: RunStore) -> None:
+    content = _page(three, "real", "?baseline=synthetic")
+    rare = {TITLES[name] for name in ("restart", "repeated", "stopped")}
+    assert not rare & {trace.name for trace in charts(content)["jobs"].data}
+    assert not rare & set(texts(content))
+
+
 def test_without_a_run_on_one_rank_scale_is_not_mentioned(store: RunStore) -> None:
     content = _page(store, "real", "?baseline=synthetic")
     assert "Scale" not in charts(content)["decomposition"].layout.yaxis.ticktext
@@ -107,7 +125,7 @@ def test_the_whole_jobs_add_up_side_by_side(three: RunStore) -> None:
     for position, run_id in enumerate(("real", "synthetic", "one-synthetic")):
         total = sum(trace.x[position] for trace in bars.data)
         assert total == pytest.approx(three.analysis(run_id).job.total)
-    rows = table_rows(content, "Where the whole job's time went, in numbers")
+    rows = table_rows(content, "Parts of the job")
     assert [row[0] for row in rows[1:]] == [
         "Start-up",
         "Warm-up",
@@ -133,6 +151,8 @@ def test_facts_that_differ_come_first(tmp_path: Path) -> None:
     ]
     assert ["Model", "made", "made", "same"] in rows
     assert rows[-1][-1] == "not recorded"
+    (facts,) = (one for one in of_type(content, "Details") if "11 facts" in texts(one))
+    assert facts.open is True
     assert any("2 of them differ from the baseline's" in text for text in texts(content))
 
 
@@ -216,7 +236,18 @@ def test_hostile_names_are_text(made: Callable[[str], Run]) -> None:
     key = next(run.id for run in store.runs() if run.id != "real")
     for content in (_page(store, key, "?baseline=real"), _page(store, "real", f"?baseline={key}")):
         assert any(SCRIPT in text for text in texts(content))
-        allowed = {"A", "Button", "Div", "Nav", "Span", "Strong", "Graph", "Store"}
+        allowed = {
+            "A",
+            "Button",
+            "Details",
+            "Div",
+            "Nav",
+            "Span",
+            "Strong",
+            "Summary",
+            "Graph",
+            "Store",
+        }
         for one in components(content):
             assert type(one).__module__.startswith("dash_mantine_components") or (
                 type(one).__name__ in allowed

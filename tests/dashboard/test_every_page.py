@@ -1,16 +1,18 @@
-"""Every page of a run of any size is there, and small enough to be sent at once."""
+"""Every page of a run of any size is there, is small enough to be sent at once, and fits its window."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dash import Dash
-from simulator import Fault, Job, simulate
+from playwright.sync_api import Page
+from simulator import Fault, Job, simulate, write_logs
 from support.epoch_logs import WRITERS, EpochJob
 
 from stallscope.dashboard import RunStore, create_app
@@ -21,11 +23,38 @@ from stallscope.reports.run.tables import epochs_table
 from stallscope.run import Run
 from stallscope.text.job import epoch_figures
 
+from .browsing import NARROW, Open, drawn, served
 from .content import table_rows, texts
 
 SLOW = Fault("compute", 60, ranks=(0,))
 MOST_BYTES = 1_000_000
 PATHS = [*TABS.values(), "step/20"]
+MANY = Job(ranks=64, steps=120, epochs=3, validation_ms=200, faults=(SLOW,), run_id="many")
+WIDE = 1400
+ADDRESSES = [
+    "/",
+    *(f"/run/many/{path}?baseline=many-baseline" for path in PATHS if path != "live"),
+    "/run/many/baseline",
+    "/run/recording/live",
+    "/compare?runs=many,again",
+    "/compare?runs=many,again,recording",
+    "/scaling?runs=few,many",
+]
+
+# Tables of few rows that scroll sideways, and labels below a chart that touch each other.
+_CROWDED = """() => {
+    const tables = [...document.querySelectorAll("#page .scroller")].filter((frame) =>
+        frame.querySelectorAll("tbody tr").length <= 12 && frame.scrollWidth > frame.clientWidth + 1);
+    const touching = (axis) => {
+        const texts = [...axis.querySelectorAll(".xtick text")];
+        const labels = texts.map((text) => text.getBoundingClientRect());
+        labels.sort((first, second) => first.left - second.left);
+        return labels.some((label, at) => at > 0 && label.left < labels[at - 1].right);
+    };
+    const axes = [...document.querySelectorAll("#page .xaxislayer-above")].filter(touching);
+    return [...tables.map((table) => table.getAttribute("aria-label")),
+        ...axes.map((axis) => axis.textContent)];
+}"""
 
 
 @cache
@@ -59,6 +88,43 @@ def test_every_page_is_there_at_every_size(path: str, ranks: int) -> None:
     assert "simulated" in title or "run-a" in title
     assert "cannot be shown" not in title
     assert len(data) < MOST_BYTES
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Serve a run of 64 ranks, its baseline, the same again, one of two ranks, and a growing one."""
+    folder = tmp_path_factory.mktemp("recording")
+    for log in write_logs(simulate(replace(MANY, run_id="recording")), folder):
+        lines = log.read_text().splitlines(keepends=True)
+        log.write_text("".join(line for line in lines if not line.startswith("end,")))
+    jobs = (MANY, MANY.baseline(), replace(MANY, run_id="again", seed=2))
+    few = replace(MANY, ranks=2, run_id="few", seed=3)
+    with served(
+        RunStore([*(simulate(job).run for job in (*jobs, few)), *read(str(folder))])
+    ) as url:
+        yield url
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("path", ADDRESSES)
+def test_every_page_fits_its_window(open_page: Open, path: str) -> None:
+    """Errors in the browser's console fail the test, too."""
+    for width, scheme in ((WIDE, "light"), (NARROW, "dark")):
+        page = open_page(path, width=width, scheme=scheme)
+        if "/live" not in path:  # which never comes to rest
+            drawn(page)
+        assert _too_wide(page) == [], width
+        page.evaluate(
+            "document.querySelectorAll('#page details').forEach((fold) => (fold.open = true))"
+        )
+        assert _too_wide(page) == [], width
+
+
+def _too_wide(page: Page) -> list[str]:
+    """Return what does not fit: the document, tables, and labels of charts."""
+    sideways = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+    crowded: list[str] = page.evaluate(_CROWDED)
+    return ["the page", *crowded] if page.evaluate(sideways) else crowded
 
 
 @pytest.mark.parametrize("path", TABS.values())

@@ -23,7 +23,7 @@ from stallscope.run import Problem, Run
 
 from .browsing import NARROW, WIDE, Open
 from .cases import IMAGE, JOBS, REAL, SCRIPT, SLOW_RANK
-from .content import components, table_rows, texts
+from .content import components, of_type, table_rows, texts
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +54,9 @@ def test_whole_logs_are_reported_as_whole(store: RunStore) -> None:
         )
         for text in said
     )
-    assert "Nothing is missing." in said
-    assert "Problems while reading" not in said
+    assert "All 4 ranks left whole logs." in said
+    # What is whole needs no box that says so again.
+    assert not {"Missing data", "Findings", "Problems while reading"} & set(said)
 
 
 def test_what_is_missing_is_listed_the_gravest_first(damaged: Run) -> None:
@@ -81,6 +82,16 @@ def test_ranks_with_problems_come_first(damaged: Run) -> None:
     assert rows[2][-1] == "1"
     assert rows[3][5:] == ["239", "1", "1"]
     assert rows[4][4].endswith(" kB")
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_ranks_are_folded_if_all_logs_are_whole(
+    whole: bool, damaged: Run, made: Callable[[str], Run]
+) -> None:
+    store = RunStore([made("a slow rank") if whole else damaged])
+    (fold,) = of_type(_page(store, "slow"), "Details")
+    assert texts(fold)[0] == ("All 8 ranks" if whole else "All 16 ranks")
+    assert getattr(fold, "open", False) is not whole
 
 
 def test_the_rank_that_lacks_most_comes_first(damaged: Run) -> None:
@@ -147,7 +158,7 @@ def test_a_rank_of_two_generations_misses_nothing_of_the_one_it_was_not_in(tmp_p
 def test_clocks_and_stages_say_what_they_rest_on(store: RunStore) -> None:
     content = _page(store, "slow")
     assert table_rows(content, "Clocks")[1:] == [["alpha", "0"], ["beta", "7,000"]]
-    assert any("aligned by the completions of allreduces" in text for text in texts(content))
+    assert any("Aligned by the completions of allreduces; " in text for text in texts(content))
     assert [row[1] for row in table_rows(content, "Stages")[1:]] == ["100% of steps"] * 3
 
 
@@ -199,7 +210,18 @@ def test_hostile_names_are_text(made: Callable[[str], Run]) -> None:
     store = RunStore([made("hostile names")])
     content = _page(store, store.runs()[0].id)
     assert IMAGE in [row[1] for row in table_rows(content, "What was read")]
-    allowed = {"A", "Button", "Div", "Nav", "Span", "Strong", "Graph", "Store"}
+    allowed = {
+        "A",
+        "Button",
+        "Details",
+        "Div",
+        "Nav",
+        "Span",
+        "Strong",
+        "Summary",
+        "Graph",
+        "Store",
+    }
     for one in components(content):
         assert type(one).__module__.startswith("dash_mantine_components") or (
             type(one).__name__ in allowed

@@ -189,6 +189,9 @@ def test_logs_that_have_not_grown_for_long_are_not_called_recording(recording: R
         assert "recording" not in page
         assert {"no end in the logs", sentence} <= set(page)
     assert not any(text.startswith("As of") for text in head)
+    # The live page's own status stands below its head.
+    head_of_live = texts(view_at(recording.store, "/run/growing/live", "").content)
+    assert not {"recording", "no end in the logs", sentence} & set(head_of_live)
     assert "not known" in texts(live)
     assert "no end in the logs" in line["about"]
     assert "recording" not in line["about"]

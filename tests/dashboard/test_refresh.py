@@ -140,7 +140,7 @@ def test_logs_that_have_gone_leave_the_run_as_it_was(recording: Recording) -> No
 
 
 @pytest.mark.parametrize("share", [0.5, 1.0])
-@pytest.mark.parametrize("page", TABS.values())
+@pytest.mark.parametrize("page", [*TABS.values(), "step/20"])
 def test_each_page_of_a_run_says_that_its_logs_were_deleted(
     tmp_path: Path, page: str, share: float
 ) -> None:

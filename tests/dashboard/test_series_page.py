@@ -72,6 +72,16 @@ def test_the_page_says_since_when_steps_are_longer_and_what_changed_there(
     assert {"Over the runs", "Since when", "The runs"} <= set(said)
 
 
+def test_a_single_run_of_a_job_has_no_empty_chart_over_the_runs(series: RunStore) -> None:
+    content = view_at(series, *compare_address(*FEW, "other").split("?")).content
+    drawn = charts(content)
+    assert {name for name in drawn if name.startswith("over-runs-0")}
+    assert not {name for name in drawn if name.startswith("over-runs-1")}
+    tables = [getattr(part, "aria-label", "") for part in of_type(content, "Div")]
+    assert tables.count("Over the runs") == 1
+    assert "ledgers-1" in drawn
+
+
 def test_every_run_of_the_table_leads_to_its_own_page(series: RunStore) -> None:
     content = view_at(series, *compare_address(*NIGHTS).split("?")).content
     links = {one.href: one.children for one in of_type(content, "Anchor")}

@@ -323,7 +323,18 @@ def test_hostile_names_are_text(made: Callable[[str], Run]) -> None:
         *(a.text for a in drawn.layout.annotations),
     ]
     assert not any("<img" in text or "<b>beta" in text for text in said)
-    allowed = {"A", "Button", "Div", "Nav", "Span", "Strong", "Graph", "Store"}
+    allowed = {
+        "A",
+        "Button",
+        "Details",
+        "Div",
+        "Nav",
+        "Span",
+        "Strong",
+        "Summary",
+        "Graph",
+        "Store",
+    }
     for one in components(content):
         assert type(one).__module__.startswith("dash_mantine_components") or (
             type(one).__name__ in allowed

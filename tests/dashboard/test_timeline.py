@@ -12,6 +12,8 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
+from simulator import Fault, Job, simulate
+from simulator.faults import EveryNth, Ramp
 from support.links import run_with_links
 from support.step_logs import run_of_job
 
@@ -314,6 +316,39 @@ def test_hosts_are_sent_as_text(made: Callable[[str], Run]) -> None:
     assert SCRIPT not in sent["address"]
 
 
+@pytest.mark.parametrize(
+    ("faults", "sentence"),
+    [
+        (
+            [Fault("compute", 40, ranks=(3,), when=Ramp())],
+            r"Rank 3 is late in 7\d\.\d% of steps; beyond that, no step is unusually late\.",
+        ),
+        (
+            [Fault("compute", 40, ranks=(1, 2, 3, 4, 5), rotating=5)],
+            r"A rank is late in 100% of steps, not always the same; beyond that, no step is ",
+        ),
+        (
+            [Fault("compute", 40, ranks=(1, 9), when=Ramp())],
+            r"Ranks 1 and 9 are late in 7\d\.\d% to 7\d\.\d% of steps; beyond that, 1 step is ",
+        ),
+        # Marked in the unusual steps alone.
+        (
+            [Fault("compute", 40, ranks=(3,), when=EveryNth(9))],
+            r" s\. 4\d steps are unusually late\.",
+        ),
+        (
+            [Fault("compute", 40, hosts=("host-1",))],
+            r"Host-1 \(ranks 8–15\) is late all the time; beyond that, no step is unusually late\.",
+        ),
+    ],
+)
+def test_ranks_whose_lanes_are_full_of_marks_are_named(faults: list[Fault], sentence: str) -> None:
+    run = simulate(Job(ranks=16, steps=400, faults=faults)).run
+    said = texts(view_at(RunStore([run]), f"/run/{run.id}/timeline", "").content)
+    assert any(re.search(sentence, text) for text in said), said
+    assert ("Slow host-1" in said) is bool(faults[0].hosts)
+
+
 def test_a_step_begins_with_who_was_last_and_why(store: RunStore) -> None:
     content = view_at(store, "/run/slow/step/100", "").content
     said = texts(content)
@@ -323,11 +358,11 @@ def test_a_step_begins_with_who_was_last_and_why(store: RunStore) -> None:
     assert evidence.startswith("Its compute took ")
     assert "more than on rank " in evidence
     assert "rank-seconds for it" in evidence
-    # The sentence and the table mean the same step by usual.
-    more = re.search(r"and (\S+) ms (more|less) than in the usual step", evidence)
+    # The sentence and the table compare with the same step.
+    more = re.search(r"and (\S+) ms (more|less) than in the mean step", evidence)
     assert more is not None
-    head, *rows = table_rows(content, "Against the usual step")
-    assert head[3:] == ["Usual step, ms", "Difference, ms"]
+    head, *rows = table_rows(content, "Against the mean step")
+    assert head[3:] == ["Mean step, ms", "Difference, ms"]
     (difference,) = [row[4] for row in rows if row[0] == "Compute"]
     assert difference == f"{'+' if more[2] == 'more' else '−'}{more[1]}"
 

@@ -20,7 +20,7 @@ from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.analysis.views.one_step import find_step
 from stallscope.charts.against_baselines import decomposition_chart
 from stallscope.charts.by_cause import cause_chart
-from stallscope.charts.charts import baseline_chart, job_chart
+from stallscope.charts.charts import baseline_chart, job_chart, ranks_chart
 from stallscope.charts.compared_bars import stages_chart
 from stallscope.charts.comparison import changes_chart
 from stallscope.charts.plotly_figures import figure
@@ -32,7 +32,7 @@ from stallscope.dashboard.pages.run_page import RunRequest
 from stallscope.dashboard.pages.step import StepPage, step_chart
 from stallscope.formatting.sums import SumColumn
 from stallscope.reports.base import ReportOptions
-from stallscope.reports.comparison.pair import changes_table
+from stallscope.reports.comparison.pair import changes_table, outcome
 from stallscope.reports.document import Table
 from stallscope.reports.run.step_tables import (
     baselines_table,
@@ -42,7 +42,7 @@ from stallscope.reports.run.step_tables import (
 )
 from stallscope.reports.run.tables import gains_table, job_table, ranks_table
 from stallscope.text.baselines import decomposed
-from stallscope.text.step_figures import OneStepFigures
+from stallscope.text.step_figures import OneStepFigures, StepFigures
 from stallscope.text.titles import TITLES, entry_title
 
 from .cases import CASES
@@ -230,6 +230,19 @@ def test_the_chart_of_stages_has_the_tables_figures(
 
 
 @pytest.mark.parametrize("name", CASES)
+def test_each_ranks_step_is_rounded_like_the_step(
+    name: str, case: Callable[[str], Analysis]
+) -> None:
+    analysis = case(name)
+    chart, figures = ranks_chart(analysis), StepFigures.of(analysis)
+    for bar in () if chart is None or figures is None else chart.bars:
+        assert bar.printed is not None
+        assert bar.printed.total == figures.rounded(sum(one.value for one in bar.segments)), (
+            bar.label
+        )
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_the_jobs_parts_add_up_as_printed(name: str, case: Callable[[str], Analysis]) -> None:
     analysis = case(name)
     parts = [row[1] for row in job_table(analysis).rows]
@@ -283,9 +296,9 @@ def test_every_figure_of_a_step_adds_up_as_printed(
         assert None not in (input_, compute, other, wait, late, waited)
         assert wait + late == waited, row
         assert other + input_ + compute + wait == sum(map(number, by_rank[step.last][2:6])), row
-    if "Against the usual step" in labels:
-        _, *usual = table_rows(content, "Against the usual step")
-        columns = list(zip(*usual, strict=True))
+    if "Against the mean step" in labels:
+        _, *rows = table_rows(content, "Against the mean step")
+        columns = list(zip(*rows, strict=True))
         this, waits, mean, difference = columns[1:]
         for cells in (this, mean, difference):
             assert_adds_up(cells)
@@ -315,6 +328,10 @@ def test_two_runs_are_compared_in_the_same_figures_everywhere(
     differences = [row[3].partition(" ±")[0] for row in table.rows[: len(CAUSES)]]
     assert [note.rpartition(" ")[0] for note in notes[1:-1]] == differences
     assert_adds_up(notes)
+    # The sentence has the step and its difference as the table has them.
+    (step,) = (row for row in table.rows if row[0] == "Step")
+    amounts = re.findall(r"[\d.]+(?= ms| ± )", outcome(found)[1])
+    assert amounts[:3] == [cell.partition(" ±")[0].strip("+−") for cell in step[1:4]]
 
 
 @pytest.mark.parametrize("name", ["a slow rank and a baseline", "everything", "two ranks"])

@@ -296,7 +296,7 @@ def test_facts_include_communication_clocks_and_steps(page: Callable[[str], Page
         r"takes 28\.0 ms, 13\.\d ms of it hidden",
         text,
     )
-    assert "Clocks the hosts' are aligned by the completions of allreduces; uncertain by" in text
+    assert "Clocks aligned by the completions of allreduces; uncertain by" in text
     assert "Steps in the ledger" not in text
     assert re.search(
         r"that of host-1 was set by 50\.\d ms at step 200", page("a clock that was set").visible

@@ -6,6 +6,7 @@ from stallscope.analysis import Analysis
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.numbers import percent
 from stallscope.text.baselines import decomposed
+from stallscope.text.job import parts_of_jobs
 from stallscope.text.step_figures import StepFigures
 
 from .charts import job_bar
@@ -57,6 +58,7 @@ def jobs_chart(analysis: Analysis) -> StackedBars | None:
     runs = [(name, run) for name, run in compared_runs(analysis) if run.ledger is not None]
     if not runs:
         return None
+    names = parts_of_jobs([run for _, run in runs])
     shares = [
         f"{percent(run.job.steps / run.job.total)} ({name})" for name, run in runs if run.job.total
     ]
@@ -64,7 +66,7 @@ def jobs_chart(analysis: Analysis) -> StackedBars | None:
         "Where the whole job's time went",
         f"Steady steps take {', '.join(shares)}; the rest is start-up and what lies between steps.",
         "s",
-        tuple(job_bar(name, run) for name, run in runs),
+        tuple(job_bar(label, run, names) for label, run in runs),
     )
 
 

@@ -160,10 +160,12 @@ def job_chart(analysis: Analysis) -> StackedBars | None:
     return StackedBars("Where the job's time went", goodput_sentence(goodput), "s", (bar,))
 
 
-def job_bar(label: str, analysis: Analysis) -> Bar:
-    """Chart the parts of a job's time as a bar."""
-    segments = tuple(Segment(name, getattr(analysis.job, name)) for name in JOB_PARTS)
-    return Bar(label, segments, printed=job_column(analysis))
+def job_bar(label: str, analysis: Analysis, names: Sequence[str]) -> Bar:
+    """Chart the named parts of a job's time as a bar."""
+    segments = tuple(Segment(name, getattr(analysis.job, name)) for name in names)
+    column = job_column(analysis)
+    rounded = dict(zip(JOB_PARTS, column.parts, strict=True))
+    return Bar(label, segments, printed=column.of_rounded([rounded[name] for name in names]))
 
 
 def named_charts(analysis: Analysis) -> dict[str, Chart]:

@@ -8,7 +8,7 @@ from stallscope.formatting.numbers import amount, finite, percent, significant
 
 _METHODS = {
     "one clock": "one for all ranks",
-    "completions": "the hosts' are aligned by the completions of allreduces",
+    "completions": "aligned by the completions of allreduces",
     "wall clocks": "the hosts' wall clocks, as a slow link makes completions of allreduces late",
     "every step": (
         "they could not be followed; the end of every allreduce is taken for the same moment on all "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.ledger.epochs import EpochTime
 from stallscope.analysis.ledger.goodput import Goodput
@@ -16,6 +18,15 @@ JOB_PARTS = PARTS
 RARE_PARTS = ("restart", "repeated", "stopped")
 # Steps that count come first, then the rest of the job.
 _GOODPUT = (*ENTRIES, *(name for name in PARTS if name != "steps"))
+
+
+def parts_of_jobs(analyses: Sequence[Analysis]) -> list[str]:
+    """List the parts of these jobs' time by name, without rare ones that none of them has."""
+    return [
+        name
+        for name in JOB_PARTS
+        if name not in RARE_PARTS or any(getattr(analysis.job, name) for analysis in analyses)
+    ]
 
 
 def job_column(analysis: Analysis) -> SumColumn:

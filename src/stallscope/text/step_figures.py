@@ -111,10 +111,10 @@ class StepFigures:
         return self.causes.of_rounded(self._of_rows(np.array([parts], np.float64))[0].tolist())
 
     def _of_rows(self, parts: Floats) -> Floats:
-        """Round ranks × RANK_PARTS."""
-        shared = np.full((len(parts), 1), self.part("allreduce"))
-        rows = np.hstack([parts[:, :-1], shared / self.causes.scale.factor])
-        return np.hstack([self.causes.rows_in_same_digits(rows)[:, :-1], shared])
+        """Round ranks × RANK_PARTS: the parts of each rank add up to its rounded step."""
+        allreduce = self.part("allreduce")
+        steps = np.round(parts.sum(axis=1) * self.causes.scale.factor, self.causes.decimals)
+        return _until_allreduce(self.causes, parts[:, :-1], steps - allreduce, allreduce)
 
     def text(self, value: float, ci95: Interval | None = None) -> str:
         """Write a part without its unit."""
@@ -133,6 +133,17 @@ def _waits(analysis: Analysis | GenerationSummary) -> list[float]:
     return [entry.waiting_ms or 0.0 for entry in analysis.by_cause if entry.name in STAGES]
 
 
+def _until_allreduce(digits: SumColumn, parts: Floats, sums: Floats, allreduce: float) -> Floats:
+    """Round each rank's parts to a rounded sum, and append the allreduce that all ranks share."""
+    parts = parts.copy()
+    # The difference is less than a digit: the largest part absorbs it.
+    parts[np.arange(len(parts)), parts.argmax(axis=1)] += sums / digits.scale.factor - parts.sum(
+        axis=1
+    )
+    shared = np.full((len(parts), 1), allreduce)
+    return np.hstack([digits.rows_in_same_digits(parts), shared])
+
+
 @dataclass(frozen=True)
 class OneStepFigures:
     """A step of all ranks, with the digits of the run's mean step."""
@@ -141,7 +152,7 @@ class OneStepFigures:
     #: Both ledgers of this step.
     own: StepFigures
     #: The ledgers of its generation's mean step; None without steady steps.
-    usual: StepFigures | None
+    mean: StepFigures | None
 
     @classmethod
     def of(cls, analysis: Analysis, step: OneStep) -> OneStepFigures:
@@ -151,9 +162,9 @@ class OneStepFigures:
         parts = [getattr(last, name) for name in STAGES] + [step.allreduce]
         waits = [getattr(last, name) - getattr(reference, name) for name in STAGES]
         by_number = {one.number: one for one in analysis.generations}
-        usual = StepFigures.of(by_number.get(step.generation, analysis))
-        digits = SumColumn.of(parts, step.total) if usual is None else usual.causes
-        return cls(step, StepFigures(*digits.with_shares(parts, waits)), usual)
+        mean = StepFigures.of(by_number.get(step.generation, analysis))
+        digits = SumColumn.of(parts, step.total) if mean is None else mean.causes
+        return cls(step, StepFigures(*digits.with_shares(parts, waits)), mean)
 
     @property
     def unit(self) -> str:
@@ -178,10 +189,8 @@ class OneStepFigures:
     def _of_rows(self, parts: Floats) -> Floats:
         """Round ranks' milliseconds until the allreduce: all reach it together as printed."""
         causes, allreduce = self.own.causes, self.own.part("allreduce")
-        # The difference is less than a digit: the largest part absorbs it.
-        off = (causes.total - allreduce) / causes.scale.factor - parts.sum(axis=1)
-        parts[np.arange(len(parts)), parts.argmax(axis=1)] += off
-        return np.hstack([causes.rows_in_same_digits(parts), np.full((len(parts), 1), allreduce)])
+        until = np.full(len(parts), causes.total - allreduce)
+        return _until_allreduce(causes, parts, until, allreduce)
 
     def late(self, rank: SumColumn) -> str:
         """Write how much later a rank is than the reference rank, with a sign, without unit.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +20,16 @@ _SMALLEST_SHARE = 0.05
 # The usual lateness is taken over at most this many ranks and steps: more do not change it.
 _RANKS_FOR_USUAL = 64
 _STEPS_FOR_USUAL = 2000
+
+
+@dataclass(frozen=True)
+class UsuallyLate:
+    """Shares of the steps that are not unusual, although a rank is marked as late in them."""
+
+    #: Per rank, the steps in which it is marked.
+    by_rank: Mapping[int, float]
+    #: The steps in which any rank is marked.
+    any_rank: float
 
 
 def groupings(hosts: Sequence[str]) -> list[Ints]:
@@ -46,6 +57,26 @@ def late_from(generations: Sequence[GenerationLedger]) -> float:
     scatter = robust_sd(np.concatenate([others, -others]))
     total = np.concatenate([ledger.total for ledger in ledgers])
     return max(_LATE_SDS * scatter, _SMALLEST_SHARE * float(np.median(total))) * _MS
+
+
+def usually_late(generations: Sequence[GenerationLedger], limit: float) -> UsuallyLate:
+    """Return how often ranks are later than ``limit`` (ms) in steady steps that are not unusual."""
+    steps, with_late = 0, 0
+    by_rank: dict[int, list[int]] = {}
+    for generation in generations:
+        steady = np.setdiff1d(np.flatnonzero(~generation.warm_up), generation.late_steps)
+        sample = steady[evenly(len(steady), _STEPS_FOR_USUAL)]
+        ledger = generation.ledger
+        reference = ledger.arrival[sample, ledger.reference[sample]]
+        arrival = ledger.arrival[np.ix_(sample, np.arange(len(ledger.ranks)))]
+        late = arrival - reference[:, None] >= limit / _MS
+        steps, with_late = steps + len(sample), with_late + int(late.any(axis=1).sum())
+        for rank, count in zip(ledger.ranks, late.sum(axis=0).tolist(), strict=True):
+            counts = by_rank.setdefault(int(rank), [0, 0])
+            counts[0] += count
+            counts[1] += len(sample)
+    shares = {rank: late / max(of, 1) for rank, (late, of) in by_rank.items()}
+    return UsuallyLate(shares, with_late / max(steps, 1))
 
 
 def _lateness(ledger: Ledger) -> Ints:

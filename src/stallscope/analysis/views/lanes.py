@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -24,7 +25,7 @@ from stallscope.arrays.types import Ints
 
 from ..generation_summary import GenerationLedger
 from ..ledger.ledger import GAPS, Ledger
-from .lane_groups import groupings, late_from
+from .lane_groups import UsuallyLate, groupings, late_from, usually_late
 from .lane_sums import LANE_STAGES, Floats32, LaneSums
 
 __all__ = ["BETWEEN", "LANE_STAGES", "Floats32", "Gap", "Lanes", "LanesView"]
@@ -109,6 +110,11 @@ class Lanes:
 
     def __len__(self) -> int:
         return int(self.starts[-1])
+
+    @cached_property
+    def usually_late(self) -> UsuallyLate:
+        """Return how often ranks are marked as late in steps that are not unusual."""
+        return usually_late(self.generations, self.late_from)
 
     @property
     def span(self) -> int:

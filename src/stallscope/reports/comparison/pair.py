@@ -11,7 +11,6 @@ from stallscope.analysis.history.comparison import Change, Comparison
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import (
     Interval,
-    amount,
     exact,
     faster_between,
     percent,
@@ -65,10 +64,13 @@ def outcome(found: Comparison) -> tuple[str, str]:
     if not step.is_real:
         return "No difference beyond noise", f"A step takes {times}.{_changed_parts(found)}"
     slower = by.value > 0
-    half = amount(abs(by.value), "ms", None if by.ci95 is None else _unsigned(by.ci95, slower))
+    shown = SumColumn.of([step.first.value], step.first.value, step.first.ci95)
+    # The difference of both figures as printed, like in the table.
+    change = shown.in_same_digits([step.second.value]).less(shown)
+    size = change.amount(abs(change.total), by.ci95)
     return (
         _changed_steps(step),
-        f"A step takes {times}: {half} {'more' if slower else 'less'}.{_most(found, slower)}",
+        f"A step takes {times}: {size} {'more' if slower else 'less'}.{_most(found, slower)}",
     )
 
 
@@ -142,10 +144,6 @@ def fact_value(value: Any) -> str:
         return f"{value:.6g}"
     text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
     return plain(text)[:_LONGEST_FACT]
-
-
-def _unsigned(ci95: Interval, positive: bool) -> Interval:
-    return ci95 if positive else (-ci95[1], -ci95[0])
 
 
 def _most(found: Comparison, slower: bool) -> str:

@@ -147,6 +147,8 @@ def rates_table(series: ScalingSeries) -> Table:
     if series.alone is not None:
         alone = [percentage(one.efficiency_alone) for one in measured]
         columns["Against the program alone"] = alone + none
+    # Without a run on one rank, efficiencies are not known at any size.
+    columns = {title: cells for title, cells in columns.items() if {*cells} != {NOTHING}}
     note = " ".join(filter(None, (_INTERVALS, _rounded(series), how_far_off(series))))
     return Table.of("Throughput and efficiency", columns, note=note)
 
