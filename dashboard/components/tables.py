@@ -8,7 +8,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import html
 
-from stallscope.charts.text_width import text_width
+from stallscope.charts.text_width import BOLD, text_width
 from stallscope.reports.document import Table
 
 from .basics import aria, card, labelled_swatch, link
@@ -21,8 +21,10 @@ _TALLEST = 460
 # In longer tables, cells are data instead of components, which is fast for a thousand rows.
 _MOST_NAMED_ROWS = 100
 # On a phone, a table that is wider than its card shows the cells of a row one below the other. Longer
-# tables scroll sideways in their frame, because their columns are compared.
-_PHONE_PX, _PHONE_TEXT_PX, _BETWEEN_CELLS_PX, _MOST_STACKED = 340, 13, 6, 12
+# tables scroll sideways in their frame, because their columns are compared. Pixels, as in the
+# stylesheet: of the card, of a row's name at least, and beside a cell's text.
+_PHONE_PX, _LEAST_NAME_PX, _BESIDE_PX = 334, 52, 6
+_PHONE_TEXT_PX, _MOST_STACKED = 13, 12
 _LOOK = {
     "tabularNums": True,
     "stickyHeader": True,
@@ -113,8 +115,10 @@ def _is_wider_than_a_phone(table: Table) -> bool:
     for at, title in enumerate(table.columns):
         cells = [row[at] for row in table.rows]
         parts = [word for cell in cells for word in cell.split()] if at in table.words else cells
-        widths.append(max(text_width(part, _PHONE_TEXT_PX) for part in (*title.split(), *parts)))
-    return sum(widths) + _BETWEEN_CELLS_PX * len(widths) > _PHONE_PX
+        titles = [BOLD * text_width(word, _PHONE_TEXT_PX) for word in title.split()]
+        widths.append(max([*titles, *(text_width(part, _PHONE_TEXT_PX) for part in parts)]))
+    widths[0] = max(widths[0], _LEAST_NAME_PX)
+    return sum(widths) + _BESIDE_PX * len(widths) > _PHONE_PX
 
 
 def data_card(

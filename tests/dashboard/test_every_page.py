@@ -44,6 +44,7 @@ ADDRESSES = [
 # Tables of few rows that scroll sideways, and labels below a chart that touch each other.
 _CROWDED = """() => {
     const tables = [...document.querySelectorAll("#page .scroller")].filter((frame) =>
+        !frame.closest("details:not([open])") &&
         frame.querySelectorAll("tbody tr").length <= 12 && frame.scrollWidth > frame.clientWidth + 1);
     const touching = (axis) => {
         const texts = [...axis.querySelectorAll(".xtick text")];
