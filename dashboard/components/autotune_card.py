@@ -13,18 +13,19 @@ from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import significant
 from stallscope.formatting.plain import plain
 from stallscope.parsers.formats.autotune import AutotuneLog, Sample
+from stallscope.reports.document import Table
 
 from ..companion_files import LoadedAutotune
 from .basics import card, code_block
 from .chart_card import custom_chart_card
 from .chart_csv import Row
-from .tables import data_card
+from .tables import folded_table
 
 _MOST_SAMPLES = 2000
 
 
 def autotune_cards(loaded: LoadedAutotune) -> list[Any]:
-    """Chart the scores, and list all samples, and the best setting to paste."""
+    """Chart the scores, with the best setting to paste and all samples folded below."""
     log, best = loaded.log, loaded.log.best
     if best is None:
         empty = dmc.Text(f"{plain(loaded.path.name)} has no sample yet.", size="sm")
@@ -38,8 +39,8 @@ def autotune_cards(loaded: LoadedAutotune) -> list[Any]:
             _numbers(log),
             dmc.Text("The best setting, for the environment of all ranks:", size="sm", mt="xs"),
             code_block("\n".join(best.environment), "The best setting", mt="xs"),
-        ),
-        _samples_card(log, best),
+            folded_table(_samples_table(log, best)),
+        )
     ]
 
 
@@ -105,21 +106,21 @@ def _draw(drawn: Drawing, theme: Theme, log: AutotuneLog, best: Sample) -> None:
     )
 
 
-def _samples_card(log: AutotuneLog, best: Sample) -> Any:
-    switches = list(dict.fromkeys(name for one in log.samples for name in one.switches))
-    rows = [
+def _samples_table(log: AutotuneLog, best: Sample) -> Table:
+    """Tabulate all samples, of many the first."""
+    switches = list(dict.fromkeys(name for sample in log.samples for name in sample.switches))
+    rows = tuple(
         (
-            f"{number:,}" + (" (best)" if one == best else ""),
-            *("on" if one.switches.get(name) else "off" for name in switches),
-            significant(one.cycle_time_ms),
-            significant(one.fusion_mib),
-            significant(one.score),
+            f"{number:,}" + (" (best)" if sample == best else ""),
+            *("on" if sample.switches.get(name) else "off" for name in switches),
+            significant(sample.cycle_time_ms),
+            significant(sample.fusion_mib),
+            significant(sample.score),
         )
-        for number, one in enumerate(log.samples[:_MOST_SAMPLES], start=1)
-    ]
-    return data_card(
+        for number, sample in enumerate(log.samples[:_MOST_SAMPLES], start=1)
+    )
+    return Table(
         "Settings that were tried",
-        "In the order in which they were tried.",
         (
             "Setting",
             *(plain(name).replace("_", " ").capitalize() for name in switches),
@@ -128,5 +129,6 @@ def _samples_card(log: AutotuneLog, best: Sample) -> Any:
             "Score, MB/s",
         ),
         rows,
-        text_columns=1 + len(switches),
+        words=frozenset(range(1 + len(switches))),
+        note="In the order in which they were tried.",
     )

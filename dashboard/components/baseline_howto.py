@@ -29,6 +29,11 @@ _MOST_CHOICES = 12
 _FITS = "Same job on synthetic data"
 _SYNTHETIC = "Other runs on synthetic data"
 _REAL = "Runs on real data"
+_FACTS = {
+    _FITS: "same job on synthetic data",
+    _SYNTHETIC: "synthetic data",
+    _REAL: "real data",
+}
 
 
 def howto_card(framework: object) -> Any:
@@ -81,7 +86,7 @@ def choices_card(run_id: str, runs: Sequence[ListedRun]) -> Any:
     others = [(title, listed) for title, group in groups.items() for listed in group]
     choices = []
     for title, listed in others[:_MOST_CHOICES]:
-        facts = ", ".join(filter(None, (title[0].lower() + title[1:], baseline_facts(listed))))
+        facts = ", ".join(filter(None, (_FACTS[title], baseline_facts(listed))))
         address = run_address(run_id, listed.id, page="baseline")
         choices.append([link_in_text(listed.entry.name, address), f": {facts}"])
     more = len(others) - len(choices)

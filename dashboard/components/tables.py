@@ -44,7 +44,7 @@ def text_table_card(
 
 def folded(summary: str, *content: Any, is_open: bool = False) -> Any:
     """Fold components below a summary, which unfolds them by click or key."""
-    opened = {"open": True} if is_open else {}
+    opened: dict[str, Any] = {"open": True} if is_open else {}
     return html.Details([html.Summary(summary), *content], className="folded", **opened)
 
 

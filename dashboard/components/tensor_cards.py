@@ -25,7 +25,7 @@ from stallscope.charts.plotly_figures.theme import Theme
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount, between, finite, percent, significant
 from stallscope.formatting.plain import plain
-from stallscope.reports.document import NOTHING
+from stallscope.reports.document import NOTHING, Table
 from stallscope.run import Run
 from stallscope.text.cells import Cells
 from stallscope.text.figures import bytes_in_words
@@ -34,8 +34,10 @@ from ..companion_files import LoadedTimeline, LoadingTimeline
 from .basics import card, labelled_swatch, progress_bar
 from .chart_card import custom_chart_card
 from .legend import legend
-from .tables import AS_A_TABLE, data_card, data_table, folded
+from .tables import AS_A_TABLE, data_card, data_table, folded, folded_table
 
+# The table of more tensors is folded.
+_MOST_OPEN_TENSORS = 12
 _MOST_TENSORS, _MOST_PARTS, _MOST_RANKS = 2000, 5, 32
 # Only the ends of long names differ.
 _LONGEST_NAME = 64
@@ -116,7 +118,7 @@ def _cycles(found: Tensors) -> str:
 
 
 def tensors_card(found: Tensors) -> Any:
-    """Tabulate every tensor, the busiest first."""
+    """Tabulate every tensor, the busiest first; many are folded."""
     if not found.tensors:
         return None
     shown = found.tensors[:_MOST_TENSORS]
@@ -124,10 +126,8 @@ def tensors_card(found: Tensors) -> Any:
     waits = Cells.for_all(one.negotiation_ms for one in shown)
     cells = Cells.for_all(one.operation_ms for one in shown)
     left_out = len(found.tensors) - len(shown)
-    return data_card(
+    table = Table(
         "Tensors",
-        "The busiest first; means per operation. Tensors that were fused share their operation: their "
-        "times do not add up." + (f" {left_out:,} more are left out." if left_out else ""),
         (
             "Tensor",
             "Operation",
@@ -137,8 +137,16 @@ def tensors_card(found: Tensors) -> Any:
             f"Operation, {cells.unit}",
             *(f"{plain(part)}, {cells.unit}" for part in parts),
         ),
-        [_tensor_row(one, parts, waits, cells) for one in shown],
-        text_columns=2,
+        tuple(_tensor_row(tensor, parts, waits, cells) for tensor in shown),
+        words=frozenset({0, 1}),
+    )
+    return card(
+        table.title,
+        folded_table(
+            table, counted(len(shown), "tensor"), is_open=len(shown) <= _MOST_OPEN_TENSORS
+        ),
+        note="The busiest first; means per operation. Tensors that were fused share their operation: "
+        "their times do not add up." + (f" {left_out:,} more are left out." if left_out else ""),
     )
 
 

@@ -40,7 +40,9 @@ class BaselinePage(RunPage):
             text_table_card(stages_table(analysis)),
             text_table_card(trials_table(analysis)),
             side_by_side(
-                picture("jobs", jobs_chart(analysis), folded_table(jobs_table(analysis))),
+                chart_card(
+                    "jobs", jobs_chart(analysis), below=[folded_table(jobs_table(analysis))]
+                ),
                 facts_card(analysis),
             ),
         ]

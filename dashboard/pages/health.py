@@ -133,7 +133,12 @@ def clocks_card(analysis: Analysis) -> Any:
 
 
 def timestamps_card(analysis: Analysis) -> Any:
-    """Tabulate the share of steps with each timestamp, and the reasons for missing ones."""
+    """Tabulate the share of steps with each timestamp, and the reasons for missing ones.
+
+    None without steps.
+    """
+    if not analysis.steps:
+        return None
     missing = missing_timestamps(analysis.run)
     reasons = [f"{listed('rank', one.ranks)}: {one.reason}" for one in missing]
     why = f"Not everywhere: {'; '.join(reasons)}." if reasons else "No recorder left one out."

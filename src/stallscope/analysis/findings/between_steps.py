@@ -33,11 +33,14 @@ def validation_on_all_ranks(records: Records) -> Iterator[Finding]:
     share = cost / records.seconds
     if share <= _WORTHWHILE:
         return
+    who = f"{len(spent):,} of {len(records.ranks):,} ranks ({ranks_in_words(list(seconds))})"
+    if len(spent) == len(records.ranks):
+        who = f"All {len(spent):,} ranks"
     yield Finding(
         "validation_on_all_ranks",
         "info",
         "Several ranks validate",
-        f"{len(spent)} of {len(records.ranks)} ranks ({ranks_in_words(list(seconds))}) validate for "
+        f"{who} validate for "
         f"about the same time: {cost:.1f} s on every rank, {share:.1%} of the job. Unless each has "
         "its own part of the validation data, they all compute the same.",
         str(shared_validation(records.setup)),
