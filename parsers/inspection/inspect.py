@@ -23,6 +23,7 @@ from ..files.archives import with_members
 from ..files.unpacking import TRUNCATED, in_utf8, is_packed, unpacked_up_to
 from ..formats.horovod_timeline import HorovodTimelineFormat
 from ..formats.log_records import LogRecordsFormat
+from ..formats.mlflow.parser import MlflowMetricsParser
 from ..formats.spark.event_logs import applications, read_event_log
 from ..formats.spark.events import SparkEventsFormat
 from ..formats.spark.output import SparkOutputFormat
@@ -42,6 +43,7 @@ from .unknown_files import TEXT, likely_content
 MOST_BYTES = 64 << 20
 
 _NO_TRAINING = "contains no training; ignored"
+_NO_EPOCHS = "shows no epochs; the run's logs are read"
 # Paths of Spark's own outputs; other programs also write stdout and stderr.
 _OF_SPARK = re.compile(r"(^|/)(app-\d|application_\d|driver/|executor/|init_scripts/|log4j)")
 # The most kinds of events to list for a file.
@@ -289,6 +291,9 @@ class _Inspector:
             return replace(seen, used=seen.path in used)
         if seen.sure is None:
             return seen
+        if seen.format == MlflowMetricsParser.name and used:
+            # MLflow's record does not know which of the run's artifacts are logs.
+            return seen if seen.epochs else replace(seen, notes=(_NO_EPOCHS,))
         reported = _without_place(one for one in self._reported if one.where == seen.path)
         return replace(seen, notes=tuple(dict.fromkeys((*seen.notes, *reported))))
 

@@ -35,6 +35,8 @@ _FEWEST = 5
 _MOST_JOINED = 4
 # Lines are about single steps if this share of them is.
 _MOST = 0.5
+# With lines about this share of steps, their own times tell more than differences of rounded means.
+_NEARLY_ALL = 0.95
 _MOST_DECIMALS = 6
 # Sums of steps are printed to the hundredth of a second or finer.
 _MOST_HALF_OF_TOTALS_S = 0.005
@@ -145,6 +147,8 @@ def durations(lines: StepLines, value: Value, samples: float | None) -> Duration
             return _undone(lines, printed) or _as_printed(lines, printed, value)
         return _between_stamps(lines) if printed is None else _as_printed(lines, printed, value)
     found = _differences(lines, so_far)
+    if printed is not None and value in ("step", "last") and _exact(lines, printed, found):
+        return _as_printed(lines, printed, value)
     if found is None:
         found = _as_printed(lines, printed or so_far, value)
     elif printed is not None and len(found.at) * _MOST_JOINED < len(lines):
@@ -157,6 +161,12 @@ def durations(lines: StepLines, value: Value, samples: float | None) -> Duration
         mean_data_s=None if data is None else _sums(lines, data),
         of_all_steps=True,
     )
+
+
+def _exact(lines: StepLines, printed: _Times, differences: Durations | None) -> bool:
+    """Whether nearly every step has a line, and its time is as precise as differences of means."""
+    coarser = differences is not None and printed.half_s > differences.half_s
+    return bool((lines.since == 1).mean() >= _NEARLY_ALL) and not coarser
 
 
 def _of_other_steps(lines: StepLines, printed: _Times, mean: _Times) -> bool:

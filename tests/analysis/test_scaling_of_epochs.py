@@ -189,6 +189,11 @@ def test_a_clean_run_has_no_fault(tmp_path: Path) -> None:
     clean, slow = (analyse(read(str(tmp_path / name))[0]) for name in ("clean", "slow"))
     assert fault_of(clean) is None
     assert fault_of(slow) == "slow rank 1"
+    many = replace(slow.bottleneck, ranks=(*range(24, 32), 399))
+    assert fault_of(replace(slow, bottleneck=many)) == "slow ranks 24–31, 399"
+    assert fault_of(replace(slow, bottleneck=replace(many, kind="input"))) == (
+        "input of ranks 24–31, 399"
+    )
     # Logs without evidence name no fault.
     (epochs,) = analyses([write_keras(tmp_path, EpochJob(2, 50.0))])
     assert fault_of(epochs) is None

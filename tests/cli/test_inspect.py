@@ -18,6 +18,7 @@ from support.commands import inspected
 from support.step_logs import Job, write_job
 
 from stallscope.cli.main import main
+from stallscope.collector.mlflow.metrics import MlflowRecord, record_file
 from stallscope.parsers.inspection.inspect import inspect
 
 ROOT = Path(__file__).parents[2]
@@ -171,6 +172,32 @@ def test_an_empty_folder_and_other_files_are_not_errors(tmp_path: Path, capsys: 
     document = inspected(capsys, str(tmp_path))
     assert document["runs"] == []
     assert document["files"][0]["title"] == "text"
+
+
+def test_a_record_of_mlflow_does_not_deny_the_step_logs_beside_it(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    write_job(tmp_path, JOB)
+    record = MlflowRecord(
+        where="mlflow:abc",
+        run_id="abc",
+        run_name="a run",
+        status="FINISHED",
+        start_ms=1_795_000_000_000,
+        end_ms=1_795_000_100_000,
+        params={},
+        training_data={},
+        metric_names=["loss"],
+        metrics={"loss": [(1_795_000_000_000, 0, 0.5)]},
+        artifacts=2,
+        possible_logs=2,
+    )
+    file = record_file(record)
+    (tmp_path / file.name).write_bytes(file.read())
+    document = inspected(capsys, str(tmp_path))
+    notes = {seen["path"]: seen["notes"] for seen in document["files"]}
+    assert notes[file.name] == ["shows no epochs; the run's logs are read"]
+    assert document["runs"][0]["steps"] == 300
 
 
 def test_large_files_are_read_at_their_start_and_end(tmp_path: Path) -> None:

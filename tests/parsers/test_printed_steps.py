@@ -482,6 +482,25 @@ def test_a_mean_over_the_whole_job_is_no_mean_of_the_epoch() -> None:
     assert "means_of_all_steps" not in facts
 
 
+def test_times_of_every_step_are_read_as_printed_and_not_from_rounded_means() -> None:
+    lines, took, waited = [], [], []
+    for epoch in range(2):
+        own = [0.5 + step * 7 % 20 / 1000 + 5 * (step == 0) for step in range(200)]
+        waits = [step_s - 0.2 for step_s in own]
+        took, waited = took + own, waited + waits
+        lines += [
+            f"Epoch: [{epoch}][{step}/200]\tTime {own[step]:.3f} ({np.mean(own[: step + 1]):.3f})\t"
+            f"Data {waits[step]:.3f} ({np.mean(waits[: step + 1]):.3f})\tLoss 1.0 (1.0)"
+            for step in range(200)
+        ]
+    log = by_name("pytorch-meters").parse("run.log", "\n".join(lines).encode())
+    steps = windows(log)
+    assert [row["steps"] for row in steps] == [1] * 400
+    assert [row["end"] - row["begin"] for row in steps] == pytest.approx(np.array(took) / _NS)
+    assert [row["data"] for row in steps] == pytest.approx(np.array(waited) / _NS)
+    assert log.log.facts["precision"] == "times of single steps, to the millisecond"
+
+
 @pytest.mark.parametrize("window", [7, 1000])
 def test_running_means_are_undone_where_the_clock_agrees(window: int) -> None:
     waits = [4.1 if step % 8 == 0 else 0.01 for step in range(60)]
