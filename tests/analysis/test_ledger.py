@@ -16,6 +16,7 @@ from support.step_logs import Job, write_job
 from stallscope.analysis import ENTRIES, analyse
 from stallscope.analysis.ledger.build import build_ledger, ranks_by_arrival
 from stallscope.analysis.steps.alignment import align
+from stallscope.analysis.stragglers.host_lateness import host_lateness
 from stallscope.formatting.lists import ranks_in_words
 from stallscope.parsers import read
 from stallscope.run import Run
@@ -278,6 +279,20 @@ def test_every_rank_has_its_own_mean_over_what_it_measured() -> None:
     found = analyse(simulated.run)
     truth = simulated.truth.compute[1:].mean(axis=0) / 1e6
     assert [rank.compute_ms for rank in found.ranks] == pytest.approx(truth.tolist(), rel=0.01)
+
+
+def test_a_rank_is_last_as_often_everywhere_as_in_the_steps_that_it_measured() -> None:
+    job = Simulation(ranks=8, steps=STEPS, lost_rows=0.05, faults=(FAULTS["compute"],))
+    run = simulate(job).run
+    analysis = analyse(run)
+    (straggler,) = analysis.stragglers
+    shares = {rank.rank: rank.critical_share for rank in analysis.ranks}
+    assert straggler.ranks == (SLOW,)
+    # In the other steps its row is lost.
+    assert shares[SLOW] == straggler.late_share == 1.0
+    assert analysis.steady is not None
+    (host,) = host_lateness(analysis.steady, [rank.host for rank in analysis.ranks])
+    assert host.critical_share == 1.0
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 7, 8, 100, 400, 401])

@@ -46,6 +46,7 @@ class RankSummary:
     wait_ms: float | None
     allreduce_ms: float | None
     other_ms: float | None
+    #: How often it was the last to be ready, of the steps in which its timestamps are known.
     critical_share: float | None
     clock_offset_ms: float
     clock_uncertainty_ms: float
@@ -187,7 +188,9 @@ def _means(steady: Ledger, waiting_known: bool) -> dict[str, list[float | None]]
         return means
     ranks = len(steady.ranks)
     means["allreduce"] = [float(steady.allreduce.mean()) / 1e6] * ranks
-    means["critical"] = (np.bincount(steady.critical, minlength=ranks) / len(steady)).tolist()
+    means["critical"] = [
+        None if np.isnan(share) else share for share in steady.last_shares.tolist()
+    ]
     return means
 
 

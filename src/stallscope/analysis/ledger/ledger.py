@@ -189,6 +189,13 @@ class Ledger:
         measured = np.where(count, count, np.nan)
         return {name: total / measured for name, total in zip((*STAGES, "wait"), sums, strict=True)}
 
+    @cached_property
+    def last_shares(self) -> Floats:
+        """Return how often each rank was last, of the steps that it measured; NaN without any."""
+        times = np.bincount(self.critical, minlength=len(self.ranks))
+        steps = self.cells.summed(_measured_steps)
+        return np.asarray(times / np.where(steps, steps, np.nan))
+
     def take(self, chosen: Bools) -> Ledger:
         """Return the ledger of the chosen steps."""
         return Ledger(**{name: _rows(value, chosen) for name, value in _fields(self).items()})
@@ -197,6 +204,11 @@ class Ledger:
 def mean_over_ranks(block: Block, name: str, ranks: Ints | None = None) -> Floats:
     """Kernel: compute the mean of a quantity over all ranks, or some of them, per step."""
     return np.asarray((block[name] if ranks is None else block.of(name, ranks)).mean(axis=1))
+
+
+def _measured_steps(block: Block) -> Ints:
+    """Kernel: count the steps that each rank measured."""
+    return np.asarray(block["measured"].sum(axis=0))
 
 
 def _rank_sums(block: Block, last: Ints) -> Ints:

@@ -20,7 +20,8 @@ class HostLateness:
     ranks: tuple[int, ...]
     #: Delay against the reference rank, ms: the mean of its ranks; negative where they are earlier.
     late_ms: Mean
-    #: The share of steps in which it has the critical rank, and the share expected by chance.
+    #: How often it has the critical rank, of the steps that its ranks measured, and how often it would
+    #: by chance.
     critical_share: float
     chance_share: float
 
@@ -33,7 +34,6 @@ def host_lateness(ledger: Ledger, hosts: Sequence[str]) -> tuple[HostLateness, .
         hosts: per rank of the ledger, its host.
     """
     reference = ledger.last - ledger.imbalance
-    critical = np.bincount(ledger.critical, minlength=len(ledger.ranks)) / max(len(ledger), 1)
     on: dict[str, list[int]] = {}
     for position, host in enumerate(hosts):
         on.setdefault(host, []).append(position)
@@ -42,11 +42,19 @@ def host_lateness(ledger: Ledger, hosts: Sequence[str]) -> tuple[HostLateness, .
             host,
             tuple(ledger.ranks[position] for position in own),
             _late(ledger, own, reference),
-            float(critical[own].sum()),
+            _critical_share(ledger, own),
             len(own) / len(ledger.ranks),
         )
         for host, own in on.items()
     )
+
+
+def _critical_share(ledger: Ledger, own: list[int]) -> float:
+    """Return how often one of the host's ranks was last, of the steps that they measured."""
+    there = ledger.measured.T[own]
+    # A rank whose log was cut early must not hide the steps of all others.
+    known = there.all(axis=0) if there.all(axis=0).any() else there.any(axis=0)
+    return float(np.isin(ledger.critical[known], own).mean()) if known.any() else 0.0
 
 
 def _late(ledger: Ledger, own: list[int], reference: np.ndarray) -> Mean:
