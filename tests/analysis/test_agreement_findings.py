@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.findings import CLEAN, codes, found, with_facts
+from support.findings import CLEAN, codes, found, with_facts, with_steps
 from support.step_logs import run_of_job
 
 from stallscope.run import Run
@@ -116,6 +116,16 @@ def test_different_rates_are_reported_with_the_first_epoch(tmp_path: Path) -> No
 def test_equal_or_unknown_rates_give_no_finding(tmp_path: Path, theirs: Any) -> None:
     run = trained(tmp_path, TORCH, learning_rates=[[1, 0.1]])
     assert codes(with_facts(run, {"learning_rates": theirs}, [1])) == []
+
+
+def test_a_rate_that_may_be_lost_with_other_lines_is_unknown(tmp_path: Path) -> None:
+    run = trained(tmp_path, TORCH, learning_rates=[[0, 0.1], [1, 0.05]])
+    kept = with_facts(run, {"learning_rates": [[0, 0.1]]}, [1])
+    assert codes(kept) == ["learning_rates_differ"]
+    lossy = with_steps(
+        kept, lambda row: None if row["rank"] == 1 and 90 < row["step"] < 105 else row
+    )
+    assert codes(lossy) == []
 
 
 # -- metrics -------------------------------------------------------------------------------------

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.findings import CLEAN, TWO_HOSTS, codes, found, threads, with_facts, with_steps
+from support.findings import (
+    CLEAN,
+    TWO_HOSTS,
+    codes,
+    found,
+    threads,
+    with_facts,
+    with_intervals,
+    with_steps,
+)
 from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.analysis.findings import find
 from stallscope.parsers import read
+from stallscope.run import Run
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
 
@@ -46,6 +58,87 @@ def test_unrecorded_steps_do_not_shorten_an_epoch(tmp_path: Path) -> None:
     run = run_of_job(tmp_path, CLEAN)
     lossy = with_steps(run, lambda row: None if row["rank"] == 1 and row["step"] % 7 == 3 else row)
     assert codes(lossy) == []
+
+
+def _without(first: float, last: float) -> Callable[[list[str]], list[str]]:
+    """Return a damage that takes away these shares of a log's lines below its header."""
+
+    def damage(lines: list[str]) -> list[str]:
+        begin, end = (2 + round(share * (len(lines) - 2)) for share in (first, last))
+        return lines[:begin] + lines[end:]
+
+    return damage
+
+
+def _at_random(lines: list[str]) -> list[str]:
+    chance = random.Random(len(lines))
+    return [line for number, line in enumerate(lines) if number < 2 or chance.random() > 0.1]
+
+
+def _torn(lines: list[str]) -> list[str]:
+    return [*lines[:70], lines[70][:9] + lines[71][5:], *lines[72:]]
+
+
+@pytest.mark.parametrize("ranks", [(1,), (0,), (1, 2), (0, 1, 2, 3)])
+@pytest.mark.parametrize(
+    "damage",
+    [_without(0, 0.5), _without(0, 0.3), _without(0.2, 0.6), _without(0.6, 1), _at_random, _torn],
+    ids=["headless", "headless in an epoch", "gapped", "without an end", "at random", "torn"],
+)
+@pytest.mark.parametrize(
+    "job",
+    [
+        replace(CLEAN, validation_ms=400, checkpoint_ms=50, epochs=4),
+        replace(CLEAN, stamps=False, validation_ms=400, facts=dict.fromkeys(["first_step"])),
+        replace(CLEAN, facts={"learning_rates": [[0, 0.1], [1, 0.01]]}),
+    ],
+    ids=["with pauses", "without a first step", "with learning rates"],
+)
+def test_lost_lines_are_no_faults_of_the_training(
+    tmp_path: Path, job: Job, damage: Callable[[list[str]], list[str]], ranks: tuple[int, ...]
+) -> None:
+    paths = write_job(tmp_path, job)
+    of_whole = set(codes(read(str(tmp_path))[0]))
+    for rank in ranks:
+        lines = paths[rank].read_text().splitlines(keepends=True)
+        paths[rank].write_text("".join(damage(lines)))
+    (run,) = read(str(tmp_path))
+    assert set(codes(run)) <= {*of_whole, "not_ended"}
+
+
+def test_a_lost_log_of_a_fit_is_no_rank_that_made_fewer_steps(tmp_path: Path) -> None:
+    write_job(tmp_path, CLEAN)
+    for path in write_job(tmp_path / "second", replace(CLEAN, first_step=CLEAN.steps))[:3]:
+        text = path.read_text().replace('"part":0', '"part":1')
+        (tmp_path / path.name.replace(".0.0.", ".0.1.")).write_text(text)
+        path.unlink()
+    (tmp_path / "second" / path.name.replace("2", "3")).unlink()
+    (run,) = read(str(tmp_path))
+    assert [log.part for log in run.logs if log.rank > 1] == [0, 1, 0]
+    assert codes(run) == []
+
+
+def test_epochs_of_other_lengths_are_found_in_logs_that_lost_rows(tmp_path: Path) -> None:
+    run = run_of_job(tmp_path, CLEAN)
+    short = with_intervals(
+        run, lambda row: row | {"step": row["step"] - 40} if row["rank"] == 2 else row
+    )
+    headless = with_steps(short, lambda row: None if row["step"] < 30 else row)
+    assert "epochs_of_different_lengths" in codes(headless)
+
+
+def test_lost_rows_do_not_hide_batches_of_other_sizes_nor_invent_them(tmp_path: Path) -> None:
+    run = run_of_job(tmp_path, CLEAN)
+
+    def with_samples(samples: Callable[[int, int], int]) -> Run:
+        changed = with_steps(run, lambda row: row | {"samples": samples(row["rank"], row["step"])})
+        return with_steps(
+            changed, lambda row: None if row["rank"] == 1 and row["step"] % 9 < 3 else row
+        )
+
+    # Every ninth batches are small, and these are the ones that rank 1 still has.
+    assert codes(with_samples(lambda _, step: 8 if step % 9 > 6 else 32)) == []
+    assert "uneven_batches" in codes(with_samples(lambda rank, _: 48 if rank == 1 else 32))
 
 
 def test_invalid_facts_are_ignored(tmp_path: Path) -> None:

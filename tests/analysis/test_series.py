@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from rich.console import Console
-from simulator import Between, EveryNth, Fault, Job, Noise
+from simulator import Between, EveryNth, Fault, Job, Noise, simulate
 from support.reports import summary
 from support.simulated import analysis_of_job
 
-from stallscope.analysis import Analysis
+from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.findings.finding import Finding
 
 JOB = Job(ranks=4, steps=600, noise=Noise(cv=0.05))
@@ -74,6 +75,21 @@ def test_epochs_that_start_slowly_are_a_finding() -> None:
     assert reported is not None
     assert reported.evidence.startswith("Step 1 of an epoch takes")
     assert finding(analysis_of_job(replace(job, faults=())), "slow_first_steps") is None
+
+
+def test_steps_of_an_epoch_are_not_counted_from_those_that_are_left() -> None:
+    job = replace(JOB, epochs=6, faults=(Fault("input", 300, when=EveryNth(100, phase=4)),))
+    whole = simulate(job).run
+    step = whole.steps["step"].to_numpy() % 100
+    gapped, headless = (
+        replace(whole, steps=whole.steps.filter(pa.array(kept)))
+        for kept in ((step < 1) | (step > 2), step > 2)
+    )
+    for run in (whole, gapped):
+        reported = finding(analyse(run), "slow_first_steps")
+        assert reported is not None
+        assert reported.evidence.startswith("Step 5 of an epoch takes")
+    assert finding(analyse(headless), "slow_first_steps") is None
 
 
 def test_work_every_so_many_steps_is_a_finding() -> None:

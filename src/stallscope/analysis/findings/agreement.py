@@ -64,12 +64,16 @@ def learning_rates_differ(records: Records) -> Iterator[Finding]:
         sorted(zip(records.epochs.rank.tolist(), records.epochs.epoch.tolist(), strict=True))
     )
     for epoch in sorted(set().union(*changes.values())):
-        # A rank may not have started an epoch that it did not complete and for which it has no rate.
+        # A rank may not have started an epoch that it did not complete and for which it has no rate; one
+        # that lost lines may have lost the rate.
         rates = {
-            rank: own[max(one for one in own if one <= epoch)]
-            for rank, own in changes.items()
-            if min(own, default=epoch + 1) <= epoch
-            and (epoch in own or epoch <= completed.get(rank, -1))
+            rank: of_rank[max(start for start in of_rank if start <= epoch)]
+            for rank, of_rank in changes.items()
+            if min(of_rank, default=epoch + 1) <= epoch
+            and (
+                epoch in of_rank
+                or (epoch <= completed.get(rank, -1) and rank not in records.ranks_with_holes)
+            )
         }
         reference = min(rates)
         usual = rates[reference]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,9 +24,9 @@ def uneven_batches(records: Records) -> Iterator[Finding]:
             "uneven_batches",
             "warning",
             "Ranks have batches of different sizes",
-            f"Rank {most} processes {per_step[most]:,.1f} samples per step and rank {fewest} "
-            f"{per_step[fewest]:,.1f}: rank {most} has {more:.1%} more to compute in every step, and "
-            "the others wait for it unless its device is faster by as much.",
+            f"Rank {most} processes {per_step[most].known:,.1f} samples per step and rank {fewest} "
+            f"{per_step[fewest].known:,.1f}: rank {most} has {more:.1%} more to compute in every step, "
+            "and the others wait for it unless its device is faster by as much.",
             f"{in_words(even_work(records.setup))} Averaging gives every rank's gradients the same "
             "weight, so samples of smaller batches count more.",
         )
@@ -33,44 +34,82 @@ def uneven_batches(records: Records) -> Iterator[Finding]:
 
 def uneven_shards(records: Records) -> Iterator[Finding]:
     """Find ranks with shards of different sizes."""
-    epochs, per_step = records.epochs, _samples_per_step(records)
-    lengths = {rank: epochs.steps[epochs.rank == rank] for rank in per_step}
-    if not all(map(len, lengths.values())):
-        return
-    per_epoch = {rank: per_step[rank] * float(np.mean(steps)) for rank, steps in lengths.items()}
+    per_step, steps = _samples_per_step(records), _steps_per_epoch(records)
+    per_epoch = {
+        rank: _Samples(*(value * steps[rank] for value in samples))
+        for rank, samples in per_step.items()
+        if rank in steps
+    }
     for fewest, most, more in _fewest_and_most(per_epoch):
         yield Finding(
             "uneven_shards",
             "warning",
             "Ranks have shards of different sizes",
-            f"Rank {most} processes {per_epoch[most]:,.0f} samples in an epoch and rank {fewest} "
-            f"{per_epoch[fewest]:,.0f}: rank {most} has {more:.1%} more to compute.",
+            f"Rank {most} processes {per_epoch[most].known:,.0f} samples in an epoch and rank {fewest} "
+            f"{per_epoch[fewest].known:,.0f}: rank {most} has {more:.1%} more to compute.",
             f"{in_words(even_work(records.setup))} Shard by sample rather than by file, or give every "
             "rank the same number of files of equal size.",
         )
 
 
-def _samples_per_step(records: Records) -> dict[int, float]:
-    """Return each rank's average samples per step; empty unless known for all ranks."""
-    ranks = [log.rank for log in records.logs.values()]
-    logs = list(records.logs)
-    counted = np.bincount(ranks, records.totals.counted[logs])[records.ranks]
-    samples = np.bincount(ranks, records.totals.samples[logs])[records.ranks]
+class _Samples(NamedTuple):
+    """A rank's samples: the mean of its known steps, and the bounds of that over all of its steps."""
+
+    known: float
+    least: float
+    most: float
+
+
+def _samples_per_step(records: Records) -> dict[int, _Samples]:
+    """Return each rank's average samples per step; empty unless known for all ranks.
+
+    Steps that a rank lost, and others have, may have had as few or as many samples as any step.
+    """
+    ranks, logs = [log.rank for log in records.logs.values()], list(records.logs)
+    totals = records.totals
+    counted, samples = (
+        np.bincount(ranks, values[logs])[records.ranks]
+        for values in (totals.counted, totals.samples)
+    )
     if not counted.all():
         return {}
-    return dict(zip(records.ranks, (samples / counted).tolist(), strict=True))
+    fewest, most = totals.fewest_samples[logs].min(), totals.most_samples[logs].max()
+    lost = counted.max() - counted
+    bounds = ((samples + lost * size) / counted.max() for size in (fewest, most))
+    columns = (values.tolist() for values in (samples / counted, *bounds))
+    return dict(zip(records.ranks, map(_Samples, *columns), strict=True))
 
 
-def _batch_sizes(records: Records) -> dict[int, float]:
+def _steps_per_epoch(records: Records) -> dict[int, float]:
+    """Return each rank's average steps per epoch; ranks without a whole epoch are left out.
+
+    Ranks may know different epochs, so each epoch is compared with the longest of the same number.
+    """
+    epochs = records.epochs
+    if not len(epochs.steps):
+        return {}
+    fits = np.stack([epochs.part, epochs.epoch], axis=1)
+    _, place = np.unique(fits, axis=0, return_inverse=True)
+    longest = np.zeros(place.max() + 1, np.int64)
+    np.maximum.at(longest, place, epochs.steps)
+    shorter = longest[place] - epochs.steps
+    return {
+        rank: float(longest.mean() - shorter[epochs.rank == rank].mean())
+        for rank in np.unique(epochs.rank).tolist()
+    }
+
+
+def _batch_sizes(records: Records) -> dict[int, _Samples]:
     """Return the batch size in each rank's last log; empty unless all ranks recorded it."""
     sizes = {rank: log.facts.get("batch_size") for rank, log in records.last_log.items()}
-    known = {rank: float(size) for rank, size in sizes.items() if size}
+    known = {rank: _Samples(*[float(size)] * 3) for rank, size in sizes.items() if size}
     return known if len(known) == len(sizes) else {}
 
 
-def _fewest_and_most(numbers: dict[int, float]) -> Iterator[tuple[int, int, float]]:
-    """Find the ranks with the fewest and the most, and the difference, unless they are about equal."""
-    if len(numbers) > 1:
-        fewest, most = min(numbers, key=numbers.__getitem__), max(numbers, key=numbers.__getitem__)
-        if 0 < numbers[fewest] * (1 + _UNEVEN) < numbers[most]:
-            yield fewest, most, numbers[most] / numbers[fewest] - 1
+def _fewest_and_most(samples: dict[int, _Samples]) -> Iterator[tuple[int, int, float]]:
+    """Find the ranks with the fewest and the most, and the difference, unless they may be equal."""
+    if len(samples) > 1:
+        fewest = min(samples, key=lambda rank: samples[rank].most)
+        most = max(samples, key=lambda rank: samples[rank].least)
+        if 0 < samples[fewest].most * (1 + _UNEVEN) < samples[most].least:
+            yield fewest, most, samples[most].known / samples[fewest].known - 1

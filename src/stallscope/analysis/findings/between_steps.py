@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stallscope.arrays.blocks import NULL
-from stallscope.arrays.types import Ints
+from stallscope.arrays.types import Bools, Ints
 from stallscope.formatting.lists import capitalised, counted, listed, ranks_in_words
 
 from ..advice.piece import in_words
@@ -101,10 +101,25 @@ def _solo_work(records: Records) -> LogIntervals | None:
     starts = np.flatnonzero(np.concatenate([[True], new]))
     ends = np.append(starts[1:], len(work.rank)) - 1
     solo = np.repeat(work.rank[starts] == work.rank[ends], ends - starts + 1)
+    if records.ranks_with_holes:
+        solo &= _known_on_all_ranks(records, work)
     if not solo.any():
         return None
     work = work.take(solo)
     return work.take(work.rank == np.bincount(work.rank, work.end - work.begin).argmax())
+
+
+def _known_on_all_ranks(records: Records, work: LogIntervals) -> Bools:
+    """Mark work of a kind that one rank does, before steps around which no rank lost rows."""
+    kinds = [np.unique(work.rank[work.kind == kind]) for kind in PAUSES]
+    of_one = [kind for kind, ranks in zip(PAUSES, kinds, strict=True) if len(ranks) == 1]
+    cells, steps = records.reductions.cells, records.reductions.steps
+    known = np.isin(work.kind, of_one)
+    for number in (work.step - 1, work.step):
+        at = np.minimum(np.searchsorted(steps, number), max(len(steps) - 1, 0))
+        known &= steps[at] == number
+        known &= (cells.rows(records.reductions.column, at) != NULL).all(axis=1)
+    return known
 
 
 def _waited(records: Records, work: LogIntervals) -> Ints:

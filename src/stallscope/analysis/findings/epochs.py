@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -61,7 +62,13 @@ def unequal_steps(records: Records) -> Iterator[Finding]:
         return
     intervals = records.intervals
     ends = intervals.take((intervals.kind == "end") & (intervals.step != NULL))
-    last = {int(rank): int(step) for rank, step in sorted(zip(ends.rank, ends.step, strict=True))}
+    # A rank with fewer fits than others lacks a log, not steps.
+    fits = Counter(records.run.logs[index].rank for index in {*records.sessions[[*records.logs]]})
+    last = {
+        int(rank): int(step)
+        for rank, step in sorted(zip(ends.rank, ends.step, strict=True))
+        if fits[int(rank)] == max(fits.values())
+    }
     if len(set(last.values())) < 2:
         return
     fewest, most = min(last, key=last.__getitem__), max(last, key=last.__getitem__)

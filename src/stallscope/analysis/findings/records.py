@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from stallscope.arrays import arrow
 from stallscope.arrays.blocks import LATEST, NULL, Matrix
 from stallscope.arrays.pivot import by_parts, of_generation, pivot, without_logs
-from stallscope.arrays.types import Ints
+from stallscope.arrays.types import Bools, Ints
 from stallscope.run import Log, Run
 
 from ..settings.setup import Setup
@@ -77,10 +77,13 @@ class Totals:
 
     rows: Ints
     first_step: Ints
+    last_step: Ints
     last_end: Ints
     samples: Ints
-    #: Steps with a known number of samples.
+    #: Steps with a known number of samples, and the fewest and most samples of one of them.
     counted: Ints
+    fewest_samples: Ints
+    most_samples: Ints
 
 
 @dataclass(frozen=True)
@@ -131,30 +134,88 @@ class Records:
         logs = len(self.run.logs)
         columns = ("log", "step", "end", "samples")
         parts = by_parts(self.run.steps, columns, _totals_of, logs)
-        parts = parts or [np.zeros((5, logs), np.int64)]
-        rows, first, last, samples, counted = np.stack(parts, axis=1)
+        parts = parts or [np.zeros((8, logs), np.int64)]
+        rows, first, last, end, samples, counted, fewest, most = np.stack(parts, axis=1)
         return Totals(
             rows.sum(axis=0),
             np.where(rows.any(axis=0), first.min(axis=0), 0),
             last.max(axis=0),
+            end.max(axis=0),
             samples.sum(axis=0),
             counted.sum(axis=0),
+            fewest.min(axis=0),
+            most.max(axis=0),
         )
 
     @cached_property
+    def sessions(self) -> Ints:
+        """Return per log the index of its session's first log."""
+        return np.array(self.run.sessions, np.int64)
+
+    @cached_property
+    def starts(self) -> tuple[Ints, Bools]:
+        """Return per log its session's first step, and whether it is known.
+
+        Rows may be lost, so the log's header counts. Without it, a session starts with its first row,
+        unless a peer's starts earlier.
+        """
+        logs, first = self.run.logs, self.totals.first_step
+        earliest: dict[tuple[int, int], int] = {}
+        for log, step, rows in zip(logs, first.tolist(), self.totals.rows.tolist(), strict=True):
+            if rows:
+                fit = log.generation, log.part
+                earliest[fit] = min(step, earliest.get(fit, step))
+        starts, known = first.copy(), np.zeros(len(logs), bool)
+        for index, log in enumerate(logs):
+            header = log.facts.get("first_step")
+            if isinstance(header, int) and 0 <= header <= first[index]:
+                starts[index], known[index] = header, True
+            else:
+                known[index] = first[index] == earliest.get((log.generation, log.part))
+            # A log that continues a file which is not here starts in the middle of an epoch.
+            known[index] &= not log.continues
+        return starts[self.sessions], known[self.sessions]
+
+    @cached_property
+    def ranks_with_holes(self) -> set[int]:
+        """Return the ranks that lost rows before their last one: they may also have lost other lines."""
+        totals, sessions, (starts, known) = self.totals, self.sessions, self.starts
+        rows = np.bincount(sessions, totals.rows)[sessions]
+        last = np.zeros(len(sessions), np.int64)
+        np.maximum.at(last, sessions, totals.last_step)
+        whole = (rows == 0) | (known & (rows > last[sessions] - starts))
+        sampled = np.array([bool(log.facts.get("sampling")) for log in self.run.logs])
+        return {
+            log.rank
+            for index, log in self.logs.items()
+            if log.torn or not (whole[index] or (sampled[index] and known[index]))
+        }
+
+    @cached_property
     def epochs(self) -> CompletedEpochs:
-        """Compute completed epochs from the steps at which they ended; lost rows do not shorten them."""
+        """Compute completed epochs from the steps at which they ended; lost rows do not shorten them.
+
+        Epochs of which the first step is unknown are left out.
+        """
         ends = self.intervals.take(self.intervals.kind == "epoch")
         ends = ends.take((self.totals.rows[ends.log] > 0) & (ends.epoch != NULL))
         # A log that continues another file belongs to the same fit.
-        session = np.array(self.run.sessions, np.int64)[ends.log]
+        session = self.sessions[ends.log]
         order = np.lexsort((ends.step, session))
-        session, step = session[order], ends.step[order]
-        start = self.totals.first_step[session]
+        session, step, epoch = session[order], ends.step[order], ends.epoch[order]
+        part = np.array([log.part for log in self.run.logs], np.int64)[session]
+        starts, known = self.starts
+        start, whole = starts[session], known[session]
         same = np.flatnonzero(session[1:] == session[:-1]) + 1
         start[same] = step[same - 1]
-        part = np.array([log.part for log in self.run.logs], np.int64)
-        return CompletedEpochs(ends.rank[order], part[session], ends.epoch[order], step - start)
+        # The end of the epoch before may be lost.
+        whole[same] = epoch[same] == epoch[same - 1] + 1
+        first = np.ones(len(session), bool)
+        first[same] = False
+        for fit in np.unique(part):
+            whole[first & (part == fit)] &= epoch[first & (part == fit)] == epoch[part == fit].min()
+        entries = ends.rank[order], part, epoch, step - start
+        return CompletedEpochs(*(values[whole] for values in entries))
 
     @cached_property
     def reductions(self) -> ReductionTimes:
@@ -195,7 +256,7 @@ def _has_reduced(part: pa.Table) -> bool:
 
 
 def _totals_of(part: pa.Table, logs: int) -> Ints:
-    """Count rows, the first step, the last end, samples and rows with samples, per log of this part."""
+    """Return the entries of ``Totals`` per log of this part."""
     # Rows are ordered by log: summing over each log's rows first is much cheaper.
     log = arrow.numbers(part["log"])
     starts = np.append(0, np.flatnonzero(log[1:] != log[:-1]) + 1)
@@ -205,11 +266,25 @@ def _totals_of(part: pa.Table, logs: int) -> Ints:
         return np.bincount(of, np.add.reduceat(values, starts), logs).astype(np.int64)
 
     rows = np.bincount(of, np.diff(starts, append=len(log)), logs).astype(np.int64)
-    first, last = np.full(logs, LATEST), np.zeros(logs, np.int64)
-    np.minimum.at(first, of, np.minimum.reduceat(_numbers(part["step"]), starts))
-    np.maximum.at(last, of, np.maximum.reduceat(_numbers(part["end"]), starts))
-    samples = part["samples"]
+
+    def extreme(join: np.ufunc, values: Ints, without: int) -> Ints:
+        found = np.full(logs, without)
+        join.at(found, of, join.reduceat(values, starts))
+        return found
+
+    step, samples = _numbers(part["step"]), part["samples"]
     counted = (
         summed(arrow.numbers(pc.is_valid(samples).cast(pa.int64()))) if samples.null_count else rows
     )
-    return np.stack([rows, first, last, summed(arrow.numbers(arrow.filled(samples, 0))), counted])
+    return np.stack(
+        [
+            rows,
+            extreme(np.minimum, step, LATEST),
+            extreme(np.maximum, step, 0),
+            extreme(np.maximum, _numbers(part["end"]), 0),
+            summed(arrow.numbers(arrow.filled(samples, 0))),
+            counted,
+            extreme(np.minimum, arrow.numbers(arrow.filled(samples, LATEST)), LATEST),
+            extreme(np.maximum, arrow.numbers(arrow.filled(samples, 0)), 0),
+        ]
+    )

@@ -36,12 +36,13 @@ def step_findings(
         return
     over, slow = above_usual(ledger.total.astype(np.float64), _WINDOW)
     _, first, own = np.unique(ledger.epochs, return_index=True, return_inverse=True)
-    positions, place, counts = np.unique(
-        ledger.steps - ledger.steps[first][own], return_inverse=True, return_counts=True
-    )
+    # Where the steps before an epoch's first known one are lost, its position is unknown.
+    begins = np.append(True, np.diff(ledger.steps) == 1)[first]
+    position = np.where(begins[own], ledger.steps - ledger.steps[first][own], _POSITIONS)
+    positions, place, counts = np.unique(position, return_inverse=True, return_counts=True)
     # The first positions of an epoch that are slow in most epochs.
     regular = (counts >= _FEWEST_EPOCHS) & (np.bincount(place, slow) >= _MOST * counts)
-    regular[_POSITIONS:] = False
+    regular[positions >= _POSITIONS] = False
     at_start = slow & regular[place]
     yield from _at_positions(ledger, positions[regular], over, at_start, setup)
     yield from _periodic(ledger, over, slow & ~at_start)
