@@ -17,9 +17,11 @@ from stallscope.analysis import ENTRIES, analyse
 from stallscope.analysis.ledger.build import build_ledger, ranks_by_arrival
 from stallscope.analysis.steps.alignment import align
 from stallscope.analysis.stragglers.host_lateness import host_lateness
+from stallscope.analysis.views.log_health import rank_logs
 from stallscope.formatting.lists import ranks_in_words
 from stallscope.parsers import read
 from stallscope.run import Run
+from stallscope.text.log_health import health, lacks
 
 
 def ledger_of(folder: Path, job: Job):
@@ -251,6 +253,42 @@ def test_a_log_cut_at_any_byte_is_as_good_as_none(tmp_path: Path, share: float, 
     assert (analysis.bottleneck.kind, analysis.bottleneck.ranks) == ("imbalance", (SLOW,))
     assert analysis.steady is not None
     assert len(analysis.steady) >= STEPS - 5
+
+
+def test_steps_that_no_log_has_are_named_and_their_time_is_in_no_step() -> None:
+    run = simulate(Simulation(ranks=4, steps=STEPS)).run
+    whole, gapped = (
+        analyse(cut_run(run, range(4), kept))
+        for kept in ([range(STEPS)], [range(100), range(201, 300), range(301, STEPS)])
+    )
+    assert gapped.coverage.holes == ((100, 200), (300, 300))
+    assert "no log has 102 steps (100–200 and 300): this time is in no step" in gapped.warnings
+    assert (
+        f"2 of {STEPS - 102} steps are not in the ledger: the step before is missing"
+        in gapped.warnings
+    )
+    assert gapped.step is not None
+    job, ms = gapped.job, gapped.step.mean
+    assert job.unrecorded * 1e3 == pytest.approx(102 * ms, rel=0.02)
+    assert job.steps * 1e3 == pytest.approx((STEPS - 1 - 102) * ms, rel=0.02)
+    assert job.startup == pytest.approx(whole.job.startup, abs=0.01)
+    assert job.total == pytest.approx(whole.job.total)
+    # What happened in the meantime is unknown: it is not lost.
+    assert whole.job.unrecorded == 0
+    assert gapped.goodput is not None
+    assert whole.goodput is not None
+    assert gapped.goodput.fraction == pytest.approx(whole.goodput.fraction, abs=0.01)
+    assert health(gapped, rank_logs(run))[0] == "These logs are not whole"
+    assert "No rank has 102 steps (100–200 and 300)." in lacks(gapped, rank_logs(gapped.run))
+
+
+def test_the_ranks_that_lack_timestamps_of_unused_steps_are_named() -> None:
+    run = simulate(Simulation(ranks=8, steps=STEPS, faults=(FAULTS["compute"],))).run
+    analysis = analyse(cut_run(run, [SLOW], [range(200)]))
+    assert (
+        f"{STEPS - 200} of {STEPS} steps are not in the ledger: rank {SLOW} lacks timestamps in "
+        f"{STEPS - 200} of them"
+    ) in analysis.warnings
 
 
 def test_incomplete_ranks_are_named_with_their_steps() -> None:

@@ -36,7 +36,8 @@ KEYS = {
     "baseline.single.match": "same differs slower faulty itself",
     "baseline.decomposition": "loss input_stall compute other allreduce communication scale",
     "baseline.decomposition.loss": "ms ci95_ms",
-    "job_s": "startup warmup steps restart repeated stopped validation checkpoint epoch_gap total",
+    "job_s": "startup warmup steps restart repeated stopped validation checkpoint epoch_gap "
+    "unrecorded total",
     "goodput": "fraction compute_fraction compute_s lost_s total_s rank_s",
     "goodput.lost_s": "startup warmup restart repeated stopped validation checkpoint epoch_gap input "
     "other imbalance allreduce",

@@ -229,10 +229,10 @@ class _Analyser:
         )
         verdict = with_slow_links(verdict, slow_links(self.generations.links))
         aligned = self.generations.last_aligned
-        counted = count(run, aligned, steady) if aligned and may_have_reasons(verdict) else None
-        if counted is None:
+        events = count(run, aligned, steady) if aligned and may_have_reasons(verdict) else None
+        if events is None:
             return verdict
-        return with_reasons(verdict, counted, found.stragglers, steady)
+        return with_reasons(verdict, events, found.stragglers, steady)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -363,7 +363,7 @@ class _Analyser:
     def _warnings(self) -> Iterator[str]:
         """Warn about everything that limits the analysis."""
         count_of, steady = len(self.generations.aligned), self.steady
-        yield from coverage_warnings(self.run, self.coverage, self.generations.ledgers)
+        yield from coverage_warnings(self.run, self.coverage, self.generations)
         if count_of > 1:
             yield (
                 f"the run has {count_of} generations (restarts, or other ranks); figures per rank "

@@ -34,6 +34,7 @@ COLOURS: dict[str, Colour] = {
     "repeated": Colour("#c9a96a", "#c2a35c"),
     "stopped": Colour("#ee6a73", "#f5858c"),
     "epoch_gap": Colour("#f0e442", "#d6cb3a"),
+    "unrecorded": Colour("#e6e8eb", "#d9dce0"),
     # The part of a stage that other ranks wait for, in a paler shade of the stage's colour.
     "input_waiting": Colour("#f6d48a", "#8a6a1f"),
     "compute_waiting": Colour("#8fc1e3", "#2b5f80"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.ledger.epochs import EpochTime
-from stallscope.analysis.ledger.goodput import Goodput
+from stallscope.analysis.ledger.goodput import LOST, Goodput
 from stallscope.analysis.ledger.job_time import PARTS
 from stallscope.formatting.lists import counted, listed
 from stallscope.formatting.numbers import NOT_MEASURED, Interval, amount, percent, rate
@@ -15,9 +15,9 @@ from stallscope.formatting.sums import SumColumn
 #: Parts of the job's time.
 JOB_PARTS = PARTS
 #: Parts that most jobs do not have.
-RARE_PARTS = ("restart", "repeated", "stopped")
+RARE_PARTS = ("restart", "repeated", "stopped", "unrecorded")
 # Steps that count come first, then the rest of the job.
-_GOODPUT = (*ENTRIES, *(name for name in PARTS if name != "steps"))
+_GOODPUT = (*ENTRIES, *(name for name in PARTS if name in LOST))
 
 
 def parts_of_jobs(analyses: Sequence[Analysis]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stallscope.analysis import Analysis
+from stallscope.analysis.ledger.figures import holes_in_words
 from stallscope.analysis.views.log_health import RankLogs
 from stallscope.formatting.lists import counted, listed
 from stallscope.formatting.numbers import amount, percent
@@ -23,7 +24,7 @@ def health(analysis: Analysis, ranks: Sequence[RankLogs]) -> tuple[str, str]:
     )
     if not analysis.steps:
         return "There is no step in these logs", read
-    if not all(one.whole for one in ranks):
+    if analysis.coverage.holes or not all(one.whole for one in ranks):
         return "These logs are not whole", read
     if analysis.ledger is None:
         return "These logs are whole, but hold no stages", read
@@ -58,6 +59,8 @@ def lacks(analysis: Analysis, ranks: Sequence[RankLogs]) -> list[str]:
             f"Steps that other ranks have are missing on {listed('rank', _ranks(short))}; most of "
             f"them on rank {most.rank}, {counted(most.missing_steps, 'step')}."
         )
+    if analysis.coverage.holes:
+        messages.append(f"No rank has {holes_in_words(analysis.coverage.holes)}.")
     if open_ones:
         messages.append(
             f"The last log of {listed('rank', open_ones)} has no end: running, or killed."

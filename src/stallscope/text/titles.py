@@ -23,6 +23,7 @@ TITLES = {
     "repeated": "Repeated steps",
     "stopped": "Hanging",
     "epoch_gap": "Between epochs",
+    "unrecorded": "Not recorded",
     "input_waiting": "Waiting for slow input",
     "compute_waiting": "Waiting for slow compute",
     "other_waiting": "Waiting for work between steps",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ from stallscope.arrays.blocks import NULL, Block
 from stallscope.arrays.pivot import by_parts
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Ints
-from stallscope.formatting.lists import counted, ranks_in_words
+from stallscope.formatting.lists import counted, joined, ranks_in_words
 from stallscope.run import IncompleteRank, Run
 
 from ..steps.alignment import PAUSES, AlignedSteps
@@ -21,7 +22,7 @@ from ..steps.clocks import ClockSummary
 from .generations import Generations
 from .job_time import host_step_times
 from .ledger import Ledger
-from .sampled import count_sampled_out, skipped_steps
+from .sampled import count_sampled_out, holes, skipped_steps
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ class Coverage:
     sampled_out: int = 0
     #: The ranks whose logs lack many of these steps.
     incomplete: tuple[IncompleteRank, ...] = ()
+    #: The first and last of each stretch of steps that no log has.
+    holes: tuple[tuple[int, int], ...] = ()
 
     @property
     def unused(self) -> int:
@@ -207,6 +210,7 @@ def coverage(run: Run, generations: Generations) -> Coverage:
         used - complete,
         skipped + count_sampled_out(run, aligned, ledgers),
         run.incomplete_ranks,
+        tuple(chain.from_iterable(holes(run, of_generation) for of_generation in aligned)),
     )
 
 
@@ -215,17 +219,19 @@ def _complete(block: Block) -> int:
     return int(block["measured"].all(axis=1).sum())
 
 
-def coverage_warnings(run: Run, covered: Coverage, ledgers: Sequence[Ledger]) -> Iterator[str]:
+def coverage_warnings(run: Run, covered: Coverage, generations: Generations) -> Iterator[str]:
     """Say which ranks lack steps, and how many steps are not in the ledger or only in part."""
     yield from _incomplete_ranks(run)
     steps = counted(covered.steps, "step")
     if covered.complete + covered.partial and covered.unused:
         yield (
-            f"{covered.unused:,} of {steps} are not in the ledger: too many ranks lack timestamps in "
-            "them, or the previous step is missing"
+            f"{covered.unused:,} of {steps} {'is' if covered.unused == 1 else 'are'} not in the ledger: "
+            f"{_why_unused(generations)}"
         )
+    if covered.holes:
+        yield f"no log has {_holes_in_words(covered.holes)}: this time is in no step"
     if covered.partial:
-        rank, lacking = _least_complete_rank(ledgers)
+        rank, lacking = _least_complete_rank(generations.ledgers)
         yield (
             f"in {covered.partial:,} of {steps} a few ranks' timestamps are missing (rank {rank}'s in "
             f"{lacking:,}): waiting for these ranks counts as allreduce there"
@@ -260,6 +266,30 @@ def why_one_log(run: Run, steady: Ledger) -> str:
         f"only rank {rank}'s log is {known}; {run.size} ranks trained. {missing}. Waiting for another "
         "rank and slow communication look the same in one log"
     )
+
+
+def _holes_in_words(stretches: Sequence[tuple[int, int]]) -> str:
+    """Write stretches of steps: ``step 98``; ``100 steps (98–197)``; ``7 steps (98–103 and 110)``."""
+    words = [f"{first:,}" if first == last else f"{first:,}–{last:,}" for first, last in stretches]
+    count = sum(last - first + 1 for first, last in stretches)
+    return f"step {words[0]}" if count == 1 else f"{count:,} steps ({joined(words)})"
+
+
+def _why_unused(generations: Generations) -> str:
+    """Say which ranks lack timestamps in the steps that are not in the ledger."""
+    lacking: dict[int, int] = {}
+    for aligned, ledger in zip(generations.aligned, generations.ledgers, strict=True):
+        unused = ~np.isin(aligned.steps, ledger.steps, assume_unique=True)
+        counts = aligned.cells.take(unused).summed(_lacking).tolist() if unused.any() else ()
+        for rank, count in zip(aligned.ranks, counts, strict=False):
+            lacking[rank] = lacking.get(rank, 0) + count
+    most = max(lacking.values(), default=0)
+    if not most:
+        return "the step before is missing"
+    # Ranks that lack a step here and there are not the reason.
+    ranks = sorted(rank for rank, count in lacking.items() if 2 * count > most)
+    lack = "lacks timestamps in" if len(ranks) == 1 else "lack timestamps in up to"
+    return f"{ranks_in_words(ranks)} {lack} {most:,} of them"
 
 
 def _least_complete_rank(ledgers: Sequence[Ledger]) -> tuple[int, int]:

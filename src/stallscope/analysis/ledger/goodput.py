@@ -15,14 +15,17 @@ from .ledger import ENTRIES
 
 # Entries of the ledger that are lost; the rest of a step is compute.
 _LOST_IN_STEPS = tuple(name for name in ENTRIES if name != "compute")
+# What happened in time that no log recorded is unknown: it is neither lost nor used well.
+_LOST_OUTSIDE = tuple(name for name in PARTS if name not in ("steps", "unrecorded"))
 #: Losses by name: outside of steps that count, and within them.
-LOST = (*(name for name in PARTS if name != "steps"), *_LOST_IN_STEPS)
+LOST = (*_LOST_OUTSIDE, *_LOST_IN_STEPS)
 
 
 @dataclass(frozen=True)
 class Goodput:
     """Seconds of wall clock, means over the ranks: ``compute_s`` and ``lost_s`` add up to ``total_s``.
 
+    Time that no log recorded is left out.
     Where the number of ranks changed, each generation counts with its own.
     """
 
@@ -55,14 +58,13 @@ def goodput(run: Run, generations: Generations, times: Sequence[JobTime]) -> Goo
     for index, time in zip(filled, times, strict=True):
         size = run.size_of(generations.aligned[index].generation)
         in_steps = _in_steps(generations, index)
-        rank_s += size * time.total
+        rank_s += size * (time.total - time.unrecorded)
         steps += size * time.steps
-        for name in PARTS:
-            if name != "steps":
-                spent[name] += size * getattr(time, name)
+        for name in _LOST_OUTSIDE:
+            spent[name] += size * getattr(time, name)
         for name, share in in_steps.items():
             spent[name] += size * time.steps * share
-    total = sum(time.total for time in times)
+    total = sum(time.total - time.unrecorded for time in times)
     mean_ranks = rank_s / total if total else 1.0
     seconds = {name: value / mean_ranks for name, value in spent.items()}
     compute = seconds.pop("compute")

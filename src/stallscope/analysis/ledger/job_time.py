@@ -42,6 +42,8 @@ class JobTime:
     validation: float
     checkpoint: float
     epoch_gap: float
+    #: Between steps whose numbers jump: no log has the steps between them.
+    unrecorded: float
     total: float
 
 
@@ -117,6 +119,7 @@ def _of_generation(
     outside = time_outside(run, aligned, ledger)
     trailing = _trailing(aligned, outside.last_step, outside.ended)
     ns["steps"] += outside.steps
+    ns["unrecorded"] += outside.unrecorded
     ns["validation"] += trailing[0] + outside.validation
     ns["checkpoint"] += trailing[1] + outside.checkpoint
     last = outside.ended + sum(trailing) + generations.to_wall[index]

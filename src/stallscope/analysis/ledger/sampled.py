@@ -89,6 +89,8 @@ class TimeOutside:
     steps: int
     validation: int
     checkpoint: int
+    #: In steps that no log has.
+    unrecorded: int
     #: The last step with a known end, and its end.
     last_step: int
     ended: int
@@ -112,8 +114,24 @@ def time_outside(run: Run, aligned: AlignedSteps, ledger: Ledger) -> TimeOutside
     validation, checkpoint = (_within(aligned, kind, begin, end) for kind in PAUSES)
     last = int(ended[known[-1]])
     steps = int((end - begin).sum()) - validation - checkpoint
-    steps += _after_last_step(run, aligned, last)
-    return TimeOutside(steps, validation, checkpoint, int(aligned.steps[known[-1]]), last)
+    unrecorded = 0
+    if sampling_of(run) is None and steps > 0:
+        # A stretch over a hole also has the steps around it.
+        numbers = np.diff(aligned.steps[known])[at - 1]
+        lost = (end - begin) * (1 - np.diff(known)[at - 1] / numbers)
+        unrecorded = round(steps * float(lost.sum()) / max(1, int((end - begin).sum())))
+    steps += _after_last_step(run, aligned, last) - unrecorded
+    last_step = int(aligned.steps[known[-1]])
+    return TimeOutside(steps, validation, checkpoint, unrecorded, last_step, last)
+
+
+def holes(run: Run, aligned: AlignedSteps) -> tuple[tuple[int, int], ...]:
+    """Return the first and last number of each stretch of steps that no log of a session has."""
+    if sampling_of(run) is not None:
+        return ()
+    at = np.flatnonzero((np.diff(aligned.steps) > 1) & ~aligned.session_start[1:])
+    ends = (aligned.steps[at] + 1).tolist(), (aligned.steps[at + 1] - 1).tolist()
+    return tuple(zip(*ends, strict=True))
 
 
 def _reduced_first(block: Block) -> Ints:
