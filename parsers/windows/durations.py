@@ -33,10 +33,8 @@ _PRECISE = 0.05
 _FEWEST = 5
 # If precise windows would have more lines, each line is a window.
 _MOST_JOINED = 4
-# Lines are about single steps if this share of them is.
-_MOST = 0.5
-# With lines about this share of steps, their own times tell more than differences of rounded means.
-_NEARLY_ALL = 0.95
+# Lines are about single steps if most of them are; if nearly all are, their times need no rounded means.
+_MOST, _NEARLY_ALL = 0.5, 0.95
 _MOST_DECIMALS = 6
 # Sums of steps are printed to the hundredth of a second or finer.
 _MOST_HALF_OF_TOTALS_S = 0.005
@@ -165,8 +163,8 @@ def durations(lines: StepLines, value: Value, samples: float | None) -> Duration
 
 def _exact(lines: StepLines, printed: _Times, differences: Durations | None) -> bool:
     """Whether nearly every step has a line, and its time is as precise as differences of means."""
-    coarser = differences is not None and printed.half_s > differences.half_s
-    return bool((lines.since == 1).mean() >= _NEARLY_ALL) and not coarser
+    finer = differences is None or printed.half_s <= differences.half_s
+    return finer and bool((lines.since == 1).mean() >= _NEARLY_ALL)
 
 
 def _of_other_steps(lines: StepLines, printed: _Times, mean: _Times) -> bool:

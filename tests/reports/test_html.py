@@ -174,8 +174,8 @@ def test_all_ranks_are_in_the_table_and_the_named_one_stands_out(
 def test_unmeasured_stages_are_marked(page: Callable[[str], Page]) -> None:
     found = page("host stamps only")
     cells = re.findall(r"<td>(.*?)</td>", found.source)
-    # The ledger's five, six for each of two ranks, nine parts of the job.
-    assert cells.count("not measured") == 5 + 4 + 2 * 6 + 9
+    # The ledger's five, six for each of two ranks, ten parts of the job.
+    assert cells.count("not measured") == 5 + 4 + 2 * 6 + 10
     assert "These logs cannot show what holds the run back" in found.visible
     assert "These logs cannot show it." in found.visible
     assert found.all("svg") == []
