@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 from urllib.parse import urlsplit
@@ -78,18 +79,20 @@ def _malformed(app: Dash, body: object) -> str:
     output = body.get("output")
     if not isinstance(output, str) or "callback" not in app.callback_map.get(output, {}):
         return "it names no callback"
+    callback = app.callback_map[output]
     if not _are_outputs(body.get("outputs"), output):
         return "its outputs are not those of the callback"
     for name in ("inputs", "state"):
         values = body.get(name, [])
         if not isinstance(values, list) or not all(map(_is_property, values)):
             return f"its {name} are no properties of components"
+        if not _are_those_of(callback[name], values):
+            return f"its {name} are not those of the callback"
         if not all(map(_has_a_value_of_its_kind, values)):
             return f"its {name} have values of another kind"
-        if _ids(values) != _ids(app.callback_map[output][name]):
-            return f"its {name} are not those of the callback"
-    if not isinstance(body.get("changedPropIds", []), list):
-        return "its changedPropIds are no list"
+    changed = body.get("changedPropIds", [])
+    if not isinstance(changed, list) or not all(isinstance(name, str) for name in changed):
+        return "its changedPropIds are no list of names"
     return ""
 
 
@@ -97,35 +100,66 @@ def _has_a_value_of_its_kind(entry: Any) -> bool:
     if isinstance(entry, list):
         return all(map(_has_a_value_of_its_kind, entry))
     value, name = entry.get("value"), entry["property"]
-    kind = _KINDS.get(f"{entry['id']}.{name}") or _KINDS.get(str(name), object)
+    if name == "id":
+        return bool(value == entry["id"])
+    kind = _KINDS.get(f"{entry['id']}.{name}") or _KINDS.get(name, object)
     if value is None or not isinstance(value, kind):
         return value is None
-    # Lists are rows of tables.
-    return not isinstance(value, list) or all(isinstance(row, dict) for row in value)
+    return name != "selectedRows" or all(map(_is_row, value))
 
 
-def _ids(properties: list[Any]) -> list[tuple[object, object]]:
-    """Return ids and properties; components that match a pattern are one entry without an id."""
-    return [
-        (None, None)
-        if isinstance(entry, list) or str(entry["id"]).startswith("{")
-        else (entry["id"], entry["property"])
-        for entry in properties
-    ]
+def _is_row(row: object) -> bool:
+    """Return whether a value may be a row of the table of runs."""
+    return isinstance(row, dict) and isinstance(row.get("id"), str)
 
 
 def _are_outputs(outputs: object, output: str) -> bool:
     """Compare outputs with a callback's name: ``id.property``, or ``..id.property...id.property..``."""
-    if not output.startswith(".."):
-        return isinstance(outputs, dict) and _is_property(outputs)
-    count = output.count("...") + 1
-    return isinstance(outputs, list) and len(outputs) == count and _is_property(outputs)
+    several = output.startswith("..")
+    names = output[2:-2].split("...") if several else [output]
+    declared = [dict(zip(("id", "property"), name.rsplit(".", 1), strict=True)) for name in names]
+    entries = outputs if several else [outputs]
+    return (
+        isinstance(entries, list)
+        and all(map(_is_property, entries))
+        and _are_those_of(declared, entries)
+    )
+
+
+def _are_those_of(declared: list[Any], entries: list[Any]) -> bool:
+    return len(declared) == len(entries) and all(map(_is_that_of, declared, entries))
+
+
+def _is_that_of(declared: dict[str, str], entry: Any) -> bool:
+    """Return whether an entry, or a list for a pattern, is the property that a callback declares."""
+    component, name = declared["id"], declared["property"].partition("@")[0]
+    if isinstance(entry, list):
+        return component.startswith("{") and all(_is_that_of(declared, part) for part in entry)
+    if entry["property"].partition("@")[0] != name:
+        return False
+    if not component.startswith("{"):
+        return bool(entry["id"] == component)
+    pattern = json.loads(component)
+    # Lists stand for wildcards.
+    if not isinstance(entry["id"], dict) or entry["id"].keys() != pattern.keys():
+        return False
+    return all(isinstance(part, list) or entry["id"][key] == part for key, part in pattern.items())
 
 
 def _is_property(value: object) -> bool:
     if isinstance(value, list):  # of components that match a pattern
         return all(map(_is_property, value))
-    return isinstance(value, dict) and "id" in value and "property" in value
+    return (
+        isinstance(value, dict)
+        and _is_id(value.get("id"))
+        and isinstance(value.get("property"), str)
+    )
+
+
+def _is_id(component: object) -> bool:
+    if isinstance(component, dict):
+        return all(isinstance(part, (str, int)) for part in component.values())
+    return isinstance(component, str)
 
 
 def _refused(reason: str, status: int) -> Response:

@@ -89,8 +89,11 @@ class CommunicationPage(RunPage):
             Input(_TICK, "n_intervals"),
             State(_RUN, "data"),
         )
-        def update(_ticks: int | None, run_id: str) -> Any:
-            return timeline_update(store.analysis(run_id))
+        def update(_ticks: int | None, run_id: str | None) -> Any:
+            try:
+                return timeline_update(store.analysis(run_id or ""))
+            except StallscopeError as error:  # such as a run that was deleted meanwhile
+                return [warnings_card([plain(str(error))])], True
 
 
 def timeline_update(analysis: Analysis) -> tuple[list[Any], bool]:

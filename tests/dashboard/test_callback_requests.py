@@ -106,17 +106,51 @@ def callbacks(server: DashboardServer) -> Iterator[dict[str, Any]]:
             continue
         names = callback["output"].strip(".").split("...")
         outputs = [
-            dict(zip(("id", "property"), name.rsplit(".", 1), strict=True)) for name in names
+            with_id(dict(zip(("id", "property"), name.rsplit(".", 1), strict=True)))
+            for name in names
         ]
         yield {
             "output": callback["output"],
             "outputs": outputs if callback["output"].startswith("..") else outputs[0],
-            **{name: [{**entry} for entry in callback[name]] for name in ("inputs", "state")},
+            **{name: [*map(with_id, callback[name])] for name in ("inputs", "state")},
             "changedPropIds": [],
         }
 
 
-@pytest.mark.parametrize("value", [{"a": [1]}, [[]], [7], 7.5, True, "x" * 99])
+def with_id(declared: dict[str, Any]) -> dict[str, Any]:
+    """Return a property of a component that a callback declares, if it does by a pattern."""
+    if not declared["id"].startswith("{"):
+        return {**declared}
+    pattern = json.loads(declared["id"])
+    named = {key: "x" if isinstance(part, list) else part for key, part in pattern.items()}
+    return {**declared, "id": named, **({"value": named} if declared["property"] == "id" else {})}
+
+
+def test_each_callback_answers_a_page_that_knows_nothing_yet(server: DashboardServer) -> None:
+    for body in callbacks(server):
+        assert answer(server, json.dumps(body).encode())[0] in (200, 204), body["output"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": [1]},
+        {"run": [], "number": {}},
+        {"type": "run-line"},
+        {"startRow": 10**40, "sortModel": [{"colId": [], "sort": {}}]},
+        [[]],
+        [{}],
+        [{"rowId": []}],
+        [{"id": 1}],
+        [{"id": "a", "startedAt": []}, {"id": "b"}],
+        [None],
+        [7],
+        7.5,
+        True,
+        "x" * 99,
+        "\0",
+    ],
+)
 def test_values_of_another_kind_are_refused_or_answered(
     server: DashboardServer, caplog: pytest.LogCaptureFixture, value: object
 ) -> None:
@@ -128,6 +162,27 @@ def test_values_of_another_kind_are_refused_or_answered(
         status, text = answer(server, json.dumps(body).encode())
         assert status in (200, 204, 400)
         assert status != 400 or text.count("\n") == 1
+    assert not any(record.exc_info for record in caplog.records)
+
+
+@pytest.mark.parametrize("changed", [[{}], [[]], [None], [7], "x", {}, 7])
+def test_changed_properties_are_names(
+    server: DashboardServer, caplog: pytest.LogCaptureFixture, changed: object
+) -> None:
+    for body in callbacks(server):
+        asked = json.dumps(body | {"changedPropIds": changed}).encode()
+        assert answer(server, asked) == (400, "its changedPropIds are no list of names\n")
+    assert not any(record.exc_info for record in caplog.records)
+
+
+@pytest.mark.parametrize("component", [{}, [], {"a": []}, {"type": "x", "run": "x"}, 7, "x"])
+def test_other_components_are_refused(
+    server: DashboardServer, caplog: pytest.LogCaptureFixture, component: object
+) -> None:
+    for body in callbacks(server):
+        body["inputs"][0]["id"] = component
+        status, text = answer(server, json.dumps(body).encode())
+        assert (status, text.count("\n")) == (400, 1)
     assert not any(record.exc_info for record in caplog.records)
 
 
