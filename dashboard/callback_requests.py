@@ -99,13 +99,14 @@ def _malformed(app: Dash, body: object) -> str:
 def _has_a_value_of_its_kind(entry: Any) -> bool:
     if isinstance(entry, list):
         return all(map(_has_a_value_of_its_kind, entry))
-    value, name = entry.get("value"), entry["property"]
+    value: Any = entry.get("value")
+    name = entry["property"]
     if name == "id":
         return bool(value == entry["id"])
     kind = _KINDS.get(f"{entry['id']}.{name}") or _KINDS.get(name, object)
     if value is None or not isinstance(value, kind):
         return value is None
-    return name != "selectedRows" or all(map(_is_row, value))
+    return not isinstance(value, list) or all(map(_is_row, value))
 
 
 def _is_row(row: object) -> bool:
@@ -118,7 +119,7 @@ def _are_outputs(outputs: object, output: str) -> bool:
     several = output.startswith("..")
     names = output[2:-2].split("...") if several else [output]
     declared = [dict(zip(("id", "property"), name.rsplit(".", 1), strict=True)) for name in names]
-    entries = outputs if several else [outputs]
+    entries: Any = outputs if several else [outputs]
     return (
         isinstance(entries, list)
         and all(map(_is_property, entries))

@@ -8,7 +8,9 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
@@ -34,8 +36,18 @@ _MOST_BYTES_IN_MEMORY = 32 * 2**20
 # Bytes; browsers and Dash send far fewer.
 _MOST_BYTES_OF_HEADERS = 2**16
 _MOST_BYTES_OF_A_BODY = 2**22
-# More connections than these close the ones that have been idle for longest, complete requests excepted.
+# More connections than these, of all or of one client, close the ones that have been idle for longest.
+# Clients on this machine may be tunnels and proxies, which have many users: only the total limits them.
 _MOST_CONNECTIONS = 200
+_MOST_OF_A_CLIENT = 60
+# New connections have so long to send their request, even above the limits.
+_TIME_TO_SEND_S = 1.0
+# A client that reads nothing of its response for so long is disconnected: on the way, networks and
+# browsers may pause. It is not waited for if such responses take more bytes than these.
+_UNREAD_S = 30.0
+_MOST_UNREAD_BYTES = 2**28
+_UNREAD_S_IF_MANY = 2.0
+_CHECK_INTERVAL_S = 1.0
 # Pipes are buffered: without a flush, the reader would wait for the line.
 _print_flushed = partial(print, flush=True)
 
@@ -114,6 +126,7 @@ class DashboardServer:
         logging.getLogger("waitress").setLevel(logging.ERROR)
         self._stopping = threading.Event()
         self._connections: dict[int, Any] = {}
+        self._limits = _ConnectionLimits()
         self._server = create_server(
             app.server,
             map=self._connections,
@@ -132,7 +145,7 @@ class DashboardServer:
         try:
             while not self._stopping.is_set():
                 wasyncore.loop(timeout=1, use_poll=True, map=self._connections, count=1)
-                self._close_idle()
+                self._limits.apply(list(self._server.active_channels.values()))
         finally:
             # Running requests need the connections that are closed below.
             self._server.task_dispatcher.shutdown(timeout=1)
@@ -140,27 +153,69 @@ class DashboardServer:
             logging.getLogger("waitress").setLevel(logging.CRITICAL)
             wasyncore.close_all(self._connections)
 
-    def _close_idle(self) -> None:
-        """Close connections beyond the limit that have sent no whole request, the longest idle first.
-
-        So idle or half-sent requests cannot keep other clients out.
-        """
-        excess = len(self._server.active_channels) - _MOST_CONNECTIONS
-        if excess <= 0:
-            return
-        channels = self._server.active_channels.values()
-        idle = [
-            channel for channel in channels if not (channel.requests or channel.total_outbufs_len)
-        ]
-        for channel in sorted(idle, key=lambda channel: channel.last_activity)[:excess]:
-            channel.handle_close()
-
     def stop(self) -> None:
         """Let ``run`` return; can be called from any thread."""
         self._stopping.set()
         # The loop may notice by itself and close the trigger before it is pulled.
         with suppress(OSError):
             self._server.trigger.pull_trigger()
+
+
+class _ConnectionLimits:
+    """Closes connections that keep others out: idle ones, half-sent requests, unread responses."""
+
+    def __init__(self) -> None:
+        self._checked = float("-inf")
+        # For connections with unsent bytes: their last activity, and since when it is the last.
+        self._unread: dict[Any, tuple[float, float]] = {}
+
+    def apply(self, channels: Sequence[Any]) -> None:
+        """Close the connections of the server that exceed the limits, the longest idle first."""
+        now = time.monotonic()
+        if len(channels) <= _MOST_CONNECTIONS and now < self._checked + _CHECK_INTERVAL_S:
+            return
+        self._checked = now
+        self._note_unread(channels, now)
+        unread_bytes = sum(channel.total_outbufs_len for channel in self._unread)
+        patience_s = _UNREAD_S_IF_MANY if unread_bytes > _MOST_UNREAD_BYTES else _UNREAD_S
+        number, clients = len(channels), Counter(map(_client, channels))
+        for channel in sorted(channels, key=lambda channel: float(channel.last_activity)):
+            client = _client(channel)
+            _, unread_since = self._unread.get(channel, (0.0, None))
+            if unread_since == now:
+                continue  # the response is new
+            is_unread = unread_since is not None and now - unread_since > patience_s
+            exceeds = number > _MOST_CONNECTIONS or clients[client] > _most_of(client)
+            # Whole requests are answered first.
+            if is_unread or (exceeds and not channel.requests and not _is_new(channel)):
+                channel.handle_close()
+                number -= 1
+                clients[client] -= 1
+
+    def _note_unread(self, channels: Sequence[Any], now: float) -> None:
+        before, self._unread = self._unread, {}
+        for channel in channels:
+            if channel.total_outbufs_len:
+                activity, since = before.get(channel, (None, now))
+                has_read = activity != channel.last_activity
+                self._unread[channel] = (channel.last_activity, now if has_read else since)
+
+
+def _is_new(channel: Any) -> bool:
+    # Clocks may be set back.
+    return bool(abs(time.time() - channel.creation_time) < _TIME_TO_SEND_S)
+
+
+def _client(channel: Any) -> str:
+    return str(channel.addr[0])
+
+
+def _most_of(client: str) -> int:
+    # IPv6 sockets map the addresses of IPv4.
+    is_this_machine = ipaddress.ip_address(
+        client.removeprefix("::ffff:").partition("%")[0]
+    ).is_loopback
+    return _MOST_CONNECTIONS if is_this_machine else _MOST_OF_A_CLIENT
 
 
 def _listen(host: str, port: int, *, with_token: bool) -> socket.socket:

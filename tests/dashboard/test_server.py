@@ -10,8 +10,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from stallscope.errors import UsageError
 from stallscope.run import Run
 
 PATIENCE_S = 60
+#: A script with more bytes than a socket's buffers take.
+LARGE, LARGE_BYTES = "/_dash-component-suites/plotly/package_data/plotly.min.js", 4_000_000
 
 _PROGRAM = """
 import sys
@@ -167,6 +170,87 @@ def test_idle_and_half_sent_connections_keep_nobody_out(runs: RunStore, sent: by
             assert _get(port, f"127.0.0.1:{port}")[0] == 200
 
     _while_running(server, ask)
+
+
+def test_a_client_has_fewer_connections_than_all_clients_together(
+    runs: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One client closes its own connections, not those of others."""
+    monkeypatch.setattr("stallscope.dashboard.server._MOST_OF_A_CLIENT", 20)
+    server = DashboardServer(runs, "0.0.0.0", 0, token=new_token())
+    port = _port(server.url)
+
+    def ask() -> None:
+        with ExitStack() as stack:
+            here = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            here.settimeout(PATIENCE_S)
+            clients = []
+            for _ in range(30):
+                client = socket.create_connection((_address_of_this_machine(), port))
+                client.settimeout(PATIENCE_S)
+                clients.append(stack.enter_context(client))
+            # The first ones are closed, and the others answered.
+            assert [client.recv(1) for client in clients[:10]] == [b""] * 10
+            for client in (here, *clients[10:]):
+                client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                assert client.recv(12) == b"HTTP/1.0 401"
+
+    _while_running(server, ask)
+
+
+def test_clients_that_do_not_read_keep_nobody_out(
+    runs: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stallscope.dashboard.server._MOST_CONNECTIONS", 20)
+    server = DashboardServer(runs, "127.0.0.1", 0)
+    port = _port(server.url)
+
+    def ask() -> None:
+        host = f"127.0.0.1:{port}"
+        _get(port, host)  # the page names the scripts that there are
+        with ExitStack() as stack:
+            for _ in range(60):
+                client = stack.enter_context(socket.socket())
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                client.connect(("127.0.0.1", port))
+                client.sendall(f"GET {LARGE} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            assert _get(port, host)[0] == 200
+
+    _while_running(server, ask)
+
+
+def test_who_reads_nothing_is_disconnected(runs: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stallscope.dashboard.server._UNREAD_S", 0.0)
+    server = DashboardServer(runs, "127.0.0.1", 0)
+    port = _port(server.url)
+
+    def ask() -> None:
+        host = f"127.0.0.1:{port}"
+        _get(port, host)  # the page names the scripts that there are
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.settimeout(PATIENCE_S)
+            client.connect(("127.0.0.1", port))
+            client.sendall(f"GET {LARGE} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            received = client.recv(1)
+            while server._server.active_channels:
+                time.sleep(0.01)
+            with suppress(ConnectionResetError):
+                while part := client.recv(2**20):
+                    received += part
+            assert len(received) < LARGE_BYTES
+
+    _while_running(server, ask)
+
+
+def _address_of_this_machine() -> str:
+    """Return an address that is no loopback; connecting a datagram socket sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has no address but loopback")
+        return str(probe.getsockname()[0])
 
 
 def _get(port: int, host: str) -> tuple[int, str]:
