@@ -197,7 +197,8 @@
                 });
             },
 
-            fillIn: function () {
+            // Once all are analysed, the list is requested again if they may belong elsewhere in it.
+            fillIn: function (rows, undecided) {
                 const analysed = window.dash_clientside.callback_context.triggered;
                 withGrid(function (api) {
                     for (const { value } of analysed) {
@@ -205,6 +206,9 @@
                         if (node) {
                             node.setData(value);
                         }
+                    }
+                    if (undecided && rows.length && rows.every(Boolean)) {
+                        api.getDisplayedRowCount() ? api.refreshInfiniteCache() : api.purgeInfiniteCache();
                     }
                 });
             },

@@ -174,8 +174,8 @@ def _verdict(listed: ListedRun) -> dict[str, str]:
             # A colour stands for a fault.
             "stage": kind if listed.verdict.fault and kind in ENTRIES else "",
         }
-    verdict = "…" if listed.source.in_memory else "not analysed"
-    return {"verdict": verdict, "why": "", "stage": ""}
+    verdict = "…" if listed.is_pending else "not analysed"
+    return {"verdict": plain(listed.failure or verdict), "why": "", "stage": ""}
 
 
 def _about(listed: ListedRun) -> str:

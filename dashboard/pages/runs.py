@@ -29,7 +29,7 @@ from ..addresses import (
 from ..components.basics import add_script, aria, link, named_swatch
 from ..components.notices import warnings_card
 from ..components.runs_table import BLOCK, GRID, line_of, runs_table
-from ..store import SORTS, ListedRun, RunStore
+from ..store import ANALYSED_SORTS, SORTS, ListedRun, RunStore
 from .base import Page, View
 
 _log = logging.getLogger(__name__)
@@ -40,6 +40,7 @@ PENDING = "runs-pending"
 ADDRESSED = "runs-addressed"
 EMPTY = "runs-empty"
 SELECTED = "runs-selected"
+_UNDECIDED = "runs-undecided"
 _CLEAR = "runs-clear"
 _LONGEST_SEARCH = 500
 _FAILED_SEARCH = "The dashboard failed on this search; its terminal shows where. Change the search."
@@ -49,6 +50,8 @@ _MOST_OFFERED = 10
 _MOST_COMPARED = 60
 # Rows above the requested ones that are still analysed while the user scrolls down.
 _ROWS_ABOVE = 2 * BLOCK
+# Runs whose analyses a search waits for are analysed in turns; browsers send six requests at a time.
+_RUNS_IN_TURN = 4
 
 
 class RunsPage(Page):
@@ -56,6 +59,7 @@ class RunsPage(Page):
 
     def view(self, address: Address, store: RunStore) -> View:
         store.refresh()
+        store.forget_failures()
         runs = store.listing().shown
         if not runs:
             return View("Runs", _no_runs())
@@ -72,6 +76,7 @@ class RunsPage(Page):
             ),
             html.Div(id=PENDING),
             dcc.Store(id=ADDRESSED),
+            dcc.Store(id=_UNDECIDED, data=0),
         ]
         return View.of("Runs", parts, gap="sm")
 
@@ -83,21 +88,23 @@ class RunsPage(Page):
             Output(EMPTY, "children"),
             Output(PENDING, "children"),
             Output(ADDRESSED, "data"),
+            Output(_UNDECIDED, "data"),
             Input(GRID, "getRowsRequest"),
             State(SEARCH, "value"),
             prevent_initial_call=True,
         )
         def show_rows(request: Mapping[str, Any] | None, text: str | None) -> Any:
             if request is None:
-                return (no_update,) * 6
+                return (no_update,) * 7
             block = rows_of(store, request, text or "")
             return (
                 {"rowData": block.rows, "rowCount": block.found},
                 _count(block),
                 block.error,
-                None if block.found else _no_match(block.error),
+                None if block.found else _no_match(block),
                 [dcc.Store(id=_pending(run_id)) for run_id in block.pending],
                 runs_address() + block.query,
+                block.undecided,
             )
 
         # One request per row: runs that are quick to analyse do not wait for others.
@@ -120,8 +127,12 @@ class RowBlock:
     #: The number of runs that match the search, and of all runs.
     found: int
     total: int
-    #: Ids of runs among the rows that are not analysed yet.
+    #: Ids of runs to analyse: those among the rows, and the next ones that search and order wait for.
     pending: list[str]
+    #: The number of runs whose analyses may change which runs match, or their order.
+    undecided: int
+    #: The number of runs that the search cannot judge, because nothing analyses them here.
+    not_analysed: int
     #: The error in the search; None if it is valid.
     error: str | None
     #: The address's query for the same list.
@@ -135,9 +146,13 @@ def rows_of(store: RunStore, request: Mapping[str, Any], text: str) -> RowBlock:
     text = text[:_LONGEST_SEARCH].strip().encode(errors="replace").decode()
     sort, reverse = _order(request)
     matching: Sequence[ListedRun] = ()
+    undecided: Sequence[ListedRun] = ()
+    not_analysed = 0
     message = None
     try:
-        matching = listing.found(parse_search(text), sort, reverse=reverse)
+        search = parse_search(text)
+        matching = listing.found(search, sort, reverse=reverse)
+        undecided, not_analysed = listing.undecided(search), listing.not_analysed(search)
     except StallscopeError as error:
         message = str(error)
     except Exception:
@@ -145,16 +160,18 @@ def rows_of(store: RunStore, request: Mapping[str, Any], text: str) -> RowBlock:
         message = _FAILED_SEARCH
     first = request.get("startRow")
     start = max(first, 0) if isinstance(first, int) else 0
+    if sort in ANALYSED_SORTS:
+        undecided = [*undecided, *(listed for listed in matching if listed.is_pending)]
+    # Rows above may still be waiting for their analyses.
+    rows_and_above = matching[max(start - _ROWS_ABOVE, 0) : start + BLOCK]
+    analysed_next = [*rows_and_above, *undecided[:_RUNS_IN_TURN]]
     return RowBlock(
         rows=[line_of(listing, listed) for listed in matching[start : start + BLOCK]],
         found=len(matching),
         total=len(listing.shown),
-        # Rows above may still be waiting for their analyses.
-        pending=[
-            listed.id
-            for listed in matching[max(start - _ROWS_ABOVE, 0) : start + BLOCK]
-            if listed.verdict is None and listed.source.in_memory
-        ],
+        pending=list(dict.fromkeys(listed.id for listed in analysed_next if listed.is_pending)),
+        undecided=len(undecided),
+        not_analysed=not_analysed,
         error=message,
         query=_query(text, sort, reverse),
     )
@@ -175,6 +192,7 @@ def analysed_row(store: RunStore, run_id: str) -> dict[str, Any]:
     except Exception:
         _log.exception("the analysis of run %r failed", run_id)
         message = "could not be analysed; the reason is in the terminal"
+    store.note_failure(run_id, message)
     listing = store.listing()
     return {**line_of(listing, listing[run_id]), "verdict": message} if run_id in listing else {}
 
@@ -216,7 +234,7 @@ def _add_client_callbacks(app: Dash) -> None:
     # With an output, Dash also calls the function when the page appears.
     add_script(app, "runs.setUp", Output(EMPTY, "className"), Input(GRID, "id"))
     add_script(app, "runs.keepInAddress", Input(ADDRESSED, "data"))
-    add_script(app, "runs.fillIn", Input(_pending(ALL), "data"))
+    add_script(app, "runs.fillIn", Input(_pending(ALL), "data"), State(_UNDECIDED, "data"))
     add_script(app, "runs.search", Input(SEARCH, "value"), at_start=False)
     add_script(
         app, "runs.clear", Output(SEARCH, "value"), Input(_CLEAR, "n_clicks"), at_start=False
@@ -282,16 +300,30 @@ def _tools(search: str) -> Any:
 
 def _count(block: RowBlock) -> str:
     total = counted(block.total, "run")
-    return total if block.found == block.total else f"{block.found:,} of {total}"
+    text = total if block.found == block.total else f"{block.found:,} of {total}"
+    if block.undecided:
+        text += f", {block.undecided:,} still to analyse"
+    if block.not_analysed:
+        text += f", {block.not_analysed:,} not analysed"
+    return text
 
 
-def _no_match(error: str | None) -> Any:
-    """Say that no run matches, or that an error kept the search from being done."""
-    title = "No run matches this search." if error is None else "This search was not done."
+def _no_match(block: RowBlock) -> Any:
+    """Say that no run matches, or why that is not known."""
+    title, reason = "No run matches this search.", block.error
+    if block.error is not None:
+        title = "This search was not done."
+    elif block.undecided:
+        title = "No run matches this search so far."
+        runs = counted(block.undecided, "run")
+        reason = f"Still to analyse: {runs}. Those that match appear here."
+    elif block.not_analysed:
+        title = "No analysed run matches this search."
+        reason = f"Not analysed: {counted(block.not_analysed, 'run')}."
     return dmc.Stack(
         [
             dmc.Text(title, fw=600),
-            None if error is None else dmc.Text(plain(error), size="sm"),
+            None if reason is None else dmc.Text(plain(reason), size="sm"),
             dmc.Text(
                 "The search finds words in names, models, hosts, verdicts and sources; all words must "
                 "match. Conditions are those of stallscope runs: ranks>=8, verdict=input, input>20%, "

@@ -1,11 +1,12 @@
 """Runs of a dashboard, and their analyses."""
 
 from .experiments import Experiment
-from .listing import SORTS, ListedRun, RunListing
+from .listing import ANALYSED_SORTS, SORTS, ListedRun, RunListing
 from .run_sources import CollectedRuns, RunSource, SourceContents
 from .run_store import RunStore
 
 __all__ = [
+    "ANALYSED_SORTS",
     "SORTS",
     "CollectedRuns",
     "Experiment",

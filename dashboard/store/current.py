@@ -99,4 +99,5 @@ class _SourceState:
                 self._source,
                 shown is None or key in shown,
                 self._contents.gaps.get(key),
+                self._contents.failures.get(key),
             )

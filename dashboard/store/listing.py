@@ -33,6 +33,13 @@ class ListedRun:
     shown: bool = True
     #: The lost fraction of its baseline's throughput, if its source records it.
     gap: float | None = None
+    #: Why the run could not be analysed.
+    failure: str | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the list still analyses the run."""
+        return self.verdict is None and self.failure is None and self.source.in_memory
 
     @cached_property
     def verdict(self) -> Bottleneck | None:
@@ -139,11 +146,18 @@ class RunListing:
     def found(self, search: Filter, sort: str = "", *, reverse: bool = False) -> list[ListedRun]:
         """Return the runs that a search finds, sorted by a key of ``SORTS`` or in the list's order.
 
+        Runs of ``undecided`` are not among them.
+
         Raises:
             UsageError: if a word of the search may only be a condition on an unknown field.
         """
         search.check_words([run.text for run in self.shown])
-        found = [one for one in self.shown if search.finds(one.entry, one.text)]
+        undecided = {run.id for run in self.undecided(search)}
+        found = [
+            run
+            for run in self.shown
+            if run.id not in undecided and search.finds(run.entry, run.text)
+        ]
         value = SORTS.get(sort)
         if value is None:
             return found
@@ -153,6 +167,23 @@ class RunListing:
             *(one for _, one in sorted(known, key=lambda item: item[0], reverse=reverse)),
             *unknown,
         ]
+
+    def undecided(self, search: Filter) -> list[ListedRun]:
+        """Return the runs whose pending analyses tell whether a search finds them."""
+        return [
+            run
+            for run in self.shown
+            if run.is_pending and search.waits_for_analysis(run.entry, run.text)
+        ]
+
+    def not_analysed(self, search: Filter) -> int:
+        """Count the runs that a search cannot judge, because nothing analyses them here."""
+        return sum(
+            run.verdict is None
+            and not run.is_pending
+            and search.waits_for_analysis(run.entry, run.text)
+            for run in self.shown
+        )
 
     @cached_property
     def _jobs(self) -> Mapping[tuple[str, bool], list[Entry]]:
@@ -199,6 +230,8 @@ def _age(_: RunListing, one: ListedRun) -> Any:
     return None if at is None else -datetime.fromisoformat(at).timestamp()
 
 
+#: Sort keys that only analyses tell.
+ANALYSED_SORTS = ("verdict", "step", "throughput", "gap")
 #: Sort keys of the list: smallest values first, None if unknown.
 SORTS: dict[str, Callable[[RunListing, ListedRun], Any]] = {
     "name": lambda _, one: fold(one.entry.name),

@@ -27,6 +27,8 @@ class SourceContents:
     problems: Sequence[str] = ()
     #: By id, the lost fraction of the baseline's throughput, if it is recorded.
     gaps: Mapping[str, float] = field(default_factory=dict)
+    #: By id, why a run could not be analysed.
+    failures: Mapping[str, str] = field(default_factory=dict)
 
 
 class RunSource(ABC):
@@ -96,12 +98,13 @@ class RunsInMemory(RunSource):
         # Archives, remote places and simulations have no files to watch.
         self._watched = {key for key, run in self.runs.items() if has_logs(run)}
         self._entries = {key: entry_of_run(run, key) for key, run in self.runs.items()}
+        self._failures: dict[str, str] = {}
 
     def state(self) -> Hashable:
         return None  # changes are listed by those who make them
 
     def contents(self) -> SourceContents:
-        return SourceContents(list(self._entries.items()))
+        return SourceContents(list(self._entries.items()), failures=dict(self._failures))
 
     def version(self, entry: Entry) -> Hashable:
         return self._versions[entry.folder]
@@ -120,10 +123,20 @@ class RunsInMemory(RunSource):
         self.runs[key] = run
         self._entries[key] = entry_of_run(run, key)
         self._versions[key] += 1
+        self._failures.pop(key, None)
 
     def summarise(self, key: str, summary: AnalysisSummary) -> None:
         """List a run with the summary of its analysis."""
         self._entries[key] = replace(self._entries[key], summary=summary)
+        self._failures.pop(key, None)
+
+    def note_failure(self, key: str, message: str) -> None:
+        """List a run with the reason why it could not be analysed."""
+        self._failures[key] = message
+
+    def forget_failures(self) -> None:
+        """List runs that could not be analysed as not analysed yet."""
+        self._failures.clear()
 
 
 class CollectedRuns(RunSource):

@@ -157,6 +157,16 @@ class RunStore:
         assert listed.verdict is not None  # every analysis has one
         return listed.verdict
 
+    def note_failure(self, run_id: str, message: str) -> None:
+        """List a run in memory with the reason why it could not be analysed."""
+        if run_id in self._runs:
+            self._current.apply(lambda: self._memory.note_failure(run_id, message))
+
+    def forget_failures(self) -> None:
+        """Let the list try again to analyse the runs that could not be analysed."""
+        if any(run.failure for run in self.listing().all):
+            self._current.apply(self._memory.forget_failures)
+
     def baseline_of(self, run_id: str) -> str | None:
         """Return the id of the synthetic run of the same job; None without one.
 

@@ -19,7 +19,7 @@ from stallscope.catalogue.entry import AnalysisSummary
 from stallscope.dashboard import RunStore, create_app
 from stallscope.dashboard.addresses import compare_address
 from stallscope.dashboard.components.runs_table import BLOCK, line_of
-from stallscope.dashboard.pages.runs import analysed_row, comparison_links, rows_of
+from stallscope.dashboard.pages.runs import RowBlock, analysed_row, comparison_links, rows_of
 from stallscope.dashboard.routing import view_at
 from stallscope.dashboard.store import RunListing
 from stallscope.errors import UnreadableError
@@ -32,7 +32,8 @@ from .content import charts, of_type, texts
 from .stores import NOW, Listed, listed
 
 _LINES = "..runs-grid.getRowsResponse...runs-count.children...runs-search.error"
-_LINES += "...runs-empty.children...runs-pending.children...runs-addressed.data.."
+_LINES += "...runs-empty.children...runs-pending.children...runs-addressed.data"
+_LINES += "...runs-undecided.data.."
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +91,89 @@ def test_one_run_has_a_line_that_is_filled_in(made: Callable[[str], Run]) -> Non
     again = rows_of(store, {}, "verdict=imbalance")
     assert [one["verdict"] for one in again.rows] == ["Slow rank 2"]
     assert again.pending == []
+
+
+def _analysed_in_turns(store: RunStore, request: dict[str, Any], text: str) -> RowBlock:
+    """Analyse what the list asks for, turn by turn, as the page does."""
+    block = rows_of(store, request, text)
+    for _ in range(len(store.listing().shown)):
+        if not block.undecided:
+            break
+        assert block.pending
+        for run_id in block.pending:
+            analysed_row(store, run_id)
+        block = rows_of(store, request, text)
+    assert block.undecided == 0
+    return block
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("verdict=imbalance", {"slow"}),
+        ("step_ms>1", {"slow", "two", "a", "b", "c"}),
+        ("step_ms>9999", set()),
+        ("imbalance", {"slow"}),
+        ("not imbalance and not verdict=imbalance", {"two", "a", "b", "c"}),
+        ("verdict!=imbalance", {"two", "a", "b", "c"}),
+        ("ranks>2 and verdict=imbalance", {"slow"}),
+    ],
+)
+def test_a_search_of_runs_that_are_not_analysed_yet_ends_with_those_that_match(
+    made: Callable[[str], Run], text: str, found: set[str]
+) -> None:
+    copies = [replace(made("two ranks"), id=name) for name in ("a", "b", "c")]
+    store = RunStore([made("a slow rank"), made("two ranks"), *copies])
+    _, answer = _asked(store, {"startRow": 0}, text)
+    undecided = answer["runs-undecided"]["data"]
+    assert undecided == (1 if text.startswith("ranks") else 5)
+    assert answer["runs-count"]["children"] == f"0 of 5 runs, {undecided} still to analyse"
+    said = json.dumps(answer["runs-empty"])
+    assert "No run matches this search so far." in said
+    assert "Those that match appear here." in said
+    assert 0 < len(answer["runs-pending"]["children"]) <= 4
+    block = _analysed_in_turns(store, {}, text)
+    assert {row["id"] for row in block.rows} == found
+    assert all(row["verdict"] != "…" for row in block.rows)
+
+
+def test_what_the_facts_decide_waits_for_no_analysis(made: Callable[[str], Run]) -> None:
+    store = RunStore([made("a slow rank"), made("two ranks")])
+    block = rows_of(store, {}, "ranks>=8")
+    assert ([row["id"] for row in block.rows], block.undecided) == (["slow"], 0)
+    assert rows_of(store, {}, "").undecided == 0
+    block = rows_of(store, {}, "ranks>=800 and verdict=imbalance")
+    assert (block.found, block.undecided, block.pending) == (0, 0, [])
+
+
+def test_an_order_by_figures_ends_with_all_runs_in_it(made: Callable[[str], Run]) -> None:
+    runs = [made("a slow rank"), made("two ranks"), made("four ranks")]
+    store = RunStore(runs)
+    request = {"startRow": 0, "sortModel": [{"colId": "step", "sort": "desc"}]}
+    assert rows_of(store, request, "").undecided == 3
+    rows = _analysed_in_turns(store, request, "").rows
+    steps = [store.analysis(str(row["id"])).step for row in rows]
+    means = [step.mean for step in steps if step is not None]
+    assert len(means) == 3
+    assert means == sorted(means, reverse=True)
+
+
+def test_a_search_ends_though_a_run_cannot_be_analysed(made: Callable[[str], Run]) -> None:
+    def unreadable(run: Run, baseline: Run | None, single: Run | None) -> Any:
+        raise UnreadableError("the logs are gone; collect them again")
+
+    store = RunStore([made("two ranks"), made("a slow rank")], unreadable)
+    block = _analysed_in_turns(store, {}, "verdict=imbalance")
+    assert (block.found, block.not_analysed, block.pending) == (0, 2, [])
+    _, answer = _asked(store, {"startRow": 0}, "verdict=imbalance")
+    assert answer["runs-count"]["children"] == "0 of 2 runs, 2 not analysed"
+    assert "No analysed run matches this search." in json.dumps(answer["runs-empty"])
+    assert [row["verdict"] for row in rows_of(store, {}, "").rows] == [
+        "the logs are gone; collect them again"
+    ] * 2
+    # The page tries again when it is loaded.
+    view_at(store, "/", "")
+    assert rows_of(store, {}, "verdict=imbalance").undecided == 2
 
 
 def test_the_name_of_a_fault_finds_no_run_without_faults() -> None:

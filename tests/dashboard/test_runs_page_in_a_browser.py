@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import BrowserContext, Locator, Page, expect
 from support.step_logs import run_of_job
 
 from stallscope.charts.palette import COLOURS
 from stallscope.dashboard import RunStore
 
-from .browsing import NARROW, WIDE, Open, served, tab_stops
+from .browsing import NARROW, WIDE, Open, opening, served, tab_stops
 from .cases import HOSTILE, REAL, SCRIPT, SLOW_RANK, SYNTHETIC
 from .stores import Listed, listed
 
@@ -46,6 +47,21 @@ def test_runs_in_memory_are_filled_in_and_collected_ones_are_there(open_page: Op
     expect(real).to_contain_text(re.compile(r"−2\d\.\d%"))
     expect(_row(page, "training 0").locator("svg polyline")).to_have_count(1)
     expect(page.get_by_role("grid", name="Runs")).to_have_attribute("aria-rowcount", "10005")
+
+
+def test_a_bookmarked_search_of_runs_that_were_never_analysed_ends_with_those_that_match(
+    context: BrowserContext, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    jobs = [replace(REAL, run_id=f"run-{number}", seed=number) for number in range(8)]
+    jobs.insert(5, SLOW_RANK)
+    runs = [run_of_job(tmp_path_factory.mktemp("run"), job) for job in jobs]
+    with served(RunStore(runs)) as url, opening(context, url) as open_page:
+        page = open_page("/?search=verdict%3Dimbalance")
+        expect(page.locator("#runs-count")).to_have_text("1 of 9 runs")
+        expect(_row(page, "resnet with a slow rank")).to_contain_text("Slow rank 2")
+        expect(page.locator("#runs-empty")).to_be_empty()
+        page.get_by_role("textbox", name="Search runs").fill("step_ms>1")
+        expect(page.locator("#runs-count")).to_have_text("9 runs")
 
 
 def test_no_text_is_cut_on_a_phone(open_page: Open) -> None:

@@ -40,6 +40,7 @@ from stallscope.query.syntax import Binary, Node, Unary, leaves_of
 from . import values
 from .entry import SHARES, Entry
 
+_UNKNOWN = Evaluation(State.UNKNOWN)
 _ORDERED = ("<", "<=", ">", ">=")
 _BOOLS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
@@ -52,13 +53,22 @@ class Filter:
 
     def finds(self, entry: Entry, text: str = "") -> bool:
         """Return whether the filter finds a run with this folded text."""
+        return self._state(entry, text) is State.YES
 
+    def waits_for_analysis(self, entry: Entry, text: str = "") -> bool:
+        """Return whether the filter cannot judge a run that is not analysed yet."""
+        return self._state(entry, text, is_analysed=False) is State.UNKNOWN
+
+    def _state(self, entry: Entry, text: str, *, is_analysed: bool = True) -> State:
         def compare(leaf: Test | Word, _: bool) -> Evaluation:
             if isinstance(leaf, Word):
-                return YES if leaf.text in text else NO
+                # An analysis adds the verdict to the text.
+                return YES if leaf.text in text else NO if is_analysed else _UNKNOWN
+            if leaf.field.is_of_analysis and not is_analysed:
+                return _UNKNOWN
             return YES if leaf.holds(leaf.field.read(entry)) else NO
 
-        return self.node is None or evaluate(self.node, compare).state is State.YES
+        return State.YES if self.node is None else evaluate(self.node, compare).state
 
     def check_words(self, texts: Sequence[str]) -> None:
         """Check that words such as ``lr=0.1`` are in a folded text: they may be meant as conditions.
@@ -196,11 +206,11 @@ def _of_entry(kind: FieldKind, *names: str) -> dict[str, Field]:
 
 def _of_summary(kind: FieldKind, *names: str) -> dict[str, Field]:
     """Return the fields that only analysed runs have."""
-    return {name: Field(kind, attrgetter(f"summary.{name}"), name) for name in names}
+    return {name: Field(kind, attrgetter(f"summary.{name}"), name, True) for name in names}
 
 
 def _share(name: str) -> Field:
-    return Field(_SHARE, lambda entry: entry.summary.shares.get(name), name)
+    return Field(_SHARE, lambda entry: entry.summary.shares.get(name), name, True)
 
 
 #: The column has the names as JSON.

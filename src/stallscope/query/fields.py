@@ -45,6 +45,8 @@ class Field:
     kind: FieldKind
     read: Callable[[Any], Any]
     column: str
+    #: Whether only an analysis of the run tells the value.
+    is_of_analysis: bool = False
 
 
 def amount(text: str, unit: Kind = Kind.BARE, *, needs_unit: bool = False) -> float:
