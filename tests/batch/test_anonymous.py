@@ -113,7 +113,7 @@ def of_rank(rank: int) -> dict[str, object]:
         "settings": {
             "HOROVOD_TIMELINE": "/home/zquser/timeline.json",
             "HOROVOD_LOG_LEVEL": "trace",
-            "HOROVOD_HOOK": "zqhook",
+            "HOROVOD_GLOO_IFACE": "zqhook",
             "TF_VAR_zqname": "zqvalue",
             "XLA_FLAGS": "--xla_dump_to=zqdump",
             "NCCL_DEBUG": "INFO",

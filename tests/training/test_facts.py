@@ -81,7 +81,7 @@ def test_the_parameters_of_a_model_that_training_builds_are_counted(
 
 def test_no_secret_is_in_any_log(recorded: Recorded) -> None:
     for fit in recorded.fits("plain"):
-        assert fit.facts["settings"]["HOROVOD_SECRET_TOKEN"] == "***"
+        assert "HOROVOD_SECRET_TOKEN" not in fit.facts["settings"]
     logs = [path for path in recorded.out.rglob("logs/*") if path.is_file()]
     assert len(logs) > 80
     for path in logs:
