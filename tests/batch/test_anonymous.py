@@ -14,7 +14,7 @@ from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.analysis import analyse
 from stallscope.arrays.arrow import empty_table
-from stallscope.batch.anonymous import LEFT_OUT, anonymous, without_paths
+from stallscope.batch.anonymous import LEFT_OUT, anonymous, anonymous_failure, without_paths
 from stallscope.batch.state import LOCK, STATE
 from stallscope.cli.main import main
 from stallscope.parsers import read
@@ -72,7 +72,7 @@ def of_rank(rank: int) -> dict[str, object]:
     ]
     return {
         "model": "resnet50",
-        "run_name": "nightly of zquser@corp.example on gpu-zq1_a",
+        "run_name": "nightly of zquser@corp.example on gpu-zq1_a by zqbob@zqlogin as zqbob",
         "framework": "tensorflow",
         "versions": {"tensorflow": "2.15", "horovod": "0.28"},
         "optimizer": "Adam at gpu-zq2.zqdomain.example",
@@ -301,6 +301,17 @@ def test_hosts_of_any_name_are_replaced_as_whole_words(name: str, tmp_path: Path
         ("login.secret.example", "login.domain"),
         ("job of ada on adapter", "job of user-1 on adapter"),
         ("ask ada@corp.example", "ask …"),
+        ("bob@gpu-node-17 job", "user-2@host-1 job"),
+        ("bob@gpu-node-4.secret.example", "user-2@host-2"),
+        (
+            "run of bob, ssh bob@login-3 on login-3",
+            "run of user-2, ssh user-2@other-host-1 on other-host-1",
+        ),
+        ("b@vm", "user-2@other-host-1"),
+        (r"C:\Users\bob\x by bob", "… by user-2"),
+        (r"C:\\Users\\bob\\x by bob", "… by user-2"),
+        ("~bob/logs by bob", "… by user-2"),
+        ("resnet50@8 and x@b of ResNet", "resnet50@8 and user-2@other-host-1 of ResNet"),
         ("mlflow:9f86d081884c7d659a2feaa0c55ad015", "mlflow:run-67212462"),
     ],
 )
@@ -329,6 +340,12 @@ def run_of_facts(**facts: object) -> Run:
 )
 def test_paths_and_addresses_are_found_in_sentences(text: str, cleaned: str) -> None:
     assert without_paths(text) == cleaned
+
+
+def test_messages_about_places_have_no_logins() -> None:
+    message = "ssh://x/logs: bob@login-3 refused the key of bob@corp.example"
+    text = anonymous_failure(message, "ssh://x/logs", 1)
+    assert text == "run 1: … refused the key of …"
 
 
 def test_a_run_of_a_store_is_anonymous_too(

@@ -22,7 +22,7 @@ LEFT_OUT = "…"
 # Absolute paths, and URLs with their queries.
 _PATH = re.compile(
     r"""[A-Za-z][A-Za-z0-9+.-]*://[^\s'",;]+"""
-    r"""|(?<![\w./])(?:~|\.{1,2})?/[^\s'",;:]+|\b[A-Za-z]:\\[^\s'",;]+|\\\\[^\s'",;]+"""
+    r"""|(?<![\w./])(?:~[\w.+-]*|\.{1,2})?/[^\s'",;:]+|\b[A-Za-z]:\\[^\s'",;]+|\\\\[^\s'",;]+"""
 )
 _ADDRESS = re.compile(
     r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\b(?:[0-9a-fA-F]{1,4}:){3,}[0-9a-fA-F:]+"
@@ -38,7 +38,13 @@ _SHORTEST = 4
 # Names that cannot be ordinary words are replaced within longer names, too: train_gpu-17.log.
 _DISTINCTIVE = re.compile(r"(?=.*[\d.-]).{4,}")
 _USER = "user-"
-_HOME = re.compile(r"(?:^|[/\\])(?:home|[Uu]sers)[/\\]([\w.@+-]{2,})")
+_HOME = re.compile(
+    r"(?:^|[/\\])(?:home|[Uu]sers)[/\\]+([\w.@+-]{2,})|(?:^|[\s'\"=:])~([\w.+-]{2,})(?=/)"
+)
+# The user and the host in bob@node-7.
+_LOGIN = re.compile(r"(?<![\w.+-])([A-Za-z_][\w.+-]*)@([A-Za-z][\w.-]*)")
+# Facts whose words are no names of users and hosts: they stay the same for runs of one job.
+_PUBLIC_FACTS = ("framework", "model", "optimizer")
 # Accounts of images and services, and folders: no person has these names.
 _NO_USERS = {"data", "ec2-user", "hadoop", "root", "runner", "shared", "spark", "ubuntu", "user"}
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
@@ -86,6 +92,7 @@ def without_paths(text: str) -> str:
 def anonymous_failure(message: str, place: str, number: int) -> str:
     """Return the message about a place that could not be read, without names."""
     text = without_paths(message.replace(place, f"run {number}"))
+    text = _LOGIN.sub(LEFT_OUT, _EMAIL.sub(LEFT_OUT, text))
     return _ID.sub(LEFT_OUT, _NAMES.sub(LEFT_OUT, _LISTED.sub(r"\1", text)))
 
 
@@ -293,15 +300,26 @@ def _known_names(run: Run) -> dict[str, str]:
             if "." in domain:
                 known.setdefault(domain, "domain")
     known |= {address: f"address-{at}" for at, address in enumerate(_addresses(run), start=1)}
-    users = {user for text in _texts_of(run) for user in _HOME.findall(text)}
+    users = {user for text in _texts_of(run) for found in _HOME.findall(text) for user in found}
     users |= {user.partition("@")[0] for user in users}
-    for at, user in enumerate(sorted(users - _NO_USERS - known.keys()), start=1):
+    users |= {user for user, _ in _logins(run)}
+    for at, user in enumerate(sorted(users - {""} - _NO_USERS - known.keys()), start=1):
         known[user] = f"{_USER}{at}"
     return known
 
 
+def _logins(run: Run) -> set[tuple[str, str]]:
+    """Return the users and hosts of all logins that a run mentions."""
+    public = {
+        word for name in _PUBLIC_FACTS for word in re.findall(r"[\w.+-]+", str(run.fact(name)))
+    }
+    logins = {login for text in _texts_of(run) for login in _LOGIN.findall(text)}
+    return {login for login in logins if public.isdisjoint(login)}
+
+
 def _texts_of(run: Run) -> Iterator[str]:
-    """Yield all texts of a run in which paths may be."""
+    """Yield all texts of a run in which paths and logins may be."""
+    yield run.id
     yield run.source
     yield from _places_of(run)
     for log in run.logs:
@@ -358,13 +376,15 @@ def _hashed(text: str) -> str:
 def _aliases_of_hosts(run: Run) -> dict[str, str]:
     """Return aliases that sort like the host names, because the analysis depends on their order.
 
-    Hosts that only events or series mention get aliases, too.
+    Hosts that only events, series or logins mention get aliases, too.
     """
     width = len(str(len(run.hosts)))
     own = {host: f"host-{number:0{width}d}" for number, host in enumerate(run.hosts, start=1)}
     short = {host.partition(".")[0]: alias for host, alias in own.items()}
     mentioned = {host for event in run.events for host in event.hosts}
     mentioned |= {series.node for series in run.series if series.node and series.rank is None}
+    # With a domain, it may be an address of mail, which is removed as a whole.
+    mentioned |= {host for _, host in _logins(run) if "." not in host}
     others = sorted(host for host in mentioned - own.keys() if host.partition(".")[0] not in short)
     return {
         **{host: f"other-host-{number}" for number, host in enumerate(others, start=1)},
@@ -396,4 +416,4 @@ def _pattern(name: str, alias: str) -> str:
         return rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])"
     if len(name) >= _SHORTEST:
         return rf"(?<![\w.-]){re.escape(name)}(?![\w-])"
-    return rf"(?<![^\s'\"(]){re.escape(name)}(?![^\s'\",.;:)])"
+    return rf"(?<![^\s'\"(@]){re.escape(name)}(?![^\s'\",.;:)])"
