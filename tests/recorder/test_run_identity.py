@@ -26,6 +26,7 @@ from stallscope.collector.recorder.job.launch import (
 from stallscope.collector.recorder.job.world import World, world_from_environment, world_of_training
 from stallscope.collector.recorder.step_log import run_identity
 from stallscope.collector.recorder.step_log.format import file_name, header
+from stallscope.collector.recorder.step_log.new_files import write_new
 from stallscope.collector.recorder.step_log.run_identity import RunIdentity, join_run
 
 NOON = 1_700_000_000_000_000_000
@@ -48,6 +49,10 @@ def join(
 def leave_log(folder: Path, rank: int, of: RunIdentity, part: int = 0) -> None:
     text = header({"run_id": of.run_id, "generation": of.generation})
     (folder / file_name(rank, of.generation, part)).write_text(text)
+
+
+def refuse(*_names: object) -> NoReturn:
+    raise PermissionError(errno.EPERM, "not on this file system")
 
 
 def test_the_first_rank_founds_the_run_and_the_others_join_it(tmp_path: Path) -> None:
@@ -78,9 +83,6 @@ def test_a_rank_that_comes_while_the_first_writes_joins_the_same_run(
         @staticmethod
         def dump(content: object, file: TextIO) -> None:
             file.write(BetweenJson.dumps(content))
-
-    def refuse(*_names: object) -> NoReturn:
-        raise PermissionError(errno.EPERM, "no hard links")
 
     if not has_links:
         monkeypatch.setattr(os, "link", refuse)
@@ -244,7 +246,13 @@ def test_a_driver_of_ray_is_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     assert job_start_ns() is None
 
 
-def test_many_processes_at_once_agree_on_one_run(tmp_path: Path) -> None:
+# Links are refused as by file systems that have none, links and moves of folders as by mounted buckets.
+@pytest.mark.parametrize("refused", [(), ("link",), ("link", "rename")])
+def test_many_processes_at_once_agree_on_one_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: tuple[str, ...]
+) -> None:
+    for name in refused:
+        monkeypatch.setattr(os, name, refuse)
     folders = [tmp_path / str(number) for number in range(25)]
     for folder in folders:
         folder.mkdir()
@@ -255,12 +263,46 @@ def test_many_processes_at_once_agree_on_one_run(tmp_path: Path) -> None:
         for folder in folders
         for rank in range(ranks)
     ]
-    with multiprocessing.get_context("spawn").Pool(ranks) as pool:
+    # Forked processes inherit what is refused.
+    with multiprocessing.get_context("fork").Pool(ranks) as pool:
         joined = pool.starmap(join_run, tasks, chunksize=1)
     for number, folder in enumerate(folders):
         assert len(set(joined[number * ranks : (number + 1) * ranks])) == 1
         assert [path.name for path in folder.iterdir()] == ["run.json"]
     assert len(set(joined)) == len(folders)
+
+
+@pytest.mark.parametrize("has_links", [True, False], ids=["links", "no links"])
+def test_a_rank_that_ends_while_it_writes_leaves_no_empty_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
+) -> None:
+    """The others join one run, whether its text was published or not."""
+    if not has_links:
+        monkeypatch.setattr(os, "link", refuse)
+    child = os.fork()
+    if child == 0:
+        for name in ("replace", "unlink"):
+            monkeypatch.setattr(Path, name, lambda *_: os._exit(0))
+        join(tmp_path, 0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    joined = {join(tmp_path, rank) for rank in (1, 2, 3)}
+    assert len(joined) == 1
+    assert [path.name for path in tmp_path.glob("[!.]*")] == ["run.json"]
+    assert json.loads((tmp_path / "run.json").read_text())["run_id"] == joined.pop().run_id
+
+
+@pytest.mark.parametrize("refused", [(), ("link",), ("link", "rename")])
+def test_new_files_never_replace_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: tuple[str, ...]
+) -> None:
+    for name in refused:
+        monkeypatch.setattr(os, name, refuse)
+    tasks = [(tmp_path, "rank-00000", ".csv", f"text {number}") for number in range(40)]
+    with multiprocessing.get_context("fork").Pool(8) as pool:
+        paths = pool.starmap(write_new, tasks, chunksize=1)
+    assert [path.read_text() for path in paths] == [text for *_, text in tasks]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in paths)
 
 
 @pytest.mark.parametrize(

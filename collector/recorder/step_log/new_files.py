@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
+import shutil
 import uuid
 from pathlib import Path
 from typing import Iterator
@@ -63,8 +65,43 @@ def _link(unfinished: Path, path: Path) -> None:
     try:
         os.link(str(unfinished), str(path))
     except FileExistsError:
-        raise
+        # A server may repeat a request that has succeeded.
+        if not unfinished.samefile(path):
+            raise
     except OSError:
-        # A file system without hard links: claim the name, which only one process can.
-        os.close(os.open(str(path), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
-        unfinished.replace(path)
+        _publish_first(unfinished, path)
+
+
+def _publish_first(unfinished: Path, path: Path) -> None:
+    """Give a file its final name where the file system has no hard links.
+
+    A file would replace another one, but a folder replaces no folder that has files. So the first
+    process moves a folder with its text to the claim, and each process publishes the text of the claim:
+    nobody waits for a process that may have ended.
+
+    Raises:
+        FileExistsError: if the name is taken.
+    """
+    text = unfinished.read_text()
+    claim = path.parent / (".%s.claim" % path.name)
+    folder = unfinished.with_suffix(".folder")
+    try:
+        folder.mkdir()
+        (folder / path.name).write_text(text)
+        with contextlib.suppress(OSError):
+            folder.rename(claim)
+    finally:
+        shutil.rmtree(str(folder), ignore_errors=True)
+    # A claim is removed once its text is published. Later claims count for nothing: the file is there.
+    with contextlib.suppress(FileNotFoundError):
+        first_text = (claim / path.name).read_text()
+        if not path.exists():
+            with _unfinished(path.parent, path.name, first_text) as copy:
+                copy.replace(path)
+    shutil.rmtree(str(claim), ignore_errors=True)
+    if not path.exists():
+        # Folders cannot be moved here. Readers wait until the file has its text.
+        with path.open("x") as file:
+            file.write(text)
+    elif path.read_text() != text:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
