@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Iterator, NamedTuple
@@ -122,12 +123,13 @@ def mlflow_client() -> Any:
         UsageError: if no server is configured.
         UnreadableError: if MLflow rejects the tracking URI.
     """
-    # Stallscope must not send usage statistics for the user.
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    was_imported = "mlflow" in sys.modules
     try:
         from mlflow import MlflowClient
     except ImportError as error:
         raise MissingExtraError("mlflow", "mlflow") from error
+    if not was_imported:
+        _send_no_statistics()
     has_local_store = any(Path(name).exists() for name in (_DEFAULT_DATABASE, "mlruns"))
     # Without a tracking URI, MLflow would create an empty database here.
     if not os.environ.get("MLFLOW_TRACKING_URI") and not has_local_store:
@@ -136,6 +138,18 @@ def mlflow_client() -> Any:
         )
     with convert_errors("MLflow"):
         return MlflowClient()
+
+
+def _send_no_statistics() -> None:
+    """Let MLflow, which only Stallscope uses in this process, send no usage statistics for the user.
+
+    Its setting in the environment is only for the start of a process: other threads use the environment.
+    """
+    with suppress(ImportError):  # older versions have none
+        from mlflow.telemetry import client
+
+        untyped: Any = client
+        untyped._set_telemetry_client(None)
 
 
 def _tracking_uri() -> str:

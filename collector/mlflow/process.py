@@ -43,8 +43,12 @@ _CHECK_SECONDS = 5.0
 _LAST_RETRY_SECONDS = 600.0
 # The lowest priority on the host.
 _NICENESS = 19
-# If the server does not respond in this time, the next upload tries again.
-_SETTINGS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
+# If the server does not respond in this time, the next upload tries again. No statistics are sent.
+_SETTINGS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+}
 
 
 def main() -> None:

@@ -8,6 +8,8 @@ import os
 import pickle
 import re
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -295,11 +297,34 @@ def test_requests_to_mlflow_leave_the_environment_alone(monkeypatch: pytest.Monk
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server.server_port}")
-        # Set once, before MLflow is imported.
-        monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+        monkeypatch.delenv("MLFLOW_DISABLE_TELEMETRY", raising=False)
         before = dict(os.environ)
         with pytest.raises(UnreadableError, match="404"):
             open_source("mlflow:" + "0" * 32).files()
         server.shutdown()
     assert seen
     assert all(environment == before for environment in seen)
+
+
+_PROGRAM = """
+import os
+from stallscope.collector.mlflow.client import mlflow_client
+before = dict(os.environ)
+mlflow_client()
+from mlflow.telemetry import get_telemetry_client
+assert get_telemetry_client() is None
+assert dict(os.environ) == before
+"""
+
+
+def test_mlflow_sends_no_statistics_in_a_process_of_the_user(tmp_path: Path) -> None:
+    """Only the client is told: the environment is the process's, and other threads use it."""
+    settings = {"HOME": str(tmp_path), "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM],
+        env={"PATH": os.environ["PATH"], **settings},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr

@@ -69,6 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0 for success, 1 if a condition of ``--fail-if`` or ``--when`` held, 2 for bad
         usage or unreadable input, 3 if a figure of ``--fail-if`` is missing.
     """
+    if arguments is None:
+        # Stallscope's own process, still without threads: MLflow sends no statistics for its user.
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     argv = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if not argv:
