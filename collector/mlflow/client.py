@@ -145,7 +145,7 @@ def _send_no_statistics() -> None:
 
     Its setting in the environment is only for the start of a process: other threads use the environment.
     """
-    with suppress(ImportError):  # older versions have none
+    with suppress(ImportError, AttributeError):  # other versions may have none
         from mlflow.telemetry import client
 
         untyped: Any = client

@@ -14,9 +14,10 @@ from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.analysis import analyse
 from stallscope.arrays.arrow import empty_table
-from stallscope.batch.anonymous import LEFT_OUT, anonymous, anonymous_failure, without_paths
+from stallscope.batch.anonymous import anonymous, anonymous_failure
 from stallscope.batch.state import LOCK, STATE
 from stallscope.cli.main import main
+from stallscope.formatting.plain import LEFT_OUT, without_paths
 from stallscope.parsers import read
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Run
 

@@ -13,20 +13,10 @@ from pathlib import PurePath
 from typing import Any
 
 from stallscope.collector.recorder.job.settings import is_recorded
+from stallscope.formatting.plain import LEFT_OUT, without_paths
 from stallscope.parsers.runs.reading import NO_LOG
 from stallscope.run import Event, Log, MeasuredInput, NetworkCheck, PairRounds, Problem, Run, Series
 
-#: The replacement for a removed name.
-LEFT_OUT = "…"
-
-# Absolute paths, and URLs with their queries.
-_PATH = re.compile(
-    r"""[A-Za-z][A-Za-z0-9+.-]*://[^\s'",;]+"""
-    r"""|(?<![\w./])(?:~[\w.+-]*|\.{1,2})?/[^\s'",;:]+|\b[A-Za-z]:\\[^\s'",;]+|\\\\[^\s'",;]+"""
-)
-_ADDRESS = re.compile(
-    r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\b(?:[0-9a-fA-F]{1,4}:){3,}[0-9a-fA-F:]+"
-)
 # Settings' values that identify nothing: numbers, switches, log levels, libraries.
 _HARMLESS = re.compile(
     r"-?\d+(?:\.\d+)?|true|false|on|off|yes|no|none|trace|debug|info|warn(?:ing)?|error|fatal|version"
@@ -47,7 +37,6 @@ _LOGIN = re.compile(r"(?<![\w.+-])([A-Za-z_][\w.+-]*)@([A-Za-z][\w.-]*)")
 _PUBLIC_FACTS = ("framework", "model", "optimizer")
 # Accounts of images and services, and folders: no person has these names.
 _NO_USERS = {"data", "ec2-user", "hadoop", "root", "runner", "shared", "spark", "ubuntu", "user"}
-_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 # MLflow's run ids, and commits.
 _ID = re.compile(r"\b(?:[0-9a-f]{40}|[0-9a-f]{32})\b")
 # These names tell ranks and streams only; of other files' names, usual endings stay.
@@ -84,15 +73,9 @@ def anonymous(run: Run) -> Run:
     return _Anonymiser(run).run()
 
 
-def without_paths(text: str) -> str:
-    """Remove absolute paths, URLs and IP addresses from a text."""
-    return _ADDRESS.sub(LEFT_OUT, _PATH.sub(LEFT_OUT, text))
-
-
 def anonymous_failure(message: str, place: str, number: int) -> str:
     """Return the message about a place that could not be read, without names."""
-    text = without_paths(message.replace(place, f"run {number}"))
-    text = _LOGIN.sub(LEFT_OUT, _EMAIL.sub(LEFT_OUT, text))
+    text = _LOGIN.sub(LEFT_OUT, without_paths(message.replace(place, f"run {number}")))
     return _ID.sub(LEFT_OUT, _NAMES.sub(LEFT_OUT, _LISTED.sub(r"\1", text)))
 
 
@@ -139,8 +122,7 @@ class _Anonymiser:
 
     def text(self, text: str) -> str:
         """Remove all names that are recognised in a text."""
-        named = self._names.sub(lambda match: self._known[match[0]], text)
-        named = without_paths(_EMAIL.sub(LEFT_OUT, named))
+        named = without_paths(self._names.sub(lambda match: self._known[match[0]], text))
         return _ID.sub(lambda match: _anonymous_id(match[0]), named)
 
     def _id(self, run_id: Any) -> str | None:
@@ -385,14 +367,13 @@ def _aliases_of_hosts(run: Run) -> dict[str, str]:
     mentioned |= {series.node for series in run.series if series.node and series.rank is None}
     # With a domain, it may be an address of mail, which is removed as a whole.
     mentioned |= {host for _, host in _logins(run) if "." not in host}
-    others = sorted(host for host in mentioned - own.keys() if host.partition(".")[0] not in short)
+    aliases = {
+        host: short[first] for host in mentioned if (first := host.partition(".")[0]) in short
+    }
+    others = sorted(mentioned - aliases.keys())
     return {
         **{host: f"other-host-{number}" for number, host in enumerate(others, start=1)},
-        **{
-            host: short[host.partition(".")[0]]
-            for host in mentioned
-            if host.partition(".")[0] in short
-        },
+        **aliases,
         **own,
     }
 

@@ -1,4 +1,4 @@
-"""Make text from logs safe to show: write invisible characters as escapes."""
+"""Make text from logs safe to show: without invisible characters, and for others without paths."""
 
 from __future__ import annotations
 
@@ -9,6 +9,17 @@ import unicodedata
 # unassigned, line and paragraph separators: they hide or reorder text, or break terminals and files.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _BLANKS = re.compile(r"[\t\n\v\f\r]+")
+#: The replacement for a removed name.
+LEFT_OUT = "…"
+# Absolute paths, and URLs with their queries.
+_PATH = re.compile(
+    r"""[A-Za-z][A-Za-z0-9+.-]*://[^\s'",;]+"""
+    r"""|(?<![\w./])(?:~[\w.+-]*|\.{1,2})?/[^\s'",;:]+|\b[A-Za-z]:\\[^\s'",;]+|\\\\[^\s'",;]+"""
+)
+_ADDRESS = re.compile(
+    r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\b(?:[0-9a-fA-F]{1,4}:){3,}[0-9a-fA-F:]+"
+)
+_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 
 
 def plain(text: str) -> str:
@@ -17,6 +28,11 @@ def plain(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(map(_seen, text))
+
+
+def without_paths(text: str) -> str:
+    """Remove absolute paths, URLs, IP addresses and addresses of mail from a text."""
+    return _ADDRESS.sub(LEFT_OUT, _PATH.sub(LEFT_OUT, _EMAIL.sub(LEFT_OUT, text)))
 
 
 def _seen(character: str) -> str:
