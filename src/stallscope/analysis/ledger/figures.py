@@ -229,7 +229,7 @@ def coverage_warnings(run: Run, covered: Coverage, generations: Generations) -> 
             f"{_why_unused(generations)}"
         )
     if covered.holes:
-        yield f"no log has {_holes_in_words(covered.holes)}: this time is in no step"
+        yield f"no log has {holes_in_words(covered.holes)}: this time is in no step"
     if covered.partial:
         rank, lacking = _least_complete_rank(generations.ledgers)
         yield (
@@ -268,7 +268,7 @@ def why_one_log(run: Run, steady: Ledger) -> str:
     )
 
 
-def _holes_in_words(stretches: Sequence[tuple[int, int]]) -> str:
+def holes_in_words(stretches: Sequence[tuple[int, int]]) -> str:
     """Write stretches of steps: ``step 98``; ``100 steps (98–197)``; ``7 steps (98–103 and 110)``."""
     words = [f"{first:,}" if first == last else f"{first:,}–{last:,}" for first, last in stretches]
     count = sum(last - first + 1 for first, last in stretches)
