@@ -19,8 +19,10 @@ from stallscope.errors import (
     MissingExtraError,
     NotFoundError,
     StallscopeError,
+    UnansweredError,
     UnreadableError,
     UsageError,
+    timed_out,
 )
 
 # By default, MLflow waits minutes for a server that does not answer. Changing its settings in the
@@ -178,7 +180,7 @@ def require_answer(client: Any) -> None:
         untyped.http_request(host, _HEALTH, "GET", raise_on_status=False, **limits)
     except Exception as error:
         # Other failures may pass: the requests that follow are repeated.
-        if "timeout" in str(error) or "timed out" in str(error):
+        if timed_out(error):
             raise
 
 
@@ -188,6 +190,7 @@ def convert_errors(where: str) -> Iterator[None]:
 
     Raises:
         NotFoundError: if the server has no such object.
+        UnansweredError: if the server does not answer in time.
         UnreadableError: for all other errors.
     """
     try:
@@ -209,6 +212,10 @@ def _error_for(where: str, error: Exception) -> StallscopeError:
         return UnreadableError(
             f"{where}: {server} denies access; check MLflow's credentials, such as "
             "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+        )
+    if timed_out(error):
+        return UnansweredError(
+            f"{where}: {server} does not answer; check MLFLOW_TRACKING_URI and the network"
         )
     if "maintenance mode" in str(error):
         return UnreadableError(

@@ -77,6 +77,9 @@ def _nothing(_start: int, _end: int | None) -> bytes:
     return b""
 
 
+# The errors of clients with classes of their own, and where the others have the server's status.
+_DENIALS = ("SFTPPermissionDenied", "PermissionDenied")
+_STATUSES = ("status", "status_code", "code")
 #: Deeper than any launcher's folders, and a bound for circular links.
 DEEPEST = 12
 # Folders listed in parallel; there may be one per rank.
@@ -156,7 +159,7 @@ def walk(file_system: fsspec.AbstractFileSystem, folder: str) -> dict[str, dict[
             except FileNotFoundError:
                 continue
             except Exception as error:
-                if not _is_denial(error):
+                if not is_denial(error):
                     raise
                 entries[path] = _denied(path, error, is_folder=True)
                 continue
@@ -178,7 +181,7 @@ def resolve_link(
     try:
         return dict(file_system.info(path))
     except Exception as error:
-        if _is_denial(error):
+        if is_denial(error):
             return _denied(path, error, is_folder=False)
         # Over ssh, circular links raise a general failure.
         if isinstance(error, OSError) or type(error).__name__ == "SFTPFailure":
@@ -186,9 +189,19 @@ def resolve_link(
         raise
 
 
-def _is_denial(error: Exception) -> bool:
-    """Whether permissions refuse one folder or file; the rest of the place can still be read."""
-    return isinstance(error, PermissionError) or type(error).__name__ == "SFTPPermissionDenied"
+def is_denial(error: BaseException | None) -> bool:
+    """Whether permissions refuse a folder or file, by the error or its cause.
+
+    The rest of the place can still be read.
+    """
+    while error is not None:
+        if isinstance(error, PermissionError) or type(error).__name__ in _DENIALS:
+            return True
+        places = (error, getattr(error, "response", None))
+        if any(getattr(place, name, 0) in (401, 403) for place in places for name in _STATUSES):
+            return True
+        error = error.__cause__
+    return False
 
 
 def _denied(path: str, error: Exception, *, is_folder: bool) -> dict[str, Any]:

@@ -26,8 +26,10 @@ from stallscope.errors import (
     MissingExtraError,
     NotFoundError,
     StallscopeError,
+    UnansweredError,
     UnreadableError,
     UsageError,
+    timed_out,
 )
 
 from .base import Source, SourceFile, announced_wait, files_below, reason
@@ -40,11 +42,15 @@ if TYPE_CHECKING:
 _RESOURCE = re.compile(r"databricks:(?:job/(?P<run>\d+)|cluster/(?P<cluster>[\w.-]+))")
 # The largest request that the DBFS API allows.
 _DBFS_BLOCK = 1 << 20
-# The SDK retries for this long.
+# A workspace must answer a first request within this time.
+_ANSWER_SECONDS = 10
+# Later requests may take longer, the SDK's default, and are retried for a while.
+_REQUEST_SECONDS = 60
 _RETRY_SECONDS = 30
 # The errors raised here have messages; the SDK must not log them again.
 logging.getLogger("databricks.sdk").addHandler(logging.NullHandler())
 
+_UNANSWERED = "the workspace does not answer; is DATABRICKS_HOST right?"
 _CREDENTIALS = (
     "the SDK reads DATABRICKS_HOST and DATABRICKS_TOKEN, and ~/.databrickscfg "
     "(DATABRICKS_CONFIG_PROFILE names a section)"
@@ -237,11 +243,29 @@ def _client() -> WorkspaceClient:
         from databricks.sdk.config import Config
     except ImportError as error:
         raise MissingExtraError("databricks", "the Databricks SDK") from error
-    return WorkspaceClient(
-        config=Config(
-            product="stallscope", product_version=__version__, retry_timeout_seconds=_RETRY_SECONDS
-        )
+    # The configuration asks the host about itself, and does without if that fails: one attempt will do.
+    config = Config(
+        product="stallscope",
+        product_version=__version__,
+        http_timeout_seconds=_ANSWER_SECONDS,
+        retry_timeout_seconds=1,
     )
+    _require_answer(config.host)
+    config.http_timeout_seconds = _REQUEST_SECONDS
+    config.retry_timeout_seconds = _RETRY_SECONDS
+    return WorkspaceClient(config=config)
+
+
+def _require_answer(host: str) -> None:
+    """Raise an error within seconds if the host answers nothing, because the SDK retries for minutes."""
+    import requests
+
+    try:
+        requests.head(host, timeout=_ANSWER_SECONDS)
+    except requests.RequestException as error:
+        # The requests that follow report other errors, and are repeated where that may help.
+        if timed_out(error):
+            raise
 
 
 @contextmanager
@@ -260,6 +284,8 @@ def _convert_errors(where: str, missing: str = "") -> Iterator[None]:
         kinds = {kind.__name__ for kind in type(error).__mro__}
         if missing and kinds & {"NotFound", "InvalidParameterValue"}:
             raise NotFoundError(f"{where}: {missing}") from error
+        if timed_out(error):
+            raise UnansweredError(f"{where}: {_UNANSWERED}") from error
         if kinds & {"Unauthenticated", "PermissionDenied"}:
             # PermissionError as the cause prevents retries.
             raise UnreadableError(f"{where}: {_access_error(kinds, error)}") from PermissionError()
@@ -277,6 +303,6 @@ def _access_error(kinds: set[str], error: Exception) -> str:
 def _other_error(kinds: set[str], error: Exception) -> str:
     if "ValueError" in kinds:
         return f"no workspace and credentials are configured; {_CREDENTIALS}"
-    if kinds & {"TimeoutError", "ConnectionError", "RequestException"}:
-        return "the workspace does not answer; is DATABRICKS_HOST right?"
+    if kinds & {"ConnectionError", "RequestException"}:
+        return _UNANSWERED
     return f"Databricks reports: {reason(error)}"

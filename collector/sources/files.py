@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import stat
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext, suppress
+from copy import copy
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from types import MappingProxyType
@@ -19,8 +21,10 @@ from stallscope.errors import (
     MissingExtraError,
     NotFoundError,
     StallscopeError,
+    UnansweredError,
     UnreadableError,
     UsageError,
+    timed_out,
 )
 
 from .base import (
@@ -72,6 +76,9 @@ TIMEOUTS = dict.fromkeys(
     ),
     "no data arrived for {seconds} s",
 )
+# Servers that did not answer, and when. For a while, opening a place there fails without another wait.
+_SILENT_SERVERS: dict[str, float] = {}
+_ASKED_AGAIN_SECONDS = 30.0
 _WINDOWS_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
@@ -82,10 +89,14 @@ class Files(Source):
     #: Error messages by the names of exceptions, whose classes need an extra; ``{error}`` is the
     #: exception's message, ``{seconds}`` the timeout.
     error_messages: Mapping[str, str] = MappingProxyType({})
+    #: The error message for a server that answers nothing.
+    unanswered = "no data arrived for {seconds} s; check the address and the network"
     #: A remote place may be silent for this time; slow transfers may take longer.
     timeout_seconds = 15.0
     #: The number of attempts at a request, unless the user's configuration sets it.
     attempts = 3
+    # Whether the place has answered a request.
+    _has_answered = False
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -103,6 +114,7 @@ class Files(Source):
         return bool(file_system.exists(path))
 
     def files(self) -> list[SourceFile]:
+        self.require_answer()
         try:
             with nullcontext() if self.local else announced_wait(self.where):
                 file_system, path = self.open_file_system()
@@ -137,6 +149,42 @@ class Files(Source):
         except ValueError as error:
             message = self.describe_error(error)
             raise UsageError(f"{self.where}: cannot be opened: {message}") from error
+
+    def require_answer(self) -> None:
+        """Make a first request without retries, because clients retry for minutes while a user waits.
+
+        Raises:
+            UnansweredError: if no answer comes within the timeout.
+        """
+        if self.local or self._has_answered:
+            return
+        parts = urlsplit(self._text)
+        server = f"{parts.scheme}://{parts.netloc}"
+        silent_at = _SILENT_SERVERS.get(server)
+        if silent_at is not None and time.monotonic() < silent_at + _ASKED_AGAIN_SECONDS:
+            raise self._unanswered_error()
+        try:
+            with announced_wait(self.where):
+                self._first_request()
+        except Exception as error:
+            if timed_out(error):
+                _SILENT_SERVERS[server] = time.monotonic()
+                raise self._unanswered_error() from error
+            if isinstance(error, StallscopeError):
+                raise
+            # The requests that follow report other errors, and are repeated where that may help.
+        self._has_answered = True
+
+    def _first_request(self) -> None:
+        """Make a cheap request, once; what it returns does not matter."""
+        impatient = copy(self)
+        impatient.attempts = 1
+        file_system, path = impatient.open_file_system()
+        file_system.info(path)
+
+    def _unanswered_error(self) -> UnansweredError:
+        message = self.unanswered.replace("{seconds}", f"{self.timeout_seconds:g}")
+        return UnansweredError(f"{self.where}: cannot be opened: {message}")
 
     def conditional_options(self, info: Mapping[str, Any] | None) -> dict[str, Any]:
         """Return options of ``pipe_file`` that make it fail if another process has changed the object.

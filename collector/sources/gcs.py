@@ -48,6 +48,16 @@ class GcsFiles(Files):
             **({"token": "google_default"} if credentials_file else {}),
         }
 
+    def _bytes(
+        self, file_system: fsspec.AbstractFileSystem, path: str, start: int, end: int | None
+    ) -> bytes:
+        try:
+            return super()._bytes(file_system, path, start, end)
+        except OSError as error:
+            if str(error).startswith(_FORBIDDEN):
+                raise PermissionError(str(error)) from error
+            raise
+
     def describe_error(self, error: BaseException) -> str:
         message = super().describe_error(error)
         if message.startswith(_FORBIDDEN):

@@ -37,7 +37,11 @@ class S3Files(Files):
         return {"IfMatch": info["ETag"]} if info.get("ETag") else {}
 
     def _options(self) -> dict[str, Any]:
-        return {**super()._options(), "config_kwargs": {"read_timeout": self.timeout_seconds}}
+        config: dict[str, Any] = {"read_timeout": self.timeout_seconds}
+        if self.attempts == 1:
+            # Otherwise the user's configuration counts, or botocore's default.
+            config["retries"] = {"total_max_attempts": 1}
+        return {**super()._options(), "config_kwargs": config}
 
 
 @cache

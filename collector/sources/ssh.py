@@ -30,6 +30,8 @@ _LOST = "the connection was lost"
 class SshFiles(Files):
     """Files of a host, over one connection; after a failure, the next attempt reconnects."""
 
+    unanswered = "the host does not answer"
+
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.error_messages = _error_messages(_ssh_command(self.where))
@@ -42,6 +44,9 @@ class SshFiles(Files):
         except UnreadableError:
             self._connection = None
             raise
+
+    def _first_request(self) -> None:
+        self.open_file_system()
 
     def _options(self) -> dict[str, Any]:
         return {
@@ -106,7 +111,7 @@ def _error_messages(ssh_command: str) -> dict[str, str]:
         "KeyEncryptionError": locked,
         "gaierror": "no such host in ~/.ssh/config or on the network",
         "ConnectionRefusedError": "no ssh server answers there",
-        "TimeoutError": "the host does not answer",
+        "TimeoutError": SshFiles.unanswered,
         **dict.fromkeys(
             ("ConnectionError", "ConnectionLost", "SFTPConnectionLost", "SFTPNoConnection"), _LOST
         ),

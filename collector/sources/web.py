@@ -46,6 +46,11 @@ class WebFiles(Files):
     def _kind(self) -> type[fsspec.AbstractFileSystem]:
         return _web()
 
+    def _first_request(self) -> None:
+        # ``info`` would wait twice, for HEAD and for GET.
+        file_system, path = self.open_file_system()
+        file_system.request_head(path)
+
     def _options(self) -> dict[str, Any]:
         return {
             **super()._options(),
@@ -131,6 +136,14 @@ def _web() -> type[fsspec.AbstractFileSystem]:
                 if cause is None or getattr(cause, "status", None) in _GONE:
                     raise
                 raise cause from None
+
+        async def _request_head(self, url: str) -> None:
+            """Request a file's metadata; any status will do."""
+            session = await self.set_session()
+            async with session.head(self.encode_url(url), headers=_UNCOMPRESSED):
+                pass
+
+        request_head = sync_wrapper(_request_head)
 
         async def _part(self, url: str, start: int, end: int | None) -> bytes | None:
             """Read a part of a file; return None if the server sends all of it."""

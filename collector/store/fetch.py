@@ -25,9 +25,9 @@ from typing import Any
 from filelock import FileLock
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from stallscope.errors import StallscopeError, UnreadableError, UnwritableError
+from stallscope.errors import NotFoundError, StallscopeError, UnreadableError, UnwritableError
 
-from ..sources.base import Source, SourceFile, bytes_of, reason
+from ..sources.base import Source, SourceFile, bytes_of, is_denial, reason
 from .layout import written_whole
 
 _AT_ONCE = 8
@@ -37,9 +37,9 @@ _OVERLAP = 64 << 10
 _ATTEMPTS = 4
 _LONGEST_PAUSE_SECONDS = 20.0
 # Errors that another attempt cannot fix.
-_FINAL = (PermissionError, FileNotFoundError, NotADirectoryError, NotImplementedError)
+_FINAL = (FileNotFoundError, NotADirectoryError, NotImplementedError)
 # Such errors of optional libraries, by name.
-_FINAL_NAMES = ("SFTPPermissionDenied", "HostKeyNotVerifiable", "PermissionDenied")
+_FINAL_NAMES = ("HostKeyNotVerifiable",)
 
 #: Called with the number of bytes fetched, and first with the number of bytes to fetch.
 Progress = Callable[[int, int], None]
@@ -86,6 +86,8 @@ def fetch(
 ) -> FetchedSource:
     """Update the copies of a source.
 
+    Files that were removed, or that permissions refuse, become entries with a problem; copies stay.
+
     Raises:
         NotFoundError, UnreadableError: if the source cannot be read; existing copies stay.
         UnwritableError: if the store cannot be written.
@@ -99,10 +101,10 @@ def fetch(
         outdated = [file for file in files if not index.is_current(file)]
         progress(0, sum(index.missing_bytes(file) for file in outdated))
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            started = [pool.submit(_update_copy, file, index, progress) for file in outdated]
+            started = [pool.submit(_try_to_update, file, index, progress) for file in outdated]
             try:
-                for one in as_completed(started):
-                    one.result()
+                for update in as_completed(started):
+                    unreadable += update.result()
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
@@ -167,6 +169,18 @@ class _Index:
         write_json(self._path, content)
 
 
+def _try_to_update(file: SourceFile, index: _Index, progress: Progress) -> list[SourceFile]:
+    """Update the copy of one file; return an entry with the problem if only this file has one."""
+    try:
+        _update_copy(file, index, progress)
+    except (NotFoundError, UnreadableError) as error:
+        if isinstance(error, UnreadableError) and not is_denial(error):
+            raise
+        problem = str(error).removeprefix(f"{file.where}: ").removeprefix("cannot be read: ")
+        return [SourceFile.unreadable(file.name, file.where, problem)]
+    return []
+
+
 def _update_copy(file: SourceFile, index: _Index, progress: Progress) -> None:
     """Update the copy of one file."""
     local = index.folder / index.name_for(file)
@@ -223,7 +237,7 @@ def _is_prefix(local: Path, copy: Copy, file: SourceFile) -> bool:
 def _is_transient(error: BaseException) -> bool:
     """Whether another attempt may succeed, because the network failed."""
     cause = error.__cause__
-    final = isinstance(cause, _FINAL) or type(cause).__name__ in _FINAL_NAMES
+    final = isinstance(cause, _FINAL) or type(cause).__name__ in _FINAL_NAMES or is_denial(error)
     return isinstance(error, UnreadableError) and not final
 
 

@@ -88,10 +88,11 @@ class Mirror:
 
     @classmethod
     def create(cls, folder: Path, url: str) -> Mirror:
-        """Create a mirror in a new folder, without connecting to the URL.
+        """Create a mirror in a new folder, still without runs.
 
         Raises:
             UsageError, MissingExtraError: if stores at such URLs are not supported.
+            UnansweredError: if the server answers nothing.
         """
         mirror = cls(folder, url)
         folder.mkdir(parents=True, mode=0o700)

@@ -26,6 +26,7 @@ class RemoteFolder:
     Raises:
         UsageError: if such URLs cannot be written to.
         MissingExtraError: if the library for the protocol is not installed.
+        UnansweredError: if the server answers nothing.
         UnreadableError: if the place cannot be opened.
     """
 
@@ -40,6 +41,7 @@ class RemoteFolder:
             )
         self.where = place.where.rstrip("/")
         self._place = place
+        place.require_answer()
         with self.errors():
             self._system, root = place.open_file_system()
         self._root = root.rstrip("/")

@@ -4,6 +4,7 @@
     ├── UsageError            invalid arguments
     ├── NotFoundError         nothing is at the named place
     ├── UnreadableError       something is there, but cannot be read
+    │   ├── UnansweredError       the server answers nothing
     │   └── UnknownVersionError   written by a newer version
     ├── UnwritableError       a file cannot be written
     ├── WouldOverwriteError   a file exists already
@@ -14,6 +15,19 @@ converts errors to exit statuses.
 """
 
 from __future__ import annotations
+
+# Exceptions of clients about time-outs: the built-in one, and those of requests, urllib3, botocore and
+# Azure's client, whose classes need an extra. The names of base classes count.
+_TIMEOUTS = {
+    "TimeoutError",
+    "Timeout",
+    "ReadTimeoutError",
+    "ConnectTimeoutError",
+    "ServiceRequestTimeoutError",
+    "ServiceResponseTimeoutError",
+}
+# urllib3's error for a refused connection or an unknown host is a time-out only by its base class.
+_NO_TIMEOUTS = {"NewConnectionError"}
 
 
 class StallscopeError(Exception):
@@ -30,6 +44,10 @@ class NotFoundError(StallscopeError):
 
 class UnreadableError(StallscopeError):
     """Something is there, but it cannot be read."""
+
+
+class UnansweredError(UnreadableError):
+    """A server answers nothing, so that another attempt would only wait again."""
 
 
 class UnknownVersionError(UnreadableError):
@@ -51,3 +69,13 @@ class MissingExtraError(StallscopeError):
         super().__init__(
             f"this needs {module}, which is not installed: pip install 'stallscope[{extra}]'"
         )
+
+
+def timed_out(error: BaseException | None) -> bool:
+    """Whether an error is a time-out, or was raised because of one."""
+    while error is not None:
+        names = {kind.__name__ for kind in type(error).__mro__}
+        if names & _TIMEOUTS and not names & _NO_TIMEOUTS:
+            return True
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return False

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from stallscope.collector.sources import files
 from stallscope.collector.sources.files import Files
+
+
+@pytest.fixture(autouse=True)
+def no_silent_servers() -> None:
+    """Forget which servers did not answer in tests before."""
+    files._SILENT_SERVERS.clear()
 
 
 @pytest.fixture

@@ -129,6 +129,44 @@ def test_a_log_that_grew_keeps_its_old_copy_while_the_store_is_silent(
     assert open_run(str(store)).steps.equals(open_run(str(logs)).steps)
 
 
+@pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
+def test_a_file_that_is_denied_does_not_keep_others_from_being_collected(
+    scheme: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bucket: Bucket = request.getfixturevalue(f"{scheme}_bucket")
+    write_job(tmp_path / "logs", JOB)
+    bucket.put(tmp_path / "logs", "logs")
+    with door(bucket.store.service.endpoint) as front:
+        use_door(bucket, front, monkeypatch)
+        front.answers = lambda request: (
+            (403, b"") if request.method == "GET" and SLOW in request.path else None
+        )
+        store = tmp_path / "store"
+        words = ["collect", bucket.url("logs"), "--to", str(store)]
+        assert main(words) == 0
+        (warning,) = capsys.readouterr().err.splitlines()
+        assert warning.startswith(f"  {SLOW}: cannot be read: access denied (")
+        assert open_run(str(store)).ranks == [0, 1]
+        assert sum(SLOW in asked.path for asked in front.asked) <= 2
+        front.answers = lambda request: None
+        assert main(words) == 0
+        assert open_run(str(store)).steps.equals(open_run(str(tmp_path / "logs")).steps)
+
+
+def use_door(bucket: Bucket, front: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the clients of a bucket's store find the proxy in place of the server."""
+    service = bucket.store.service
+    settings = {
+        name: value.replace(service.endpoint, front.url)
+        for name, value in service.settings().items()
+    }
+    bucket.store.use(monkeypatch, **settings)
+
+
 @pytest.mark.parametrize("scheme", ["gs", "az"])
 def test_collecting_gives_up_on_other_silent_stores_too(
     scheme: str,
@@ -141,12 +179,8 @@ def test_collecting_gives_up_on_other_silent_stores_too(
     bucket: Bucket = request.getfixturevalue(f"{scheme}_bucket")
     write_job(tmp_path / "logs", JOB)
     bucket.put(tmp_path / "logs", "logs")
-    service = bucket.store.service
-    with door(service.endpoint) as front:
-        settings = service.settings()
-        for name, value in settings.items():
-            settings[name] = value.replace(service.endpoint, front.url)
-        bucket.store.use(monkeypatch, **settings)
+    with door(bucket.store.service.endpoint) as front:
+        use_door(bucket, front, monkeypatch)
         files = {file.name: file for file in open_source(bucket.url("logs")).files()}
         front.concerns = lambda request: request.method == "GET"
         for pieces in (0, 1):

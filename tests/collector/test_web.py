@@ -13,9 +13,12 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 from support.step_logs import Job, run_of_job
 from support.web import Web, web
@@ -23,11 +26,11 @@ from support.web import Web, web
 from stallscope.cli.main import main
 from stallscope.collector.mlflow import client
 from stallscope.collector.registry import open_source
-from stallscope.collector.sources import base
+from stallscope.collector.sources import base, databricks, ssh
 from stallscope.collector.sources import web as web_files
 from stallscope.collector.sources.files import Files
 from stallscope.collector.store import fetch as fetching
-from stallscope.errors import NotFoundError, UnreadableError
+from stallscope.errors import NotFoundError, UnansweredError, UnreadableError
 from stallscope.opening import open_run
 from stallscope.parsers import read
 from stallscope.parsers.inspection.inspect import inspect
@@ -251,24 +254,115 @@ def test_broken_links_are_reported(files: dict[str, bytes]) -> None:
     assert "rank-00002.0.0.steps.csv: " in str(run.problems[0])
 
 
+def test_a_denied_file_and_a_broken_link_do_not_keep_others_from_being_collected(
+    files: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = files[""] + b'<a href="rank-00002.0.0.steps.csv">gone</a>'
+    words = ["--to", str(tmp_path / "store")]
+    with web(files={**files, "": page}, denied=(STEPS[1],)) as server:
+        url = f"{server.url}/*.steps.csv"
+        assert main(["collect", url, *words]) == 0
+        err = capsys.readouterr().err
+        assert f"  {STEPS[1]}: cannot be read: 403, message='Forbidden'" in err
+        assert "rank-00002.0.0.steps.csv: cannot be read: the file was removed" in err
+        assert open_run(str(tmp_path / "store")).ranks == [0]
+        server.denied = ()
+        assert main(["collect", url, *words]) == 0
+    assert open_run(str(tmp_path / "store")).ranks == [0, 1]
+
+
 @pytest.mark.parametrize("url", ["http://{}/a.csv", "webhdfs://u@{}/logs", "s3://b/a", "gs://b/a"])
 def test_a_wait_for_an_answer_is_announced(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(base, "_SILENT_SECONDS", 0.1)
-    monkeypatch.setattr(Files, "timeout_seconds", 1)
-    monkeypatch.setattr(Files, "attempts", 1)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{address}")
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "something")
-        monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{address}")
-        place = open_source(url.format(address))
-        with pytest.raises(UnreadableError, match="cannot be opened"):
+    with silent_server(monkeypatch) as silent:
+        place = open_source(url.format(silent.address))
+        with pytest.raises(UnansweredError, match="cannot be opened"):
             place.files()
     assert f"stallscope: {place.where}: still waiting for an answer after 0.1 s" in caplog.text
+
+
+@dataclass
+class SilentServer:
+    """A server that accepts connections, and never answers."""
+
+    address: str
+    connections: list[socket.socket] = field(default_factory=list)
+
+
+@contextmanager
+def silent_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[SilentServer]:
+    """Run a silent server that all clients find, with their own numbers of attempts."""
+    monkeypatch.setattr(Files, "timeout_seconds", 1)
+    # Clients of tests before have the addresses of their servers.
+    monkeypatch.setattr(fsspec.AbstractFileSystem, "cachable", False)
+    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as stack:
+        server = SilentServer(f"127.0.0.1:{listener.getsockname()[1]}")
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    server.connections.append(stack.enter_context(listener.accept()[0]))
+
+        threading.Thread(target=accept, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{server.address}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "something")
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{server.address}")
+        monkeypatch.setenv("DATABRICKS_HOST", f"http://{server.address}")
+        monkeypatch.setenv("DATABRICKS_TOKEN", "something")
+        monkeypatch.setenv(
+            "AZURE_STORAGE_CONNECTION_STRING",
+            "DefaultEndpointsProtocol=http;AccountName=somebody;AccountKey=c29tZXRoaW5n;"
+            f"BlobEndpoint=http://{server.address}/somebody;",
+        )
+        yield server
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize(
+    ("url", "requests"),
+    [
+        ("http://{}/a.csv", 1),
+        ("webhdfs://u@{}/logs", 1),
+        ("s3://b/a", 1),
+        # One for a file of this name, and one for a folder, at the same time.
+        ("gs://b/a", 2),
+        ("az://b/a", 1),
+        ("ssh://{}/logs", 1),
+    ],
+)
+@pytest.mark.parametrize("command", [["report"], ["collect", "--to", "store"]])
+def test_a_silent_server_is_asked_once(
+    url: str,
+    requests: int,
+    command: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ssh, "_CONNECT_SECONDS", 1)
+    with silent_server(monkeypatch) as silent:
+        place = url.format(silent.address)
+        for _ in range(2):
+            # Every client would try again, for minutes.
+            assert main([*command, place]) == 2
+            (sentence,) = capsys.readouterr().err.splitlines()
+            assert sentence.startswith(f"stallscope: {place}: cannot be opened: ")
+        assert len(silent.connections) == requests
+
+
+def test_a_silent_workspace_of_databricks_is_given_up_after_its_first_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(databricks, "_ANSWER_SECONDS", 1)
+    with silent_server(monkeypatch) as silent:
+        with pytest.raises(UnansweredError, match="the workspace does not answer"):
+            open_source("databricks:job/1").files()
+        # The SDK has asked the host about itself before.
+        assert len(silent.connections) == 2
 
 
 def test_a_silent_mlflow_server_is_given_up_after_its_first_request(
@@ -278,8 +372,18 @@ def test_a_silent_mlflow_server_is_given_up_after_its_first_request(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         where = f"http://127.0.0.1:{silent.getsockname()[1]}"
         monkeypatch.setenv("MLFLOW_TRACKING_URI", where)
-        with pytest.raises(UnreadableError, match=f"the request to {where} failed: .*timed out"):
+        with pytest.raises(UnansweredError, match=f"{where} does not answer"):
             open_source("mlflow:" + "0" * 32).files()
+
+
+def test_only_a_timeout_is_taken_for_a_silent_mlflow_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    # The text of the error has the address.
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}/timeout-timed out")
+    client.require_answer(client.mlflow_client())
 
 
 def test_requests_to_mlflow_leave_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,8 @@ class Web:
     times: int = 1
     #: The status of all answers, to refuse everything.
     refuses: int | None = None
+    #: The names of files that it lists, and denies.
+    denied: tuple[str, ...] = ()
     #: Every request: the method, the name, and the range.
     asked: list[tuple[str, str, str | None]] = field(default_factory=list)
 
@@ -60,6 +62,8 @@ class _Handler(QuietHandler, BaseHTTPRequestHandler):
         self.served.asked.append((self.command, name, self.headers.get("Range")))
         data = self.served.files.get(name)
         status = self.served.refuses or (404 if data is None else 200)
+        if name in self.served.denied:
+            status = 403
         if status != 200:
             self._plain(status, b"<html>no</html>", body is None)
         elif name.endswith((".html", "/")) or not name:
