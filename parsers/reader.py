@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import Protocol, TypeVar
 
-from stallscope.collector.sources.base import Source, SourceFile, is_companion_file
+from stallscope.collector.sources.base import Source, SourceFile, without_companions
 from stallscope.collector.sources.spark_layout import is_event_log, is_spark_output
 from stallscope.errors import (
     NotFoundError,
@@ -102,7 +102,7 @@ def read(
     """
     place = _opened(source)
     files = with_members(place.files(), local=place.local)
-    logs = [file for file in files if not is_companion_file(file.name)]
+    logs = without_companions(files)
     memory = StepMemory(sum(file.size for file in logs))
     reading = Reading(_named(read_as) if read_as else None, memory)
     if reading.forced is None and place.local:

@@ -84,9 +84,10 @@ _STATUSES = ("status", "status_code", "code")
 DEEPEST = 12
 # Folders listed in parallel; there may be one per rank.
 _AT_ONCE = 8
-# Files that the recorder writes next to its logs, and READMEs.
+# Files that the recorder writes next to its logs, READMEs, programs, settings and documents.
 _COMPANION_FILE = re.compile(
     r"run(-\d+)?\.json|README(\.\w+)?|.+\.upload\.log|.+\.stacks\.txt|\..+\.unfinished"
+    r"|.+\.(py|sh|ipynb|toml|ya?ml|md|html|pdf|png|svg)"
 )
 # Folders that executors write to during a report, named by ``mkdtemp``.
 _SCRATCH = re.compile(r"(.*/)?\.stallscope-spark-[a-z0-9_]{8}/")
@@ -98,6 +99,13 @@ def is_companion_file(name: str) -> bool:
         _COMPANION_FILE.fullmatch(name.rpartition("/")[2]) is not None
         or _SCRATCH.match(name) is not None
     )
+
+
+def without_companions(files: Sequence[SourceFile]) -> Sequence[SourceFile]:
+    """Return the files that may be logs; a single file is meant, whatever its name."""
+    if len(files) == 1:
+        return files
+    return [file for file in files if not is_companion_file(file.name)]
 
 
 def bytes_of(path: Path, size: int, start: int, end: int | None) -> bytes:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from stallscope.arrays import arrow
 from stallscope.collector.registry import open_source
-from stallscope.collector.sources.base import SourceFile, is_companion_file
+from stallscope.collector.sources.base import SourceFile, without_companions
 from stallscope.collector.sources.spark_layout import is_event_log
 from stallscope.errors import StallscopeError
 from stallscope.formatting.lists import counted
@@ -72,8 +72,8 @@ def inspect(
     """
     reading = Reading(by_name(read_as) if read_as else None)
     source = open_source(place)
-    inspector = _Inspector(reading, most_bytes)
     files = with_members(source.files(), local=source.local)
+    inspector = _Inspector(reading, most_bytes, without_companions(files))
     with show_progress("reading", len(files)) as update:
         inspector.read_event_logs([file for file in files if is_event_log(file.name)])
         for done, file in enumerate(files):
@@ -89,8 +89,9 @@ def inspect(
 
 
 class _Inspector:
-    def __init__(self, reading: Reading, most_bytes: int) -> None:
+    def __init__(self, reading: Reading, most_bytes: int, logs: Sequence[SourceFile]) -> None:
         self._reading = reading
+        self._logs = {file.name for file in logs}
         self._most = most_bytes
         self._files: list[InspectedFile] = []
         self._summaries: dict[tuple[object, ...], Summary] = {}
@@ -114,7 +115,7 @@ class _Inspector:
         """Look at one file; its problems are reported with it."""
         if file.name in self._event_logs:
             self._files.append(self._event_log(file))
-        elif is_companion_file(file.name) or is_event_log(file.name):
+        elif file.name not in self._logs or is_event_log(file.name):
             wrong = (one for one in self._reading.problems if one.where == file.name)
             self._files.append(_named(file, "next to logs", _without_place(wrong)))
         elif self._reading.forced is None and is_long_timeline(file):

@@ -138,7 +138,7 @@ def test_a_log_ends_where_a_chunk_is_missing(tmp_path: Path, client: Any, run_id
 def test_other_files_of_a_folder_keep_their_names(tmp_path: Path, run_id: str) -> None:
     write_job(tmp_path / "deep" / "er", JOB)
     (tmp_path / "deep" / "launcher.txt").write_text("no line end")
-    for name in ("run.json", "README.md", ".hidden", "rank-00000.0.0.upload.log"):
+    for name in ("run.json", "README.md", "train.py", ".hidden", "rank-00000.0.0.upload.log"):
         (tmp_path / name).write_text("not for the run")
     upload_folder(tmp_path, run_id)
     files = {file.name: file.read() for file in open_source(run_id).files()}

@@ -166,12 +166,21 @@ def test_foreign_files_are_named_and_left_alone(tmp_path: Path) -> None:
     write_job(tmp_path, JOB)
     (tmp_path / "notes.txt").write_text("remember the milk")
     (tmp_path / "weights.h5").write_bytes(bytes(range(256)) * 100)
-    (tmp_path / "run.json").write_text("{}")
+    # What is no log by its name is not worth a warning.
+    for name in ("run.json", "README", "train.py", "train.ipynb", "job.yaml", "report.html"):
+        (tmp_path / name).write_text("{}")
     (run,) = read(str(tmp_path))
     (problem,) = run.problems
     assert str(problem).startswith("2 files: no log that Stallscope knows; left alone: ")
     assert "notes.txt" in problem.what
     assert "weights.h5" in problem.what
+
+
+def test_a_log_that_is_named_alone_may_have_any_name(tmp_path: Path) -> None:
+    (path,) = write_job(tmp_path, replace(JOB, ranks=1))
+    log = path.rename(tmp_path / "printed.md")
+    (run,) = read(str(log))
+    assert run.ranks == [0]
 
 
 def test_ranks_of_different_length_are_read_whole(tmp_path: Path) -> None:

@@ -30,20 +30,6 @@ from stallscope.run import Run
 
 # A first line has some kilobytes.
 _USUAL_BYTES, _MOST_BYTES = 64 << 10, 1 << 20
-# Files next to the folders of jobs that are no logs.
-_NO_LOGS = (
-    ".py",
-    ".sh",
-    ".md",
-    ".html",
-    ".png",
-    ".svg",
-    ".pdf",
-    ".yaml",
-    ".yml",
-    ".toml",
-    ".ipynb",
-)
 
 
 @dataclass(frozen=True)
@@ -173,7 +159,7 @@ def _job_folders(path: Path, warn: Callable[[str], object]) -> list[Path]:
         except StallscopeError as error:
             warnings.append(f"{error}; left out")
         except (ValueError, KeyError, TypeError, AttributeError):
-            if not is_companion_file(file.name) and not file.name.endswith(_NO_LOGS):
+            if not is_companion_file(file.name):
                 rest.append(path / file.name)
         else:
             logs[run_id].append(_Log((path / file.name).parent, launch))
