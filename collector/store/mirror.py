@@ -53,6 +53,8 @@ _FOLDER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 _TOKEN = re.compile(r"\.[0-9a-f]{8}(?=\.parquet$)")
 # Errors of clients for options that they, or the store, do not know. S3's "NotImplemented" is ENOSYS.
 _UNSUPPORTED = {"ParamValidationError", "TypeError", "NotImplementedError"}
+# S3's error while another conditional write of the same object is under way.
+_CONFLICT = "ConditionalRequestConflict"
 # Older files without a manifest are left from killed collectors, or from tasks that ran twice.
 _LEFTOVER_AGE = timedelta(days=1)
 
@@ -262,7 +264,7 @@ class Mirror:
             now = self._remote.read(name)
             if now == data:
                 return True  # only the response was lost
-            if now != before:
+            if now != before or _is_conflict(error):
                 return False
             # After any other error, a write without conditions might overwrite another collector's.
             if not (conditions and refuses_conditions(error)):
@@ -339,6 +341,16 @@ def refuses_conditions(error: BaseException | None) -> bool:
     while error is not None:
         names = {kind.__name__ for kind in type(error).__mro__}
         if names & _UNSUPPORTED or getattr(error, "errno", None) == errno.ENOSYS:
+            return True
+        error = error.__cause__
+    return False
+
+
+def _is_conflict(error: BaseException | None) -> bool:
+    """Whether S3 rejected a write because another collector writes at the same time."""
+    while error is not None:
+        response = getattr(error, "response", None)
+        if isinstance(response, dict) and response.get("Error", {}).get("Code") == _CONFLICT:
             return True
         error = error.__cause__
     return False

@@ -7,12 +7,13 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
+from support.door import Answer, Request, door
 from support.services import Sshd
 from support.step_logs import Job, write_job
 from support.stores import SECRET, Bucket
@@ -311,6 +312,98 @@ def test_a_store_without_conditional_writes_works(
     monkeypatch.setattr(kind, "conditional_options", lambda *_: {"NobodyKnowsThis": "*"})
     collect(logs, to=s3_bucket.url("runs"))
     assert open_run(s3_bucket.url("runs")).ranks == [0, 1, 2]
+
+
+@dataclass
+class ManifestWrites:
+    """Writes of manifests to a store, some of which a proxy answers in place of the server."""
+
+    store: str
+    #: The answer to a write with a condition; None is silence.
+    refusal: Answer | None = None
+    #: The number of writes with a condition that are refused.
+    refused: int = 100
+    #: Whether each write had a condition.
+    conditional: list[bool] = field(default_factory=list)
+
+
+@pytest.fixture
+def manifest_writes(s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[ManifestWrites]:
+    """Run a proxy before the S3 server, which clients find."""
+    writes = ManifestWrites(s3_bucket.url("runs"))
+
+    def is_refused(request: Request) -> bool:
+        if request.method != "PUT" or not request.path.endswith("/manifest.json"):
+            return False
+        writes.conditional.append(any(name.startswith("If-") for name in request.headers))
+        return writes.conditional[-1] and sum(writes.conditional) <= writes.refused
+
+    with door(s3_bucket.store.service.endpoint) as front:
+        front.answers = lambda request: (
+            writes.refusal if writes.refusal is not None and is_refused(request) else None
+        )
+        front.concerns = lambda request: writes.refusal is None and is_refused(request)
+        front.stops_after = 0
+        s3_bucket.store.use(monkeypatch, AWS_ENDPOINT_URL=front.url, AWS_MAX_ATTEMPTS="1")
+        yield writes
+
+
+def error_of_s3(status: int, code: str) -> Answer:
+    return status, f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()
+
+
+@pytest.mark.services
+@pytest.mark.parametrize(
+    ("refusal", "message"),
+    [
+        (error_of_s3(403, "AccessDenied"), "access denied"),
+        (error_of_s3(400, "InvalidRequest"), "InvalidRequest"),
+        (None, "no data arrived for 2 s"),
+    ],
+    ids=["denied", "refused", "silent"],
+)
+def test_a_conditional_write_that_fails_is_not_repeated_without_conditions(
+    refusal: Answer | None,
+    message: str,
+    logs: Path,
+    manifest_writes: ManifestWrites,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(Files, "timeout_seconds", 2)
+    manifest_writes.refusal = refusal
+    assert main(["collect", str(logs), "--to", manifest_writes.store]) == 2
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert "cannot be written" in sentence
+    assert message in sentence
+    assert manifest_writes.conditional == [True]
+    assert "run-a/manifest.json" not in names_in(manifest_writes.store)
+
+
+@pytest.mark.services
+def test_a_conflict_of_conditional_writes_starts_again(
+    logs: Path, manifest_writes: ManifestWrites
+) -> None:
+    manifest_writes.refusal = error_of_s3(409, "ConditionalRequestConflict")
+    manifest_writes.refused = 1
+    collect(logs, to=manifest_writes.store)
+    assert manifest_writes.conditional == [True, True]
+    assert open_run(manifest_writes.store).ranks == [0, 1, 2]
+
+
+@pytest.mark.services
+def test_a_store_without_conditions_is_written_to_unless_its_manifest_has_changed(
+    logs: Path,
+    manifest_writes: ManifestWrites,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    manifest_writes.refusal = error_of_s3(501, "NotImplemented")
+    place = type(open_source(manifest_writes.store))
+    both_are_there(logs, manifest_writes.store, monkeypatch, place, "conditional_options")
+    # The collector that comes in between writes; the other is refused, and starts from its state.
+    assert manifest_writes.conditional == [True, False, True, True, False]
+    assert "this store has no conditional writes: run one collector at a time" in caplog.text
 
 
 def test_concurrent_collectors_leave_a_complete_run(logs: Path, url: str) -> None:
