@@ -71,6 +71,10 @@ class MissingExtraError(StallscopeError):
         )
 
 
+class TerminatedError(KeyboardInterrupt):
+    """SIGTERM, which schedulers send, has ended a command; it passes through like Ctrl-C."""
+
+
 def timed_out(error: BaseException | None) -> bool:
     """Whether an error is a time-out, or was raised because of one."""
     while error is not None:

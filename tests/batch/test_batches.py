@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -296,6 +296,42 @@ def _starts_a_process(process: subprocess.Popen[str]) -> bool:
 def test_an_interrupt_from_the_terminal_prints_one_line(
     tmp_path: Path, interruptible: None, times: int
 ) -> None:
+    def interrupt(process: subprocess.Popen[str]) -> None:
+        for _ in range(times):
+            # A terminal sends it to all processes of the command.
+            os.killpg(process.pid, signal.SIGINT)
+
+    status, errors = _ended_by(interrupt, tmp_path)
+    assert status == 130, errors
+    (message,) = [line for line in errors.splitlines() if line]
+    assert message.startswith("stallscope: stopped")
+
+
+@pytest.mark.any_versions
+@pytest.mark.slow
+@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["one process", "all processes"])
+def test_a_termination_prints_one_line_and_leaves_no_process(
+    tmp_path: Path, interruptible: None, send: Callable[[int, int], None]
+) -> None:
+    status, errors = _ended_by(lambda process: send(process.pid, signal.SIGTERM), tmp_path)
+    assert status == 143, errors
+    (message,) = [line for line in errors.splitlines() if line]
+    assert message.startswith("stallscope: stopped")
+
+
+@pytest.mark.any_versions
+@pytest.mark.slow
+def test_the_processes_of_a_killed_batch_end_too(tmp_path: Path, interruptible: None) -> None:
+    # They have the other ends of its pipes.
+    status, _ = _ended_by(subprocess.Popen.kill, tmp_path)
+    assert status == -signal.SIGKILL
+
+
+def _ended_by(end: Callable[[subprocess.Popen[str]], None], tmp_path: Path) -> tuple[int, str]:
+    """Start a batch, end it once it has processes, and return its status and errors.
+
+    All its processes have ended then.
+    """
     for number in range(3):
         write_job(tmp_path / str(number), replace(JOB, run_id=f"run-{number}"))
     words = ["report", "0", "1", "2", "--format", "html", "--jobs", "2"]
@@ -309,13 +345,9 @@ def test_an_interrupt_from_the_terminal_prints_one_line(
         wait_until(
             lambda: process.poll() is not None or _starts_a_process(process), "a pool's process"
         )
-        for _ in range(times):
-            # A terminal sends it to all processes of the command.
-            os.killpg(process.pid, signal.SIGINT)
+        end(process)
         _, errors = process.communicate(timeout=120)
-    assert process.returncode == 130, errors
-    (message,) = [line for line in errors.splitlines() if line]
-    assert message.startswith("stallscope: stopped")
+    return process.returncode, errors
 
 
 def test_a_killed_batch_resumes_too(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:

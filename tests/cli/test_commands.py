@@ -63,6 +63,21 @@ def logs(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize("words", [("inspect", "base"), ("report", "base"), ("report", ".")])
+def test_a_reader_that_closes_the_pipe_is_no_error(logs: Path, words: tuple[str, ...]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as closed:
+        done = subprocess.run(
+            [sys.executable, "-m", "stallscope", *words],
+            cwd=logs,
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 @pytest.mark.any_versions
 def test_report_prints_a_summary_that_fits_a_terminal(logs: Path) -> None:
     done = in_a_separate_process("report", "slow", "--baseline", "base", cwd=logs)

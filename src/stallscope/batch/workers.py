@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children, get_context, parent_process
 from typing import Any
 
 import pyarrow as pa
 
 from stallscope.arrays.memory import share_memory
-from stallscope.errors import StallscopeError
+from stallscope.errors import StallscopeError, TerminatedError
 
 from .settings import Settings
 from .worker import RunReader, Worker
@@ -37,7 +38,11 @@ class Failed:
 
 
 class Workers:
-    """A pool of processes, used as a context manager; one job runs in this process."""
+    """A pool of processes, used as a context manager; one job runs in this process.
+
+    Ctrl-C lets running tasks finish; a second one, or SIGTERM, does not. The processes end with this
+    one, whatever ends it.
+    """
 
     def __init__(self, settings: Settings, jobs: int, reader: RunReader | None = None) -> None:
         self._settings = settings
@@ -96,8 +101,8 @@ class Workers:
                     left.popleft()
                 finished, _ = wait(running, _TICK_SECONDS, FIRST_COMPLETED)
                 watch(len(tasks) - len(left) - len(running))
-            except KeyboardInterrupt:
-                if interrupted:
+            except KeyboardInterrupt as error:
+                if interrupted or isinstance(error, TerminatedError):
                     raise
                 interrupted = True
                 left.clear()
@@ -140,11 +145,12 @@ class Workers:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Hold Ctrl-C back until the end of the block, and from processes that start in it for good.
+    """Hold Ctrl-C and SIGTERM back until the end of the block.
 
-    A terminal sends it to all processes; one that still imports modules would print a traceback.
+    Processes that start in it never get Ctrl-C: a terminal sends it to all processes, and one that still
+    imports modules would print a traceback.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:
@@ -155,12 +161,22 @@ _worker: Worker | None = None
 
 
 def _start(settings: Settings, jobs: int) -> None:
-    """Set up a process of the pool; it started with Ctrl-C held back, which the parent handles."""
+    """Set up a process of the pool; it started with signals held back, of which SIGTERM ends it."""
     global _worker
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     # There are as many processes as CPU cores, so more threads would only compete.
     pa.set_cpu_count(1)
     share_memory(jobs)
     _worker = Worker(settings)
+
+
+def _end_with_parent() -> None:
+    """End this process once its parent has ended; it would wait for tasks forever."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _call(method: str, task: tuple[Any, ...]) -> Any:

@@ -9,13 +9,13 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 
 from stallscope import __version__
-from stallscope.errors import MissingExtraError, StallscopeError, UsageError
+from stallscope.errors import MissingExtraError, StallscopeError, TerminatedError, UsageError
 from stallscope.formatting.suggestions import did_you_mean
 
 from .examples import examples_of
@@ -58,7 +58,7 @@ CONFIGURED = ("report",)
 
 SUCCESS = 0
 FAILED = 2
-_INTERRUPTED = 130
+_INTERRUPTED, _TERMINATED = 130, 143
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -67,12 +67,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit status: 0 for success, 1 if a condition of ``--fail-if`` or ``--when`` held, 2 for bad
-        usage or unreadable input, 3 if a figure of ``--fail-if`` is missing.
+        usage or unreadable input, 3 if a figure of ``--fail-if`` is missing, 130 after Ctrl-C, 143 after
+        SIGTERM.
     """
     if arguments is None:
         # Stallscope's own process, still without threads: MLflow sends no statistics for its user.
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     argv = list(sys.argv[1:] if arguments is None else arguments)
+    with _termination_raised():
+        return _run(argv)
+
+
+def _run(argv: list[str]) -> int:
     try:
         if not argv:
             print(_START)
@@ -92,11 +98,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if (error.name or "").startswith("stallscope"):
             return _fail_by_defect(error)
         return _fail(str(MissingExtraError("app", error.name or "a package")))
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         # Another one while Python ends would print a traceback. Only the main thread may set this.
         with suppress(ValueError):
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-        return _INTERRUPTED
+        return _TERMINATED if isinstance(error, TerminatedError) else _INTERRUPTED
+    except SystemExit as error:
+        # Rich exits if the reader of the output has closed the pipe.
+        if isinstance(error.__context__, BrokenPipeError):
+            return SUCCESS
+        raise
     except BrokenPipeError:
         # The reader of the output has closed the pipe (| head): flush nothing.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -109,6 +120,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail_by_defect(error)
     except Exception as error:
         return _fail_by_defect(error)
+
+
+@contextmanager
+def _termination_raised() -> Iterator[None]:
+    """Let SIGTERM raise an error in the block, so that processes and temporary files are removed."""
+
+    def terminate(_signal: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise TerminatedError
+
+    try:
+        before = signal.signal(signal.SIGTERM, terminate)
+    except ValueError:  # not in the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _imported(name: str) -> ModuleType:
