@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+from .sources.base import without_credentials
+
 #: The file in a mirror's folder with the URL of its store (``mirror.py``).
 ADDRESS = ".url"
 
@@ -19,9 +21,4 @@ def address(path: Path) -> str:
 
 def where_is(path: Path) -> str:
     """Return the address without credentials, for messages."""
-    place = address(path)
-    if "://" not in place:
-        return place
-    from .sources.files import without_credentials
-
-    return without_credentials(place)
+    return without_credentials(address(path))

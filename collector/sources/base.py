@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from stallscope.errors import NotFoundError, UnreadableError
 
@@ -279,3 +280,19 @@ def reason(error: BaseException) -> str:
         text = error.strerror or ""
     text = text.strip()
     return text.splitlines()[0] if text else type(error).__name__
+
+
+def secrets_of(url: str) -> list[str]:
+    """Return the possible secrets of a URL: the password, quoted and unquoted, and the query."""
+    parts = urlsplit(url)
+    password = parts.netloc.rpartition("@")[0].partition(":")[2]
+    return [secret for secret in (password, unquote(password), parts.query) if secret]
+
+
+def without_credentials(url: str) -> str:
+    """Remove password, query and fragment of a URL, which may be secrets; the user name stays."""
+    if "://" not in url:
+        return url
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    return urlunsplit((parts.scheme, user.partition(":")[0] + at + host, parts.path, "", ""))

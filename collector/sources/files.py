@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import fsspec
 from fsspec.core import has_magic, url_to_fs
 
 from stallscope.errors import (
+    TIMEOUTS_BY_NAME,
     MissingExtraError,
     NotFoundError,
     StallscopeError,
@@ -35,8 +36,10 @@ from .base import (
     announced_wait,
     reason,
     resolve_link,
+    secrets_of,
     special_kind,
     walk,
+    without_credentials,
 )
 from .chunks import join_chunks
 from .near_names import did_you_mean
@@ -66,18 +69,9 @@ _WALKED = ("", "file", "local", "ssh", "sftp", "hdfs", "webhdfs")
 # Protocols without folders, which one request lists.
 _FLAT = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
 #: Error messages for timeouts, by the names of the clients' exceptions.
-TIMEOUTS = dict.fromkeys(
-    (
-        "TimeoutError",
-        "ReadTimeoutError",
-        "ConnectTimeoutError",
-        "ServiceResponseTimeoutError",
-        "Timeout",
-    ),
-    "no data arrived for {seconds} s",
-)
-# Servers that did not answer, and when. For a while, opening a place there fails without another wait.
-_SILENT_SERVERS: dict[str, float] = {}
+TIMEOUTS = dict.fromkeys(TIMEOUTS_BY_NAME, "no data arrived for {seconds} s")
+# Servers that did not answer, and until when opening a place there fails without another wait.
+_SILENT_UNTIL: dict[str, float] = {}
 _ASKED_AGAIN_SECONDS = 30.0
 _WINDOWS_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
@@ -95,7 +89,6 @@ class Files(Source):
     timeout_seconds = 15.0
     #: The number of attempts at a request, unless the user's configuration sets it.
     attempts = 3
-    # Whether the place has answered a request.
     _has_answered = False
 
     def __init__(self, text: str) -> None:
@@ -160,15 +153,14 @@ class Files(Source):
             return
         parts = urlsplit(self._text)
         server = f"{parts.scheme}://{parts.netloc}"
-        silent_at = _SILENT_SERVERS.get(server)
-        if silent_at is not None and time.monotonic() < silent_at + _ASKED_AGAIN_SECONDS:
+        if time.monotonic() < _SILENT_UNTIL.get(server, 0.0):
             raise self._unanswered_error()
         try:
             with announced_wait(self.where):
                 self._first_request()
         except Exception as error:
             if timed_out(error):
-                _SILENT_SERVERS[server] = time.monotonic()
+                _SILENT_UNTIL[server] = time.monotonic() + _ASKED_AGAIN_SECONDS
                 raise self._unanswered_error() from error
             if isinstance(error, StallscopeError):
                 raise
@@ -373,7 +365,7 @@ class Files(Source):
             # Not of the place itself: a key, or another file of the configuration.
             message = f"{message}: {file}"
         message = message.replace(self._text, self.where)
-        for secret in _secrets(self._text):
+        for secret in secrets_of(self._text):
             message = message.replace(secret, "…")
         names = [kind.__name__ for kind in type(error).__mro__]
         meaning = next(
@@ -406,19 +398,3 @@ def has_folders(file_system: fsspec.AbstractFileSystem) -> bool:
     protocol = file_system.protocol
     protocols = {protocol} if isinstance(protocol, str) else set(protocol)
     return bool(protocols & {"file", "local", "sftp", "ssh"})
-
-
-def _secrets(url: str) -> list[str]:
-    """Return the possible secrets of a URL: the password, quoted and unquoted, and the query."""
-    parts = urlsplit(url)
-    password = parts.netloc.rpartition("@")[0].partition(":")[2]
-    return [secret for secret in (password, unquote(password), parts.query) if secret]
-
-
-def without_credentials(url: str) -> str:
-    """Remove password, query and fragment of a URL, which may be secrets; the user name stays."""
-    if "://" not in url:
-        return url
-    parts = urlsplit(url)
-    user, at, host = parts.netloc.rpartition("@")
-    return urlunsplit((parts.scheme, user.partition(":")[0] + at + host, parts.path, "", ""))

@@ -17,9 +17,9 @@ import fsspec
 
 from stallscope.errors import StallscopeError, UnreadableError
 
-from .base import SourceFile
+from .base import SourceFile, without_credentials
 from .copies import LocalCopies
-from .files import TIMEOUTS, Files, without_credentials
+from .files import TIMEOUTS, Files
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer

@@ -16,9 +16,9 @@ converts errors to exit statuses.
 
 from __future__ import annotations
 
-# Exceptions of clients about time-outs: the built-in one, and those of requests, urllib3, botocore and
-# Azure's client, whose classes need an extra. The names of base classes count.
-_TIMEOUTS = {
+#: Exceptions of clients about time-outs: the built-in one, and those of requests, urllib3, botocore and
+#: Azure's client, whose classes need an extra. The names of base classes count.
+TIMEOUTS_BY_NAME = {
     "TimeoutError",
     "Timeout",
     "ReadTimeoutError",
@@ -79,7 +79,7 @@ def timed_out(error: BaseException | None) -> bool:
     """Whether an error is a time-out, or was raised because of one."""
     while error is not None:
         names = {kind.__name__ for kind in type(error).__mro__}
-        if names & _TIMEOUTS and not names & _NO_TIMEOUTS:
+        if names & TIMEOUTS_BY_NAME and not names & _NO_TIMEOUTS:
             return True
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return False

@@ -13,7 +13,7 @@ from stallscope.collector.sources.files import Files
 @pytest.fixture(autouse=True)
 def no_silent_servers() -> None:
     """Forget which servers did not answer in tests before."""
-    files._SILENT_SERVERS.clear()
+    files._SILENT_UNTIL.clear()
 
 
 @pytest.fixture

@@ -142,7 +142,7 @@ def _translated(
     path: str, kind: type[StallscopeError] = UnreadableError, does: str = "read"
 ) -> Iterator[None]:
     """Raise the errors of libraries for URLs as ``kind``, without credentials in the path."""
-    from stallscope.collector.sources.files import without_credentials
+    from stallscope.collector.sources.base import without_credentials
 
     try:
         yield
