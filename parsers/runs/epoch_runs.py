@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,14 @@ _SIZE_IN_NAME = re.compile(
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"\d+")
+# Folders of one job, next to each other: of kinds of its files, its attempts, hosts and ranks.
+_PART_OF_A_JOB = re.compile(
+    r"(?:(?:attempt|host|node|process|proc|rank|restart|version|worker)[-_.]?)?\d+"
+    r"|artifacts|checkpoints|console|err|events?|lightning_logs|logs?|metrics|out|outputs?|stallscope"
+    r"|stderr|stdout|steps?|summaries|summary|tb|tensorboard|train|training|val|validation|eval",
+    re.IGNORECASE,
+)
+_LEFT_ALONE = "knows how long epochs took; left alone, as logs of steps are here"
 _GAP = re.compile(r"^[._-]+(?:log|txt|out|err)$|[._-]+(?=\.(?:log|txt|out|err)$)")
 
 
@@ -86,14 +95,43 @@ def _of_rank(one: Parsed, rank: int) -> Parsed:
     return replace(one, log=replace(one.log, rank=rank), intervals=intervals)
 
 
-def unused_epoch_logs(found: Iterable[tuple[str, Parsed]]) -> list[Problem]:
-    """Report logs of epochs that are not used because there are logs of steps."""
+def in_other_folders(
+    epoch_logs: Iterable[tuple[str, Parsed]], step_logs: Iterable[Parsed]
+) -> tuple[list[tuple[str, Parsed]], list[tuple[str, Parsed]]]:
+    """Return the logs of epochs that are runs of their own, and those next to the logs of steps.
+
+    A printed log in the folder of a job with logs of steps, above or below it, is about that job.
+
+    Args:
+        epoch_logs: logs with the places of their files.
+        step_logs: the logs of steps of the same place.
+    """
+    jobs = {_job_folder(log.log.path) for log in step_logs}
+    around = {folder[:depth] for folder in jobs for depth in range(len(folder) + 1)}
+    runs: list[tuple[str, Parsed]] = []
+    next_to_steps: list[tuple[str, Parsed]] = []
+    for where, log in epoch_logs:
+        folder = _job_folder(log.log.path)
+        below = any(folder[:depth] in jobs for depth in range(len(folder)))
+        # MLflow's metrics come with the artifacts of their run.
+        beside = log.run_id or folder in around or below
+        (next_to_steps if beside else runs).append((where, log))
+    return runs, next_to_steps
+
+
+def unused_epoch_logs(found: Iterable[tuple[str, Parsed]]) -> list[tuple[str, Problem]]:
+    """Report logs of epochs that are not used because there are logs of steps, with their places."""
     # MLflow's metrics always come with a run's artifacts: no reason to report them.
-    paths = dict.fromkeys(log.log.path for _, log in found if not log.run_id)
-    return [
-        Problem(path, "knows how long epochs took; left alone, as logs of steps are here")
-        for path in paths
-    ]
+    paths = {where: log.log.path for where, log in found if not log.run_id}
+    return [(where, Problem(path, _LEFT_ALONE)) for where, path in paths.items()]
+
+
+def _job_folder(path: str) -> tuple[str, ...]:
+    """Return the folders above a file, up to that of its job."""
+    folders = PurePosixPath(path).parent.parts
+    while folders and _PART_OF_A_JOB.fullmatch(folders[-1]):
+        folders = folders[:-1]
+    return folders
 
 
 def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:

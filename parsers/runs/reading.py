@@ -64,6 +64,8 @@ class Reading:
     #: Logs of epochs, with the places of their files.
     epochs_only: list[tuple[str, Parsed]] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    #: Warnings about logs and folders that are in no run, for all commands.
+    place_warnings: list[str] = field(default_factory=list)
     #: Files that are not logs.
     no_logs: list[str] = field(default_factory=list)
     failures: list[StallscopeError] = field(default_factory=list)
@@ -126,6 +128,7 @@ class Reading:
                 self.no_logs.append(name)
             else:
                 self.problems += [Problem(name, note) for note in notes]
+                self.place_warnings += [f"{where}: {note}; left out" for note in notes]
         return Identified(found[-1] if found else own, logs)
 
     def _formats_in(self, own: Format | None) -> list[Format]:
@@ -174,6 +177,7 @@ class Reading:
         self.failures.append(error)
         what = str(error).removeprefix(f"{where}: ").removeprefix(f"{name}: ")
         self.problems.append(Problem(name, what))
+        self.place_warnings.append(f"{where or name}: {what}; left out")
 
     def records_logs(self) -> list[Parsed]:
         """Parse the step logs in the records that were found."""
@@ -200,17 +204,8 @@ class Reading:
             self.events += [event for _, trace in self.traces for event in trace.events]
         elif self.traces:
             parsed = self._traced()
-        if parsed and self.epochs_only:
-            from .epoch_runs import unused_epoch_logs
-
-            self.problems += unused_epoch_logs(self.epochs_only)
-        elif self.epochs_only:
-            from .epoch_runs import as_runs
-
-            try:
-                parsed = as_runs(self.epochs_only)
-            except NotFoundError as error:
-                self.failures.append(error)
+        if self.epochs_only:
+            parsed += self._of_epochs(parsed)
         stalls = () if compared is None else compared.events
         if compared is not None and not parsed:
             self.without_logs = _dumps_alone(where, compared)
@@ -219,8 +214,26 @@ class Reading:
             self.without_logs = _measured_alone(where, bool(self.network_checks))
         self.parsed = []
         runs = newest_first(group(where, _taken(parsed), self.problems)) if parsed else []
+        if self.place_warnings:
+            runs = [replace(run, place_warnings=tuple(self.place_warnings)) for run in runs]
         runs = with_events(with_input_times(runs, self.measured), (*self.events, *stalls))
         return with_series(with_network_checks(runs, self.network_checks), self.series)
+
+    def _of_epochs(self, step_logs: Sequence[Parsed]) -> list[Parsed]:
+        """Return the logs of epochs that are runs, and report those next to logs of steps."""
+        from .epoch_runs import as_runs, in_other_folders, unused_epoch_logs
+
+        runs, next_to_steps = in_other_folders(self.epochs_only, step_logs)
+        unused = unused_epoch_logs(next_to_steps)
+        if unused:
+            self.problems += [problem for _, problem in unused]
+            places = joined([place for place, _ in unused])
+            self.place_warnings.append(f"{places}: {unused[0][1].what}")
+        try:
+            return as_runs(runs) if runs else []
+        except NotFoundError as error:
+            self.failures.append(error)
+            return []
 
     def _compared_dumps(self) -> DumpComparison | None:
         """Compare the dumps, if there are any, and add the problems with them."""

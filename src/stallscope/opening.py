@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from stallscope.collector.run_names import NamedRun, RunAddress, index_of
-from stallscope.collector.store.folders import collected_folder, collected_runs, is_collected
+from stallscope.collector.store.folders import (
+    closed_folder_problem,
+    closed_folders,
+    collected_folder,
+    collected_runs,
+    is_collected,
+)
 from stallscope.collector.store.mirror import open_mirror, temporary_mirrors
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.formatting.lists import counted
@@ -50,9 +56,21 @@ def runs_at(
     in_store = collected_runs(path)
     if in_store:
         chosen = [collected_folder(path, address.run)] if address.run else in_store
-        return _load_all(chosen, show_progress)
+        warnings = tuple(store_warnings(path))
+        runs = _load_all(chosen, show_progress)
+        return [replace(run, place_warnings=warnings) for run in runs] if warnings else runs
     runs = read(address.place, read_as=read_as, show_progress=show_progress)
     return named_runs(address, runs)
+
+
+def place_warnings(runs: Iterable[Run]) -> list[str]:
+    """Return what is in no run at the places of these runs, each warning once, for all commands."""
+    return list(dict.fromkeys(warning for run in runs for warning in run.place_warnings))
+
+
+def store_warnings(store: Path) -> list[str]:
+    """Return a warning for each folder of a store that permissions keep closed."""
+    return [f"{closed_folder_problem(folder)}; left out" for folder in closed_folders(store)]
 
 
 def load_collected(folder: Path, *, with_steps: bool = True) -> Run:

@@ -246,3 +246,84 @@ def test_a_folder_that_nobody_may_enter_is_an_error_of_its_own(two_jobs: Path) -
         done = as_user(command, two_jobs / "closed")
         expected = f"stallscope: {two_jobs}/closed: cannot be opened: Permission denied\n"
         assert (done.returncode, done.stderr) == (2, expected), command
+
+
+EPOCHS = "".join(f"Epoch {epoch}/3\n78/78 - 17s - 218ms/step - loss: 1.9\n" for epoch in (1, 2, 3))
+ALONE = "knows how long epochs took; left alone, as logs of steps are here"
+
+
+def printed(path: Path) -> Path:
+    """Write the output of a training that knows its epochs only."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(EPOCHS)
+    return path
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """Write two jobs with logs of steps, and a third one with its output only."""
+    folder = tmp_path / "mixed"
+    for name in ("run-a", "run-b"):
+        write_job(folder / name, replace(JOB, run_id=name, facts={}))
+    printed(folder / "printed" / "train.log")
+    return folder
+
+
+def test_a_run_of_epochs_in_a_folder_of_its_own_is_a_run_for_every_command(
+    mixed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    third = "printed/train.log"
+    gate = ["--format", "json", "--out", str(mixed.parent / "out"), "--fail-if", "step_ms>1s"]
+    # A gate does not pass without its figures.
+    assert main(["report", str(mixed), *gate]) == 3
+    assert f"is undecided in {third}" in capsys.readouterr().err
+    for command in (["report"], ["compare"], ["watch", "--once"], ["inspect"]):
+        main([*command, str(mixed)])
+        shown = capsys.readouterr()
+        assert third in shown.out, command
+        assert ALONE not in shown.out + shown.err, command
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["train.log", "steps/train.log", "tensorboard/train/train.log", "stdout/train.log"],
+)
+def test_a_printed_log_next_to_a_jobs_logs_of_steps_is_named_by_every_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    logs = tmp_path / "logs"
+    for name in ("run-a", "run-b"):
+        write_job(logs / name / "steps", replace(JOB, run_id=name, facts={}))
+    left = printed(logs / "run-a" / place)
+    warning = f"stallscope: warning: {left}: {ALONE}"
+    for command in ("report", "compare", "scaling", "watch --once"):
+        main([*command.split(), str(logs)])
+        assert capsys.readouterr().err.splitlines().count(warning) == 1, command
+
+
+def test_a_damaged_log_of_a_run_of_its_own_is_named_by_every_command(
+    mixed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = mixed / "run-c" / "rank-00000.0.0.steps.csv"
+    empty.parent.mkdir()
+    empty.touch()
+    warning = f"stallscope: warning: {empty}: an empty step log; left out"
+    for command in ("report", "compare", "scaling", "watch --once"):
+        main([*command.split(), str(mixed)])
+        assert warning in capsys.readouterr().err.splitlines(), command
+
+
+def test_a_folder_that_nobody_may_enter_is_named_by_every_command(two_jobs: Path) -> None:
+    store = two_jobs.parent / "store"
+    assert as_user("collect", two_jobs, "--to", store).returncode == 0
+    shutil.copytree(store / "run-a", store / "run-c")
+    (store / "run-c").chmod(0)
+    closed_run = f"stallscope: warning: {store}/run-c: cannot be read: Permission denied; left out"
+    closed = f"stallscope: warning: {two_jobs}/{CLOSED}; left out"
+    for place, warning in ((two_jobs, closed), (store, closed_run)):
+        for command in ("report", "compare", "scaling", "watch --once"):
+            form = [] if command.startswith("watch") else ["--format", "json"]
+            done = as_user(*command.split(), place, *form)
+            assert done.stderr.splitlines().count(warning) == 1, (command, done.stderr)
+            if command in ("compare", "scaling"):
+                assert warning.endswith(json.loads(done.stdout)["warnings"][0]), command

@@ -114,6 +114,7 @@ class _Anonymiser:
             source=self._name,
             logs=tuple(map(self._log, run.logs)),
             problems=tuple(map(self._problem, run.problems)),
+            place_warnings=(),
             input_times=tuple(map(self._measured_input, run.input_times)),
             network_checks=tuple(map(self._network_check, run.network_checks)),
             events=tuple(map(self._event, run.events)),

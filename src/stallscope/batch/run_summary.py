@@ -23,6 +23,7 @@ def summarise(run: Run) -> RunSummary:
         "id": run.id,
         "hosts": len(run.hosts),
         "ended": run.status == "completed",
+        "place_warnings": run.place_warnings,
         "facts": {
             **{name: run.fact(name) for name in _FACTS},
             "size": run.size,
@@ -50,6 +51,8 @@ def run_of_summary(content: RunSummary) -> Run:
         ),
         steps=arrow.empty_table(STEPS_SCHEMA),
         intervals=arrow.empty_table(INTERVALS_SCHEMA),
+        # Earlier versions wrote none.
+        place_warnings=tuple(map(str, content.get("place_warnings", ()))),
     )
 
 

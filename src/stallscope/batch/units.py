@@ -14,16 +14,10 @@ from stallscope.collector.recorder.step_log.format import SUFFIX, header_facts
 from stallscope.collector.registry import open_source
 from stallscope.collector.run_names import RunAddress
 from stallscope.collector.sources.base import SourceFile, is_companion_file
-from stallscope.collector.store.folders import (
-    closed_folder_problem,
-    closed_folders,
-    collected_folder,
-    collected_runs,
-    is_collected,
-)
+from stallscope.collector.store.folders import collected_folder, collected_runs, is_collected
 from stallscope.collector.store.manifests import read_manifest
 from stallscope.errors import StallscopeError
-from stallscope.opening import load_collected, runs_at
+from stallscope.opening import load_collected, runs_at, store_warnings
 from stallscope.parsers.progress import ShowProgress, no_progress
 from stallscope.parsers.runs.launches import Launch, by_launch
 from stallscope.run import Run
@@ -125,8 +119,8 @@ def units_of(
     in_store = collected_runs(path)
     if in_store:
         chosen = [collected_folder(path, address.run)] if address.run else in_store
-        for folder in closed_folders(path):
-            warn(f"{closed_folder_problem(folder)}; left out")
+        for warning in store_warnings(path):
+            warn(warning)
         return [Unit(str(folder), collected=True) for folder in chosen]
     if not address.run and path.is_dir():
         folders = _job_folders(path, warn)

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.history.comparison import compare
@@ -13,7 +14,7 @@ from stallscope.analysis.history.regression import regression
 from stallscope.errors import UsageError
 from stallscope.formatting.lists import counted
 from stallscope.formatting.plain import plain
-from stallscope.opening import open_run
+from stallscope.opening import open_run, place_warnings
 from stallscope.reports.comparison import Compared, parts
 from stallscope.run import Run, newest_first
 
@@ -50,6 +51,7 @@ def run(options: argparse.Namespace) -> int:
         if len(runs) > len(options.runs) > 1:
             _print_count(runs)
         compared = _compare(runs, baseline, one_by_one=len(options.runs) > 1)
+        compared = replace(compared, warnings=place_warnings(runs))
         if compared.pair is None and not compared.histories:
             raise UsageError("none of these runs has timed steps: there is nothing to compare")
         output.show(_STEM, formats, parts(compared), options)

@@ -16,6 +16,7 @@ from types import FrameType, ModuleType
 
 from stallscope import __version__
 from stallscope.errors import MissingExtraError, StallscopeError, TerminatedError, UsageError
+from stallscope.formatting.plain import plain
 from stallscope.formatting.suggestions import did_you_mean
 
 from .examples import examples_of
@@ -59,6 +60,7 @@ CONFIGURED = ("report",)
 SUCCESS = 0
 FAILED = 2
 _INTERRUPTED, _TERMINATED = 130, 143
+_MOST_WARNINGS = 20
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -203,6 +205,18 @@ def print_failures(failures: Iterable[str]) -> int:
     for failure in failures:
         status = _fail(failure)
     return status
+
+
+def print_warnings(warnings: Sequence[str]) -> None:
+    """Print a line for each warning; of very many, the first ones and how many more there are."""
+    for warning in warnings[:_MOST_WARNINGS]:
+        print(f"stallscope: warning: {plain(warning)}", file=sys.stderr)
+    if len(warnings) > _MOST_WARNINGS:
+        more = len(warnings) - _MOST_WARNINGS
+        print(
+            f"stallscope: … and {more:,} more warnings; stallscope inspect lists all files",
+            file=sys.stderr,
+        )
 
 
 def add_read_as(parser: argparse.ArgumentParser) -> None:

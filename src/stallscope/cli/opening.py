@@ -7,10 +7,11 @@ from typing import TypeVar
 
 from stallscope.collector.run_names import RunAddress
 from stallscope.errors import StallscopeError
-from stallscope.opening import open_runs
+from stallscope.opening import open_runs, place_warnings
 from stallscope.run import Run
 
 from .bars import show_progress
+from .main import print_warnings
 
 T = TypeVar("T")
 
@@ -18,7 +19,10 @@ T = TypeVar("T")
 def open_all(
     sources: Sequence[str | RunAddress], read_as: str | None
 ) -> tuple[list[Run], list[str]]:
-    """Return the runs of all sources, and an error message for every source that cannot be read."""
+    """Return the runs of all sources, and an error message for every source that cannot be read.
+
+    What is in none of their runs is printed.
+    """
     runs: list[Run] = []
     failures: list[str] = []
     for source in with_progress(sources, "reading"):
@@ -26,6 +30,7 @@ def open_all(
             runs += open_runs(source, read_as=read_as, show_progress=show_progress)
         except StallscopeError as error:
             failures.append(str(error))
+    print_warnings(place_warnings(runs))
     return runs, failures
 
 

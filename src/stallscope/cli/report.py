@@ -23,14 +23,13 @@ from stallscope.batch.workers import Workers
 from stallscope.collector.run_names import RunAddress
 from stallscope.collector.store.mirror import temporary_mirrors
 from stallscope.errors import UsageError
-from stallscope.formatting.plain import plain
-from stallscope.opening import local_address, store_of
+from stallscope.opening import local_address, place_warnings, store_of
 from stallscope.reports import registry
 
 from . import github, mlflow_runs, output
 from .bars import show_progress
 from .engine import add_engine, add_scratch, reading_engine
-from .main import SUCCESS, print_failures
+from .main import SUCCESS, print_failures, print_warnings
 from .report_list import print_list
 from .report_settings import jobs_of, parse_since, settings_of
 
@@ -110,7 +109,9 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError(
                 "name a RUN to report on, or an --experiment; see stallscope report --help"
             )
-        places = [units_of(address, _warn) for address in addresses]
+        warnings: list[str] = []
+        places = [units_of(address, warnings.append) for address in addresses]
+        print_warnings(list(dict.fromkeys(warnings)))
         units = _units(places)
         mlflow_runs.check_count(options.to, len(units))
         settings = settings.of(len(units))
@@ -124,7 +125,9 @@ def run(options: argparse.Namespace) -> int:
             )
             batch = Batch(settings, workers, show_progress, options.force)
             stores = {store for store in map(store_of, addresses) if store is not None}
-            return _reported(batch, places, baselines, sorted(stores), since, options, stack)
+            return _reported(
+                batch, places, baselines, sorted(stores), since, options, stack, warnings
+            )
 
 
 def _reported(
@@ -135,17 +138,23 @@ def _reported(
     since: datetime | None,
     options: argparse.Namespace,
     stack: ExitStack,
+    warnings: Sequence[str],
 ) -> int:
     """Report on all runs of the places; return the exit status.
 
     Args:
         places: what to read, by RUN.
         stack: releases the lock of the reports' folder.
+        warnings: those that were printed.
     """
     try:
         named = named_baselines(batch.identify_each(baselines), baselines)
         known = batch.identify(_units(places))
         mlflow_runs.check_count(options.to, len(known))
+        if len(known) > 1:
+            # The report of a single run shows them itself.
+            new = place_warnings(run.run for run in known)
+            print_warnings([warning for warning in new if warning not in warnings])
         if len(known) > 1 and not batch.settings.many:
             # The only place has several runs.
             batch.settings = batch.settings.of(len(known))
@@ -202,10 +211,6 @@ def _markdown(batch: Batch, done: Sequence[ReportResult]) -> str:
     if batch.settings.many:
         return batch.markdown_index([one.line for one in done])
     return "".join(one.markdown for one in done)
-
-
-def _warn(warning: str) -> None:
-    print(f"stallscope: warning: {plain(warning)}", file=sys.stderr)
 
 
 def _print_notes(batch: Batch, done: Sequence[ReportResult], options: argparse.Namespace) -> None:

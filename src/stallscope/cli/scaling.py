@@ -6,6 +6,7 @@ import argparse
 
 from stallscope.analysis import analyse
 from stallscope.analysis.scaling import scaling, untimed
+from stallscope.opening import place_warnings
 from stallscope.reports.scaling import parts
 
 from . import output
@@ -34,5 +35,5 @@ def run(options: argparse.Namespace) -> int:
     series = scaling(analyses)
     failures += untimed(analyses)
     if series:
-        output.show(_STEM, formats, parts(series), options)
+        output.show(_STEM, formats, parts(series, place_warnings(runs)), options)
     return print_failures(failures)

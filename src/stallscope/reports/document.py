@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Stands in a cell that has no value.
 NOTHING = "–"
+#: The title of warnings about logs and folders that are in no run.
+LEFT_OUT = "Left out"
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,8 @@ class Run:
     steps: pa.Table
     intervals: pa.Table
     problems: tuple[Problem, ...] = field(default=())
+    #: Warnings about logs and folders at its place that are in none of the place's runs.
+    place_warnings: tuple[str, ...] = field(default=())
     #: Measurements of the loaders of this job; a rank may have measured more than once.
     input_times: tuple[MeasuredInput, ...] = field(default=())
     #: Measurements of the network on which this job ran.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 
 from stallscope.analysis.stopped.positions import OverduePosition
@@ -13,7 +13,8 @@ from stallscope.collector.store.folders import collected_folder, collected_runs,
 from stallscope.collector.store.loading import RunOnDisk
 from stallscope.collector.store.mirror import Mirror
 from stallscope.formatting.lists import joined
-from stallscope.opening import local_address, named_runs
+from stallscope.formatting.plain import plain
+from stallscope.opening import local_address, named_runs, place_warnings, store_warnings
 from stallscope.parsers import read
 from stallscope.parsers.growing import Growing
 from stallscope.run import Run
@@ -32,7 +33,7 @@ class Place:
         whole: whether all steps are needed; otherwise old ones are dropped, so that looking at a long
             run is as fast as at a short one.
         ended_too: whether to return runs that had ended at the first look, too.
-        note: called with a sentence about runs that are left out.
+        note: called with a sentence about runs and logs that are left out.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Place:
         self._note = note
         #: The ids of the runs that were noted as left out.
         self._noted: set[str] = set()
+        self._warned: set[str] = set()
         #: The runs that had ended at the first look: folders in stores, otherwise ids.
         self._ended_before: set[Hashable] | None = set() if ended_too else None
         path = Path(self._address.place)
@@ -74,6 +76,7 @@ class Place:
         if self._source is None:
             self._source = open_source(self._address.place)
         runs = read(self._source, read_as=self._read_as, reads=self._growing)
+        self._warn(place_warnings(runs))
         runs = named_runs(self._address._replace(place=self.where), runs)
         if self._ended_before is None:
             several = len(runs) > 1
@@ -90,6 +93,13 @@ class Place:
             self._note(_left_out(self.where, new, runs[0]))
         return [run.id for run in abandoned]
 
+    def _warn(self, warnings: Iterable[str]) -> None:
+        """Note each new warning about what is in no run."""
+        for warning in warnings:
+            if warning not in self._warned:
+                self._warned.add(warning)
+                self._note(f"warning: {plain(warning)}")
+
     def _is_stored(self, path: Path) -> bool:
         return is_collected(path) or bool(collected_runs(path))
 
@@ -101,6 +111,7 @@ class Place:
             return [RunOnDisk.open(path)]
         if self._address.run:
             return [RunOnDisk.open(collected_folder(path, self._address.run))]
+        self._warn(store_warnings(path))
         before = self._ended_before or set()
         opened = {
             folder: RunOnDisk.open(folder)

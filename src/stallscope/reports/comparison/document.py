@@ -8,17 +8,27 @@ from dataclasses import dataclass
 from stallscope.analysis.history.comparison import Comparison
 from stallscope.analysis.history.regression import History
 
-from ..document import Document, Figure, Listing, Section, Text, charts_section, sections_of
+from ..document import (
+    LEFT_OUT,
+    Document,
+    Figure,
+    Listing,
+    Section,
+    Text,
+    charts_section,
+    sections_of,
+)
 from . import histories
 from .pair import NOTHING_ELSE, caveats, changes_table, facts_table, outcome, runs_table, throughput
 
 
 @dataclass(frozen=True)
 class Compared:
-    """Either a pair or histories."""
+    """Either a pair or histories, with warnings about what is in none of their places' runs."""
 
     pair: Comparison | None = None
     histories: Sequence[History] = ()
+    warnings: Sequence[str] = ()
 
 
 def document(compared: Compared, form: str) -> Document:
@@ -26,6 +36,9 @@ def document(compared: Compared, form: str) -> Document:
     sections = [] if compared.pair is None else [*_pair(compared.pair, form)]
     for one in compared.histories:
         sections += _history(one, form)
+    if compared.warnings and form != "terminal":
+        # The command prints them next to what the terminal shows.
+        sections.append(Section(LEFT_OUT, (Listing(compared.warnings, role="caveats"),)))
     return Document("Comparison", sections, "comparison")
 
 

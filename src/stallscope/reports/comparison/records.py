@@ -39,6 +39,7 @@ def json_content(compared: Compared) -> Content:
     return content_of(
         pair=None if pair is None else _pair(pair),
         histories=[_history(one) for one in compared.histories],
+        warnings=[*compared.warnings],
     )
 
 

@@ -12,8 +12,14 @@ from .records import json_content, records
 __all__ = ["parts"]
 
 
-def parts(series: Sequence[ScalingSeries]) -> ReportParts:
-    """Return the parts of the report on scaling."""
+def parts(series: Sequence[ScalingSeries], warnings: Sequence[str] = ()) -> ReportParts:
+    """Return the parts of the report on scaling.
+
+    Args:
+        warnings: about what is in no run at the places of the runs.
+    """
     return ReportParts(
-        partial(document, series), partial(json_content, series), partial(records, series)
+        partial(document, series, warnings),
+        partial(json_content, series, warnings),
+        partial(records, series),
     )

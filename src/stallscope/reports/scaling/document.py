@@ -9,6 +9,7 @@ from stallscope.arrays.stats import Mean
 from stallscope.formatting.numbers import percent, percent_ends, rate_scale, significant
 
 from ..document import (
+    LEFT_OUT,
     NOTHING,
     Cell,
     CellBar,
@@ -35,10 +36,13 @@ from .contents import (
 )
 
 
-def document(series: Sequence[ScalingSeries], form: str) -> Document:
+def document(series: Sequence[ScalingSeries], warnings: Sequence[str], form: str) -> Document:
     """Build the document for a format; published curves come last."""
     sections = [section for one in series for section in _series(one, form)]
     published = None if form == "terminal" else published_table()
+    if warnings and form != "terminal":
+        # The command prints them next to what the terminal shows.
+        sections.append(Section(LEFT_OUT, (Listing(warnings, role="caveats"),)))
     return Document("Scaling", [*sections, *sections_of(published)], "series")
 
 

@@ -38,9 +38,9 @@ COLUMNS = (
 )
 
 
-def json_content(series: Sequence[ScalingSeries]) -> Content:
+def json_content(series: Sequence[ScalingSeries], warnings: Sequence[str] = ()) -> Content:
     """Return all series as one object; unknown values are None."""
-    return content_of(series=[_series(one) for one in series])
+    return content_of(series=[_series(one) for one in series], warnings=[*warnings])
 
 
 def _series(one: ScalingSeries) -> dict[str, Any]:
