@@ -2,6 +2,7 @@
 
 from .experiments import Experiment
 from .listing import ANALYSED_SORTS, SORTS, ListedRun, RunListing
+from .refresh import WatchedPlace
 from .run_sources import CollectedRuns, RunSource, SourceContents
 from .run_store import RunStore
 
@@ -15,4 +16,5 @@ __all__ = [
     "RunSource",
     "RunStore",
     "SourceContents",
+    "WatchedPlace",
 ]

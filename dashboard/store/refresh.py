@@ -1,24 +1,37 @@
-"""Read runs in memory again that are still being recorded, when a user opens one of their pages."""
+"""Read logs again: of runs that are still being recorded, and in folders that have changed.
+
+A user's request starts it, and it takes a small share of the time, however much there is to read.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 
+from stallscope.batch.units import Unit, units_of
+from stallscope.collector.run_names import RunAddress
 from stallscope.errors import StallscopeError
+from stallscope.opening import place_warnings
 from stallscope.parsers import read
+from stallscope.parsers.progress import ShowProgress, no_progress
 from stallscope.run import Run
 
 from ..run_folder import recording_folder
 
 # A run is read again after a pause of this many times the time that reading and analysing it took:
-# viewing its pages uses a small share of the machine, however long the run is.
+# viewing its pages uses a small share of the machine, however long the run is. So are a place's folders.
 _PAUSE = 10.0
+# Places with more folders are read once.
+_MOST_FOLDERS = 10_000
+
+# The folders at or below a place, each with its last change; None if permissions keep it closed.
+_Folders = Mapping[str, "int | None"]
 
 
 @dataclass
@@ -71,10 +84,11 @@ class Refresher:
             if files == state.files:
                 return None
             start = self._clock()
-            found = _read(run)
-            state.files, state.read_at = files, datetime.now(UTC)
+            grown = _read(run)
+            if grown is not None:
+                state.files, state.read_at = files, datetime.now(UTC)
             self.add_cost(key, self._clock() - start)
-            return found
+            return grown
         finally:
             state.lock.release()
 
@@ -108,3 +122,166 @@ def _files(folder: Path, run: Run) -> Hashable:
         except OSError:
             continue  # deleted; the run's page shows the rest
     return tuple(sorted(found))
+
+
+@dataclass(frozen=True)
+class PlaceContents:
+    """The runs of a place that were read at one look, and what could not be read."""
+
+    #: By unit, the runs of those units that are new or have changed.
+    runs: Mapping[Unit, Sequence[Run]]
+    #: All units of the place.
+    units: frozenset[Unit]
+    #: Error messages about units that cannot be read, and warnings about what is in no unit.
+    problems: Sequence[str]
+
+
+class WatchedPlace:
+    """The place of a RUN argument with logs, whose folders are looked at again.
+
+    Adding, removing or renaming a file changes its folder. Appended rows do not: ``Refresher`` reads
+    them.
+
+    Args:
+        address: the argument; a place with a name is read once.
+        read_as: the parser for every file.
+        clock: a monotonic clock in seconds.
+    """
+
+    def __init__(
+        self,
+        address: RunAddress,
+        read_as: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._address, self._read_as, self._clock = address, read_as, clock
+        self._lock = Lock()
+        self._not_before = 0.0
+        #: Whether later looks may find changes.
+        self.is_watched = not address.run and Path(address.place).is_dir()
+        self._folders: _Folders | None = None
+        #: The states of the units when they were read.
+        self._states: dict[Unit, Hashable] = {}
+        self._failures: dict[Unit, str] = {}
+        #: The sizes of the files of units that were not read as a whole: they may have been incomplete.
+        self._incomplete: dict[Unit, Hashable] = {}
+
+    @property
+    def failures(self) -> list[str]:
+        """The error messages of the last look."""
+        return [*self._failures.values()]
+
+    def look(self, show_progress: ShowProgress = no_progress) -> PlaceContents | None:
+        """Read the units that have come or changed since the last look.
+
+        Returns:
+            None if nothing has changed, or the place was looked at recently. The first look reads all.
+        """
+        # While one thread reads, the others show the previous state.
+        if self._clock() < self._not_before or not self._lock.acquire(blocking=False):
+            return None
+        try:
+            start = self._clock()
+            contents = self._look(show_progress)
+            end = self._clock()
+            self._not_before = end + _PAUSE * (end - start)
+            return contents
+        finally:
+            self._lock.release()
+
+    def _look(self, show_progress: ShowProgress) -> PlaceContents | None:
+        if self._states and not self.is_watched:
+            return None
+        folders = _folders_below(self._address.place) if self.is_watched else {}
+        warnings: list[str] = []
+        if folders is None:
+            self.is_watched, folders = False, {}
+            warnings.append(
+                f"{self._address.place}: it has more than {_MOST_FOLDERS:,} folders, which are read "
+                "once: to see new runs, start the dashboard again"
+            )
+        grown = {unit for unit, sizes in self._incomplete.items() if _sizes(unit) != sizes}
+        if folders == self._folders and not grown:
+            return None
+        units = units_of(self._address, warnings.append)
+        states = _states_of(units, folders)
+        changed = [
+            unit
+            for unit in units
+            if unit in grown or self._states.get(unit, _NEVER) != states[unit]
+        ]
+        runs: dict[Unit, Sequence[Run]] = {}
+        with show_progress("reading", len(changed)) as update:
+            for done, unit in enumerate(changed):
+                update(done)
+                self._read(unit, runs)
+        self._folders, self._states = folders, states
+        for former in self._failures.keys() | self._incomplete.keys():
+            if former not in states:
+                self._failures.pop(former, None)
+                self._incomplete.pop(former, None)
+        return PlaceContents(runs, frozenset(units), [*self.failures, *dict.fromkeys(warnings)])
+
+    def _read(self, unit: Unit, runs: dict[Unit, Sequence[Run]]) -> None:
+        """Read a unit; note its error, and its files' sizes if it was not read as a whole."""
+        # Taken before: what comes while it is read is read at the next look.
+        sizes = _sizes(unit)
+        self._failures.pop(unit, None)
+        self._incomplete.pop(unit, None)
+        try:
+            runs[unit] = unit.read(self._read_as)
+        except StallscopeError as error:
+            self._failures[unit] = str(error)
+            self._incomplete[unit] = sizes
+        else:
+            if place_warnings(runs[unit]):
+                self._incomplete[unit] = sizes
+
+
+# The state of a unit that was never read.
+_NEVER = object()
+
+
+def _folders_below(place: str) -> _Folders | None:
+    """Return the folders of a place and when each has changed; None if there are too many."""
+    folders: dict[str, int | None] = {}
+    remaining = [place]
+    while remaining:
+        folder = remaining.pop()
+        try:
+            # Before its names are read: what comes in between changes it again.
+            changed_ns = os.stat(folder).st_mtime_ns  # noqa: PTH116
+            with os.scandir(folder) as entries:
+                remaining += [
+                    entry.path for entry in entries if entry.is_dir(follow_symlinks=False)
+                ]
+        except OSError:
+            folders[folder] = None
+        else:
+            folders[folder] = changed_ns
+        if len(folders) + len(remaining) > _MOST_FOLDERS:
+            return None
+    return folders
+
+
+def _states_of(units: Sequence[Unit], folders: _Folders) -> dict[Unit, Hashable]:
+    """Return the folders of each unit with their changes."""
+    by_place = {Path(unit.place): unit for unit in units}
+    states: dict[Unit, list[Hashable]] = {unit: [] for unit in units}
+    for folder, changed_ns in folders.items():
+        path = Path(folder)
+        unit = next((by_place[part] for part in (path, *path.parents) if part in by_place), None)
+        if unit is not None:
+            states[unit].append((folder, changed_ns))
+    return {unit: frozenset(state) for unit, state in states.items()}
+
+
+def _sizes(unit: Unit) -> Hashable:
+    """Return the files below a unit's local folder with their sizes and changes."""
+    sizes = []
+    for folder, _, names in os.walk(unit.place):
+        for name in names:
+            with suppress(OSError):
+                stat = Path(folder, name).stat()
+                sizes.append((folder, name, stat.st_size, stat.st_mtime_ns))
+    return frozenset(sizes)

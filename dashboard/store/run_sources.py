@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from itertools import chain, count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stallscope.catalogue.entry import AnalysisSummary, Entry, entry_of_run
 from stallscope.catalogue.index import Catalogue, folders_of
@@ -14,9 +16,15 @@ from stallscope.collector.safe_names import safe_name
 from stallscope.collector.store.layout import CATALOGUE, MANIFEST
 from stallscope.collector.store.loading import RunOnDisk
 from stallscope.errors import UnreadableError
+from stallscope.opening import place_warnings
 from stallscope.run import Run
 
 from ..run_folder import has_logs, log_silence_s
+
+if TYPE_CHECKING:
+    from stallscope.batch.units import Unit
+
+    from .refresh import PlaceContents, WatchedPlace
 
 
 @dataclass(frozen=True)
@@ -92,38 +100,88 @@ class RunsInMemory(RunSource):
 
     in_memory = True
 
-    def __init__(self, runs: Iterable[Run]) -> None:
-        self.runs = _with_ids(runs)
-        self._versions = dict.fromkeys(self.runs, 0)
+    def __init__(self, runs: Iterable[Run] = ()) -> None:
+        self.runs: dict[str, Run] = {}
+        self._versions: dict[str, int] = {}
         # Archives, remote places and simulations have no files to watch.
-        self._watched = {key for key, run in self.runs.items() if has_logs(run)}
-        self._entries = {key: entry_of_run(run, key) for key, run in self.runs.items()}
+        self._watched: set[str] = set()
         self._failures: dict[str, str] = {}
+        self._entries: dict[str, Entry] = {}
+        #: The place and the unit that a run was read from, and by place what could not be read.
+        self._origins: dict[str, tuple[WatchedPlace, Unit]] = {}
+        self._problems: dict[WatchedPlace, Sequence[str]] = {}
+        for run in runs:
+            self.replace(self._free_key(run), run)
 
     def state(self) -> Hashable:
         return None  # changes are listed by those who make them
 
     def contents(self) -> SourceContents:
-        return SourceContents(list(self._entries.items()), failures=dict(self._failures))
+        problems = [problem for of_place in self._problems.values() for problem in of_place]
+        problems += place_warnings(self.runs.values())
+        return SourceContents(
+            list(self._entries.items()),
+            list(dict.fromkeys(problems)),
+            failures=dict(self._failures),
+        )
 
     def version(self, entry: Entry) -> Hashable:
         return self._versions[entry.folder]
 
     def load(self, key: str, entry: Entry) -> Run:
-        return self.runs[key]
+        run = self.runs.get(key)
+        if run is None:
+            raise UnreadableError(f"{entry.name}: this run has gone since it was listed")
+        return run
 
     def silence_s(self, key: str) -> float | None:
-        return log_silence_s(self.runs[key])
+        run = self.runs.get(key)
+        return None if run is None else log_silence_s(run)
 
     def logs_deleted(self, key: str) -> bool:
-        return key in self._watched and not has_logs(self.runs[key])
+        run = self.runs.get(key)
+        return run is None or (key in self._watched and not has_logs(run))
 
     def replace(self, key: str, run: Run) -> None:
-        """Replace a run by its new state."""
+        """Add a run, or replace it by its new state."""
         self.runs[key] = run
         self._entries[key] = entry_of_run(run, key)
-        self._versions[key] += 1
+        self._versions[key] = self._versions.get(key, 0) + 1
         self._failures.pop(key, None)
+        if has_logs(run):
+            self._watched.add(key)
+
+    def update(self, place: WatchedPlace, contents: PlaceContents) -> set[str]:
+        """Add and replace the runs of a place, and return the ids of those that have changed.
+
+        Runs whose logs were deleted stay, and their pages say so.
+        """
+        former = {
+            key
+            for key, (of_place, unit) in self._origins.items()
+            if of_place is place and (unit in contents.runs or unit not in contents.units)
+        }
+        changed = set(former)
+        for unit, runs in contents.runs.items():
+            for run in runs:
+                key = next((key for key in former if self.runs[key].id == run.id), None)
+                former.discard(key or "")
+                key = key or self._free_key(run)
+                self.replace(key, run)
+                self._origins[key] = place, unit
+                changed.add(key)
+        for key in former:
+            if not self.logs_deleted(key):
+                # Its logs now belong to another run.
+                del self.runs[key], self._entries[key], self._origins[key]
+        self._problems[place] = contents.problems
+        return changed
+
+    def _free_key(self, run: Run) -> str:
+        """Return an id that needs no quoting in an address; copies of one run are numbered."""
+        base = safe_name(run.id)
+        numbered = (f"{base}-{number}" for number in count(2))
+        return next(key for key in chain([base], numbered) if key not in self.runs)
 
     def summarise(self, key: str, summary: AnalysisSummary) -> None:
         """List a run with the summary of its analysis."""
@@ -199,16 +257,3 @@ def _key_of(folder: str) -> str:
     """Return a folder's name as part of an address; names made by Stallscope stay unchanged."""
     safe = safe_name(folder)
     return safe if safe == folder else f"{safe}~{sha256(folder.encode()).hexdigest()[:8]}"
-
-
-def _with_ids(runs: Iterable[Run]) -> dict[str, Run]:
-    """Give runs ids that need no quoting in an address; copies of one run are numbered."""
-    named: dict[str, Run] = {}
-    for run in runs:
-        base = key = safe_name(run.id)
-        number = 1
-        while key in named:
-            number += 1
-            key = f"{base}-{number}"
-        named[key] = run
-    return named

@@ -12,13 +12,14 @@ from stallscope.analysis.gains.bottleneck import Bottleneck
 from stallscope.catalogue.analysis_cache import Analyse, StoredRun, cached_analysis
 from stallscope.catalogue.entry import AnalysisSummary
 from stallscope.errors import NotFoundError, StallscopeError
+from stallscope.parsers.progress import ShowProgress, no_progress
 from stallscope.run import Run
 
 from .cache import Cache
 from .current import CurrentListing
 from .listing import ListedRun, RunListing
 from .page_cache import free_tables
-from .refresh import Refresher
+from .refresh import PlaceContents, Refresher, WatchedPlace
 from .run_sources import RunsInMemory, RunSource
 from .sizes import size_of
 
@@ -39,6 +40,8 @@ class RunStore:
 
     Args:
         runs: runs in memory.
+        places: places with logs, whose runs are read into memory now, and when their folders change.
+        show_progress: shows how many places and runs were read.
         analyse: analyses a run with its baseline and its single-rank baseline.
         sources: further places of runs.
         most_bytes: the memory limit of cached runs and analyses.
@@ -53,34 +56,44 @@ class RunStore:
         runs: Iterable[Run] = (),
         analyse: Analyse = analyse,
         *,
+        places: Sequence[WatchedPlace] = (),
+        show_progress: ShowProgress = no_progress,
         sources: Sequence[RunSource] = (),
         most_bytes: int = _MOST_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._memory = memory = RunsInMemory(runs)
-        self._runs = memory.runs
+        self._places = tuple(places)
         self._clock = clock
         self._refresher = Refresher(clock)
+        for place in places:
+            contents = place.look(show_progress)
+            if contents is not None:
+                memory.update(place, contents)
         for key, run in memory.runs.items():
             self._refresher.register(key, run)
-        self._current = CurrentListing([memory, *sources] if memory.runs else sources)
+        in_memory = memory.runs or any(place.is_watched for place in places)
+        self._current = CurrentListing([memory, *sources] if in_memory else sources)
         self._analyse = analyse
         self._cache = Cache(most_bytes, size_of)
         self._summaries = Cache(_MOST_SUMMARIES)
 
     def refresh(self) -> None:
         """Find runs that were added or removed; reads only what has changed."""
+        for place in self._places:
+            contents = place.look()
+            if contents is not None:
+                self._update(place, contents)
         self._current.refresh()
 
     def refresh_run(self, run_id: str) -> None:
         """Read a run that is being recorded again, unless it has not grown or was read recently."""
-        run = self._runs.get(run_id)
+        run = self._memory.runs.get(run_id)
         grown = None if run is None else self._refresher.refreshed(run_id, run)
         if grown is None:
             return
         self._current.apply(lambda: self._memory.replace(run_id, grown))
-        # Results for the shorter run are outdated.
-        self._cache.discard(lambda key: isinstance(key, tuple) and run_id in key[1:3])
+        self._discard({run_id})
 
     def read_at(self, run_id: str) -> datetime | None:
         """Return when a run that is being recorded was read last, in UTC; None for all other runs."""
@@ -183,6 +196,20 @@ class RunStore:
         """
         return self.listing().reruns(self._listed(run_id))
 
+    def _update(self, place: WatchedPlace, contents: PlaceContents) -> None:
+        """Change the runs in memory to those that a look at their place has found."""
+        changed: set[str] = set()
+        self._current.apply(lambda: changed.update(self._memory.update(place, contents)))
+        self._discard(changed)
+        for run_id in changed:
+            run = self._memory.runs.get(run_id)
+            if run is not None:
+                self._refresher.register(run_id, run)
+
+    def _discard(self, run_ids: set[str]) -> None:
+        """Drop the results for earlier states of runs in memory."""
+        self._cache.discard(lambda key: isinstance(key, tuple) and not run_ids.isdisjoint(key[1:3]))
+
     def _listed(self, run_id: str) -> ListedRun:
         if run_id not in self:
             self.refresh()  # it may be new
@@ -193,7 +220,7 @@ class RunStore:
 
     def _load(self, listed: ListedRun) -> Run:
         if listed.source.in_memory:
-            return self._runs[listed.id]
+            return listed.source.load(listed.id, listed.entry)
         return self._cache.get(
             ("run", listed.id, listed.source.version(listed.entry)),
             lambda: listed.source.load(listed.id, listed.entry),

@@ -17,8 +17,8 @@ from stallscope.errors import StallscopeError, UsageError
 from stallscope.opening import local_address
 
 from . import mlflow_runs
-from .main import SUCCESS, add_read_as, print_failures
-from .opening import open_all
+from .bars import show_progress
+from .main import SUCCESS, add_read_as, print_failures, print_warnings
 
 if TYPE_CHECKING:
     from stallscope.dashboard.store import Experiment, RunStore
@@ -76,6 +76,8 @@ def run(options: argparse.Namespace) -> int:
         addresses = [local_address(source, folder) for source in sources]
         store, failures = open_store(addresses, options.read_as, experiments)
         print_failures(failures)
+        known = set(failures)
+        print_warnings([problem for problem in store.listing().problems if problem not in known])
         serve(
             store,
             host=options.host,
@@ -106,13 +108,13 @@ def open_store(
     """Return the runs to show, and an error message for each RUN that cannot be read.
 
     Collected runs and runs of MLflow experiments are read when a user opens them; all others are
-    read now.
+    read now, and those that come into their folders when a user looks at the list.
 
     Raises:
         UsageError: if there is nothing to show.
         StallscopeError: if an experiment cannot be listed.
     """
-    from stallscope.dashboard.store import CollectedRuns, RunStore
+    from stallscope.dashboard.store import CollectedRuns, RunStore, WatchedPlace
 
     stores: dict[Path, set[str] | None] = {}
     logs: list[RunAddress] = []
@@ -126,15 +128,19 @@ def open_store(
         if collected is None:
             logs.append(address)
         else:
-            store, folder = collected
-            shown = stores.setdefault(store, set())
-            stores[store] = None if folder is None or shown is None else shown | {folder}
-    runs, unread = open_all(logs, read_as)
-    if not runs and not stores and not experiments:
-        print_failures([*failures, *unread])
+            folder, run = collected
+            shown = stores.setdefault(folder, set())
+            stores[folder] = None if run is None or shown is None else shown | {run}
+    places = [WatchedPlace(address, read_as) for address in logs]
+    run_sources = [CollectedRuns(folder, only) for folder, only in stores.items()]
+    store = RunStore(
+        places=places, sources=[*run_sources, *experiments], show_progress=show_progress
+    )
+    failures += [failure for place in places for failure in place.failures]
+    if not stores and not experiments and not store.runs():
+        print_failures(failures)
         raise UsageError("none of the runs can be shown")
-    run_sources = [CollectedRuns(store, only) for store, only in stores.items()]
-    return RunStore(runs, sources=[*run_sources, *experiments]), [*failures, *unread]
+    return store, failures
 
 
 def _collected(address: RunAddress) -> tuple[Path, str | None] | None:
