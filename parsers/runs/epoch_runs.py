@@ -114,8 +114,8 @@ def in_other_folders(
         folder = _job_folder(log.log.path)
         below = any(folder[:depth] in jobs for depth in range(len(folder)))
         # MLflow's metrics come with the artifacts of their run.
-        beside = log.run_id or folder in around or below
-        (next_to_steps if beside else runs).append((where, log))
+        of_a_job = folder in around or below or (log.run_id and jobs)
+        (next_to_steps if of_a_job else runs).append((where, log))
     return runs, next_to_steps
 
 
