@@ -299,6 +299,9 @@ def test_a_printed_log_next_to_a_jobs_logs_of_steps_is_named_by_every_command(
     for command in ("report", "compare", "scaling", "watch --once"):
         main([*command.split(), str(logs)])
         assert capsys.readouterr().err.splitlines().count(warning) == 1, command
+    out = str(tmp_path / "out.csv")
+    assert main(["export", str(logs / "run-a"), "--format", "csv", "--out", out]) == 0
+    assert capsys.readouterr().err.splitlines() == [warning]
 
 
 def test_a_damaged_log_of_a_run_of_its_own_is_named_by_every_command(

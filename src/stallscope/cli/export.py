@@ -20,7 +20,7 @@ from stallscope.opening import open_run, open_runs, several_runs_error
 from stallscope.run import Run
 
 from .bars import show_progress
-from .main import SUCCESS, add_read_as
+from .main import SUCCESS, add_read_as, print_warnings
 from .opening import with_progress
 
 
@@ -66,9 +66,9 @@ def run(options: argparse.Namespace) -> int:
     check_path(export, place, options.force)
     export.check()
     for source in with_progress([options.run], "reading"):
-        exported = exported_run(
-            open_run(source, read_as=options.read_as, show_progress=show_progress), selection
-        )
+        opened = open_run(source, read_as=options.read_as, show_progress=show_progress)
+        exported = exported_run(opened, selection)
+    print_warnings(opened.place_warnings)
     for _ in with_progress([export], "exporting"):
         written = write_export(export, exported, place, options.force)
     print(written)
