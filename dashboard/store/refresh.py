@@ -181,10 +181,12 @@ class WatchedPlace:
         if self._clock() < self._not_before or not self._lock.acquire(blocking=False):
             return None
         try:
-            start = self._clock()
+            first, start = not self._states, self._clock()
             contents = self._look(show_progress)
             end = self._clock()
-            self._not_before = end + _PAUSE * (end - start)
+            if not first:
+                # The first look reads all, later ones only what is new.
+                self._not_before = end + _PAUSE * (end - start)
             return contents
         finally:
             self._lock.release()
