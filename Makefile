@@ -9,7 +9,7 @@ MXNET := .venv-mxnet
 RAY := .venv-ray
 DEEPSPEED := .venv-deepspeed
 RAY_PACKAGES := "ray[train]>=2.60,<3" torch lightning transformers accelerate
-DEEPSPEED_PACKAGES := deepspeed==0.19.8
+DEEPSPEED_PACKAGES := deepspeed==0.19.8 transformers accelerate
 SERVICES := .venv-services
 PEERS := .venv-bench
 RELEASE := .venv-release
@@ -184,7 +184,7 @@ mxnet-env: ## MXNet and Horovod on Python 3.8 in .venv-mxnet (Horovod is compile
 ray-env: ## Ray Train, in .venv-ray
 	tools/torch-env.sh $(RAY) $(RAY_PACKAGES)
 
-deepspeed-env: ## DeepSpeed on CPUs, in .venv-deepspeed
+deepspeed-env: ## DeepSpeed on CPUs, alone and below Accelerate and the Trainer, in .venv-deepspeed
 	tools/torch-env.sh $(DEEPSPEED) $(DEEPSPEED_PACKAGES)
 
 services-env: $(VENV)/.ready ## the servers that tests of collecting talk to, in .venv-services

@@ -13,7 +13,7 @@ from stallscope.collector.recorder.pytorch.waits import Waits
 
 
 def counting(timestamp: Callable[[], Any] = lambda: None) -> Waits:
-    return Waits(lambda: True, timestamp)
+    return Waits(lambda: 0, timestamp)
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +69,35 @@ def test_on_a_device_its_timestamps_are_kept() -> None:
 
 
 def test_collectives_outside_of_steps_do_not_count() -> None:
-    own = Waits(lambda: False, lambda: None)
-    own.timed(lambda: None)()
-    assert own.before(1) == (0, ())
+    between = Waits(lambda: None, lambda: None)
+    between.timed(lambda: None)()
+    assert between.before(1) == (0, ())
+
+
+@pytest.mark.parametrize("gathers", [0, 1])
+def test_collectives_of_earlier_iterations_belong_to_the_latest_reduction(gathers: int) -> None:
+    iteration = count(1)
+    began = next(iteration)
+    of_iterations = Waits(lambda: began, lambda: None)
+    collective = of_iterations.timed(lambda: None)
+    for step in (1, 2, 3):
+        # The Trainer counts tokens before the forward pass.
+        for _ in range(gathers):
+            collective()
+        of_iterations.settle_earlier()
+        collective()
+        assert of_iterations.before(step) == (10 * (gathers + 1), ())
+        # The norm of the gradients.
+        collective()
+        began = next(iteration)
+
+
+def test_collectives_between_two_reductions_of_an_iteration_belong_to_the_first() -> None:
+    reductions = counting()
+    collective = reductions.timed(lambda: None)
+    collective()
+    assert reductions.before(1) == (10, ())
+    collective()
+    reductions.settle_earlier()
+    collective()
+    assert reductions.before(2) == (10, ())

@@ -16,13 +16,17 @@ os.environ.update(DS_ACCELERATOR="cpu", GLOO_SOCKET_IFNAME="lo")
 
 import deepspeed  # it reads these variables
 import torch
+from accelerate import Accelerator, DeepSpeedPlugin, PartialState
+from accelerate.state import AcceleratorState
 from case_runner import Cases, digest, run_cases
 from process_group import end_process_group
 from slow_torch import SlowData
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+from transformers import Trainer, TrainingArguments
 
 from stallscope.torch import StepLogger
+from stallscope.transformers import StepLogger as Callback
 
 BATCH, WIDTH, STEPS = 16, 32, 60
 #: Much longer than the rest of a step.
@@ -38,11 +42,20 @@ def rank() -> int:
 
 def loader() -> DataLoader:
     """Return a loader that is slow on rank 1."""
-    random = torch.Generator().manual_seed(7 + rank())
-    inputs = torch.rand(STEPS * BATCH, WIDTH, generator=random)
-    labels = torch.randint(4, (STEPS * BATCH,), generator=random)
-    data = SlowData(TensorDataset(inputs, labels), BATCH, rank() * SLOW_SECONDS)
-    return DataLoader(data, BATCH)
+    return DataLoader(data(STEPS, 7 + rank()), BATCH)
+
+
+def data(steps: int, seed: int) -> SlowData:
+    """Return samples for some steps, for which rank 1 waits."""
+    random = torch.Generator().manual_seed(seed)
+    inputs = torch.rand(steps * BATCH, WIDTH, generator=random)
+    labels = torch.randint(4, (steps * BATCH,), generator=random)
+    return SlowData(TensorDataset(inputs, labels), BATCH, rank() * SLOW_SECONDS)
+
+
+def small_model() -> nn.Sequential:
+    torch.manual_seed(11)
+    return nn.Sequential(nn.Linear(WIDTH, 64), nn.ReLU(), nn.Linear(64, 4))
 
 
 def left_in(engine: Any) -> list[str]:
@@ -58,8 +71,7 @@ def train(stage: int, passes: int, folder: Path | None, dtype: str = "fp32") -> 
 
     Without a folder nothing is recorded.
     """
-    torch.manual_seed(11)
-    model = nn.Sequential(nn.Linear(WIDTH, 64), nn.ReLU(), nn.Linear(64, 4))
+    model = small_model()
     config = {
         "train_micro_batch_size_per_gpu": BATCH,
         "gradient_accumulation_steps": passes,
@@ -81,6 +93,11 @@ def train(stage: int, passes: int, folder: Path | None, dtype: str = "fp32") -> 
         engine.step()
     if log is not None:
         log.close()
+    return seen(model, engine, before)
+
+
+def seen(model: nn.Module, engine: Any, before: list[str]) -> dict[str, Any]:
+    """Return the weights, the engine's updates, and what the recorder has left in the engine."""
     with deepspeed.zero.GatheredParameters(list(model.parameters())):
         weights = digest(p.detach().float().numpy() for p in model.parameters())
     return {
@@ -118,6 +135,110 @@ def zero_3(folder: Path) -> Any:
 @case_of
 def zero_2_accumulates(folder: Path) -> Any:
     return train(2, 3, folder)
+
+
+def accelerated(folder: Path | None, passes: int = 1) -> Any:
+    """Train in a loop with Accelerate, which makes the engine; without a folder nothing is recorded."""
+    AcceleratorState._reset_state(True)
+    # Accelerator(cpu=True) would make no engine.
+    PartialState(cpu=True)
+    plugin = DeepSpeedPlugin(zero_stage=2, gradient_accumulation_steps=passes)
+    accelerator = Accelerator(deepspeed_plugin=plugin)
+    model = small_model()
+    # Accelerate gives each rank its part of the samples.
+    engine, optimizer, batches = accelerator.prepare(
+        model, torch.optim.Adam(model.parameters(), 0.01), DataLoader(data(2 * STEPS, 7), BATCH)
+    )
+    before = left_in(engine)
+    log = None
+    if folder is not None:
+        log = StepLogger(folder / "logs", optimizer=optimizer, model=engine)
+    for inputs, labels in batches if log is None else log.watch(batches):
+        with accelerator.accumulate(engine):
+            accelerator.backward(nn.functional.cross_entropy(engine(inputs), labels))
+            optimizer.step()
+            optimizer.zero_grad()
+    if log is not None:
+        log.close()
+    return seen(model, engine, before)
+
+
+@case_of
+def below_accelerate(folder: Path) -> Any:
+    return {**accelerated(folder), "silent": accelerated(None)["weights"]}
+
+
+@case_of
+def below_accelerate_accumulates(folder: Path) -> Any:
+    return accelerated(folder, passes=3)
+
+
+class Classifier(nn.Module):
+    """The small model with the Trainer's inputs, which the ranks count together, and results."""
+
+    accepts_loss_kwargs = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = small_model()
+
+    def forward(self, inputs: Any, labels: Any, num_items_in_batch: Any = None) -> Any:
+        total = nn.functional.cross_entropy(self.layers(inputs), labels, reduction="sum")
+        return {"loss": total / (num_items_in_batch or len(labels))}
+
+
+def with_trainer(folder: Path, *callbacks: Any, passes: int = 1) -> Any:
+    """Train with Hugging Face's Trainer, which makes the engine."""
+    AcceleratorState._reset_state(True)
+    arguments = TrainingArguments(
+        str(folder / "saved"),
+        use_cpu=True,
+        per_device_train_batch_size=BATCH,
+        gradient_accumulation_steps=passes,
+        num_train_epochs=1,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+        deepspeed={
+            "train_micro_batch_size_per_gpu": "auto",
+            "gradient_accumulation_steps": "auto",
+            "zero_optimization": {"stage": 2},
+        },
+    )
+    model = Classifier()
+    trainer = Trainer(
+        model,
+        arguments,
+        data_collator=collated,
+        train_dataset=data(2 * STEPS, 7),
+        callbacks=list(callbacks),
+    )
+    trainer.train()
+    return seen(model, trainer.model_wrapped, [])
+
+
+def collated(samples: list[Any]) -> dict[str, Any]:
+    inputs, labels = map(torch.stack, zip(*samples))
+    return {"inputs": inputs, "labels": labels}
+
+
+def compared(folder: Path, passes: int = 1) -> Any:
+    """Train with the Trainer, without the recorder and with it."""
+    silent = with_trainer(folder, passes=passes)
+    recorded = with_trainer(folder, Callback(folder / "logs"), passes=passes)
+    left = recorded["ours"][len(silent["ours"]) :]
+    return {**recorded, "silent": silent["weights"], "ours": left}
+
+
+@case_of
+def below_trainer(folder: Path) -> Any:
+    return compared(folder)
+
+
+@case_of
+def below_trainer_accumulates(folder: Path) -> Any:
+    return compared(folder, passes=3)
 
 
 def main() -> None:

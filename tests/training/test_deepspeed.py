@@ -29,12 +29,16 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     return record_cases(folder, *words, environment=DEEPSPEED)
 
 
-SEEN = ("zero_0", "zero_1", "zero_1_in_16_bits", "zero_2")
+BELOW = ("below_accelerate", "below_trainer")
+SEEN = ("zero_0", "zero_1", "zero_1_in_16_bits", "zero_2", *BELOW)
 
 
 @pytest.mark.parametrize(
     ("case", "steps", "micro"),
-    [*((case, STEPS, 1) for case in SEEN), ("zero_2_accumulates", 20, 3)],
+    [
+        *((case, STEPS, 1) for case in SEEN),
+        *((f"{case}_accumulates", 20, 3) for case in ("zero_2", *BELOW)),
+    ],
 )
 def test_each_step_has_all_its_stages(ranks: Recorded, case: str, steps: int, micro: int) -> None:
     for fit in ranks.fits(case):
@@ -56,9 +60,10 @@ def test_the_rank_with_slow_input_is_found(ranks: Recorded, case: str) -> None:
     assert patient.median_ms("ready", "reduced") > slow.median_ms("ready", "reduced") + 20
 
 
-def test_recording_does_not_change_the_weights(ranks: Recorded) -> None:
+@pytest.mark.parametrize("case", ["zero_1", *BELOW])
+def test_recording_does_not_change_the_weights(ranks: Recorded, case: str) -> None:
     for rank in (0, 1):
-        assert ranks.unchanged_by_recording("zero_1", rank)
+        assert ranks.unchanged_by_recording(case, rank)
 
 
 def test_with_stage_3_a_step_has_its_input_and_names_no_rank(ranks: Recorded) -> None:

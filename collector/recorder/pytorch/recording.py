@@ -155,12 +155,15 @@ class Recording(IterationRecording):
         if self._device is not None:
             own = StepAssembler(reductions.counts, self._single)
             self._device_steps = DeviceSteps(self._device, own, session.late_step)
-        self._waits = Waits(lambda: self._iteration is not None, self._gradients.timestamp)
+        self._waits = Waits(self._iteration_began, self._gradients.timestamp)
         self._times_gradients = not no_timestamps and reductions.needs_gradients
         self._undo.append(self._gradients.remove)
         self._undo.append(reductions.remove)
         gradients = None if no_timestamps else self._gradients
         reductions.install(gradients, self._reduced, self._waits)
+
+    def _iteration_began(self) -> Optional[int]:
+        return None if self._iteration is None else self._iteration.begin
 
     def _undo_all(self) -> None:
         while self._undo:

@@ -157,11 +157,14 @@ class DeepSpeedReductions(Reductions):
                     self._undo.append(patch(backend, name, timed))
 
     def before_forward(self) -> None:
-        """Leave the collectives since the previous reduction, as of the norm, to the previous step."""
+        """Leave the collectives after the previous reduction, as of the norm, to the previous step.
+
+        In the Trainer, those of this iteration come before its forward pass.
+        """
         if torch.is_grad_enabled() and not self._in_step:
             self._in_step = True
             assert self._waits is not None
-            self._waits.settle()
+            self._waits.settle_earlier()
 
 
 def is_deepspeed(model: Any) -> bool:

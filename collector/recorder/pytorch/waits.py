@@ -22,20 +22,39 @@ class Waits:
     """The time in collectives since the reduction of the previous step.
 
     Args:
-        counts: returns whether an iteration of the training loop runs: only its collectives count.
+        iteration_began: returns when the running iteration of the training loop began; None between
+            iterations, whose collectives do not count.
         timestamp: takes a timestamp of an asynchronous device; None where the host itself waits.
     """
 
-    __slots__ = ("_cause", "_counts", "_ns", "_pairs", "_settled", "_timestamp", "since")
+    __slots__ = (
+        "_cause",
+        "_earlier",
+        "_iteration",
+        "_iteration_began",
+        "_ns",
+        "_pairs",
+        "_reduced_in",
+        "_settled",
+        "_timestamp",
+        "since",
+    )
 
-    def __init__(self, counts: Callable[[], bool], timestamp: Callable[[], Any]) -> None:
-        self._counts = counts
+    def __init__(
+        self, iteration_began: Callable[[], Optional[int]], timestamp: Callable[[], Any]
+    ) -> None:
+        self._iteration_began = iteration_began
         self._timestamp = timestamp
         self._ns = 0
         self._pairs: List[Tuple[Any, Any]] = []
         # The latest reduction's cause, and what belongs to its step.
         self._cause: Optional[int] = None
         self._settled = (0, 0)
+        # The iterations of the latest collective and of the latest reduction, and the waits before the
+        # former.
+        self._iteration: Optional[int] = None
+        self._reduced_in: Optional[int] = None
+        self._earlier = (0, 0)
         #: Since when the current collective has waited; None outside of collectives.
         self.since: Optional[int] = None
 
@@ -56,7 +75,10 @@ class Waits:
     def add(self, began: int, device_began: Any = None) -> int:
         """Count a collective that ends now; return the current time."""
         ended, self.since = monotonic_ns(), None
-        if self._counts():
+        iteration = self._iteration_began()
+        if iteration is not None:
+            if iteration != self._iteration:
+                self._iteration, self._earlier = iteration, (self._ns, len(self._pairs))
             device_ended = None if device_began is None else self._timestamp()
             if device_ended is None:
                 self._ns += ended - began
@@ -73,10 +95,23 @@ class Waits:
             ns, pairs = self._settled
             self._ns -= ns
             del self._pairs[:pairs]
+            self._earlier = max(0, self._earlier[0] - ns), max(0, self._earlier[1] - pairs)
             self._cause = cause
+        self._reduced_in = self._iteration_began()
         self.settle()
         return self._ns, tuple(self._pairs)
 
     def settle(self) -> None:
         """Assign all waits so far to the latest reduction's step."""
         self._settled = self._ns, len(self._pairs)
+
+    def settle_earlier(self) -> None:
+        """Assign the waits of earlier iterations to the latest reduction's step.
+
+        If that reduction is of the running iteration, all waits so far.
+        """
+        iteration = self._iteration_began()
+        if iteration == self._iteration != self._reduced_in:
+            self._settled = self._earlier
+        else:
+            self.settle()
