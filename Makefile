@@ -10,6 +10,9 @@ RAY := .venv-ray
 DEEPSPEED := .venv-deepspeed
 RAY_PACKAGES := "ray[train]>=2.60,<3" torch lightning transformers accelerate
 DEEPSPEED_PACKAGES := deepspeed==0.19.8 transformers accelerate
+# Public examples train in this environment, and in Horovod's.
+EXAMPLES := .venv-examples
+EXAMPLES_PACKAGES := $(RAY_PACKAGES) $(DEEPSPEED_PACKAGES) datasets timm torchvision
 SERVICES := .venv-services
 PEERS := .venv-bench
 RELEASE := .venv-release
@@ -155,7 +158,7 @@ hosts: training-env ## slow down one host of real jobs, and score how that is fo
 frameworks: keras3-env ray-env ## train with one slow rank under each recorder, and score how that is found (40 minutes; ARGS=--estimate only looks)
 	$(BENCHMARKS)/scorecard/frameworks.py $(ARGS)
 
-public-examples: $(VENV)/.ready training-env keras3-env deepspeed-env ## train public examples of the frameworks with the recorder (10 minutes; ARGS="--only NAME")
+public-examples: $(VENV)/.ready training-env examples-env ## train public examples of the frameworks with the recorder (20 minutes; ARGS="--only NAME")
 	$(BIN)/python tools/public_examples.py $(ARGS)
 
 fuzz: $(VENV)/.ready-dev ## look for input that breaks a parser (ARGS=--seconds 600; --keep puts what reaches new code into tools/fuzz)
@@ -187,6 +190,9 @@ ray-env: ## Ray Train, in .venv-ray
 deepspeed-env: ## DeepSpeed on CPUs, alone and below Accelerate and the Trainer, in .venv-deepspeed
 	tools/torch-env.sh $(DEEPSPEED) $(DEEPSPEED_PACKAGES)
 
+examples-env: ## what public examples of PyTorch's frameworks need, in .venv-examples
+	tools/torch-env.sh $(EXAMPLES) $(EXAMPLES_PACKAGES)
+
 services-env: $(VENV)/.ready ## the servers that tests of collecting talk to, in .venv-services
 	PYTHON=$(BIN)/python tools/services-env.sh $(SERVICES) spark
 
@@ -203,7 +209,7 @@ browser: $(VENV)/.ready ## Debian's headless Chromium for the browser tests, whe
 	tools/system-packages.sh chromium-headless-shell
 
 clean: ## remove what the other targets made, except the cache of wheels
-	rm -rf $(VENV) $(TRAINING) $(KERAS3) $(MXNET) $(RAY) $(DEEPSPEED) $(LOWEST) $(SERVICES) $(PEERS) $(RELEASE) .stallscope reports build dist
+	rm -rf $(VENV) $(TRAINING) $(KERAS3) $(MXNET) $(RAY) $(DEEPSPEED) $(EXAMPLES) $(LOWEST) $(SERVICES) $(PEERS) $(RELEASE) .stallscope reports build dist
 
 $(VENV)/.ready: pyproject.toml tools/app-env.sh tools/installing.sh
 	@# The documented exports work in it, too.
@@ -219,4 +225,4 @@ $(LOWEST)/.ready: pyproject.toml tools/app-env.sh tools/installing.sh tools/lowe
 	NEWEST_PYTHON=3.11 tools/app-env.sh $(LOWEST) app,spark,test tools/lowest-requirements.txt
 	@touch $@
 
-.PHONY: help demo check check-tests test test-app test-measured test-asleep test-unmeasured test-unmeasured-side horovod-side keras3-side mxnet-side ray-side deepspeed-side services-side lowest-side test-lowest-side test-lowest lint format samples bench bench-env soak scorecard pairs hangs hosts frameworks public-examples fuzz screenshots pictures training-env spark-env keras3-env mxnet-env ray-env deepspeed-env services-env services services-stop release-check browser clean
+.PHONY: help demo check check-tests test test-app test-measured test-asleep test-unmeasured test-unmeasured-side horovod-side keras3-side mxnet-side ray-side deepspeed-side services-side lowest-side test-lowest-side test-lowest lint format samples bench bench-env soak scorecard pairs hangs hosts frameworks public-examples fuzz screenshots pictures training-env spark-env keras3-env mxnet-env ray-env deepspeed-env examples-env services-env services services-stop release-check browser clean

@@ -2,16 +2,25 @@
 
     python tools/public_examples.py [--only PART-OF-A-NAME] [--from URL] [--to FOLDER]
 
-Needs the network and ``make training-env keras3-env deepspeed-env``. Data sets are random, and slow on
-rank 1 where an example loads sample by sample. The exit status is 1 if an example fails or lacks
-timestamps, or if its verdict is not rank 1.
+Needs the network and ``make training-env examples-env``. Models are small, and data sets, weights and
+tokenizers random. Each example trains three times: without the recorder, with it, and with it while
+rank 1 loads slowly. It fails if
+
+- the recorder changes the final weights of a rank,
+- a rank lacks timestamps, or its steps are not the updates of the weights that a stopwatch saw,
+- the verdict on the slow training is not rank 1's input.
+
+The exit status is then 1.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.machinery
+import json
 import os
+import random
 import re
 import runpy
 import subprocess
@@ -19,20 +28,26 @@ import sys
 import tempfile
 import time
 import types
+from bisect import bisect_right
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable, Iterator
 from urllib.request import urlopen
 
-ROOT = Path(__file__).parents[1]
+TOOLS = Path(__file__).resolve().parent
 TIMESTAMPS = ["data", "ready", "reduced"]
 SECONDS = 600
-SAMPLES = 4000
+SAMPLES = 2400
+SLOW_RANK = 1
 
 HOROVOD = ("horovod/horovod", "2626dc87a3a8eb8fb7d2216198ce45bce0f9e65a")
 LIGHTNING = ("Lightning-AI/pytorch-lightning", "7f0c3436cd3f6ad3753125672024fc415cbcb414")
 DEEPSPEED = ("deepspeedai/DeepSpeedExamples", "45b4b7156c8794a3452a5a7d03dbd8d797068569")
+ACCELERATE = ("huggingface/accelerate", "16cb6eb80dd9aa8b4df1a63ef57863e455d53b83")
+TIMM = ("huggingface/pytorch-image-models", "aa4b5850c1543fa488abf260f18390eda46cf85d")
+RAY_LINEAR = ("ray-project/ray", "1b0239505cf1c9c1e6f799c76c404d8ee841a2ca")
+RAY_TRAINER = ("ray-project/ray", "046d64d9f048ffbd60ed3765aef61fe48e30e532")
 
 HOROVODRUN = (".venv-horovod", "horovodrun", "--disable-cache", "-np", "2")
 # Horovod wants two hosts there.
@@ -45,11 +60,19 @@ ELASTIC = (
     "--network-interfaces",
     "lo",
 )
-TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node", "2")
+TORCHRUN = (".venv-examples", "torchrun", "--standalone", "--nproc-per-node", "2")
+# Ray starts the ranks itself.
+RAY = (".venv-examples",)
 
+# What the trainings share: the stopwatch, and what makes a rank slow.
+ADAPTED = """
+import os
+from public_examples import begin_rank, end_rank, keras_stopwatch, no_metrics, slowly, timed
+from public_examples import wait_for_sample, without_downloads
+"""
 # What users add: a logger that closes at the end, and for loops of Keras 2 the steps of a data set.
 TORCH = """
-import atexit, os
+import atexit
 from stallscope.torch import StepLogger
 def logger(**trained):
     log = StepLogger(os.environ["LOGS"], **trained)
@@ -71,9 +94,8 @@ def steps(log, data):
         pass
 """
 )
-LIGHTNING_CALLBACK = """
-import os
-from stallscope.lightning import StepLogger
+CALLBACK = """
+from stallscope.{} import StepLogger
 """
 WATCHED_TAPE = (
     r"hvd\.DistributedGradientTape\(tape\)",
@@ -83,27 +105,54 @@ LOGGED_STEP = (
     r"\n    (@tf\.function)",
     r"\n    log = logger(model=mnist_model, optimizer=opt)\n    \1",
 )
-IN_CALLBACKS = (r"callbacks = \[", 'callbacks = [StepLogger(os.environ["LOGS"]),')
-SHORT_FIT = ((r"500 // hvd", "100 // hvd"), (r"epochs=24", "epochs=2"))
+WATCHED_STEPS = (r"timed\((dataset\..*), mnist_model\)", r"timed(steps(log, \1), mnist_model)")
+IN_CALLBACKS = (r"callbacks = \[", 'callbacks = [StepLogger(os.environ["LOGS"]), ')
+WATCHED_LOADER = (r"enumerate\(train_loader\)", "enumerate(log.watch(train_loader))")
+
+NO_METRICS = (r"import evaluate", "evaluate = no_metrics()")
+SMALL_BATCHES = (r"\.batch\(128\)", ".batch(32)")
+TIMED_FIT = (r"callbacks = \[", "callbacks = [keras_stopwatch(), ")
+SHORT_FIT = (SMALL_BATCHES, TIMED_FIT, (r"500 // hvd", "100 // hvd"), (r"epochs=24", "epochs=2"))
+
+INSTRUCTIONS = [
+    {
+        "instruction": f"word{number % 190}",
+        "output": " ".join(f"word{number % 7 + i}" for i in range(6)),
+    }
+    for number in range(SAMPLES // 2)
+]
+ZERO_STAGE_2 = {
+    "train_micro_batch_size_per_gpu": "auto",
+    "gradient_accumulation_steps": "auto",
+    "zero_optimization": {"stage": 2},
+}
+
+Changes = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Example:
-    """A public example, how it is launched, and what a user changes: patterns and replacements."""
+    """A public example, how it is launched, and its changes: patterns and replacements."""
 
     source: tuple[str, str]
     path: str
     launcher: tuple[str, ...]
-    added: str
-    changes: tuple[tuple[str, str], ...]
+    #: What a user writes before the program, and changes in it.
+    recorder: str
+    recorded: Changes
+    #: What makes the training short, needs no download, and slows down a rank.
+    adapted: Changes = ()
     arguments: tuple[str, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
-    #: Seconds that rank 1 takes to load a sample, where the example loads sample by sample.
-    slow_seconds: float = 0.0
+    #: Seconds that the slow rank waits for a sample, or for a batch.
+    slow_seconds: float = 0.002
+    #: Files in the current folder: names and texts.
+    files: tuple[tuple[str, str], ...] = ()
+    variant: str = ""
 
     @property
     def name(self) -> str:
-        return f"{self.source[0]}/{self.path}"
+        return f"{self.source[0]}/{self.path}{self.variant}"
 
 
 EXAMPLES = (
@@ -113,11 +162,10 @@ EXAMPLES = (
         HOROVODRUN,
         TORCH,
         (
-            (r"enumerate\(train_loader\)", "enumerate(log.watch(train_loader))"),
+            WATCHED_LOADER,
             (r"\n    for epoch in", "\n    log = logger(optimizer=optimizer, model=model)\\g<0>"),
         ),
-        ("--epochs", "2", "--batch-size", "32"),
-        slow_seconds=0.002,
+        arguments=("--epochs", "2", "--batch-size", "32"),
     ),
     Example(
         HOROVOD,
@@ -125,86 +173,90 @@ EXAMPLES = (
         ELASTIC,
         TORCH,
         (
-            (r"enumerate\(train_loader\)", "enumerate(log.watch(train_loader))"),
+            WATCHED_LOADER,
             (r"\nstate = ", "\nlog = logger(optimizer=optimizer, model=model)\\g<0>"),
         ),
-        ("--epochs", "2", "--batch-size", "32"),
-        slow_seconds=0.002,
+        arguments=("--epochs", "2", "--batch-size", "32"),
     ),
     Example(
         HOROVOD,
         "examples/tensorflow2/tensorflow2_mnist.py",
         HOROVODRUN,
         KERAS,
+        (WATCHED_TAPE, LOGGED_STEP, WATCHED_STEPS),
         (
-            WATCHED_TAPE,
-            LOGGED_STEP,
-            (r"enumerate\((dataset\.take.*)\):", r"enumerate(steps(log, \1)):"),
+            SMALL_BATCHES,
+            (r"enumerate\((dataset\.take.*)\):", r"enumerate(timed(\1, mnist_model)):"),
             (r"10000 // hvd", "200 // hvd"),
         ),
+        slow_seconds=0.05,
     ),
     Example(
         HOROVOD,
         "examples/elastic/tensorflow2/tensorflow2_mnist_elastic.py",
         ELASTIC,
         KERAS,
+        (WATCHED_TAPE, LOGGED_STEP, WATCHED_STEPS),
         (
-            WATCHED_TAPE,
-            LOGGED_STEP,
-            (r"enumerate\((dataset\.skip.*)\):", r"enumerate(steps(log, \1)):"),
+            SMALL_BATCHES,
+            (r"enumerate\((dataset\.skip.*)\):", r"enumerate(timed(\1, mnist_model)):"),
+            (r"100 // hvd", "200 // hvd"),
         ),
+        slow_seconds=0.05,
     ),
     Example(
         HOROVOD,
         "examples/tensorflow2/tensorflow2_keras_mnist.py",
         HOROVODRUN,
-        KERAS,
-        (IN_CALLBACKS, *SHORT_FIT),
+        CALLBACK.format("keras"),
+        (IN_CALLBACKS,),
+        SHORT_FIT,
+        slow_seconds=0.05,
     ),
     Example(
         HOROVOD,
         "examples/elastic/tensorflow2/tensorflow2_keras_mnist_elastic.py",
         ELASTIC,
-        KERAS,
-        (IN_CALLBACKS, *SHORT_FIT),
+        CALLBACK.format("keras"),
+        (IN_CALLBACKS,),
+        SHORT_FIT,
+        slow_seconds=0.05,
     ),
     Example(
         LIGHTNING,
         "examples/fabric/image_classifier/train_fabric.py",
-        (".venv-keras3", *TORCHRUN),
+        TORCHRUN,
         TORCH,
         (
-            (r"enumerate\(train_loader\)", "enumerate(log.watch(train_loader))"),
+            WATCHED_LOADER,
             (r"\n    scheduler = ", "\n    log = logger(optimizer=optimizer, model=model)\\g<0>"),
         ),
-        ("--epochs", "2", "--batch-size", "32"),
+        arguments=("--epochs", "2", "--batch-size", "32"),
         # As `fabric run` does.
-        (
+        settings=(
             ("LT_CLI_USED", "1"),
             ("LT_ACCELERATOR", "cpu"),
             ("LT_STRATEGY", "ddp"),
             ("LT_DEVICES", "2"),
         ),
-        slow_seconds=0.002,
     ),
     Example(
         LIGHTNING,
         "examples/pytorch/bug_report/bug_report_model.py",
-        (".venv-keras3", *TORCHRUN),
-        LIGHTNING_CALLBACK,
+        TORCHRUN,
+        CALLBACK.format("lightning"),
+        ((r'strategy="ddp",', '\\g<0> callbacks=[StepLogger(os.environ["LOGS"])],'),),
         (
-            (
-                r"limit_train_batches=1,",
-                'accelerator="cpu", strategy="ddp", devices=2,'
-                ' callbacks=[StepLogger(os.environ["LOGS"])],',
-            ),
+            (r"limit_train_batches=1,", 'accelerator="cpu", strategy="ddp", devices=2,'),
             (r"RandomDataset\(32, 64\)", "RandomDataset(32, 400)"),
+            (r"return self\.data\[index\]", "wait_for_sample()\n        \\g<0>"),
         ),
+        slow_seconds=0.02,
     ),
     Example(
         DEEPSPEED,
         "training/cifar/cifar10_deepspeed.py",
-        (".venv-deepspeed", *TORCHRUN),
+        TORCHRUN,
         TORCH,
         (
             (r"enumerate\(trainloader\)", "enumerate(log.watch(trainloader))"),
@@ -212,15 +264,163 @@ EXAMPLES = (
                 r"\n    for epoch in",
                 "\n    log = logger(optimizer=optimizer, model=model_engine)\\g<0>",
             ),
-            # Its own Adam is compiled.
-            (r'"lr": 0.001,', '"lr": 0.001, "torch_adam": True,'),
         ),
+        # Its own Adam is compiled.
+        ((r'"lr": 0.001,', '"lr": 0.001, "torch_adam": True,'),),
         ("--epochs", "1", "--dtype", "fp32"),
         (("DS_ACCELERATOR", "cpu"),),
         # Several workers load.
         slow_seconds=0.02,
     ),
+    *(
+        Example(
+            ACCELERATE,
+            "examples/nlp_example.py",
+            TORCHRUN,
+            TORCH,
+            (
+                (r"enumerate\(train_dataloader\)", "enumerate(log.watch(train_dataloader))"),
+                (
+                    r"\n    for epoch in",
+                    "\n    log = logger(optimizer=optimizer, model=model)\\g<0>",
+                ),
+            ),
+            (
+                (
+                    r"shuffle=True, collate_fn=collate_fn",
+                    "shuffle=True, collate_fn=slowly(collate_fn)",
+                ),
+                (r'"num_epochs": 3', '"num_epochs": 2'),
+                NO_METRICS,
+                (r"\n    accelerator = ", f"\n    {before}\\g<0>"),
+            ),
+            # Accelerate makes no engine of DeepSpeed with --cpu.
+            () if variant else ("--cpu",),
+            settings,
+            slow_seconds=0.1,
+            variant=variant,
+        )
+        for variant, before, settings in (
+            ("", "", ()),
+            (
+                " with DeepSpeed",
+                "__import__('accelerate').PartialState(cpu=True)",
+                (
+                    ("DS_ACCELERATOR", "cpu"),
+                    ("ACCELERATE_USE_DEEPSPEED", "true"),
+                    ("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2"),
+                ),
+            ),
+        )
+    ),
+    *(
+        Example(
+            DEEPSPEED,
+            "training/tensor_parallel/hf_integration/train.py",
+            TORCHRUN,
+            CALLBACK.format("transformers"),
+            ((r"callbacks=\[", '\\g<0>StepLogger(os.environ["LOGS"]), '),),
+            ((r"data_collator=data_collator", "data_collator=slowly(data_collator)"),),
+            (
+                *("--data_path", "instructions.json", "--output_dir", "saved", "--use_cpu", "True"),
+                *("--ddp_backend", "gloo", "--save_strategy", "no", "--report_to", "none"),
+                *("--num_train_epochs", "1", "--logging_steps", "1000", *deepspeed),
+            ),
+            (("DS_ACCELERATOR", "cpu"),),
+            slow_seconds=0.05,
+            files=(
+                ("instructions.json", json.dumps(INSTRUCTIONS)),
+                ("deepspeed.json", json.dumps(ZERO_STAGE_2)),
+            ),
+            variant=variant,
+        )
+        for variant, deepspeed in (
+            ("", ()),
+            (" with DeepSpeed", ("--deepspeed", "deepspeed.json")),
+        )
+    ),
+    Example(
+        RAY_LINEAR,
+        "python/ray/train/examples/pytorch/torch_linear_example.py",
+        RAY,
+        TORCH,
+        (
+            (r"in dataloader:\n        # Compute", "in log.watch(dataloader):\n        # Compute"),
+            (r"train_epoch\(", "\\g<0>log, "),
+            (r"def train_epoch\(log, ", "def train_epoch(log, "),
+            (
+                r"\n    results = \[\]",
+                "\n    log = logger(optimizer=optimizer, model=model)\\g<0>",
+            ),
+            (r"\n    return results", "\n    log.close()\\g<0>"),
+        ),
+        (
+            (r"def train_func\(config\):", "\\g<0>\n    begin_rank()"),
+            (r"\n    return results", "\n    end_rank()\\g<0>"),
+            (r"return self\.x\[index", "wait_for_sample()\n        \\g<0>"),
+            # An argument that Ray 2.60 has no more.
+            (r"num_workers=num_workers, use_acc=use_acc", "num_workers=num_workers"),
+            (r"        train_linear\(\)", '        train_linear(storage_path=os.environ["RANKS"])'),
+        ),
+        ("--smoke-test",),
+        slow_seconds=0.005,
+    ),
+    Example(
+        RAY_TRAINER,
+        "python/ray/train/examples/transformers/transformers_torch_trainer_basic.py",
+        RAY,
+        CALLBACK.format("transformers"),
+        (
+            (
+                r"    trainer\.add_callback\(",
+                '    trainer.add_callback(StepLogger(os.environ["LOGS"]))\n\\g<0>',
+            ),
+        ),
+        (
+            (r"def train_func\(config\):", "\\g<0>\n    begin_rank()\n    without_downloads()"),
+            (r"    trainer\.train\(\)", "\\g<0>\n    end_rank()"),
+            # The name of today's versions.
+            (r"evaluation_strategy", "use_cpu=True, num_train_epochs=1, eval_strategy"),
+            (
+                r"model=model,",
+                "\\g<0> data_collator=slowly(transformers.default_data_collator),",
+            ),
+            (r"import numpy", "import ray.train, transformers\n\\g<0>"),
+            NO_METRICS,
+            (
+                r"num_workers=4, use_gpu=True\)",
+                'num_workers=2), run_config=ray.train.RunConfig(storage_path=os.environ["RANKS"])',
+            ),
+        ),
+        slow_seconds=0.05,
+    ),
+    Example(
+        TIMM,
+        "train.py",
+        TORCHRUN,
+        TORCH,
+        (
+            (
+                r"enumerate\(loader\)(?=:\n        last_batch)",
+                "enumerate(log.watch(loader))",
+            ),
+            (
+                r"\n    results = \[\]\n",
+                "\n    global log\n    log = logger(optimizer=optimizer, model=model)\\g<0>",
+            ),
+        ),
+        # On CPUs DistributedDataParallel wants none.
+        ((r"device_ids=\[device\]", "device_ids=None"),),
+        arguments=(
+            *("--data-dir", "images", "--model", "resnet18", "--num-classes", "2"),
+            *("--input-size", "3", "32", "32", "--batch-size", "16", "--epochs", "1"),
+            *("--device", "cpu", "--workers", "1"),
+        ),
+        slow_seconds=0.006,
+    ),
 )
+
+# -- trainings and what they show ------------------------------------------------------------------
 
 
 def main() -> int:
@@ -239,50 +439,89 @@ def main() -> int:
     faults = 0
     for example in chosen:
         began = time.monotonic()
-        folder = out / re.sub(r"\W", "-", example.name)
+        folder = out.resolve() / re.sub(r"\W+", "-", example.name)
         try:
-            train(example, folder, arguments.url)
-            fault, seen = judge(example, folder / "logs")
+            text, fault = check(example, folder, arguments.url), None
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            fault, seen = f"{error}", ""
+            text, fault = f"{error}", error
         faults += fault is not None
+        seconds = time.monotonic() - began
         print(
-            f"{'ok' if fault is None else 'FAILED'} in {time.monotonic() - began:.0f} s: {example.name}"
+            f"{'FAILED' if fault else 'ok'} in {seconds:.0f} s: {example.name}\n    {text}",
+            flush=True,
         )
-        print(f"    {fault or seen}", flush=True)
     print(f"{len(chosen) - faults} of {len(chosen)} examples are recorded; output and logs: {out}")
     return 1 if faults else 0
 
 
-def train(example: Example, folder: Path, url: str) -> None:
-    """Fetch an example, add the recorder, and train; its output goes to the folder."""
+def check(example: Example, folder: Path, url: str) -> str:
+    """Train an example three times, and return what the recorder saw.
+
+    Raises:
+        ValueError: if that is not what happened.
+    """
+    source = source_of(example, url)
+    unrecorded = train(example, source, folder / "unrecorded", recorder=False)
+    seen = []
+    for name, seconds in (("recorded", 0.0), ("slow", example.slow_seconds)):
+        ranks = train(example, source, folder / name, slow_seconds=seconds)
+        for rank, (before, after) in enumerate(zip(unrecorded, ranks)):
+            if before["weights"] != after["weights"]:
+                raise ValueError(f"{name}: with the recorder, rank {rank} ends with other weights")
+        seen.append(f"{name}: {judge(folder / name / 'logs', ranks, slow=seconds > 0)}")
+    return "; ".join(seen)
+
+
+def train(
+    example: Example,
+    source: str,
+    folder: Path,
+    recorder: bool = True,
+    slow_seconds: float = 0.0,
+) -> list[Any]:
+    """Train an example, and return the weights and the stopwatch of each rank.
+
+    Raises:
+        ValueError: if the training fails, or the example has no place for a change.
+    """
     folder.mkdir(parents=True)
     program = folder / Path(example.path).name
-    program.write_text(changed(example, source_of(example, url)))
-    environment, launcher, *words = example.launcher
-    folder_of_programs = ROOT / environment / "bin"
-    python = [] if launcher == "torchrun" else [str(folder_of_programs / "python")]
-    command = [str(folder_of_programs / launcher), *words, *python, __file__, "--rank"]
+    program.write_text(changed(example, source, recorder))
+    for name, text in example.files:
+        (folder / name).write_text(text)
+    environment, *words = example.launcher
+    programs = TOOLS.parent / environment / "bin"
+    python = [] if words[:1] == ["torchrun"] else [str(programs / "python")]
     settings = {
         **os.environ,
-        "PATH": f"{folder_of_programs}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(TOOLS),
+        "RANKS": str(folder),
         "LOGS": str(folder / "logs"),
         "OMP_NUM_THREADS": "1",
+        "TF_NUM_INTRAOP_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
-        "SLOW_SECONDS": str(example.slow_seconds),
+        "HF_HOME": str(folder / "hugging-face"),
+        "HF_HUB_OFFLINE": "1",
+        # DeepSpeed compiles an allreduce, for each environment anew.
+        "TORCH_EXTENSIONS_DIR": str(programs.parent / "torch-extensions"),
+        "SLOW_SECONDS": str(slow_seconds),
         **dict(example.settings),
     }
     printed = folder / "printed.txt"
     with printed.open("wb") as file:
-        subprocess.run(
-            [*command, str(program), *example.arguments],
+        ended = subprocess.run(
+            [*words, *python, __file__, "--rank", str(program), *example.arguments],
             cwd=folder,
             env=settings,
             stdout=file,
             stderr=subprocess.STDOUT,
             timeout=SECONDS,
-            check=True,
         )
+    results = sorted(folder.glob("rank-*.json"))
+    if ended.returncode or len(results) != 2:
+        raise ValueError(f"exit status {ended.returncode} and {len(results)} ranks: see {printed}")
+    return [json.loads(result.read_text()) for result in results]
 
 
 def source_of(example: Example, url: str) -> str:
@@ -293,68 +532,197 @@ def source_of(example: Example, url: str) -> str:
     return text.decode()
 
 
-def changed(example: Example, text: str) -> str:
-    """Return the text with the recorder.
+def changed(example: Example, text: str, recorder: bool) -> str:
+    """Return the text as it is trained here.
 
     Raises:
         ValueError: if the text has no place for a change.
     """
-    for pattern, replacement in example.changes:
+    for pattern, replacement in (*example.adapted, *(example.recorded if recorder else ())):
         text, places = re.subn(pattern, replacement, text)
         if not places:
             raise ValueError(f"the example has no {pattern!r}")
-    return example.added + text
+    return ADAPTED + (example.recorder if recorder else "") + text
 
 
-def judge(example: Example, logs: Path) -> tuple[str | None, str]:
-    """Return what is missing in the logs, or None, and what was seen."""
+def judge(logs: Path, ranks: list[Any], slow: bool) -> str:
+    """Return what the logs show.
+
+    Raises:
+        ValueError: if timestamps or steps are missing or wrong, or the slow rank is not found.
+    """
     from stallscope.analysis import analyse
     from stallscope.opening import open_run
 
     run = open_run(str(logs))
-    verdict = analyse(run).bottleneck
     if run.ranks != [0, 1]:
-        return f"logs of ranks {run.ranks}", ""
+        raise ValueError(f"logs of ranks {run.ranks}")
     for log in run.logs:
         stamps = log.facts["stamps"]
         if stamps["placed"] != TIMESTAMPS:
-            return f"rank {log.rank} has only {stamps['placed']}: {stamps['reason']}", ""
+            raise ValueError(f"rank {log.rank} has only {stamps['placed']}: {stamps['reason']}")
     missing = sum(run.steps.column(name).null_count for name in TIMESTAMPS)
-    if not run.rows or missing > run.rows // 10:
-        return f"{missing} timestamps of {run.rows} rows are missing", ""
-    found = f"{verdict.kind}, cause {verdict.cause}, ranks {list(verdict.ranks)}"
-    if example.slow_seconds and (verdict.cause, verdict.ranks) != ("input", (1,)):
-        return f"rank 1 has slow input, and the verdict is {found}", ""
-    return None, f"{run.rows} rows; {found}"
+    if missing:
+        raise ValueError(f"{missing} timestamps of {run.rows} rows are missing")
+    rows = run.steps.select(["rank", "begin"]).to_pydict()
+    for rank, result in enumerate(ranks):
+        begins = [begin for row_rank, begin in zip(rows["rank"], rows["begin"]) if row_rank == rank]
+        compare_with_stopwatch(rank, sorted(begins), result["updates"])
+    verdict = analyse(run).bottleneck
+    if slow and (verdict.cause, verdict.ranks) != ("input", (SLOW_RANK,)):
+        raise ValueError(
+            f"rank {SLOW_RANK} has slow input, and the verdict is"
+            f" {verdict.kind}, cause {verdict.cause}, ranks {list(verdict.ranks)}"
+        )
+    return f"{run.rows} rows, {verdict.kind}, cause {verdict.cause}, ranks {list(verdict.ranks)}"
+
+
+def compare_with_stopwatch(rank: int, begins: list[int], updates: list[int]) -> None:
+    """Check that each step has an update of the weights, and each update a step.
+
+    Raises:
+        ValueError: if a step has none, or an update is before the first step.
+    """
+    steps = {bisect_right(begins, update) for update in updates}
+    if steps != set(range(1, len(begins) + 1)):
+        raise ValueError(
+            f"rank {rank} has {len(begins)} steps and {len(updates)} updates,"
+            f" which fall into {len(steps)} steps"
+        )
 
 
 # -- in a rank -------------------------------------------------------------------------------------
+
+# When the weights were updated.
+_updates: list[int] = []
+# What returns the weights.
+_weights: list[Callable[[], list[Any]]] = []
 
 
 def be_rank(program: str, arguments: list[str]) -> None:
     """Run an example with random data."""
     text = Path(program).read_text()
-    if "tensorflow" in text:
+    random.seed(7)
+    if "import tensorflow" in text:
         random_mnist()
-    elif "torchvision" in text:
-        random_torchvision()
+    else:
+        begin_rank()
+        if "timm" in text:
+            random_images()
+        elif "torchvision" in text:
+            random_torchvision()
+        if "transformers" in text:
+            without_downloads()
     sys.argv = [program, *arguments]
     sys.path[0] = str(Path(program).parent)
     runpy.run_path(program, run_name="__main__")
+    if _weights:
+        end_rank()
+
+
+def begin_rank() -> None:
+    """Seed torch, and start the stopwatch for updates of its optimizers."""
+    import torch
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    torch.manual_seed(7)
+    load_torchvision()
+
+    def updated(optimizer: Any, *_: Any) -> None:
+        _updates.append(time.monotonic_ns())
+        groups = optimizer.param_groups
+        _weights[:] = [lambda: [tensor.detach() for group in groups for tensor in group["params"]]]
+
+    register_optimizer_step_post_hook(updated)
+
+
+def end_rank() -> None:
+    """Write the weights, and when they were updated."""
+    digest = hashlib.sha256()
+    for tensor in _weights[0]():
+        digest.update(tensor.numpy().tobytes())
+    result = {"weights": digest.hexdigest(), "updates": _updates}
+    rank = rank_of_training()
+    (Path(os.environ["RANKS"]) / f"rank-{rank}.json").write_text(json.dumps(result))
+
+
+def rank_of_training() -> int:
+    """Return this process's rank, which elastic ranks learn late."""
+    from stallscope.collector.recorder.job.world import world_of_training
+
+    return int(world_of_training().rank)
+
+
+def wait_for_sample() -> None:
+    """Wait on the slow rank."""
+    seconds = float(os.environ["SLOW_SECONDS"])
+    if seconds and rank_of_training() == SLOW_RANK:
+        time.sleep(seconds)
+
+
+def slowly(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that first waits on the slow rank."""
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        wait_for_sample()
+        return function(*args, **kwargs)
+
+    return slow
+
+
+def no_metrics() -> Any:
+    """Return what takes the place of ``evaluate``, which downloads its metrics."""
+    metric = types.SimpleNamespace(add_batch=lambda **_: None, compute=lambda **_: {})
+    return types.SimpleNamespace(load=lambda *_: metric)
+
+
+def timed(data: Any, model: Any) -> Iterator[Any]:
+    """Yield the batches of a loop that updates a Keras model once per batch."""
+    _weights[:] = [lambda: model.weights]
+    for batch in data:
+        yield batch
+        _updates.append(time.monotonic_ns())
+
+
+def keras_stopwatch() -> Any:
+    """Return a callback that notes the updates of ``model.fit``."""
+    import tensorflow as tf
+
+    class Stopwatch(tf.keras.callbacks.Callback):  # type: ignore[misc,unused-ignore]
+        def on_train_begin(self, logs: Any = None) -> None:
+            _weights[:] = [lambda: self.model.weights]
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            _updates.append(time.monotonic_ns())
+
+    return Stopwatch()
 
 
 def random_mnist() -> None:
-    """Let Keras load random images."""
+    """Let Keras load random images, batches of which the slow rank waits for."""
     import numpy as np
     import tensorflow as tf
 
+    tf.keras.utils.set_random_seed(7)
+
     def load_data(**_: Any) -> Any:
-        random = np.random.default_rng(7)
-        images = random.integers(0, 255, (SAMPLES, 28, 28), np.uint8)
-        labels = random.integers(0, 10, SAMPLES).astype(np.uint8)
+        generator = np.random.default_rng(7)
+        images = generator.integers(0, 255, (SAMPLES, 28, 28), np.uint8)
+        labels = generator.integers(0, 10, SAMPLES).astype(np.uint8)
         return (images, labels), (images, labels)
 
     tf.keras.datasets.mnist.load_data = load_data
+    whole = tf.data.Dataset.batch
+
+    def batch(self: Any, *args: Any, **kwargs: Any) -> Any:
+        def wait(images: Any, labels: Any) -> Any:
+            late = tf.py_function(slowly(tf.identity), [images], images.dtype)
+            late.set_shape(images.shape)
+            return late, labels
+
+        return whole(self, *args, **kwargs).map(wait)
+
+    tf.data.Dataset.batch = batch
 
 
 def random_torchvision() -> None:
@@ -365,23 +733,20 @@ def random_torchvision() -> None:
     with suppress(ImportError):
         import torchmetrics  # noqa: F401
 
-    from stallscope.collector.recorder.job.world import world_of_training
-
-    seconds = float(os.environ["SLOW_SECONDS"])
-
     def images_of(*shape: int) -> type:
         class Images(torch.utils.data.Dataset):  # type: ignore[misc,unused-ignore,type-arg]
             def __init__(self, *_: Any, train: bool = True, **__: Any) -> None:
-                self._samples, self._seconds = (SAMPLES, seconds) if train else (SAMPLES // 10, 0.0)
+                self._samples, self._wait = (
+                    (SAMPLES, wait_for_sample) if train else (SAMPLES // 10, _no_wait)
+                )
 
             def __len__(self) -> int:
                 return self._samples
 
             def __getitem__(self, index: int) -> Any:
-                # Elastic ranks learn theirs late.
-                if self._seconds and world_of_training().rank == 1:
-                    time.sleep(self._seconds)
-                return torch.rand(*shape), index % 10
+                self._wait()
+                generator = torch.Generator().manual_seed(int(index))
+                return torch.rand(*shape, generator=generator), index % 10
 
         return Images
 
@@ -403,8 +768,116 @@ def random_torchvision() -> None:
             setattr(sys.modules[parent], last, module)
 
 
+def _no_wait() -> None:
+    """Load a sample of validation."""
+
+
+def load_torchvision() -> None:
+    """Import an installed torchvision, also one that was built for another torch.
+
+    The operators that it then lacks are those of detection.
+    """
+    import torch
+
+    register = torch.library.register_fake
+
+    def register_known(name: Any, *args: Any, **kwargs: Any) -> Any:
+        if str(name).startswith("torchvision::"):
+            return lambda function: function
+        return register(name, *args, **kwargs)
+
+    torch.library.register_fake = register_known  # type: ignore[assignment]
+    with suppress(ImportError):
+        import torchvision  # noqa: F401
+    torch.library.register_fake = register
+
+
+def random_images() -> None:
+    """Write random images into folders, which timm's data set reads."""
+    import numpy as np
+    from PIL import Image
+    from timm.data.dataset import ImageDataset
+
+    generator = np.random.default_rng(7)
+    for split, count in (("train", SAMPLES // 2), ("validation", 32)):
+        for number in range(count):
+            folder = Path("images") / split / f"class-{number % 2}"
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f"{number}.png"
+            if not path.exists():
+                pixels = generator.integers(0, 255, (32, 32, 3), np.uint8)
+                part = path.with_suffix(f".{os.getpid()}.part")
+                Image.fromarray(pixels).save(part, "png")
+                part.rename(path)
+    whole = ImageDataset.__getitem__
+
+    def load(self: Any, index: int) -> Any:
+        wait_for_sample()
+        return whole(self, index)
+
+    ImageDataset.__getitem__ = load
+
+
+def without_downloads() -> None:
+    """Put small random models, tokenizers and data sets in place of those of Hugging Face's hub."""
+    import datasets
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    names = [f"word{number}" for number in range(200)]
+    special = ["[UNK]", "[PAD]", "<s>", "</s>", "[CLS]", "[SEP]"]
+
+    def sentence() -> str:
+        return " ".join(random.choices(names, k=12))
+
+    def tokenizer(*_: Any, **__: Any) -> Any:
+        words = Tokenizer(
+            models.WordLevel({word: i for i, word in enumerate(special + names)}, "[UNK]")
+        )
+        words.pre_tokenizer = pre_tokenizers.Whitespace()
+        return transformers.PreTrainedTokenizerFast(
+            tokenizer_object=words,
+            model_max_length=32,
+            unk_token="[UNK]",
+            pad_token="[PAD]",
+            bos_token="<s>",
+            eos_token="</s>",
+        )
+
+    sizes = {"vocab_size": 256, "max_position_embeddings": 64, "hidden_size": 32}
+    heads = {"num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+
+    def classifier(*_: Any, num_labels: int = 2, **__: Any) -> Any:
+        config = transformers.BertConfig(**sizes, **heads, num_labels=num_labels)
+        return transformers.BertForSequenceClassification(config)
+
+    def language_model(*_: Any, **__: Any) -> Any:
+        config = transformers.GPT2Config(
+            vocab_size=256, n_positions=64, n_embd=32, n_layer=2, n_head=2
+        )
+        return transformers.GPT2LMHeadModel(config)
+
+    def load_dataset(name: str, *_: Any, **__: Any) -> Any:
+        random.seed(7)
+        texts = ("sentence1", "sentence2", "idx") if "glue" in name else ("text",)
+        splits = {}
+        for split, count in (("train", SAMPLES), ("validation", 64), ("test", 1000)):
+            columns = {text: [sentence() for _ in range(count)] for text in texts}
+            columns["label"] = [number % 2 for number in range(count)]
+            splits[split] = datasets.Dataset.from_dict(columns)
+        return datasets.DatasetDict(splits)
+
+    transformers.AutoTokenizer.from_pretrained = tokenizer
+    transformers.AutoModelForSequenceClassification.from_pretrained = classifier
+    transformers.AutoModelForCausalLM.from_pretrained = language_model
+    datasets.load_dataset = load_dataset
+
+
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--rank"]:
-        be_rank(sys.argv[2], sys.argv[3:])
+        # The module that examples import has the stopwatch.
+        import public_examples
+
+        public_examples.be_rank(sys.argv[2], sys.argv[3:])
     else:
         sys.exit(main())
