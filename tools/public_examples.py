@@ -63,6 +63,11 @@ ELASTIC = (
 TORCHRUN = (".venv-examples", "torchrun", "--standalone", "--nproc-per-node", "2")
 # Ray starts the ranks itself.
 RAY = (".venv-examples",)
+RAY_SETTINGS = (
+    ("RAY_AUTH_MODE", "disabled"),
+    ("RAY_USAGE_STATS_ENABLED", "0"),
+    ("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0"),
+)
 
 # What the trainings share: the stopwatch, and what makes a rank slow.
 ADAPTED = """
@@ -145,7 +150,7 @@ class Example:
     arguments: tuple[str, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
     #: Seconds that the slow rank waits for a sample, or for a batch.
-    slow_seconds: float = 0.002
+    slow_seconds: float = 0.005
     #: Files in the current folder: names and texts.
     files: tuple[tuple[str, str], ...] = ()
     variant: str = ""
@@ -189,7 +194,7 @@ EXAMPLES = (
             (r"enumerate\((dataset\.take.*)\):", r"enumerate(timed(\1, mnist_model)):"),
             (r"10000 // hvd", "200 // hvd"),
         ),
-        slow_seconds=0.05,
+        slow_seconds=0.15,
     ),
     Example(
         HOROVOD,
@@ -202,7 +207,7 @@ EXAMPLES = (
             (r"enumerate\((dataset\.skip.*)\):", r"enumerate(timed(\1, mnist_model)):"),
             (r"100 // hvd", "200 // hvd"),
         ),
-        slow_seconds=0.05,
+        slow_seconds=0.15,
     ),
     Example(
         HOROVOD,
@@ -211,7 +216,7 @@ EXAMPLES = (
         CALLBACK.format("keras"),
         (IN_CALLBACKS,),
         SHORT_FIT,
-        slow_seconds=0.05,
+        slow_seconds=0.15,
     ),
     Example(
         HOROVOD,
@@ -220,7 +225,7 @@ EXAMPLES = (
         CALLBACK.format("keras"),
         (IN_CALLBACKS,),
         SHORT_FIT,
-        slow_seconds=0.05,
+        slow_seconds=0.15,
     ),
     Example(
         LIGHTNING,
@@ -251,7 +256,7 @@ EXAMPLES = (
             (r"RandomDataset\(32, 64\)", "RandomDataset(32, 400)"),
             (r"return self\.data\[index\]", "wait_for_sample()\n        \\g<0>"),
         ),
-        slow_seconds=0.02,
+        slow_seconds=0.05,
     ),
     Example(
         DEEPSPEED,
@@ -270,7 +275,7 @@ EXAMPLES = (
         ("--epochs", "1", "--dtype", "fp32"),
         (("DS_ACCELERATOR", "cpu"),),
         # Several workers load.
-        slow_seconds=0.02,
+        slow_seconds=0.04,
     ),
     *(
         Example(
@@ -297,7 +302,7 @@ EXAMPLES = (
             # Accelerate makes no engine of DeepSpeed with --cpu.
             () if variant else ("--cpu",),
             settings,
-            slow_seconds=0.1,
+            slow_seconds=0.15,
             variant=variant,
         )
         for variant, before, settings in (
@@ -327,7 +332,7 @@ EXAMPLES = (
                 *("--num_train_epochs", "1", "--logging_steps", "1000", *deepspeed),
             ),
             (("DS_ACCELERATOR", "cpu"),),
-            slow_seconds=0.05,
+            slow_seconds=0.15,
             files=(
                 ("instructions.json", json.dumps(INSTRUCTIONS)),
                 ("deepspeed.json", json.dumps(ZERO_STAGE_2)),
@@ -363,7 +368,8 @@ EXAMPLES = (
             (r"        train_linear\(\)", '        train_linear(storage_path=os.environ["RANKS"])'),
         ),
         ("--smoke-test",),
-        slow_seconds=0.005,
+        RAY_SETTINGS,
+        slow_seconds=0.03,
     ),
     Example(
         RAY_TRAINER,
@@ -392,7 +398,8 @@ EXAMPLES = (
                 'num_workers=2), run_config=ray.train.RunConfig(storage_path=os.environ["RANKS"])',
             ),
         ),
-        slow_seconds=0.05,
+        settings=RAY_SETTINGS,
+        slow_seconds=0.15,
     ),
     Example(
         TIMM,
@@ -413,10 +420,10 @@ EXAMPLES = (
         ((r"device_ids=\[device\]", "device_ids=None"),),
         arguments=(
             *("--data-dir", "images", "--model", "resnet18", "--num-classes", "2"),
-            *("--input-size", "3", "32", "32", "--batch-size", "16", "--epochs", "1"),
+            *("--input-size", "3", "32", "32", "--batch-size", "16", "--epochs", "3"),
             *("--device", "cpu", "--workers", "1"),
         ),
-        slow_seconds=0.006,
+        slow_seconds=0.01,
     ),
 )
 
