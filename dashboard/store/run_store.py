@@ -172,7 +172,7 @@ class RunStore:
 
     def note_failure(self, run_id: str, message: str) -> None:
         """List a run in memory with the reason why it could not be analysed."""
-        if run_id in self._runs:
+        if run_id in self._memory.runs:
             self._current.apply(lambda: self._memory.note_failure(run_id, message))
 
     def forget_failures(self) -> None:
