@@ -7,6 +7,8 @@ from typing import Any
 
 import dash_mantine_components as dmc
 
+from stallscope.catalogue.entry import Entry, circumstances
+from stallscope.catalogue.matching import has_own_fault
 from stallscope.formatting.lists import counted
 from stallscope.text.verdicts import short_verdict
 
@@ -59,23 +61,29 @@ def grouped_baselines(run_id: str, runs: Sequence[ListedRun]) -> dict[str, list[
         if listed.id == run_id:
             continue
         entry = listed.entry
-        fits = run is not None and (entry.job, entry.ranks) == (run.job, run.ranks)
         if not entry.synthetic:
             groups[_REAL].append(listed)
         else:
-            groups[_FITS if fits and not _has_slow_rank(listed) else _SYNTHETIC].append(listed)
+            fits = run is not None and _fits(entry, run)
+            groups[_FITS if fits else _SYNTHETIC].append(listed)
     return {title: listed for title, listed in groups.items() if listed}
 
 
-def _has_slow_rank(listed: ListedRun) -> bool:
-    return listed.verdict is not None and bool(listed.verdict.ranks)
+def _fits(entry: Entry, run: Entry) -> bool:
+    """Whether a run is the same job in the same circumstances, without a fault of its own."""
+    alike = [
+        (each.job, each.ranks, *circumstances(len(each.hosts), each.facts)) for each in (entry, run)
+    ]
+    return alike[0] == alike[1] and not has_own_fault(entry)
 
 
 def baseline_facts(listed: ListedRun) -> str:
     """Say what a run is as a baseline: its ranks, and its own fault if it has one."""
     # 0 if the number is unknown.
     facts = [counted(listed.entry.ranks, "rank")] if listed.entry.ranks else []
-    if listed.verdict is not None and listed.verdict.fault:
+    if listed.verdict is None:
+        facts.append("not analysed yet")
+    elif listed.verdict.fault:
         facts.append(short_verdict(listed.verdict).lower())
     return ", ".join(facts)
 

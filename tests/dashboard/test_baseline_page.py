@@ -13,7 +13,9 @@ from playwright.sync_api import expect
 from support.step_logs import run_of_job
 
 from stallscope.analysis.ledger.ledger import CAUSES
+from stallscope.catalogue.entry import AnalysisSummary
 from stallscope.dashboard import RunStore
+from stallscope.dashboard.components.baseline_howto import baseline_facts, grouped_baselines
 from stallscope.dashboard.routing import view_at
 from stallscope.run import Run
 from stallscope.text.titles import TITLES
@@ -168,7 +170,7 @@ def test_without_a_baseline_the_page_says_what_one_is_and_how_to_record_one(
     assert "synthetic=True" in code.children
     links = [one for one in of_type(content, "Anchor") if "?baseline=" in one.href]
     assert links[0].href == "/run/real/baseline?baseline=synthetic"
-    assert ": same job on synthetic data, 4 ranks" in said
+    assert ": same job on synthetic data, 4 ranks, not analysed yet" in said
     assert len(links) == len(store.runs()) - 1
 
 
@@ -181,6 +183,40 @@ def test_the_lines_are_those_of_the_runs_framework(
     first, *others = of_type(content, "Code")
     assert f"from stallscope.{name} import StepLogger, synthetic_like" in first.children
     assert bool(others) is (framework == "unheard-of")
+
+
+def test_baselines_that_fit_come_first_and_the_others_are_named_for_what_they_are(
+    tmp_path: Path,
+) -> None:
+    late = {(rank, "input"): 40.0 for rank in range(4)}
+    jobs = {
+        "real": REAL,
+        "fit": SYNTHETIC,
+        "slow-rank": replace(SYNTHETIC, slow={(1, "compute"): 40.0}),
+        "slow-loaders": replace(SYNTHETIC, slow=late),
+        "versions": replace(SYNTHETIC, facts={**SYNTHETIC.facts, "versions": {"horovod": "0.19"}}),
+        "two-ranks": replace(SYNTHETIC, ranks=2),
+        "again": REAL,
+    }
+    runs = []
+    for name, job in jobs.items():
+        named = replace(job, run_id=name, facts={**job.facts, "run_name": name})
+        runs.append(run_of_job(tmp_path / name, named))
+    store = RunStore(runs)
+    listed = [
+        run.with_summary(AnalysisSummary.of(store.analysis(run.id))) for run in store.listing().all
+    ]
+    groups = grouped_baselines("real", listed)
+    assert {title: {run.id for run in group} for title, group in groups.items()} == {
+        "Same job on synthetic data": {"fit"},
+        "Other runs on synthetic data": {"slow-rank", "slow-loaders", "versions", "two-ranks"},
+        "Runs on real data": {"again"},
+    }
+    facts = {run.id: baseline_facts(run) for run in listed}
+    assert facts["fit"] == "4 ranks"
+    assert facts["slow-rank"] == "4 ranks, slow rank 1"
+    assert facts["slow-loaders"] == "4 ranks, input"
+    assert baseline_facts(store.listing()["fit"]) == "4 ranks, not analysed yet"
 
 
 def test_a_run_on_synthetic_data_is_called_a_baseline(store: RunStore) -> None:

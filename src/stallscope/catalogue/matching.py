@@ -87,12 +87,12 @@ def _newest_of_each(entries: Iterable[Entry]) -> list[Entry]:
         entries: the runs, newest first.
     """
     first: dict[tuple[str, ...], Entry] = {}
-    for entry in sorted(entries, key=_has_own_fault):
+    for entry in sorted(entries, key=has_own_fault):
         first.setdefault(circumstances(len(entry.hosts), entry.facts), entry)
     return list(first.values())
 
 
-def _has_own_fault(entry: Entry) -> bool:
+def has_own_fault(entry: Entry) -> bool:
     """Whether a run has a fault that synthetic data should not have: a slow rank or a slow stage.
 
     Long allreduce and crowded cores are faults of the job, and its baseline has them as well.
