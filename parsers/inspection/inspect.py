@@ -23,7 +23,6 @@ from ..files.archives import with_members
 from ..files.unpacking import TRUNCATED, in_utf8, is_packed, unpacked_up_to
 from ..formats.horovod_timeline import HorovodTimelineFormat
 from ..formats.log_records import LogRecordsFormat
-from ..formats.mlflow.parser import MlflowMetricsParser
 from ..formats.spark.event_logs import applications, read_event_log
 from ..formats.spark.events import SparkEventsFormat
 from ..formats.spark.output import SparkOutputFormat
@@ -292,6 +291,9 @@ class _Inspector:
             return replace(seen, used=seen.path in used)
         if seen.sure is None:
             return seen
+        # It imports MLflow's client, which most logs do not need.
+        from ..formats.mlflow.parser import MlflowMetricsParser
+
         if seen.format == MlflowMetricsParser.name and used:
             # MLflow's record does not know which of the run's artifacts are logs.
             return seen if seen.epochs else replace(seen, notes=(_NO_EPOCHS,))

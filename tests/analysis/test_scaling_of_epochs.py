@@ -190,7 +190,7 @@ def test_a_clean_run_has_no_fault(tmp_path: Path) -> None:
     assert fault_of(clean) is None
     assert fault_of(slow) == "slow rank 1"
     many = replace(slow.bottleneck, ranks=(*range(24, 32), 399))
-    assert fault_of(replace(slow, bottleneck=many)) == "slow ranks 24–31, 399"
+    assert fault_of(replace(slow, bottleneck=many)) == "slow ranks 24–31 and 399"
     assert fault_of(replace(slow, bottleneck=replace(many, kind="input"))) == (
         "input of ranks 24–31, 399"
     )

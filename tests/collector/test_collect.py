@@ -172,9 +172,13 @@ def test_temporary_errors_are_retried_and_wrong_credentials_are_not(
     (logs / "rank-00000.0.1.steps.csv").write_text("more")
     refusing = Far(logs)
     refusing.before = refused
-    with pytest.raises(UnreadableError, match="access denied"):
-        collect([refusing], store)
+    # The other files are here already: only this one is left out.
+    ((run, _),) = collect([refusing], store).runs
+    assert any("access denied" in problem.what for problem in run.problems)
     assert len(tries) == 1
+    with pytest.raises(UnreadableError, match="access denied"):
+        collect([refusing], store.with_name("new"))
+    assert len(tries) == 1 + len(list(logs.iterdir()))
 
 
 def test_a_file_that_shrinks_while_it_is_read_is_an_error(logs: Path, store: Path) -> None:

@@ -171,7 +171,9 @@ def test_a_silent_server_is_an_error_of_one_sentence(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Files, "timeout_seconds", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        assert "no WebHDFS answers there" in refusal(f"webhdfs://127.0.0.1:{port}/logs")
+        assert "no data arrived for 1 s; check the address" in refusal(
+            f"webhdfs://127.0.0.1:{port}/logs"
+        )
 
 
 def test_a_missing_hadoop_library_is_an_error_of_one_sentence() -> None:

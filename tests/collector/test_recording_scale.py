@@ -30,8 +30,8 @@ pytestmark = pytest.mark.services
 
 RANKS = 64
 SECONDS = 300
-#: Requests that list a bucket with up to 1,000 files.
-LISTING = 4
+#: Requests that list a bucket with up to 1,000 files, and one that asks whether the server answers.
+LISTING = 5
 
 
 @dataclass(frozen=True)

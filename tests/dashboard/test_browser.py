@@ -110,7 +110,7 @@ def test_a_slow_rank_is_named_and_stands_out(open_page: Open) -> None:
     ranks = page.get_by_role("img", name=re.compile("^Ranks side by side"))
     assert len(ranks.locator(".ytick").all()) == 8
     assert len(ranks.locator(".shapelayer path").all()) == 1
-    page.get_by_text("All 8 ranks").focus()
+    page.get_by_text("All 8 ranks", exact=True).focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("rowheader", name="2 (slow)")).to_be_visible()
 

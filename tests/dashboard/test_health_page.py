@@ -233,6 +233,7 @@ def test_hostile_names_are_text(made: Callable[[str], Run]) -> None:
 def test_the_page_fits_every_screen(open_page: Open, scheme: str, width: int) -> None:
     page = open_page("/run/slow/health", scheme=scheme, width=width)
     expect(page.get_by_role("heading", level=2).first).to_have_text("These logs are whole")
+    page.get_by_text("All 8 ranks", exact=True).click()
     page.get_by_role("region", name="What was read").focus()
     expect(page.get_by_role("region", name="What was read")).to_be_focused()
     assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -25,6 +25,7 @@ from .worker import RunReader, Worker
 # Each process has one run in work and one waiting.
 _WAITING_PER_PROCESS = 2
 _TICK_SECONDS = 0.25
+_HELD = (signal.SIGINT, signal.SIGTERM)
 _ENDED = "the process that read it was killed, maybe for lack of memory; try --jobs 1"
 
 Result = tuple[int, "Any | Failed"]
@@ -150,11 +151,23 @@ def _interrupts_held() -> Iterator[None]:
     Processes that start in it never get Ctrl-C: a terminal sends it to all processes, and one that still
     imports modules would print a traceback.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    arrived: list[int] = []
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        # Other threads take these signals as well, and Python's handlers run in this thread for them.
+        handlers = {
+            number: signal.signal(number, lambda number, _frame: arrived.append(number))
+            for number in _HELD
+        }
     try:
         yield
     finally:
+        for held, handler in handlers.items():
+            signal.signal(held, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number in dict.fromkeys(arrived):
+            signal.raise_signal(number)
 
 
 _worker: Worker | None = None

@@ -152,7 +152,7 @@ def job_chart(analysis: Analysis) -> StackedBars | None:
     goodput = analysis.goodput
     if goodput is None:
         return None
-    parts = goodput_parts(goodput)
+    parts = goodput_parts(analysis)
     printed = goodput_column(analysis)
     bar = Bar(
         "job", tuple(Segment(drawn_as(name), value) for name, value in parts), printed=printed

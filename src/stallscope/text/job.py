@@ -17,7 +17,7 @@ JOB_PARTS = PARTS
 #: Parts that most jobs do not have.
 RARE_PARTS = ("restart", "repeated", "stopped", "unrecorded")
 # Steps that count come first, then the rest of the job.
-_GOODPUT = (*ENTRIES, *(name for name in PARTS if name in LOST))
+_GOODPUT = (*ENTRIES, *(name for name in PARTS if name in (*LOST, "unrecorded")))
 
 
 def parts_of_jobs(analyses: Sequence[Analysis]) -> list[str]:
@@ -47,16 +47,22 @@ def job_texts(analysis: Analysis) -> dict[str, str]:
     return dict(zip(JOB_PARTS, map(printed.amount, printed.parts), strict=True))
 
 
-def goodput_parts(goodput: Goodput) -> list[tuple[str, float]]:
-    """Return the seconds of compute and of each cause of a loss, without causes of no loss."""
-    spent = {**goodput.lost_s, "compute": goodput.compute_s}
+def goodput_parts(analysis: Analysis) -> list[tuple[str, float]]:
+    """Return the seconds of compute, of each cause of a loss, and of the time that no log recorded.
+
+    Causes of no loss are left out, and all where stages are unknown.
+    """
+    goodput = analysis.goodput
+    if goodput is None:
+        return []
+    unrecorded = analysis.job.unrecorded
+    spent = {**goodput.lost_s, "compute": goodput.compute_s, "unrecorded": unrecorded}
     return [(name, spent[name]) for name in _GOODPUT if spent[name] or name == "compute"]
 
 
 def goodput_column(analysis: Analysis) -> SumColumn:
     """Round the parts of ``goodput_parts`` so that they add up; empty where stages are unknown."""
-    goodput = analysis.goodput
-    parts = [] if goodput is None else [value for _, value in goodput_parts(goodput)]
+    parts = [value for _, value in goodput_parts(analysis)]
     return SumColumn.of(parts, sum(parts), unit="s", finer=1)
 
 

@@ -276,9 +276,9 @@ def job_table(analysis: Analysis) -> Table:
     if goodput is None:
         rows = [(TITLES[name], NOT_MEASURED, NOTHING) for name, _ in job_parts(analysis)]
     else:
-        parts, column = goodput_parts(goodput), goodput_column(analysis)
+        parts, column = goodput_parts(analysis), goodput_column(analysis)
         rows = [
-            (TITLES[name], column.amount(printed), share_of(value, goodput.total_s))
+            (TITLES[name], column.amount(printed), share_of(value, analysis.job.total))
             for (name, value), printed in zip(parts, column.parts, strict=True)
         ]
     rows.append(("Job", job_total(analysis), "100%"))
