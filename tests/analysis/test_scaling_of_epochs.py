@@ -192,7 +192,7 @@ def test_a_clean_run_has_no_fault(tmp_path: Path) -> None:
     many = replace(slow.bottleneck, ranks=(*range(24, 32), 399))
     assert fault_of(replace(slow, bottleneck=many)) == "slow ranks 24–31 and 399"
     assert fault_of(replace(slow, bottleneck=replace(many, kind="input"))) == (
-        "input of ranks 24–31, 399"
+        "input of ranks 24–31 and 399"
     )
     # Logs without evidence name no fault.
     (epochs,) = analyses([write_keras(tmp_path, EpochJob(2, 50.0))])
