@@ -11,6 +11,7 @@ import pytest
 from simulator import Clocks, Fault, Job, Jump, Simulated, Slew, simulate
 
 from stallscope.analysis import Analysis, analyse
+from stallscope.analysis.findings.clocks import clock_findings
 from stallscope.analysis.ledger.build import build_ledger
 from stallscope.analysis.ledger.ledger import Ledger
 from stallscope.analysis.steps.alignment import align
@@ -215,3 +216,10 @@ def test_a_clock_that_is_set_changes_no_result(
         assert analysis.job.steps == pytest.approx(steady.job.steps, abs=1.0)
         codes = {finding.code for finding in analysis.findings}
         assert codes - {"clock_jumped"} == {finding.code for finding in steady.findings}
+
+
+def test_a_jump_is_written_in_a_readable_unit() -> None:
+    clocks = analyse(simulate(Job(ranks=2, steps=60)).run).clocks
+    assert clocks is not None
+    (finding,) = clock_findings(replace(clocks, jumps=(("host-1", 1500, -3_600_000.1),)))
+    assert "host-1 by −60.0 min at step 1,500." in finding.evidence

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stallscope.formatting.numbers import amount
+
 from ..steps.clocks import ClockSummary
 from .finding import Finding
 
@@ -16,7 +18,7 @@ def clock_findings(clocks: ClockSummary) -> Iterator[Finding]:
     """Find problems with clocks that limit comparisons between hosts."""
     if clocks.jumps:
         shown = ", ".join(
-            f"{clock} by {ms:+.1f} ms at step {step}"
+            f"{clock} by {'+' if ms > 0 else '−'}{amount(abs(ms), 'ms')} at step {step:,}"
             for clock, step, ms in clocks.jumps[:_MOST_JUMPS]
         )
         more = len(clocks.jumps) - _MOST_JUMPS
