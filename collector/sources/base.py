@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from stallscope.errors import NotFoundError, UnreadableError
+from stallscope.errors import NotFoundError, UnreadableError, causes
 
 if TYPE_CHECKING:
     import fsspec
@@ -203,13 +203,12 @@ def is_denial(error: BaseException | None) -> bool:
 
     The rest of the place can still be read.
     """
-    while error is not None:
-        if isinstance(error, PermissionError) or type(error).__name__ in _DENIALS:
+    for cause in causes(error):
+        if isinstance(cause, PermissionError) or type(cause).__name__ in _DENIALS:
             return True
-        places = (error, getattr(error, "response", None))
+        places = (cause, getattr(cause, "response", None))
         if any(getattr(place, name, 0) in (401, 403) for place in places for name in _STATUSES):
             return True
-        error = error.__cause__
     return False
 
 

@@ -35,7 +35,7 @@ from typing import Any, TypeVar
 from fsspec.core import has_magic
 
 from stallscope.arrays.memory import folder_for_files
-from stallscope.errors import UnreadableError, UnwritableError
+from stallscope.errors import UnreadableError, UnwritableError, causes
 
 from ..address import ADDRESS
 from ..sources.base import announced_wait, logger
@@ -338,21 +338,19 @@ def open_mirror(url: str, folder: Path) -> Path | None:
 
 def refuses_conditions(error: BaseException | None) -> bool:
     """Whether a store or its client rejected a write because it knows no conditions."""
-    while error is not None:
-        names = {kind.__name__ for kind in type(error).__mro__}
-        if names & _UNSUPPORTED or getattr(error, "errno", None) == errno.ENOSYS:
+    for cause in causes(error):
+        names = {kind.__name__ for kind in type(cause).__mro__}
+        if names & _UNSUPPORTED or getattr(cause, "errno", None) == errno.ENOSYS:
             return True
-        error = error.__cause__
     return False
 
 
 def _is_conflict(error: BaseException | None) -> bool:
     """Whether S3 rejected a write because another collector writes at the same time."""
-    while error is not None:
-        response = getattr(error, "response", None)
+    for cause in causes(error):
+        response = getattr(cause, "response", None)
         if isinstance(response, dict) and response.get("Error", {}).get("Code") == _CONFLICT:
             return True
-        error = error.__cause__
     return False
 
 

@@ -70,7 +70,7 @@ def grouped_baselines(run_id: str, runs: Sequence[ListedRun]) -> dict[str, list[
 
 
 def _fits(entry: Entry, run: Entry) -> bool:
-    """Whether a run is the same job in the same circumstances, without a fault of its own."""
+    """Whether a run is the same job in the same circumstances, and has no fault."""
     alike = [
         (each.job, each.ranks, *circumstances(len(each.hosts), each.facts)) for each in (entry, run)
     ]

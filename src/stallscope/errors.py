@@ -16,6 +16,8 @@ converts errors to exit statuses.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 #: Exceptions of clients about time-outs: the built-in one, and those of requests, urllib3, botocore and
 #: Azure's client, whose classes need an extra. The names of base classes count.
 TIMEOUTS_BY_NAME = {
@@ -75,11 +77,23 @@ class TerminatedError(KeyboardInterrupt):
     """SIGTERM, which schedulers send, has ended a command; it passes through like Ctrl-C."""
 
 
+def causes(error: BaseException | None, *, with_contexts: bool = False) -> Iterator[BaseException]:
+    """Yield an error and its causes, the outermost first; None has none.
+
+    Args:
+        error: the error.
+        with_contexts: whether an error that was being handled is a cause, too, as tracebacks show it.
+    """
+    while error is not None:
+        yield error
+        handled = with_contexts and not error.__suppress_context__
+        error = error.__cause__ or (error.__context__ if handled else None)
+
+
 def timed_out(error: BaseException | None) -> bool:
     """Whether an error is a time-out, or was raised because of one."""
-    while error is not None:
-        names = {kind.__name__ for kind in type(error).__mro__}
+    for cause in causes(error, with_contexts=True):
+        names = {kind.__name__ for kind in type(cause).__mro__}
         if names & TIMEOUTS_BY_NAME and not names & _NO_TIMEOUTS:
             return True
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return False

@@ -10,6 +10,11 @@ import numpy as np
 import plotly.graph_objects as go
 from dash.development.base_component import Component
 
+_KNOWN = {
+    *("A", "Button", "Details", "Div", "Graph"),
+    *("Nav", "Span", "Store", "Strong", "Summary"),
+}
+
 
 def components(content: Any) -> Iterator[Component]:
     """All components of a content, from the outermost, in the order in which they are read."""
@@ -19,6 +24,14 @@ def components(content: Any) -> Iterator[Component]:
     elif isinstance(content, list | tuple):
         for part in content:
             yield from components(part)
+
+
+def assert_known_components(content: Any) -> None:
+    """Assert that a content has Mantine's components and a few others, but none from a log's text."""
+    for component in components(content):
+        assert type(component).__module__.startswith("dash_mantine_components") or (
+            type(component).__name__ in _KNOWN
+        )
 
 
 def texts(content: Any) -> list[str]:

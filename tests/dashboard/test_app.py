@@ -32,7 +32,7 @@ from stallscope.run import Run
 from stallscope.text.titles import TITLES
 
 from .cases import IMAGE, JOBS, ONE_RANK, REAL, SCRIPT, SYNTHETIC
-from .content import charts, components, of_type, table_rows, texts
+from .content import assert_known_components, charts, of_type, table_rows, texts
 
 
 def _ask(app: Dash, pathname: str, search: str = "") -> Any:
@@ -296,12 +296,7 @@ def test_hostile_names_are_text_and_nothing_else(made: Callable[[str], Run]) -> 
     assert re.fullmatch(r"[A-Za-z0-9._-]+", key)
     content = view_at(store, f"/run/{key}", "").content
     assert SCRIPT in texts(content)
-    allowed = {"A", "Button", "Details", "Div", "Nav", "Span", "Strong", "Summary"}
-    allowed |= {"Graph", "Store"}
-    for one in components(content):
-        assert type(one).__module__.startswith("dash_mantine_components") or (
-            type(one).__name__ in allowed
-        )
+    assert_known_components(content)
     app = create_app(store)
     answer = _ask(app, f"/run/{key}")
     assert answer["page"]["children"]["props"]["children"]

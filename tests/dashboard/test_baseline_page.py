@@ -22,7 +22,7 @@ from stallscope.text.titles import TITLES
 
 from .browsing import NARROW, WIDE, Open
 from .cases import JOBS, ONE_RANK, REAL, SCRIPT, SYNTHETIC
-from .content import charts, components, of_type, table_rows, texts
+from .content import assert_known_components, charts, of_type, table_rows, texts
 
 
 @pytest.fixture(scope="module")
@@ -272,22 +272,7 @@ def test_hostile_names_are_text(made: Callable[[str], Run]) -> None:
     key = next(run.id for run in store.runs() if run.id != "real")
     for content in (_page(store, key, "?baseline=real"), _page(store, "real", f"?baseline={key}")):
         assert any(SCRIPT in text for text in texts(content))
-        allowed = {
-            "A",
-            "Button",
-            "Details",
-            "Div",
-            "Nav",
-            "Span",
-            "Strong",
-            "Summary",
-            "Graph",
-            "Store",
-        }
-        for one in components(content):
-            assert type(one).__module__.startswith("dash_mantine_components") or (
-                type(one).__name__ in allowed
-            )
+        assert_known_components(content)
         for drawn in charts(content).values():
             assert "<script" not in drawn.to_json()
 

@@ -34,7 +34,7 @@ from stallscope.run import Run
 
 from .browsing import NARROW, WIDE, Open, served
 from .cases import IMAGE, JOBS, REAL, SCRIPT
-from .content import charts, components, of_type, table_rows, texts
+from .content import assert_known_components, charts, of_type, table_rows, texts
 
 JOB = replace(
     REAL,
@@ -391,22 +391,7 @@ def test_a_thousand_tensors_and_hostile_names_are_text(folder: Path) -> None:
     assert len(rows) == 1002
     assert max(len(row[0]) for row in rows) <= 64
     assert SCRIPT in [row[0] for row in rows]
-    allowed = {
-        "A",
-        "Button",
-        "Details",
-        "Div",
-        "Graph",
-        "Nav",
-        "Span",
-        "Store",
-        "Strong",
-        "Summary",
-    }
-    for one in components(content):
-        assert type(one).__module__.startswith("dash_mantine_components") or (
-            type(one).__name__ in allowed
-        )
+    assert_known_components(content)
 
 
 @pytest.fixture(scope="module")

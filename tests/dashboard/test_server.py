@@ -198,6 +198,16 @@ def test_a_client_has_fewer_connections_than_all_clients_together(
     _while_running(server, ask)
 
 
+def _asking_for_much(port: int, host: str) -> socket.socket:
+    """Connect, and ask for more than the client's buffer takes."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.settimeout(PATIENCE_S)
+    client.connect(("127.0.0.1", port))
+    client.sendall(f"GET {LARGE} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    return client
+
+
 def test_clients_that_do_not_read_keep_nobody_out(
     runs: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,10 +220,7 @@ def test_clients_that_do_not_read_keep_nobody_out(
         _get(port, host)  # the page names the scripts that there are
         with ExitStack() as stack:
             for _ in range(60):
-                client = stack.enter_context(socket.socket())
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-                client.connect(("127.0.0.1", port))
-                client.sendall(f"GET {LARGE} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+                stack.enter_context(_asking_for_much(port, host))
             assert _get(port, host)[0] == 200
 
     _while_running(server, ask)
@@ -227,11 +234,7 @@ def test_who_reads_nothing_is_disconnected(runs: RunStore, monkeypatch: pytest.M
     def ask() -> None:
         host = f"127.0.0.1:{port}"
         _get(port, host)  # the page names the scripts that there are
-        with socket.socket() as client:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            client.settimeout(PATIENCE_S)
-            client.connect(("127.0.0.1", port))
-            client.sendall(f"GET {LARGE} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        with _asking_for_much(port, host) as client:
             received = client.recv(1)
             while server._server.active_channels:
                 time.sleep(0.01)

@@ -28,7 +28,7 @@ from stallscope.run import Run
 
 from .browsing import NARROW, WIDE, Open, css_rgb, tab_stops
 from .cases import IMAGE, JOBS, SLOW_RANK
-from .content import charts, components, of_type, table_rows, texts
+from .content import assert_known_components, charts, components, of_type, table_rows, texts
 
 _WITHOUT_PICTURE = ("one rank", "without stamps", "no steps")
 
@@ -323,22 +323,7 @@ def test_hostile_names_are_text(made: Callable[[str], Run]) -> None:
         *(a.text for a in drawn.layout.annotations),
     ]
     assert not any("<img" in text or "<b>beta" in text for text in said)
-    allowed = {
-        "A",
-        "Button",
-        "Details",
-        "Div",
-        "Nav",
-        "Span",
-        "Strong",
-        "Summary",
-        "Graph",
-        "Store",
-    }
-    for one in components(content):
-        assert type(one).__module__.startswith("dash_mantine_components") or (
-            type(one).__name__ in allowed
-        )
+    assert_known_components(content)
 
 
 def test_light_and_dark_share_the_cells(store: RunStore) -> None:

@@ -215,7 +215,7 @@ _CREDENTIAL = re.compile(
       | (?:^|[\s"'=])-{1,2}u(?:ser)?[\s=]?[\w.+@-]{1,100}:[^\s]
       | (?:^|[\s"'=])-{1,2}(?:pass(?:w(?:or)?d|phrase)?|pw|pwd|token|secret|api[_-]?key)\s+[^\s-]
       | \b(?: bearer | basic )\ [A-Za-z0-9+/=._~-]{8}
-      # Whoever knows a webhook's address may post there: Slack, Discord, Teams and others.
+      # A webhook's address is enough to post there: Slack, Discord, Teams and others.
       | \bhooks\.[a-z0-9-]{1,40}\.[a-z]{2,10}/[^\s"'] | \bwebhook[a-z0-9.-]{0,60}/[^\s"']
       )
     # Keys and tokens that begin alike: AWS, Google, GitHub, GitLab, Hugging Face, npm, PyPI, Databricks,

@@ -76,8 +76,8 @@ def _publish_first(unfinished: Path, path: Path) -> None:
     """Give a file its final name where the file system has no hard links.
 
     A file would replace another one, but a folder replaces no folder that has files. So the first
-    process moves a folder with its text to the claim, and each process publishes the text of the claim:
-    nobody waits for a process that may have ended.
+    process moves a folder with its text to the claim, and each process publishes the text of the claim.
+    So no process waits for one that may have ended.
 
     Raises:
         FileExistsError: if the name is taken.

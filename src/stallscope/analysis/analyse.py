@@ -107,6 +107,10 @@ class _Analyser:
         return self.generations.steady
 
     @cached_property
+    def cores(self) -> CoreUse:
+        return CoreUse.of(self.run)
+
+    @cached_property
     def match(self) -> BaselineMatch | None:
         base = self.baseline
         if base is None:
@@ -114,8 +118,9 @@ class _Analyser:
         fault = fault_as_baseline(
             base.bottleneck, base.stragglers, base.step_ms, base.run.synthetic
         )
-        shared = CoreUse.of(self.run).shared
-        return match_with_steps(self.run, self.steady, base.run, base.steady, fault, shared)
+        return match_with_steps(
+            self.run, self.steady, base.run, base.steady, fault, self.cores.shared
+        )
 
     @cached_property
     def single_match(self) -> BaselineMatch | None:
@@ -138,8 +143,8 @@ class _Analyser:
         aligned = self.generations.last_aligned
         if aligned is None or self.steady is None:
             return None
-        blind_ns, cores = aligned.clocks.blind, CoreUse.of(self.run)
-        return attribute(self.steady, aligned.hosts, self.comparable.baseline, blind_ns, cores)
+        blind_ns, base = aligned.clocks.blind, self.comparable.baseline
+        return attribute(self.steady, aligned.hosts, base, blind_ns, self.cores)
 
     @cached_property
     def step(self) -> StepTime | None:

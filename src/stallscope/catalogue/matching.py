@@ -33,7 +33,7 @@ class Baselines:
         """Find the baseline: the same job on synthetic data and as many ranks; None without one.
 
         Among several, choose the one that differs least in number of hosts, versions and threads, then
-        one without a fault of its own, then the newest. The analysis reports the differences.
+        one without a fault, then the newest. The analysis reports the differences.
         """
         own = _Wanted(run)
         return None if own.synthetic else self._best(own, own.ranks)
@@ -81,7 +81,7 @@ def _differences(own: Sequence[str], other: Entry) -> int:
 
 
 def _newest_of_each(entries: Iterable[Entry]) -> list[Entry]:
-    """Keep the newest run of each set of circumstances, if possible one without a fault of its own.
+    """Keep the newest run of each set of circumstances, if possible one without a fault.
 
     Args:
         entries: the runs, newest first.

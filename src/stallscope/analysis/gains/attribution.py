@@ -130,17 +130,20 @@ def _with_hidden_marked(stragglers: Sequence[Straggler], ledger: Ledger) -> tupl
     times_last = np.bincount(ledger.critical, minlength=len(ledger.ranks))
     usual_last = float(np.nansum(arrival * times_last)) / max(len(ledger), 1)
     least_cost_ms = _COSTLY * float(ledger.total.mean()) / 1e6
-
-    def holds_back(straggler: Straggler) -> bool:
+    # The latest rank of each straggler that is always slow and costs hardly anything.
+    latest: dict[Straggler, int] = {}
+    for straggler in stragglers:
         ranks = np.flatnonzero(np.isin(ledger.ranks, straggler.ranks))
-        always_slow = len(ranks) and straggler.pattern in ("persistent", "ramp")
-        if not always_slow or straggler.cost_ms.value >= least_cost_ms:
-            return True
-        latest = int(ranks[np.nanargmax(arrival[ranks])])
-        noise = float(ledger.cells.columns("arrival", [latest]).std())
-        return bool(usual_last - arrival[latest] < _HIDDEN * noise)
-
-    return tuple(replace(one, holds_back=holds_back(one)) for one in stragglers)
+        always_slow = straggler.pattern in ("persistent", "ramp")
+        if len(ranks) and always_slow and straggler.cost_ms.value < least_cost_ms:
+            latest[straggler] = int(ranks[np.nanargmax(arrival[ranks])])
+    noise = ledger.cells.columns("arrival", [*latest.values()]).std(axis=0)
+    hidden = {
+        straggler
+        for (straggler, rank), deviation in zip(latest.items(), noise, strict=True)
+        if usual_last - arrival[rank] >= _HIDDEN * deviation
+    }
+    return tuple(replace(one, holds_back=one not in hidden) for one in stragglers)
 
 
 def _with_varying_compute(found: FoundStragglers, varying: Straggler) -> FoundStragglers:

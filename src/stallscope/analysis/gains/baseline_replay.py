@@ -145,7 +145,8 @@ class BaselineReplay:
         uncertainty = float(
             np.hypot((sampled[1] - sampled[0]) / 2, self.model_error * self.usual_step.value)
         )
-        most = min(value + side_effect, self.loss)
+        # A side effect that costs less than nothing is chance.
+        most = min(value + max(0.0, side_effect), self.loss)
         above = uncertainty * (most / self.loss if self.loss > 0 else 0.0)
         return Mean(value, (value - share * uncertainty, most + above))
 
@@ -182,7 +183,7 @@ class BaselineReplay:
         enough = self.slower_allreduce >= least.get("allreduce", 0.0)
         allreduce = self.slower_allreduce if enough else 0.0
         slower = self.slower & (np.array(list(keep.values()))[:, None] | named)
-        side_effects = {stage: max(0.0, costs[stage]) for stage in STAGES if not keep[stage]}
+        side_effects = {stage: costs[stage] for stage in STAGES if not keep[stage]}
         if keep["compute"] and self._loaders_may_slow_compute:
             # Input is hardly late, but its loaders may slow compute.
             side_effects["input"] = costs["input"] + costs["compute"]

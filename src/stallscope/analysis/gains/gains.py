@@ -243,18 +243,13 @@ class _Shares:
         A rank that is slower than its slow host keeps the stage in which it is: another host does not
         repair that.
         """
-        cells = self._ranks_of(straggler)
+        ranks = self.faults.ledger.ranks
+        cells = self.replay.cells_of(straggler.stage, np.isin(ranks, straggler.ranks))
         for part in self.faults.found.stragglers:
-            within = set(part.ranks) < set(straggler.ranks)
-            if part.ranks and within and part.stage != straggler.stage:
-                ranks = np.isin(self.faults.ledger.ranks, part.ranks)
-                cells[STAGES.index(part.stage), ranks] = False
+            is_within = set(part.ranks) < set(straggler.ranks)
+            if part.ranks and is_within and part.stage != straggler.stage:
+                cells[STAGES.index(part.stage), np.isin(ranks, part.ranks)] = False
         return cells
-
-    def _ranks_of(self, straggler: Straggler) -> Bools:
-        """Mark the stages × ranks in which a straggler's ranks are slow."""
-        ranks = np.isin(self.faults.ledger.ranks, straggler.ranks)
-        return self.replay.cells_of(straggler.stage, ranks)
 
     def _all_of(self, stage: str) -> Bools:
         """Mark a stage of all ranks, stages × ranks."""

@@ -58,13 +58,13 @@ def goodput(run: Run, generations: Generations, times: Sequence[JobTime]) -> Goo
     for index, time in zip(filled, times, strict=True):
         size = run.size_of(generations.aligned[index].generation)
         in_steps = _in_steps(generations, index)
-        rank_s += size * (time.total - time.unrecorded)
+        rank_s += size * time.recorded
         steps += size * time.steps
         for name in _LOST_OUTSIDE:
             spent[name] += size * getattr(time, name)
         for name, share in in_steps.items():
             spent[name] += size * time.steps * share
-    total = sum(time.total - time.unrecorded for time in times)
+    total = sum(time.recorded for time in times)
     mean_ranks = rank_s / total if total else 1.0
     seconds = {name: value / mean_ranks for name, value in spent.items()}
     compute = seconds.pop("compute")

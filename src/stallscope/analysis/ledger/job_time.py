@@ -46,6 +46,11 @@ class JobTime:
     unrecorded: float
     total: float
 
+    @property
+    def recorded(self) -> float:
+        """Return the time that a log recorded."""
+        return self.total - self.unrecorded
+
 
 #: The parts of a job's time.
 PARTS = tuple(field.name for field in fields(JobTime) if field.name != "total")

@@ -193,7 +193,7 @@ class Ledger:
     def last_shares(self) -> Floats:
         """Return how often each rank was last, of the steps that it measured; NaN without any."""
         times = np.bincount(self.critical, minlength=len(self.ranks))
-        steps = self.cells.summed(_measured_steps)
+        steps = self.cells.summed(measured_steps)
         return np.asarray(times / np.where(steps, steps, np.nan))
 
     def take(self, chosen: Bools) -> Ledger:
@@ -206,9 +206,10 @@ def mean_over_ranks(block: Block, name: str, ranks: Ints | None = None) -> Float
     return np.asarray((block[name] if ranks is None else block.of(name, ranks)).mean(axis=1))
 
 
-def _measured_steps(block: Block) -> Ints:
-    """Kernel: count the steps that each rank measured."""
-    return np.asarray(block["measured"].sum(axis=0))
+def measured_steps(block: Block, ranks: Ints | None = None) -> Ints:
+    """Kernel: count the steps that each rank, or each of some ranks, measured."""
+    measured = block["measured"] if ranks is None else block.of("measured", ranks)
+    return np.asarray(measured.sum(axis=0))
 
 
 def _rank_sums(block: Block, last: Ints) -> Ints:

@@ -23,7 +23,7 @@ from stallscope.arrays.quantiles import median
 from stallscope.arrays.stats import Mean, autocorrelation_time, evenly, robust_sd
 from stallscope.arrays.types import Bools, Floats, Ints
 
-from ..ledger.ledger import Ledger
+from ..ledger.ledger import Ledger, measured_steps
 
 #: Rank, host and burst tests share a false-alarm rate of 2 %.
 ALPHA = 0.02 / 3
@@ -67,7 +67,7 @@ def slow_ranks(ledger: Ledger, tested: Sequence[int], blind_ns: float = 0.0) -> 
         blind_ns: the smallest excess that names a rank; the completion skew where it aligned clocks.
     """
     ranks = np.array(tested, np.int64)
-    return _slow(ledger.cells, ranks, ledger.cells.summed(_measured, ranks), blind_ns)
+    return _slow(ledger.cells, ranks, ledger.cells.summed(measured_steps, ranks), blind_ns)
 
 
 def rank_hours(cost_ms: Mean, steps: int, ranks: int) -> Mean:
@@ -86,10 +86,6 @@ def too_few(ledger: Ledger) -> str:
     if len(ledger) == 1:
         return "one steady step is too few"
     return f"{len(ledger):,} steady steps, each much like the one before, are too few"
-
-
-def _measured(block: Block, ranks: Ints) -> Ints:
-    return np.asarray(block.of("measured", ranks).sum(axis=0))
 
 
 def slow_hosts(
