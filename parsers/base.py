@@ -47,8 +47,8 @@ class Parsed:
         """Return the first and the last step; None without steps."""
         if not self.steps.num_rows:
             return None
-        found = pc.min_max(self.steps["step"]).as_py()
-        return int(found["min"]), int(found["max"])
+        extremes = pc.min_max(self.steps["step"]).as_py()
+        return int(extremes["min"]), int(extremes["max"])
 
     @property
     def last_end(self) -> int | None:
@@ -85,14 +85,14 @@ class Contents:
         logs = (first, *first.more)
         return cls(
             logs,
-            series=tuple((log.run_id, one) for log in logs for one in log.series),
+            series=tuple((log.run_id, series) for log in logs for series in log.series),
             problems=tuple(problem for log in logs for problem in log.series_problems),
         )
 
     @property
     def is_empty(self) -> bool:
         """Whether the file contains nothing of the format, except pieces that continue elsewhere."""
-        records = self.records is not None and self.records.found
+        records = self.records is not None and self.records.any_records
         measured = self.measured_input or self.network_check
         return not (self.logs or self.events or measured or self.dump or records)
 

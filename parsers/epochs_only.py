@@ -64,7 +64,7 @@ def epochs_log(
         tables: further intervals, as ``epochs_table`` and ``windows_table`` make them.
     """
     rows = _rows(rank, epochs)
-    rows += [(rank, "validation", *one) for one in validations]
+    rows += [(rank, "validation", *validation) for validation in validations]
     if end is not None:
         rows.append((rank, "end", None, end, end))
     return Parsed(
@@ -88,12 +88,16 @@ def with_epochs(logs: Sequence[Parsed], epochs: Sequence[Sequence[Epoch]]) -> li
     Their tables are pieces of one: where every second line begins a fit, making one for each takes long.
     """
     table = _table(
-        [row for log, own in zip(logs, epochs, strict=True) for row in _rows(log.log.rank, own)]
+        [
+            row
+            for log, log_epochs in zip(logs, epochs, strict=True)
+            for row in _rows(log.log.rank, log_epochs)
+        ]
     )
     ends = list(accumulate(map(len, epochs)))
     return [
-        replace(log, intervals=table.slice(end - len(own), len(own)))
-        for log, own, end in zip(logs, epochs, ends, strict=True)
+        replace(log, intervals=table.slice(end - len(log_epochs), len(log_epochs)))
+        for log, log_epochs, end in zip(logs, epochs, ends, strict=True)
     ]
 
 
@@ -135,7 +139,7 @@ def windows_table(
     kind = pa.repeat(arrow.scalar("window", INTERVAL_ROWS.field("kind").type), count)
     columns = {"rank": np.full(count, rank), "kind": kind, "step": step, "steps": steps}
     columns |= {"generation": np.zeros(count, np.int64), "begin": begin, "end": end}
-    columns |= {name: own for name, own in known.items() if own is not None}
+    columns |= {name: values for name, values in known.items() if values is not None}
     return table_of(INTERVAL_ROWS, columns)
 
 

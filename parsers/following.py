@@ -56,12 +56,12 @@ class Follower:
         """
         try:
             with os.scandir(self._folder) as entries:
-                found = sorted(entry.name for entry in entries if entry.is_file())
+                file_names = sorted(entry.name for entry in entries if entry.is_file())
         except OSError as error:
             raise NotFoundError(
                 f"{self._folder}: the folder has gone ({error.strerror})"
             ) from error
-        names = [name for name in found if name.endswith(_PARSER.suffix)]
+        names = [name for name in file_names if name.endswith(_PARSER.suffix)]
         grown = [self._look_at(name) for name in names if name not in self._others]
         if any(grown):
             self._forget()

@@ -127,7 +127,7 @@ class ReadLog:
         old = self.parsed
         if _place(new) != _place(old):
             return None
-        both = replace(
+        joined = replace(
             new,
             log=replace(new.log, ended=old.log.ended or new.log.ended),
             steps=pa.concat_tables([old.steps, new.steps]).combine_chunks(),
@@ -136,7 +136,7 @@ class ReadLog:
             series=continued(old.series, new.series),
         )
         # Torn lines of the head are already counted.
-        return _with_torn(both, old.log.torn + new.log.torn - self.torn, size)
+        return _with_torn(joined, old.log.torn + new.log.torn - self.torn, size)
 
 
 class Growing(Reads):
@@ -152,11 +152,11 @@ class Growing(Reads):
 
     def read(self, reading: Reading, files: Sequence[SourceFile], *, local: bool) -> None:
         read_in_order(reading, files, partial(self._ahead, reading), local=local)
-        there = {file.name for file in files}
+        names = {file.name for file in files}
         self._logs = {
             name: known if self._most_steps is None else known.last(self._most_steps)
             for name, known in self._logs.items()
-            if name in there
+            if name in names
         }
 
     def _ahead(self, reading: Reading, file: SourceFile) -> tuple[Unpacked, Contents | None]:
@@ -200,8 +200,8 @@ def facts_in(text: bytes) -> bytes:
 
 
 def _figures_in(text: bytes) -> tuple[bytes, ...]:
-    found = [line for line in _COMMENT.findall(text) if line.startswith(MARK)]
-    return tuple(found[-_FIGURES_AGAIN:])
+    figures = [line for line in _COMMENT.findall(text) if line.startswith(MARK)]
+    return tuple(figures[-_FIGURES_AGAIN:])
 
 
 def head_of(start: bytes) -> bytes:
@@ -222,9 +222,9 @@ def other_problems(parsed: Parsed) -> list[Problem]:
     return [problem for problem in parsed.problems if problem not in torn]
 
 
-def _place(one: Parsed) -> tuple[str, int, int, int, int]:
-    log = one.log
-    return one.run_id, log.rank, log.generation, log.part, log.anchor
+def _place(parsed: Parsed) -> tuple[str, int, int, int, int]:
+    log = parsed.log
+    return parsed.run_id, log.rank, log.generation, log.part, log.anchor
 
 
 def _with_torn(parsed: Parsed, torn: int, size: int) -> Parsed:

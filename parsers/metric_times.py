@@ -87,7 +87,9 @@ def times_in(metrics: Mapping[str, Values], planned: PlannedEpochs = _UNKNOWN) -
         mean = _mean(metrics[_EPOCH])
         step_facts = {} if mean is None else _step_facts(*mean)
         return _marked([epochs_ended], 0, {"steps_per_epoch": steps_per_epoch, **step_facts})
-    validated = Counter(_steps(own) for name, own in metrics.items() if _VALIDATION.match(name))
+    validated = Counter(
+        _steps(values) for name, values in metrics.items() if _VALIDATION.match(name)
+    )
     kinds = {
         name: _kind(name, values, validated, planned)
         for name, values in metrics.items()
@@ -134,10 +136,10 @@ def _lightning(values: Values) -> tuple[list[Value], int] | None:
     None unless every epoch has as many steps: otherwise values were not logged at the ends of epochs.
     """
     ends: dict[int, Value] = {}
-    for one in values:
-        if one.value is None or one.value != int(one.value) or one.value < 0:
+    for value in values:
+        if value.value is None or value.value != int(value.value) or value.value < 0:
             return None
-        ends[int(one.value)] = one
+        ends[int(value.value)] = value
     numbers = sorted(ends)
     lengths = [ends[number].step - ends[before].step for before, number in pairwise(numbers)]
     if len(numbers) > 2 and 0 < lengths[-1] < lengths[-2]:
@@ -176,25 +178,25 @@ def _kind(
 
 
 def _steps(values: Values) -> frozenset[int]:
-    return frozenset(one.step for one in values)
+    return frozenset(value.step for value in values)
 
 
 def _choice(names: Iterable[str]) -> str | None:
     """Choose the metric of training among several, otherwise the first one."""
-    found = sorted(names)
-    own = [name for name in found if not _VALIDATION.match(name)] or found
-    return next((name for name in _FIRST if name in own), own[0] if own else None)
+    ordered = sorted(names)
+    training = [name for name in ordered if not _VALIDATION.match(name)] or ordered
+    return next((name for name in _FIRST if name in training), training[0] if training else None)
 
 
 def _fits(values: Values) -> list[list[Value]]:
     """Return the last value of every step, split where steps start again."""
     fits: list[list[Value]] = []
-    for one in values:
-        if not fits or one.step < fits[-1][-1].step:
+    for value in values:
+        if not fits or value.step < fits[-1][-1].step:
             fits.append([])
-        if fits[-1] and fits[-1][-1].step == one.step:
+        if fits[-1] and fits[-1][-1].step == value.step:
             fits[-1].pop()
-        fits[-1].append(one)
+        fits[-1].append(value)
     return fits
 
 
@@ -210,9 +212,9 @@ def _mean(values: Values) -> tuple[float, int] | None:
 def _epochs(fit: Values, base: int, zero: int) -> list[Epoch]:
     """Return the epochs with known start and end: those that follow another one."""
     return [
-        Epoch(one.step - base, (before.ms - zero) * 10**6, (one.ms - zero) * 10**6)
-        for before, one in pairwise(fit)
-        if one.step == before.step + 1 and 0 <= one.step - base < 2**31
+        Epoch(after.step - base, (before.ms - zero) * 10**6, (after.ms - zero) * 10**6)
+        for before, after in pairwise(fit)
+        if after.step == before.step + 1 and 0 <= after.step - base < 2**31
     ]
 
 

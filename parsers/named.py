@@ -44,15 +44,15 @@ def _imported(name: str) -> Parser:
         raise UsageError(
             f"--read-as {name}: {module_name!r} cannot be imported: {type(error).__name__}: {error}"
         ) from error
-    found = getattr(module, class_name, None)
-    if found is None:
+    parser_class = getattr(module, class_name, None)
+    if parser_class is None:
         raise UsageError(f"--read-as {name}: {module_name} has no {class_name!r}")
-    if not isinstance(found, type) or not issubclass(found, Parser):
+    if not isinstance(parser_class, type) or not issubclass(parser_class, Parser):
         raise UsageError(
             f"--read-as {name}: {class_name} is not a class derived from stallscope.parsers.Parser"
         )
     try:
-        return found()
+        return parser_class()
     except Exception as error:
         raise UsageError(
             f"--read-as {name}: {class_name}() failed: {type(error).__name__}: {error}"
@@ -81,21 +81,21 @@ def _current_folder_first() -> Iterator[None]:
 class _Guarded(Parser):
     """A user's parser, with its errors as errors of the file, so that other files are still read."""
 
-    def __init__(self, own: Parser) -> None:
-        self._own = own
-        kind = type(own)
+    def __init__(self, parser: Parser) -> None:
+        self._parser = parser
+        kind = type(parser)
         # These attributes may be missing.
-        self.name = getattr(own, "name", kind.__name__)  # type: ignore[misc]
-        self.title = getattr(own, "title", kind.__name__)  # type: ignore[misc]
-        self.suffix = getattr(own, "suffix", "")  # type: ignore[misc]
-        self.has_steps = own.has_steps  # type: ignore[misc]
+        self.name = getattr(parser, "name", kind.__name__)  # type: ignore[misc]
+        self.title = getattr(parser, "title", kind.__name__)  # type: ignore[misc]
+        self.suffix = getattr(parser, "suffix", "")  # type: ignore[misc]
+        self.has_steps = parser.has_steps  # type: ignore[misc]
 
     def recognises(self, file_name: str, head: bytes) -> bool:
         return True
 
     def parse(self, path: str, data: bytes) -> Parsed:
         try:
-            parsed = self._own.parse(path, data)
+            parsed = self._parser.parse(path, data)
         except StallscopeError:
             raise
         except Exception as error:

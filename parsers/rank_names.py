@@ -49,8 +49,8 @@ def ranks_in(paths: Iterable[str]) -> Mapping[str, RankInPath]:
 
     Numbers are ranks if all from 0 on are there. Hosts with different ranks belong to one job.
     """
-    found = {path: rank_in(path) for path in paths}
-    return {**found, **_numbered(found), **_of_hosts(found)}
+    places = {path: rank_in(path) for path in paths}
+    return {**places, **_numbered(places), **_of_hosts(places)}
 
 
 def _without(form: re.Pattern[str], path: str) -> RankInPath | None:
@@ -60,41 +60,42 @@ def _without(form: re.Pattern[str], path: str) -> RankInPath | None:
         return None
     rank = _number(first)
 
-    def without(one: re.Match[str]) -> str:
-        return one.groupdict().get("kept", "") if _number(one) == rank else one[0]
+    def without(match: re.Match[str]) -> str:
+        return match.groupdict().get("kept", "") if _number(match) == rank else match[0]
 
     return RankInPath(rank, form.sub(without, path))
 
 
-def _number(found: re.Match[str]) -> int:
-    return int(found[found.lastindex or 0])
+def _number(match: re.Match[str]) -> int:
+    return int(match[match.lastindex or 0])
 
 
-def _numbered(found: Mapping[str, RankInPath]) -> Mapping[str, RankInPath]:
+def _numbered(places: Mapping[str, RankInPath]) -> Mapping[str, RankInPath]:
     numbered = {
         path: place
-        for path, named in found.items()
+        for path, named in places.items()
         if named.rank is None and (place := _without(_NUMBERED, path)) is not None
     }
     ranks = _ranks_of(numbered)
     return {
-        path: one
-        for path, one in numbered.items()
-        if len(ranks[one.place]) > 1 and sorted(ranks[one.place]) == [*range(len(ranks[one.place]))]
+        path: named
+        for path, named in numbered.items()
+        if len(ranks[named.place]) > 1
+        and sorted(ranks[named.place]) == [*range(len(ranks[named.place]))]
     }
 
 
-def _of_hosts(found: Mapping[str, RankInPath]) -> Mapping[str, RankInPath]:
+def _of_hosts(places: Mapping[str, RankInPath]) -> Mapping[str, RankInPath]:
     on_hosts = {
-        path: RankInPath(one.rank, _HOST.sub("", one.place))
-        for path, one in found.items()
-        if one.rank is not None and _HOST.search(one.place)
+        path: RankInPath(named.rank, _HOST.sub("", named.place))
+        for path, named in places.items()
+        if named.rank is not None and _HOST.search(named.place)
     }
     ranks = _ranks_of(on_hosts)
     return {
-        path: one
-        for path, one in on_hosts.items()
-        if len(set(ranks[one.place])) == len(ranks[one.place])
+        path: named
+        for path, named in on_hosts.items()
+        if len(set(ranks[named.place])) == len(ranks[named.place])
     }
 
 

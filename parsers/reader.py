@@ -132,8 +132,8 @@ def _read_logs(
     others = [file for file in files if not is_event_log(file.name)]
     reads.read(reading, others, local=local)
     records = reads.records_logs(reading)
-    made = bool(reading.parsed or reading.traces or reading.epochs_only or records)
-    if made and reading.forced is None:
+    has_logs = bool(reading.parsed or reading.traces or reading.epochs_only or records)
+    if has_logs and reading.forced is None:
         # Event logs alone make no run, and are not even opened then.
         event_logs = [file for file in files if is_event_log(file.name)]
         if event_logs:
@@ -197,10 +197,10 @@ def read_in_order(
         update: called with the number of files that were read.
     """
     prefetched = _prefetched(files, ahead, _CPU_CORES if local else _AT_ONCE)
-    for done, (file, found) in enumerate(prefetched):
+    for done, (file, load) in enumerate(prefetched):
         update(done)
         try:
-            whole, contents = found()
+            whole, contents = load()
             with written_at(last_changed_ns(file, local=local)):
                 reading.add_file(file.name, file.where, whole.data, contents)
             if whole.truncated:
@@ -233,11 +233,11 @@ def read_in_blocks(reading: Reading, file: SourceFile) -> tuple[Unpacked, Conten
     if not _TRACE_NAME.search(file.name) or file.size <= START_BYTES:
         return None
     head = beginning(file, START_BYTES)
-    found = reading.forced or recognise(file.name, head)
-    if not isinstance(found, ReadsBlocks):
+    file_format = reading.forced or recognise(file.name, head)
+    if not isinstance(file_format, ReadsBlocks):
         return None
     stream = readable_within_limits(file.where, opened(file, _REQUEST_BYTES), file.size)
-    contents = found.read_blocks(file.name, stream)
+    contents = file_format.read_blocks(file.name, stream)
     return Unpacked(head, stream.truncated), contents
 
 
@@ -278,8 +278,8 @@ def _nothing_in(where: str, files: Sequence[SourceFile]) -> str:
         )
     first, *others = parsers()
     known = f"{first.title} (*{first.suffix}) and logs of {len(others)} other kinds"
-    other = "; stallscope inspect proposes a pattern for those of other trainers" if files else ""
-    return f"{where}: no logs in {looked}; looked for: {known}{other}"
+    hint = "; stallscope inspect proposes a pattern for those of other trainers" if files else ""
+    return f"{where}: no logs in {looked}; looked for: {known}{hint}"
 
 
 def is_long_timeline(file: SourceFile) -> bool:

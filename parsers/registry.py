@@ -65,13 +65,13 @@ HEAD_BYTES = 4 << 20
 @cache
 def parsers() -> tuple[Parser, ...]:
     """Return the formats of logs."""
-    return STEP_LOG, *map(_made, _PARSERS)
+    return STEP_LOG, *map(_new_format, _PARSERS)
 
 
 @cache
 def embedded() -> tuple[EmbeddedFormat, ...]:
     """Return the formats with lines anywhere."""
-    return tuple(map(_made, _EMBEDDED))
+    return tuple(map(_new_format, _EMBEDDED))
 
 
 @cache
@@ -83,11 +83,11 @@ def formats() -> tuple[Format, ...]:
 @cache
 def _others() -> tuple[Format, ...]:
     """Return the formats of whole files other than the recorder's, in the order to try them."""
-    before, after = (map(_made, one) for one in (_COMPANIONS_FIRST, _COMPANIONS_LAST))
+    before, after = (map(_new_format, names) for names in (_COMPANIONS_FIRST, _COMPANIONS_LAST))
     return *before, *parsers()[1:], *after
 
 
-def _made(name: str) -> Any:
+def _new_format(name: str) -> Any:
     """Import a format, ``module:Class`` in ``formats``, and make it."""
     module, _, kind = name.partition(":")
     return getattr(import_module(f".formats.{module}", __package__), kind)()
@@ -99,12 +99,12 @@ def recognise(file_name: str, head: bytes) -> Format | None:
     if recorded is not None:
         return recorded
     whole_files = _others()
-    found = _first_of(whole_files, file_name, head[:START_BYTES])
-    if len(head) > START_BYTES and (found is None or found.gives_way):
-        further = [one for one in whole_files if one.looks_further]
-        found = _first_of(further, file_name, head[:HEAD_BYTES]) or found
-    return found
+    file_format = _first_of(whole_files, file_name, head[:START_BYTES])
+    if len(head) > START_BYTES and (file_format is None or file_format.gives_way):
+        further = [candidate for candidate in whole_files if candidate.looks_further]
+        file_format = _first_of(further, file_name, head[:HEAD_BYTES]) or file_format
+    return file_format
 
 
 def _first_of(formats: Sequence[Format], file_name: str, head: bytes) -> Format | None:
-    return next((one for one in formats if one.recognises(file_name, head)), None)
+    return next((candidate for candidate in formats if candidate.recognises(file_name, head)), None)

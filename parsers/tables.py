@@ -25,9 +25,11 @@ def cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 def table_of(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.Table:
     """Make a table of columns of equal length, ``rank`` among them; missing columns are null."""
     count = len(columns["rank"])
-    nulls = {one.name: pa.nulls(count, one.type) for one in schema if one.name not in columns}
-    made = {
-        name: arrow.array(own) if isinstance(own, np.ndarray) else own
-        for name, own in columns.items()
+    nulls = {
+        field.name: pa.nulls(count, field.type) for field in schema if field.name not in columns
     }
-    return pa.table({**made, **nulls}).select(schema.names).cast(schema)
+    arrays = {
+        name: arrow.array(column) if isinstance(column, np.ndarray) else column
+        for name, column in columns.items()
+    }
+    return pa.table({**arrays, **nulls}).select(schema.names).cast(schema)

@@ -58,18 +58,20 @@ class StatedRanks(NamedTuple):
 def stated_ranks(data: bytes) -> StatedRanks:
     """Read the number of ranks, and its own rank, from the text of a log."""
     head = data[:HEAD_BYTES].lower()
-    both = {(int(one["rank"]), int(one["size"])) for one in _whole_words(_RANK_OF, head)}
-    both = {(rank, size) for rank, size in both if rank < size <= MOST_RANKS}
-    sizes = {size for _, size in both}
+    pairs = {(int(match["rank"]), int(match["size"])) for match in _whole_words(_RANK_OF, head)}
+    pairs = {(rank, size) for rank, size in pairs if rank < size <= MOST_RANKS}
+    sizes = {size for _, size in pairs}
     for form in _SIZES:
         if not sizes:
             sizes = {
-                size for one in _whole_words(form, head) if 0 < (size := int(one[1])) <= MOST_RANKS
+                size
+                for match in _whole_words(form, head)
+                if 0 < (size := int(match[1])) <= MOST_RANKS
             }
     if len(data) > HEAD_BYTES and _NEW_COMMUNICATOR.search(head):
         # Elastic jobs make a new communicator after each resize.
         sizes |= {int(size) for size in _NEW_COMMUNICATOR.findall(data)}
-    ranks = {rank for rank, _ in both} or {int(one[1]) for one in _whole_words(_RANK, head)}
+    ranks = {rank for rank, _ in pairs} or {int(match[1]) for match in _whole_words(_RANK, head)}
     return StatedRanks(_only(ranks), _only(sizes), len(sizes) > 1)
 
 
@@ -123,10 +125,10 @@ def _whole_words(form: re.Pattern[bytes], head: bytes) -> Iterator[re.Match[byte
 
     Regular expressions search much faster for letters than for ``\\b`` before them.
     """
-    for found in form.finditer(head):
-        if not found.start() or not _LETTER.match(head, found.start() - 1):
-            yield found
+    for match in form.finditer(head):
+        if not match.start() or not _LETTER.match(head, match.start() - 1):
+            yield match
 
 
-def _only(found: set[int]) -> int | None:
-    return next(iter(found)) if len(found) == 1 else None
+def _only(numbers: set[int]) -> int | None:
+    return next(iter(numbers)) if len(numbers) == 1 else None

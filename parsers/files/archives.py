@@ -62,10 +62,10 @@ def with_members(files: Iterable[SourceFile], *, local: bool) -> list[SourceFile
         files: the files of a place.
         local: whether reading parts of them is cheap.
     """
-    found: list[SourceFile] = []
+    all_files: list[SourceFile] = []
     for file in files:
-        found += _members(file, local) if is_archive(file.name) else [file]
-    return found
+        all_files += _members(file, local) if is_archive(file.name) else [file]
+    return all_files
 
 
 def is_archive(name: str) -> bool:
@@ -173,11 +173,11 @@ class _PackedTar(_Archive):
             self._stream = _Forward(self.file)
         # Threads request adjacent members in any order: keep those on the way.
         first = bisect_left(self._members, self._stream.tell(), key=attrgetter("at"))
-        for other in self._members[first:]:
-            if other.at >= member.at:
+        for earlier in self._members[first:]:
+            if earlier.at >= member.at:
                 break
-            if other.size <= _PIECE:
-                self._hold(other, self._stream)
+            if earlier.size <= _PIECE:
+                self._hold(earlier, self._stream)
         self._hold(member, self._stream)
 
     def _hold(self, member: Member, stream: _Forward) -> None:
@@ -309,30 +309,32 @@ def _plausible(seconds: float) -> int | None:
 
 def _members(file: SourceFile, local: bool) -> list[SourceFile]:
     """Return the files in an archive, and the archive itself if not all of them could be listed."""
-    found: dict[str, SourceFile] = {}
+    files: dict[str, SourceFile] = {}
     try:
         archive = _opened(file if local else _fetched(file))
         for number, member in enumerate(archive.members()):
             if number >= _MOST_MEMBERS:
                 raise UnreadableError(f"has more than {_MOST_MEMBERS:,} files; unpack it")
-            own = _named_safely(member)
+            safe_member = _named_safely(member)
             # A later member of the same name replaces the one before.
-            found.pop(own.name, None)
-            found[own.name] = SourceFile(
-                f"{file.name}/{own.name}",
-                f"{file.where}/{own.name}",
-                own.size,
+            files.pop(safe_member.name, None)
+            files[safe_member.name] = SourceFile(
+                f"{file.name}/{safe_member.name}",
+                f"{file.where}/{safe_member.name}",
+                safe_member.size,
                 file.version,
-                partial(archive.read, own),
-                own.modified_ns if own.modified_ns is not None else file.modified_ns,
+                partial(archive.read, safe_member),
+                safe_member.modified_ns
+                if safe_member.modified_ns is not None
+                else file.modified_ns,
             )
     except (StallscopeError, *_DAMAGE, *_UNSUPPORTED) as error:
         why = reason(error).removeprefix(f"{file.where}: ")
-        if not found and isinstance(error, _NO_ARCHIVE):
+        if not files and isinstance(error, _NO_ARCHIVE):
             why = f"this is not a readable {_kind(file.name)} archive"
         what = f"{file.where}: {why}"
-        return [*found.values(), replace(file, read_range=partial(_unreadable, what))]
-    return [*found.values()]
+        return [*files.values(), replace(file, read_range=partial(_unreadable, what))]
+    return [*files.values()]
 
 
 def _kind(name: str) -> str:

@@ -181,20 +181,20 @@ def _lzf(codec: pa.Codec, data: bytes, whole: int) -> bytes:
     length = (high >> 5) + 2 + np.where(long, block[np.minimum(repeats + 1, len(data) - 1)], 0)
     back = ((high & 31) << 8) + block[repeats + 1 + long] + 1
     size[~plain] = -(-length // _SNAPPY_REPEATS) * 3
-    made_at = np.cumsum(size) - size
-    made = np.zeros(int(size.sum()), np.uint8)
+    snappy_at = np.cumsum(size) - size
+    snappy = np.zeros(int(size.sum()), np.uint8)
 
     begins, sizes = at[plain], size[plain]
     copied = np.arange(int(sizes.sum())) + np.repeat(begins - np.cumsum(sizes) + sizes, sizes)
-    made[copied + np.repeat(made_at[plain] - begins, sizes)] = block[copied]
-    made[made_at[plain]] = code[plain] << 2
-    first = made_at[~plain]
+    snappy[copied + np.repeat(snappy_at[plain] - begins, sizes)] = block[copied]
+    snappy[snappy_at[plain]] = code[plain] << 2
+    first = snappy_at[~plain]
     while len(first):
-        made[first] = (np.minimum(length, _SNAPPY_REPEATS) - 1) << 2 | 2
-        made[first + 1], made[first + 2] = back & 0xFF, back >> 8
+        snappy[first] = (np.minimum(length, _SNAPPY_REPEATS) - 1) << 2 | 2
+        snappy[first + 1], snappy[first + 2] = back & 0xFF, back >> 8
         more = length > _SNAPPY_REPEATS
         first, length, back = first[more] + 3, length[more] - _SNAPPY_REPEATS, back[more]
-    return bytes(codec.decompress(_varint(whole) + made.tobytes(), whole, asbytes=True))
+    return bytes(codec.decompress(_varint(whole) + snappy.tobytes(), whole, asbytes=True))
 
 
 def _lzf_instructions(data: bytes) -> Ints:
@@ -211,8 +211,8 @@ def _lzf_instructions(data: bytes) -> Ints:
 
 def _varint(length: int) -> bytes:
     """Encode a length as snappy's blocks start with it."""
-    made = bytearray()
+    encoded = bytearray()
     while length > 0x7F:
-        made.append(length & 0x7F | 0x80)
+        encoded.append(length & 0x7F | 0x80)
         length >>= 7
-    return bytes([*made, length])
+    return bytes([*encoded, length])

@@ -79,7 +79,7 @@ class AutotuneLog:
     @property
     def best(self) -> Sample | None:
         """Return the final setting, or the best so far; None before the first sample."""
-        return self.settled or max(self.samples, key=lambda one: one.score, default=None)
+        return self.settled or max(self.samples, key=lambda sample: sample.score, default=None)
 
 
 class AutotuneFormat(CompanionFormat):
@@ -163,7 +163,7 @@ def _settled(samples: Sequence[tuple[bytes, Sample]]) -> Sample | None:
         return None
     line, last = samples[-1]
     earlier = [sample for _, sample in samples[:-1]]
-    if b", " not in line and all(b", " in other for other, _ in samples[:-1]):
+    if b", " not in line and all(b", " in text for text, _ in samples[:-1]):
         return last
     tried = any(replace(sample, score=last.score) == last for sample in earlier)
     scored = any(sample.score == last.score for sample in earlier)

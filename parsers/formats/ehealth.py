@@ -73,14 +73,14 @@ class EhealthParser(Parser):
         problems: list[Problem] = []
         for repeat, began, part in _repeats(data):
             try:
-                found = _epochs(path, part)
+                first = _epochs(path, part)
             except UnreadableError:
                 problems.append(Problem(path, f"repeat {repeat}: no epoch has ended in it"))
                 continue
             facts = {**named, "run_name": _title(named, repeat), "repeat": repeat}
-            for one in (found, *found.more):
-                own = replace(one.log, facts={**one.log.facts, **facts}, size=0)
-                logs.append(_whole_job(replace(one, log=own, more=()), began, part))
+            for parsed in (first, *first.more):
+                log = replace(parsed.log, facts={**parsed.log.facts, **facts}, size=0)
+                logs.append(_whole_job(replace(parsed, log=log, more=()), began, part))
         if not logs:
             raise UnreadableError(f"{path}: a log of benchmarks without a completed epoch")
         whole = in_one_file(logs, len(data))
@@ -89,13 +89,13 @@ class EhealthParser(Parser):
 
 def _repeats(data: bytes) -> Iterator[tuple[int, Timestamp | None, bytes]]:
     """Yield the number, start and output of each repeat; a file without repeats is one."""
-    found = list(_REPEAT.finditer(data))
-    if not found:
+    matches = list(_REPEAT.finditer(data))
+    if not matches:
         yield 1, None, data
         return
-    ends = [one.start() for one in found[1:]] + [len(data)]
-    for one, end in zip(found, ends, strict=True):
-        yield int(one[1]), read_timestamp(one[0]), data[one.end() : end]
+    ends = [match.start() for match in matches[1:]] + [len(data)]
+    for match, end in zip(matches, ends, strict=True):
+        yield int(match[1]), read_timestamp(match[0]), data[match.end() : end]
 
 
 def _whole_job(log: Parsed, began: Timestamp | None, data: bytes) -> Parsed:
@@ -116,19 +116,19 @@ def _epochs(path: str, data: bytes) -> Parsed:
     try:
         return KerasOutputParser().parse(path, data)
     except UnreadableError:
-        found = _ANNOUNCED.parse(path, data)
-        if not any(one.intervals.num_rows for one in (found, *found.more)):
+        parsed = _ANNOUNCED.parse(path, data)
+        if not any(log.intervals.num_rows for log in (parsed, *parsed.more)):
             raise
-        return found
+        return parsed
 
 
 def _facts_in_name(path: str) -> dict[str, Any]:
     """Return the values in the file's name."""
-    found = _NAME.search(path)
-    if found is None:
+    match = _NAME.search(path)
+    if match is None:
         return {}
     facts: dict[str, Any] = {}
-    for (name, kind), text in zip(_FACTS, found[1].split("|")[1:], strict=True):
+    for (name, kind), text in zip(_FACTS, match[1].split("|")[1:], strict=True):
         try:
             value = kind(text) if text else None
         except ValueError:
@@ -139,7 +139,7 @@ def _facts_in_name(path: str) -> dict[str, Any]:
         facts["launcher"] = "HorovodRunner" if facts["cluster"].startswith(_LAUNCHED) else "none"
     if facts.get("launcher") == "none":
         facts.setdefault("size", 1)
-    if found[1].split("|")[_NP].startswith("-"):
+    if match[1].split("|")[_NP].startswith("-"):
         facts["placement"] = "driver"
     return facts
 

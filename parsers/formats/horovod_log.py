@@ -115,19 +115,19 @@ def horovod_events(path: str, data: bytes) -> list[Event]:
     if not contains_any(data, [*map(Needle, _NEEDLES)]):
         return []
     stalls: dict[tuple[int | None, str], _Stall] = {}
-    found: list[Event | _Stall] = []
+    events: list[Event | _Stall] = []
     for line in rank_lines(data, only=_FILTER):
         key = (line.rank, line.stream)
         timestamp, message = _split_message(line)
         seconds = _STALL.search(message)
         if seconds is not None:
             stalls[key] = _Stall(path, int(seconds[1]), timestamp)
-            found.append(stalls[key])
+            events.append(stalls[key])
         elif key in stalls and stalls[key].continues(message):
             continue
         else:
-            found += _one_liners(path, message, timestamp)
-    return [one.event() if isinstance(one, _Stall) else one for one in found]
+            events += _one_liners(path, message, timestamp)
+    return [event.event() if isinstance(event, _Stall) else event for event in events]
 
 
 @dataclass
@@ -174,10 +174,10 @@ class _Stall:
 
 def _one_liners(path: str, message: bytes, timestamp: Timestamp | None) -> Iterator[Event]:
     for form, kind, words in _ONE_LINERS:
-        found = form.search(message)
-        if found is None:
+        match = form.search(message)
+        if match is None:
             continue
-        parts = {name: text.decode("ascii", "replace") for name, text in found.groupdict().items()}
+        parts = {name: text.decode("ascii", "replace") for name, text in match.groupdict().items()}
         ranks = (int(parts["rank"]),) if "rank" in parts else ()
         hosts = (parts["host"],) if "host" in parts else ()
         pids = (int(parts["pid"]),) if "pid" in parts else ()
@@ -225,8 +225,8 @@ def _split_message(line: Line) -> tuple[Timestamp | None, bytes]:
     head = _MESSAGE.search(line.text)
     if head is None:
         return line.timestamp, line.text
-    own = None if head["time"] is None else read_timestamp(head["time"])
-    return own or line.timestamp, line.text[head.end() :]
+    timestamp = None if head["time"] is None else read_timestamp(head["time"])
+    return timestamp or line.timestamp, line.text[head.end() :]
 
 
 def _may_matter(line: bytes) -> bool:

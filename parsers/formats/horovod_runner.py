@@ -58,29 +58,29 @@ class HorovodRunnerParser(Parser):
     def parse(self, path: str, data: bytes) -> Parsed:
         ranks: dict[int | None, _Rank] = {}
         for line in rank_lines(data, only=_FILTER):
-            found = _LINE.search(line.text)
-            if found is not None:
-                _add(ranks.setdefault(line.rank, _Rank()), found)
+            match = _LINE.search(line.text)
+            if match is not None:
+                _add(ranks.setdefault(line.rank, _Rank()), match)
         first = min(
-            (begin for own in ranks.values() for begin in _begins(own)),
+            (begin for state in ranks.values() for begin in _begins(state)),
             default=None,
         )
         if first is None:
             raise UnreadableError(f"{path}: LogCallback's lines contain no start of an epoch")
         logs: list[Parsed] = []
         of_the_file = rank_in(path)[0] or 0
-        for rank, own in sorted(ranks.items(), key=lambda item: item[0] or 0):
-            problems = [Problem(path, _MIXED)] if own.mixed else []
+        for rank, state in sorted(ranks.items(), key=lambda item: item[0] or 0):
+            problems = [Problem(path, _MIXED)] if state.mixed else []
             logs.append(
                 epochs_log(
                     path,
                     rank=of_the_file if rank is None else rank,
-                    facts=_facts(own, first),
+                    facts=_facts(state, first),
                     epochs=[
                         Epoch(number, begin - first, end - first)
-                        for number, begin, end in own.epochs
+                        for number, begin, end in state.epochs
                     ],
-                    ended=not own.running,
+                    ended=not state.running,
                     problems=problems,
                 )
             )
@@ -90,28 +90,28 @@ class HorovodRunnerParser(Parser):
 _MIXED = "epochs start again before they have ended: the lines of several ranks are mixed"
 
 
-def _add(own: _Rank, found: re.Match[bytes]) -> None:
-    timestamp = read_moment(found[1])
+def _add(state: _Rank, match: re.Match[bytes]) -> None:
+    timestamp = read_moment(match[1])
     if timestamp is None:
         return
-    number = int(found[3])
-    if found[2] == b"begin epoch":
-        own.mixed += number in own.running
-        own.running[number] = timestamp.ns
-    elif found[2] == b"epoch":
-        if found[4] is not None:
-            own.batches.setdefault(number, []).append((int(found[4]), timestamp.ns))
-    elif number in own.running:
-        begin = own.running.pop(number)
+    number = int(match[3])
+    if match[2] == b"begin epoch":
+        state.mixed += number in state.running
+        state.running[number] = timestamp.ns
+    elif match[2] == b"epoch":
+        if match[4] is not None:
+            state.batches.setdefault(number, []).append((int(match[4]), timestamp.ns))
+    elif number in state.running:
+        begin = state.running.pop(number)
         if timestamp.ns >= begin:
-            own.epochs.append(Epoch(number, begin, timestamp.ns))
+            state.epochs.append(Epoch(number, begin, timestamp.ns))
 
 
-def _begins(own: _Rank) -> Iterable[int]:
-    return [*own.running.values(), *(epoch.begin for epoch in own.epochs)]
+def _begins(state: _Rank) -> Iterable[int]:
+    return [*state.running.values(), *(epoch.begin for epoch in state.epochs)]
 
 
-def _facts(own: _Rank, first: int) -> dict[str, Any]:
+def _facts(state: _Rank, first: int) -> dict[str, Any]:
     timestamp = read_moment(b"%d.%09d" % divmod(first, 10**9))
     facts: dict[str, Any] = {
         "framework": "keras",
@@ -120,12 +120,12 @@ def _facts(own: _Rank, first: int) -> dict[str, Any]:
         "epoch_precision_ms": _HALF_MS,
         **clock_facts(timestamp, first),
     }
-    if own.epochs:
-        facts["first_epoch"] = own.epochs[0].number
+    if state.epochs:
+        facts["first_epoch"] = state.epochs[0].number
     time = steps = 0
-    for batches in own.batches.values():
+    for batches in state.batches.values():
         (before, begin), (after, end) = batches[0], batches[-1]
-        if after > before and end > begin and not own.mixed:
+        if after > before and end > begin and not state.mixed:
             time, steps = time + end - begin, steps + after - before
     if steps:
         facts |= {"step_ms": time / steps / 1e6, "step_precision_ms": _HALF_MS / steps}

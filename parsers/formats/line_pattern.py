@@ -85,19 +85,19 @@ class LinePatternParser(Parser):
 
 
 def _epoch_logs(path: str, ranks: Mapping[int, Mapping[str, Column]]) -> list[Parsed]:
-    stamps = [own["ns"][own["timed"]] for own in ranks.values()]
+    stamps = [columns["ns"][columns["timed"]] for columns in ranks.values()]
     zero = min((int(ns.min()) for ns in stamps if len(ns)), default=0)
     first = first_epoch(ranks.values())
     logs: list[Parsed] = []
-    for rank, own in ranks.items():
-        if "seconds" in own:
-            epochs = epochs_as_printed(own, zero, first)
+    for rank, columns in ranks.items():
+        if "seconds" in columns:
+            epochs = epochs_as_printed(columns, zero, first)
         else:
-            epochs = epochs_between_lines(own, zero, first)
+            epochs = epochs_between_lines(columns, zero, first)
         log = epochs_log(
             path,
             rank=rank,
-            facts=_facts(own, epochs, zero, len(ranks)),
+            facts=_facts(columns, epochs, zero, len(ranks)),
             # Whether the job was complete is unknown.
             ended=False,
             tables=[epochs.table(path, rank)],

@@ -52,22 +52,22 @@ class LogRecords:
     _broken_off: list[tuple[str, bytes]] = field(default_factory=list)
 
     #: Whether any record was found.
-    found: bool = False
+    any_records: bool = False
 
     @property
     def looked(self) -> bool:
         """Whether any file was searched."""
         return bool(self._starts)
 
-    def merge(self, other: LogRecords) -> None:
+    def merge(self, records: LogRecords) -> None:
         """Add the records of other files."""
-        for log, pieces in other.pieces.items():
+        for log, pieces in records.pieces.items():
             self.pieces.setdefault(log, {}).update(pieces)
-        for folder, starts in other._starts.items():
+        for folder, starts in records._starts.items():
             self._starts[folder] += starts
-        self._broken_off += other._broken_off
-        self.problems += other.problems
-        self.found = self.found or other.found
+        self._broken_off += records._broken_off
+        self.problems += records.problems
+        self.any_records = self.any_records or records.any_records
 
     def add(self, path: str, data: bytes) -> bool:
         """Collect the records of a file, and return whether there were any."""
@@ -82,27 +82,27 @@ class LogRecords:
         end = _broken_record(data)
         if end:
             self._broken_off.append((path, end))
-        found, damaged = self._take(data[: len(data) - len(end)]) if has_records else (0, 0)
+        count, damaged = self._take(data[: len(data) - len(end)]) if has_records else (0, 0)
         if damaged:
             self._report_damaged(path, damaged)
-        any_here = found > 0 or _MARK in end
-        self.found = self.found or any_here
+        any_here = count > 0 or _MARK in end
+        self.any_records = self.any_records or any_here
         return any_here
 
     def _take(self, data: bytes) -> tuple[int, int]:
         """Collect the records in bytes; return their number, and that of damaged ones."""
         if _MARK not in data:
             return 0, 0
-        found = damaged = 0
+        count = damaged = 0
         for key, name, offset, checksum, payload in _RECORD.findall(data):
-            found += 1
+            count += 1
             piece = _unpacked(payload)
             if piece is None or zlib.crc32(piece) != int(checksum, 16):
                 damaged += 1
                 continue
             log = self.pieces.setdefault((key.decode(), name.decode()), {})
             log[int(offset)] = piece
-        return found, damaged
+        return count, damaged
 
     def _complete_records(self) -> None:
         """Complete records at the ends of files with the starts of all files, if checksums agree."""
@@ -111,8 +111,8 @@ class LogRecords:
             rest = b"" if _MARK in end else _MARK[len(end) :]
             starts = self._starts[_folder(path)]
             # Try all: short starts of records look alike, and several may be completed.
-            tried = [self._take(end + one) for one in starts if one.startswith(rest)]
-            whole = any(found > damaged for found, damaged in tried)
+            tried = [self._take(end + start) for start in starts if start.startswith(rest)]
+            whole = any(count > damaged for count, damaged in tried)
             if not whole and _RECORD.search(end):
                 self._report_damaged(path, 1)
         self._broken_off.clear()
@@ -125,7 +125,7 @@ class LogRecords:
     def logs(self) -> list[tuple[str, bytes]]:
         """Return every log with its bytes up to the first gap, named as its file would be."""
         self._complete_records()
-        found = []
+        logs = []
         for (key, name), pieces in sorted(self.pieces.items()):
             whole, lost = _joined(pieces)
             path = f"{name}.steps.csv"
@@ -138,8 +138,8 @@ class LogRecords:
                     )
                 )
             if whole:
-                found.append((path, whole))
-        return found
+                logs.append((path, whole))
+        return logs
 
 
 def _folder(path: str) -> str:

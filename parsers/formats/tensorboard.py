@@ -60,17 +60,17 @@ class TensorboardParser(Parser):
             for tag, value in _scalars(record):
                 scalars[tag].append(value)
         histories = {
-            tag: sorted(values, key=lambda one: one.ms)
+            tag: sorted(values, key=lambda value: value.ms)
             for tag, values in scalars.items()
-            if len({one.step for one in values}) > 1
+            if len({value.step for value in values}) > 1
         }
-        found = times_in(histories)
+        times = times_in(histories)
         rates = _rates(histories)
-        if found.facts is None and not rates:
+        if times.facts is None and not rates:
             raise UnreadableError(
                 f"{path}: TensorBoard's events without scalars of epochs or steps: {_named(scalars)}"
             )
-        zero = min((own[0].ms for own in histories.values()), default=0)
+        zero = min((values[0].ms for values in histories.values()), default=0)
         anchor = {"monotonic_ns": 0, "wall_ns": zero * 10**6}
         own_facts = {**rates, "known_from": KNOWN_FROM, "anchor": anchor}
         run_name = _run_name(path)
@@ -88,7 +88,7 @@ class TensorboardParser(Parser):
                 ended=False,
                 problems=(problem,) if cut and not part else (),
             )
-            for part, (known, epochs) in enumerate(found.by_fit(zero))
+            for part, (known, epochs) in enumerate(times.by_fit(zero))
         ]
         return in_one_file(logs, len(data))
 
@@ -105,8 +105,8 @@ def _scalars(event: bytes) -> Iterator[tuple[str, Value]]:
         return
     for number, content in _fields(summary):
         if number == 1 and isinstance(content, bytes):
-            own = dict(_fields(content))
-            tag, value = own.get(1), _number(own)
+            value_fields = dict(_fields(content))
+            tag, value = value_fields.get(1), _number(value_fields)
             if isinstance(tag, bytes) and value is not None:
                 yield tag.decode("utf-8", "replace"), Value(int(seconds * 1e3), step, value)
 
@@ -118,9 +118,9 @@ def _number(value: Mapping[int, int | bytes]) -> float | None:
         return float(struct.unpack("<f", plain)[0])
     if not isinstance(tensor, bytes):
         return None
-    own = dict(_fields(tensor))
-    content = own.get(4, own.get(5))
-    if own.get(1) == 1 and isinstance(content, bytes) and len(content) == 4:
+    fields = dict(_fields(tensor))
+    content = fields.get(4, fields.get(5))
+    if fields.get(1) == 1 and isinstance(content, bytes) and len(content) == 4:
         return float(struct.unpack("<f", content)[0])
     return None
 
@@ -163,8 +163,8 @@ def _rates(histories: Mapping[str, Sequence[Value]]) -> dict[str, Any]:
     """Return a step's mean time as Keras has measured it."""
     for tag in (_EPOCH_RATE, _BATCH_RATE):
         # The first epoch or batch traces.
-        lengths = [1e3 / one.value for one in histories.get(tag, ())[1:] if one.value]
-        lengths = [one for one in lengths if 0 < one < _MOST_STEPS]
+        lengths = [1e3 / rate.value for rate in histories.get(tag, ())[1:] if rate.value]
+        lengths = [length for length in lengths if 0 < length < _MOST_STEPS]
         if lengths:
             many = f"{counted(len(lengths), 'value')} of {tag}"
             without = "" if tag == _EPOCH_RATE else ", without the wait for batches"

@@ -108,14 +108,16 @@ class _Inspector:
             self._reading.events += event_log.events
             self._reading.problems += event_log.problems
             for name in event_log.files:
-                self._event_logs[name] = [one for one in event_log.problems if one.where == name]
+                self._event_logs[name] = [
+                    problem for problem in event_log.problems if problem.where == name
+                ]
 
     def look(self, file: SourceFile) -> None:
         """Look at one file; its problems are reported with it."""
         if file.name in self._event_logs:
             self._files.append(self._event_log(file))
         elif file.name not in self._logs or is_event_log(file.name):
-            wrong = (one for one in self._reading.problems if one.where == file.name)
+            wrong = (problem for problem in self._reading.problems if problem.where == file.name)
             self._files.append(_named(file, "next to logs", _without_place(wrong)))
         elif self._reading.forced is None and is_long_timeline(file):
             self._files.append(_certain(file, HorovodTimelineFormat()))
@@ -130,7 +132,7 @@ class _Inspector:
 
     def runs(self, where: str) -> list[Run]:
         """Return the runs without their rows."""
-        records = [self._slim(one) for one in self._reading.records_logs()]
+        records = [self._slim(log) for log in self._reading.records_logs()]
         return self._reading.runs(where, records)
 
     def files(self, runs: Sequence[Run]) -> list[InspectedFile]:
@@ -140,12 +142,17 @@ class _Inspector:
         used = {log.path for log in logs} | {event.where for run in runs for event in run.events}
         used |= {series.where for run in runs for series in run.series}
         printed = [log for log in logs if log.path not in names]
-        self._reported = [*self._reading.problems, *(one for run in runs for one in run.problems)]
+        self._reported = [
+            *self._reading.problems,
+            *(problem for run in runs for problem in run.problems),
+        ]
         return [self._finished(seen, used, printed) for seen in self._files]
 
     def run_seen(self, run: Run) -> InspectedRun:
-        own = [self._summaries[key_of(log)] for log in run.logs if key_of(log) in self._summaries]
-        has_steps = any(one.steps for one in own)
+        summaries = [
+            self._summaries[key_of(log)] for log in run.logs if key_of(log) in self._summaries
+        ]
+        has_steps = any(summary.steps for summary in summaries)
         problems = [str(problem) for problem in run.problems]
         if any(log.path in self._cut for log in run.logs):
             problems.append("of large files only the beginning and the end were looked at")
@@ -158,9 +165,9 @@ class _Inspector:
             size_known=run.fact("size") is not None or run.fact("known_from") is None,
             size_from=run.fact("size_from"),
             hosts=len(run.hosts) if run.fact("host") is not None else None,
-            steps=steps_of(own) if has_steps else None,
-            epochs=len(frozenset().union(*(one.epochs for one in own))) or None,
-            span=span_of(own),
+            steps=steps_of(summaries) if has_steps else None,
+            epochs=len(frozenset().union(*(summary.epochs for summary in summaries))) or None,
+            span=span_of(summaries),
             precision=str(run.fact("precision") or (PRECISION if has_steps else "no times")),
             status=run.status,
             problems=tuple(dict.fromkeys(problems)),
@@ -169,18 +176,20 @@ class _Inspector:
     def _read(self, file: SourceFile) -> InspectedFile:
         data, notes = self._bytes(file)
         data = in_utf8(data)
-        found = self._reading.add_file(file.name, file.where, data)
+        identified = self._reading.add_file(file.name, file.where, data)
         labels = labels_of(data)
-        if _is_unknown(file, found.format):
+        if _is_unknown(file, identified.format):
             notes += unknown_file_notes(file.name, data)
             seen = self._with_proposal(_named(file, likely_content(file.name, data), notes), data)
             if labels is None:
                 return seen
             ranks = sorted({rank for rank, _ in output_by_rank(data) if rank is not None})
             return replace(seen, launcher=labels.launcher, ranks=tuple(ranks))
-        seen = self._of_format(file, found)
-        seen = _with_events(seen, [one for one in self._reading.events if one.where == file.name])
-        seen = self._with_steps_proposed(seen, found, data)
+        seen = self._of_format(file, identified)
+        seen = _with_events(
+            seen, [event for event in self._reading.events if event.where == file.name]
+        )
+        seen = self._with_steps_proposed(seen, identified, data)
         if labels is not None:
             notes += _of_labels(labels.local)
             seen = replace(seen, launcher=labels.launcher)
@@ -190,52 +199,54 @@ class _Inspector:
         """Add a pattern that could read the text of a file, or the reason if there is none."""
         if self._reading.forced is not None or seen.title != TEXT:
             return seen
-        found = self._proposer.propose(seen.path, data)
-        if isinstance(found, NoProposal):
-            return replace(seen, notes=(*seen.notes, f"no pattern is proposed: {found.reason}"))
-        return replace(seen, proposal=found)
+        proposal = self._proposer.propose(seen.path, data)
+        if isinstance(proposal, NoProposal):
+            return replace(seen, notes=(*seen.notes, f"no pattern is proposed: {proposal.reason}"))
+        return replace(seen, proposal=proposal)
 
     def _with_steps_proposed(
-        self, seen: InspectedFile, found: Identified, data: bytes
+        self, seen: InspectedFile, identified: Identified, data: bytes
     ) -> InspectedFile:
         """Add a pattern for steps that a program prints in addition to events without steps."""
-        says_no_steps = found.format is not None and found.format.gives_way and seen.steps is None
+        says_no_steps = (
+            identified.format is not None and identified.format.gives_way and seen.steps is None
+        )
         if self._reading.forced is not None or not says_no_steps:
             return seen
         proposal = self._proposer.propose(seen.path, data)
         return seen if isinstance(proposal, NoProposal) else replace(seen, proposal=proposal)
 
     def _event_log(self, file: SourceFile) -> InspectedFile:
-        events = [one for one in self._reading.events if one.where == file.name]
+        events = [event for event in self._reading.events if event.where == file.name]
         notes = _without_place(self._event_logs[file.name])
         seen = replace(_certain(file, SparkEventsFormat()), notes=notes)
         return _with_events(seen, events) if events else replace(seen, notes=(*notes, _NO_TRAINING))
 
-    def _of_format(self, file: SourceFile, found: Identified) -> InspectedFile:
-        parser = found.format
+    def _of_format(self, file: SourceFile, identified: Identified) -> InspectedFile:
+        parser = identified.format
         assert parser is not None
         if not isinstance(parser, Parser):
             return _certain(file, parser)
-        slim = [self._slim(one) for one in found.logs]
-        _replace_last(self._reading, found.logs, slim)
-        own = [self._summaries[key_of(one.log)] for one in slim]
-        has_steps = any(one.steps for one in own)
-        precision = _first(one.log.facts.get("precision") for one in own)
+        slim = [self._slim(log) for log in identified.logs]
+        _replace_last(self._reading, identified.logs, slim)
+        summaries = [self._summaries[key_of(log.log)] for log in slim]
+        has_steps = any(summary.steps for summary in summaries)
+        precision = _first(summary.log.facts.get("precision") for summary in summaries)
         return InspectedFile(
             path=file.name,
             bytes=file.size,
             format=parser.name,
             title=parser.title,
             sure=self._sure(parser),
-            ranks=tuple(sorted({one.log.rank for one in own})),
-            steps=steps_of(own) if has_steps else None,
-            epochs=len(frozenset().union(*(one.epochs for one in own))) or None,
-            span=span_of(own),
+            ranks=tuple(sorted({summary.log.rank for summary in summaries})),
+            steps=steps_of(summaries) if has_steps else None,
+            epochs=len(frozenset().union(*(summary.epochs for summary in summaries))) or None,
+            span=span_of(summaries),
             precision=str(precision) if precision is not None else PRECISION if has_steps else None,
-            torn_lines=sum(one.log.torn for one in own),
+            torn_lines=sum(summary.log.torn for summary in summaries),
             # For machine metrics, the problem that there are no times does not matter.
-            notes=_of_series([series for one in found.logs for series in one.series])
-            or _without_place(problem for one in found.logs for problem in one.problems),
+            notes=_of_series([series for log in identified.logs for series in log.series])
+            or _without_place(problem for log in identified.logs for problem in log.problems),
         )
 
     def _sure(self, parser: Parser) -> Sure:
@@ -265,25 +276,27 @@ class _Inspector:
         note = f"only its first and last {half} were looked at"
         return _whole_lines(data) + end[end.find(b"\n") + 1 :], (note,)
 
-    def _slim(self, one: Parsed) -> Parsed:
+    def _slim(self, parsed: Parsed) -> Parsed:
         """Replace the steps of a log by a summary."""
-        self._summaries[key_of(one.log)] = summary_of(one, whole=one.log.path not in self._cut)
+        self._summaries[key_of(parsed.log)] = summary_of(
+            parsed, whole=parsed.log.path not in self._cut
+        )
         # A slice would keep the whole table. Further logs of the file are handled separately.
-        return replace(one, steps=arrow.empty_table(one.steps.schema), more=())
+        return replace(parsed, steps=arrow.empty_table(parsed.steps.schema), more=())
 
     def _finished(
         self, seen: InspectedFile, used: set[str], printed: Sequence[Log]
     ) -> InspectedFile:
         """Add whether a file is used; for records of step logs that is known for all files only."""
         if seen.title == LogRecordsFormat.title:
-            own = [
+            summaries = [
                 self._summaries[key_of(log)] for log in printed if key_of(log) in self._summaries
             ]
             return replace(
                 seen,
                 ranks=tuple(sorted({log.rank for log in printed})),
-                steps=steps_of(own) or None,
-                span=span_of(own),
+                steps=steps_of(summaries) or None,
+                span=span_of(summaries),
                 precision=PRECISION,
                 used=bool(printed),
             )
@@ -297,7 +310,9 @@ class _Inspector:
         if seen.format == MlflowMetricsParser.name and used:
             # MLflow's record does not know which of the run's artifacts are logs.
             return seen if seen.epochs else replace(seen, notes=(_NO_EPOCHS,))
-        reported = _without_place(one for one in self._reported if one.where == seen.path)
+        reported = _without_place(
+            problem for problem in self._reported if problem.where == seen.path
+        )
         return replace(seen, notes=tuple(dict.fromkeys((*seen.notes, *reported))))
 
 
@@ -316,15 +331,17 @@ def _named(file: SourceFile, title: str, notes: tuple[str, ...]) -> InspectedFil
     return InspectedFile(file.name, file.size, None, title, None, notes=notes)
 
 
-def _certain(file: SourceFile, found: Format) -> InspectedFile:
-    notes = () if found.note is None else (found.note,)
-    return InspectedFile(file.name, file.size, found.name, found.title, "certain", notes=notes)
+def _certain(file: SourceFile, file_format: Format) -> InspectedFile:
+    notes = () if file_format.note is None else (file_format.note,)
+    return InspectedFile(
+        file.name, file.size, file_format.name, file_format.title, "certain", notes=notes
+    )
 
 
-def _is_unknown(file: SourceFile, found: Format | None) -> bool:
+def _is_unknown(file: SourceFile, file_format: Format | None) -> bool:
     """Whether a file has no format, or only a name like those of Spark's own output."""
-    named_like_sparks = isinstance(found, SparkOutputFormat)
-    return found is None or (named_like_sparks and not _OF_SPARK.search(file.name))
+    named_like_sparks = isinstance(file_format, SparkOutputFormat)
+    return file_format is None or (named_like_sparks and not _OF_SPARK.search(file.name))
 
 
 def _with_events(seen: InspectedFile, events: Sequence[Event]) -> InspectedFile:
@@ -346,11 +363,11 @@ def _of_series(series: Sequence[Series]) -> tuple[str, ...]:
     """Describe a file's machine metrics and their times."""
     if not series:
         return ()
-    nodes = {one.node for one in series if one.node is not None}
+    nodes = {metric.node for metric in series if metric.node is not None}
     of = f" of {len(nodes):,} nodes" if len(nodes) > 1 else ""
-    values = sum(len(one.value) for one in series)
-    first = min(int(one.wall_ns[0]) for one in series)
-    last = max(int(one.wall_ns[-1]) for one in series)
+    values = sum(len(metric.value) for metric in series)
+    first = min(int(metric.wall_ns[0]) for metric in series)
+    last = max(int(metric.wall_ns[-1]) for metric in series)
     return (
         f"machine metrics: {len(series):,} series{of}, {counted(values, 'value')} from "
         f"{iso(first)}Z to {iso(last)}Z",

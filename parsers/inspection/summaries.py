@@ -34,13 +34,13 @@ class Summary:
     end: int | None
 
 
-def summary_of(one: Parsed, *, whole: bool) -> Summary:
+def summary_of(parsed: Parsed, *, whole: bool) -> Summary:
     """Summarise a log.
 
     Args:
         whole: whether all of it was read.
     """
-    steps, intervals = one.steps, one.intervals
+    steps, intervals = parsed.steps, parsed.intervals
     windows = intervals.filter(arrow.equal(intervals["kind"], "window"))
     extremes = pc.min_max(steps["step"]).as_py()
     first, last = extremes["min"] or 0, extremes["max"] or 0
@@ -55,47 +55,56 @@ def summary_of(one: Parsed, *, whole: bool) -> Summary:
     epochs = {*pc.unique(steps["epoch"]).to_pylist()}
     ended = intervals.filter(arrow.equal(intervals["kind"], "epoch"))
     epochs |= {*pc.unique(ended["epoch"]).to_pylist(), *pc.unique(windows["epoch"]).to_pylist()}
-    fit = 0 if steps.num_rows else one.log.part
+    fit = 0 if steps.num_rows else parsed.log.part
     begins = [pc.min(table["begin"]).as_py() for table in (steps, intervals)]
     ends = [pc.max(table["end"]).as_py() for table in (steps, intervals)]
     return Summary(
-        log=one.log,
+        log=parsed.log,
         steps=count,
         first_step=first,
         last_step=last,
         epochs=frozenset((fit, number) for number in epochs if number is not None),
-        begin=min((one for one in begins if one is not None), default=None),
-        end=max((one for one in ends if one is not None), default=None),
+        begin=min((begin for begin in begins if begin is not None), default=None),
+        end=max((end for end in ends if end is not None), default=None),
     )
 
 
-def steps_of(own: Iterable[Summary]) -> int:
+def steps_of(summaries: Iterable[Summary]) -> int:
     """Count the distinct steps of several logs, each without gaps."""
-    logs = [one for one in own if one.steps]
+    logs = [summary for summary in summaries if summary.steps]
     if len(logs) == 1:
         return logs[0].steps
     count, until = 0, None
-    for first, last in sorted((one.first_step, one.last_step) for one in logs):
+    for first, last in sorted((summary.first_step, summary.last_step) for summary in logs):
         begin = first if until is None else max(first, until + 1)
         count += max(last - begin + 1, 0)
         until = last if until is None else max(until, last)
     return count
 
 
-def span_of(own: Sequence[Summary]) -> TimeSpan | None:
+def span_of(summaries: Sequence[Summary]) -> TimeSpan | None:
     """Return the first and last moment by wall clocks or timestamps of lines; None without them."""
-    anchored = [one for one in own if one.begin is not None and one.log.has_wall_clock]
+    anchored = [
+        summary for summary in summaries if summary.begin is not None and summary.log.has_wall_clock
+    ]
     if anchored:
-        begins = [(one.begin or 0) + one.log.wall_minus_monotonic for one in anchored]
-        ends = [(one.end or 0) + one.log.wall_minus_monotonic for one in anchored]
+        begins = [(summary.begin or 0) + summary.log.wall_minus_monotonic for summary in anchored]
+        ends = [(summary.end or 0) + summary.log.wall_minus_monotonic for summary in anchored]
         return TimeSpan(iso(min(begins)) + "Z", iso(max(ends)) + "Z", True)
-    local = [one for one in own if one.begin is not None and one.log.facts.get("began_local")]
+    local = [
+        summary
+        for summary in summaries
+        if summary.begin is not None and summary.log.facts.get("began_local")
+    ]
     if not local:
         return None
     # Times of lines count from the first line.
     zero = datetime.fromisoformat(f"{local[0].log.facts['began_local']}+00:00")
     zero_ns = int(zero.timestamp()) * 10**9
-    begin, end = min(one.begin or 0 for one in local), max(one.end or 0 for one in local)
+    begin, end = (
+        min(summary.begin or 0 for summary in local),
+        max(summary.end or 0 for summary in local),
+    )
     return TimeSpan(iso(zero_ns + begin), iso(zero_ns + end), False)
 
 

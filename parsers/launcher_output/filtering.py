@@ -36,17 +36,17 @@ class LineFilter:
         every = (self.needles, self.updates, self.not_updates)
         return [[Needle(needle) for needle in needles] for needles in every]
 
-    def candidates(self, block: LineBlock, found: Fragments, needed: Bools) -> Bools:
+    def candidates(self, block: LineBlock, fragments: Fragments, needed: Bools) -> Bools:
         """Select the fragments that may be needed lines.
 
         Args:
             block: the block.
-            found: its fragments.
+            fragments: its fragments.
             needed: fragments that are needed in any case.
         """
         if len(block.ends) * _LONG_LINES < block.size:
             return np.ones(len(needed), bool)
-        line = _line_numbers(block, found)
+        line = _line_numbers(block, fragments)
         needles, updates, not_updates = self._needles
         chosen = _lines_with(needles, block)[line]
         is_update = _lines_showing(updates, block)[line]
@@ -54,26 +54,26 @@ class LineFilter:
             alone = np.bincount(line)[line] == 1
             chosen |= is_update & ~alone
             # A line that is partly overwritten shows something else.
-            other = _overwritten(block) | _lines_with(not_updates, block)
-            chosen &= ~(is_update & alone) | other[line]
+            differs = _overwritten(block) | _lines_with(not_updates, block)
+            chosen &= ~(is_update & alone) | differs[line]
         chosen |= needed
-        chosen[_last_of_each(np.flatnonzero(is_update & ~chosen), chosen, found.stream)] = True
+        chosen[_last_of_each(np.flatnonzero(is_update & ~chosen), chosen, fragments.stream)] = True
         return chosen
 
 
-def _line_numbers(block: LineBlock, found: Fragments) -> Ints:
+def _line_numbers(block: LineBlock, fragments: Fragments) -> Ints:
     """Return the number of each fragment's line."""
-    if len(found.end) == len(block.ends) and found.complete.all():
-        return np.arange(len(found.end))
-    return block.lines_of(found.start)
+    if len(fragments.end) == len(block.ends) and fragments.complete.all():
+        return np.arange(len(fragments.end))
+    return block.lines_of(fragments.start)
 
 
 def _lines_with(needles: Sequence[Needle], block: LineBlock) -> Bools:
     """Return which lines of a block contain a needle."""
-    found = np.zeros(len(block.ends) + 1, bool)
+    matches = np.zeros(len(block.ends) + 1, bool)
     for needle in needles:
-        found[block.lines_of(block.places(needle))] = True
-    return found
+        matches[block.lines_of(block.places(needle))] = True
+    return matches
 
 
 def _lines_showing(needles: Sequence[Needle], block: LineBlock) -> Bools:
@@ -81,19 +81,19 @@ def _lines_showing(needles: Sequence[Needle], block: LineBlock) -> Bools:
     returns = _returns(block)
     last = np.full(len(block.ends) + 1, -1)
     last[block.lines_of(returns)] = returns
-    found = np.zeros(len(block.ends) + 1, bool)
+    matches = np.zeros(len(block.ends) + 1, bool)
     for needle in needles:
         places = block.places(needle)
         line = block.lines_of(places)
-        found[line[places > last[line]]] = True
-    return found
+        matches[line[places > last[line]]] = True
+    return matches
 
 
 def _overwritten(block: LineBlock) -> Bools:
     """Return which lines contain carriage returns before their ends."""
-    found = np.zeros(len(block.ends) + 1, bool)
-    found[block.lines_of(_returns(block))] = True
-    return found
+    overwritten = np.zeros(len(block.ends) + 1, bool)
+    overwritten[block.lines_of(_returns(block))] = True
+    return overwritten
 
 
 def _returns(block: LineBlock) -> Ints:
@@ -107,7 +107,7 @@ def _last_of_each(updates: Ints, chosen: Bools, stream: Ints) -> Ints:
     """Return each stream's last updates before chosen fragments, and before the end of the block."""
     stretch = np.searchsorted(np.flatnonzero(chosen), updates)
     order = np.lexsort((stretch, stream[updates]))
-    own, stretch = stream[updates][order], stretch[order]
-    last = np.append((own[1:] != own[:-1]) | (stretch[1:] != stretch[:-1]), True)
-    found: Ints = updates[order][last[: len(updates)]]
-    return found
+    streams, stretch = stream[updates][order], stretch[order]
+    last = np.append((streams[1:] != streams[:-1]) | (stretch[1:] != stretch[:-1]), True)
+    last_updates: Ints = updates[order][last[: len(updates)]]
+    return last_updates

@@ -132,9 +132,9 @@ class Labels:
         """
         if not before.endswith(_ENDS_OF_PREFIXES):
             return 0
-        found = _TIME_BEFORE_TAG.search(before)
-        if found is not None:
-            return len(found[0])
+        match = _TIME_BEFORE_TAG.search(before)
+        if match is not None:
+            return len(match[0])
         whole = self.logged and starts_line and len(before) < LONGEST_PREFIX
         return len(before) if whole and read_timestamp(before) is not None else 0
 
@@ -170,14 +170,14 @@ def _tags_of(data: bytes) -> Labels:
     timed = logged = False
     followed: list[bytes] = []
     job = False
-    for found in _TAG.finditer(sample):
-        before = sample[sample.rfind(b"\n", 0, found.start()) + 1 : found.start()]
+    for match in _TAG.finditer(sample):
+        before = sample[sample.rfind(b"\n", 0, match.start()) + 1 : match.start()]
         time = _TIME_BEFORE_TAG.search(before[-LONGEST_PREFIX:])
         timed = timed or time is not None
         if time is None and len(before) < LONGEST_PREFIX and not _TAG.search(before):
             logged = logged or read_timestamp(before) is not None
-        followed.append(sample[found.end() : found.end() + 1])
-        job = job or b"," in found[0]
+        followed.append(sample[match.end() : match.end() + 1])
+        job = job or b"," in match[0]
     spaced = job and all(byte in (b" ", b"") for byte in followed)
     launcher = "horovodrun over Gloo" if not job else f"Open MPI{' 5' if spaced else ''}"
     return Labels(_TAG, launcher, spaced, timed, logged)
@@ -198,5 +198,5 @@ def _ranks_of_ray(data: bytes) -> Mapping[bytes, int]:
             without_address.setdefault(pid, set()).add((address, int(rank)))
         at = data.find(_RAY_RANK_LITERAL, at + 1)
     # Hosts may have processes with the same number.
-    alone = {pid: min(found)[1] for pid, found in without_address.items() if len(found) == 1}
+    alone = {pid: min(pairs)[1] for pid, pairs in without_address.items() if len(pairs) == 1}
     return {**alone, **ranks}

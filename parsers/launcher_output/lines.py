@@ -69,18 +69,20 @@ def rank_lines(
     """
     started: set[int] = set()
     reader = _Reader(data, block_bytes)
-    for block, found, whole, joined in reader.blocks():
+    for block, fragments, whole, joined in reader.blocks():
         if only is not None and whole.any():
             has_started = np.zeros(len(reader.streams), bool)
             has_started[[*started]] = True
-            whole = whole & only.candidates(block, found, ~whole | ~has_started[found.stream])
+            whole = whole & only.candidates(
+                block, fragments, ~whole | ~has_started[fragments.stream]
+            )
         streams = [*reader.streams]
-        for one in _in_order(_whole_lines(block, found, whole), joined):
-            if one.text:
-                is_first = one.stream not in started
-                started.add(one.stream)
-                if only is None or is_first or only.accepts(one.text):
-                    yield Line(*streams[one.stream], one.text, one.before)
+        for line in _in_order(_whole_lines(block, fragments, whole), joined):
+            if line.text:
+                is_first = line.stream not in started
+                started.add(line.stream)
+                if only is None or is_first or only.accepts(line.text):
+                    yield Line(*streams[line.stream], line.text, line.before)
 
 
 def line_blocks(data: bytes, block_bytes: int = BLOCK_BYTES) -> Iterator[Lines]:
@@ -89,16 +91,16 @@ def line_blocks(data: bytes, block_bytes: int = BLOCK_BYTES) -> Iterator[Lines]:
     Blocks may contain timestamps after their lines.
     """
     reader = _Reader(data, block_bytes)
-    for block, found, whole, joined in reader.blocks():
+    for block, fragments, whole, joined in reader.blocks():
         ranks = np.array([-1 if rank is None else rank for rank, _ in reader.streams])
         if whole.all() and len(whole) == len(block.ends) and not joined:
-            timed = found.time_end > found.time_start
-            start, end = found.start, found.end - 1
-            time_start = np.where(timed, found.time_start, start)
-            time_end = np.where(timed, found.time_end, end)
-            yield _as_shown(Lines(block, ranks[found.stream], start, end, time_start, time_end))
+            timed = fragments.time_end > fragments.time_start
+            start, end = fragments.start, fragments.end - 1
+            time_start = np.where(timed, fragments.time_start, start)
+            time_end = np.where(timed, fragments.time_end, end)
+            yield _as_shown(Lines(block, ranks[fragments.stream], start, end, time_start, time_end))
         else:
-            rows = _in_order(_whole_lines(block, found, whole), joined)
+            rows = _in_order(_whole_lines(block, fragments, whole), joined)
             if rows:
                 yield _in_one_block(rows, ranks)
 
@@ -114,7 +116,7 @@ def output_by_rank(data: bytes, block_bytes: int = BLOCK_BYTES) -> dict[Stream, 
         texts.setdefault(stream, []).append(text)
     texts[reader.last] = texts.pop(reader.last, [])
     streams = [*reader.streams]
-    return {streams[stream]: b"".join(own) for stream, own in texts.items()}
+    return {streams[stream]: b"".join(pieces) for stream, pieces in texts.items()}
 
 
 # The number of a fragment, its stream, its text, and the text of its timestamp.
@@ -169,45 +171,47 @@ class _Reader:
 
     def blocks(self) -> Iterator[tuple[LineBlock, Fragments, Bools, list[_JoinedLine]]]:
         """Yield blocks with their fragments, which of these are whole lines, and the other lines."""
-        for block, found in self._split():
+        for block, fragments in self._split():
             if self._is_cut(block):
-                whole = np.zeros(len(found.end), bool)
+                whole = np.zeros(len(fragments.end), bool)
                 pieces: Iterable[_Piece] = (
-                    (0, stream, text, b"") for stream, text in self._without_cuts(block, found)
+                    (0, stream, text, b"") for stream, text in self._without_cuts(block, fragments)
                 )
             else:
-                whole, order = self._whole(found)
-                pieces = _pieces(block, found, _not_overwritten(block, found, order[~whole[order]]))
-            yield block, found, whole, [*self._joined(pieces)]
+                whole, order = self._whole(fragments)
+                pieces = _pieces(
+                    block, fragments, _not_overwritten(block, fragments, order[~whole[order]])
+                )
+            yield block, fragments, whole, [*self._joined(pieces)]
         rest = [(0, stream, text, b"") for stream, text in self._rest()]
         rest += [(0, stream, b"\n", b"") for stream in self._unfinished]
-        found = self._splitter.split(LineBlock(b""))
-        yield LineBlock(b""), found, found.complete, [*self._joined(rest)]
+        fragments = self._splitter.split(LineBlock(b""))
+        yield LineBlock(b""), fragments, fragments.complete, [*self._joined(rest)]
 
     def texts(self) -> Iterator[tuple[int, bytes]]:
         """Yield pieces of output with their streams, in order for each stream."""
-        for block, found in self._split():
+        for block, fragments in self._split():
             if self._is_cut(block):
-                yield from self._without_cuts(block, found)
+                yield from self._without_cuts(block, fragments)
             else:
-                yield from _by_stream(block, found)
+                yield from _by_stream(block, fragments)
         yield from self._rest()
 
     def _split(self) -> Iterator[tuple[LineBlock, Fragments]]:
         for block in self._blocks:
-            found = self._splitter.split(block)
-            if len(found.stream):
-                self.last = int(found.stream[-1])
-            yield block, found
+            fragments = self._splitter.split(block)
+            if len(fragments.stream):
+                self.last = int(fragments.stream[-1])
+            yield block, fragments
 
     def _is_cut(self, block: LineBlock) -> bool:
         return self._may_be_cut and (self._cut_lines.waits or has_cut_lines(block.text))
 
-    def _without_cuts(self, block: LineBlock, found: Fragments) -> Iterator[tuple[int, bytes]]:
+    def _without_cuts(self, block: LineBlock, fragments: Fragments) -> Iterator[tuple[int, bytes]]:
         """Yield the lines of a block, with those joined that srun has cut."""
-        order = np.argsort(found.stream, kind="stable")
+        order = np.argsort(fragments.stream, kind="stable")
         streams: dict[int, list[bytes]] = {}
-        for _, stream, text, _ in _pieces(block, found, order):
+        for _, stream, text, _ in _pieces(block, fragments, order):
             streams.setdefault(stream, []).append(text)
         for stream, lines in streams.items():
             joined = self._cut_lines.joined(stream, lines) if stream else lines
@@ -217,12 +221,12 @@ class _Reader:
         for stream, text in self._cut_lines.rest():
             yield from ((stream, line) for line in _ONE_LINE.findall(text))
 
-    def _whole(self, found: Fragments) -> tuple[Bools, Ints]:
+    def _whole(self, fragments: Fragments) -> tuple[Bools, Ints]:
         """Return which fragments are whole lines, and the order of all fragments by stream."""
-        if not self._unfinished and found.complete.all():
-            return found.complete, np.zeros(0, np.int64)
-        order = np.argsort(found.stream, kind="stable")
-        stream, complete = found.stream[order], found.complete[order]
+        if not self._unfinished and fragments.complete.all():
+            return fragments.complete, np.zeros(0, np.int64)
+        order = np.argsort(fragments.stream, kind="stable")
+        stream, complete = fragments.stream[order], fragments.complete[order]
         is_first = np.append(True, stream[1:] != stream[:-1])[: len(order)]
         continues = np.append(False, ~complete[:-1])[: len(order)]
         continues[is_first] = np.isin(stream[is_first], [*self._unfinished])
@@ -237,64 +241,78 @@ class _Reader:
             pieces: the pieces of a block.
         """
         for at, stream, text, timestamp in pieces:
-            own = self._unfinished.get(stream)
-            if own is None:
-                own = self._unfinished[stream] = _Unfinished(text.rstrip(b"\n")[:LONGEST_PREFIX])
+            unfinished = self._unfinished.get(stream)
+            if unfinished is None:
+                unfinished = self._unfinished[stream] = _Unfinished(
+                    text.rstrip(b"\n")[:LONGEST_PREFIX]
+                )
             if text.endswith(b"\n"):
                 del self._unfinished[stream]
-                line = b"".join([*own.parts, text[:-1]])
-                yield _JoinedLine(at, stream, _shown(line), timestamp or own.before)
+                line = b"".join([*unfinished.parts, text[:-1]])
+                yield _JoinedLine(at, stream, _shown(line), timestamp or unfinished.before)
             else:
-                own.add(text)
+                unfinished.add(text)
 
 
-def _pieces(block: LineBlock, found: Fragments, order: Ints) -> Iterator[_Piece]:
+def _pieces(block: LineBlock, fragments: Fragments, order: Ints) -> Iterator[_Piece]:
     """Yield fragments with their numbers, streams, texts and timestamps."""
     text = block.text
-    columns = (found.stream, found.start, found.end, found.time_start, found.time_end)
+    columns = (
+        fragments.stream,
+        fragments.start,
+        fragments.end,
+        fragments.time_start,
+        fragments.time_end,
+    )
     for at, stream, start, end, first, last in zip(
         order.tolist(), *(column[order].tolist() for column in columns), strict=True
     ):
         yield at, stream, text[start:end], text[first:last]
 
 
-def _not_overwritten(block: LineBlock, found: Fragments, order: Ints) -> Ints:
+def _not_overwritten(block: LineBlock, fragments: Fragments, order: Ints) -> Ints:
     """Drop pieces of bars that the next piece of their line overwrites.
 
     Args:
         block: the block.
-        found: its fragments.
+        fragments: its fragments.
         order: the fragments to check, by stream.
     """
     if len(order) < 3:
         return order
-    stream, complete, start = found.stream[order], found.complete[order], found.start[order]
+    stream, complete, start = (
+        fragments.stream[order],
+        fragments.complete[order],
+        fragments.start[order],
+    )
     first, second = block.bytes[start], block.bytes[start + 1]
     # Carriage returns at the end of a line overwrite nothing.
     returns = (first == ord("\r")) & (second != ord("\r")) & (second != ord("\n"))
-    goes_back = (first == ord("\b")) | (returns & (found.end[order] - start > 1))
+    goes_back = (first == ord("\b")) | (returns & (fragments.end[order] - start > 1))
     goes_on = np.append(False, (stream[1:] == stream[:-1]) & ~complete[:-1])
     # The first piece may contain the line's timestamp.
     over = np.append(goes_on[1:] & goes_back[1:], False) & goes_on
     return np.asarray(order[~over])
 
 
-def _by_stream(block: LineBlock, found: Fragments) -> Iterator[tuple[int, bytes]]:
+def _by_stream(block: LineBlock, fragments: Fragments) -> Iterator[tuple[int, bytes]]:
     """Yield the streams of a block with their output in it."""
-    if not found.stream.any() and (found.end - found.start).sum() == block.size:
+    if not fragments.stream.any() and (fragments.end - fragments.start).sum() == block.size:
         yield 0, block.text
         return
-    order = np.argsort(found.stream, kind="stable")
-    firsts = np.flatnonzero(np.diff(found.stream[order], prepend=-1))
-    for first, own in zip(firsts.tolist(), np.split(order, firsts)[1:], strict=True):
-        stream = int(found.stream[order[first]])
-        places = zip(found.start[own].tolist(), found.end[own].tolist(), strict=True)
+    order = np.argsort(fragments.stream, kind="stable")
+    firsts = np.flatnonzero(np.diff(fragments.stream[order], prepend=-1))
+    for first, indices in zip(firsts.tolist(), np.split(order, firsts)[1:], strict=True):
+        stream = int(fragments.stream[order[first]])
+        places = zip(
+            fragments.start[indices].tolist(), fragments.end[indices].tolist(), strict=True
+        )
         yield stream, b"".join([block.text[start:end] for start, end in places])
 
 
-def _whole_lines(block: LineBlock, found: Fragments, chosen: Bools) -> Iterator[_JoinedLine]:
+def _whole_lines(block: LineBlock, fragments: Fragments, chosen: Bools) -> Iterator[_JoinedLine]:
     """Make lines of fragments that are whole lines."""
-    for at, stream, text, timestamp in _pieces(block, found, np.flatnonzero(chosen)):
+    for at, stream, text, timestamp in _pieces(block, fragments, np.flatnonzero(chosen)):
         line = text[:-1]
         yield _JoinedLine(at, stream, _shown(line), timestamp or line[:LONGEST_PREFIX])
 
@@ -333,23 +351,23 @@ def _as_shown(lines: Lines) -> Lines:
 def _in_one_block(rows: Sequence[_JoinedLine], ranks: Ints) -> Lines:
     """Copy lines into a block, followed by the timestamps that are not at the start of their text."""
     stamps: dict[bytes, int] = {}
-    size = sum(len(one.text) + 1 for one in rows)
-    for one in rows:
-        if one.before != one.text[:LONGEST_PREFIX] and one.before not in stamps:
-            stamps[one.before] = size
-            size += len(one.before) + 1
-    block = LineBlock(b"".join(text + b"\n" for text in (*(one.text for one in rows), *stamps)))
-    length = np.array([len(one.text) for one in rows])
+    size = sum(len(row.text) + 1 for row in rows)
+    for row in rows:
+        if row.before != row.text[:LONGEST_PREFIX] and row.before not in stamps:
+            stamps[row.before] = size
+            size += len(row.before) + 1
+    block = LineBlock(b"".join(text + b"\n" for text in (*(row.text for row in rows), *stamps)))
+    length = np.array([len(row.text) for row in rows])
     end = np.cumsum(length + 1) - 1
     start = end - length
-    time_start = np.array([stamps.get(one.before, -1) for one in rows])
-    time_end = time_start + np.array([len(one.before) for one in rows])
-    own = time_start < 0
+    time_start = np.array([stamps.get(row.before, -1) for row in rows])
+    time_end = time_start + np.array([len(row.before) for row in rows])
+    at_start = time_start < 0
     return Lines(
         block,
-        ranks[[one.stream for one in rows]],
+        ranks[[row.stream for row in rows]],
         start,
         end,
-        np.where(own, start, time_start),
-        np.where(own, end, time_end),
+        np.where(at_start, start, time_start),
+        np.where(at_start, end, time_end),
     )

@@ -38,14 +38,16 @@ def may_contain(data: bytes, text: bytes) -> bool:
         return True
     ends = [re.escape(text[at:]) for at in range(1, len(text))]
     ending = re.compile(rb"%s(?:%s)\Z" % (before, b"|".join(ends)), re.MULTILINE)
-    found = _places_after(data, text[-1], [text[-3:], *_with_ends((*_ENDS_OF_LABELS, b"\n"), text)])
-    return any(ending.search(data, max(at - LONGEST_PREFIX, 0), at) for at in found)
+    places = _places_after(
+        data, text[-1], [text[-3:], *_with_ends((*_ENDS_OF_LABELS, b"\n"), text)]
+    )
+    return any(ending.search(data, max(at - LONGEST_PREFIX, 0), at) for at in places)
 
 
 def _with_ends(before: Iterable[bytes], text: bytes) -> Iterator[bytes]:
-    for one in before:
-        yield one + text[-1:]
-        yield one + text[-2:]
+    for label_end in before:
+        yield label_end + text[-1:]
+        yield label_end + text[-2:]
 
 
 def _places_after(data: bytes, last: int, texts: Iterable[bytes]) -> Iterator[int]:

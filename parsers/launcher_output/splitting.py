@@ -90,23 +90,23 @@ class Splitter:
         piece = np.searchsorted(start, end) - 1
         first_of_piece = np.append(True, piece[1:] != piece[:-1])[: len(end)]
         # After a newline the launcher's own text follows; a logger's lines belong to the last label.
-        own = first_of_piece | self._labels_reach_on
+        labelled = first_of_piece | self._labels_reach_on
         time_start, time_end = np.append(0, at - prefix)[piece], np.append(0, at)[piece]
         complete = block.bytes[end - 1] == ord("\n")
-        found = Fragments(
-            np.where(own, stream[piece], 0),
+        fragments = Fragments(
+            np.where(labelled, stream[piece], 0),
             np.maximum(start[piece], np.append(0, end[:-1])[: len(end)]),
             end,
-            np.where(own, time_start, 0),
-            np.where(own, time_end, 0),
+            np.where(labelled, time_start, 0),
+            np.where(labelled, time_end, 0),
             complete,
         )
         self._starts_line = block.text.endswith(b"\n")
         if self._labels_reach_on or piece_end[-1] == start[-1]:
             self._stream = int(stream[-1])
         else:
-            self._stream = 0 if self._starts_line else int(found.stream[-1])
-        return found
+            self._stream = 0 if self._starts_line else int(fragments.stream[-1])
+        return fragments
 
     @property
     def _labels_reach_on(self) -> bool:
@@ -132,9 +132,9 @@ class Splitter:
                 at, closed = at[possible], closed[possible]
             length, stream = self._bracketed_labels(block, at, closed - at + labels.closing_length)
         for place in np.flatnonzero(length == 0).tolist():
-            found = labels.tag.match(block.text, int(at[place]))
-            if found is not None:
-                length[place], stream[place] = len(found[0]), self._number_of(labels, found[0])
+            match = labels.tag.match(block.text, int(at[place]))
+            if match is not None:
+                length[place], stream[place] = len(match[0]), self._number_of(labels, match[0])
         is_label = length > 0
         if not is_label.all():
             at, length, stream = at[is_label], length[is_label], stream[is_label]
@@ -150,11 +150,11 @@ class Splitter:
         """
         length, stream = np.zeros((2, len(at)), np.int64)
         rest = np.arange(len(at))
-        for one in {len(label) for label in self._known}:
-            index, texts = block.distinct(at[rest], np.full(len(rest), one))
+        for label_length in {len(label) for label in self._known}:
+            index, texts = block.distinct(at[rest], np.full(len(rest), label_length))
             numbers = np.array([self._known.get(text, -1) for text in texts], np.int64)[index]
             here = numbers >= 0
-            length[rest[here]], stream[rest[here]] = one, numbers[here]
+            length[rest[here]], stream[rest[here]] = label_length, numbers[here]
             rest = rest[~here]
         return length, stream
 
@@ -204,9 +204,10 @@ class Splitter:
             )
             lengths = [
                 labels.prefix_length(
-                    block.text[at[one] - before[one] : at[one]], starts_line=bool(starts_line[one])
+                    block.text[at[place] - before[place] : at[place]],
+                    starts_line=bool(starts_line[place]),
                 )
-                for one in some[changed].tolist()
+                for place in some[changed].tolist()
             ]
             length[some] = np.array(lengths)[which]
         return length
@@ -248,8 +249,8 @@ def _different(block: LineBlock, start: Ints, length: Ints, kind: Bools) -> tupl
     if len(words) > _POINT // _WORD:
         words[_POINT // _WORD] = _without_fraction(words[_POINT // _WORD])
     changed = np.append(True, (length[1:] != length[:-1]) | (kind[1:] != kind[:-1]))
-    for one in words:
-        changed[1:] |= one[1:] != one[:-1]
+    for column in words:
+        changed[1:] |= column[1:] != column[:-1]
     return np.flatnonzero(changed), np.cumsum(changed) - 1
 
 

@@ -54,20 +54,23 @@ class CutLines:
 
     def joined(self, stream: int, lines: Sequence[bytes]) -> Sequence[bytes]:
         """Add the next lines of a stream, and return the complete ones without cuts."""
-        own = self._open.pop(stream, None)
-        if own is None:
+        open_line = self._open.pop(stream, None)
+        if open_line is None:
             if not any(map(_is_cut, lines)):
                 return lines
-            own = _OpenLine()
-        joined = [piece for line in lines for piece in own.add(line)]
-        if own.pieces or own.bar:
-            self._open[stream] = own
+            open_line = _OpenLine()
+        joined = [piece for line in lines for piece in open_line.add(line)]
+        if open_line.pieces or open_line.bar:
+            self._open[stream] = open_line
         return joined
 
     def rest(self) -> Iterator[tuple[int, bytes]]:
         """Yield the pieces that were never continued, by stream."""
-        for stream, own in self._open.items():
-            yield stream, b"".join([*own.pieces, b"\n"] if own.pieces else []) + own.bar
+        for stream, open_line in self._open.items():
+            yield (
+                stream,
+                b"".join([*open_line.pieces, b"\n"] if open_line.pieces else []) + open_line.bar,
+            )
         self._open.clear()
 
 

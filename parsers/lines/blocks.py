@@ -78,11 +78,11 @@ class LineBlock:
     def having(self, byte: int) -> Ints:
         """Find all places of a byte."""
         if byte not in self._having:
-            found = self._few(byte)
-            if found is None:
-                found = np.flatnonzero(self.bytes[: self.size] == byte)
-            self._having[byte] = found
-            self._costs[byte] = len(found) * _BYTES_PER_PLACE
+            places = self._few(byte)
+            if places is None:
+                places = np.flatnonzero(self.bytes[: self.size] == byte)
+            self._having[byte] = places
+            self._costs[byte] = len(places) * _BYTES_PER_PLACE
         return self._having[byte]
 
     def _few(self, byte: int) -> Ints | None:
@@ -116,10 +116,10 @@ class LineBlock:
 
     def has(self, at: Ints, text: bytes) -> Bools:
         """Return whether these places have a text."""
-        found = (self.words_at(at) & mask(len(text[:_WORD]))) == word(text[:_WORD])
+        matches = (self.words_at(at) & mask(len(text[:_WORD]))) == word(text[:_WORD])
         for first in range(_WORD, len(text), _WORD):
-            found &= self.has(at + first, text[first : first + _WORD])
-        return np.asarray(found)
+            matches &= self.has(at + first, text[first : first + _WORD])
+        return np.asarray(matches)
 
     def numbers(self, at: Ints, most: int) -> tuple[Ints, Ints]:
         """Read numbers of at most ``most`` digits (up to 16), and return their numbers of digits."""
@@ -167,12 +167,12 @@ class LineBlock:
         reads_on, ends = np.full(len(start), ~np.uint64(0)), word(bytes([byte]) * _WORD)
         for first in range(0, most, _WORD):
             text = self.words_at(start + first)
-            other = text ^ ends
-            found = (other - _ONES) & ~other & _TOP_BITS
-            before = _before_lowest(found) & reads_on
+            difference = text ^ ends
+            matches = (difference - _ONES) & ~difference & _TOP_BITS
+            before = _before_lowest(matches) & reads_on
             words.append(text & before)
             length += ((before & _ONES) * _ONES) >> np.uint64(56)
-            reads_on *= found == 0
+            reads_on *= matches == 0
             if not reads_on.any():
                 break
         return words, length.view(np.int64)
@@ -231,10 +231,10 @@ def distinct(words: list[Words]) -> tuple[Ints, list[bytes]]:
     # Equal texts often follow each other.
     changed = np.zeros(len(words[0]), bool)
     changed[0] = True
-    for one in words:
-        changed[1:] |= one[1:] != one[:-1]
+    for column in words:
+        changed[1:] |= column[1:] != column[:-1]
     first = np.flatnonzero(changed)
-    index, texts = _distinct_rows(np.array([one[first] for one in words]).T.copy())
+    index, texts = _distinct_rows(np.array([column[first] for column in words]).T.copy())
     return index[np.cumsum(changed) - 1], texts
 
 

@@ -81,7 +81,7 @@ class Moments:
 
     #: Where the timestamp ends, if there is one.
     end: Ints
-    there: Bools
+    exists: Bools
     #: Whether the text has to be read by ``timestamps``.
     unclear: Bools
     #: As in a ``Timestamp``.
@@ -94,10 +94,10 @@ class Moments:
 def moments(block: LineBlock, at: Ints) -> Moments:
     """Read the timestamps at these places, as ``MOMENT`` finds and ``read_moment`` reads them."""
     at = at + (block.bytes[at] == ord("["))
-    found = _read(block, at)
-    _read_seconds(block, at, found)
-    found.end += block.bytes[found.end] == ord("]")
-    return found
+    timestamps = _read(block, at)
+    _read_seconds(block, at, timestamps)
+    timestamps.end += block.bytes[timestamps.end] == ord("]")
+    return timestamps
 
 
 def line_starts(block: LineBlock, at: Ints, end: Ints) -> Moments:
@@ -114,14 +114,14 @@ def line_starts(block: LineBlock, at: Ints, end: Ints) -> Moments:
         if not more.any():
             break
         at += more
-    found = _read(block, at, padded=True)
-    _read_seconds_before(block, at, end, found)
+    timestamps = _read(block, at, padded=True)
+    _read_seconds_before(block, at, end, timestamps)
     # Rare forms: glog's with a year, and those after a level and a bar.
     rare = _LEVELS[block.bytes[at]] & (block.bytes[at + _GLOG_YEAR_END] == ord(" "))
     for place in _BARS:
         rare |= block.bytes[at + place] == ord("|")
-    found.unclear |= rare & ~found.there
-    return found
+    timestamps.unclear |= rare & ~timestamps.exists
+    return timestamps
 
 
 def in_assumed_years(ns: Ints, now_ns: int) -> Ints:
@@ -168,9 +168,9 @@ def _read(block: LineBlock, at: Ints, *, padded: bool = False) -> Moments:
         padded: whether ISO timestamps may have blanks among the digits of their fractions.
     """
     count = len(at)
-    found = Moments(
+    timestamps = Moments(
         end=at.copy(),
-        there=np.zeros(count, bool),
+        exists=np.zeros(count, bool),
         unclear=np.zeros(count, bool),
         ns=np.zeros(count, np.int64),
         zone_known=np.zeros(count, bool),
@@ -179,34 +179,34 @@ def _read(block: LineBlock, at: Ints, *, padded: bool = False) -> Moments:
     )
     first = block.words[at]
     for form in _FORMS:
-        own = np.flatnonzero(_known(first, form) & ~found.there)
-        if not len(own):
+        rows = np.flatnonzero(_known(first, form) & ~timestamps.exists)
+        if not len(rows):
             continue
-        second, fits = _clock(block.words_at(at[own] + form.clock_at))
-        own, second = own[fits], second[fits]
-        day, fits = _days(block, at[own], form)
-        own = own[fits]
-        found.there[own] = True
-        found.ns[own] = day[fits] + second[fits] * _SECOND_NS
-        found.end[own] += form.length
-        found.year_known[own] = form.has_year
+        second, fits = _clock(block.words_at(at[rows] + form.clock_at))
+        rows, second = rows[fits], second[fits]
+        day, fits = _days(block, at[rows], form)
+        rows = rows[fits]
+        timestamps.exists[rows] = True
+        timestamps.ns[rows] = day[fits] + second[fits] * _SECOND_NS
+        timestamps.end[rows] += form.length
+        timestamps.year_known[rows] = form.has_year
         if form.has_fraction:
-            _read_fractions(block, found, own, padded=padded and form.has_zone)
+            _read_fractions(block, timestamps, rows, padded=padded and form.has_zone)
         if form.has_zone:
-            _read_zones(block, found, own)
+            _read_zones(block, timestamps, rows)
         if form is _LOG4J:
             # If anything follows, it is another timestamp, or none.
-            after = found.end[own]
-            found.unclear[own] = _GOES_ON[block.bytes[after]] | (_zones(block, after)[0] > 0)
-    return found
+            after = timestamps.end[rows]
+            timestamps.unclear[rows] = _GOES_ON[block.bytes[after]] | (_zones(block, after)[0] > 0)
+    return timestamps
 
 
 def _known(first: Words, form: _Form) -> Bools:
-    there, text = 0, 0
+    bits, text = 0, 0
     for at, byte in form.known_by:
-        there |= 0xFF << 8 * at
+        bits |= 0xFF << 8 * at
         text |= byte[0] << 8 * at
-    return np.asarray(first & np.uint64(there) == np.uint64(text))
+    return np.asarray(first & np.uint64(bits) == np.uint64(text))
 
 
 def _clock(words: Words) -> tuple[Ints, Bools]:
@@ -234,8 +234,8 @@ def _days(block: LineBlock, at: Ints, form: _Form) -> tuple[Ints, Bools]:
     for key in keys:
         changed[1:] |= key[1:] != key[:-1]
     read = []
-    for one in at[changed].tolist():
-        text = block.bytes[one : one + form.length].tobytes()
+    for start in at[changed].tolist():
+        text = block.bytes[start : start + form.length].tobytes()
         read.append(_day(text[: form.clock_at] + _CLOCK + text[after:]))
     same = np.cumsum(changed) - 1
     return (
@@ -251,33 +251,33 @@ def _day(midnight: bytes) -> int | None:
     return None if timestamp is None else timestamp.ns
 
 
-def _read_fractions(block: LineBlock, found: Moments, own: Ints, *, padded: bool) -> None:
-    at = found.end[own]
+def _read_fractions(block: LineBlock, timestamps: Moments, rows: Ints, *, padded: bool) -> None:
+    at = timestamps.end[rows]
     point = (block.bytes[at] == ord(".")) | (block.bytes[at] == ord(","))
-    own, at = own[point], at[point] + 1
-    if not len(own):
+    rows, at = rows[point], at[point] + 1
+    if not len(rows):
         return
     value, count = block.numbers(at, _MOST_DIGITS)
     unit = _POWERS[_MOST_DIGITS - count]
-    found.ns[own] += value * unit
-    found.resolution_ns[own] = unit
-    found.end[own] = np.where(count > 0, at + count, at - 1)
+    timestamps.ns[rows] += value * unit
+    timestamps.resolution_ns[rows] = unit
+    timestamps.end[rows] = np.where(count > 0, at + count, at - 1)
     if padded:
         after = block.words[at + count]
         blank = after & np.uint64(0xFF) == ord(" ")
         # A digit, or a blank that digits may follow.
         goes_on = np.isin(after >> np.uint64(8) & np.uint64(0xFF), list(b" 0123456789"))
-        found.unclear[own] |= blank & goes_on
+        timestamps.unclear[rows] |= blank & goes_on
 
 
-def _read_zones(block: LineBlock, found: Moments, own: Ints) -> None:
-    length, ahead = _zones(block, found.end[own])
+def _read_zones(block: LineBlock, timestamps: Moments, rows: Ints) -> None:
+    length, ahead = _zones(block, timestamps.end[rows])
     zoned = length > 0
-    own, ahead = own[zoned], ahead[zoned]
-    found.end[own] += length[zoned]
-    found.zone_known[own] = True
-    found.unclear[own] |= np.abs(ahead) >= _DAY_MINUTES
-    found.ns[own] -= ahead * (60 * _SECOND_NS)
+    rows, ahead = rows[zoned], ahead[zoned]
+    timestamps.end[rows] += length[zoned]
+    timestamps.zone_known[rows] = True
+    timestamps.unclear[rows] |= np.abs(ahead) >= _DAY_MINUTES
+    timestamps.ns[rows] -= ahead * (60 * _SECOND_NS)
 
 
 def _zones(block: LineBlock, at: Ints) -> tuple[Ints, Ints]:
@@ -301,44 +301,44 @@ def _zones(block: LineBlock, at: Ints) -> tuple[Ints, Ints]:
     return np.where(length > 0, length + blank, 0), ahead
 
 
-def _read_seconds(block: LineBlock, at: Ints, found: Moments) -> None:
+def _read_seconds(block: LineBlock, at: Ints, timestamps: Moments) -> None:
     """Read seconds or milliseconds since 1970; seconds of nine digits are older than any log."""
     second, count = block.numbers(at, _SECOND_DIGITS)
-    found.unclear |= (count >= _SECOND_DIGITS - 1) & ~found.there
-    own = np.flatnonzero((count == _SECOND_DIGITS) & ~found.there)
-    if not len(own):
+    timestamps.unclear |= (count >= _SECOND_DIGITS - 1) & ~timestamps.exists
+    rows = np.flatnonzero((count == _SECOND_DIGITS) & ~timestamps.exists)
+    if not len(rows):
         return
-    end = at[own] + _SECOND_DIGITS
+    end = at[rows] + _SECOND_DIGITS
     thousandth, more = block.numbers(end, _MILLISECOND_DIGITS + 1)
     in_ms = more == _MILLISECOND_DIGITS
     fraction_ns, unit, length = _fractions_of_seconds(block, end)
-    early = second[own] < LATEST_SECOND
-    found.there[own], found.unclear[own] = early, ~early
-    found.ns[own] = np.where(early, second[own], 0) * _SECOND_NS
-    found.ns[own] += np.where(in_ms, thousandth * _MILLISECOND_NS, fraction_ns)
-    found.resolution_ns[own] = np.where(in_ms, _MILLISECOND_NS, unit)
-    found.zone_known[own] = True
-    found.end[own] = end + np.where(in_ms, _MILLISECOND_DIGITS, length)
+    early = second[rows] < LATEST_SECOND
+    timestamps.exists[rows], timestamps.unclear[rows] = early, ~early
+    timestamps.ns[rows] = np.where(early, second[rows], 0) * _SECOND_NS
+    timestamps.ns[rows] += np.where(in_ms, thousandth * _MILLISECOND_NS, fraction_ns)
+    timestamps.resolution_ns[rows] = np.where(in_ms, _MILLISECOND_NS, unit)
+    timestamps.zone_known[rows] = True
+    timestamps.end[rows] = end + np.where(in_ms, _MILLISECOND_DIGITS, length)
 
 
-def _read_seconds_before(block: LineBlock, at: Ints, end: Ints, found: Moments) -> None:
+def _read_seconds_before(block: LineBlock, at: Ints, end: Ints, timestamps: Moments) -> None:
     """Read seconds since 1970 before lines: numbers of steps do not have so many digits."""
     first, last = block.bytes[at], block.bytes[at + _SECOND_DIGITS - 1]
-    own = np.flatnonzero(((first == ord("1")) | (first == ord("2"))) & _DIGITS[last])
-    if not len(own):
+    rows = np.flatnonzero(((first == ord("1")) | (first == ord("2"))) & _DIGITS[last])
+    if not len(rows):
         return
-    second, count = block.numbers(at[own], _SECOND_DIGITS)
-    fraction_ns, unit, length = _fractions_of_seconds(block, at[own] + _SECOND_DIGITS)
-    stop = at[own] + _SECOND_DIGITS + length
+    second, count = block.numbers(at[rows], _SECOND_DIGITS)
+    fraction_ns, unit, length = _fractions_of_seconds(block, at[rows] + _SECOND_DIGITS)
+    stop = at[rows] + _SECOND_DIGITS + length
     after = block.bytes[stop]
-    fits = (count == _SECOND_DIGITS) & (stop < end[own])
+    fits = (count == _SECOND_DIGITS) & (stop < end[rows])
     fits &= is_blank(after) | (after == ord("\n")) | (after == ord("]"))
-    own = own[fits]
-    found.there[own] = True
-    found.ns[own] = second[fits] * _SECOND_NS + fraction_ns[fits]
-    found.resolution_ns[own] = unit[fits]
-    found.zone_known[own] = True
-    found.end[own] = stop[fits]
+    rows = rows[fits]
+    timestamps.exists[rows] = True
+    timestamps.ns[rows] = second[fits] * _SECOND_NS + fraction_ns[fits]
+    timestamps.resolution_ns[rows] = unit[fits]
+    timestamps.zone_known[rows] = True
+    timestamps.end[rows] = stop[fits]
 
 
 def _fractions_of_seconds(block: LineBlock, at: Ints) -> tuple[Ints, Ints, Ints]:

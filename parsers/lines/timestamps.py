@@ -104,9 +104,9 @@ def read_timestamp(text: bytes) -> Timestamp | None:
         None if there is none.
     """
     for form in _STAMPS:
-        found = form.match(text)
-        if found is not None:
-            return _stamp(found.groupdict())
+        match = form.match(text)
+        if match is not None:
+            return _stamp(match.groupdict())
     return None
 
 
@@ -142,10 +142,10 @@ def read_without_year(text: bytes, year: int = LEAP_YEAR) -> Timestamp | None:
     Returns:
         None if there is no timestamp, or the year does not have its day.
     """
-    found = next((form.match(text) for form in _WITHOUT_YEAR if form.match(text)), None)
-    if found is None:
+    match = next((form.match(text) for form in _WITHOUT_YEAR if form.match(text)), None)
+    if match is None:
         return None
-    parts = found.groupdict()
+    parts = match.groupdict()
     if parts.get("year"):
         return _stamp(parts)
     timestamp = _stamp(parts | {"year": b"%d" % year})
@@ -202,7 +202,7 @@ def zones_between(first: int, last: int, start: int, stop: int) -> list[int]:
         stop: the last one.
     """
     offsets = (quarter * _QUARTER_NS for quarter in _ZONES)
-    return [one for one in offsets if start <= first - one and last - one <= stop]
+    return [offset for offset in offsets if start <= first - offset and last - offset <= stop]
 
 
 def _since_1970(seconds: int, fraction: bytes) -> Timestamp | None:

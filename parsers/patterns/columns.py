@@ -167,8 +167,8 @@ class Walk:
         else:
             places = np.flatnonzero(is_blank(block.bytes[: block.size]))
         before = self._at
-        there = np.searchsorted(places, before + (part.blank_before and bool(part.text)))
-        self._at = np.append(places, block.size + 1)[there]
+        index = np.searchsorted(places, before + (part.blank_before and bool(part.text)))
+        self._at = np.append(places, block.size + 1)[index]
         inside = self._at < self._end
         self._keep(inside)
         if part.number:
@@ -197,15 +197,15 @@ class Walk:
         self._keep((count > 0) & (start + count == end) & begins)
 
     def _time(self) -> None:
-        found = moments(self._block, self._at)
-        self._at = found.end
+        timestamps = moments(self._block, self._at)
+        self._at = timestamps.end
         self._fields |= {
-            "ns": found.ns,
-            "zone_known": found.zone_known,
-            "resolution_ns": found.resolution_ns,
-            "year_known": found.year_known,
+            "ns": timestamps.ns,
+            "zone_known": timestamps.zone_known,
+            "resolution_ns": timestamps.resolution_ns,
+            "year_known": timestamps.year_known,
         }
-        self._keep(found.there & ~found.unclear)
+        self._keep(timestamps.exists & ~timestamps.unclear)
 
     def _number(self, name: str) -> None:
         block = self._block
@@ -241,12 +241,12 @@ class Walk:
     def _exponent(self) -> Ints:
         """Read the exponents after numbers, 0 if there is none."""
         byte = self._block.bytes
-        there = (byte[self._at] | _LOWER_CASE) == ord("e")
-        if not there.any():
+        has_exponent = (byte[self._at] | _LOWER_CASE) == ord("e")
+        if not has_exponent.any():
             return np.zeros(len(self._at), np.int64)
         sign = byte[self._at + 1]
         signed = (sign == ord("+")) | (sign == ord("-"))
         value, count = self._block.numbers(self._at + 1 + signed, MOST_EXPONENT_DIGITS + 1)
-        there &= (count > 0) & (count <= MOST_EXPONENT_DIGITS)
-        self._at = self._at + np.where(there, 1 + signed + count, 0)
-        return np.where(there, np.where(sign == ord("-"), -value, value), 0)
+        has_exponent &= (count > 0) & (count <= MOST_EXPONENT_DIGITS)
+        self._at = self._at + np.where(has_exponent, 1 + signed + count, 0)
+        return np.where(has_exponent, np.where(sign == ord("-"), -value, value), 0)

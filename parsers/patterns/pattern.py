@@ -121,12 +121,12 @@ class Pattern:
         ends = np.minimum(lines.end[rest], starts[rest] + LONGEST_LINE)
         others: list[int] = []
         rows: list[Mapping[str, float]] = []
-        for one, start, end in zip(
+        for number, start, end in zip(
             rest.tolist(), starts[rest].tolist(), ends.tolist(), strict=True
         ):
-            row = self.one(block.bytes[start:end].tobytes())
+            row = self.values_in(block.bytes[start:end].tobytes())
             if row is not None:
-                others.append(one)
+                others.append(number)
                 rows.append(row)
         if not rows:
             return known, fields
@@ -136,12 +136,12 @@ class Pattern:
             for name, column in fields.items()
         }
 
-    def one(self, text: bytes) -> Mapping[str, float] | None:
+    def values_in(self, text: bytes) -> Mapping[str, float] | None:
         """Return the values of one line; None if it does not match. The reference for ``columns_in``."""
-        found = self._line.match(text)
-        if found is None:
+        match = self._line.match(text)
+        if match is None:
             return None
-        parts = found.groupdict()
+        parts = match.groupdict()
         row: dict[str, float] = {
             name: float(part) if name in FLOATS else int(part)
             for name, part in parts.items()
@@ -166,12 +166,12 @@ def first_in(patterns: Sequence[Pattern], data: bytes) -> Pattern | None:
     If several match in it, the first one.
     """
     # Labels may cut the text in some of the lines, but not in all of them.
-    there = {text: text in data for text in {one.longest_text for one in patterns}}
-    possible = [one for one in patterns if there[one.longest_text]]
+    occurs = {text: text in data for text in {pattern.longest_text for pattern in patterns}}
+    possible = [pattern for pattern in patterns if occurs[pattern.longest_text]]
     for lines in line_blocks(data) if possible else ():
-        found = next((one for one in possible if one.matches(lines)), None)
-        if found is not None:
-            return found
+        pattern = next((pattern for pattern in possible if pattern.matches(lines)), None)
+        if pattern is not None:
+            return pattern
     return None
 
 
@@ -190,21 +190,21 @@ def columns_of(
         values of a ``Timestamp``. The ranks of a launcher's labels replace those in lines, unless its
         numbers are those within a host.
     """
-    have_ranks = any("rank" in one.names for one in patterns)
+    have_ranks = any("rank" in pattern.names for pattern in patterns)
     labels = labels_of(data) if have_ranks else None
-    found: list[list[Mapping[str, Column]]] = [[] for _ in patterns]
+    pieces: list[list[Mapping[str, Column]]] = [[] for _ in patterns]
     for lines in line_blocks(data) if patterns else ():
-        for pattern, parts in zip(patterns, found, strict=True):
+        for pattern, parts in zip(patterns, pieces, strict=True):
             columns = pattern.columns_in(lines, labels, of_the_file)
             if len(columns["timed"]):
                 parts.append(columns)
-    return [_joined(parts) for parts in found]
+    return [_joined(parts) for parts in pieces]
 
 
 def _joined(parts: Sequence[Mapping[str, Column]]) -> Mapping[str, Column] | None:
     if not parts:
         return None
-    columns = {name: np.concatenate([one[name] for one in parts]) for name in parts[0]}
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     _assume_years(columns)
     return columns
 
@@ -215,8 +215,8 @@ def by_rank(columns: Mapping[str, Column]) -> dict[int, dict[str, Column]]:
     ranks, firsts = np.unique(columns["rank"][order], return_index=True)
     pieces = np.split(order, firsts[1:])
     return {
-        rank: {name: column[own] for name, column in columns.items() if name != "rank"}
-        for rank, own in zip(ranks.tolist(), pieces, strict=True)
+        rank: {name: column[rows] for name, column in columns.items() if name != "rank"}
+        for rank, rows in zip(ranks.tolist(), pieces, strict=True)
     }
 
 
@@ -250,10 +250,16 @@ def _stamps(block: LineBlock, start: Ints, end: Ints) -> dict[str, Column]:
         end: where it ends.
     """
     end = np.minimum(end, start + LONGEST_PREFIX)
-    found = line_starts(block, start, end)
-    known = (found.there, found.ns, found.zone_known, found.resolution_ns, found.year_known)
+    timestamps = line_starts(block, start, end)
+    known = (
+        timestamps.exists,
+        timestamps.ns,
+        timestamps.zone_known,
+        timestamps.resolution_ns,
+        timestamps.year_known,
+    )
     columns = dict(zip(_TIMESTAMP, known, strict=True))
-    unclear = np.flatnonzero(found.unclear)
+    unclear = np.flatnonzero(timestamps.unclear)
     if len(unclear):
         places = zip(start[unclear].tolist(), end[unclear].tolist(), strict=True)
         texts = [block.bytes[first:last].tobytes() for first, last in places]
@@ -264,9 +270,15 @@ def _stamps(block: LineBlock, start: Ints, end: Ints) -> dict[str, Column]:
 def _put(columns: Mapping[str, Column], at: Ints, stamps: Sequence[Timestamp | None]) -> None:
     rows = [
         (False, 0, False, 1, True)
-        if one is None
-        else (True, one.ns, one.zone_known, one.resolution_ns, one.year_known)
-        for one in stamps
+        if timestamp is None
+        else (
+            True,
+            timestamp.ns,
+            timestamp.zone_known,
+            timestamp.resolution_ns,
+            timestamp.year_known,
+        )
+        for timestamp in stamps
     ]
     for column, values in zip(columns.values(), zip(*rows, strict=True), strict=True):
         column[at] = values
@@ -309,16 +321,16 @@ def _split(pattern: str, known: Sequence[str]) -> tuple[str, list[_Piece]]:
 
 
 def _compiled(start: str, pieces: Sequence[_Piece]) -> re.Pattern[bytes]:
-    made = _BEFORE_TEXT + _literal(start)
+    expression = _BEFORE_TEXT + _literal(start)
     for name, text, skips in pieces:
         field = f"(?P<{name}>{FIELDS[name]})" if name else ""
         if not skips:
-            made += _PADDING[name] + field + _literal(text)
+            expression += _PADDING[name] + field + _literal(text)
         elif text:
             # The search for a skipped text is not repeated: matching a line takes one pass.
             skipped = r"(?:.*?(?<![\w.]))??" if name else ".*?"
-            made += f"(?>{skipped}{field}{_literal(text)})"
-    return re.compile(made.encode(), re.DOTALL)
+            expression += f"(?>{skipped}{field}{_literal(text)})"
+    return re.compile(expression.encode(), re.DOTALL)
 
 
 def text_starts(block: LineBlock, start: Ints) -> Ints:
@@ -368,8 +380,8 @@ def _parts(start: str, pieces: Sequence[_Piece]) -> list[PatternPart]:
             if first.kind == "text":
                 parts_of_text = [PatternPart("skip", first.text, number=name), *rest]
             elif rest:
-                found = PatternPart("skip", rest[0].text, blank_before=True, number=name)
-                parts_of_text = [found, *rest[1:]]
+                skip = PatternPart("skip", rest[0].text, blank_before=True, number=name)
+                parts_of_text = [skip, *rest[1:]]
             else:
                 parts_of_text = [PatternPart("skip"), first]
         parts += parts_of_text

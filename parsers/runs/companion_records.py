@@ -37,16 +37,16 @@ def with_events(runs: Iterable[Run], events: Sequence[Event]) -> list[Run]:
         return runs
     spans = [_span_of(run) for run in runs]
     for path in dict.fromkeys(event.where for event in events):
-        own = [event for event in events if event.where == path]
-        at = _run_of_events(path, own, runs, spans)
+        file_events = [event for event in events if event.where == path]
+        at = _run_of_events(path, file_events, runs, spans)
         if at is not None:
-            runs[at] = _with_own(runs[at], path, _in_utc(own, spans[at]), spans[at])
-        elif not _each_to_its_own(own, runs, spans):
+            runs[at] = _with_own(runs[at], path, _in_utc(file_events, spans[at]), spans[at])
+        elif not _each_to_its_own(file_events, runs, spans):
             runs = [_with_problem(run, path, "describes events of an unknown run") for run in runs]
     return runs
 
 
-def with_series(runs: Iterable[Run], found: Sequence[tuple[str, Series]]) -> list[Run]:
+def with_series(runs: Iterable[Run], all_series: Sequence[tuple[str, Series]]) -> list[Run]:
     """Add machine metrics to each run, from its first to its last moment.
 
     A series with the id of a run goes to it as a whole. Others go to the runs in their folder during
@@ -54,21 +54,21 @@ def with_series(runs: Iterable[Run], found: Sequence[tuple[str, Series]]) -> lis
 
     Args:
         runs: all runs.
-        found: series with the ids of their runs.
+        all_series: series with the ids of their runs.
     """
     runs = list(runs)
-    for where in dict.fromkeys(series.where for _, series in found):
-        own = [one for one in found if one[1].where == where]
+    for where in dict.fromkeys(series.where for _, series in all_series):
+        file_series = [pair for pair in all_series if pair[1].where == where]
         numbers = _in_same_folder(where, runs) or range(len(runs))
-        parts = {at: [_part(runs[at], *one) for one in own] for at in numbers}
+        parts = {at: [_part(runs[at], *pair) for pair in file_series] for at in numbers}
         lost = [
             series
-            for number, (_, series) in enumerate(own)
+            for number, (_, series) in enumerate(file_series)
             if all(of_run[number] is None for of_run in parts.values())
         ]
         for at, of_run in parts.items():
-            there = [part for part in of_run if part is not None]
-            runs[at] = replace(runs[at], series=(*runs[at].series, *there))
+            inside = [part for part in of_run if part is not None]
+            runs[at] = replace(runs[at], series=(*runs[at].series, *inside))
             if lost:
                 runs[at] = _with_problem(runs[at], where, _left_out(lost, runs[at]))
     return runs
@@ -81,16 +81,16 @@ def with_input_times(runs: Iterable[Run], measured: Sequence[MeasuredInput]) -> 
     folder with as many ranks and real data.
     """
     runs = list(runs)
-    for one in measured:
-        at = _run_of_measurement(one, runs)
+    for measurement in measured:
+        at = _run_of_measurement(measurement, runs)
         if at is not None:
-            runs[at] = replace(runs[at], input_times=(*runs[at].input_times, one))
+            runs[at] = replace(runs[at], input_times=(*runs[at].input_times, measurement))
             continue
         what = (
-            f"measured on {counted(one.size, 'rank')}, and no run of as many ranks is next to it; "
-            "left alone"
+            f"measured on {counted(measurement.size, 'rank')}, and no run of as many ranks is next to "
+            "it; left alone"
         )
-        runs = [_with_problem(run, one.path, what) for run in runs]
+        runs = [_with_problem(run, measurement.path, what) for run in runs]
     return runs
 
 
@@ -101,16 +101,16 @@ def with_network_checks(runs: Iterable[Run], checks: Sequence[NetworkCheck]) -> 
     any, all runs get a problem.
     """
     all_runs = list(runs)
-    for one in checks:
-        own = [number for number, run in enumerate(all_runs) if run.id == one.run_id]
-        own = own or _in_same_folder(one.path, all_runs)
-        newest = max(own, key=lambda number: _began(all_runs[number]), default=None)
+    for check in checks:
+        numbers = [number for number, run in enumerate(all_runs) if run.id == check.run_id]
+        numbers = numbers or _in_same_folder(check.path, all_runs)
+        newest = max(numbers, key=lambda number: _began(all_runs[number]), default=None)
         if newest is None:
             what = "measured a network, and no run is in its folder; left alone"
-            all_runs = [_with_problem(run, one.path, what) for run in all_runs]
+            all_runs = [_with_problem(run, check.path, what) for run in all_runs]
             continue
         run = all_runs[newest]
-        all_runs[newest] = replace(run, network_checks=(*run.network_checks, one))
+        all_runs[newest] = replace(run, network_checks=(*run.network_checks, check))
     return all_runs
 
 
@@ -146,15 +146,15 @@ def _each_to_its_own(events: Sequence[Event], runs: list[Run], spans: Sequence[_
 
     A Spark application may train several models one after another, with one event log.
     """
-    found = False
+    assigned = False
     for event in events:
         walls = [] if event.wall_ns is None else [event.wall_ns]
         inside = [at for at, span in enumerate(spans) if walls and _holds(span, walls)]
         exactly = [at for at in inside if _holds(spans[at], walls, margin=0)] or inside
         if len(exactly) == 1:
-            (at,), found = exactly, True
+            (at,), assigned = exactly, True
             runs[at] = replace(runs[at], events=(*runs[at].events, event))
-    return found
+    return assigned
 
 
 def _run_of_events(
@@ -237,19 +237,21 @@ def _utc(wall: int) -> str:
     return f"{datetime.fromtimestamp(wall // 10**9, UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def _run_of_measurement(one: MeasuredInput, runs: Sequence[Run]) -> int | None:
+def _run_of_measurement(measurement: MeasuredInput, runs: Sequence[Run]) -> int | None:
     for number, run in enumerate(runs):
-        if one.run_id is not None and run.id == one.run_id:
+        if measurement.run_id is not None and run.id == measurement.run_id:
             return number
-    near = sorted(range(len(runs)), key=lambda number: abs(_began(runs[number]) - one.began))
+    near = sorted(
+        range(len(runs)), key=lambda number: abs(_began(runs[number]) - measurement.began)
+    )
     for number in near:
         launches = {log.facts.get("launch") for log in runs[number].logs}
-        if one.launch is not None and one.launch in launches:
+        if measurement.launch is not None and measurement.launch in launches:
             return number
     candidates = [
         number
-        for number in _in_same_folder(one.path, runs)
-        if runs[number].size == one.size and not runs[number].synthetic
+        for number in _in_same_folder(measurement.path, runs)
+        if runs[number].size == measurement.size and not runs[number].synthetic
     ]
     return max(candidates, key=lambda number: _began(runs[number]), default=None)
 

@@ -69,30 +69,30 @@ def with_stated_ranks(path: str, logs: Sequence[Parsed], data: bytes) -> list[Pa
 
     The program's own statement is trusted more than labels and the names and numbers of files.
     """
-    if all(one.log.facts.get("size_from") == FROM_TEXT for one in logs):
+    if all(log.log.facts.get("size_from") == FROM_TEXT for log in logs):
         return [*logs]
     stated = stated_ranks(data)
     if stated.size is None:
         labelled = size_facts(None, labelled_ranks(data))
-        return [one if "size" in one.log.facts else _with_facts(one, labelled) for one in logs]
+        return [log if "size" in log.log.facts else _with_facts(log, labelled) for log in logs]
     facts = size_facts(stated.size)
-    ranks = {one.log.rank for one in logs}
+    ranks = {log.log.rank for log in logs}
     if stated.rank is None or ranks != {0} or rank_in(path)[0] is not None:
-        return [_with_facts(one, facts) for one in logs]
+        return [_with_facts(log, facts) for log in logs]
     facts["rank_from"] = FROM_TEXT
-    return [_of_rank(_with_facts(one, facts), stated.rank) for one in logs]
+    return [_of_rank(_with_facts(log, facts), stated.rank) for log in logs]
 
 
-def _with_facts(one: Parsed, facts: Mapping[str, Any]) -> Parsed:
-    return replace(one, log=replace(one.log, facts={**one.log.facts, **facts}))
+def _with_facts(log: Parsed, facts: Mapping[str, Any]) -> Parsed:
+    return replace(log, log=replace(log.log, facts={**log.log.facts, **facts}))
 
 
-def _of_rank(one: Parsed, rank: int) -> Parsed:
+def _of_rank(log: Parsed, rank: int) -> Parsed:
     """Assign a log to another rank."""
-    column = arrow.array(np.full(one.intervals.num_rows, rank, np.int32))
-    at = one.intervals.schema.get_field_index("rank")
-    intervals = one.intervals.set_column(at, "rank", column)
-    return replace(one, log=replace(one.log, rank=rank), intervals=intervals)
+    column = arrow.array(np.full(log.intervals.num_rows, rank, np.int32))
+    at = log.intervals.schema.get_field_index("rank")
+    intervals = log.intervals.set_column(at, "rank", column)
+    return replace(log, log=replace(log.log, rank=rank), intervals=intervals)
 
 
 def in_other_folders(
@@ -119,10 +119,10 @@ def in_other_folders(
     return runs, next_to_steps
 
 
-def unused_epoch_logs(found: Iterable[tuple[str, Parsed]]) -> list[tuple[str, Problem]]:
+def unused_epoch_logs(placed_logs: Iterable[tuple[str, Parsed]]) -> list[tuple[str, Problem]]:
     """Report logs of epochs that are not used because there are logs of steps, with their places."""
     # MLflow's metrics always come with a run's artifacts: no reason to report them.
-    paths = {where: log.log.path for where, log in found if not log.run_id}
+    paths = {where: log.log.path for where, log in placed_logs if not log.run_id}
     return [(where, Problem(path, _LEFT_ALONE)) for where, path in paths.items()]
 
 
@@ -134,26 +134,26 @@ def _job_folder(path: str) -> tuple[str, ...]:
     return folders
 
 
-def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
+def as_runs(placed_logs: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
     """Give logs of epochs the ids of their runs.
 
     Printed lines are more precise than MLflow's metrics, which then only describe the run.
 
     Args:
-        found: logs with the places of their files.
+        placed_logs: logs with the places of their files.
 
     Raises:
         NotFoundError: if there are only MLflow's metrics, and they have no times.
     """
     by_place: dict[tuple[str, int | None], list[Parsed]] = defaultdict(list)
     by_run: dict[str, list[Parsed]] = defaultdict(list)
-    places = ranks_in(where for where, _ in found)
-    found, jobs = one_of_streams(found, places)
-    sized = [(where, _sized(jobs[where], log)) for where, log in found]
+    places = ranks_in(where for where, _ in placed_logs)
+    placed_logs, jobs = one_of_streams(placed_logs, places)
+    sized = [(where, _sized(jobs[where], log)) for where, log in placed_logs]
     families = _families(sized)
     ranks: dict[str, set[int]] = defaultdict(set)
     files: dict[str, set[int]] = defaultdict(set)
-    for where, log in found:
+    for where, log in placed_logs:
         ranks[where].add(log.log.rank)
         rank = places[where].rank
         if rank is not None:
@@ -183,14 +183,14 @@ def as_runs(found: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
     return [*runs, *named]
 
 
-def _families(found: Iterable[tuple[str, Parsed]]) -> dict[str, str]:
+def _families(placed_logs: Iterable[tuple[str, Parsed]]) -> dict[str, str]:
     """Return the common place of files that state their rank in one job.
 
     Their names differ in one number only, their ranks differ, and their numbers of ranks are equal.
     """
     members: dict[tuple[str, object], dict[int, str]] = defaultdict(dict)
     shared: set[tuple[str, object]] = set()
-    for where, log in found:
+    for where, log in placed_logs:
         if log.log.facts.get("rank_from") != FROM_TEXT:
             continue
         for place in _without_a_number(where):
@@ -214,8 +214,8 @@ def _without_a_number(where: str) -> Iterator[str]:
 
 def size_in(name: str) -> int | None:
     """Return the number of processes in a name (``vgg16-np8``, ``8-ranks``), None without one."""
-    found = _SIZE_IN_NAME.search(name)
-    return None if found is None else int(found["after"] or found["before"]) or None
+    match = _SIZE_IN_NAME.search(name)
+    return None if match is None else int(match["after"] or match["before"]) or None
 
 
 def _sized(place: str, log: Parsed) -> Parsed:

@@ -35,8 +35,8 @@ RELEASED_BYTES = 1 << 20
 def group(source: str, parsed: Iterable[Parsed], problems: Iterable[Problem]) -> list[Run]:
     """Make runs of logs. Problems that belong to no run go to every run."""
     files: dict[str, list[Parsed]] = defaultdict(list)
-    for one in parsed:
-        files[one.run_id].append(one)
+    for log in parsed:
+        files[log.run_id].append(log)
     shared = tuple(problems)
     # Joined by launch, and with the jobs that resumed.
     runs = _with_resumed(by_launch(files, _launch))
@@ -55,7 +55,7 @@ def _with_resumed(runs: dict[str, list[Parsed]]) -> dict[str, list[Parsed]]:
     jobs: dict[str, _Job] = {}
     for run_id, job in sorted(all_jobs.items(), key=lambda pair: pair[1].began):
         group = runs[run_id]
-        earlier = next((name for name, other in jobs.items() if job.resumes(other)), None)
+        earlier = next((name for name, previous in jobs.items() if job.resumes(previous)), None)
         if earlier is None:
             joined[run_id], jobs[run_id] = group, job
         else:
@@ -85,7 +85,7 @@ class _Job:
             group: its logs.
             walls: see ``wall_offsets``.
         """
-        steps = [one.step_range for one in group if one.step_range is not None]
+        steps = [parsed.step_range for parsed in group if parsed.step_range is not None]
         to_wall = [
             walls.get(parsed.log.clock_domain, parsed.log.wall_minus_monotonic) for parsed in group
         ]
@@ -122,14 +122,14 @@ class _Job:
 
 
 def _names(group: list[Parsed]) -> tuple[object, ...]:
-    folders = {one.log.path.rpartition("/")[0] for one in group}
+    folders = {parsed.log.path.rpartition("/")[0] for parsed in group}
     facts = ("run_name", "framework", "model", "parameters", "synthetic")
-    return folders, *({str(one.log.facts.get(name)) for one in group} for name in facts)
+    return folders, *({str(parsed.log.facts.get(name)) for parsed in group} for name in facts)
 
 
-def _launch(one: Parsed) -> Launch:
-    began = one.log.anchor + one.log.wall_minus_monotonic
-    return Launch.of_log(one.log.facts.get("launch"), one.log.rank, began)
+def _launch(parsed: Parsed) -> Launch:
+    began = parsed.log.anchor + parsed.log.wall_minus_monotonic
+    return Launch.of_log(parsed.log.facts.get("launch"), parsed.log.rank, began)
 
 
 def _run(source: str, run_id: str, group: list[Parsed], shared: tuple[Problem, ...]) -> Run:
@@ -148,19 +148,21 @@ def _run(source: str, run_id: str, group: list[Parsed], shared: tuple[Problem, .
 
 def _in_generations(group: list[Parsed]) -> list[Parsed]:
     """Return the logs, each with the number of its generation."""
-    found = generations_of([one.log for one in group], lambda index: group[index].completions())
+    numbers = generations_of(
+        [parsed.log for parsed in group], lambda index: group[index].completions()
+    )
     return [
-        one if one.log.generation == number else _numbered(one, number)
-        for one, number in zip(group, found, strict=True)
+        parsed if parsed.log.generation == number else _numbered(parsed, number)
+        for parsed, number in zip(group, numbers, strict=True)
     ]
 
 
-def _numbered(one: Parsed, number: int) -> Parsed:
+def _numbered(parsed: Parsed, number: int) -> Parsed:
     return replace(
-        one,
-        log=replace(one.log, generation=number),
-        steps=with_generations(one.steps, np.int32(number)),
-        intervals=with_generations(one.intervals, np.int32(number)),
+        parsed,
+        log=replace(parsed.log, generation=number),
+        steps=with_generations(parsed.steps, np.int32(number)),
+        intervals=with_generations(parsed.intervals, np.int32(number)),
     )
 
 
@@ -178,12 +180,12 @@ def _stacked(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
         parts = [cast(part, field.type) for part in chunks.pop(field.name)]
         if field.name not in TIMESTAMPS and are_long(parts):
             return pa.chunked_array(parts, field.type)
-        one = joined(parts, field.type)
+        array = joined(parts, field.type)
         del parts
-        if one.nbytes > RELEASED_BYTES:
+        if array.nbytes > RELEASED_BYTES:
             # The memory of small pieces is not reused for large arrays.
             pa.default_memory_pool().release_unused()
-        return one
+        return array
 
     # Copying releases the GIL, and is limited by memory bandwidth.
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -30,24 +30,24 @@ class Launch:
     @classmethod
     def of_logs(cls, logs: Iterable[Launch]) -> Launch:
         """Return what several logs of one launch say together."""
-        found = list(logs)
+        launches = list(logs)
         return cls(
-            {name for one in found for name in one.names},
-            {rank for one in found for rank in one.ranks},
-            min(one.began_ns for one in found),
+            {name for launch in launches for name in launch.names},
+            {rank for launch in launches for rank in launch.ranks},
+            min(launch.began_ns for launch in launches),
         )
 
-    def is_also(self, other: Launch) -> bool:
+    def is_also(self, launch: Launch) -> bool:
         """Whether these are further ranks of the same launch."""
-        if not self.names & other.names or self.ranks & other.ranks:
+        if not self.names & launch.names or self.ranks & launch.ranks:
             return False
-        return abs(self.began_ns - other.began_ns) < _ONE_LAUNCH_NS
+        return abs(self.began_ns - launch.began_ns) < _ONE_LAUNCH_NS
 
-    def add(self, other: Launch) -> None:
+    def add(self, launch: Launch) -> None:
         """Add what other logs of this launch say."""
-        self.names |= other.names
-        self.ranks |= other.ranks
-        self.began_ns = min(self.began_ns, other.began_ns)
+        self.names |= launch.names
+        self.ranks |= launch.ranks
+        self.began_ns = min(self.began_ns, launch.began_ns)
 
 
 def by_launch(
@@ -61,12 +61,12 @@ def by_launch(
     """
     launches: dict[str, Launch] = {}
     joined: dict[str, list[T]] = {}
-    for run_id, own in sorted(logs.items()):
-        launch = Launch.of_logs(map(launch_of, own))
-        name = next((name for name, one in launches.items() if one.is_also(launch)), None)
+    for run_id, run_logs in sorted(logs.items()):
+        launch = Launch.of_logs(map(launch_of, run_logs))
+        name = next((name for name, earlier in launches.items() if earlier.is_also(launch)), None)
         if name is None:
-            launches[run_id], joined[run_id] = launch, list(own)
+            launches[run_id], joined[run_id] = launch, list(run_logs)
         else:
             launches[name].add(launch)
-            joined[name] += own
+            joined[name] += run_logs
     return joined

@@ -88,8 +88,8 @@ class Reading:
         Raises:
             UnreadableError: if it cannot be read.
         """
-        found = self.forced or recognise(name, data[:HEAD_BYTES])
-        return found.read(name, data) if isinstance(found, StepLogParser) else None
+        file_format = self.forced or recognise(name, data[:HEAD_BYTES])
+        return file_format.read(name, data) if isinstance(file_format, StepLogParser) else None
 
     def add_file(
         self, name: str, where: str, data: bytes, contents: Contents | None = None
@@ -106,37 +106,39 @@ class Reading:
             UnreadableError: if the file looks like a log and cannot be read.
         """
         data = in_utf8(data)
-        own = self.forced or recognise(name, data[:HEAD_BYTES])
-        found: list[Format] = []
+        file_format = self.forced or recognise(name, data[:HEAD_BYTES])
+        formats: list[Format] = []
         logs: tuple[Parsed, ...] = ()
-        for one in self._formats_in(own):
-            own_contents = contents or one.read(name, data)
-            if own_contents.logs and not (one.has_steps or one.reads_stated_ranks):
+        for candidate in self._formats_in(file_format):
+            own_contents = contents or candidate.read(name, data)
+            if own_contents.logs and not (candidate.has_steps or candidate.reads_stated_ranks):
                 from .epoch_runs import with_stated_ranks
 
                 with_sizes = tuple(with_stated_ranks(name, own_contents.logs, data))
                 own_contents = replace(own_contents, logs=with_sizes)
-            self._add(where, own_contents, has_steps=one.has_steps)
+            self._add(where, own_contents, has_steps=candidate.has_steps)
             logs += own_contents.logs
             if not own_contents.is_empty:
-                found.append(one)
-                if one.replaces_epochs:
+                formats.append(candidate)
+                if candidate.replaces_epochs:
                     break
-        if own is None and not found:
+        if file_format is None and not formats:
             notes = unknown_file_notes(name, data)
             if NO_LOG in notes:
                 self.no_logs.append(name)
             else:
                 self.problems += [Problem(name, note) for note in notes]
                 self.place_warnings += [f"{where}: {note}; left out" for note in notes]
-        return Identified(found[-1] if found else own, logs)
+        return Identified(formats[-1] if formats else file_format, logs)
 
-    def _formats_in(self, own: Format | None) -> list[Format]:
+    def _formats_in(self, file_format: Format | None) -> list[Format]:
         """Return the formats to look for in a file, that of the whole file last."""
-        if own is not None and own.has_steps:
-            return [own]
-        anywhere = [one for one in embedded() if not (self.forced and one.replaces_epochs)]
-        return [*anywhere, *([own] if own else [])]
+        if file_format is not None and file_format.has_steps:
+            return [file_format]
+        anywhere = [
+            candidate for candidate in embedded() if not (self.forced and candidate.replaces_epochs)
+        ]
+        return [*anywhere, *([file_format] if file_format else [])]
 
     def _add(self, where: str, contents: Contents, *, has_steps: bool) -> None:
         if contents.is_trace:
@@ -158,11 +160,11 @@ class Reading:
         if contents.records is not None:
             self.records.merge(contents.records)
 
-    def merge(self, other: Reading) -> None:
+    def merge(self, reading: Reading) -> None:
         """Add the contents of another reading, except the records of step logs."""
-        for name, own in vars(self).items():
-            if isinstance(own, list):
-                own += getattr(other, name)
+        for name, values in vars(self).items():
+            if isinstance(values, list):
+                values += getattr(reading, name)
 
     def truncated(self, name: str) -> None:
         """Report a compressed file that is incomplete."""
@@ -181,14 +183,14 @@ class Reading:
 
     def records_logs(self) -> list[Parsed]:
         """Parse the step logs in the records that were found."""
-        found = []
+        logs = []
         for name, data in self.records.logs():
             try:
-                found.append(StepLogParser().parse(name, data))
+                logs.append(StepLogParser().parse(name, data))
             except UnreadableError as error:
                 self.failed(name, error)
         self.problems += self.records.problems
-        return found
+        return logs
 
     def runs(self, where: str, records: Sequence[Parsed]) -> list[Run]:
         """Make runs of all contents, the newest first.
@@ -253,19 +255,19 @@ class Reading:
         runs: dict[str, list[Parsed]] = defaultdict(list)
         for where, trace in self.traces:
             for log in trace.logs:
-                one = named_by_place(log, where.rpartition("/")[0], otherwise="traces")
-                runs[one.run_id].append(one)
+                named = named_by_place(log, where.rpartition("/")[0], otherwise="traces")
+                runs[named.run_id].append(named)
         return [log for logs in runs.values() for log in of_one_run(logs)]
 
     def _not_in_files(self, records: Sequence[Parsed]) -> list[Parsed]:
         """Return the logs that were only printed; ``sink="both"`` also writes them into files."""
-        files = {_key(one): one.rows for one in self.parsed}
-        return [one for one in records if one.rows > files.get(_key(one), -1)]
+        files = {_key(log): log.rows for log in self.parsed}
+        return [log for log in records if log.rows > files.get(_key(log), -1)]
 
 
 def _dumps_alone(where: str, compared: DumpComparison) -> str:
-    found = [one.what for one in (compared.events or compared.problems)[:_MOST_STALLS]]
-    what = ". ".join(map(capitalised, found)) or "No rank is missing in a collective"
+    sentences = [stall.what for stall in (compared.events or compared.problems)[:_MOST_STALLS]]
+    what = ". ".join(map(capitalised, sentences)) or "No rank is missing in a collective"
     return f"{where}: dumps of PyTorch's Flight Recorder, and no logs next to them. {what}"
 
 
@@ -303,5 +305,5 @@ def unknown_file_notes(name: str, data: bytes) -> tuple[str, ...]:
     return (NO_LOG,) if data else ()
 
 
-def _key(one: Parsed) -> tuple[str, int, int, int]:
-    return one.run_id, one.log.generation, one.log.rank, one.log.part
+def _key(parsed: Parsed) -> tuple[str, int, int, int]:
+    return parsed.run_id, parsed.log.generation, parsed.log.rank, parsed.log.part

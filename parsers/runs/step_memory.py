@@ -35,15 +35,15 @@ class StepMemory:
         self._timestamps: dict[str, _Contiguous] = {}
         self._shared: dict[str, SharedChunks] = {}
 
-    def kept(self, one: Parsed) -> Parsed:
+    def kept(self, log: Parsed) -> Parsed:
         """Return a log with its steps in this memory; the same one if moving them is not worth it."""
-        steps = one.steps
+        steps = log.steps
         if self._size < _FEWEST_BYTES or steps.num_rows < FEWEST_ROWS or steps.schema != STEP_ROWS:
-            return one
+            return log
         if not self._timestamps:
-            self._begin(int(steps.num_rows * max(1.0, self._size / max(one.log.size, 1))))
+            self._begin(int(steps.num_rows * max(1.0, self._size / max(log.log.size, 1))))
         columns = [self._chunks(name, steps[name]) for name in STEP_ROWS.names]
-        return replace(one, steps=pa.table(columns, schema=STEP_ROWS), more=())
+        return replace(log, steps=pa.table(columns, schema=STEP_ROWS), more=())
 
     def _begin(self, rows: int) -> None:
         rows = int(rows * _MORE_ROWS)
@@ -55,11 +55,11 @@ class StepMemory:
         if column.null_count:
             return column
         if name in self._timestamps:
-            found = [self._timestamps[name].add(chunk) for chunk in column.chunks]
+            chunks = [self._timestamps[name].add(chunk) for chunk in column.chunks]
         else:
             shared = self._shared[name]
-            found = [piece for chunk in column.chunks for piece in shared.kept(chunk)]
-        return pa.chunked_array(found, column.type)
+            chunks = [piece for chunk in column.chunks for piece in shared.kept(chunk)]
+        return pa.chunked_array(chunks, column.type)
 
 
 class _Contiguous:
@@ -77,7 +77,7 @@ class _Contiguous:
         if self._filled + len(chunk) > len(self._values):
             # There are more rows than expected: joining them will copy.
             self._values, self._filled = np.empty(max(len(self._values), len(chunk)), np.int64), 0
-        own = self._values[self._filled : self._filled + len(chunk)]
-        own[:] = arrow.numbers(chunk)
+        copy = self._values[self._filled : self._filled + len(chunk)]
+        copy[:] = arrow.numbers(chunk)
         self._filled += len(chunk)
-        return arrow.array(own)
+        return arrow.array(copy)

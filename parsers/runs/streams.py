@@ -29,50 +29,52 @@ _LEFT_ALONE = "the same ranks' other stream has more; left alone"
 class OneStream(NamedTuple):
     """Logs of one stream of each rank."""
 
-    found: list[tuple[str, Parsed]]
+    logs: list[tuple[str, Parsed]]
     #: By file, the place of its job.
     places: Mapping[str, str]
 
 
 def one_of_streams(
-    found: Sequence[tuple[str, Parsed]], places: Mapping[str, RankInPath]
+    placed_logs: Sequence[tuple[str, Parsed]], places: Mapping[str, RankInPath]
 ) -> OneStream:
     """Keep the stream of each rank that tells more, and give both streams' files one place.
 
     Args:
-        found: logs with the places of their files.
+        placed_logs: logs with the places of their files.
         places: the rank of each file, and its path without it.
     """
     jobs: dict[str, set[str]] = defaultdict(set)
-    for where, _ in found:
+    for where, _ in placed_logs:
         jobs[_STREAM.sub("", places[where].place)].add(places[where].place)
     of_place = {
-        place: _job_folder(place) if len(own) == 1 else _job_folder(min(own, key=_of_errors))
-        for own in jobs.values()
-        for place in own
+        place: _job_folder(place)
+        if len(job_places) == 1
+        else _job_folder(min(job_places, key=_of_errors))
+        for job_places in jobs.values()
+        for place in job_places
     }
     streams: dict[tuple[str, int], dict[str, list[Parsed]]] = defaultdict(lambda: defaultdict(list))
-    for where, log in found:
+    for where, log in placed_logs:
         named = places[where]
         rank = log.log.rank if named.rank is None else named.rank
         streams[of_place[named.place], rank][where].append(log)
     kept: list[tuple[str, Parsed]] = []
     left: dict[str, list[str]] = defaultdict(list)
     for (job, _), of_rank in streams.items():
-        where = max(of_rank, key=lambda one: _content(of_rank[one]))
-        own = of_rank.pop(where)
+        where = max(of_rank, key=lambda path: _content(of_rank[path]))
+        stream_logs = of_rank.pop(where)
         others = [log for logs in of_rank.values() for log in logs]
         left[job] += dict.fromkeys(log.log.path for log in others)
-        kept += [(where, _with_facts_of(log, others)) for log in own]
-    of_file = {where: of_place[places[where].place] for where, _ in found}
+        kept += [(where, _with_facts_of(log, others)) for log in stream_logs]
+    of_file = {where: of_place[places[where].place] for where, _ in placed_logs}
     return OneStream(_with_problems(kept, of_file, left), of_file)
 
 
 def _with_facts_of(log: Parsed, others: Sequence[Parsed]) -> Parsed:
     """Add facts of the job that only a rank's other stream has."""
     facts = dict(log.log.facts)
-    for other in others:
-        known = other.log.facts
+    for parsed in others:
+        known = parsed.log.facts
         if "size" not in facts and not facts.get("size_varies"):
             facts |= {name: known[name] for name in ("size", "size_from") if name in known}
         if "batch_size" in known:

@@ -67,7 +67,7 @@ class Durations:
     data_s: Floats | None
     #: The source of the times: a ``Value``, ``running`` means undone, ``differences`` of means so far,
     #: ``scaled`` to these, or ``stamps``.
-    found: str
+    source: str
     #: Half of the unit that a typical window's time per step is rounded to, seconds.
     half_s: float
     #: The mean over all steps, its half width, and the mean wait for data, seconds.
@@ -83,14 +83,14 @@ class Durations:
     def precision(self) -> str:
         """Describe what the times are, in words."""
         steps = typical(self.steps)
-        return _SINGLE if steps == "1" else _IN_WORDS[self.found].format(steps=steps)
+        return _SINGLE if steps == "1" else _IN_WORDS[self.source].format(steps=steps)
 
     @property
     def facts(self) -> dict[str, Any]:
         """Return the facts about step times for a log."""
         facts: dict[str, Any] = {
             "precision": f"{self.precision}, to {rounded_to(1e3 * self.half_s)}",
-            "windows": self.found,
+            "windows": self.source,
             "window_precision_ms": 1e3 * self.half_s,
             "step_ms": 1e3 * self.mean_s,
             "step_precision_ms": 1e3 * self.mean_half_s,
@@ -114,14 +114,14 @@ class _Times:
     @classmethod
     def of(cls, lines: StepLines, seconds: str, rate: str, samples: float | None) -> _Times | None:
         """Read times from seconds, or from a rate; None if lines have neither."""
-        found, printed_rate = lines.of(seconds), lines.of(rate)
-        if found is not None:
-            return cls(found, half_unit(found))
+        times, printed_rate = lines.of(seconds), lines.of(rate)
+        if times is not None:
+            return cls(times, half_unit(times))
         if printed_rate is None or samples is None:
             return None
-        found = samples / np.maximum(printed_rate, 1e-9)
-        half = half_unit(printed_rate) * float(np.median(found / np.maximum(printed_rate, 1e-9)))
-        return cls(found, half)
+        times = samples / np.maximum(printed_rate, 1e-9)
+        half = half_unit(printed_rate) * float(np.median(times / np.maximum(printed_rate, 1e-9)))
+        return cls(times, half)
 
 
 def durations(lines: StepLines, value: Value, samples: float | None) -> Durations | None:
@@ -144,16 +144,16 @@ def durations(lines: StepLines, value: Value, samples: float | None) -> Duration
         if value == "mean" and printed is not None:
             return _undone(lines, printed) or _as_printed(lines, printed, value)
         return _between_stamps(lines) if printed is None else _as_printed(lines, printed, value)
-    found = _differences(lines, so_far)
-    if printed is not None and value in ("step", "last") and _exact(lines, printed, found):
+    windows = _differences(lines, so_far)
+    if printed is not None and value in ("step", "last") and _exact(lines, printed, windows):
         return _as_printed(lines, printed, value)
-    if found is None:
-        found = _as_printed(lines, printed or so_far, value)
-    elif printed is not None and len(found.at) * _MOST_JOINED < len(lines):
-        found = _scaled(lines, so_far, printed, found)
+    if windows is None:
+        windows = _as_printed(lines, printed or so_far, value)
+    elif printed is not None and len(windows.at) * _MOST_JOINED < len(lines):
+        windows = _scaled(lines, so_far, printed, windows)
     data = _data_so_far(lines)
     return replace(
-        found,
+        windows,
         mean_s=_sums(lines, so_far.seconds),
         mean_half_s=so_far.half_s,
         mean_data_s=None if data is None else _sums(lines, data),
@@ -224,7 +224,7 @@ def _undone(lines: StepLines, times: _Times) -> Durations | None:
         _as_printed(lines, times, "mean"),
         step_s=step_s,
         data_s=data_s,
-        found="running",
+        source="running",
         half_s=times.half_s * min(window, len(lines) // 2),
         mean_s=float(step_s.mean()),
         mean_data_s=None if data_s is None else float(data_s.mean()),
@@ -238,7 +238,7 @@ def _as_printed(lines: StepLines, times: _Times, value: Value) -> Durations:
         steps=steps,
         step_s=times.seconds,
         data_s=data,
-        found=value,
+        source=value,
         half_s=times.half_s,
         mean_s=float(np.average(times.seconds, weights=steps)),
         mean_half_s=times.half_s,
@@ -259,7 +259,7 @@ def _of_totals(lines: StepLines, times: _Times) -> Durations:
         steps=steps,
         step_s=times.seconds / steps,
         data_s=None,
-        found="mean",
+        source="mean",
         half_s=half_s / float(np.median(steps)),
         mean_s=total / count,
         mean_half_s=half_s * len(steps[counted]) / count,
@@ -291,7 +291,7 @@ def _differences(lines: StepLines, mean: _Times) -> Durations | None:
         steps=steps,
         step_s=np.maximum(step_s, 0.0),
         data_s=None if data_s is None else np.maximum(data_s, 0.0),
-        found="differences",
+        source="differences",
         half_s=float(np.median(half)),
         mean_s=0.0,
         mean_half_s=0.0,
@@ -308,10 +308,10 @@ def _scaled(lines: StepLines, mean: _Times, printed: _Times, joined: Durations) 
     last = lines.lasts
 
     def scaled(values: Floats, means: Floats) -> Floats:
-        own = np.bincount(lines.piece, values * steps, len(last))
+        totals = np.bincount(lines.piece, values * steps, len(last))
         sums = means[last] * lines.in_means[last]
         return np.asarray(
-            values * np.where(own > 0, sums / np.where(own > 0, own, 1), 1)[lines.piece]
+            values * np.where(totals > 0, sums / np.where(totals > 0, totals, 1), 1)[lines.piece]
         )
 
     data, data_so_far = lines.of("data"), _data_so_far(lines)
@@ -321,7 +321,7 @@ def _scaled(lines: StepLines, mean: _Times, printed: _Times, joined: Durations) 
         steps=steps,
         step_s=scaled(printed.seconds, mean.seconds),
         data_s=None if data is None or data_so_far is None else scaled(data, data_so_far),
-        found="scaled",
+        source="scaled",
         half_s=printed.half_s,
     )
 
@@ -341,7 +341,7 @@ def _joined(lines: StepLines, mean: _Times, half_s: float) -> list[int]:
     joined = math.ceil(float(np.median(half)) / max(_PRECISE * float(np.median(step_s)), 1e-12))
     most = len(lines) // (_FEWEST * len(lines.starts))
     # The median of coarse lines is uncertain: also try twice as many.
-    return [one for one in (joined, 2 * joined) if one <= most]
+    return [count for count in (joined, 2 * joined) if count <= most]
 
 
 def _every(lines: StepLines, joined: int) -> Ints:
@@ -392,7 +392,7 @@ def _between_stamps(lines: StepLines) -> Durations | None:
         steps=steps,
         step_s=took / steps,
         data_s=None,
-        found="stamps",
+        source="stamps",
         half_s=unit / 1e9 / float(np.median(steps)),
         mean_s=float(took.sum()) / total,
         mean_half_s=unit / 1e9 * int(np.count_nonzero(lines.breaks)) / total,

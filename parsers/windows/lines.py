@@ -201,7 +201,7 @@ def without_repeated(
 def _as_before(columns: Mapping[str, Column], *names: str) -> Bools:
     """Mark lines with the same values as the line before."""
     known = [columns[name] for name in names if name in columns]
-    same = np.logical_and.reduce([one[1:] == one[:-1] for one in known])
+    same = np.logical_and.reduce([column[1:] == column[:-1] for column in known])
     return np.append(False, same)[: len(known[0])]
 
 

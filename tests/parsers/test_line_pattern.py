@@ -152,7 +152,7 @@ def one_by_one(pattern: Pattern, data: bytes) -> list[dict[str, object]]:
     """Return the content of the lines, read one by one."""
     found: list[dict[str, object]] = []
     for line in rank_lines(data):
-        row = pattern.one(line.text)
+        row = pattern.values_in(line.text)
         if row is not None:
             stamp = (
                 read_dated(BLANKS.sub(b"", line.before, count=1))

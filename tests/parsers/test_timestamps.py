@@ -164,5 +164,5 @@ def test_seconds_before_lines_are_read_at_once_as_one_by_one(lines: list[str], c
     values = zip(*(column.tolist() for column in columns), strict=True)
     assert [
         Timestamp(*row) if there else None
-        for row, there in zip(values, found.there.tolist(), strict=True)
+        for row, there in zip(values, found.exists.tolist(), strict=True)
     ] == [read_dated(text[:cut]) for text in texts]

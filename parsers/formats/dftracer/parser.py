@@ -43,7 +43,11 @@ class DftracerParser(Parser):
 
     def parse(self, path: str, data: bytes) -> Parsed:
         trace = trace_in(data)
-        steps = {pid: own for pid in trace.processes if (own := steps_of(trace, pid)) is not None}
+        steps = {
+            pid: process_steps
+            for pid in trace.processes
+            if (process_steps := steps_of(trace, pid)) is not None
+        }
         if not steps:
             contents = trace.summary or "none"
             raise UnreadableError(
@@ -69,7 +73,7 @@ def _ranks(
     path: str, data: bytes, processes: Sequence[int]
 ) -> tuple[Mapping[int, int], tuple[Problem, ...]]:
     """Return the rank of each process, and a problem if ranks are unknown."""
-    stated = {int(one[1]): int(one[2]) for one in _RANK.finditer(data)}
+    stated = {int(match[1]): int(match[2]) for match in _RANK.finditer(data)}
     if all(pid in stated for pid in processes):
         return {pid: stated[pid] for pid in processes}, ()
     if len(processes) == 1:

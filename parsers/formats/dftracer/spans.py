@@ -130,18 +130,18 @@ class StepSpans:
         rest = len(self.totals) - len(names)
         return ", ".join(names) + (f" and {rest:,} more" if rest else "")
 
-    def add(self, found: re.Match[bytes]) -> None:
+    def add(self, match: re.Match[bytes]) -> None:
         """Add a span; its arguments follow in its line."""
-        name, length = found["name"], int(found["dur"])
+        name, length = match["name"], int(match["dur"])
         self.totals[name] += length
         self.counts[name] += 1
-        start = int(found["ts"])
+        start = int(match["ts"])
         if not _may_make_steps(name) or (start + length) * self.unit_ns > _LATEST_NS:
             return
-        pid = int(found["pid"])
-        args = found.string[found.end() : found.end() + _MOST_ARGUMENTS].partition(b"\n")[0]
+        pid = int(match["pid"])
+        args = match.string[match.end() : match.end() + _MOST_ARGUMENTS].partition(b"\n")[0]
         epoch = _EPOCH.search(args)
-        stream = Stream(pid, int(found["tid"]), name.decode("utf-8", "replace"))
+        stream = Stream(pid, int(match["tid"]), name.decode("utf-8", "replace"))
         self.spans[stream].add(
             start * self.unit_ns, length * self.unit_ns, int(epoch[1]) if epoch else -1
         )
@@ -153,10 +153,11 @@ def trace_in(data: bytes) -> StepSpans:
     """Read the spans in a file."""
     unit = _UNIT.search(data, 0, _HEAD_BYTES)
     trace = StepSpans(_NS[unit[1]] if unit else 1_000)
-    for found in SPAN.finditer(data):
-        trace.add(found)
+    for match in SPAN.finditer(data):
+        trace.add(match)
     named = {
-        one[2].decode(): one[1].decode("utf-8", "replace") for one in _HASHED_HOST.finditer(data)
+        hashed[2].decode(): hashed[1].decode("utf-8", "replace")
+        for hashed in _HASHED_HOST.finditer(data)
     }
     trace.hosts = {pid: named.get(host, host) for pid, host in trace.hosts.items()}
     return trace

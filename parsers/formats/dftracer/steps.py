@@ -44,15 +44,15 @@ class Between(NamedTuple):
 
 def steps_of(trace: StepSpans, pid: int) -> Steps | None:
     """Return the steps of a process; None if it has none."""
-    found = [_paired(waits, works) for waits, works in _loops(trace, pid)]
-    if not found:
-        found = [
+    candidates = [_paired(waits, works) for waits, works in _loops(trace, pid)]
+    if not candidates:
+        candidates = [
             steps
             for waits, works in _alternating(trace, pid)
             if len((steps := _paired(waits, works)).begin)
             >= _ALTERNATING * max(len(waits), len(works))
         ]
-    best = max(found, key=lambda steps: len(steps.begin), default=None)
+    best = max(candidates, key=lambda steps: len(steps.begin), default=None)
     return None if best is None or len(best.begin) < _FEWEST else best
 
 
@@ -88,23 +88,23 @@ def without_evaluations(trace: StepSpans, pid: int, steps: Steps) -> tuple[Steps
 def _loops(trace: StepSpans, pid: int) -> Iterator[tuple[Spans, Spans]]:
     parts: dict[tuple[int, str], dict[str, Spans]] = {}
     for stream, spans in trace.named(pid, LOOP).items():
-        found = LOOP.fullmatch(stream.name)
-        assert found is not None
-        part = "iter" if found["part"] == "iter" else "work"
-        if not EPOCH.fullmatch(found["loop"]):
-            parts.setdefault((stream.tid, found["loop"]), {})[part] = spans
-    return ((both["iter"], both["work"]) for both in parts.values() if len(both) > 1)
+        match = LOOP.fullmatch(stream.name)
+        assert match is not None
+        part = "iter" if match["part"] == "iter" else "work"
+        if not EPOCH.fullmatch(match["loop"]):
+            parts.setdefault((stream.tid, match["loop"]), {})[part] = spans
+    return ((pair["iter"], pair["work"]) for pair in parts.values() if len(pair) > 1)
 
 
 def _alternating(trace: StepSpans, pid: int) -> Iterator[tuple[Spans, Spans]]:
     waits, works = (_most(trace.named(pid, form)) for form in (FETCH, COMPUTE))
-    for (one, waiting), (other, working) in product(waits.items(), works.items()):
-        if one.tid == other.tid:
+    for (wait_stream, waiting), (work_stream, working) in product(waits.items(), works.items()):
+        if wait_stream.tid == work_stream.tid:
             yield waiting, working
 
 
 def _most(streams: Mapping[Stream, Spans]) -> dict[Stream, Spans]:
-    chosen = sorted(streams.items(), key=lambda one: len(one[1]), reverse=True)
+    chosen = sorted(streams.items(), key=lambda pair: len(pair[1]), reverse=True)
     return dict(chosen[:_MOST_STREAMS])
 
 
@@ -112,9 +112,9 @@ def _paired(waits: Spans, works: Spans) -> Steps:
     """Pair each wait with the work between it and the next wait; waits without work are dropped."""
     at = np.searchsorted(works.begin, waits.end - _ROUNDED * 1_000, side="left")
     until = np.append(waits.begin[1:], np.iinfo(np.int64).max)[: len(waits)]
-    there = at < len(works)
+    has_work = at < len(works)
     at = np.minimum(at, max(len(works) - 1, 0))
-    paired = there & (works.begin[at] >= waits.begin) & (works.begin[at] < until)
+    paired = has_work & (works.begin[at] >= waits.begin) & (works.begin[at] < until)
     at = at[paired]
     end = np.minimum(np.maximum(works.end[at], waits.end[paired]), until[paired])
     data = np.minimum(waits.end[paired], end)

@@ -99,9 +99,9 @@ class _Team:
 
     def older(self) -> dict[int, Problem]:
         """Return problems of ranks that have not entered a collective that needs them and is over."""
-        passed = max((one.passed for one in self.positions.values()), default=-1)
-        over = [rank for rank, one in self.positions.items() if one.passed == passed]
-        older = [rank for rank, one in self.positions.items() if one.last < passed]
+        passed = max((position.passed for position in self.positions.values()), default=-1)
+        over = [rank for rank, position in self.positions.items() if position.passed == passed]
+        older = [rank for rank, position in self.positions.items() if position.last < passed]
         return {rank: self._older(rank, over, passed) for rank in older}
 
     def _older(self, rank: int, over: Sequence[int], number: int) -> Problem:
@@ -114,12 +114,16 @@ class _Team:
 
     def without(self, ranks: Container[int]) -> _Team:
         """Return the team without some ranks, as their position is unknown."""
-        known = {rank: one for rank, one in self.positions.items() if rank not in ranks}
+        known = {rank: position for rank, position in self.positions.items() if rank not in ranks}
         return replace(self, positions=known)
 
     def opened(self) -> dict[int, CollectiveEntry]:
         """Return by rank the first collective that is not completed."""
-        return {rank: one.open for rank, one in self.positions.items() if one.open is not None}
+        return {
+            rank: position.open
+            for rank, position in self.positions.items()
+            if position.open is not None
+        }
 
     def stall(self, open_of: Mapping[int, Sequence[CollectiveEntry]]) -> _Stall | None:
         """Return the first collective in which ranks wait for others.
@@ -130,14 +134,14 @@ class _Team:
         opened = self.opened()
         for number in sorted({entry.number for entry in opened.values()}):
             called = {
-                rank: one.entries[number]
-                for rank, one in self.positions.items()
-                if number in one.entries
+                rank: position.entries[number]
+                for rank, position in self.positions.items()
+                if number in position.entries
             }
             variants = _variants(called)
             if len(variants) > 1:
                 return _mismatch(called, variants, self.positions)
-            missing = [rank for rank, one in self.positions.items() if one.last < number]
+            missing = [rank for rank, position in self.positions.items() if position.last < number]
             unstarted = _not_started(called)
             if missing or unstarted or self.absent:
                 waiting = {
@@ -163,7 +167,9 @@ class _Team:
         elsewhere = {
             rank: others[0]
             for rank in missing
-            if (others := [one for one in open_of.get(rank, ()) if one.group != here[0].group])
+            if (
+                others := [entry for entry in open_of.get(rank, ()) if entry.group != here[0].group]
+            )
         }
         named = [rank for rank in missing if rank not in elsewhere] or unstarted
         sentence = _sentence(self.positions, waiting, here[0], missing, self.absent, unstarted)
@@ -199,31 +205,31 @@ class _Job:
         everyone = frozenset(self.dumps).union(
             *{ranks for dump in self.dumps.values() for ranks in dump.ranks.values()}
         )
-        found: dict[tuple[Group, frozenset[int]], dict[int, _Position]] = {}
+        teams: dict[tuple[Group, frozenset[int]], dict[int, _Position]] = {}
         for rank, dump in sorted(self.dumps.items()):
             for entry in dump.entries:
                 group = entry.group
                 ranks = everyone if is_default(group) else dump.ranks.get(group[0], frozenset())
-                own = found.setdefault((group, ranks), {})
+                team = teams.setdefault((group, ranks), {})
                 # Of several entries with one number, the last one is complete.
-                own.setdefault(rank, _Position(dump)).entries[entry.number] = entry
-        for (_, ranks), own in found.items():
-            for rank in ranks & (self.dumps.keys() - own.keys()):
+                team.setdefault(rank, _Position(dump)).entries[entry.number] = entry
+        for (_, ranks), team in teams.items():
+            for rank in ranks & (self.dumps.keys() - team.keys()):
                 # All entries of a rarely used group may be overwritten.
                 if not self.dumps[rank].overwritten:
-                    own[rank] = _Position(self.dumps[rank])
+                    team[rank] = _Position(self.dumps[rank])
         return [
-            _Team(dict(sorted(own.items())), tuple(sorted(ranks - self.dumps.keys())))
-            for (_, ranks), own in found.items()
+            _Team(dict(sorted(team.items())), tuple(sorted(ranks - self.dumps.keys())))
+            for (_, ranks), team in teams.items()
         ]
 
 
 def compare(dumps: Iterable[Dump]) -> DumpComparison:
     """Compare dumps, those of each job among themselves."""
-    every = [_Job(one).compared() for one in _jobs(dumps)]
+    every = [_Job(job_dumps).compared() for job_dumps in _jobs(dumps)]
     return DumpComparison(
-        tuple(event for one in every for event in one.events),
-        tuple(problem for one in every for problem in one.problems),
+        tuple(event for comparison in every for event in comparison.events),
+        tuple(problem for comparison in every for problem in comparison.problems),
     )
 
 
@@ -234,16 +240,16 @@ def _jobs(dumps: Iterable[Dump]) -> list[dict[int, Dump]]:
     """
     folders: dict[tuple[str, str], dict[int, Dump]] = {}
     for dump in dumps:
-        own = folders.setdefault((dump.prefix, dump.path.rpartition("/")[0]), {})
-        known = own.get(dump.rank)
+        by_rank = folders.setdefault((dump.prefix, dump.path.rpartition("/")[0]), {})
+        known = by_rank.get(dump.rank)
         if known is None or _quality(dump) > _quality(known):
-            own[dump.rank] = dump
+            by_rank[dump.rank] = dump
     jobs: list[dict[int, Dump]] = []
     for prefix in dict.fromkeys(prefix for prefix, _ in folders):
-        parts = [own for (other, _), own in folders.items() if other == prefix]
+        parts = [part for (part_prefix, _), part in folders.items() if part_prefix == prefix]
         joined = {rank: dump for part in parts for rank, dump in part.items()}
-        one = len(joined) == sum(map(len, parts)) and _at_one_time(joined.values())
-        jobs += [joined] if one else parts
+        is_one_job = len(joined) == sum(map(len, parts)) and _at_one_time(joined.values())
+        jobs += [joined] if is_one_job else parts
     return jobs
 
 
@@ -267,11 +273,11 @@ def _not_started(called: Mapping[int, CollectiveEntry]) -> list[int]:
 
 def _variants(called: Mapping[int, CollectiveEntry]) -> list[list[int]]:
     """Group ranks by the collective that they call with one number, the most frequent first."""
-    found: dict[object, list[int]] = {}
+    variants: dict[object, list[int]] = {}
     for rank, entry in called.items():
         values = entry.values if entry.name.startswith(_EQUAL_SIZES) else None
-        found.setdefault((entry.name, values), []).append(rank)
-    return sorted(found.values(), key=len, reverse=True)
+        variants.setdefault((entry.name, values), []).append(rank)
+    return sorted(variants.values(), key=len, reverse=True)
 
 
 def _mismatch(
@@ -315,8 +321,8 @@ def _sentence(
         yield f"{ranks_in_words(unstarted)} scheduled {_title(at)} and did not start it"
     if absent:
         yield f"{ranks_in_words(absent)} left no dump"
-    there = "there" if missing or unstarted else f"in {_title(at)}"
-    yield f"{wait} {there}{further}{in_frame(at.where)}"
+    place = "there" if missing or unstarted else f"in {_title(at)}"
+    yield f"{wait} {place}{further}{in_frame(at.where)}"
     if len(missing) == 1 and positions[missing[0]].entries:
         last = positions[missing[0]].entries[positions[missing[0]].last]
         yield f"the last one of rank {missing[0]} was {last.title}{in_frame(last.where)}"

@@ -160,7 +160,10 @@ def _state(entry: Any) -> str:
 def _sizes(recorded: Any) -> list[list[int]] | None:
     if recorded is None:
         return None
-    return [[_whole(one) for one in sizes[:_MOST_DIMENSIONS]] for sizes in recorded[:_MOST_TENSORS]]
+    return [
+        [_whole(dimension) for dimension in sizes[:_MOST_DIMENSIONS]]
+        for sizes in recorded[:_MOST_TENSORS]
+    ]
 
 
 def _product(sizes: list[int]) -> int:
@@ -171,19 +174,19 @@ def _product(sizes: list[int]) -> int:
 
 
 def _sizes_in_words(sizes: list[list[int]] | None) -> str:
-    words = [str(one) for one in sizes or ()]
+    words = [str(dimension) for dimension in sizes or ()]
     return clipped(", ".join(words[:_MOST_SIZES] + ["…"] * (len(words) > _MOST_SIZES)))
 
 
 def _users_frame(frames: Any) -> Frame | None:
     for frame in (frames or ())[:_MOST_FRAMES]:
-        found = (
+        location = (
             plain(_text(frame["filename"])[-_LONGEST:]),
             _whole(frame["line"]),
             _line(frame["name"]),
         )
-        if is_users(found):
-            return found
+        if is_users(location):
+            return location
     return None
 
 

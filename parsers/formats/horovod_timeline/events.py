@@ -105,12 +105,12 @@ def events(text: bytes, texts: Texts) -> tuple[Events, int]:
 
     code, size = np.full((2, len(good)), -1)
     chosen = good[named]
-    code[named[chosen]] = texts.codes([one[chosen] for one in words])
-    own = np.flatnonzero(good & ends & (after == ord(",")))
-    size[own] = _sizes(block, tensor_end[own], until[own])
-    found = Events(kind, at, np.where(marker, 0, tensor), code, size)
+    code[named[chosen]] = texts.codes([column[chosen] for column in words])
+    sized = np.flatnonzero(good & ends & (after == ord(",")))
+    size[sized] = _sizes(block, tensor_end[sized], until[sized])
+    block_events = Events(kind, at, np.where(marker, 0, tensor), code, size)
     bad = int(np.count_nonzero(~good))
-    return found.only(good) if bad else found, bad
+    return block_events.only(good) if bad else block_events, bad
 
 
 def _sizes(block: LineBlock, start: Ints, until: Ints) -> Ints:
@@ -120,10 +120,10 @@ def _sizes(block: LineBlock, start: Ints, until: Ints) -> Ints:
 
 
 def _size(args: bytes) -> int:
-    found = _ARGS.match(args)
-    size = _ITEM_BYTES.get(found[1], -1) if found else -1
-    if found is None or size < 0:
+    match = _ARGS.match(args)
+    size = _ITEM_BYTES.get(match[1], -1) if match else -1
+    if match is None or size < 0:
         return -1
-    for dimension in found[2].replace(b",", b" ").split():
+    for dimension in match[2].replace(b",", b" ").split():
         size *= int(dimension)
     return size if size < 2**62 else -1

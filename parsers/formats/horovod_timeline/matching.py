@@ -69,9 +69,9 @@ def _pairs(tensor: Ints, begins: Bools) -> tuple[Ints, Ints, Ints, int]:
     if not len(tensor):
         return tensor, tensor, tensor, 0
     order = _in_order(tensor)
-    up, own = begins[order], tensor[order]
-    first = np.append(0, np.flatnonzero(own[1:] != own[:-1]) + 1)
-    lengths = np.diff(np.append(first, len(own)))
+    up, tensors = begins[order], tensor[order]
+    first = np.append(0, np.flatnonzero(tensors[1:] != tensors[:-1]) + 1)
+    lengths = np.diff(np.append(first, len(tensors)))
     walk = np.cumsum(2 * up.view(np.int8) - 1, dtype=np.int64)
     walk -= np.repeat(np.append(0, walk[first[1:] - 1]), lengths)
     group = np.repeat(np.arange(len(first)), lengths)

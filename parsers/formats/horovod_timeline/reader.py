@@ -188,24 +188,24 @@ class TimelineReader:
             array.numbers[number] = known.get(name, max(self.tensors, default=0) + 1)
         self.tensors[array.numbers[number]] = name
 
-    def _rows_of(self, array: _Array, found_there: Future[tuple[Events, int]]) -> BlockRows:
+    def _rows_of(self, array: _Array, future: Future[tuple[Events, int]]) -> BlockRows:
         restarted = array is not self._matched_in
         if restarted:
             self._start_again(array)
-        own, unreadable = found_there.result()
-        found = self._in_common(own)
+        block_events, unreadable = future.result()
+        file_events = self._in_common(block_events)
         self.unreadable += unreadable
-        pairs = matched(self._open, found)
+        pairs = matched(self._open, file_events)
         self._open = pairs.opened
         self.unmatched += pairs.unmatched
         self._given_up += pairs.given_up
-        latest = int(found.at.max(initial=self._latest))
-        first = int(found.at.min(initial=latest))
+        latest = int(file_events.at.max(initial=self._latest))
+        first = int(file_events.at.min(initial=latest))
         self._latest = latest
         return BlockRows(
             activities=pairs.activities,
-            ticks=self._ticks(found),
-            cycles=found.at[found.kind == ord("i")],
+            ticks=self._ticks(file_events),
+            cycles=file_events.at[file_events.kind == ord("i")],
             first=first,
             settled=int(self._open.at.min(initial=latest)),
             restarted=restarted,
@@ -220,26 +220,28 @@ class TimelineReader:
         if array.start_us is not None and self.start_us is not None:
             self._shift = max(array.start_us - self.start_us, 0)
 
-    def _in_common(self, found: Events) -> Events:
+    def _in_common(self, block_events: Events) -> Events:
         """Convert the times and tensors of events to those of the whole file."""
         numbers = self._matched_in.numbers
         if self._shift:
-            found = replace(found, at=np.minimum(found.at + self._shift, _LATEST_US))
-        if all(own == number for own, number in numbers.items()):
-            return found
-        own, index = np.unique(found.tensor, return_inverse=True)
-        common = np.array([numbers.get(one, one) for one in own.tolist()], np.int64)
-        return replace(found, tensor=common[index])
+            block_events = replace(
+                block_events, at=np.minimum(block_events.at + self._shift, _LATEST_US)
+            )
+        if all(local == number for local, number in numbers.items()):
+            return block_events
+        tensors, index = np.unique(block_events.tensor, return_inverse=True)
+        common = np.array([numbers.get(tensor, tensor) for tensor in tensors.tolist()], np.int64)
+        return replace(block_events, tensor=common[index])
 
-    def _ticks(self, found: Events) -> Ticks:
-        here = np.flatnonzero(found.kind == ord("X"))
+    def _ticks(self, file_events: Events) -> Ticks:
+        here = np.flatnonzero(file_events.kind == ord("X"))
         if not len(here):
             return Ticks(here, here, here)
         known = self._texts.known
         numbers = [int(text) if text.isdigit() and len(text) < 10 else -1 for text in known]
-        rank = np.array(numbers, np.int64)[found.text[here]]
+        rank = np.array(numbers, np.int64)[file_events.text[here]]
         here, rank = here[rank >= 0], rank[rank >= 0]
-        return Ticks(found.tensor[here], rank, found.at[here])
+        return Ticks(file_events.tensor[here], rank, file_events.at[here])
 
 
 def _places(block: bytes, text: bytes) -> Iterator[int]:

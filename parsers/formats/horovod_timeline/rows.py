@@ -83,10 +83,10 @@ class BlockRows:
     def joined(cls, several: Sequence[BlockRows]) -> BlockRows:
         """Join several into one."""
         return cls(
-            Activities.joined([one.activities for one in several]),
-            Ticks.joined([one.ticks for one in several]),
-            np.concatenate([one.cycles for one in several]),
+            Activities.joined([block.activities for block in several]),
+            Ticks.joined([block.ticks for block in several]),
+            np.concatenate([block.cycles for block in several]),
             several[0].first,
             several[-1].settled,
-            any(one.restarted for one in several),
+            any(block.restarted for block in several),
         )

@@ -188,16 +188,16 @@ class KerasOutput:
         if samples is not None:
             self._samples = int(samples[1])
             return
-        found = _BAR.search(text) or _LINE.search(text)
-        if found is None and self._announced is not None:
-            found = _OLD_LINE.search(text)
-        if found is None:
+        match = _BAR.search(text) or _LINE.search(text)
+        if match is None and self._announced is not None:
+            match = _OLD_LINE.search(text)
+        if match is None:
             self.last_bar = line.text
         else:
-            self._end(text, found, line)
+            self._end(text, match, line)
 
-    def _end(self, text: str, found: re.Match[str], line: Line) -> None:
-        parts: dict[str, str | None] = {"count": None, "each": None, **found.groupdict()}
+    def _end(self, text: str, match: re.Match[str], line: Line) -> None:
+        parts: dict[str, str | None] = {"count": None, "each": None, **match.groupdict()}
         count = None if parts["count"] is None else int(parts["count"])
         again = self._provisional and self.epochs[-1].count == count and self._announced is None
         if again:
@@ -210,7 +210,7 @@ class KerasOutput:
         else:
             return
         self._announced = None
-        bar = found.re is _BAR
+        bar = match.re is _BAR
         self._provisional = (
             self._updates_are_lines and bar and parts["seconds"] == "0" and not again
         )
@@ -223,15 +223,15 @@ class KerasOutput:
 
     def truncated(self) -> str | None:
         """Describe where an epoch broke off; None if none did."""
-        found = _PART.search(_plain(self.last_bar))
-        if self._announced is None or found is None:
+        match = _PART.search(_plain(self.last_bar))
+        if self._announced is None or match is None:
             return None
-        of = "an unknown number" if found["of"] == "Unknown" else found["of"]
-        where = f"epoch {self._announced[0]} broke off at step {found['at']} of {of}"
+        of = "an unknown number" if match["of"] == "Unknown" else match["of"]
+        where = f"epoch {self._announced[0]} broke off at step {match['at']} of {of}"
         # Without a length, Keras prints the time so far instead.
-        knows_eta = found["of"] != "Unknown"
+        knows_eta = match["of"] != "Unknown"
         return where + (
-            f", with {found['eta']}{found['s']} to go as Keras saw it" if knows_eta else ""
+            f", with {match['eta']}{match['s']} to go as Keras saw it" if knows_eta else ""
         )
 
     def _announced_place(self, number: int, of: int) -> tuple[int, int, int | None]:
@@ -274,13 +274,13 @@ def _one_stream_per_rank(
     outputs: dict[tuple[int | None, str], KerasOutput],
 ) -> dict[int | None, KerasOutput]:
     """Return each rank's stream with the most epochs; labelled lines exclude unlabelled ones."""
-    found: dict[int | None, KerasOutput] = {}
+    by_rank: dict[int | None, KerasOutput] = {}
     for (rank, _), output in sorted(outputs.items(), key=lambda item: _STREAMS.index(item[0][1])):
-        if len(output.epochs) > (len(found[rank].epochs) if rank in found else 0):
-            found[rank] = output
-    if len(found) > 1:
-        found.pop(None, None)
-    return dict(sorted(found.items(), key=lambda item: item[0] or 0))
+        if len(output.epochs) > (len(by_rank[rank].epochs) if rank in by_rank else 0):
+            by_rank[rank] = output
+    if len(by_rank) > 1:
+        by_rank.pop(None, None)
+    return dict(sorted(by_rank.items(), key=lambda item: item[0] or 0))
 
 
 def _plain(text: bytes) -> str:

@@ -59,32 +59,32 @@ class KerasOutputParser(Parser):
         return has_epochs(head)
 
     def parse(self, path: str, data: bytes) -> Parsed:
-        found, ranks = outputs_by_rank(data)
-        if not found:
+        outputs, ranks = outputs_by_rank(data)
+        if not outputs:
             raise UnreadableError(
                 f"{path}: this looks like what Keras prints, and no epoch has ended in it"
             )
-        logs, epochs = zip(*_logs(path, found, ranks), strict=True)
+        logs, epochs = zip(*_logs(path, outputs, ranks), strict=True)
         return in_one_file(with_epochs(logs, epochs), len(data))
 
 
 def _logs(
-    path: str, found: dict[int | None, KerasOutput], ranks: Iterable[int]
+    path: str, outputs: dict[int | None, KerasOutput], ranks: Iterable[int]
 ) -> Iterator[tuple[Parsed, list[Epoch]]]:
     """Yield a log without epochs for each fit of each rank, and its epochs."""
-    timed = all(_timestamps_agree(output.epochs) for output in found.values())
+    timed = all(_timestamps_agree(output.epochs) for output in outputs.values())
     known = max(ranks, default=-1) + 1
-    begins = {rank: _begins(output.epochs, timed) for rank, output in found.items()}
-    first = min(own[0] for own in begins.values())
-    for rank, output in found.items():
+    begins = {rank: _begins(output.epochs, timed) for rank, output in outputs.items()}
+    first = min(starts[0] for starts in begins.values())
+    for rank, output in outputs.items():
         problems = [] if output.announces else [Problem(path, _NOT_ANNOUNCED)]
         truncated = output.truncated()
         if truncated is not None:
-            whose = f"rank {rank}: " if len(found) > 1 else ""
+            whose = f"rank {rank}: " if len(outputs) > 1 else ""
             problems.append(Problem(path, whose + truncated))
         rows = zip(output.epochs, begins[rank], strict=True)
-        for fit, own in groupby(rows, key=lambda row: row[0].fit):
-            epochs = [(epoch, begin - first) for epoch, begin in own]
+        for fit, fit_rows in groupby(rows, key=lambda row: row[0].fit):
+            epochs = [(epoch, begin - first) for epoch, begin in fit_rows]
             facts = _facts([epoch for epoch, _ in epochs], timed, first)
             if known > 1:
                 facts |= {"size": known, "size_from": FROM_LABELS}
@@ -119,8 +119,8 @@ def _facts(epochs: Sequence[PrintedEpoch], timed: bool, first: int) -> dict[str,
 
 def _validated(epochs: Sequence[PrintedEpoch]) -> bool | None:
     """Whether the epochs' times include a validation; None if some do."""
-    found = {epoch.validated for epoch in epochs}
-    return found.pop() if len(found) == 1 else None
+    values = {epoch.validated for epoch in epochs}
+    return values.pop() if len(values) == 1 else None
 
 
 def _step_facts(epochs: Sequence[PrintedEpoch]) -> dict[str, object]:

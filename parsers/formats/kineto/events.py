@@ -129,8 +129,8 @@ def _kinds(block: LineBlock, keys: Ints) -> Ints:
         (_STEP_NAME, STEP, DEVICE_STEP),
         (_OPTIMIZER_NAME, OPTIMIZER, DEVICE_OPTIMIZER),
     ):
-        own = name.start_with(named)
-        kind[own] = np.where(on_device[own], device, host)
+        matches = name.start_with(named)
+        kind[matches] = np.where(on_device[matches], device, host)
     return kind
 
 
@@ -144,14 +144,14 @@ class _Texts:
 
     def start_with(self, *texts: bytes) -> Bools:
         """Return whether they start with any of these."""
-        found = np.zeros(len(self._at), bool)
+        matches = np.zeros(len(self._at), bool)
         for text in texts:
-            own = (self._first & mask(len(text[:8]))) == word(text[:8])
+            starts = (self._first & mask(len(text[:8]))) == word(text[:8])
             if text[8:]:
-                some = np.flatnonzero(own)
-                own[some] = self._block.has(self._at[some] + 8, text[8:])
-            found |= own
-        return found
+                some = np.flatnonzero(starts)
+                starts[some] = self._block.has(self._at[some] + 8, text[8:])
+            matches |= starts
+        return matches
 
 
 def _value(block: LineBlock, colon: Ints) -> Ints:
@@ -183,18 +183,18 @@ def _nanoseconds(block: LineBlock, colon: Ints) -> tuple[Ints, Bools]:
 def _threads(block: LineBlock, keys: Ints, chosen: Bools) -> tuple[Ints, list[bytes]]:
     """Return the index of each chosen span's thread, and the texts of the threads."""
     thread = np.full(keys.shape[1], -1)
-    own = np.flatnonzero(chosen)
-    start, until = _value(block, keys[_PID, own]), keys[_TS, own] - len(_KEYS[_TS])
+    places = np.flatnonzero(chosen)
+    start, until = _value(block, keys[_PID, places]), keys[_TS, places] - len(_KEYS[_TS])
     length = np.minimum(until - start, _THREAD_BYTES)
     index, threads = block.distinct(start, length)
-    thread[own] = index
+    thread[places] = index
     return thread, threads
 
 
 def _joint(block: LineBlock, name: Ints) -> Ints:
     """Return whether each collective ends on all ranks at once, unlike a broadcast."""
     index, names = block.distinct(name, np.full(len(name), _NAME_BYTES))
-    joint = [_is_joint(one.split(b'"')[0].lower()) for one in names]
+    joint = [_is_joint(text.split(b'"')[0].lower()) for text in names]
     return np.array(joint, np.int64)[index] if joint else np.zeros(0, np.int64)
 
 

@@ -94,8 +94,8 @@ def of_one_run(logs: Sequence[Parsed]) -> list[Parsed]:
     """
     others = [log for log in logs if log.log.facts["known_from"] != KNOWN_FROM]
     if others:
-        own = [log for log in logs if log.log.facts["known_from"] == KNOWN_FROM]
-        return [*others, *of_one_run(own)]
+        traced = [log for log in logs if log.log.facts["known_from"] == KNOWN_FROM]
+        return [*others, *of_one_run(traced)]
     alone = [log for log in logs if log.log.facts.get("size") is None]
     if len({log.log.rank for log in alone}) > 1:
         # Each looks like the trace of a single process.

@@ -310,18 +310,18 @@ class _Thread:
     optimizers: list[int] = field(default_factory=list)
     operators: _Operators = field(default_factory=_Operators)
 
-    def add(self, found: BlockSpans, own: Ints) -> None:
+    def add(self, spans: BlockSpans, at: Ints) -> None:
         """Add the spans at these places of a block."""
-        kind = found.kind[own]
-        for number, span in _numbered(found, own[kind == STEP]):
+        kind = spans.kind[at]
+        for number, span in _numbered(spans, at[kind == STEP]):
             self.steps.setdefault(number, span)
-        loaders, launches = own[kind == LOADER], own[kind == LAUNCH]
-        operators = own[kind == OPERATOR]
-        self.loaders.add(found.begin[loaders], found.end[loaders])
-        self.loader_has_workers |= bool(found.number[loaders].any())
-        self.optimizers += found.begin[own[kind == OPTIMIZER]].tolist()
-        self.operators.launch(found.begin[launches], found.end[launches])
-        self.operators.add(found.begin[operators], found.end[operators])
+        loaders, launches = at[kind == LOADER], at[kind == LAUNCH]
+        operators = at[kind == OPERATOR]
+        self.loaders.add(spans.begin[loaders], spans.end[loaders])
+        self.loader_has_workers |= bool(spans.number[loaders].any())
+        self.optimizers += spans.begin[at[kind == OPTIMIZER]].tolist()
+        self.operators.launch(spans.begin[launches], spans.end[launches])
+        self.operators.add(spans.begin[operators], spans.end[operators])
 
 
 class _Collected:
@@ -339,25 +339,25 @@ class _Collected:
             DEVICE_COLLECTIVE: [],
         }
 
-    def add(self, found: BlockSpans) -> None:
+    def add(self, spans: BlockSpans) -> None:
         """Add the spans of a block."""
         for kind, several in self._collectives.items():
-            several.append(found.take(found.kind == kind))
-        kernels = found.kind == KERNEL
-        self.kernels.add(found.begin[kernels], found.end[kernels])
-        self.on_device |= bool((kernels | (found.kind == DEVICE_COLLECTIVE)).any())
-        self.launches |= bool((found.kind == LAUNCH).any())
-        self.device_optimizers += found.begin[found.kind == DEVICE_OPTIMIZER].tolist()
-        for number, span in _numbered(found, np.flatnonzero(found.kind == DEVICE_STEP)):
+            several.append(spans.take(spans.kind == kind))
+        kernels = spans.kind == KERNEL
+        self.kernels.add(spans.begin[kernels], spans.end[kernels])
+        self.on_device |= bool((kernels | (spans.kind == DEVICE_COLLECTIVE)).any())
+        self.launches |= bool((spans.kind == LAUNCH).any())
+        self.device_optimizers += spans.begin[spans.kind == DEVICE_OPTIMIZER].tolist()
+        for number, span in _numbered(spans, np.flatnonzero(spans.kind == DEVICE_STEP)):
             known = self.device_steps.get(number, span)
             # Each stream has its own span.
             self.device_steps[number] = Span(min(known.begin, span.begin), max(known.end, span.end))
-        order = np.argsort(found.thread, kind="stable")
-        edges = np.searchsorted(found.thread[order], np.arange(len(found.threads) + 1)).tolist()
-        for text, low, high in zip(found.threads, edges, edges[1:], strict=False):
+        order = np.argsort(spans.thread, kind="stable")
+        edges = np.searchsorted(spans.thread[order], np.arange(len(spans.threads) + 1)).tolist()
+        for text, low, high in zip(spans.threads, edges, edges[1:], strict=False):
             if text in self._threads or len(self._threads) < _MOST_THREADS:
                 thread = self._threads.setdefault(text, _Thread())
-                thread.add(found, order[low:high])
+                thread.add(spans, order[low:high])
                 if self.on_device:
                     # With a device, operators only launch kernels.
                     thread.operators = _Operators()
@@ -365,17 +365,17 @@ class _Collected:
     @property
     def training_thread(self) -> _Thread:
         """Return the thread with the most steps."""
-        return max(self._threads.values(), key=lambda one: len(one.steps), default=_Thread())
+        return max(self._threads.values(), key=lambda thread: len(thread.steps), default=_Thread())
 
     def collectives(self, kind: int) -> Collectives:
         several = self._collectives[kind]
         begin, end, joint = (
-            np.concatenate([NO_TIMES, *(getattr(one, name) for one in several)])
+            np.concatenate([NO_TIMES, *(getattr(spans, name) for spans in several)])
             for name in ("begin", "end", "number")
         )
         return Collectives(begin, end, joint)
 
 
-def _numbered(found: BlockSpans, at: Ints) -> Iterator[tuple[int, Span]]:
-    columns = (found.number[at].tolist(), found.begin[at].tolist(), found.end[at].tolist())
+def _numbered(spans: BlockSpans, at: Ints) -> Iterator[tuple[int, Span]]:
+    columns = (spans.number[at].tolist(), spans.begin[at].tolist(), spans.end[at].tolist())
     return ((number, Span(begin, end)) for number, begin, end in zip(*columns, strict=True))

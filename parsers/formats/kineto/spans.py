@@ -43,20 +43,23 @@ class DisjointSpans:
         if not several:
             return cls(NO_TIMES, NO_TIMES)
         return cls.union_of(
-            *(np.concatenate([getattr(one, name) for one in several]) for name in ("begin", "end"))
+            *(
+                np.concatenate([getattr(spans, name) for spans in several])
+                for name in ("begin", "end")
+            )
         )
 
-    def __or__(self, other: DisjointSpans) -> DisjointSpans:
-        return DisjointSpans.joined([self, other])
+    def __or__(self, spans: DisjointSpans) -> DisjointSpans:
+        return DisjointSpans.joined([self, spans])
 
-    def __sub__(self, other: DisjointSpans) -> DisjointSpans:
+    def __sub__(self, spans: DisjointSpans) -> DisjointSpans:
         """Return the parts that the other spans do not cover."""
-        other = other._near(self)
+        spans = spans._near(self)
         # Each edge changes how many spans of each set are open: +1 where one starts.
-        edges = np.concatenate([self.begin, self.end, other.begin, other.end])
-        own, its = len(self), len(other)
-        change = np.repeat([1, -1, 0, 0], [own, own, its, its])
-        cover = np.repeat([0, 0, 1, -1], [own, own, its, its])
+        edges = np.concatenate([self.begin, self.end, spans.begin, spans.end])
+        left, right = len(self), len(spans)
+        change = np.repeat([1, -1, 0, 0], [left, left, right, right])
+        cover = np.repeat([0, 0, 1, -1], [left, left, right, right])
         order = np.argsort(edges, kind="stable")
         edges = edges[order]
         alone = (np.cumsum(change[order]) > 0) & (np.cumsum(cover[order]) == 0)
@@ -72,11 +75,11 @@ class DisjointSpans:
         """Return the total length of all spans before each one."""
         return np.append(0, np.cumsum(self.end - self.begin))
 
-    def _near(self, other: DisjointSpans) -> DisjointSpans:
+    def _near(self, spans: DisjointSpans) -> DisjointSpans:
         """Return the spans that overlap any of the other spans, often a few of many."""
         change = np.zeros(len(self) + 1, np.int32)
-        np.add.at(change, np.searchsorted(self.end, other.begin, "right"), 1)
-        np.add.at(change, np.searchsorted(self.begin, other.end), -1)
+        np.add.at(change, np.searchsorted(self.end, spans.begin, "right"), 1)
+        np.add.at(change, np.searchsorted(self.begin, spans.end), -1)
         near = np.cumsum(change[:-1]) > 0
         return DisjointSpans(self.begin[near], self.end[near])
 

@@ -102,12 +102,14 @@ def steps_of(trace: TraceSpans) -> TracedSteps:
         busy = (trace.kernels,)
         # Loading costs nothing while the device works.
         loading = loading - trace.kernels - collectives.spans
-    made = _traced_steps(marks, reduced, loading, busy, collectives)
-    made = replace(made, micro=micro, loading=trace.loaders.within(made.host_begin, made.host_end))
-    reason = _why_not_measured(trace, collectives, made)
+    steps = _traced_steps(marks, reduced, loading, busy, collectives)
+    steps = replace(
+        steps, micro=micro, loading=trace.loaders.within(steps.host_begin, steps.host_end)
+    )
+    reason = _why_not_measured(trace, collectives, steps)
     if not len(trace.loaders):
-        made = replace(made, data=np.full(len(made), NULL))
-    return replace(made, reason=reason)
+        steps = replace(steps, data=np.full(len(steps), NULL))
+    return replace(steps, reason=reason)
 
 
 def _marks_of(trace: TraceSpans) -> _Marks:
@@ -118,8 +120,8 @@ def _marks_of(trace: TraceSpans) -> _Marks:
     end[:-1] = np.minimum(end[:-1], begin[1:])
     if trace.kernels is None:
         return _Marks(number, begin, end, begin, end)
-    own = [trace.device_steps.get(one, trace.steps[one]) for one in number.tolist()]
-    device_begin, device_end = np.array(own, np.int64).reshape(-1, 2).T
+    device_steps = [trace.device_steps.get(step, trace.steps[step]) for step in number.tolist()]
+    device_begin, device_end = np.array(device_steps, np.int64).reshape(-1, 2).T
     device_begin = np.maximum.accumulate(device_begin)
     device_end = np.maximum(device_end, _last_kernels(trace.kernels, device_begin))
     device_end[:-1] = np.minimum(device_end[:-1], device_begin[1:])
@@ -179,8 +181,8 @@ def _updates(marks: _Marks, trace: TraceSpans) -> Ints:
     """Return when a single process had its gradients: at its optimizer's start, or the step's end."""
     updates = trace.optimizers if trace.kernels is None else trace.device_optimizers
     at = np.searchsorted(updates, marks.end) - 1
-    found = np.append(updates, 0)[at]
-    return np.where((at >= 0) & (found > marks.begin), found, marks.end)
+    update = np.append(updates, 0)[at]
+    return np.where((at >= 0) & (update > marks.begin), update, marks.end)
 
 
 def _work(trace: TraceSpans, collectives: Collectives) -> tuple[DisjointSpans, DisjointSpans]:
@@ -210,11 +212,11 @@ def _traced_steps(
     high = np.maximum(np.where(reduced == NULL, marks.end, reduced), low)
     begin = np.clip(_begins(marks, low, high, loading, busy), low, high)
     waited = loading.within(begin, high)
-    alone, own = collectives.spans, (*busy, loading)
-    for one in own:
-        alone -= one
+    alone, work = collectives.spans, (*busy, loading)
+    for spans in work:
+        alone -= spans
     exposed = alone.within(begin, high)
-    early = _waited_early(begin, high, alone, np.sort(collectives.end), own)
+    early = _waited_early(begin, high, alone, np.sort(collectives.end), work)
     end = np.maximum(marks.end, high)
     end[:-1] = np.maximum(high[:-1], np.minimum(end[:-1], begin[1:]))
     measured = reduced != NULL
@@ -249,14 +251,14 @@ def _begins(
         return usual
     at = np.minimum(np.searchsorted(loading.end, low, "right"), len(loading) - 1)
     first = np.maximum(loading.begin[at], low)
-    there = (loading.end[at] > low) & (first < high)
-    computed = sum((one.within(usual, first) for one in busy), np.zeros_like(usual))
+    loads = (loading.end[at] > low) & (first < high)
+    computed = sum((spans.within(usual, first) for spans in busy), np.zeros_like(usual))
     computes_first = computed > _MOSTLY * (first - usual)
-    return np.where(there & ((first < usual) | ~computes_first), first, usual)
+    return np.where(loads & ((first < usual) | ~computes_first), first, usual)
 
 
 def _waited_early(
-    begin: Ints, reduced: Ints, exposed: DisjointSpans, ends: Ints, own: tuple[DisjointSpans, ...]
+    begin: Ints, reduced: Ints, exposed: DisjointSpans, ends: Ints, work: tuple[DisjointSpans, ...]
 ) -> Ints:
     """Return how long each step waited for collectives in its middle, with much work afterwards.
 
@@ -266,12 +268,12 @@ def _waited_early(
     Args:
         exposed: when only collectives ran.
         ends: the ends of collectives, ascending.
-        own: all other work.
+        work: all other work.
     """
     step = np.searchsorted(begin, exposed.begin, "right") - 1
     until = reduced[np.maximum(step, 0)]
     after = np.minimum(exposed.end, until)
-    follows = sum((one.within(after, until) for one in own), np.zeros_like(after))
+    follows = sum((spans.within(after, until) for spans in work), np.zeros_like(after))
     waits = np.searchsorted(ends, exposed.begin, "right") < np.searchsorted(
         ends, exposed.end, "right"
     )

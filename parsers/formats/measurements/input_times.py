@@ -38,7 +38,7 @@ def parse_input_times(path: str, data: bytes) -> MeasuredInput:
 
 
 def _measured(path: str, content: Mapping[str, Any]) -> MeasuredInput:
-    times = [float(one) for one in content["batch_us"]]
+    times = [float(us) for us in content["batch_us"]]
     began = int(content["began_wall_ns"])
     warm_up = int(content["warm_up"])
     return MeasuredInput(

@@ -63,17 +63,21 @@ def _check(path: str, content: Mapping[str, Any]) -> NetworkCheck:
         gradients_from=_one_of(_GRADIENTS_FROM, gradients["from"]) if gradients else None,
         as_run=_rounds(total, messages, gradients["as_run_us"]) if gradients else None,
         together=_rounds(total, 1, gradients["together_us"]) if gradients else None,
-        sweep=_measured(_rounds(_count(one["bytes"]), 1, one["us"]) for one in content["sweep"]),
-        tiny=_measured(_rounds(0, _count(one["messages"]), one["us"]) for one in content["tiny"]),
+        sweep=_measured(
+            _rounds(_count(entry["bytes"]), 1, entry["us"]) for entry in content["sweep"]
+        ),
+        tiny=_measured(
+            _rounds(0, _count(entry["messages"]), entry["us"]) for entry in content["tiny"]
+        ),
         pairs=tuple(map(_pair, content["pairs"][:_MOST_PAIRS])),
         left_out=_texts(content["left_out"]),
     )
 
 
 def _pair(pair: Mapping[str, Any]) -> PairRounds:
-    one, other = pair["hosts"]
+    first, second = pair["hosts"]
     return PairRounds(
-        (str(one), str(other)),
+        (str(first), str(second)),
         _count(pair["bytes"]),
         _times(pair["us"]),
         _times(pair["small_us"]),
@@ -87,7 +91,7 @@ def _rounds(size: int, messages: int, us: Any) -> Rounds | None:
 
 
 def _measured(rounds: Iterable[Rounds | None]) -> tuple[Rounds, ...]:
-    return tuple(one for one in rounds if one is not None)
+    return tuple(measurement for measurement in rounds if measurement is not None)
 
 
 def _times(us: Any) -> tuple[float, ...]:

@@ -58,15 +58,15 @@ class MlflowMetricsParser(Parser):
         planned = PlannedEpochs(
             _number(_param(params, "epochs")), _number(params.get("initial_epoch"))
         )
-        found = times_in(metrics, planned)
+        times = times_in(metrics, planned)
         if begin is not None:
             facts["anchor"] = {"monotonic_ns": 0, "wall_ns": begin * 10**6}
-        zero = begin if begin is not None else min((fit[0].ms for fit in found.fits), default=0)
+        zero = begin if begin is not None else min((fit[0].ms for fit in times.fits), default=0)
         ended = _moment(content.get("end_ms"))
         if begin is not None and ended is not None:
             facts["whole_job"] = True
         problems = []
-        if found.facts is not None:
+        if times.facts is not None:
             facts["known_from"] = KNOWN_FROM
         else:
             problems.append(Problem(path, _nothing(content)))
@@ -82,7 +82,7 @@ class MlflowMetricsParser(Parser):
                 end=None if ended is None or begin is None else max(0, ended - zero) * 10**6,
                 problems=() if part else problems,
             )
-            for part, (known, epochs) in enumerate(found.by_fit(zero))
+            for part, (known, epochs) in enumerate(times.by_fit(zero))
         ]
         whole = in_one_file(logs, len(data))
         return replace(whole, series=series, series_problems=missing)
@@ -155,29 +155,29 @@ def _metrics(content: object) -> dict[str, Values]:
     histories = {name: _values(values) for name, values in _object(content).items()}
     stopped = histories.get(_STOPPED)
     last = int(stopped[-1].value or 0) if stopped and _RESTORED in histories else None
-    found: dict[str, Values] = {}
+    metrics: dict[str, Values] = {}
     for name, values in histories.items():
-        kept = [one for one in values if last is None or one.step <= last]
-        if len({one.step for one in kept}) > 1 and are_of_one_process(kept):
-            found[name] = kept
-    return found
+        kept = [value for value in values if last is None or value.step <= last]
+        if len({value.step for value in kept}) > 1 and are_of_one_process(kept):
+            metrics[name] = kept
+    return metrics
 
 
 def _values(content: object) -> list[Value]:
     values = [
-        Value(one[0], one[1], _number(one[2]))
-        for one in (content if isinstance(content, list) else ())
-        if isinstance(one, list)
-        and len(one) == 3
-        and _moment(one[0]) is not None
-        and _whole(one[1]) is not None
+        Value(row[0], row[1], _number(row[2]))
+        for row in (content if isinstance(content, list) else ())
+        if isinstance(row, list)
+        and len(row) == 3
+        and _moment(row[0]) is not None
+        and _whole(row[1]) is not None
     ]
-    return sorted(values, key=lambda one: one[:2])
+    return sorted(values, key=lambda value: value[:2])
 
 
 def _param(params: Mapping[str, str], what: str) -> str | None:
-    found = (params[name] for name in _PARAMS[what] if params.get(name) not in (None, "None", ""))
-    return next(found, None)
+    values = (params[name] for name in _PARAMS[what] if params.get(name) not in (None, "None", ""))
+    return next(values, None)
 
 
 def _object(content: object) -> dict[str, Any]:
@@ -195,8 +195,8 @@ def _whole(content: object) -> int | None:
 
 def _moment(content: object) -> int | None:
     """Return milliseconds since 1970, None if invalid."""
-    found = _whole(content)
-    return found if found is not None and 0 <= found < _LATEST_MS else None
+    ms = _whole(content)
+    return ms if ms is not None and 0 <= ms < _LATEST_MS else None
 
 
 def _number(content: object) -> float | None:

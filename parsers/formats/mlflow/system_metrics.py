@@ -42,13 +42,13 @@ def system_series(
         content: its content.
     """
     metrics = content.get("system_metrics")
-    found, damaged = [], 0
+    all_series, damaged = [], 0
     for name, history in metrics.items() if isinstance(metrics, dict) else ():
         series = _series(path, name, history)
         if series is None:
             damaged += 1
         elif len(series.value):
-            found.append(series)
+            all_series.append(series)
     problems = []
     if damaged:
         problems.append(Problem(path, f"{counted(damaged, 'metric')} of machines cannot be read"))
@@ -62,7 +62,7 @@ def system_series(
             "requested"
         )
         problems.append(Problem(path, what))
-    return tuple(found), tuple(problems)
+    return tuple(all_series), tuple(problems)
 
 
 def _series(path: str, name: str, history: object) -> Series | None:
@@ -110,7 +110,7 @@ def _arrays(history: object) -> Arrays | None:
     if not isinstance(history, list) or len(history) != 2:
         return None
     try:
-        ms, value = (np.array(own, np.float64) for own in history)
+        ms, value = (np.array(column, np.float64) for column in history)
     except (TypeError, ValueError, OverflowError):
         return None
     if ms.ndim != 1 or ms.shape != value.shape:

@@ -23,39 +23,39 @@ _LATER_NS = 5 * 10**9
 _CLOCK = "MLPerf's times of epochs, and durations of steps one after another in each of them"
 
 
-def completed(logs: Sequence[Parsed], found: Logged, zero: int) -> list[Parsed]:
+def completed(logs: Sequence[Parsed], mlperf: Logged, zero: int) -> list[Parsed]:
     """Add evaluations and the end of the job to logs, and the exact epochs, on their clocks.
 
     Args:
         logs: the logs of a file.
-        found: MLPerf's events in the file.
+        mlperf: MLPerf's events in the file.
         zero: the timestamp of lines at which the logs' clocks are 0, nanoseconds.
     """
-    return [_completed(log, found, zero) for log in logs]
+    return [_completed(log, mlperf, zero) for log in logs]
 
 
-def _completed(log: Parsed, found: Logged, zero: int) -> Parsed:
-    marks = found.ranks.get(log.log.rank, found.ranks.get(None))
+def _completed(log: Parsed, mlperf: Logged, zero: int) -> Parsed:
+    marks = mlperf.ranks.get(log.log.rank, mlperf.ranks.get(None))
     if marks is None or len(marks.trainings) != 1 or not log.intervals.num_rows:
         return log
     (fit,) = marks.trainings
     log = _in_epochs(log, fit)
-    if disagree(fit, found.settings):
+    if disagree(fit, mlperf.settings):
         known_otherwise = {n: v for n, v in log.log.facts.items() if n != "training_samples"}
         log = replace(log, log=replace(log.log, facts=known_otherwise))
     facts = _on_known_clock(log, fit, zero)
     if facts is None:
         return log
-    own = log.intervals
+    intervals = log.intervals
     if fit.single_epochs:
         # Epochs between lines contain their evaluations, and the last one has no end.
-        own = own.filter(pc.invert(arrow.equal(own["kind"], "epoch")))
+        intervals = intervals.filter(pc.invert(arrow.equal(intervals["kind"], "epoch")))
         facts |= {
             "epoch_precision_ms": 1.0,
             "first_epoch": min(fit.single_epochs).number - fit.first,
         }
     known = replace(log.log, facts=facts, ended=fit.stop is not None)
-    return replace(log, log=known, intervals=pa.concat_tables([own, _intervals(known, fit)]))
+    return replace(log, log=known, intervals=pa.concat_tables([intervals, _intervals(known, fit)]))
 
 
 def _intervals(log: Log, fit: Fit) -> pa.Table:
@@ -78,7 +78,7 @@ def _in_epochs(log: Parsed, fit: Fit) -> Parsed:
         The same log if that is not possible.
     """
     windows = log.intervals
-    begins = {one.number - fit.first: one.begin for one in fit.single_epochs}
+    begins = {epoch.number - fit.first: epoch.begin for epoch in fit.single_epochs}
     if log.log.has_wall_clock or "began_local" in log.log.facts or windows["epoch"].null_count:
         return log
     number, begin, end = (arrow.numbers(windows[name]) for name in ("epoch", "begin", "end"))
@@ -86,7 +86,9 @@ def _in_epochs(log: Parsed, fit: Fit) -> Parsed:
     if not begins or not set(numbers.tolist()) <= begins.keys():
         return log
     zero = min(begins.values())
-    later = np.array([begins[one] for one in numbers.tolist()]) - zero - begin[firsts]
+    later = (
+        np.array([begins[epoch_number] for epoch_number in numbers.tolist()]) - zero - begin[firsts]
+    )
     moved = {"begin": begin + later[epoch], "end": end + later[epoch]}
     for name, values in moved.items():
         at = windows.schema.get_field_index(name)

@@ -72,8 +72,8 @@ def events(data: bytes) -> Iterator[MlperfEvent]:
     Events without times are skipped: submissions add settings afterwards, at the time 0.
     """
     for line in rank_lines(data, only=_FILTER):
-        found = next((one for form in _FORMS if (one := form.search(line.text))), None)
-        event = None if found is None else _event(line.rank, line.text, found)
+        match = next((match for form in _FORMS if (match := form.search(line.text))), None)
+        event = None if match is None else _event(line.rank, line.text, match)
         if event is not None:
             yield event
 
@@ -87,16 +87,16 @@ def as_whole(value: object) -> int | None:
     return value
 
 
-def _event(rank: int | None, text: bytes, found: re.Match[bytes]) -> MlperfEvent | None:
-    parts = found.groupdict()
+def _event(rank: int | None, text: bytes, match: re.Match[bytes]) -> MlperfEvent | None:
+    parts = match.groupdict()
     if "event" in parts:
-        return _mllog(rank, _json_at(text, found.start("event")))
+        return _mllog(rank, _json_at(text, match.start("event")))
     timestamp = read_moment(parts["seconds"])
     if timestamp is None:
         return None
     key = parts["key"].decode()
     if "json" in parts:
-        content = _json_at(text, found.start("json"))
+        content = _json_at(text, match.start("json"))
         if not content:
             return None
         return MlperfEvent(

@@ -133,13 +133,13 @@ class Fit:
     @property
     def first(self) -> int:
         """Return the printed number of the first epoch, 1 or 0."""
-        return int(min((one.number for one in self.single_epochs), default=0) == 1)
+        return int(min((epoch.number for epoch in self.single_epochs), default=0) == 1)
 
     def epochs_since(self, zero: int) -> list[Epoch]:
         """Return the epochs, counted from 0, on a clock that starts at ``zero``."""
         return [
-            Epoch(one.number - self.first, one.begin - zero, one.end - zero)
-            for one in self.single_epochs
+            Epoch(epoch.number - self.first, epoch.begin - zero, epoch.end - zero)
+            for epoch in self.single_epochs
         ]
 
     def validations_since(self, zero: int) -> list[tuple[int | None, int, int]]:
@@ -303,11 +303,11 @@ def logged(data: bytes) -> Logged:
 
 def epochs_per_ns(fit: Fit, settings: JobSettings) -> float | None:
     """Return epochs per nanosecond, without evaluations; None if unknown."""
-    spans = [(one.end - one.begin, 1) for one in fit.single_epochs]
+    spans = [(epoch.end - epoch.begin, 1) for epoch in fit.single_epochs]
     # Some programs log a block's number of samples as that of epochs.
     most = settings.samples or 0
-    blocks = [one for one in fit.blocks if one.epochs < most]
-    spans = spans or [(one.span.end - one.span.begin, one.epochs) for one in blocks]
+    blocks = [block for block in fit.blocks if block.epochs < most]
+    spans = spans or [(block.span.end - block.span.begin, block.epochs) for block in blocks]
     # The first steps compile and fill caches.
     counted = spans[1:] or spans
     took = sum(ns for ns, _ in counted)

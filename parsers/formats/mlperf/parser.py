@@ -49,21 +49,21 @@ class MlperfParser(Parser):
         return LINE.search(head) is not None
 
     def parse(self, path: str, data: bytes) -> Parsed:
-        found = logged(data)
-        starts = [fit.first_ns for marks in found.ranks.values() for fit in marks.trainings]
+        mlperf = logged(data)
+        starts = [fit.first_ns for marks in mlperf.ranks.values() for fit in marks.trainings]
         zero = min((ns for ns in starts if ns is not None), default=None)
         if zero is None:
             raise UnreadableError(f"{path}: MLPerf's lines have no start and end of anything")
         by_path, stated = rank_in(path)[0], stated_ranks(data)
-        own_lines = {rank for rank in found.ranks if rank is not None}
+        own_lines = {rank for rank in mlperf.ranks if rank is not None}
         launched = own_lines.union(labelled_ranks(data))
-        facts = {"known_from": KNOWN_FROM, **_job_facts(found.settings, stated.size, launched)}
-        if None in found.ranks and by_path is None and stated.rank is not None:
+        facts = {"known_from": KNOWN_FROM, **_job_facts(mlperf.settings, stated.size, launched)}
+        if None in mlperf.ranks and by_path is None and stated.rank is not None:
             facts["rank_from"] = FROM_TEXT
-        own = by_path if by_path is not None else stated.rank or 0
+        file_rank = by_path if by_path is not None else stated.rank or 0
         logs = [
-            _log(path, own if rank is None else rank, part, fit, zero, facts, found)
-            for rank, marks in sorted(found.ranks.items(), key=lambda one: one[0] or 0)
+            _log(path, file_rank if rank is None else rank, part, fit, zero, facts, mlperf)
+            for rank, marks in sorted(mlperf.ranks.items(), key=lambda pair: pair[0] or 0)
             for part, fit in enumerate(marks.trainings)
         ]
         return in_one_file(logs, len(data))
@@ -91,11 +91,11 @@ def _log(
     fit: Fit,
     zero: int,
     facts: Mapping[str, Any],
-    found: Logged,
+    mlperf: Logged,
 ) -> Parsed:
-    resolution = max(marks.resolution_ns for marks in found.ranks.values())
-    windows = steps.windows(fit, found.settings.global_batch, resolution)
-    timed = windows[0].facts if windows else _sample_facts(fit, found.settings)
+    resolution = max(marks.resolution_ns for marks in mlperf.ranks.values())
+    windows = steps.windows(fit, mlperf.settings.global_batch, resolution)
+    timed = windows[0].facts if windows else _sample_facts(fit, mlperf.settings)
     known = {
         **facts,
         **clock_facts(Timestamp(zero, True, resolution), zero),

@@ -24,19 +24,21 @@ def windows(fit: Fit, batch: int | None, resolution_ns: int) -> tuple[Durations,
         resolution_ns: the unit that timestamps are rounded down to.
     """
     lines = _lines(_points(fit, batch), fit, resolution_ns)
-    found = durations(lines, "last", None)
-    return None if found is None else (found, lines)
+    measured = durations(lines, "last", None)
+    return None if measured is None else (measured, lines)
 
 
-def table_of(rank: int, found: Durations, lines: StepLines, zero: int) -> pa.Table:
+def table_of(rank: int, measured: Durations, lines: StepLines, zero: int) -> pa.Table:
     """Make the intervals of windows.
 
     Args:
         zero: the start of the log's clock, nanoseconds since 1970.
     """
-    end = lines.columns["ns"][found.at] - zero
-    took = np.rint(found.step_s * found.steps * 1e9).astype(np.int64)
-    return windows_table(rank, lines.last_step[found.at], None, end - took, end, found.steps, None)
+    end = lines.columns["ns"][measured.at] - zero
+    took = np.rint(measured.step_s * measured.steps * 1e9).astype(np.int64)
+    return windows_table(
+        rank, lines.last_step[measured.at], None, end - took, end, measured.steps, None
+    )
 
 
 def _points(fit: Fit, batch: int | None) -> Sequence[ProgressPoint]:

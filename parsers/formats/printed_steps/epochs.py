@@ -51,7 +51,10 @@ class Epochs(NamedTuple):
 
 def first_epoch(columns: Iterable[Mapping[str, Column]]) -> int:
     """Return the printed number of the first epoch, 0 or 1."""
-    lowest = min((int(own["epoch"].min()) for own in columns if "epoch" in own), default=0)
+    lowest = min(
+        (int(rank_columns["epoch"].min()) for rank_columns in columns if "epoch" in rank_columns),
+        default=0,
+    )
     return 1 if lowest == 1 else 0
 
 

@@ -20,8 +20,8 @@ _MICRO_BATCH = re.compile(rb"\btrain_batch_size=(\d{1,8})\b")
 
 def _settings(data: bytes, ranks: int | None) -> PrintedSettings:
     """Read the micro-batch of a rank; global batch sizes in such logs are those of updates."""
-    found = _MICRO_BATCH.search(data[:_HEAD_BYTES])
-    batch = None if found is None else int(found[1]) or None
+    match = _MICRO_BATCH.search(data[:_HEAD_BYTES])
+    batch = None if match is None else int(match[1]) or None
     return PrintedSettings(batch, None if batch is None or ranks is None else batch * ranks, ranks)
 
 

@@ -86,7 +86,7 @@ class PrintedStepsParser(Parser):
 
     def parse(self, path: str, data: bytes) -> Parsed:
         of_steps, of_epochs = (
-            first_in(one, data) for one in (self._patterns, self._epoch_patterns)
+            first_in(candidates, data) for candidates in (self._patterns, self._epoch_patterns)
         )
         logs = []
         if of_steps is not None:
@@ -123,11 +123,12 @@ def logs_of(
     mlperf = logged(data)
     ranks = _Ranks.of(path, data, columns, mlperf.settings.size)
     lines = {
-        rank: step_lines(own, meaning.first_step, meaning.untimed)
-        for rank, own in ranks.split(columns).items()
+        rank: step_lines(rank_columns, meaning.first_step, meaning.untimed)
+        for rank, rank_columns in ranks.split(columns).items()
     }
     zero = min(
-        (int(ns[0]) for one in lines.values() if (ns := one.stamps_ns) is not None), default=0
+        (int(ns[0]) for rank_lines in lines.values() if (ns := rank_lines.stamps_ns) is not None),
+        default=0,
     )
     settings = meaning.settings(data, ranks.size)
     known = {
@@ -141,10 +142,12 @@ def logs_of(
         known |= size_facts(settings.ranks)
     facts = {name: value for name, value in known.items() if value is not None}
     of_epochs = {} if epochs is None else ranks.split(epochs)
-    took = {rank: without_repeated(own, "epoch")[0] for rank, own in of_epochs.items()}
+    took = {
+        rank: without_repeated(rank_columns, "epoch")[0] for rank, rank_columns in of_epochs.items()
+    }
     first, *others = (
-        _log(path, rank, own, took.get(rank), meaning, settings, zero, facts)
-        for rank, own in lines.items()
+        _log(path, rank, rank_lines, took.get(rank), meaning, settings, zero, facts)
+        for rank, rank_lines in lines.items()
     )
     return completed([with_year_note(first, columns), *others], mlperf, zero)
 
@@ -168,15 +171,15 @@ def _log(
     facts: Mapping[str, Any],
 ) -> Parsed:
     samples = rate_samples(lines, settings, meaning.rate_of, _epoch_seconds(epoch_lines))
-    found = durations(lines, meaning.value, samples.per_step)
+    windows = durations(lines, meaning.value, samples.per_step)
     first = first_epoch([lines.columns, epoch_lines or {}])
     facts = {**facts, **_clock_facts(lines, zero), **_rate_facts(lines, samples)}
     if lines.numbers is not None:
         facts["step_numbers"] = lines.numbers
     tables = []
-    if found is not None:
-        facts |= found.facts
-        tables.append(_windows(path, rank, lines, found, zero, first))
+    if windows is not None:
+        facts |= windows.facts
+        tables.append(_windows(path, rank, lines, windows, zero, first))
     epochs = _epochs(lines, epoch_lines, zero, first)
     if epochs is not None and len(epochs.number):
         facts |= epochs.facts
@@ -216,7 +219,9 @@ class _Ranks:
         if self.only is not None:
             columns = {**columns, "rank": np.full(len(columns["rank"]), self.only)}
         # Among labelled lines, those without a label are the launcher's own.
-        return {rank: own for rank, own in by_rank(columns).items() if rank != NO_RANK}
+        return {
+            rank: rank_columns for rank, rank_columns in by_rank(columns).items() if rank != NO_RANK
+        }
 
     @classmethod
     def of(
@@ -282,26 +287,26 @@ def _problems(rank: int, lines: StepLines, samples: RateSamples, timed: bool) ->
 
 
 def _windows(
-    path: str, rank: int, lines: StepLines, found: Durations, zero: int, first: int
+    path: str, rank: int, lines: StepLines, windows: Durations, zero: int, first: int
 ) -> pa.Table:
-    took = np.rint(found.step_s * found.steps * 1e9)
+    took = np.rint(windows.step_s * windows.steps * 1e9)
     ends = np.cumsum(took)
     ns = lines.stamps_ns
     # If timestamps are coarser than a window, the windows' own times are more precise.
     if ns is not None and lines.stamp_unit_ns <= np.median(took):
-        ends = (ns[found.at] - zero).astype(np.float64)
+        ends = (ns[windows.at] - zero).astype(np.float64)
     furthest = np.abs(ends).max(initial=0) + took.max(initial=0)
     if not np.isfinite(furthest) or furthest > LATEST_NS:
         raise UnreadableError(f"{path}: its steps take a century: these are no times of steps")
     end = ends.astype(np.int64)
-    epoch, data = lines.epochs, found.data_s
+    epoch, data = lines.epochs, windows.data_s
     first = first if lines.of("epoch") is not None else 0
     return windows_table(
         rank,
-        step=lines.last_step[found.at] + 1,
-        epoch=None if epoch is None else epoch[found.at] - first,
+        step=lines.last_step[windows.at] + 1,
+        epoch=None if epoch is None else epoch[windows.at] - first,
         begin=end - took.astype(np.int64),
         end=end,
-        steps=found.steps,
-        data=None if data is None else np.rint(data * found.steps * 1e9).astype(np.int64),
+        steps=windows.steps,
+        data=None if data is None else np.rint(data * windows.steps * 1e9).astype(np.int64),
     )

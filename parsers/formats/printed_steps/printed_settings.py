@@ -50,33 +50,33 @@ def printed_settings(data: bytes, ranks: int | None) -> PrintedSettings:
         data: the log.
         ranks: the number of ranks; None if unknown.
     """
-    found = _batch_sizes(data[:HEAD_BYTES].lower())
-    own, whole, either = (found.get(whose) for whose in ("rank", "whole", "either"))
-    if own is None and either != whole:
-        own = either
+    sizes = _batch_sizes(data[:HEAD_BYTES].lower())
+    per_rank, whole, either = (sizes.get(whose) for whose in ("rank", "whole", "either"))
+    if per_rank is None and either != whole:
+        per_rank = either
     if ranks is not None:
-        if own is None and whole is not None and whole % ranks == 0:
-            own = whole // ranks
-        if whole is None and own is not None:
-            whole = own * ranks
-    return PrintedSettings(own, whole, ranks)
+        if per_rank is None and whole is not None and whole % ranks == 0:
+            per_rank = whole // ranks
+        if whole is None and per_rank is not None:
+            whole = per_rank * ranks
+    return PrintedSettings(per_rank, whole, ranks)
 
 
 def _batch_sizes(head: bytes) -> dict[str, int]:
     """Return the first batch size of a rank, of all ranks, and of unknown meaning."""
     sizes: dict[str, int] = {}
-    for found in chain(_SIZE.finditer(head), _OPTION.finditer(head)):
-        before = head[max(found.start() - _BEFORE_BYTES, 0) : found.start()]
-        size = int(found["size"])
+    for match in chain(_SIZE.finditer(head), _OPTION.finditer(head)):
+        before = head[max(match.start() - _BEFORE_BYTES, 0) : match.start()]
+        size = int(match["size"])
         if size and not _OTHER.search(before):
-            sizes.setdefault(_whose(found, before), size)
+            sizes.setdefault(_whose(match, before), size)
     of_a_device = PER_DEVICE.search(head) if b" per device" in head else None
     if of_a_device is not None:
         sizes.setdefault("rank", int(of_a_device[1]))
     return sizes
 
 
-def _whose(found: re.Match[bytes], before: bytes) -> str:
-    if found["all"] or _WHOLE.search(before):
+def _whose(match: re.Match[bytes], before: bytes) -> str:
+    if match["all"] or _WHOLE.search(before):
         return "whole"
-    return "rank" if found["per"] or _OF_A_RANK.search(before) else "either"
+    return "rank" if match["per"] or _OF_A_RANK.search(before) else "either"

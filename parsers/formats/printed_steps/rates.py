@@ -56,8 +56,8 @@ def rate_samples(
         known: whose rates the program always prints; None if that varies.
         epoch_s: printed durations of epochs, by their printed numbers.
     """
-    one, every = settings.rank_batch, settings.whole_batch
-    batch = one if known == "one rank" else every
+    rank_batch, whole_batch = settings.rank_batch, settings.whole_batch
+    batch = rank_batch if known == "one rank" else whole_batch
     if known is not None and batch is not None:
         return RateSamples(
             batch, known, f"a step has {counted(batch, 'sample')}, the batch of {known}"
@@ -73,21 +73,21 @@ def rate_samples(
         per_step, clock = _by_times_of_epochs(lines, epoch_s or {}), "times of epochs"
     if per_step is None:
         return _by_epochs(lines, settings) or _by_settings(settings)
-    found = f"rates and {clock} agree on {per_step:,.0f} samples per step"
-    if one is not None and one == every and _about(per_step, one):
-        return RateSamples(one, "all ranks", f"{found}: the batch of its only rank")
+    agreement = f"rates and {clock} agree on {per_step:,.0f} samples per step"
+    if rank_batch is not None and rank_batch == whole_batch and _about(per_step, rank_batch):
+        return RateSamples(rank_batch, "all ranks", f"{agreement}: the batch of its only rank")
     for whose, batch in _batches(settings):
         if _about(per_step, batch):
-            return RateSamples(batch, whose, f"{found}: the batch of {whose}")
-    ranks = 0 if one is None or every is not None else round(per_step / one)
-    if one is not None and ranks > 1 and abs(per_step / one - ranks) < _WHOLE_RANKS:
-        why = f"{found}: {ranks:,} times the batch of one rank, {one:,}"
-        return RateSamples(ranks * one, "all ranks", why)
+            return RateSamples(batch, whose, f"{agreement}: the batch of {whose}")
+    ranks = 0 if rank_batch is None or whole_batch is not None else round(per_step / rank_batch)
+    if rank_batch is not None and ranks > 1 and abs(per_step / rank_batch - ranks) < _WHOLE_RANKS:
+        why = f"{agreement}: {ranks:,} times the batch of one rank, {rank_batch:,}"
+        return RateSamples(ranks * rank_batch, "all ranks", why)
     printed = [f"{batch:,} of {whose}" for whose, batch in _batches(settings)]
     unlike = (
         f"unlike the batch sizes ({', '.join(printed)})" if printed else "no batch size is known"
     )
-    return RateSamples(per_step, None, f"{found}, {unlike}")
+    return RateSamples(per_step, None, f"{agreement}, {unlike}")
 
 
 def _batches(settings: PrintedSettings) -> list[tuple[RateOf, int]]:
@@ -101,13 +101,13 @@ def _batches(settings: PrintedSettings) -> list[tuple[RateOf, int]]:
 
 def _by_settings(settings: PrintedSettings) -> RateSamples:
     """Find the samples per step without the times of lines."""
-    one, every = settings.rank_batch, settings.whole_batch
-    if one is not None and one == every:
+    rank_batch, whole_batch = settings.rank_batch, settings.whole_batch
+    if rank_batch is not None and rank_batch == whole_batch:
         return RateSamples(
-            one, "all ranks", f"a step has {counted(one, 'sample')} on its only rank"
+            rank_batch, "all ranks", f"a step has {counted(rank_batch, 'sample')} on its only rank"
         )
     why = "without timestamps, rates of one rank and of all ranks look alike"
-    if one is None and every is None:
+    if rank_batch is None and whole_batch is None:
         why = "the log has neither a batch size nor timestamps"
     return RateSamples(None, None, why)
 
@@ -159,7 +159,7 @@ def _by_times_of_epochs(lines: StepLines, epoch_s: Mapping[int, float]) -> float
     if rate is None or epoch is None or not epoch_s:
         return None
     last = lines.lasts
-    took = np.array([epoch_s.get(one, 0.0) for one in epoch[last].tolist()])
+    took = np.array([epoch_s.get(number, 0.0) for number in epoch[last].tolist()])
     # An epoch with few lines has many steps after its last line.
     enough = (took > 0) & (np.bincount(lines.piece) >= _FEWEST_LINES)
     if not enough.any():
@@ -178,5 +178,5 @@ def _by_seconds(lines: StepLines) -> float | None:
     return samples if samples > 0 else None
 
 
-def _about(one: float, other: float) -> bool:
-    return 1 / _ABOUT < one / other < _ABOUT
+def _about(first: float, second: float) -> bool:
+    return 1 / _ABOUT < first / second < _ABOUT

@@ -57,15 +57,15 @@ def applications(files: Sequence[SourceFile]) -> list[list[SourceFile]]:
         files: files with names of event logs.
     """
     rolled: dict[str, list[tuple[int, bool, SourceFile]]] = {}
-    found: list[list[SourceFile]] = []
+    logs: list[list[SourceFile]] = []
     for file in files:
         folder, _, name = file.name.rpartition("/")
         part = _PART.fullmatch(name)
         if part is not None:
             rolled.setdefault(folder, []).append((int(part[1]), part[2] is not None, file))
         elif not _STATUS.fullmatch(name):
-            found.append([file])
-    return found + [_in_order(parts) for parts in rolled.values()]
+            logs.append([file])
+    return logs + [_in_order(parts) for parts in rolled.values()]
 
 
 def _in_order(parts: list[tuple[int, bool, SourceFile]]) -> list[SourceFile]:
@@ -76,7 +76,7 @@ def _in_order(parts: list[tuple[int, bool, SourceFile]]) -> list[SourceFile]:
         for number, compacted, file in parts
         if number > stands_for or (compacted and number == stands_for)
     ]
-    return [file for _, file in sorted(kept, key=lambda one: one[0])]
+    return [file for _, file in sorted(kept, key=lambda pair: pair[0])]
 
 
 def most_bytes(local: bool) -> int:
@@ -95,27 +95,27 @@ def read_event_log(parts: Sequence[SourceFile], most: int = MOST_BYTES) -> Event
         parts: its files, in their order.
         most: the most bytes to read.
     """
-    application, found, left = ApplicationEvents(), EventLog([], [], []), most
+    application, event_log, left = ApplicationEvents(), EventLog([], [], []), most
     for part in parts:
         lines = _Lines(part, left)
         try:
             new = application.events(part.name, lines)
-            found.events.extend(islice(new, _MOST_EVENTS + 1 - len(found.events)))
+            event_log.events.extend(islice(new, _MOST_EVENTS + 1 - len(event_log.events)))
         except StallscopeError as error:
             what = str(error).removeprefix(f"{part.where}: ").removeprefix(f"{part.name}: ")
-            found.problems.append(Problem(part.name, what))
+            event_log.problems.append(Problem(part.name, what))
         if lines.count:
-            found.files.append(part.name)
+            event_log.files.append(part.name)
         if lines.truncated:
-            found.problems.append(Problem(part.name, TRUNCATED))
+            event_log.problems.append(Problem(part.name, TRUNCATED))
         left -= lines.count
-        if left < 0 or len(found.events) > _MOST_EVENTS:
+        if left < 0 or len(event_log.events) > _MOST_EVENTS:
             amount = _amount(most) if left < 0 else f"{_MOST_EVENTS:,} events"
             what = f"only the first {amount} of this application's log were looked at"
-            found.problems.append(Problem(part.name, what))
+            event_log.problems.append(Problem(part.name, what))
             break
-    del found.events[_MOST_EVENTS:]
-    return found
+    del event_log.events[_MOST_EVENTS:]
+    return event_log
 
 
 class _Lines:

@@ -79,14 +79,14 @@ class ApplicationEvents:
             b"ExecutorRemoved": self._removed,
         }
         for line in lines:
-            found = _EVENT.match(line)
-            if found is None or found[1] not in handlers:
+            match = _EVENT.match(line)
+            if match is None or match[1] not in handlers:
                 continue
-            if found[2] is not None and int(found[2]) not in self.stages:
+            if match[2] is not None and int(match[2]) not in self.stages:
                 continue
             content = _parsed(line)
             if content is not None:
-                yield from handlers[found[1]](content)
+                yield from handlers[match[1]](content)
 
     def _job(self, content: dict[str, Any]) -> Iterator[Event]:
         group = _object(content.get("Properties")).get("spark.jobGroup.id")

@@ -118,9 +118,9 @@ def continued(old: Sequence[Series], new: Sequence[Series]) -> tuple[Series, ...
         old: the series before.
         new: the series of the last old lines and of all new lines.
     """
-    before = {one.name: one for one in old}
-    found = [_continued(before.pop(one.name, None), one) for one in new]
-    return (*before.values(), *found)
+    before = {series.name: series for series in old}
+    grown = [_continued(before.pop(series.name, None), series) for series in new]
+    return (*before.values(), *grown)
 
 
 def _continued(old: Series | None, new: Series) -> Series:
@@ -205,15 +205,15 @@ def _thinned(table: dict[str, Floats], levels: Set[str]) -> dict[str, Floats]:
     # The first line stays, because growth counts from it.
     starts = np.concatenate([[0], np.arange(1, lines, together)])
     ends = np.append(starts[1:], lines) - 1
-    found = {}
+    thinned = {}
     for name, values in table.items():
         known = ~np.isnan(values)
         count = np.add.reduceat(known, starts, dtype=np.int64)
         total = np.add.reduceat(np.where(known, values, 0.0), starts)
         merged = np.where(count > 0, total, np.nan)
-        found[name] = merged / np.maximum(count, 1) if name in levels else merged
-    found[_TIME] = table[_TIME][ends]
-    return found
+        thinned[name] = merged / np.maximum(count, 1) if name in levels else merged
+    thinned[_TIME] = table[_TIME][ends]
+    return thinned
 
 
 class _Times:
@@ -226,11 +226,11 @@ class _Times:
         self._walls = walls
         self._known: dict[tuple[bytes, bool], tuple[Ints, Ints, Floats]] = {}
 
-    def of(self, there: Bools, is_level: bool) -> tuple[Ints, Ints, Floats]:
+    def of(self, present: Bools, is_level: bool) -> tuple[Ints, Ints, Floats]:
         """Return the lines of values, their wall times, and the seconds since the values before."""
-        key = (there.tobytes(), is_level)
+        key = (present.tobytes(), is_level)
         if key not in self._known:
-            lines = np.flatnonzero(there)
+            lines = np.flatnonzero(present)
             walls = self._walls[lines]
             # Since the value before, or since the first line.
             seconds = np.diff(walls, prepend=self._walls[:1]) / 1e9

@@ -161,7 +161,7 @@ def _apart(data: bytes, first: int, last: int) -> tuple[list[bytes], list[slice]
             others.append(slice(at, mark))
             at = end
         mark = data.find(b"#", end, last)
-    return comments, [one for one in (*others, slice(at, last)) if one.start < one.stop]
+    return comments, [place for place in (*others, slice(at, last)) if place.start < place.stop]
 
 
 def _facts(line: bytes) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def _is_plausible(value: Any) -> bool:
 
 def _numbers_of(fact: Any) -> Iterator[Any]:
     """Yield the times and steps in a fact, which is an object or a list of objects."""
-    for one in fact if isinstance(fact, list) else [fact]:
-        for name, value in one.items() if isinstance(one, dict) else ():
+    for entry in fact if isinstance(fact, list) else [fact]:
+        for name, value in entry.items() if isinstance(entry, dict) else ():
             if name == "step" or (name.endswith("_us") and value is not None):
                 yield value

@@ -90,7 +90,7 @@ def _bodies(data: bytes, places: list[slice]) -> list[memoryview]:
         longest = max(range(len(places)), key=lambda at: places[at].stop - places[at].start)
         split = [places[:longest], places[longest : longest + 1], places[longest + 1 :]]
     bodies = [
-        whole[some[0]] if len(some) == 1 else memoryview(b"".join(whole[one] for one in some))
+        whole[some[0]] if len(some) == 1 else memoryview(b"".join(whole[place] for place in some))
         for some in split
     ]
     return [body for body in bodies if _BLANK.match(body) is None]
@@ -183,8 +183,8 @@ def _table(
     """Make a table of these columns; the rows have the others."""
     for name in ("generation", "rank"):
         columns[name] = arrow.array(np.full(rows.num_rows, getattr(log, name), np.int32))
-    found = (columns[name] if name in columns else rows[name] for name in schema.names)
-    whole = [cast(column, kind) for column, kind in zip(found, schema.types, strict=True)]
+    selected = (columns[name] if name in columns else rows[name] for name in schema.names)
+    whole = [cast(column, kind) for column, kind in zip(selected, schema.types, strict=True)]
     return pa.table(whole, schema=schema)
 
 
@@ -195,23 +195,25 @@ def _only_inside(rows: pa.Table) -> tuple[pa.Table, int]:
     """
     count = 0
     for name in ("data_us", "ready_us", "reduced_us"):
-        own = rows[name]
-        if not own.null_count and _are_inside(own, rows["end_us"] if name == "data_us" else None):
+        times = rows[name]
+        if not times.null_count and _are_inside(
+            times, rows["end_us"] if name == "data_us" else None
+        ):
             continue  # as in nearly all logs
-        outside = pc.less(own, _ZERO)
+        outside = pc.less(times, _ZERO)
         if name == "data_us":
-            outside = pc.or_(outside, pc.greater(own, rows["end_us"]))
+            outside = pc.or_(outside, pc.greater(times, rows["end_us"]))
         if pc.any(outside).as_py():
             count += pc.sum(outside).as_py()
             at = rows.column_names.index(name)
-            rows = rows.set_column(at, name, pc.if_else(outside, pa.NA, own))
+            rows = rows.set_column(at, name, pc.if_else(outside, pa.NA, times))
     return rows, count
 
 
 def _are_inside(times: pa.ChunkedArray, end: pa.ChunkedArray | None) -> bool:
     """Whether all times lie between the begin of their step and its end, if that is given."""
-    own = arrow.numbers(times)
-    return bool((own >= 0).all() and (end is None or (own <= arrow.numbers(end)).all()))
+    values = arrow.numbers(times)
+    return bool((values >= 0).all() and (end is None or (values <= arrow.numbers(end)).all()))
 
 
 def intervals_of(log: Log, rows: pa.Table) -> pa.Table:

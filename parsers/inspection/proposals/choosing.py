@@ -35,15 +35,15 @@ class Choice:
 
 def choices(lines: Sequence[SampleLine]) -> tuple[list[Choice], str]:
     """Return the choices for a pattern, the best first, and the reason why there are no others."""
-    found: list[Choice] = []
+    candidates: list[Choice] = []
     reason = NOTHING_REPEATS
     for kind in kinds_of(lines):
         chosen = _choice(kind, len(lines))
         if isinstance(chosen, Choice):
-            found.append(chosen)
+            candidates.append(chosen)
         else:
             reason = max(reason, chosen, key=REASONS.index)
-    return sorted(found, key=lambda one: -one.score), reason
+    return sorted(candidates, key=lambda choice: -choice.score), reason
 
 
 def _choice(kind: LineKind, lines: int) -> Choice | str:
@@ -68,7 +68,7 @@ def _choice(kind: LineKind, lines: int) -> Choice | str:
         fields.notes.append("its rates are not read: other figures tell how long steps took")
     names = sorted(fields.chosen, key=lambda name: fields.chosen[name].places[0].start)
     places = [*zip(*(fields.chosen[name].places for name in names), strict=True)]
-    spread = len({one * _PARTS // lines for one in kind.at}) / _PARTS
+    spread = len({at * _PARTS // lines for at in kind.at}) / _PARTS
     score = len(kind.at) * spread * quality
     return Choice(kind.at, kind.lines, tuple(names), places, tuple(fields.notes), score)
 

@@ -23,7 +23,7 @@ def choose_duration(kind: LineKind, fields: Fields) -> None:
     """Choose the duration of a step, or of an epoch if each line is about another one."""
     each_epoch = fields.epoch is not None and (fields.step is None or _changes(fields))
     between = _between_stamps(fields, each_epoch=each_epoch)
-    for column in sorted(kind.having("duration"), key=lambda one: one.role.order):
+    for column in sorted(kind.having("duration"), key=lambda candidate: candidate.role.order):
         if each_epoch and column.role.order == 0:
             continue  # a step's duration
         unit = _unit_of(column, fields, between)
@@ -38,7 +38,7 @@ def choose_duration(kind: LineKind, fields: Fields) -> None:
 
 def _choose_data(kind: LineKind, fields: Fields) -> None:
     """Choose a wait for data: a part of the step's duration, in seconds."""
-    ((name, duration),) = (one for one in fields.chosen.items() if one[0] in DURATIONS)
+    ((name, duration),) = (pair for pair in fields.chosen.items() if pair[0] in DURATIONS)
     took = duration.floats()
     assert took is not None
     for column in kind.having("data"):
@@ -131,6 +131,6 @@ def _between_stamps(fields: Fields, *, each_epoch: bool) -> float | None:
         return None
     first, then = fields.pairs()
     took, steps = fields.ns[then] - fields.ns[first], number[then] - number[first]
-    both = (took >= 0) & (steps > 0)
-    total, count = float(took[both].sum()), int(steps[both].sum())
+    usable = (took >= 0) & (steps > 0)
+    total, count = float(took[usable].sum()), int(steps[usable].sum())
     return total / count / 1e9 if total >= _ENOUGH_NS else None

@@ -70,10 +70,12 @@ class Candidate:
             named = self.role.kind in ("stamp", "first") or _TIME_NAME.search(self.before)
             if not named or not all(_SINCE_1970.fullmatch(text) for text in self.texts):
                 return None
-        found = [read_moment(text.encode()) for text in self.texts]
-        if any(one is None for one in found):
+        timestamps = [read_moment(text.encode()) for text in self.texts]
+        if any(timestamp is None for timestamp in timestamps):
             return None
-        return np.array([one.ns for one in found if one is not None], np.int64)
+        return np.array(
+            [timestamp.ns for timestamp in timestamps if timestamp is not None], np.int64
+        )
 
 
 @dataclass(frozen=True)
@@ -117,12 +119,12 @@ def kinds_of(lines: Sequence[SampleLine]) -> Iterator[LineKind]:
             exact[_words(template, roles, last)].append(at)
             alike[tuple(role for role in roles if role.kind != "other")].append(at)
     _join_longer(exact, roles_at)
-    own = {tuple(found) for found in exact.values()}
-    mixed = [found for found in alike.values() if tuple(found) not in own]
-    groups = [(found, False) for found in exact.values()] + [(found, True) for found in mixed]
+    exact_places = {tuple(places) for places in exact.values()}
+    mixed = [places for places in alike.values() if tuple(places) not in exact_places]
+    groups = [(places, False) for places in exact.values()] + [(places, True) for places in mixed]
     enough = [group for group in groups if len(group[0]) >= FEWEST_LINES]
-    for found, is_mixed in sorted(enough, key=lambda group: -len(group[0]))[:_MOST_KINDS]:
-        yield _kind_of(lines, found, roles_at, is_mixed=is_mixed)
+    for places, is_mixed in sorted(enough, key=lambda group: -len(group[0]))[:_MOST_KINDS]:
+        yield _kind_of(lines, places, roles_at, is_mixed=is_mixed)
 
 
 def _words(template: Template, roles: Sequence[Role], last: int) -> _Words:
@@ -147,17 +149,21 @@ def _kind_of(
     *,
     is_mixed: bool,
 ) -> LineKind:
-    own = [lines[one] for one in at[:_MOST_LINES]]
-    places = [places_in(line.plain) for line in own]
+    kind_lines = [lines[number] for number in at[:_MOST_LINES]]
+    places = [places_in(line.plain) for line in kind_lines]
     fields = [
-        [n for n, role in enumerate(roles_at[one]) if role.kind != "other"]
-        for one in at[:_MOST_LINES]
+        [n for n, role in enumerate(roles_at[number]) if role.kind != "other"]
+        for number in at[:_MOST_LINES]
     ]
     columns = []
     # Some lines may have more fields at their end.
     for column in range(min(map(len, fields))):
-        cells = [found[index[column]] for found, index in zip(places, fields, strict=True)]
-        before = own[0].plain[: cells[0].start][-40:]
-        texts = [line.text[cell.start : cell.end] for line, cell in zip(own, cells, strict=True)]
+        cells = [
+            line_places[index[column]] for line_places, index in zip(places, fields, strict=True)
+        ]
+        before = kind_lines[0].plain[: cells[0].start][-40:]
+        texts = [
+            line.text[cell.start : cell.end] for line, cell in zip(kind_lines, cells, strict=True)
+        ]
         columns.append(Candidate(roles_at[at[0]][fields[0][column]], before, cells, texts))
-    return LineKind(at, own, columns, is_mixed)
+    return LineKind(at, kind_lines, columns, is_mixed)

@@ -63,13 +63,13 @@ class SampleLine(NamedTuple):
         """The text with colours replaced by characters that are neither letters nor blanks."""
         if "\x1b" not in self.text:
             return self.text
-        return _ESCAPED.sub(lambda found: "\x1b" * len(found[0]), self.text)
+        return _ESCAPED.sub(lambda match: "\x1b" * len(match[0]), self.text)
 
     @property
     def ns(self) -> int | None:
         """When it was printed; None without a timestamp of a launcher or a logger."""
-        found = read_timestamp(self.before)
-        return None if found is None else found.ns
+        timestamp = read_timestamp(self.before)
+        return None if timestamp is None else timestamp.ns
 
 
 class Template(NamedTuple):
@@ -105,20 +105,20 @@ def _lines_of(data: bytes, only: LineFilter | None = None) -> Iterator[SampleLin
 
 def places_in(text: str) -> list[FieldPlace]:
     """Find the first places of a line."""
-    found: list[FieldPlace] = []
+    places: list[FieldPlace] = []
     at = 0
     for clock in _CLOCK.finditer(text):
         dated = _DATED.search(text, max(at, clock.start() - _LONGEST_DATE), clock.end() + 40)
         if dated is not None and clock.start() < dated.end():
-            found += _numbers(text, at, dated.start())
-            found.append(FieldPlace("time", dated.start(), dated.end()))
+            places += _numbers(text, at, dated.start())
+            places.append(FieldPlace("time", dated.start(), dated.end()))
             at = dated.end()
-    return [*found, *_numbers(text, at, len(text))][:_MOST_PLACES]
+    return [*places, *_numbers(text, at, len(text))][:_MOST_PLACES]
 
 
 def _numbers(text: str, start: int, end: int) -> Iterator[FieldPlace]:
-    for one in _NUMBER.finditer(text, start, end):
-        yield FieldPlace(str(one.lastgroup), one.start(), one.end())
+    for match in _NUMBER.finditer(text, start, end):
+        yield FieldPlace(str(match.lastgroup), match.start(), match.end())
 
 
 def template_of(text: str) -> Template:
@@ -127,8 +127,8 @@ def template_of(text: str) -> Template:
     *before, last = texts_around(text, places)
     # Numbers are printed as wide as the largest one.
     texts = [
-        one if place.kind == "time" else one.rstrip(" ")
-        for one, place in zip(before, places, strict=True)
+        part if place.kind == "time" else part.rstrip(" ")
+        for part, place in zip(before, places, strict=True)
     ]
     return Template((*texts, last), tuple(place.kind == "time" for place in places))
 

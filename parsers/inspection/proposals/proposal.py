@@ -82,8 +82,8 @@ class Proposer:
         return proposal
 
     def _of(self, lines: Sequence[SampleLine], name: str, data: bytes) -> Proposal | NoProposal:
-        found, reason = choices(lines)
-        for choice in found[:_MOST_CHOICES]:
+        candidates, reason = choices(lines)
+        for choice in candidates[:_MOST_CHOICES]:
             pattern = _pattern_for(choice, lines)
             if pattern is None:
                 reason = _NOT_APART
@@ -126,7 +126,10 @@ def _what_is_read(pattern: _Pattern, name: str, data: bytes) -> Proposal | None:
         step_precision_ms=_mean([log.log.facts.get("step_precision_ms") for log in logs]),
         epoch_s=_mean(epochs),
         span=_span(columns),
-        notes=(*pattern.notes, *dict.fromkeys(one.what for log in logs for one in log.problems)),
+        notes=(
+            *pattern.notes,
+            *dict.fromkeys(problem.what for log in logs for problem in log.problems),
+        ),
     )
 
 
@@ -139,8 +142,8 @@ def _took(log: Parsed) -> list[float]:
 
 def _pattern_for(choice: Choice, lines: Sequence[SampleLine]) -> _Pattern | None:
     """Return the pattern for a choice that reads the fewest other lines of the sample."""
-    own = set(choice.at)
-    best, fewest = None, _MOST_OTHERS * len(own)
+    chosen = set(choice.at)
+    best, fewest = None, _MOST_OTHERS * len(chosen)
     for text in patterns_of(choice):
         try:
             pattern = LinePatternParser(text).pattern
@@ -148,7 +151,7 @@ def _pattern_for(choice: Choice, lines: Sequence[SampleLine]) -> _Pattern | None
             continue
         share = _share(pattern, choice)
         others = sum(
-            at not in own and pattern.one(line.text.encode()) is not None
+            at not in chosen and pattern.values_in(line.text.encode()) is not None
             for at, line in enumerate(lines)
         )
         if share >= 1 - _MOST_WRONG and (others < fewest if best else others <= fewest):
@@ -159,7 +162,7 @@ def _pattern_for(choice: Choice, lines: Sequence[SampleLine]) -> _Pattern | None
 def _share(pattern: Pattern, choice: Choice) -> float:
     """Return the share of a choice's lines that a pattern reads as chosen."""
     right = sum(
-        _is_right(pattern.one(line.text.encode()), line.text, choice.names, places)
+        _is_right(pattern.values_in(line.text.encode()), line.text, choice.names, places)
         for line, places in zip(choice.lines, choice.places, strict=True)
     )
     return right / len(choice.lines)

@@ -102,13 +102,13 @@ def _kept_end(texts: Sequence[str]) -> str:
 def _common_start(texts: Sequence[str]) -> str:
     # The common start of the first and the last in order is that of all.
     first, last = min(texts), max(texts)
-    for at, (one, other) in enumerate(zip(first, last, strict=False)):
-        if one != other:
+    for at, (left, right) in enumerate(zip(first, last, strict=False)):
+        if left != right:
             return first[:at]
     return first
 
 
 def _end(texts: Sequence[str], form: re.Pattern[str]) -> str:
     """Return the sign or the unit after the last field."""
-    found = {one[0] if one else "" for one in map(form.match, texts)}
-    return found.pop() if len(found) == 1 else ""
+    ends = {match[0] if match else "" for match in map(form.match, texts)}
+    return ends.pop() if len(ends) == 1 else ""
