@@ -72,7 +72,7 @@ def events(data: bytes) -> Iterator[MlperfEvent]:
     Events without times are skipped: submissions add settings afterwards, at the time 0.
     """
     for line in rank_lines(data, only=_FILTER):
-        match = next((match for form in _FORMS if (match := form.search(line.text))), None)
+        match = next(filter(None, (form.search(line.text) for form in _FORMS)), None)
         event = None if match is None else _event(line.rank, line.text, match)
         if event is not None:
             yield event
