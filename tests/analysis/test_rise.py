@@ -27,7 +27,7 @@ def test_a_rise_of_10_percent_is_found_within_30_steps_and_stays_found(seed: int
         assert found is not None
         assert found.by == pytest.approx(0.1, abs=0.05)
         assert abs(found.began - CHANGE) < 15
-        assert found.began < found.found <= CHANGE + 30
+        assert found.began < found.detected <= CHANGE + 30
 
 
 @pytest.mark.parametrize("seed", range(20))

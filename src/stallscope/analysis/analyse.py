@@ -83,7 +83,10 @@ def analyse(
         single: the same job on synthetic data and one rank, likewise.
         network_bandwidth: the network's known bus bandwidth, GB/s.
     """
-    base, one_rank = (analyse(one) if isinstance(one, Run) else one for one in (baseline, single))
+    base, one_rank = (
+        analyse(reference) if isinstance(reference, Run) else reference
+        for reference in (baseline, single)
+    )
     return with_other_logs(_Analyser(run, base, one_rank, network_bandwidth).result())
 
 
@@ -130,8 +133,8 @@ class _Analyser:
     def comparable(self) -> ComparableRuns:
         """Select the baselines of the same job: others predict nothing about this one."""
         same, alone = (
-            None if one is None or match is None or match.reasons else one.steady
-            for one, match in ((self.baseline, self.match), (self.single, self.single_match))
+            None if analysis is None or match is None or match.reasons else analysis.steady
+            for analysis, match in ((self.baseline, self.match), (self.single, self.single_match))
         )
         if same is not None and (self.steady is None or same.ranks != self.steady.ranks):
             same = None
@@ -205,14 +208,14 @@ class _Analyser:
         """Return the verdict, with advice and reasons."""
         if self.stopped is not None:
             return stopped_verdict(self.stopped)
-        run, steady, found, rates = self.run, self.steady, self.attribution, self.input_rates
-        if steady is None or found is None:
+        run, steady, attribution, rates = self.run, self.steady, self.attribution, self.input_rates
+        if steady is None or attribution is None:
             return insufficient(
                 f"the stages of the steps were not measured: {_why_not_measured(run)}"
             )
         if run.one_log_of_many:
             return insufficient(why_one_log(run, steady))
-        verdict = decide(steady, found, run, self.comparable)
+        verdict = decide(steady, attribution, run, self.comparable)
         if verdict.kind == "input" and rates is not None:
             evidence = f"{verdict.evidence} {loader_rate_sentence(rates)}".rstrip()
             verdict = replace(verdict, evidence=evidence)
@@ -225,7 +228,7 @@ class _Analyser:
                 run,
                 verdict,
                 steady,
-                found,
+                attribution,
                 self.communication,
                 self.network_use,
                 longest_stage(rates),
@@ -237,41 +240,43 @@ class _Analyser:
         events = count(run, aligned, steady) if aligned and may_have_reasons(verdict) else None
         if events is None:
             return verdict
-        return with_reasons(verdict, events, found.stragglers, steady)
+        return with_reasons(verdict, events, attribution.stragglers, steady)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Run all checks, on the logs and on the results of the analysis."""
         run, steady, setup = self.run, self.steady, Setup.of(self.run)
         single = None if self.single is None else self.single.run
-        found = list(find(run, self.baseline is not None, single=single))
+        findings = list(find(run, self.baseline is not None, single=single))
         if self.clocks is not None:
-            found += clock_findings(self.clocks)
+            findings += clock_findings(self.clocks)
         if steady is not None:
-            found += step_findings(steady, self.changes, setup)
+            findings += step_findings(steady, self.changes, setup)
         if self.attribution is not None and steady is not None and not run.one_log_of_many:
-            found += rank_0_extra_work(self.attribution.stragglers)
-            found += ranks_starve_in_turn(self.attribution.imbalance_from_input_ms, steady)
-        found += input_too_slow_alone(self.input_rates, setup, self.verdict)
-        return by_severity(found)
+            findings += rank_0_extra_work(self.attribution.stragglers)
+            findings += ranks_starve_in_turn(self.attribution.imbalance_from_input_ms, steady)
+        findings += input_too_slow_alone(self.input_rates, setup, self.verdict)
+        return by_severity(findings)
 
     def summaries(self) -> tuple[GenerationSummary, ...]:
         """Summarise each generation; one of several is analysed on its own."""
         aligned = self.generations.aligned
         return tuple(
-            self._summary(index, self._of_generation(one.generation) if len(aligned) > 1 else self)
-            for index, one in enumerate(aligned)
+            self._summary(
+                index, self._of_generation(steps.generation) if len(aligned) > 1 else self
+            )
+            for index, steps in enumerate(aligned)
         )
 
     def _of_generation(self, number: int) -> _Analyser:
-        own = run_of_generation(self.run, number)
-        return _Analyser(own, self.baseline, self.single, self.network_bandwidth)
+        run = run_of_generation(self.run, number)
+        return _Analyser(run, self.baseline, self.single, self.network_bandwidth)
 
-    def _summary(self, index: int, own: _Analyser) -> GenerationSummary:
-        generations, found = self.generations, own.attribution
+    def _summary(self, index: int, analyser: _Analyser) -> GenerationSummary:
+        generations, attribution = self.generations, analyser.attribution
         aligned = generations.aligned[index]
         began, ended = lifetime(generations, index)
-        entries, by_cause = own.entries
+        entries, by_cause = analyser.entries
         return GenerationSummary(
             number=aligned.generation,
             size=self.run.size_of(aligned.generation),
@@ -281,13 +286,15 @@ class _Analyser:
             steps=len(aligned.steps),
             repeated_steps=repeated_steps(generations, index),
             ended_by=ended_by(self.run, generations.aligned, index, self.stopped is not None),
-            step=own.step,
+            step=analyser.step,
             entries=entries,
             by_cause=by_cause,
-            bottleneck=own.verdict,
-            stragglers=found.stragglers if found is not None and own.waiting_known else (),
-            findings=own.findings,
-            changes=own.changes,
+            bottleneck=analyser.verdict,
+            stragglers=attribution.stragglers
+            if attribution is not None and analyser.waiting_known
+            else (),
+            findings=analyser.findings,
+            changes=analyser.changes,
         )
 
     def result(self) -> Analysis:
@@ -342,9 +349,13 @@ class _Analyser:
         """Make the entries of both ledgers, compared with the baseline and the run on one rank."""
         if self.steady is None:
             return (), ()
-        both = (self.baseline, self.single)
-        of_base, of_single = (() if one is None else one.entries for one in both)
-        causes_of_base, causes_of_single = (() if one is None else one.by_cause for one in both)
+        baselines = (self.baseline, self.single)
+        of_base, of_single = (
+            () if baseline is None else baseline.entries for baseline in baselines
+        )
+        causes_of_base, causes_of_single = (
+            () if baseline is None else baseline.by_cause for baseline in baselines
+        )
         return (
             ledger_entries(self.steady, of_base, of_single, self.waiting_known),
             cause_entries(self.steady, causes_of_base, causes_of_single, self.waiting_known),

@@ -153,7 +153,7 @@ def lifetime(generations: Generations, index: int) -> tuple[datetime | None, dat
         aligned.cells.rows(name, np.array([at]))
         for name, at in (("begin", 0), ("end", len(aligned.steps) - 1))
     )
-    first, last = (one[one != NULL] for one in (begins, ends))
+    first, last = (times[times != NULL] for times in (begins, ends))
     if not to_wall or not len(first) or not len(last):
         return None, None
     moments = (int(first.min()) + to_wall, int(last.max()) + to_wall)
@@ -174,8 +174,8 @@ def ended_by(run: Run, aligned: Sequence[AlignedSteps], index: int, stopped: boo
         if stopped:
             return "stopped"
         return "completed" if run.status == "completed" else None
-    own, following = aligned[index], aligned[index + 1]
-    if not all(log.ended for log in run.last_logs_of(own.generation).values()):
+    current, following = aligned[index], aligned[index + 1]
+    if not all(log.ended for log in run.last_logs_of(current.generation).values()):
         return "killed"
-    resized = run.size_of(own.generation) != run.size_of(following.generation)
+    resized = run.size_of(current.generation) != run.size_of(following.generation)
     return "resized" if resized else "restarted"

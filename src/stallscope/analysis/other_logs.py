@@ -40,7 +40,7 @@ def _of_epochs(analysis: Analysis, times: EpochTimes) -> Analysis:
         bottleneck=without_steps(times),
         samples_per_second=samples_of_all_ranks(analysis.run, times),
         findings=(),
-        epochs=len({(one.fit, one.epoch) for one in times.epochs}),
+        epochs=len({(epoch.fit, epoch.epoch) for epoch in times.epochs}),
         epoch_times=times,
     )
     printed = printed_steps(analysis.run)
@@ -65,11 +65,11 @@ def _of_series(analysis: Analysis, printed: PrintedSteps, precision: str) -> Ana
         known = waits_of_ranks(printed)
         evidence = f"{analysis.bottleneck.evidence} {known}".rstrip()
         verdict = replace(analysis.bottleneck, evidence=evidence)
-    inputs = {one.rank: one.mean_input_ms for one in printed.steady_ranks}
+    inputs = {windows.rank: windows.mean_input_ms for windows in printed.steady_ranks}
     return replace(
         analysis,
         bottleneck=verdict,
-        ranks=tuple(replace(one, input_ms=inputs.get(one.rank)) for one in analysis.ranks),
+        ranks=tuple(replace(rank, input_ms=inputs.get(rank.rank)) for rank in analysis.ranks),
         what_if=gains_of_lines(verdict, printed),
         findings=by_severity((*analysis.findings, *printed_step_findings(printed, setup))),
         epochs=max(analysis.epochs, printed.epochs),

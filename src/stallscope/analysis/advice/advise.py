@@ -24,7 +24,7 @@ def advise(
     run: Run,
     verdict: Bottleneck,
     ledger: Ledger,
-    found: Attribution,
+    attribution: Attribution,
     communication: Communication | None = None,
     network: NetworkUse | None = None,
     longest_stage: str | None = None,
@@ -36,7 +36,7 @@ def advise(
         run: the run.
         verdict: the run's bottleneck.
         ledger: steady steps.
-        found: the run's stragglers.
+        attribution: the run's stragglers.
         communication: the run's communication, if known.
         network: the speed of the network without training, if measured.
         longest_stage: the kind of the input's longest stage, if measured.
@@ -45,7 +45,7 @@ def advise(
     setup = Setup.of(run)
     pieces: Iterable[Advice] = ()
     if verdict.kind == "imbalance":
-        pieces = for_imbalance(run, setup, found.stragglers)
+        pieces = for_imbalance(run, setup, attribution.stragglers)
     elif verdict.kind == "input":
         pieces = for_late_input(setup, longest_stage, proposed)
     elif verdict.kind == "other":

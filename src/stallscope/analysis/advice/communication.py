@@ -96,8 +96,8 @@ def larger_cache(setup: Setup, *, evicts: bool) -> Advice:
     """
     enough = max(_DEFAULT_CAPACITY, 2 * (setup.gradient_tensors or 0))
     if evicts:
-        own = setup.settings.get("HOROVOD_CACHE_CAPACITY", "")
-        enough = max(enough, _LARGE_CAPACITY, 2 * int(own) if own.isdecimal() else 0)
+        capacity = setup.settings.get("HOROVOD_CACHE_CAPACITY", "")
+        enough = max(enough, _LARGE_CAPACITY, 2 * int(capacity) if capacity.isdecimal() else 0)
     return Advice(
         "Cache all tensors",
         f"HOROVOD_CACHE_CAPACITY={1 << (enough - 1).bit_length()}",

@@ -19,13 +19,13 @@ _MOST_HOSTS = 8
 
 def for_imbalance(run: Run, setup: Setup, stragglers: Sequence[Straggler]) -> Iterator[Advice]:
     """Return advice on the costliest of the stragglers that count as imbalance."""
-    counted = [one for one in stragglers if one.counts_as_imbalance]
+    counted = [straggler for straggler in stragglers if straggler.counts_as_imbalance]
     if not counted:
         return
     worst = counted[0]
     if worst.work is not None:
         yield from even_work(setup)
-    elif not any(one.ranks for one in counted):
+    elif not any(straggler.ranks for straggler in counted):
         yield from _without_named_rank(setup)
     else:
         yield from _different_settings(run, worst)
@@ -93,14 +93,14 @@ def _different_settings(run: Run, late: Straggler) -> Iterator[Advice]:
     if len(late.ranks) != 1 or late.ranks[0] not in logs:
         return
     (rank,) = late.ranks
-    found = []
+    differences = []
     for name, title in _RANK_FACTS.items():
-        own = _fact(logs[rank], name)
-        others = {_fact(log, name) for other, log in logs.items() if other != rank}
-        if own is not None and len(others) == 1 and None not in others and own not in others:
-            found.append(f"{title}: {own} there, {others.pop()} on the others")
-    if found:
-        yield Advice(f"Start rank {rank} like the others; {'; '.join(found)}")
+        fact = _fact(logs[rank], name)
+        others = {_fact(log, name) for peer, log in logs.items() if peer != rank}
+        if fact is not None and len(others) == 1 and None not in others and fact not in others:
+            differences.append(f"{title}: {fact} there, {others.pop()} on the others")
+    if differences:
+        yield Advice(f"Start rank {rank} like the others; {'; '.join(differences)}")
 
 
 def _fact(log: Log, name: str) -> int | None:

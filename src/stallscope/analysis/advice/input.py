@@ -50,11 +50,11 @@ def for_slower_compute(setup: Setup) -> Iterator[Advice]:
     workers = setup.loader_workers
     slower = "Not if input is slow: it would become slower."
     if setup.framework == "keras":
-        own = f"options.threading.private_threadpool_size = {_FEW_THREADS}"
+        setting = f"options.threading.private_threadpool_size = {_FEW_THREADS}"
         if not 0 < (setup.loader_threads or 0) <= _FEW_THREADS:
             yield Advice(
                 "Limit the loader's threads: it may take CPU cores that compute needs",
-                f"options = tf.data.Options(); {own}; dataset = dataset.with_options(options)",
+                f"options = tf.data.Options(); {setting}; dataset = dataset.with_options(options)",
                 unless=slower,
             )
     elif workers is None:
@@ -126,7 +126,7 @@ def _by_stage(setup: Setup, stage: str | None) -> Iterator[Advice]:
         )
     if stage in ("decode", "augment"):
         yield from _parallel_map(setup)
-    kinds = [one.removeprefix("Parallel") for one in setup.pipeline or ()]
+    kinds = [operation.removeprefix("Parallel") for operation in setup.pipeline or ()]
     if stage == "batch" and not ("Map" in kinds and "Batch" in kinds[: kinds.index("Map")]):
         yield Advice(
             "Batch before mapping, with a function that takes whole batches",
@@ -165,7 +165,11 @@ def _ahead(setup: Setup) -> Iterator[Advice]:
         yield from _for_pool(setup, setup.pool)
     elif setup.framework == "keras":
         # Operations that only pass batches on may follow it.
-        steps = [one for one in setup.pipeline or () if one not in ("Options", "Repeat", "Take")]
+        steps = [
+            operation
+            for operation in setup.pipeline or ()
+            if operation not in ("Options", "Repeat", "Take")
+        ]
         if steps[-1:] != ["Prefetch"]:
             yield Advice(
                 "Prefetch, as the last step of the pipeline",

@@ -38,12 +38,14 @@ def weights_differ(records: Records) -> Iterator[Finding]:
         return
     reference, (after, weight, values) = next(iter(known.items()))
     # Only samples of the same weights after the same step are comparable.
-    comparable = {rank: one[2] for rank, one in known.items() if one[:2] == (after, weight)}
+    comparable = {
+        rank: sample[2] for rank, sample in known.items() if sample[:2] == (after, weight)
+    }
     differing = [rank for rank, theirs in comparable.items() if not _same(theirs, values)]
     if not differing:
         return
     callbacks = [callbacks_of(log) for log in records.last_log.values()]
-    names = {one.get("name") for own in callbacks for one in own}
+    names = {callback.get("name") for of_rank in callbacks for callback in of_rank}
     missing = all(callbacks) and _BROADCASTS not in names
     yield Finding(
         "weights_differ",
@@ -100,13 +102,13 @@ def metrics_not_averaged(records: Records) -> Iterator[Finding]:
     """Find callbacks that use a metric before it is averaged; Keras calls callbacks in order."""
     if records.run.size < 2 or records.setup.library != "horovod":
         return
-    found: dict[str, set[int]] = {}
+    ranks_by_use: dict[str, set[int]] = {}
     late = False
     for rank, log in records.last_log.items():
         callbacks = callbacks_of(log)
-        names = [str(one.get("name")) for one in callbacks]
-        for place, one in enumerate(callbacks):
-            metric = one.get("monitor")
+        names = [str(callback.get("name")) for callback in callbacks]
+        for place, callback in enumerate(callbacks):
+            metric = callback.get("monitor")
             if not isinstance(metric, str) or AVERAGES in names[:place]:
                 continue
             # A callback of the user may average, too.
@@ -116,11 +118,13 @@ def metrics_not_averaged(records: Records) -> Iterator[Finding]:
                 continue
             late = late or AVERAGES in names
             kind = names[place].rpartition(".")[2]
-            found.setdefault(f"{kind} by {clipped(metric)}", set()).add(rank)
-    if not found:
+            ranks_by_use.setdefault(f"{kind} by {clipped(metric)}", set()).add(rank)
+    if not ranks_by_use:
         return
-    decides = any(text.startswith(_DECIDE) for text in found)
-    users = "; ".join(f"{text} on {ranks_in_words(sorted(own))}" for text, own in found.items())
+    decides = any(text.startswith(_DECIDE) for text in ranks_by_use)
+    users = "; ".join(
+        f"{text} on {ranks_in_words(sorted(ranks))}" for text, ranks in ranks_by_use.items()
+    )
     where = "only after them" if late else "not among the callbacks"
     yield Finding(
         "metrics_not_averaged",
@@ -172,7 +176,7 @@ def _sample(log: Log) -> tuple[int, str, tuple[float, ...]] | None:
 
 
 def _numbers(values: Any) -> tuple[float, ...]:
-    if not isinstance(values, list) or not all(isinstance(one, (int, float)) for one in values):
+    if not isinstance(values, list) or not all(isinstance(value, (int, float)) for value in values):
         return ()
     return tuple(map(float, values))
 
@@ -180,12 +184,12 @@ def _numbers(values: Any) -> tuple[float, ...]:
 def _same(first: Sequence[float], second: Sequence[float]) -> bool:
     if len(first) != len(second):
         return True
-    one, other = np.array(first), np.array(second)
-    if not (np.isfinite(one).all() and np.isfinite(other).all()):
+    left, right = np.array(first), np.array(second)
+    if not (np.isfinite(left).all() and np.isfinite(right).all()):
         # Training diverged for another reason.
         return True
-    largest = max(np.abs(one).max(), np.abs(other).max())
-    return bool(np.abs(one - other).max() <= _SAME_WEIGHTS * largest)
+    largest = max(np.abs(left).max(), np.abs(right).max())
+    return bool(np.abs(left - right).max() <= _SAME_WEIGHTS * largest)
 
 
 def _differ(ranks: Sequence[int], known: int, reference: int) -> str:

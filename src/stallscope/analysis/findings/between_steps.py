@@ -125,8 +125,8 @@ def _known_on_all_ranks(records: Records, work: LogIntervals) -> Bools:
 def _waited(records: Records, work: LogIntervals) -> Ints:
     """Compute by how many nanoseconds solo work delayed another rank's next reduction, per step."""
     reductions = records.reductions
-    other = next(rank for rank in reductions.ranks if rank != work.rank[0])
-    at = records.completions_of(reductions.ranks.index(other))
+    peer = next(rank for rank in reductions.ranks if rank != work.rank[0])
+    at = records.completions_of(reductions.ranks.index(peer))
     known = (at[1:] != NULL) & (at[:-1] != NULL) & (np.diff(reductions.steps) == 1)
     if not known.any():
         return np.zeros(0, np.int64)
@@ -135,12 +135,12 @@ def _waited(records: Records, work: LogIntervals) -> Ints:
     work = work.take(np.isin(work.step, following))
     steps, place = np.unique(work.step, return_inverse=True)
     spent = np.bincount(place, work.end - work.begin).astype(np.int64)
-    own = records.intervals.take(
-        (records.intervals.rank == other)
+    pauses = records.intervals.take(
+        (records.intervals.rank == peer)
         & np.isin(records.intervals.kind, PAUSES)
         & np.isin(records.intervals.step, steps)
     )
-    busy = np.bincount(np.searchsorted(steps, own.step), own.end - own.begin, len(steps))
+    busy = np.bincount(np.searchsorted(steps, pauses.step), pauses.end - pauses.begin, len(steps))
     late = gap[np.searchsorted(following, steps)] - busy.astype(np.int64)
     return np.asarray(np.clip(late, 0, spent))
 

@@ -89,15 +89,15 @@ def steps_not_divided(records: Records) -> Iterator[Finding]:
     run, single = records.run, records.single
     if single is None or not _same_job(run, single):
         return
-    own, on_one = _usual_length(records.epochs), _usual_length(Records(single).epochs)
-    if not own or not on_one or abs(own / on_one - 1) > _SAME_LENGTH:
+    on_all, on_one = _usual_length(records.epochs), _usual_length(Records(single).epochs)
+    if not on_all or not on_one or abs(on_all / on_one - 1) > _SAME_LENGTH:
         return
     yield Finding(
         "steps_not_divided",
         "warning",
         "Steps per epoch are not divided by the number of ranks",
-        f"{run.size} ranks make {own:,.0f} steps in an epoch, and one rank {on_one:,.0f} with the same "
-        f"batch size of {run.fact('batch_size')}: if the data is the same, every batch is seen "
+        f"{run.size} ranks make {on_all:,.0f} steps in an epoch, and one rank {on_one:,.0f} with the "
+        f"same batch size of {run.fact('batch_size')}: if the data is the same, every batch is seen "
         f"{run.size} times in an epoch.",
         in_words(sharding(records.setup)),
     )
@@ -119,14 +119,14 @@ def _usual_length(epochs: CompletedEpochs) -> float:
 def same_order_every_epoch(records: Records) -> Iterator[Finding]:
     """Find ranks that repeat the same order, if they made several epochs."""
     several = set(records.epochs.rank[records.epochs.epoch > 0].tolist())
-    found: dict[str, list[int]] = {}
+    ranks_by_reason: dict[str, list[int]] = {}
     for rank, log in records.last_log.items():
         reason = _reason(log) if rank in several else None
         if reason is not None:
-            found.setdefault(reason, []).append(rank)
-    if not found:
+            ranks_by_reason.setdefault(reason, []).append(rank)
+    if not ranks_by_reason:
         return
-    reason, ranks = next(iter(found.items()))
+    reason, ranks = next(iter(ranks_by_reason.items()))
     shuffles = reason != _NEVER
     unless = "" if shuffles else "Not if the order matters, or the data is shuffled already."
     advised = shuffled_anew(records.setup, shuffles)
@@ -150,12 +150,12 @@ def _reason(log: Log) -> str | None:
     if shuffled == "never":
         return _NEVER
     orders = log.facts.get("orders")
-    if not isinstance(orders, list) or not all(isinstance(one, dict) for one in orders):
+    if not isinstance(orders, list) or not all(isinstance(order, dict) for order in orders):
         return None
-    if len(orders) > 1 and all(one.get("shuffles") is False for one in orders):
+    if len(orders) > 1 and all(order.get("shuffles") is False for order in orders):
         return _NEVER
-    drawn = [one.get("drawn") for one in orders]
-    if len(orders) < 2 or None in drawn or any(one != drawn[0] for one in drawn):
+    drawn = [order.get("drawn") for order in orders]
+    if len(orders) < 2 or None in drawn or any(samples != drawn[0] for samples in drawn):
         return None
     return (
         f"set_epoch of the DistributedSampler was not called: {len(orders)} epochs drew their order "

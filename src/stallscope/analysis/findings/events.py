@@ -43,17 +43,17 @@ def ranks_stalled(records: Records) -> Iterator[Finding]:
 
 def collectives_incomplete(records: Records) -> Iterator[Finding]:
     """Report collectives in which ranks wait for others, from PyTorch's Flight Recorder."""
-    found = _events_of_kind(records, "collective_stall")
-    if not found:
+    stalls = _events_of_kind(records, "collective_stall")
+    if not stalls:
         return
     # The first one is the cause of the others.
-    ranks = found[0].ranks
-    more = f" {counted(len(found) - 1, 'other collective')} waited as well." if found[1:] else ""
+    ranks = stalls[0].ranks
+    more = f" {counted(len(stalls) - 1, 'other collective')} waited as well." if stalls[1:] else ""
     yield Finding(
         "collectives_incomplete",
         "warning",
         f"PyTorch's ranks waited for {ranks_in_words(ranks)} in a collective",
-        f"{capitalised(found[0].what[:_LONGEST])}.{more}",
+        f"{capitalised(stalls[0].what[:_LONGEST])}.{more}",
         "Look at the code of these ranks before that collective: a loader, one batch fewer than on the "
         "others, a branch that only some ranks take, collectives in another order, or a dead process.",
     )
@@ -61,16 +61,16 @@ def collectives_incomplete(records: Records) -> Iterator[Finding]:
 
 def ranks_exited(records: Records) -> Iterator[Finding]:
     """Report ranks that failed according to the launcher."""
-    found = _events_of_kind(records, "rank_exited")
-    if found:
-        ranks = sorted({rank for event in found for rank in records.run.ranks_of(event)})
+    exits = _events_of_kind(records, "rank_exited")
+    if exits:
+        ranks = sorted({rank for event in exits for rank in records.run.ranks_of(event)})
         # A process that left no log is known by its number only.
         who = ranks_in_words(ranks) if ranks else "a process"
         yield Finding(
             "ranks_exited",
             "error",
             f"The launcher reported that {who} failed",
-            f"{clipped(found[0].what)}, in {_files(found)}: when one rank fails, the launcher stops the "
+            f"{clipped(exits[0].what)}, in {_files(exits)}: when one rank fails, the launcher stops the "
             "others.",
             "Read the end of that rank's output: it contains the error.",
         )
@@ -78,29 +78,29 @@ def ranks_exited(records: Records) -> Iterator[Finding]:
 
 def hosts_blacklisted(records: Records) -> Iterator[Finding]:
     """Report hosts that the elastic driver excluded after failures."""
-    found = _events_of_kind(records, "host_blacklisted")
-    if found:
-        count, named = _hosts(found)
+    exclusions = _events_of_kind(records, "host_blacklisted")
+    if exclusions:
+        count, named = _hosts(exclusions)
         yield Finding(
             "hosts_blacklisted",
             "warning",
             f"{counted(count, 'host')} failed and got no more work",
-            f"{named}: the elastic job continued without, as {_files(found)} reports.",
+            f"{named}: the elastic job continued without, as {_files(exclusions)} reports.",
             "Find out what failed there before another job uses these hosts.",
         )
 
 
 def workers_reset(records: Records) -> Iterator[Finding]:
     """Report restarts of the elastic job's workers."""
-    found = _events_of_kind(records, "workers_reset")
+    resets = _events_of_kind(records, "workers_reset")
     over = _events_of_kind(records, "resets_exceeded")
-    if found or over:
+    if resets or over:
         ended = ", up to the limit" if over else ""
         yield Finding(
             "workers_reset",
             "error" if over else "warning",
-            f"The elastic job restarted {counted(len(found), 'time')}{ended}",
-            f"Reported in {_files(found or over)}. Each time the workers start again and repeat the "
+            f"The elastic job restarted {counted(len(resets), 'time')}{ended}",
+            f"Reported in {_files(resets or over)}. Each time the workers start again and repeat the "
             "steps since the last commit.",
             "Commit states more often than workers fail, but not much more often: each commit costs "
             "time.",
@@ -109,14 +109,14 @@ def workers_reset(records: Records) -> Iterator[Finding]:
 
 def responses_evicted(records: Records) -> Iterator[Finding]:
     """Report evictions from Horovod's response cache."""
-    found = _events_of_kind(records, "cache_eviction")
-    if found:
+    evictions = _events_of_kind(records, "cache_eviction")
+    if evictions:
         yield Finding(
             "responses_evicted",
             "warning",
             "Horovod's response cache was too small",
-            f"{counted(len(found), 'warning')} in {_files(found)}: evicted tensors are negotiated in "
-            "full again, through rank 0.",
+            f"{counted(len(evictions), 'warning')} in {_files(evictions)}: evicted tensors are "
+            "negotiated in full again, through rank 0.",
             str(larger_cache(records.setup, evicts=True)),
         )
 

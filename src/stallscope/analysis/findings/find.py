@@ -80,10 +80,10 @@ def find(run: Run, has_baseline: bool, *, single: Run | None = None) -> tuple[Fi
         single: a run of the same job on one rank, if there is one.
     """
     records = Records(run, has_baseline, single)
-    found = [finding for check in _CHECKS for finding in check(records)]
-    return by_severity(found)
+    findings = [finding for check in _CHECKS for finding in check(records)]
+    return by_severity(findings)
 
 
-def by_severity(found: Iterable[Finding]) -> tuple[Finding, ...]:
+def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Sort findings by severity, the most severe first; equal ones keep their order."""
-    return tuple(sorted(found, key=lambda finding: _SEVERITIES[finding.severity]))
+    return tuple(sorted(findings, key=lambda finding: _SEVERITIES[finding.severity]))

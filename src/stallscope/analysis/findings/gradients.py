@@ -54,19 +54,23 @@ def sparse_gradients(records: Records) -> Iterator[Finding]:
     count = number(fact.get("count")) if isinstance(fact, dict) else None
     if not count or records.run.size < 2 or records.setup.library is None:
         return
-    gathered = [known for one in _list(fact.get("largest")) if (known := _Gathered.of(one))]
+    gathered = [known for record in _list(fact.get("largest")) if (known := _Gathered.of(record))]
     ranks = records.run.size
-    costly = [one for one in gathered if one.gathered_bytes(ranks) > one.reduced_bytes(ranks)]
-    if not costly and all(one.rows is not None for one in gathered):
+    costly = [
+        gradient
+        for gradient in gathered
+        if gradient.gathered_bytes(ranks) > gradient.reduced_bytes(ranks)
+    ]
+    if not costly and all(gradient.rows is not None for gradient in gathered):
         return
-    one = costly[0] if costly else max(gathered, key=lambda one: one.dense_bytes)
+    gradient = costly[0] if costly else max(gathered, key=lambda gradient: gradient.dense_bytes)
     yield Finding(
         "sparse_gradients",
         "warning" if costly else "info",
         "Gradients of embeddings are gathered, not reduced",
         f"{counted(count, 'gradient')} of {ranks} ranks {'is' if count == 1 else 'are'} sparse: "
-        f"{one.cost(ranks)}",
-        str(dense_gradients(records.setup, one.shape)),
+        f"{gradient.cost(ranks)}",
+        str(dense_gradients(records.setup, gradient.shape)),
     )
 
 

@@ -37,15 +37,15 @@ def ranks_starve_in_turn(from_input_ms: float, ledger: Ledger) -> Iterator[Findi
 
 def rank_0_extra_work(stragglers: Sequence[Straggler]) -> Iterator[Finding]:
     """Find extra work of rank 0 between steps, which is rarely a hardware fault."""
-    for one in stragglers:
-        if one.ranks == (0,) and one.stage == "other":
+    for straggler in stragglers:
+        if straggler.ranks == (0,) and straggler.stage == "other":
             yield Finding(
                 "rank_0_extra_work",
                 "warning",
                 "Rank 0 does extra work between steps",
-                f"It takes {one.excess_ms.value:.1f} ms longer than its peers between steps, in "
-                f"{percent(one.late_share)} of them; all ranks wait {one.cost_ms.value:.1f} ms per step "
-                "for it.",
+                f"It takes {straggler.excess_ms.value:.1f} ms longer than its peers between steps, in "
+                f"{percent(straggler.late_share)} of them; all ranks wait "
+                f"{straggler.cost_ms.value:.1f} ms per step for it.",
                 "Callbacks that run on rank 0 only (logging, summaries, progress, checkpoints) make all "
                 "other ranks wait: do less in them, less often, or on a thread.",
             )

@@ -109,8 +109,10 @@ class Records:
     @cached_property
     def logs(self) -> dict[int, Log]:
         """Return the generation's logs by their index in ``Run.logs``, sorted by rank and part."""
-        own = [(i, log) for i, log in enumerate(self.run.logs) if log.generation == self.generation]
-        return dict(sorted(own, key=lambda pair: (pair[1].rank, pair[1].part)))
+        logs = [
+            (i, log) for i, log in enumerate(self.run.logs) if log.generation == self.generation
+        ]
+        return dict(sorted(logs, key=lambda pair: (pair[1].rank, pair[1].part)))
 
     @cached_property
     def last_log(self) -> dict[int, Log]:
@@ -240,10 +242,10 @@ class Records:
     def seconds(self) -> float:
         """Return the seconds from the generation's first log to its end, on the lowest rank's clock."""
         clock = self.last_log[self.ranks[0]].clock_domain
-        own = [index for index, log in self.logs.items() if log.clock_domain == clock]
-        began = min(self.run.logs[index].anchor for index in own)
-        ends = self.intervals.end[np.isin(self.intervals.log, own)]
-        ended = max(int(self.totals.last_end[own].max()), int(ends.max(initial=began)))
+        indices = [index for index, log in self.logs.items() if log.clock_domain == clock]
+        began = min(self.run.logs[index].anchor for index in indices)
+        ends = self.intervals.end[np.isin(self.intervals.log, indices)]
+        ended = max(int(self.totals.last_end[indices].max()), int(ends.max(initial=began)))
         return max(0, ended - began) / 1e9
 
 
@@ -268,9 +270,9 @@ def _totals_of(part: pa.Table, logs: int) -> Ints:
     rows = np.bincount(of, np.diff(starts, append=len(log)), logs).astype(np.int64)
 
     def extreme(join: np.ufunc, values: Ints, without: int) -> Ints:
-        found = np.full(logs, without)
-        join.at(found, of, join.reduceat(values, starts))
-        return found
+        extremes = np.full(logs, without)
+        join.at(extremes, of, join.reduceat(values, starts))
+        return extremes
 
     step, samples = _numbers(part["step"]), part["samples"]
     counted = (

@@ -73,15 +73,15 @@ def timeline_on(records: Records) -> Iterator[Finding]:
 def debug_logging_on(records: Records) -> Iterator[Finding]:
     """Find debug logging, worst if it writes in every step."""
     often = _settings_found(records, _LOGS_STEPS)
-    found = "; ".join(often + _settings_found(records, _LOGS_SOMETIMES))
-    if found:
+    settings = "; ".join(often + _settings_found(records, _LOGS_SOMETIMES))
+    if settings:
         yield Finding(
             "debug_logging_on",
             "warning" if often else "info",
             "Debug logging was left on",
-            f"{found}: every step writes lines or checks collectives."
+            f"{settings}: every step writes lines or checks collectives."
             if often
-            else f"{found}: mostly lines at the start, but from every rank.",
+            else f"{settings}: mostly lines at the start, but from every rank.",
             f"Unset it{'' if often else ', or set it to WARN,'} except while you debug.",
         )
 
@@ -91,26 +91,26 @@ def cuda_launch_blocking(records: Records) -> Iterator[Finding]:
     devices = records.run.fact("devices")
     if isinstance(devices, list) and devices and set(map(str, devices)) == {"CPU"}:
         return
-    found = _settings_found(records, {"CUDA_LAUNCH_BLOCKING": _above_zero})
-    if found:
+    settings = _settings_found(records, {"CUDA_LAUNCH_BLOCKING": _above_zero})
+    if settings:
         yield Finding(
             "cuda_launch_blocking",
             "warning",
             "The host waits for every CUDA kernel",
-            f"{found[0]}: kernels do not overlap with Python, nor backward with allreduce.",
+            f"{settings[0]}: kernels do not overlap with Python, nor backward with allreduce.",
             "Unset it: it is for finding a kernel that fails.",
         )
 
 
 def stall_check_off(records: Records) -> Iterator[Finding]:
     """Find runs with Horovod's stall check off."""
-    found = _settings_found(records, {"HOROVOD_STALL_CHECK_DISABLE": _above_zero})
-    if found:
+    settings = _settings_found(records, {"HOROVOD_STALL_CHECK_DISABLE": _above_zero})
+    if settings:
         yield Finding(
             "stall_check_off",
             "info",
             "Horovod's stall check is off",
-            f"{found[0]}: if ranks wait for a missing one, Horovod does not report which.",
+            f"{settings[0]}: if ranks wait for a missing one, Horovod does not report which.",
             "Leave the check on: it costs nothing between stalls.",
         )
 
@@ -204,13 +204,14 @@ def traffic_encrypted(records: Records) -> Iterator[Finding]:
     """Find Gloo with TLS, the only encryption that a rank's own settings show."""
     if records.setup.ranks < 2 or records.setup.reduces_with != ("gloo",):
         return
-    found = _settings_found(records, {"GLOO_DEVICE_TRANSPORT": _one_of("TCP_TLS")})
-    if found:
+    settings = _settings_found(records, {"GLOO_DEVICE_TRANSPORT": _one_of("TCP_TLS")})
+    if settings:
         yield Finding(
             "traffic_encrypted",
             "info",
             "Gradients are encrypted in transit",
-            f"{found[0]}: every byte of a reduction is encrypted and decrypted by the ranks' CPU cores.",
+            f"{settings[0]}: every byte of a reduction is encrypted and decrypted by the ranks' CPU "
+            "cores.",
             "Turn it off if the network between the hosts is private: `unset GLOO_DEVICE_TRANSPORT`. "
             "Not if others can read the traffic: gradients reveal the data.",
         )
@@ -223,14 +224,18 @@ def _settings_found(records: Records, checks: _Checks) -> list[str]:
         settings = log.facts.get("settings")
         if not isinstance(settings, dict):
             continue
-        for name in [one for one in checks if one in settings]:
+        for name in [name for name in checks if name in settings]:
             value = settings[name]
             if isinstance(value, str) and checks[name](value):
                 ranks.setdefault((name, value), set()).add(log.rank)
     return [
         f"{name}={clipped(value)} on "
-        + ("all ranks" if len(own) == len(records.ranks) > 1 else ranks_in_words(sorted(own)))
-        for (name, value), own in ranks.items()
+        + (
+            "all ranks"
+            if len(affected) == len(records.ranks) > 1
+            else ranks_in_words(sorted(affected))
+        )
+        for (name, value), affected in ranks.items()
     ]
 
 

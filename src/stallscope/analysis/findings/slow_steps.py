@@ -35,10 +35,10 @@ def step_findings(
     if len(ledger) < _WINDOW:
         return
     over, slow = above_usual(ledger.total.astype(np.float64), _WINDOW)
-    _, first, own = np.unique(ledger.epochs, return_index=True, return_inverse=True)
+    _, first, epoch = np.unique(ledger.epochs, return_index=True, return_inverse=True)
     # Where the steps before an epoch's first known one are lost, its position is unknown.
     begins = np.append(True, np.diff(ledger.steps) == 1)[first]
-    position = np.where(begins[own], ledger.steps - ledger.steps[first][own], _POSITIONS)
+    position = np.where(begins[epoch], ledger.steps - ledger.steps[first][epoch], _POSITIONS)
     positions, place, counts = np.unique(position, return_inverse=True, return_counts=True)
     # The first positions of an epoch that are slow in most epochs.
     regular = (counts >= _FEWEST_EPOCHS) & (np.bincount(place, slow) >= _MOST * counts)

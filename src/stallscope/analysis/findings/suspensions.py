@@ -40,13 +40,13 @@ class _Suspension:
 
 def processes_suspended(records: Records) -> Iterator[Finding]:
     """Report suspensions of ranks, the longest first."""
-    found = [one for log in records.run.logs for one in _suspensions(log)]
-    if not found:
+    suspensions = [suspension for log in records.run.logs for suspension in _suspensions(log)]
+    if not suspensions:
         return
-    found.sort(key=lambda one: (-one.seconds, one.rank))
-    ranks = sorted({one.rank for one in found})
-    quoted = "; ".join(one.sentence for one in found[:_MOST_QUOTED])
-    more = len(found) - _MOST_QUOTED
+    suspensions.sort(key=lambda suspension: (-suspension.seconds, suspension.rank))
+    ranks = sorted({suspension.rank for suspension in suspensions})
+    quoted = "; ".join(suspension.sentence for suspension in suspensions[:_MOST_QUOTED])
+    more = len(suspensions) - _MOST_QUOTED
     rest = f"; and {counted(more, 'other time')}" if more > 0 else ""
     yield Finding(
         "processes_suspended",
@@ -61,9 +61,11 @@ def processes_suspended(records: Records) -> Iterator[Finding]:
 def _suspensions(log: Log) -> Iterator[_Suspension]:
     """Yield the suspensions of a log; none if its facts are damaged."""
     recorded = log.facts.get("suspended")
-    for one in recorded if isinstance(recorded, list) else ():
+    for record in recorded if isinstance(recorded, list) else ():
         since, until = (
-            (one.get("since_us"), one.get("until_us")) if isinstance(one, Mapping) else (0, 0)
+            (record.get("since_us"), record.get("until_us"))
+            if isinstance(record, Mapping)
+            else (0, 0)
         )
         if isinstance(since, int) and isinstance(until, int) and since < until:
             zero = log.anchor + log.wall_minus_monotonic

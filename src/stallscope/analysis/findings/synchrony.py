@@ -64,8 +64,10 @@ def ranks_apart(records: Records) -> Iterator[Finding]:
     if len(reductions.ranks) < 2 or not len(reductions.steps):
         return
     completions = _Completions.of(reductions)
-    found = [_on_one_clock(records, completions, clock) for clock in range(len(completions.ranks))]
-    most = max(filter(None, found), default=None)
+    divergences = [
+        _on_one_clock(records, completions, clock) for clock in range(len(completions.ranks))
+    ]
+    most = max(filter(None, divergences), default=None)
     evidence = _in_words(records, most) if most else _between_hosts(reductions, completions)
     if evidence:
         yield Finding(
@@ -112,8 +114,8 @@ def _first_and_last(block: Block, column: str, ranks: list[Ints]) -> tuple[Ints,
 
 def _on_one_clock(records: Records, completions: _Completions, clock: int) -> _Divergence | None:
     """Find the moment at which a clock's ranks were furthest apart; None if they never were."""
-    own = completions.ranks[clock]
-    if len(own) < 2:
+    ranks = completions.ranks[clock]
+    if len(ranks) < 2:
         return None
     reductions = records.reductions
     columns = np.flatnonzero(completions.latest[clock] != NULL)
@@ -128,13 +130,13 @@ def _on_one_clock(records: Records, completions: _Completions, clock: int) -> _D
     ahead = np.searchsorted(earliest, latest) - 1
     last = int(np.argmax(ahead - np.arange(len(columns))))
     first = int(ahead[last])
-    behind, leading = reductions.cells.rows(reductions.column, columns[[last, first]])[:, own]
+    behind, leading = reductions.cells.rows(reductions.column, columns[[last, first]])[:, ranks]
     steps = reductions.steps[columns]
     return _Divergence(
         int(steps[first] - steps[last]),
-        (reductions.ranks[own[behind.argmax()]], int(steps[last])),
-        (reductions.ranks[own[_null_as_latest(leading).argmin()]], int(steps[first])),
-        tuple(reductions.ranks[index] for index in own),
+        (reductions.ranks[ranks[behind.argmax()]], int(steps[last])),
+        (reductions.ranks[ranks[_null_as_latest(leading).argmin()]], int(steps[first])),
+        tuple(reductions.ranks[index] for index in ranks),
         apart / len(columns),
     )
 
@@ -152,16 +154,16 @@ def _never_set_back(at: Ints) -> Ints:
     return np.asarray(at + np.append(0, np.cumsum(np.where(back, usual - steps, 0))))
 
 
-def _in_words(records: Records, found: _Divergence) -> str:
+def _in_words(records: Records, divergence: _Divergence) -> str:
     done = "reduced" if records.reductions.measured else "completed"
-    (behind, step), (ahead, later_step) = found.behind, found.ahead
+    (behind, step), (ahead, later_step) = divergence.behind, divergence.ahead
     epochs = (_epoch_of(records, ahead, later_step) or 0) - (_epoch_of(records, behind, step) or 0)
     also = f" and {epochs:,} epochs" if epochs > 1 else ""
     return (
         f"When rank {behind} {done} step {step:,}, rank {ahead} had already {done} step "
-        f"{later_step:,}: they are {found.steps:,} steps{also} apart. Ranks that reduce their gradients "
-        f"together are never more than one step apart; {ranks_in_words(found.ranks)} are at least "
-        f"{_several(records)} apart in {found.share:.0%} of steps."
+        f"{later_step:,}: they are {divergence.steps:,} steps{also} apart. Ranks that reduce their "
+        f"gradients together are never more than one step apart; {ranks_in_words(divergence.ranks)} "
+        f"are at least {_several(records)} apart in {divergence.share:.0%} of steps."
     )
 
 
@@ -215,12 +217,12 @@ def _null_as_latest(at: Ints) -> Ints:
 
 def _epoch_of(records: Records, rank: int, step: int) -> int | None:
     columns = ("rank", "step", "epoch")
-    found = by_parts(records.run.steps, columns, _epochs_of, rank, step)
-    epochs = list(chain.from_iterable(found))
+    parts = by_parts(records.run.steps, columns, _epochs_of, rank, step)
+    epochs = list(chain.from_iterable(parts))
     return epochs[-1] if epochs else None
 
 
 def _epochs_of(part: pa.Table, rank: int, step: int) -> list[int | None]:
     rows = part.filter(arrow.equal(part["step"], step))
-    found: list[int | None] = rows.filter(arrow.equal(rows["rank"], rank))["epoch"].to_pylist()
-    return found
+    epochs: list[int | None] = rows.filter(arrow.equal(rows["rank"], rank))["epoch"].to_pylist()
+    return epochs

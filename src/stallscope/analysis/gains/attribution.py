@@ -80,25 +80,30 @@ def attribute(
     """
     cores = cores or CoreUse()
     recorded, ledger = ledger, with_loaders_at_work(ledger)
-    found = find_stragglers(recorded, ledger, hosts, blind_ns)
-    fixed = without_faulty(ledger, found.slow)
-    varying_compute = variation(ledger, baseline, found, fixed)
+    detection = find_stragglers(recorded, ledger, hosts, blind_ns)
+    fixed = without_faulty(ledger, detection.slow)
+    varying_compute = variation(ledger, baseline, detection, fixed)
     if varying_compute is not None:
-        found = _with_varying_compute(found, varying_compute.straggler)
-    in_input = {rank for one in found.stragglers if one.stage == "input" for rank in one.ranks}
-    slow_in_input = [rank for rank in found.slow if ledger.ranks[rank] in in_input]
+        detection = _with_varying_compute(detection, varying_compute.straggler)
+    in_input = {
+        rank
+        for straggler in detection.stragglers
+        if straggler.stage == "input"
+        for rank in straggler.ranks
+    }
+    slow_in_input = [rank for rank in detection.slow if ledger.ranks[rank] in in_input]
     limit_unknown = peer_limit_unknown(ledger, slow_in_input)
-    faults = Faults(ledger, found, fixed, varying_compute, limit_unknown)
+    faults = Faults(ledger, detection, fixed, varying_compute, limit_unknown)
     if baseline is None:
         gains = gains_without_baseline(faults, cores)
     else:
         gains = gains_with_baseline(faults, baseline, cores)
-    stragglers = _costliest_first(gains.saved_ms, found.stragglers)
+    stragglers = _costliest_first(gains.saved_ms, detection.stragglers)
     return Attribution(
         _with_hidden_marked(stragglers, ledger),
         gains.alone,
         gains.in_turn,
-        found.too_few_steps,
+        detection.too_few_steps,
         float((recorded.imbalance - ledger.imbalance).mean()) / 1e6,
         limit_unknown,
     )
@@ -111,17 +116,17 @@ def _costliest_first(
 
     Lateness that varies from step to step is left out if it costs nothing.
     """
-    only_one = sum(one.counts_as_imbalance for one in stragglers) == 1
+    only_one = sum(straggler.counts_as_imbalance for straggler in stragglers) == 1
     costly = []
-    for one in stragglers:
-        fixes = one.fixes
-        if not fixes and one.counts_as_imbalance and only_one:
+    for straggler in stragglers:
+        fixes = straggler.fixes
+        if not fixes and straggler.counts_as_imbalance and only_one:
             # It names no rank, but it is the only cause of the imbalance.
             fixes = ("imbalance",)
-        cost = next((saved[fix] for fix in fixes if fix in saved), one.cost_ms)
-        if one.ranks or cost.value > 0:
-            costly.append(replace(one, cost_ms=cost))
-    return tuple(sorted(costly, key=lambda one: one.cost_ms.value, reverse=True))
+        cost = next((saved[fix] for fix in fixes if fix in saved), straggler.cost_ms)
+        if straggler.ranks or cost.value > 0:
+            costly.append(replace(straggler, cost_ms=cost))
+    return tuple(sorted(costly, key=lambda straggler: straggler.cost_ms.value, reverse=True))
 
 
 def _with_hidden_marked(stragglers: Sequence[Straggler], ledger: Ledger) -> tuple[Straggler, ...]:
@@ -143,11 +148,17 @@ def _with_hidden_marked(stragglers: Sequence[Straggler], ledger: Ledger) -> tupl
         for (straggler, rank), deviation in zip(latest.items(), noise, strict=True)
         if usual_last - arrival[rank] >= _HIDDEN * deviation
     }
-    return tuple(replace(one, holds_back=one not in hidden) for one in stragglers)
+    return tuple(replace(straggler, holds_back=straggler not in hidden) for straggler in stragglers)
 
 
-def _with_varying_compute(found: FoundStragglers, varying: Straggler) -> FoundStragglers:
+def _with_varying_compute(detection: FoundStragglers, varying: Straggler) -> FoundStragglers:
     """Add compute that varies on all ranks; it replaces the late cells of compute."""
-    rest = [one for one in found.stragglers if (one.pattern, one.stage) != ("rotating", "compute")]
-    stragglers = sorted([*rest, varying], key=lambda one: one.cost_ms.value, reverse=True)
-    return replace(found, stragglers=tuple(stragglers), late=found.named_late)
+    rest = [
+        straggler
+        for straggler in detection.stragglers
+        if (straggler.pattern, straggler.stage) != ("rotating", "compute")
+    ]
+    stragglers = sorted(
+        [*rest, varying], key=lambda straggler: straggler.cost_ms.value, reverse=True
+    )
+    return replace(detection, stragglers=tuple(stragglers), late=detection.named_late)

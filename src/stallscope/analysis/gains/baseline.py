@@ -83,7 +83,11 @@ def match_baseline(run: Run, baseline: Run) -> BaselineMatch:
     hosts = ("hosts", len(run.hosts), len(baseline.hosts))
     facts = [("ranks", run.size, baseline.size), hosts, *_facts(run, baseline)]
     machine = [(name, run.fact(name), baseline.fact(name)) for name in _MACHINE]
-    facts += [(name, here, there) for name, here, there in machine if None not in (here, there)]
+    facts += [
+        (name, in_run, in_baseline)
+        for name, in_run, in_baseline in machine
+        if None not in (in_run, in_baseline)
+    ]
     return _match(facts)
 
 
@@ -127,10 +131,10 @@ def _slower(ledger: Ledger, baseline: Ledger, stages: Sequence[str]) -> str | No
     step = _step(ledger)
     compared = [("step", step, _step(baseline))]
     compared += [(stage, ledger.mean_ms(stage), baseline.mean_ms(stage)) for stage in stages]
-    for name, here, there in compared:
-        longer = there.minus(here).ci95
+    for name, in_run, in_baseline in compared:
+        longer = in_baseline.minus(in_run).ci95
         if longer is not None and longer[0] > _AS_FAST * step.value:
-            times = [amount(mean.value, "ms", mean.ci95) for mean in (here, there)]
+            times = [amount(mean.value, "ms", mean.ci95) for mean in (in_run, in_baseline)]
             return f"{name}: {times[0]} here, {times[1]} in the baseline"
     return None
 
@@ -176,47 +180,63 @@ def match_single(run: Run, single: Run) -> BaselineMatch:
 
 def find_baseline(run: Run, candidates: Iterable[Run]) -> Run | None:
     """Find the newest synthetic run of the same job; None if there is none."""
-    found = (one for one in newest_first(candidates) if one.synthetic and not run.synthetic)
-    return next((one for one in found if not match_baseline(run, one).differs), None)
+    synthetic = (
+        candidate
+        for candidate in newest_first(candidates)
+        if candidate.synthetic and not run.synthetic
+    )
+    return next(
+        (candidate for candidate in synthetic if not match_baseline(run, candidate).differs), None
+    )
 
 
 def find_single(run: Run, candidates: Iterable[Run]) -> Run | None:
     """Find the newest synthetic run of the same job on one rank; None if there is none."""
-    found = (one for one in newest_first(candidates) if one.synthetic and run.size > one.size == 1)
-    return next((one for one in found if not match_single(run, one).differs), None)
+    synthetic = (
+        candidate
+        for candidate in newest_first(candidates)
+        if candidate.synthetic and run.size > candidate.size == 1
+    )
+    return next(
+        (candidate for candidate in synthetic if not match_single(run, candidate).differs), None
+    )
 
 
 def split_baselines(run: Run, baselines: Sequence[Run]) -> tuple[Run | None, Run | None]:
     """Split the given baselines into the one on as many ranks and the one on a single rank."""
-    single = next((one for one in baselines if one.size == 1 and run.size > 1), None)
-    rest = [one for one in baselines if one is not single]
-    return min(rest, key=lambda one: one.size != run.size, default=None), single
+    single = next((baseline for baseline in baselines if baseline.size == 1 and run.size > 1), None)
+    rest = [baseline for baseline in baselines if baseline is not single]
+    return min(rest, key=lambda baseline: baseline.size != run.size, default=None), single
 
 
 def decompose(real: Ledger, synthetic: Ledger, single: Ledger | None) -> Decomposition:
     """Decompose the differences in step time between the steady steps of three runs."""
     base = _step(synthetic)
-    input_stall, compute, other, allreduce = (
+    input_stall, compute, between_steps, allreduce = (
         real.mean_ms(name, by_cause=True).minus(synthetic.mean_ms(name, by_cause=True))
         for name in CAUSES
     )
     waiting = mean_with_interval(synthetic.imbalance + synthetic.allreduce).scaled(1e-6)
     scale = None if single is None else base.minus(_step(single))
     loss = _step(real).minus(base)
-    return Decomposition(loss, input_stall, compute, other, allreduce, waiting, scale)
+    return Decomposition(loss, input_stall, compute, between_steps, allreduce, waiting, scale)
 
 
 def _step(ledger: Ledger) -> Mean:
     return mean_with_interval(ledger.total).scaled(1e-6)
 
 
-def _facts(run: Run, other: Run) -> list[tuple[str, object, object]]:
-    return [(name, run.fact(name), other.fact(name)) for name in COMPARED]
+def _facts(run: Run, baseline: Run) -> list[tuple[str, object, object]]:
+    return [(name, run.fact(name), baseline.fact(name)) for name in COMPARED]
 
 
 def _match(pairs: Sequence[tuple[str, object, object]]) -> BaselineMatch:
-    same = tuple(name for name, own, other in pairs if own == other and own is not None)
+    same = tuple(
+        name for name, in_run, in_baseline in pairs if in_run == in_baseline and in_run is not None
+    )
     differs = tuple(
-        f"{name}: {own} here, {other} in the baseline" for name, own, other in pairs if own != other
+        f"{name}: {in_run} here, {in_baseline} in the baseline"
+        for name, in_run, in_baseline in pairs
+        if in_run != in_baseline
     )
     return BaselineMatch(same, differs)

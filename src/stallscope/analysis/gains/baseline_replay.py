@@ -53,7 +53,7 @@ class BaselineReplay:
     #: Ranks that are named for any stage.
     slow_ranks: Bools
     #: Stages × sampled steps × ranks of the run and of the baseline, nanoseconds.
-    own: Ints
+    actual: Ints
     usual: Ints
     #: Step time of the run and of the baseline, nanoseconds.
     step: Mean
@@ -128,7 +128,7 @@ class BaselineReplay:
     @property
     def slower_compute(self) -> float:
         """Return the share of the loss explained by compute that is slower on average over all ranks."""
-        longer = float(self.own[_COMPUTE].mean() - self.usual[_COMPUTE].mean())
+        longer = float(self.actual[_COMPUTE].mean() - self.usual[_COMPUTE].mean())
         return float(np.clip(longer / self.loss, 0.0, 1.0)) if self.loss > 0 else 0.0
 
     def saved(self, share: float, side_effect: float = 0.0) -> Mean:
@@ -159,9 +159,9 @@ class BaselineReplay:
         peers = ~(ranks | self.slow_ranks)
         if not peers.any():
             return np.tile(ranks, (len(STAGES), 1))
-        own = self.own.mean(axis=1)
-        usual = np.median(own[:, peers], axis=1, keepdims=True)
-        slower = own > usual + _LEAST * self.usual_step.value
+        actual = self.actual.mean(axis=1)
+        usual = np.median(actual[:, peers], axis=1, keepdims=True)
+        slower = actual > usual + _LEAST * self.usual_step.value
         slower[STAGES.index(stage)] = True
         return np.asarray(ranks & slower)
 
@@ -173,8 +173,8 @@ class BaselineReplay:
         """
         costs = {}
         for stage in STAGES:
-            other = np.array([[one != stage] for one in STAGES])
-            costs[stage] = self._longer(other | named)
+            other_stages = np.array([[name != stage] for name in STAGES])
+            costs[stage] = self._longer(other_stages | named)
         worst = max(*costs.values(), self._longer(~named))
         least = {entry: share * worst for entry, share in self.own_fault.items()}
         keep = {stage: costs[stage] >= least.get(stage, 0.0) for stage in STAGES}
@@ -192,7 +192,7 @@ class BaselineReplay:
     @property
     def _loaders_may_slow_compute(self) -> bool:
         """Whether loaders that work at the same time explain the slower compute."""
-        left = (1.0 - self.taken_by_loaders) * float(self.own[_COMPUTE].mean())
+        left = (1.0 - self.taken_by_loaders) * float(self.actual[_COMPUTE].mean())
         usual = float(self.usual[_COMPUTE].mean())
         return self.taken_by_loaders > 0 and left <= _BEYOND_MOST_TAKEN * usual
 
@@ -201,7 +201,7 @@ class BaselineReplay:
         stays = self.slower & ~fixed
         if not stays.any():
             return 0.0
-        last = _last(np.where(stays[:, None], self.own, self.usual))
+        last = _last(np.where(stays[:, None], self.actual, self.usual))
         return float((last - self._usual_last).mean())
 
     @cached_property
@@ -231,12 +231,12 @@ def _slower(ledger: Ledger, baseline: Ledger, named: Bools) -> Bools:
     Either the unnamed ranks are slower on average beyond their interval, or a single rank is by far.
     """
     least = _LEAST * float(baseline.total.mean())
-    own, usual = ledger.rank_means, baseline.rank_means
+    actual, usual = ledger.rank_means, baseline.rank_means
     others = np.flatnonzero(~named.any(axis=0))
     others = others if len(others) else np.arange(named.shape[1])
     slower = []
     for stage in STAGES:
-        above = own[stage] - usual[stage]
+        above = actual[stage] - usual[stage]
         of_all = _over_ranks(ledger, stage, others).minus(_over_ranks(baseline, stage, others))
         low, high = of_all.ci95 or (0.0, 0.0)
         of_one = (high - low) / 2 * np.sqrt(len(others))

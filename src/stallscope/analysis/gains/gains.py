@@ -48,7 +48,7 @@ class Faults:
 
     #: Steady steps in which starving ranks go at their loaders' pace.
     ledger: Ledger
-    found: FoundStragglers
+    detection: FoundStragglers
     #: The steps with the slow ranks fixed.
     fixed: Replay
     variation: Variation | None
@@ -96,7 +96,8 @@ def gains_with_baseline(faults: Faults, baseline: Ledger, cores: CoreUse) -> Gai
         ]
         if cores.busy_loaders:
             predicted = [
-                replace(gain, bound=_speeds_up_input(gain.fix, faults.found)) for gain in predicted
+                replace(gain, bound=_speeds_up_input(gain.fix, faults.detection))
+                for gain in predicted
             ]
         return _with_bounds(predicted, faults)
 
@@ -133,7 +134,9 @@ def _overlapping(fixes: set[str], faults: Faults) -> dict[str, tuple[str, ...]]:
     ``all`` combines every fix, so it is left out.
     """
     pairs: set[tuple[str, str]] = set()
-    stragglers = [one for one in faults.found.stragglers if one.counts_as_imbalance]
+    stragglers = [
+        straggler for straggler in faults.detection.stragglers if straggler.counts_as_imbalance
+    ]
     for straggler in stragglers:
         stages = _slower_stages(straggler, faults)
         pairs |= {("imbalance", fix) for fix in (straggler.stage, *straggler.fixes)}
@@ -159,17 +162,22 @@ def _slower_stages(straggler: Straggler, faults: Faults) -> set[str]:
     least = (WORTH_MENTIONING - 1.0) * float(ledger.total.mean())
     for stage in STAGES:
         means = ledger.rank_means[stage]
-        usual = np.nanmedian(means[list(faults.found.healthy)])
+        usual = np.nanmedian(means[list(faults.detection.healthy)])
         if np.nanmax(means[ranks]) > usual + least:
             stages.add(stage)
     return stages
 
 
-def _speeds_up_input(fix: str, found: FoundStragglers) -> bool:
+def _speeds_up_input(fix: str, detection: FoundStragglers) -> bool:
     """Whether a fix makes input faster."""
     if fix in ("input", "all"):
         return True
-    fixes = {fix for one in found.stragglers if one.stage == "input" for fix in one.fixes}
+    fixes = {
+        fix
+        for straggler in detection.stragglers
+        if straggler.stage == "input"
+        for fix in straggler.fixes
+    }
     return fix in fixes or (fix == "imbalance" and bool(fixes))
 
 
@@ -182,14 +190,14 @@ class _Shares:
 
     def alone(self) -> dict[str, float]:
         """Return the share that each fix wins back while every other fault stays."""
-        replay, stragglers = self.replay, self.faults.found.stragglers
+        replay, stragglers = self.replay, self.faults.detection.stragglers
         shares = {stage: replay.share(self._nothing, self._all_of(stage)) for stage in STAGES}
         for straggler in stragglers:
             share = replay.share(self._nothing, self._cells_of(straggler))
             shares |= dict.fromkeys(straggler.fixes, share)
         if any(straggler.counts_as_imbalance for straggler in stragglers):
             compute = self._after_slow_ranks["compute"]
-            varying = _varying_compute(self.faults.found, replay, compute)
+            varying = _varying_compute(self.faults.detection, replay, compute)
             shares["imbalance"] = min(replay.share_of_all, self._slow_ranks + varying)
         if sum(share > 0 for share in self.in_turn.values()) > 1:
             shares["all"] = replay.share_of_all
@@ -202,14 +210,14 @@ class _Shares:
         The larger fault is fixed first: the slow ranks, or the stage that costs most on all ranks,
         including the slow ranks' part of it.
         """
-        replay, stragglers = self.replay, self.faults.found.stragglers
+        replay, stragglers = self.replay, self.faults.detection.stragglers
         slow_ranks, shares = self._slow_ranks, {**self._after_slow_ranks}
         largest = max(shares, key=shares.__getitem__)
         if shares[largest] > slow_ranks:
             first = self._all_of(largest)
             shares[largest] = replay.share(self._nothing, first)
             slow_ranks = replay.share(first, self._named)
-        varying = _varying_compute(self.faults.found, replay, shares["compute"])
+        varying = _varying_compute(self.faults.detection, replay, shares["compute"])
         shares["compute"] -= varying
         if any(straggler.counts_as_imbalance for straggler in stragglers):
             shares["imbalance"] = slow_ranks + varying
@@ -233,7 +241,7 @@ class _Shares:
     def _named(self) -> Bools:
         """Mark the stages × ranks that fixing all named ranks fixes."""
         named = self._nothing.copy()
-        for straggler in self.faults.found.stragglers:
+        for straggler in self.faults.detection.stragglers:
             named |= self._cells_of(straggler)
         return named
 
@@ -245,7 +253,7 @@ class _Shares:
         """
         ranks = self.faults.ledger.ranks
         cells = self.replay.cells_of(straggler.stage, np.isin(ranks, straggler.ranks))
-        for part in self.faults.found.stragglers:
+        for part in self.faults.detection.stragglers:
             is_within = set(part.ranks) < set(straggler.ranks)
             if part.ranks and is_within and part.stage != straggler.stage:
                 cells[STAGES.index(part.stage), np.isin(ranks, part.ranks)] = False
@@ -256,14 +264,14 @@ class _Shares:
         return np.outer([stage == name for name in STAGES], np.ones(self._nothing.shape[1], bool))
 
 
-def _varying_compute(found: FoundStragglers, replay: BaselineReplay, compute: float) -> float:
+def _varying_compute(detection: FoundStragglers, replay: BaselineReplay, compute: float) -> float:
     """Return the part of compute's share that is variation, and not slower compute.
 
     Compute that is slower on all ranks also varies more.
     """
     varying = sum(
         straggler.cost_ms.value * 1e6
-        for straggler in found.stragglers
+        for straggler in detection.stragglers
         if straggler.counts_as_imbalance and not straggler.ranks
     )
     varying = float(np.clip(varying / replay.loss, 0.0, 1.0)) if replay.loss > 0 else 0.0
@@ -289,13 +297,13 @@ def gains_without_baseline(faults: Faults, cores: CoreUse) -> Gains:
     If ranks share CPU cores, compute becomes slower once no rank waits. The run does not show by how
     much, so the gains are upper bounds.
     """
-    ledger, found, step_ms = faults.ledger, faults.found, faults.step_ms
-    faster = faster_peers_ms(ledger, found.stragglers, cores)
+    ledger, detection, step_ms = faults.ledger, faults.detection, faults.step_ms
+    faster = faster_peers_ms(ledger, detection.stragglers, cores)
     of_ranks: list[WhatIf] = []
-    if any(straggler.counts_as_imbalance for straggler in found.stragglers):
+    if any(straggler.counts_as_imbalance for straggler in detection.stragglers):
         of_ranks.append(_with_more_saved(_imbalance_gain(faults), [*faster.values()], step_ms))
     slow_ranks = len(of_ranks)
-    for straggler in found.stragglers:
+    for straggler in detection.stragglers:
         more = [faster[straggler]] if faster else []
         for fix in straggler.fixes:
             gain = what_if_saved(fix, ledger, straggler.cost_ms.scaled(1e6))
@@ -314,7 +322,7 @@ def gains_without_baseline(faults: Faults, cores: CoreUse) -> Gains:
     def certain(gains: Sequence[WhatIf]) -> list[WhatIf]:
         if cores.on_cpu:
             gains = [
-                _with_idle_loaders(with_model_error(gain, step_ms), found, idle_ms, step_ms)
+                _with_idle_loaders(with_model_error(gain, step_ms), detection, idle_ms, step_ms)
                 for gain in gains
             ]
         gains = [replace(gain, bound=gain.bound or cores.shared) for gain in gains]
@@ -322,7 +330,7 @@ def gains_without_baseline(faults: Faults, cores: CoreUse) -> Gains:
 
     def beyond_interval_ms(gain: WhatIf) -> float:
         more = shorter_allreduce_ms(gain.saved_ms.value, ledger, cores)
-        if _speeds_up_input(gain.fix, found):
+        if _speeds_up_input(gain.fix, detection):
             more += most_idle_ms - (idle_ms if gain.saved_ms.ci95 is not None else 0.0)
         return more
 
@@ -336,10 +344,10 @@ def _late_and_named(faults: Faults) -> tuple[Bools, Bools]:
     """Mark the stages × ranks in which lateness varies from step to step, and those of named ranks."""
     ranks = np.array(faults.ledger.ranks)
     late, named = np.zeros((2, len(STAGES), len(ranks)), bool)
-    for one in faults.found.stragglers:
-        stage = STAGES.index(one.stage)
-        late[stage] |= not one.ranks
-        named[stage] |= np.isin(ranks, one.ranks)
+    for straggler in faults.detection.stragglers:
+        stage = STAGES.index(straggler.stage)
+        late[stage] |= not straggler.ranks
+        named[stage] |= np.isin(ranks, straggler.ranks)
     return late, named
 
 
@@ -348,9 +356,9 @@ def _with_bounds(gains: Sequence[WhatIf], faults: Faults) -> list[WhatIf]:
     if not faults.peer_limit_unknown:
         return list(gains)
     fixes = {"imbalance", "all"} | {
-        one.fix for one in gains if one.fix.startswith(("rank:", "host:"))
+        gain.fix for gain in gains if gain.fix.startswith(("rank:", "host:"))
     }
-    return [replace(one, bound=one.bound or one.fix in fixes) for one in gains]
+    return [replace(gain, bound=gain.bound or gain.fix in fixes) for gain in gains]
 
 
 def _what_could_shrink(faults: Faults) -> list[WhatIf]:
@@ -359,7 +367,7 @@ def _what_could_shrink(faults: Faults) -> list[WhatIf]:
     if len(ledger.ranks) < 2:
         return []
     # When the last rank would be ready if no named rank were slow or late.
-    usual = faults.fixed.last - faults.late_ns(faults.found.named_late)
+    usual = faults.fixed.last - faults.late_ns(faults.detection.named_late)
     rest = usual - (ledger.last - ledger.imbalance)
     allreduce = what_if("allreduce", ledger, ledger.allreduce)
     return [
@@ -370,7 +378,7 @@ def _what_could_shrink(faults: Faults) -> list[WhatIf]:
 
 def _imbalance_gain(faults: Faults) -> WhatIf:
     ledger, variation, uncertainty = faults.ledger, faults.variation, 0.0
-    saved = faults.fixed.saved(ledger) + faults.late_ns(faults.found.late)
+    saved = faults.fixed.saved(ledger) + faults.late_ns(faults.detection.late)
     if variation is not None:
         saved, uncertainty = saved + variation.saved, variation.uncertainty_ns
     return what_if("imbalance", ledger, saved, faults.fixed.fixed, uncertainty)
@@ -385,11 +393,11 @@ def _with_more_saved(gain: WhatIf, more_ms: Sequence[Mean], step_ms: float) -> W
 
 
 def _with_idle_loaders(
-    gain: WhatIf, found: FoundStragglers, idle_ms: float, step_ms: float
+    gain: WhatIf, detection: FoundStragglers, idle_ms: float, step_ms: float
 ) -> WhatIf:
     """Extend a gain's interval by the possible gain from idle loaders."""
     ci95 = gain.saved_ms.ci95
-    if ci95 is None or not idle_ms or not _speeds_up_input(gain.fix, found):
+    if ci95 is None or not idle_ms or not _speeds_up_input(gain.fix, detection):
         return gain
     return saving(gain, Mean(gain.saved_ms.value, (ci95[0], ci95[1] + idle_ms)), step_ms)
 
@@ -403,12 +411,14 @@ def _stage_gain(stage: str, faults: Faults, cores: CoreUse, alone: bool = False)
         cores: how the ranks use CPU cores.
         alone: whether every other fault stays; otherwise the named ranks are fixed before.
     """
-    ledger, found = faults.ledger, faults.found
+    ledger, detection = faults.ledger, faults.detection
     everyone = range(len(ledger.ranks))
-    before, ranks = (ledger.last, everyone) if alone else (faults.fixed.last, found.healthy)
+    before, ranks = (ledger.last, everyone) if alone else (faults.fixed.last, detection.healthy)
     saved = before - with_usual_stage(ledger, stage, before, ranks)
     if not alone:
-        saved = saved - faults.late_ns(None if found.late is None else found.late.of_stage(stage))
+        saved = saved - faults.late_ns(
+            None if detection.late is None else detection.late.of_stage(stage)
+        )
     if cores.on_cpu and not cores.shared:
         # Without a pause before it, compute is faster. On shared cores gains are bounds, and waiting
         # ranks leave their cores to the others.

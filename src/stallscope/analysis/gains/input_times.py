@@ -62,11 +62,15 @@ def input_rates(
         gains: the gains of fixes of this run; without a baseline the gain of input gives the needed
             rate.
     """
-    last = {one.rank: one for one in sorted(run.input_times, key=lambda one: one.began) if one.ms}
+    last = {
+        measurement.rank: measurement
+        for measurement in sorted(run.input_times, key=lambda measurement: measurement.began)
+        if measurement.ms
+    }
     if not last:
         return None
     ranks = tuple(last[rank] for rank in sorted(last))
-    slowest = max(ranks, key=lambda one: one.ms or 0.0)
+    slowest = max(ranks, key=lambda measurement: measurement.ms or 0.0)
     real, base = (
         None if rate is None else rate / run.size for rate in (samples_per_second, synthetic)
     )
@@ -74,7 +78,9 @@ def input_rates(
     faster = next((gain.speedup for gain in gains if gain.fix == "input"), None)
     if needed is None and real is not None and faster is not None:
         needed = real * faster
-    together = max(one.began for one in ranks) < min(one.ended for one in ranks)
+    together = max(measurement.began for measurement in ranks) < min(
+        measurement.ended for measurement in ranks
+    )
     at_once = len(ranks) == run.size and together
     enough, proposed = _enough(alone, needed), _proposed(slowest, needed)
     return InputRates(ranks, slowest, alone, base, real, needed, enough, proposed, at_once)
@@ -107,9 +113,13 @@ def _proposed(measured: MeasuredInput, needed: float | None) -> LoaderTrial | No
     if needed is None or not measured.samples_per_batch:
         return None
     most_ms = measured.samples_per_batch / needed * 1e3
-    fast = [one for one in measured.trials if one.ci95_ms is not None and one.ci95_ms[1] <= most_ms]
-    fast = [one for one in fast if step_with(one, most_ms) <= _KEEPS_UP * most_ms]
-    return min(fast, key=lambda one: (one.workers, one.prefetch), default=None)
+    fast = [
+        trial
+        for trial in measured.trials
+        if trial.ci95_ms is not None and trial.ci95_ms[1] <= most_ms
+    ]
+    fast = [trial for trial in fast if step_with(trial, most_ms) <= _KEEPS_UP * most_ms]
+    return min(fast, key=lambda trial: (trial.workers, trial.prefetch), default=None)
 
 
 def step_with(trial: LoaderTrial, step_ms: float) -> float:

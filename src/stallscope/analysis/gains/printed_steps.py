@@ -100,7 +100,7 @@ def waits_of_ranks(printed: PrintedSteps) -> str:
 
     This blames no rank: the others may compute for as long meanwhile.
     """
-    means = [(one.mean_input_ms, one.rank) for one in printed.steady_ranks]
+    means = [(windows.mean_input_ms, windows.rank) for windows in printed.steady_ranks]
     waits = [(ms, rank) for ms, rank in means if ms is not None]
     if not waits or len(waits) < len(printed.ranks):
         return ""

@@ -58,11 +58,13 @@ class ComparableRuns:
     single: Ledger | None = None
 
 
-def decide(ledger: Ledger, found: Attribution, run: Run, compared: ComparableRuns) -> Bottleneck:
+def decide(
+    ledger: Ledger, attribution: Attribution, run: Run, compared: ComparableRuns
+) -> Bottleneck:
     """Return the verdict over a run's steady steps, without advice."""
     step_ms = float(ledger.total.mean()) / 1e6
-    faults = _faults(ledger, found, compared.baseline)
-    if found.too_few_steps and len(ledger.ranks) > 1:
+    faults = _faults(ledger, attribution, compared.baseline)
+    if attribution.too_few_steps and len(ledger.ranks) > 1:
         # No rank can be named, but a fault of all ranks may still be clear.
         faults = [gain for gain in faults if _certainly_worthwhile(gain, step_ms)]
         traced = run.fact("known_from") is not None
@@ -79,11 +81,11 @@ def decide(ledger: Ledger, found: Attribution, run: Run, compared: ComparableRun
         if from_cores > max([WORTHWHILE * step_ms, *(gain.saved_ms.value for gain in faults)]):
             return _on_crowded_cores(crowded, ledger, run, compared)
     if not faults:
-        return _healthy(ledger, found, run, compared)
+        return _healthy(ledger, attribution, run, compared)
     best, rest = faults[0], faults[1:]
     if best.fix in FAULTS:
         # Reports print the gain of this fix alone, as their tables do.
-        best = found.gain(best.fix) or best
+        best = attribution.gain(best.fix) or best
     if best.fix == "allreduce" and run.unknown_ranks:
         return _allreduce_unknown(run)
     mean = mean_with_interval(ledger.total).scaled(1e-6)
@@ -99,17 +101,17 @@ def decide(ledger: Ledger, found: Attribution, run: Run, compared: ComparableRun
             fault=True,
         )
     if best.fix == "imbalance":
-        return _imbalance(best, found, step)
-    return _on_all_ranks(best, ledger, found, step, compared.baseline is not None)
+        return _imbalance(best, attribution, step)
+    return _on_all_ranks(best, ledger, attribution, step, compared.baseline is not None)
 
 
-def _faults(ledger: Ledger, found: Attribution, baseline: Ledger | None) -> list[WhatIf]:
+def _faults(ledger: Ledger, attribution: Attribution, baseline: Ledger | None) -> list[WhatIf]:
     """Select the fixes of faults that are worth a verdict, the best first."""
     step_ms = float(ledger.total.mean()) / 1e6
-    gains = [gain for gain in found.gains_in_turn if gain.fix in FAULTS]
-    gains += _allreduce_faults(ledger, found, baseline)
+    gains = [gain for gain in attribution.gains_in_turn if gain.fix in FAULTS]
+    gains += _allreduce_faults(ledger, attribution, baseline)
     least = dict.fromkeys((*FAULTS, "allreduce"), WORTHWHILE * step_ms)
-    if found.named:
+    if attribution.named:
         least["imbalance"] = _WORTHWHILE_OF_NAMED * step_ms
     worth = [gain for gain in gains if _certain_saving_ms(gain) >= least[gain.fix]]
     return sorted(worth, key=lambda gain: gain.saved_ms.value, reverse=True)
@@ -121,9 +123,11 @@ def _certain_saving_ms(gain: WhatIf) -> float:
     return ci95[0] if ci95 is not None and gain.fix in STAGES else gain.saved_ms.value
 
 
-def _allreduce_faults(ledger: Ledger, found: Attribution, baseline: Ledger | None) -> list[WhatIf]:
+def _allreduce_faults(
+    ledger: Ledger, attribution: Attribution, baseline: Ledger | None
+) -> list[WhatIf]:
     """Return exposed allreduce if it is a fault: longer than the baseline's, or much of the step."""
-    gain = found.gain("allreduce")
+    gain = attribution.gain("allreduce")
     if gain is None:
         return []
     if baseline is None:
@@ -161,69 +165,72 @@ def _on_crowded_cores(
     )
 
 
-def _imbalance(best: WhatIf, found: Attribution, step: str) -> Bottleneck:
-    worst, *others = [one for one in found.stragglers if one.counts_as_imbalance]
+def _imbalance(best: WhatIf, attribution: Attribution, step: str) -> Bottleneck:
+    worst, *others = [
+        straggler for straggler in attribution.stragglers if straggler.counts_as_imbalance
+    ]
     rest = len(others)
     more = f" The table lists {rest} more." if rest else ""
     peers = ""
-    if found.peer_limit_unknown:
+    if attribution.peer_limit_unknown:
         peers = "The other ranks' loaders keep up, so their limit is unknown. "
     return Bottleneck(
         "imbalance",
         worst.stage,
-        f"{sentence(worst)}{more} {peers}Fixing {_whom(found)} saves {_saved(best, step)} per step.",
-        ranks=found.named,
-        hosts=found.hosts,
+        f"{sentence(worst)}{more} {peers}Fixing {_whom(attribution)} saves "
+        f"{_saved(best, step)} per step.",
+        ranks=attribution.named,
+        hosts=attribution.hosts,
         fault=True,
     )
 
 
-def _whom(found: Attribution) -> str:
+def _whom(attribution: Attribution) -> str:
     """Name the ranks that the fix of the imbalance fixes, also those that hide behind slower ones."""
-    if len(found.hosts) == 1 and len(found.stragglers) == 1:
-        return listed("host", found.hosts[:1])
-    ranks = {rank for straggler in found.stragglers for rank in straggler.ranks}
+    if len(attribution.hosts) == 1 and len(attribution.stragglers) == 1:
+        return listed("host", attribution.hosts[:1])
+    ranks = {rank for straggler in attribution.stragglers for rank in straggler.ranks}
     if len(ranks) == 1:
         return f"rank {min(ranks)}"
     return "these ranks" if ranks else "this"
 
 
-def sentence(one: Straggler) -> str:
+def sentence(straggler: Straggler) -> str:
     """Describe a straggler in a sentence, with the evidence."""
-    who = ranks_in_words(one.ranks)
-    if one.hosts:
-        who = f"{listed('host', one.hosts)} ({who})"
-    by = _in_words(one.excess_ms)
-    share = f"{percent(one.late_share)} of steps"
-    if one.pattern == "rotating" and one.late_share > _NEARLY_ALWAYS:
+    who = ranks_in_words(straggler.ranks)
+    if straggler.hosts:
+        who = f"{listed('host', straggler.hosts)} ({who})"
+    by = _in_words(straggler.excess_ms)
+    share = f"{percent(straggler.late_share)} of steps"
+    if straggler.pattern == "rotating" and straggler.late_share > _NEARLY_ALWAYS:
         return (
-            f"Another rank is last in every step: its {one.stage} takes {by} longer than the typical "
-            "rank's. No rank is last more often than chance explains."
+            f"Another rank is last in every step: its {straggler.stage} takes {by} longer than the "
+            "typical rank's. No rank is last more often than chance explains."
         )
-    if one.pattern == "rotating":
+    if straggler.pattern == "rotating":
         return (
-            f"In {share} some rank is late by {by} of {one.stage}. No rank is late more often than "
-            "chance explains."
+            f"In {share} some rank is late by {by} of {straggler.stage}. No rank is late more often "
+            "than chance explains."
         )
-    if one.pattern == "bursts":
-        return f"{capitalised(who)} is late in {share}, by {by} of {one.stage}."
-    grows = ", and more as the run goes on" if one.pattern == "ramp" else ""
+    if straggler.pattern == "bursts":
+        return f"{capitalised(who)} is late in {share}, by {by} of {straggler.stage}."
+    grows = ", and more as the run goes on" if straggler.pattern == "ramp" else ""
     work = (
-        f" It processes {one.work:.2f} times the samples of its peers: the work is uneven, the hardware "
-        "is not slow."
-        if one.work is not None
+        f" It processes {straggler.work:.2f} times the samples of its peers: the work is uneven, the "
+        "hardware is not slow."
+        if straggler.work is not None
         else ""
     )
-    what = "work between steps" if one.stage == "other" else one.stage
+    what = "work between steps" if straggler.stage == "other" else straggler.stage
     return (
         f"{capitalised(who)} is last in {share}, with {by} more {what} than its peers{grows}.{work}"
     )
 
 
 def _on_all_ranks(
-    best: WhatIf, ledger: Ledger, found: Attribution, step: str, has_baseline: bool
+    best: WhatIf, ledger: Ledger, attribution: Attribution, step: str, has_baseline: bool
 ) -> Bottleneck:
-    where = "" if found.too_few_steps or len(ledger.ranks) == 1 else " on all ranks"
+    where = "" if attribution.too_few_steps or len(ledger.ranks) == 1 else " on all ranks"
     saved = _saved(best, step)
     beyond = " more than in the baseline" if has_baseline else ""
     evidence = {
@@ -235,7 +242,7 @@ def _on_all_ranks(
     if best.fix in STAGES and not has_baseline:
         needs = f"{ASSUMED_MS:g} ± {ASSUMED_MS:g} ms"
         evidence += f", if it needs {needs}. A synthetic baseline would show what it needs"
-    if found.too_few_steps and len(ledger.ranks) > 1:
+    if attribution.too_few_steps and len(ledger.ranks) > 1:
         evidence += ". Too few independent steps to tell whether one rank is slower"
     cause = best.fix if best.fix in STAGES else None
     return Bottleneck(best.fix, cause, f"{evidence}.", fault=True)
@@ -245,10 +252,12 @@ def _title(gain: WhatIf) -> str:
     return {"imbalance": "slow ranks", "other": "work between steps"}.get(gain.fix, gain.fix)
 
 
-def _healthy(ledger: Ledger, found: Attribution, run: Run, compared: ComparableRuns) -> Bottleneck:
+def _healthy(
+    ledger: Ledger, attribution: Attribution, run: Run, compared: ComparableRuns
+) -> Bottleneck:
     """Return the verdict on a healthy run: the largest part of the step that could shrink."""
     step_ms = float(ledger.total.mean()) / 1e6
-    parts = [gain for gain in found.gains if gain.fix in _PARTS]
+    parts = [gain for gain in attribution.gains if gain.fix in _PARTS]
     most = max(parts, key=lambda gain: gain.saved_ms.value, default=None)
     if most is None or most.saved_ms.value < WORTHWHILE * step_ms:
         if compared.baseline is not None:
@@ -307,7 +316,9 @@ def _certainly_worthwhile(gain: WhatIf, step_ms: float) -> bool:
 def _indistinguishable(best: WhatIf, runner_up: WhatIf) -> bool:
     """Whether each gain lies within the other's interval."""
     pairs = (best.saved_ms, runner_up.saved_ms), (runner_up.saved_ms, best.saved_ms)
-    return all(one.ci95 and one.ci95[0] <= it.value <= one.ci95[1] for one, it in pairs)
+    return all(
+        first.ci95 and first.ci95[0] <= second.value <= first.ci95[1] for first, second in pairs
+    )
 
 
 def _saved(gain: WhatIf, step: str) -> str:

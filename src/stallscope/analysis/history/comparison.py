@@ -103,9 +103,9 @@ class Comparison:
         ratio = second / first
         steps = (self.first.step, self.second.step)
         halves = [
-            (one.ci95[1] - one.ci95[0]) / 2 / one.mean
-            for one in steps
-            if one is not None and one.ci95 is not None and one.mean
+            (step.ci95[1] - step.ci95[0]) / 2 / step.mean
+            for step in steps
+            if step is not None and step.ci95 is not None and step.mean
         ]
         if len(halves) < 2:
             return Mean(ratio, None)
@@ -120,11 +120,13 @@ class Comparison:
 
 def compare(first: Analysis, second: Analysis) -> Comparison:
     """Compare the second run with the first."""
-    both = first.step_ms, second.step_ms
+    step_ms = first.step_ms, second.step_ms
     return Comparison(
         first,
         second,
-        None if both[0] is None or both[1] is None else Change("step", both[0], both[1]),
+        None
+        if step_ms[0] is None or step_ms[1] is None
+        else Change("step", step_ms[0], step_ms[1]),
         tuple(_changes(first.steady, second.steady, CAUSES, by_cause=True)),
         tuple(_changes(first.steady, second.steady, ENTRIES, by_cause=False)),
         tuple(differences(first.run, second.run)),
@@ -141,10 +143,10 @@ def _changes(
 
 def differences(first: Run, second: Run) -> Iterator[Difference]:
     """Return the facts that differ between two runs."""
-    own, other = _facts(first), _facts(second)
-    for name in dict.fromkeys([*own, *other]):
-        if own.get(name) != other.get(name):
-            yield Difference(name, own.get(name), other.get(name))
+    first_facts, second_facts = _facts(first), _facts(second)
+    for name in dict.fromkeys([*first_facts, *second_facts]):
+        if first_facts.get(name) != second_facts.get(name):
+            yield Difference(name, first_facts.get(name), second_facts.get(name))
 
 
 def _facts(run: Run) -> dict[str, Any]:
@@ -159,8 +161,8 @@ def _facts(run: Run) -> dict[str, Any]:
         value = run.fact(name)
         if isinstance(value, Mapping):
             facts |= {
-                f"{name}.{part}": one
-                for part, one in value.items()
+                f"{name}.{part}": part_value
+                for part, part_value in value.items()
                 if not _OF_THE_LAUNCH.search(str(part))
             }
         else:

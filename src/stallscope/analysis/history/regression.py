@@ -119,7 +119,7 @@ class History:
     warnings: tuple[str, ...]
 
     def figure(self, name: str) -> Figure:
-        return next(one for one in self.figures if one.name == name)
+        return next(figure for figure in self.figures if figure.name == name)
 
 
 def regression(analyses: Iterable[Analysis]) -> list[History]:
@@ -133,12 +133,15 @@ def regression(analyses: Iterable[Analysis]) -> list[History]:
         job = _job(analysis.run)
         if analysis.step is None:
             dropped[job].append(f"{analysis.run.name} is left out: it has no measured steps")
-        elif any(one.run.id == analysis.run.id for one in jobs[job]):
+        elif any(member.run.id == analysis.run.id for member in jobs[job]):
             dropped[job].append(f"{analysis.run.name} is left out: it was given twice")
         else:
             jobs[job].append(_without_steps(analysis))
-    found = sorted((job for job in jobs if jobs[job]), key=lambda job: -len(jobs[job]))
-    histories = [_history(jobs[job], [*_unlike(job, found[0]), *dropped[job]]) for job in found]
+    longest_first = sorted((job for job in jobs if jobs[job]), key=lambda job: -len(jobs[job]))
+    histories = [
+        _history(jobs[job], [*_unlike(job, longest_first[0]), *dropped[job]])
+        for job in longest_first
+    ]
     # Runs of jobs that have no history are named with the first one.
     elsewhere = [text for job, texts in dropped.items() if not jobs[job] for text in texts]
     if histories and elsewhere:
@@ -154,7 +157,9 @@ def _job(run: Run) -> tuple[str, ...]:
 def _unlike(job: tuple[str, ...], first: tuple[str, ...]) -> list[str]:
     """Describe how a job differs from the one with the most runs."""
     names = ("number of ranks", "kind of data", *(name.replace("_", " ") for name in _SAME_JOB))
-    others = [name for name, own, one in zip(names, job, first, strict=True) if own != one]
+    others = [
+        name for name, value, reference in zip(names, job, first, strict=True) if value != reference
+    ]
     return [f"not the same job as the first one here: another {', '.join(others)}"] * bool(others)
 
 
@@ -166,7 +171,7 @@ def _without_steps(analysis: Analysis) -> Analysis:
 
 
 def _history(runs: Sequence[Analysis], warnings: Sequence[str]) -> History:
-    starts = [one.run.started_at for one in runs]
+    starts = [analysis.run.started_at for analysis in runs]
     known = [start.timestamp() for start in starts if start is not None]
     notes = list(warnings)
     if len(known) == len(runs):
@@ -211,20 +216,20 @@ class _Tested:
 
 def _figures(runs: Sequence[Analysis]) -> Iterator[Figure]:
     tested = [_tested(name, means, runs) for name, means in _means(runs)]
-    several = [p for one in tested for p in (one.p_change, one.p_trend)]
+    several = [p for figure in tested for p in (figure.p_change, figure.p_trend)]
     kept = scipy_stats.false_discovery_control(several) if several else np.zeros(0)
-    for one, (change, trend) in zip(tested, kept.reshape(-1, 2).tolist(), strict=True):
-        yield _figure(one, change <= _BY_CHANCE, trend <= _BY_CHANCE)
+    for figure, (change, trend) in zip(tested, kept.reshape(-1, 2).tolist(), strict=True):
+        yield _figure(figure, change <= _BY_CHANCE, trend <= _BY_CHANCE)
 
 
 def _means(runs: Sequence[Analysis]) -> Iterator[tuple[str, list[Mean | None]]]:
     """Return every figure that any run has."""
-    yield "step", [one.step_ms for one in runs]
-    rates = [_rate(one) for one in runs]
+    yield "step", [analysis.step_ms for analysis in runs]
+    rates = [_rate(analysis) for analysis in runs]
     if any(rates):
         yield RATE, rates
     for name in ENTRIES:
-        entries = [one.entry_ms(name) for one in runs]
+        entries = [analysis.entry_ms(name) for analysis in runs]
         if any(entries):
             yield name, entries
 
@@ -242,7 +247,7 @@ def _rate(analysis: Analysis) -> Mean | None:
 def _tested(name: str, means: Sequence[Mean | None], runs: Sequence[Analysis]) -> _Tested:
     at = [index for index, mean in enumerate(means) if mean is not None]
     values = np.array([mean.value for mean in means if mean is not None])
-    steps = [one.step.mean for one in runs if one.step is not None]
+    steps = [analysis.step.mean for analysis in runs if analysis.step is not None]
     whole = float(np.mean(values if name == RATE else steps))
     return _Tested(name, tuple(means), values, at, _WORTH * whole)
 
@@ -270,65 +275,67 @@ def _best_split(values: Floats) -> tuple[int, float]:
     return best + 1, float(p[best])
 
 
-def _figure(one: _Tested, changed: bool, drifts: bool) -> Figure:
-    n = len(one.values)
-    found = dict(sorted(_splits(one))) if changed else {}
-    line = scipy_stats.theilslopes(one.values, one.runs) if n >= FEWEST_FOR_A_TREND else None
-    rest = _around_levels(one.values, list(found))
-    drifts = drifts and line is not None and abs(line.slope) * (n - 1) >= one.worth
+def _figure(tested: _Tested, changed: bool, drifts: bool) -> Figure:
+    n = len(tested.values)
+    splits = dict(sorted(_splits(tested))) if changed else {}
+    line = scipy_stats.theilslopes(tested.values, tested.runs) if n >= FEWEST_FOR_A_TREND else None
+    rest = _around_levels(tested.values, list(splits))
+    drifts = drifts and line is not None and abs(line.slope) * (n - 1) >= tested.worth
     if drifts and line is not None:
         # A step can look like a drift, and a drift like steps: choose by the information criterion.
-        along = one.values - line.intercept - line.slope * np.array(one.runs)
-        drifts = not found or _bic(along, 2) < _bic(rest, 2 * len(found) + 1)
-        found, rest = ({}, along) if drifts else (found, rest)
+        along = tested.values - line.intercept - line.slope * np.array(tested.runs)
+        drifts = not splits or _bic(along, 2) < _bic(rest, 2 * len(splits) + 1)
+        splits, rest = ({}, along) if drifts else (splits, rest)
     why, trend = "", None
-    status: Status = "trend" if drifts else "change" if found else "steady"
+    status: Status = "trend" if drifts else "change" if splits else "steady"
     if n < FEWEST_FOR_A_CHANGE:
         status, have = "insufficient_data", "1 run has it" if n == 1 else f"{n} runs have it"
         why = f"{have}, and {FEWEST_FOR_A_CHANGE} are needed to distinguish a change from chance"
     if line is not None:
         slopes = (float(line.low_slope), float(line.high_slope))
-        trend = Trend(float(line.intercept), Mean(float(line.slope), slopes), one.p_trend)
-    spread = _spread(rest, n - (2 if drifts else 1 + len(found)))
-    return Figure(one.name, one.means, status, why, tuple(_changes(one, found)), trend, spread)
+        trend = Trend(float(line.intercept), Mean(float(line.slope), slopes), tested.p_trend)
+    spread = _spread(rest, n - (2 if drifts else 1 + len(splits)))
+    return Figure(
+        tested.name, tested.means, status, why, tuple(_changes(tested, splits)), trend, spread
+    )
 
 
-def _splits(one: _Tested) -> Iterator[tuple[int, float]]:
+def _splits(tested: _Tested) -> Iterator[tuple[int, float]]:
     """Find the starts of levels with their p, by splitting parts repeatedly."""
-    parts = [(0, len(one.values))]
-    found = 0
-    while parts and found < _MOST_CHANGES:
+    parts = [(0, len(tested.values))]
+    count = 0
+    while parts and count < _MOST_CHANGES:
         begin, end = parts.pop()
-        values = one.values[begin:end]
+        values = tested.values[begin:end]
         if len(values) < FEWEST_FOR_A_CHANGE:
             continue
         at, p = _best_split(values)
         # The whole series was already tested together with the other figures.
-        whole = len(values) == len(one.values)
+        whole = len(values) == len(tested.values)
         if not whole and p > _BY_CHANCE / (2 + len(ENTRIES)):
             continue
-        if abs(values[at:].mean() - values[:at].mean()) < one.worth:
+        if abs(values[at:].mean() - values[:at].mean()) < tested.worth:
             continue
-        found += 1
+        count += 1
         yield begin + at, p
         parts += [(begin, begin + at), (begin + at, end)]
 
 
-def _changes(one: _Tested, found: Mapping[int, float]) -> Iterator[LastingChange]:
-    edges = [0, *found, len(one.values)]
-    rest = _around_levels(one.values, list(found))
-    free = len(rest) - len(found) - 1
+def _changes(tested: _Tested, splits: Mapping[int, float]) -> Iterator[LastingChange]:
+    edges = [0, *splits, len(tested.values)]
+    rest = _around_levels(tested.values, list(splits))
+    free = len(rest) - len(splits) - 1
     for begin, at, end in zip(edges, edges[1:], edges[2:], strict=False):
-        before, after = one.values[begin:at], one.values[at:end]
+        before, after = tested.values[begin:at], tested.values[at:end]
         error = np.sqrt(float(rest @ rest) / free * (1 / len(before) + 1 / len(after)))
         by = float(after.mean() - before.mean())
         half = float(student_quantile(0.975, free) * error)
         yield LastingChange(
-            one.runs[at],
+            tested.runs[at],
             float(before.mean()),
             float(after.mean()),
             Mean(by, (by - half, by + half)),
-            found[at],
+            splits[at],
         )
 
 

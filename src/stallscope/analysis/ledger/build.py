@@ -30,20 +30,20 @@ _MIXING = 2654435761
 def build_ledger(aligned: AlignedSteps) -> Ledger:
     """Build the ledger of all steps that nearly every rank measured, after a measured step."""
     ranks = len(aligned.ranks)
-    found = aligned.cells.by_steps(_ends)
-    first, last_ready, there = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    ends = aligned.cells.by_steps(_ends)
+    first, last_ready, measured_ranks = (np.concatenate(parts) for parts in zip(*ends, strict=True))
     # Clock errors must not make times negative, or count time twice.
     ended = np.where(first == NULL, NULL, np.maximum(first, last_ready))
     origin = _origins(aligned, ended)
-    chosen = _usable(aligned, ranks - there, origin, ended)
+    chosen = _usable(aligned, ranks - measured_ranks, origin, ended)
     cuts = _cuts(aligned, ended).of(chosen)
     stamps = aligned.cells.take(chosen)
     start, reduced = origin[chosen], ended[chosen]
     completes_late = aligned.clocks.completes_late
     if completes_late:
         stamps = stamps.merged_with(_completions_before(aligned, chosen, start))
-    made, parts = stamps.compute_by_steps(_taken_apart, start, cuts, completes_late)
-    of_steps = (np.concatenate(own) for own in zip(*parts, strict=True))
+    stages, parts = stamps.compute_by_steps(_taken_apart, start, cuts, completes_late)
+    of_steps = (np.concatenate(blocks) for blocks in zip(*parts, strict=True))
     reference, second, critical, last, last_arrival, last_ready, latest = of_steps
     total = last_arrival + reduced - last_ready
     return Ledger(
@@ -52,7 +52,7 @@ def build_ledger(aligned: AlignedSteps) -> Ledger:
         epochs=aligned.epochs[chosen],
         reduced=reduced,
         total=total,
-        cells=stamps.only("measured", "samples").merged_with(made),
+        cells=stamps.only("measured", "samples").merged_with(stages),
         allreduce=total - last,
         critical=critical,
         second=second,
@@ -113,8 +113,8 @@ def _ends(block: Block) -> tuple[Ints, Ints, Ints]:
     """Kernel: find per step the first *reduced*, the last *ready*, and how many ranks measured it."""
     last = block["ready"].max(axis=1, initial=NULL)
     (steps, ranks), measured = block.shape, block["measured"]
-    there = np.full(steps, ranks) if measured.all() else measured.sum(axis=1)
-    return earliest(block["reduced"]), last, there
+    measured_ranks = np.full(steps, ranks) if measured.all() else measured.sum(axis=1)
+    return earliest(block["reduced"]), last, measured_ranks
 
 
 def _completions_before(aligned: AlignedSteps, chosen: Bools, start: Ints) -> Matrix:
@@ -124,8 +124,8 @@ def _completions_before(aligned: AlignedSteps, chosen: Bools, start: Ints) -> Ma
     if chosen[:1].any():
         # The first step has no step before it. Any row will do, because a session starts there.
         before = reduced.take(np.arange(len(chosen)) == 0).followed_by([before])
-    made, _ = before.compute_by_steps(_delays, start, aligned.session_start[chosen])
-    return made
+    completions, _ = before.compute_by_steps(_delays, start, aligned.session_start[chosen])
+    return completions
 
 
 def _delays(block: Block, start: Ints, first: Bools) -> tuple[dict[str, Array], None]:
@@ -142,15 +142,15 @@ def _taken_apart(
     """Kernel: compute the stages of every rank, and the figures of each step."""
     begin, data, ready, measured = (block[name] for name in ("begin", "data", "ready", "measured"))
     arrival = ready - start[block.steps, None]
-    own = block.within(cuts.at)
-    arrival[cuts.at[own] - block.steps.start] -= cuts.ns[own].sum(axis=1)
+    inside = block.within(cuts.at)
+    arrival[cuts.at[inside] - block.steps.start] -= cuts.ns[inside].sum(axis=1)
     fetch, compute = data - begin, ready - data
     last_arrival = None
     if completes_late:
         last_arrival = np.where(measured, arrival, NULL).max(axis=1, initial=NULL)
         # A device may complete after the next step has begun on the host.
-        other = np.maximum(arrival - fetch - compute, 0)
-        arrival -= np.minimum(block["delay"], other)
+        between_steps = np.maximum(arrival - fetch - compute, 0)
+        arrival -= np.minimum(block["delay"], between_steps)
     reference, second, critical = ranks_by_arrival(arrival, measured, block.steps.start)
     if not measured.all():
         ready = np.where(measured, ready, NULL)
@@ -160,7 +160,9 @@ def _taken_apart(
             array[holes] = array[stand_in]
     at = np.arange(len(ready))
     last = arrival[at, critical] if len(block.ranks) else np.zeros(0, np.int64)
-    latest = ready[cuts.at[own] - block.steps.start].argmax(axis=1) if len(block.ranks) else at[:0]
+    latest = (
+        ready[cuts.at[inside] - block.steps.start].argmax(axis=1) if len(block.ranks) else at[:0]
+    )
     last_arrival = last if last_arrival is None else last_arrival
     last_ready = ready.max(axis=1, initial=NULL)
     per_step = (reference, second, critical, last, last_arrival, last_ready, latest)
@@ -172,8 +174,8 @@ def earliest(reduced: Ints) -> Ints:
     first = reduced.min(axis=1, initial=LATEST)
     holes = first == NULL
     if holes.any():
-        own = reduced[holes]
-        filled = np.where(own == NULL, LATEST, own).min(axis=1, initial=LATEST)
+        rows = reduced[holes]
+        filled = np.where(rows == NULL, LATEST, rows).min(axis=1, initial=LATEST)
         first[holes] = np.where(filled == LATEST, NULL, filled)
     return np.asarray(first)
 
@@ -200,9 +202,9 @@ class _Cuts:
 
     def of(self, chosen: Bools) -> _Cuts:
         """Return the cuts of the chosen steps."""
-        own = chosen[self.at]
+        kept = chosen[self.at]
         position = np.cumsum(chosen) - 1
-        return _Cuts(position[self.at[own]], self.ns[own])
+        return _Cuts(position[self.at[kept]], self.ns[kept])
 
 
 def _cuts(aligned: AlignedSteps, ended: Ints) -> _Cuts:
@@ -212,18 +214,18 @@ def _cuts(aligned: AlignedSteps, ended: Ints) -> _Cuts:
     boundary = np.zeros(steps, bool)
     boundary[1:] = (aligned.epochs[1:] != aligned.epochs[:-1]) & ~aligned.session_start[1:]
     position = np.searchsorted(aligned.steps, intervals.step)
-    there = position < steps
-    position = np.where(there, position, 0)
+    usable = position < steps
+    position = np.where(usable, position, 0)
     if steps:
-        there &= aligned.steps[position] == intervals.step
+        usable &= aligned.steps[position] == intervals.step
         begins = aligned.cells.at("begin", position, intervals.rank_index)
-        there &= begins != NULL
-        there &= ~aligned.session_start[position]
-        there &= ended[position - 1] != NULL
-    at = np.union1d(position[there], np.flatnonzero(boundary)).astype(np.int64)
+        usable &= begins != NULL
+        usable &= ~aligned.session_start[position]
+        usable &= ended[position - 1] != NULL
+    at = np.union1d(position[usable], np.flatnonzero(boundary)).astype(np.int64)
     ns = np.zeros((len(at), len(GAPS), ranks), np.int64)
     for index, kind in enumerate(PAUSES):
-        chosen = there & (intervals.kind == kind)
+        chosen = usable & (intervals.kind == kind)
         where = (position[chosen], intervals.rank_index[chosen])
         # Count only the part after the previous step's reduction and before this step's start.
         low = np.maximum(intervals.begin[chosen], ended[where[0] - 1])
@@ -248,10 +250,10 @@ def _gaps(gap: Ints, cuts: _Cuts, last: Ints) -> Ints:
         last: for each of these steps, the position of the rank that came last.
     """
     gaps = np.zeros((len(gap), len(GAPS)), np.int64)
-    own = cuts.ns[np.arange(len(cuts.at)), :, last]
-    whole = np.maximum(own.sum(axis=1), 1)
+    pauses = cuts.ns[np.arange(len(cuts.at)), :, last]
+    whole = np.maximum(pauses.sum(axis=1), 1)
     for index in range(len(PAUSES)):
-        gaps[cuts.at, index] = (gap[cuts.at] * (own[:, index] / whole)).astype(np.int64)
+        gaps[cuts.at, index] = (gap[cuts.at] * (pauses[:, index] / whole)).astype(np.int64)
     gaps[:, -1] = gap - gaps[:, :-1].sum(axis=1)
     return gaps
 
@@ -275,13 +277,13 @@ def ranks_by_arrival(arrival: Ints, measured: Bools, first: int = 0) -> tuple[In
     numbers = (1 << bits) - 1
     mixed = np.arange(first, first + steps) * _MIXING
     factor, mask = mixed & numbers | 1, mixed >> 32 & numbers
-    keys, there = _since_first(arrival, measured)
+    keys, measured_ranks = _since_first(arrival, measured)
     np.minimum(keys, 1 << (_BITS - bits), out=keys)
     keys <<= bits
     keys |= np.arange(ranks) * factor[:, None] & numbers ^ mask[:, None]
     keys.sort(axis=1)
-    absent, at = ranks - there, np.arange(steps)
-    places = (absent + (there - 1) // 2, ranks - np.minimum(there, 2), ranks - 1)
+    absent, at = ranks - measured_ranks, np.arange(steps)
+    places = (absent + (measured_ranks - 1) // 2, ranks - np.minimum(measured_ranks, 2), ranks - 1)
     inverse = _inverse(factor, bits)
     reference, second, critical = (
         (keys[at, place] & numbers ^ mask) * inverse & numbers for place in places

@@ -49,8 +49,8 @@ class CachedLedger(Ledger):
             raise AttributeError(name)
         with self._making:
             if name not in vars(self):
-                made = self._make()
-                vars(self).update({one: getattr(made, one) for one in PER_RANK})
+                ledger = self._make()
+                vars(self).update({quantity: getattr(ledger, quantity) for quantity in PER_RANK})
         return vars(self)[name]
 
     @property

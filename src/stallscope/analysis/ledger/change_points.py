@@ -68,11 +68,11 @@ def change_points(ledger: Ledger) -> tuple[ChangePoint, ...]:
 
 def largest(changes: Iterable[ChangePoint]) -> tuple[ChangePoint, ...]:
     """Return the largest changes that matter, in the order of their steps."""
-    sizes = {one: _size(one) for one in changes}
+    sizes = {change: _size(change) for change in changes}
     by_size = sorted(
-        (one for one in sizes if sizes[one] >= np.log1p(_WORTH)), key=sizes.__getitem__
+        (change for change in sizes if sizes[change] >= np.log1p(_WORTH)), key=sizes.__getitem__
     )
-    return tuple(sorted(by_size[-_MOST:], key=lambda one: one.step))
+    return tuple(sorted(by_size[-_MOST:], key=lambda change: change.step))
 
 
 def _size(change: ChangePoint) -> float:
@@ -88,16 +88,16 @@ def split_points(times: Floats, shortest: int) -> list[int]:
         shortest: the least number of times on either side; shorter parts are bursts.
     """
     series = _without_outliers(np.log(np.maximum(times, _LEAST)), shortest)
-    found: list[int] = []
+    places: list[int] = []
     for width in _WIDTHS:
         steps = shortest * width
-        found = sorted([*found, *_apart(_jumps(series, steps), found, steps)])
-    edges = [0, *found, len(series)]
+        places = sorted([*places, *_apart(_jumps(series, steps), places, steps)])
+    edges = [0, *places, len(series)]
     for begin, end in pairwise(edges):
         inside: list[int] = []
         _split(series, begin, end, inside, shortest)
-        found += inside
-    return sorted(found)
+        places += inside
+    return sorted(places)
 
 
 def _apart(places: list[int], known: list[int], steps: int) -> list[int]:
@@ -108,7 +108,7 @@ def _apart(places: list[int], known: list[int], steps: int) -> list[int]:
     far = (around[np.minimum(after, len(around) - 1)] - at > steps) & (
         at - around[after - 1] > steps
     )
-    return [int(one) for one in at[far]]
+    return [int(place) for place in at[far]]
 
 
 def _jumps(series: Floats, steps: int) -> list[int]:
@@ -117,7 +117,7 @@ def _jumps(series: Floats, steps: int) -> list[int]:
     if len(at) < 2:
         return []
     centred = series - series.mean()
-    means, squares = (_moving_means(one, steps) for one in (centred, centred**2))
+    means, squares = (_moving_means(values, steps) for values in (centred, centred**2))
     variance = np.maximum(squares - means**2, 0.0)
     difference = np.abs(means[at] - means[at - steps])
     noise = np.sqrt((variance[at] + variance[at - steps]) / (steps - 1))
@@ -125,9 +125,9 @@ def _jumps(series: Floats, steps: int) -> list[int]:
     large = difference > np.maximum(_SIGNIFICANT * np.maximum(noise, usual), np.log1p(_WORTH))
     # Around a change, only the largest difference counts.
     return [
-        int(at[one])
-        for one in np.flatnonzero(large).tolist()
-        if difference[one] >= difference[max(one - steps, 0) : one + steps + 1].max()
+        int(at[index])
+        for index in np.flatnonzero(large).tolist()
+        if difference[index] >= difference[max(index - steps, 0) : index + steps + 1].max()
     ]
 
 
@@ -145,26 +145,26 @@ def _without_outliers(series: Floats, shortest: int) -> Floats:
     return np.asarray(np.clip(series, middle - limit, middle + limit))
 
 
-def _split(series: Floats, begin: int, end: int, found: list[int], shortest: int) -> None:
-    own = series[begin:end]
-    n = len(own)
-    if n < 2 * shortest or len(found) >= _MOST:
+def _split(series: Floats, begin: int, end: int, places: list[int], shortest: int) -> None:
+    part = series[begin:end]
+    n = len(part)
+    if n < 2 * shortest or len(places) >= _MOST:
         return
     left = np.arange(shortest, n - shortest + 1)
-    sums = np.cumsum(own)
+    sums = np.cumsum(part)
     difference = (sums[-1] - sums[left - 1]) / (n - left) - sums[left - 1] / left
     weight = np.sqrt(left * (n - left) / n)
     best = int(np.argmax(np.abs(difference) * weight))
     at = int(left[best])
     # Noise is measured around the mean of each part.
-    rest = np.concatenate([own[:at] - own[:at].mean(), own[at:] - own[at:].mean()])
+    rest = np.concatenate([part[:at] - part[:at].mean(), part[at:] - part[at:].mean()])
     scatter = rest.std() * np.sqrt(autocorrelation_time(rest))
     significant = abs(difference[best]) * weight[best] > _SIGNIFICANT * max(float(scatter), 1e-12)
     if not significant or abs(difference[best]) < np.log1p(_WORTH):
         return
-    found.append(begin + at)
-    _split(series, begin, begin + at, found, shortest)
-    _split(series, begin + at, end, found, shortest)
+    places.append(begin + at)
+    _split(series, begin, begin + at, places, shortest)
+    _split(series, begin + at, end, places, shortest)
 
 
 def possible_places(times: Floats, begin: int, at: int, end: int) -> tuple[int, int]:
@@ -179,18 +179,18 @@ def possible_places(times: Floats, begin: int, at: int, end: int) -> tuple[int, 
         end: where the part after it ends.
     """
     series = np.log(np.maximum(times[begin:end], _LEAST))
-    own, n = at - begin, end - begin
-    rest = np.concatenate([series[:own] - series[:own].mean(), series[own:] - series[own:].mean()])
+    cut, n = at - begin, end - begin
+    rest = np.concatenate([series[:cut] - series[:cut].mean(), series[cut:] - series[cut:].mean()])
     spread = max(robust_sd(rest), 1e-12) ** 2 * autocorrelation_time(rest)
     left = np.arange(1, n)
     sums = np.cumsum(series)
     difference = (sums[-1] - sums[:-1]) / (n - left) - sums[:-1] / left
     explained = difference**2 * left * (n - left) / n
-    near = explained[own - 1] - explained <= _LIKELIHOOD_95 * spread
+    near = explained[cut - 1] - explained <= _LIKELIHOOD_95 * spread
     # Stop at the first gap: outliers far away explain nothing.
-    before, after = np.flatnonzero(~near[:own]), np.flatnonzero(~near[own:])
+    before, after = np.flatnonzero(~near[:cut]), np.flatnonzero(~near[cut:])
     first = int(before[-1]) + 2 if len(before) else 1
-    last = own + int(after[0]) if len(after) else n - 1
+    last = cut + int(after[0]) if len(after) else n - 1
     return begin + first, begin + last
 
 

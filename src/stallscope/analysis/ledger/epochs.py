@@ -93,19 +93,19 @@ def samples_per_epoch(run: Run) -> float | None:
 
 def steady_epochs(epochs: Sequence[EpochTime], first_epoch: object) -> list[EpochTime]:
     """Return the epochs of the last fit without the first; the first if it is the only one."""
-    last_fit = max((one.fit for one in epochs), default=0)
-    own = [one for one in epochs if one.fit == last_fit]
-    return [one for one in own if one.epoch != first_epoch] or own
+    last_fit = max((epoch.fit for epoch in epochs), default=0)
+    of_last_fit = [epoch for epoch in epochs if epoch.fit == last_fit]
+    return [epoch for epoch in of_last_fit if epoch.epoch != first_epoch] or of_last_fit
 
 
 def _epochs(run: Run) -> tuple[EpochTime, ...]:
     table = run.intervals.filter(arrow.equal(run.intervals["kind"], "epoch"))
     columns = [table[name].to_pylist() for name in ("log", "epoch", "begin", "end")]
-    found = [
+    epochs = [
         _epoch(run.logs[log], number, end - begin)
         for log, number, begin, end in zip(*columns, strict=True)
     ]
-    return tuple(sorted(found, key=lambda one: (one.fit, one.epoch, one.rank)))
+    return tuple(sorted(epochs, key=lambda epoch: (epoch.fit, epoch.epoch, epoch.rank)))
 
 
 def _epoch(log: Log, number: int | None, ns: int) -> EpochTime:
@@ -119,20 +119,20 @@ def _mean(run: Run, epochs: Sequence[EpochTime]) -> tuple[float | None, float | 
     if not steady:
         return None, None
     mean, half = (
-        float(np.mean([one.s for one in steady])),
+        float(np.mean([epoch.s for epoch in steady])),
         recorded_number(run, "epoch_precision_ms"),
     )
     if half is None:
         return mean, None
-    found = _between_timestamps(run, steady)
+    estimate = _between_timestamps(run, steady)
     # If epochs follow each other, the timestamps of their ends give a more precise mean than the logged
     # durations.
     if (
-        found is not None
-        and found[1] < half / 1e3
-        and abs(found[0] - mean) <= found[1] + half / 1e3
+        estimate is not None
+        and estimate[1] < half / 1e3
+        and abs(estimate[0] - mean) <= estimate[1] + half / 1e3
     ):
-        return found
+        return estimate
     return mean, half / 1e3
 
 
@@ -149,7 +149,7 @@ def _between_timestamps(run: Run, steady: Sequence[EpochTime]) -> tuple[float, f
         for log, number, end in zip(*columns, strict=True)
     }
     rank, fit = steady[0].rank, steady[0].fit
-    numbers = sorted(one.epoch for one in steady if one.rank == rank)
+    numbers = sorted(epoch.epoch for epoch in steady if epoch.rank == rank)
     before = ends.get((rank, fit, numbers[0] - 1))
     count = numbers[-1] - numbers[0] + 1
     if half is None or before is None or count != len(numbers):

@@ -174,16 +174,16 @@ def rank_summaries(generations: Generations, waiting_known: bool) -> tuple[RankS
 
 def _seconds_in(aligned: AlignedSteps, kind: str) -> list[float]:
     """Return the seconds that each rank spent in intervals of a kind."""
-    own = aligned.intervals.kind == kind
-    ns = (aligned.intervals.end - aligned.intervals.begin)[own]
-    spent = np.bincount(aligned.intervals.rank_index[own], ns, minlength=len(aligned.ranks))
+    chosen = aligned.intervals.kind == kind
+    ns = (aligned.intervals.end - aligned.intervals.begin)[chosen]
+    spent = np.bincount(aligned.intervals.rank_index[chosen], ns, minlength=len(aligned.ranks))
     return [float(ns) / 1e9 for ns in spent]
 
 
 def _means(steady: Ledger, waiting_known: bool) -> dict[str, list[float | None]]:
     """Return each rank's milliseconds per stage, and its critical share; None if not measured."""
     means: dict[str, list[float | None]] = {
-        name: [None if np.isnan(one) else one / 1e6 for one in values.tolist()]
+        name: [None if np.isnan(mean) else mean / 1e6 for mean in values.tolist()]
         for name, values in steady.rank_means.items()
     }
     if not waiting_known:
@@ -201,7 +201,7 @@ def coverage(run: Run, generations: Generations) -> Coverage:
     """Count the recorded steps, and those in the ledger."""
     aligned, ledgers = generations.aligned, generations.ledgers
     skipped = skipped_steps(run)
-    steps = sum(len(one.steps) for one in aligned) + skipped
+    steps = sum(len(generation.steps) for generation in aligned) + skipped
     used = sum(len(ledger) for ledger in ledgers)
     complete = sum(int(ledger.cells.summed(_complete)) for ledger in ledgers)
     return Coverage(
@@ -309,7 +309,7 @@ def _lacking(block: Block) -> Ints:
 
 def count_epochs(aligned: Sequence[AlignedSteps]) -> int:
     """Count the epochs of all generations."""
-    known = [one.epochs[one.epochs >= 0] for one in aligned]
+    known = [generation.epochs[generation.epochs >= 0] for generation in aligned]
     return len(np.unique(np.concatenate(known))) if known else 0
 
 

@@ -49,7 +49,7 @@ class Generations:
         # A log without steps is not a generation.
         numbers = sorted(set().union(*by_parts(run.steps, ("generation",), _generations)))
         aligned = [align(run, number) for number in numbers]
-        ledgers = [build_ledger(one) for one in aligned]
+        ledgers = [build_ledger(generation) for generation in aligned]
         warm = [warm_up_steps(ledger) for ledger in ledgers]
         to_wall = [run.wall_offset(first_log(run, generation)) for generation in aligned]
         kept = _same_ranks_as_last(aligned, ledgers)
@@ -65,7 +65,7 @@ class Generations:
     def last_aligned(self) -> AlignedSteps | None:
         """Return the generation of the reported ranks: the last with a ledger, or the last of all."""
         pairs = zip(self.aligned, self.ledgers, strict=True)
-        with_ledger = [one for one, ledger in pairs if len(ledger)]
+        with_ledger = [generation for generation, ledger in pairs if len(ledger)]
         return next(reversed(with_ledger or self.aligned), None)
 
     def repeated(self, index: int) -> Bools:
@@ -83,7 +83,7 @@ class Generations:
         Then it is unknown which steps it trained again: its optimizer may not count steps, or training
         may have started over.
         """
-        return any(int(one.steps[0]) == 0 for one in self.aligned[index + 1 :])
+        return any(int(generation.steps[0]) == 0 for generation in self.aligned[index + 1 :])
 
 
 def _same_ranks_as_last(aligned: Sequence[AlignedSteps], ledgers: Sequence[Ledger]) -> list[int]:
@@ -92,7 +92,7 @@ def _same_ranks_as_last(aligned: Sequence[AlignedSteps], ledgers: Sequence[Ledge
     Figures per rank are only comparable between these.
     """
     filled = _filled(ledgers)
-    places = [(one.ranks, one.hosts) for one in aligned]
+    places = [(generation.ranks, generation.hosts) for generation in aligned]
     return [index for index in filled if places[index] == places[filled[-1]]]
 
 
@@ -111,13 +111,13 @@ def first_log(run: Run, aligned: AlignedSteps) -> Log:
 
 def _again_from(aligned: Sequence[AlignedSteps]) -> list[int]:
     """Return per generation the first step of any later one that does not count from 0 again."""
-    found: list[int] = []
+    first_steps: list[int] = []
     again = LATEST
-    for one in reversed(aligned):
-        found.append(again)
-        if one.steps[0] > 0:
-            again = min(again, int(one.steps[0]))
-    return found[::-1]
+    for generation in reversed(aligned):
+        first_steps.append(again)
+        if generation.steps[0] > 0:
+            again = min(again, int(generation.steps[0]))
+    return first_steps[::-1]
 
 
 def steady_of(ledger: Ledger | None, warm_up: Bools) -> Ledger | None:

@@ -59,7 +59,10 @@ PARTS = tuple(field.name for field in fields(JobTime) if field.name != "total")
 def sum_of(times: Sequence[JobTime]) -> JobTime:
     """Add up the times of a job's generations."""
     return JobTime(
-        **{one.name: sum(getattr(time, one.name) for time in times) for one in fields(JobTime)}
+        **{
+            field.name: sum(getattr(time, field.name) for time in times)
+            for field in fields(JobTime)
+        }
     )
 
 
@@ -80,20 +83,20 @@ def generation_times(run: Run, generations: Generations, stands_still_s: float) 
     if not filled:
         return [_in_seconds({"epoch_gap": ended - began})]
     clock = began
-    found: list[dict[str, int]] = []
+    times: list[dict[str, int]] = []
     for index in filled:
-        parts, clock = _of_generation(run, generations, index, clock, is_first=not found)
-        if found:
-            before = generations.aligned[filled[len(found) - 1]]
+        parts, clock = _of_generation(run, generations, index, clock, is_first=not times)
+        if times:
+            before = generations.aligned[filled[len(times) - 1]]
             waited = min(_stuck_ns(run, before), parts["restart"])
             parts["restart"] -= waited
             parts["stopped"] += waited
-        found.append(parts)
+        times.append(parts)
     stopped = int(stands_still_s * 1e9)
     ended = max(ended, clock + stopped)
-    found[-1]["stopped"] += stopped
-    found[-1]["epoch_gap"] += max(0, ended - clock - stopped)
-    return [_in_seconds(parts) for parts in found]
+    times[-1]["stopped"] += stopped
+    times[-1]["epoch_gap"] += max(0, ended - clock - stopped)
+    return [_in_seconds(parts) for parts in times]
 
 
 def _in_seconds(ns: Mapping[str, int]) -> JobTime:
@@ -170,9 +173,9 @@ def _span(run: Run, generations: Generations) -> tuple[int, int]:
     since, set_by = _last_set(generations, last.clock_domain)
     to_wall = run.wall_offset(last) - set_by
     ends = chain.from_iterable(
-        one
+        end
         for table in (run.intervals, run.steps)
-        for one in by_parts(table, ("log", "step", "end"), _last_end, np.array(closed), since)
+        for end in by_parts(table, ("log", "step", "end"), _last_end, np.array(closed), since)
     )
     return began, max([began, *(end + to_wall for end in ends)])
 

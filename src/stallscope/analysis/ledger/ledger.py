@@ -149,20 +149,20 @@ class Ledger:
 
     def _of_role(self, name: str, role: str) -> Ints:
         """Return ``of`` for the critical or the reference rank of each step."""
-        own = self._roles[role]
+        times = self._roles[role]
         if name == "other":
-            return own["arrival"] - own["input"] - own["compute"]
-        return own[name]
+            return times["arrival"] - times["input"] - times["compute"]
+        return times[name]
 
     @cached_property
     def _roles(self) -> dict[str, dict[str, Ints]]:
         """Quantities of the reference and critical ranks, looked up once for all figures."""
-        found = np.concatenate(
+        quantities = np.concatenate(
             self.cells.by_steps(_of_roles, self.reference, self.critical), axis=-1
         )
         return {
-            role: dict(zip(_OF_ROLES, own, strict=True))
-            for role, own in zip(("reference", "critical"), found, strict=True)
+            role: dict(zip(_OF_ROLES, values, strict=True))
+            for role, values in zip(("reference", "critical"), quantities, strict=True)
         }
 
     def mean_ms(self, name: str, by_cause: bool = False) -> Mean:
@@ -218,9 +218,9 @@ def _rank_sums(block: Block, last: Ints) -> Ints:
     times, lasts = [block[name] for name in _OF_ROLES], last[block.steps]
     count, last_sum = np.full(len(block.ranks), len(lasts)), lasts.sum()
     if not measured.all():
-        times = [np.where(measured, one, 0) for one in times]
+        times = [np.where(measured, values, 0) for values in times]
         count, last_sum = measured.sum(axis=0), measured.T @ lasts
-    arrival, fetch, compute = (one.sum(axis=0) for one in times)
+    arrival, fetch, compute = (values.sum(axis=0) for values in times)
     return np.array([count, fetch, compute, arrival - fetch - compute, last_sum - arrival])
 
 

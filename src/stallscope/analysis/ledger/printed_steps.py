@@ -99,7 +99,11 @@ class PrintedSteps:
     def steady_ranks(self) -> tuple[RankWindows, ...]:
         """Return the windows of each rank without warm-up."""
         first = self.first_steady_step
-        return tuple(one.chosen(one.step >= first) for one in self.ranks if one.step[-1] >= first)
+        return tuple(
+            windows.chosen(windows.step >= first)
+            for windows in self.ranks
+            if windows.step[-1] >= first
+        )
 
     @cached_property
     def whole(self) -> RankWindows:
@@ -149,11 +153,11 @@ def _input_exposed(run: Run) -> bool:
 def _extreme_waits(ranks: Sequence[RankWindows], steps: Ints) -> tuple[Mean | None, Mean | None]:
     """Return the means over these steps of the shortest and the longest wait of any rank."""
     known = []
-    for one in ranks:
-        own = one.chosen(np.isin(one.step, steps))
-        if own.input_ms is None or len(own) < len(steps):
+    for windows in ranks:
+        chosen = windows.chosen(np.isin(windows.step, steps))
+        if chosen.input_ms is None or len(chosen) < len(steps):
             return None, None
-        known.append(own.input_ms)
+        known.append(chosen.input_ms)
     least, most = np.min(known, axis=0), np.max(known, axis=0)
     return mean_with_interval(least), mean_with_interval(most)
 
@@ -170,12 +174,12 @@ def _step(run: Run, whole: RankWindows, steady: Bools) -> StepTime:
         steady: those without warm-up.
     """
     half_ms = float(run.fact("step_precision_ms") or 0.0)
-    own, weights = whole.ms[steady], whole.steps[steady]
+    times, weights = whole.ms[steady], whole.steps[steady]
     if run.fact("means_of_all_steps") and run.fact("windows") in ("median", "last"):
         mean = float(np.mean(_means_of_logs(run, "step_ms")))
         windows = Mean(mean, (mean - half_ms, mean + half_ms))
     else:
-        mean = float(np.average(own, weights=weights))
+        mean = float(np.average(times, weights=weights))
         spread = mean_with_interval(_with_known_sums(run, whole.chosen(steady)).ms)
         windows = spread.widened(half_ms)
     p50, p95, p99 = whole.chosen(steady).percentiles(50, 95, 99)
@@ -225,26 +229,26 @@ def _means_of_logs(run: Run, name: str) -> list[float]:
 
 
 def _changes(whole: RankWindows, steady: Bools) -> tuple[ChangePoint, ...]:
-    own = whole.chosen(steady)
-    edges = [0, *split_points(own.ms, _AROUND // 2), len(own)]
+    windows = whole.chosen(steady)
+    edges = [0, *split_points(windows.ms, _AROUND // 2), len(windows)]
     return largest(
-        _change(own, begin, at, end)
+        _change(windows, begin, at, end)
         for begin, at, end in zip(edges, edges[1:], edges[2:], strict=False)
     )
 
 
-def _change(own: RankWindows, begin: int, at: int, end: int) -> ChangePoint:
+def _change(windows: RankWindows, begin: int, at: int, end: int) -> ChangePoint:
     before, after = slice(begin, at), slice(at, end)
-    was, became = float(own.ms[before].mean()), float(own.ms[after].mean())
+    was, became = float(windows.ms[before].mean()), float(windows.ms[after].mean())
     entry, by = None, became - was
-    if own.input_ms is not None:
-        waited = float(own.input_ms[after].mean() - own.input_ms[before].mean())
+    if windows.input_ms is not None:
+        waited = float(windows.input_ms[after].mean() - windows.input_ms[before].mean())
         if abs(waited) > abs(by) / 2:
             entry, by = "input", waited
-    first, last = possible_places(own.ms, begin, at, end)
+    first, last = possible_places(windows.ms, begin, at, end)
     # The change may have happened within the window before, or at its start.
-    between = int(own.step[max(first - 1, 0)]), int(own.step[last])
-    return ChangePoint(int(own.step[at]), was, became, entry, by, None, between)
+    between = int(windows.step[max(first - 1, 0)]), int(windows.step[last])
+    return ChangePoint(int(windows.step[at]), was, became, entry, by, None, between)
 
 
 def _slow(whole: RankWindows, steady: Bools) -> tuple[SlowWindows | None, SlowWindows | None]:
@@ -256,9 +260,9 @@ def _slow(whole: RankWindows, steady: Bools) -> tuple[SlowWindows | None, SlowWi
     starts = whole.begins_epoch[steady]
     regular = starts.sum() >= _FEWEST_EPOCHS and slow[starts].mean() >= _MOST
     at_start = slow & starts if regular else np.zeros(len(slow), bool)
-    both = (at_start, slow & ~at_start)
-    found = [_cost(over, steps, ms, chosen) for chosen in both]
-    return found[0], found[1]
+    masks = (at_start, slow & ~at_start)
+    costs = [_cost(over, steps, ms, chosen) for chosen in masks]
+    return costs[0], costs[1]
 
 
 def _cost(over: Floats, steps: Ints, ms: Floats, chosen: Bools) -> SlowWindows | None:

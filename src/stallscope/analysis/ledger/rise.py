@@ -36,9 +36,9 @@ _LEAST = 1e-9
 class Rise(NamedTuple):
     """A lasting rise of the step time."""
 
-    #: The position of the step with which it began, and of the one with which it was found.
+    #: The position of the step with which it began, and of the one with which it was detected.
     began: int
-    found: int
+    detected: int
     #: The relative rise of the median since it began over the usual one: 0.1 is 10 %.
     by: float
 
@@ -72,9 +72,9 @@ def find_rise(times: Floats) -> Rise | None:
     least = min(np.median(since), np.median(since[-_LASTING_STEPS // 2 :])) - usual
     if least < np.log1p(RISE) / 2:
         return None
-    found = start + int(np.argmax(lasting[start:]))
+    detected = start + int(np.argmax(lasting[start:]))
     by = float(np.expm1(np.median(since) - usual))
-    return Rise(REFERENCE_STEPS + start, REFERENCE_STEPS + found, by)
+    return Rise(REFERENCE_STEPS + start, REFERENCE_STEPS + detected, by)
 
 
 def _limit(half: float) -> float:

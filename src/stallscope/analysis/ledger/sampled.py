@@ -76,9 +76,9 @@ def count_sampled_out(run: Run, aligned: Sequence[AlignedSteps], ledgers: Sequen
     if sampling is None:
         return 0
     count = 0
-    for one, ledger in zip(aligned, ledgers, strict=True):
-        outside = ~np.isin(one.steps, ledger.steps, assume_unique=True)
-        count += int((outside & ~sampling.keeps(one.steps)).sum())
+    for generation, ledger in zip(aligned, ledgers, strict=True):
+        outside = ~np.isin(generation.steps, ledger.steps, assume_unique=True)
+        count += int((outside & ~sampling.keeps(generation.steps)).sum())
     return count
 
 
@@ -141,10 +141,12 @@ def _reduced_first(block: Block) -> Ints:
 def _after_last_step(run: Run, aligned: AlignedSteps, last: int) -> int:
     """Return the nanoseconds in steps after the last recorded one, on the first rank's clock."""
     table = run.intervals
-    own = pc.and_(arrow.equal(table["kind"], SKIPPED), arrow.equal(table["rank"], aligned.ranks[0]))
-    own = pc.and_(own, arrow.equal(table["generation"], aligned.generation))
+    chosen = pc.and_(
+        arrow.equal(table["kind"], SKIPPED), arrow.equal(table["rank"], aligned.ranks[0])
+    )
+    chosen = pc.and_(chosen, arrow.equal(table["generation"], aligned.generation))
     after = arrow.scalar(int(aligned.steps[-1]) + 1, table["step"].type)
-    table = table.filter(pc.and_(own, pc.greater(table["step"], after)))
+    table = table.filter(pc.and_(chosen, pc.greater(table["step"], after)))
     end = pc.max(table["end"]).as_py()
     if end is None or end <= last:
         return 0
@@ -156,13 +158,13 @@ def _within(aligned: AlignedSteps, kind: str, begin: Ints, end: Ints) -> int:
     """Return the time in intervals of a kind within some periods, of the rank with most."""
     if not len(begin):
         return 0
-    own = aligned.intervals.kind == kind
-    low, high = aligned.intervals.begin[own], aligned.intervals.end[own]
+    chosen = aligned.intervals.kind == kind
+    low, high = aligned.intervals.begin[chosen], aligned.intervals.end[chosen]
     at = np.searchsorted(begin, low, side="right") - 1
     inside = at >= 0
     clipped = np.maximum(np.minimum(high, end[at]) - low, 0)
     spent = np.zeros(len(aligned.ranks), np.int64)
-    np.add.at(spent, aligned.intervals.rank_index[own][inside], clipped[inside].astype(np.int64))
+    np.add.at(spent, aligned.intervals.rank_index[chosen][inside], clipped[inside].astype(np.int64))
     return int(spent.max(initial=0))
 
 

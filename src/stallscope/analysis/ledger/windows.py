@@ -114,23 +114,23 @@ class RankWindows:
 def printed_windows(run: Run) -> tuple[RankWindows, ...]:
     """Return the windows that lines are about, by rank."""
     table = run.intervals.filter(arrow.equal(run.intervals["kind"], _WINDOW))
-    found = []
+    windows = []
     for rank in sorted(pc.unique(table["rank"]).to_pylist()):
-        own = table.filter(arrow.equal(table["rank"], rank))
-        steps = np.maximum(arrow.numbers(own["steps"]), 1)
-        took = arrow.numbers(own["end"]) - arrow.numbers(own["begin"])
-        data, epoch = own["data"], own["epoch"]
-        found.append(
+        rows = table.filter(arrow.equal(table["rank"], rank))
+        steps = np.maximum(arrow.numbers(rows["steps"]), 1)
+        took = arrow.numbers(rows["end"]) - arrow.numbers(rows["begin"])
+        data, epoch = rows["data"], rows["epoch"]
+        windows.append(
             RankWindows(
                 rank=rank,
-                step=arrow.numbers(own["step"]) - steps,
+                step=arrow.numbers(rows["step"]) - steps,
                 steps=steps,
                 ms=took / steps / 1e6,
                 input_ms=None if data.null_count else arrow.numbers(data) / steps / 1e6,
                 epoch=None if epoch.null_count else arrow.numbers(epoch).astype(np.int64),
             )
         )
-    return tuple(found)
+    return tuple(windows)
 
 
 def single_steps(run: Run) -> tuple[RankWindows, ...]:
@@ -154,9 +154,9 @@ def single_steps(run: Run) -> tuple[RankWindows, ...]:
     )
 
 
-def _steps_of_rank(run: Run, rank: int, own: pa.Table, recorder: bool) -> RankWindows:
-    step, begin, end = (arrow.numbers(own[name]) for name in ("step", "begin", "end"))
-    data, epoch = own["data"], own["epoch"]
+def _steps_of_rank(run: Run, rank: int, rows: pa.Table, recorder: bool) -> RankWindows:
+    step, begin, end = (arrow.numbers(rows[name]) for name in ("step", "begin", "end"))
+    data, epoch = rows["data"], rows["epoch"]
     if recorder:
         end = _with_time_between(run, rank, step, begin, end, arrow.numbers(epoch))
     return RankWindows(
@@ -185,16 +185,18 @@ def over_ranks(ranks: Sequence[RankWindows]) -> RankWindows:
     """Return the mean over the ranks that have the lowest rank's windows."""
     first = ranks[0]
     alike = [
-        one for one in ranks if len(one) == len(first) and np.array_equal(one.step, first.step)
+        windows
+        for windows in ranks
+        if len(windows) == len(first) and np.array_equal(windows.step, first.step)
     ]
     if len(alike) == 1:
         return first
-    waits = [one.input_ms for one in alike if one.input_ms is not None]
+    waits = [windows.input_ms for windows in alike if windows.input_ms is not None]
     return RankWindows(
         rank=first.rank,
         step=first.step,
         steps=first.steps,
-        ms=np.mean([one.ms for one in alike], axis=0),
+        ms=np.mean([windows.ms for windows in alike], axis=0),
         input_ms=np.mean(waits, axis=0) if len(waits) == len(alike) else None,
         epoch=first.epoch,
     )

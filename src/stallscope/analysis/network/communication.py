@@ -115,9 +115,9 @@ class CommunicationModel:
             factor = bus_bytes(ranks, 1) / bus_bytes(self.only.ranks, 1)
             latency = _messages(self.kind, ranks) / _messages(self.kind, self.only.ranks)
             low, high = sorted((factor, latency))
-            own = self.only.exposed_ms
-            ends = own.ci95 or (own.value, own.value)
-            return Mean(own.value * factor, (ends[0] * low, ends[1] * high))
+            exposed = self.only.exposed_ms
+            ends = exposed.ci95 or (exposed.value, exposed.value)
+            return Mean(exposed.value * factor, (ends[0] * low, ends[1] * high))
         row = np.array([_messages(self.kind, ranks), bus_bytes(ranks, self.gradient_bytes)])
         value = float(row @ np.array([self.latency_ms or 0.0, self.ms_per_byte]))
         if self.covariance is None:
@@ -150,8 +150,8 @@ def _fitted(
     # A run's interval ignores the differences between launches, so weights are relative instead.
     weights = 1 / np.maximum(times, 1e-9)
     scale = np.linalg.norm(rows * weights[:, None], axis=0)
-    found, residual = optimize.nnls(rows * weights[:, None] / scale, times * weights)
-    latency, per_byte = found / scale
+    solution, residual = optimize.nnls(rows * weights[:, None] / scale, times * weights)
+    latency, per_byte = solution / scale
     freedom = len(runs) - 2
     covariance = None
     if freedom > 0:

@@ -118,8 +118,8 @@ def network_use(run: Run, exposed_ms: Mean | None) -> NetworkUse | None:
         return None
     newest = sorted(run.network_checks, key=lambda check: -check.began)
     setup = Setup.of(run)
-    found = [(check, tuple(_differences(run, setup, check))) for check in newest]
-    check, differs = next((one for one in found if not one[1]), found[0])
+    compared = [(check, tuple(_differences(run, setup, check))) for check in newest]
+    check, differs = next((pair for pair in compared if not pair[1]), compared[0])
     gradients = None if check.as_run is None else median_ms(check.as_run.us)
     return NetworkUse(
         check=check,
@@ -127,7 +127,7 @@ def network_use(run: Run, exposed_ms: Mean | None) -> NetworkUse | None:
         gradients_ms=gradients,
         parts=_parts(check, gradients),
         exposed_ms=exposed_ms,
-        sweep=tuple(_message(one, check.size) for one in check.sweep),
+        sweep=tuple(_message(rounds, check.size) for rounds in check.sweep),
         pairs=_pairs(check),
     )
 
@@ -153,9 +153,9 @@ def _differences(run: Run, setup: Setup, check: NetworkCheck) -> Iterator[str]:
     if check.size != run.size:
         yield f"measured on {counted(check.size, 'rank')}, and the run has {run.size:,}"
     elif not run.missing_ranks:
-        own = Counter(log.host for log in run.last_logs.values())
-        if own != Counter(check.hosts):
-            yield f"measured on {_places(Counter(check.hosts))}, and the run was on {_places(own)}"
+        hosts = Counter(log.host for log in run.last_logs.values())
+        if hosts != Counter(check.hosts):
+            yield f"measured on {_places(Counter(check.hosts))}, and the run was on {_places(hosts)}"
     reducer = _REDUCERS.get(setup.library or "", setup.library)
     if reducer is not None and reducer != check.reduced_by:
         yield f"measured with {check.reduced_by}, and the run reduces with {reducer}"
@@ -164,7 +164,9 @@ def _differences(run: Run, setup: Setup, check: NetworkCheck) -> Iterator[str]:
         yield f"reduced by {joined(then)}, and in the run by {joined(now)}"
     yield from _of_other_gradients(run, setup, check)
     for name in _SETTINGS:
-        was, is_now = (one.get(name, "not set") for one in (check.settings, setup.settings))
+        was, is_now = (
+            settings.get(name, "not set") for settings in (check.settings, setup.settings)
+        )
         if was != is_now:
             yield f"{name} was {was}, and in the run it was {is_now}"
 
@@ -175,15 +177,15 @@ def _libraries(setup: Setup) -> tuple[str, ...]:
     On CPUs, Horovod does not use NCCL even if it was built with it. PyTorch names libraries by device,
     as in ``cpu:gloo,cuda:nccl``, or ``undefined`` if it chooses one itself.
     """
-    found = []
+    libraries = []
     for name in ",".join(setup.reduces_with or ()).split(","):
         device, _, library = name.rpartition(":")
         if library == "undefined":
             return ()
         other_device = bool(device) and (device == "cuda") is not bool(setup.gpu)
         if library and not other_device and (setup.gpu or library != "nccl"):
-            found.append(library)
-    return tuple(found)
+            libraries.append(library)
+    return tuple(libraries)
 
 
 def _of_other_gradients(run: Run, setup: Setup, check: NetworkCheck) -> Iterator[str]:
@@ -193,9 +195,9 @@ def _of_other_gradients(run: Run, setup: Setup, check: NetworkCheck) -> Iterator
         return
     expected = total / 2 if "16" in (setup.compression or "") else total
     if abs(check.as_run.bytes - expected) > _SAME_BYTES * expected:
-        theirs, own = (f"{size / 1e6:,.3g} MB" for size in (check.as_run.bytes, expected))
+        in_check, in_run = (f"{size / 1e6:,.3g} MB" for size in (check.as_run.bytes, expected))
         measured = listed("run", [check.run_id])
-        yield f"measured for {measured}, with {theirs} of gradients, and this run has {own}"
+        yield f"measured for {measured}, with {in_check} of gradients, and this run has {in_run}"
 
 
 def _places(hosts: Counter[str]) -> str:
@@ -203,11 +205,11 @@ def _places(hosts: Counter[str]) -> str:
 
 
 def _parts(check: NetworkCheck, as_run: Mean | None) -> Parts | None:
-    one = next((rounds for rounds in check.tiny if rounds.messages == 1), None)
+    single = next((rounds for rounds in check.tiny if rounds.messages == 1), None)
     several = next((rounds for rounds in check.tiny if rounds.messages > 1), None)
-    if as_run is None or check.together is None or one is None or several is None:
+    if as_run is None or check.together is None or single is None or several is None:
         return None
-    together, small, more = (median_ms(found.us) for found in (check.together, one, several))
+    together, small, more = (median_ms(rounds.us) for rounds in (check.together, single, several))
     count, negotiates = several.messages, check.reduced_by == "horovod"
     values = parts_of(
         as_run.value, together.value, small.value, more.value, count, negotiates=negotiates
@@ -225,11 +227,11 @@ def _parts(check: NetworkCheck, as_run: Mean | None) -> Parts | None:
     )
 
 
-def _around(value: float, found: Mean) -> Mean:
+def _around(value: float, mean: Mean) -> Mean:
     """Return a part with its interval; noise must not make it begin below zero."""
-    if found.ci95 is None:
+    if mean.ci95 is None:
         return Mean(value, None)
-    return Mean(value, (max(0.0, min(found.ci95[0], value)), max(found.ci95[1], value)))
+    return Mean(value, (max(0.0, min(mean.ci95[0], value)), max(mean.ci95[1], value)))
 
 
 def _message(rounds: Rounds, ranks: int) -> MessageTime:
@@ -243,11 +245,11 @@ def _pairs(check: NetworkCheck) -> tuple[PairRate, ...]:
     rates = [_rate(pair) for pair in measured]
     faster = float(np.quantile([rate.value for rate in rates], _FASTER)) if rates else 0.0
     comparable = len(rates) >= _FEWEST_PAIRS
-    found = [
-        PairRate(pair.hosts, rate, own, comparable and rate.value < _SLOW_SHARE * faster)
-        for pair, rate, own in zip(measured, rates, small, strict=True)
+    pairs = [
+        PairRate(pair.hosts, rate, small_ms, comparable and rate.value < _SLOW_SHARE * faster)
+        for pair, rate, small_ms in zip(measured, rates, small, strict=True)
     ]
-    return tuple(sorted(found, key=lambda pair: pair.mbit_s.value))
+    return tuple(sorted(pairs, key=lambda pair: pair.mbit_s.value))
 
 
 def _rate(pair: PairRounds) -> Mean:

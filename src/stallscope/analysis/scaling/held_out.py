@@ -62,23 +62,23 @@ class TrackRecord:
     @property
     def median(self) -> float:
         """The median of the errors' sizes."""
-        return float(np.median([abs(one.error) for one in self.projections]))
+        return float(np.median([abs(projection.error) for projection in self.projections]))
 
     @property
     def largest(self) -> float:
         """The largest error, with its sign."""
-        return max((one.error for one in self.projections), key=abs)
+        return max((projection.error for projection in self.projections), key=abs)
 
     @property
     def inside(self) -> int:
         """The number of intervals that contain the published value."""
-        return sum(one.inside for one in self.projections)
+        return sum(projection.inside for projection in self.projections)
 
 
 @cache
 def held_out() -> tuple[HeldOut, ...]:
     """Project sizes of the published curves from every number of smaller ones, up to eight times."""
-    return tuple(one for curve in CURVES for one in _of_curve(curve))
+    return tuple(projection for curve in CURVES for projection in _of_curve(curve))
 
 
 def track_record(sizes_on_several: int, doublings: int) -> TrackRecord | None:
@@ -86,12 +86,13 @@ def track_record(sizes_on_several: int, doublings: int) -> TrackRecord | None:
 
     None if no published curve has such sizes.
     """
-    found = tuple(
-        one
-        for one in held_out()
-        if one.doublings == doublings and (len(one.sizes) > 2) == (sizes_on_several > 1)
+    projections = tuple(
+        projection
+        for projection in held_out()
+        if projection.doublings == doublings
+        and (len(projection.sizes) > 2) == (sizes_on_several > 1)
     )
-    return TrackRecord(found) if found else None
+    return TrackRecord(projections) if projections else None
 
 
 def _of_curve(curve: PublishedCurve) -> Iterator[HeldOut]:

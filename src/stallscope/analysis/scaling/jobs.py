@@ -69,13 +69,13 @@ def jobs_of(runs: Iterable[Pace], by: str | None) -> list[list[Pace]]:
 
 def value_of(run: Run, by: str) -> str:
     """Return the value of one of ``FACTS``, in words."""
-    found = FACTS[by][1](run)
-    return f"{FACTS[by][0].lower()} not recorded" if found is None else str(found)
+    value = FACTS[by][1](run)
+    return f"{FACTS[by][0].lower()} not recorded" if value is None else str(value)
 
 
 def untimed(analyses: Iterable[Analysis]) -> list[str]:
     """Return a sentence for every run without a known pace: the missing fact, and how to add it."""
-    return [_untimed(one) for one in analyses if pace_of(one) is None]
+    return [_untimed(analysis) for analysis in analyses if pace_of(analysis) is None]
 
 
 def _untimed(analysis: Analysis) -> str:
@@ -93,7 +93,7 @@ def _unknown_facts(run: Pace) -> int:
 
 
 def _fits(run: Pace, job: Sequence[Pace]) -> bool:
-    return all(_same_job(run, other) for other in job)
+    return all(_same_job(run, member) for member in job)
 
 
 def _completes(job: Sequence[Pace], known: Sequence[Pace]) -> bool:
@@ -108,11 +108,11 @@ def _completes(job: Sequence[Pace], known: Sequence[Pace]) -> bool:
     return named or not any(run.size in sizes for run in job)
 
 
-def _same_job(one: Pace, other: Pace) -> bool:
-    pairs = {name: (one.fact(name), other.fact(name)) for name in _SAME_JOB}
-    if one.from_steps and other.from_steps:
-        same = all(str(own) == str(its) for own, its in pairs.values())
-        return same and one.run.synthetic == other.run.synthetic
+def _same_job(first: Pace, second: Pace) -> bool:
+    pairs = {name: (first.fact(name), second.fact(name)) for name in _SAME_JOB}
+    if first.from_steps and second.from_steps:
+        same = all(str(left) == str(right) for left, right in pairs.values())
+        return same and first.run.synthetic == second.run.synthetic
     for name, pair in pairs.items():
         words = {str(fact).casefold() for fact in pair}
         keras = name == "framework" and words <= set(_KERAS)
@@ -142,6 +142,6 @@ def _work(run: Pace) -> float:
     return run.samples_per_step or 0.0
 
 
-def alike(one: float, other: float) -> bool:
+def alike(first: float, second: float) -> bool:
     """Whether two amounts of work are equal, except for uneven last batches."""
-    return isclose(one, other, rel_tol=_SAME_WORK)
+    return isclose(first, second, rel_tol=_SAME_WORK)

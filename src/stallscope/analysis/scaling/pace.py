@@ -163,20 +163,20 @@ def _epoch_ms(run: Run, known: EpochTimes) -> Mean | None:
     if known.mean_s is None:
         return None
     by_epoch: dict[int, list[float]] = defaultdict(list)
-    for one in steady_epochs(known.epochs, run.fact("first_epoch")):
-        by_epoch[one.epoch].append(one.s)
-    scatter = mean_over([Mean(float(np.mean(own)), None) for own in by_epoch.values()]).ci95
+    for epoch in steady_epochs(known.epochs, run.fact("first_epoch")):
+        by_epoch[epoch.epoch].append(epoch.s)
+    scatter = mean_over([Mean(float(np.mean(seconds)), None) for seconds in by_epoch.values()]).ci95
     half = (known.precision_s or 0.0) + (0.0 if scatter is None else (scatter[1] - scatter[0]) / 2)
-    found = _around(known.mean_s, half)
-    return None if found is None else found.scaled(1e3)
+    mean = _around(known.mean_s, half)
+    return None if mean is None else mean.scaled(1e3)
 
 
 def _done(run: Run, epochs: Sequence[EpochTime]) -> int:
     """Count the epochs that ended, including those without a known start."""
-    fits = {one.fit for one in epochs}
+    fits = {epoch.fit for epoch in epochs}
     firsts = {log.part: log.facts.get("first_epoch") for log in reversed(run.logs)}
     started = {(fit, firsts.get(fit)) for fit in fits if isinstance(firsts.get(fit), int)}
-    return len(started | {(one.fit, one.epoch) for one in epochs})
+    return len(started | {(epoch.fit, epoch.epoch) for epoch in epochs})
 
 
 def _job_ms(analysis: Analysis, known: EpochTimes) -> Mean | None:
@@ -188,7 +188,7 @@ def _job_ms(analysis: Analysis, known: EpochTimes) -> Mean | None:
     if not known.epochs or total <= 0:
         return None
     # Rounding errors of consecutive durations add up.
-    laid = sum(one.precision_s for one in known.epochs) * 1e3 / len(run.ranks)
+    laid = sum(epoch.precision_s for epoch in known.epochs) * 1e3 / len(run.ranks)
     return _around(total, laid if stamped is None else stamped)
 
 
@@ -213,5 +213,5 @@ def _each(ms: Mean | None, work: float | None) -> Mean | None:
     return None if ms is None or not work else ms.scaled(1 / work)
 
 
-def _product(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one * other
+def _product(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else first * second

@@ -114,22 +114,28 @@ def _rate(amount: float, ms: Mean) -> Mean:
     return Mean(value, (amount / high * 1e3, amount / low * 1e3))
 
 
-def _ratio(one: Mean, other: Mean) -> Mean:
+def _ratio(numerator: Mean, denominator: Mean) -> Mean:
     """Return the ratio of two independent means; relative uncertainties add up as squares."""
-    value = one.value / other.value
-    if one.ci95 is None or other.ci95 is None:
+    value = numerator.value / denominator.value
+    if numerator.ci95 is None or denominator.ci95 is None:
         return Mean(value, None)
-    (low, high), (least, most) = one.ci95, other.ci95
-    half = abs(value) * float(np.hypot((high - low) / one.value, (most - least) / other.value)) / 2
+    (low, high), (least, most) = numerator.ci95, denominator.ci95
+    half = (
+        abs(value)
+        * float(np.hypot((high - low) / numerator.value, (most - least) / denominator.value))
+        / 2
+    )
     return Mean(value, (value - half, value + half))
 
 
-def _ratio_of_rounded(one: Mean, other: Mean) -> Mean:
+def _ratio_of_rounded(numerator: Mean, denominator: Mean) -> Mean:
     """Return the ratio of two rounded means, with the worst case of both as interval."""
-    value = one.value / other.value
-    if one.ci95 is None or other.ci95 is None or other.ci95[0] <= 0:
+    value = numerator.value / denominator.value
+    if numerator.ci95 is None or denominator.ci95 is None or denominator.ci95[0] <= 0:
         return Mean(value, None)
-    return Mean(value, (one.ci95[0] / other.ci95[1], one.ci95[1] / other.ci95[0]))
+    return Mean(
+        value, (numerator.ci95[0] / denominator.ci95[1], numerator.ci95[1] / denominator.ci95[0])
+    )
 
 
 def compare_sizes(point: Point, single: Point | None, alone: Point | None, first: Point) -> Scaled:

@@ -58,13 +58,15 @@ def projection(
     ledger = largest.runs[-1].steady
     if model is None or ledger is None or largest.ranks < 2:
         return ()
-    found = []
+    projections = []
     for doubling in range(1, _DOUBLINGS + 1):
         ranks = largest.ranks * 2**doubling
         rate = projected_rate(ranks, points, ledger, model)
         ideal = None if single is None else ranks * single.rate.value
-        found.append(Projected(ranks, rate, None if ideal is None else rate.scaled(1 / ideal)))
-    return tuple(found)
+        projections.append(
+            Projected(ranks, rate, None if ideal is None else rate.scaled(1 / ideal))
+        )
+    return tuple(projections)
 
 
 def projected_rate(
@@ -73,15 +75,17 @@ def projected_rate(
     """Return the projected rate, with an interval even if there are too few runs to test the model."""
     largest = points[-1]
     sizes = [point.ranks for point in points]
-    there = project(ranks, largest.ranks, ledger, model, sizes)
-    of_largest = [one for run in largest.runs if (one := communication_of(run)) is not None]
+    projected = project(ranks, largest.ranks, ledger, model, sizes)
+    of_largest = [
+        allreduce for run in largest.runs if (allreduce := communication_of(run)) is not None
+    ]
     sure = model_of_interval(model, of_largest[-1], ranks) if of_largest else model
     ci95 = project(ranks, largest.ranks, ledger, sure, sizes).ci95
     if ci95 is not None:
-        ci95 = (min(ci95[0], there.speedup), max(ci95[1], there.speedup))
+        ci95 = (min(ci95[0], projected.speedup), max(ci95[1], projected.speedup))
         if slower_compute(largest, points[0]) > CONTENTION:
             ci95 = (min(ci95[0], _LEAST_ON_SHARED_CORES), ci95[1])
-    return Mean(there.speedup, ci95).scaled(largest.rate.value)
+    return Mean(projected.speedup, ci95).scaled(largest.rate.value)
 
 
 def model_of_interval(
@@ -94,11 +98,11 @@ def model_of_interval(
     """
     if model.covariance is not None:
         return model
-    own = largest.exposed_ms
-    low, high = own.ci95 or (own.value, own.value)
+    exposed = largest.exposed_ms
+    low, high = exposed.ci95 or (exposed.value, exposed.value)
     beyond = _BEYOND_MESSAGES ** log2(ranks / largest.ranks)
     bracket = fit_communication(
-        [replace(largest, exposed_ms=Mean(own.value, (low, beyond * high)))]
+        [replace(largest, exposed_ms=Mean(exposed.value, (low, beyond * high)))]
     )
     assert bracket is not None
     return bracket
@@ -108,5 +112,5 @@ def slower_compute(point: Point, single: Point) -> float:
     """Return the fraction by which a sample's compute takes longer than on the smaller size."""
     if not point.entries_ms or not single.entries_ms:
         return 0.0
-    own, alone = point.entries_ms["compute"].value, single.entries_ms["compute"].value
-    return own / point.work / (alone / single.work) - 1 if alone > 0 else 0.0
+    compute, alone = point.entries_ms["compute"].value, single.entries_ms["compute"].value
+    return compute / point.work / (alone / single.work) - 1 if alone > 0 else 0.0

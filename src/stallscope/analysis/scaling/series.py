@@ -81,11 +81,13 @@ def scaling(
         one_per_size: use the newest clean run of each size (the newest if none is clean) instead of
             the mean of all.
     """
-    jobs = jobs_of([pace for one in analyses if (pace := pace_of(one)) is not None], by)
+    jobs = jobs_of([pace for analysis in analyses if (pace := pace_of(analysis)) is not None], by)
     if one_per_size:
         jobs = [_one_per_size(job) for job in jobs]
-    series = [one for job in jobs for one in _series_of(job, by)]
-    return sorted(series, key=lambda one: (-one.points[-1].point.ranks, one.synthetic, one.name))
+    series = [curve for job in jobs for curve in _series_of(job, by)]
+    return sorted(
+        series, key=lambda curve: (-curve.points[-1].point.ranks, curve.synthetic, curve.name)
+    )
 
 
 def _one_per_size(job: Sequence[Pace]) -> list[Pace]:
@@ -93,7 +95,7 @@ def _one_per_size(job: Sequence[Pace]) -> list[Pace]:
     by_size: dict[tuple[int, bool], list[Pace]] = defaultdict(list)
     for run in job:
         by_size[run.size, _without_launcher(run)].append(run)
-    return [max(own, key=_preference) for own in by_size.values()]
+    return [max(runs, key=_preference) for runs in by_size.values()]
 
 
 def _preference(pace: Pace) -> tuple[bool, str]:
@@ -107,7 +109,7 @@ def _series_of(job: Sequence[Pace], by: str | None) -> list[ScalingSeries]:
     unit = _unit(job)
     if unit is not None:
         return [_series(job, unit, by)]
-    return [one for run in job for one in _series_of([run], by)]
+    return [curve for run in job for curve in _series_of([run], by)]
 
 
 def _unit(runs: Sequence[Pace]) -> Unit | None:
@@ -142,7 +144,7 @@ def _series(runs: Sequence[Pace], unit: Unit, by: str | None) -> ScalingSeries:
     kind = _kind(launched, points, unit)
     single = points[0] if points[0].ranks == 1 else None
     model = fit_communication(
-        [one for run in launched if (one := communication_of(run.analysis)) is not None]
+        [allreduce for run in launched if (allreduce := communication_of(run.analysis)) is not None]
     )
     # A projection starts from steady steps, and is compared with those of one rank.
     from_steps = points[-1].from_steps and (single is None or single.from_steps)

@@ -94,27 +94,27 @@ def _of_epochs(runs: Sequence[Pace]) -> Iterator[str]:
 
 def _sources(runs: Sequence[Pace]) -> list[str]:
     """Name the sources of epochs, each with its worst precision."""
-    found: dict[str, tuple[float, str]] = {}
+    sources: dict[str, tuple[float, str]] = {}
     for run in runs:
         known = run.analysis.epoch_times
         if known is not None:
             half = float(run.fact("epoch_precision_ms") or 0.0)
-            worst = max(found.get(known.known_from, (-1.0, "")), (half, known.precision))
-            found[known.known_from] = worst
-    return [f"{known_from} ({precision})" for known_from, (_, precision) in found.items()]
+            worst = max(sources.get(known.known_from, (-1.0, "")), (half, known.precision))
+            sources[known.known_from] = worst
+    return [f"{known_from} ({precision})" for known_from, (_, precision) in sources.items()]
 
 
 def _of_faults(point: Point, *, compare: bool) -> Iterator[str]:
     """Warn about sizes at which only some runs have a fault, and about sizes without a clean run."""
     faults = [(run.run.name, fault_of(run)) for run in point.runs]
-    found = [f"{name} ({fault})" for name, fault in faults if fault is not None]
-    if found and len(found) < len(faults):
+    faulty = [f"{name} ({fault})" for name, fault in faults if fault is not None]
+    if faulty and len(faulty) < len(faults):
         yield (
             f"runs on {counted(point.ranks, 'rank')} are averaged though they differ by a fault: "
-            f"{', '.join(found)}"
+            f"{', '.join(faulty)}"
         )
-    elif found and compare:
-        yield f"every run on {counted(point.ranks, 'rank')} has a fault: {', '.join(found)}"
+    elif faulty and compare:
+        yield f"every run on {counted(point.ranks, 'rank')} has a fault: {', '.join(faulty)}"
 
 
 def fault_of(analysis: Analysis) -> str | None:
@@ -125,4 +125,6 @@ def fault_of(analysis: Analysis) -> str | None:
             return "slow ranks" if verdict.kind == "imbalance" else verdict.kind
         ranks = listed("rank", verdict.ranks)
         return f"slow {ranks}" if verdict.kind == "imbalance" else f"{verdict.kind} of {ranks}"
-    return next((one.title for one in analysis.findings if one.severity == "error"), None)
+    return next(
+        (finding.title for finding in analysis.findings if finding.severity == "error"), None
+    )

@@ -35,14 +35,18 @@ class CpuLoad:
     @property
     def most_taken(self) -> float:
         """Return the share of their speed that ranks lose to a rank with a busy thread per core."""
-        own = self.threads / len(self.ranks)
+        rank_threads = self.threads / len(self.ranks)
         needed = max(self.threads, self.cores)
-        return 1.0 - needed / max(needed, self.threads - own + self.cores)
+        return 1.0 - needed / max(needed, self.threads - rank_threads + self.cores)
 
 
 def cpu_loads(logs: Iterable[Log]) -> list[CpuLoad]:
     """Return the load of every machine on which all ranks recorded their cores and threads."""
-    return [load for own in machines(logs).values() if (load := _load(own)) is not None]
+    return [
+        load
+        for machine_logs in machines(logs).values()
+        if (load := _load(machine_logs)) is not None
+    ]
 
 
 def crowded_cores(run: Run) -> CpuLoad | None:

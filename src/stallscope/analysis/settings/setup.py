@@ -124,14 +124,16 @@ class Setup:
         devices = run.fact("devices")
         settings, transports = run.fact("settings"), run.fact("reduces_with")
         framework = _FRAMEWORKS.get(str(run.fact("framework")))
-        drawn = [one.get("drawn") for one in _samplers(run)]
+        drawn = [sampler.get("drawn") for sampler in _samplers(run)]
         persistent = run.fact("persistent_workers")
         return cls(
             framework=framework,
             library=_library(run, framework),
             ranks=run.size,
             hosts=Counter(log.host for log in logs),
-            gpu=any(str(one) in GPUS for one in devices) if isinstance(devices, list) else None,
+            gpu=any(str(device) in GPUS for device in devices)
+            if isinstance(devices, list)
+            else None,
             cpu_cores=cpu_cores,
             ranks_on_machine=ranks_on_machine,
             passes=_passes(run),
@@ -148,7 +150,7 @@ class Setup:
             callbacks=_common_callbacks(logs),
             averages_first=bool(logs) and all(map(_averages_first, logs)),
             distributed_sampler=bool(drawn),
-            set_epoch=len({str(one) for one in drawn if one is not None}) > 1,
+            set_epoch=len({str(samples) for samples in drawn if samples is not None}) > 1,
             **{name: number(run.fact(name)) for name in _COUNTS},
         )
 
@@ -199,10 +201,10 @@ def cpu_cores_of(logs: Iterable[Log]) -> int | None:
     """Return the CPU cores of these ranks of one machine together; None if any did not record them."""
     allowed, counts = [], []
     for log in logs:
-        own, count = number(log.facts.get("cpus_allowed")), number(log.facts.get("cpu_count"))
-        if not own or not count:
+        cpus, count = number(log.facts.get("cpus_allowed")), number(log.facts.get("cpu_count"))
+        if not cpus or not count:
             return None
-        allowed.append(own)
+        allowed.append(cpus)
         counts.append(count)
     # Ranks may be bound to different cores: together they have at most the sum of these.
     return min(max(counts), sum(allowed)) if counts else None
@@ -210,10 +212,10 @@ def cpu_cores_of(logs: Iterable[Log]) -> int | None:
 
 def machines(logs: Iterable[Log]) -> dict[str, list[Log]]:
     """Group logs by machine; containers on one machine have different hosts but share its clock."""
-    found: dict[str, list[Log]] = {}
+    by_machine: dict[str, list[Log]] = {}
     for log in logs:
-        found.setdefault(log.clock_domain, []).append(log)
-    return found
+        by_machine.setdefault(log.clock_domain, []).append(log)
+    return by_machine
 
 
 def number(value: Any) -> int | None:
@@ -228,15 +230,19 @@ def text(value: Any) -> str | None:
 
 def callbacks_of(log: Log) -> list[Mapping[str, Any]]:
     """Return a rank's Keras callbacks in order; empty if not recorded."""
-    found = log.facts.get("callbacks")
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    callbacks = log.facts.get("callbacks")
+    return (
+        [callback for callback in callbacks if isinstance(callback, dict)]
+        if isinstance(callbacks, list)
+        else []
+    )
 
 
 def _tightest(logs: Iterable[Log]) -> tuple[int | None, int]:
     known = [
-        (cpu_cores, len(own))
-        for own in machines(logs).values()
-        if (cpu_cores := cpu_cores_of(own)) is not None
+        (cpu_cores, len(machine_logs))
+        for machine_logs in machines(logs).values()
+        if (cpu_cores := cpu_cores_of(machine_logs)) is not None
     ]
     return min(known, key=lambda pair: pair[0] / pair[1], default=(None, 0))
 
@@ -260,18 +266,22 @@ def _gathers_for_backward(run: Run) -> bool:
 def _samplers(run: Run) -> list[Mapping[str, Any]]:
     """Return the records of the epochs' DistributedSamplers; empty if there were other samplers."""
     orders = run.fact("orders")
-    if not isinstance(orders, list) or not all(isinstance(one, dict) for one in orders):
+    if not isinstance(orders, list) or not all(isinstance(order, dict) for order in orders):
         return []
-    return orders if all(one.get("sampler") == _DISTRIBUTED for one in orders) else []
+    return orders if all(order.get("sampler") == _DISTRIBUTED for order in orders) else []
 
 
 def _common_callbacks(logs: Iterable[Log]) -> frozenset[str]:
-    names = [{str(one.get("name")) for one in callbacks_of(log)} for log in logs]
+    names = [{str(callback.get("name")) for callback in callbacks_of(log)} for log in logs]
     return frozenset(set.intersection(*names)) if names else frozenset()
 
 
 def _averages_first(log: Log) -> bool:
-    decisive = (one for one in callbacks_of(log) if one.get("name") == AVERAGES or "monitor" in one)
+    decisive = (
+        callback
+        for callback in callbacks_of(log)
+        if callback.get("name") == AVERAGES or "monitor" in callback
+    )
     return next(decisive, {}).get("name") == AVERAGES
 
 

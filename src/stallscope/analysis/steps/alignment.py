@@ -98,7 +98,9 @@ def align(run: Run, generation: int) -> AlignedSteps:
     last_log = run.last_logs_of(generation)
     logs = [last_log[rank] for rank in dense.ranks]
     domains = [log.clock_domain for log in logs]
-    clocks = align_clocks(dense.cells, domains, lambda one: corrected_by_links(one, run, logs))
+    clocks = align_clocks(
+        dense.cells, domains, lambda clocks: corrected_by_links(clocks, run, logs)
+    )
     intervals = _intervals(run, generation, np.array(dense.ranks))
     if len(clocks.names) > 1:
         intervals = _intervals_shifted(intervals, clocks, dense.steps)
@@ -126,8 +128,8 @@ def _on_one_clock(cells: Matrix, clocks: Clocks, complete: bool) -> Matrix:
         clocks: their offsets.
         complete: whether it is known that no timestamp is missing.
     """
-    made, _ = cells.compute_by_steps(_measured, clocks, () if complete else TIMESTAMPS)
-    cells = cells.merged_with(made)
+    measured, _ = cells.compute_by_steps(_measured, clocks, () if complete else TIMESTAMPS)
+    cells = cells.merged_with(measured)
     if len(clocks.names) < 2:
         return cells
     return cells.with_computed(TIMESTAMPS, _shifted, clocks, complete)

@@ -69,9 +69,9 @@ class LateTimestamps:
 
     def per_step(self, steps: int) -> Ints:
         """Return the nanoseconds of the latest rank, per step."""
-        found = np.zeros(steps, np.int64)
-        np.maximum.at(found, self.steps, self.ns)
-        return found
+        latest = np.zeros(steps, np.int64)
+        np.maximum.at(latest, self.steps, self.ns)
+        return latest
 
     def per_rank(self, ranks: int) -> Ints:
         """Return the number of steps in which each rank was late."""
@@ -89,8 +89,8 @@ def bounded(cells: Matrix, bounds: Bounds, clock_of_rank: Ints) -> tuple[Matrix,
     if not len(bounds.at):
         nothing = np.zeros(0, np.int64)
         return cells, LateTimestamps(nothing, nothing, nothing)
-    found = zip(*cells.by_steps(_late, bounds, clock_of_rank), strict=True)
-    late = LateTimestamps(*(np.concatenate(parts) for parts in found))
+    blocks = zip(*cells.by_steps(_late, bounds, clock_of_rank), strict=True)
+    late = LateTimestamps(*(np.concatenate(parts) for parts in blocks))
     return cells.with_computed(_BOUNDED, _bounded, bounds, clock_of_rank), late
 
 
@@ -98,8 +98,8 @@ def _by_other_clocks(reduced: Ints, uncertainty: npt.NDArray[np.float64]) -> Int
     """Return, per step and clock, the first *reduced* on any clock and its uncertainty."""
     known = np.isfinite(uncertainty)
     margin = np.where(known, uncertainty, 0.0).astype(np.int64)
-    there = known & (reduced != LATEST)
-    first = np.where(there, reduced + margin, LATEST).min(axis=1, keepdims=True)
+    usable = known & (reduced != LATEST)
+    first = np.where(usable, reduced + margin, LATEST).min(axis=1, keepdims=True)
     return np.where(known & (first != LATEST), first + margin, LATEST)
 
 
@@ -127,10 +127,10 @@ def _bounded(block: Block, name: str, bounds: Bounds, clock_of_rank: Ints) -> Ar
 
 def _of_block(block: Block, bounds: Bounds, clock_of_rank: Ints) -> tuple[Ints, Ints]:
     """Return the rows of a block that have a bound, and the bound of each rank there."""
-    own = block.within(bounds.at)
-    rows = bounds.at[own] - block.steps.start
+    inside = block.within(bounds.at)
+    rows = bounds.at[inside] - block.steps.start
     if not len(rows):
         return rows, np.zeros((0, len(block.ranks)), np.int64)
-    latest = bounds.latest[own][:, clock_of_rank[block.ranks]]
+    latest = bounds.latest[inside][:, clock_of_rank[block.ranks]]
     # The host records the start of a step itself: an earlier moment does not bound it.
     return rows, np.maximum(latest, block["begin"][rows])

@@ -223,7 +223,9 @@ def _from_completions(
             for at in set_at
         ]
 
-    jumps = [jump for found in on_all_cores(follow, range(1, len(names))) for jump in found]
+    jumps = [
+        jump for clock_jumps in on_all_cores(follow, range(1, len(names))) for jump in clock_jumps
+    ]
     jumps = list(_attributed(jumps, completion, names))
     for jump in jumps:
         # Times on the reference clock go on as if it had not been set.
@@ -254,16 +256,16 @@ def _jumps(difference: Ints) -> list[int]:
     usual = median(change)
     spread = MAD_TO_SD * float(median(np.abs(change - usual)))
     limit = max(_JUMP_SDS * spread, _SMALLEST_JUMP)
-    found: list[int] = []
+    positions: list[int] = []
     for at in np.flatnonzero(np.abs(change - usual) > limit) + 1:
-        low = found[-1] if found else 0
+        low = positions[-1] if positions else 0
         before = difference[max(low, at - _BEFORE_AND_AFTER) : at]
         after = difference[at : at + _BEFORE_AND_AFTER]
         moved = np.median(after) - np.median(before)
         # One late completion reverts at once; a clock that was set stays there.
         if abs(moved) > 0.5 * abs(change[at - 1]) and np.sign(moved) == np.sign(change[at - 1]):
-            found.append(int(at))
-    return found
+            positions.append(int(at))
+    return positions
 
 
 def _running_median(difference: Ints, jumps: Sequence[int]) -> Ints:
@@ -271,11 +273,11 @@ def _running_median(difference: Ints, jumps: Sequence[int]) -> Ints:
     smooth = np.empty_like(difference)
     edges = [0, *jumps, len(difference)]
     for begin, end in zip(edges, edges[1:], strict=False):
-        own = difference[begin:end]
+        part = difference[begin:end]
         # Relative to the middle value, so that the filter's float type keeps every digit.
-        middle = own[len(own) // 2]
-        size = min(_WINDOW, len(own))
-        smooth[begin:end] = middle + running_median(own - middle, size)
+        middle = part[len(part) // 2]
+        size = min(_WINDOW, len(part))
+        smooth[begin:end] = middle + running_median(part - middle, size)
     return smooth
 
 
@@ -283,16 +285,16 @@ def _attributed(
     jumps: list[ClockJump], completion: Ints, names: tuple[str, ...]
 ) -> tuple[ClockJump, ...]:
     """Attribute jumps to the reference clock where its own time moved."""
-    found: dict[tuple[str, int], ClockJump] = {}
+    unique_jumps: dict[tuple[str, int], ClockJump] = {}
     for jump in jumps:
         if jump.at == 0:
             continue
-        own = _own_change(completion[:, names.index(jump.clock)], jump.at)
+        change = _own_change(completion[:, names.index(jump.clock)], jump.at)
         reference = _own_change(completion[:, 0], jump.at)
-        if reference is not None and own is not None and abs(reference) > abs(own):
+        if reference is not None and change is not None and abs(reference) > abs(change):
             jump = replace(jump, clock=names[0], ms=-jump.ms)
-        found.setdefault((jump.clock, jump.at), jump)
-    return tuple(sorted(found.values(), key=lambda jump: (jump.at, jump.clock)))
+        unique_jumps.setdefault((jump.clock, jump.at), jump)
+    return tuple(sorted(unique_jumps.values(), key=lambda jump: (jump.at, jump.clock)))
 
 
 def _own_change(completion: Ints, at: int) -> float | None:

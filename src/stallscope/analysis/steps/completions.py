@@ -35,8 +35,8 @@ class ClockCompletions:
             of_rank: per rank, the index of its clock.
             clocks: how many there are.
         """
-        found = timestamps.by_steps(_clock_completions, of_rank, clocks)
-        return cls(*(np.concatenate(parts, axis=1).T for parts in zip(*found, strict=True)))
+        blocks = timestamps.by_steps(_clock_completions, of_rank, clocks)
+        return cls(*(np.concatenate(parts, axis=1).T for parts in zip(*blocks, strict=True)))
 
     def skew(self, of_rank: Ints) -> Floats:
         """Return the typical spread of completions among a clock's ranks; NaN for a single rank."""
@@ -64,8 +64,8 @@ def _clock_completions(block: Block, of_rank: Ints, clocks: int) -> tuple[Ints, 
     whole = first != NULL
     apart = np.where(whole, latest - first, NULL)
     if not whole.all():
-        there = np.where(reduced == NULL, LATEST, reduced)
-        first = of_each(np.minimum, there, starts)
+        filled = np.where(reduced == NULL, LATEST, reduced)
+        first = of_each(np.minimum, filled, starts)
     completion = np.empty((0, reduced.shape[1]), np.int64)
     if clocks > 1:
         completion = _medians(reduced, starts, whole)
@@ -82,14 +82,14 @@ def _medians(reduced: Ints, starts: Ints, whole: Bools) -> Ints:
     result = np.empty(whole.shape, np.int64)
     for size in np.unique(sizes).tolist():
         # Clocks with the same number of ranks are computed together.
-        own = np.flatnonzero(sizes == size)
-        ranks = (starts[own][:, None] + np.arange(size)).ravel()
-        values = _in_order(reduced, ranks) if len(own) == len(sizes) else reduced[ranks]
-        result[own] = _middle(values.reshape(len(own), size, -1))
+        clocks = np.flatnonzero(sizes == size)
+        ranks = (starts[clocks][:, None] + np.arange(size)).ravel()
+        values = _in_order(reduced, ranks) if len(clocks) == len(sizes) else reduced[ranks]
+        result[clocks] = _middle(values.reshape(len(clocks), size, -1))
     for clock in np.flatnonzero(~whole.all(axis=1)).tolist():
         partly = np.flatnonzero(~whole[clock])
-        own = reduced[starts[clock] : starts[clock] + sizes[clock]].T[partly]
-        result[clock, partly] = _middle_of_measured(own)
+        times = reduced[starts[clock] : starts[clock] + sizes[clock]].T[partly]
+        result[clock, partly] = _middle_of_measured(times)
     return result
 
 
@@ -105,7 +105,7 @@ def _middle(values: Ints) -> Ints:
 def _middle_of_measured(reduced: Ints) -> Ints:
     """Compute the lower median over the ranks of one clock that measured a step."""
     measured = reduced != NULL
-    there = measured.sum(axis=1)
+    count = measured.sum(axis=1)
     ordered = np.sort(np.where(measured, reduced, LATEST), axis=1)
-    middle = ordered[np.arange(len(ordered)), np.maximum(there - 1, 0) // 2]
-    return np.where(there > 0, middle, NULL)
+    middle = ordered[np.arange(len(ordered)), np.maximum(count - 1, 0) // 2]
+    return np.where(count > 0, middle, NULL)

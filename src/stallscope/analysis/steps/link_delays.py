@@ -43,13 +43,13 @@ def corrected_by_links(clocks: Clocks, run: Run, logs: Sequence[Log]) -> Clocks:
         run: the run.
         logs: the last log of each of the generation's ranks.
     """
-    found = links(run)
-    if not found:
+    known_links = links(run)
+    if not known_links:
         return clocks
-    slow = slow_links(found)
+    slow = slow_links(known_links)
     if slow is None:
         # Three in four round trips are shorter.
-        trip = max(link.round_trip_ms[2] for link in found)
+        trip = max(link.round_trip_ms[2] for link in known_links)
         return _delayed(clocks, trip * 1e6)
     delay, walls = _delay_of_link(slow, run), _wall_clocks(run, logs)
     if walls is None:
@@ -59,23 +59,23 @@ def corrected_by_links(clocks: Clocks, run: Run, logs: Sequence[Log]) -> Clocks:
 
 def _delayed(clocks: Clocks, delay: float, *, completes_late: bool = False) -> Clocks:
     """Return clocks with an error of up to this delay."""
-    own = np.full(len(clocks.names), delay)
-    own[0] = 0.0
-    return replace(clocks, link_delay=own, completes_late=completes_late)
+    delays = np.full(len(clocks.names), delay)
+    delays[0] = 0.0
+    return replace(clocks, link_delay=delays, completes_late=completes_late)
 
 
 def _on_wall_clocks(clocks: Clocks, delay: float, walls: _WallClocks) -> Clocks:
     """Return clocks on wall time where it is within a delay of the completions."""
     delayed = _delayed(clocks, delay, completes_late=True)
     assert delayed.link_delay is not None
-    own, offset = delayed.link_delay.copy(), clocks.offset.copy(order="F")
+    delays, offset = delayed.link_delay.copy(), clocks.offset.copy(order="F")
     for c in range(1, len(clocks.names)):
         apart = np.abs(clocks.offset[:, c] - walls.offset[c])
         explained = apart <= delay + 2 * clocks.statistical[c]
         if np.mean(~explained) <= _MOST_OUTSIDE:
             offset[:, c] = walls.offset[c]
-            own[c] = min(delay, walls.error[c])
-    return replace(delayed, method="wall clocks", offset=offset, link_delay=own)
+            delays[c] = min(delay, walls.error[c])
+    return replace(delayed, method="wall clocks", offset=offset, link_delay=delays)
 
 
 def _delay_of_link(slow: SlowLinks, run: Run) -> float:
@@ -103,5 +103,7 @@ def _wall_clocks(run: Run, logs: Sequence[Log]) -> _WallClocks | None:
 
 def _error(run: Run, log: Log) -> float:
     """Return the kernel's bound on the error of a host's wall clock, nanoseconds."""
-    own = [one for one in run.series if one.name == _CLOCK_ERROR and one.node == log.host]
-    return max((float(one.value.max()) * 1e6 for one in own), default=np.inf)
+    errors = [
+        series for series in run.series if series.name == _CLOCK_ERROR and series.node == log.host
+    ]
+    return max((float(series.value.max()) * 1e6 for series in errors), default=np.inf)

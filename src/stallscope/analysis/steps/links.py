@@ -56,37 +56,39 @@ def links(run: Run) -> tuple[Link, ...]:
     """Return the links that carry gradients between hosts, by rank."""
     logs = [log for log in run.last_logs.values() if _rows(log)]
     hosts = {str(row["local"]): log.host for log in logs for row in _rows(log)}
-    found = [link for log in logs for link in _of_log(log, hosts)]
-    most = max((link.sent_mb for link in found), default=0.0)
-    carry = [link for link in found if link.sent_mb >= max(_LEAST_SHARE * most, _LEAST_KB / 1e3)]
+    all_links = [link for log in logs for link in _of_log(log, hosts)]
+    most = max((link.sent_mb for link in all_links), default=0.0)
+    carry = [
+        link for link in all_links if link.sent_mb >= max(_LEAST_SHARE * most, _LEAST_KB / 1e3)
+    ]
     return tuple(sorted(carry, key=lambda link: (link.rank, link.receiver)))
 
 
-def slow_links(found: Sequence[Link]) -> SlowLinks | None:
+def slow_links(links: Sequence[Link]) -> SlowLinks | None:
     """Return the links that are certainly slower than the others; None if there are none.
 
     Bytes queue before a slow link, or are lost there. A late rank acknowledges the last bytes late:
     that also makes the rate small, but causes no queue.
     """
-    rates = sorted(found, key=lambda link: link.mbit_s[1])
+    rates = sorted(links, key=lambda link: link.mbit_s[1])
     for count in range(1, len(rates)):
         slow, others = rates[:count], rates[count:]
         # The ranges between the quartiles must not overlap.
         apart = max(link.mbit_s[2] for link in slow) < min(link.mbit_s[0] for link in others)
         much = slow[-1].mbit_s[1] < _SLOW_SHARE * others[0].mbit_s[1]
         if apart and much and all(_is_congested(link, others) for link in slow):
-            own, usual = (median(link.mbit_s[1] for link in some) for some in (slow, others))
+            slow_rate, usual = (median(link.mbit_s[1] for link in some) for some in (slow, others))
             trip = median(link.round_trip_ms[1] for link in others)
-            return SlowLinks(tuple(slow), _common_host(slow, others), own, usual, trip)
+            return SlowLinks(tuple(slow), _common_host(slow, others), slow_rate, usual, trip)
     return None
 
 
 def _is_congested(link: Link, others: Sequence[Link]) -> bool:
     """Whether bytes queue before a link, or are lost there, more than on others."""
-    usual = median(other.round_trip_ms[1] for other in others)
+    usual = median(peer.round_trip_ms[1] for peer in others)
     # Not the lower quartile: the queue is empty between allreduces.
     queues = link.round_trip_ms[1] > max(_LONGER_TRIPS * usual, _LEAST_QUEUE_MS)
-    lost = median(other.retransmitted for other in others)
+    lost = median(peer.retransmitted for peer in others)
     return queues or link.retransmitted > max(_LONGER_TRIPS * lost, _LEAST_LOST)
 
 
@@ -120,7 +122,7 @@ def _is_row(row: object) -> bool:
     for name in ("rate_kb_s", "round_trip_us"):
         quartiles = row.get(name)
         numbers += quartiles if isinstance(quartiles, list) and len(quartiles) == 3 else [None]
-    return all(isinstance(one, (int, float)) and one >= 0 for one in numbers)
+    return all(isinstance(number, (int, float)) and number >= 0 for number in numbers)
 
 
 def _of_log(log: Log, hosts: Mapping[str, str]) -> Iterator[Link]:

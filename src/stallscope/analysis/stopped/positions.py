@@ -92,8 +92,8 @@ class OverduePosition:
     @property
     def waits_in_reduction(self) -> bool:
         """Whether the rank waits for its step's gradients to be reduced."""
-        own = self.collective
-        return own.of_step if own is not None else self.reached == _READY
+        collective = self.collective
+        return collective.of_step if collective is not None else self.reached == _READY
 
     @property
     def waits_in(self) -> Place | None:
@@ -115,7 +115,7 @@ class OverduePosition:
             for depth, frame in enumerate(stack)
             if is_users(frame)
         ]
-        return min(depths, key=lambda found: found[0])[1] if depths else None
+        return min(depths, key=lambda pair: pair[0])[1] if depths else None
 
 
 def missing_and_waiting(

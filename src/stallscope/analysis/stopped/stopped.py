@@ -144,8 +144,8 @@ def _next_step(run: Run) -> int:
 
 def _last_step(part: pa.Table, generation: int) -> int:
     """Kernel: return the last step of a generation; -1 without one."""
-    own = pc.max(part.filter(arrow.equal(part["generation"], generation))["step"]).as_py()
-    return -1 if own is None else int(own)
+    last = pc.max(part.filter(arrow.equal(part["generation"], generation))["step"]).as_py()
+    return -1 if last is None else int(last)
 
 
 def stopped_verdict(stopped: Stopped) -> Bottleneck:

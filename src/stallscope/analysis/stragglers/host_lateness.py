@@ -40,26 +40,26 @@ def host_lateness(ledger: Ledger, hosts: Sequence[str]) -> tuple[HostLateness, .
     return tuple(
         HostLateness(
             host,
-            tuple(ledger.ranks[position] for position in own),
-            _late(ledger, own, reference),
-            _critical_share(ledger, own),
-            len(own) / len(ledger.ranks),
+            tuple(ledger.ranks[position] for position in positions),
+            _late(ledger, positions, reference),
+            _critical_share(ledger, positions),
+            len(positions) / len(ledger.ranks),
         )
-        for host, own in on.items()
+        for host, positions in on.items()
     )
 
 
-def _critical_share(ledger: Ledger, own: list[int]) -> float:
+def _critical_share(ledger: Ledger, positions: list[int]) -> float:
     """Return how often one of the host's ranks was last, of the steps that they measured."""
-    there = ledger.measured.T[own]
+    measured = ledger.measured.T[positions]
     # A rank whose log was cut early must not hide the steps of all others.
-    known = there.all(axis=0) if there.all(axis=0).any() else there.any(axis=0)
-    return float(np.isin(ledger.critical[known], own).mean()) if known.any() else 0.0
+    known = measured.all(axis=0) if measured.all(axis=0).any() else measured.any(axis=0)
+    return float(np.isin(ledger.critical[known], positions).mean()) if known.any() else 0.0
 
 
-def _late(ledger: Ledger, own: list[int], reference: np.ndarray) -> Mean:
+def _late(ledger: Ledger, positions: list[int], reference: np.ndarray) -> Mean:
     """Average over the steps that any of the host's ranks measured."""
-    there = ledger.measured.T[own]
-    late = np.where(there, ledger.arrival.T[own] - reference, 0).sum(axis=0)
-    known = there.sum(axis=0)
+    measured = ledger.measured.T[positions]
+    late = np.where(measured, ledger.arrival.T[positions] - reference, 0).sum(axis=0)
+    known = measured.sum(axis=0)
     return mean_with_interval(late[known > 0] / known[known > 0]).scaled(1e-6)

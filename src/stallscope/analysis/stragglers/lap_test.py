@@ -96,21 +96,21 @@ def slow_hosts(
     # A host with one rank is that rank: do not name it twice.
     if len(names) < 2 or len(names) == len(hosts) or not len(ledger):
         return (), None
-    own = np.array(hosts)
-    columns = [np.flatnonzero(own == name) for name in names]
-    found = _slow_medians(ledger.cells, columns, blind_ns)
-    if not found.named:
-        return (), found
+    host_of_rank = np.array(hosts)
+    columns = [np.flatnonzero(host_of_rank == name) for name in names]
+    test = _slow_medians(ledger.cells, columns, blind_ns)
+    if not test.named:
+        return (), test
     # One very slow rank raises its host's median a little: also test each host without its slowest rank.
     means = ledger.cells.summed(_logarithms) / len(ledger)
     fewer = [_without_slowest(ranks, means) for ranks in columns]
     again = _slow_medians(ledger.cells, fewer, blind_ns)
     slow = tuple(
         names[index]
-        for index in found.named
-        if index in again.named and _most_are_slow(means, own == names[index])
+        for index in test.named
+        if index in again.named and _most_are_slow(means, host_of_rank == names[index])
     )
-    return slow, found
+    return slow, test
 
 
 def _slow_medians(cells: Matrix, columns: Sequence[Ints], blind_ns: float) -> LapTestResult:
@@ -127,11 +127,11 @@ def _medians(block: Block, columns: Sequence[Ints]) -> Ints:
     sizes = np.array([len(ranks) for ranks in columns])
     for size in np.unique(sizes).tolist():
         # Hosts with the same number of ranks are computed together.
-        own = np.flatnonzero(sizes == size).tolist()
-        laps = arrival[np.concatenate([columns[host] for host in own])]
+        same_size = np.flatnonzero(sizes == size).tolist()
+        laps = arrival[np.concatenate([columns[host] for host in same_size])]
         # The lower median: with two ranks on a host, one slow rank is not yet a slow host.
-        laps = laps.reshape(len(own), size, arrival.shape[1])
-        (medians[own],) = smallest_of_few(laps, ((size - 1) // 2,))
+        laps = laps.reshape(len(same_size), size, arrival.shape[1])
+        (medians[same_size],) = smallest_of_few(laps, ((size - 1) // 2,))
     return medians
 
 
@@ -149,9 +149,9 @@ def _without_slowest(ranks: Ints, means: Floats) -> Ints:
     return ranks if len(ranks) < 2 else np.delete(ranks, means[ranks].argmax())
 
 
-def _most_are_slow(means: Floats, own: Bools) -> bool:
+def _most_are_slow(means: Floats, in_host: Bools) -> bool:
     """Whether most of a host's ranks are slow: two slow ranks of eight also raise its median."""
-    over = means[own] - np.median(means[~own])
+    over = means[in_host] - np.median(means[~in_host])
     return bool((over > np.log1p(_INDIFFERENCE)).mean() >= _MOST_OF_A_HOST)
 
 
@@ -215,8 +215,8 @@ def _glaring(cells: Matrix, tested: Ints, means: Floats) -> tuple[int, ...]:
     candidates = np.flatnonzero(means - np.median(means) > np.log(_GLARING) / 2)
     if not len(candidates):
         return ()
-    own, others = cells.gathered(_own_and_others, tested, candidates)
-    fast, slow = np.quantile(own, 0.05, axis=1), np.quantile(others, 0.95, axis=1)
+    laps, others = cells.gathered(_own_and_others, tested, candidates)
+    fast, slow = np.quantile(laps, 0.05, axis=1), np.quantile(others, 0.95, axis=1)
     return tuple(candidates[fast > _GLARING * slow].tolist())
 
 
@@ -238,18 +238,18 @@ def _tau(some: npt.NDArray[np.float32]) -> float:
     # A rank that becomes ever slower moves the mean of a few ranks, which would look like a long
     # autocorrelation of all of them. It does not move their median.
     shared = median(x) if ranks > 2 else x.mean(axis=1)
-    own = x - shared[:, None]
-    own -= own.mean(axis=0)
+    residuals = x - shared[:, None]
+    residuals -= residuals.mean(axis=0)
     if ranks == 2:
         # Two ranks have only their difference; a drift would inflate τ.
-        own = _detrended(own)
-    return float(np.median([autocorrelation_time(series) for series in own.T]))
+        residuals = _detrended(residuals)
+    return float(np.median([autocorrelation_time(series) for series in residuals.T]))
 
 
-def _detrended(own: npt.NDArray[Any]) -> Floats:
-    n = len(own)
+def _detrended(series: npt.NDArray[Any]) -> Floats:
+    n = len(series)
     trend = np.arange(n) - (n - 1) / 2
-    return np.asarray(own - np.outer(trend, trend @ own / (trend @ trend)), np.float64)
+    return np.asarray(series - np.outer(trend, trend @ series / (trend @ trend)), np.float64)
 
 
 def _sigma(sigmas: Floats) -> float:

@@ -126,15 +126,15 @@ def late_cells(ledger: Ledger, tested: Sequence[int]) -> LateCells:
     (peers,) = ledger.cells.gathered(_lower_medians, some)
     sample = evenly(len(ledger), _STEPS_FOR_USUAL)
     usual = _Usual.of_stages(ledger, ranks, sample, peers[:, sample], smallest)
-    limits = np.array([own.limit(peer) for own, peer in zip(usual, peers, strict=True)])
-    late = ledger.cells.by_steps(_late, ranks, peers, [own.usual for own in usual], limits)
+    limits = np.array([times.limit(peer) for times, peer in zip(usual, peers, strict=True)])
+    late = ledger.cells.by_steps(_late, ranks, peers, [times.usual for times in usual], limits)
     parts = []
-    for index, (own, found) in enumerate(zip(usual, zip(*late, strict=True), strict=True)):
-        step, rank, by = (np.concatenate(one) for one in zip(*found, strict=True))
+    for index, (times, blocks) in enumerate(zip(usual, zip(*late, strict=True), strict=True)):
+        step, rank, by = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
         order = np.lexsort((step, rank))
         step, rank, by = step[order], rank[order], by[order]
         peer = peers[index, step]
-        sure, noise = by > own.limit(peer, _LATE_SDS), own.noise(peer)
+        sure, noise = by > times.limit(peer, _LATE_SDS), times.noise(peer)
         stage = np.full(len(step), index)
         parts.append(LateCells(step, rank, stage, by, sure, limits[index, step], noise))
     return joined(parts)
@@ -170,12 +170,14 @@ class _Usual:
         """
         # With two ranks, one is the peer, and the other may be late in half of the steps.
         at = 0.5 if len(ranks) > 2 else 0.25
-        found = ledger.cells.by_ranks(
+        blocks = ledger.cells.by_ranks(
             _usual_of_ranks, sample, peers, at, smallest, ranks=ranks.tolist()
         )
-        usual, own, relative = (np.concatenate(parts, axis=1) for parts in zip(*found, strict=True))
+        usual, absolute, relative = (
+            np.concatenate(parts, axis=1) for parts in zip(*blocks, strict=True)
+        )
         return [
-            cls(usual[index].astype(np.int64), _spread(own[index], relative[index]), smallest)
+            cls(usual[index].astype(np.int64), _spread(absolute[index], relative[index]), smallest)
             for index in range(len(STAGES))
         ]
 
@@ -197,7 +199,7 @@ def _lower_medians(block: Block, ranks: Ints) -> tuple[Ints]:
     """Kernel: compute the lower median of these ranks, stages × steps."""
     low = (len(ranks) - 1) // 2
     values = (np.ascontiguousarray(block.of(stage, ranks)) for stage in STAGES)
-    return (np.array([np.partition(one, low, axis=1)[:, low] for one in values]),)
+    return (np.array([np.partition(times, low, axis=1)[:, low] for times in values]),)
 
 
 def _late(
@@ -209,9 +211,9 @@ def _late(
     tested[ranks] = True
     measured = block["measured"]
     as_usual = np.zeros(len(block.ranks), np.int64)
-    found = []
-    for stage, peer, own, limit in zip(STAGES, peers, usual, limits, strict=True):
-        as_usual[ranks] = own
+    cells = []
+    for stage, peer, times, limit in zip(STAGES, peers, usual, limits, strict=True):
+        as_usual[ranks] = times
         over = block[stage] - as_usual
         late = (over > (peer + limit)[block.steps, None]).T
         # Much faster than np.nonzero in two dimensions.
@@ -219,8 +221,8 @@ def _late(
         counts = tested[rank] & measured[step, rank]
         rank, step = rank[counts], step[counts]
         step_of_run = step + block.steps.start
-        found.append((step_of_run, rank, over[step, rank] - peer[step_of_run]))
-    return found
+        cells.append((step_of_run, rank, over[step, rank] - peer[step_of_run]))
+    return cells
 
 
 def _usual_of_ranks(
@@ -234,27 +236,27 @@ def _usual_of_ranks(
     def size(nanoseconds: Ints) -> Floats:
         return np.asarray(np.log(np.maximum(nanoseconds, 0) + smallest))
 
-    found = []
+    figures = []
     for stage, peer in zip(STAGES, peers, strict=True):
         # Rank by rank, in the order of memory.
         values = block.at_steps(stage, sample).T
         sizes = size(values)
         relative = _low_spread(sizes - size(peer))
-        found.append((quantile(values - peer, at), _low_spread(sizes), relative))
-    usual, own, relative = (np.array(parts) for parts in zip(*found, strict=True))
-    return usual, own, relative
+        figures.append((quantile(values - peer, at), _low_spread(sizes), relative))
+    usual, absolute, relative = (np.array(parts) for parts in zip(*figures, strict=True))
+    return usual, absolute, relative
 
 
-def _spread(own: Floats, relative: Floats) -> float:
+def _spread(absolute: Floats, relative: Floats) -> float:
     """Estimate the usual standard deviation of the logarithm of a stage.
 
     Args:
-        own: of each rank by itself.
+        absolute: of each rank by itself.
         relative: of each rank relative to its peers.
     """
-    ranks = len(own)
+    ranks = len(absolute)
     # The median of a few peers scatters itself.
-    spread = float(np.median(own)) * float(np.sqrt(1 + 1 / (ranks - 1)))
+    spread = float(np.median(absolute)) * float(np.sqrt(1 + 1 / (ranks - 1)))
     if ranks >= _RANKS_FOR_PEERS:
         # Delays that all ranks share are not lateness; with few ranks the peer itself may be late.
         spread = min(spread, float(np.median(relative)))

@@ -54,10 +54,10 @@ def with_loaders_at_work(ledger: Ledger) -> Ledger:
         return ledger
     # Full queues make the first steps of an epoch short, so they do not show the loader's pace.
     step = float(max(ledger.total.mean(), np.median(ledger.total)))
-    made = ledger.cells.compute_by_ranks(
+    paced = ledger.cells.compute_by_ranks(
         _held_to_pace, _Steps.of(ledger), starving, ledger.last, step
     )
-    cells = ledger.cells.merged_with(made)
+    cells = ledger.cells.merged_with(paced)
     reference, second, last = cells.gathered(_order)
     # The last rank stays the last, although others may now be as late.
     second = np.where(second == ledger.critical, last, second)
@@ -115,8 +115,8 @@ def _some_starve(ledger: Ledger) -> Ints:
     """Find the ranks (positions) that starve often enough to show their loaders' pace."""
     if not len(ledger):
         return np.zeros(0, np.int64)
-    found = ledger.cells.by_ranks(_count_starving, _Steps.of(ledger))
-    starves, pairs = (np.concatenate(counts) for counts in zip(*found, strict=True))
+    blocks = ledger.cells.by_ranks(_count_starving, _Steps.of(ledger))
+    starves, pairs = (np.concatenate(counts) for counts in zip(*blocks, strict=True))
     often = starves / len(ledger) >= _FEWEST_SHARE
     return np.flatnonzero(often & (pairs >= _FEWEST_PAIRS))
 
@@ -149,8 +149,8 @@ def _held_to_pace(
     elsewhere = steps.elsewhere(arrival, fetch, compute)
     wait = last[:, None] - arrival
     for at in np.flatnonzero(np.isin(block.ranks, starving)).tolist():
-        spent, own, waited = (array[:, at] for array in (elsewhere, fetch, wait))
-        at_work = _at_work(spent, own, starves[:, at], pairs[:, at], waited, step)
+        spent, fetched, waited = (array[:, at] for array in (elsewhere, fetch, wait))
+        at_work = _at_work(spent, fetched, starves[:, at], pairs[:, at], waited, step)
         longer = np.where(steps.follows[1:], at_work, 0)
         arrival[1:, at] += longer
         fetch[1:, at] += longer
@@ -235,17 +235,17 @@ def _pairs(block: Block, steps: _Steps) -> Iterator[Floats]:
     fetch = block["input"]
     _, pairs = steps.starves(fetch)
     elsewhere = steps.elsewhere(block["arrival"], fetch, block["compute"])
-    for own, spent, starved in zip(fetch.T, elsewhere.T, pairs.T, strict=True):
+    for fetched, spent, starved in zip(fetch.T, elsewhere.T, pairs.T, strict=True):
         at = np.flatnonzero(starved)
         # Control for the input before: a slow loader also shortens its rank's waiting.
         yield np.stack(
-            [_centred(values) for values in (spent[at - 1], own[at - 1], own[at])], axis=1
+            [_centred(values) for values in (spent[at - 1], fetched[at - 1], fetched[at])], axis=1
         )
 
 
 def _products(block: Block, steps: _Steps) -> Floats:
     """Kernel: sums over pairs of the products of the columns of ``_pairs``: ranks × 3 × 3."""
-    return np.array([own.T @ own for own in _pairs(block, steps)])
+    return np.array([pairs.T @ pairs for pairs in _pairs(block, steps)])
 
 
 def _scatter(block: Block, steps: _Steps, slopes: Floats) -> Floats:
@@ -257,8 +257,8 @@ def _scatter(block: Block, steps: _Steps, slopes: Floats) -> Floats:
         slopes: of all ranks, by position.
     """
     result = []
-    for own, slope in zip(_pairs(block, steps), slopes[list(block.ranks)], strict=True):
-        design, left = own[:, :2], own[:, 2] - own[:, :2] @ slope
+    for pairs, slope in zip(_pairs(block, steps), slopes[list(block.ranks)], strict=True):
+        design, left = pairs[:, :2], pairs[:, 2] - pairs[:, :2] @ slope
         result.append((design * (left**2)[:, None]).T @ design)
     return np.array(result)
 

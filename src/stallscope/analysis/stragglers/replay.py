@@ -180,12 +180,12 @@ def without_lateness(ledger: Ledger, cells: LateCells) -> Ints:
 
 def _not_late(block: Block, step: Ints, rank: Ints, by: Ints) -> tuple[Ints, Ints]:
     """Kernel: return steps with late cells, and when the last rank would be ready without them."""
-    own = block.within(step)
-    at, row = np.unique(step[own], return_inverse=True)
+    inside = block.within(step)
+    at, row = np.unique(step[inside], return_inverse=True)
     if not len(at):
         return at, at
     arrival = block["arrival"][at - block.steps.start]
-    np.subtract.at(arrival, (row, rank[own]), by[own])
+    np.subtract.at(arrival, (row, rank[inside]), by[inside])
     return at, arrival.max(axis=1)
 
 

@@ -68,23 +68,23 @@ def find_stragglers(
         blind_ns: the smallest excess that names a rank; the completion skew where it aligned clocks.
     """
     everyone = range(len(ledger.ranks))
-    both = (ledger, replayed)
-    tested_hosts, host_test = _slow_hosts(*both, hosts, blind_ns)
+    ledgers = (ledger, replayed)
+    tested_hosts, host_test = _slow_hosts(*ledgers, hosts, blind_ns)
     names = [name for name in tested_hosts if not _now_and_then(ledger, _of(hosts, name))]
-    within = {name: _slow_within_host(*both, _of(hosts, name), blind_ns) for name in names}
+    within = {name: _slow_within_host(*ledgers, _of(hosts, name), blind_ns) for name in names}
     rest = [rank for rank in everyone if hosts[rank] not in names]
-    named, test = _slow_ranks(*both, rest, blind_ns)
+    named, test = _slow_ranks(*ledgers, rest, blind_ns)
     slow = [rank for rank in named if not _now_and_then(ledger, [rank])]
     faulty = sorted({*everyone} - {*rest} | {*slow})
     healthy = [rank for rank in everyone if rank not in set(faulty)] or list(everyone)
 
     stragglers = [
-        _slow_host(*both, _of(hosts, name), healthy, name, within[name]) for name in names
+        _slow_host(*ledgers, _of(hosts, name), healthy, name, within[name]) for name in names
     ]
     for name, ranks in within.items():
         usual = [rank for rank in _of(hosts, name) if rank not in ranks]
-        stragglers += [_persistent(*both, [rank], usual, healthy) for rank in ranks]
-    stragglers += [_persistent(*both, [rank], healthy, healthy) for rank in slow]
+        stragglers += [_persistent(*ledgers, [rank], usual, healthy) for rank in ranks]
+    stragglers += [_persistent(*ledgers, [rank], healthy, healthy) for rank in slow]
     late = named_late = None
     same_rank_last = test.too_few_steps and _same_rank_last(ledger, healthy, test.tau)
     if len(healthy) > 1:
@@ -93,11 +93,15 @@ def find_stragglers(
             tuple(name for name in tested_hosts if name not in names),
         )
         cells = late_cells(ledger, healthy).certain(blind_ns)
-        found, late, named_late = _late(*both, healthy, cells, bursting, hosts, test.tau)
-        stragglers += [straggler for straggler in found if straggler.ranks or not same_rank_last]
+        late_stragglers, late, named_late = _late(
+            *ledgers, healthy, cells, bursting, hosts, test.tau
+        )
+        stragglers += [
+            straggler for straggler in late_stragglers if straggler.ranks or not same_rank_last
+        ]
     too_few = test.too_few_steps and (host_test is None or host_test.too_few_steps)
     return FoundStragglers(
-        tuple(sorted(stragglers, key=lambda one: one.cost_ms.value, reverse=True)),
+        tuple(sorted(stragglers, key=lambda straggler: straggler.cost_ms.value, reverse=True)),
         tuple(faulty),
         tuple(healthy),
         late,
@@ -121,8 +125,8 @@ def _slow_hosts(
 ) -> tuple[list[str], LapTestResult | None]:
     """Find hosts that the lap test names and that do not only wait for their own loaders."""
     named, test = slow_hosts(ledger, hosts, blind_ns)
-    own = _cost_on_their_own(ledger, replayed, [_of(hosts, name) for name in named])
-    return [named[index] for index in own], test
+    costly = _cost_on_their_own(ledger, replayed, [_of(hosts, name) for name in named])
+    return [named[index] for index in costly], test
 
 
 def _slow_ranks(
@@ -146,10 +150,10 @@ def _cost_on_their_own(
     if replayed is ledger:
         return list(range(len(slow)))
     least = _worthwhile(ledger, replayed, 0.0) * float(ledger.total.mean())
-    fixed = float(without_faulty(replayed, [rank for own in slow for rank in own]).last.mean())
+    fixed = float(without_faulty(replayed, [rank for group in slow for rank in group]).last.mean())
     result = []
     for index in range(len(slow)):
-        rest = [rank for other, own in enumerate(slow) if other != index for rank in own]
+        rest = [rank for place, group in enumerate(slow) if place != index for rank in group]
         if float(without_faulty(replayed, rest).last.mean()) - fixed >= least:
             result.append(index)
     return result
@@ -197,7 +201,7 @@ def _slow_host(
         return straggler
     fixed = without_faulty(replayed, ranks, healthy)
     means = [
-        replayed.cells.columns("arrival", some_of(own)).mean(axis=1) for own in (usual, healthy)
+        replayed.cells.columns("arrival", some_of(group)).mean(axis=1) for group in (usual, healthy)
     ]
     left = replayed.cells.columns("arrival", list(slower)).max(axis=1) - (means[0] - means[1])
     saved = replayed.last - np.maximum(fixed.last, left.astype(np.int64))
@@ -222,7 +226,7 @@ def _persistent(
     """
     described = set(ranks)
     peers = some_of([rank for rank in compared if rank not in described] or others(ledger, ranks))
-    there, excess = _excess(ledger, ranks, peers)
+    measured, excess = _excess(ledger, ranks, peers)
     stage = max(excess, key=lambda name: float(excess[name].mean()))
     fixed = without_faulty(replayed, ranks, healthy)
     return Straggler(
@@ -231,7 +235,7 @@ def _persistent(
         hosts=(),
         stage=stage,
         excess_ms=mean_with_interval(excess[stage]).scaled(1e-6),
-        late_share=float(np.isin(ledger.critical, list(ranks))[there].mean()),
+        late_share=float(np.isin(ledger.critical, list(ranks))[measured].mean()),
         cost_ms=mean_saved(fixed.saved(replayed), fixed.fixed).scaled(1e-6),
         work=_work(ledger, ranks, peers),
     )
@@ -244,17 +248,17 @@ def _excess(
 
     The excess is that of the measured steps.
     """
-    own = np.array(ranks, np.int64), np.array(peers, np.int64)
-    there, excess = ledger.cells.gathered(_excess_over_peers, *own)
-    there = there if there.any() else ~there
-    return there, {stage: one[there] for stage, one in zip(STAGES, excess, strict=True)}
+    positions = np.array(ranks, np.int64), np.array(peers, np.int64)
+    measured, excess = ledger.cells.gathered(_excess_over_peers, *positions)
+    measured = measured if measured.any() else ~measured
+    return measured, {stage: values[measured] for stage, values in zip(STAGES, excess, strict=True)}
 
 
 def _excess_over_peers(block: Block, ranks: Ints, peers: Ints) -> tuple[Bools, Floats]:
     """Kernel: whether most of the ranks measured a step, and their excess: stages × steps."""
-    means = [[block.of(stage, own).mean(axis=1) for stage in STAGES] for own in (ranks, peers)]
-    there = block.of("measured", ranks).mean(axis=1) > 0.5
-    return there, np.array(means[0]) - np.array(means[1])
+    means = [[block.of(stage, group).mean(axis=1) for stage in STAGES] for group in (ranks, peers)]
+    measured = block.of("measured", ranks).mean(axis=1) > 0.5
+    return measured, np.array(means[0]) - np.array(means[1])
 
 
 def _of(hosts: Sequence[str], name: str) -> list[int]:
@@ -286,7 +290,7 @@ def _ramps(excess: Floats) -> bool:
 
 def _work(ledger: Ledger, ranks: Sequence[int], peers: Sequence[int]) -> float | None:
     """Return the ratio of these ranks' samples per step to their peers'; None if it is not larger."""
-    samples = [np.array(own, np.int64) for own in (ranks, peers)]
+    samples = [np.array(group, np.int64) for group in (ranks, peers)]
     missing, *sums = ledger.cells.summed(_samples, *samples)
     if missing or not sums[1]:
         return None
@@ -296,9 +300,9 @@ def _work(ledger: Ledger, ranks: Sequence[int], peers: Sequence[int]) -> float |
 
 def _samples(block: Block, *groups: Ints) -> Ints:
     """Kernel: count cells without samples, and add up the samples of each group of ranks."""
-    own = [block.of("samples", ranks) for ranks in groups]
-    missing = sum(int((samples == NULL).sum()) for samples in own)
-    return np.array([missing, *(samples.sum() for samples in own)])
+    of_groups = [block.of("samples", ranks) for ranks in groups]
+    missing = sum(int((samples == NULL).sum()) for samples in of_groups)
+    return np.array([missing, *(samples.sum() for samples in of_groups)])
 
 
 @dataclass(frozen=True)
@@ -325,38 +329,46 @@ def _late(
     """
     tested = (episodes(cells.take(cells.sure).largest(), tau), episodes(cells, tau))
     stragglers: list[Straggler] = []
-    named_hosts = [name for found in tested for name in _bursting_hosts(found, hosts, len(tested))]
+    named_hosts = [
+        name
+        for late_episodes in tested
+        for name in _bursting_hosts(late_episodes, hosts, len(tested))
+    ]
     for name in dict.fromkeys([*bursting.hosts, *named_hosts]):
-        own = [rank for rank in healthy if hosts[rank] == name]
-        stragglers += _bursts(ledger, replayed, cells.of_ranks(own), own, (name,))
+        ranks = [rank for rank in healthy if hosts[rank] == name]
+        stragglers += _bursts(ledger, replayed, cells.of_ranks(ranks), ranks, (name,))
     left = _not_named(ledger, healthy, stragglers)
     known = [rank for rank in left if rank in bursting.ranks]
     rest = [rank for rank in left if rank not in known]
-    named = [rest[at] for found in tested for at in piled_up(found.per_rank(rest), len(tested))]
+    named = [
+        rest[at]
+        for late_episodes in tested
+        for at in piled_up(late_episodes.per_rank(rest), len(tested))
+    ]
     for rank in dict.fromkeys([*known, *named]):
         stragglers += _bursts(ledger, replayed, cells.of_ranks([rank]), [rank], ())
     left = _not_named(ledger, healthy, stragglers)
     moves = np.isin(cells.rank, left)
     fixed = [cells.take(~moves)]
-    for one in _rotating(ledger, replayed, cells.take(moves)):
-        stragglers.append(one)
+    for straggler in _rotating(ledger, replayed, cells.take(moves)):
+        stragglers.append(straggler)
         # Input and other that are late on any rank are saved by fixing those stages.
-        if one.counts_as_imbalance:
-            fixed.append(cells.take(moves).of_stage(one.stage))
+        if straggler.counts_as_imbalance:
+            fixed.append(cells.take(moves).of_stage(straggler.stage))
     return stragglers, joined(fixed), fixed[0]
 
 
 def _not_named(ledger: Ledger, ranks: Sequence[int], stragglers: Sequence[Straggler]) -> list[int]:
-    named = {rank for one in stragglers for rank in one.ranks}
+    named = {rank for straggler in stragglers for rank in straggler.ranks}
     return [rank for rank in ranks if ledger.ranks[rank] not in named]
 
 
-def _bursting_hosts(found: Episodes, hosts: Sequence[str], tests: int) -> list[str]:
+def _bursting_hosts(late_episodes: Episodes, hosts: Sequence[str], tests: int) -> list[str]:
     """Find hosts where most ranks are late together more often than on other hosts."""
     names = list(dict.fromkeys(hosts))
     if len(names) < 2 or len(names) == len(hosts):
         return []
-    together = found.per_host([_of(hosts, name) for name in names])
+    together = late_episodes.per_host([_of(hosts, name) for name in names])
     return [names[index] for index in piled_up(together, tests)]
 
 
@@ -370,23 +382,27 @@ def _bursts(
     """Describe the straggler with these late cells, if it costs enough to be named."""
     if not len(cells):
         return []
-    one = _late_straggler("bursts", ledger, replayed, cells, ranks, hosts)
-    return [one] if _worth(one, ledger, _worthwhile(ledger, replayed, _BURSTS_WORTH)) else []
+    straggler = _late_straggler("bursts", ledger, replayed, cells, ranks, hosts)
+    return (
+        [straggler]
+        if _worth(straggler, ledger, _worthwhile(ledger, replayed, _BURSTS_WORTH))
+        else []
+    )
 
 
 def _rotating(ledger: Ledger, replayed: Ledger, cells: LateCells) -> list[Straggler]:
     """Describe lateness that varies from step to step, by stage."""
     by_stage = [cells.of_stage(stage) for stage in STAGES]
-    made = [
-        _late_straggler("rotating", ledger, replayed, own, (), ())
-        for own in by_stage
-        if own.sure.any()
+    stragglers = [
+        _late_straggler("rotating", ledger, replayed, stage_cells, (), ())
+        for stage_cells in by_stage
+        if stage_cells.sure.any()
     ]
-    return [one for one in made if _worth(one, ledger, _ROTATION_WORTH)]
+    return [straggler for straggler in stragglers if _worth(straggler, ledger, _ROTATION_WORTH)]
 
 
-def _worth(found: Straggler, ledger: Ledger, share: float) -> bool:
-    return found.cost_ms.value >= share * float(ledger.total.mean()) / 1e6
+def _worth(straggler: Straggler, ledger: Ledger, share: float) -> bool:
+    return straggler.cost_ms.value >= share * float(ledger.total.mean()) / 1e6
 
 
 def _late_straggler(
@@ -398,19 +414,19 @@ def _late_straggler(
     hosts: tuple[str, ...],
 ) -> Straggler:
     saved = ledger.last - without_lateness(replayed, cells)
-    own = cells.of_stage(cells.worst_stage)
+    stage_cells = cells.of_stage(cells.worst_stage)
     # One value per late step: several late ranks in one step are one event.
     worst = np.zeros(len(ledger), np.int64)
-    np.maximum.at(worst, own.step, own.by)
+    np.maximum.at(worst, stage_cells.step, stage_cells.by)
     late = worst > 0
-    typical, seen = own.typical()
+    typical, seen = stage_cells.typical()
     excess = mean_with_interval(worst[late])
     return Straggler(
         pattern=pattern,
         ranks=tuple(ledger.ranks[rank] for rank in ranks),
         hosts=hosts,
         stage=cells.worst_stage,
-        excess_ms=excess.scaled(1e-6 * typical / float(own.by.mean())),
+        excess_ms=excess.scaled(1e-6 * typical / float(stage_cells.by.mean())),
         late_share=min(1.0, float(late.mean()) / seen),
         cost_ms=mean_saved(saved).scaled(1e-6),
     )

@@ -43,22 +43,25 @@ class Variation:
 
 
 def variation(
-    ledger: Ledger, baseline: Ledger | None, found: FoundStragglers, fixed: Replay
+    ledger: Ledger, baseline: Ledger | None, detection: FoundStragglers, fixed: Replay
 ) -> Variation | None:
     """Estimate the imbalance that neither named ranks nor the baseline explain; None if it is small.
 
     Args:
         ledger: steady steps.
         baseline: steady steps of the baseline.
-        found: stragglers found so far.
+        detection: stragglers found so far.
         fixed: the steps with the slow ranks fixed.
     """
-    if len(found.healthy) < 2 or found.same_rank_last:
+    if len(detection.healthy) < 2 or detection.same_rank_last:
         return None
     rest = fixed.last - (ledger.last - ledger.imbalance)
-    if found.named_late is not None:
-        rest = rest - (ledger.last - without_lateness(ledger, found.named_late))
-    seen = any((one.pattern, one.stage) == ("rotating", _STAGE) for one in found.stragglers)
+    if detection.named_late is not None:
+        rest = rest - (ledger.last - without_lateness(ledger, detection.named_late))
+    seen = any(
+        (straggler.pattern, straggler.stage) == ("rotating", _STAGE)
+        for straggler in detection.stragglers
+    )
     compared = baseline if baseline is not None and _alike(ledger, baseline) else None
     if compared is None and seen:
         return None
@@ -67,9 +70,9 @@ def variation(
     worth = _WORTH_UNCOMPARED if compared is None else _WORTH
     if cost.ci95 is None or cost.ci95[0] < worth * float(ledger.total.mean()):
         return None
-    if _varying_stage(ledger, compared, found) != _STAGE:
+    if _varying_stage(ledger, compared, detection) != _STAGE:
         return None
-    excess, share = _longer(ledger, compared, found)
+    excess, share = _longer(ledger, compared, detection)
     return Variation(
         Straggler(
             pattern="rotating",
@@ -100,18 +103,20 @@ def _reference_arrives(ledger: Ledger) -> float:
     return float((ledger.last - ledger.imbalance).mean())
 
 
-def _varying_stage(ledger: Ledger, baseline: Ledger | None, found: FoundStragglers) -> str:
+def _varying_stage(ledger: Ledger, baseline: Ledger | None, detection: FoundStragglers) -> str:
     """Return the stage in which the last healthy rank exceeds the reference rank most."""
-    last = np.where(np.isin(ledger.critical, found.slow), ledger.second, ledger.critical)
+    last = np.where(np.isin(ledger.critical, detection.slow), ledger.second, ledger.critical)
     excess = {}
     for name in STAGES:
-        own = ledger.of(name, last) - ledger.of(name, ledger.reference)
+        difference = ledger.of(name, last) - ledger.of(name, ledger.reference)
         usual = 0.0 if baseline is None else float(baseline.excess(name).mean())
-        excess[name] = float(own.mean()) - usual
+        excess[name] = float(difference.mean()) - usual
     return max(excess, key=lambda name: excess[name])
 
 
-def _longer(ledger: Ledger, baseline: Ledger | None, found: FoundStragglers) -> tuple[Mean, float]:
+def _longer(
+    ledger: Ledger, baseline: Ledger | None, detection: FoundStragglers
+) -> tuple[Mean, float]:
     """Estimate how much longer the long cells are, and the share of steps that have one.
 
     If a share q of all cells takes d longer, the mean grows by q·d and the variance between ranks by
@@ -121,17 +126,19 @@ def _longer(ledger: Ledger, baseline: Ledger | None, found: FoundStragglers) -> 
     by_last = mean_with_interval(ledger.excess(_STAGE))
     if baseline is None or len(ledger) < 2 * _PARTS or len(baseline) < 2 * _PARTS:
         return by_last, 1.0
-    own = _moments(ledger, found.healthy)
+    moments = _moments(ledger, detection.healthy)
     usual = _moments(baseline, range(len(baseline.ranks)))
-    mean, variance = own.mean(axis=0) - usual.mean(axis=0)
-    chance = np.sqrt(sum(parts.var(axis=0, ddof=1) / len(parts) for parts in (own, usual)))
+    mean, variance = moments.mean(axis=0) - usual.mean(axis=0)
+    chance = np.sqrt(sum(parts.var(axis=0, ddof=1) / len(parts) for parts in (moments, usual)))
     surely = bool((np.array([mean, variance]) > 2 * chance).all())
     if not surely or mean**2 > _MOST_LONG * variance:
         usual_excess = mean_with_interval(baseline.excess(_STAGE))
         return by_last.minus(usual_excess), 1.0
-    sd = np.hypot(_jackknifed(own, usual.mean(axis=0)), _jackknifed(usual, own.mean(axis=0)))
+    sd = np.hypot(
+        _jackknifed(moments, usual.mean(axis=0)), _jackknifed(usual, moments.mean(axis=0))
+    )
     by = variance / mean
-    share = min(1.0, len(found.healthy) * mean / by)
+    share = min(1.0, len(detection.healthy) * mean / by)
     return Mean(by, (by - 2 * float(sd), by + 2 * float(sd))), share
 
 

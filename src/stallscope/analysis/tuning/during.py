@@ -71,14 +71,14 @@ def steps_of(
     The analysis is that of the run that wrote the log. The second result is None without such steps.
     """
     number, total = _steady(analysis)
-    found = []
+    tried = []
     for line, sample in enumerate(log.samples, start=1):
         begin, end = rounds.surely(line)
-        own = total[(number >= begin) & (number < end)]
-        found.append(Tried(line, sample, len(own), _mean(own)))
+        step_times = total[(number >= begin) & (number < end)]
+        tried.append(Tried(line, sample, len(step_times), _mean(step_times)))
     if log.settled is None:
-        return tuple(found), None
-    return tuple(found), _mean(total[number >= rounds.settled_from(len(log.samples))])
+        return tuple(tried), None
+    return tuple(tried), _mean(total[number >= rounds.settled_from(len(log.samples))])
 
 
 def _steady(analysis: Analysis) -> tuple[Ints, Ints]:

@@ -48,52 +48,52 @@ class TimelineAdvice:
     advice: tuple[Advice, ...]
 
 
-def advise_on_timeline(found: Tensors) -> TimelineAdvice:
+def advise_on_timeline(tensors: Tensors) -> TimelineAdvice:
     """Evaluate fusion, cycles and the response cache of a Timeline."""
-    steps = len(found.steps) or None
-    fused = found.fusion.tensors
-    sizes = found.fusion.bytes[found.fusion.bytes > 0]
-    in_full = found.ticked / found.negotiations if found.negotiations else None
+    steps = len(tensors.steps) or None
+    fused = tensors.fusion.tensors
+    sizes = tensors.fusion.bytes[tensors.fusion.bytes > 0]
+    in_full = tensors.ticked / tensors.negotiations if tensors.negotiations else None
     small = float(np.mean(sizes < _SMALL_BYTES)) if len(sizes) else None
     return TimelineAdvice(
         reductions=len(fused),
         tensors_each=float(fused.mean()) if len(fused) else None,
         steps=steps,
-        no_steps=found.no_steps,
+        no_steps=tensors.no_steps,
         small_share=small,
-        cycle_ms=None if found.cycles is None else found.cycles.median_ms,
+        cycle_ms=None if tensors.cycles is None else tensors.cycles.median_ms,
         in_full=in_full,
-        negotiation_ms=_median(found, found.steps.negotiation_ms),
-        wait_ms=_median(found, found.steps.wait_ms),
-        copy_ms=_median(found, found.steps.copy_ms),
-        transfer_ms=_median(found, found.steps.transfer_ms),
-        cannot_name=found.cannot_name,
-        advice=tuple(_advice(found, steps, len(fused), small)),
+        negotiation_ms=_median(tensors, tensors.steps.negotiation_ms),
+        wait_ms=_median(tensors, tensors.steps.wait_ms),
+        copy_ms=_median(tensors, tensors.steps.copy_ms),
+        transfer_ms=_median(tensors, tensors.steps.transfer_ms),
+        cannot_name=tensors.cannot_name,
+        advice=tuple(_advice(tensors, steps, len(fused), small)),
     )
 
 
-def _median(found: Tensors, values: Floats) -> float | None:
+def _median(tensors: Tensors, values: Floats) -> float | None:
     # Steps without allreduces have no such times.
-    return float(np.median(values)) if len(values) and len(found.fusion.tensors) else None
+    return float(np.median(values)) if len(values) and len(tensors.fusion.tensors) else None
 
 
 def _advice(
-    found: Tensors, steps: int | None, reductions: int, small: float | None
+    tensors: Tensors, steps: int | None, reductions: int, small: float | None
 ) -> Iterator[Advice]:
     if steps is None or steps < _FEWEST_ROUNDS:
         return
-    in_full = found.ticked >= _MOSTLY * found.negotiations
-    if in_full and found.negotiations < _FEWEST_ROUNDS * len(found.tensors):
+    in_full = tensors.ticked >= _MOSTLY * tensors.negotiations
+    if in_full and tensors.negotiations < _FEWEST_ROUNDS * len(tensors.tensors):
         yield Advice(
-            f"Name the tensors that are reduced: most of their {len(found.tensors):,} names occur once, "
-            "so the response cache cannot answer them",
+            f"Name the tensors that are reduced: most of their {len(tensors.tensors):,} names occur "
+            "once, so the response cache cannot answer them",
             "hvd.allreduce(gradient, name='layer1')",
         )
     elif in_full:
-        capacity = max(_DEFAULT_CAPACITY, 1 << (2 * len(found.tensors) - 1).bit_length())
+        capacity = max(_DEFAULT_CAPACITY, 1 << (2 * len(tensors.tensors) - 1).bit_length())
         yield Advice(
-            f"Let Horovod cache its {counted(len(found.tensors), 'tensor')}: {found.ticked:,} of "
-            f"{found.negotiations:,} negotiations went through rank 0 in full",
+            f"Let Horovod cache its {counted(len(tensors.tensors), 'tensor')}: {tensors.ticked:,} of "
+            f"{tensors.negotiations:,} negotiations went through rank 0 in full",
             f"HOROVOD_CACHE_CAPACITY={capacity}",
             unless="Not if it was off for this Timeline only, to see which rank was late.",
         )

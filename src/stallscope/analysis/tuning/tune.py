@@ -84,7 +84,7 @@ class Tuned:
             return "tuning"
         if self.insufficient:
             return "insufficient_data"
-        least = [one.saved_ms.ci95[0] for one in self.compared if one.saved_ms.ci95 is not None]
+        least = [run.saved_ms.ci95[0] for run in self.compared if run.saved_ms.ci95 is not None]
         return "fix" if min(least) > 0 else "leave"
 
 
@@ -109,11 +109,14 @@ def tune(
         timelines: analysed Timelines.
         analyses: runs; those that wrote the logs, and others of the same job without the autotuner.
     """
-    torn = [one for one in autotunes if one.log.torn]
+    torn = [autotune for autotune in autotunes if autotune.log.torn]
     return Tuning(
-        tuple(_tuned(one, analyses, alone=len(autotunes) == 1) for one in autotunes),
-        tuple((one.name, advise_on_timeline(one.tensors)) for one in timelines),
-        tuple(f"{one.name}: {counted(one.log.torn, 'line')} could not be read" for one in torn),
+        tuple(_tuned(autotune, analyses, alone=len(autotunes) == 1) for autotune in autotunes),
+        tuple((timeline.name, advise_on_timeline(timeline.tensors)) for timeline in timelines),
+        tuple(
+            f"{autotune.name}: {counted(autotune.log.torn, 'line')} could not be read"
+            for autotune in torn
+        ),
     )
 
 
@@ -146,15 +149,17 @@ def _tuned(file: AutotuneFile, analyses: Sequence[Analysis], alone: bool) -> Tun
 
 def _writer(name: str, analyses: Sequence[Analysis], alone: bool) -> Analysis | None:
     """Find the run whose autotuner wrote the file: by the file's name, or the only candidate."""
-    setups = [(one, Setup.of(one.run)) for one in analyses]
-    tuning = [(one, setup) for one, setup in setups if setup.is_on(_ON)]
+    setups = [(analysis, Setup.of(analysis.run)) for analysis in analyses]
+    tuning = [(analysis, setup) for analysis, setup in setups if setup.is_on(_ON)]
     named = [
-        one
-        for one, setup in tuning
+        analysis
+        for analysis, setup in tuning
         if PurePath(str(setup.settings.get("HOROVOD_AUTOTUNE_LOG", ""))).name == PurePath(name).name
     ]
-    in_its_folder = [one for one in named if PurePath(one.run.source) == PurePath(name).parent]
-    for choice in (in_its_folder, named, [one for one, _ in tuning] if alone else []):
+    in_its_folder = [
+        analysis for analysis in named if PurePath(analysis.run.source) == PurePath(name).parent
+    ]
+    for choice in (in_its_folder, named, [analysis for analysis, _ in tuning] if alone else []):
         if len(choice) == 1:
             return choice[0]
     return None
@@ -163,23 +168,29 @@ def _writer(name: str, analyses: Sequence[Analysis], alone: bool) -> Analysis | 
 def _noise(samples: Sequence[Sample]) -> float | None:
     """Return the largest difference between scores of one setting, as a share of the higher one."""
     scores: dict[tuple[object, ...], list[float]] = defaultdict(list)
-    for one in samples:
-        scores[_plain(one)].append(one.score)
-    found = [1 - min(own) / max(own) for own in scores.values() if len(own) > 1 and max(own) > 0]
-    return max(found, default=None)
+    for sample in samples:
+        scores[_plain(sample)].append(sample.score)
+    differences = [
+        1 - min(values) / max(values)
+        for values in scores.values()
+        if len(values) > 1 and max(values) > 0
+    ]
+    return max(differences, default=None)
 
 
 def _alike(log: AutotuneLog, noise: float | None) -> int:
     if log.best is None:
         return 0
     least = log.best.score * (1 - (noise or 0.0))
-    return len({_plain(one) for one in log.samples if one.score >= least} | {_plain(log.best)})
+    return len(
+        {_plain(sample) for sample in log.samples if sample.score >= least} | {_plain(log.best)}
+    )
 
 
-def _plain(one: Sample) -> tuple[object, ...]:
+def _plain(sample: Sample) -> tuple[object, ...]:
     """Return a setting without its score, rounded: the tuner may repeat 10 ms as 9.99993 ms."""
-    numbers = (f"{one.cycle_time_ms:.2g}", f"{one.fusion_mib:.2g}")
-    return (tuple(sorted(one.switches.items())), *numbers)
+    numbers = (f"{sample.cycle_time_ms:.2g}", f"{sample.fusion_mib:.2g}")
+    return (tuple(sorted(sample.switches.items())), *numbers)
 
 
 def _idle(setup: Setup) -> tuple[str, ...]:
@@ -190,15 +201,19 @@ def _idle(setup: Setup) -> tuple[str, ...]:
 
 def _compared(run: Analysis, settled: Mean, analyses: Sequence[Analysis]) -> tuple[UntunedRun, ...]:
     """Find the runs of the same job without the autotuner."""
-    found = []
-    for other in analyses:
-        if other is run or other.steady is None or other.run.synthetic != run.run.synthetic:
+    runs = []
+    for analysis in analyses:
+        if (
+            analysis is run
+            or analysis.steady is None
+            or analysis.run.synthetic != run.run.synthetic
+        ):
             continue
-        if Setup.of(other.run).is_on(_ON) or match_baseline(run.run, other.run).differs:
+        if Setup.of(analysis.run).is_on(_ON) or match_baseline(run.run, analysis.run).differs:
             continue
-        untuned = mean_with_interval(other.steady.total).scaled(1e-6)
-        found.append(_untuned_run(other, untuned, untuned.minus(settled)))
-    return tuple(found)
+        untuned = mean_with_interval(analysis.steady.total).scaled(1e-6)
+        runs.append(_untuned_run(analysis, untuned, untuned.minus(settled)))
+    return tuple(runs)
 
 
 def _untuned_run(run: Analysis, step_ms: Mean, saved_ms: Mean) -> UntunedRun:
@@ -241,6 +256,6 @@ def _why_not(
             "there is no run of the same job without the autotuner to compare with, and the tuner "
             "itself never tries Horovod's own settings"
         )
-    if all(one.saved_ms.ci95 is None for one in compared):
+    if all(untuned.saved_ms.ci95 is None for untuned in compared):
         return "the runs without the autotuner have too few steps"
     return ""

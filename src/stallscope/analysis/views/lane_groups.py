@@ -37,22 +37,27 @@ def groupings(hosts: Sequence[str]) -> list[Ints]:
     count = len(hosts)
     host_starts = np.array([row for row in range(count) if not row or hosts[row] != hosts[row - 1]])
     sizes = np.diff(host_starts, append=count)
-    found, size = [], 1
+    starts, size = [], 1
     while size < sizes.max():
         parts = zip(host_starts, sizes, strict=True)
-        found.append(np.concatenate([start + np.arange(0, own, size) for start, own in parts]))
+        starts.append(
+            np.concatenate([start + np.arange(0, length, size) for start, length in parts])
+        )
         size *= 2
     size = 1
-    while not found or len(found[-1]) > 1:
-        found.append(host_starts[::size])
+    while not starts or len(starts[-1]) > 1:
+        starts.append(host_starts[::size])
         size *= 2
-    return found
+    return starts
 
 
 def late_from(generations: Sequence[GenerationLedger]) -> float:
     """Return the lateness above which a cell is unusual, ms."""
     # Without warm-up: ranks trace and connect at different times, which would hide later lateness.
-    ledgers = [one.ledger if one.steady is None else one.steady for one in generations]
+    ledgers = [
+        generation.ledger if generation.steady is None else generation.steady
+        for generation in generations
+    ]
     others = np.concatenate([_lateness(ledger) for ledger in ledgers])
     scatter = robust_sd(np.concatenate([others, -others]))
     total = np.concatenate([ledger.total for ledger in ledgers])

@@ -136,18 +136,18 @@ class LaneSums:
         while fan % _FAN == 0 and level + 1 < len(levels):
             level, fan = level + 1, fan // _FAN
         size = per_block // fan
-        own = slice(int(lines[0]), int(lines[-1]))
+        rows = slice(int(lines[0]), int(lines[-1]))
         blocks = slice(steps.start // size, -(-steps.stop // size))
         if level == 0 and levels is self._of_ranks:
-            return self._single_steps(own, steps, np.diff(edges), fan)
-        return levels[level].take(own, blocks).grouped(np.diff(lines)).by(fan)
+            return self._single_steps(rows, steps, np.diff(edges), fan)
+        return levels[level].take(rows, blocks).grouped(np.diff(lines)).by(fan)
 
     def _single_steps(self, rows: slice, steps: slice, sizes: Ints, fan: int) -> Sums:
         starts = rows.start + np.cumsum(sizes) - sizes
         parts = []
-        for own, _ in _parts(np.append(starts, rows.stop), steps.stop - steps.start):
-            at = np.searchsorted(starts, (own.start, own.stop))
-            parts.append(self._exact(own, steps).grouped(sizes[slice(*at)]).by(fan))
+        for chunk, _ in _parts(np.append(starts, rows.stop), steps.stop - steps.start):
+            at = np.searchsorted(starts, (chunk.start, chunk.stop))
+            parts.append(self._exact(chunk, steps).grouped(sizes[slice(*at)]).by(fan))
         return _stacked(parts)
 
     def _read(self) -> None:
@@ -157,11 +157,11 @@ class LaneSums:
         single = _empty(len(self._groups), steps, self._alike)
         starts = self._groups if len(self._groups) else np.arange(rows)
         sizes = np.diff(starts, append=rows)
-        for own, at in _parts(np.append(starts, rows), steps):
-            part = self._exact(own, at)
-            blocks.put(own, at.start // _FAN, part.by(_FAN))
+        for chunk, at in _parts(np.append(starts, rows), steps):
+            part = self._exact(chunk, at)
+            blocks.put(chunk, at.start // _FAN, part.by(_FAN))
             if len(self._groups):
-                lines = slice(*np.searchsorted(starts, (own.start, own.stop)).tolist())
+                lines = slice(*np.searchsorted(starts, (chunk.start, chunk.stop)).tolist())
                 single.put(lines, at.start, part.grouped(sizes[lines]))
         self._of_ranks.append(blocks)
         if len(self._groups):
@@ -232,6 +232,6 @@ def _joined(array: Floats32, fan: int, join: Callable[..., Any]) -> Floats32:
     result = array[..., ::fan].copy()
     for offset in range(1, fan):
         part = array[..., offset::fan]
-        own = result[..., : part.shape[-1]]
-        join(own, part, out=own)
+        left = result[..., : part.shape[-1]]
+        join(left, part, out=left)
     return result

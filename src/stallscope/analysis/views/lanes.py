@@ -90,7 +90,7 @@ class Lanes:
         self.hosts = tuple(host for host, _ in places)
         self.ranks = tuple(rank for _, rank in places)
         #: The position of each generation's first step, and the number of all steps.
-        self.starts = np.cumsum([0, *(len(one.ledger) for one in generations)])
+        self.starts = np.cumsum([0, *(len(generation.ledger) for generation in generations)])
         #: Of every step.
         self.steps = self.of_steps(lambda ledger: ledger.steps)
         self.epochs = self.of_steps(lambda ledger: ledger.epochs)
@@ -103,7 +103,7 @@ class Lanes:
         #: Cells that are later than this are marked, ms.
         self.late_from = late_from(generations)
         self._groupings = groupings(self.hosts)
-        self._parts = [_Part(one, places, self._groupings) for one in generations]
+        self._parts = [_Part(generation, places, self._groupings) for generation in generations]
         self._pause = np.zeros(len(self), np.int64)
         self._pause[1:] = self.gap_begin[1:] - self.end[:-1]
         self._with_gap = np.flatnonzero(self.begin - self.gap_begin + self._pause > 0)
@@ -128,7 +128,7 @@ class Lanes:
 
     def of_steps(self, values: Callable[[Ledger], Ints]) -> Ints:
         """Return values of the ledgers' steps for all steps of the run."""
-        return np.concatenate([values(one.ledger) for one in self.generations])
+        return np.concatenate([values(generation.ledger) for generation in self.generations])
 
     def generation_at(self, positions: Ints) -> Ints:
         """Return the positions of the generations of these steps."""
@@ -183,8 +183,8 @@ class Lanes:
         """
         edges = self._edges(rows, most_lanes)
         parts, per_cell = self._cells(begin, end, most_cells)
-        found = [self._parts[at].cells(edges, steps, per_cell) for at, steps in parts]
-        values = _joined([one.values for one in found], axis=2)
+        cells = [self._parts[at].cells(edges, steps, per_cell) for at, steps in parts]
+        values = _joined([part.values for part in cells], axis=2)
         first_steps = [
             self.starts[at] + np.arange(steps.start, steps.stop, per_cell) for at, steps in parts
         ]
@@ -201,11 +201,11 @@ class Lanes:
             members=np.stack([part.members(edges) for part in self._parts], axis=1),
             stages=values[:4],
             late=values[4],
-            latest=_joined([one.latest for one in found], axis=1),
-            total=_joined([one.total for one in found]),
-            allreduce=_joined([one.allreduce for one in found]),
-            last=_joined([one.last for one in found]),
-            last_count=_joined([one.last_count for one in found]),
+            latest=_joined([part.latest for part in cells], axis=1),
+            total=_joined([part.total for part in cells]),
+            allreduce=_joined([part.allreduce for part in cells]),
+            last=_joined([part.last for part in cells]),
+            last_count=_joined([part.last_count for part in cells]),
         )
 
     def gaps(self, begin: int, end: int, shortest: int = 0) -> list[Gap]:
@@ -220,8 +220,8 @@ class Lanes:
 
     def _gap(self, step: int) -> Gap:
         pause = int(self._pause[step])
-        own = self._gaps[step] if self.begin[step] > self.gap_begin[step] else (0,) * len(GAPS)
-        return Gap(int(self.gap_begin[step]) - pause, (pause, *(int(part) for part in own)))
+        gaps = self._gaps[step] if self.begin[step] > self.gap_begin[step] else (0,) * len(GAPS)
+        return Gap(int(self.gap_begin[step]) - pause, (pause, *(int(part) for part in gaps)))
 
     def _edges(self, rows: tuple[int, int], most: int) -> Ints:
         """Return the rows at which lanes start and end: the smallest groups that fit."""
@@ -256,12 +256,14 @@ class Lanes:
 
     def _picked(self, positions: Ints, values: Callable[[_Part, Ints], Ints]) -> Ints:
         """Look up values of some steps by generation, with their positions in it."""
-        found = np.zeros(len(positions), np.int64)
+        picked = np.zeros(len(positions), np.int64)
         generations = self.generation_at(positions)
         for generation in np.unique(generations):
-            own = generations == generation
-            found[own] = values(self._parts[generation], positions[own] - self.starts[generation])
-        return found
+            selected = generations == generation
+            picked[selected] = values(
+                self._parts[generation], positions[selected] - self.starts[generation]
+            )
+        return picked
 
 
 @dataclass(frozen=True)
@@ -295,7 +297,7 @@ class _Part:
         #: Its rows in ascending order.
         self._rows = self.row_of_position[positions]
         self.sums = LaneSums(
-            generation.ledger, positions, [self._own(starts) for starts in groupings]
+            generation.ledger, positions, [self._group_starts(starts) for starts in groupings]
         )
 
     def row_of(self, rank: int) -> int | None:
@@ -327,9 +329,9 @@ class _Part:
         filled = np.flatnonzero(members)
         lanes, cells = len(members), -(-(steps.stop - steps.start) // per_cell)
         if len(filled):
-            own = np.searchsorted(self._rows, np.append(edges[filled], edges[filled[-1] + 1]))
-            sums = self.sums.over(own, steps, per_cell)
-            means = sums.means(np.diff(own))
+            lines = np.searchsorted(self._rows, np.append(edges[filled], edges[filled[-1] + 1]))
+            sums = self.sums.over(lines, steps, per_cell)
+            means = sums.means(np.diff(lines))
             known = np.where(np.isfinite(sums.latest), sums.latest, np.float32(np.nan))
             if len(filled) == lanes:
                 return means, known
@@ -339,10 +341,10 @@ class _Part:
             values[:, filled], latest[filled] = means, known
         return values, latest
 
-    def _own(self, starts: Ints) -> Ints:
+    def _group_starts(self, starts: Ints) -> Ints:
         """Return where groups of rows start among its own rows."""
-        own = np.unique(np.searchsorted(self._rows, starts))
-        return own[own < len(self._rows)]
+        group_starts = np.unique(np.searchsorted(self._rows, starts))
+        return group_starts[group_starts < len(self._rows)]
 
     def _last(self, steps: slice, per_cell: int) -> tuple[Ints, Ints]:
         critical = self.ledger.critical[steps]
@@ -362,20 +364,27 @@ def _joined(arrays: Sequence[npt.NDArray[T]], axis: int = 0) -> npt.NDArray[T]:
 def _places(generations: Sequence[GenerationLedger]) -> list[tuple[str, int]]:
     """Return the hosts and ranks of all generations by host, hosts in order of appearance."""
     places = {
-        place for one in generations for place in zip(one.hosts, one.ledger.ranks, strict=True)
+        place
+        for generation in generations
+        for place in zip(generation.hosts, generation.ledger.ranks, strict=True)
     }
-    hosts = dict.fromkeys(host for one in generations for host in one.hosts)
+    hosts = dict.fromkeys(host for generation in generations for host in generation.hosts)
     number = {host: index for index, host in enumerate(hosts)}
     return sorted(places, key=lambda place: (number[place[0]], place[1]))
 
 
 def _on_one_clock(generations: Sequence[GenerationLedger]) -> Ints:
     """Return when each step was reduced, by wall clock if all generations have one."""
-    known = all(one.to_wall for one in generations)
+    known = all(generation.to_wall for generation in generations)
     # Relative to the first generation, so that a single one keeps its clock.
-    shifts = [one.to_wall - generations[0].to_wall if known else 0 for one in generations]
+    shifts = [
+        generation.to_wall - generations[0].to_wall if known else 0 for generation in generations
+    ]
     return np.concatenate(
-        [one.ledger.reduced + shift for one, shift in zip(generations, shifts, strict=True)]
+        [
+            generation.ledger.reduced + shift
+            for generation, shift in zip(generations, shifts, strict=True)
+        ]
     )
 
 

@@ -92,11 +92,11 @@ def rows_of_ranks(
 def _of_ranks(block: Block, reference: Ints, edges: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     """Kernel: per rank and column, count steps, add up lateness, and find the latest step."""
     # Rank by rank, in the order of memory.
-    late, there = block["arrival"].T - reference, block["measured"].T
+    late, measured = block["arrival"].T - reference, block["measured"].T
     begin, counts = edges[:-1], np.diff(edges)
-    known = np.add.reduceat(there.astype(np.int64), begin, axis=1)
-    total = np.add.reduceat(np.where(there, late, 0), begin, axis=1)
-    late = np.where(there, late, NULL)
+    known = np.add.reduceat(measured.astype(np.int64), begin, axis=1)
+    total = np.add.reduceat(np.where(measured, late, 0), begin, axis=1)
+    late = np.where(measured, late, NULL)
     most = np.maximum.reduceat(late, begin, axis=1)
     # The first of a column's equally late steps.
     as_late = late == np.repeat(most, counts, axis=1)

@@ -62,16 +62,16 @@ def rank_logs(run: Run) -> tuple[RankLogs, ...]:
         counts += np.bincount(arrow.numbers(part["log"]), minlength=len(run.logs))
     recorded = _steps_by_generation(run)
     costs = run.recorder_cost
-    own: dict[int, list[int]] = {rank: [] for rank in range(run.size)}
+    by_rank: dict[int, list[int]] = {rank: [] for rank in range(run.size)}
     for index, log in enumerate(run.logs):
-        own.setdefault(log.rank, []).append(index)
+        by_rank.setdefault(log.rank, []).append(index)
     return tuple(
         replace(
-            _of_rank(rank, own[rank], run, counts, recorded),
+            _of_rank(rank, by_rank[rank], run, counts, recorded),
             cost_us=_amount(costs.get(rank, {}).get("host_us_median")),
             written=number(costs.get(rank, {}).get("bytes")),
         )
-        for rank in sorted(own)
+        for rank in sorted(by_rank)
     )
 
 
@@ -88,7 +88,9 @@ def missing_timestamps(run: Run) -> tuple[MissingTimestamps, ...]:
         reason = _reason(log)
         if reason:
             ranks.setdefault(reason, set()).add(log.rank)
-    return tuple(MissingTimestamps(reason, tuple(sorted(own))) for reason, own in ranks.items())
+    return tuple(
+        MissingTimestamps(reason, tuple(sorted(numbers))) for reason, numbers in ranks.items()
+    )
 
 
 def _amount(value: object) -> float | None:
@@ -127,7 +129,10 @@ def _of_rank(
 def _steps_by_generation(run: Run) -> dict[int, int]:
     """Count the distinct steps of each generation over all ranks."""
     numbers = pc.unique(run.steps["generation"]).to_pylist()
-    return {one: _count_distinct(of_generation(run.steps, one)["step"]) for one in sorted(numbers)}
+    return {
+        number: _count_distinct(of_generation(run.steps, number)["step"])
+        for number in sorted(numbers)
+    }
 
 
 def _count_distinct(step: pa.ChunkedArray) -> int:

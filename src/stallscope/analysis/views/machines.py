@@ -41,9 +41,9 @@ class MachineQuantity:
     @property
     def key(self) -> str:
         """Return a key for addresses that is unique among the quantities of a run."""
-        one = self.series[0]
-        rank = "" if one.rank is None else f"rank {one.rank}"
-        place = () if self.whole else (one.node or "", rank)
+        series = self.series[0]
+        rank = "" if series.rank is None else f"rank {series.rank}"
+        place = () if self.whole else (series.node or "", rank)
         return "/".join(part for part in (*place, self.name, self.unit) if part)
 
     @property
@@ -94,12 +94,12 @@ def quantities(run: Run) -> list[MachineQuantity]:
         groups.setdefault((_DEVICE.sub("gpu_", series.name), series.unit), []).append(series)
     ordered = sorted(groups.items(), key=lambda group: _worth(*group[0]))
     together, alone = [], []
-    for (name, unit), own in ordered:
-        if len(own) == 1:
-            together.append(MachineQuantity(own[0].name, unit, tuple(own), False))
+    for (name, unit), members in ordered:
+        if len(members) == 1:
+            together.append(MachineQuantity(members[0].name, unit, tuple(members), False))
         else:
-            together.append(MachineQuantity(name, unit, tuple(own), True))
-            alone += [MachineQuantity(series.name, unit, (series,), False) for series in own]
+            together.append(MachineQuantity(name, unit, tuple(members), True))
+            alone += [MachineQuantity(series.name, unit, (series,), False) for series in members]
     return [*together, *alone]
 
 
@@ -122,29 +122,29 @@ def over(
     low, high = np.full(columns, np.inf), np.full(columns, -np.inf)
     total, members = np.zeros(columns), np.zeros(columns)
     for at, value in zip(times, values, strict=True):
-        own = _columns(at, value, edges)
-        known = ~np.isnan(own.mean)
-        low[known] = np.minimum(low[known], own.low[known])
-        high[known] = np.maximum(high[known], own.high[known])
-        total[known] += own.mean[known]
+        bins = _columns(at, value, edges)
+        known = ~np.isnan(bins.mean)
+        low[known] = np.minimum(low[known], bins.low[known])
+        high[known] = np.maximum(high[known], bins.high[known])
+        total[known] += bins.mean[known]
         members += known
-    there = members > 0
+    covered = members > 0
     none = np.full(columns, np.nan)
     return ValueColumns(
-        np.where(there, low, none),
-        np.divide(total, members, out=none.copy(), where=there),
-        np.where(there, high, none),
+        np.where(covered, low, none),
+        np.divide(total, members, out=none.copy(), where=covered),
+        np.where(covered, high, none),
     )
 
 
 def between(series: Sequence[Series], begin: int, end: int) -> Figures | None:
     """Summarise the values between two wall times, nanoseconds since 1970; None without values."""
     parts = []
-    for one in series:
-        first, last = np.searchsorted(one.wall_ns, (begin, end + 1))
-        parts.append(one.value[first:last])
-    found = np.concatenate(parts) if parts else np.zeros(0)
-    return figures_of(found) if len(found) else None
+    for source in series:
+        first, last = np.searchsorted(source.wall_ns, (begin, end + 1))
+        parts.append(source.value[first:last])
+    values = np.concatenate(parts) if parts else np.zeros(0)
+    return figures_of(values) if len(values) else None
 
 
 def figures_of(values: Floats) -> Figures:

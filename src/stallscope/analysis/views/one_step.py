@@ -87,7 +87,9 @@ def find_step(analysis: Analysis, step: int, number: int | None = None) -> OneSt
         number: the number of its generation, by default the last one that trained it.
     """
     generations = analysis.generation_ledgers
-    having = [at for at, one in enumerate(generations) if (one.ledger.steps == step).any()]
+    having = [
+        at for at, generation in enumerate(generations) if (generation.ledger.steps == step).any()
+    ]
     chosen = [at for at in having if number in (None, generations[at].number)]
     if not chosen:
         return None
@@ -111,9 +113,12 @@ def neighbours(analysis: Analysis, at: int) -> Neighbours:
 
 def late_steps(generations: Sequence[GenerationLedger]) -> Ints:
     """Find unusual steps among the steady ones, as positions among the steps of all generations."""
-    starts = np.cumsum([0, *(len(one.ledger) for one in generations)])
-    found = [start + one.late_steps for start, one in zip(starts[:-1], generations, strict=True)]
-    return np.concatenate([np.zeros(0, np.int64), *found])
+    starts = np.cumsum([0, *(len(generation.ledger) for generation in generations)])
+    positions = [
+        start + generation.late_steps
+        for start, generation in zip(starts[:-1], generations, strict=True)
+    ]
+    return np.concatenate([np.zeros(0, np.int64), *positions])
 
 
 def _step_at(generations: Sequence[GenerationLedger], at: int) -> StepOf | None:
@@ -128,40 +133,40 @@ def _at(
     generations: Sequence[GenerationLedger], index: int, position: int, trained: tuple[int, ...]
 ) -> OneStep:
     generation = generations[index]
-    own = generation.ledger.take(np.arange(len(generation.ledger)) == position)
-    last, reference = int(own.critical[0]), int(own.reference[0])
-    cause = STAGES[int(own.cause[0])]
-    measured = own.measured[0]
+    ledger = generation.ledger.take(np.arange(len(generation.ledger)) == position)
+    last, reference = int(ledger.critical[0]), int(ledger.reference[0])
+    cause = STAGES[int(ledger.cause[0])]
+    measured = ledger.measured[0]
     return OneStep(
         at=sum(len(before.ledger) for before in generations[:index]) + position,
-        step=int(own.steps[0]),
+        step=int(ledger.steps[0]),
         generation=generation.number,
-        epoch=int(own.epochs[0]),
+        epoch=int(ledger.epochs[0]),
         warm_up=bool(generation.warm_up[position]),
         generations=trained,
-        total=float(own.total[0]) * _MS,
-        allreduce=float(own.allreduce[0]) * _MS,
+        total=float(ledger.total[0]) * _MS,
+        allreduce=float(ledger.allreduce[0]) * _MS,
         gaps=tuple(
-            (kind, float(own.gaps[0, index]) * _MS)
+            (kind, float(ledger.gaps[0, index]) * _MS)
             for index, kind in enumerate(GAPS)
-            if own.gaps[0, index] > 0
+            if ledger.gaps[0, index] > 0
         ),
-        ranks=_ranks(generation, own),
-        unmeasured=tuple(np.asarray(own.ranks)[~measured].tolist()),
-        last=own.ranks[last],
-        reference=own.ranks[reference],
+        ranks=_ranks(generation, ledger),
+        unmeasured=tuple(np.asarray(ledger.ranks)[~measured].tolist()),
+        last=ledger.ranks[last],
+        reference=ledger.ranks[reference],
         cause=cause,
-        waited_rank_s=float(own.wait[0][measured].sum()) / 1e9,
+        waited_rank_s=float(ledger.wait[0][measured].sum()) / 1e9,
         late=position in generation.late_steps,
     )
 
 
-def _ranks(generation: GenerationLedger, own: Ledger) -> tuple[RankInStep, ...]:
+def _ranks(generation: GenerationLedger, ledger: Ledger) -> tuple[RankInStep, ...]:
     names = ("other", "input", "compute", "wait", "arrival")
-    latest_first = np.argsort(-own.arrival[0], kind="stable")
-    ranks = latest_first[own.measured[0, latest_first]]
-    columns = [(getattr(own, name)[0, ranks] * _MS).tolist() for name in names]
+    latest_first = np.argsort(-ledger.arrival[0], kind="stable")
+    ranks = latest_first[ledger.measured[0, latest_first]]
+    columns = [(getattr(ledger, name)[0, ranks] * _MS).tolist() for name in names]
     return tuple(
-        RankInStep(own.ranks[r], generation.hosts[r], **dict(zip(names, stages, strict=True)))
+        RankInStep(ledger.ranks[r], generation.hosts[r], **dict(zip(names, stages, strict=True)))
         for r, *stages in zip(ranks.tolist(), *columns, strict=True)
     )

@@ -32,8 +32,8 @@ def reduced_at(run: Run, ledger: Ledger, generation: int | None = None) -> Ints 
     if not logs or len({log.clock_domain for log in logs}) > 1:
         return None
     logs.sort(key=lambda log: log.anchor)
-    own = np.searchsorted([log.anchor for log in logs], ledger.reduced, "right") - 1
-    offset = np.array([log.wall_minus_monotonic for log in logs], np.int64)[np.maximum(own, 0)]
+    index = np.searchsorted([log.anchor for log in logs], ledger.reduced, "right") - 1
+    offset = np.array([log.wall_minus_monotonic for log in logs], np.int64)[np.maximum(index, 0)]
     return np.asarray(ledger.reduced + offset)
 
 

@@ -65,19 +65,23 @@ def _on_ranks(
     ranks: int, analysis: Analysis, ledger: Ledger, others: Sequence[Analysis]
 ) -> WhatIf | None:
     same = [
-        other
-        for other in others
-        if other.run.id != analysis.run.id
-        and other.run.size != analysis.run.size
-        and other.run.synthetic == analysis.run.synthetic
-        and not match_single(analysis.run, other.run).differs
+        candidate
+        for candidate in others
+        if candidate.run.id != analysis.run.id
+        and candidate.run.size != analysis.run.size
+        and candidate.run.synthetic == analysis.run.synthetic
+        and not match_single(analysis.run, candidate.run).differs
     ]
-    measured = [one for one in map(communication_of, [analysis, *same]) if one is not None]
+    measured = [
+        allreduce for allreduce in map(communication_of, [analysis, *same]) if allreduce is not None
+    ]
     model = fit_communication(measured)
     if model is None:
         return None
-    sizes = [one.run.size for one in [analysis, *same]]
-    found = project(ranks, analysis.run.size, ledger, model, sizes)
+    sizes = [candidate.run.size for candidate in [analysis, *same]]
+    projected = project(ranks, analysis.run.size, ledger, model, sizes)
     now = float(ledger.total.mean()) / 1e6
-    saved = Mean(now - found.step_ms.value, None)
-    return WhatIf(f"ranks:{ranks}", saved, found.speedup, found.ci95, found.extrapolated)
+    saved = Mean(now - projected.step_ms.value, None)
+    return WhatIf(
+        f"ranks:{ranks}", saved, projected.speedup, projected.ci95, projected.extrapolated
+    )

@@ -44,9 +44,9 @@ def window_map(
         rows: positions of ranks, row by row.
         first_step: where columns start; windows that begin before it are left out.
     """
-    steady = [_from(one, first_step) for one in ranks]
+    steady = [_from(windows, first_step) for windows in ranks]
     edges = _edges(steady, min(_MOST_COLUMNS, max(_MOST_CELLS // len(rows), 1)))
-    cells = [_cells(one, edges) for one in steady]
+    cells = [_cells(windows, edges) for windows in steady]
     mean, most, step = (np.array(part) for part in zip(*cells, strict=True))
     longest = np.array([_longest(most, row) for row in rows])
     columns = np.arange(len(edges) - 1)
@@ -69,9 +69,9 @@ def _edges(ranks: Sequence[RankWindows], most: int) -> Ints:
     """Choose edges among the starts of windows on the rank with most windows; end with the last step."""
     starts = np.unique(max(ranks, key=len).step)
     chosen = np.unique(np.linspace(0, len(starts), min(most, len(starts)) + 1).astype(np.int64))
-    known = [one for one in ranks if len(one)]
-    begin = min(int(one.step[0]) for one in known)
-    end = max(int((one.step + one.steps).max()) for one in known)
+    known = [windows for windows in ranks if len(windows)]
+    begin = min(int(windows.step[0]) for windows in known)
+    end = max(int((windows.step + windows.steps).max()) for windows in known)
     return np.array([begin, *starts[chosen[1:-1]], end], np.int64)
 
 
@@ -103,5 +103,5 @@ def _up_to(begin: Ints, end: Ints, per_step: Floats, edges: Ints) -> Floats:
 
 def _longest(most: Floats, row: Sequence[int]) -> Ints:
     """Return the rank of a row that has each cell's longest window."""
-    own = np.asarray(row)
-    return np.asarray(own[np.nan_to_num(most[own], nan=-np.inf).argmax(axis=0)])
+    ranks = np.asarray(row)
+    return np.asarray(ranks[np.nan_to_num(most[ranks], nan=-np.inf).argmax(axis=0)])

@@ -42,7 +42,7 @@ _QUANTITIES = frozenset(
 
 def was_counted(run: Run) -> bool:
     """Whether a run's logs have its machines' counters."""
-    return any(one.name == _ALWAYS_COUNTED for one in run.series)
+    return any(series.name == _ALWAYS_COUNTED for series in run.series)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Counted:
 
     def on(self, host: str) -> list[int]:
         """Return the ranks on a host."""
-        return [rank for rank, own in zip(self.ranks, self.hosts, strict=True) if own == host]
+        return [rank for rank, name in zip(self.ranks, self.hosts, strict=True) if name == host]
 
 
 def count(run: Run, aligned: AlignedSteps, steady: Ledger) -> Counted | None:
@@ -74,27 +74,29 @@ def count(run: Run, aligned: AlignedSteps, steady: Ledger) -> Counted | None:
         None if nothing was counted, or there are no steady steps.
     """
     logs = {log.path: log for log in run.logs if log.generation == aligned.generation}
-    own = [one for one in run.series if one.where in logs and one.name in _QUANTITIES]
-    if not own or not len(steady):
+    counters = [
+        series for series in run.series if series.where in logs and series.name in _QUANTITIES
+    ]
+    if not counters or not len(steady):
         return None
     span = int(steady.reduced[0] - steady.total[0]), int(steady.reduced[-1])
-    pieces = _Pieces(*span, max(_SECOND, _usual_interval(own)))
+    pieces = _Pieces(*span, max(_SECOND, _usual_interval(counters)))
     row = {rank: at for at, rank in enumerate(aligned.ranks)}
     offsets = aligned.clocks.mean_offset.astype(np.int64)
     of_host: dict[str, list[int]] = {}
     for at, host in enumerate(aligned.hosts):
         of_host.setdefault(host, []).append(at)
-    found: dict[str, _Sums] = {}
-    for series in own:
+    totals: dict[str, _Sums] = {}
+    for series in counters:
         log = logs[series.where]
         if log.rank not in row:
             continue
         at = row[log.rank]
         rows = [at] if series.rank is not None else of_host[log.host]
-        sums = found.setdefault(series.name, _Sums(len(aligned.ranks), pieces.count))
+        sums = totals.setdefault(series.name, _Sums(len(aligned.ranks), pieces.count))
         inside, piece = pieces.of(series, log.wall_minus_monotonic + int(offsets[at]))
         sums.add(rows, piece, series.value[inside])
-    means = {name: sums.means() for name, sums in found.items()}
+    means = {name: sums.means() for name, sums in totals.items()}
     step_s = float(steady.total.mean()) / _SECOND
     began, ended = (pieces.at(at) for at in (steady.reduced - steady.total, steady.reduced))
     return Counted(aligned.ranks, aligned.hosts, means, step_s, pieces.count, began, ended)
@@ -103,7 +105,7 @@ def count(run: Run, aligned: AlignedSteps, steady: Ledger) -> Counted | None:
 def _usual_interval(series: Sequence[Series]) -> int:
     """Return the usual time between two values, nanoseconds, from some of the series."""
     some = series[:: max(1, len(series) // _SOME)]
-    return int(np.median([_interval(one.wall_ns) for one in some]))
+    return int(np.median([_interval(counter.wall_ns) for counter in some]))
 
 
 def _interval(walls: Ints) -> float:

@@ -94,42 +94,41 @@ def with_reasons(
         stragglers: the run's stragglers.
         steady: the steady steps.
     """
-    own = (
+    reasons = tuple(
         _of_stragglers(counted, stragglers, steady) if verdict.ranks else _of_all(counted, verdict)
     )
-    found = tuple(own)
-    todo = [advice(one.code, whom(one.ranks, one.hosts)) for one in found]
+    todo = [advice(reason.code, whom(reason.ranks, reason.hosts)) for reason in reasons]
     first = dict.fromkeys(text for text in todo if text is not None)
-    return replace(verdict, why=found, advice=(*first, *verdict.advice))
+    return replace(verdict, why=reasons, advice=(*first, *verdict.advice))
 
 
 def _of_stragglers(
     counted: Counted, stragglers: Sequence[Straggler], steady: Ledger
 ) -> Iterator[Reason]:
-    slow = {rank for one in stragglers for rank in one.ranks}
-    for one in stragglers:
-        own = [rank for rank in one.ranks if rank in counted.ranks]
+    slow = {rank for straggler in stragglers for rank in straggler.ranks}
+    for straggler in stragglers:
+        ranks = [rank for rank in straggler.ranks if rank in counted.ranks]
         peers = [rank for rank in counted.ranks if rank not in slow]
-        if not own or not peers or one.work is not None:
+        if not ranks or not peers or straggler.work is not None:
             continue
-        found: list[_Weighed] = []
-        if one.pattern == "bursts":
-            late = _late_pieces(counted, one, steady)
+        reasons: list[_Weighed] = []
+        if straggler.pattern == "bursts":
+            late = _late_pieces(counted, straggler, steady)
             for symptom in SYMPTOMS:
-                found += _while_late(counted, symptom, own, peers, late)
-        if not found:
+                reasons += _while_late(counted, symptom, ranks, peers, late)
+        if not reasons:
             for symptom in SYMPTOMS:
-                found += _compared(counted, symptom, own, peers)
-        found = _without_consequences(found, one.stage)
-        yield from (reason for _, reason in found[:_MOST_REASONS])
-        if not found:
-            least = _SHARE_OF_EXCESS * one.excess_ms.value
-            yield from (reason for _, reason in _compared(counted, CPU_TIME, own, peers, least))
+                reasons += _compared(counted, symptom, ranks, peers)
+        reasons = _without_consequences(reasons, straggler.stage)
+        yield from (reason for _, reason in reasons[:_MOST_REASONS])
+        if not reasons:
+            least = _SHARE_OF_EXCESS * straggler.excess_ms.value
+            yield from (reason for _, reason in _compared(counted, CPU_TIME, ranks, peers, least))
 
 
 def _of_all(counted: Counted, verdict: Bottleneck) -> Iterator[Reason]:
     """Yield the symptoms that are too large on all ranks."""
-    found = []
+    reasons = []
     for symptom in SYMPTOMS:
         values = symptom.of(counted)
         if values is None or symptom.most is None:
@@ -138,60 +137,60 @@ def _of_all(counted: Counted, verdict: Bottleneck) -> Iterator[Reason]:
         if mean.ci95 is not None and least.ci95 is not None and least.ci95[0] > symptom.most:
             hosts = tuple(dict.fromkeys(counted.hosts)) if symptom.of_host else ()
             reason = _reason(symptom, (), hosts, mean, None, mean)
-            found.append((mean.value / symptom.most, reason))
-    found = _without_consequences(found, verdict.cause)
-    yield from (reason for _, reason in found[:_MOST_REASONS])
+            reasons.append((mean.value / symptom.most, reason))
+    reasons = _without_consequences(reasons, verdict.cause)
+    yield from (reason for _, reason in reasons[:_MOST_REASONS])
 
 
-def _without_consequences(found: Sequence[_Weighed], stage: str | None) -> list[_Weighed]:
+def _without_consequences(reasons: Sequence[_Weighed], stage: str | None) -> list[_Weighed]:
     """Sort reasons, those of the stage first and then the largest; leave out consequences of others.
 
     A throttled process waits for cores. Other processes only disturb one that waits for cores. A power
     cap or heat lowers the clock.
     """
-    codes = {reason.code for _, reason in found}
+    codes = {reason.code for _, reason in reasons}
     dropped = {"waits_for_cores", "other_processes"} if "throttled" in codes else set()
     if codes & {"gpu_power_cap", "gpu_heat"}:
         dropped.add("gpu_clock")
     if "waits_for_cores" not in codes:
         dropped.add("other_processes")
-    kept = [(weight, reason) for weight, reason in found if reason.code not in dropped]
-    own = _OF_STAGE.get(stage or "", frozenset())
-    return sorted(kept, key=lambda pair: (pair[1].code not in own, -pair[0]))
+    kept = [(weight, reason) for weight, reason in reasons if reason.code not in dropped]
+    of_stage = _OF_STAGE.get(stage or "", frozenset())
+    return sorted(kept, key=lambda pair: (pair[1].code not in of_stage, -pair[0]))
 
 
 def _compared(
     counted: Counted,
     symptom: Symptom,
-    own: Sequence[int],
+    ranks: Sequence[int],
     peers: Sequence[int],
     least: float | None = None,
 ) -> Iterator[_Weighed]:
     """Yield a reason, with its weight, if a symptom is larger on some ranks than on their peers."""
-    both = _own_and_peers(counted, symptom, own, peers)
-    if both is None:
+    pair = _own_and_peers(counted, symptom, ranks, peers)
+    if pair is None:
         return
-    of_own, of_peers = both
+    of_own, of_peers = pair
     difference = _mean(of_own - of_peers)
     least = symptom.least if least is None else least
     if not _matters(difference, least):
         return
     value, usual = _mean(of_own), float(np.nanmean(of_peers))
-    reason = _reason(symptom, *_ranks_or_hosts(counted, symptom, own), value, usual, difference)
+    reason = _reason(symptom, *_ranks_or_hosts(counted, symptom, ranks), value, usual, difference)
     yield difference.value / max(least, 1e-9), reason
 
 
 def _while_late(
-    counted: Counted, symptom: Symptom, own: Sequence[int], peers: Sequence[int], late: Bools
+    counted: Counted, symptom: Symptom, ranks: Sequence[int], peers: Sequence[int], late: Bools
 ) -> Iterator[_Weighed]:
     """Yield a reason, with its weight, if a symptom is larger on some ranks while they are late.
 
     Compare the differences from the peers: a symptom that also changes on these is no reason.
     """
-    both = _own_and_peers(counted, symptom, own, peers)
-    if both is None:
+    pair = _own_and_peers(counted, symptom, ranks, peers)
+    if pair is None:
         return
-    of_own, excess = both[0], both[0] - both[1]
+    of_own, excess = pair[0], pair[0] - pair[1]
     then, otherwise = _mean(excess[late]), _mean(excess[~late])
     if then.ci95 is None or otherwise.ci95 is None:
         return
@@ -201,7 +200,7 @@ def _while_late(
     if not _matters(difference, symptom.least):
         return
     value, usual = _mean(of_own[late]), float(np.nanmean(of_own[~late]))
-    about = _ranks_or_hosts(counted, symptom, own)
+    about = _ranks_or_hosts(counted, symptom, ranks)
     reason = _reason(symptom, *about, value, usual, difference, while_late=True)
     yield difference.value / symptom.least, reason
 
@@ -215,12 +214,12 @@ def _matters(difference: Mean, least: float) -> bool:
 
 def _late_pieces(counted: Counted, straggler: Straggler, steady: Ledger) -> Bools:
     """Mark the pieces that contain a part of a step in which one of the straggler's ranks is late."""
-    own = [steady.ranks.index(rank) for rank in straggler.ranks]
-    others = [at for at in range(len(steady.ranks)) if at not in own]
+    positions = [steady.ranks.index(rank) for rank in straggler.ranks]
+    others = [at for at in range(len(steady.ranks)) if at not in positions]
     some = others[:: max(1, len(others) // _SOME_PEERS)]
     peers = np.median([_stage_of(steady, straggler.stage, at) for at in some], axis=0)
     pieces = np.zeros(counted.pieces, bool)
-    for at in own:
+    for at in positions:
         # A delay that all ranks share in a step is not this rank's lateness.
         excess = _stage_of(steady, straggler.stage, at) - peers
         late = excess - np.median(excess) > _LATE * straggler.excess_ms.value * 1e6
@@ -235,7 +234,7 @@ def _stage_of(steady: Ledger, stage: str, at: int) -> Ints:
 
 
 def _own_and_peers(
-    counted: Counted, symptom: Symptom, own: Sequence[int], peers: Sequence[int]
+    counted: Counted, symptom: Symptom, ranks: Sequence[int], peers: Sequence[int]
 ) -> tuple[Floats, Floats] | None:
     """Return a symptom on some ranks and on their peers, NaN where either is unknown.
 
@@ -246,12 +245,12 @@ def _own_and_peers(
     if values is None:
         return None
     if symptom.of_host:
-        hosts = _hosts(counted, own)
+        hosts = _hosts(counted, ranks)
         peers = [rank for rank in peers if counted.hosts[counted.ranks.index(rank)] not in hosts]
-        if not peers or any(set(counted.on(host)) - set(own) for host in hosts):
+        if not peers or any(set(counted.on(host)) - set(ranks) for host in hosts):
             return None
     of_own, of_peers = (
-        _middle(values[[counted.ranks.index(rank) for rank in some]]) for some in (own, peers)
+        _middle(values[[counted.ranks.index(rank) for rank in some]]) for some in (ranks, peers)
     )
     unknown = np.isnan(of_own) | np.isnan(of_peers)
     if unknown.all():
@@ -260,10 +259,10 @@ def _own_and_peers(
 
 
 def _ranks_or_hosts(
-    counted: Counted, symptom: Symptom, own: Sequence[int]
+    counted: Counted, symptom: Symptom, ranks: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Return the ranks that a symptom is about, or their hosts."""
-    return ((), _hosts(counted, own)) if symptom.of_host else (tuple(own), ())
+    return ((), _hosts(counted, ranks)) if symptom.of_host else (tuple(ranks), ())
 
 
 def _hosts(counted: Counted, ranks: Sequence[int]) -> tuple[str, ...]:

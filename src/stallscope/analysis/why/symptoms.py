@@ -41,10 +41,10 @@ def _pressure(what: str) -> Callable[[Counted], Floats | None]:
     """Return the pressure in each rank's cgroup, or on its host if that is unknown."""
 
     def of(counted: Counted) -> Floats | None:
-        own, whole = (counted.of.get(f"{place}_{what}_pressure") for place in ("cgroup", "host"))
-        if own is None or whole is None:
-            return whole if own is None else own
-        return np.where(np.isnan(own), whole, own)
+        cgroup, whole = (counted.of.get(f"{place}_{what}_pressure") for place in ("cgroup", "host"))
+        if cgroup is None or whole is None:
+            return whole if cgroup is None else cgroup
+        return np.where(np.isnan(cgroup), whole, cgroup)
 
     return of
 
@@ -62,13 +62,13 @@ def _throttled_share(counted: Counted) -> Floats | None:
 
 def _other_processes(counted: Counted) -> Floats | None:
     """Return the cores of each rank's host that processes other than the ranks keep busy."""
-    whole, own = counted.of.get("host_cpu"), counted.of.get("process_cpu")
-    if whole is None or own is None:
+    whole, processes = counted.of.get("host_cpu"), counted.of.get("process_cpu")
+    if whole is None or processes is None:
         return None
     rest = whole.copy()
     for host in set(counted.hosts):
         on_host = np.array([name == host for name in counted.hosts])
-        rest[on_host] -= own[on_host].sum(axis=0)
+        rest[on_host] -= processes[on_host].sum(axis=0)
     # The two are read at slightly different times.
     return np.maximum(rest, 0.0)
 

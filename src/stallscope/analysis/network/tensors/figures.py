@@ -165,8 +165,8 @@ def by_size(fusion: Fusion, ranks: int) -> tuple[SizeClass, ...]:
     size, took = fusion.bytes[known], fusion.transfer_ms[known]
     group = np.searchsorted(SIZES, size)
     return tuple(
-        _size_class(SIZES[one], size[group == one], took[group == one], ranks)
-        for one in np.unique(group).tolist()
+        _size_class(SIZES[index], size[group == index], took[group == index], ranks)
+        for index in np.unique(group).tolist()
     )
 
 

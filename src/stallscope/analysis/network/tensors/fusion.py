@@ -14,16 +14,16 @@ class FusionTally:
     """Collects the reductions of a timeline, one entry for all tensors fused into one."""
 
     def __init__(self) -> None:
-        self._found: list[Fusion] = []
+        self._fusions: list[Fusion] = []
 
     def add(self, segment: ActivitySegment) -> None:
         if len(segment.allreduces):
-            self._found.append(_fusion(segment))
+            self._fusions.append(_fusion(segment))
 
-    def found(self) -> Fusion:
+    def fusion(self) -> Fusion:
         nothing = Fusion(np.zeros(0, np.int64), *([np.zeros(0)] * 5))
-        parts = [vars(one) for one in (nothing, *self._found)]
-        return Fusion(**{name: np.concatenate([one[name] for one in parts]) for name in parts[0]})
+        parts = [vars(part) for part in (nothing, *self._fusions)]
+        return Fusion(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
 
 def _fusion(segment: ActivitySegment) -> Fusion:
@@ -31,15 +31,15 @@ def _fusion(segment: ActivitySegment) -> Fusion:
     parts, mine = segment.allreduce_parts
     group = segment.reductions
     count = int(group[-1]) + 1
-    own = group[mine]
+    reduction = group[mine]
     kinds = segment.kinds(parts)
     transfers = kinds["transfer"]
     first, last = np.full(count, np.inf), np.full(count, -np.inf)
     # Parts are sorted by their start: the first one of each reduction is assigned last.
-    first[own[transfers][::-1]] = parts.begin[transfers][::-1]
-    np.maximum.at(last, own[transfers], parts.end[transfers])
+    first[reduction[transfers][::-1]] = parts.begin[transfers][::-1]
+    np.maximum.at(last, reduction[transfers], parts.end[transfers])
     took = [
-        _covered(parts.begin[kinds[kind]], parts.end[kinds[kind]], own[kinds[kind]], count)
+        _covered(parts.begin[kinds[kind]], parts.end[kinds[kind]], reduction[kinds[kind]], count)
         for kind in ("wait", "copy")
     ]
     return Fusion(
@@ -56,11 +56,11 @@ def _negotiated(segment: ActivitySegment, group: Ints, count: int) -> Floats:
     negotiated, operations = segment.negotiated_allreduces, segment.allreduces
     latest = latest_before(negotiated, operations.tensor, operations.begin)
     known = latest >= 0
-    rows, own = negotiated.take(latest[known]), group[known]
+    rows, reduction = negotiated.take(latest[known]), group[known]
     order = np.argsort(rows.begin, kind="stable")
-    found = _covered(rows.begin[order], rows.end[order], own[order], count)
-    found[np.bincount(own, minlength=count) == 0] = np.nan
-    return found
+    took = _covered(rows.begin[order], rows.end[order], reduction[order], count)
+    took[np.bincount(reduction, minlength=count) == 0] = np.nan
+    return took
 
 
 def _covered(begin: Ints, end: Ints, group: Ints, count: int) -> Floats:

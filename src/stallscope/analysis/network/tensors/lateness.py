@@ -48,7 +48,7 @@ class LatenessTally:
         self._last.append(ranks[arrived.argmax(axis=1)])
         self._delay.append(arrived.max(axis=1) - np.where(arrived < 0, LATEST, arrived).min(axis=1))
 
-    def found(self, cycles: Cycles | None) -> Lateness | None:
+    def lateness(self, cycles: Cycles | None) -> Lateness | None:
         """Summarise the rounds in which all ranks were ticked; None without any."""
         if len(self._ranks) < 2:
             return None
@@ -59,11 +59,13 @@ class LatenessTally:
         cycle_us = _CYCLE_US if cycles is None else 1e3 * cycles.median_ms
         delayed = delay > cycle_us
         late = [
-            LateRank(rank, int(own.sum()), float(delay[own].mean()) / 1e3 if own.any() else None)
+            LateRank(
+                rank, int(rounds.sum()), float(delay[rounds].mean()) / 1e3 if rounds.any() else None
+            )
             for rank in sorted(self._ranks)
-            for own in (delayed & (last == rank),)
+            for rounds in (delayed & (last == rank),)
         ]
-        late.sort(key=lambda one: (-one.last, one.rank))
+        late.sort(key=lambda late_rank: (-late_rank.last, late_rank.rank))
         return Lateness(len(last), int((~delayed).sum()), cycle_us / 1e3, tuple(late))
 
 

@@ -56,13 +56,13 @@ class NegotiationLog:
         if (sizes[index] != size).any():
             # A tensor has several sizes.
             sized, size_index = np.unique(size, return_inverse=True)
-            both, index = np.unique(index * len(sized) + size_index, return_inverse=True)
-            pairs, sizes = pairs[both // len(sized)], sized[both % len(sized)]
+            combinations, index = np.unique(index * len(sized) + size_index, return_inverse=True)
+            pairs, sizes = pairs[combinations // len(sized)], sized[combinations % len(sized)]
         codes = []
-        for pair, own in zip(pairs.tolist(), sizes.tolist(), strict=True):
-            key = (pair // 2, own if pair % 2 else _UNKNOWN, pair % 2 == 1)
+        for pair, tensor_size in zip(pairs.tolist(), sizes.tolist(), strict=True):
+            key = (pair // 2, tensor_size if pair % 2 else _UNKNOWN, pair % 2 == 1)
             codes.append(self._codes.setdefault(key, len(self._codes)))
-            self._size[key] = max(own, self._size.get(key, _UNKNOWN))
+            self._size[key] = max(tensor_size, self._size.get(key, _UNKNOWN))
         return np.array(codes, np.int64)[index]
 
     def _idle(
@@ -88,14 +88,16 @@ class NegotiationLog:
         reduced = np.array([key[2] for key in keys], bool)
         # If nothing is reduced, steps may consist of other operations, as with embeddings only.
         chosen = np.flatnonzero(reduced[tensor]) if reduced.any() else np.arange(len(tensor))
-        found = Negotiations(
+        negotiations = Negotiations(
             known[tensor[chosen]],
             np.concatenate([none.astype(np.int32), *self._idle_us])[chosen],
             np.unique(np.searchsorted(chosen, self.jobs)),
         )
         size: Floats = np.array([self._size[key] for key in keys], np.float64)
         size[size < 0] = np.nan
-        positions, unknown = step_positions(found, size, [names.get(key[0], "") for key in keys])
+        positions, unknown = step_positions(
+            negotiations, size, [names.get(key[0], "") for key in keys]
+        )
         return chosen[positions], unknown
 
 
@@ -104,9 +106,9 @@ def _known(keys: list[_Key], count: Ints) -> Ints:
     codes = {key: code for code, key in enumerate(keys)}
     usual: dict[tuple[int, bool], int] = {}
     for (number, size, is_reduced), code in codes.items():
-        own = (number, is_reduced)
-        if size != _UNKNOWN and count[code] > (count[usual[own]] if own in usual else 0):
-            usual[own] = code
+        tensor = (number, is_reduced)
+        if size != _UNKNOWN and count[code] > (count[usual[tensor]] if tensor in usual else 0):
+            usual[tensor] = code
     return np.array(
         [
             usual.get((number, is_reduced), code) if size == _UNKNOWN else code

@@ -65,34 +65,38 @@ class Negotiations:
     jobs: Ints
 
 
-def step_positions(found: Negotiations, size: Floats, names: Sequence[str]) -> tuple[Ints, str]:
+def step_positions(
+    negotiations: Negotiations, size: Floats, names: Sequence[str]
+) -> tuple[Ints, str]:
     """Return the positions of the negotiations at which steps start, and why there are none.
 
     Args:
-        found: the negotiations.
+        negotiations: the negotiations.
         size: bytes of each tensor; NaN if unknown.
         names: the name of each tensor.
     """
     none = np.zeros(0, np.int64)
-    if not len(found.tensor):
+    if not len(negotiations.tensor):
         return none, NOTHING
-    count = np.bincount(found.tensor, minlength=len(size))
+    count = np.bincount(negotiations.tensor, minlength=len(size))
     weight = _weights(size, count)
     once = count == 1
     unnamed = _unnamed(names, count)
     if weight[unnamed] @ count[unnamed] > weight @ count / 2:
-        return _by_size(found, unnamed & (weight > 0), size)
+        return _by_size(negotiations, unnamed & (weight > 0), size)
     if weight[once].sum() > weight @ count / 2:
         return none, SINGLE
-    before = _previous(found.tensor)
+    before = _previous(negotiations.tensor)
     positions = np.concatenate(
         [
             first
-            + _steps(found.tensor[first:last], np.maximum(before[first:last] - first, -1), weight)
-            for first, last in pairwise([*found.jobs.tolist(), len(found.tensor)])
+            + _steps(
+                negotiations.tensor[first:last], np.maximum(before[first:last] - first, -1), weight
+            )
+            for first, last in pairwise([*negotiations.jobs.tolist(), len(negotiations.tensor)])
         ]
     )
-    if _several_sets(found.tensor, before, positions, weight):
+    if _several_sets(negotiations.tensor, before, positions, weight):
         return none, SEVERAL_SETS
     return positions, ""
 
@@ -147,10 +151,10 @@ def _greedy(before: Ints) -> Ints:
 def _repeat_most(tensor: Ints, before: Ints, starts: Ints, weight: Floats) -> bool:
     """Whether each step repeats most bytes of the previous one; the last step may be cut short."""
     step = _step_of(starts, len(tensor))
-    own = weight[tensor]
+    weights = weight[tensor]
     repeats = (before >= 0) & (step[before] == step - 1)
-    whole = np.bincount(step, own)
-    repeated = np.bincount(step, own * repeats, minlength=len(whole))
+    whole = np.bincount(step, weights)
+    repeated = np.bincount(step, weights * repeats, minlength=len(whole))
     return bool(np.all(repeated[1:-1] > whole[:-2] / 2) and (len(starts) < 2 or repeated[-1] > 0))
 
 
@@ -164,7 +168,7 @@ def _heavy(tensor: Ints, before: Ints, weight: Floats) -> Ints:
 
     It starts at the first tensor that has not repeated twice by then.
     """
-    own = weight[tensor]
+    weights = weight[tensor]
     least = _NEGLIGIBLE * weight.sum()
     starts, window = [0], 256
     usual: deque[float] = deque(maxlen=_LAST_STEPS)
@@ -173,7 +177,7 @@ def _heavy(tensor: Ints, before: Ints, weight: Floats) -> Ints:
         here = slice(first, first + window)
         repeats = before[here] >= first
         once = repeats & (before[before[here]] < first)
-        repeated, whole = np.cumsum(own[here] * once), np.cumsum(own[here] * ~repeats)
+        repeated, whole = np.cumsum(weights[here] * once), np.cumsum(weights[here] * ~repeats)
         # A step may have more tensors than usual, such as an average of the model.
         enough = repeated > np.maximum(np.minimum(whole, max(usual, default=np.inf)) / 2, least)
         if enough.any():
@@ -206,11 +210,11 @@ def _without_repetitions_within(tensor: Ints, before: Ints, starts: Ints, weight
 def _several_sets(tensor: Ints, before: Ints, starts: Ints, weight: Floats) -> bool:
     """Whether tensors with many bytes repeat within steps, or every few steps only."""
     step, again = _step_of(starts, len(tensor)), before >= 0
-    own, gap = tensor[again], step[again] - step[before[again]]
+    repeated, gap = tensor[again], step[again] - step[before[again]]
     if np.all(gap == 1):
         return False
     repeats, within, soon, next_step = (
-        np.bincount(own[chosen], minlength=len(weight))
+        np.bincount(repeated[chosen], minlength=len(weight))
         for chosen in (gap >= 0, gap == 0, gap <= _EVERY_FEW, gap == 1)
     )
     often = within > repeats / _EVERY_FEW
@@ -233,25 +237,25 @@ def _several_sets(tensor: Ints, before: Ints, starts: Ints, weight: Floats) -> b
 def _unnamed(names: Sequence[str], count: Ints) -> Bools:
     """Mark tensors with a name that occurs once, or that tensors of other sizes share."""
     sizes = Counter(name for name, often in zip(names, count.tolist(), strict=True) if often)
-    own = [
+    unnamed = [
         sizes[name] > 1 or (often == 1 and _UNNAMED.search(name) is not None)
         for name, often in zip(names, count.tolist(), strict=True)
     ]
-    return np.array(own, bool)
+    return np.array(unnamed, bool)
 
 
-def _by_size(found: Negotiations, unnamed: Bools, size: Floats) -> tuple[Ints, str]:
+def _by_size(negotiations: Negotiations, unnamed: Bools, size: Floats) -> tuple[Ints, str]:
     """Start steps with the period at which the sizes of unnamed tensors repeat."""
     none = np.zeros(0, np.int64)
-    chosen = np.flatnonzero(unnamed[found.tensor])
-    sizes = size[found.tensor[chosen]]
-    jobs = np.searchsorted(chosen, found.jobs)
+    chosen = np.flatnonzero(unnamed[negotiations.tensor])
+    sizes = size[negotiations.tensor[chosen]]
+    jobs = np.searchsorted(chosen, negotiations.jobs)
     period = _period(sizes, jobs)
     if period < 2:
         return none, UNNAMED
     job = np.searchsorted(jobs, np.arange(len(chosen)), "right") - 1
     first = chosen[(np.arange(len(chosen)) - jobs[job]) % period == 0]
-    if _several_in_a_step(found.idle_us[first[1:]]):
+    if _several_in_a_step(negotiations.idle_us[first[1:]]):
         return none, UNNAMED
     return first, ""
 
@@ -291,5 +295,5 @@ def _period(sizes: Floats, jobs: Ints) -> int:
 def _fit(some: Floats, others: Floats) -> bool:
     """Whether sizes are the same as far as both are known, up to the end of the shorter ones."""
     shorter = min(len(some), len(others))
-    one, other = some[:shorter], others[:shorter]
-    return bool(np.all((one == other) | np.isnan(one) | np.isnan(other)))
+    first, second = some[:shorter], others[:shorter]
+    return bool(np.all((first == second) | np.isnan(first) | np.isnan(second)))

@@ -63,8 +63,8 @@ class ActivitySegment:
     @cached_property
     def allreduces(self) -> Activities:
         """Select allreduces, sorted by their start and then by tensor."""
-        found = self.operations.only(self.of(self.operations, _ALLREDUCE.__eq__))
-        return found.take(np.lexsort((found.tensor, found.begin)))
+        allreduces = self.operations.only(self.of(self.operations, _ALLREDUCE.__eq__))
+        return allreduces.take(np.lexsort((allreduces.tensor, allreduces.begin)))
 
     @cached_property
     def counted(self) -> tuple[Activities, Ints]:
@@ -167,15 +167,17 @@ def last_idle(rows: Activities, starts: Ints, names: Sequence[str]) -> int:
     """
     is_negotiation = _named(rows, names, _negotiates_an_operation)
     is_own = is_negotiation | _named(rows, names, _OPERATIONS.__contains__)
-    own = np.flatnonzero(is_own)
-    own = own[by_tensor(rows.tensor[own])]
-    tensor, negotiation = rows.tensor[own], is_negotiation[own]
+    indices = np.flatnonzero(is_own)
+    indices = indices[by_tensor(rows.tensor[indices])]
+    tensor, negotiation = rows.tensor[indices], is_negotiation[indices]
     until = rows.end.copy()
     # The latest row of a tensor is under way if it is a negotiation.
-    last = np.append(tensor[1:] != tensor[:-1], True)[: len(own)]
-    until[own[last & negotiation]] = LATEST
+    last = np.append(tensor[1:] != tensor[:-1], True)[: len(indices)]
+    until[indices[last & negotiation]] = LATEST
     operated = np.flatnonzero(negotiation[:-1] & ~negotiation[1:] & ~last[:-1])
-    until[own[operated]] = np.maximum(until[own[operated]], rows.begin[own[operated + 1]])
+    until[indices[operated]] = np.maximum(
+        until[indices[operated]], rows.begin[indices[operated + 1]]
+    )
     reached = np.maximum.accumulate(until)
     starts = starts[starts > 0]
     idle = starts[reached[starts - 1] <= rows.begin[starts]]
@@ -205,9 +207,9 @@ def within(outer: Activities, tensor: Ints, begin: Ints, end: Ints) -> Ints:
     order = order[by_tensor(np.concatenate([outer.tensor, tensor])[order])]
     # The position of the latest outer interval before each position in that order.
     before = np.maximum.accumulate(np.where(is_inner[order], -1, np.arange(n + m)))
-    found = np.full(n + m, -1)
-    found[order] = np.where(before >= 0, order[before], -1)
-    candidate = found[n:]
+    latest = np.full(n + m, -1)
+    latest[order] = np.where(before >= 0, order[before], -1)
+    candidate = latest[n:]
     fits = (outer.tensor[candidate] == tensor) & (end <= outer.end[candidate])
     return np.where((candidate >= 0) & fits, candidate, -1)
 
@@ -252,10 +254,10 @@ def added_us(begin: Ints, end: Ints, group: Ints | None = None) -> Ints:
         own_part: Ints = np.maximum(end - np.maximum(begin, before), 0)
         return own_part
     order = np.argsort(group, kind="stable")
-    first, until, own = begin[order], end[order], group[order]
+    first, until, groups = begin[order], end[order], group[order]
     zero, span = int(begin.min()), int(end.max()) - int(begin.min()) + 1
     # Each group is shifted after the previous one, so that one sweep handles all groups.
-    shift = own * span - zero
+    shift = groups * span - zero
     added = np.zeros(len(begin), np.int64)
     added[order] = added_us(first + shift, until + shift)
     return added

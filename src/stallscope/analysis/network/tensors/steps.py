@@ -59,7 +59,7 @@ class StepTally:
         self._tensors.append(_counted(burst, len(starts)))
         self._reductions.append(_counted(burst[first], len(starts)))
 
-    def found(self, names: Mapping[int, str]) -> tuple[AllreduceSteps, str]:
+    def steps(self, names: Mapping[int, str]) -> tuple[AllreduceSteps, str]:
         """Return the steps, and why they are unknown; an empty text if they are known.
 
         Args:
@@ -77,7 +77,7 @@ class StepTally:
         step_ms = np.append(np.diff(start_us), 0) / 1e3
         # The last step before a restart has no next one, and neither has the very last one.
         step_ms[np.searchsorted(positions, [*self._log.jobs[1:], len(self._log)]) - 1] = np.nan
-        times = {name: _sums(found, burst) for name, found in self._times.items()}
+        times = {name: _sums(values, burst) for name, values in self._times.items()}
         steps = AllreduceSteps(
             start_us=start_us,
             step_ms=step_ms,
@@ -97,9 +97,9 @@ def _none() -> AllreduceSteps:
     return AllreduceSteps(ints, floats, floats, floats, floats, floats, floats, ints, ints)
 
 
-def _sums(found: Sequence[np.ndarray[Any, Any]], step: Ints) -> Floats:
+def _sums(parts: Sequence[np.ndarray[Any, Any]], step: Ints) -> Floats:
     """Add up the bursts' values from the start of each step to the next one."""
-    values = np.concatenate([np.zeros(0), *found])
+    values = np.concatenate([np.zeros(0), *parts])
     return np.add.reduceat(values, step)
 
 
@@ -115,6 +115,6 @@ def _counted(burst: Ints, bursts: int) -> np.ndarray[tuple[int], np.dtype[np.int
 def _covered(begin: Ints, end: Ints, starts: Ints) -> Floats:
     """Return the microseconds that activities cover together, by the burst in which they start."""
     burst = _burst_of(begin, starts)
-    own = burst >= 0
-    added = added_us(begin[own], end[own])
-    return np.bincount(burst[own], added, minlength=len(starts)).astype(np.float64)
+    known = burst >= 0
+    added = added_us(begin[known], end[known])
+    return np.bincount(burst[known], added, minlength=len(starts)).astype(np.float64)

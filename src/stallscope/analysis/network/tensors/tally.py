@@ -43,7 +43,7 @@ def tensors(reader: TimelineReader) -> Tensors:
     tally = _Tally(reader)
     for block in reader.block_rows():
         tally.add(block)
-    return tally.found()
+    return tally.tensors()
 
 
 class _Tally:
@@ -84,25 +84,25 @@ class _Tally:
             count = int(self._rows.begin.searchsorted(until))
             self._settle(count, burst_starts(self._rows.take(slice(count)), names), until)
 
-    def found(self) -> Tensors:
+    def tensors(self) -> Tensors:
         """Settle the remaining activities, and return all figures."""
         self._settle_all()
         names = self._reader.activity_names
-        times, parts = self._tensors.found(self._reader.tensors, names, self._unions.by_name)
-        cycles = self._cycles.found()
+        times, parts = self._tensors.times(self._reader.tensors, names, self._unions.by_name)
+        cycles = self._cycles.cycles()
         span = self._unions.span
-        steps, no_steps = self._steps.found(self._reader.tensors)
+        steps, no_steps = self._steps.steps(self._reader.tensors)
         return Tensors(
             tensors=times,
             parts=parts,
             span_ms=span / 1e3,
             negotiating=self._unions.negotiating / span if span else 0.0,
             operating=self._unions.operating / span if span else 0.0,
-            fusion=self._fusion.found(),
+            fusion=self._fusion.fusion(),
             steps=steps,
             no_steps=no_steps,
             cycles=cycles,
-            lateness=self._lateness.found(cycles),
+            lateness=self._lateness.lateness(cycles),
             negotiations=self._lateness.negotiations,
             ticked=self._lateness.ticked,
         )
@@ -142,7 +142,7 @@ class _CycleTally:
         self._took.append(np.clip(took, 0, 2**32 - 1).astype(np.uint32))
         self._last, self._count = int(starts.max()), self._count + len(starts)
 
-    def found(self) -> Cycles | None:
+    def cycles(self) -> Cycles | None:
         if self._count < 2:
             return None
         median, p95 = np.percentile(np.concatenate(self._took), [50, 95]) / 1e3

@@ -40,7 +40,7 @@ class TensorTally:
         if sum(map(len, self._tables[1:])) > len(self._tables[0]):
             self._tables = [_Sums.joined(self._tables)]
 
-    def found(
+    def times(
         self, names: Mapping[int, str], activities: Sequence[str], unions: Mapping[str, int]
     ) -> tuple[tuple[TensorTimes, ...], tuple[str, ...]]:
         """Return the tensors, the busiest first, and the names of parts, the longest first."""
@@ -51,7 +51,7 @@ class TensorTally:
         waits, waited = whole.of_kind(keys, _NEGOTIATED)
         runs, took = whole.of_kind(keys, _OPERATED)
         in_parts = {name: whole.of_kind(keys, activities.index(name) + _PARTS)[1] for name in parts}
-        found = [
+        tensors = [
             TensorTimes(
                 name=names.get(key, f"tensor {key}"),
                 operation=activities[self._kind[key]] if key in self._kind else "",
@@ -68,7 +68,7 @@ class TensorTally:
             )
             for at, key in enumerate(keys.tolist())
         ]
-        return tuple(sorted(found, key=lambda one: (-one.busy_ms, one.name))), parts
+        return tuple(sorted(tensors, key=lambda tensor: (-tensor.busy_ms, tensor.name))), parts
 
 
 class _Sums:
@@ -91,14 +91,14 @@ class _Sums:
     @classmethod
     def joined(cls, tables: Sequence[_Sums]) -> _Sums:
         names = ("tensor", "kind", "count", "took")
-        return cls(*(np.concatenate([getattr(one, name) for one in tables]) for name in names))
+        return cls(*(np.concatenate([getattr(table, name) for table in tables]) for name in names))
 
     def of_kind(self, keys: Ints, kind: int) -> tuple[Ints, Floats]:
         """Return counts and microseconds of one kind, by tensor."""
-        own = np.flatnonzero((self.kind == kind) & np.isin(self.tensor, keys))
-        at = np.searchsorted(keys, self.tensor[own])
+        rows = np.flatnonzero((self.kind == kind) & np.isin(self.tensor, keys))
+        at = np.searchsorted(keys, self.tensor[rows])
         counts, sums = np.zeros(len(keys), np.int64), np.zeros(len(keys))
-        counts[at], sums[at] = self.count[own], self.took[own]
+        counts[at], sums[at] = self.count[rows], self.took[rows]
         return counts, sums
 
 
@@ -108,8 +108,8 @@ _KIND_BITS = 20
 def _keys(tensor: Ints, kind: Ints) -> tuple[Ints, Ints]:
     """Return the distinct pairs as keys, ascending, and the index of each row's key."""
     kinds = int(kind.max(initial=0)) + 1
-    found, index = distinct(tensor * kinds + kind)
-    return found // kinds << _KIND_BITS | found % kinds, index
+    pairs, index = distinct(tensor * kinds + kind)
+    return pairs // kinds << _KIND_BITS | pairs % kinds, index
 
 
 def _summed(index: Ints, values: npt.NDArray[np.generic], length: int) -> Floats:

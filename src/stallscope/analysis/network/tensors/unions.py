@@ -31,8 +31,8 @@ class UnionTally:
         self._cover("operating", segment.operations.begin, segment.operations.end)
         parts = segment.parts
         for code in np.flatnonzero(np.bincount(parts.name)).tolist():
-            own = parts.name == code
-            self._cover(f"part {segment.names[code]}", parts.begin[own], parts.end[own])
+            chosen = parts.name == code
+            self._cover(f"part {segment.names[code]}", parts.begin[chosen], parts.end[chosen])
 
     @property
     def span(self) -> int:
