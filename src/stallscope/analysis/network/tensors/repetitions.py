@@ -71,7 +71,7 @@ def step_positions(
     """Return the positions of the negotiations at which steps start, and why there are none.
 
     Args:
-        negotiations: the negotiations.
+        negotiations: all of a timeline.
         size: bytes of each tensor; NaN if unknown.
         names: the name of each tensor.
     """
