@@ -44,13 +44,13 @@ class _Passes:
             name = f"{kernel.__module__.rpartition('.')[2]}: {kernel.__name__.strip('_')}"
             self.times[name] += 1
 
-            def one(block: blocks.Block, *own: Any) -> Any:
+            def timed_kernel(block: blocks.Block, *rest: Any) -> Any:
                 begun = time.thread_time()
-                found = kernel(block, *own)
+                answer = kernel(block, *rest)
                 self.cpu[name] += time.thread_time() - begun
-                return found
+                return answer
 
-            return run(matrix, one, *args, **more)
+            return run(matrix, timed_kernel, *args, **more)
 
         return timed
 
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("| pass | times | CPU, s | × a bare pass |")
     print("| --- | ---: | ---: | ---: |")
     few, small = 0, 0.0
-    for name, cpu in sorted(passes.cpu.items(), key=lambda one: -one[1]):
+    for name, cpu in sorted(passes.cpu.items(), key=lambda entry: -entry[1]):
         if cpu < _WORTH * whole.cpu:
             few, small = few + passes.times[name], small + cpu
         else:

@@ -69,8 +69,8 @@ def figures(quick: bool) -> list[Figure]:
     rows, seconds = ranks * steps, sum(times[name].clock for name in WHOLE)
     name = f"analysis of {rows:,} rows"
     most = TARGET_RATIO if rows == TARGET_ROWS else None
-    own, least = times[AGAIN].cpu, times[BARE].cpu
-    shares = [share_of(name, own, "s of CPU", "one bare numpy pass", least, most=most)]
+    cpu, least = times[AGAIN].cpu, times[BARE].cpu
+    shares = [share_of(name, cpu, "s of CPU", "one bare numpy pass", least, most=most)]
     raw = f"report on {rows:,} rows of raw logs"
     bare_read = times[BARE_READ].clock
     shares.append(share_of(f"{raw}: time", times[RAW].clock, "s", "pyarrow.csv", bare_read))
@@ -188,7 +188,7 @@ def timed_twice(name: str, times: dict[str, Taken], run: Callable[[], object]) -
 
 def _cpu_seconds() -> float:
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def main() -> None:
         with Catalogue.open(store) as catalogue:
             begun = time.perf_counter()
             for entry in catalogue.entries(limit=100):
-                catalogue.add(replace(entry, summary=_found(len(entry.id))))
+                catalogue.add(replace(entry, summary=_summary(len(entry.id))))
             added = (time.perf_counter() - begun) / 100
         times = _measured(store, options.rounds)
         size = (store / "catalogue.sqlite").stat().st_size
@@ -83,13 +83,13 @@ def main() -> None:
 
 def scan(store: Path) -> int:
     """Read all manifests: the minimum without a catalogue."""
-    found = 0
+    count = 0
     for path in store.iterdir():
         manifest = path / MANIFEST
         if manifest.is_file():
             content = json.loads(manifest.read_text())
-            found += bool(content["run_id"] and content["logs"][0]["facts"]["model"])
-    return found
+            count += bool(content["run_id"] and content["logs"][0]["facts"]["model"])
+    return count
 
 
 def list_all(store: Path, where: str = "", limit: int | None = None) -> int:
@@ -129,7 +129,7 @@ def _measured(store: Path, rounds: int) -> dict[str, float]:
             begun = time.perf_counter()
             job()
             times[name].append(time.perf_counter() - begun)
-    return {name: statistics.median(own) for name, own in times.items()}
+    return {name: statistics.median(samples) for name, samples in times.items()}
 
 
 def _written(folder: Path, runs: int) -> Path:
@@ -157,22 +157,24 @@ def _manifest(folder: Path) -> dict[str, Any]:
 def _write_run(store: Path, manifest: dict[str, Any], number: int) -> None:
     """Write a run's folder with its manifest and its findings."""
     name = f"run-{number:05d}"
-    own = {
+    facts = {
         "model": _MODELS[number % len(_MODELS)],
         "batch_size": 32,
         "size": _SIZES[number // len(_MODELS) % len(_SIZES)],
         "synthetic": number // (len(_MODELS) * len(_SIZES)) % _RUNS_PER_BASELINE == 0,
         "run_name": f"nightly {number}",
     }
-    logs = [{**log, "facts": {**log["facts"], **own}} for log in manifest["logs"][: own["size"]]]
+    logs = [
+        {**log, "facts": {**log["facts"], **facts}} for log in manifest["logs"][: facts["size"]]
+    ]
     folder = store / name
     folder.mkdir(parents=True)
     (folder / MANIFEST).write_text(json.dumps({**manifest, "run_id": name, "logs": logs}, indent=1))
     entry = Entry.read(folder)
-    replace(entry, summary=_found(number)).write_summary(folder)
+    replace(entry, summary=_summary(number)).write_summary(folder)
 
 
-def _found(number: int) -> AnalysisSummary:
+def _summary(number: int) -> AnalysisSummary:
     return AnalysisSummary(
         steps=10_000,
         epochs=10,

@@ -37,7 +37,7 @@ def figures(quick: bool) -> list[Figure]:
         for _ in range(1 if quick else 12):
             for name in order.sample(sorted(PROGRAMS), len(PROGRAMS)):
                 times[name].append(cpu_ms(name, Path(folder)))
-    least = {name: min(own) for name, own in times.items()}
+    least = {name: min(samples) for name, samples in times.items()}
     return [
         at_most("stallscope report of a small run, CPU time", least["report"], "ms", LIMIT_MS),
         share_of(

@@ -60,12 +60,12 @@ def all_views_figures(ranks: int, steps: int, times: int) -> Iterator[Figure]:
         store, out = Path(folder) / "store", Path(folder) / "out.json"
         run = collected_run(ranks, steps, store)
         output_of([sys.executable, str(PROGRAM), str(store), run.name, str(out), str(times)])
-        found = json.loads(out.read_text())
+        measured = json.loads(out.read_text())
     what = f"dashboard, {ranks:,} ranks × {steps:,} steps"
-    for kind, own_ms in found["ms"].items():
+    for kind, own_ms in measured["ms"].items():
         name = f"{what}: 95 % of answers, {kind}"
         yield at_most(name, float(np.percentile(own_ms, 95)), "ms", ANSWER_MS)
-    yield at_most(f"{what}: peak memory", found["peak_mb"], "MB", PEAK_MB)
+    yield at_most(f"{what}: peak memory", measured["peak_mb"], "MB", PEAK_MB)
 
 
 def timeline_figures(quick: bool) -> list[Figure]:
@@ -80,14 +80,17 @@ def timeline_figures(quick: bool) -> list[Figure]:
     answers = [timed(lambda view=view: ask(client, run_id, view)) for view in views]
     others = [timed(lambda view=view: from_all_steps(lanes, view)) for view in views]
     own_ms, other_ms = (
-        float(np.percentile([one[1] for one in all_of], 95)) * 1e3 for all_of in (answers, others)
+        float(np.percentile([answer[1] for answer in all_of], 95)) * 1e3
+        for all_of in (answers, others)
     )
     name = f"timeline of {run.steps.num_rows:,} rows: 95 % of views"
     first_s, _ = collected(run)
     return [
         at_most(f"{name} within", own_ms, "ms", SLOWEST_MS),
         share_of(f"{name}, against all steps", own_ms, "ms", "adding up all steps", other_ms),
-        at_most("timeline: largest answer", max(one[0] for one in answers) / 1e6, "MB", LARGEST_MB),
+        at_most(
+            "timeline: largest answer", max(answer[0] for answer in answers) / 1e6, "MB", LARGEST_MB
+        ),
         at_most("first view of a collected run", first_s, "s", FIRST_VIEW_S),
     ]
 
@@ -128,11 +131,11 @@ def main() -> None:
     print(f"{options.ranks:,} ranks × {options.steps:,} steps, {len(views)} views\n")
     print("| figure | timeline | from all steps |\n| --- | ---: | ---: |")
     for title, index in (("answer", 1), ("answer's CPU time", 2)):
-        own_ms = [one[index] * 1e3 for one in answers]
-        other_ms = [one[index] * 1e3 for one in alternative]
+        own_ms = [answer[index] * 1e3 for answer in answers]
+        other_ms = [answer[index] * 1e3 for answer in alternative]
         for name, at in (("median", 50), ("95th percentile", 95), ("slowest", 100)):
-            own, other = np.percentile(own_ms, at), np.percentile(other_ms, at)
-            print(f"| {title}, {name}, ms | {own:.1f} | {other:.1f} |")
+            timeline_ms, all_steps_ms = np.percentile(own_ms, at), np.percentile(other_ms, at)
+            print(f"| {title}, {name}, ms | {timeline_ms:.1f} | {all_steps_ms:.1f} |")
     whole = max(size for size, *_ in answers) / 1e6
     raw = max(size for size, *_ in alternative) / 1e6
     print(f"| largest answer, MB | {whole:.2f} | {raw:.1f} |")
@@ -142,7 +145,7 @@ def main() -> None:
     print(f"memory {before:.2f} GiB before the first view, {memory():.2f} GiB after the last,")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"peak {peak:.2f} GiB, simulation and analysis included")
-    p95 = float(np.percentile([one[1] for one in answers], 95)) * 1e3
+    p95 = float(np.percentile([answer[1] for answer in answers], 95)) * 1e3
     remembered_s, anew_s = collected(run)
     print(f"collected: first view {remembered_s:.2f} s; analysed on request, {anew_s:.2f} s")
     held = p95 < SLOWEST_MS and whole < LARGEST_MB and remembered_s < FIRST_VIEW_S

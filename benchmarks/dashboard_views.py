@@ -108,7 +108,7 @@ def main() -> None:
     for name, path in PAGES.items():
         addresses = [path.format(step=random.integers(1, FEWEST_STEPS)) for _ in range(times + 1)]
         answers_ms[name] = times_ms(
-            [lambda one=one: page(client, run_id, one) for one in addresses]
+            [lambda address=address: page(client, run_id, address) for address in addresses]
         )
     lanes = lanes_of(store.analysis(run_id))
     assert lanes is not None
@@ -131,12 +131,12 @@ def peak_mb() -> float:
 
 def times_ms(requests: list[Callable[[], int]]) -> list[float]:
     """Return the milliseconds of all answers but the first."""
-    found = []
+    milliseconds = []
     for request in requests:
         begun = time.perf_counter()
         request()
-        found.append((time.perf_counter() - begun) * 1e3)
-    return found[1:]
+        milliseconds.append((time.perf_counter() - begun) * 1e3)
+    return milliseconds[1:]
 
 
 if __name__ == "__main__":

@@ -69,22 +69,25 @@ def share_of(
     value: float,
     unit: str,
     alternative: str,
-    other: float,
+    alternative_value: float,
     *,
     most: float | None = None,
     interval: tuple[float, float] | None = None,
-    other_interval: tuple[float, float] | None = None,
+    alternative_interval: tuple[float, float] | None = None,
 ) -> Figure:
     """Make a figure that may be at most a share of its alternative's; both may be uncertain."""
     # A share of an alternative that costs nothing has no meaning.
-    ratio = value / other if other > 0 else None
+    ratio = value / alternative_value if alternative_value > 0 else None
     target = None if most is None else f"at most {number(most)} of it"
     met = None
     if most is not None:
         low, high = interval or (value, value)
-        other_low, other_high = other_interval or (other, other)
-        met = _decided(low - most * other_high, high - most * other_low, 0.0)
-    return Figure(name, value, unit, alternative, other, ratio, target, met, interval)
+        alternative_low, alternative_high = alternative_interval or (
+            alternative_value,
+            alternative_value,
+        )
+        met = _decided(low - most * alternative_high, high - most * alternative_low, 0.0)
+    return Figure(name, value, unit, alternative, alternative_value, ratio, target, met, interval)
 
 
 def times_as_much(
@@ -92,7 +95,7 @@ def times_as_much(
     value: float,
     unit: str,
     alternative: str,
-    other: float,
+    alternative_value: float,
     ratio: Difference,
     most: float,
 ) -> Figure:
@@ -105,7 +108,7 @@ def times_as_much(
         value,
         unit,
         alternative,
-        other,
+        alternative_value,
         ratio.value,
         f"at most {number(most)} times as much",
         _decided(ratio.low, ratio.high, most),
@@ -114,20 +117,26 @@ def times_as_much(
 
 
 def added(
-    name: str, own: Difference, against: str, alternative: str, other: Difference, *, most: float
+    name: str,
+    cost: Difference,
+    against: str,
+    alternative: str,
+    alternative_cost: Difference,
+    *,
+    most: float,
 ) -> list[Figure]:
     """Make the figures of the recorder's cost: at most 50 µs, and at most a share of another's cost."""
     share = share_of(
         f"{name}, against {against}",
-        own.value,
+        cost.value,
         "µs",
         alternative,
-        other.value,
+        alternative_cost.value,
         most=most,
-        interval=own.interval,
-        other_interval=other.interval,
+        interval=cost.interval,
+        alternative_interval=alternative_cost.interval,
     )
-    return [at_most(name, own.value, "µs", 50, interval=own.interval), share]
+    return [at_most(name, cost.value, "µs", 50, interval=cost.interval), share]
 
 
 def times_faster(
@@ -135,15 +144,15 @@ def times_faster(
     value: float,
     unit: str,
     alternative: str,
-    other: float,
+    alternative_value: float,
     *,
     least: float | None = None,
 ) -> Figure:
     """Make a figure of a time that is so many times faster than its alternative's."""
-    ratio = other / value
+    ratio = alternative_value / value
     target = None if least is None else f"at least {number(least)} × as fast"
     met = None if least is None else ratio >= least
-    return Figure(name, value, unit, alternative, other, ratio, target, met)
+    return Figure(name, value, unit, alternative, alternative_value, ratio, target, met)
 
 
 def _decided(low: float, high: float, limit: float) -> bool | None:

@@ -66,11 +66,11 @@ def check_cost(out: Path, device: str) -> Iterator[Check]:
         words = (str(folder), str(_ROUNDS), str(_LAPS), str(layers), device)
         start(folder, "torch_overhead_training", *words)
         result = json.loads((folder / "result.json").read_text())
-        found = over_rounds(result["added_us"]["steplogger"])
-        seen = f"{found.value:.1f} µs (95 % interval: {found.low:.1f} to {found.high:.1f})"
+        added = over_rounds(result["added_us"]["steplogger"])
+        seen = f"{added.value:.1f} µs (95 % interval: {added.low:.1f} to {added.high:.1f})"
         seen += f" of {result['step_us']:.0f} µs"
         yield Check(
-            f"added per step, {2 * layers} gradients", "under 100 µs", seen, found.high < 100
+            f"added per step, {2 * layers} gradients", "under 100 µs", seen, added.high < 100
         )
 
 
@@ -129,8 +129,8 @@ def all_checks(out: Path, device: str, only: Sequence[str]) -> Iterator[Check]:
         running = [
             beside.submit(run_part, name, part, out, device) for name, part in untimed.items()
         ]
-        for one in running:
-            yield from one.result()
+        for future in running:
+            yield from future.result()
     for name, part in TIMED.items():
         if not only or name in only:
             yield from run_part(name, part, out, device)
@@ -169,7 +169,7 @@ def main() -> int:
 def _line(check: Check) -> str:
     verdict = {True: "ok", False: "**failed**", None: "–"}[check.passed]
     cells = (check.what, check.expected, check.seen, verdict)
-    return "| " + " | ".join(one.replace("|", "\\|").replace("\n", " ") for one in cells) + " |"
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 
 if __name__ == "__main__":

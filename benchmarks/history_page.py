@@ -41,15 +41,16 @@ class KeptRun:
     @classmethod
     def of(cls, content: dict[str, Any]) -> KeptRun:
         machine = content["machine"]
-        found = {
-            one["name"]: [Figure.of(own) for own in one["figures"]] for one in content["benchmarks"]
+        benchmarks = {
+            benchmark["name"]: [Figure.of(figure) for figure in benchmark["figures"]]
+            for benchmark in content["benchmarks"]
         }
         return cls(
             f"{datetime.fromisoformat(content['date']):%Y-%m-%d %H:%M}",
             content["commit"] or "outside of a repository",
             f"{machine['cores']} cores of {machine['cpu']}",
-            {figure.name: figure for own in found.values() for figure in own},
-            {name: [figure.name for figure in own] for name, own in found.items()},
+            {figure.name: figure for figures in benchmarks.values() for figure in figures},
+            {name: [figure.name for figure in figures] for name, figures in benchmarks.items()},
         )
 
 
@@ -136,8 +137,8 @@ def _ends_of_ratio(figure: Figure) -> tuple[float, float] | None:
 
 def _target(figure: Figure) -> float | None:
     """Return the number in a target's text; None without a target."""
-    found = _NUMBER.search(figure.target or "")
-    return None if found is None else float(found[0].replace(",", ""))
+    match = _NUMBER.search(figure.target or "")
+    return None if match is None else float(match[0].replace(",", ""))
 
 
 def _target_is_ratio(figure: Figure) -> bool:

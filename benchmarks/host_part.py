@@ -115,7 +115,7 @@ def trained(training: Training, steps: int) -> dict[int, list[Turn]]:
         words = ["python", str(PROGRAMS / training.program), folder, str(steps)]
         variables = {"KERAS_BACKEND": training.backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
         output_of([*words, *training.words], training.environment, variables)
-        return {int(own.name): turns_in(own) for own in Path(folder).iterdir()}
+        return {int(path.name): turns_in(path) for path in Path(folder).iterdir()}
 
 
 def turns_in(folder: Path) -> list[Turn]:

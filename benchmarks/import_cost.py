@@ -37,7 +37,7 @@ def figures(quick: bool) -> list[Figure]:
     for _ in range(3 if quick else 7):
         for module in order.sample(sorted(FRAMEWORKS), len(FRAMEWORKS)):
             times[module].append(imported_ms(module))
-    return [import_figure(module, own) for module, own in times.items()]
+    return [import_figure(module, samples) for module, samples in times.items()]
 
 
 def imported_ms(module: str) -> float:

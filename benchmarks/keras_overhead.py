@@ -74,17 +74,17 @@ def one_process_figures(size: Size) -> list[Figure]:
 def several_ranks_figures(size: Size) -> list[Figure]:
     with TemporaryDirectory() as folder:
         out = Path(folder)
-        own, timed = [], []
+        recorded, timed = [], []
         for number in range(size.processes):
-            own.append(trained(size, out / f"own-{number}", size.pairs, size.stamped))
+            recorded.append(trained(size, out / f"own-{number}", size.pairs, size.stamped))
             # The Timeline contains all steps of rank 0; timestamps are once in the graph, as for users.
             timeline = out / f"timeline-{number}"
             timed.append(trained(size, timeline, 200, 1, timeline / "timeline.json"))
-        what = f"Keras, {size.ranks} ranks, {own[0]['gradients']} gradients"
+        what = f"Keras, {size.ranks} ranks, {recorded[0]['gradients']} gradients"
         host = median(host_part_us(out / f"own-{number}") for number in range(size.processes))
-        found = costs(what, size, own, timed, host)
+        figures = costs(what, size, recorded, timed, host)
         paths = [out / f"timeline-{number}" for number in range(size.processes)]
-        return found + written(what, paths, timed) + overlap(what, paths, timed)
+        return figures + written(what, paths, timed) + overlap(what, paths, timed)
 
 
 def trained(
@@ -103,19 +103,21 @@ def trained(
 
 
 def costs(
-    what: str, size: Size, own: list[dict[str, Any]], timed: list[dict[str, Any]], host: float
+    what: str, size: Size, recorded: list[dict[str, Any]], timed: list[dict[str, Any]], host: float
 ) -> list[Figure]:
     """Return what callback and Timeline add to a step, on the clock and in CPU time."""
-    found = []
+    figures = []
     for unit, name in zip(UNITS, ("added per step", "CPU time added per step")):
-        by = of_one(size, recorders(own, unit), host)
+        by = of_one(size, recorders(recorded, unit), host)
         # Compare only processes that ran one after the other.
         with_it, without = (
-            [median(step_times(run, "none", unit)) for run in runs] for runs in (timed, own)
+            [median(step_times(run, "none", unit)) for run in runs] for runs in (timed, recorded)
         )
-        other = difference(with_it, without)
-        found += added(f"{what}: {name}", by, "the Timeline", "Horovod Timeline", other, most=0.02)
-    return found
+        timeline = difference(with_it, without)
+        figures += added(
+            f"{what}: {name}", by, "the Timeline", "Horovod Timeline", timeline, most=0.02
+        )
+    return figures
 
 
 def step_times(run: dict[str, Any], arm: str, unit: str) -> list[float]:
@@ -136,8 +138,8 @@ def paired_blocks(arms: list[tuple[list[float], list[float]]], together: int = 1
     ``together`` is that of ``over_processes``.
     """
     processes = []
-    for own, none in arms:
-        by = [a - b for a, b in zip(own, none)]
+    for recorded, none in arms:
+        by = [a - b for a, b in zip(recorded, none)]
         blocks = range(0, len(by) - BLOCK + 1, BLOCK)
         processes.append([median(by[at : at + BLOCK]) for at in blocks])
     return over_processes(processes, together)
@@ -166,14 +168,15 @@ def overlap(what: str, outs: list[Path], timed: list[dict[str, Any]]) -> list[Fi
     for out, run in zip(outs, timed):
         steps = intervals(out / "timeline.json")
         by_arm: dict[str, list[Intervals]] = defaultdict(list)
-        for step, found in zip(run["steps"], steps, strict=True):
-            by_arm[step["arm"]].append(found)
-        arms.append({arm: own[1 + SKIPPED :] for arm, own in by_arm.items()})
+        for step, step_intervals in zip(run["steps"], steps, strict=True):
+            by_arm[step["arm"]].append(step_intervals)
+        arms.append({arm: arm_steps[1 + SKIPPED :] for arm, arm_steps in by_arm.items()})
     figures = []
     names = ("a gradient's negotiation", "a gradient's allreduce", "communication of a step")
     for at, name in enumerate(names):
         pairs = [
-            ([one[at] for one in own["recorder"]], [one[at] for one in own["none"]]) for own in arms
+            ([step[at] for step in process["recorder"]], [step[at] for step in process["none"]])
+            for process in arms
         ]
         by = paired_blocks(pairs, together=len(names))
         figures.append(
@@ -182,7 +185,7 @@ def overlap(what: str, outs: list[Path], timed: list[dict[str, Any]]) -> list[Fi
                 by.value,
                 "ms",
                 "without the callback",
-                median(one[at] for own in arms for one in own["none"]),
+                median(step[at] for process in arms for step in process["none"]),
                 target="0 within its interval",
                 met=by.low <= 0 <= by.high,
                 interval=by.interval,

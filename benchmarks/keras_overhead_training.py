@@ -53,17 +53,17 @@ def recorded(
     """Make the train function with the recorder, and with timestamps of more recorders in its graph."""
     # Their buffers are small, as their values are not used.
     more = [Instrumentation(TimestampRing(64), False, False) for _ in range(stamped - 1)]
-    for one in more:
-        one.install(model)
+    for instrumentation in more:
+        instrumentation.install(model)
         # Its timestamps are read like the recorder's.
-        one.takes_out = lambda: True
+        instrumentation.takes_out = lambda: True
     logger.set_model(model)
     logger.on_train_begin()
     logger.on_epoch_begin(0)
     model.train_function(batches)
-    for one in more:
-        one.remove()
-        assert one.placed == ["data", "ready", "reduced"], one.placed
+    for instrumentation in more:
+        instrumentation.remove()
+        assert instrumentation.placed == ["data", "ready", "reduced"], instrumentation.placed
     return model.train_function
 
 

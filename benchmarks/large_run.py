@@ -26,17 +26,17 @@ RANKS_PER_HOST = 8
 def collected(ranks: int, steps: int, store: Path) -> Path:
     """Return the folder of a collected run with one slow rank, on hosts of 8 ranks with own clocks."""
     some = max(1, _MOST_SIMULATED // steps // RANKS_PER_HOST) * RANKS_PER_HOST
-    own = min(ranks, some)
+    simulated = min(ranks, some)
     job = Job(
-        ranks=own,
+        ranks=simulated,
         steps=steps,
         noise=Noise(cv=0.05),
         clocks=Clocks(offset_s=1000, drift_ppm=20),
-        faults=(Fault("compute", 30, ranks=(min(3, own - 1),)),),
+        faults=(Fault("compute", 30, ranks=(min(3, simulated - 1),)),),
     )
     folder = save_run(simulate(job).run, store)
-    if own < ranks:
-        _copy_ranks(folder, own, ranks)
+    if simulated < ranks:
+        _copy_ranks(folder, simulated, ranks)
     return folder
 
 
@@ -62,7 +62,7 @@ def _as_recorded(rows: pa.Table, anchor: int) -> pa.Table:
         f"{name}_us": pc.divide(pc.subtract(rows[name], begin), 1000)
         for name in ("data", "ready", "reduced", "end")
     }
-    own = pa.table(
+    table = pa.table(
         {
             "kind": ["step"] * len(rows),
             "begin_us": pc.divide(pc.subtract(begin, anchor), 1000),
@@ -71,32 +71,32 @@ def _as_recorded(rows: pa.Table, anchor: int) -> pa.Table:
             **since,
         }
     )
-    return own.select(COLUMNS)
+    return table.select(COLUMNS)
 
 
-def _copy_ranks(folder: Path, own: int, ranks: int) -> None:
+def _copy_ranks(folder: Path, simulated: int, ranks: int) -> None:
     run = load_run(folder)
     (file,) = (folder / "steps").iterdir()
     whole = file.with_suffix(".whole")
-    write_logs(_copied(run, own, ranks), STEPS_SCHEMA, whole)
+    write_logs(_copied(run, simulated, ranks), STEPS_SCHEMA, whole)
     file.unlink()
     whole.rename(file)
     manifest = json.loads((folder / MANIFEST).read_text())
-    logs = [manifest["logs"][rank % own] for rank in range(ranks)]
+    logs = [manifest["logs"][rank % simulated] for rank in range(ranks)]
     manifest["logs"] = [
         {**log, "rank": rank, "facts": {**log["facts"], **_place(rank, ranks)}}
         for rank, log in enumerate(logs)
     ]
-    manifest["rows"] = run.steps.num_rows // own * ranks
+    manifest["rows"] = run.steps.num_rows // simulated * ranks
     path = str(file.relative_to(folder))
     manifest["files"][path] = {"size": file.stat().st_size, "sha256": checksum(file)}
     (folder / MANIFEST).write_text(json.dumps(manifest))
 
 
-def _copied(run: Run, own: int, ranks: int) -> Iterator[pa.Table]:
-    steps = run.steps.num_rows // own
+def _copied(run: Run, simulated: int, ranks: int) -> Iterator[pa.Table]:
+    steps = run.steps.num_rows // simulated
     for rank in range(ranks):
-        rows = run.steps.slice(rank % own * steps, steps)
+        rows = run.steps.slice(rank % simulated * steps, steps)
         number = pa.array(np.full(steps, rank, np.int32))
         for name in ("log", "rank"):
             rows = rows.set_column(rows.schema.get_field_index(name), name, number)

@@ -54,7 +54,7 @@ def rows(condition: str, folder: Path) -> Iterator[str]:
     """Return one row of the table per timestamp."""
     of_ranks = [json.loads((folder / f"late-{rank}.json").read_text()) for rank in (0, 1)]
     for stamp in TIMESTAMPS:
-        late = np.concatenate([found[stamp] for found in of_ranks])
+        late = np.concatenate([times[stamp] for times in of_ranks])
         p50, p99 = np.percentile(late, (50, 99))
         yield (
             f"| {condition} | {stamp} | {len(late)} | {p50:.3f} | {p99:.2f} | {late.max():.2f} "
@@ -65,11 +65,11 @@ def rows(condition: str, folder: Path) -> Iterator[str]:
 def sentence(condition: str, folder: Path) -> str:
     """Return how often causality shows that a timestamp was late, as a sentence."""
     (run,) = read(str(folder / "logs"))
-    found = analyse(run)
-    assert found.clocks is not None
+    analysis = analyse(run)
+    assert analysis.clocks is not None
     return (
-        f"- {condition}: causality shows late timestamps in {found.clocks.late:.1%} of {found.steps} "
-        f"steps, {found.clocks.late_ms:.3f} ms per step."
+        f"- {condition}: causality shows late timestamps in {analysis.clocks.late:.1%} of "
+        f"{analysis.steps} steps, {analysis.clocks.late_ms:.3f} ms per step."
     )
 
 

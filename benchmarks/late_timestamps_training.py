@@ -96,7 +96,7 @@ def events(profile: Path) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
     (file,) = profile.rglob("*.xplane.pb")
     space.ParseFromString(file.read_bytes())
     (plane,) = (plane for plane in space.planes if plane.name == "/host:CPU")
-    names = {key: found.name for key, found in plane.stat_metadata.items()}
+    names = {key: metadata.name for key, metadata in plane.stat_metadata.items()}
     handed_on: dict[str, list[int]] = defaultdict(list)
     began: dict[str, list[int]] = defaultdict(list)
     for line in plane.lines:

@@ -86,9 +86,9 @@ def slowest_of(kinds: dict[str, Callable[[], Times]]) -> Times:
     """Return the time of the slowest kind, measured twice: the first time may have been disturbed."""
     times = {kind: measure() for kind, measure in kinds.items()}
     again: set[str] = set()
-    while (kind := max(times, key=lambda one: times[one].ratio)) not in again:
+    while (kind := max(times, key=lambda name: times[name].ratio)) not in again:
         again.add(kind)
-        times[kind] = min(times[kind], kinds[kind](), key=lambda one: one.ratio)
+        times[kind] = min(times[kind], kinds[kind](), key=lambda attempt: attempt.ratio)
     return times[kind]
 
 
@@ -106,7 +106,7 @@ def labelled_patterns_figure(quick: bool) -> Figure:
     """Return the kind of such logs that is read slowest, and its time."""
     times = slowest_of(
         {
-            f"{label}{pattern}": lambda one=(label, pattern, line): times_of(*one, quick)
+            f"{label}{pattern}": lambda labelled=(label, pattern, line): times_of(*labelled, quick)
             for label, pattern, line in _LABELLED
         }
     )

@@ -47,15 +47,15 @@ def figures(quick: bool) -> list[Figure]:
     timed = [in_memory(rows) for rows in (QUICK if quick else ROWS)]
     return [
         times_faster(
-            f"ledger of {one.rows:,} rows",
-            one.ours,
+            f"ledger of {timing.rows:,} rows",
+            timing.ours,
             "s",
             "pandas groupby",
-            one.pandas,
-            least=LEAST if one.rows >= DECIDES_FROM_ROWS else None,
+            timing.pandas,
+            least=LEAST if timing.rows >= DECIDES_FROM_ROWS else None,
         )
-        for one in timed
-        if one.ours is not None and one.pandas is not None
+        for timing in timed
+        if timing.ours is not None and timing.pandas is not None
     ]
 
 
@@ -141,14 +141,14 @@ def main() -> None:
     options = parser.parse_args()
     timed = [in_memory(rows) for rows in ROWS]
     if options.large:
-        timed = [replace(one, collected=from_disk(one.rows)) for one in timed]
+        timed = [replace(timing, collected=from_disk(timing.rows)) for timing in timed]
         timed.append(Timed(LARGE, None, None, from_disk(LARGE)))
     print("| rows | ours, s | pandas, s | × as fast | ours from disk, s |")
     print("| ---: | ---: | ---: | ---: | ---: |")
-    for one in timed:
-        ratio = one.pandas / one.ours if one.pandas and one.ours else None
-        seconds = (_cell(value, 3) for value in (one.ours, one.pandas))
-        print(f"| {one.rows:,} |", *seconds, _cell(ratio, 1), _cell(one.collected, 3))
+    for timing in timed:
+        ratio = timing.pandas / timing.ours if timing.pandas and timing.ours else None
+        seconds = (_cell(value, 3) for value in (timing.ours, timing.pandas))
+        print(f"| {timing.rows:,} |", *seconds, _cell(ratio, 1), _cell(timing.collected, 3))
     options.picture.write_text(picture(timed))
 
 

@@ -53,9 +53,9 @@ def picture(timed: Sequence[Timed]) -> str:
         parts.append(line(_LEFT, y, right, y, class_="grid"))
         label = f"{10.0**exponent:g} s"
         parts.append(text(label, _LEFT - 8, y + 4, class_="tick", text_anchor="end"))
-    for one in timed:
-        x = x_of(one.rows)
-        parts.append(text(f"{one.rows:,}", x, bottom + 18, class_="tick", text_anchor="middle"))
+    for timing in timed:
+        x = x_of(timing.rows)
+        parts.append(text(f"{timing.rows:,}", x, bottom + 18, class_="tick", text_anchor="middle"))
     lines = [(name, label, colour) for name, label, colour in _LINES if _known(timed, name)]
     for name, label, colour in lines:
         known = _known(timed, name)
@@ -77,15 +77,19 @@ def picture(timed: Sequence[Timed]) -> str:
 
 def _known(timed: Sequence[Timed], name: str) -> list[tuple[int, float]]:
     """Return rows and seconds of one line."""
-    return [(one.rows, getattr(one, name)) for one in timed if getattr(one, name) is not None]
+    return [
+        (timing.rows, getattr(timing, name))
+        for timing in timed
+        if getattr(timing, name) is not None
+    ]
 
 
 def _chart(timed: Sequence[Timed]) -> StackedBars:
     """Return the chart's title and description, for screen readers."""
-    described = "; ".join(f"{one.rows:,} rows: {_figures(one)}" for one in timed)
+    described = "; ".join(f"{timing.rows:,} rows: {_figures(timing)}" for timing in timed)
     return StackedBars("Seconds for the ledger of a run", f"{described}.", "s", (Bar("", ()),))
 
 
-def _figures(one: Timed) -> str:
-    figures = (("", one.ours), ("from disk ", one.collected), ("pandas ", one.pandas))
+def _figures(timing: Timed) -> str:
+    figures = (("", timing.ours), ("from disk ", timing.collected), ("pandas ", timing.pandas))
     return ", ".join(f"{name}{value:.3g} s" for name, value in figures if value is not None)

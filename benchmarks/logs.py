@@ -13,13 +13,13 @@ def host_part_us(logs: Path) -> float:
     Raises:
         ValueError: if no log has a count.
     """
-    found = []
+    costs = []
     for path in logs.rglob("*.steps.csv"):
         for line in path.read_text().splitlines():
             if line.startswith("#facts ") and "recorder_cost" in line:
                 cost = json.loads(line.partition(" ")[2])["recorder_cost"]
-                found.append(cost["host_us_median"])
-    counted = [one for one in found if one is not None]
+                costs.append(cost["host_us_median"])
+    counted = [cost for cost in costs if cost is not None]
     if not counted:
         raise ValueError(f"no log in {logs} has a count of what recording cost")
     return float(median(counted))

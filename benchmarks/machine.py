@@ -30,7 +30,11 @@ class Contention:
     """
 
     def __enter__(self) -> Contention:
-        self._busy, self._own, self._began = _busy_seconds(), _own_seconds(), time.monotonic()
+        self._busy, self._spent_before, self._began = (
+            _busy_seconds(),
+            _own_seconds(),
+            time.monotonic(),
+        )
         self.others: float | None = None
         return self
 
@@ -38,9 +42,9 @@ class Contention:
         busy = _busy_seconds()
         if busy is None or self._busy is None:
             return
-        own = _own_seconds() - self._own
+        spent = _own_seconds() - self._spent_before
         cores = (time.monotonic() - self._began) * (os.cpu_count() or 1)
-        self.others = min(1.0, max(0.0, busy - self._busy - own) / cores)
+        self.others = min(1.0, max(0.0, busy - self._busy - spent) / cores)
 
 
 def _busy_seconds() -> float | None:
@@ -70,5 +74,5 @@ def _first(path: str, name: str) -> str | None:
         lines = Path(path).read_text().splitlines()
     except OSError:
         return None
-    found = (line.partition(":")[2].strip() for line in lines if line.startswith(name))
-    return next(found, None)
+    values = (line.partition(":")[2].strip() for line in lines if line.startswith(name))
+    return next(values, None)

@@ -39,7 +39,7 @@ PEERS, FACTS_EVERY_SECONDS = 8, 30
 
 def figures(quick: bool) -> list[Figure]:
     seconds = SECONDS // 20 if quick else SECONDS
-    found = []
+    figures = []
     with ExitStack() as threads:
         stop = threading.Event()
         threads.callback(stop.set)
@@ -48,10 +48,10 @@ def figures(quick: bool) -> list[Figure]:
         for connections in CONNECTIONS:
             share, line_bytes = cost(connections, seconds)
             name = f"machine figures, {THREADS} threads, {connections} connections: share of a core"
-            found.append(at_most(name, share, "%", 0.2))
+            figures.append(at_most(name, share, "%", 0.2))
     facts = len(json.dumps({"connections": [ROW] * PEERS}, separators=(",", ":")))
     name = "machine figures: bytes per second and rank, with eight peers"
-    return [*found, at_most(name, line_bytes + facts / FACTS_EVERY_SECONDS, "B", 200)]
+    return [*figures, at_most(name, line_bytes + facts / FACTS_EVERY_SECONDS, "B", 200)]
 
 
 def cost(connections: int, seconds: int) -> tuple[float, float]:

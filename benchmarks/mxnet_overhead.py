@@ -29,12 +29,12 @@ def figures(quick: bool) -> list[Figure]:
     with TemporaryDirectory() as folder:
         outs = [Path(folder) / str(number) for number in range(1 if quick else PROCESSES)]
         runs = [trained(out, PAIRS // 4 if quick else PAIRS) for out in outs]
-    found = []
+    figures = []
     for unit, name in (("us", "per step"), ("cpu_us", "in CPU time per step")):
-        by = over_processes([[one / STAMPED for one in run[unit]] for run in runs])
+        by = over_processes([[time / STAMPED for time in run[unit]] for run in runs])
         what = f"MXNet, {RANKS} ranks, {2 * (LAYERS + 1)} gradients: timestamps add {name}"
-        found.append(at_most(what, by.value, "µs", 50, interval=by.interval))
-    return found
+        figures.append(at_most(what, by.value, "µs", 50, interval=by.interval))
+    return figures
 
 
 def trained(out: Path, pairs: int) -> dict[str, list[float]]:

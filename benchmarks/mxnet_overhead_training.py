@@ -64,10 +64,10 @@ class MoreQueries:
 
     def read(self) -> None:
         """Read the answers that are there, as the recording does on a separate thread."""
-        there, late = [], []
+        ready, late = [], []
         for answer in self._answers:
-            (there if answer.is_there else late).append(answer)
-        for answer in there:
+            (ready if answer.is_there else late).append(answer)
+        for answer in ready:
             answer.take()
         self._answers = late
 
@@ -100,12 +100,12 @@ def main() -> None:
         for _ in range(WARM):
             step(net, trainer, next(watched))
         for _ in range(pairs):
-            found = {}
+            taken = {}
             for queries.more in order.sample((0, stamped), 2):
-                found[queries.more] = step(net, trainer, next(watched))
+                taken[queries.more] = step(net, trainer, next(watched))
                 queries.read()
             for unit in UNITS:
-                added[unit].append(found[stamped][unit] - found[0][unit])
+                added[unit].append(taken[stamped][unit] - taken[0][unit])
     if hvd.rank() == 0:
         (out / "result.json").write_text(json.dumps(added))
 

@@ -84,12 +84,14 @@ def projections_table() -> list[str]:
         "| curve | fitted to | projected to | efficiency projected | published | throughput off by | |",
         "| --- | --- | ---: | --- | ---: | ---: | --- |",
     ]
-    for one in held_out():
-        low, high = one.projected.ci95 or (one.projected.value, one.projected.value)
+    for projection in held_out():
+        efficiency = projection.projected
+        low, high = efficiency.ci95 or (efficiency.value, efficiency.value)
         lines.append(
-            f"| {one.curve.name} | {', '.join(map(str, one.sizes))} | {one.ranks} | "
-            f"{percent(one.projected.value)} ({percent(low)} to {percent(high)}) | "
-            f"{percent(one.published)} | {one.error:+.0%} | {'inside' if one.inside else 'outside'} |"
+            f"| {projection.curve.name} | {', '.join(map(str, projection.sizes))} | "
+            f"{projection.ranks} | {percent(efficiency.value)} ({percent(low)} to {percent(high)}) | "
+            f"{percent(projection.published)} | {projection.error:+.0%} | "
+            f"{'inside' if projection.inside else 'outside'} |"
         )
     return lines
 
@@ -107,9 +109,9 @@ def uploads(size: int) -> list[float]:
 
 def requests_in_busiest_minute(size: int) -> int:
     """Return the requests of all ranks to MLflow's server in the busiest minute."""
-    own = uploads(size)
+    moments = uploads(size)
     turns = np.array([turn_seconds(rank, size, FIRST_UPLOAD_REQUESTS) for rank in range(size)])
-    times = np.sort(np.add.outer([own[0], own[0], *own], turns), axis=None)
+    times = np.sort(np.add.outer([moments[0], moments[0], *moments], turns), axis=None)
     # For each request, those within the minute that ends with it.
     first = np.searchsorted(times, times - 60, side="right")
     return int((np.arange(len(times)) - first).max()) + 1

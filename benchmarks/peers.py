@@ -31,7 +31,9 @@ def output_of(
     Raises:
         PeerError: if it failed, with its last lines, or if the environment is missing.
     """
-    inherited = {name: own for name, own in os.environ.items() if not name.startswith("HOROVOD_")}
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("HOROVOD_")
+    }
     path = os.environ["PATH"]
     if environment is not None:
         if not (environment / ".ready").exists():

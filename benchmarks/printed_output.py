@@ -79,12 +79,12 @@ def main() -> None:
 def printed(label: bytes, line: bytes, size: int, ranks: int) -> bytes:
     """Make about so many bytes of all ranks' output."""
     labels = [label % rank if label else label for rank in range(ranks)]
-    epoch = [one + b"Epoch 1/1\n" for one in labels]
+    epoch = [prefix + b"Epoch 1/1\n" for prefix in labels]
     for step in range(_STEPS):
         update = line % (step, _STEPS)
-        epoch += [one + update for one in labels]
+        epoch += [prefix + update for prefix in labels]
     last = b"\r%d/%d [==============================] - 17s 195ms/step - loss: 1.9146\n"
-    epoch += [one + last % (_STEPS, _STEPS) for one in labels]
+    epoch += [prefix + last % (_STEPS, _STEPS) for prefix in labels]
     whole = b"".join(epoch)
     return whole * max(size // len(whole), 1)
 

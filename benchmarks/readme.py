@@ -74,8 +74,10 @@ def costs(content: dict[str, Any]) -> str:
     missed = [figure for figure in targeted if figure.met is False]
     lines = [
         f"- **Time per step**: {value_of(time)} with Keras on 2 ranks, where the Horovod Timeline takes "
-        f"{_other(time)}; {value_of(torch)} with PyTorch, where traceml-ai takes {_other(torch)}.",
-        f"- **Disk**: {value_of(size)} per step and rank, where the Timeline writes {_other(size)}.",
+        f"{_alternative(time)}; {value_of(torch)} with PyTorch, where traceml-ai takes "
+        f"{_alternative(torch)}.",
+        f"- **Disk**: {value_of(size)} per step and rank, where the Timeline writes "
+        f"{_alternative(size)}.",
         f"- **Targets missed**: {len(missed)} of {len(targeted)}{_in_kinds(missed, targeted)}. "
         "[Why](docs/benchmarks.md#missed-targets).",
         "",
@@ -89,7 +91,7 @@ def _in_kinds(missed: Sequence[Figure], targeted: Sequence[Figure]) -> str:
     kinds = Counter(map(_kind, targeted))
     named = []
     for kind, count in Counter(map(_kind, missed)).items():
-        (first, *_) = (one for one in missed if _kind(one) == kind)
+        (first, *_) = (figure for figure in missed if _kind(figure) == kind)
         alone = kinds[kind] == 1
         named.append(first.name if alone else f"{kind} in {count} of {kinds[kind]} cases")
     return f": {'; '.join(named)}" if named else ""
@@ -103,7 +105,9 @@ def _kind(figure: Figure) -> str:
 def quoted(content: dict[str, Any]) -> str:
     """Return the table of docs/benchmarks.md: the quoted figures, and all with a missed target."""
     figures = _figures(content, QUOTED)
-    missed = [name for name, own in figures.items() if own.met is False and name not in QUOTED]
+    missed = [
+        name for name, figure in figures.items() if figure.met is False and name not in QUOTED
+    ]
     lines = [
         f"{_measured(content)}, 95 % intervals in brackets:",
         "",
@@ -125,7 +129,7 @@ def _measured(content: dict[str, Any]) -> str:
     return f"Measured on {day}, on {machine['cores']} cores of {machine['cpu']}"
 
 
-def _other(figure: Figure) -> str:
+def _alternative(figure: Figure) -> str:
     return f"{number(figure.alternative_value or 0.0)} {figure.unit}"
 
 
@@ -136,7 +140,9 @@ def _figures(content: dict[str, Any], needed: Sequence[str]) -> dict[str, Figure
         ValueError: if a needed one is missing.
     """
     figures = {
-        own["name"]: Figure.of(own) for one in content["benchmarks"] for own in one["figures"]
+        figure["name"]: Figure.of(figure)
+        for benchmark in content["benchmarks"]
+        for figure in benchmark["figures"]
     }
     missing = [name for name in needed if name not in figures]
     if missing:

@@ -46,7 +46,7 @@ def _trained(folder: Path, ranks: int, steps: int) -> Analysis:
 
 def _row(fitted: list[Analysis], real: Analysis) -> str:
     (series,) = scaling(fitted)
-    points = [one.point for one in series.points]
+    points = [entry.point for entry in series.points]
     ledger = points[-1].runs[-1].steady
     if ledger is None or series.model is None or real.samples_per_second is None:
         raise SystemExit("too few steps were measured: raise --steps")

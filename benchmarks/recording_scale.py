@@ -39,20 +39,22 @@ _COLLECTOR = "--collect"
 
 def figures(quick: bool) -> list[Figure]:
     ranks, steps = (64, 100) if quick else (4_096, 400)
-    found = measured(ranks, steps)
+    measurement = measured(ranks, steps)
     rows = ranks * steps
     name = f"{ranks:,} ranks"
     return [
-        at_most(f"{name}: files per rank", found["files"] / ranks, "files", _FILES_PER_RANK),
-        at_most(f"{name}: bytes per step and rank", found["bytes"] / rows, "B", _BYTES_PER_STEP),
-        at_most(f"{name}: open files of the collector", found["open"], "files", _OPEN_FILES),
+        at_most(f"{name}: files per rank", measurement["files"] / ranks, "files", _FILES_PER_RANK),
+        at_most(
+            f"{name}: bytes per step and rank", measurement["bytes"] / rows, "B", _BYTES_PER_STEP
+        ),
+        at_most(f"{name}: open files of the collector", measurement["open"], "files", _OPEN_FILES),
         at_most(
             f"{name}: memory of the collector",
-            found["peak_mb"],
+            measurement["peak_mb"],
             "MB",
             _BASE_MB + ranks * _MB_PER_LOG + rows * _BYTES_PER_ROW / 1e6,
         ),
-        Figure(f"{name}: last collection, {rows:,} rows", found["seconds"], "s"),
+        Figure(f"{name}: last collection, {rows:,} rows", measurement["seconds"], "s"),
     ]
 
 
@@ -71,12 +73,14 @@ def measured(ranks: int, steps: int) -> dict[str, Any]:
                 _flush(whole, logs, number)
         finally:
             printed, _ = collector.communicate()
-        found: dict[str, Any] = json.loads(printed)
-        if (found["ranks"], found["rows"]) != (ranks, ranks * steps):
-            raise RuntimeError(f"{found['rows']} rows of {found['ranks']} ranks were collected")
+        collected: dict[str, Any] = json.loads(printed)
+        if (collected["ranks"], collected["rows"]) != (ranks, ranks * steps):
+            raise RuntimeError(
+                f"{collected['rows']} rows of {collected['ranks']} ranks were collected"
+            )
         files = list(logs.iterdir())
         return {
-            **found,
+            **collected,
             "files": len(files),
             "bytes": sum(file.stat().st_size for file in files),
         }

@@ -49,10 +49,10 @@ def figures(quick: bool) -> list[Figure]:
         report = [sys.executable, "-m", "stallscope", "report", "--format", "html", "--out"]
         other_s, _, other_mib = measured(loop)
         own_s, _, own_mib = measured([*report, str(Path(folder) / "batch"), *sources])
-    name, other = f"reports on {count} runs", "a loop in one process"
+    name, alternative = f"reports on {count} runs", "a loop in one process"
     return [
-        share_of(f"{name}: time", own_s, "s", other, other_s),
-        share_of(f"{name}: largest memory", own_mib, "MiB", other, other_mib),
+        share_of(f"{name}: time", own_s, "s", alternative, other_s),
+        share_of(f"{name}: largest memory", own_mib, "MiB", alternative, other_mib),
     ]
 
 
@@ -87,8 +87,8 @@ def main() -> None:
             *(word.replace("{out}", str(Path(folder) / "stallscope report")) for word in report)
         ]
         again += ["--out", str(Path(folder) / "stallscope report"), *sources]
-        there = [measured(again)[0] for _ in range(3)]
-        print(f"\nall reports exist already: {statistics.median(there):.1f} s")
+        repeated = [measured(again)[0] for _ in range(3)]
+        print(f"\nall reports exist already: {statistics.median(repeated):.1f} s")
 
 
 def write_runs(folder: Path, count: int, ranks: int, steps: int) -> list[str]:
@@ -96,13 +96,13 @@ def write_runs(folder: Path, count: int, ranks: int, steps: int) -> list[str]:
     job = Job(ranks=ranks, steps=steps, epochs=5, input_ms=20.0, facts={"model": "m"})
     sources = []
     for number in range(count):
-        own = replace(job, run_id=f"run-{number:04d}", seed=number)
+        numbered = replace(job, run_id=f"run-{number:04d}", seed=number)
         if number == 0:
-            own = own.baseline()
+            numbered = numbered.baseline()
         elif number % 3 == 0:
-            own = replace(own, faults=[Fault("compute", 40, ranks=(number % ranks,))])
-        place = folder / own.run_id
-        write_logs(simulate(own), place)
+            numbered = replace(numbered, faults=[Fault("compute", 40, ranks=(number % ranks,))])
+        place = folder / numbered.run_id
+        write_logs(simulate(numbered), place)
         sources.append(str(place))
     return sources
 

@@ -107,7 +107,7 @@ def result_of(name: str, quick: bool, limit: float) -> dict[str, Any]:
             status = _waited(process, limit)
         result = _written_so_far(name, out)
         if status is None:
-            result["failed"] = unfinished(limit, [one["name"] for one in result["figures"]])
+            result["failed"] = unfinished(limit, [figure["name"] for figure in result["figures"]])
         elif status:
             result["failed"] = errors.read_text().strip()[-2000:] or f"ended with {status}"
     return result
@@ -150,12 +150,12 @@ def table(results: list[dict[str, Any]]) -> Table:
 
 def cells(figure: Figure) -> tuple[str, ...]:
     """Return a figure's row, for the terminal and the README."""
-    other = figure.alternative_value
+    alternative_value = figure.alternative_value
     return (
         figure.name,
         value_of(figure),
         figure.alternative or "",
-        "" if other is None else f"{number(other)} {figure.unit}",
+        "" if alternative_value is None else f"{number(alternative_value)} {figure.unit}",
         "" if figure.ratio is None else _with_ends(number(figure.ratio), figure.ratio_interval),
         figure.target or "",
         _verdict(figure),

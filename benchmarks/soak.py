@@ -88,13 +88,13 @@ class Check:
     """A condition that must hold."""
 
     name: str
-    found: float
+    measured: float
     limit: float
     unit: str
 
     @property
     def held(self) -> bool:
-        return self.found <= self.limit
+        return self.measured <= self.limit
 
 
 def main() -> None:
@@ -106,8 +106,10 @@ def main() -> None:
         checks = soak(Path(folder), options.minutes * 60, console)
     rows = Table("", "found", "at most", "")
     for check in checks:
-        found, limit = (f"{number(value)} {check.unit}" for value in (check.found, check.limit))
-        rows.add_row(check.name, found, limit, "held" if check.held else "NOT HELD")
+        measured, limit = (
+            f"{number(value)} {check.unit}" for value in (check.measured, check.limit)
+        )
+        rows.add_row(check.name, measured, limit, "held" if check.held else "NOT HELD")
     console.print(rows)
     sys.exit(0 if all(check.held for check in checks) else 1)
 
@@ -142,7 +144,7 @@ def soak(folder: Path, seconds: float, console: Console) -> list[Check]:
         sys.exit(f"the training failed:\n{(folder / 'training').read_text()[-2000:]}")
     steps = int((folder / "training").read_text().split()[-1])
     return [
-        *(check for name, own in samples.items() for check in of_process(name, own, steps)),
+        *(check for name, taken in samples.items() for check in of_process(name, taken, steps)),
         *of_log(next(logs.glob("*.steps.csv")), steps),
         Check("steps missing in the store", abs(steps - collected(store)), 0, ""),
         Check("requests that failed", failed_requests, 0, ""),
@@ -160,8 +162,12 @@ def of_process(name: str, samples: Sequence[Sample], rows: int) -> list[Check]:
     if not quarter:
         raise ValueError(f"{len(samples)} samples of the {name} are too few: raise --minutes")
     early, late = samples[quarter : 2 * quarter], samples[-quarter:]
-    grown = median(one.megabytes for one in late) - median(one.megabytes for one in early)
-    opened = max(one.descriptors for one in late) - max(one.descriptors for one in early)
+    grown = median(sample.megabytes for sample in late) - median(
+        sample.megabytes for sample in early
+    )
+    opened = max(sample.descriptors for sample in late) - max(
+        sample.descriptors for sample in early
+    )
     held = rows * BYTES_PER_ROW[name] / _MEGA
     return [
         Check(f"{name}: memory grown", grown, SLACK_MB[name] + held, "MB"),
@@ -200,9 +206,9 @@ def start_processes(
         "dashboard": [*stallscope, "dashboard", str(logs), "--port", "0"],
     }
     processes = {}
-    for name, own in words.items():
+    for name, command in words.items():
         with (folder / name).open("wb") as out:
-            processes[name] = popen(own, out)
+            processes[name] = popen(command, out)
         if name == "training":
             # The other processes refuse a folder without logs.
             wait_for_log(logs, processes[name])
@@ -223,9 +229,9 @@ def wait_for_log(logs: Path, training: subprocess.Popen[bytes]) -> None:
 
 def address_of(printed: Path, dashboard: subprocess.Popen[bytes]) -> str:
     while dashboard.poll() is None:
-        found = _ADDRESS.search(printed.read_text())
-        if found:
-            return found.group().rstrip("/")
+        match = _ADDRESS.search(printed.read_text())
+        if match:
+            return match.group().rstrip("/")
         time.sleep(0.2)
     sys.exit(f"the dashboard did not start:\n{printed.read_text()[-2000:]}")
 

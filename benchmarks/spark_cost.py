@@ -107,7 +107,7 @@ def measured(
     )
     with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
         store = Path(name)
-        folders = [collected(ranks, one, store / str(one)) for one in steps]
+        folders = [collected(ranks, count, store / str(count)) for count in steps]
         # The first analysis imports scipy, here and on executors.
         small = collected(8, 2_000, store / "small")
         here = [_here(folder) for folder in (small, *folders)][1:]
@@ -121,7 +121,7 @@ def measured(
 
 def line(costs: Sequence[Cost], of: Callable[[Cost], float]) -> Line:
     """Return the line through the costs; of two or three points, an interval would say nothing."""
-    per_row, fixed = np.polyfit([one.rows for one in costs], [of(one) for one in costs], 1)
+    per_row, fixed = np.polyfit([cost.rows for cost in costs], [of(cost) for cost in costs], 1)
     return Line(float(fixed), float(per_row))
 
 
@@ -152,10 +152,10 @@ def _on_spark(spark: Any, folder: Path) -> Cost:
 
 @contextmanager
 def _counting(cost: Cost) -> Iterator[Cost]:
-    begun, own, others = time.perf_counter(), time.process_time(), _cpu_of_descendants()
+    begun, process_s, others = time.perf_counter(), time.process_time(), _cpu_of_descendants()
     yield cost
     cost.seconds = time.perf_counter() - begun
-    cost.own_cpu = time.process_time() - own
+    cost.own_cpu = time.process_time() - process_s
     cost.executors_cpu = _cpu_of_descendants() - others
 
 
@@ -198,8 +198,8 @@ def _print_lines(on_spark: Sequence[Cost], here: Sequence[Cost]) -> None:
         ("executors", on_spark, lambda cost: cost.executors_cpu),
         ("one machine", here, _cpu),
     ):
-        found = line(costs, of)
-        print(f"| {name} | {found.fixed:.2f} | {found.per_row * 1e6:.3f} |")
+        fitted = line(costs, of)
+        print(f"| {name} | {fitted.fixed:.2f} | {fitted.per_row * 1e6:.3f} |")
 
 
 def _print_billion(on_spark: Sequence[Cost], here: Sequence[Cost]) -> None:

@@ -28,12 +28,12 @@ _MOST = 1.5
 def figures(quick: bool) -> list[Figure]:
     rows = 200_000 if quick else 10_000_000
     data = log(rows)
-    own, bare = [], []
+    ours, bare = [], []
     for _ in range(_ROUNDS):
         bare.append(seconds(lambda: read_bare(data)))
-        own.append(seconds(lambda: StepLogParser().parse("long", data)))
+        ours.append(seconds(lambda: StepLogParser().parse("long", data)))
     name = f"step log of {rows:,} rows, {len(data) / 1e6:.0f} MB: time"
-    return [share_of(name, median(own), "s", "pyarrow.csv", median(bare), most=_MOST)]
+    return [share_of(name, median(ours), "s", "pyarrow.csv", median(bare), most=_MOST)]
 
 
 def log(rows: int) -> bytes:

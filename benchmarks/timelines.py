@@ -103,8 +103,8 @@ def measured(program: str, path: Path) -> list[float]:
     return [float(value) for value in json.loads(done.stdout)]
 
 
-def row(name: str, found: list[float], size: float) -> str:
-    return f"| {name} | {found[0]:.2f} | {size / found[0]:.0f} | {found[1]:,.0f} MiB |"
+def row(name: str, figures: list[float], size: float) -> str:
+    return f"| {name} | {figures[0]:.2f} | {size / figures[0]:.0f} | {figures[1]:,.0f} MiB |"
 
 
 def write(path: Path, size: int) -> int:

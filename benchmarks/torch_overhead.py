@@ -31,20 +31,20 @@ def network_figures(layers: int, rounds: int) -> list[Figure]:
         words = ["traceml", "run", str(PROGRAM), "--logs-dir", str(out / "traceml"), "--args"]
         output_of([*words, folder, str(rounds), str(STEPS), str(layers)], PEERS, folder=out)
         result = json.loads((out / "result.json").read_text())
-    own, traceml, nvidia = (
+    steplogger, traceml, nvidia = (
         over_rounds(result["added_us"][arm]) for arm in ("steplogger", "traceml", "nvidia")
     )
     name = f"PyTorch, {result['gradients']} gradients: added per step"
     return [
-        *added(name, own, "traceml-ai", "traceml-ai", traceml, most=0.2),
+        *added(name, steplogger, "traceml-ai", "traceml-ai", traceml, most=0.2),
         # It times only whole steps, on the CPU, and writes nothing.
         share_of(
             f"{name}, against NVIDIA's straggler detection",
-            own.value,
+            steplogger.value,
             "µs",
             "a section of nvidia-resiliency-ext",
             nvidia.value,
-            interval=own.interval,
-            other_interval=nvidia.interval,
+            interval=steplogger.interval,
+            alternative_interval=nvidia.interval,
         ),
     ]

@@ -112,13 +112,13 @@ def turn(
     """Return the microseconds that each arm adds to a step of the bare arm, and those of that step."""
     with ExitStack() as stack:
         ways = {arm: steps_of_arm(arm, copy, logs, stack) for arm, copy in arms.items()}
-        found: dict[str, list[int]] = {arm: [] for arm in arms}
+        times: dict[str, list[int]] = {arm: [] for arm in arms}
         for _ in range(steps):
             for arm in order.sample(sorted(arms), len(arms)):
-                found[arm].append(next(ways[arm]))
-    pairs = {arm: list(zip(own, found["none"]))[SKIPPED:] for arm, own in found.items()}
+                times[arm].append(next(ways[arm]))
+    pairs = {arm: list(zip(arm_times, times["none"]))[SKIPPED:] for arm, arm_times in times.items()}
     added = {
-        arm: statistics.median(own - none for own, none in its) / 1e3
+        arm: statistics.median(time - none for time, none in its) / 1e3
         for arm, its in pairs.items()
         if arm != "none"
     }
@@ -149,8 +149,8 @@ def main() -> None:
             turns.append(turn(dict(zip(arms, turned)), steps, out / "logs", order))
         if number >= WARM_UP_ROUNDS:
             for arm in added:
-                added[arm].append(statistics.fmean(one[arm] for one, _ in turns))
-            bare += [one for _, one in turns]
+                added[arm].append(statistics.fmean(by_arm[arm] for by_arm, _ in turns))
+            bare += [step_us for _, step_us in turns]
     result = {"gradients": 2 * layers, "added_us": added, "step_us": statistics.median(bare)}
     (out / "result.json").write_text(json.dumps(result))
 

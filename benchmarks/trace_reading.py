@@ -61,13 +61,18 @@ def figures(quick: bool) -> list[Figure]:
         program = timelines.BEFORE + _HOLISTIC + timelines.AFTER
         printed = output_of(["python", "-c", program, str(traces)], PEERS)
         holistic_s, holistic_mib, _ = json.loads(printed.splitlines()[-1])
-    other, holistic = "json.load + pandas", "HolisticTraceAnalysis"
+    alternative, holistic = "json.load + pandas", "HolisticTraceAnalysis"
     return [
-        times_faster(f"{size}: a table", table_s, "s", other, other_s, least=_LEAST_FASTER),
+        times_faster(f"{size}: a table", table_s, "s", alternative, other_s, least=_LEAST_FASTER),
         times_faster(
-            f"{size}: all of its steps and tensors", own_s, "s", other, other_s, least=_LEAST_FASTER
+            f"{size}: all of its steps and tensors",
+            own_s,
+            "s",
+            alternative,
+            other_s,
+            least=_LEAST_FASTER,
         ),
-        share_of(f"{size}: largest memory", own_mib, "MiB", other, other_mib),
+        share_of(f"{size}: largest memory", own_mib, "MiB", alternative, other_mib),
         times_faster(
             f"{intervals:,} intervals: time",
             traced_s,

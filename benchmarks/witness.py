@@ -41,28 +41,28 @@ _MEASURES = {
 _PARTS = ("lead", "gaps", "tail")
 
 
-def result(condition: str, found: Comparison) -> dict[str, Any]:
+def result(condition: str, comparison: Comparison) -> dict[str, Any]:
     """Return everything about one training, for JSON."""
-    figures = {name: getattr(found, name) for name in ("ours", *_MEASURES, *_PARTS)}
+    figures = {name: getattr(comparison, name) for name in ("ours", *_MEASURES, *_PARTS)}
     return {
         "condition": condition,
-        "gradients": found.gradients,
-        "matched": found.matched,
-        "clocks": asdict(found.clocks) | {"correction_ms": found.clocks.correction_ms},
-        "agreement": {name: asdict(found.agreement(name)) for name in _MEASURES},
+        "gradients": comparison.gradients,
+        "matched": comparison.matched,
+        "clocks": asdict(comparison.clocks) | {"correction_ms": comparison.clocks.correction_ms},
+        "agreement": {name: asdict(comparison.agreement(name)) for name in _MEASURES},
         "mean_ms": {name: float(figures[name].mean()) for name in ("ours", "exposed", *_PARTS)},
         "median_ms": {name: float(np.median(value)) for name, value in figures.items()},
         "per_step_ms": {name: value.round(3).tolist() for name, value in figures.items()},
-        "rank_0_first": found.rank_0_first.tolist(),
-        "next_cycle": next_cycle(found),
+        "rank_0_first": comparison.rank_0_first.tolist(),
+        "next_cycle": next_cycle(comparison),
     }
 
 
-def next_cycle(found: Comparison) -> dict[str, float] | None:
+def next_cycle(comparison: Comparison) -> dict[str, float] | None:
     """Return, for steps in which rank 0 was ready first, when Horovod took up its last gradient."""
-    if found.cycles is None:
+    if comparison.cycles is None:
         return None
-    cycles = found.cycles[found.rank_0_first]
+    cycles = comparison.cycles[comparison.rank_0_first]
     return {
         "steps": len(cycles),
         "before": float(np.mean(cycles < 1)),
@@ -80,15 +80,15 @@ def markdown(results: list[dict[str, Any]]) -> str:
             "| difference, median ms | 5–95 % of differences, ms | correlation | rank correlation "
             "| within 10 % | within 1 ms |",
             "| --- | --- |" + " ---: |" * 9,
-            *(_agreement_row(one, name) for one in results for name in _MEASURES),
+            *(_agreement_row(training, name) for training in results for name in _MEASURES),
             "",
             "Ours consists of the exposed union and three parts; means over all steps, in ms:",
             "",
             "| condition | exposed union | + lead | + gaps | + tail | = ours |",
             "| --- |" + " ---: |" * 5,
-            *(_parts_row(one) for one in results),
+            *(_parts_row(training) for training in results),
             "",
-            *(_sentence(one) for one in results),
+            *(_sentence(training) for training in results),
             "",
             _MEANINGS,
             "",
@@ -118,25 +118,26 @@ _MEANINGS = """\
   longer by the time until a cycle collects that gradient."""
 
 
-def _agreement_row(one: dict[str, Any], name: str) -> str:
-    found = Agreement(**one["agreement"][name])
+def _agreement_row(training: dict[str, Any], name: str) -> str:
+    agreement = Agreement(**training["agreement"][name])
     return (
-        f"| {one['condition']} | {_MEASURES[name]} | {found.steps} | {found.ours_ms:.2f} "
-        f"| {found.theirs_ms:.2f} | {found.difference_ms:+.2f} "
-        f"| {found.p5_ms:+.2f} … {found.p95_ms:+.2f} | {found.correlation:.3f} "
-        f"| {found.rank_correlation:.3f} | {found.within_share:.0%} | {found.within_ms:.0%} |"
+        f"| {training['condition']} | {_MEASURES[name]} | {agreement.steps} | {agreement.ours_ms:.2f} "
+        f"| {agreement.theirs_ms:.2f} | {agreement.difference_ms:+.2f} "
+        f"| {agreement.p5_ms:+.2f} … {agreement.p95_ms:+.2f} | {agreement.correlation:.3f} "
+        f"| {agreement.rank_correlation:.3f} | {agreement.within_share:.0%} "
+        f"| {agreement.within_ms:.0%} |"
     )
 
 
-def _parts_row(one: dict[str, Any]) -> str:
-    means = one["mean_ms"]
+def _parts_row(training: dict[str, Any]) -> str:
+    means = training["mean_ms"]
     cells = " | ".join(f"{means[name]:.2f}" for name in ("exposed", *_PARTS, "ours"))
-    return f"| {one['condition']} | {cells} |"
+    return f"| {training['condition']} | {cells} |"
 
 
-def _sentence(one: dict[str, Any]) -> str:
-    means, clocks = one["mean_ms"], one["clocks"]
-    whole, exposed, span, _ = (Agreement(**one["agreement"][name]) for name in _MEASURES)
+def _sentence(training: dict[str, Any]) -> str:
+    means, clocks = training["mean_ms"], training["clocks"]
+    whole, exposed, span, _ = (Agreement(**training["agreement"][name]) for name in _MEASURES)
     added = means["ours"] - means["exposed"]
     most = max(_PARTS, key=lambda name: means[name])
     residual = (
@@ -145,24 +146,24 @@ def _sentence(one: dict[str, Any]) -> str:
         else f"was {clocks['correction_ms']:+.3f} ms and was removed"
     )
     return (
-        f"- **{one['condition']}**: {one['matched']:.0%} of steps matched one to one. Ours is "
+        f"- **{training['condition']}**: {training['matched']:.0%} of steps matched one to one. Ours is "
         f"{exposed.difference_ms:.2f} ms longer than the exposed union in the median and "
         f"{added:.2f} ms in the mean, most of it {most} ({means[most]:.2f} ms), and "
         f"{span.difference_ms:.2f} ms longer than the span; the whole union is "
         f"{abs(whole.difference_ms):.2f} ms {'longer' if whole.difference_ms < 0 else 'shorter'} "
         f"than ours, because it counts what backward hides. A constant error of the clocks {residual}: "
         f"it lies between {clocks['low_ms']:+.2f} and {clocks['high_ms']:+.2f} ms."
-        + _next_cycle(one["next_cycle"])
+        + _next_cycle(training["next_cycle"])
     )
 
 
-def _next_cycle(found: dict[str, float] | None) -> str:
-    if found is None:
+def _next_cycle(shares: dict[str, float] | None) -> str:
+    if shares is None:
         return ""
     return (
-        f" Of the {found['steps']} steps in which rank 0 was ready first, the next cycle that began "
-        f"after our *ready* collected the last gradient in {found['next']:.0%}, an earlier one in "
-        f"{found['before']:.0%} and a later one in {found['later']:.0%}."
+        f" Of the {shares['steps']} steps in which rank 0 was ready first, the next cycle that began "
+        f"after our *ready* collected the last gradient in {shares['next']:.0%}, an earlier one in "
+        f"{shares['before']:.0%} and a later one in {shares['later']:.0%}."
     )
 
 

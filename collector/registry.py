@@ -51,8 +51,8 @@ def _kind_of(text: str) -> type[Files]:
     if kind is None:
         return Files
     module, _, name = kind.partition(":")
-    found: type[Files] = getattr(import_module(f".sources.{module}", __package__), name)
-    return found
+    files_class: type[Files] = getattr(import_module(f".sources.{module}", __package__), name)
+    return files_class
 
 
 def is_mlflow_run(text: str) -> bool:

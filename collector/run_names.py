@@ -79,18 +79,18 @@ def index_of(wanted: str, runs: Sequence[NamedRun], place: str) -> int:
     with_id = [number for number, run in enumerate(runs) if run.id == wanted]
     if with_id:
         return with_id[0]
-    found = [number for number, run in enumerate(runs) if run.name == wanted]
-    found = found or [
+    matches = [number for number, run in enumerate(runs) if run.name == wanted]
+    matches = matches or [
         number
         for number, run in enumerate(runs)
         if run.id.startswith(wanted) or run.name.startswith(wanted)
     ]
-    if len({runs[number].id for number in found}) > 1:
-        names = _listed([runs[number] for number in found])
+    if len({runs[number].id for number in matches}) > 1:
+        names = _listed([runs[number] for number in matches])
         raise NotFoundError('%s: "%s" may be several runs: %s' % (place, wanted, names))
-    if not found:
+    if not matches:
         raise NotFoundError('%s: no such run: "%s"; %s' % (place, wanted, _hint(wanted, runs)))
-    return found[0]
+    return matches[0]
 
 
 def _hint(wanted: str, runs: Sequence[NamedRun]) -> str:

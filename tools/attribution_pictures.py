@@ -60,7 +60,7 @@ def main() -> None:
 
 def one_rank_and_all() -> StackedBars:
     """Compare the separate logs of a sample run's ranks with both together."""
-    found = analyse(open_run(str(ROOT / "sample_logs" / "slow-input-one-rank")))
+    analysis = analyse(open_run(str(ROOT / "sample_logs" / "slow-input-one-rank")))
     bars = [
         Bar(
             f"rank {rank.rank} alone",
@@ -72,9 +72,9 @@ def one_rank_and_all() -> StackedBars:
                 Segment("allreduce", (rank.wait_ms or 0.0) + (rank.allreduce_ms or 0.0)),
             ),
         )
-        for rank in found.ranks
+        for rank in analysis.ranks
     ]
-    bars.append(replace(_by_cause("together", found), emphasised=True))
+    bars.append(replace(_by_cause("together", analysis), emphasised=True))
     return StackedBars(
         "Each rank's log alone, and all of them together",
         "Rank 1's loader is slow. Rank 0's log alone shows a slow network; together the logs show that "
@@ -96,14 +96,14 @@ def samples_by_cause() -> StackedBars:
         "Input costs the same whether one rank waits for data or all do. The pale part of a stage is "
         "the time that the other rank waits for it.",
         "ms",
-        tuple(_by_cause(name, found) for name, found in runs.items()),
+        tuple(_by_cause(name, analysis) for name, analysis in runs.items()),
     )
 
 
-def _by_cause(label: str, found: Analysis) -> Bar:
-    figures = StepFigures.of(found)
+def _by_cause(label: str, analysis: Analysis) -> Bar:
+    figures = StepFigures.of(analysis)
     assert figures is not None
-    return cause_bar(label, found, figures)
+    return cause_bar(label, analysis, figures)
 
 
 def slowest_by_chance() -> StackedBars:
@@ -111,9 +111,9 @@ def slowest_by_chance() -> StackedBars:
     bars = []
     for ranks in (2, 8, 64, 512):
         job = Job(ranks=ranks, steps=500, noise=Noise(cv=0.1), ranks_per_host=ranks)
-        found = analyse(simulate(job).run)
-        assert not any(one.ranks for one in found.stragglers)
-        bars.append(Bar(f"{ranks} ranks", _segments(found)))
+        analysis = analyse(simulate(job).run)
+        assert not any(straggler.ranks for straggler in analysis.stragglers)
+        bars.append(Bar(f"{ranks} ranks", _segments(analysis)))
         expected = expected_imbalance(ranks) * 150 * 0.1
         print(f"    {ranks} ranks: imbalance expected of normal noise {expected:.1f} ms")
     return StackedBars(
@@ -177,10 +177,10 @@ def what_if_estimators() -> StackedBars:
     }.items():
         job = Job(ranks=16, steps=1000, noise=Noise(cv=0.1), faults=(fault,))
         simulated = simulate(job)
-        found = analyse(simulated.run)
-        saved = next(gain.saved_ms.value for gain in found.what_if if gain.fix == "rank:1")
+        analysis = analyse(simulated.run)
+        saved = next(gain.saved_ms.value for gain in analysis.what_if if gain.fix == "rank:1")
         truth = simulated.truth.step_ms(1) - simulate(job.healthy()).truth.step_ms(1)
-        imbalance = found.entry("imbalance")
+        imbalance = analysis.entry("imbalance")
         assert imbalance is not None
         bars.append(Bar(f"{name}: step − imbalance", (Segment("imbalance", imbalance.ms),)))
         bars.append(Bar(f"{name}: replayed", (Segment("imbalance", saved),)))
@@ -196,28 +196,34 @@ def what_if_estimators() -> StackedBars:
 
 def one_and_thirty_two() -> Waterfall:
     """Compare a loader that costs 5 % on one rank and 42 % on 32, with the synthetic baselines."""
-    one = Job(ranks=1, steps=600, input_ms=11.8, compute_ms=200, other_ms=5, noise=Noise(cv=0.03))
-    many = replace(one, ranks=32, input_ms=174.0, communication=Fixed(22.0), noise=Noise(cv=0.03))
-    single = simulate(one.baseline(input_ms=1.0)).run
-    alone = analyse(simulate(one).run, single)
+    one_rank = Job(
+        ranks=1, steps=600, input_ms=11.8, compute_ms=200, other_ms=5, noise=Noise(cv=0.03)
+    )
+    many = replace(
+        one_rank, ranks=32, input_ms=174.0, communication=Fixed(22.0), noise=Noise(cv=0.03)
+    )
+    single = simulate(one_rank.baseline(input_ms=1.0)).run
+    alone = analyse(simulate(one_rank).run, single)
     baseline = simulate(many.baseline(input_ms=1.0)).run
-    found = analyse(simulate(many).run, baseline, single)
+    analysis = analyse(simulate(many).run, baseline, single)
     assert alone.gap is not None
-    assert found.gap is not None
-    assert found.gap_ci95 is not None
-    chart = decomposition_chart(found)
+    assert analysis.gap is not None
+    assert analysis.gap_ci95 is not None
+    chart = decomposition_chart(analysis)
     assert chart is not None
-    print(f"    gap on 1 rank {alone.gap:.1%}, on 32 {found.gap:.1%} {found.gap_ci95}")
+    print(f"    gap on 1 rank {alone.gap:.1%}, on 32 {analysis.gap:.1%} {analysis.gap_ci95}")
     return replace(
         chart,
         title="From one rank on synthetic data to 32 on real data",
         sentence=f"On 1 rank real data costs {alone.gap:.0%} of the throughput, on 32 ranks "
-        f"{found.gap:.0%}: the loader does not scale, the network does.",
+        f"{analysis.gap:.0%}: the loader does not scale, the network does.",
     )
 
 
-def _segments(found: Analysis) -> tuple[Segment, ...]:
-    return tuple(Segment(entry.name, entry.ms) for entry in found.entries if entry.name in ENTRIES)
+def _segments(analysis: Analysis) -> tuple[Segment, ...]:
+    return tuple(
+        Segment(entry.name, entry.ms) for entry in analysis.entries if entry.name in ENTRIES
+    )
 
 
 if __name__ == "__main__":

@@ -19,10 +19,10 @@ def children(parent: int) -> list[int]:
 
 def with_children(pid: int) -> list[int]:
     """Return a process and all its descendants."""
-    by_parent, found = _by_parent(), [pid]
-    for one in found:
-        found += by_parent[one]
-    return found
+    by_parent, pids = _by_parent(), [pid]
+    for parent in pids:
+        pids += by_parent[parent]
+    return pids
 
 
 def stat_fields(pid: int) -> list[str]:
@@ -52,7 +52,7 @@ def runs(noted: str) -> bool:
 
 def end(pid: int) -> None:
     """End a process and its descendants; kill those that ignore the first signal."""
-    processes = [identity(one) for one in with_children(pid)]
+    processes = [identity(process) for process in with_children(pid)]
     for number in (signal.SIGTERM, signal.SIGKILL):
         left = [noted for noted in processes if noted and runs(noted)]
         for noted in left:
@@ -64,8 +64,8 @@ def end(pid: int) -> None:
 
 
 def _by_parent() -> dict[int, list[int]]:
-    found: dict[int, list[int]] = defaultdict(list)
+    children: dict[int, list[int]] = defaultdict(list)
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            found[int(stat_fields(int(folder.name))[1])].append(int(folder.name))
-    return found
+            children[int(stat_fields(int(folder.name))[1])].append(int(folder.name))
+    return children

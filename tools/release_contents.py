@@ -30,24 +30,24 @@ def names_in(archive: Path) -> list[str]:
         with zipfile.ZipFile(archive) as wheel:
             return wheel.namelist()
     with tarfile.open(archive) as sdist:
-        return [one.name.partition("/")[2] for one in sdist.getmembers() if one.isfile()]
+        return [member.name.partition("/")[2] for member in sdist.getmembers() if member.isfile()]
 
 
 def problems(archive: Path) -> list[str]:
     """Return a sentence for each problem of an archive."""
     names = names_in(archive)
-    found = [
+    sentences = [
         f"{name} must not be in {archive.name}"
         for name in names
         if LEFT_OUT & set(PurePosixPath(name).parts[:-1])
         or PurePosixPath(name).name.startswith(("test_", "conftest"))
     ]
-    found += [
+    sentences += [
         f"{archive.name} has no {needed}"
         for needed in NEEDED
         if not any(name.endswith(needed) for name in names)
     ]
-    return found
+    return sentences
 
 
 def missing_links(wheel: Path, url: str) -> list[str]:
@@ -55,25 +55,27 @@ def missing_links(wheel: Path, url: str) -> list[str]:
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         metadata = archive.read(name).decode()
-    found = []
+    sentences = []
     if f"Project-URL: Homepage, {url}\n" not in metadata:
-        found.append(f"{wheel.name} has no link to {url}")
-    found += [
+        sentences.append(f"{wheel.name} has no link to {url}")
+    sentences += [
         f"the README in {wheel.name} has the relative link {link['path']}"
         for link in RELATIVE.finditer(metadata)
     ]
-    return found
+    return sentences
 
 
 def main() -> None:
     archives = [Path(word) for word in sys.argv[1:3]]
     kinds = [path.suffix for path in archives]
-    found = [problem for path in archives for problem in problems(path)]
+    sentences = [problem for path in archives for problem in problems(path)]
     if kinds != [".gz", ".whl"]:
-        found.append(f"a release is one sdist and one wheel, not {', '.join(map(str, archives))}")
+        sentences.append(
+            f"a release is one sdist and one wheel, not {', '.join(map(str, archives))}"
+        )
     elif len(sys.argv) > 3:
-        found += missing_links(archives[1], sys.argv[3].rstrip("/"))
-    sys.exit("\n".join(found) or None)
+        sentences += missing_links(archives[1], sys.argv[3].rstrip("/"))
+    sys.exit("\n".join(sentences) or None)
 
 
 if __name__ == "__main__":

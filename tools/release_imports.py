@@ -31,12 +31,12 @@ RECORDERS_OF_FRAMEWORKS = (
 def worker_modules() -> list[str]:
     """List the modules that need the standard library only."""
     recorder = importlib.import_module(RECORDER)
-    own = [
+    recorder_modules = [
         module.name
         for module in pkgutil.walk_packages(recorder.__path__, f"{RECORDER}.")
         if module.name.split(".")[3] not in RECORDERS_OF_FRAMEWORKS
     ]
-    return ["stallscope", "stallscope.errors", RECORDER, *own]
+    return ["stallscope", "stallscope.errors", RECORDER, *recorder_modules]
 
 
 def app_modules() -> list[str]:

@@ -37,9 +37,9 @@ def project_urls(url: str, version: str) -> str:
 def absolute(readme: str, url: str, version: str) -> str:
     """Return a README whose links and images lead to the repository, as of this version."""
 
-    def link(found: re.Match[str]) -> str:
-        kind = "raw" if found["image"] else "blob"
-        return f"{found['image']}[{found['text']}]({url}/{kind}/v{version}/{found['path']})"
+    def link(match: re.Match[str]) -> str:
+        kind = "raw" if match["image"] else "blob"
+        return f"{match['image']}[{match['text']}]({url}/{kind}/v{version}/{match['path']})"
 
     return RELATIVE.sub(link, readme)
 

@@ -52,11 +52,11 @@ def main() -> None:
     os.chdir(ROOT)
     FOLDER.mkdir(exist_ok=True)
     runs = [open_run(str(SAMPLES / name)) for name in RUNS]
-    slow, base, two, one, four, _ = (run.id for run in runs)
+    slow, base, two, one_rank, four, _ = (run.id for run in runs)
     nights = nightly()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        named = {"slow": slow, "base": base, "one": one, "two": two, "four": four}
+        named = {"slow": slow, "base": base, "one": one_rank, "two": two, "four": four}
         take_all(browser, runs, PICTURES, named)
         take_all(browser, nights, NIGHTS, {"nights": ",".join(run.id for run in nights)})
         browser.close()

@@ -28,19 +28,19 @@ def pip_settings() -> Iterator[tuple[str, str]]:
     """Yield the names and values of pip's settings; those of variables come last, as they count."""
     words = [sys.executable, "-m", "pip", "config", "list"]
     lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
-    for line in sorted(lines, key=lambda one: one.startswith(":env:")):
+    for line in sorted(lines, key=lambda setting: setting.startswith(":env:")):
         name, _, value = line.partition("=")
         yield name.rpartition(".")[2], ast.literal_eval(value)
 
 
 def main() -> None:
     # As pip does: the best version of all indexes, not of the first index with the package.
-    found = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
+    variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
     for name, value in pip_settings():
         if name in SAME:
             variable, separator = SAME[name]
-            found[variable] = separator.join(value.split())
-    for variable, value in found.items():
+            variables[variable] = separator.join(value.split())
+    for variable, value in variables.items():
         if variable not in os.environ:
             print(f"export {variable}={shlex.quote(value)}")
 

@@ -40,15 +40,17 @@ def batches(samples: int, seconds: float) -> Iterator[Any]:
 
 
 def loss_of(weights: list[Any], inputs: Any) -> Any:
-    for one in weights:
-        inputs = jnp.tanh(inputs @ one)
+    for layer in weights:
+        inputs = jnp.tanh(inputs @ layer)
     return jnp.mean(inputs**2)
 
 
 @jax.jit
 def train_step(weights: list[Any], inputs: Any) -> tuple[list[Any], Any]:
     loss, gradients = jax.value_and_grad(loss_of)(weights, inputs)
-    return [one - 1e-3 * own for one, own in zip(weights, gradients, strict=True)], loss
+    return [
+        weight - 1e-3 * gradient for weight, gradient in zip(weights, gradients, strict=True)
+    ], loss
 
 
 def train(out: Path, case: str, weights: list[Any], samples: int) -> None:

@@ -100,7 +100,7 @@ def train(out: Path, case: str, device: str, steps: int, launcher: list[str] | N
 
 
 def last_lines(path: Path) -> str:
-    lines = [one.strip() for one in path.read_text(errors="replace").splitlines() if one.strip()]
+    lines = [line.strip() for line in path.read_text(errors="replace").splitlines() if line.strip()]
     return " / ".join(lines[-_LAST_LINES:])
 
 
@@ -112,8 +112,8 @@ def run_of(out: Path) -> Run:
 
 def truth_of(out: Path, rank: int = 0) -> dict[str, Any]:
     """Return the times that the training itself has measured."""
-    found: dict[str, Any] = json.loads((out / f"truth-{rank}.json").read_text())
-    return found
+    truth: dict[str, Any] = json.loads((out / f"truth-{rank}.json").read_text())
+    return truth
 
 
 def recorded(run: Run, column: str, rank: int = 0) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

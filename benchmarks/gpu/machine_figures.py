@@ -58,8 +58,8 @@ def _ask(looks: list[str], done: threading.Event) -> None:
 
 
 def _range_of(values: dict[str, pd.Series], name: str) -> str:
-    own = values[name]
-    return f"{name} {own.min():.0f} to {own.max():.0f}"
+    column = values[name]
+    return f"{name} {column.min():.0f} to {column.max():.0f}"
 
 
 def _power_cap(recorded: pd.Series, looks: list[str]) -> Check:

@@ -53,14 +53,14 @@ def _framework(folder: Path, name: str, device: str) -> Check:
     run = run_of(folder)
     steps = run.steps.filter(pc.equal(run.steps["rank"], 0))
     count = int(pc.sum(steps["micro"]).as_py() or 0)
-    there = [one for one in _STAGES if steps[one].null_count < len(steps) // 2]
+    timed_stages = [stage for stage in _STAGES if steps[stage].null_count < len(steps) // 2]
     stamps = dict(run.logs[-1].facts.get("stamps") or {})
-    stages = ", ".join(["begin", *there, "end"])
+    stages = ", ".join(["begin", *timed_stages, "end"])
     seen = f"{count} steps with {stages}; clock {stamps.get('clock') or 'of the host'}"
     if name in CONNECTED:
         seen += f"; {len(run.logs)} ranks, {verdicts.reduces_with(folder)}"
     seen += f"; {stamps['reason']}" if stamps.get("reason") else ""
-    whole = stamps.get("clock") != "cuda" or len(there) == len(_STAGES)
+    whole = stamps.get("clock") != "cuda" or len(timed_stages) == len(_STAGES)
     return Check(name, expected, seen, count == STEPS and whole)
 
 
@@ -72,35 +72,37 @@ def check_jax(out: Path, device: str) -> Iterator[Check]:
     start(folder, "gpu.jax_loop", str(folder), device)
     on = (folder / "device.txt").read_text()
     waits, ahead = folder / "waits", folder / "ahead"
-    for case in sorted(one.parent for one in folder.glob("*/logs")):
+    for case in sorted(logs.parent for logs in folder.glob("*/logs")):
         steps, trained = run_of(case).steps, len(truth_of(case)["steps"])
-        missing = {one: steps[one].null_count for one in (*_STAGES, "end")}
+        missing = {stage: steps[stage].null_count for stage in (*_STAGES, "end")}
         good = len(steps) == trained and not any(missing.values())
         seen = f"{len(steps)} steps on {on}, missing: {missing}"
         yield Check(f"JAX, {case.name}: timestamps", f"all of {trained} steps", seen, good)
-    own = np.array([one["end"] for one in truth_of(waits)["steps"]], np.float64)
-    late = (recorded(run_of(waits), "end") - own) / 1e3
+    ends = np.array([step["end"] for step in truth_of(waits)["steps"]], np.float64)
+    late = (recorded(run_of(waits), "end") - ends) / 1e3
     most = float(np.quantile(np.abs(late), 0.95))
     seen = f"median {np.median(late):.0f} µs after block_until_ready returns, 95 % within {most:.0f} µs"
     yield Check("JAX: end", f"within {_READY_US:.0f} µs", seen, most <= _READY_US)
     yield _whole_loop(ahead)
-    found = ss.analyse(str(folder / "slow-input" / "logs"))
-    seen = f"{found.verdict}: {found.headline}"
-    yield Check("JAX: slow input", "input", seen, found.verdict == "input")
+    analysis = ss.analyse(str(folder / "slow-input" / "logs"))
+    seen = f"{analysis.verdict}: {analysis.headline}"
+    yield Check("JAX: slow input", "input", seen, analysis.verdict == "input")
 
 
 def _whole_loop(out: Path) -> Check:
     """Compare the length of a loop whose host runs ahead: steps end when the device has done them."""
     truth, run = truth_of(out)["steps"], run_of(out)
-    own = (truth[-1]["end"] - truth[0]["data"]) / 1e6
+    truth_ms = (truth[-1]["end"] - truth[0]["data"]) / 1e6
     seen = (recorded(run, "end")[-1] - recorded(run, "data")[0]) / 1e6
     steps = np.diff(recorded(run, "end")) / 1e6
-    text = f"{seen:.1f} of {own:.1f} ms; steps of {np.median(steps):.2f} to {steps.max():.2f} ms"
+    text = (
+        f"{seen:.1f} of {truth_ms:.1f} ms; steps of {np.median(steps):.2f} to {steps.max():.2f} ms"
+    )
     return Check(
         "JAX: a loop that runs ahead",
         f"its length within {_HELD_SHARE:.0%}",
         text,
-        abs(seen / own - 1) <= _HELD_SHARE,
+        abs(seen / truth_ms - 1) <= _HELD_SHARE,
     )
 
 
@@ -111,8 +113,8 @@ def check_horovod(out: Path, device: str) -> Iterator[Check]:
     clean, slow = out / "horovod-clean", out / "horovod-slow-compute"
     for folder in (clean, slow):
         train(folder, folder.name, device, _STEPS, under_horovodrun())
-    library, own = verdicts.reduces_with(clean), "nccl" if device == "cuda" else "gloo"
-    yield Check("Horovod: the log names", own, library, own in library)
+    library, expected = verdicts.reduces_with(clean), "nccl" if device == "cuda" else "gloo"
+    yield Check("Horovod: the log names", expected, library, expected in library)
     # The host waits for every reduction, so the training's own mark of *data* comes later.
     names = ("ready", "reduced", "end")
     yield from timestamps.against_events(clean, "Horovod", names, share=timestamps.RANKS_SHARE)

@@ -42,11 +42,11 @@ def try_nccl() -> None:
     """
     device = device_of("cuda")
     distributed.init_process_group("nccl", timeout=_PATIENCE)
-    found = torch.full((1 << 20,), float(distributed.get_rank()), device=device)
-    distributed.all_reduce(found)
+    numbers = torch.full((1 << 20,), float(distributed.get_rank()), device=device)
+    distributed.all_reduce(numbers)
     ranks = distributed.get_world_size()
-    if found.min().item() != ranks * (ranks - 1) / 2:
-        raise RuntimeError(f"NCCL adds up {ranks} ranks to {found.min().item()}")
+    if numbers.min().item() != ranks * (ranks - 1) / 2:
+        raise RuntimeError(f"NCCL adds up {ranks} ranks to {numbers.min().item()}")
     distributed.destroy_process_group()
 
 

@@ -78,11 +78,13 @@ def check_network(out: Path, device: str) -> Iterator[Check]:
     train(folder, "clean-ranks", device, 30, under_torchrun())
     words = ("netcheck", str(folder / "logs"), "--seconds", "10")
     start(folder, "stallscope", *words, launcher=under_torchrun())
-    (found,) = (folder / "logs").glob("*.netcheck.json")
-    content = json.loads(found.read_text())
+    (path,) = (folder / "logs").glob("*.netcheck.json")
+    content = json.loads(path.read_text())
     libraries = ", ".join(content.get("reduces_with") or [])
-    sweep = {one["bytes"]: sorted(one["us"])[len(one["us"]) // 2] for one in content["sweep"]}
+    sweep = {
+        point["bytes"]: sorted(point["us"])[len(point["us"]) // 2] for point in content["sweep"]
+    }
     times = ", ".join(f"{size >> 10} KiB {us:.0f} µs" for size, us in sweep.items())
     seen = f"{content.get('device')}, {libraries}: {times}"
-    own = os.environ.get(BACKEND, "nccl") if device == "cuda" else "gloo"
-    yield Check("netcheck on two ranks", own, seen, libraries == own)
+    expected = os.environ.get(BACKEND, "nccl") if device == "cuda" else "gloo"
+    yield Check("netcheck on two ranks", expected, seen, libraries == expected)

@@ -36,9 +36,11 @@ def against_events(
 ) -> list[Check]:
     """Compare the timestamps of rank 0 with the training's own events."""
     truth = truth_of(out)["steps"]
-    own = {name: np.array([one[name] for one in truth], np.float64) for name in names}
+    events = {name: np.array([step[name] for step in truth], np.float64) for name in names}
     return [
-        _compared(out, f"{title}: {name}", name, own[name], tolerance_us=tolerance_us, share=share)
+        _compared(
+            out, f"{title}: {name}", name, events[name], tolerance_us=tolerance_us, share=share
+        )
         for name in names
     ]
 
@@ -46,17 +48,17 @@ def against_events(
 def without_broadcasts(out: Path, rank: int) -> Check:
     """Compare *ready* of a rank that waits for broadcasts: they are no part of its compute."""
     truth = truth_of(out, rank)["steps"]
-    waits = np.array([one["broadcast_end"] - one["broadcast"] for one in truth], np.float64)
-    own = np.array([one["ready"] for one in truth], np.float64) - waits
+    waits = np.array([step["broadcast_end"] - step["broadcast"] for step in truth], np.float64)
+    ready = np.array([step["ready"] for step in truth], np.float64) - waits
     title = f"ready without {np.median(waits) / 1e6:.1f} ms in broadcasts"
-    return _compared(out, title, "ready", own, rank=rank, share=RANKS_SHARE)
+    return _compared(out, title, "ready", ready, rank=rank, share=RANKS_SHARE)
 
 
 def _compared(
     out: Path,
     title: str,
     column: str,
-    own: np.ndarray[tuple[int], np.dtype[np.float64]],
+    truth: np.ndarray[tuple[int], np.dtype[np.float64]],
     *,
     rank: int = 0,
     tolerance_us: float = TOLERANCE_US,
@@ -65,7 +67,7 @@ def _compared(
     """Compare a column with the training's own times, by step in monotonic nanoseconds."""
     run, error_ns = run_of(out), truth_of(out, rank)["error_ns"]
     limit = tolerance_us + error_ns / 1e3 + (_stamps(run).get("clock_error_us") or 0.0)
-    difference = np.abs(recorded(run, column, rank) - own)[_SKIPPED:] / 1e3
+    difference = np.abs(recorded(run, column, rank) - truth)[_SKIPPED:] / 1e3
     known = difference[np.isfinite(difference)]
     if len(known) < len(difference) or not len(known):
         seen = f"{len(difference) - len(known)} of {len(difference)} are missing"
@@ -109,7 +111,7 @@ def traced_ranks(out: Path) -> list[Check]:
     """Check the traces of several ranks, read as a run: steps, and communication that is exposed."""
     traced = ss.open_run(str(out / "traces"))
     exposed = float(ss.analyse(traced).ledger["ms"].get("allreduce", 0.0))
-    own = float(ss.analyse(run_of(out)).ledger["ms"].get("allreduce", 0.0))
+    recorded_ms = float(ss.analyse(run_of(out)).ledger["ms"].get("allreduce", 0.0))
     expected = f"{PROFILED['active']} steps of each rank"
     steps = {rank: int(count) for rank, count in traced.steps.groupby("rank").size().items()}
     every = all(PROFILED["active"] - 1 <= count for count in steps.values())
@@ -119,7 +121,7 @@ def traced_ranks(out: Path) -> list[Check]:
         Check(
             "profiler, two ranks: exposed allreduce",
             "more than 0",
-            f"{exposed:.2f} ms in the traces, {own:.2f} ms recorded over all steps",
+            f"{exposed:.2f} ms in the traces, {recorded_ms:.2f} ms recorded over all steps",
             exposed > 0,
         ),
     ]
@@ -137,7 +139,7 @@ def _ends_of_backward(trace: dict[str, Any]) -> np.ndarray[tuple[int], np.dtype[
         for event in events
         if event["cat"] == "gpu_user_annotation" and "Optimizer.step" in event["name"]
     ]
-    kernels = np.array([one["ts"] + one["dur"] for one in events if one["cat"] == "kernel"])
+    kernels = np.array([event["ts"] + event["dur"] for event in events if event["cat"] == "kernel"])
     last = [kernels[kernels <= update].max() for update in updates if (kernels <= update).any()]
     return np.array([round(end * 1e3) + zero for end in last], np.int64)
 
@@ -149,19 +151,21 @@ def trace_steps(out: Path) -> Check:
         f"step time within {STEP_TOLERANCE:.0%} of the log's",
     )
     traced = ss.open_run(str(out / "traces"))
-    found = ss.analyse(traced)
+    analysis = ss.analyse(traced)
     begins = recorded(run_of(out), "begin")
     # The trace starts after the skipped steps.
     first, count = PROFILED["skip_first"] + PROFILED["warmup"], PROFILED["active"] - 1
-    own = (begins[first + count] - begins[first]) / count / 1e6
-    if found.step_ms is None:
-        return Check(name, expected, f"{found.headline}; {traced.rows} rows", False)
-    seen = f"{found.step_ms:.3f} ms in the trace, {own:.3f} ms recorded; {_stages(found)}"
-    return Check(name, expected, seen, bool(abs(found.step_ms / own - 1) <= STEP_TOLERANCE))
+    recorded_ms = (begins[first + count] - begins[first]) / count / 1e6
+    if analysis.step_ms is None:
+        return Check(name, expected, f"{analysis.headline}; {traced.rows} rows", False)
+    seen = f"{analysis.step_ms:.3f} ms in the trace, {recorded_ms:.3f} ms recorded; {_stages(analysis)}"
+    return Check(
+        name, expected, seen, bool(abs(analysis.step_ms / recorded_ms - 1) <= STEP_TOLERANCE)
+    )
 
 
-def _stages(found: ss.Analysis) -> str:
-    return ", ".join(f"{name} {ms:.2f}" for name, ms in found.ledger["ms"].items())
+def _stages(analysis: ss.Analysis) -> str:
+    return ", ".join(f"{name} {ms:.2f}" for name, ms in analysis.ledger["ms"].items())
 
 
 def _stamps(run: Run) -> dict[str, Any]:

@@ -79,11 +79,11 @@ class Moments:
         if not self._on_device:
             return self._steps
         self._bases.append(self._base())
-        return [{name: self._at(event) for name, event in one.items()} for one in self._steps]
+        return [{name: self._at(event) for name, event in step.items()} for step in self._steps]
 
     def _base(self) -> tuple[Any, float, float]:
         """Return an event, its time on the host's clock, and the largest error of that."""
-        found = []
+        bases = []
         for _ in range(_BASES):
             event = torch.cuda.Event(enable_timing=True)
             torch.cuda.synchronize()
@@ -91,8 +91,8 @@ class Moments:
             event.record()
             event.synchronize()
             after = time.monotonic_ns()
-            found.append((event, (before + after) / 2, (after - before) / 2))
-        return min(found, key=lambda one: one[2])
+            bases.append((event, (before + after) / 2, (after - before) / 2))
+        return min(bases, key=lambda base: base[2])
 
     def _at(self, event: Any) -> int:
         (first, began, _), (last, ended, _) = self._bases
@@ -170,7 +170,7 @@ def profiled(out: Path, rank: int, wanted: bool) -> Iterator[Any]:
     path.parent.mkdir(exist_ok=True)
     profiler = torch.profiler.profile(
         schedule=torch.profiler.schedule(**PROFILED, repeat=1),
-        on_trace_ready=lambda one: one.export_chrome_trace(str(path)),
+        on_trace_ready=lambda profile: profile.export_chrome_trace(str(path)),
     )
     with profiler:
         yield profiler

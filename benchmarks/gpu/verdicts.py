@@ -16,17 +16,17 @@ _SHARE = 0.2
 
 def slow_input(faulty: Path, fixed: Path) -> list[Check]:
     """Check the verdict on slow input, and its gain against a training without the fault."""
-    found, clean = ss.analyse(str(faulty / "logs")), ss.analyse(str(fixed / "logs"))
+    slow, clean = ss.analyse(str(faulty / "logs")), ss.analyse(str(fixed / "logs"))
     verdict = Check(
         "slow input: verdict",
         "input",
-        f"{found.verdict}: {found.headline}",
-        found.verdict == "input",
+        f"{slow.verdict}: {slow.headline}",
+        slow.verdict == "input",
     )
-    if "input" not in found.gains.index or not found.step_ms or not clean.step_ms:
+    if "input" not in slow.gains.index or not slow.step_ms or not clean.step_ms:
         return [verdict, Check("slow input: gain", "a prediction", "there is none", False)]
-    predicted, saved = float(found.gains.loc["input", "saved_ms"]), found.step_ms - clean.step_ms
-    seen = f"{found.step_ms:.2f} ms: predicted to save {predicted:.2f} ms, and saved {saved:.2f} ms"
+    predicted, saved = float(slow.gains.loc["input", "saved_ms"]), slow.step_ms - clean.step_ms
+    seen = f"{slow.step_ms:.2f} ms: predicted to save {predicted:.2f} ms, and saved {saved:.2f} ms"
     good = abs(predicted / saved - 1) <= _SHARE
     expected = f"within {_SHARE:.0%} of the real saving"
     return [verdict, Check("slow input: gain", expected, seen, good)]
@@ -34,19 +34,17 @@ def slow_input(faulty: Path, fixed: Path) -> list[Check]:
 
 def slow_rank(out: Path, stage: str, rank: int = 1) -> Check:
     """Check that the rank is found which is slow by a known time in one stage."""
-    found = ss.analyse(str(out / "logs"))
+    analysis = ss.analyse(str(out / "logs"))
     name = f"{out.name}: rank {rank} slow in {stage}"
     # On the device less than on the host, which loads while the device is busy; and ranks that share a
     # device slow each other down.
     fault_ms = _own_of(out, stage, rank) - _own_of(out, stage, 1 - rank)
     expected = f"rank {rank}, {stage}, {fault_ms:.0f} ms within {_SHARE:.0%}"
-    rows = _named(found)
+    rows = _named(analysis)
     if not len(rows):
-        return Check(name, expected, f"no rank is named: {found.headline}", False)
+        return Check(name, expected, f"no rank is named: {analysis.headline}", False)
     first = rows.iloc[0]
-    seen = (
-        f"ranks {first['ranks']}, {first['stage']}, {first['excess_ms']:.1f} ms ({found.headline})"
-    )
+    seen = f"ranks {first['ranks']}, {first['stage']}, {first['excess_ms']:.1f} ms ({analysis.headline})"
     good = tuple(first["ranks"]) == (rank,) and first["stage"] == stage
     return Check(
         name, expected, seen, bool(good and abs(first["excess_ms"] / fault_ms - 1) <= _SHARE)
@@ -65,9 +63,9 @@ def _own_of(out: Path, stage: str, rank: int) -> float:
 
 
 def no_rank_is_slow(out: Path) -> Check:
-    found = ss.analyse(str(out / "logs"))
-    count = len(_named(found))
-    seen = f"{count} named: {found.headline}"
+    analysis = ss.analyse(str(out / "logs"))
+    count = len(_named(analysis))
+    seen = f"{count} named: {analysis.headline}"
     return Check(f"{out.name}: no fault", "no rank is named", seen, not count)
 
 
@@ -76,19 +74,22 @@ def reduces_with(out: Path) -> str:
     return ", ".join(run_of(out).logs[-1].facts.get("reduces_with") or ["nothing"])
 
 
-def _named(found: ss.Analysis) -> pd.DataFrame:
+def _named(analysis: ss.Analysis) -> pd.DataFrame:
     """Return the stragglers that are always the same ranks."""
-    rows = found.stragglers
+    rows = analysis.stragglers
     return rows[rows["ranks"].map(len) > 0]
 
 
 def own_steps(out: Path) -> Check:
     """Check the recorded step time against the training's own, on one rank."""
-    ends = np.array([one["end"] for one in truth_of(out)["steps"]], np.float64)[-51:]
-    own = float(np.diff(ends).mean()) / 1e6
+    ends = np.array([step["end"] for step in truth_of(out)["steps"]], np.float64)[-51:]
+    expected_ms = float(np.diff(ends).mean()) / 1e6
     rows = run_of(out).steps.sort_by("step")
     mine = rows["end"].to_numpy()[-51:].astype(np.float64)
     seen = float(np.diff(mine).mean()) / 1e6
     return Check(
-        "step time", f"{own:.3f} ms within 0.1 %", f"{seen:.3f} ms", abs(seen / own - 1) < 1e-3
+        "step time",
+        f"{expected_ms:.3f} ms within 0.1 %",
+        f"{seen:.3f} ms",
+        abs(seen / expected_ms - 1) < 1e-3,
     )

@@ -101,10 +101,16 @@ def grid(
         random.Random(f"{framework} {ranks} {repeat}").shuffle(faults)
         for group, first in enumerate(range(0, len(faults), _CELLS_PER_BASELINE)):
             place = (framework, ranks, repeat, group)
-            own = [Cell(*place, *fault) for fault in faults[first : first + _CELLS_PER_BASELINE]]
+            faulty = [Cell(*place, *fault) for fault in faults[first : first + _CELLS_PER_BASELINE]]
             clean = [Cell(*place, number=number) for number in range(2)]
-            half = len(own) // 2
-            cells += [Cell(*place, synthetic=True), *own[:half], clean[0], *own[half:], clean[1]]
+            half = len(faulty) // 2
+            cells += [
+                Cell(*place, synthetic=True),
+                *faulty[:half],
+                clean[0],
+                *faulty[half:],
+                clean[1],
+            ]
     return cells
 
 

@@ -112,8 +112,8 @@ def main() -> None:
         out = train_missing(options, launches(options), estimated_seconds, train)
     if out is None:
         return
-    for one in score_all(out):
-        print(one["name"], "right" if one["right"] else f"WRONG: {one['evidence']}", sep=": ")
+    for score in score_all(out):
+        print(score["name"], "right" if score["right"] else f"WRONG: {score['evidence']}", sep=": ")
 
 
 if __name__ == "__main__":

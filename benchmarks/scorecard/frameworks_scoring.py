@@ -42,7 +42,7 @@ def score_cell(out: Path, cell: Cell) -> Score:
         "rank": cell.rank,
         "percent": cell.percent,
         "verdict": analysis.bottleneck.kind,
-        "named": sorted({rank for one in analysis.stragglers for rank in one.ranks}),
+        "named": sorted({rank for straggler in analysis.stragglers for rank in straggler.ranks}),
         "evidence": analysis.bottleneck.evidence,
         "step_ms": None if analysis.step is None else round(analysis.step.mean, 3),
         "cpu_wait_ms": round(max(cpu_wait_ms(out, cell)), 3),
@@ -58,16 +58,16 @@ def _run(out: Path, name: str) -> Any:
 
 
 def _with_stages(out: Path, cell: Cell, analysis: Analysis) -> Score:
-    found = score(analysis, measured(out, cell, analysis), {})
-    right = found.rank_right and found.cause_right is not False
+    scored = score(analysis, measured(out, cell, analysis), {})
+    right = scored.rank_right and scored.cause_right is not False
     line = {
         "right": right,
-        "found": found.stage,
-        "verdict_right": found.verdict_right,
-        "injected_ms": round(found.injected.mean_ms, 3),
-        "allreduce_ms": found.allreduce_ms,
-        "recovered": found.recovered,
-        "cv": round(max(found.cv), 3),
+        "found": scored.stage,
+        "verdict_right": scored.verdict_right,
+        "injected_ms": round(scored.injected.mean_ms, 3),
+        "allreduce_ms": scored.allreduce_ms,
+        "recovered": scored.recovered,
+        "cv": round(max(scored.cv), 3),
     }
     if cell.stage is None:
         return line
@@ -85,7 +85,7 @@ def _without_stages(out: Path, cell: Cell, analysis: Analysis) -> Score:
         return line
     injected = float(injected_ms(out, cell)[1:, cell.rank].mean())
     of_clean, of_rank = (
-        next(one.input_ms for one in each.ranks if one.rank == cell.rank)
+        next(rank.input_ms for rank in each.ranks if rank.rank == cell.rank)
         for each in (analyse(_run(out, cell.baseline)), analysis)
     )
     line |= {"injected_ms": round(injected, 3)}

@@ -74,11 +74,11 @@ class Job:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         write_case(self.folder, case)
-        own = {**settings(), "PYTHONPATH": str(ROOT / "src")}
+        environment = {**settings(), "PYTHONPATH": str(ROOT / "src")}
         self._lab: Lab | None = None
         self._stack = contextlib.ExitStack()
         if case.hosts > 1:
-            passed = {name: own[name] for name in (*SETTINGS, "PATH", "PYTHONPATH")}
+            passed = {name: environment[name] for name in (*SETTINGS, "PATH", "PYTHONPATH")}
             # Not in the case's folder, where logs are searched for.
             place = self._stack.enter_context(tempfile.TemporaryDirectory())
             self._lab = self._stack.enter_context(Lab(Path(place) / "lab", case.hosts, passed))
@@ -86,7 +86,7 @@ class Job:
             self._processes = [
                 subprocess.Popen(
                     command,
-                    env=own,
+                    env=environment,
                     stdout=printed,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
@@ -168,16 +168,16 @@ def _content(path: Path) -> Any:
 
 def looks(job: Job, case: Case) -> list[Look]:
     """Look at a job twice a second, until the report no longer changes."""
-    found: list[Look] = []
+    taken: list[Look] = []
     start = time.monotonic()
     complete: float | None = None
     ended: float | None = None
     power_is_cut = False
     while True:
-        found.append(job.look())
+        taken.append(job.look())
         now, moment = time.monotonic(), job.moment
         ended = now if ended is None and job.status is not None else ended
-        complete = now if complete is None and found[-1].complete else complete
+        complete = now if complete is None and taken[-1].complete else complete
         if moment is not None and case.what == "power" and not power_is_cut:
             power_is_cut = True
             job.cut_power()
@@ -193,7 +193,7 @@ def looks(job: Job, case: Case) -> list[Look]:
                 or (ended is not None and now - ended > _AFTER_END_SECONDS)
             )
         if done:
-            return found
+            return taken
         time.sleep(_LOOK_SECONDS)
 
 
@@ -207,12 +207,12 @@ def run_one(out: Path, case: Case) -> Score | None:
     """Train one case and score it; None if it ended before its fault."""
     job = Job(out, case)
     try:
-        found, moment, status = looks(job, case), job.moment, job.status
+        seen, moment, status = looks(job, case), job.moment, job.status
         if case.clean and status:
             moment = None
     finally:
         job.end()
-    return None if moment is None else score(case, found, moment, status is not None)
+    return None if moment is None else score(case, seen, moment, status is not None)
 
 
 def run_all(out: Path, missing: list[Case], at_once: int) -> None:
@@ -221,21 +221,21 @@ def run_all(out: Path, missing: list[Case], at_once: int) -> None:
     runs = {pool.submit(run_one, out, case): case for case in missing}
     try:
         for number, run in enumerate(as_completed(runs), 1):
-            case, one = runs[run], run.result()
-            if one is not None:
-                append_score(out / SCORES, one)
-            print(f"{number}/{len(missing)} {case.name}: {_answer(out, case, one)}", flush=True)
+            case, score = runs[run], run.result()
+            if score is not None:
+                append_score(out / SCORES, score)
+            print(f"{number}/{len(missing)} {case.name}: {_answer(out, case, score)}", flush=True)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _answer(out: Path, case: Case, one: Score | None) -> str:
-    if one is None:
+def _answer(out: Path, case: Case, score: Score | None) -> str:
+    if score is None:
         return f"failed; its output is in {out / case.name / 'printed.txt'}"
     if case.clean:
-        return one["alarm"] or "no alarm"
-    verdict = "right" if right(one) else "WRONG"
-    return f"{verdict}; rank {case.rank}; seen after {one['seen_s']} s: {one['evidence']}"
+        return score["alarm"] or "no alarm"
+    verdict = "right" if right(score) else "WRONG"
+    return f"{verdict}; rank {case.rank}; seen after {score['seen_s']} s: {score['evidence']}"
 
 
 # -- the command ---------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     out = options.out.absolute()
     out.mkdir(parents=True, exist_ok=True)
-    done = {one["name"] for one in read_scores(out / SCORES)}
+    done = {score["name"] for score in read_scores(out / SCORES)}
     planned = plan(options.framework, options.runs, options.seed)
     missing = [case for case in planned if case.name not in done and case.what in options.what]
     reason = why_impossible()

@@ -41,8 +41,8 @@ class Look:
         return cls(
             at,
             True,
-            tuple(one.rank for one in stopped.ranks),
-            tuple(one.stage for one in stopped.ranks),
+            tuple(rank.rank for rank in stopped.ranks),
+            tuple(rank.stage for rank in stopped.ranks),
             stopped.waiting,
             bool(stopped.ranks) and not stopped.unreported,
             stopped.evidence,
@@ -71,7 +71,7 @@ def score(case: Case, looks: Sequence[Look], moment: float, ended_itself: bool) 
         "waiting": list(last.waiting),
         "evidence": last.evidence,
         "others_named": sorted({rank for look in seen for rank in look.ranks} - {case.rank}),
-        "alarm": next((one.evidence for one in looks if _is_alarm(case, one, moment)), None),
+        "alarm": next((look.evidence for look in looks if _is_alarm(case, look, moment)), None),
         "ended_itself": ended_itself,
         "looks": len(looks),
     }

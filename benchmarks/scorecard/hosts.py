@@ -63,8 +63,8 @@ _RUN_SECONDS, _PATIENCE_SECONDS = 40.0, 240.0
 @contextlib.contextmanager
 def hosts_of(case: Case) -> Iterator[Lab]:
     """Start the case's hosts, with its fault."""
-    own = {**settings(), "PYTHONPATH": str(ROOT / "src")}
-    passed = {name: own[name] for name in (*SETTINGS, "PATH", "PYTHONPATH")}
+    environment = {**settings(), "PYTHONPATH": str(ROOT / "src")}
+    passed = {name: environment[name] for name in (*SETTINGS, "PATH", "PYTHONPATH")}
     passed["GLOO_SOCKET_IFNAME"] = "eth0"
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(tempfile.TemporaryDirectory())
@@ -195,13 +195,13 @@ def main() -> None:
         raise SystemExit(f"no hosts to train on: {reason}")
     out = options.out.absolute()
     out.mkdir(parents=True, exist_ok=True)
-    done = {one["name"] for one in read_scores(out / SCORES)}
+    done = {score["name"] for score in read_scores(out / SCORES)}
     planned = plan(options.framework, options.runs, options.seed)
     if options.again:
         scores = [score_logs(case, out / case.name) for case in planned if case.name in done]
         (out / SCORES).unlink(missing_ok=True)
-        for one in filter(None, scores):
-            append_score(out / SCORES, one)
+        for score in filter(None, scores):
+            append_score(out / SCORES, score)
         return
     missing = [case for case in planned if case.name not in done and case.what in options.what]
     print(f"{len(missing)} runs, about {len(missing) * _RUN_SECONDS / 60:.0f} minutes")
@@ -209,17 +209,17 @@ def main() -> None:
         return
     require_training_environment()
     for number, case in enumerate(missing, 1):
-        one = run_one(out, case)
-        if one is not None:
-            append_score(out / SCORES, one)
-        print(f"{number}/{len(missing)} {case.name}: {_answer(out, case, one)}", flush=True)
+        score = run_one(out, case)
+        if score is not None:
+            append_score(out / SCORES, score)
+        print(f"{number}/{len(missing)} {case.name}: {_answer(out, case, score)}", flush=True)
 
 
-def _answer(out: Path, case: Case, one: Score | None) -> str:
-    if one is None:
+def _answer(out: Path, case: Case, score: Score | None) -> str:
+    if score is None:
         return f"failed; its output is in {out / case.name / 'printed.txt'}"
-    right = "right" if host_right(one) else "WRONG"
-    return f"{right}; rank {case.rank}; {', '.join(one['why'])}; {one['evidence']}"
+    right = "right" if host_right(score) else "WRONG"
+    return f"{right}; rank {case.rank}; {', '.join(score['why'])}; {score['evidence']}"
 
 
 if __name__ == "__main__":

@@ -64,31 +64,31 @@ def clock_errors_ms(
     estimated = aligned.clocks.offset[known][:, aligned.clocks.of_rank].astype(np.int64)
     ahead = []
     for rank, pairs in enumerate(clocks):
-        own, machine = np.array(pairs, np.int64).T
-        moments = own - machine + rank * int(_APART_MS * 1e6)
-        slope = float(moments[1] - moments[0]) / float(own[1] - own[0])
+        process, machine = np.array(pairs, np.int64).T
+        moments = process - machine + rank * int(_APART_MS * 1e6)
+        slope = float(moments[1] - moments[0]) / float(process[1] - process[0])
         begin = aligned.begin[known, rank] + estimated[:, rank]
         # Floats have too few digits for nanoseconds since 1970.
-        ahead.append(moments[0] + (slope * (begin - own[0])).astype(np.int64))
+        ahead.append(moments[0] + (slope * (begin - process[0])).astype(np.int64))
     errors = [estimated[:, rank] - ahead[rank] + ahead[0] for rank in range(len(clocks))]
     return [float(of_rank.mean()) / 1e6 for of_rank in errors]
 
 
-def host_right(one: Score) -> bool:
+def host_right(score: Score) -> bool:
     """Return whether only the faulty host is named, by its rank or its name; none in a healthy run."""
-    if one["what"] in (CLEAN, CLOCK):
-        return not one["ranks"] and not one["on_hosts"]
-    host = f"h{one['rank'] + 1}"
-    if one["what"] == "link":
-        return one["cause"] == "network" and one["on_hosts"] == [host] and not one["ranks"]
-    return one["ranks"] == [one["rank"]] and one["on_hosts"] in ([], [host])
+    if score["what"] in (CLEAN, CLOCK):
+        return not score["ranks"] and not score["on_hosts"]
+    host = f"h{score['rank'] + 1}"
+    if score["what"] == "link":
+        return score["cause"] == "network" and score["on_hosts"] == [host] and not score["ranks"]
+    return score["ranks"] == [score["rank"]] and score["on_hosts"] in ([], [host])
 
 
-def why_right(one: Score) -> bool:
+def why_right(score: Score) -> bool:
     """Return whether the first reason is right."""
-    return bool(one["why"]) and one["why"][0] in REASONS[one["what"]]
+    return bool(score["why"]) and score["why"][0] in REASONS[score["what"]]
 
 
-def clocks_within(one: Score) -> list[bool]:
+def clocks_within(score: Score) -> list[bool]:
     """Return for each clock but the first whether its error is within its bound."""
-    return [abs(error) <= bound for error, bound in one["clocks_ms"]]
+    return [abs(error) <= bound for error, bound in score["clocks_ms"]]

@@ -63,14 +63,14 @@ PARTS = {
 def summary(
     simulated: dict[str, Any],
     real: dict[str, dict[str, Any]],
-    found: Mapping[str, Sequence[Bar]],
+    bars_by_page: Mapping[str, Sequence[Bar]],
 ) -> str:
     """Return the first page: the main result of each page, all misses, and the limits.
 
     Args:
         simulated: the results of simulated.py.
         real: the results of ``PARTS``, by name.
-        found: the targets and results of each page.
+        bars_by_page: the targets and results of each page.
     """
     return texts.SUMMARY.format(
         simulated=simulated["runs"],
@@ -82,29 +82,31 @@ def summary(
         percent=PERCENT,
         steps=STEPS,
         cv=CV * 100,
-        groups=_groups(found),
-        missed=bar_table([bar for own in found.values() for bar in own if bar.passed is False]),
+        groups=_groups(bars_by_page),
+        missed=bar_table(
+            [bar for page_bars in bars_by_page.values() for bar in page_bars if bar.passed is False]
+        ),
     )
 
 
-def _groups(found: Mapping[str, Sequence[Bar]]) -> str:
+def _groups(bars_by_page: Mapping[str, Sequence[Bar]]) -> str:
     """Return a table of the pages: their first target, and how many of all targets passed."""
     rows = []
-    for name, own in found.items():
-        first = own[0] if own else Bar("", "", "not measured", None)
-        passed = f"{sum(bar.passed is True for bar in own)} of {len(own)}"
+    for name, page_bars in bars_by_page.items():
+        first = page_bars[0] if page_bars else Bar("", "", "not measured", None)
+        passed = f"{sum(bar.passed is True for bar in page_bars)} of {len(page_bars)}"
         link = f"[{texts.GROUPS[name]}](scorecard/{name}.md)"
         rows.append((link, first.what, first.needed, first.result, passed))
     return table(("page", "first target", "asked", "found", "targets passed"), rows, texts=5)
 
 
-def targets(simulated: dict[str, Any], found: Mapping[str, Sequence[Bar]]) -> str:
+def targets(simulated: dict[str, Any], bars_by_page: Mapping[str, Sequence[Bar]]) -> str:
     """Return the page of all targets and results."""
     return texts.TARGETS.format(
         percent=PERCENT,
         steps=STEPS,
         cv=CV * 100,
-        bars=bar_table([bar for own in found.values() for bar in own]),
+        bars=bar_table([bar for page_bars in bars_by_page.values() for bar in page_bars]),
         versions=", ".join(f"{name} {value}" for name, value in simulated["made_with"].items()),
     )
 
@@ -132,16 +134,16 @@ def main() -> None:
         raise SystemExit(f"there is no {path.relative_to(ROOT)}: run simulated.py first")
     simulated = json.loads(path.read_text())
     real = {name: results_of(name, getattr(options, part.option)) for name, part in PARTS.items()}
-    found = {part.page: part.bars(real[name][part.runs]) for name, part in PARTS.items()}
-    found["simulated"] = bars(simulated)
+    bars_by_page = {part.page: part.bars(real[name][part.runs]) for name, part in PARTS.items()}
+    bars_by_page["simulated"] = bars(simulated)
     for name, part in PARTS.items():
         (DOCS / f"{part.page}.md").write_text(part.module.page(real[name]))
     (DOCS / "power.svg").write_text(picture(simulated.get("power", ())))
     (DOCS / "simulated.md").write_text(page_simulated.page(simulated))
-    (DOCS / "targets.md").write_text(targets(simulated, found))
-    PAGE.write_text(summary(simulated, real, found))
+    (DOCS / "targets.md").write_text(targets(simulated, bars_by_page))
+    PAGE.write_text(summary(simulated, real, bars_by_page))
     words = {True: "passed", False: "MISSED", None: "–"}
-    for bar in (bar for own in found.values() for bar in own):
+    for bar in (bar for page_bars in bars_by_page.values() for bar in page_bars):
         print(words[bar.passed], bar.what, bar.result, sep="; ")
 
 

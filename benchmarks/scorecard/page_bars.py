@@ -51,17 +51,17 @@ class Bar:
     misses: tuple[str, ...] = ()
 
 
-def bar_table(found: Sequence[Bar]) -> str:
+def bar_table(bars: Sequence[Bar]) -> str:
     """Return a table of targets and results."""
     words = {True: "passed", False: "**missed**", None: "not measured"}
-    rows = [(bar.what, bar.needed, bar.result, words[bar.passed]) for bar in found]
+    rows = [(bar.what, bar.needed, bar.result, words[bar.passed]) for bar in bars]
     return table(("", "target", "result", ""), rows, texts=4)
 
 
-def misses(found: Sequence[Bar]) -> str:
+def misses(bars: Sequence[Bar]) -> str:
     """Return the misses of every missed bar; empty if there are none."""
     parts = []
-    for bar in (bar for bar in found if bar.misses):
+    for bar in (bar for bar in bars if bar.misses):
         parts += [f"**{bar.what} {bar.needed}**", "\n".join(f"- {miss}" for miss in bar.misses)]
     return "\n\n".join(parts)
 
@@ -125,8 +125,8 @@ def _alarms(cell: Cell) -> int:
 def _size(what: str, cells: Sequence[Cell]) -> Bar:
     known = [cell for cell in cells if "recovered" in cell]
     off = [cell for cell in known if abs(cell["recovered"] - 1) > SIZE]
-    found = [cell["recovered"] for cell in known]
-    spread = f"{min(found):.2f} to {max(found):.2f} times; " if found else ""
+    sizes = [cell["recovered"] for cell in known]
+    spread = f"{min(sizes):.2f} to {max(sizes):.2f} times; " if sizes else ""
     return _bar(
         f"{what}: size, median of found / injected",
         f"0.90 to {1 + SIZE:.2f}",
@@ -139,19 +139,23 @@ def _size(what: str, cells: Sequence[Cell]) -> Bar:
 def _figures(simulated: dict[str, Any], names: Sequence[str]) -> list[Cell]:
     """Return one cell per configuration and figure that has intervals."""
     return [
-        {**{key: value for key, value in one.items() if key != "figures"}, "figure": name, **figure}
-        for one in simulated.get("coverage", ())
-        for name, figure in one["figures"].items()
+        {
+            **{key: value for key, value in configuration.items() if key != "figures"},
+            "figure": name,
+            **figure,
+        }
+        for configuration in simulated.get("coverage", ())
+        for name, figure in configuration["figures"].items()
         if name in names and figure["runs"] >= _FEWEST_RUNS
     ]
 
 
 def _coverage(what: str, figures: Sequence[Cell]) -> Bar:
-    given = [one for one in figures if "covered" in one]
-    beyond = [one for one in given if _beyond(one)]
+    given = [figure for figure in figures if "covered" in figure]
+    beyond = [figure for figure in given if _beyond(figure)]
     intervals = sum(map(_intervals, given))
-    held = sum(one["covered"] * _intervals(one) for one in given)
-    without = 1 - intervals / max(sum(one["runs"] for one in figures), 1)
+    held = sum(figure["covered"] * _intervals(figure) for figure in given)
+    without = 1 - intervals / max(sum(figure["runs"] for figure in figures), 1)
     return _bar(
         f"95 % intervals, {what}: the truth within",
         f"{COVERED[0] * 100:g} to {COVERED[1] * 100:g} % of runs",
@@ -176,8 +180,8 @@ def _beyond(figure: Cell) -> bool:
 
 
 def _gains(figures: Sequence[Cell]) -> Bar:
-    off = [one for one in figures if one["error_p95"] > GAIN_ERROR]
-    worst = max((one["error_p95"] for one in figures), default=0.0)
+    off = [figure for figure in figures if figure["error_p95"] > GAIN_ERROR]
+    worst = max((figure["error_p95"] for figure in figures), default=0.0)
     return _bar(
         "Gain of a fix: error, 95th percentile of runs",
         f"≤ {GAIN_ERROR * 100:g} % of step time",

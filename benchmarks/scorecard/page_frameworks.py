@@ -113,9 +113,9 @@ def _table(runs: Sequence[Run]) -> str:
     rows = []
     for name, title in FRAMEWORKS.items():
         for ranks in sorted({run["ranks"] for run in runs if run["framework"] == name}):
-            own = [run for run in runs if (run["framework"], run["ranks"]) == (name, ranks)]
-            rows.append((f"{title}, {ranks} ranks", *_cells(own)))
-    head = ("clean: a rank named", *(f"slow {one}: right" for one in _STAGES.values()))
+            group = [run for run in runs if (run["framework"], run["ranks"]) == (name, ranks)]
+            rows.append((f"{title}, {ranks} ranks", *_cells(group)))
+    head = ("clean: a rank named", *(f"slow {stage}: right" for stage in _STAGES.values()))
     return table(("", *head, "size, found/true", "verdict right"), rows)
 
 
@@ -123,8 +123,8 @@ def _cells(runs: Sequence[Run]) -> Iterator[str]:
     clean = [run for run in runs if run["stage"] is None]
     yield f"{sum(bool(run['named']) for run in clean)} of {len(clean)}"
     for stage in _STAGES:
-        own = [run for run in runs if run["stage"] == stage]
-        yield f"{sum(run['right'] for run in own)} of {len(own)}"
+        faulty = [run for run in runs if run["stage"] == stage]
+        yield f"{sum(run['right'] for run in faulty)} of {len(faulty)}"
     sizes = [run["recovered"] for run in runs if run.get("recovered") is not None]
     yield ratio(statistics.median(sizes)) if sizes else NOTHING
     known = [right for run in runs if (right := _verdict_right(run)) is not None]
@@ -143,14 +143,14 @@ def _verdict_right(run: Run) -> bool | None:
 def _gains(runs: Sequence[Run]) -> str:
     rows = []
     for name, title in FRAMEWORKS.items():
-        own = [run for run in runs if run["framework"] == name and run.get("error") is not None]
-        if own:
-            held = [run["held"] for run in own if run["held"] is not None]
-            errors = [abs(run["error"]) for run in own]
+        group = [run for run in runs if run["framework"] == name and run.get("error") is not None]
+        if group:
+            held = [run["held"] for run in group if run["held"] is not None]
+            errors = [abs(run["error"]) for run in group]
             rows.append(
                 (
                     title,
-                    str(len(own)),
+                    str(len(group)),
                     percent(statistics.median(errors)),
                     percent(float(np.quantile(errors, 0.9))),
                     f"{sum(held)} of {len(held)}" if held else NOTHING,
@@ -175,7 +175,7 @@ def _drifts(runs: Iterable[Run]) -> list[float]:
         if run["stage"] is None and run["step_ms"] is not None:
             key = (run["framework"], run["ranks"], run["repeat"])
             groups.setdefault(key, []).append(run["step_ms"])
-    return [max(own) / min(own) - 1 for own in groups.values() if len(own) > 1] or [0.0]
+    return [max(times) / min(times) - 1 for times in groups.values() if len(times) > 1] or [0.0]
 
 
 def _case(run: Run) -> str:

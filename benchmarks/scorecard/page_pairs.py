@@ -97,7 +97,7 @@ def _line(score: Score) -> Score:
     for name, digits in _ROUNDED.items():
         kept[name] = None if score[name] is None else round(score[name], digits)
     for name in _INTERVALS:
-        kept[name] = None if score[name] is None else [round(one, 3) for one in score[name]]
+        kept[name] = None if score[name] is None else [round(end, 3) for end in score[name]]
     return kept
 
 
@@ -106,7 +106,7 @@ def page(content: dict[str, Any]) -> str:
     scores = content["pairs"]
     if not scores:
         return _NOT_TRAINED
-    found, differences = pair_bars(scores), repeat_differences(scores)
+    bars, differences = pair_bars(scores), repeat_differences(scores)
     middle, most = np.quantile(differences, (0.5, 0.9)) if differences else (None, None)
     low, high = np.quantile([score["achieved_ms"] for score in scores], (0.1, 0.9))
     *some, most_ranks = map(str, sorted({score["ranks"] for score in scores}))
@@ -118,11 +118,11 @@ def page(content: dict[str, Any]) -> str:
         cores=content["made_on"]["cores"],
         middle=percent(middle),
         most=percent(most),
-        asked=bar_table(found),
+        asked=bar_table(bars),
         halves=_halves_table(scores),
         kinds="\n\n".join(_kinds_table(scores, mode) for mode in MODES),
-        why="" if all(bar.passed for bar in found) else _WHY.strip(),
-        misses=misses(found),
+        why="" if all(bar.passed for bar in bars) else _WHY.strip(),
+        misses=misses(bars),
     )
     # Empty parts leave blank lines.
     return re.sub(r"\n{3,}", "\n\n", text)
@@ -189,15 +189,15 @@ def _off(score: Score) -> float:
 
 def miss(score: Score) -> str:
     """Describe one wrong prediction with its figures."""
-    found = f"{score['predicted_ms']:.1f} ms predicted"
+    predicted = f"{score['predicted_ms']:.1f} ms predicted"
     if score["bound"]:
-        found = f"at least {found}"
+        predicted = f"at least {predicted}"
     elif score["predicted_ci95"] is not None:
         low, high = score["predicted_ci95"]
-        found += f" ({low:.1f} to {high:.1f})"
+        predicted += f" ({low:.1f} to {high:.1f})"
     error = "" if score["error"] is None else f", error {_signed(score['error'])}"
     return (
-        f"{_fault(score)}: step {score['faulty_ms']:.1f} ms, {found} after fixing {score['fix']}, "
+        f"{_fault(score)}: step {score['faulty_ms']:.1f} ms, {predicted} after fixing {score['fix']}, "
         f"{score['achieved_ms']:.1f} ms achieved{error}; verdict {score['verdict']}"
     )
 
@@ -218,25 +218,25 @@ def _halves_table(scores: Sequence[Score]) -> str:
     """Tabulate both halves of the pairs and all of them; the analysis is tuned on one half only."""
     lines = []
     for mode, title in MODES.items():
-        own = [score for score in scores if score["mode"] == mode]
-        halves = rows(own, ("half",))
+        of_mode = [score for score in scores if score["mode"] == mode]
+        halves = rows(of_mode, ("half",))
         for half in _HALVES:
             if (half,) in halves:
                 lines.append((f"{title}, {half} half", *_figures(halves[half,])))
-        lines.append((title, *_figures(row(own))))
+        lines.append((title, *_figures(row(of_mode))))
     return table(_HEAD, lines)
 
 
 def _kinds_table(scores: Sequence[Score], mode: str) -> str:
-    own = [score for score in scores if score["mode"] == mode]
+    of_mode = [score for score in scores if score["mode"] == mode]
     lines = [
-        (f"{_FRAMEWORKS[framework]}, {ranks} rank{'s' if ranks > 1 else ''}", *_figures(one))
-        for (framework, ranks), one in rows(own, ("framework", "ranks")).items()
+        (f"{_FRAMEWORKS[framework]}, {ranks} rank{'s' if ranks > 1 else ''}", *_figures(row))
+        for (framework, ranks), row in rows(of_mode, ("framework", "ranks")).items()
     ]
-    by_kind = rows(own, ("stage", "prefetched", "way", "who"))
-    for (stage, prefetched, way, who), one in by_kind.items():
+    by_kind = rows(of_mode, ("stage", "prefetched", "way", "who"))
+    for (stage, prefetched, way, who), kind_row in by_kind.items():
         kind = f"prefetched {stage}" if prefetched else stage
-        lines.append((f"{kind}, {way}, {who}", *_figures(one)))
+        lines.append((f"{kind}, {way}, {who}", *_figures(kind_row)))
     return table((f"{MODES[mode]}", *_HEAD[1:]), lines)
 
 
@@ -246,7 +246,7 @@ _HEAD = (
 )
 
 
-def _figures(one: Row) -> tuple[str, ...]:
-    counts = (one.n, one.n - one.predicted - one.bounds)
-    shares = (percent(one.median), percent(one.p90), percent(one.held))
-    return (*map(str, counts), *shares, str(one.bounds), percent(one.bounds_held))
+def _figures(row: Row) -> tuple[str, ...]:
+    counts = (row.n, row.n - row.predicted - row.bounds)
+    shares = (percent(row.median), percent(row.p90), percent(row.held))
+    return (*map(str, counts), *shares, str(row.bounds), percent(row.bounds_held))

@@ -43,8 +43,8 @@ def picture(power: Sequence[Cell]) -> str:
     parts = []
     for index, (who, title) in enumerate(WHO.items()):
         left = _LEFT + index * (width + _GAP)
-        own = [cell for cell in cells if cell["who"] == who]
-        parts.append(_panel(title, own, sizes, left, left + width, labelled=index == 0))
+        group = [cell for cell in cells if cell["who"] == who]
+        parts.append(_panel(title, group, sizes, left, left + width, labelled=index == 0))
     bottom = _TOP + _HEIGHT
     parts.append(
         text(
@@ -67,9 +67,9 @@ def _chart(cells: Sequence[Cell], sizes: Sequence[float]) -> StackedBars:
     described = []
     for who, title in WHO.items():
         for figure, label, *_ in _READINGS:
-            own = [cell for cell in cells if cell["who"] == who]
-            shares = [run_share([c for c in own if c["percent"] == s], figure) for s in sizes]
-            shown = ", ".join("none" if one is None else f"{one:.0%}" for one in shares)
+            group = [cell for cell in cells if cell["who"] == who]
+            shares = [run_share([c for c in group if c["percent"] == s], figure) for s in sizes]
+            shown = ", ".join("none" if share is None else f"{share:.0%}" for share in shares)
             described.append(f"{title}, {label}: {shown}")
     at = ", ".join(f"{size:g} %" for size in sizes)
     title = f"Runs with the cause and the rank right, {RANKS} ranks, noise {CV * 100:g} %"

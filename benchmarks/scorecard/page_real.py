@@ -34,23 +34,23 @@ _FOUND = (
 
 def bring_together(scores: Path, out: Path) -> None:
     """Write the page's data from all scores."""
-    runs = [_run(one) for one in scores_in(scores)]
+    runs = [_run(score) for score in scores_in(scores)]
     write_together(out, "runs", runs)
 
 
-def _run(one: Score) -> Run:
-    guilty = {one.injected.rank} if one.injected.who == "one" else set()
+def _run(score: Score) -> Run:
+    guilty = {score.injected.rank} if score.injected.who == "one" else set()
     return {
-        **{name: one.cell.get(name) for name in _KEPT},
-        "who": one.injected.who,
-        "injected_stage": one.injected.stage,
-        "injected_ms": round(one.injected.mean_ms, 3),
-        "step_ms": round(one.injected.step_ms, 3),
-        **{name: getattr(one, name) for name in _FOUND},
-        "innocent_named": bool({*one.named} - guilty),
-        "recovered": None if one.recovered is None else round(one.recovered, 4),
-        "allreduce_ms": None if one.allreduce_ms is None else round(one.allreduce_ms, 3),
-        "cv": round(max(one.cv), 3) if one.cv else None,
+        **{name: score.cell.get(name) for name in _KEPT},
+        "who": score.injected.who,
+        "injected_stage": score.injected.stage,
+        "injected_ms": round(score.injected.mean_ms, 3),
+        "step_ms": round(score.injected.step_ms, 3),
+        **{name: getattr(score, name) for name in _FOUND},
+        "innocent_named": bool({*score.named} - guilty),
+        "recovered": None if score.recovered is None else round(score.recovered, 4),
+        "allreduce_ms": None if score.allreduce_ms is None else round(score.allreduce_ms, 3),
+        "cv": round(max(score.cv), 3) if score.cv else None,
     }
 
 
@@ -62,14 +62,14 @@ def page(real: dict[str, Any]) -> str:
     cores = real["made_on"]["cores"]
     parts = [texts.REAL.format(cores=cores)]
     for ranks in sorted({run["ranks"] for run in runs}):
-        own = [run for run in runs if run["ranks"] == ranks]
+        group = [run for run in runs if run["ranks"] == ranks]
         shared = f" that share {cores} cores" if ranks > cores else ""
         parts += [
             f"## {ranks} ranks{shared}",
-            clean_sentence(own),
-            fault_table(own),
+            clean_sentence(group),
+            fault_table(group),
             f"Cause and rank right by framework, stage and way, faults of {PERCENT} % or more:",
-            stage_table(own),
+            stage_table(group),
         ]
     short = sum(run["misplaced"] or 0 for run in runs)
     parts.append(
@@ -107,18 +107,18 @@ def fault_table(runs: Sequence[Run]) -> str:
     rows = []
     for who, title in WHO.items():
         for size in sorted({run["percent"] for run in runs if run["who"] == who}):
-            own = [run for run in runs if (run["who"], run["percent"]) == (who, size)]
-            found = [run["recovered"] for run in own if run["recovered"] is not None]
+            group = [run for run in runs if (run["who"], run["percent"]) == (who, size)]
+            recovered = [run["recovered"] for run in group if run["recovered"] is not None]
             rows.append(
                 (
                     f"{title}, {size:g} %",
-                    str(len(own)),
-                    percent(share(own, cause_and_rank), 0),
-                    percent(share(own, lambda run: run["innocent_named"]), 0),
-                    percent(share(own, verdict), 0),
-                    ratio(statistics.median(found) if found else None),
-                    percent(share(own, lambda run: run["own_log_right"]), 0),
-                    percent(share(own, latest), 0),
+                    str(len(group)),
+                    percent(share(group, cause_and_rank), 0),
+                    percent(share(group, lambda run: run["innocent_named"]), 0),
+                    percent(share(group, verdict), 0),
+                    ratio(statistics.median(recovered) if recovered else None),
+                    percent(share(group, lambda run: run["own_log_right"]), 0),
+                    percent(share(group, latest), 0),
                 )
             )
     head = (
@@ -140,9 +140,13 @@ def stage_table(runs: Sequence[Run]) -> str:
     rows = []
     keys = dict.fromkeys((run["framework"], run["injected_stage"], run["way"]) for run in large)
     for key in sorted(keys):
-        own = [run for run in large if (run["framework"], run["injected_stage"], run["way"]) == key]
-        by_who = [share([run for run in own if run["who"] == who], cause_and_rank) for who in WHO]
-        rows.append((", ".join(key), str(len(own)), *[percent(one, 0) for one in by_who]))
+        group = [
+            run for run in large if (run["framework"], run["injected_stage"], run["way"]) == key
+        ]
+        by_who = [share([run for run in group if run["who"] == who], cause_and_rank) for who in WHO]
+        rows.append(
+            (", ".join(key), str(len(group)), *[percent(right_share, 0) for right_share in by_who])
+        )
     return table(("", "runs", *WHO.values()), rows)
 
 
@@ -192,9 +196,9 @@ def _bars_of(ranks: int, runs: Sequence[Run]) -> list[Bar]:
             f"these ranks' own step times vary by {_median_cv(runs) * 100:.0f} % in the median run, but "
             f"the target is for noise up to {CV * 100:g} %: the machine itself makes ranks late."
         )
-    made = []
+    bars = []
     if right is not None:
-        made.append(
+        bars.append(
             Bar(
                 f"{ranks} real ranks, any fault: cause and rank right",
                 f"≥ {RIGHT * 100:g} % of runs",
@@ -205,7 +209,7 @@ def _bars_of(ranks: int, runs: Sequence[Run]) -> list[Bar]:
         )
     if clean:
         passed = not too_many_alarms(alarms, len(clean))
-        made.append(
+        bars.append(
             Bar(
                 f"{ranks} real ranks, no fault: a rank named",
                 f"≤ {FALSE_ALARMS * 100:g} % of runs",
@@ -214,7 +218,7 @@ def _bars_of(ranks: int, runs: Sequence[Run]) -> list[Bar]:
                 () if passed else (_capital(why),),
             )
         )
-    return made
+    return bars
 
 
 def _capital(text: str) -> str:

@@ -55,8 +55,8 @@ def interval(count: int, runs: int) -> str:
 
 def share_interval(count: int, runs: int) -> str:
     """Return Wilson's 95 % interval of a share."""
-    found = stats.binomtest(count, runs).proportion_ci(method="wilson")
-    return f"95 % interval {found.low * 100:.1f} to {found.high * 100:.1f} %"
+    interval = stats.binomtest(count, runs).proportion_ci(method="wilson")
+    return f"95 % interval {interval.low * 100:.1f} to {interval.high * 100:.1f} %"
 
 
 def ms(value: float | None) -> str:
@@ -76,9 +76,9 @@ def summary(power: Sequence[Cell], clean: Sequence[Cell]) -> str:
     }
     rows = []
     for who, title in titles.items():
-        own = [cell for cell in power if cell["who"] == who]
-        shares = [run_share(own, name) for name in ("right", "own_log_right", "latest_right")]
-        rows.append((title, _count(own), *map(percent, shares)))
+        group = [cell for cell in power if cell["who"] == who]
+        shares = [run_share(group, name) for name in ("right", "own_log_right", "latest_right")]
+        rows.append((title, _count(group), *map(percent, shares)))
     named = percent(run_share(clean, "innocent_named"))
     latest = run_share(clean, "latest_rank_right")
     by_latest = percent(None if latest is None else 1 - latest)
@@ -100,9 +100,9 @@ def power_table(cells: Sequence[Cell], figure: str = "right") -> str:
     keys = sorted({(cell["ranks"], cell["cv"]) for cell in cells})
     rows = []
     for ranks, cv in keys:
-        own = [cell for cell in cells if (cell["ranks"], cell["cv"]) == (ranks, cv)]
+        group = [cell for cell in cells if (cell["ranks"], cell["cv"]) == (ranks, cv)]
         shares = [
-            percent(run_share([c for c in own if c["percent"] == size], figure)) for size in sizes
+            percent(run_share([c for c in group if c["percent"] == size], figure)) for size in sizes
         ]
         rows.append((f"{ranks:,} ranks, {_noise(cv)}", *shares))
     return table(("", *[f"{size:g} %" for size in sizes]), rows)
@@ -113,11 +113,11 @@ def size_table(cells: Sequence[Cell]) -> str:
     sizes = sorted({cell["percent"] for cell in cells})
     rows = []
     for who, stage in dict.fromkeys((cell["who"], cell["stage"]) for cell in cells):
-        own = [cell for cell in cells if (cell["who"], cell["stage"]) == (who, stage)]
+        group = [cell for cell in cells if (cell["who"], cell["stage"]) == (who, stage)]
         rows.append(
             (
                 f"{WHO[who]}, {stage}",
-                *[_range(c.get("recovered") for c in own if c["percent"] == s) for s in sizes],
+                *[_range(c.get("recovered") for c in group if c["percent"] == s) for s in sizes],
             )
         )
     return table(("", *[f"{size:g} %" for size in sizes]), rows)
@@ -136,9 +136,9 @@ def verdict_table(cells: Sequence[Cell]) -> str:
     due = [cell for cell in cells if "verdict_right" in cell]
     rows = []
     for who, title in WHO.items():
-        own = [cell for cell in due if cell["who"] == who]
+        group = [cell for cell in due if cell["who"] == who]
         by_cv = [
-            percent(run_share([c for c in own if c["cv"] == cv], "verdict_right"))
+            percent(run_share([c for c in group if c["cv"] == cv], "verdict_right"))
             for cv in sorted({cell["cv"] for cell in due})
         ]
         rows.append((title, *by_cv))
@@ -151,12 +151,14 @@ def length_table(cells: Sequence[Cell]) -> str:
     columns = sorted({(cell["who"], cell["percent"]) for cell in cells})
     rows = []
     for steps, phi in keys:
-        own = [cell for cell in cells if (cell["steps"], cell["phi"]) == (steps, phi)]
+        group = [cell for cell in cells if (cell["steps"], cell["phi"]) == (steps, phi)]
         rows.append(
             (
                 f"{steps:,} steps, φ = {phi:g}",
                 *[
-                    percent(run_share([c for c in own if (c["who"], c["percent"]) == key], "right"))
+                    percent(
+                        run_share([c for c in group if (c["who"], c["percent"]) == key], "right")
+                    )
                     for key in columns
                 ],
             )

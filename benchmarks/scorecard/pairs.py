@@ -76,23 +76,23 @@ def planned(options: argparse.Namespace) -> list[list[Group]]:
 
 def missing_groups(out: Path, launch_groups: list[Group]) -> list[Group]:
     """Return the groups with an incomplete segment; a group is trained as a whole."""
-    return [one for one in launch_groups if not all(is_trained(out, each) for each in one)]
+    return [group for group in launch_groups if not all(is_trained(out, each) for each in group)]
 
 
 def first_pair(plan: Plan) -> Pair:
     """Return a pair of a launch: all have the same framework, number of ranks and repeat."""
-    return next(one.pair for one in plan.segments if one.pair is not None)
+    return next(segment.pair for segment in plan.segments if segment.pair is not None)
 
 
 def estimated_seconds(plan: Plan) -> float:
     """Estimate how long a launch takes on two idle cores."""
-    seconds, one = _LAUNCH_SECONDS, first_pair(plan)
-    share = max(1.0, one.ranks / (os.cpu_count() or 1))
+    seconds, pair = _LAUNCH_SECONDS, first_pair(plan)
+    share = max(1.0, pair.ranks / (os.cpu_count() or 1))
     for segment in plan.segments:
         step = _STEP_SECONDS * share
         if segment.pair is not None and segment.role == "faulty":
             step += segment.pair.fault_ms(step * 1e3) / 1e3
-        seconds += _SEGMENT_SECONDS[one.framework] * share + plan.turns * plan.steps * step
+        seconds += _SEGMENT_SECONDS[pair.framework] * share + plan.turns * plan.steps * step
     return seconds
 
 
@@ -101,21 +101,21 @@ def train(out: Path, plan: Plan) -> None:
     for segment in plan.segments:
         # An interrupted launch may have left partial data.
         shutil.rmtree(out / segment.name, ignore_errors=True)
-    one = first_pair(plan)
-    name = f"{one.framework}-{one.ranks}-r{one.repeat}"
+    pair = first_pair(plan)
+    name = f"{pair.framework}-{pair.ranks}-r{pair.repeat}"
     path = out / f"plan-{name}.json"
     shutil.rmtree(out / f"warm-up-{path.stem}", ignore_errors=True)
     write_plan(path, plan)
-    command = torchrun(one.ranks) if one.framework == "ddp" else horovodrun(one.ranks)
-    program = str(HERE / f"train_pairs_{one.framework}.py")
+    command = torchrun(pair.ranks) if pair.framework == "ddp" else horovodrun(pair.ranks)
+    program = str(HERE / f"train_pairs_{pair.framework}.py")
     launch([*command, program, str(path), str(out)], out / f"printed-{name}.txt")
 
 
 def train_missing(options: argparse.Namespace, out: Path) -> None:
     """Train the missing groups; with ``--estimate`` only print how long that takes."""
-    missing = [missing_groups(out, one) for one in planned(options)]
-    plans = [Plan(one, options.turns, options.steps) for one in missing if one]
-    count = sum(one.role == "faulty" for plan in plans for one in plan.segments)
+    missing = [missing_groups(out, groups) for groups in planned(options)]
+    plans = [Plan(groups, options.turns, options.steps) for groups in missing if groups]
+    count = sum(segment.role == "faulty" for plan in plans for segment in plan.segments)
     seconds = sum(map(estimated_seconds, plans))
     print(f"{count} pairs in {len(plans)} launches, about {seconds / 60:.0f} minutes")
     if options.estimate or not plans:
@@ -155,9 +155,9 @@ def pair_scores(out: Path, segment: Segment) -> list[Score]:
     reached, clean = analyse(fixed), analyse(baseline)
     # A single rank delays no other rank.
     who = pair.who if pair.ranks > 1 else "all"
-    made = []
+    scores = []
     for mode in MODES:
-        found = analyse(faulty, baseline if mode == "baseline" else None)
+        analysis = analyse(faulty, baseline if mode == "baseline" else None)
         where = {
             "name": pair.name,
             "mode": mode,
@@ -165,13 +165,13 @@ def pair_scores(out: Path, segment: Segment) -> list[Score]:
             "baseline": segment.baseline,
             "baseline_ms": None if clean.step is None else clean.step.mean,
             "stages": {
-                "faulty": _entries(found),
+                "faulty": _entries(analysis),
                 "fixed": _entries(reached),
                 "baseline": _entries(clean),
             },
         }
-        made.append(line(predict(found, reached, pair.stage, who), where))
-    return made
+        scores.append(line(predict(analysis, reached, pair.stage, who), where))
+    return scores
 
 
 _PAIR_FIELDS = (
@@ -200,9 +200,11 @@ def show(scores: list[Score], by: tuple[str, ...]) -> None:
     for mode in MODES:
         for number, name in enumerate(figures):
             shown.add_column(f"{mode}\n{name}" if number == 0 else name, justify="right")
-    found = {mode: rows((one for one in scores if one["mode"] == mode), by) for mode in MODES}
-    for cell in found[MODES[0]]:
-        cells = [each for mode in MODES for each in _cells(found[mode][cell])]
+    tables = {
+        mode: rows((score for score in scores if score["mode"] == mode), by) for mode in MODES
+    }
+    for cell in tables[MODES[0]]:
+        cells = [each for mode in MODES for each in _cells(tables[mode][cell])]
         shown.add_row(*map(str, cell), *cells)
     Console(width=150).print(shown)
 
@@ -218,10 +220,10 @@ def show_repeats(scores: list[Score]) -> None:
         )
 
 
-def _cells(one: Row) -> tuple[str, ...]:
-    absent = one.n - one.predicted - one.bounds
-    shares = map(_percent, (one.median, one.p90, one.held))
-    return str(one.n), str(absent), *shares, str(one.bounds), _percent(one.bounds_held)
+def _cells(row: Row) -> tuple[str, ...]:
+    absent = row.n - row.predicted - row.bounds
+    shares = map(_percent, (row.median, row.p90, row.held))
+    return str(row.n), str(absent), *shares, str(row.bounds), _percent(row.bounds_held)
 
 
 def _percent(share: float | None) -> str:

@@ -115,14 +115,14 @@ def pairs(framework: str, ranks: int, repeat: int) -> list[Pair]:
     who = WHO if ranks > 1 else ("all",)
     faults = list(itertools.product(KINDS, WAYS, who))
     first = FRAMEWORKS.index(framework) + 2 * ranks.bit_length() + 3 * repeat
-    made = [
+    planned = [
         Pair(framework, ranks, repeat, stage, way, who, percent, prefetched)
         for ((stage, prefetched), way, who), percent in zip(
             faults, itertools.islice(itertools.cycle(PERCENTS), first % len(PERCENTS), None)
         )
     ]
-    random.Random(f"{framework} {ranks} {repeat}").shuffle(made)
-    return made
+    random.Random(f"{framework} {ranks} {repeat}").shuffle(planned)
+    return planned
 
 
 def groups(wanted: list[Pair]) -> list[Group]:
@@ -130,17 +130,19 @@ def groups(wanted: list[Pair]) -> list[Group]:
 
     A group starts with its baseline. Every second pair of it trains the faulty run first.
     """
-    made = []
+    segment_groups = []
     for number, first in enumerate(range(0, len(wanted), _PAIRS_PER_BASELINE)):
-        own = wanted[first : first + _PAIRS_PER_BASELINE]
-        one = own[0]
-        baseline = f"{one.framework}-{one.ranks}-r{one.repeat}-baseline-{number}"
+        group_pairs = wanted[first : first + _PAIRS_PER_BASELINE]
+        first_pair = group_pairs[0]
+        baseline = (
+            f"{first_pair.framework}-{first_pair.ranks}-r{first_pair.repeat}-baseline-{number}"
+        )
         group = [Segment("baseline", baseline)]
-        for index, pair in enumerate(own):
+        for index, pair in enumerate(group_pairs):
             roles = ("fixed", "faulty") if index % 2 == 0 else ("faulty", "fixed")
             group += [Segment(role, baseline, pair) for role in roles]
-        made.append(group)
-    return made
+        segment_groups.append(group)
+    return segment_groups
 
 
 def in_turns(group: Group, turn: int) -> Group:
@@ -160,7 +162,7 @@ def write_plan(path: Path, plan: Plan) -> None:
 def read_plan(path: Path) -> Plan:
     """Read what a launch must train."""
     content = json.loads(path.read_text())
-    segments = [[_segment(one) for one in group] for group in content["groups"]]
+    segments = [[_segment(segment) for segment in group] for group in content["groups"]]
     return Plan(segments, content["turns"], content["steps"])
 
 
@@ -191,17 +193,21 @@ def is_trained(out: Path, segment: Segment) -> bool:
 
 def trained_pairs(out: Path) -> list[Segment]:
     """Return the faulty runs whose fixed run and baseline are trained, too; by name."""
-    found = [_segment(json.loads(path.read_text())) for path in sorted(out.glob(f"*/{_SEGMENT}"))]
-    return [one for one in found if one.role == "faulty" and _is_complete(out, one)]
+    segments = [
+        _segment(json.loads(path.read_text())) for path in sorted(out.glob(f"*/{_SEGMENT}"))
+    ]
+    return [
+        segment for segment in segments if segment.role == "faulty" and _is_complete(out, segment)
+    ]
 
 
 def _is_complete(out: Path, faulty: Segment) -> bool:
     others = (Segment("fixed", faulty.baseline, faulty.pair), Segment("baseline", faulty.baseline))
-    return all(is_trained(out, one) for one in (faulty, *others))
+    return all(is_trained(out, segment) for segment in (faulty, *others))
 
 
 def _segment(content: dict[str, object]) -> Segment:
     pair = content["pair"]
     assert isinstance(pair, dict) or pair is None
-    made = None if pair is None else Pair(**pair)
-    return Segment(str(content["role"]), str(content["baseline"]), made)
+    parsed = None if pair is None else Pair(**pair)
+    return Segment(str(content["role"]), str(content["baseline"]), parsed)

@@ -107,11 +107,11 @@ def answering_gain(faulty: Analysis, stage: str, who: str) -> WhatIf | None:
     The fix of a fault on one rank is that of the imbalance, of that rank, or of the stage. The gain
     that is first in the report is used if it is one of those.
     """
-    offered = [one for one in faulty.what_if if _answers(one.fix, stage, who)]
+    offered = [gain for gain in faulty.what_if if _answers(gain.fix, stage, who)]
     main = main_gain(faulty)
     if main is not None and main.what_if in offered:
         return main.what_if
-    return min(offered, key=lambda one: _order(one.fix), default=None)
+    return min(offered, key=lambda gain: _order(gain.fix), default=None)
 
 
 def _answers(fix: str, stage: str, who: str) -> bool:
@@ -197,7 +197,7 @@ def repeat_differences(scores: Iterable[Score]) -> list[float]:
         cell = alike.setdefault((score["baseline"], score["prefetched"]), {})
         cell[score["name"]] = score
     return [
-        abs(one["achieved_ms"] - other["achieved_ms"]) / one["faulty_ms"]
+        abs(first["achieved_ms"] - second["achieved_ms"]) / first["faulty_ms"]
         for cell in alike.values()
-        for one, other in itertools.pairwise(cell.values())
+        for first, second in itertools.pairwise(cell.values())
     ]

@@ -155,7 +155,7 @@ def _truth(out: Path, cell: Cell) -> list[dict[str, Any]]:
 
 def injected_ms(out: Path, cell: Cell) -> npt.NDArray[np.float64]:
     """Return each rank's measured injection (steps × ranks)."""
-    return np.array([one["injected_ns"] for one in _truth(out, cell)]).T / 1e6
+    return np.array([rank_truth["injected_ns"] for rank_truth in _truth(out, cell)]).T / 1e6
 
 
 def cpu_wait_ms(out: Path, cell: Cell) -> list[float]:
@@ -164,7 +164,9 @@ def cpu_wait_ms(out: Path, cell: Cell) -> list[float]:
     If it differs between ranks, something else than the fault slowed one of them down.
     """
     truth = _truth(out, cell)
-    return [one["cpu_wait_ns"] / len(one["injected_ns"]) / 1e6 for one in truth]
+    return [
+        rank_truth["cpu_wait_ns"] / len(rank_truth["injected_ns"]) / 1e6 for rank_truth in truth
+    ]
 
 
 def misplaced(out: Path, cell: Cell, run: Run) -> int:
@@ -256,7 +258,7 @@ def main() -> None:
     scores = scores_in(out / SCORES)
     rows = table(scores, by)
     show(sorted(rows, key=lambda row: row.cell), by)
-    short = sum(one.cell["misplaced"] for one in scores)
+    short = sum(score.cell["misplaced"] for score in scores)
     print(f"steps recorded with less time in the stage than was injected into it: {short}")
 
 

@@ -58,14 +58,14 @@ class Noise:
 
 def delays(noise: Noise, random: np.random.Generator) -> list[int]:
     """Return the steps until each rise was found; rises that were missed are left out."""
-    found = []
+    steps = []
     for _ in range(CHANGES):
         times = noise.times(random, 2 * REFERENCE_STEPS + _AFTER)
         times[2 * REFERENCE_STEPS :] *= 1 + RISE
         ends = range(1, _AFTER + 1)
         seen = (end for end in ends if find_rise(times[: 2 * REFERENCE_STEPS + end]))
-        found += [next(seen, 0)]
-    return [one for one in found if one]
+        steps += [next(seen, 0)]
+    return [step for step in steps if step]
 
 
 def false_alarms(noise: Noise, random: np.random.Generator) -> int:
@@ -85,9 +85,9 @@ def main() -> None:
     random = np.random.default_rng(20261126)
     lines = []
     for noise in (Noise(0.05), Noise(0.05, tails=True), Noise(0.1), Noise(0.05, phi=0.5)):
-        found = delays(noise, random)
-        median, most = np.percentile(found, (50, 95))
-        missed, alarms = CHANGES - len(found), false_alarms(noise, random)
+        steps = delays(noise, random)
+        median, most = np.percentile(steps, (50, 95))
+        missed, alarms = CHANGES - len(steps), false_alarms(noise, random)
         lines.append(f"| {noise} | {median:.0f} steps | {most:.0f} steps | {missed} | {alarms} |")
         print(lines[-1], flush=True)
     page.write_text(_INTRODUCTION + "\n".join(lines) + "\n")

@@ -83,7 +83,7 @@ class Score:
 def score(analysis: Analysis, injected: Injected, cell: Mapping[str, Any]) -> Score:
     """Score an analysis, which must have been made against a baseline."""
     named = _named(analysis.stragglers)
-    stage, found_ms = _found(analysis, injected)
+    stage, found_ms = _blamed(analysis, injected)
     none_expected = injected.who != "one"
     last = latest_arrival(analysis.steady)
     clean = analysis.baseline or analysis
@@ -115,20 +115,23 @@ def score(analysis: Analysis, injected: Injected, cell: Mapping[str, Any]) -> Sc
 
 
 def _named(stragglers: Iterable[Straggler]) -> tuple[int | str, ...]:
-    ranks = {rank for one in stragglers for rank in one.ranks}
-    hosts = {host for one in stragglers for host in one.hosts}
+    ranks = {rank for straggler in stragglers for rank in straggler.ranks}
+    hosts = {host for straggler in stragglers for host in straggler.hosts}
     return (*sorted(ranks), *sorted(hosts))
 
 
 def _names_exactly(analysis: Analysis, rank: int | None) -> bool:
     """Return whether this rank is named as persistently slow, and no other rank or host at all."""
     persistent = {
-        r for one in analysis.stragglers if one.pattern == "persistent" for r in one.ranks
+        r
+        for straggler in analysis.stragglers
+        if straggler.pattern == "persistent"
+        for r in straggler.ranks
     }
     return persistent == {rank} and _named(analysis.stragglers) == (rank,)
 
 
-def _found(analysis: Analysis, injected: Injected) -> tuple[str | None, float | None]:
+def _blamed(analysis: Analysis, injected: Injected) -> tuple[str | None, float | None]:
     """Return the stage that the analysis blames for this kind of fault, and by how much."""
     if injected.who == "all":
         stage = largest_excess(analysis)
@@ -137,12 +140,17 @@ def _found(analysis: Analysis, injected: Injected) -> tuple[str | None, float | 
     if injected.who == "none":
         return largest_excess(analysis), None
     pattern = "rotating" if injected.who == "rotating" else "persistent"
-    found = [one for one in analysis.stragglers if one.pattern == pattern]
+    stragglers = [straggler for straggler in analysis.stragglers if straggler.pattern == pattern]
     # Of several, compare the one on the injected rank or stage with the truth.
-    found.sort(key=lambda one: (injected.rank not in one.ranks, one.stage != injected.stage))
-    if not found:
+    stragglers.sort(
+        key=lambda straggler: (
+            injected.rank not in straggler.ranks,
+            straggler.stage != injected.stage,
+        )
+    )
+    if not stragglers:
         return None, None
-    best = found[0]
+    best = stragglers[0]
     truly = injected.rank in best.ranks or injected.who == "rotating"
     return best.stage, best.excess_ms.value if truly else None
 
@@ -245,8 +253,8 @@ def step_time_variation(clean: Analysis) -> tuple[float, ...]:
     here = _consecutive(aligned.steps, aligned.epochs) & np.isin(
         aligned.steps[1:], clean.steady.steps
     )
-    own = (aligned.ready[1:][here] - aligned.reduced[:-1][here]).astype(np.float64)
-    return tuple((own.std(axis=0) / own.mean(axis=0)).tolist())
+    step_times = (aligned.ready[1:][here] - aligned.reduced[:-1][here]).astype(np.float64)
+    return tuple((step_times.std(axis=0) / step_times.mean(axis=0)).tolist())
 
 
 def _consecutive(
@@ -296,19 +304,19 @@ def table(scores: Iterable[Score], by: Sequence[str]) -> list[Row]:
         by: names in ``Score.cell``, or ``stage`` and ``who`` of what was injected.
     """
     cells: dict[tuple[Any, ...], list[Score]] = {}
-    for one in scores:
-        known = {**one.cell, "stage": one.injected.stage, "who": one.injected.who}
-        cells.setdefault(tuple(known[name] for name in by), []).append(one)
-    return [_row(cell, own) for cell, own in cells.items()]
+    for score in scores:
+        known = {**score.cell, "stage": score.injected.stage, "who": score.injected.who}
+        cells.setdefault(tuple(known[name] for name in by), []).append(score)
+    return [_row(cell, group) for cell, group in cells.items()]
 
 
 def _row(cell: tuple[Any, ...], scores: Sequence[Score]) -> Row:
     def share(name: str) -> float | None:
-        known = [value for one in scores if (value := getattr(one, name)) is not None]
+        known = [value for score in scores if (value := getattr(score, name)) is not None]
         return statistics.mean(map(float, known)) if known else None
 
-    recovered = [one.recovered for one in scores if one.recovered is not None]
-    cv = [statistics.mean(one.cv) for one in scores if one.cv]
+    recovered = [score.recovered for score in scores if score.recovered is not None]
+    cv = [statistics.mean(score.cv) for score in scores if score.cv]
     return Row(
         cell=cell,
         n=len(scores),

@@ -67,41 +67,41 @@ def plan(options: argparse.Namespace) -> list[Planned]:
         planned = [*quick_grid(), *configurations(runs=40)[3:6]]
     else:
         planned = [*full_grid(), *configurations(runs=400)]
-    chosen = [one for one in planned if re.search(options.only, one.name)]
+    chosen = [cell for cell in planned if re.search(options.only, cell.name)]
     if options.runs:
-        chosen = [replace(one, runs=options.runs) for one in chosen]
-    twice = [name for name, count in Counter(one.name for one in chosen).items() if count > 1]
+        chosen = [replace(cell, runs=options.runs) for cell in chosen]
+    twice = [name for name, count in Counter(cell.name for cell in chosen).items() if count > 1]
     assert not twice, twice
     return chosen
 
 
-def seeds_of(one: Planned) -> range:
+def seeds_of(cell: Planned) -> range:
     """Return a cell's seeds; every cell has others, so that chance does not affect many at once."""
-    first = zlib.crc32(one.name.encode())
-    return range(first, first + one.runs)
+    first = zlib.crc32(cell.name.encode())
+    return range(first, first + cell.runs)
 
 
 def missing(store: Store, planned: Sequence[Planned]) -> list[tuple[Planned, list[int]]]:
     """Return the seeds without results."""
     lacking = []
-    for one in planned:
-        done = {record["seed"] for record in store.read(one)}
-        seeds = [seed for seed in seeds_of(one) if seed not in done]
+    for cell in planned:
+        done = {record["seed"] for record in store.read(cell)}
+        seeds = [seed for seed in seeds_of(cell) if seed not in done]
         if seeds:
-            lacking.append((one, seeds))
+            lacking.append((cell, seeds))
     return lacking
 
 
 def seconds_per_run(planned: Sequence[Planned]) -> dict[tuple[type, int, int], float]:
     """Measure how long a run of each size takes on one core, with one run of each."""
     seconds: dict[tuple[type, int, int], float] = {}
-    for one in planned:
-        key = _size(one)
+    for cell in planned:
+        key = _size(cell)
         if key not in seconds:
             if not seconds:
-                run_one(one, 1)  # the first one imports and compiles
+                run_one(cell, 1)  # the first one imports and compiles
             began = time.process_time()
-            run_one(one, 2)
+            run_one(cell, 2)
             seconds[key] = time.process_time() - began
     return seconds
 
@@ -110,20 +110,20 @@ def total_seconds(
     lacking: Sequence[tuple[Planned, list[int]]], seconds: dict[tuple[type, int, int], float]
 ) -> float:
     """Return how long all missing runs take on one core."""
-    return sum(len(seeds) * seconds[_size(one)] for one, seeds in lacking)
+    return sum(len(seeds) * seconds[_size(cell)] for cell, seeds in lacking)
 
 
-def _size(one: Planned) -> tuple[type, int, int]:
-    return type(one), one.job.ranks, one.job.steps
+def _size(cell: Planned) -> tuple[type, int, int]:
+    return type(cell), cell.job.ranks, cell.job.steps
 
 
 def chunks(
     lacking: Sequence[tuple[Planned, list[int]]], seconds: dict[tuple[type, int, int], float]
 ) -> Iterator[tuple[Planned, list[int]]]:
-    for one, seeds in lacking:
-        size = max(1, int(_CHUNK / max(seconds[_size(one)], 1e-3)))
+    for cell, seeds in lacking:
+        size = max(1, int(_CHUNK / max(seconds[_size(cell)], 1e-3)))
         for first in range(0, len(seeds), size):
-            yield one, seeds[first : first + size]
+            yield cell, seeds[first : first + size]
 
 
 def run(store: Store, planned: Sequence[Planned], jobs: int, console: Console) -> list[str]:
@@ -131,7 +131,7 @@ def run(store: Store, planned: Sequence[Planned], jobs: int, console: Console) -
     lacking = missing(store, planned)
     if not lacking:
         return []
-    seconds = seconds_per_run([one for one, _ in lacking])
+    seconds = seconds_per_run([cell for cell, _ in lacking])
     total = total_seconds(lacking, seconds)
     runs = sum(len(seeds) for _, seeds in lacking)
     console.print(
@@ -144,11 +144,11 @@ def run(store: Store, planned: Sequence[Planned], jobs: int, console: Console) -
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         handed = {pool.submit(run_some, *chunk): chunk for chunk in chunks(lacking, seconds)}
         for future in as_completed(handed):
-            one, seeds = handed.pop(future)
+            cell, seeds = handed.pop(future)
             records, without = future.result()
-            store.add(one, records)
+            store.add(cell, records)
             failed += without
-            done += len(seeds) * seconds[_size(one)]
+            done += len(seeds) * seconds[_size(cell)]
             past = time.monotonic() - began
             if past - printed > _PROGRESS_SECONDS:
                 printed = past
@@ -167,15 +167,15 @@ def all_figures(store: Store, planned: Sequence[Planned]) -> dict[str, Any]:
         },
         "runs": 0,
     }
-    for one in planned:
-        records = store.read(one)[: one.runs]
+    for cell in planned:
+        records = store.read(cell)[: cell.runs]
         if not records:
             continue
         content["runs"] += len(records)
-        if isinstance(one, Cell):
-            content.setdefault(one.kind, []).append(cell_figures(one, records))
+        if isinstance(cell, Cell):
+            content.setdefault(cell.kind, []).append(cell_figures(cell, records))
         else:
-            content.setdefault("coverage", []).append(coverage_figures(one, records))
+            content.setdefault("coverage", []).append(coverage_figures(cell, records))
     return content
 
 
@@ -220,7 +220,7 @@ def show(content: dict[str, Any], console: Console) -> None:
             table.add_column(name, justify="left" if name == "figure" else "right")
         for figure, values in configuration["figures"].items():
             shown = [values.get(name) for name in names]
-            table.add_row(figure, *["–" if one is None else f"{one:.4g}" for one in shown])
+            table.add_row(figure, *["–" if value is None else f"{value:.4g}" for value in shown])
         console.print(table)
 
 
@@ -250,7 +250,7 @@ def main() -> None:
     planned = plan(options)
     if options.estimate:
         lacking = missing(store, planned)
-        total = total_seconds(lacking, seconds_per_run([one for one, _ in lacking]))
+        total = total_seconds(lacking, seconds_per_run([cell for cell, _ in lacking]))
         console.print(f"{len(lacking)} cells, about {total / 60:.0f} minutes of one core")
         return
     failed = run(store, planned, options.jobs, console)

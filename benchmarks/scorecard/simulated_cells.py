@@ -80,18 +80,18 @@ class Cell:
     def _faults(self, seed: int) -> tuple[Fault, ...]:
         if self.stage is None or not self.percent:
             return ()
-        one = Fault(self.stage, self.fault_ms, when=self.when, bucket=self.bucket)
+        fault = Fault(self.stage, self.fault_ms, when=self.when, bucket=self.bucket)
         if self.who == "rotating":
-            return (replace(one, rotating=1),)
+            return (replace(fault, rotating=1),)
         if self.who == "host":
-            return (replace(one, hosts=(self.host(seed),)),)
+            return (replace(fault, hosts=(self.host(seed),)),)
         if self.who == "two":
-            other = STAGES[(STAGES.index(self.stage) + 1) % len(STAGES)]
+            next_stage = STAGES[(STAGES.index(self.stage) + 1) % len(STAGES)]
             return (
-                replace(one, ranks=(self.rank(seed),)),
-                replace(one, stage=other, ranks=(self.second(seed),)),
+                replace(fault, ranks=(self.rank(seed),)),
+                replace(fault, stage=next_stage, ranks=(self.second(seed),)),
             )
-        return (replace(one, ranks=(self.rank(seed),)),) if self.who == "one" else (one,)
+        return (replace(fault, ranks=(self.rank(seed),)),) if self.who == "one" else (fault,)
 
     def injected(self, simulated: Simulated) -> Injected:
         """Return what was injected into a run, for the kinds of faults that real runs have, too."""

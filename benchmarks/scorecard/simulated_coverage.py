@@ -56,12 +56,12 @@ def record(configuration: Configuration, seed: int) -> Record:
     analysis = analyse(simulated.run, baseline)
     return {
         "seed": seed,
-        "found": dict(_found(analysis)),
+        "found": dict(_figures(analysis)),
         "true": _true(simulated, {gain.fix for gain in _with_truth(analysis)}),
     }
 
 
-def _found(analysis: Analysis) -> Iterator[tuple[str, tuple[float, list[float] | None]]]:
+def _figures(analysis: Analysis) -> Iterator[tuple[str, tuple[float, list[float] | None]]]:
     """Return value and interval of every figure."""
     if analysis.step is not None:
         yield "step", (analysis.step.mean, _listed(analysis.step.ci95))

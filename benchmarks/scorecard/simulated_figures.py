@@ -32,7 +32,7 @@ def cell_figures(cell: Cell, records: Sequence[Record]) -> Record:
         figures[name] = _mean(record.get(name) for record in records)
     figures["right"] = _mean(_all_right(record) for record in records)
     figures["latest_right"] = _mean(
-        _both(record, "latest_cause_right", "latest_rank_right") for record in records
+        _both_right(record, "latest_cause_right", "latest_rank_right") for record in records
     )
     figures["verdict_right"] = _mean(
         record["verdict_right"] for record in records if record.get("verdict_due")
@@ -51,10 +51,10 @@ def _all_right(record: Record) -> bool | None:
     """Return whether cause and rank are right, and all of a pattern."""
     if "all_right" in record:
         return bool(record["all_right"])
-    return _both(record, "cause_right", "rank_right")
+    return _both_right(record, "cause_right", "rank_right")
 
 
-def _both(record: Record, cause: str, rank: str) -> bool | None:
+def _both_right(record: Record, cause: str, rank: str) -> bool | None:
     if record.get(rank) is None:
         return None
     # A clean run has no cause to find.
@@ -72,16 +72,16 @@ def coverage_figures(configuration: Configuration, records: Sequence[Record]) ->
     step = float(np.mean([record["true"]["step"] for record in records]))
     figures = {}
     for name in names:
-        own = [record for record in records if name in record["found"]]
-        truth = float(np.mean([record["true"][name] for record in own]))
-        intervals = [record["found"][name][1] for record in own]
+        known = [record for record in records if name in record["found"]]
+        truth = float(np.mean([record["true"][name] for record in known]))
+        intervals = [record["found"][name][1] for record in known]
         given = [interval for interval in intervals if interval is not None]
-        error = np.abs([record["found"][name][0] - record["true"][name] for record in own]) / step
+        error = np.abs([record["found"][name][0] - record["true"][name] for record in known]) / step
         figures[name] = {
-            "runs": len(own),
+            "runs": len(known),
             "truth_ms": truth,
             "covered": _mean(low <= truth <= high for low, high in given),
-            "without": 1 - len(given) / len(own),
+            "without": 1 - len(given) / len(known),
             "half_width_ms": float(np.median([(h - lo) / 2 for lo, h in given])) if given else None,
             "error_median": float(np.median(error)),
             "error_p95": float(np.percentile(error, 95)),
@@ -101,5 +101,5 @@ def _rounded(figure: Record) -> Record:
 def _short(value: Any) -> Any:
     """Round numbers to the digits that readers use."""
     if isinstance(value, list):
-        return [_short(one) for one in value]
+        return [_short(entry) for entry in value]
     return float(f"{value:.4g}") if isinstance(value, float) else value

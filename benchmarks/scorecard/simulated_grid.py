@@ -77,7 +77,10 @@ def starving(ranks: int, runs: int) -> list[Cell]:
     """Return runs in which every rank waits for its batches, and all loaders are equally slow."""
     about = "all ranks starve, their loaders run ahead"
     like = {cv: job(ranks, cv, prefetch=2, input_ms=_TOO_SLOW_MS) for cv in (0.02, 0.1)}
-    return [_clean(f"cv{cv * 100:g}-starving", about, runs, one) for cv, one in like.items()]
+    return [
+        _clean(f"cv{cv * 100:g}-starving", about, runs, starving_job)
+        for cv, starving_job in like.items()
+    ]
 
 
 def _clean(name: str, about: str, runs: int, like: Job) -> Cell:
@@ -264,11 +267,11 @@ def _of(
     for count, cv, phi, fault in itertools.product(ranks, cvs, phis, faults):
         like = job(count, cv, phi=phi)
         ms = _FAULT * clean_step_ms(count, like.noise)
-        made = {
+        cases = {
             "clean": ((), "no fault"),
             "one": ((Fault("compute", ms, ranks=(1,)),), "compute of one rank +15 %"),
             "all": ((Fault("input", ms),), "input of all ranks +15 %"),
         }
-        faults_of, about = made[fault]
+        faults_of, about = cases[fault]
         name = f"{count}-coverage-{fault}-cv{cv * 100:g}-phi{phi:g}"
         yield Configuration(name, runs, replace(like, faults=faults_of), about)

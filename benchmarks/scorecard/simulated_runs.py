@@ -37,10 +37,10 @@ def record(cell: Cell, seed: int) -> Record:
 
 def _scored(cell: Cell, simulated: Simulated, analysis: Analysis) -> Record:
     """Score by the rules of real runs."""
-    one = asdict(score(analysis, cell.injected(simulated), {}))
+    scored = asdict(score(analysis, cell.injected(simulated), {}))
     recovered = None
-    if one["found_ms"] is not None and one["injected"]["mean_ms"] > 0:
-        recovered = one["found_ms"] / one["injected"]["mean_ms"]
+    if scored["found_ms"] is not None and scored["injected"]["mean_ms"] > 0:
+        recovered = scored["found_ms"] / scored["injected"]["mean_ms"]
     kept = (
         "named",
         "stage",
@@ -52,14 +52,14 @@ def _scored(cell: Cell, simulated: Simulated, analysis: Analysis) -> Record:
         "latest_cause_right",
         "latest_rank_right",
     )
-    found = {name: one[name] for name in kept}
+    values = {name: scored[name] for name in kept}
     guilty = {cell.rank(simulated.job.seed)} if cell.who == "one" else set()
     return {
-        **found,
-        "innocent_named": bool({*one["named"]} - guilty),
+        **values,
+        "innocent_named": bool({*scored["named"]} - guilty),
         "rotating_found": any(straggler.pattern == "rotating" for straggler in analysis.stragglers),
         "recovered": recovered,
-        **_cost(cell, simulated, one["allreduce_ms"]),
+        **_cost(cell, simulated, scored["allreduce_ms"]),
     }
 
 
@@ -76,27 +76,27 @@ def _cost(cell: Cell, simulated: Simulated, allreduce_ms: float | None) -> Recor
 def _special(cell: Cell, simulated: Simulated, analysis: Analysis) -> Record:
     """Score faults that only simulated runs have: patterns, hosts, several ranks, an early bucket."""
     expected = _expected(cell, simulated.job.seed)
-    found = {_key(one) for one in analysis.stragglers}
+    named = {_key(straggler) for straggler in analysis.stragglers}
     parts = {
-        "rank_right": {key[1:3] for key in found} == {key[1:3] for key in expected},
-        "cause_right": {key[1:] for key in found} == {key[1:] for key in expected},
-        "pattern_right": {key[:3] for key in found} == {key[:3] for key in expected},
-        "all_right": found == expected,
+        "rank_right": {key[1:3] for key in named} == {key[1:3] for key in expected},
+        "cause_right": {key[1:] for key in named} == {key[1:] for key in expected},
+        "pattern_right": {key[:3] for key in named} == {key[:3] for key in expected},
+        "all_right": named == expected,
     }
     return {
         **parts,
         "innocent_named": bool(
-            {rank for key in found for rank in key[1]}
+            {rank for key in named for rank in key[1]}
             - {rank for key in expected for rank in key[1]}
         ),
         "verdict": analysis.bottleneck.kind,
         "recovered": _recovered(cell, simulated, analysis),
-        "found": sorted(map(repr, found)),
+        "found": sorted(map(repr, named)),
     }
 
 
-def _key(one: Straggler) -> tuple[str, tuple[int, ...], tuple[str, ...], str]:
-    return one.pattern, one.ranks, one.hosts, one.stage
+def _key(straggler: Straggler) -> tuple[str, tuple[int, ...], tuple[str, ...], str]:
+    return straggler.pattern, straggler.ranks, straggler.hosts, straggler.stage
 
 
 def _expected(cell: Cell, seed: int) -> set[tuple[str, tuple[int, ...], tuple[str, ...], str]]:
@@ -124,17 +124,19 @@ def _recovered(cell: Cell, simulated: Simulated, analysis: Analysis) -> float | 
     if cell.stage is None:
         return None
     seed = simulated.job.seed
-    found = [
-        one
-        for one in analysis.stragglers
-        if one.stage == cell.stage and cell.rank(seed) in one.ranks
+    stragglers = [
+        straggler
+        for straggler in analysis.stragglers
+        if straggler.stage == cell.stage and cell.rank(seed) in straggler.ranks
     ]
-    if not found:
+    if not stragglers:
         return None
     extra = simulated.truth.extra[cell.stage][1:, cell.rank(seed)] / 1e6
     # Bursts have their full size while they last.
-    size = float(extra[extra > 0].mean()) if found[0].pattern == "bursts" else float(extra.mean())
-    return found[0].excess_ms.value / size
+    size = (
+        float(extra[extra > 0].mean()) if stragglers[0].pattern == "bursts" else float(extra.mean())
+    )
+    return stragglers[0].excess_ms.value / size
 
 
 def _errors(simulated: Simulated, analysis: Analysis) -> Record:

@@ -67,8 +67,8 @@ def train(injection: Injection, log_dir: Path, steps: int) -> None:
     pass_on = delayed(injection)
 
     def update(weights: Any, inputs: Any) -> Any:
-        def loss_of(own: Any) -> Any:
-            return jnp.mean((pass_on(jnp.tanh(inputs @ own)) - 1.0) ** 2)
+        def loss_of(matrix: Any) -> Any:
+            return jnp.mean((pass_on(jnp.tanh(inputs @ matrix)) - 1.0) ** 2)
 
         loss, gradients = jax.value_and_grad(loss_of)(weights)
         return weights - 0.01 * jax.lax.pmean(gradients, "data"), jax.lax.pmean(loss, "data")
@@ -103,7 +103,7 @@ def start(ranks: int) -> int:
         )
         for rank in range(ranks)
     ]
-    return max(abs(one.wait()) for one in started)
+    return max(abs(process.wait()) for process in started)
 
 
 def main() -> None:

@@ -69,12 +69,12 @@ def ddp() -> Distributed:
 
     dist.init_process_group("gloo")
     # In the default group it would count as a reduction of gradients.
-    own = dist.new_group()
+    group = dist.new_group()
 
     def distribute(model: nn.Module) -> tuple[nn.Module, torch.optim.Optimizer]:
         return DistributedDataParallel(model), torch.optim.SGD(model.parameters(), lr=0.001)
 
-    return dist.get_rank(), distribute, lambda: dist.all_reduce(torch.zeros(1), group=own)
+    return dist.get_rank(), distribute, lambda: dist.all_reduce(torch.zeros(1), group=group)
 
 
 def main() -> None:

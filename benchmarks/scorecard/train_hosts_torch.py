@@ -86,11 +86,11 @@ def both_clocks() -> tuple[int, int]:
 
     ``faketime`` replaces the functions of the C library, and not the system call.
     """
-    found = Timespec()
+    timespec = Timespec()
     before = time.monotonic_ns()
-    ctypes.CDLL(None).syscall(CLOCK_GETTIME[platform.machine()], MONOTONIC, ctypes.byref(found))
+    ctypes.CDLL(None).syscall(CLOCK_GETTIME[platform.machine()], MONOTONIC, ctypes.byref(timespec))
     after = time.monotonic_ns()
-    return (before + after) // 2, found.seconds * 1_000_000_000 + found.nanoseconds
+    return (before + after) // 2, timespec.seconds * 1_000_000_000 + timespec.nanoseconds
 
 
 def main() -> None:

@@ -59,22 +59,22 @@ class LogUpload:
         first_line = self._read(0, _LONGEST_FIRST_LINE).partition(b"\n")
         if not first_line[1] and whole_lines:
             return False
-        own = fingerprint(first_line[0])
+        log_fingerprint = fingerprint(first_line[0])
         for again in range(_MOST_OF_A_NAME):
             folder = log_folder(self.name, again)
             chunks = _chunks_in(run, folder)
-            if own in chunks or not chunks:
-                self._folder, self._fingerprint = folder, own
-                self.done = joined_length(chunks.get(own, []))
+            if log_fingerprint in chunks or not chunks:
+                self._folder, self._fingerprint = folder, log_fingerprint
+                self.done = joined_length(chunks.get(log_fingerprint, []))
                 return True
         return False
 
 
 def _chunks_in(run: MlflowRun, folder: str) -> dict[str, list[tuple[int, int]]]:
     """Return offset and size of the chunks in a folder, by the fingerprint of their log."""
-    found: dict[str, list[tuple[int, int]]] = {}
+    chunks: dict[str, list[tuple[int, int]]] = {}
     for artifact in run.artifacts(folder):
         name = chunk_name(artifact.path.rpartition("/")[2])
         if name is not None:
-            found.setdefault(name.fingerprint, []).append((name.offset, artifact.size))
-    return found
+            chunks.setdefault(name.fingerprint, []).append((name.offset, artifact.size))
+    return chunks

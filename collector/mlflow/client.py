@@ -78,12 +78,15 @@ class MlflowRun:
         """List a folder; a missing folder is empty."""
         with convert_errors(self.where):
             try:
-                found = self._artifacts.list_artifacts(folder or None)
+                listed = self._artifacts.list_artifacts(folder or None)
             except Exception as error:
                 if _status(error) == 404:
                     return []
                 raise
-        return [Artifact(one.path, bool(one.is_dir), int(one.file_size or 0)) for one in found]
+        return [
+            Artifact(artifact.path, bool(artifact.is_dir), int(artifact.file_size or 0))
+            for artifact in listed
+        ]
 
     def upload(self, local: Path, folder: str) -> None:
         """Upload a file into a folder of the run's artifacts; replace an existing one."""

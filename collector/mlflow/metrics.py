@@ -104,8 +104,8 @@ def server_history(run: MlflowRun, name: str) -> History:
     """
     with convert_errors(run.where):
         return [
-            (int(one.timestamp), int(one.step), float(one.value))
-            for one in run.client.get_metric_history(run.id, name)
+            (int(metric.timestamp), int(metric.step), float(metric.value))
+            for metric in run.client.get_metric_history(run.id, name)
         ]
 
 
@@ -126,7 +126,7 @@ def logs_and_record(
         UnreadableError: if the histories of metrics cannot be read.
     """
     logs = logs_among(artifacts)
-    if any(one.name.startswith(f"{LOGS}/") for one in artifacts):
+    if any(artifact.name.startswith(f"{LOGS}/") for artifact in artifacts):
         if any(name.startswith(PREFIX) for name in record.metric_names):
             logs.append(record_file(_with_system_metrics(record, history)))
         return logs
@@ -139,15 +139,15 @@ def logs_among(artifacts: Sequence[SourceFile]) -> list[SourceFile]:
     """Return the logs among a run's artifacts; names are relative to the artifact root."""
     prefix = f"{LOGS}/"
     ours = [
-        replace(one, name=one.name[len(prefix) :])
-        for one in artifacts
-        if one.name.startswith(prefix)
+        replace(artifact, name=artifact.name[len(prefix) :])
+        for artifact in artifacts
+        if artifact.name.startswith(prefix)
     ]
     return join_chunks(ours) if ours else _possible_logs(artifacts)
 
 
 def _possible_logs(artifacts: Sequence[SourceFile]) -> list[SourceFile]:
-    paths = [PurePosixPath(one.name) for one in artifacts]
+    paths = [PurePosixPath(artifact.name) for artifact in artifacts]
     # Folders of logged models, and Stallscope's folder with its reports.
     others = {path.parent for path in paths if path.name == _MODEL} | {PurePosixPath(FOLDER)}
     return [
@@ -165,18 +165,18 @@ def _possible_logs(artifacts: Sequence[SourceFile]) -> list[SourceFile]:
 
 def _with_system_metrics(record: MlflowRecord, history: Callable[[str], History]) -> MlflowRecord:
     try:
-        found, left_out = read_histories(record.metric_names, history)
+        histories, left_out = read_histories(record.metric_names, history)
     except StallscopeError as error:
         # A run can be analysed without system metrics.
         return replace(record, system_metrics_trouble=str(error))
-    return replace(record, system_metrics=found, system_metrics_left_out=left_out)
+    return replace(record, system_metrics=histories, system_metrics_left_out=left_out)
 
 
 def metrics_to_read(names: Iterable[str]) -> list[str]:
     """Choose the metrics whose histories may show the ends of epochs or steps, the best first."""
-    own = [name for name in names if not name.startswith(_NOT_OF_TRAINING)]
-    own.sort(key=lambda name: (not any(word in name.lower() for word in _PREFERRED), name))
-    return own[:_MOST_HISTORIES]
+    candidates = [name for name in names if not name.startswith(_NOT_OF_TRAINING)]
+    candidates.sort(key=lambda name: (not any(word in name.lower() for word in _PREFERRED), name))
+    return candidates[:_MOST_HISTORIES]
 
 
 def checked_record_file(record: MlflowRecord) -> SourceFile:
@@ -232,19 +232,19 @@ def no_logs_message(
 
 
 def _count(kind: str, names: Iterable[str]) -> str:
-    found = sorted(names)
-    if not found:
+    ordered = sorted(names)
+    if not ordered:
         return f"no {kind}s"
-    more = ", …" if len(found) > _MOST_NAMES else ""
-    return f"{counted(len(found), kind)} ({', '.join(found[:_MOST_NAMES])}{more})"
+    more = ", …" if len(ordered) > _MOST_NAMES else ""
+    return f"{counted(len(ordered), kind)} ({', '.join(ordered[:_MOST_NAMES])}{more})"
 
 
 def _training_data(run: Any) -> dict[str, Any]:
     """Return autologging's description of the training data, if there is one."""
     inputs = getattr(run, "inputs", None)
-    for one in inputs.dataset_inputs if inputs is not None else ():
-        if any(tag.value == "train" for tag in one.tags):
-            return _parse_profile(one.dataset.profile)
+    for dataset_input in inputs.dataset_inputs if inputs is not None else ():
+        if any(tag.value == "train" for tag in dataset_input.tags):
+            return _parse_profile(dataset_input.dataset.profile)
     return {}
 
 

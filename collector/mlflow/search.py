@@ -41,15 +41,15 @@ def search_runs(experiment: str, filter_string: str = "") -> list[Any]:
     where = f"the MLflow experiment {experiment!r}"
     with convert_errors(where):
         require_answer(client)
-        found = client.get_experiment_by_name(experiment)
-        if found is None:
+        known_experiment = client.get_experiment_by_name(experiment)
+        if known_experiment is None:
             raise NotFoundError(f"{where} does not exist; there are {_names(client)}")
     runs: list[Any] = []
     token = None
     while True:
         with convert_errors(where), _convert_filter_errors(filter_string):
             page = client.search_runs(
-                [found.experiment_id], filter_string, max_results=_PAGE, page_token=token
+                [known_experiment.experiment_id], filter_string, max_results=_PAGE, page_token=token
             )
         runs += page
         token = page.token
@@ -79,5 +79,5 @@ def _convert_filter_errors(filter_string: str) -> Iterator[None]:
 
 
 def _names(client: Any) -> str:
-    found = [one.name for one in client.search_experiments(max_results=_MOST_NAMES)]
-    return ", ".join(found) or "none"
+    names = [experiment.name for experiment in client.search_experiments(max_results=_MOST_NAMES)]
+    return ", ".join(names) or "none"

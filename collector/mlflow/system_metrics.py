@@ -42,18 +42,18 @@ def read_histories(names: Iterable[str], read: Read) -> tuple[dict[str, Times], 
         names: the names of all metrics of a run.
         read: reads a history; several threads call it.
     """
-    own = sorted((name for name in names if name.startswith(PREFIX)), key=_sort_key)
-    found: dict[str, Times] = {}
+    system_metrics = sorted((name for name in names if name.startswith(PREFIX)), key=_sort_key)
+    histories: dict[str, Times] = {}
     values = 0
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for start in range(0, min(len(own), _MOST_HISTORIES), _AT_ONCE):
-            some = own[start : start + _AT_ONCE]
+        for start in range(0, min(len(system_metrics), _MOST_HISTORIES), _AT_ONCE):
+            some = system_metrics[start : start + _AT_ONCE]
             for name, history in zip(some, pool.map(read, some), strict=True):
                 values += len(history)
                 if values > _MOST_VALUES:
-                    return found, len(own) - len(found)
-                found[name] = _times(history)
-    return found, len(own) - len(found)
+                    return histories, len(system_metrics) - len(histories)
+                histories[name] = _times(history)
+    return histories, len(system_metrics) - len(histories)
 
 
 def _sort_key(name: str) -> tuple[int, list[tuple[int, str]]]:

@@ -106,8 +106,8 @@ def _shared_plan(ranks: Ranks, logs: Optional[str], out: Optional[str]) -> _Plan
 
 def _plan(logs: Optional[str], out: Optional[str]) -> _Plan:
     if logs is None and out is None:
-        found = newest_logs(Path())
-        logs = None if found is None else str(found)
+        newest = newest_logs(Path())
+        logs = None if newest is None else str(newest)
     run = None if logs is None else find_run(logs)
     default_folder = Path() if logs is None else folder_of(logs)
     folder = (default_folder if out is None else Path(out)).absolute()
@@ -122,22 +122,22 @@ def _plan(logs: Optional[str], out: Optional[str]) -> _Plan:
 
 def differences(run: RecordedRun, ranks: Ranks, hosts: Sequence[str]) -> List[str]:
     """Describe in sentences how these ranks differ from those of the run."""
-    found = []
+    sentences = []
     recorded = run.facts.get("size")
     if isinstance(recorded, int) and recorded != ranks.size:
-        found.append(
+        sentences.append(
             "this is another network than the run's: %d ranks, and the run had %d"
             % (ranks.size, recorded)
         )
     missing = sorted(set(run.hosts) - set(hosts))
     if missing:
-        found.append(
+        sentences.append(
             "this is another network than the run's: it also ran on %s" % ", ".join(missing)
         )
     framework = _FRAMEWORKS.get(str(run.facts.get("framework")))
     if framework not in (None, ranks.framework):
-        found.append(
+        sentences.append(
             "the run trained with %s, and this was measured with %s: pass --framework %s if it is "
             "installed for Horovod" % (framework, ranks.framework, framework)
         )
-    return found
+    return sentences

@@ -21,12 +21,12 @@ def own_device(count: int, local_rank: int) -> Optional[int]:
     return local_rank if local_rank < count else 0
 
 
-def agreed_device(ranks: Ranks, own: Optional[int]) -> Optional[int]:
+def agreed_device(ranks: Ranks, device: Optional[int]) -> Optional[int]:
     """Return the number of this rank's device if every rank has a separate one, otherwise None.
 
     NCCL refuses two ranks on one device.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    everyone = ranks.collect(None if own is None else [socket.gethostname(), visible, own])
-    distinct = {tuple(one) for one in everyone if one is not None}
-    return own if len(distinct) == ranks.size else None
+    everyone = ranks.collect(None if device is None else [socket.gethostname(), visible, device])
+    distinct = {tuple(place) for place in everyone if place is not None}
+    return device if len(distinct) == ranks.size else None

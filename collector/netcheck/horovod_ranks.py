@@ -31,9 +31,9 @@ class HorovodRanks(Ranks):
         self._local_rank: int = horovod.local_rank()
         self._names = itertools.count()
         self._prepare()
-        found = horovod_transports() or []
+        transports = horovod_transports() or []
         # Horovod reduces on the CPU without it, even if it was built with it.
-        self.reduces_with = [name for name in found if name != "nccl" or self.device == "cuda"]
+        self.reduces_with = [name for name in transports if name != "nccl" or self.device == "cuda"]
         self.versions = {
             self.framework: module_version(self.framework),
             "horovod": module_version("horovod"),
@@ -70,9 +70,9 @@ class HorovodRanks(Ranks):
     def exchange(self, exchanges: Sequence[Exchange]) -> Run:
         # Only the pairs send.
         splits = [0] * self.size
-        found = partner_in(exchanges, self.rank)
-        if found is not None:
-            splits[found[0]] = numbers_in(found[1])
+        exchange = partner_in(exchanges, self.rank)
+        if exchange is not None:
+            splits[exchange[0]] = numbers_in(exchange[1])
         return self._exchange(self._new_name("exchange"), sum(splits), splits)
 
     def broadcast(self, value: Any) -> Any:
@@ -144,12 +144,12 @@ class _WithTensorFlow(HorovodRanks):
         self._tf = importlib.import_module("tensorflow")
         config = self._tf.config
         devices = config.list_physical_devices("GPU")
-        own = own_device(len(devices), self._local_rank)
-        if own is not None:
+        number = own_device(len(devices), self._local_rank)
+        if number is not None:
             # Before the first operation: otherwise every rank takes the memory of all devices.
-            config.set_visible_devices(devices[own], "GPU")
-            config.experimental.set_memory_growth(devices[own], True)
-        if agreed_device(self, own) is not None:
+            config.set_visible_devices(devices[number], "GPU")
+            config.experimental.set_memory_growth(devices[number], True)
+        if agreed_device(self, number) is not None:
             self.device = "cuda"
 
     def allreduce(self, name: str, sizes: Sequence[int], apart: bool = False) -> Run:
@@ -160,7 +160,7 @@ class _WithTensorFlow(HorovodRanks):
                 self._horovod.allreduce(tensor, name=each, prescale_factor=factor)
                 for tensor, each, factor in tensors
             ]
-            return self._tf.add_n([one[0] for one in reduced])
+            return self._tf.add_n([tensor[0] for tensor in reduced])
 
         # Called one by one, each allreduce would wait for the one before it.
         reduce_in_graph = self._tf.function(reduce_all, autograph=False)

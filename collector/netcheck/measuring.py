@@ -98,7 +98,7 @@ def measure(
         Tiny(count, times) for count in _MESSAGES if (times := _tiny(timing, count)) is not None
     ]
     small = [size for size in SWEEP if size <= _SMALL_BYTES]
-    sweep = [found for size in small for found in _sized(timing, size, _SMALL_SHARE)]
+    sweep = [point for size in small for point in _sized(timing, size, _SMALL_SHARE)]
     as_run, together = _gradients(timing, gradients, bucket_bytes)
     pairs = _Pairs(timing, hosts).measure()
     for size in SWEEP[len(small) :]:
@@ -146,21 +146,21 @@ class _Timing:
         if not count:
             self._leave_out(what, min(warm_up))
             return None
-        found = self.means(self.times(run, count))
+        means = self.means(self.times(run, count))
         if sum(sizes) > self._largest[0]:
-            self._largest = (sum(sizes), median(found))
-        return found
+            self._largest = (sum(sizes), median(means))
+        return means
 
     def times(self, run: Run, count: int) -> Times:
         """Return the intervals between completions on this rank, in µs."""
         self.ranks.barrier()
-        found, last = [], self._clock()
+        intervals, last = [], self._clock()
         for _ in range(count):
             run()
             now = self._clock()
-            found.append((now - last) / 1e3)
+            intervals.append((now - last) / 1e3)
             last = now
-        return found
+        return intervals
 
     def times_apart(self, run: Run, count: int) -> Times:
         """Return the times of rounds that each begin after a barrier, in µs."""
@@ -169,7 +169,7 @@ class _Timing:
     def means(self, times: Times) -> Times:
         """Return the mean over ranks of each round, the same on all ranks."""
         every = self.ranks.collect([round(time, 1) for time in times])
-        return [round(sum(one) / len(one), 1) for one in zip(*every)]
+        return [round(sum(round_times) / len(round_times), 1) for round_times in zip(*every)]
 
     def _expected_us(self, size: int) -> float:
         known, us = self._largest
@@ -230,7 +230,7 @@ class _Pairs:
 
         Further rounds only fill the pairs' share of the time.
         """
-        found: List[MeasuredPair] = []
+        pairs: List[MeasuredPair] = []
         until_us = self._timing.left_us * (1 - _PAIRS_SHARE)
         for done, turn in enumerate(self._turns):
             left_us = self._timing.left_us
@@ -238,8 +238,8 @@ class _Pairs:
                 self._leave_out(done)
                 break
             part_us = (left_us - until_us) / (len(self._turns) - done)
-            found += self._turn(turn, left_us - part_us)
-        return found
+            pairs += self._turn(turn, left_us - part_us)
+        return pairs
 
     def _leave_out(self, done: int) -> None:
         every = sum(map(len, self._turns))
@@ -282,10 +282,12 @@ class _Pairs:
         """Return the times of exchanges by pair, the mean of its two ranks, the same on all ranks."""
         run = self._ranks.exchange([(*pair, sizes[pair]) for pair in turn])
         # With a barrier before each, a pair does not wait for a slower one.
-        own = [round(time, 1) for time in self._timing.times_apart(run, count)]
-        every = self._ranks.collect(own)
+        times = [round(time, 1) for time in self._timing.times_apart(run, count)]
+        every = self._ranks.collect(times)
         return {
-            pair: [round(sum(both) / 2, 1) for both in zip(every[pair[0]], every[pair[1]])]
+            pair: [
+                round(sum(pair_times) / 2, 1) for pair_times in zip(every[pair[0]], every[pair[1]])
+            ]
             for pair in turn
         }
 

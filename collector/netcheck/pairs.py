@@ -12,10 +12,10 @@ _MOST_HOSTS_ALONE = 16
 
 def first_ranks(hosts: Sequence[str]) -> Dict[str, int]:
     """Return the lowest rank of each host, in the order of ranks."""
-    found: Dict[str, int] = {}
+    lowest: Dict[str, int] = {}
     for rank, host in enumerate(hosts):
-        found.setdefault(host, rank)
-    return found
+        lowest.setdefault(host, rank)
+    return lowest
 
 
 def turns_of(members: Sequence[int]) -> List[List[Pair]]:

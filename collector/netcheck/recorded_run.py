@@ -56,14 +56,14 @@ def folder_of(place: str) -> Path:
 
 def newest_logs(top: Path) -> Optional[Path]:
     """Return the folder with the newest run, in a folder or two levels below; None if there is none."""
-    found = []
+    starts = []
     for folder in (top, *top.glob("*"), *top.glob("*/*")):
         hidden = any(part.startswith(".") for part in folder.relative_to(top).parts)
         # A folder that this user cannot read has no logs of this user.
         with contextlib.suppress(OSError):
             if not hidden and folder.is_dir():
-                found += [(log.began_wall_ns, folder) for log in _logs_in(folder)]
-    return max(found)[1] if found else None
+                starts += [(log.began_wall_ns, folder) for log in _logs_in(folder)]
+    return max(starts)[1] if starts else None
 
 
 def find_run(place: str) -> RecordedRun:
@@ -87,17 +87,20 @@ def find_run(place: str) -> RecordedRun:
     run_id = newest.header["run_id"]
     if wanted:
         named = {str(log.header["run_id"]): log.header for log in logs}
-        runs = [NamedRun(one, str(header.get("run_name") or one)) for one, header in named.items()]
+        runs = [
+            NamedRun(logged_id, str(header.get("run_name") or logged_id))
+            for logged_id, header in named.items()
+        ]
         run_id = runs[index_of(wanted, runs, str(folder))].id
     return _described(run_id, [log for log in logs if log.header["run_id"] == run_id])
 
 
 def _logs_in(folder: Path) -> Iterator[_Log]:
     for path in sorted(folder.iterdir()):
-        found = _LOG_NAME.fullmatch(path.name)
-        if found is None:
+        match = _LOG_NAME.fullmatch(path.name)
+        if match is None:
             continue
-        rank, generation, part = map(int, found.groups())
+        rank, generation, part = map(int, match.groups())
         header = _header(path)
         if header is not None:
             yield _Log(path, rank, (generation, part), header)
@@ -120,13 +123,13 @@ def _described(run_id: str, logs: List[_Log]) -> RecordedRun:
     newest = of_first[-1]
     facts = _facts(newest)
     for log in reversed(of_first):
-        found = _facts(log)
-        if found.get("gradient_bytes"):
-            newest, facts = log, found
+        log_facts = _facts(log)
+        if log_facts.get("gradient_bytes"):
+            newest, facts = log, log_facts
             break
     generation = newest.order[0]
-    own = (log.header.get("host") for log in logs if log.order[0] == generation)
-    return RecordedRun(run_id, facts, sorted({host for host in own if isinstance(host, str)}))
+    hosts = (log.header.get("host") for log in logs if log.order[0] == generation)
+    return RecordedRun(run_id, facts, sorted({host for host in hosts if isinstance(host, str)}))
 
 
 def _facts(log: _Log) -> Dict[str, Any]:

@@ -49,9 +49,9 @@ def document(
         "settings": settings(env),
         "versions": ranks.versions,
         "gradients": _gradients(gradients, measured),
-        "sweep": [one._asdict() for one in measured.sweep],
-        "tiny": [one._asdict() for one in measured.tiny],
-        "pairs": [one._asdict() for one in measured.pairs],
+        "sweep": [point._asdict() for point in measured.sweep],
+        "tiny": [tiny._asdict() for tiny in measured.tiny],
+        "pairs": [pair._asdict() for pair in measured.pairs],
         "left_out": measured.left_out,
     }
 

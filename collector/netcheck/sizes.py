@@ -63,13 +63,14 @@ def gradients_of(facts: Dict[str, Any]) -> Optional[Gradients]:
 def _gathered(sparse: Any) -> Iterator[List[int]]:
     """Yield the bytes that each known sparse gradient may have in a log: as rows, or as a whole."""
     largest = sparse.get("largest") if isinstance(sparse, dict) else None
-    for one in largest if isinstance(largest, list) else []:
+    for gradient in largest if isinstance(largest, list) else []:
         try:
-            row, rows = math.prod(one["shape"][1:]) * one["itemsize"], one["rows"] or 0
+            row = math.prod(gradient["shape"][1:]) * gradient["itemsize"]
+            rows = gradient["rows"] or 0
             # TensorFlow's rows have indices, and the shape of the whole.
-            shapes = [0, *(size * len(one["shape"]) for size in _INDEX_BYTES)]
+            shapes = [0, *(size * len(gradient["shape"]) for size in _INDEX_BYTES)]
             as_rows = [rows * (row + size) + shape for size in _INDEX_BYTES for shape in shapes]
-            yield [*as_rows, one["shape"][0] * row]
+            yield [*as_rows, gradient["shape"][0] * row]
         except (TypeError, KeyError, IndexError):
             continue
 
@@ -95,7 +96,7 @@ def buckets(gradients: Sequence[int], bucket_bytes: Optional[int]) -> List[int]:
         gradients: the gradients' bytes.
         bucket_bytes: the largest bucket; None for the default.
     """
-    found: List[int] = []
+    sizes: List[int] = []
     usual = bucket_bytes in (None, _BUCKET_BYTES)
     # A size that the user gives holds for the first bucket, too.
     limit, filled = _FIRST_BUCKET_BYTES if usual else bucket_bytes or 0, 0
@@ -103,6 +104,6 @@ def buckets(gradients: Sequence[int], bucket_bytes: Optional[int]) -> List[int]:
         filled += size
         # A gradient is never split: the one that reaches the limit ends its bucket.
         if filled >= limit:
-            found.append(filled)
+            sizes.append(filled)
             limit, filled = bucket_bytes or _BUCKET_BYTES, 0
-    return [*found, filled] if filled else found
+    return [*sizes, filled] if filled else sizes

@@ -36,21 +36,21 @@ def _title(content: Dict[str, Any]) -> str:
 
 
 def _gradients(content: Dict[str, Any]) -> List[str]:
-    found = content["gradients"]
-    if found is None or not found["as_run_us"]:
+    gradients = content["gradients"]
+    if gradients is None or not gradients["as_run_us"]:
         return []
-    as_run = median(found["as_run_us"])
-    tensors = sum(count for _, count in found["sizes"])
-    total = sum(size * count for size, count in found["sizes"])
-    equal = ", taken as equally large" if found["from"] == "totals" else ""
+    as_run = median(gradients["as_run_us"])
+    tensors = sum(count for _, count in gradients["sizes"])
+    total = sum(size * count for size, count in gradients["sizes"])
+    equal = ", taken as equally large" if gradients["from"] == "totals" else ""
     lines = [
         "gradients of the run: %.2f ms for %s in %d tensor%s%s"
         % (as_run / 1e3, _size(total), tensors, "" if tensors == 1 else "s", equal)
     ]
-    tiny = {one["messages"]: median(one["us"]) for one in content["tiny"]}
-    if len(tiny) > 1 and found["together_us"]:
+    tiny = {point["messages"]: median(point["us"]) for point in content["tiny"]}
+    if len(tiny) > 1 and gradients["together_us"]:
         count = max(tiny)
-        together, negotiates = median(found["together_us"]), content["reduced_by"] == "horovod"
+        together, negotiates = median(gradients["together_us"]), content["reduced_by"] == "horovod"
         parts = parts_of(as_run, together, tiny[1], tiny[count], count, negotiates)
         named = [(name, us) for name, us in parts._asdict().items() if us is not None]
         lines.append("  of which %s ms" % ", ".join("%s %.2f" % (n, us / 1e3) for n, us in named))
@@ -59,17 +59,17 @@ def _gradients(content: Dict[str, Any]) -> List[str]:
 
 def _sweep(content: Dict[str, Any]) -> List[str]:
     lines = []
-    for one in sorted(content["sweep"], key=lambda one: int(one["bytes"])):
-        us = median(one["us"])
-        rate = bus_bytes(content["size"], one["bytes"]) / us / 1e3
+    for point in sorted(content["sweep"], key=lambda point: int(point["bytes"])):
+        us = median(point["us"])
+        rate = bus_bytes(content["size"], point["bytes"]) / us / 1e3
         lines.append(
-            "allreduce of %8s: %8.2f ms, %6.3f GB/s" % (_size(one["bytes"]), us / 1e3, rate)
+            "allreduce of %8s: %8.2f ms, %6.3f GB/s" % (_size(point["bytes"]), us / 1e3, rate)
         )
     return lines
 
 
 def _pairs(content: Dict[str, Any]) -> List[str]:
-    rates = sorted((rate_of(one), " and ".join(one["hosts"])) for one in content["pairs"])
+    rates = sorted((rate_of(pair), " and ".join(pair["hosts"])) for pair in content["pairs"])
     shown = ["%s %s" % (name, _rate(rate)) for rate, name in rates[:_MOST_PAIRS]]
     return ["slowest pairs of hosts: %s" % ", ".join(shown)] if shown else []
 

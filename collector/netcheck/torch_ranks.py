@@ -57,20 +57,20 @@ class TorchRanks(Ranks):
         return run
 
     def exchange(self, exchanges: Sequence[Exchange]) -> Run:
-        found = partner_in(exchanges, self.rank)
-        if found is None:
+        exchange = partner_in(exchanges, self.rank)
+        if exchange is None:
             return lambda: None
-        partner, size = found
+        partner, size = exchange
         sent, received = self._zeros(size), self._zeros(size)
         distributed, group = self._distributed, self._group
 
         def run() -> None:
             # As one batch: NCCL would wait for ever if both ranks sent first.
-            both = [
+            operations = [
                 distributed.P2POp(distributed.isend, sent, partner, group),
                 distributed.P2POp(distributed.irecv, received, partner, group),
             ]
-            self._wait_for(distributed.batch_isend_irecv(both))
+            self._wait_for(distributed.batch_isend_irecv(operations))
 
         return run
 

@@ -127,13 +127,17 @@ class OptionArguments(TypedDict, total=False):
 
 def with_options(constructor: _Constructor) -> _Constructor:
     """Show the options, not ``**options``, in the signature and the help of a StepLogger."""
-    own = inspect.signature(constructor)
+    signature = inspect.signature(constructor)
     options = inspect.signature(Options.__init__).parameters
-    named = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
-    parameters = {one.name: one for one in named}
+    named = [
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    ]
+    parameters = {parameter.name: parameter for parameter in named}
     parameters.update(options)
     documented: Any = constructor
-    documented.__signature__ = own.replace(parameters=list(parameters.values()))
+    documented.__signature__ = signature.replace(parameters=list(parameters.values()))
     documented.__doc__ = Options.__init__.__doc__
     return constructor
 
@@ -142,10 +146,10 @@ def _scalars(scalars: str, sink: str) -> Tuple[str, str]:
     # Few trainings need the modules that start another process.
     from .subprocesses.live_scalars import check_scalars
 
-    found = check_scalars(scalars)
+    checked = check_scalars(scalars)
     if sink == "logging":
         raise ValueError("scalars needs a log in a folder: use sink='both'")
-    return found
+    return checked
 
 
 def _sampling(sample_after: Optional[int], sample_one_in: int) -> Optional[Sampling]:

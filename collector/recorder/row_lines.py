@@ -57,6 +57,8 @@ class RowLines:
         if self._sampler is None:
             return formatter.step(row)
         return "".join(
-            formatter.skipped(one) if isinstance(one, SkippedRow) else formatter.step(one)
-            for one in self._sampler.rows(row)
+            formatter.skipped(sampled)
+            if isinstance(sampled, SkippedRow)
+            else formatter.step(sampled)
+            for sampled in self._sampler.rows(row)
         )

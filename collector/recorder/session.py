@@ -370,9 +370,9 @@ class Session:
         except Exception as error:  # no error may reach training
             self.fail("recording failed: %r" % error)
             return False
-        found = [facts for facts in (slept, overdue) if facts is not None]
-        self._rows.extend(map(facts_line, found))
-        return bool(found)
+        events = [facts for facts in (slept, overdue) if facts is not None]
+        self._rows.extend(map(facts_line, events))
+        return bool(events)
 
     def _copy_if_due(self) -> None:
         """Copy a spooled log to its place, and then start another file if the log is large.

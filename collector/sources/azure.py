@@ -49,8 +49,8 @@ class AzureFiles(Files):
 
     def _options(self) -> dict[str, Any]:
         # Older versions of adlfs ask anonymously by default.
-        own = {} if "AZURE_STORAGE_ANON" in os.environ else {"anon": False}
-        return {**super()._options(), **own}
+        options = {} if "AZURE_STORAGE_ANON" in os.environ else {"anon": False}
+        return {**super()._options(), **options}
 
     def conditional_options(self, info: Mapping[str, Any] | None) -> dict[str, Any]:
         from azure.core import MatchConditions
@@ -80,14 +80,14 @@ def _account(attempts: int, timeout_seconds: float) -> type[fsspec.AbstractFileS
 
         def do_connect(self) -> None:
             super().do_connect()
-            found = self.service_client
+            client = self.service_client
             # By default, the client pauses 15 s or more between attempts.
             retries = ExponentialRetry(
                 initial_backoff=1, increment_base=2, retry_total=attempts - 1, random_jitter_range=1
             )
             self.service_client = BlobServiceClient(
-                found.url,
-                credential=found.credential,
+                client.url,
+                credential=client.credential,
                 retry_policy=retries,
                 connection_timeout=timeout_seconds,
                 read_timeout=timeout_seconds,

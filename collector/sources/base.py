@@ -137,9 +137,9 @@ def files_below(
     folders = [root]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for _ in range(DEEPEST):
-            found = list(chain.from_iterable(pool.map(list_folder, folders)))
-            files += [one for one in found if not one.is_dir]
-            folders = [one.path for one in found if one.is_dir]
+            listed = list(chain.from_iterable(pool.map(list_folder, folders)))
+            files += [entry for entry in listed if not entry.is_dir]
+            folders = [entry.path for entry in listed if entry.is_dir]
     return files
 
 

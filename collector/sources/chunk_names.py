@@ -35,8 +35,8 @@ class ChunkName(NamedTuple):
 
 def chunk_name(text: str) -> ChunkName | None:
     """Parse the name of a chunk; return None for other files."""
-    found = _CHUNK.fullmatch(text)
-    return ChunkName(int(found.group(1)), found.group(2)) if found else None
+    match = _CHUNK.fullmatch(text)
+    return ChunkName(int(match.group(1)), match.group(2)) if match else None
 
 
 def fingerprint(first_line: bytes) -> str:

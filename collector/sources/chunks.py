@@ -22,11 +22,11 @@ def join_chunks(files: Iterable[SourceFile]) -> list[SourceFile]:
             files_found.append(file)
         else:
             logs[folder, name.fingerprint].append((name, file))
-    found: set[str] = set()
+    log_names: set[str] = set()
     for (folder, fingerprint), chunks in sorted(logs.items()):
         # Two simultaneous uploads leave two logs in one folder.
-        log = folder if folder not in found else f"{fingerprint}/{folder}"
-        found.add(log)
+        log = folder if folder not in log_names else f"{fingerprint}/{folder}"
+        log_names.add(log)
         files_found.append(_log(log, chunks))
     return sorted(files_found, key=lambda file: file.name)
 

@@ -117,8 +117,8 @@ class _Workspace:
         root = _path(place)
         with _convert_errors(self.where, f"there is no {place}"):
             # The SDK's recursive listing fails on volumes.
-            found = files_below(partial(self._list_folder, root), root)
-        return [self._file(info, prefix + _name(info, root)) for info in found]
+            infos = files_below(partial(self._list_folder, root), root)
+        return [self._file(info, prefix + _name(info, root)) for info in infos]
 
     def _list_folder(self, root: str, folder: str) -> list[Any]:
         return [
@@ -175,16 +175,16 @@ def _files_of_run(workspace: _Workspace, run_id: int) -> list[SourceFile]:
             f"{workspace.where}: this run has no cluster: it has not started, or it is serverless, "
             "and serverless runs deliver no logs"
         )
-    found: list[SourceFile] = []
+    files: list[SourceFile] = []
     errors: list[StallscopeError] = []
     for cluster in clusters:
         try:
-            found += _files_of_cluster(workspace, cluster, f"{cluster}/")
+            files += _files_of_cluster(workspace, cluster, f"{cluster}/")
         except _NotDeliveredError as error:
             errors.append(error)
-    if not found:
+    if not files:
         raise errors[0]
-    return found
+    return files
 
 
 def _clusters(workspace: _Workspace, run: Any) -> list[str]:

@@ -113,7 +113,7 @@ class Files(Source):
                 file_system, path = self.open_file_system()
                 # Other processes may have written files since.
                 file_system.invalidate_cache()
-                found = self._list(file_system, path)
+                files = self._list(file_system, path)
         except StallscopeError:
             raise
         except Exception as error:
@@ -121,7 +121,7 @@ class Files(Source):
                 f"{self.where}: cannot be opened: {self.describe_error(error)}"
             ) from error
         # In a download from MLflow, or in its server's folder, logs are split into chunks.
-        return join_chunks(found)
+        return join_chunks(files)
 
     def open_file_system(self) -> tuple[fsspec.AbstractFileSystem, str]:
         """Return the file system and the path in it.
@@ -210,8 +210,8 @@ class Files(Source):
     def _options(self) -> dict[str, Any]:
         """Return the options for opening the file system."""
         # By default, fsspec caches listings of object stores for the life of the process.
-        own = ("", "file", "local", "memory")
-        return {} if self._protocol in own else {"use_listings_cache": False}
+        local_protocols = ("", "file", "local", "memory")
+        return {} if self._protocol in local_protocols else {"use_listings_cache": False}
 
     def _list(self, file_system: fsspec.AbstractFileSystem, path: str) -> list[SourceFile]:
         # Do not call isfile(), which returns False if the place cannot be reached.
@@ -236,7 +236,7 @@ class Files(Source):
         """Whether an empty file stands for a folder, as some clients show it."""
         if self._protocol not in _FLAT or info.get("size"):
             return False
-        return any(one.startswith(path.rstrip("/") + "/") for one in file_system.find(path))
+        return any(child.startswith(path.rstrip("/") + "/") for child in file_system.find(path))
 
     def _glob(self, file_system: fsspec.AbstractFileSystem, pattern: str) -> list[SourceFile]:
         """List matching files, and files below matching folders; names start after the fixed folders."""
@@ -249,18 +249,18 @@ class Files(Source):
             matches = file_system.glob(pattern, detail=True)
         if not matches:
             raise NotFoundError(f"{self.where}: nothing matches")
-        found = {}
+        files = {}
         for path, listed in matches.items():
             info = resolve_link(file_system, path, listed)
             if info["type"] == "directory":
                 below = self._files_below(file_system, path, fixed, may_be_denied=True)
-                found.update({file.name: file for file in below})
+                files.update({file.name: file for file in below})
             else:
                 name = str(PurePosixPath(path).relative_to(fixed))
-                found.update(
+                files.update(
                     {file.name: file for file in self._entry(file_system, name, path, info)}
                 )
-        return list(found.values())
+        return list(files.values())
 
     def _files_below(
         self,

@@ -228,9 +228,9 @@ def _is_prefix(local: Path, copy: Copy, file: SourceFile) -> bool:
     if not 0 < copy.size <= file.size or not local.is_file():
         return False
     start = max(0, copy.size - _OVERLAP)
-    with local.open("rb") as own:
-        own.seek(start)
-        end = own.read(copy.size - start)
+    with local.open("rb") as stream:
+        stream.seek(start)
+        end = stream.read(copy.size - start)
     return end == _read(file, start, copy.size)
 
 

@@ -66,6 +66,6 @@ def collected_folder(store: Path, wanted: str) -> Path:
     for folder in collected_runs(store):
         with suppress(NotFoundError, UnreadableError):
             known.append((folder, read_manifest(folder)))
-    known.sort(key=lambda one: one[1].collected_at or "", reverse=True)
+    known.sort(key=lambda collected: collected[1].collected_at or "", reverse=True)
     runs = [NamedRun(manifest.run_id, manifest.run_name) for _, manifest in known]
     return known[index_of(wanted, runs, where_is(store))][0]

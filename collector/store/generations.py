@@ -73,42 +73,43 @@ class _Session:
         first = int(self.completed[0]) if len(self.completed) else self.log.anchor
         return first + self.to_wall
 
-    def is_process_of(self, other: _Session) -> bool:
+    def is_process_of(self, session: _Session) -> bool:
         """Whether both are sessions of one process."""
-        own, its = self.log, other.log
-        if own.clock_domain != its.clock_domain or own.facts.get("pid") != its.facts.get("pid"):
+        log, session_log = self.log, session.log
+        pid = log.facts.get("pid")
+        if log.clock_domain != session_log.clock_domain or pid != session_log.facts.get("pid"):
             return False
-        if own.facts.get("pid") is None:
-            return own.recorded_generation == its.recorded_generation
-        return own.is_of_process_started_at(its.process_start)
+        if pid is None:
+            return log.recorded_generation == session_log.recorded_generation
+        return log.is_of_process_started_at(session_log.process_start)
 
-    def distance(self, other: _Session) -> float | None:
+    def distance(self, session: _Session) -> float | None:
         """Return the time between two sessions' completions of the same steps, nanoseconds.
 
         None if they share no step, or do not complete them together.
         """
-        apart = self.later_than(other)
+        apart = self.later_than(session)
         if apart is None:
             return None
-        same_clock = self.log.clock_domain == other.log.clock_domain
+        same_clock = self.log.clock_domain == session.log.clock_domain
         most = _APART_NS if same_clock else _CLOCK_ERROR_NS
         return abs(apart.ns) if abs(apart.ns) <= most else None
 
-    def later_than(self, other: _Session) -> _Apart | None:
+    def later_than(self, session: _Session) -> _Apart | None:
         """Return how much later this session completed the same steps; None as for ``distance``."""
-        steps, _, its = np.intersect1d(
-            _thinned(self.steps, other.steps), other.steps, return_indices=True
+        steps, _, session_indices = np.intersect1d(
+            _thinned(self.steps, session.steps), session.steps, return_indices=True
         )
         if not len(steps):
             return None
-        own = np.searchsorted(self.steps, steps)
-        difference = self.completed[own] - other.completed[its]
-        if self.log.clock_domain == other.log.clock_domain:
+        indices = np.searchsorted(self.steps, steps)
+        difference = self.completed[indices] - session.completed[session_indices]
+        if self.log.clock_domain == session.log.clock_domain:
             return _Apart(float(np.median(np.abs(difference))), len(steps))
-        difference += self.to_wall - other.to_wall
+        difference += self.to_wall - session.to_wall
         middle = float(np.median(difference))
         scatter = float(np.median(np.abs(difference - middle)))
-        usual = float(np.median(np.diff(other.completed))) if len(other.completed) > 1 else 0.0
+        usual = float(np.median(np.diff(session.completed))) if len(session.completed) > 1 else 0.0
         together = scatter <= max(_SCATTER_NS, _SCATTER_OF_STEP * usual)
         return _Apart(middle, len(steps)) if together else None
 
@@ -117,8 +118,10 @@ def _thinned(steps: Ints, others: Ints) -> Ints:
     """Return some of the steps that may be among the others, evenly spread."""
     if not len(steps) or not len(others):
         return steps[:0]
-    own = steps[np.searchsorted(steps, others[0]) : np.searchsorted(steps, others[-1], "right")]
-    return own[:: max(1, len(own) // _COMPARED)]
+    overlapping = steps[
+        np.searchsorted(steps, others[0]) : np.searchsorted(steps, others[-1], "right")
+    ]
+    return overlapping[:: max(1, len(overlapping) // _COMPARED)]
 
 
 @dataclass
@@ -129,49 +132,57 @@ class _Generation:
 
     @property
     def began(self) -> tuple[int, int]:
-        first = min(self.sessions, key=lambda one: one.began)
+        first = min(self.sessions, key=lambda member: member.began)
         return first.began, first.log.recorded_generation
 
     @property
     def last_step(self) -> int:
-        return max((int(one.steps[-1]) for one in self.sessions if len(one.steps)), default=-1)
+        return max(
+            (int(member.steps[-1]) for member in self.sessions if len(member.steps)), default=-1
+        )
 
     @property
     def first_step(self) -> int:
-        return min((int(one.steps[0]) for one in self.sessions if len(one.steps)), default=2**62)
+        return min(
+            (int(member.steps[0]) for member in self.sessions if len(member.steps)), default=2**62
+        )
 
     def admits(self, session: _Session) -> bool:
         """Whether the session's rank and process are not in the generation yet."""
         return all(
-            one.size == session.size
-            and one.log.rank != session.log.rank
-            and not (one.log.facts.get("pid") is not None and one.is_process_of(session))
-            for one in self.sessions
+            member.size == session.size
+            and member.log.rank != session.log.rank
+            and not (member.log.facts.get("pid") is not None and member.is_process_of(session))
+            for member in self.sessions
         )
 
     def has(self, session: _Session) -> bool:
         """Whether a copy of the session is in the generation: the same steps of the same process."""
         return any(
-            one.log.rank == session.log.rank
-            and one.is_process_of(session)
-            and session.distance(one) == 0
-            for one in self.sessions
+            member.log.rank == session.log.rank
+            and member.is_process_of(session)
+            and session.distance(member) == 0
+            for member in self.sessions
         )
 
     def distance(self, session: _Session) -> float | None:
         """Return the distance of a session to the nearest member; None if it does not belong here."""
         domain = session.log.clock_domain
-        nearest_clock = sorted(self.sessions, key=lambda one: one.log.clock_domain != domain)
-        found = (session.distance(one) for one in nearest_clock[:_MEMBERS_COMPARED])
-        return min((one for one in found if one is not None), default=None)
+        nearest_clock = sorted(self.sessions, key=lambda member: member.log.clock_domain != domain)
+        distances = (session.distance(member) for member in nearest_clock[:_MEMBERS_COMPARED])
+        return min((distance for distance in distances if distance is not None), default=None)
 
     def continues(self, before: _Generation) -> bool:
         """Whether the same processes, with the same ranks, continue after the previous generation."""
         if self.first_step <= before.last_step or self.sessions[0].size != before.sessions[0].size:
             return False
-        places = {one.log.rank: one for one in before.sessions}
-        known = [(one, places[one.log.rank]) for one in self.sessions if one.log.rank in places]
-        same = all(one.is_process_of(other) for one, other in known)
+        places = {member.log.rank: member for member in before.sessions}
+        known = [
+            (member, places[member.log.rank])
+            for member in self.sessions
+            if member.log.rank in places
+        ]
+        same = all(member.is_process_of(earlier) for member, earlier in known)
         return same and len(known) == min(len(self.sessions), len(places))
 
 
@@ -196,16 +207,18 @@ def generations_of(logs: Sequence[Log], completions: Completions) -> list[int]:
     if not any(len(session.steps) for session in sessions):
         return recorded
     sessions = _on_common_time(sessions)
-    found = [0] * len(logs)
+    numbers = [0] * len(logs)
     for number, generation in enumerate(_in_generations(sessions)):
         for session in generation.sessions:
             for index in session.logs:
-                found[index] = number
+                numbers[index] = number
     # The same generations keep the numbers that they were recorded with.
-    renamed = {(one, other) for one, other in zip(found, recorded, strict=True)}
-    in_order = [other for _, other in sorted(renamed)]
-    same = len(renamed) == len(set(found)) == len(set(recorded)) and in_order == sorted(in_order)
-    return recorded if same else found
+    renamed = {
+        (number, recorded_number) for number, recorded_number in zip(numbers, recorded, strict=True)
+    }
+    in_order = [recorded_number for _, recorded_number in sorted(renamed)]
+    same = len(renamed) == len(set(numbers)) == len(set(recorded)) and in_order == sorted(in_order)
+    return recorded if same else numbers
 
 
 def completions_of(steps: pa.Table) -> tuple[Ints, Ints]:
@@ -318,8 +331,11 @@ def _clock_error(sessions: Sequence[_Session], others: Sequence[_Session]) -> in
 def _in_generations(sessions: Sequence[_Session]) -> list[_Generation]:
     """Return the generations in the order in which they began."""
     generations: list[_Generation] = []
-    order = sorted(sessions, key=lambda one: (one.began, one.log.recorded_generation, one.log.rank))
-    for session in (one for one in order if len(one.steps)):
+    order = sorted(
+        sessions,
+        key=lambda session: (session.began, session.log.recorded_generation, session.log.rank),
+    )
+    for session in (session for session in order if len(session.steps)):
         fitting = [
             (generation.distance(session), generation)
             for generation in generations
@@ -327,13 +343,13 @@ def _in_generations(sessions: Sequence[_Session]) -> list[_Generation]:
         ]
         near = [(distance, generation) for distance, generation in fitting if distance is not None]
         if near:
-            min(near, key=lambda found: found[0])[1].sessions.append(session)
+            min(near, key=lambda candidate: candidate[0])[1].sessions.append(session)
         else:
             generations.append(_Generation([session]))
-    for session in (one for one in order if not len(one.steps)):
+    for session in (session for session in order if not len(session.steps)):
         _put_without_steps(generations, session)
     joined: list[_Generation] = []
-    for generation in sorted(generations, key=lambda one: one.began):
+    for generation in sorted(generations, key=lambda generation: generation.began):
         if joined and generation.continues(joined[-1]):
             joined[-1].sessions += generation.sessions
         else:
@@ -345,6 +361,7 @@ def _put_without_steps(generations: list[_Generation], session: _Session) -> Non
     """Put a session without completed steps into the generation that formed when its log began."""
     free = [generation for generation in generations if generation.admits(session)]
     if free:
-        min(free, key=lambda one: abs(one.began[0] - session.began)).sessions.append(session)
+        nearest = min(free, key=lambda generation: abs(generation.began[0] - session.began))
+        nearest.sessions.append(session)
     else:
         generations.append(_Generation([session]))

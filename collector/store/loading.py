@@ -87,12 +87,12 @@ class RunOnDisk(Run):
             manifest = _manifest_of(path)
             # Older manifests lack the number of rows; then ``rows`` reads the tables.
             rows = manifest.get("rows")
-            own = {"_path": path, "_files": manifest["files"], "_rows": rows}
+            fields = {"_path": path, "_files": manifest["files"], "_rows": rows}
             # A page that needs the series does not wait for the steps of a large run.
-            own["_reading"] = {"tables": Lock(), "series": Lock()}
-            own["_series"] = manifest.get("series", [])
+            fields["_reading"] = {"tables": Lock(), "series": Lock()}
+            fields["_series"] = manifest.get("series", [])
             # Frozen dataclasses allow no assignment; __getattr__ loads the other fields.
-            vars(run).update(_fields_without_tables(manifest), **own)
+            vars(run).update(_fields_without_tables(manifest), **fields)
         return run
 
     @property
@@ -202,8 +202,8 @@ def _read_series(
     numbers, walls, values = (arrow.numbers(table[name]) for name in SERIES_SCHEMA.names)
     edges = np.searchsorted(numbers, np.arange(len(descriptions) + 1))
     return tuple(
-        Series(**one, wall_ns=walls[first:last], value=values[first:last])
-        for one, first, last in zip(descriptions, edges[:-1], edges[1:], strict=True)
+        Series(**description, wall_ns=walls[first:last], value=values[first:last])
+        for description, first, last in zip(descriptions, edges[:-1], edges[1:], strict=True)
     )
 
 
@@ -226,8 +226,8 @@ def _read_steps(path: Path, files: dict[str, Any]) -> pa.Table:
 
 def _local_files(path: Path, files: dict[str, Any], kind: str) -> list[Path]:
     """Return the files of a kind, by name; download those of a store at a URL."""
-    own = sorted(names_of(files, kind))
-    if not own:
+    names = sorted(names_of(files, kind))
+    if not names:
         raise ValueError(f"no {kind} in its manifest")
     mirror = Mirror.of(path.parent)
     if mirror is not None:
@@ -235,10 +235,10 @@ def _local_files(path: Path, files: dict[str, Any], kind: str) -> list[Path]:
             path.name,
             {
                 name: ListedFile(int(files[name]["size"]), str(files[name]["sha256"]))
-                for name in own
+                for name in names
             },
         )
-    return [path / name for name in own]
+    return [path / name for name in names]
 
 
 def names_of(files: Iterable[str], kind: str) -> list[str]:

@@ -29,15 +29,16 @@ def log_key(log: Log) -> Key:
     return log.rank, log.recorded_generation, log.part, log.anchor
 
 
-def is_same_job(one: Run, other: Run) -> bool:
+def is_same_job(first: Run, second: Run) -> bool:
     """Whether two runs of the same id are one job: they share a log, or have different ranks.
 
     If a user gives the same id to two jobs, both have a log of the same rank with different starts.
     """
-    own, others = {log_key(log) for log in one.logs}, {log_key(log) for log in other.logs}
-    if own & others:
+    first_keys = {log_key(log) for log in first.logs}
+    second_keys = {log_key(log) for log in second.logs}
+    if first_keys & second_keys:
         return True
-    places = {key[:3] for key in own} & {key[:3] for key in others}
+    places = {key[:3] for key in first_keys} & {key[:3] for key in second_keys}
     return not places
 
 
@@ -49,11 +50,15 @@ def merge_runs(new: Run, old: Run, completions: CompletionsReader) -> Run:
     """
     new = replace(
         new,
-        input_times=_joined(new.input_times, old.input_times, lambda one: (one.rank, one.began)),
-        network_checks=_joined(new.network_checks, old.network_checks, lambda one: one.began),
+        input_times=_joined(
+            new.input_times,
+            old.input_times,
+            lambda measurement: (measurement.rank, measurement.began),
+        ),
+        network_checks=_joined(new.network_checks, old.network_checks, lambda check: check.began),
         # Logs with events are read completely, so the new run has all events of its logs.
-        events=_joined(new.events, old.events, lambda one: one.where),
-        series=_joined(new.series, old.series, lambda one: one.where),
+        events=_joined(new.events, old.events, lambda event: event.where),
+        series=_joined(new.series, old.series, lambda series: series.where),
     )
     known = {log_key(log) for log in new.logs}
     missing = [index for index, log in enumerate(old.logs) if log_key(log) not in known]
@@ -92,7 +97,7 @@ def merge_runs(new: Run, old: Run, completions: CompletionsReader) -> Run:
 def _joined(new: tuple[T, ...], old: tuple[T, ...], key: Callable[[T], Hashable]) -> tuple[T, ...]:
     """Add the old objects with keys that no new one has."""
     known = set(map(key, new))
-    return (*new, *(one for one in old if key(one) not in known))
+    return (*new, *(record for record in old if key(record) not in known))
 
 
 def completions_by_log(steps: pa.Table, logs: int) -> Completions:

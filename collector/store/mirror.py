@@ -143,15 +143,15 @@ class Mirror:
         old = _files_of(self._states[run])
         old_names = {(_TOKEN.sub("", name), file.sha256): name for name, file in old.items()}
         token = secrets.token_hex(4)
-        found = {}
+        renamed = {}
         for name, file in files.items():
-            own = name
+            new_name = name
             if (folder / name).exists():
                 stem, _, ending = name.rpartition(".")
-                own = old_names.get((name, file.sha256), f"{stem}.{token}.{ending}")
-                (folder / name).rename(folder / own)
-            found[own] = file
-        return found
+                new_name = old_names.get((name, file.sha256), f"{stem}.{token}.{ending}")
+                (folder / name).rename(folder / new_name)
+            renamed[new_name] = file
+        return renamed
 
     def upload(self, run: str) -> bool:
         """Upload a run's new state, to replace the state that ``update`` has found.
@@ -210,8 +210,8 @@ class Mirror:
     def _all_of(self, file: str, runs: Iterable[str]) -> dict[str, bytes]:
         """Download the file of this name of each run; skip runs without it."""
         names = list(runs)
-        found = _in_parallel(self._remote.read, [f"{name}/{file}" for name in names])
-        return {name: data for name, data in zip(names, found, strict=True) if data is not None}
+        contents = _in_parallel(self._remote.read, [f"{name}/{file}" for name in names])
+        return {name: data for name, data in zip(names, contents, strict=True) if data is not None}
 
     def _write_local(self, run: str, manifest: bytes | None, summary: bytes | None) -> None:
         if manifest is None:
@@ -283,15 +283,15 @@ class Mirror:
         except Exception:
             return True
 
-    def _leftovers(self, run: str, own: Iterable[str]) -> list[str]:
+    def _leftovers(self, run: str, kept: Iterable[str]) -> list[str]:
         """Return files that interrupted or outdated collections have left."""
-        found: list[str] = []
+        leftovers: list[str] = []
         # The run is saved, even if cleaning up fails.
         with suppress(Exception):
-            for name in self._remote.files_below(run) - {*own}:
+            for name in self._remote.files_below(run) - {*kept}:
                 if _TOKEN.search(name) and self._remote.age(f"{run}/{name}") > _LEFTOVER_AGE:
-                    found.append(name)
-        return found
+                    leftovers.append(name)
+        return leftovers
 
     def _remove(self, run: str, names: Iterable[str]) -> None:
         for name in names:

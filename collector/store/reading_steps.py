@@ -31,10 +31,10 @@ def read_steps(paths: Sequence[Path]) -> pa.Table:
     Raises:
         OSError, ValueError, pa.ArrowException: if a file cannot be read.
     """
-    found = [group for path in paths for group in _File.of(path).groups()]
-    rows = sum(group.rows for group in found)
+    groups = [group for path in paths for group in _File.of(path).groups()]
+    rows = sum(group.rows for group in groups)
     whole = _TableBuilder(STEPS_SCHEMA, rows, allocator_for(rows))
-    chunks = on_all_cores(lambda task: task.read(whole), list(_tasks(found)))
+    chunks = on_all_cores(lambda task: task.read(whole), list(_tasks(groups)))
     return whole.table(chunks)
 
 
@@ -148,12 +148,14 @@ class _TableBuilder:
 
     def __init__(self, schema: pa.Schema, rows: int, allocate: Allocator) -> None:
         self.schema, self.allocate = schema, allocate
-        self.own = {name: _Column(schema.field(name).type, rows, allocate) for name in TIMESTAMPS}
+        self.timestamps = {
+            name: _Column(schema.field(name).type, rows, allocate) for name in TIMESTAMPS
+        }
         constants = {kind: Constants(kind) for kind in schema.types}
         self.shared = {
             field.name: SharedChunks(constants[field.type])
             for field in schema
-            if field.name not in self.own
+            if field.name not in self.timestamps
         }
 
     def part(self, at: int, rows: Sequence[int]) -> _TablePart:
@@ -168,9 +170,11 @@ class _TableBuilder:
     def table(self, parts: Sequence[_Chunks]) -> pa.Table:
         """Return the finished table, with the chunks of its parts in order."""
         columns = [
-            self.own[field.name].whole()
-            if field.name in self.own
-            else pa.chunked_array([one for part in parts for one in part[field.name]], field.type)
+            self.timestamps[field.name].whole()
+            if field.name in self.timestamps
+            else pa.chunked_array(
+                [chunk for part in parts for chunk in part[field.name]], field.type
+            )
             for field in self.schema
         ]
         return pa.table(columns, schema=self.schema)
@@ -198,7 +202,7 @@ class _TablePart:
             values, rows = values[:1], [self._total]
         pairs = list(zip(values, rows, strict=True))
         if shared is not None and (self._by_group or len(pairs) == 1):
-            self._chunks[name] = [one for pair in pairs for one in shared.constant(*pair)]
+            self._chunks[name] = [chunk for pair in pairs for chunk in shared.constant(*pair)]
             return
         column, at = self._column(name)
         for value, count in pairs:
@@ -207,9 +211,9 @@ class _TablePart:
 
     def _column(self, name: str) -> tuple[_Column, int]:
         """Return an array with a column's values, and the index at which this part starts."""
-        own = self._table.own.get(name)
-        if own is not None:
-            return own, self._at
+        column = self._table.timestamps.get(name)
+        if column is not None:
+            return column, self._at
         if name not in self._read:
             kind = self._table.schema.field(name).type
             self._read[name] = _Column(kind, self._total, self._table.allocate)
@@ -234,20 +238,20 @@ class _Column:
         self._lock = Lock()
 
     def put(self, at: int, values: pa.Array) -> None:
-        own = slice(at, at + len(values))
+        rows = slice(at, at + len(values))
         if values.type != self._kind:
             values = values.cast(self._kind)
         if values.null_count:
-            self._validity()[own] = arrow.numbers(pc.is_valid(values))
+            self._validity()[rows] = arrow.numbers(pc.is_valid(values))
             values = arrow.filled(values, 0)
-        self._values[own] = arrow.numbers(values)
+        self._values[rows] = arrow.numbers(values)
 
-    def fill(self, own: slice, value: int | None) -> None:
+    def fill(self, rows: slice, value: int | None) -> None:
         if value is None:
-            self._validity()[own] = False
+            self._validity()[rows] = False
         # New arrays are zero, and zeros take no memory until they are written.
         elif value:
-            self._values[own] = value
+            self._values[rows] = value
 
     def whole(self) -> pa.Array:
         valid = self._valid

@@ -118,8 +118,8 @@ class RemoteFolder:
             self._system.pipe_file(path, data, **conditions)
             return
         self._make_folder_of(name)
-        folder, _, own = path.rpartition("/")
-        draft = f"{folder}/.{own}.{secrets.token_hex(4)}"
+        folder, _, file = path.rpartition("/")
+        draft = f"{folder}/.{file}.{secrets.token_hex(4)}"
         self._system.pipe_file(draft, data)
         self._system.mv(draft, path)
 

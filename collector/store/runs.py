@@ -185,21 +185,23 @@ def _write_steps(steps: pa.Table, folder: Path) -> None:
     folder.mkdir()
     epochs = arrow.numbers(arrow.filled(steps["epoch"], -1))
     for first, last, rows in _epoch_ranges(epochs, len(np.unique(arrow.numbers(steps["log"])))):
-        own = steps if rows is None else steps.take(arrow.array(rows)).combine_chunks()
-        write_rows(own, folder / f"epochs-{first:06d}-{last:06d}.parquet")
+        chosen = steps if rows is None else steps.take(arrow.array(rows)).combine_chunks()
+        write_rows(chosen, folder / f"epochs-{first:06d}-{last:06d}.parquet")
 
 
 def _write_series(series: Sequence[Series], path: Path) -> None:
     """Write all values, series by series; write no file if there are none."""
     if not series:
         return
-    numbers = np.repeat(np.arange(len(series), dtype=np.int32), [len(one.value) for one in series])
+    numbers = np.repeat(
+        np.arange(len(series), dtype=np.int32), [len(entry.value) for entry in series]
+    )
     columns = {
         "series": numbers,
-        "wall_ns": np.concatenate([one.wall_ns for one in series]),
-        "value": np.concatenate([one.value for one in series]),
+        "wall_ns": np.concatenate([entry.wall_ns for entry in series]),
+        "value": np.concatenate([entry.value for entry in series]),
     }
-    arrays = {name: arrow.array(own) for name, own in columns.items()}
+    arrays = {name: arrow.array(values) for name, values in columns.items()}
     pq.write_table(pa.table(arrays, SERIES_SCHEMA), path)
 
 
@@ -220,9 +222,11 @@ def _epoch_ranges(
         return [(max(int(distinct[0]), 0), max(int(distinct[-1]), 0), None)]
     of_row = part[np.searchsorted(distinct, epochs)]
     ranges: list[tuple[int, int, npt.NDArray[np.int64] | None]] = []
-    for one in np.unique(part):
-        own = distinct[part == one]
-        ranges.append((max(int(own[0]), 0), max(int(own[-1]), 0), np.flatnonzero(of_row == one)))
+    for number in np.unique(part):
+        in_part = distinct[part == number]
+        ranges.append(
+            (max(int(in_part[0]), 0), max(int(in_part[-1]), 0), np.flatnonzero(of_row == number))
+        )
     return ranges
 
 

@@ -26,7 +26,7 @@ def test_a_limit_within_the_interval_is_neither_met_nor_missed() -> None:
 
 def test_a_share_of_an_alternative_that_costs_nothing_is_unknown() -> None:
     figure = figures.share_of(
-        "cost", 4.0, "µs", "Timeline", -1.0, most=0.02, other_interval=(-500.0, 400.0)
+        "cost", 4.0, "µs", "Timeline", -1.0, most=0.02, alternative_interval=(-500.0, 400.0)
     )
     assert (figure.ratio, figure.met) == (None, None)
     assert run.cells(figure)[4:] == ("", "at most 0.02 of it", "too noisy to tell")
@@ -41,7 +41,14 @@ def test_a_share_is_only_met_if_both_intervals_agree() -> None:
     sure, unsure = (90.0, 110.0), (10.0, 190.0)
     for other, met in ((sure, True), (unsure, None)):
         figure = figures.share_of(
-            "cost", 1.0, "µs", "other", 100.0, most=0.02, interval=(0.5, 1.5), other_interval=other
+            "cost",
+            1.0,
+            "µs",
+            "other",
+            100.0,
+            most=0.02,
+            interval=(0.5, 1.5),
+            alternative_interval=other,
         )
         assert figure.met is met
 

@@ -77,10 +77,13 @@ def _seeds(target: str) -> list[bytes]:
 
 
 def _keep(target: str) -> None:
-    found = [path.read_bytes() for path in (_FOUND / "corpus" / target).iterdir()]
-    inputs = fewest(TARGETS[target], found)
+    candidates = [path.read_bytes() for path in (_FOUND / "corpus" / target).iterdir()]
+    inputs = fewest(TARGETS[target], candidates)
     path = keep(target, inputs)
-    print(f"{path}: {len(inputs)} of {len(found)} inputs, {path.stat().st_size} bytes", flush=True)
+    print(
+        f"{path}: {len(inputs)} of {len(candidates)} inputs, {path.stat().st_size} bytes",
+        flush=True,
+    )
 
 
 def _harness(target: str, *arguments: str) -> subprocess.CompletedProcess[str]:

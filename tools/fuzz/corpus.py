@@ -17,7 +17,9 @@ def kept(target: str) -> list[bytes]:
     if not path.exists():
         return []
     with tarfile.open(path) as archive:
-        return [file.read() for one in archive if (file := archive.extractfile(one)) is not None]
+        return [
+            file.read() for member in archive if (file := archive.extractfile(member)) is not None
+        ]
 
 
 def keep(target: str, inputs: Iterable[bytes]) -> Path:

@@ -16,7 +16,7 @@ def fewest(target: Callable[[bytes], object], inputs: Iterable[bytes]) -> list[b
     """Return a small set of inputs with the same coverage of the parsers' code, short ones first."""
     seen: set[Jump] = set()
     chosen = []
-    for data in sorted(set(inputs), key=lambda one: (len(one), one)):
+    for data in sorted(set(inputs), key=lambda content: (len(content), content)):
         jumps = _jumps(target, data)
         if not jumps <= seen:
             seen |= jumps

@@ -61,13 +61,13 @@ def changes(more: Sequence[bytes]) -> list[Change]:
         return data[:at] + chance.choice(more) + data[at:]
 
     def interleaved(data: bytes, chance: random.Random) -> bytes:
-        both = [
+        shuffled = [
             (chance.random(), line) for text in (data, chance.choice(more)) for line in _lines(text)
         ]
-        return b"".join(line for _, line in sorted(both, key=lambda one: one[0]))
+        return b"".join(line for _, line in sorted(shuffled, key=lambda placed: placed[0]))
 
-    own = [_torn, _lines_moved, _labelled, _number, _token, _ends, _again, _flipped]
-    return [*own, mixed, interleaved] if more else own
+    mutations = [_torn, _lines_moved, _labelled, _number, _token, _ends, _again, _flipped]
+    return [*mutations, mixed, interleaved] if more else mutations
 
 
 def _lines(data: bytes) -> list[bytes]:
@@ -98,11 +98,11 @@ def _labelled(data: bytes, chance: random.Random) -> bytes:
 
 
 def _number(data: bytes, chance: random.Random) -> bytes:
-    found = list(_NUMBER.finditer(data))
-    if not found:
+    matches = list(_NUMBER.finditer(data))
+    if not matches:
         return data
-    one = chance.choice(found)
-    return data[: one.start()] + chance.choice(_NUMBERS) + data[one.end() :]
+    match = chance.choice(matches)
+    return data[: match.start()] + chance.choice(_NUMBERS) + data[match.end() :]
 
 
 def _token(data: bytes, chance: random.Random) -> bytes:

@@ -58,13 +58,16 @@ def main() -> None:
         for filling in _FILLINGS:
             # One process each: a process's peak memory never falls.
             words = ["--megabytes", str(options.megabytes), "--only", target, "--filling", filling]
-            own = subprocess.run(
+            process = subprocess.run(
                 [sys.executable, "-m", "fuzz.one_line", *words],
                 capture_output=True,
                 text=True,
                 check=False,
             )
-            row = own.stdout.strip() or f"| {target} | {filling} | failed: {own.stderr[-500:]} | |"
+            row = (
+                process.stdout.strip()
+                or f"| {target} | {filling} | failed: {process.stderr[-500:]} | |"
+            )
             print(row, flush=True)
 
 

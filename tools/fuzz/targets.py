@@ -126,8 +126,10 @@ def _records(data: bytes) -> None:
 
 
 def _events(data: bytes) -> None:
-    for one in embedded():
-        assert all("\n" not in event.what for event in one.read("some/log", data).events)
+    for embedded_format in embedded():
+        assert all(
+            "\n" not in event.what for event in embedded_format.read("some/log", data).events
+        )
 
 
 def whole(data: bytes) -> list[Run]:

@@ -139,7 +139,9 @@ class Host:
 
     def pids(self, pattern: bytes) -> dict[int, int]:
         """Return processes with a pattern in their command line: their ids on the host, and here."""
-        return {own: here for own, here, words in self.namespaces.processes() if pattern in words}
+        return {
+            inside: here for inside, here, words in self.namespaces.processes() if pattern in words
+        }
 
     def kill(self, pattern: bytes, number: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to all processes with a pattern in their command line."""

@@ -62,10 +62,10 @@ class Namespaces:
 
     def processes(self) -> Iterator[tuple[int, int, bytes]]:
         """Yield each process of the namespaces: its ids inside and outside, and its command line."""
-        own = _namespace(self.pid)
+        namespace = _namespace(self.pid)
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                if _namespace(int(folder.name)) == own:
+                if _namespace(int(folder.name)) == namespace:
                     status = (folder / "status").read_text()
                     (inside,) = (
                         s.split()[-1] for s in status.splitlines() if s.startswith("NSpid")

@@ -81,10 +81,10 @@ def run_rank(folder: Path, case: str, ending: str) -> None:
             time.sleep(_LOOK_EVERY_S)
             now = c10d._dump_fr_trace()
             last, still = now, still + 1 if now == last else 0
-        made = c10d._dump_fr_trace_json() if ending else last
+        trace = c10d._dump_fr_trace_json() if ending else last
         path = folder / f"trace_rank_{distributed.get_rank()}{ending}"
         unfinished = path.with_name(f".{path.name}.unfinished")
-        unfinished.write_bytes(made)
+        unfinished.write_bytes(trace)
         unfinished.rename(path)
 
     threading.Thread(target=dump, daemon=True).start()

@@ -83,9 +83,9 @@ def _iam(endpoint: str, **words: str) -> ElementTree.Element:
 
 
 def _text(answer: ElementTree.Element, name: str) -> str:
-    found = answer.findtext(f".//{_IAM}{name}")
-    assert found, f"the S3 server's answer has no {name}"
-    return found
+    text = answer.findtext(f".//{_IAM}{name}")
+    assert text, f"the S3 server's answer has no {name}"
+    return text
 
 
 def _ask(request: Request, service: str) -> bytes:

@@ -9,7 +9,7 @@ from .job import Job
 
 
 def waits_for_batches(
-    job: Job, start: int, making: Ints, own: tuple[Ints, Ints], reduction: tuple[Ints, Ints]
+    job: Job, start: int, making: Ints, own_stages: tuple[Ints, Ints], reduction: tuple[Ints, Ints]
 ) -> Ints:
     """Compute how long every rank waits for its batch in every step: ranks × steps, nanoseconds.
 
@@ -20,22 +20,22 @@ def waits_for_batches(
         job: a job with prefetching loaders.
         start: when the first step starts.
         making: the time to make each batch.
-        own: each rank's other (from its own reduced) and compute.
+        own_stages: each rank's other (from its own reduced) and compute.
         reduction: the delay with which each rank receives a reduction, and the transfer per step.
     """
-    between, compute = own
+    between, compute = own_stages
     late, transfer = reduction
     ahead = generator(job.seed, Purpose.LOADER).random(job.ranks) * making[:, 0] / 1e3
-    made = start - whole_microseconds(ahead)
+    ready = start - whole_microseconds(ahead)
     taken = np.zeros_like(making)
     waits = np.empty_like(making)
     reduced = np.full(job.ranks, start)
     for step in range(job.steps):
         if step >= job.prefetch:
-            made = np.maximum(made, taken[:, step - job.prefetch])
-        made = made + making[:, step]
+            ready = np.maximum(ready, taken[:, step - job.prefetch])
+        ready = ready + making[:, step]
         begin = reduced + between[:, step]
-        taken[:, step] = np.maximum(begin, made)
+        taken[:, step] = np.maximum(begin, ready)
         waits[:, step] = taken[:, step] - begin
         last = (taken[:, step] + compute[:, step]).max()
         reduced = last + transfer[step] + late[:, step]

@@ -84,7 +84,7 @@ def _logs(job: Job, true: Timeline, clocks: list[HostClock], ranks: Ints) -> tup
     logs = []
     for rank in ranks.tolist():
         host = rank // job.ranks_per_host
-        own = {
+        identity = {
             "rank": rank,
             "local_rank": rank % job.ranks_per_host,
             "host": hosts[host],
@@ -97,7 +97,7 @@ def _logs(job: Job, true: Timeline, clocks: list[HostClock], ranks: Ints) -> tup
                 rank=rank,
                 generation=job.generation,
                 part=0,
-                facts=shared | own | given,
+                facts=shared | identity | given,
                 ended=rank not in job.cut_ranks,
             )
         )
@@ -163,8 +163,8 @@ def _on_clocks(job: Job, times: Ints, clocks: list[HostClock], ranks: Ints) -> I
         return times
     read = times[ranks]
     for index, clock in enumerate(clocks):
-        own = slice(*np.searchsorted(host, [index, index + 1]))
-        read[own] = clock.read(read[own])
+        rows = slice(*np.searchsorted(host, [index, index + 1]))
+        read[rows] = clock.read(read[rows])
     return read
 
 

@@ -32,13 +32,13 @@ def on_shared_cores(
     segments = []
     for stage in _ORDER:
         segments.append((stage, healthy[stage], 1))
-        segments += [(stage, extra, one.burns) for one, extra in added if one.stage == stage]
+        segments += [(stage, extra, fault.burns) for fault, extra in added if fault.stage == stage]
     needs = np.stack([need for _, need, _ in segments])
     threads = [count for _, _, count in segments]
     took = np.empty_like(needs)
     for host in range(job.host_count):
-        own = job.host_index == host
-        took[:, own] = share_out(job.cores_per_host, begin[own], needs[:, own], threads)
+        ranks = job.host_index == host
+        took[:, ranks] = share_out(job.cores_per_host, begin[ranks], needs[:, ranks], threads)
 
     stages: dict[str, Ints] = {}
     of_faults: dict[str, Ints] = {}

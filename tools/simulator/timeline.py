@@ -124,7 +124,7 @@ def timeline(job: Job) -> Timeline:
         end=end,
         input=batch,
         compute=compute,
-        other=_other(between, late, earliest, later),
+        other=_other_times(between, late, earliest, later),
         reduced_first=complete + earliest,
         allreduce=transfer + earliest,
         epochs=epochs,
@@ -194,13 +194,13 @@ def _lateness(job: Job) -> Ints:
     return late
 
 
-def _longest_laps(late: Ints, *own: Ints) -> Ints:
+def _longest_laps(late: Ints, *stages: Ints) -> Ints:
     """Return the longest time of any rank from the previous completion to its ready, per step."""
     longest = np.zeros(late.shape[1], np.int64)
     for rows in blocks(*late.shape):
         lap = np.zeros(late[rows].shape, np.int64)
         lap[:, 1:] = late[rows, :-1]
-        for stage in own:
+        for stage in stages:
             lap += stage[rows]
         np.maximum(longest, lap.max(axis=0), out=longest)
     return longest
@@ -209,9 +209,9 @@ def _longest_laps(late: Ints, *own: Ints) -> Ints:
 def _extra(job: Job, added: Sequence[Ints]) -> dict[str, Ints]:
     """Sum what all faults add, for the stages that have any."""
     extra: dict[str, Ints] = {}
-    for fault, own in zip(job.faults, added, strict=True):
+    for fault, times in zip(job.faults, added, strict=True):
         name = BUCKET if fault.bucket else fault.stage
-        extra[name] = extra[name] + own if name in extra else own
+        extra[name] = extra[name] + times if name in extra else times
     return extra
 
 
@@ -246,7 +246,7 @@ def _epoch_end(job: Job) -> Ints:
     return np.asarray(gap + sum(epoch_end_parts(job).values()))
 
 
-def _other(between: Ints, late: Ints, earliest: Ints, later: Ints) -> Ints:
+def _other_times(between: Ints, late: Ints, earliest: Ints, later: Ints) -> Ints:
     """Convert ``between`` to the ledger's definition of other, in place."""
     between[:, 1:] += late[:, :-1] - earliest[:-1]
     between[:, later] = TAIL + late[:, later - 1] - earliest[later - 1]

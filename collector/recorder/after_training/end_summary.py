@@ -19,7 +19,7 @@ class Training(NamedTuple):
     log_dir: Path
     run_id: str
     world: World
-    own: OwnSteps
+    own_steps: OwnSteps
     sink: str
     mlflow_run_id: Optional[str]
 
@@ -65,9 +65,9 @@ def begin(log_dir: Path, world: World, summary: Optional[bool]) -> Optional[OwnS
     if _pid != os.getpid():
         _pid = os.getpid()
         atexit.register(_at_exit)
-    own = _own_steps.setdefault(str(log_dir), OwnSteps())
-    own.interrupt()
-    return own
+    own_steps = _own_steps.setdefault(str(log_dir), OwnSteps())
+    own_steps.interrupt()
+    return own_steps
 
 
 def training_ended(training: Training) -> None:
@@ -76,7 +76,7 @@ def training_ended(training: Training) -> None:
     Never raises.
     """
     global _ended
-    _ended = training if training.own.steps else None
+    _ended = training if training.own_steps.steps else None
     try:
         shell = _shell()
         if shell is not None:

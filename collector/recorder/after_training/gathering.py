@@ -124,11 +124,11 @@ def _write_new(folder: Path, name: str, rank: int, data: bytes) -> Optional[Path
         ValueError: if no log has such a name.
         OSError: if it cannot be written.
     """
-    found = re.fullmatch(_NAME, name)
-    if found is None or int(found.group(1)) != rank:
+    match = re.fullmatch(_NAME, name)
+    if match is None or int(match.group(1)) != rank:
         raise ValueError("this is not the name of a log of this rank")
     folder.mkdir(parents=True, exist_ok=True)
-    numbers, suffix = found.group(2).rpartition(".")[::2], found.group(3)
+    numbers, suffix = match.group(2).rpartition(".")[::2], match.group(3)
     for more in range(_MOST_COPIES):
         number = int(numbers[1]) + more
         path = folder / ("rank-%05d%s.%d%s" % (rank, numbers[0], number, suffix))

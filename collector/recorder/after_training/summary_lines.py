@@ -44,23 +44,23 @@ def lines_of_all_ranks(training: Training) -> Tuple[List[str], str]:
     source = "%s#%s" % (training.log_dir, training.run_id)
     words = (str(LIMITS.seconds), str(WAIT_SECONDS), source)
     try:
-        found = run_limited(program("stallscope.cli.beside_training", *words), LIMITS)
+        process = run_limited(program("stallscope.cli.beside_training", *words), LIMITS)
     except Exception as error:
         return [], "the analysis did not start: %s" % error
-    if found.reached:
-        return [], "the analysis of all ranks was ended at its limit of %s" % found.reached
-    if found.status != 0:
-        return [], _message(found.errors) or "the analysis ended with status %d" % found.status
-    return found.output.splitlines(), ""
+    if process.reached:
+        return [], "the analysis of all ranks was ended at its limit of %s" % process.reached
+    if process.status != 0:
+        return [], _message(process.errors) or "the analysis ended with status %d" % process.status
+    return process.output.splitlines(), ""
 
 
 def _message(errors: str) -> str:
     """Return the last line of the errors, if it is one of Stallscope's sentences."""
-    _, found, message = errors.rstrip().rpartition("\n")[2].partition("stallscope: ")
+    _, prefix, message = errors.rstrip().rpartition("\n")[2].partition("stallscope: ")
     if message.startswith(_NEEDS):
         # How to install it is in the last of the six lines.
         return message.partition(":")[0]
-    return message if found else ""
+    return message if prefix else ""
 
 
 def lines_of_one_rank(training: Training, reason: str) -> List[str]:
@@ -70,7 +70,7 @@ def lines_of_one_rank(training: Training, reason: str) -> List[str]:
     missing = reason.startswith(_NEEDS)
     return [
         "stallscope: no verdict: %s" % reason,
-        "  step time: %s" % _step_time(training.own, alone),
+        "  step time: %s" % _step_time(training.own_steps, alone),
         "  stragglers: %s" % ("a single rank does not wait for others" if alone else "unknown"),
         "  potential gain: unknown",
         "  logs: %s (run %s, rank 0 of %d)" % (where, training.run_id, training.world.size),
@@ -78,13 +78,18 @@ def lines_of_one_rank(training: Training, reason: str) -> List[str]:
     ]
 
 
-def _step_time(own: OwnSteps, alone: bool) -> str:
-    whole, parts = own.whole_ns, own.parts_ns
+def _step_time(own_steps: OwnSteps, alone: bool) -> str:
+    whole, parts = own_steps.whole_ns, own_steps.parts_ns
     if whole is None:
-        return "too few steps (%d)" % own.steps
+        return "too few steps (%d)" % own_steps.steps
     unit, length = ("s", 1e9) if whole >= 1e9 else ("ms", 1e6)
     decimals = 2 if whole < 10 * length else 1
-    text = "%.*f %s on rank 0, the mean of %d steps" % (decimals, whole / length, unit, own.counted)
+    text = "%.*f %s on rank 0, the mean of %d steps" % (
+        decimals,
+        whole / length,
+        unit,
+        own_steps.counted,
+    )
     if parts is None:
         return "%s; its stages were not measured" % text
     shown = [

@@ -100,11 +100,11 @@ def _stacks(title: str) -> str:
     lines = ["# %s, process %d: %s" % (now, os.getpid(), title)]
     for thread, frame in list(sys._current_frames().items())[:_MOST_THREADS]:
         lines += ["", "thread %s (%d), innermost call first:" % (names.get(thread, "?"), thread)]
-        lines += ["  %s:%d in %s" % one for one in frames_of(frame)]
+        lines += ["  %s:%d in %s" % location for location in frames_of(frame)]
     return "\n".join(lines) + "\n\n"
 
 
 def _thread_names() -> "dict[int, str]":
     """Return the names of threads without ``threading``'s lock, which a hung thread could hold."""
     active = getattr(threading, "_active", {})
-    return {thread: str(one.name) for thread, one in list(active.items())}
+    return {number: str(thread.name) for number, thread in list(active.items())}

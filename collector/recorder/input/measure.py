@@ -263,13 +263,13 @@ def _trial(
 def _random_state_restored() -> Iterator[None]:
     """Restore the random state, so that training draws the same numbers as without a measurement."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    own = random.getstate()
+    pythons = random.getstate()
     numpys = None if numpy is None else numpy.random.get_state()
     torchs = None if torch is None else torch.get_rng_state()
     try:
         yield
     finally:
-        random.setstate(own)
+        random.setstate(pythons)
         if numpy is not None:
             numpy.random.set_state(numpys)
         if torch is not None:

@@ -122,7 +122,7 @@ def difference(later: Mean, earlier: Optional[Mean]) -> Mean:
     if later.ci95 is None or earlier.ci95 is None:
         return Mean(ms, None)
     halves = [(ci95[1] - ci95[0]) / 2 for ci95 in (later.ci95, earlier.ci95)]
-    half = sum(one**2 for one in halves) ** 0.5
+    half = sum(width**2 for width in halves) ** 0.5
     return Mean(ms, (ms - half, ms + half))
 
 

@@ -16,7 +16,9 @@ def training_facts(size: int, stages: bool) -> Dict[str, Any]:
     return {
         "framework": "jax",
         "versions": {name: module_version(name) for name in _LIBRARIES},
-        "devices": known(lambda: sorted({one.platform.upper() for one in jax.local_devices()})),
+        "devices": known(
+            lambda: sorted({device.platform.upper() for device in jax.local_devices()})
+        ),
         # Whether the step reduces its gradients cannot be seen.
         "gradients_reduced": True if size == 1 else None,
         "stamps": timestamps(size, stages),

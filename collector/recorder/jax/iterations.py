@@ -63,16 +63,16 @@ class IterationStream(DeferredSteps):
         first = waiting[0] if waiting else None
         return None if first is None or isinstance(first, Interval) else first
 
-    def _is_ready(self, one: Union[RunningIteration, Interval]) -> bool:
-        if self._times is None or isinstance(one, Interval):
+    def _is_ready(self, entry: Union[RunningIteration, Interval]) -> bool:
+        if self._times is None or isinstance(entry, Interval):
             return True
-        return bool(len(self._times.done) >= one[RESULTS])
+        return bool(len(self._times.done) >= entry[RESULTS])
 
-    def _take(self, one: Union[RunningIteration, Interval], clock: int) -> None:
-        if isinstance(one, Interval):
-            self._end_interval(one)
+    def _take(self, entry: Union[RunningIteration, Interval], clock: int) -> None:
+        if isinstance(entry, Interval):
+            self._end_interval(entry)
             return
-        epoch, begin, data, samples, own_ns, results, end = one
+        epoch, begin, data, samples, own_ns, results, end = entry
         iteration = self._begin(epoch, begin, data, clock)
         assert iteration.data is not None
         iteration.samples = samples

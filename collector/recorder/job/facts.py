@@ -98,19 +98,19 @@ def compression_name(compressor: Any) -> str:
 _PLAIN_REDUCTIONS = ("none", "allreduce_hook")
 
 
-def largest_gathered(found: List[Dict[str, Any]]) -> Dict[str, Any]:
+def largest_gathered(gradients: List[Dict[str, Any]]) -> Dict[str, Any]:
     """Count sparse gradients, which are gathered instead of reduced, and describe the largest.
 
     Args:
-        found: for each gradient its ``name``, the ``shape`` of the whole, the bytes per number
+        gradients: for each gradient its ``name``, the ``shape`` of the whole, the bytes per number
             (``itemsize``), and the ``rows`` that a rank sends per step, None where unknown.
     """
 
-    def numbers(one: Dict[str, Any]) -> int:
-        return math.prod(one["shape"])
+    def numbers(gradient: Dict[str, Any]) -> int:
+        return math.prod(gradient["shape"])
 
-    largest = sorted(found, key=numbers, reverse=True)[:_MOST_GATHERED]
-    return {"count": len(found), "largest": largest}
+    largest = sorted(gradients, key=numbers, reverse=True)[:_MOST_GATHERED]
+    return {"count": len(gradients), "largest": largest}
 
 
 # More names and sizes add no information.

@@ -58,8 +58,8 @@ def scaled_by_ranks(
 def _default_rate(optimizer: type, argument: str) -> Optional[float]:
     """Find the default in the first class that has one: Horovod's subclass has other arguments."""
     for base in optimizer.__mro__:
-        own = vars(base).get("__init__")
-        parameter = inspect.signature(own).parameters.get(argument) if own else None
+        constructor = vars(base).get("__init__")
+        parameter = inspect.signature(constructor).parameters.get(argument) if constructor else None
         if parameter is not None:
             return parameter.default if isinstance(parameter.default, float) else None
     return None

@@ -52,7 +52,9 @@ def world_from_environment(env: Mapping[str, str]) -> World:
 def initialised_horovod() -> Optional[Any]:
     """Return the module of Horovod that the training script has initialised; None without one."""
     modules = map(sys.modules.get, _HOROVOD_MODULES)
-    return next((one for one in modules if one is not None and one.is_initialized()), None)
+    return next(
+        (module for module in modules if module is not None and module.is_initialized()), None
+    )
 
 
 def torch_distributed() -> Optional[Any]:

@@ -35,7 +35,7 @@ class BatchClock:
         self.recorded_at: Optional[int] = None
         # When the latest batch taken arrived, and the cost of recording batches that was not reported
         # yet.
-        self._there: Optional[int] = None
+        self._arrived: Optional[int] = None
         self._own_ns = 0
         self._iterator: Any = None
         # Keras' current iterator, and the iterator inside it.
@@ -82,14 +82,14 @@ class BatchClock:
         waiting = self.fetches
         taken: List[Fetch] = []
         while waiting and waiting[0][1] <= end:
-            asked, there, shape, recorded_at = waiting.popleft()
+            asked, arrived, shape, recorded_at = waiting.popleft()
             if shape is _OF_NO_CALL:
                 taken.clear()
                 continue
-            taken.append((asked, there, shape))
-            if recorded_at is not None and self._there is not None:
-                self._own_ns += recorded_at - self._there
-            self._there = there
+            taken.append((asked, arrived, shape))
+            if recorded_at is not None and self._arrived is not None:
+                self._own_ns += recorded_at - self._arrived
+            self._arrived = arrived
         return taken
 
     def own_ns(self) -> int:
@@ -109,17 +109,17 @@ def timed_batches(
     Everything that runs for every batch is in this one function with local variables: training has just
     evicted everything else from the CPU's caches.
     """
-    there, now, recorded_at = clock.fetches.append, monotonic_ns, clock.recorded_at
+    append, now, recorded_at = clock.fetches.append, monotonic_ns, clock.recorded_at
     known: Iterator[Optional[Sequence[Any]]] = chain(repeat(shape, full), repeat(None))
     begin = now()
     try:
         for batch in batches:
-            end, found = now(), next(known)
-            if found is None:
+            end, batch_shape = now(), next(known)
+            if batch_shape is None:
                 # The usual kind of batch, without a call, which takes as long as all of this.
                 leaf = batch[0] if type(batch) is tuple and batch else batch
-                found = getattr(leaf, "shape", None) or shape_in(batch)
-            there((begin, end, found, recorded_at))
+                batch_shape = getattr(leaf, "shape", None) or shape_in(batch)
+            append((begin, end, batch_shape, recorded_at))
             recorded_at = now()
             yield batch
             # Free it before the next batch arrives.
@@ -177,14 +177,14 @@ def wait_of(call: Call, fetches: List[Fetch]) -> Tuple[int, Optional[int]]:
     """
     if len(fetches) != 1:
         return call.begin, None
-    [(asked, there, _)] = fetches
+    [(asked, arrived, _)] = fetches
     if asked < call.begin:
-        return call.begin - (there - asked), call.begin
-    return call.begin, there
+        return call.begin - (arrived - asked), call.begin
+    return call.begin, arrived
 
 
 def samples_of(fetches: List[Fetch]) -> Optional[int]:
     """Return the samples of all batches of a call; None where one is unknown or none was seen."""
-    found = [first_of(shape) for _, _, shape in fetches]
-    known = [samples for samples in found if samples is not None]
+    counts = [first_of(shape) for _, _, shape in fetches]
+    known = [samples for samples in counts if samples is not None]
     return sum(known) if known and len(known) == len(fetches) else None

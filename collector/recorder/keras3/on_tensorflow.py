@@ -63,7 +63,7 @@ class TensorFlowStages(Stages):
         self._instrumentation.remove()
 
     def function(
-        self, made: Callable[..., Any], is_timed: Callable[[], bool]
+        self, train_function: Callable[..., Any], is_timed: Callable[[], bool]
     ) -> Callable[..., Any]:
         """Trace Keras' own train function again, with timestamps; custom ones stay unchanged."""
         model = self._model
@@ -71,15 +71,16 @@ class TensorFlowStages(Stages):
             model.train_function = None
             self._instrumentation.install(model)
             model.make_train_function()
-            self._instrumentation.made(model)
-            if is_made_by(keras.Model, model.train_function):
+            self._instrumentation.unpatch(model)
+            again = model.train_function
+            if is_made_by(keras.Model, again):
                 self._instrumentation.takes_out = is_timed
-            if model.train_function is not None and code_of(made) is code_of(model.train_function):
-                return model.train_function  # type: ignore[no-any-return]
+            if again is not None and code_of(train_function) is code_of(again):
+                return again  # type: ignore[no-any-return]
             self._instrumentation.active = False
             self.placed, self.reason = (), "the model has a custom train function"
             self.ready = None
-        return made
+        return train_function
 
     def check(self) -> None:
         self._stream.check()
@@ -121,7 +122,7 @@ class StepInstrumentation(Instrumentation):
         if not self._compiled and getattr(model, "optimizer", None) is not None:
             self._replace(model.optimizer, "apply", self._applied)
 
-    def made(self, model: Any) -> None:
+    def unpatch(self, model: Any) -> None:
         """Unpatch the model: its train function has been made."""
         vars(model).pop(_AROUND_THE_STEP, None)
 

@@ -78,9 +78,9 @@ class Recording(FitRecording):
             return JaxStages(fit)
         raise RuntimeError("training of Keras on %s cannot be recorded" % backend)
 
-    def _timed(self, made: Any, session: Session, calls: FinishedCalls) -> TimedFunction:
+    def _timed(self, train_function: Any, session: Session, calls: FinishedCalls) -> TimedFunction:
         stages = self._stream
-        function = stages.function(made, self._runs_timer)
+        function = stages.function(train_function, self._runs_timer)
         return timed(function, self, session, calls, stages.saw, stages.key, stages.last_of)
 
     def _position_in_call(self, begin: int) -> Position:

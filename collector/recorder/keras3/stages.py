@@ -58,10 +58,10 @@ class Stages:
         """Unpatch the model."""
 
     def function(
-        self, made: Callable[..., Any], is_timed: Callable[[], bool]
+        self, train_function: Callable[..., Any], is_timed: Callable[[], bool]
     ) -> Callable[..., Any]:
         """Return the train function to time; ``is_timed`` returns whether a timed call runs."""
-        return made
+        return train_function
 
     def check(self) -> None:
         """Check the training after the first call, then now and then, or after each if attentive."""

@@ -28,15 +28,15 @@ class FitCallback:
     _recording: Optional[FitRecording] = None
 
     def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
-        other = recording_of(self.model)
-        if other is not None and other.is_of_this_fit:
+        recording = recording_of(self.model)
+        if recording is not None and recording.is_of_this_fit:
             logger.warning(
                 "stallscope: this training is recorded already; one StepLogger is enough"
             )
             return
-        if other is not None:
+        if recording is not None:
             # An exception has ended its fit.
-            other.stop()
+            recording.stop()
         self._stop()
         stop_abandoned()
         self._record()

@@ -132,7 +132,7 @@ class FitRecording(BaseRecording):
         """Make the stream, and patch the model to take timestamps."""
         raise NotImplementedError
 
-    def _timed(self, made: Any, session: Session, calls: FinishedCalls) -> TimedFunction:
+    def _timed(self, train_function: Any, session: Session, calls: FinishedCalls) -> TimedFunction:
         """Return a timer around the train function, which may be made again, with timestamps."""
         raise NotImplementedError
 
@@ -226,12 +226,12 @@ class FitRecording(BaseRecording):
     def _time_train_function(self, session: Session, calls: FinishedCalls) -> None:
         model = self.model
         names = [name for name in ("train_function", "train_tf_function") if hasattr(model, name)]
-        found = {name: getattr(model, name) for name in names}
+        functions = {name: getattr(model, name) for name in names}
 
         def undo() -> None:
             # Keep a replacement that was made since.
             if self._timer is None or model.train_function is self._timer:
-                for name, function in found.items():
+                for name, function in functions.items():
                     setattr(model, name, function)
 
         self._undo.append(undo)

@@ -29,7 +29,7 @@ def graph_step(row: Sequence[float]) -> GraphStep:
     A time older than the data was left by an earlier step. Negative samples mean an unknown number.
     """
     data, samples, *timestamps = row
-    at, ready, reduced, done = (_nanoseconds(one, data) for one in (data, *timestamps))
+    at, ready, reduced, done = (_nanoseconds(timestamp, data) for timestamp in (data, *timestamps))
     return GraphStep(at, ready, reduced, done, int(samples) if samples >= 0 else None)
 
 

@@ -44,14 +44,14 @@ class DeferredSteps:
         """Make rows of the iterations that the device has finished."""
         with self._drains:
             clock = read_clocks()[1]
-            for one in take_ready(self.waiting, self._is_ready):
-                self._take(one, clock)
+            for entry in take_ready(self.waiting, self._is_ready):
+                self._take(entry, clock)
 
-    def _is_ready(self, one: Any) -> bool:
+    def _is_ready(self, entry: Any) -> bool:
         """Return whether the device has finished an iteration."""
         raise NotImplementedError
 
-    def _take(self, one: Any, clock: int) -> None:
+    def _take(self, entry: Any, clock: int) -> None:
         """Make the rows of an iteration."""
         raise NotImplementedError
 

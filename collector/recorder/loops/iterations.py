@@ -40,12 +40,17 @@ def sum_iterations(iterations: List[StepRow]) -> StepRow:
     Input waits and samples add up; the other values are the last iteration's.
     """
     first, last = iterations[0], iterations[-1]
-    fetched = _total([None if one.data is None else one.data - one.begin for one in iterations])
+    fetched = _total(
+        [
+            None if iteration.data is None else iteration.data - iteration.begin
+            for iteration in iterations
+        ]
+    )
     return last._replace(
         begin=first.begin,
         data=None if fetched is None else first.begin + fetched,
-        micro=sum(one.micro for one in iterations),
-        samples=_total([one.samples for one in iterations]),
+        micro=sum(iteration.micro for iteration in iterations),
+        samples=_total([iteration.samples for iteration in iterations]),
         clock=first.clock,
     )
 

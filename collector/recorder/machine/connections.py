@@ -133,7 +133,7 @@ class Connections:
         for ends, total in self._totals.items():
             seen = self._seen.get(ends, ())
             if len(seen) >= _FEWEST_LOOKS:
-                rates, trips = (_quartiles(own) for own in zip(*seen))
+                rates, trips = (_quartiles(values) for values in zip(*seen))
                 rows.append({**total.row(), "rate_kb_s": rates, "round_trip_us": trips})
         rows.sort(key=lambda row: -row["sent_kb"])
         return rows[:_MOST_PEERS]
@@ -146,9 +146,9 @@ class Connections:
         return sums
 
     def _look(self) -> None:
-        found = map(self._connection, _DESCRIPTORS.iterdir())
-        now = dict(one for one in found if one is not None)
-        gone = _by_ends(one for key, one in self._open.items() if key not in now)
+        connections = map(self._connection, _DESCRIPTORS.iterdir())
+        now = dict(entry for entry in connections if entry is not None)
+        gone = _by_ends(connection for key, connection in self._open.items() if key not in now)
         for ends, connection in gone.items():
             self._closed[ends] = connection.after(self._closed.get(ends))
         self._open = now
@@ -212,13 +212,13 @@ def _by_ends(connections: Iterable[_Connection]) -> Dict[_Ends, _Connection]:
     groups: Dict[_Ends, List[_Connection]] = {}
     for connection in connections:
         groups.setdefault(connection.ends, []).append(connection)
-    found = {}
-    for ends, own in groups.items():
-        most = max(own, key=lambda one: one.counts.sent)
-        sent = sum(one.counts.sent for one in own)
-        lost = sum(one.counts.retransmitted for one in own)
-        found[ends] = most._replace(counts=most.counts._replace(sent=sent, retransmitted=lost))
-    return found
+    sums = {}
+    for ends, group in groups.items():
+        most = max(group, key=lambda connection: connection.counts.sent)
+        sent = sum(connection.counts.sent for connection in group)
+        lost = sum(connection.counts.retransmitted for connection in group)
+        sums[ends] = most._replace(counts=most.counts._replace(sent=sent, retransmitted=lost))
+    return sums
 
 
 def _quartiles(values: Iterable[float]) -> List[int]:

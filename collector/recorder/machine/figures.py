@@ -52,9 +52,9 @@ class KernelFile:
 
 def numbers_by_name(text: bytes) -> Dict[bytes, int]:
     """Parse lines of a name and a number: ``read_bytes: 4096``."""
-    found = {}
+    numbers = {}
     for line in text.splitlines():
         words = line.split()
         if len(words) >= 2 and words[1].isdigit():
-            found[words[0].rstrip(b":")] = int(words[1])
-    return found
+            numbers[words[0].rstrip(b":")] = int(words[1])
+    return numbers

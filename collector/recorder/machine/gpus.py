@@ -108,7 +108,7 @@ def own_device(env: Mapping[str, str], local_rank: int) -> str:
     visible = env.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return str(local_rank)
-    devices = [one.strip() for one in visible.split(",") if one.strip()]
+    devices = [device.strip() for device in visible.split(",") if device.strip()]
     if not devices:
         raise OSError("no GPU is visible")
     return devices[0] if len(devices) <= local_rank else devices[local_rank]

@@ -57,11 +57,11 @@ def sources_of_cgroup() -> Iterator[FigureSource]:
 
 def cgroup_folders() -> Dict[str, str]:
     """Return the folders of the process's cgroups: of version 2 as ``""``, of version 1's ``cpu``."""
-    found: Dict[str, str] = {}
+    folders: Dict[str, str] = {}
     try:
         lines = _OWN_GROUPS.read_text().splitlines()
     except OSError:
-        return found
+        return folders
     for line in lines:
         _, controllers, path = line.split(":", 2)
         names = controllers.split(",")
@@ -74,9 +74,9 @@ def cgroup_folders() -> Dict[str, str]:
         # In a container the cgroup's own folder is the root.
         for folder in [base + path for base in bases] + bases:
             if Path(folder, "cpu.stat").exists():
-                found["" if controllers == "" else "cpu"] = folder.rstrip("/")
+                folders["" if controllers == "" else "cpu"] = folder.rstrip("/")
                 break
-    return found
+    return folders
 
 
 def _offered(make: Callable[[], FigureSource]) -> Iterator[FigureSource]:
@@ -94,8 +94,8 @@ def _pressure(path: str, name: str) -> FigureSource:
     file = KernelFile(path)
 
     def read() -> List[Optional[int]]:
-        found = _TOTAL.match(file.read())
-        return [None if found is None else int(found.group(1))]
+        match = _TOTAL.match(file.read())
+        return [None if match is None else int(match.group(1))]
 
     return FigureSource((FigureColumn(name, divisor=1000),), read)
 
@@ -104,12 +104,12 @@ def _throttling(folder: str) -> FigureSource:
     file = KernelFile(folder + "/cpu.stat")
 
     def read() -> List[Optional[int]]:
-        own = numbers_by_name(file.read())
+        numbers = numbers_by_name(file.read())
         # Version 2 has microseconds, version 1 nanoseconds; a group without a limit may have neither.
-        throttled = own.get(b"throttled_usec")
-        if throttled is None and b"throttled_time" in own:
-            throttled = own[b"throttled_time"] // 1000
-        return [throttled, own.get(b"nr_periods"), own.get(b"nr_throttled")]
+        throttled = numbers.get(b"throttled_usec")
+        if throttled is None and b"throttled_time" in numbers:
+            throttled = numbers[b"throttled_time"] // 1000
+        return [throttled, numbers.get(b"nr_periods"), numbers.get(b"nr_throttled")]
 
     figures = (
         FigureColumn("throttled_ms", divisor=1000),
@@ -153,19 +153,23 @@ def _network() -> FigureSource:
         parts = [line.partition(":") for line in lines]
         return {name.strip(): [int(count) for count in rest.split()] for name, _, rest in parts}
 
-    there = counts()
-    names = [name for name in there if name != "lo" and not name.startswith(_VIRTUAL)]
-    names = sorted(names, key=lambda name: -there[name][_SENT_BYTES])[:_MOST_INTERFACES]
+    interfaces = counts()
+    names = [name for name in interfaces if name != "lo" and not name.startswith(_VIRTUAL)]
+    names = sorted(names, key=lambda name: -interfaces[name][_SENT_BYTES])[:_MOST_INTERFACES]
 
     def read() -> List[Optional[int]]:
         now = counts()
         values: List[Optional[int]] = []
         for name in names:
-            own = now.get(name)
-            if own is None:
+            interface = now.get(name)
+            if interface is None:
                 values += [None] * 3
             else:
-                values += [own[_RECEIVED_BYTES], own[_SENT_BYTES], sum(own[at] for at in _ERRORS)]
+                values += [
+                    interface[_RECEIVED_BYTES],
+                    interface[_SENT_BYTES],
+                    sum(interface[at] for at in _ERRORS),
+                ]
         return values
 
     figures = []

@@ -37,7 +37,7 @@ class Monitor:
             self._sources.append(source_of_gpu(local_rank or 0))
         self.columns = [
             "time_us",
-            *(figure.name for one in self._sources for figure in one.figures),
+            *(figure.name for source in self._sources for figure in source.figures),
         ]
         self._before: Dict[str, int] = {}
         self._last: Optional[int] = None

@@ -52,8 +52,8 @@ def _disk() -> FigureSource:
     file = KernelFile("/proc/self/io")
 
     def read() -> List[Optional[int]]:
-        own = numbers_by_name(file.read())
-        return [own.get(b"read_bytes"), own.get(b"write_bytes")]
+        numbers = numbers_by_name(file.read())
+        return [numbers.get(b"read_bytes"), numbers.get(b"write_bytes")]
 
     return _checked(
         FigureSource(

@@ -69,6 +69,6 @@ def _of_any(batch: Any) -> Optional[int]:
     if isinstance(batch, dict):
         batch = list(batch.values())
     if isinstance(batch, (list, tuple)):
-        return next((found for found in map(_of_any, batch) if found is not None), None)
+        return next((samples for samples in map(_of_any, batch) if samples is not None), None)
     shape = getattr(batch, "shape", None)
     return int(shape[0]) if shape else None

@@ -123,7 +123,9 @@ def asker() -> Callable[[Handles], Moment]:
     _check_streams()
     context, prioritized, zero = _Context(_CPU, 0), ctypes.c_int(_PRIORITIZED), ctypes.c_int(0)
     place, kind = ctypes.byref(context), ctypes.byref(prioritized)
-    nothing, clock = (ctypes.cast(one, ctypes.c_void_p) for one in (_system.getpid, _system.getc))
+    nothing, clock = (
+        ctypes.cast(function, ctypes.c_void_p) for function in (_system.getpid, _system.getc)
+    )
 
     def ask(
         arrays: Handles,

@@ -35,7 +35,7 @@ def weights(trainer: Any) -> Dict[str, Any]:
     """Return the numbers of parameters and gradients; None where shapes are not known yet."""
     trained = [parameter for parameter in trainer._params if parameter.grad_req != "null"]
     return {
-        "parameters": known(lambda: sum(_numbers(one) for one in trainer._params)),
+        "parameters": known(lambda: sum(_numbers(parameter) for parameter in trainer._params)),
         "gradient_tensors": len(trained),
         **gradient_sizes(known(lambda: list(map(_bytes, trained)))),
     }
@@ -60,5 +60,5 @@ def _numbers(parameter: Any) -> int:
 
 
 def _devices(trainer: Any) -> List[str]:
-    contexts = {context for one in trainer._params for context in one.list_ctx()}
+    contexts = {context for parameter in trainer._params for context in parameter.list_ctx()}
     return sorted({context.device_type.upper() for context in contexts})

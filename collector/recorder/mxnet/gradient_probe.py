@@ -117,7 +117,7 @@ class GradientProbe:
             search.learn(self._asked.times(), self._asked.asked_until)
             self._asked = None
         # The host may be ahead of the engine and of its answer.
-        if search.patience > 0 or (self._asked is not None and search.found):
+        if search.patience > 0 or (self._asked is not None and search.is_found):
             self._stretch = min(max(search.patience, _SOON), _LOOKED_AT)
             self._left = self._stretch - 1
             self._last = self._handles_of([search.guess])
@@ -133,14 +133,18 @@ class GradientProbe:
 
     def _look(self) -> None:
         """Read the list of gradients."""
-        trained = {one.name: one for one in self._parameters if one.grad_req != "null"}
+        trained = {
+            parameter.name: parameter
+            for parameter in self._parameters
+            if parameter.grad_req != "null"
+        }
         representatives, reduced = {}, {}
-        for name, one in trained.items():
-            other = _written_with(name)
-            if other not in trained:
-                representatives[name] = one
+        for name, parameter in trained.items():
+            partner = _written_with(name)
+            if partner not in trained:
+                representatives[name] = parameter
             # The later of the two, in the order in which the trainer reduces them.
-            reduced[other if other in trained else name] = one
+            reduced[partner if partner in trained else name] = parameter
         if list(representatives) != list(self._representatives):
             self._search = LastGradient(list(representatives)) if representatives else None
             self._asked = None
@@ -151,11 +155,11 @@ class GradientProbe:
 
 
 def _handles(parameters: Iterable[Any]) -> Handles:
-    return handles_of([gradient for one in parameters for gradient in one.list_grad()])
+    return handles_of([gradient for parameter in parameters for gradient in parameter.list_grad()])
 
 
 def _written_with(name: str) -> Optional[str]:
     """Return the parameter with a gradient that the same operator writes; None without one."""
     layer, _, kind = name.rpartition("_")
-    other = _WRITTEN_WITH.get(kind)
-    return None if other is None else "%s_%s" % (layer, other)
+    partner = _WRITTEN_WITH.get(kind)
+    return None if partner is None else "%s_%s" % (layer, partner)

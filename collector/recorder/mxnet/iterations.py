@@ -50,12 +50,12 @@ class IterationStream(DeferredSteps):
         self.settle()
         self._give_up()
 
-    def _is_ready(self, one: FinishedIteration) -> bool:
-        answers = [answer for reduction in one[0][REDUCTIONS:] for answer in reduction]
+    def _is_ready(self, entry: FinishedIteration) -> bool:
+        answers = [answer for reduction in entry[0][REDUCTIONS:] for answer in reduction]
         return all(answer is None or answer.is_there for answer in answers)
 
-    def _take(self, one: FinishedIteration, clock: int) -> None:
-        (epoch, begin, data, samples, own_ns, *asked), end = one
+    def _take(self, entry: FinishedIteration, clock: int) -> None:
+        (epoch, begin, data, samples, own_ns, *asked), end = entry
         iteration = self._begin(epoch, begin, data, clock)
         assert iteration.data is not None
         iteration.samples = samples

@@ -30,7 +30,7 @@ class LastGradient:
         return self._among[0]
 
     @property
-    def found(self) -> bool:
+    def is_found(self) -> bool:
         return len(self._among) == 1
 
     @property
@@ -54,8 +54,8 @@ class LastGradient:
         if others and others[0] > among + _AT_ONCE_NS:
             self._among = self._names
             self.patience = 0
-        elif self.found:
+        elif self.is_found:
             self.patience = _LATER
         else:
             self._among = self.groups[times.index(among)]
-            self.patience = _SOON if self.found else 0
+            self.patience = _SOON if self.is_found else 0

@@ -60,11 +60,11 @@ class Recording(LoopRecording):
     def start(self) -> None:
         """Open the log and watch the trainer reduce gradients."""
         trainer = self._trainer
-        for other in [one for one in _open if one._trainer is trainer]:
+        for recording in [recording for recording in _open if recording._trainer is trainer]:
             logger.warning(
                 "stallscope: another StepLogger records this training from here on; one is enough"
             )
-            other.stop()
+            recording.stop()
         world = world_of_training()
         single = self._single = world.size == 1
         probe, reason = self._probe_or_why_not()

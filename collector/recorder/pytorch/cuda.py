@@ -122,8 +122,8 @@ class CudaClock:
         """
         if self.broken is not None:
             return contextlib.nullcontext()
-        found: ContextManager[Any] = self._cuda.device(self._index)
-        return found
+        device: ContextManager[Any] = self._cuda.device(self._index)
+        return device
 
     def take_anchor(self) -> None:
         """Take another anchor if it is due and the device answers quickly enough."""
@@ -161,8 +161,8 @@ class CudaClock:
         if not self._anchors:
             return [] if self._is_overdue() else None
         first = self._anchors[0]
-        found = [(event, anchor or first) for event, anchor in timestamps]
-        return [anchor.device_ms + anchor.event.elapsed_time(event) for event, anchor in found]
+        anchored = [(event, anchor or first) for event, anchor in timestamps]
+        return [anchor.device_ms + anchor.event.elapsed_time(event) for event, anchor in anchored]
 
     def time_of(self, device_ms: Optional[float]) -> Optional[int]:
         """Return monotonic nanoseconds of the device's milliseconds.
@@ -197,10 +197,10 @@ class CudaClock:
         if self._stream_of is None:
             return self._cuda.current_stream(self._index)
         known, stream = self._current
-        found = self._stream_of(self._index)
-        if found != known:
+        current = self._stream_of(self._index)
+        if current != known:
             stream = self._cuda.current_stream(self._index)
-            self._current = found, stream
+            self._current = current, stream
         return stream
 
     def _event(self) -> Any:

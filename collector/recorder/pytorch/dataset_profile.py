@@ -72,8 +72,8 @@ class DatasetProfile:
             return False
         composed = isinstance(getattr(owner, "transforms", None), list)
         # torchvision's wrapper around the transforms of a sample and of its target.
-        both = hasattr(owner, "transform") and hasattr(owner, "target_transform")
-        return name in _WITHIN or (name in _CALLED and (composed or both))
+        paired = hasattr(owner, "transform") and hasattr(owner, "target_transform")
+        return name in _WITHIN or (name in _CALLED and (composed or paired))
 
     def _time(self, frame: FrameType, name: str) -> None:
         self._timed, self._name, self._began = frame, name, monotonic_ns()
@@ -85,10 +85,10 @@ class DatasetProfile:
 
 def _with_inner(dataset: Any) -> List[Any]:
     """Return the data set and the data sets that it wraps."""
-    found = [dataset]
-    while getattr(found[-1], "dataset", None) is not None and len(found) < _DEEPEST:
-        found.append(found[-1].dataset)
-    return found
+    datasets = [dataset]
+    while getattr(datasets[-1], "dataset", None) is not None and len(datasets) < _DEEPEST:
+        datasets.append(datasets[-1].dataset)
+    return datasets
 
 
 def _owner(frame: FrameType) -> Optional[Any]:

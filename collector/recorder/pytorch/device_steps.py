@@ -72,25 +72,29 @@ class DeviceIteration:
     def prepare(self) -> None:
         """List the timestamps to read, the end first: until it is reached, no other is queried."""
         iteration = self.iteration
-        found: List[Any] = [
+        timestamps: List[Any] = [
             self.device_end,
             iteration.device_begin,
             iteration.device_data,
             self.device_ready,
         ]
-        for one in iteration.reductions:
-            found += (one.device_ready, one.device_reduced, *chain.from_iterable(one.device_waits))
-        self.timestamps = [one for one in found if one is not None]
+        for reduction in iteration.reductions:
+            timestamps += (
+                reduction.device_ready,
+                reduction.device_reduced,
+                *chain.from_iterable(reduction.device_waits),
+            )
+        self.timestamps = [timestamp for timestamp in timestamps if timestamp is not None]
 
     def milliseconds(self) -> Callable[[Optional[CudaTimestamp]], Optional[float]]:
         """Return a function from a timestamp to its milliseconds, None for unread ones."""
-        read = {id(one): ms for one, ms in zip(self.timestamps, self.read_ms or [])}
+        read = {id(timestamp): ms for timestamp, ms in zip(self.timestamps, self.read_ms or [])}
         return lambda timestamp: None if timestamp is None else read.get(id(timestamp))
 
     def used_up(self) -> List[CudaTimestamp]:
         """Return the timestamps that nothing needs any more."""
         kept = self.device_end if self.keeps_end else None
-        return [one for one in self.timestamps if one is not kept]
+        return [timestamp for timestamp in self.timestamps if timestamp is not kept]
 
 
 #: The host's rows of an iteration; None: of all earlier iterations.
@@ -180,12 +184,12 @@ class DeviceSteps:
             with device.selected():
                 device.take_anchor()
                 while unread and most:
-                    found = device.read(unread[0].timestamps)
-                    if found is None:
+                    times_ms = device.read(unread[0].timestamps)
+                    if times_ms is None:
                         return
-                    one = unread.popleft()
-                    one.read_ms = found
-                    one.is_read = True
+                    iteration = unread.popleft()
+                    iteration.read_ms = times_ms
+                    iteration.is_read = True
                     most -= 1
         except Exception as error:  # training will meet the same error
             device.broken = repr(error)
@@ -247,12 +251,14 @@ class DeviceSteps:
             return None
         iteration = _copy_of(host, max(begin, host.begin))
         iteration.data = at = _not_before(iteration.begin, time_of(host.device_data))
-        for one in host.reductions:
-            ready = _not_before(at, time_of(one.device_ready))
-            reduced = _not_before(ready, time_of(one.device_reduced))
-            waited = _waited(one, time_of)
+        for reduction in host.reductions:
+            ready = _not_before(at, time_of(reduction.device_ready))
+            reduced = _not_before(ready, time_of(reduction.device_reduced))
+            waited = _waited(reduction, time_of)
             known = None if waited is None else ready
-            iteration.reductions.append(Reduction(one.cause, known, reduced, waited=waited or 0))
+            iteration.reductions.append(
+                Reduction(reduction.cause, known, reduced, waited=waited or 0)
+            )
             at = reduced or ready or at
         ready = _not_before(at, time_of(finished.device_ready))
         end = max(end, at or iteration.begin)
@@ -276,13 +282,13 @@ def _is_read(waiting: _HostRows) -> bool:
 
 def _waited(reduction: Reduction, time_of: _TimeOf) -> Optional[int]:
     """Return the device's time in collectives before a reduction; None where it is unknown."""
-    found = 0
+    waited_ns = 0
     for began, ended in reduction.device_waits:
         start, end = time_of(began), time_of(ended)
         if start is None or end is None:
             return None
-        found += max(0, end - start)
-    return found
+        waited_ns += max(0, end - start)
+    return waited_ns
 
 
 def _copy_of(host: Iteration, begin: int) -> Iteration:
@@ -295,7 +301,7 @@ def _without_stages(finished: DeviceIteration) -> _Times:
     """Return the iteration in the host's times, without stages, to count its steps."""
     iteration = _copy_of(finished.iteration, finished.iteration.begin)
     iteration.reductions = [
-        Reduction(one.cause, None, None) for one in finished.iteration.reductions
+        Reduction(reduction.cause, None, None) for reduction in finished.iteration.reductions
     ]
     return iteration, finished.end, None
 

@@ -51,8 +51,10 @@ def why_no_timestamps(
 
 def cuda_device(parameters: List[torch.Tensor]) -> Optional[int]:
     """Return the number of the CUDA device of all parameters; None unless there is exactly one."""
-    found = {parameter.device for parameter in parameters}
-    return found.pop().index if len(found) == 1 and device_types(parameters) == ["cuda"] else None
+    devices = {parameter.device for parameter in parameters}
+    return (
+        devices.pop().index if len(devices) == 1 and device_types(parameters) == ["cuda"] else None
+    )
 
 
 def model_facts(
@@ -132,7 +134,7 @@ def sparse_gradients(
         if horovods and getattr(optimizer, "sparse_as_dense", False):
             return largest_gathered([])
         names = _names(optimizer, model)
-        found = []
+        gradients = []
         for number, parameter in enumerate(parameters):
             gradient = parameter.grad
             if gradient is not None and gradient.is_sparse:
@@ -140,8 +142,8 @@ def sparse_gradients(
                 rows = round(gradient._nnz() / size) if horovods else None
                 name = names.get(id(parameter), "parameter %d" % number)
                 shape, itemsize = list(parameter.shape), parameter.element_size()
-                found.append({"name": name, "shape": shape, "itemsize": itemsize, "rows": rows})
-        return largest_gathered(found)
+                gradients.append({"name": name, "shape": shape, "itemsize": itemsize, "rows": rows})
+        return largest_gathered(gradients)
 
     return known(read)
 
@@ -200,8 +202,12 @@ def _compression(optimizer: Any, model: Any) -> Optional[str]:
 def _names(optimizer: Any, model: Any) -> Dict[int, str]:
     """Return the parameters' names: Horovod's, otherwise the model's own."""
     if _is_horovod_optimizer(optimizer):
-        return {id(one): str(name) for one, name in optimizer._parameter_names.items()}
-    return {} if model is None else {id(one): name for name, one in model.named_parameters()}
+        return {id(parameter): str(name) for parameter, name in optimizer._parameter_names.items()}
+    return (
+        {}
+        if model is None
+        else {id(parameter): name for name, parameter in model.named_parameters()}
+    )
 
 
 def _is_sharded(parameter: torch.Tensor) -> bool:
@@ -228,5 +234,5 @@ def steps_counted(optimizer: Any) -> int:
     states = getattr(optimizer, "state", {}).values()
     counts = [state["step"] for state in states if isinstance(state, dict) and "step" in state]
     # Reading a count from a device would wait for the device.
-    there = [count for count in counts if getattr(count, "is_cpu", True)]
-    return max(map(int, there), default=0)
+    on_cpu = [count for count in counts if getattr(count, "is_cpu", True)]
+    return max(map(int, on_cpu), default=0)

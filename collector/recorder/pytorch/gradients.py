@@ -110,7 +110,9 @@ class GradientClock:
 
     def hook(self, parameters: Iterable[torch.Tensor]) -> None:
         """Put hooks on parameters that train: layers may be unfrozen between epochs."""
-        self._all = {id(one): one for one in parameters if one.requires_grad}
+        self._all = {
+            id(parameter): parameter for parameter in parameters if parameter.requires_grad
+        }
         for key in [key for key in self._handles if key not in self._all]:
             self._handles.pop(key).remove()
         self._kept = None

@@ -223,7 +223,7 @@ class IterationRecording(LoopRecording):
     def _numbered(self, rows: List[StepRow]) -> List[StepRow]:
         session = self._session
         assert session is not None
-        found = [row._replace(step=session.next_step + at) for at, row in enumerate(rows)]
+        numbered = [row._replace(step=session.next_step + at) for at, row in enumerate(rows)]
         session.next_step += len(rows)
         self._late_facts.rows_recorded(rows)
-        return found
+        return numbered

@@ -46,8 +46,8 @@ class LateFacts:
         """Record the facts of a DataLoader, at the start of the first loop."""
         if not self._seen_loader:
             self._seen_loader = True
-            found = [getattr(loader, name, None) for name in ("batch_size", "num_workers")]
-            batch_size, workers = (value if isinstance(value, int) else None for value in found)
+            settings = [getattr(loader, name, None) for name in ("batch_size", "num_workers")]
+            batch_size, workers = (value if isinstance(value, int) else None for value in settings)
             self._batch_size = self._batch_size or batch_size
             persistent = getattr(loader, "persistent_workers", None)
             described = {
@@ -73,25 +73,25 @@ class LateFacts:
     def end_epoch(self) -> None:
         """Record weights once, the orders of samples of the first epochs, and the loader's queue."""
         loader, self._loader = self._loader, None
-        found: Dict[str, Any] = {}
+        facts: Dict[str, Any] = {}
         if not self._orders and self._ranks > 1:
             sample = weights(self._optimizer, parameters_of(self._optimizer, self._model))
             if sample is not None:
-                found["weights"] = {**sample, "after": self._session.next_step - self._first_step}
+                facts["weights"] = {**sample, "after": self._session.next_step - self._first_step}
         if len(self._orders) < _MOST_ORDERS:
             self._orders.append(shuffling(loader))
-            found["orders"] = self._orders[:]
+            facts["orders"] = self._orders[:]
         if self._pool is not None:
-            found["petastorm"] = self._pool.fact()
-        if found:
-            self._session.facts(found)
+            facts["petastorm"] = self._pool.fact()
+        if facts:
+            self._session.facts(facts)
 
     def gradients_reduced(self) -> None:
         """Record sparse gradients once, after the first reduction, while the gradients exist."""
         if self._ranks > 1:
             parameters = parameters_of(self._optimizer, self._model)
-            found = sparse_gradients(self._optimizer, self._model, parameters, self._ranks)
-            self._session.facts({"sparse_gradients": found})
+            gradients = sparse_gradients(self._optimizer, self._model, parameters, self._ranks)
+            self._session.facts({"sparse_gradients": gradients})
 
     def rows_recorded(self, rows: List[StepRow]) -> None:
         """Record samples per batch and batches per step, from the first step, where they are unknown.

@@ -71,12 +71,12 @@ def _stages_of_fetching(
     stages = []
     rest = whole.ms
     for name in names:
-        mean = mean_of([round(one.get(name, 0) * scale) for one in spent])
+        mean = mean_of([round(batch.get(name, 0) * scale) for batch in spent])
         if mean.ms >= _SMALLEST_SHARE * whole.ms:
             stages.append(Stage(kind_of_function(name) or OTHER, name, mean))
             rest -= mean.ms
-    own = Mean(rest, None if stages else whole.ci95)
-    return [Stage(READ, _fetching_name(loader), own), *stages]
+    reading = Mean(rest, None if stages else whole.ci95)
+    return [Stage(READ, _fetching_name(loader), reading), *stages]
 
 
 def _note_on_workers(loader: "DataLoader[Any]") -> Optional[str]:
@@ -96,7 +96,7 @@ def _batches(loader: "DataLoader[Any]") -> Iterator[Callable[[], Any]]:
         return itertools.repeat(lambda: list(itertools.islice(samples, size)) or None)
     if loader.batch_sampler is None:
         return (lambda index=index: dataset[index] for index in loader.sampler)  # type: ignore[misc]
-    return (lambda own=own: _samples(dataset, own) for own in loader.batch_sampler)  # type: ignore[misc]
+    return (lambda indices=indices: _samples(dataset, indices) for indices in loader.batch_sampler)  # type: ignore[misc]
 
 
 def _samples(dataset: Any, indices: List[Any]) -> Any:

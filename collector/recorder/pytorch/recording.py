@@ -102,16 +102,16 @@ class Recording(IterationRecording):
         return super()._next_step()
 
     def _take_over(self) -> None:
-        for other in list(_open):
-            if self._same_training(other):
+        for recording in list(_open):
+            if self._same_training(recording):
                 logger.warning(
                     "stallscope: another StepLogger records this training from here on; one is enough"
                 )
-                other.stop()
+                recording.stop()
 
-    def _same_training(self, other: "Recording") -> bool:
-        mine, theirs = (self._optimizer, self._model), (other._optimizer, other._model)
-        return any(own is not None and own is its for own, its in zip(mine, theirs))
+    def _same_training(self, recording: "Recording") -> bool:
+        mine, theirs = (self._optimizer, self._model), (recording._optimizer, recording._model)
+        return any(left is not None and left is right for left, right in zip(mine, theirs))
 
     def _start(self) -> None:
         optimizer, model, options = self._optimizer, self._model, self._options
@@ -153,8 +153,8 @@ class Recording(IterationRecording):
         _open.append(self)
         self._gradients = GradientClock(self._device)
         if self._device is not None:
-            own = StepAssembler(reductions.counts, self._single)
-            self._device_steps = DeviceSteps(self._device, own, session.late_step)
+            assembler = StepAssembler(reductions.counts, self._single)
+            self._device_steps = DeviceSteps(self._device, assembler, session.late_step)
         self._waits = Waits(self._iteration_began, self._gradients.timestamp)
         self._times_gradients = not no_timestamps and reductions.needs_gradients
         self._undo.append(self._gradients.remove)

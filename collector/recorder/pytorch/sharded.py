@@ -243,14 +243,14 @@ def _sharded_modules(model: Any) -> List[Any]:
 
 def _groups_of(model: Any) -> List[Any]:
     """Return the groups of parameters that communicate together; none where torch hides them."""
-    found: List[Any] = []
+    all_groups: List[Any] = []
     for module in _sharded_modules(model):
         state = module._get_fsdp_state()
         groups = getattr(state, "_fsdp_param_groups", None)
         if groups is None:
             groups = [state._fsdp_param_group]
-        found += [group for group in groups if group is not None and group not in found]
-    return found if all(hasattr(group, "_reduce_scatter_comm") for group in found) else []
+        all_groups += [group for group in groups if group is not None and group not in all_groups]
+    return all_groups if all(hasattr(group, "_reduce_scatter_comm") for group in all_groups) else []
 
 
 def _why_unseen(groups: List[Any]) -> Optional[str]:

@@ -50,12 +50,12 @@ def _random_like(structure: Any, generator: torch.Generator) -> Any:
     if isinstance(structure, torch.Tensor):
         return _random_tensor(structure, generator)
     if isinstance(structure, Mapping):
-        made = {key: _random_like(value, generator) for key, value in structure.items()}
+        values = {key: _random_like(value, generator) for key, value in structure.items()}
         if isinstance(structure, dict):
             like = copy.copy(structure)
-            like.update(made)
+            like.update(values)
             return like
-        return type(structure)(made)  # type: ignore[call-arg]  # a tokenizer's batch takes a dict
+        return type(structure)(values)  # type: ignore[call-arg]  # a tokenizer's batch takes a dict
     if isinstance(structure, torch.nn.utils.rnn.PackedSequence):
         return structure._replace(data=_random_tensor(structure.data, generator))
     if isinstance(structure, tuple) and hasattr(structure, "_fields"):

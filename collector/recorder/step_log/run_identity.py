@@ -120,34 +120,34 @@ def join_run(
         about = {"launch": launch, "size": world.size, "wall_ns": wall_ns}
         if write_first(path, json.dumps({**new._asdict(), **about})):
             return new
-        found = _read(path)
-        if found is None:
+        record = _read(path)
+        if record is None:
             continue
-        there = RunIdentity(found["run_id"], found["generation"])
+        recorded = RunIdentity(record["run_id"], record["generation"])
         # torchrun restarts all processes when a host joins, and does not count that.
         untouched = _SAME_JOB_SECONDS if (launch or "").startswith(TORCHRUN_ID) else 0
-        if _same_job(found, world, run_id, launch, wall_ns) and (
-            elastic or not _has_log(log_dir, world.rank, there, untouched)
+        if _same_job(record, world, run_id, launch, wall_ns) and (
+            elastic or not _has_log(log_dir, world.rank, recorded, untouched)
         ):
-            return there
-        if there.run_id == run_id:
-            generation = max(generation, there.generation + 1)
+            return recorded
+        if recorded.run_id == run_id:
+            generation = max(generation, recorded.generation + 1)
     raise AssertionError("unreachable: itertools.count() does not end")
 
 
 def _same_job(
-    found: Dict[str, Any],
+    record: Dict[str, Any],
     world: World,
     run_id: Optional[str],
     launch: Optional[str],
     wall_ns: int,
 ) -> bool:
-    if run_id is not None and found["run_id"] != run_id:
+    if run_id is not None and record["run_id"] != run_id:
         return False
-    if launch is not None or found.get("launch") is not None:
-        return bool(found.get("launch") == launch)
-    age_seconds = abs(wall_ns - found["wall_ns"]) / 1e9
-    return found.get("size") == world.size and age_seconds < _SAME_JOB_SECONDS
+    if launch is not None or record.get("launch") is not None:
+        return bool(record.get("launch") == launch)
+    age_seconds = abs(wall_ns - record["wall_ns"]) / 1e9
+    return record.get("size") == world.size and age_seconds < _SAME_JOB_SECONDS
 
 
 def _has_log(log_dir: Path, rank: int, identity: RunIdentity, untouched_s: float) -> bool:
@@ -174,15 +174,15 @@ def _read(path: Path) -> Optional[Dict[str, Any]]:
     """Read a file of the first rank; None if it stays unreadable or is another program's."""
     for _ in range(_READ_ATTEMPTS):
         try:
-            found = json.loads(path.read_text())
+            record = json.loads(path.read_text())
         except (OSError, ValueError):
             time.sleep(_READ_PAUSE_SECONDS)
             continue
         usable = (
-            isinstance(found, dict)
-            and isinstance(found.get("run_id"), str)
-            and isinstance(found.get("generation"), int)
-            and isinstance(found.get("wall_ns"), int)
+            isinstance(record, dict)
+            and isinstance(record.get("run_id"), str)
+            and isinstance(record.get("generation"), int)
+            and isinstance(record.get("wall_ns"), int)
         )
-        return found if usable else None
+        return record if usable else None
     return None

@@ -264,14 +264,14 @@ class CustomLoop(BaseRecording):
         # Not decorated, so that autograph treats its callees as it would without it.
         def reduced(gradients: Any, *args: Any, **kwargs: Any) -> Any:
             self.mark(GRADIENTS, gradients)
-            found = original(gradients, *args, **kwargs)
-            self.mark(REDUCED, found)
-            return found
+            reduced_gradients = original(gradients, *args, **kwargs)
+            self.mark(REDUCED, reduced_gradients)
+            return reduced_gradients
 
         def gradient(*args: Any, **kwargs: Any) -> Any:
-            found = original(*args, **kwargs)
-            self.mark(GRADIENTS, found)
-            return found
+            gradients = original(*args, **kwargs)
+            self.mark(GRADIENTS, gradients)
+            return gradients
 
         setattr(tape, name, gradient if name == "gradient" else reduced)
 

@@ -84,14 +84,19 @@ def weights(model: Any) -> Optional[Dict[str, Any]]:
 
     def read() -> Optional[Dict[str, Any]]:
         # Vectors mostly start as zeros or ones, equal on all ranks anyway.
-        matrices = [one for one in model.trainable_variables if (one.shape.rank or 0) > 1]
+        matrices = [
+            variable for variable in model.trainable_variables if (variable.shape.rank or 0) > 1
+        ]
         if not matrices or not tf.executing_eagerly() or has_own_variables(model.optimizer):
             return None
-        smallest = min(matrices, key=lambda one: one.shape.num_elements())
+        smallest = min(matrices, key=lambda matrix: matrix.shape.num_elements())
         if smallest.shape.num_elements() > _LARGEST_READ:
             return None
         numbers = smallest.numpy().reshape(-1)[:_SOME_WEIGHTS]
-        return {"of": smallest.name.partition(":")[0], "values": [float(one) for one in numbers]}
+        return {
+            "of": smallest.name.partition(":")[0],
+            "values": [float(number) for number in numbers],
+        }
 
     return known(read)
 

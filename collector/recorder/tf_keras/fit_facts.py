@@ -35,10 +35,10 @@ def fit_facts(model: Any) -> Dict[str, Any]:
     frame = fit_frame(model)
     seen = {} if frame is None else frame.f_locals
     callbacks = getattr(seen.get("callbacks"), "callbacks", None)
-    found = callbacks if isinstance(callbacks, list) else None
+    callback_list = callbacks if isinstance(callbacks, list) else None
     return {
-        "callbacks": known(lambda: _callbacks(found)),
-        "broadcasts": known(lambda: _broadcasts(found)),
+        "callbacks": known(lambda: _callbacks(callback_list)),
+        "broadcasts": known(lambda: _broadcasts(callback_list)),
         "shuffled": known(lambda: _shuffled(seen)),
         "pipeline": known(lambda: _pipeline(seen.get("x"))),
         "loader_threads": known(lambda: _loader_threads(seen.get("x"))),
@@ -91,7 +91,7 @@ def _pipeline(data: Any) -> Optional[List[str]]:
     """Return the operations of a ``tf.data`` pipeline from its source on; None for other data."""
     if not isinstance(data, tf.data.Dataset):
         return None
-    before = [name for one in data._inputs() for name in _pipeline(one) or ()]
+    before = [name for source in data._inputs() for name in _pipeline(source) or ()]
     # TFRecordDataset interleaves several files internally.
     at_once = getattr(data, "_num_parallel_reads", None) is not None
     return [*before, *(["ParallelInterleave"] if at_once else []), operation_of(data)][
@@ -108,15 +108,15 @@ def _loader_threads(data: Any) -> Optional[int]:
 
 def _shuffles_itself(data: Any) -> bool:
     """Return whether a ``Sequence`` may change its order after each epoch."""
-    own = getattr(type(data), "on_epoch_end", None)
-    return own is not None and own is not keras.utils.Sequence.on_epoch_end
+    on_epoch_end = getattr(type(data), "on_epoch_end", None)
+    return on_epoch_end is not None and on_epoch_end is not keras.utils.Sequence.on_epoch_end
 
 
 def _of_dataset(dataset: Any, cached: bool = False) -> Optional[str]:
     """Return how a pipeline shuffles; ``cached`` if a later cache keeps the order of the first epoch."""
     operation = operation_of(dataset)
     cached = cached or operation == "Cache"
-    before = [_of_dataset(one, cached) for one in dataset._inputs()]
+    before = [_of_dataset(source, cached) for source in dataset._inputs()]
     if operation == "Shuffle" and not cached and dataset._reshuffle_each_iteration:
         return ANEW
     if ANEW in before:

@@ -134,10 +134,10 @@ class Instrumentation:
 
     def _gradients_only(self, original: Any) -> Any:
         def compute_gradients(*args: Any, **kwargs: Any) -> Any:
-            found = list(original(*args, **kwargs))
-            gradients, variables = [first for first, _ in found], [second for _, second in found]
+            pairs = list(original(*args, **kwargs))
+            gradients, variables = [first for first, _ in pairs], [second for _, second in pairs]
             self._timestamp_gradients(gradients, variables)
-            return found
+            return pairs
 
         return compute_gradients
 
@@ -239,13 +239,13 @@ class _TapesOfStep:
             return
         thread, original, wrap = threading.get_ident(), tapes.__init__, self._wrap
 
-        def made(tape: Any, *args: Any, **kwargs: Any) -> None:
+        def construct(tape: Any, *args: Any, **kwargs: Any) -> None:
             original(tape, *args, **kwargs)
             reduces = getattr(tape, "_allreduce_grads", None)
             if reduces is not None and threading.get_ident() == thread:
                 tape._allreduce_grads = wrap(reduces)
 
-        self._restore = patch(tapes, "__init__", made)
+        self._restore = patch(tapes, "__init__", construct)
 
     def __exit__(self, *_error: Any) -> None:
         if self._restore is not None:
@@ -297,14 +297,14 @@ def _gathered(reduced: Any, gradients: Any, variables: Any) -> Dict[str, Any]:
     reduced, variables = list(reduced), list(variables) if variables is not None else []
     if len(variables) != len(reduced):
         variables = [None] * len(reduced)
-    found = []
+    sparse = []
     for after, before, variable in zip(reduced, gradients, variables):
         if isinstance(after, tf.IndexedSlices) and variable is not None:
             rows = before.values.shape[0] if isinstance(before, tf.IndexedSlices) else None
             shape = [int(size) for size in variable.shape]
             name, itemsize = variable.name.partition(":")[0], after.values.dtype.size
-            found.append({"name": name, "shape": shape, "itemsize": itemsize, "rows": rows})
-    return largest_gathered(found)
+            sparse.append({"name": name, "shape": shape, "itemsize": itemsize, "rows": rows})
+    return largest_gathered(sparse)
 
 
 def gradient_facts(gradients: Any, variables: Any) -> Dict[str, Any]:
@@ -324,7 +324,7 @@ def _sizes(gradients: Any, variables: Any) -> Optional[List[int]]:
     variables = list(variables) if variables is not None else []
     if len(variables) != len(gradients):
         variables = [None] * len(gradients)
-    found = []
+    sizes = []
     for gradient, variable in zip(gradients, variables):
         size = 0
         for tensor in tensors_of(gradient):
@@ -335,8 +335,8 @@ def _sizes(gradients: Any, variables: Any) -> Optional[List[int]]:
                 return None
             size += elements * tensor.dtype.size
         if gradient is not None:
-            found.append(size)
-    return found
+            sizes.append(size)
+    return sizes
 
 
 def in_xla() -> bool:

@@ -141,7 +141,7 @@ class Marks:
             clock: wall time minus monotonic time, in nanoseconds: graphs use wall time.
         """
         by_host = zip(MARKS, (step.data, step.gradients, step.reduced))
-        found = {name: at for name, at in by_host if at is not None}
+        marked = {name: at for name, at in by_host if at is not None}
         until = step.end + RESOLUTION_NS
         if next_begin is not None:
             until = min(until, next_begin)
@@ -149,10 +149,10 @@ class Marks:
             inside = self._inside(name, step, until, clock)
             if inside:
                 at = inside[0] if name == DATA else inside[-1]
-                found.setdefault(name, min(max(at, step.begin), step.end))
+                marked.setdefault(name, min(max(at, step.begin), step.end))
         low, times = step.begin, []
         for name in MARKS:
-            at_or_none = found.get(name)
+            at_or_none = marked.get(name)
             # The meaning of a mark out of order is unknown.
             times.append(at_or_none if at_or_none is not None and at_or_none >= low else None)
             low = times[-1] or low

@@ -86,7 +86,7 @@ def has_own_variables(optimizer: Any) -> bool:
     holders = [*layers, *(getattr(layer, "_agg_helper", None) for layer in layers)]
     process_sets = [getattr(layer, "process_set", None) for layer in layers]
     return any(getattr(holder, "_local_vars", None) for holder in holders) or any(
-        getattr(one, "process_set_id", 0) for one in process_sets
+        getattr(process_set, "process_set_id", 0) for process_set in process_sets
     )
 
 

@@ -73,14 +73,14 @@ def stages_of(dataset: Any) -> Stages:
     parts, rest = _parts(dataset)
     options = dataset.options()
     # Once forwards and once backwards, because other load on the machine may come and go.
-    there = [_times(part, options) for part in parts]
+    forwards = [_times(part, options) for part in parts]
     back = [_times(part, options) for part in reversed(parts)]
     stages: List[Stage] = []
     before: Optional[Mean] = None
-    for part, one, other in zip(parts, there, reversed(back)):
-        if len(one + other) < 2 * _FEWEST_BATCHES:
+    for part, forward, backward in zip(parts, forwards, reversed(back)):
+        if len(forward + backward) < 2 * _FEWEST_BATCHES:
             return stages, "the data ends too soon to measure %s and what follows" % part.operation
-        median = median_of(one + other)
+        median = median_of(forward + backward)
         stages.append(Stage(_kind(part, before is None), _name(part), difference(median, before)))
         before = median
     return stages, rest
@@ -176,7 +176,11 @@ def _kind_of(wrapped: Any) -> Optional[str]:
 
 def operations_of(dataset: Any) -> List[str]:
     """Return the types of the operations in the functions that a dataset calls."""
-    graphs = [one.function.graph for one in dataset._functions() if hasattr(one, "function")]
+    graphs = [
+        function.function.graph
+        for function in dataset._functions()
+        if hasattr(function, "function")
+    ]
     return [operation for graph in graphs for operation in _operations_in(graph)]
 
 
@@ -200,4 +204,4 @@ def _name(part: _Part) -> str:
 
 
 def _functions(part: _Part) -> List[Any]:
-    return [one for one in part.dataset._functions() if hasattr(one, "_func")]
+    return [function for function in part.dataset._functions() if hasattr(function, "_func")]

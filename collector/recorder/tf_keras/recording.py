@@ -82,7 +82,7 @@ class Recording(FitRecording):
         self._undo.append(self._instrumentation.remove)
         self._instrumentation.install(model)
 
-    def _timed(self, made: Any, session: Session, calls: FinishedCalls) -> TimedFunction:
+    def _timed(self, train_function: Any, session: Session, calls: FinishedCalls) -> TimedFunction:
         """Put a timer around a train function that is traced with timestamps.
 
         Keras has made a train function already, and an earlier fit may have traced it: make another one.
@@ -92,8 +92,8 @@ class Recording(FitRecording):
         assert instrumentation is not None
         model.train_function = None
         again = model.make_train_function()
-        if made is not None and code_of(made) is not code_of(again):
-            again = made
+        if train_function is not None and code_of(train_function) is not code_of(again):
+            again = train_function
         elif is_made_by(keras.Model, again):
             instrumentation.takes_out = self._runs_timer
         return timed(again, self, session, calls, key=instrumentation.key)
@@ -174,9 +174,9 @@ class Recording(FitRecording):
         # A tuner decides on each rank how many steps a call runs.
         if self._size == 1 or getattr(self.model, _TUNED, False):
             return
-        found = weights(self.model)
-        if found is not None:
-            self._session.facts({"weights": {**found, "after": 1}})
+        sample = weights(self.model)
+        if sample is not None:
+            self._session.facts({"weights": {**sample, "after": 1}})
 
     def _emit(self, rows: List[StepRow]) -> None:
         session = self._session

@@ -100,8 +100,8 @@ class TimestampRing:
         """Return tensors that depend on all timestamps so far, also those in branches."""
         with tf.device("/CPU:0"):
             branches = [
-                tf.raw_ops.ResourceGather(resource=one.handle, indices=0, dtype=tf.float64)
-                for one in self._in_branches.values()
+                tf.raw_ops.ResourceGather(resource=variable.handle, indices=0, dtype=tf.float64)
+                for variable in self._in_branches.values()
             ]
         return [*self._timestamps.values(), *branches]
 
@@ -178,7 +178,9 @@ class TimestampRing:
         if self._read == first:
             return []
         rows = self._rows.numpy()
-        branches = {column: one.numpy() for column, one in list(self._in_branches.items())}
+        branches = {
+            column: variable.numpy() for column, variable in list(self._in_branches.items())
+        }
         # The graph may have written others while these were read.
         overwritten = self._count() - self.capacity - first
         lost = max(0, min(self._read - first, overwritten))
