@@ -111,21 +111,21 @@ def _headline(analysis: Analysis, figures: OneStepFigures) -> str:
     if len(analysis.generations) > 1:
         size = counted(analysis.run.size_of(step.generation), "rank")
         of_generation = f" of generation {step.generation} ({size})"
-    took = f"Step {step.step:,}{of_generation} took {figures.amount(figures.own.causes.total)}"
+    took = f"Step {step.step:,}{of_generation} took {figures.amount(figures.ledgers.causes.total)}"
     if len(step.ranks) < 2:
         return took
-    waited = figures.amount(figures.own.waits.total)
+    waited = figures.amount(figures.ledgers.waits.total)
     return f"{took}: rank {step.last} was last, {waited} after the reference rank {step.reference}"
 
 
 def _evidence(figures: OneStepFigures) -> list[str]:
     step, sentences = figures.step, []
     if len(step.ranks) > 1:
-        cause, stage = TITLES[step.cause].lower(), figures.own.part(step.cause)
-        wait = figures.own.waits.parts[STAGES.index(step.cause)]
+        cause, stage = TITLES[step.cause].lower(), figures.ledgers.part(step.cause)
+        wait = figures.ledgers.waits.parts[STAGES.index(step.cause)]
         than_mean = ""
         if figures.mean is not None:
-            more = round(stage - figures.mean.part(step.cause), figures.own.causes.decimals)
+            more = round(stage - figures.mean.part(step.cause), figures.ledgers.causes.decimals)
             than_mean = f" and {figures.more(more)} than in the mean step"
         sentences.append(
             f"Its {cause} took {figures.amount(stage)}, "
@@ -237,7 +237,7 @@ def _against_mean(analysis: Analysis, figures: OneStepFigures) -> Any:
     """Return the step by cause with the mean of the steady steps; None without steady steps."""
     if figures.mean is None:
         return None
-    own, mean_step, waits = figures.own.causes, figures.mean.causes, figures.own.waits
+    own, mean_step, waits = figures.ledgers.causes, figures.mean.causes, figures.ledgers.waits
     titles = [*(entry_title(name, analysis) for name in CAUSES), "Step"]
     columns = (
         (*own.parts, own.total),

@@ -25,7 +25,7 @@ def decomposition_chart(analysis: Analysis) -> Waterfall | None:
         return None
     if figures is None:
         return None
-    own, usual = figures
+    this_run, usual = figures
     single = analysis.single.step if analysis.single is not None else None
     start = ("baseline", base.step.mean)
     changes = [
@@ -34,8 +34,8 @@ def decomposition_chart(analysis: Analysis) -> Waterfall | None:
         _change("other", parts.other),
         _change("allreduce", parts.allreduce),
     ]
-    printed, printed_start = own.causes.less(usual.causes), usual.causes.total
-    scale = own.scale_loss(analysis)
+    printed, printed_start = this_run.causes.less(usual.causes), usual.causes.total
+    scale = this_run.scale_loss(analysis)
     if parts.scale is not None and single is not None and scale is not None:
         start = ("one rank", single.mean)
         changes.insert(0, _change("scale", parts.scale))

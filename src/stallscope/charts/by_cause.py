@@ -25,14 +25,14 @@ def cause_chart(analysis: Analysis) -> StackedBars | None:
         bars.append(cause_bar("baseline", analysis.baseline, base))
     largest = max(analysis.by_cause, key=lambda entry: entry.ms)
     name = entry_title(largest.name, analysis).lower()
-    own = figures.causes.amount(figures.part(largest.name), largest.ci95_ms)
+    time = figures.causes.amount(figures.part(largest.name), largest.ci95_ms)
     waiting = ""
     if figures.waiting(largest.name):
         waits = figures.causes.amount(figures.waiting(largest.name))
         waiting = f", {waits} of it waiting for slow ranks"
     return StackedBars(
         f"Step time: {figures.causes.amount(figures.causes.total, step.ci95)}",
-        f"The largest part is {name} with {own}{waiting}.",
+        f"The largest part is {name} with {time}{waiting}.",
         "ms",
         tuple(bars),
     )
@@ -43,8 +43,8 @@ def cause_bar(label: str, analysis: Analysis, figures: StepFigures) -> Bar:
     segments, printed = [], []
     for entry in analysis.by_cause:
         waiting, waits = waiting_part(entry), figures.waiting(entry.name)
-        own = entry.ci95_ms if not waiting else None
-        segments.append(Segment(entry_name(entry.name, analysis), entry.ms - waiting, own))
+        ci95 = entry.ci95_ms if not waiting else None
+        segments.append(Segment(entry_name(entry.name, analysis), entry.ms - waiting, ci95))
         printed.append(figures.part(entry.name) - waits)
         if waiting:
             segments.append(Segment(f"{entry.name}_waiting", waiting))

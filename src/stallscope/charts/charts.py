@@ -62,19 +62,21 @@ def ranks_chart(analysis: Analysis, most: int = MOST_RANKS) -> StackedBars | Non
     shown, others = ranks, []
     if len(ranks) > most:
         # The latest ranks wait least.
-        by_lateness = sorted(ranks, key=lambda one: (one.rank not in named, one.wait_ms or 0.0))
+        by_lateness = sorted(ranks, key=lambda rank: (rank.rank not in named, rank.wait_ms or 0.0))
         shown, others = by_lateness[:most], by_lateness[most:]
     hosts = list(dict.fromkeys(rank.host for rank in ranks))
-    shown = sorted(shown, key=lambda one: (one.rank not in named, hosts.index(one.host), one.rank))
+    shown = sorted(
+        shown, key=lambda rank: (rank.rank not in named, hosts.index(rank.host), rank.rank)
+    )
     figures = StepFigures.of(analysis)
     bars = [
         _rank_bar(
-            f"rank {one.rank}" if len(hosts) == 1 else f"rank {one.rank} · {one.host}",
-            [one],
+            f"rank {rank.rank}" if len(hosts) == 1 else f"rank {rank.rank} · {rank.host}",
+            [rank],
             figures,
-            emphasised=one.rank in named,
+            emphasised=rank.rank in named,
         )
-        for one in shown
+        for rank in shown
     ]
     if others:
         bars.append(_rank_bar(f"mean of the other {len(others):,}", others, figures))
@@ -115,7 +117,7 @@ def baseline_chart(analysis: Analysis) -> Waterfall | None:
     figures = StepFigures.of_both(analysis, base)
     if base is None or base.step is None or analysis.step is None or figures is None:
         return None
-    own, usual = figures
+    this_run, usual = figures
     changes = tuple(
         Segment(entry.name, entry.excess_ms, entry.excess_ci95_ms)
         for entry in analysis.by_cause
@@ -129,7 +131,7 @@ def baseline_chart(analysis: Analysis) -> Waterfall | None:
         ("baseline", base.step.mean),
         changes,
         ("this run", analysis.step.mean),
-        own.causes.less(usual.causes),
+        this_run.causes.less(usual.causes),
         usual.causes.total,
     )
 
@@ -170,7 +172,7 @@ def job_bar(label: str, analysis: Analysis, names: Sequence[str]) -> Bar:
 
 def named_charts(analysis: Analysis) -> dict[str, Chart]:
     """Return all charts of a run by name, the most important first."""
-    made = {
+    charts = {
         "by_cause": cause_chart(analysis),
         "gains": gains_chart(analysis),
         "baseline": baseline_chart(analysis),
@@ -181,4 +183,4 @@ def named_charts(analysis: Analysis) -> dict[str, Chart]:
         "machines": machine_chart(analysis),
         "job": job_chart(analysis),
     }
-    return {name: chart for name, chart in made.items() if chart is not None}
+    return {name: chart for name, chart in charts.items() if chart is not None}

@@ -61,8 +61,12 @@ def stages_chart(analysis: Analysis) -> ComparedBars | None:
 
 
 def _printed(run: Analysis, figures: StepFigures | None) -> SumColumn | None:
-    own = None if figures is None else figures.in_same_digits(run)
-    return None if own is None else own.causes.of_rounded([*own.causes.parts, own.waits.total])
+    rounded = None if figures is None else figures.in_same_digits(run)
+    return (
+        None
+        if rounded is None
+        else rounded.causes.of_rounded([*rounded.causes.parts, rounded.waits.total])
+    )
 
 
 def compared_runs(analysis: Analysis) -> list[tuple[str, Analysis]]:

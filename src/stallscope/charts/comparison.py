@@ -21,36 +21,39 @@ from .kinds import Bar, Segment, StackedBars, Waterfall
 _MOST_BARS = 24
 
 
-def ledgers_chart(found: Comparison) -> StackedBars | None:
+def ledgers_chart(comparison: Comparison) -> StackedBars | None:
     """Chart the step by cause in A and in B. None without stages in both."""
-    figures = StepFigures.of_both(found.first, found.second)
-    if found.step is None or figures is None:
+    figures = StepFigures.of_both(comparison.first, comparison.second)
+    if comparison.step is None or figures is None:
         return None
     a, b = figures
     first, second = (
-        exact(one.value, "ms", one.ci95) for one in (found.step.first, found.step.second)
+        exact(mean.value, "ms", mean.ci95)
+        for mean in (comparison.step.first, comparison.step.second)
     )
     return StackedBars(
         "Step time by cause",
         f"A step takes {first} in A and {second} in B.",
         "ms",
-        (cause_bar("A", found.first, a), cause_bar("B", found.second, b)),
+        (cause_bar("A", comparison.first, a), cause_bar("B", comparison.second, b)),
     )
 
 
-def changes_chart(found: Comparison) -> Waterfall | None:
+def changes_chart(comparison: Comparison) -> Waterfall | None:
     """Chart the changes from A's step to B's. None without stages in both."""
-    figures = StepFigures.of_both(found.first, found.second)
-    if found.step is None or figures is None:
+    figures = StepFigures.of_both(comparison.first, comparison.second)
+    if comparison.step is None or figures is None:
         return None
     a, b = figures
     return Waterfall(
         "From A to B",
         "What each cause adds to A's step or saves.",
         "ms",
-        ("A", found.step.first.value),
-        tuple(Segment(one.name, one.by.value, one.by.ci95) for one in found.by_cause),
-        ("B", found.step.second.value),
+        ("A", comparison.step.first.value),
+        tuple(
+            Segment(change.name, change.by.value, change.by.ci95) for change in comparison.by_cause
+        ),
+        ("B", comparison.step.second.value),
         b.causes.less(a.causes),
         a.causes.total,
     )
@@ -59,9 +62,9 @@ def changes_chart(found: Comparison) -> Waterfall | None:
 def figure_charts(history: History) -> dict[str, OverRuns]:
     """Chart the step over the runs, and every entry that changes or drifts, by name."""
     return {
-        one.name: _over_runs(one, history)
-        for one in history.figures
-        if one.name == "step" or (one.status in ("change", "trend") and not one.is_rate)
+        figure.name: _over_runs(figure, history)
+        for figure in history.figures
+        if figure.name == "step" or (figure.status in ("change", "trend") and not figure.is_rate)
     }
 
 
@@ -121,7 +124,9 @@ def runs_chart(history: History) -> StackedBars | None:
 
 def different_jobs_chart(analyses: Sequence[Analysis]) -> StackedBars | None:
     """Chart the step by cause of runs of different jobs, of many the last. None without stages."""
-    numbered = [(number, one) for number, one in enumerate(analyses, 1) if one.by_cause]
+    numbered = [
+        (number, analysis) for number, analysis in enumerate(analyses, 1) if analysis.by_cause
+    ]
     if not numbered:
         return None
     sentence = "A steady step by cause of each run."

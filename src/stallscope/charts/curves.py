@@ -121,7 +121,7 @@ class Curves:
             for curve in self.curves
             if curve.name and curve.dots
         ]
-        return sorted(named, key=lambda one: -(one[1].y or 0.0))
+        return sorted(named, key=lambda curve: -(curve[1].y or 0.0))
 
 
 def moved_apart(levels: list[float], apart: float) -> list[float]:

@@ -96,7 +96,7 @@ class HeatMap:
         chosen: list[int] = []
         emphasised = [row for row in rows if self.rows[row].emphasised]
         for row in [*emphasised, *rows[:: -(-len(rows) // _LABELS_OF_MANY)]]:
-            if all(abs(row - other) >= apart for other in chosen):
+            if all(abs(row - labelled) >= apart for labelled in chosen):
                 chosen.append(row)
         return sorted(chosen)
 
@@ -130,33 +130,33 @@ def lateness_chart(analysis: Analysis, *, of_latest: bool = True) -> HeatMap | N
         return None
     host_of = {rank.rank: rank.host for rank in analysis.ranks}
     hosts = [host_of[rank] for rank in ledger.ranks]
-    named = {rank for one in analysis.stragglers for rank in one.ranks}
+    named = {rank for straggler in analysis.stragglers for rank in straggler.ranks}
     positions = [at for at, rank in enumerate(ledger.ranks) if rank in named]
-    found = lateness_map(ledger, rows_of_ranks(hosts, positions))
+    lateness = lateness_map(ledger, rows_of_ranks(hosts, positions))
     rows = tuple(
         HeatMapRow(
             label_of([ledger.ranks[at] for at in row]),
             hosts[row[0]] if hosts[row[0]] == hosts[row[-1]] else "",
             any(at in positions for at in row),
         )
-        for row in found.rows
+        for row in lateness.rows
     )
-    of_latest = of_latest and _together(found) > 1
-    values = found.latest if of_latest else found.mean
-    cell = _cell(found, of_latest)
+    of_latest = of_latest and _together(lateness) > 1
+    values = lateness.latest if of_latest else lateness.mean
+    cell = _cell(lateness, of_latest)
     ranks = np.asarray(ledger.ranks, np.float64)
     steps = ledger.steps.astype(np.float64)
     return HeatMap(
         "Lateness over the run",
-        _sentence(analysis, found, cell),
+        _sentence(analysis, lateness, cell),
         "ms",
         "step",
         rows,
-        np.append(steps[found.edges[:-1]], steps[-1] + 1) - 0.5,
+        np.append(steps[lateness.edges[:-1]], steps[-1] + 1) - 0.5,
         values,
-        found.most,
-        steps[found.most_step],
-        ranks[found.most_rank],
+        lateness.most,
+        steps[lateness.most_step],
+        ranks[lateness.most_rank],
         _full(values, [row.emphasised for row in rows], analysis.step.mean),
         cell,
         of_latest,
@@ -171,19 +171,19 @@ def label_of(ranks: Sequence[int]) -> str:
 def _full(values: Floats, emphasised: Sequence[bool], step_ms: float) -> float:
     known = values[~np.isnan(values)]
     nearly_all = float(np.percentile(known, _NEARLY_ALL)) if len(known) else 0.0
-    own = [row[~np.isnan(row)] for row in values[np.array(emphasised)]]
-    named = [float(np.percentile(row, _MOST_OF_A_STRAGGLER)) for row in own if len(row)]
+    measured = [row[~np.isnan(row)] for row in values[np.array(emphasised)]]
+    named = [float(np.percentile(row, _MOST_OF_A_STRAGGLER)) for row in measured if len(row)]
     return max(_FULL_SHARE * step_ms, nearly_all, *named)
 
 
-def _together(found: LatenessMap) -> int:
+def _together(lateness: LatenessMap) -> int:
     """Count the most ranks that share a row."""
-    return max(map(len, found.rows))
+    return max(map(len, lateness.rows))
 
 
-def _cell(found: LatenessMap, of_latest: bool) -> str:
+def _cell(lateness: LatenessMap, of_latest: bool) -> str:
     """Describe a cell; empty if it is one step of one rank."""
-    steps, ranks = int(np.diff(found.edges).max()), _together(found)
+    steps, ranks = int(np.diff(lateness.edges).max()), _together(lateness)
     of_steps = "" if steps == 1 else counted(steps, "step")
     if of_latest:
         mean = f", its mean over {of_steps}" if of_steps else ""
@@ -192,19 +192,23 @@ def _cell(found: LatenessMap, of_latest: bool) -> str:
     return f"the mean of {' and '.join(parts)}" if parts else ""
 
 
-def _sentence(analysis: Analysis, found: LatenessMap, cell: str) -> str:
-    ranks = sum(map(len, found.rows))
+def _sentence(analysis: Analysis, lateness: LatenessMap, cell: str) -> str:
+    ranks = sum(map(len, lateness.rows))
     stands_for = f"; each cell is {cell}" if cell else ""
     return (
         f"How much later than the reference rank each of {counted(ranks, 'rank')} was ready, over "
-        f"{counted(int(found.edges[-1]), 'steady step')}{stands_for}. {_marked(analysis)}"
+        f"{counted(int(lateness.edges[-1]), 'steady step')}{stands_for}. {_marked(analysis)}"
     )
 
 
 def _marked(analysis: Analysis) -> str:
-    hosts = [host for one in analysis.stragglers for host in one.hosts]
-    ranks = [rank for one in analysis.stragglers if not one.hosts for rank in one.ranks]
-    named = [listed(noun, own) for noun, own in (("host", hosts), ("rank", ranks)) if own]
+    hosts = [host for straggler in analysis.stragglers for host in straggler.hosts]
+    ranks = [
+        rank for straggler in analysis.stragglers if not straggler.hosts for rank in straggler.ranks
+    ]
+    named = [
+        listed(noun, members) for noun, members in (("host", hosts), ("rank", ranks)) if members
+    ]
     if named:
         return f"Marked: {joined(named)}."
     return "No rank is later than chance explains."

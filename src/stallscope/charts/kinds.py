@@ -59,19 +59,19 @@ class StackedBars:
     @cached_property
     def names(self) -> list[str]:
         """List the names of all segments in order, even if a bar lacks one."""
-        names = dict.fromkeys(one.name for bar in self.bars for one in bar.segments)
+        names = dict.fromkeys(segment.name for bar in self.bars for segment in bar.segments)
         # Stable: others stay in the order of the bars.
         return sorted(names, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
 
     @cached_property
     def printed(self) -> list[SumColumn]:
         """Round every bar's segments, by default to the digits of the longest bar."""
-        values = [[finite(one.value) or 0.0 for one in bar.segments] for bar in self.bars]
+        values = [[finite(segment.value) or 0.0 for segment in bar.segments] for bar in self.bars]
         longest = max(values, key=sum, default=[])
         usual = SumColumn.of(longest, sum(longest), unit=self.unit)
         return [
-            bar.printed or usual.in_same_digits(own)
-            for bar, own in zip(self.bars, values, strict=True)
+            bar.printed or usual.in_same_digits(parts)
+            for bar, parts in zip(self.bars, values, strict=True)
         ]
 
 

@@ -84,15 +84,15 @@ def _of_means(
     chart: Waterfall | ComparedBars | GainBars | RateBars | EfficiencyLines | OverRuns,
 ) -> Iterator[tuple[Shape, str]]:
     if isinstance(chart, Waterfall):
-        means = [one.ci95 for one in chart.changes]
-        if any(one.value < 0 for one in chart.changes):
+        means = [segment.ci95 for segment in chart.changes]
+        if any(segment.value < 0 for segment in chart.changes):
             yield "saved", "shorter"
         axis = waterfall_axis(chart)
         if axis.low > 0:
             yield "cut", f"the axis starts at {significant(axis.low)} {axis.unit}"
     elif isinstance(chart, GainBars):
-        means = [one.saved_ms.ci95 for one in chart.bars]
-        if any(one.bound for one in chart.bars):
+        means = [bar.saved_ms.ci95 for bar in chart.bars]
+        if any(bar.bound for bar in chart.bars):
             yield "pale", "at most: an upper bound"
     elif isinstance(chart, RateBars):
         means = [column.mean.ci95 for bar in chart.bars for column in bar.columns]
@@ -109,6 +109,6 @@ def _of_means(
         if chart.levels:
             yield "dashes", chart.level
     else:
-        means = [one.ci95 for _, group in chart.groups for one in group if one is not None]
+        means = [mean.ci95 for _, group in chart.groups for mean in group if mean is not None]
     if any(means):
         yield _WHISKER

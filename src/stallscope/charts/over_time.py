@@ -45,11 +45,11 @@ class OverTime:
 
 def machine_chart(analysis: Analysis) -> OverTime | None:
     """Chart how busy machines were: GPUs, or else CPU cores. None if it was not measured."""
-    found = quantities(analysis.run)
+    measured = quantities(analysis.run)
     began = analysis.run.started_at
-    if not found or began is None:
+    if not measured or began is None:
         return None
-    quantity = found[0]
+    quantity = measured[0]
     zero = round(began.timestamp() * 1e9)
     start = min(zero, min(int(series.wall_ns[0]) for series in quantity.series))
     end = max(int(series.wall_ns[-1]) for series in quantity.series) + 1

@@ -29,13 +29,13 @@ def printed_ranks_chart(analysis: Analysis) -> HeatMap | None:
     if printed is None or len(printed.ranks) < 2:
         return None
     host_of = {log.rank: str(log.facts.get("host") or "") for log in analysis.run.logs}
-    hosts = [host_of.get(one.rank, "") for one in printed.ranks]
+    hosts = [host_of.get(rank.rank, "") for rank in printed.ranks]
     rows = rows_of_ranks(hosts, most=MOST_ROWS)
-    found = window_map(printed.ranks, rows, printed.first_steady_step)
-    numbers = [one.rank for one in printed.ranks]
+    windows = window_map(printed.ranks, rows, printed.first_steady_step)
+    numbers = [rank.rank for rank in printed.ranks]
     together = max(map(len, rows))
-    cell = _cell(found, together)
-    least, full = _scale(found)
+    cell = _cell(windows, together)
+    least, full = _scale(windows)
     return HeatMap(
         title="Step time of each rank over the run",
         sentence=_sentence(printed, cell),
@@ -48,18 +48,18 @@ def printed_ranks_chart(analysis: Analysis) -> HeatMap | None:
             )
             for row in rows
         ),
-        edges=found.edges.astype(np.float64) - 0.5,
-        values=found.mean,
-        most=found.most,
-        most_at=found.most_step.astype(np.float64),
-        most_of=np.asarray(numbers, np.float64)[found.most_rank],
+        edges=windows.edges.astype(np.float64) - 0.5,
+        values=windows.mean,
+        most=windows.most,
+        most_at=windows.most_step.astype(np.float64),
+        most_of=np.asarray(numbers, np.float64)[windows.most_rank],
         full=full,
         cell=cell,
         of_latest=together > 1,
         words=_WORDS,
         least=least,
         marks=_shifted(epoch_starts(printed.whole.chosen(~printed.is_warm_up))),
-        changes=_shifted((float(one.step), change_text(one)) for one in printed.changes),
+        changes=_shifted((float(change.step), change_text(change)) for change in printed.changes),
     )
 
 
@@ -68,15 +68,15 @@ def _shifted(marks: Iterable[tuple[float, str]]) -> tuple[tuple[float, str], ...
     return tuple((at - 0.5, label) for at, label in marks)
 
 
-def _scale(found: WindowMap) -> tuple[float, float]:
-    known = found.mean[~np.isnan(found.mean)]
+def _scale(windows: WindowMap) -> tuple[float, float]:
+    known = windows.mean[~np.isnan(windows.mean)]
     least, most = np.percentile(known, (_NEARLY_LEAST, _NEARLY_MOST)).tolist()
     return least, max(most, least * (1 + _FULL_SHARE))
 
 
-def _cell(found: WindowMap, together: int) -> str:
+def _cell(windows: WindowMap, together: int) -> str:
     """Describe a cell; empty if it is one step of one rank."""
-    steps = int(np.median(np.diff(found.edges)))
+    steps = int(np.median(np.diff(windows.edges)))
     of_steps = f"the mean of about {counted(steps, 'step')}" if steps > 1 else ""
     if together == 1:
         return of_steps
@@ -94,8 +94,8 @@ def _sentence(printed: PrintedSteps, cell: str) -> str:
 
 
 def _range(printed: PrintedSteps) -> str:
-    ordered = sorted(printed.ranks, key=lambda one: one.mean_ms)
+    ordered = sorted(printed.ranks, key=lambda rank: rank.mean_ms)
     low, high = (
-        f"{amount(one.mean_ms, 'ms')} (rank {one.rank})" for one in (ordered[0], ordered[-1])
+        f"{amount(rank.mean_ms, 'ms')} (rank {rank.rank})" for rank in (ordered[0], ordered[-1])
     )
     return f"Means over all steps are from {low} to {high}."

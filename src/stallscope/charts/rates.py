@@ -76,10 +76,10 @@ class RateBar:
 
     def label_level(self, axis: Axis) -> float:
         """The level above which the rate is written: that of the ideal only if it is close."""
-        own = max(column.end for column in self.columns)
+        top = max(column.end for column in self.columns)
         ideal = finite(self.ideal) or 0.0
         room = _LABEL * (axis.high - axis.low)
-        return min(max(own, ideal) if abs(ideal - own) < room else own, axis.high)
+        return min(max(top, ideal) if abs(ideal - top) < room else top, axis.high)
 
     def hover(self, kind: str, value: float, unit: str, mean: Mean | None = None) -> str:
         """Write a bar's tooltip, or that of the ideal."""

@@ -104,7 +104,7 @@ def stacked_rows(chart: StackedBars) -> Rows:
 
 def _stacked_row(bar: Bar, printed: SumColumn, factor: float) -> Row:
     total, text = _total(bar), printed.amount(printed.total)
-    ends = accumulate((_size(one) * factor for one in bar.segments), initial=0.0)
+    ends = accumulate((_size(segment) * factor for segment in bar.segments), initial=0.0)
     boxes = []
     for segment, part, (start, end) in zip(
         bar.segments, printed.parts, pairwise(ends), strict=True
@@ -162,9 +162,9 @@ def _scaled(ends: Interval | None, factor: float) -> Interval | None:
 
 def gain_rows(chart: GainBars) -> Rows:
     """Lay out a row per fix; bounds are paler."""
-    ends = [end for one in chart.bars for end in (one.saved_ms.value, *(one.saved_ms.ci95 or ()))]
+    ends = [end for bar in chart.bars for end in (bar.saved_ms.value, *(bar.saved_ms.ci95 or ()))]
     axis = Axis.over(min(0.0, *ends), max(0.0, *ends), chart.unit)
-    return Rows(axis, tuple(_gain_row(one, axis.factor) for one in chart.bars), *_WATERFALL)
+    return Rows(axis, tuple(_gain_row(bar, axis.factor) for bar in chart.bars), *_WATERFALL)
 
 
 def _gain_row(bar: GainBar, factor: float) -> Row:

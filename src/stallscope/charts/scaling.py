@@ -22,17 +22,17 @@ def rate_chart(series: ScalingSeries) -> RateBars:
     per_rank = first.rate.value * factor / first.ranks
     bars = [
         RateBar(
-            one.point.ranks,
-            one.point.rate.scaled(factor),
-            None if one.point.job_rate is None else one.point.job_rate.scaled(factor),
-            one.point.ranks * per_rank,
+            scaled.point.ranks,
+            scaled.point.rate.scaled(factor),
+            None if scaled.point.job_rate is None else scaled.point.job_rate.scaled(factor),
+            scaled.point.ranks * per_rank,
         )
-        for one in series.points
+        for scaled in series.points
     ]
     bars += [
         # No ideal: it is far above the projection, and would flatten the measured bars.
-        RateBar(one.ranks, one.rate.scaled(factor), None, None, projected=True)
-        for one in series.projection
+        RateBar(size.ranks, size.rate.scaled(factor), None, None, projected=True)
+        for size in series.projection
     ]
     last = series.points[-1]
     against = "one rank" if first.ranks == 1 else counted(first.ranks, "rank")
@@ -50,13 +50,15 @@ def rate_chart(series: ScalingSeries) -> RateBars:
 
 def efficiency_chart(series: ScalingSeries) -> EfficiencyLines:
     """Chart efficiency over ranks, its projection, and published curves."""
-    own = tuple((one.point.ranks, one.efficiency or one.relative) for one in series.points)
-    lines = [EfficiencyLine("this job", own)]
+    points = tuple(
+        (scaled.point.ranks, scaled.efficiency or scaled.relative) for scaled in series.points
+    )
+    lines = [EfficiencyLine("this job", points)]
     onward = tuple(
-        (one.ranks, one.efficiency) for one in series.projection if one.efficiency is not None
+        (size.ranks, size.efficiency) for size in series.projection if size.efficiency is not None
     )
     if onward:
-        lines.append(EfficiencyLine("projected", (own[-1], *onward), projected=True))
+        lines.append(EfficiencyLine("projected", (points[-1], *onward), projected=True))
     lines += [
         EfficiencyLine(
             curve.name,
@@ -79,15 +81,15 @@ def losses_chart(series: ScalingSeries) -> StackedBars | None:
     """Chart each size's losses of efficiency. None if no size was compared with one rank."""
     bars = [
         Bar(
-            counted(one.point.ranks, "rank"),
+            counted(scaled.point.ranks, "rank"),
             tuple(
                 Segment(drawn_as(name), lost.value, lost.ci95)
-                for name, lost in zip(ENTRIES, lost_to(one), strict=True)
+                for name, lost in zip(ENTRIES, lost_to(scaled), strict=True)
             ),
-            printed=lost_column(one),
+            printed=lost_column(scaled),
         )
-        for one in series.points
-        if one.lost is not None and one.point.ranks > 1
+        for scaled in series.points
+        if scaled.lost is not None and scaled.point.ranks > 1
     ]
     if not bars:
         return None
@@ -103,18 +105,18 @@ def steps_chart(series: ScalingSeries) -> StackedBars | None:
     """Chart the step by entry at every size. None if no size has measured stages."""
     bars = [
         Bar(
-            counted(one.point.ranks, "rank"),
+            counted(scaled.point.ranks, "rank"),
             tuple(
                 Segment(
                     drawn_as(name),
-                    one.point.entries_ms[name].value,
-                    one.point.entries_ms[name].ci95,
+                    scaled.point.entries_ms[name].value,
+                    scaled.point.entries_ms[name].ci95,
                 )
                 for name in ENTRIES
             ),
         )
-        for one in series.points
-        if one.point.entries_ms
+        for scaled in series.points
+        if scaled.point.entries_ms
     ]
     if not bars:
         return None

@@ -58,7 +58,7 @@ def step_time_chart(analysis: Analysis) -> StackedArea | None:
         ledger.steps[edges[:-1]].astype(np.float64),
         layers,
         marks,
-        tuple((float(one.step), change_text(one)) for one in analysis.changes),
+        tuple((float(change.step), change_text(change)) for change in analysis.changes),
         tuple(_pauses(ledger)),
         _rates(analysis, sum((values for _, values in layers), np.zeros(len(counts)))),
         _windows(ledger),
@@ -81,21 +81,24 @@ def _windows(ledger: Ledger) -> StepWindows | None:
 def _printed_chart(printed: PrintedSteps) -> StackedArea:
     """Chart the windows of printed steps, without warm-up."""
     whole = printed.whole.chosen(~printed.is_warm_up)
-    own = whole.joined(MOST_POINTS)
-    parts = [("steps", own.ms)]
-    if own.input_ms is not None:
-        parts = [("input", own.input_ms), ("rest", np.maximum(own.ms - own.input_ms, 0.0))]
-    joined = -(-len(whole) // max(len(own), 1))
+    windows = whole.joined(MOST_POINTS)
+    parts = [("steps", windows.ms)]
+    if windows.input_ms is not None:
+        parts = [
+            ("input", windows.input_ms),
+            ("rest", np.maximum(windows.ms - windows.input_ms, 0.0)),
+        ]
+    joined = -(-len(whole) // max(len(windows), 1))
     mean = "" if joined == 1 else f", each point the mean of up to {joined} of them"
     return StackedArea(
         "Step time over the run",
         f"{printed_lines(printed)}{mean}.",
         "ms",
         "step",
-        own.step.astype(np.float64),
+        windows.step.astype(np.float64),
         tuple(parts),
-        epoch_starts(own),
-        tuple((float(one.step), change_text(one)) for one in printed.changes),
+        epoch_starts(windows),
+        tuple((float(change.step), change_text(change)) for change in printed.changes),
     )
 
 
@@ -129,9 +132,9 @@ def change_text(change: ChangePoint) -> str:
 
 def _pauses(ledger: Ledger) -> Iterator[tuple[float, str]]:
     """Yield validation and checkpoints with the steps that they delay."""
-    own = ledger.gaps[:, : len(_PAUSES)]
-    for at in np.flatnonzero(own.sum(axis=1) > 0)[:_MOST_MARKS]:
-        pairs = zip(_PAUSES, own[at].tolist(), strict=True)
+    gaps = ledger.gaps[:, : len(_PAUSES)]
+    for at in np.flatnonzero(gaps.sum(axis=1) > 0)[:_MOST_MARKS]:
+        pairs = zip(_PAUSES, gaps[at].tolist(), strict=True)
         label = " and ".join(
             f"{TITLES[name].lower()} {amount(ns / 1e6, 'ms')}" for name, ns in pairs if ns
         )

@@ -44,8 +44,8 @@ def scale_for(largest: float, unit: str) -> Scale:
     if length is None or not math.isfinite(largest) or largest == 0:
         return Scale(unit, 1.0)
     milliseconds = abs(largest) * length
-    name, own, _ = next(time for time in _TIMES if milliseconds < time[2])
-    return Scale(name, length / own)
+    name, unit_length, _ = next(time for time in _TIMES if milliseconds < time[2])
+    return Scale(name, length / unit_length)
 
 
 def rate_scale(counted: str) -> Scale:

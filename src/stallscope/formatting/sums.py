@@ -86,13 +86,13 @@ class SumColumn:
             np.array(parts) * factor, np.array(shares) * factor
         )
         columns = ([number / 10.0**self.decimals for number in up] for up in (parts_up, shares_up))
-        own, shared = map(self.of_rounded, columns)
-        return own, shared
+        rounded, shared = map(self.of_rounded, columns)
+        return rounded, shared
 
-    def less(self, other: SumColumn) -> SumColumn:
+    def less(self, column: SumColumn) -> SumColumn:
         """Subtract another column, as printed."""
-        pairs = zip(self.parts, other.parts, strict=True)
-        return self.of_rounded([own - its for own, its in pairs])
+        pairs = zip(self.parts, column.parts, strict=True)
+        return self.of_rounded([left - right for left, right in pairs])
 
     def text(self, value: float, ci95: Interval | None = None) -> str:
         """Write a part or the total; its interval is in the unit of the values."""

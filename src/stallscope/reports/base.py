@@ -79,11 +79,11 @@ def _valid(value: Any) -> Any:
     if isinstance(value, str):
         return text(value)
     if isinstance(value, Mapping):
-        return {name: _valid(own) for name, own in value.items()}
+        return {name: _valid(part) for name, part in value.items()}
     if isinstance(value, Sequence):
-        return [_valid(own) for own in value]
+        return [_valid(part) for part in value]
     if is_dataclass(value):
-        return {one.name: _valid(getattr(value, one.name)) for one in fields(value)}
+        return {field.name: _valid(getattr(value, field.name)) for field in fields(value)}
     return value
 
 

@@ -184,7 +184,9 @@ class Figure:
     @classmethod
     def of(cls, chart: Chart | None, *tables: Table | None) -> Figure | None:
         """Return a figure with the known tables; None without a chart."""
-        return None if chart is None else cls(chart, [one for one in tables if one is not None])
+        return (
+            None if chart is None else cls(chart, [table for table in tables if table is not None])
+        )
 
 
 @dataclass(frozen=True)

@@ -58,14 +58,14 @@ def write_summary(analysis: Analysis, run_id: str, *, report: Path | None = None
 
 def tags(analysis: Analysis) -> dict[str, str]:
     """Return the values to search for, without the prefix."""
-    found = analysis.bottleneck
+    bottleneck = analysis.bottleneck
     return {
-        "bottleneck": found.kind,
-        "cause": found.cause or NONE,
-        "fault": _yes(found.fault),
-        "ranks": ",".join(map(str, found.ranks)) or NONE,
-        "hosts": ",".join(found.hosts) or NONE,
-        "evidence": found.evidence or NONE,
+        "bottleneck": bottleneck.kind,
+        "cause": bottleneck.cause or NONE,
+        "fault": _yes(bottleneck.fault),
+        "ranks": ",".join(map(str, bottleneck.ranks)) or NONE,
+        "hosts": ",".join(bottleneck.hosts) or NONE,
+        "evidence": bottleneck.evidence or NONE,
         "run": analysis.run.id,
         "synthetic": _yes(analysis.run.synthetic),
         "version": __version__,

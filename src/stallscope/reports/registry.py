@@ -37,7 +37,7 @@ SEVERAL_RUNS = ("html", "md", "json", "csv")
 
 def names() -> list[str]:
     """Return the names for ``--format``."""
-    return [one.name for one in FORMATS]
+    return [report_format.name for report_format in FORMATS]
 
 
 def by_name(name: str) -> ReportFormat:
@@ -46,9 +46,9 @@ def by_name(name: str) -> ReportFormat:
     Raises:
         UsageError: if there is none; the message lists the known names.
     """
-    for one in FORMATS:
-        if one.name == name:
-            return one
+    for report_format in FORMATS:
+        if report_format.name == name:
+            return report_format
     raise UsageError(f"no report format {name!r}: there are {', '.join(names())}")
 
 

@@ -16,17 +16,17 @@ _PARTS = {"compute": "compute", "other": "work between steps", "allreduce": "exp
 
 def against(analysis: Analysis) -> tuple[str, str]:
     """Say how much slower a run is than its baseline, and how certain that is."""
-    base, own = analysis.baseline, analysis.step
-    if base is None or base.step is None or own is None:
+    base, step = analysis.baseline, analysis.step
+    if base is None or base.step is None or step is None:
         return "These logs cannot be compared", "Step times were not measured in both runs."
-    loss = Mean(own.mean, own.ci95).minus(Mean(base.step.mean, base.step.ci95))
-    here = SumColumn.of([own.mean], own.mean, own.ci95)
-    there = here.in_same_digits([base.step.mean])
+    loss = Mean(step.mean, step.ci95).minus(Mean(base.step.mean, base.step.ci95))
+    here = SumColumn.of([step.mean], step.mean, step.ci95)
+    baseline = here.in_same_digits([base.step.mean])
     steps = (
-        f"A step takes {here.amount(here.total, own.ci95)} here and "
-        f"{there.amount(there.total, base.step.ci95)} in the baseline."
+        f"A step takes {here.amount(here.total, step.ci95)} here and "
+        f"{baseline.amount(baseline.total, base.step.ci95)} in the baseline."
     )
-    by = here.less(there)
+    by = here.less(baseline)
     title = _title(analysis, loss, by.amount(abs(by.total), loss.ci95))
     return title, f"{steps} {_unfit(analysis) or _throughput(analysis)}"
 
@@ -53,10 +53,10 @@ def baseline_name(analysis: Analysis) -> str:
 
 def decomposed(analysis: Analysis) -> str:
     """Split the difference by cause; empty without stages in both runs."""
-    parts, both = analysis.decomposition, StepFigures.of_both(analysis, analysis.baseline)
-    if parts is None or both is None:
+    parts, step_figures = analysis.decomposition, StepFigures.of_both(analysis, analysis.baseline)
+    if parts is None or step_figures is None:
         return ""
-    figures, base = both
+    figures, base = step_figures
     by = figures.causes.less(base.causes)
     stall, *others = by.parts
     more, less = [f"{by.amount(stall, parts.input_stall.ci95)} are {input_name(analysis)}"], []

@@ -20,63 +20,65 @@ _SIZES = (("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12))
 
 def communication(analysis: Analysis) -> str:
     """Describe gradients, their exposed reduction and the bandwidth; empty if unknown."""
-    found = analysis.communication
-    if found is None:
+    reduction = analysis.communication
+    if reduction is None:
         return ""
     parts = [
-        f"{bytes_in_words(found.gradient_bytes)} of gradients, "
-        f"{amount(found.exposed_ms.value, 'ms', found.exposed_ms.ci95)} exposed"
+        f"{bytes_in_words(reduction.gradient_bytes)} of gradients, "
+        f"{amount(reduction.exposed_ms.value, 'ms', reduction.exposed_ms.ci95)} exposed"
     ]
-    if found.bus_bandwidth is not None:
+    if reduction.bus_bandwidth is not None:
         parts.append(
-            f"effective bus bandwidth at most {significant(found.bus_bandwidth)} GB/s, less if backward "
-            "hides a part of it"
+            f"effective bus bandwidth at most {significant(reduction.bus_bandwidth)} GB/s, less if "
+            "backward hides a part of it"
         )
-    if found.network_bandwidth is not None:
+    if reduction.network_bandwidth is not None:
         parts.append(
-            f"at {significant(found.network_bandwidth)} GB/s all of it takes "
-            f"{amount(found.whole_ms, 'ms')}, {amount(found.hidden_ms, 'ms')} of it hidden"
+            f"at {significant(reduction.network_bandwidth)} GB/s all of it takes "
+            f"{amount(reduction.whole_ms, 'ms')}, {amount(reduction.hidden_ms, 'ms')} of it hidden"
         )
     return "; ".join(parts)
 
 
 def clocks(analysis: Analysis) -> str:
     """Describe how the clocks were aligned, and how well; empty without steps."""
-    found = analysis.clocks
-    if found is None:
+    alignment = analysis.clocks
+    if alignment is None:
         return ""
-    parts = [_METHODS.get(found.method, found.method)]
+    parts = [_METHODS.get(alignment.method, alignment.method)]
     uncertain = [finite(rank.clock_uncertainty_ms) for rank in analysis.ranks]
     if None in uncertain:
         parts.append("some could not be compared")
-    elif found.method != "one clock":
+    elif alignment.method != "one clock":
         most = max((value or 0.0 for value in uncertain), default=0.0)
         parts.append(f"uncertain by {amount(most, 'ms')} at most")
-    if found.skew_ms is not None:
-        parts.append(f"ranks of a host complete {amount(found.skew_ms, 'ms')} apart")
-    if finite(found.skew_bound_ms) is not None:
-        parts.append(f"hosts no more than {amount(found.skew_bound_ms, 'ms')}, by causality")
+    if alignment.skew_ms is not None:
+        parts.append(f"ranks of a host complete {amount(alignment.skew_ms, 'ms')} apart")
+    if finite(alignment.skew_bound_ms) is not None:
+        parts.append(f"hosts no more than {amount(alignment.skew_bound_ms, 'ms')}, by causality")
     parts += [
         f"that of {_hosts_of(clock, analysis)} was set by {amount(ms, 'ms')} at step {step:,}"
-        for clock, step, ms in found.jumps
+        for clock, step, ms in alignment.jumps
     ]
-    if found.late:
-        parts.append(f"a timestamp came late in {percent(found.late)} of steps")
-    if found.violations:
-        parts.append(f"timestamps contradict each other in {percent(found.violations)} of steps")
+    if alignment.late:
+        parts.append(f"a timestamp came late in {percent(alignment.late)} of steps")
+    if alignment.violations:
+        parts.append(
+            f"timestamps contradict each other in {percent(alignment.violations)} of steps"
+        )
     return "; ".join(parts)
 
 
 def coverage(analysis: Analysis) -> str:
     """Say how many steps are in the ledger; empty if all are, measured by every rank."""
-    found = analysis.coverage
-    if not found.partial and not found.unused and not found.sampled_out:
+    counts = analysis.coverage
+    if not counts.partial and not counts.unused and not counts.sampled_out:
         return ""
-    parts = [f"{found.complete + found.partial:,} of {counted(found.steps, 'step')}"]
-    if found.sampled_out:
-        parts.append(f"{found.sampled_out:,} recorded as sums, or to tell when the next one began")
-    if found.partial:
-        parts.append(f"{found.partial:,} of them without some ranks")
+    parts = [f"{counts.complete + counts.partial:,} of {counted(counts.steps, 'step')}"]
+    if counts.sampled_out:
+        parts.append(f"{counts.sampled_out:,} recorded as sums, or to tell when the next one began")
+    if counts.partial:
+        parts.append(f"{counts.partial:,} of them without some ranks")
     return ", ".join(parts)
 
 

@@ -223,10 +223,10 @@ def _short(gain: WhatIf, analysis: Analysis) -> str:
 
 def answers(analysis: Analysis) -> list[Gain]:
     """Return the answers to the user's questions: another bandwidth or number of ranks."""
-    asked = [one for one in analysis.what_if if one.fix.startswith(_WHAT_IF)]
+    asked = [answer for answer in analysis.what_if if answer.fix.startswith(_WHAT_IF)]
     return [
-        Gain(fix_title(one.fix, ()) + (" (extrapolated)" if one.extrapolated else ""), one)
-        for one in asked
+        Gain(fix_title(answer.fix, ()) + (" (extrapolated)" if answer.extrapolated else ""), answer)
+        for answer in asked
     ]
 
 

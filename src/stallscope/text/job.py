@@ -129,7 +129,7 @@ def ranks_and_hosts(analysis: Analysis) -> str:
     """
     run = analysis.run
     if analysis.epoch_times is None:
-        sizes = [one.size for one in analysis.generations] or [run.size]
+        sizes = [generation.size for generation in analysis.generations] or [run.size]
         fewest = "" if min(sizes) == max(sizes) else f"{min(sizes):,} to "
         return f"{fewest}{counted(max(sizes), 'rank')} on {counted(len(run.hosts), 'host')}"
     return "ranks not known" if run.fact("size") is None else counted(run.size, "rank")

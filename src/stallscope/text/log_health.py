@@ -16,15 +16,15 @@ from .figures import coverage
 def health(analysis: Analysis, ranks: Sequence[RankLogs]) -> tuple[str, str]:
     """Describe what is missing, and what was read."""
     run = analysis.run
-    there = sum(one.files > 0 for one in ranks)
+    with_logs = sum(rank.files > 0 for rank in ranks)
     read = (
-        f"{there:,} of {counted(len(ranks), 'rank')} on {counted(len(run.hosts), 'host')} left "
+        f"{with_logs:,} of {counted(len(ranks), 'rank')} on {counted(len(run.hosts), 'host')} left "
         f"{counted(len(run.logs), 'log')} with {counted(analysis.steps, 'step')}."
         f"{_cost(analysis, ranks)}"
     )
     if not analysis.steps:
         return "There is no step in these logs", read
-    if analysis.coverage.holes or not all(one.whole for one in ranks):
+    if analysis.coverage.holes or not all(rank.whole for rank in ranks):
         return "These logs are not whole", read
     if analysis.ledger is None:
         return "These logs are whole, but hold no stages", read
@@ -33,7 +33,7 @@ def health(analysis: Analysis, ranks: Sequence[RankLogs]) -> tuple[str, str]:
 
 def _cost(analysis: Analysis, ranks: Sequence[RankLogs]) -> str:
     """Write the highest recording cost of a rank; empty if no log has it."""
-    known = [one.cost_us for one in ranks if one.cost_us is not None]
+    known = [rank.cost_us for rank in ranks if rank.cost_us is not None]
     if not known:
         return ""
     step = analysis.step
@@ -45,16 +45,16 @@ def _cost(analysis: Analysis, ranks: Sequence[RankLogs]) -> str:
 
 def lacks(analysis: Analysis, ranks: Sequence[RankLogs]) -> list[str]:
     """List what is missing, the most serious first."""
-    absent = [one.rank for one in ranks if not one.files]
-    short = [one for one in ranks if one.files and one.missing_steps]
-    open_ones = [one.rank for one in ranks if one.files and not one.ended]
-    torn = [one for one in ranks if one.torn]
+    absent = [rank.rank for rank in ranks if not rank.files]
+    short = [rank for rank in ranks if rank.files and rank.missing_steps]
+    open_ones = [rank.rank for rank in ranks if rank.files and not rank.ended]
+    torn = [rank for rank in ranks if rank.torn]
     messages = []
     if absent:
         part = percent(len(absent) / len(ranks))
         messages.append(f"No log of {listed('rank', absent)}: {part} of the ranks.")
     if short:
-        most = max(short, key=lambda one: one.missing_steps)
+        most = max(short, key=lambda rank: rank.missing_steps)
         messages.append(
             f"Steps that other ranks have are missing on {listed('rank', _ranks(short))}; most of "
             f"them on rank {most.rank}, {counted(most.missing_steps, 'step')}."
@@ -66,7 +66,7 @@ def lacks(analysis: Analysis, ranks: Sequence[RankLogs]) -> list[str]:
             f"The last log of {listed('rank', open_ones)} has no end: running, or killed."
         )
     if torn:
-        lines = sum(one.torn for one in torn)
+        lines = sum(rank.torn for rank in torn)
         messages.append(
             f"{counted(lines, 'line')} of {listed('rank', _ranks(torn))} could not be read."
         )
@@ -75,16 +75,16 @@ def lacks(analysis: Analysis, ranks: Sequence[RankLogs]) -> list[str]:
 
 def late_timestamps(analysis: Analysis) -> str:
     """Say how often a timestamp came late, and on which rank most often; empty without steps."""
-    found = analysis.clocks
-    if found is None:
+    clocks = analysis.clocks
+    if clocks is None:
         return ""
-    if not found.late:
+    if not clocks.late:
         return "No timestamp is known to be late."
-    most = max(zip(found.late_by_rank, analysis.ranks, strict=True), key=lambda pair: pair[0])
+    most = max(zip(clocks.late_by_rank, analysis.ranks, strict=True), key=lambda pair: pair[0])
     return (
-        f"A timestamp came late in {percent(found.late)} of steps, most often on rank "
+        f"A timestamp came late in {percent(clocks.late)} of steps, most often on rank "
         f"{most[1].rank} ({percent(most[0])}): it is moved to the latest moment that causality "
-        f"allows, {amount(found.late_ms, 'ms')} per step on average."
+        f"allows, {amount(clocks.late_ms, 'ms')} per step on average."
     )
 
 
@@ -94,9 +94,9 @@ def _unused(analysis: Analysis) -> list[str]:
         return []
     if analysis.ledger is None:
         return ["No step has all timestamps that its stages need: only step times are known."]
-    found = coverage(analysis)
-    return [f"In the ledger are {found}."] if found else []
+    covered = coverage(analysis)
+    return [f"In the ledger are {covered}."] if covered else []
 
 
-def _ranks(found: Sequence[RankLogs]) -> list[int]:
-    return [one.rank for one in found]
+def _ranks(ranks: Sequence[RankLogs]) -> list[int]:
+    return [rank.rank for rank in ranks]

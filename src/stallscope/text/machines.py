@@ -56,9 +56,9 @@ def title(quantity: MachineQuantity) -> str:
 def of_whom(quantity: MachineQuantity) -> str:
     """Name its machines: ``8 GPUs on 2 nodes``; empty if unknown."""
     if not quantity.whole:
-        one = quantity.series[0]
-        rank = "" if one.rank is None else f"rank {one.rank}"
-        node = "" if one.node is None else plain(one.node)
+        series = quantity.series[0]
+        rank = "" if series.rank is None else f"rank {series.rank}"
+        node = "" if series.node is None else plain(series.node)
         return " on ".join(part for part in (rank, node) if part)
     if quantity.ranks > 1:
         return counted(quantity.ranks, "rank")
@@ -82,8 +82,8 @@ def scale(quantity: MachineQuantity) -> Scale:
     if length is None:
         return Scale(quantity.unit, 1.0)
     most = quantity.top * length
-    name, own = next((size for size in reversed(_SIZES) if most >= size[1]), _SIZES[0])
-    return Scale(f"{name}/{second}" if second else name, length / own)
+    name, unit_length = next((size for size in reversed(_SIZES) if most >= size[1]), _SIZES[0])
+    return Scale(f"{name}/{second}" if second else name, length / unit_length)
 
 
 def reading(value: float, unit: Scale) -> str:
@@ -94,10 +94,10 @@ def reading(value: float, unit: Scale) -> str:
 
 def evidence(analysis: Analysis) -> str:
     """Say how busy machines were over the steady steps; empty if it was not measured."""
-    found = _busy(analysis)
-    if found is None:
+    busy = _busy(analysis)
+    if busy is None:
         return ""
-    quantity, figures, meanwhile = found
+    quantity, figures, meanwhile = busy
     of, unit = of_whom(quantity), scale(quantity)
     return (
         f"{title(quantity)}{f' of {of}' if of else ''} was {reading(figures.mean, unit)} on average "
@@ -107,15 +107,15 @@ def evidence(analysis: Analysis) -> str:
 
 
 def _busy(analysis: Analysis) -> tuple[MachineQuantity, Figures, str] | None:
-    known = next((one for one in quantities(analysis.run) if one.unit == "%"), None)
+    known = next((quantity for quantity in quantities(analysis.run) if quantity.unit == "%"), None)
     if known is None or not known.name.endswith("utilization"):
         return None
     span, meanwhile = steady_wall(analysis), "over the steady steps"
     if span is None:
         meanwhile = "while the run was under way"
         span = (
-            min(int(one.wall_ns[0]) for one in known.series),
-            max(int(one.wall_ns[-1]) for one in known.series),
+            min(int(series.wall_ns[0]) for series in known.series),
+            max(int(series.wall_ns[-1]) for series in known.series),
         )
     figures = between(known.series, *span)
     return None if figures is None else (known, figures, meanwhile)

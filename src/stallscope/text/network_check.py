@@ -28,5 +28,5 @@ def measured(use: NetworkUse) -> str:
     )
     equal = " in equal parts, as the log has only their sum" * (check.gradients_from == "totals")
     on = f"on {check.size:,} ranks with {with_what}{size}{equal}"
-    left_out = "".join(f" Left out: {one.rstrip('.')}." for one in check.left_out)
+    left_out = "".join(f" Left out: {reason.rstrip('.')}." for reason in check.left_out)
     return f"Measured {measured_at(use)} {on}.{left_out}"

@@ -29,7 +29,7 @@ def printed_figures(printed: PrintedSteps | None) -> list[tuple[str, str]]:
         return []
     rounded = f"to {amount(printed.precision_ms, 'ms')}" if printed.precision_ms else ""
     lines = printed_lines(printed)
-    found = [
+    figures = [
         ("Steady step", amount(printed.step.mean, "ms", printed.step.ci95)),
         ("Median step", _median(printed)),
         ("Waiting for data", _input(printed)),
@@ -38,7 +38,7 @@ def printed_figures(printed: PrintedSteps | None) -> list[tuple[str, str]]:
         ("Steps" if printed.recorded else "Lines", ", ".join(filter(None, [lines, rounded]))),
         ("Step numbers", _numbers(printed)),
     ]
-    return [(title, text) for title, text in found if text]
+    return [(title, text) for title, text in figures if text]
 
 
 def printed_lines(printed: PrintedSteps) -> str:

@@ -13,9 +13,11 @@ def as_text(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {as_text(own)}" for name, own in value.items() if own is not None)
+        return ", ".join(
+            f"{name} {as_text(part)}" for name, part in value.items() if part is not None
+        )
     if isinstance(value, list):
-        return ", ".join(as_text(own) for own in value)
+        return ", ".join(as_text(part) for part in value)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
     return str(value)

@@ -41,20 +41,20 @@ class StepFigures:
         digits = SumColumn.of(_causes(analysis), step.mean, step.ci95)
         return cls(*digits.with_shares(_causes(analysis), _waits(analysis)))
 
-    def in_same_digits(self, other: Analysis | None) -> StepFigures | None:
+    def in_same_digits(self, analysis: Analysis | None) -> StepFigures | None:
         """Round another run's ledgers to these digits. None without its stages."""
-        if other is None or other.step is None or not other.by_cause:
+        if analysis is None or analysis.step is None or not analysis.by_cause:
             return None
-        return StepFigures(*self.causes.with_shares(_causes(other), _waits(other)))
+        return StepFigures(*self.causes.with_shares(_causes(analysis), _waits(analysis)))
 
     @classmethod
     def of_both(
         cls, first: Analysis, second: Analysis | None
     ) -> tuple[StepFigures, StepFigures] | None:
         """Round two runs' ledgers to the digits of the first one's step. None without both."""
-        own = cls.of(first)
-        other = None if own is None else own.in_same_digits(second)
-        return None if own is None or other is None else (own, other)
+        figures = cls.of(first)
+        second_figures = None if figures is None else figures.in_same_digits(second)
+        return None if figures is None or second_figures is None else (figures, second_figures)
 
     @property
     def entries(self) -> SumColumn:
@@ -100,10 +100,10 @@ class StepFigures:
         stages = {name: self.part(name) for name in STAGES}
         complete, partly = (whether(known, axis=1).tolist() for whether in (np.all, np.any))
         return [
-            dict(zip(RANK_PARTS, own, strict=True))
+            dict(zip(RANK_PARTS, row, strict=True))
             if complete[at]
             else (stages if partly[at] else {})
-            for at, own in enumerate(rounded)
+            for at, row in enumerate(rounded)
         ]
 
     def of_parts(self, parts: Sequence[float]) -> SumColumn:
@@ -150,45 +150,45 @@ class OneStepFigures:
 
     step: OneStep
     #: Both ledgers of this step.
-    own: StepFigures
+    ledgers: StepFigures
     #: The ledgers of its generation's mean step; None without steady steps.
     mean: StepFigures | None
 
     @classmethod
     def of(cls, analysis: Analysis, step: OneStep) -> OneStepFigures:
         """Round a step of an analysed run."""
-        ranks = {one.rank: one for one in step.ranks}
+        ranks = {rank.rank: rank for rank in step.ranks}
         last, reference = ranks[step.last], ranks[step.reference]
         parts = [getattr(last, name) for name in STAGES] + [step.allreduce]
         waits = [getattr(last, name) - getattr(reference, name) for name in STAGES]
-        by_number = {one.number: one for one in analysis.generations}
+        by_number = {generation.number: generation for generation in analysis.generations}
         mean = StepFigures.of(by_number.get(step.generation, analysis))
         digits = SumColumn.of(parts, step.total) if mean is None else mean.causes
         return cls(step, StepFigures(*digits.with_shares(parts, waits)), mean)
 
     @property
     def unit(self) -> str:
-        return self.own.unit
+        return self.ledgers.unit
 
     def ranks(self, ranks: Sequence[RankInStep]) -> list[SumColumn]:
         """Round each rank's own step by name of RANK_PARTS; the parts of each add up to the step.
 
         The last rank's and the reference rank's parts are those of the two ledgers.
         """
-        parts = [[getattr(one, name) for name in RANK_PARTS[:-1]] for one in ranks]
+        parts = [[getattr(rank, name) for name in RANK_PARTS[:-1]] for rank in ranks]
         rounded = self._of_rows(np.array(parts, np.float64)).tolist()
-        causes = dict(zip(CAUSES, self.own.causes.parts, strict=True)) | {"wait": 0.0}
-        entries = dict(zip(ENTRIES, self.own.entries.parts, strict=True))
+        causes = dict(zip(CAUSES, self.ledgers.causes.parts, strict=True)) | {"wait": 0.0}
+        entries = dict(zip(ENTRIES, self.ledgers.entries.parts, strict=True))
         entries["wait"] = entries.pop("imbalance")
-        ledgers = {self.step.reference: entries, self.step.last: causes}
+        known = {self.step.reference: entries, self.step.last: causes}
         for at, rank in enumerate(ranks):
-            if rank.rank in ledgers:
-                rounded[at] = [ledgers[rank.rank][name] for name in RANK_PARTS]
-        return [self.own.causes.with_parts(own) for own in rounded]
+            if rank.rank in known:
+                rounded[at] = [known[rank.rank][name] for name in RANK_PARTS]
+        return [self.ledgers.causes.with_parts(row) for row in rounded]
 
     def _of_rows(self, parts: Floats) -> Floats:
         """Round ranks' milliseconds until the allreduce: all reach it together as printed."""
-        causes, allreduce = self.own.causes, self.own.part("allreduce")
+        causes, allreduce = self.ledgers.causes, self.ledgers.part("allreduce")
         until = np.full(len(parts), causes.total - allreduce)
         return _until_allreduce(causes, parts, until, allreduce)
 
@@ -199,12 +199,12 @@ class OneStepFigures:
             rank: its own step, as ``ranks`` returns it.
         """
         wait = rank.parts[RANK_PARTS.index("wait")]
-        late = round(self.own.waits.total - wait, self.own.causes.decimals)
-        return self.own.causes.signed(late)
+        late = round(self.ledgers.waits.total - wait, self.ledgers.causes.decimals)
+        return self.ledgers.causes.signed(late)
 
     def amount(self, printed: float) -> str:
         """Write a rounded figure with its unit."""
-        return self.own.causes.amount(printed)
+        return self.ledgers.causes.amount(printed)
 
     def more(self, printed: float) -> str:
         """Write a difference: ``61.8 ms more``, or less."""

@@ -35,35 +35,35 @@ _LATER = {
 }
 
 
-def who(one: Straggler) -> str:
+def who(straggler: Straggler) -> str:
     """Name the ranks: ``rank 3``, ``host b (ranks 2 and 3)``; ``any rank`` if it varies."""
-    if not one.ranks:
+    if not straggler.ranks:
         return "any rank"
-    ranks = listed("rank", one.ranks)
-    return f"{listed('host', one.hosts)} ({ranks})" if one.hosts else ranks
+    ranks = listed("rank", straggler.ranks)
+    return f"{listed('host', straggler.hosts)} ({ranks})" if straggler.hosts else ranks
 
 
-def pattern(one: Straggler) -> str:
+def pattern(straggler: Straggler) -> str:
     """Name the pattern; a rank with more samples than its peers has more work, and is not slower."""
-    found = _PATTERNS.get(one.pattern, one.pattern)
-    if one.work is None:
-        return found
-    return f"{found}; uneven work: {one.work:.2f} times its peers' samples"
+    words = _PATTERNS.get(straggler.pattern, straggler.pattern)
+    if straggler.work is None:
+        return words
+    return f"{words}; uneven work: {straggler.work:.2f} times its peers' samples"
 
 
-def excess(one: Straggler) -> str:
+def excess(straggler: Straggler) -> str:
     """Write the excess: 12.5 ± 0.3 ms."""
-    return amount(one.excess_ms.value, "ms", one.excess_ms.ci95)
+    return amount(straggler.excess_ms.value, "ms", straggler.excess_ms.ci95)
 
 
-def cost(one: Straggler) -> str:
+def cost(straggler: Straggler) -> str:
     """Write the cost: 10.9 ± 0.1 ms."""
-    return amount(one.cost_ms.value, "ms", one.cost_ms.ci95)
+    return amount(straggler.cost_ms.value, "ms", straggler.cost_ms.ci95)
 
 
 def waiting(analysis: Analysis) -> tuple[str, str]:
     """Return the page's first sentence, and its evidence or cost."""
-    title, text = _found(analysis)
+    title, text = _headline(analysis)
     run = analysis.run
     missing = run.unknown_ranks
     if not missing or analysis.bottleneck.kind == "insufficient_data":
@@ -73,7 +73,7 @@ def waiting(analysis: Analysis) -> tuple[str, str]:
     return title, f"{text} {unseen}"
 
 
-def _found(analysis: Analysis) -> tuple[str, str]:
+def _headline(analysis: Analysis) -> tuple[str, str]:
     steady, verdict = analysis.steady, analysis.bottleneck
     if analysis.run.size == 1:
         return "A single rank does not wait for others", ""
@@ -86,27 +86,29 @@ def _found(analysis: Analysis) -> tuple[str, str]:
     return "No stragglers: the remaining differences are random", _chance(analysis)
 
 
-def costs(one: Straggler, analysis: Analysis) -> str:
+def costs(straggler: Straggler, analysis: Analysis) -> str:
     """Write the cost over the steady steps: 0.32 ± 0.01 h of all ranks."""
-    hours = rank_hours(one.cost_ms, len(analysis.steady or ()), analysis.run.size)
+    hours = rank_hours(straggler.cost_ms, len(analysis.steady or ()), analysis.run.size)
     return amount(hours.value, "h", hours.ci95)
 
 
-def change(one: ChangePoint) -> str:
+def change(change: ChangePoint) -> str:
     """Describe a change point: 41.0 → 53.2 ms per step, most of it input (+10.1 ms)."""
-    by = amount(abs(one.by_ms), "ms")
-    sign = "+" if one.by_ms >= 0 else "−"
-    which = "" if one.rank is None else f"; rank {one.rank} is the critical one in most steps"
+    by = amount(abs(change.by_ms), "ms")
+    sign = "+" if change.by_ms >= 0 else "−"
+    which = "" if change.rank is None else f"; rank {change.rank} is the critical one in most steps"
     most = (
         ""
-        if one.entry is None
-        else f", most of it {_ENTRIES.get(one.entry, one.entry)} ({sign}{by})"
+        if change.entry is None
+        else f", most of it {_ENTRIES.get(change.entry, change.entry)} ({sign}{by})"
     )
-    return f"{amount(one.before_ms, 'ms')} → {amount(one.after_ms, 'ms')} per step{most}{which}"
+    return (
+        f"{amount(change.before_ms, 'ms')} → {amount(change.after_ms, 'ms')} per step{most}{which}"
+    )
 
 
 def _named(analysis: Analysis) -> tuple[str, str]:
-    named = [one for one in analysis.stragglers if one.ranks]
+    named = [straggler for straggler in analysis.stragglers if straggler.ranks]
     if not named:
         return _rotating(analysis)
     worst, more = named[0], len(analysis.stragglers) - 1
@@ -128,23 +130,27 @@ def _rotating(analysis: Analysis) -> tuple[str, str]:
     return title, f"{late} {_cost(worst, analysis)}"
 
 
-def _how(one: Straggler) -> str:
-    stage = _STAGES.get(one.stage, one.stage)
-    how = _LATER.get(one.pattern, "is {by} later").format(
-        by=excess(one), share=percent(one.late_share)
+def _how(straggler: Straggler) -> str:
+    stage = _STAGES.get(straggler.stage, straggler.stage)
+    how = _LATER.get(straggler.pattern, "is {by} later").format(
+        by=excess(straggler), share=percent(straggler.late_share)
     )
-    work = "" if one.work is None else f" (it processes {one.work:.2f} times their samples)"
+    work = (
+        ""
+        if straggler.work is None
+        else f" (it processes {straggler.work:.2f} times their samples)"
+    )
     return f"its {stage} {how}{work}"
 
 
-def _cost(one: Straggler, analysis: Analysis) -> str:
+def _cost(straggler: Straggler, analysis: Analysis) -> str:
     whole = analysis.step
     step = "" if whole is None else f" of the step's {exact(whole.mean, 'ms', whole.ci95)}"
     steps = counted(len(analysis.steady or ()), "steady step")
     ranks = counted(analysis.run.size, "rank")
-    sure = "" if one.cost_ms.ci95 else " These steps are too few for an interval."
+    sure = "" if straggler.cost_ms.ci95 else " These steps are too few for an interval."
     return (
-        f"That costs {cost(one)}{step}: {costs(one, analysis)} of rank time, in {steps} "
+        f"That costs {cost(straggler)}{step}: {costs(straggler, analysis)} of rank time, in {steps} "
         f"of {ranks}.{sure}"
     )
 

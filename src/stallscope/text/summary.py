@@ -75,7 +75,7 @@ def _step_time(analysis: Analysis) -> str:
 
 
 def _stragglers(analysis: Analysis) -> str:
-    named = [one for one in analysis.stragglers if one.ranks]
+    named = [straggler for straggler in analysis.stragglers if straggler.ranks]
     if not named:
         return waiting(analysis)[0]
     more = len(named) - _MOST_STRAGGLERS
@@ -83,11 +83,12 @@ def _stragglers(analysis: Analysis) -> str:
     return "; ".join([*map(straggler_sentence, named[:_MOST_STRAGGLERS]), *rest])
 
 
-def straggler_sentence(one: Straggler) -> str:
+def straggler_sentence(straggler: Straggler) -> str:
     """Write the slow ranks, their stage, the excess and its cost; without a full stop."""
+    stage = _NAMES.get(straggler.stage, straggler.stage)
     return (
-        f"{who(one)}, {_NAMES.get(one.stage, one.stage)} {excess(one)} longer than its peers', "
-        f"late in {percent(one.late_share)} of steps, costs {cost(one)} per step"
+        f"{who(straggler)}, {stage} {excess(straggler)} longer than its peers', "
+        f"late in {percent(straggler.late_share)} of steps, costs {cost(straggler)} per step"
     )
 
 

@@ -129,12 +129,12 @@ def _named(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
 
 def _fault(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
     """Describe the fault: ``their compute is slow``."""
-    named = [one for one in stragglers if one.ranks]
+    named = [straggler for straggler in stragglers if straggler.ranks]
     it = len(bottleneck.ranks) == 1
-    if named and all(one.work is not None for one in named):
+    if named and all(straggler.work is not None for straggler in named):
         return f"{'it has' if it else 'they have'} more to do than the others"
-    patterns = {one.pattern for one in named}
-    stages: set[str | None] = {one.stage for one in named} or {bottleneck.cause}
+    patterns = {straggler.pattern for straggler in named}
+    stages: set[str | None] = {straggler.stage for straggler in named} or {bottleneck.cause}
     what = _cause(stages.pop()) if len(stages) == 1 else "work"
     slow = _SLOW.get(patterns.pop(), "is slow") if len(patterns) == 1 else "is slow"
     return f"{'its' if it else 'their'} {what} {slow}"

@@ -40,9 +40,9 @@ class Drawing:
     def update(self, **properties: Any) -> None:
         """Set properties of the layout; merge those of an axis, the margin or the legend."""
         for name, value in _known(properties).items():
-            own = self.layout.get(name)
-            if isinstance(value, Mapping) and isinstance(own, Mapping):
-                value = {**own, **value}
+            current = self.layout.get(name)
+            if isinstance(value, Mapping) and isinstance(current, Mapping):
+                value = {**current, **value}
             self.layout[name] = value
 
     def plain(self) -> dict[str, Any]:

@@ -70,11 +70,11 @@ def draw(chart: Chart | Layout, *, dark: bool, legend: bool = True) -> Drawing:
     theme = Theme(dark)
     drawn = empty(theme)
     _KINDS[type(laid_out)](laid_out, drawn, theme)
-    own = drawn.layout
-    if legend and "showlegend" not in own:
+    layout = drawn.layout
+    if legend and "showlegend" not in layout:
         drawn.update(
-            height=own["height"] + _LEGEND_HEIGHT,
-            margin={"t": own["margin"]["t"] + _LEGEND_HEIGHT},
+            height=layout["height"] + _LEGEND_HEIGHT,
+            margin={"t": layout["margin"]["t"] + _LEGEND_HEIGHT},
         )
     else:
         drawn.update(showlegend=False)

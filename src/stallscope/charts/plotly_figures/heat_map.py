@@ -68,7 +68,7 @@ def draw_heat_map(chart: HeatMap, drawn: Drawing, theme: Theme) -> None:
         coloraxis={
             "cmin": chart.least,
             "cmax": chart.full,
-            "colorscale": [[at / (len(HEAT) - 1), theme(one)] for at, one in enumerate(HEAT)],
+            "colorscale": [[at / (len(HEAT) - 1), theme(colour)] for at, colour in enumerate(HEAT)],
             "colorbar": {"ticksuffix": suffix(chart.unit), "thickness": 12, "outlinewidth": 0},
         },
     )
@@ -150,8 +150,8 @@ def _add_marks(chart: HeatMap, drawn: Drawing, theme: Theme) -> None:
 def _add_groups(chart: HeatMap, drawn: Drawing, theme: Theme) -> bool:
     """Draw lines between groups, and their names at the side if they fit."""
     spans = []
-    for name, own in groupby(range(len(chart.rows)), key=lambda row: chart.rows[row].group):
-        first, *_ = members = list(own)
+    for name, group in groupby(range(len(chart.rows)), key=lambda row: chart.rows[row].group):
+        first, *_ = members = list(group)
         spans.append((name, first, first + len(members)))
     if len(spans) < 2:
         return False

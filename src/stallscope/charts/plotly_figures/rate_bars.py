@@ -19,9 +19,9 @@ def draw_rate_bars(chart: RateBars, drawn: Drawing, theme: Theme) -> None:
     """Draw a trace per kind of bar, and the ideal."""
     columns = [(at, bar, column) for at, bar in enumerate(chart.bars) for column in bar.columns]
     for kind in RATE_KINDS:
-        own = [one for one in columns if one[2].kind == kind]
-        if own:
-            _add_bars(drawn, own, chart.unit, theme)
+        of_kind = [column for column in columns if column[2].kind == kind]
+        if of_kind:
+            _add_bars(drawn, of_kind, chart.unit, theme)
     ideal = [(at, bar, bar.ideal) for at, bar in enumerate(chart.bars) if bar.ideal is not None]
     drawn.add_trace(
         "scatter",
@@ -71,8 +71,8 @@ def _labelled(chart: RateBars) -> list[tuple[int, RateBar]]:
     bars = [*enumerate(chart.bars)]
     if len(bars) <= _MOST_LABELS:
         return bars
-    measured = [one for one in bars if not one[1].projected]
-    projected = [one for one in bars if one[1].projected]
+    measured = [(at, bar) for at, bar in bars if not bar.projected]
+    projected = [(at, bar) for at, bar in bars if bar.projected]
     return [*measured[::-2], *projected[::-2]]
 
 

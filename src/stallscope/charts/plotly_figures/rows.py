@@ -72,14 +72,14 @@ def draw_rows(rows: Rows, drawn: Drawing, theme: Theme) -> None:
 def _label(label: str, strong: bool, rows: Rows) -> str:
     """Write a row's label, in two lines if it is long and rows are high enough."""
     middle = min(
-        (at for at, one in enumerate(label) if one == " "),
+        (at for at, character in enumerate(label) if character == " "),
         key=lambda at: abs(at - len(label) / 2),
         default=0,
     )
     if len(label) < _LONG_LABEL or rows.stacked or rows.pitch < _TWO_LINES or not middle:
         return bold(label, strong)
-    both = f"{markup(label[:middle])}<br>{markup(label[middle + 1 :])}"
-    return f"<b>{both}</b>" if strong else both
+    two_lines = f"{markup(label[:middle])}<br>{markup(label[middle + 1 :])}"
+    return f"<b>{two_lines}</b>" if strong else two_lines
 
 
 def _traces(rows: Rows) -> Iterator[tuple[list[int], Sequence[Box | None]]]:

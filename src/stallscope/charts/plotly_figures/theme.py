@@ -125,7 +125,7 @@ def whiskers(
     """Describe the whiskers of some values; values without an interval have none."""
     if not any(intervals):
         return {"visible": False}
-    ends = [own or (value, value) for value, own in zip(values, intervals, strict=True)]
+    ends = [interval or (value, value) for value, interval in zip(values, intervals, strict=True)]
     return {
         "type": "data",
         "symmetric": False,

@@ -93,7 +93,9 @@ def _marks(areas: Areas, x: PixelAxis, y: PixelAxis) -> str:
 def _changes(areas: Areas, x: PixelAxis, y: PixelAxis) -> str:
     """Draw lines where the step time changes for good, with labels."""
     parts = []
-    for row, (at, label) in enumerate(one for one in areas.chart.changes if x.holds(one[0])):
+    for row, (at, label) in enumerate(
+        change for change in areas.chart.changes if x.holds(change[0])
+    ):
         place, wide = x.at(at), text_width(label)
         left = place + 6 if place + wide + 6 < x.end else place - wide - 6
         top = y.end + 6 + row * _CHANGE_ROW

@@ -73,10 +73,13 @@ class _HeatMap:
                 end = at + len(list(same))
                 shapes.setdefault(level, []).append(f"M{edges[at]} {middle}H{edges[end]}")
                 at = end
-        for level, own in sorted(shapes.items()):
+        for level, strokes in sorted(shapes.items()):
             style = "unmeasured" if level < 0 else f"heat-{level}"
             yield element(
-                "path", d="".join(own), class_=f"cells {style}", stroke_width=self.chart.row_height
+                "path",
+                d="".join(strokes),
+                class_=f"cells {style}",
+                stroke_width=self.chart.row_height,
             )
 
     def holes(self) -> Iterator[str]:

@@ -34,8 +34,8 @@ class Compared:
 def document(compared: Compared, form: str) -> Document:
     """Build the document for a format; a pair comes before histories."""
     sections = [] if compared.pair is None else [*_pair(compared.pair, form)]
-    for one in compared.histories:
-        sections += _history(one, form)
+    for history in compared.histories:
+        sections += _history(history, form)
     if compared.warnings and form != "terminal":
         # The command prints them next to what the terminal shows.
         sections.append(Section(LEFT_OUT, (Listing(compared.warnings, role="caveats"),)))
@@ -64,22 +64,22 @@ def _pair(pair: Comparison, form: str) -> Iterator[Section]:
         yield Section("Other differences", (Text(NOTHING_ELSE),))
 
 
-def _history(own: History, form: str) -> Iterator[Section]:
+def _history(history: History, form: str) -> Iterator[Section]:
     yield Section(
-        histories.headline(own),
-        (*map(Text, histories.since(own)), *_caveats(own.warnings)),
+        histories.headline(history),
+        (*map(Text, histories.since(history)), *_caveats(history.warnings)),
         style="headline",
-        label=histories.title(own),
+        label=histories.title(history),
     )
-    changes = None if form == "terminal" else histories.changes_table(own)
-    figures, runs = histories.figures_table(own), histories.runs_table(own)
+    changes = None if form == "terminal" else histories.changes_table(history)
+    figures, runs = histories.figures_table(history), histories.runs_table(history)
     if form != "html":
         yield from sections_of(figures, changes, runs)
         return
     from stallscope.charts.comparison import figure_charts, runs_chart
 
-    first, *others = figure_charts(own).values()
-    by_cause = Figure.of(runs_chart(own), runs)
+    first, *others = figure_charts(history).values()
+    by_cause = Figure.of(runs_chart(history), runs)
     over_the_runs = [Figure.of(first, figures, changes), *map(Figure.of, others)]
     yield from charts_section("Charts", [*over_the_runs, by_cause])
     yield from sections_of(runs if by_cause is None else None)

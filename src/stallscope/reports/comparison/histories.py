@@ -46,7 +46,11 @@ def headline(history: History) -> str:
     if step.status == "trend" and step.trend is not None:
         longer = "longer" if step.trend.per_run.value > 0 else "shorter"
         return f"Steps get {longer} from run to run: {over_the_runs(step)}"
-    changed = [name_of(one).lower() for one in history.figures if one.status in ("change", "trend")]
+    changed = [
+        name_of(figure).lower()
+        for figure in history.figures
+        if figure.status in ("change", "trend")
+    ]
     if changed:
         return f"The step time has not changed; lasting changes: {joined(changed)}"
     return "No lasting change"
@@ -57,7 +61,7 @@ def since(history: History) -> list[str]:
     sentences = []
     for change in history.figure("step").changes:
         run = history.runs[change.run]
-        facts = [_fact(one) for one in run.differences]
+        facts = [_fact(difference) for difference in run.differences]
         changed = joined(facts) if facts else "the run recorded the same facts as the run before it"
         sentences.append(f"At run {change.run + 1} ({run.analysis.run.name}): {changed}.")
     return sentences
@@ -75,8 +79,8 @@ def over_the_runs(figure: Figure) -> str:
         return "too few runs"
     if figure.status == "change":
         return "; ".join(
-            f"{_signed(one.by.value, one.before, figure)} since run {one.run + 1}"
-            for one in figure.changes
+            f"{_signed(change.by.value, change.before, figure)} since run {change.run + 1}"
+            for change in figure.changes
         )
     if figure.status == "trend" and figure.trend is not None:
         per_run, begin = figure.trend.per_run, figure.trend.begin
@@ -86,18 +90,18 @@ def over_the_runs(figure: Figure) -> str:
 
 def figures_table(history: History) -> Table:
     """Return every figure: its latest value, its spread, its change over the runs."""
-    found = history.figures
+    figures = history.figures
     return Table.of(
         "Over the runs",
         {
-            "Figure": map(name_of, found),
-            "Latest run": map(_latest, found),
-            "Runs differ by": map(_spread, found),
-            "Over the runs": map(over_the_runs, found),
+            "Figure": map(name_of, figures),
+            "Latest run": map(_latest, figures),
+            "Runs differ by": map(_spread, figures),
+            "Over the runs": map(over_the_runs, figures),
         },
         words=frozenset({0, 3}),
         emphasised=frozenset(
-            at for at, one in enumerate(found) if one.status in ("change", "trend")
+            at for at, figure in enumerate(figures) if figure.status in ("change", "trend")
         ),
         note=_NOTE,
     )
@@ -131,11 +135,11 @@ def changes_table(history: History) -> Table | None:
 def runs_table(history: History) -> Table:
     """Return the table of runs, the oldest first."""
     runs = history.runs
-    analyses = [one.analysis for one in runs]
+    analyses = [run.analysis for run in runs]
     columns = {
         "": map(str, range(1, len(runs) + 1)),
-        "Run": [one.run.name for one in analyses],
-        "Started": [started(one.run) for one in analyses],
+        "Run": [analysis.run.name for analysis in analyses],
+        "Started": [started(analysis.run) for analysis in analyses],
         "Step": [
             NOTHING if mean is None else amount(mean.value, "ms", mean.ci95)
             for mean in history.figure("step").values
@@ -143,10 +147,10 @@ def runs_table(history: History) -> Table:
         "Throughput": [
             rate(None if mean is None else mean.value) for mean in _values(history, RATE)
         ],
-        "Verdict": [short_verdict(one.bottleneck) for one in analyses],
+        "Verdict": [short_verdict(analysis.bottleneck) for analysis in analyses],
     }
-    if any(one.differences for one in runs):
-        columns["Changes since the run before"] = [_facts(one.differences) for one in runs]
+    if any(run.differences for run in runs):
+        columns["Changes since the run before"] = [_facts(run.differences) for run in runs]
     return Table.of(
         "The runs",
         columns,
@@ -159,8 +163,8 @@ def runs_table(history: History) -> Table:
 
 
 def _values(history: History, name: str) -> Sequence[Mean | None]:
-    found = [one.values for one in history.figures if one.name == name]
-    return found[0] if found else [None] * len(history.runs)
+    values = [figure.values for figure in history.figures if figure.name == name]
+    return values[0] if values else [None] * len(history.runs)
 
 
 def amount_of(figure: Figure, mean: Mean) -> str:
@@ -196,11 +200,12 @@ def _share(by: float, reference: float) -> str:
     return percent(by / reference) if reference > 0 else amount(by, "ms")
 
 
-def _fact(one: Difference) -> str:
-    return f"{fact_title(one.name)} {fact_value(one.first)} → {fact_value(one.second)}"
+def _fact(difference: Difference) -> str:
+    first, second = fact_value(difference.first), fact_value(difference.second)
+    return f"{fact_title(difference.name)} {first} → {second}"
 
 
 def _facts(differences: Sequence[Difference]) -> str:
-    shown = [_fact(one) for one in differences[:_MOST_FACTS]]
+    shown = [_fact(difference) for difference in differences[:_MOST_FACTS]]
     more = len(differences) - len(shown)
     return "; ".join([*shown, *([f"{more} more"] if more else [])])

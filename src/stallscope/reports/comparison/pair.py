@@ -49,20 +49,20 @@ NOTHING_ELSE = (
 )
 
 
-def outcome(found: Comparison) -> tuple[str, str]:
+def outcome(comparison: Comparison) -> tuple[str, str]:
     """Return the result of the comparison: a headline and a sentence."""
-    if found.same_run:
+    if comparison.same_run:
         return _SAME_RUN, "A and B are one run: nothing can differ."
-    step = found.step
+    step = comparison.step
     if step is None:
         return "Not comparable", "One run has no measured steps."
     by = step.by
-    first, second = (exact(one.value, "ms", one.ci95) for one in (step.first, step.second))
+    first, second = (exact(mean.value, "ms", mean.ci95) for mean in (step.first, step.second))
     times = f"{first} in A, {second} in B"
     if step.is_real is None:
         return "Too few steps to tell", f"A step takes {times}; neither figure is certain."
     if not step.is_real:
-        return "No difference beyond noise", f"A step takes {times}.{_changed_parts(found)}"
+        return "No difference beyond noise", f"A step takes {times}.{_changed_parts(comparison)}"
     slower = by.value > 0
     shown = SumColumn.of([step.first.value], step.first.value, step.first.ci95)
     # The difference of both figures as printed, like in the table.
@@ -70,7 +70,7 @@ def outcome(found: Comparison) -> tuple[str, str]:
     size = change.amount(abs(change.total), by.ci95)
     return (
         _changed_steps(step),
-        f"A step takes {times}: {size} {'more' if slower else 'less'}.{_most(found, slower)}",
+        f"A step takes {times}: {size} {'more' if slower else 'less'}.{_most(comparison, slower)}",
     )
 
 
@@ -82,13 +82,13 @@ def _changed_steps(step: Change) -> str:
     return f"B's steps are {share}{'longer' if after > before else 'shorter'}"
 
 
-def throughput(found: Comparison) -> str:
+def throughput(comparison: Comparison) -> str:
     """Compare B's throughput with A's, with the interval; empty if it is not known.
 
     A factor that is too large to say anything is the share of time that each sample takes less.
     """
-    ratio = found.speedup
-    if ratio is None or found.same_run:
+    ratio = comparison.speedup
+    if ratio is None or comparison.same_run:
         return ""
     value, ci95 = ratio.value, ratio.ci95
     if value > 0 and said_as_share(1 / value, None):
@@ -108,11 +108,15 @@ def _interval(speedup: float, ci95: Interval | None) -> str:
     return "" if ci95 is None else f" (95% interval: {faster_between(speedup, ci95)})"
 
 
-def caveats(found: Comparison) -> list[str]:
+def caveats(comparison: Comparison) -> list[str]:
     """List the reasons to be careful with the figures of these two runs."""
-    if found.same_run:
+    if comparison.same_run:
         return []
-    return [*_different_work(found), *_of_run("A", found.first), *_of_run("B", found.second)]
+    return [
+        *_different_work(comparison),
+        *_of_run("A", comparison.first),
+        *_of_run("B", comparison.second),
+    ]
 
 
 def ranks_of(analysis: Analysis) -> int | None:
@@ -146,34 +150,37 @@ def fact_value(value: Any) -> str:
     return plain(text)[:_LONGEST_FACT]
 
 
-def _most(found: Comparison, slower: bool) -> str:
+def _most(comparison: Comparison, slower: bool) -> str:
     """Name the entry that changed most, if it changed in the direction of the step."""
-    largest = found.largest
+    largest = comparison.largest
     if largest is None or (largest.by.value > 0) != slower:
         return ""
-    step = 0.0 if found.step is None else found.step.by.value
+    step = 0.0 if comparison.step is None else comparison.step.by.value
     part = "Most" if abs(largest.by.value) > abs(step) / 2 else "The largest part"
     return f" {part} of it is {TITLES[largest.name].lower()}."
 
 
-def _changed_parts(found: Comparison) -> str:
-    changed = [TITLES[change.name].lower() for change in found.by_cause if change.is_real]
+def _changed_parts(comparison: Comparison) -> str:
+    changed = [TITLES[change.name].lower() for change in comparison.by_cause if change.is_real]
     return f" Parts that changed: {', '.join(changed)}." if changed else ""
 
 
-def _different_work(found: Comparison) -> Iterator[str]:
-    first, second = found.first.run, found.second.run
-    if first.size != second.size and None not in (ranks_of(found.first), ranks_of(found.second)):
+def _different_work(comparison: Comparison) -> Iterator[str]:
+    first, second = comparison.first.run, comparison.second.run
+    if first.size != second.size and None not in (
+        ranks_of(comparison.first),
+        ranks_of(comparison.second),
+    ):
         yield (
             f"A ran on {counted(first.size, 'rank')} and B on {second.size:,}: throughput counts "
             "all ranks, and the slowest of more ranks is later by chance."
         )
-    samples = [_samples(analysis) for analysis in (found.first, found.second)]
+    samples = [_samples(analysis) for analysis in (comparison.first, comparison.second)]
     if None not in samples and abs((samples[1] or 0.0) / (samples[0] or 1.0) - 1) > _SAME_WORK:
-        own, other = (significant(one or 0.0) for one in samples)
+        samples_a, samples_b = (significant(count or 0.0) for count in samples)
         yield (
-            f"A rank has {own} samples per step in A and {other} in B: compare throughput rather than "
-            "steps."
+            f"A rank has {samples_a} samples per step in A and {samples_b} in B: compare throughput "
+            "rather than steps."
         )
 
 
@@ -195,9 +202,9 @@ def _of_run(letter: str, analysis: Analysis) -> Iterator[str]:
         yield f"{letter}: {missing:,} of {counted(run.size, 'rank')} left no log."
 
 
-def runs_table(found: Comparison) -> Table:
+def runs_table(comparison: Comparison) -> Table:
     """Return the table of both runs with their verdicts."""
-    return table_of_runs(("A", "B"), (found.first, found.second))
+    return table_of_runs(("A", "B"), (comparison.first, comparison.second))
 
 
 def table_of_runs(labels: Sequence[str], analyses: Sequence[Analysis]) -> Table:
@@ -208,38 +215,44 @@ def table_of_runs(labels: Sequence[str], analyses: Sequence[Analysis]) -> Table:
         {
             "": labels,
             "Run": [
-                f"{one.run.name}{' (synthetic data)' if one.run.synthetic else ''}"
-                for one in analyses
+                f"{analysis.run.name}{' (synthetic data)' if analysis.run.synthetic else ''}"
+                for analysis in analyses
             ],
-            "Started": [started(one.run) for one in analyses],
+            "Started": [started(analysis.run) for analysis in analyses],
             "Ranks": [NOTHING if count is None else f"{count:,}" for count in ranks],
-            "Steps": [f"{one.steps:,}" if one.steps else NOTHING for one in analyses],
-            "Throughput": [rate(one.samples_per_second) for one in analyses],
-            "Goodput": [
-                NOTHING if one.goodput is None else percent(one.goodput.fraction)
-                for one in analyses
+            "Steps": [
+                f"{analysis.steps:,}" if analysis.steps else NOTHING for analysis in analyses
             ],
-            "Verdict": [short_verdict(one.bottleneck) for one in analyses],
+            "Throughput": [rate(analysis.samples_per_second) for analysis in analyses],
+            "Goodput": [
+                NOTHING if analysis.goodput is None else percent(analysis.goodput.fraction)
+                for analysis in analyses
+            ],
+            "Verdict": [short_verdict(analysis.bottleneck) for analysis in analyses],
         },
         words=frozenset({1, 2, 7}),
         without={"terminal": (2, 4)},
     )
 
 
-def changes_table(found: Comparison) -> Table | None:
+def changes_table(comparison: Comparison) -> Table | None:
     """Return the changes by cause, in the step and in waiting; None if none is known."""
-    if found.step is None or found.same_run:
+    if comparison.step is None or comparison.same_run:
         return None
-    both = StepFigures.of_both(found.first, found.second)
-    first, second = _steps(found.step) if both is None else (one.causes for one in both)
+    step_figures = StepFigures.of_both(comparison.first, comparison.second)
+    first, second = (
+        _steps(comparison.step)
+        if step_figures is None
+        else (figures.causes for figures in step_figures)
+    )
     rows = [
         _change_row(TITLES[change.name], change, first, figures)
-        for change, *figures in zip(found.by_cause, first.parts, second.parts, strict=False)
+        for change, *figures in zip(comparison.by_cause, first.parts, second.parts, strict=False)
     ]
-    rows.append(_change_row("Step", found.step, first, (first.total, second.total)))
-    imbalance = next((one for one in found.entries if one.name == "imbalance"), None)
-    if both is not None and imbalance is not None:
-        waits = [one.waits.total for one in both]
+    rows.append(_change_row("Step", comparison.step, first, (first.total, second.total)))
+    imbalance = next((entry for entry in comparison.entries if entry.name == "imbalance"), None)
+    if step_figures is not None and imbalance is not None:
+        waits = [figures.waits.total for figures in step_figures]
         rows.append(_change_row("of it: waiting for slow ranks", imbalance, first, waits))
     return Table(
         "What changed",
@@ -249,7 +262,7 @@ def changes_table(found: Comparison) -> Table | None:
             "More than noise?",
         ),
         tuple(rows),
-        emphasised=frozenset({len(found.by_cause)}),
+        emphasised=frozenset({len(comparison.by_cause)}),
         note=NOISE,
     )
 
@@ -273,17 +286,17 @@ def _change_row(
     )
 
 
-def facts_table(found: Comparison) -> Table | None:
+def facts_table(comparison: Comparison) -> Table | None:
     """Return the recorded facts that differ; None if none does."""
-    if not found.differences:
+    if not comparison.differences:
         return None
-    facts = found.differences
+    facts = comparison.differences
     return Table.of(
         "Other differences",
         {
-            "Fact": [fact_title(one.name) for one in facts],
-            "A": [fact_value(one.first) for one in facts],
-            "B": [fact_value(one.second) for one in facts],
+            "Fact": [fact_title(fact.name) for fact in facts],
+            "A": [fact_value(fact.first) for fact in facts],
+            "B": [fact_value(fact.second) for fact in facts],
         },
         words=frozenset({0, 1, 2}),
         note="Recorded facts that differ between the runs.",

@@ -38,7 +38,7 @@ def json_content(compared: Compared) -> Content:
     pair = compared.pair
     return content_of(
         pair=None if pair is None else _pair(pair),
-        histories=[_history(one) for one in compared.histories],
+        histories=[_history(history) for history in compared.histories],
         warnings=[*compared.warnings],
     )
 
@@ -52,9 +52,9 @@ def _pair(pair: Comparison) -> dict[str, Any]:
         "runs": [_run(pair.first), _run(pair.second)],
         "speedup": pair.speedup,
         "step": None if pair.step is None else _change(pair.step),
-        "by_cause": [_change(one) for one in pair.by_cause],
-        "ledger": [_change(one) for one in pair.entries],
-        "differences": [_difference(one) for one in pair.differences],
+        "by_cause": [_change(change) for change in pair.by_cause],
+        "ledger": [_change(change) for change in pair.entries],
+        "differences": [_difference(difference) for difference in pair.differences],
         "caveats": caveats(pair),
     }
 
@@ -71,18 +71,22 @@ def _run(analysis: Analysis) -> dict[str, Any]:
     }
 
 
-def _change(one: Change) -> dict[str, Any]:
+def _change(change: Change) -> dict[str, Any]:
     return {
-        "name": one.name,
-        "first_ms": one.first,
-        "second_ms": one.second,
-        "by_ms": one.by,
-        "more_than_noise": one.is_real,
+        "name": change.name,
+        "first_ms": change.first,
+        "second_ms": change.second,
+        "by_ms": change.by,
+        "more_than_noise": change.is_real,
     }
 
 
-def _difference(one: Difference) -> dict[str, Any]:
-    return {"fact": one.name, "first": _plain(one.first), "second": _plain(one.second)}
+def _difference(difference: Difference) -> dict[str, Any]:
+    return {
+        "fact": difference.name,
+        "first": _plain(difference.first),
+        "second": _plain(difference.second),
+    }
 
 
 def _plain(value: Any) -> Any:
@@ -98,10 +102,10 @@ def _history(history: History) -> dict[str, Any]:
         "synthetic": run.synthetic,
         "headline": headline(history),
         "runs": [
-            {**_run(one.analysis), "differences": [*map(_difference, one.differences)]}
-            for one in history.runs
+            {**_run(rerun.analysis), "differences": [*map(_difference, rerun.differences)]}
+            for rerun in history.runs
         ],
-        "figures": [_figure(one, history.runs) for one in history.figures],
+        "figures": [_figure(figure, history.runs) for figure in history.figures],
         "warnings": history.warnings,
     }
 
@@ -129,7 +133,9 @@ def records(compared: Compared) -> ReportRecords:
     ``by`` is the difference to the first run of a pair, or to the level before a change.
     """
     pair = () if compared.pair is None else _pair_rows(compared.pair)
-    return ReportRecords(COLUMNS, chain(pair, *(_history_rows(one) for one in compared.histories)))
+    return ReportRecords(
+        COLUMNS, chain(pair, *(_history_rows(history) for history in compared.histories))
+    )
 
 
 def _pair_rows(pair: Comparison) -> Iterator[Row]:

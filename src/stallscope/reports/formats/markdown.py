@@ -46,7 +46,7 @@ def markdown_text(parts: ReportParts, options: ReportOptions) -> str:
 def escaped(text: str) -> str:
     """Return text that shows as itself, on one line: no markup, HTML, links or notifications."""
     text = plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    text = _LIVE.sub(lambda found: f"{found[0]}<!-- -->", text)
+    text = _LIVE.sub(lambda match: f"{match[0]}<!-- -->", text)
     return "<!-- -->".join(_SPECIAL.sub(r"\\\1", piece) for piece in text.split("<!-- -->"))
 
 
@@ -62,7 +62,7 @@ def _sentence(text: str) -> str:
 
 
 def _section(section: Section) -> Iterator[str]:
-    named = (isinstance(one, Table) and one.title == section.title for one in section.blocks)
+    named = (isinstance(block, Table) and block.title == section.title for block in section.blocks)
     if not any(named):
         level = "##" if section.style in ("headline", "verdict") else "###"
         yield f"{level} {escaped(section.title)}"
@@ -105,14 +105,14 @@ def _step(step: Step) -> Iterator[str]:
 
 
 def _key_figures(block: KeyFigures) -> Iterator[str]:
-    yield "\n".join(f"- {escaped(one.name)}: {escaped(one.text)}" for one in block.figures)
+    yield "\n".join(f"- {escaped(figure.name)}: {escaped(figure.text)}" for figure in block.figures)
 
 
 def _findings(findings: Findings) -> Iterator[str]:
     yield "\n".join(
-        f"- **{one.severity}: {escaped(one.title)}.** {_sentence(one.evidence)}\n\n"
-        f"  {_advice(one.advice)}"
-        for one in findings.items
+        f"- **{finding.severity}: {escaped(finding.title)}.** {_sentence(finding.evidence)}\n\n"
+        f"  {_advice(finding.advice)}"
+        for finding in findings.items
     )
 
 

@@ -33,7 +33,7 @@ def _lines(metric: Metric) -> Iterator[str]:
     yield f"# HELP {metric.name} {metric.title}."
     suffix = "_info" if metric.kind == "info" else ""
     for labels, value in samples:
-        text = ",".join(f'{name}="{_label(own)}"' for name, own in labels.items())
+        text = ",".join(f'{name}="{_label(label)}"' for name, label in labels.items())
         yield f"{metric.name}{suffix}{{{text}}} {float(value)!r}"
 
 

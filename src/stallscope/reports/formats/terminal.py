@@ -67,7 +67,7 @@ def _section(section: Section) -> RenderableType:
     lines: list[RenderableType] = []
     if section.label:
         lines.append(Line(plain(section.label), style="dim", overflow="fold"))
-    named = (isinstance(one, Table) and one.title == section.title for one in section.blocks)
+    named = (isinstance(block, Table) and block.title == section.title for block in section.blocks)
     if section.title and not any(named):
         lines.append(Line(plain(section.title), style="bold"))
     return Group(*lines, *(line for block in section.blocks for line in _drawn(block)))
@@ -114,8 +114,8 @@ def _left_out(count: int) -> Iterator[Line]:
 
 def _key_figures(block: KeyFigures) -> Iterator[grids.Table]:
     grid = grids.Table.grid(padding=(0, 2, 0, 0))
-    for one in block.figures:
-        grid.add_row(Line(f"{plain(one.name)}:", style="bold"), Line(plain(one.text)))
+    for figure in block.figures:
+        grid.add_row(Line(f"{plain(figure.name)}:", style="bold"), Line(plain(figure.text)))
     yield grid
 
 

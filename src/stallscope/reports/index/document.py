@@ -71,25 +71,28 @@ def _sections(index: Index, form: str) -> Iterator[Section]:
 def _table(index: Index, form: str) -> Table:
     lines, scale = index.ranked, index.scale
     columns = {
-        "Run": [Cell(one.name, one.name, link=index.page(one, f".{form}")) for one in lines],
-        "Verdict": [Cell(one.said, one.said) for one in lines],
-        "Time lost": [Cell(_lost(one, scale), _last_if_unknown(one.lost_h)) for one in lines],
-        "Fix": [Cell(one.fix or "", one.fix or "") for one in lines],
+        "Run": [Cell(line.name, line.name, link=index.page(line, f".{form}")) for line in lines],
+        "Verdict": [Cell(line.said, line.said) for line in lines],
+        "Time lost": [Cell(_lost(line, scale), _last_if_unknown(line.lost_h)) for line in lines],
+        "Fix": [Cell(line.fix or "", line.fix or "") for line in lines],
         "Gain of the fix": [
-            Cell(_gain(one), _last_if_unknown(one.speedup), below=_below_gain(one)) for one in lines
+            Cell(_gain(line), _last_if_unknown(line.speedup), below=_below_gain(line))
+            for line in lines
         ],
         "95% interval": map(_interval, lines),
         "Step time by cause": map(_shares, lines),
-        "Step": [Cell(amount(one.step_ms, "ms"), _last_if_unknown(one.step_ms)) for one in lines],
+        "Step": [
+            Cell(amount(line.step_ms, "ms"), _last_if_unknown(line.step_ms)) for line in lines
+        ],
         "Throughput": [
-            Cell(rate(one.samples_per_second), _last_if_unknown(one.samples_per_second))
-            for one in lines
+            Cell(rate(line.samples_per_second), _last_if_unknown(line.samples_per_second))
+            for line in lines
         ],
         "Ranks": [
-            Cell(f"{one.ranks:,}{', synthetic' if one.synthetic else ''}", one.ranks)
-            for one in lines
+            Cell(f"{line.ranks:,}{', synthetic' if line.synthetic else ''}", line.ranks)
+            for line in lines
         ],
-        "Started, UTC": [Cell(one.began or "not known", one.started_at or "") for one in lines],
+        "Started, UTC": [Cell(line.began or "not known", line.started_at or "") for line in lines],
     }
     for title in _WITHOUT.get(form, ()):
         del columns[title]
@@ -143,11 +146,11 @@ def _shares(line: IndexLine) -> Cell:
     whole = sum(line.by_cause_ms.values())
     if not whole:
         return Cell(NOT_MEASURED)
-    found = {name: ms / whole for name, ms in line.by_cause_ms.items()}
-    largest = max(found, key=lambda name: found[name])
-    text = ", ".join(f"{TITLES[name].lower()} {percent(share)}" for name, share in found.items())
+    shares = {name: ms / whole for name, ms in line.by_cause_ms.items()}
+    largest = max(shares, key=lambda name: shares[name])
+    text = ", ".join(f"{TITLES[name].lower()} {percent(share)}" for name, share in shares.items())
     return Cell(
-        f"{percent(found[largest])} {TITLES[largest].lower()}",
+        f"{percent(shares[largest])} {TITLES[largest].lower()}",
         largest,
-        bar=CellBar([*found.items()], text=text),
+        bar=CellBar([*shares.items()], text=text),
     )

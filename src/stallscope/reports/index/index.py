@@ -78,7 +78,7 @@ class IndexLine:
         Raises:
             KeyError, TypeError: if these are not the fields of a line.
         """
-        known = {one.name: content[one.name] for one in fields(cls)}
+        known = {field.name: content[field.name] for field in fields(cls)}
         for name in ("speedup_ci95", "lost_ci95_h"):
             known[name] = None if known[name] is None else tuple(known[name])
         return cls(**known)
@@ -86,7 +86,7 @@ class IndexLine:
 
 def line_of(analysis: Analysis, stem: str) -> IndexLine:
     """Return the line of a run whose files have this name."""
-    run, found = analysis.run, analysis.bottleneck
+    run, bottleneck = analysis.run, analysis.bottleneck
     facts = job_facts(run)
     best = main_gain(analysis) or next(iter(gains(analysis)), None)
     fix = None if best is None else best.what_if
@@ -107,13 +107,13 @@ def line_of(analysis: Analysis, stem: str) -> IndexLine:
         ranks=run.size,
         synthetic=run.synthetic,
         steps=steps,
-        verdict=found.kind,
-        said=short_verdict(found),
+        verdict=bottleneck.kind,
+        said=short_verdict(bottleneck),
         fix=None if best is None else best.title,
         speedup=None if fix is None else finite(fix.speedup),
         speedup_ci95=None if fix is None else fix.ci95,
         # The gain of a healthy run is a bound, not a certain loss.
-        bound=fix is not None and (fix.bound or not found.fault),
+        bound=fix is not None and (fix.bound or not bottleneck.fault),
         # A fix that gains nothing loses nothing.
         lost_h=None if saved is None else finite(max(0.0, saved.value) * (per_ms or 0.0)),
         lost_ci95_h=None if ends is None else _hours(ends, per_ms or 0.0),
@@ -126,7 +126,7 @@ def line_of(analysis: Analysis, stem: str) -> IndexLine:
 
 def by_time_lost(lines: list[IndexLine]) -> list[IndexLine]:
     """Sort the lines by lost time, the largest first; unknown times come last."""
-    return sorted(lines, key=lambda one: (one.lost_h is None, -(one.lost_h or 0.0), one.name))
+    return sorted(lines, key=lambda line: (line.lost_h is None, -(line.lost_h or 0.0), line.name))
 
 
 def _hours(ends: Pair, per_ms: float) -> Pair:

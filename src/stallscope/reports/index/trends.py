@@ -27,13 +27,13 @@ def trends(lines: Iterable[IndexLine]) -> list[StackedBars]:
     for line in lines:
         if line.by_cause_ms and line.started_at is not None:
             jobs[line.job, line.ranks, line.synthetic].append(line)
-    by_time = sorted(jobs.values(), key=lambda own: -sum(one.lost_h or 0.0 for one in own))
+    by_time = sorted(jobs.values(), key=lambda job: -sum(line.lost_h or 0.0 for line in job))
     charts: list[StackedBars] = []
     jobs_shown = 0
-    for own in by_time:
-        made = [*_over(own, "day", lambda one: one.day), *_over(own, "version", _version)]
-        charts += made
-        jobs_shown += bool(made)
+    for job in by_time:
+        job_charts = [*_over(job, "day", lambda line: line.day), *_over(job, "version", _version)]
+        charts += job_charts
+        jobs_shown += bool(job_charts)
         if jobs_shown == _MOST_JOBS:
             break
     return charts
@@ -43,7 +43,7 @@ def _over(
     lines: Sequence[IndexLine], word: str, of: Callable[[IndexLine], str | None]
 ) -> Iterable[StackedBars]:
     groups: dict[str, list[IndexLine]] = defaultdict(list)
-    for line in sorted(lines, key=lambda one: one.started_at or ""):
+    for line in sorted(lines, key=lambda line: line.started_at or ""):
         name = of(line)
         if name:
             groups[name].append(line)
@@ -51,10 +51,10 @@ def _over(
         return
     shown = dict(list(groups.items())[-_MOST_BARS:])
     labels = _apart(list(shown))
-    bars = [_bar(label, own) for label, own in zip(labels, shown.values(), strict=True)]
+    bars = [_bar(label, group) for label, group in zip(labels, shown.values(), strict=True)]
     left_out = len(groups) - len(shown)
     earlier = f" {counted(left_out, f'earlier {word}')} left out." if left_out else ""
-    counts = sorted(len(own) for own in shown.values())
+    counts = sorted(len(group) for group in shown.values())
     runs = counted(counts[-1], "run")
     runs = runs if counts[0] == counts[-1] else f"{counts[0]} to {runs}"
     yield StackedBars(
@@ -68,7 +68,8 @@ def _over(
 
 def _bar(name: str, lines: Sequence[IndexLine]) -> Bar:
     segments = tuple(
-        Segment(entry, fmean(one.by_cause_ms.get(entry, 0.0) for one in lines)) for entry in CAUSES
+        Segment(entry, fmean(line.by_cause_ms.get(entry, 0.0) for line in lines))
+        for entry in CAUSES
     )
     return Bar(name, segments)
 
@@ -78,8 +79,8 @@ def _apart(names: Sequence[str]) -> list[str]:
     parts = [name.split(", ") for name in names]
     common = set(parts[0]).intersection(*parts)
     return [
-        ", ".join(own for own in one if own not in common) or name
-        for one, name in zip(parts, names, strict=True)
+        ", ".join(piece for piece in pieces if piece not in common) or name
+        for pieces, name in zip(parts, names, strict=True)
     ]
 
 

@@ -79,9 +79,13 @@ def advice(analysis: Analysis) -> Sequence[str]:
     if analysis.bottleneck.advice:
         return analysis.bottleneck.advice
     for severity in ("error", "warning", "info"):
-        own = [f.advice for f in analysis.findings if f.severity == severity and f.advice]
-        if own:
-            return own
+        texts = [
+            finding.advice
+            for finding in analysis.findings
+            if finding.severity == severity and finding.advice
+        ]
+        if texts:
+            return texts
     return ()
 
 
@@ -92,8 +96,8 @@ def ranks_that_matter(analysis: Analysis) -> tuple[str, list[RankSummary]]:
         return "Named ranks", named
     stamped = [rank for rank in analysis.ranks if rank.wait_ms is not None]
     latest = sorted(stamped, key=lambda rank: rank.wait_ms or 0.0)[:_MOST_LATEST]
-    found = "no single straggler" if analysis.stragglers else "no straggler found"
-    return f"Ranks, latest first ({found})", latest
+    reason = "no single straggler" if analysis.stragglers else "no straggler found"
+    return f"Ranks, latest first ({reason})", latest
 
 
 def job_parts(analysis: Analysis) -> list[tuple[str, float | None]]:

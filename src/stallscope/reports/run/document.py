@@ -110,7 +110,7 @@ def _page(analysis: Analysis) -> Iterator[Section]:
     events = tables.events_table(analysis)
     if events is not None:
         yield Section(events.title, (_counted("Events", events),))
-    figures = [*_figures(analysis, [one for own in by_chart.values() for one in own])]
+    figures = [*_figures(analysis, [table for group in by_chart.values() for table in group])]
     if figures:
         yield Section("Figures", figures)
     yield Section("About the run", [*_about(analysis)])
@@ -166,16 +166,18 @@ def _summary(analysis: Analysis) -> Iterator[Section]:
 
 def _generations(analysis: Analysis) -> list[Section]:
     """List the generations if the ranks changed."""
-    found = analysis.generations
-    if len(found) < 2:
+    generations = analysis.generations
+    if len(generations) < 2:
         return []
-    listing = Listing([*map(generation_sentence, found)], most={"terminal": _MOST_GENERATIONS})
+    listing = Listing(
+        [*map(generation_sentence, generations)], most={"terminal": _MOST_GENERATIONS}
+    )
     return [Section("Generations", (listing,))]
 
 
 def _concerns(analysis: Analysis, form: str) -> Iterator[Section]:
     """Yield serious findings and warnings, which come before the figures."""
-    serious = [one for one in analysis.findings if one.severity != "info"]
+    serious = [finding for finding in analysis.findings if finding.severity != "info"]
     if serious:
         yield Section("Findings", (Findings(serious),), key="findings")
     if analysis.warnings:
@@ -188,7 +190,7 @@ def _concerns(analysis: Analysis, form: str) -> Iterator[Section]:
 
 
 def _notes(analysis: Analysis) -> list[Section]:
-    notes = [one for one in analysis.findings if one.severity == "info"]
+    notes = [finding for finding in analysis.findings if finding.severity == "info"]
     return [Section("Notes", (Findings(notes),))] if notes else []
 
 
@@ -212,8 +214,8 @@ def _tables_by_chart(analysis: Analysis) -> dict[str, list[Table]]:
         "job": [tables.job_table(analysis)],
     }
     return {
-        name: [one for one in own if one is not None and one.rows]
-        for name, own in tables_of.items()
+        name: [table for table in group if table is not None and table.rows]
+        for name, group in tables_of.items()
     }
 
 
@@ -229,7 +231,7 @@ def _figures(analysis: Analysis, uncharted: Sequence[Table]) -> Iterator[Documen
         stages_table(analysis),
         trials_table(analysis),
     )
-    yield from (_counted(one.title, one) for one in optional if one is not None)
+    yield from (_counted(table.title, table) for table in optional if table is not None)
     if analysis.match:
         yield _match("Run and baseline", analysis.match, contents.gap(analysis))
     single = contents.single_match(analysis)

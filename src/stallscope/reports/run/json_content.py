@@ -66,13 +66,13 @@ def json_content(analysis: Analysis) -> Content:
         input=_input(analysis),
         bottleneck=analysis.bottleneck,
         stopped=stopped_content(analysis.stopped),
-        stragglers=[fields_of(one, _STRAGGLER) for one in analysis.stragglers],
+        stragglers=[fields_of(straggler, _STRAGGLER) for straggler in analysis.stragglers],
         what_if=[_gain(gain) for gain in analysis.what_if],
         predicted_from=analysis.predicted_from,
         changes=analysis.changes,
         findings=analysis.findings,
         events=_events(analysis.run),
-        machines=[_series(one, analysis) for one in analysis.run.series],
+        machines=[_series(series, analysis) for series in analysis.run.series],
         warnings=analysis.warnings,
     )
 
@@ -128,7 +128,7 @@ def _goodput(analysis: Analysis) -> dict[str, Any] | None:
 
 def _generations(analysis: Analysis) -> list[dict[str, Any]]:
     alone = len(analysis.generations) == 1
-    return [_generation(one, alone) for one in analysis.generations]
+    return [_generation(generation, alone) for generation in analysis.generations]
 
 
 def _generation(generation: GenerationSummary, alone: bool) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def _generation(generation: GenerationSummary, alone: bool) -> dict[str, Any]:
         "ledger": generation.entries,
         "by_cause": generation.by_cause,
         "bottleneck": generation.bottleneck,
-        "stragglers": [fields_of(one, _STRAGGLER) for one in generation.stragglers],
+        "stragglers": [fields_of(straggler, _STRAGGLER) for straggler in generation.stragglers],
         "findings": generation.findings,
     }
 
@@ -183,12 +183,12 @@ def _mean(mean: Mean) -> dict[str, Any]:
 
 def _entry(analysis: Analysis, ledger: str, name: str) -> LedgerEntry | dict[str, Any]:
     """Return an entry of the run; if it was not measured, only the other runs' figures."""
-    own, base, single = (
-        None if one is None else getattr(one, ledger)(name)
-        for one in (analysis, analysis.baseline, analysis.single)
+    measured, base, single = (
+        None if run is None else getattr(run, ledger)(name)
+        for run in (analysis, analysis.baseline, analysis.single)
     )
-    if own is not None:
-        entry: LedgerEntry = own
+    if measured is not None:
+        entry: LedgerEntry = measured
         return entry
     known = {
         "name": name,
@@ -215,42 +215,45 @@ def _printed_steps(printed: PrintedSteps | None) -> dict[str, Any] | None:
 
 def _windows(rank: RankWindows) -> dict[str, Any]:
     """Return a rank's windows as columns; neighbours are joined where there are many."""
-    own = rank.joined(_MOST_WINDOWS)
+    windows = rank.joined(_MOST_WINDOWS)
     return {
         "rank": rank.rank,
         "lines": len(rank),
         "mean_ms": rank.mean_ms,
-        "step": own.step.tolist(),
-        "steps": own.steps.tolist(),
-        "ms": own.ms.tolist(),
-        "input_ms": None if own.input_ms is None else own.input_ms.tolist(),
+        "step": windows.step.tolist(),
+        "steps": windows.steps.tolist(),
+        "ms": windows.ms.tolist(),
+        "input_ms": None if windows.input_ms is None else windows.input_ms.tolist(),
     }
 
 
 def _clocks(analysis: Analysis) -> dict[str, Any] | None:
-    found = analysis.clocks
-    if found is None:
+    clocks = analysis.clocks
+    if clocks is None:
         return None
-    jumps = [{"clock": clock, "step": step, "ms": ms} for clock, step, ms in found.jumps]
-    return {**vars(found), "jumps": jumps}
+    jumps = [{"clock": clock, "step": step, "ms": ms} for clock, step, ms in clocks.jumps]
+    return {**vars(clocks), "jumps": jumps}
 
 
 def _input(analysis: Analysis) -> dict[str, Any] | None:
-    found = analysis.input_rates
-    if found is None:
+    rates = analysis.input_rates
+    if rates is None:
         return None
     return {
-        "slowest_rank": found.slowest.rank,
-        "alone_samples_per_second": value_of(found.alone),
-        "alone_ci95": None if found.alone is None else found.alone.ci95,
-        "synthetic_samples_per_second": found.synthetic,
-        "real_samples_per_second": found.real,
-        "needed_samples_per_second": found.needed,
-        **fields_of(found, "enough at_once"),
-        "proposed": found.proposed and fields_of(found.proposed, _TRIAL),
+        "slowest_rank": rates.slowest.rank,
+        "alone_samples_per_second": value_of(rates.alone),
+        "alone_ci95": None if rates.alone is None else rates.alone.ci95,
+        "synthetic_samples_per_second": rates.synthetic,
+        "real_samples_per_second": rates.real,
+        "needed_samples_per_second": rates.needed,
+        **fields_of(rates, "enough at_once"),
+        "proposed": rates.proposed and fields_of(rates.proposed, _TRIAL),
         "ranks": [
-            {**fields_of(one, _LOADER), "trials": [fields_of(own, _TRIAL) for own in one.trials]}
-            for one in found.ranks
+            {
+                **fields_of(rank, _LOADER),
+                "trials": [fields_of(trial, _TRIAL) for trial in rank.trials],
+            }
+            for rank in rates.ranks
         ],
     }
 
@@ -272,17 +275,17 @@ def _network_check(use: NetworkUse | None) -> dict[str, Any] | None:
         **mean_fields("excess_ms", use.excess_ms),
         "parts": _means(use.parts),
         "sweep": [
-            {**fields_of(one, "bytes bus_bandwidth_gb_s=bus_bandwidth"), **_mean(one.ms)}
-            for one in use.sweep
+            {**fields_of(message, "bytes bus_bandwidth_gb_s=bus_bandwidth"), **_mean(message.ms)}
+            for message in use.sweep
         ],
         "pairs": [
             {
-                **fields_of(one, "hosts is_slow"),
-                "mbit_s": one.mbit_s.value,
-                "ci95_mbit_s": one.mbit_s.ci95,
-                **mean_fields("small_ms", one.small_ms),
+                **fields_of(pair, "hosts is_slow"),
+                "mbit_s": pair.mbit_s.value,
+                "ci95_mbit_s": pair.mbit_s.ci95,
+                **mean_fields("small_ms", pair.small_ms),
             }
-            for one in use.pairs
+            for pair in use.pairs
         ],
         "left_out": check.left_out,
     }
@@ -290,7 +293,7 @@ def _network_check(use: NetworkUse | None) -> dict[str, Any] | None:
 
 def _events(run: Run) -> dict[str, Any]:
     listed = worst(run.events, _MOST_EVENTS)
-    return {"total": len(run.events), "listed": [_event(one, run) for one in listed]}
+    return {"total": len(run.events), "listed": [_event(event, run) for event in listed]}
 
 
 def _event(event: Event, run: Run) -> dict[str, Any]:

@@ -20,29 +20,29 @@ _ENOUGH = {
 
 def rates_table(analysis: Analysis) -> Table | None:
     """Return the three rates of one rank's input; None if no loader was run alone."""
-    found = analysis.input_rates
-    if found is None:
+    rates = analysis.input_rates
+    if rates is None:
         return None
-    title = f"Loader alone (rank {found.slowest.rank}, the slowest)"
+    title = f"Loader alone (rank {rates.slowest.rank}, the slowest)"
     rows = (
-        (title, rate(None if found.alone is None else found.alone.value), _interval(found)),
-        ("Training on synthetic data", rate(found.synthetic), NOTHING),
-        ("Training on real data", rate(found.real), NOTHING),
+        (title, rate(None if rates.alone is None else rates.alone.value), _interval(rates)),
+        ("Training on synthetic data", rate(rates.synthetic), NOTHING),
+        ("Training on real data", rate(rates.real), NOTHING),
     )
     return Table(
         "Where input time goes: three rates",
         ("Per rank", "Rate", "95% interval"),
         rows,
-        note=f"Of one rank. {_ENOUGH[found.enough]}. {_measured_on(analysis, found)}",
+        note=f"Of one rank. {_ENOUGH[rates.enough]}. {_measured_on(analysis, rates)}",
     )
 
 
 def stages_table(analysis: Analysis) -> Table | None:
     """Return the stages of the slowest loader; None if it has none."""
-    found = analysis.input_rates
-    if found is None or not found.slowest.stages:
+    rates = analysis.input_rates
+    if rates is None or not rates.slowest.stages:
         return None
-    slowest = found.slowest
+    slowest = rates.slowest
     cells = Cells.for_all([slowest.ms])
     rows = [_stage_row(stage, cells, slowest.ms) for stage in slowest.stages]
     missing = f" {capitalised(slowest.no_stages)}." if slowest.no_stages else ""
@@ -57,23 +57,23 @@ def stages_table(analysis: Analysis) -> Table | None:
 
 def trials_table(analysis: Analysis) -> Table | None:
     """Return the settings of the slowest loader that were tried; None if none were."""
-    found = analysis.input_rates
-    if found is None or not found.slowest.trials:
+    rates = analysis.input_rates
+    if rates is None or not rates.slowest.trials:
         return None
-    trials = found.slowest.trials
-    cells = Cells.for_all([one.ms for one in trials])
+    trials = rates.slowest.trials
+    cells = Cells.for_all([trial.ms for trial in trials])
     keeps_up = "The marked one is the smallest that keeps up with what a rank needs."
     return Table.of(
         "Settings of the loader",
         {
-            "Workers": [str(one.workers) for one in trials],
-            "Prefetch": [str(one.prefetch) for one in trials],
-            f"{cells.unit} per batch": [cells.mean(one.ms, one.ci95_ms) for one in trials],
+            "Workers": [str(trial.workers) for trial in trials],
+            "Prefetch": [str(trial.prefetch) for trial in trials],
+            f"{cells.unit} per batch": [cells.mean(trial.ms, trial.ci95_ms) for trial in trials],
         },
         words=frozenset(),
-        emphasised=frozenset(at for at, one in enumerate(trials) if one == found.proposed),
-        note=f"Rank {found.slowest.rank}: the loader alone with other settings."
-        f"{f' {keeps_up}' if found.proposed else ''}",
+        emphasised=frozenset(at for at, trial in enumerate(trials) if trial == rates.proposed),
+        note=f"Rank {rates.slowest.rank}: the loader alone with other settings."
+        f"{f' {keeps_up}' if rates.proposed else ''}",
     )
 
 
@@ -82,16 +82,16 @@ def _stage_row(stage: InputStage, cells: Cells, whole: float | None) -> tuple[st
     return (stage.kind, stage.name, cells.mean(stage.ms, stage.ci95_ms), part)
 
 
-def _interval(found: InputRates) -> str:
-    alone = loader_rate(found.slowest)
+def _interval(rates: InputRates) -> str:
+    alone = loader_rate(rates.slowest)
     if alone is None or alone.ci95 is None:
         return NOT_MEASURED if alone is None else NOTHING
     return rate_between(*alone.ci95)
 
 
-def _measured_on(analysis: Analysis, found: InputRates) -> str:
-    batches = counted(found.slowest.batches, "batch", "batches")
-    on = listed("rank", [one.rank for one in found.ranks])
-    together = "at the same time" if found.at_once else "not all ranks at the same time"
+def _measured_on(analysis: Analysis, rates: InputRates) -> str:
+    batches = counted(rates.slowest.batches, "batch", "batches")
+    on = listed("rank", [rank.rank for rank in rates.ranks])
+    together = "at the same time" if rates.at_once else "not all ranks at the same time"
     several = f", {together}" if analysis.run.size > 1 else ""
     return f"measure_input ran on {on}{several}; {batches} after the warm-up."

@@ -19,18 +19,18 @@ def metrics(analysis: Analysis) -> list[Metric]:
     """Return the figures; times are in seconds, and every sample names the run."""
     run = {"run_id": analysis.run.id}
     return [
-        replace(one, samples=[({**run, **labels}, value) for labels, value in one.samples])
-        for one in _metrics(analysis)
+        replace(metric, samples=[({**run, **labels}, value) for labels, value in metric.samples])
+        for metric in _metrics(analysis)
     ]
 
 
 def _metrics(analysis: Analysis) -> Iterator[Metric]:
-    run, found = analysis.run, analysis.bottleneck
+    run, bottleneck = analysis.run, analysis.bottleneck
     about = {
         "name": run.name,
         "framework": str(run.fact("framework") or ""),
-        "verdict": found.kind,
-        "cause": found.cause or "",
+        "verdict": bottleneck.kind,
+        "cause": bottleneck.cause or "",
         "synthetic": "true" if run.synthetic else "false",
     }
     started = None if run.started_at is None else run.started_at.timestamp()
@@ -49,7 +49,7 @@ def _metrics(analysis: Analysis) -> Iterator[Metric]:
         "stallscope_baseline_gap_ratio", "Lost share of the baseline's throughput", gap, "ratio"
     )
     counts = {
-        severity: sum(one.severity == severity for one in analysis.findings)
+        severity: sum(finding.severity == severity for finding in analysis.findings)
         for severity in ("info", "warning", "error")
     }
     by_severity = tuple(({"severity": name}, float(count)) for name, count in counts.items())
@@ -85,10 +85,10 @@ def _times(analysis: Analysis) -> Iterator[Metric]:
 
 def _gains(analysis: Analysis) -> Iterator[Metric]:
     fixes = [({"fix": gain.what_if.fix}, gain.what_if) for gain in gains(analysis)]
-    speedups = tuple((label, one.speedup) for label, one in fixes)
+    speedups = tuple((label, fix.speedup) for label, fix in fixes)
     yield Metric("stallscope_fix_speedup_ratio", "Speed-up by a fix", speedups, "ratio")
     saved = tuple(
-        (label, one.saved_ms.value / 1e3) for label, one in fixes if not is_throughput(one)
+        (label, fix.saved_ms.value / 1e3) for label, fix in fixes if not is_throughput(fix)
     )
     yield Metric("stallscope_fix_saved_seconds", "Time that a fix saves per step", saved, "seconds")
 

@@ -26,22 +26,22 @@ def network_tables(analysis: Analysis) -> list[Table]:
 
 def links_table(analysis: Analysis) -> Table | None:
     """Return the table of links between hosts, the slowest first; None if they were not recorded."""
-    found = sorted(analysis.links, key=lambda link: link.mbit_s[1])
-    if not found:
+    links = sorted(analysis.links, key=lambda link: link.mbit_s[1])
+    if not links:
         return None
     slow = set(analysis.bottleneck.links)
     return Table.of(
         "Links between hosts",
         {
-            "From": [f"{link.sender} (rank {link.rank})" for link in found],
-            "To": [link.receiver for link in found],
-            "Rate, Mbit/s": [significant(link.mbit_s[1]) for link in found],
-            "Round trip, ms": [significant(link.round_trip_ms[1]) for link in found],
-            "Sent again": [percent(link.retransmitted) for link in found],
-            "Sent, MB": [significant(link.sent_mb) for link in found],
+            "From": [f"{link.sender} (rank {link.rank})" for link in links],
+            "To": [link.receiver for link in links],
+            "Rate, Mbit/s": [significant(link.mbit_s[1]) for link in links],
+            "Round trip, ms": [significant(link.round_trip_ms[1]) for link in links],
+            "Sent again": [percent(link.retransmitted) for link in links],
+            "Sent, MB": [significant(link.sent_mb) for link in links],
         },
         words=frozenset({0, 1}),
-        emphasised=frozenset(at for at, link in enumerate(found) if link in slow),
+        emphasised=frozenset(at for at, link in enumerate(links) if link in slow),
         note=_LINKS_NOTE,
         most={"md": _MOST_LINKS},
     )
@@ -88,9 +88,9 @@ def sweep_table(analysis: Analysis) -> Table | None:
     return Table.of(
         "One message of each size",
         {
-            "Size": [bytes_in_words(one.bytes) for one in use.sweep],
-            "Takes": [amount(one.ms.value, "ms", one.ms.ci95) for one in use.sweep],
-            "Bus bandwidth, GB/s": [significant(one.bus_bandwidth) for one in use.sweep],
+            "Size": [bytes_in_words(message.bytes) for message in use.sweep],
+            "Takes": [amount(message.ms.value, "ms", message.ms.ci95) for message in use.sweep],
+            "Bus bandwidth, GB/s": [significant(message.bus_bandwidth) for message in use.sweep],
         },
         words=frozenset({0}),
         note="The median of allreduces over all ranks while nothing trains.",

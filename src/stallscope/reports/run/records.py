@@ -46,10 +46,10 @@ def _step_rows(analysis: Analysis) -> Iterator[Row]:
     step = analysis.step
     base = None if analysis.baseline is None else analysis.baseline.step
     for name in ("mean", "p50", "p95", "p99"):
-        own = None if step is None else getattr(step, name)
-        other = None if base is None else getattr(base, name)
+        ms = None if step is None else getattr(step, name)
+        baseline_ms = None if base is None else getattr(base, name)
         interval = step.ci95 if step is not None and name == "mean" else None
-        yield {"scope": "step", "name": name, **_figures(own, interval), **_against(own, other)}
+        yield {"scope": "step", "name": name, **_figures(ms, interval), **_against(ms, baseline_ms)}
 
 
 def ledger_rows(analysis: Analysis) -> Iterator[Row]:
@@ -74,32 +74,37 @@ def _rank_rows(analysis: Analysis) -> Iterator[Row]:
     whole = None if analysis.step is None else analysis.step.mean
     for rank in analysis.ranks:
         for name in _RANK_STAGES:
-            own = _stage(rank, name)
+            ms = _stage(rank, name)
             yield {
                 "scope": "rank",
                 "rank": rank.rank,
                 "host": rank.host,
                 "name": name,
-                "share": own / whole if own is not None and whole else None,
-                **_figures(own, None),
-                **_against(own, _stage(others.get(rank.rank), name)),
+                "share": ms / whole if ms is not None and whole else None,
+                **_figures(ms, None),
+                **_against(ms, _stage(others.get(rank.rank), name)),
             }
 
 
 def _epoch_rows(analysis: Analysis) -> Iterator[Row]:
-    for one in () if analysis.epoch_times is None else analysis.epoch_times.epochs:
-        name = f"fit {one.fit} epoch {one.epoch}"
-        around = (1e3 * max(0.0, one.s - one.precision_s), 1e3 * (one.s + one.precision_s))
-        yield {"scope": "epoch", "rank": one.rank, "name": name, **_figures(1e3 * one.s, around)}
+    for epoch in () if analysis.epoch_times is None else analysis.epoch_times.epochs:
+        name = f"fit {epoch.fit} epoch {epoch.epoch}"
+        around = (1e3 * max(0.0, epoch.s - epoch.precision_s), 1e3 * (epoch.s + epoch.precision_s))
+        yield {
+            "scope": "epoch",
+            "rank": epoch.rank,
+            "name": name,
+            **_figures(1e3 * epoch.s, around),
+        }
 
 
 def _window_rows(analysis: Analysis) -> Iterator[Row]:
-    for one in () if analysis.printed is None else analysis.printed.ranks:
+    for rank in () if analysis.printed is None else analysis.printed.ranks:
         for step, steps, ms in zip(
-            one.step.tolist(), one.steps.tolist(), one.ms.tolist(), strict=True
+            rank.step.tolist(), rank.steps.tolist(), rank.ms.tolist(), strict=True
         ):
             name = f"steps {step}–{step + steps - 1}" if steps > 1 else f"step {step}"
-            yield {"scope": "window", "rank": one.rank, "name": name, **_figures(ms, None)}
+            yield {"scope": "window", "rank": rank.rank, "name": name, **_figures(ms, None)}
 
 
 def _stage(rank: RankSummary | None, name: str) -> float | None:
@@ -111,6 +116,6 @@ def _figures(value: float | None, ci95: Interval | None) -> Row:
     return {"ms": value, "ci_low_ms": low, "ci_high_ms": high}
 
 
-def _against(value: float | None, other: float | None) -> Row:
-    excess = None if value is None or other is None else value - other
-    return {"baseline_ms": other, "excess_ms": excess}
+def _against(value: float | None, baseline: float | None) -> Row:
+    excess = None if value is None or baseline is None else value - baseline
+    return {"baseline_ms": baseline, "excess_ms": excess}

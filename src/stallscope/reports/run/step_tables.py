@@ -51,7 +51,7 @@ def ledger_table(analysis: Analysis) -> Table:
     rows = _sum_rows(analysis, ENTRIES, by_cause=False)
     if analysis.single is not None:
         columns.append(f"On one rank, {unit}")
-        rows = [(*row, one) for row, one in zip(rows, _on_one_rank(analysis), strict=True)]
+        rows = [(*row, cell) for row, cell in zip(rows, _on_one_rank(analysis), strict=True)]
     return Table(
         "Step time of the typical rank",
         tuple(columns),
@@ -75,15 +75,15 @@ def _sum_rows(analysis: Analysis, names: Sequence[str], *, by_cause: bool) -> li
         none = (NOTHING,) * (1 + 2 * (analysis.baseline is not None))
         rows = [(title, NOT_MEASURED, *none) for title in titles]
         return [*rows, _unmeasured_total(analysis)]
-    own = figures.causes if by_cause else figures.entries
+    column = figures.causes if by_cause else figures.entries
     entries = [(analysis.cause if by_cause else analysis.entry)(name) for name in names]
     rows = [
         (title, NOT_MEASURED, NOTHING)
         if entry is None
-        else (title, own.text(part, entry.ci95_ms), percent(entry.share))
-        for title, part, entry in zip(titles, own.parts, entries, strict=True)
+        else (title, column.text(part, entry.ci95_ms), percent(entry.share))
+        for title, part, entry in zip(titles, column.parts, entries, strict=True)
     ]
-    rows.append(("Step", own.text(own.total, step.ci95), "100%"))
+    rows.append(("Step", column.text(column.total, step.ci95), "100%"))
     if analysis.baseline is None:
         return rows
     base = figures.in_same_digits(analysis.baseline)
@@ -91,7 +91,7 @@ def _sum_rows(analysis: Analysis, names: Sequence[str], *, by_cause: bool) -> li
         total = _unmeasured_total(analysis)
         return [*((*row, NOT_MEASURED, NOT_MEASURED) for row in rows[:-1]), total]
     usual = base.causes if by_cause else base.entries
-    more = own.less(usual)
+    more = column.less(usual)
     differences = [
         NOT_MEASURED if entry is None else more.signed(part, entry.excess_ci95_ms)
         for part, entry in zip(more.parts, entries, strict=True)
@@ -108,12 +108,12 @@ def _unmeasured_total(analysis: Analysis) -> tuple[str, ...]:
     step, loss = analysis.step, _loss(analysis)
     if step is None:
         return ("Step", NOT_MEASURED, *[NOTHING] * (1 + 2 * (analysis.baseline is not None)))
-    own = SumColumn.of([step.mean], step.mean, step.ci95)
-    row = ["Step", own.text(own.total, step.ci95), "100%"]
+    column = SumColumn.of([step.mean], step.mean, step.ci95)
+    row = ["Step", column.text(column.total, step.ci95), "100%"]
     base = None if analysis.baseline is None else _mean(analysis.baseline)
     if base is not None:
-        usual = own.in_same_digits([base])
-        more = own.less(usual)
+        usual = column.in_same_digits([base])
+        more = column.less(usual)
         row += [usual.text(usual.total), more.signed(more.total, loss.ci95)]
     elif analysis.baseline is not None:
         row += [NOT_MEASURED, NOT_MEASURED]
@@ -128,8 +128,8 @@ def _on_one_rank(analysis: Analysis) -> list[str]:
         cells = Cells.for_all([_mean(analysis)])
         step = None if analysis.single is None else _mean(analysis.single)
         return [*[NOT_MEASURED] * len(ENTRIES), cells.plain(step)]
-    own = single.entries
-    return [own.text(ms) for ms in (*own.parts, own.total)]
+    entries = single.entries
+    return [entries.text(ms) for ms in (*entries.parts, entries.total)]
 
 
 def _waits(analysis: Analysis) -> list[str]:
@@ -145,11 +145,11 @@ def _waits(analysis: Analysis) -> list[str]:
 
 def _loss(analysis: Analysis) -> Mean:
     """Return how much longer the step is than the baseline's."""
-    own = analysis.step
-    other = None if analysis.baseline is None else analysis.baseline.step
-    if own is None or other is None:
+    step = analysis.step
+    baseline = None if analysis.baseline is None else analysis.baseline.step
+    if step is None or baseline is None:
         return Mean(nan, None)
-    return Mean(own.mean, own.ci95).minus(Mean(other.mean, other.ci95))
+    return Mean(step.mean, step.ci95).minus(Mean(baseline.mean, baseline.ci95))
 
 
 def _mean(analysis: Analysis) -> float | None:
@@ -161,13 +161,13 @@ def baselines_table(analysis: Analysis) -> Table | None:
 
     None without stages of both the run and its baseline.
     """
-    parts, both = analysis.decomposition, StepFigures.of_both(analysis, analysis.baseline)
-    if parts is None or both is None or analysis.step is None:
+    parts, step_figures = analysis.decomposition, StepFigures.of_both(analysis, analysis.baseline)
+    if parts is None or step_figures is None or analysis.step is None:
         return None
-    figures, whole = both[0], analysis.step.mean
+    figures, whole = step_figures[0], analysis.step.mean
     runs = (analysis, analysis.baseline, analysis.single)
     steps = [_step_of(run, analysis, figures, whole) for run in runs if run is not None]
-    losses = _losses(analysis, parts, *both)
+    losses = _losses(analysis, parts, *step_figures)
     scale = figures.scale_loss(analysis)
     if parts.scale is not None and scale is not None:
         losses.append(("Lost to scale", parts.scale, scale))
@@ -186,10 +186,10 @@ def baselines_table(analysis: Analysis) -> Table | None:
 
 
 def _losses(
-    analysis: Analysis, parts: Decomposition, own: StepFigures, base: StepFigures
+    analysis: Analysis, parts: Decomposition, figures: StepFigures, base: StepFigures
 ) -> list[tuple[str, Mean, float]]:
     """Return the difference from the baseline with its four parts, which add up as printed."""
-    more = own.causes.less(base.causes)
+    more = figures.causes.less(base.causes)
     communication = base.waits.total + base.part("allreduce")
     return [
         (_whole_loss(analysis), parts.loss, more.total),

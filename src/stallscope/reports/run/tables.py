@@ -61,16 +61,16 @@ def stragglers_table(analysis: Analysis) -> Table | None:
     """Return the table of stragglers; None if there are none."""
     if not analysis.stragglers:
         return None
-    found = analysis.stragglers
+    slow_ranks = analysis.stragglers
     return Table.of(
         "Stragglers",
         {
-            "Who": map(stragglers.who, found),
-            "When": map(stragglers.pattern, found),
-            "Stage": [TITLES[one.stage] for one in found],
-            "By how much": map(stragglers.excess, found),
-            "Share of steps": [percent(one.late_share) for one in found],
-            "Costs per step": map(stragglers.cost, found),
+            "Who": map(stragglers.who, slow_ranks),
+            "When": map(stragglers.pattern, slow_ranks),
+            "Stage": [TITLES[straggler.stage] for straggler in slow_ranks],
+            "By how much": map(stragglers.excess, slow_ranks),
+            "Share of steps": [percent(straggler.late_share) for straggler in slow_ranks],
+            "Costs per step": map(stragglers.cost, slow_ranks),
         },
         words=frozenset({0, 1, 2}),
         note=stragglers.NOTE,
@@ -85,9 +85,9 @@ def epochs_table(analysis: Analysis) -> Table | None:
         return None
     epochs = known.epochs
     columns: dict[str, Iterable[str]] = {
-        "Fit": [str(one.fit) for one in epochs],
-        "Epoch": [str(one.epoch) for one in epochs],
-        "Rank": [str(one.rank) for one in epochs],
+        "Fit": [str(epoch.fit) for epoch in epochs],
+        "Epoch": [str(epoch.epoch) for epoch in epochs],
+        "Rank": [str(epoch.rank) for epoch in epochs],
         "Took": map(duration, epochs),
     }
     for title in ("Fit", "Rank"):
@@ -121,17 +121,17 @@ def printed_ranks_table(analysis: Analysis) -> Table | None:
     if printed is None or len(printed.ranks) < 2:
         return None
     ranks = printed.steady_ranks if printed.recorded else printed.ranks
-    waits = [one.mean_input_ms for one in ranks]
+    waits = [rank.mean_input_ms for rank in ranks]
     columns: dict[str, Iterable[str]] = {
-        "Rank": [str(one.rank) for one in ranks],
-        "Lines": [f"{len(one):,}" for one in ranks],
-        "Steps": [f"{int(one.steps.sum()):,}" for one in ranks],
-        "Mean step, ms": [significant(one.mean_ms) for one in ranks],
+        "Rank": [str(rank.rank) for rank in ranks],
+        "Lines": [f"{len(rank):,}" for rank in ranks],
+        "Steps": [f"{int(rank.steps.sum()):,}" for rank in ranks],
+        "Mean step, ms": [significant(rank.mean_ms) for rank in ranks],
         "Waiting for data, ms": [
-            NOT_MEASURED if one is None else significant(one) for one in waits
+            NOT_MEASURED if wait is None else significant(wait) for wait in waits
         ],
     }
-    if all(one is None for one in waits):
+    if all(wait is None for wait in waits):
         del columns["Waiting for data, ms"]
     if printed.recorded:
         del columns["Lines"]
@@ -145,17 +145,17 @@ def gains_table(analysis: Analysis, most: int | None = None) -> Table | None:
     Args:
         most: the number of fixes; default: all.
     """
-    found = [*gains_worth_mentioning(analysis)[:most], *answers(analysis)]
-    if not found:
+    gains = [*gains_worth_mentioning(analysis)[:most], *answers(analysis)]
+    if not gains:
         return None
     note = gains_note(analysis)
     if is_extrapolated(analysis):
         note = f"{note} {EXTRAPOLATED}"
-    fixes = [gain.what_if for gain in found]
+    fixes = [gain.what_if for gain in gains]
     return Table.of(
         "Potential gains",
         {
-            "Fix": [gain.title for gain in found],
+            "Fix": [gain.title for gain in gains],
             "Saved per step": [saved(fix) or NOTHING for fix in fixes],
             "Speed-up": map(speedup, fixes),
             "95% interval": map(speedup_interval, fixes),
@@ -181,10 +181,10 @@ def events_table(analysis: Analysis) -> Table | None:
     if more:
         note += f" {more:,} more of {len(run.events):,} are left out, the harmless ones first."
     columns = {
-        "When": [events.when(one, run) for one in listed],
+        "When": [events.when(event, run) for event in listed],
         "What happened": map(events.what, listed),
-        "Of": [events.who(one) or NOTHING for one in listed],
-        "Log": [one.where for one in listed],
+        "Of": [events.who(event) or NOTHING for event in listed],
+        "Log": [event.where for event in listed],
     }
     return Table.of(events.TITLE, columns, words=frozenset(range(len(columns))), note=note)
 
@@ -202,7 +202,7 @@ def ranks_table(
         {
             "Rank": [str(rank.rank) for rank in ranks],
             "Host": [rank.host for rank in ranks],
-            **{f"{name}, {unit}": own for name, own in zip(_RANK_TITLES, stages, strict=True)},
+            **{f"{name}, {unit}": cells for name, cells in zip(_RANK_TITLES, stages, strict=True)},
             "Last to be ready": [share(rank.critical_share) for rank in ranks],
             "Clock offset, ms": map(clock, ranks),
         },
@@ -238,24 +238,30 @@ def clock(rank: RankSummary) -> str:
 
 def generations_table(analysis: Analysis) -> Table | None:
     """Return the generations of a run with changing ranks, in order; None for a single one."""
-    found = analysis.generations
-    if len(found) < 2:
+    generations = analysis.generations
+    if len(generations) < 2:
         return None
     return Table.of(
         "Generations: the ranks between two changes",
         {
-            "Generation": [str(one.number) for one in found],
-            "Started": [_time_of_day(one.started_at) for one in found],
-            "Ranks": [str(one.size) for one in found],
-            "Hosts": [joined(generation.host_names) for generation in found],
-            "Steps": [f"{one.steps:,}" for one in found],
-            "Trained again": [_count_or_unknown(one.repeated_steps) for one in found],
-            "Step time": [
-                NOT_MEASURED if one.step is None else amount(one.step.mean, "ms", one.step.ci95)
-                for one in found
+            "Generation": [str(generation.number) for generation in generations],
+            "Started": [_time_of_day(generation.started_at) for generation in generations],
+            "Ranks": [str(generation.size) for generation in generations],
+            "Hosts": [joined(generation.host_names) for generation in generations],
+            "Steps": [f"{generation.steps:,}" for generation in generations],
+            "Trained again": [
+                _count_or_unknown(generation.repeated_steps) for generation in generations
             ],
-            "Verdict": [headline(one.bottleneck, one.stragglers) for one in found],
-            "Ended": [one.ended_by or NOTHING for one in found],
+            "Step time": [
+                NOT_MEASURED
+                if generation.step is None
+                else amount(generation.step.mean, "ms", generation.step.ci95)
+                for generation in generations
+            ],
+            "Verdict": [
+                headline(generation.bottleneck, generation.stragglers) for generation in generations
+            ],
+            "Ended": [generation.ended_by or NOTHING for generation in generations],
         },
         words=frozenset({1, 3, 7, 8}),
         note="Times are in UTC. The JSON has the ledger, stragglers and findings of each one.",

@@ -73,7 +73,7 @@ def _blocks(analysis: Analysis, form: str) -> Iterator[DocumentBlock]:
 
 def _concerns(analysis: Analysis) -> Iterator[Text]:
     """Name the serious findings and count the warnings, which stand below the charts."""
-    titles = [one.title for one in analysis.findings if one.severity == "warning"]
+    titles = [finding.title for finding in analysis.findings if finding.severity == "warning"]
     parts = [*titles, *([counted(len(analysis.warnings), "warning")] if analysis.warnings else [])]
     if parts:
         yield Text("; ".join(parts), lead="Also: ", leads_to="findings" if titles else "warnings")

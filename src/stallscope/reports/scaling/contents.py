@@ -71,7 +71,7 @@ def _exactly(share: Mean) -> str:
 
 def kind_in_words(series: ScalingSeries) -> str:
     """Say whether scaling is weak or strong, by batch sizes; empty if they are unknown."""
-    points = [one.point for one in series.points]
+    points = [scaled.point for scaled in series.points]
     if series.unit != "samples" or len(points) < 2 or not series.batches_known:
         return ""
     if series.kind == "weak":
@@ -87,21 +87,21 @@ def kind_in_words(series: ScalingSeries) -> str:
 
 def difference(series: ScalingSeries) -> str:
     """Say whether sizes differ by more than repeats do."""
-    found = series.difference
-    if found is None:
+    test = series.difference
+    if test is None:
         return (
             "One run per size cannot show whether sizes differ by more than chance: run each twice."
             if len(series.points) > 1
             else ""
         )
-    p = "p < 0.001" if found.p < 0.001 else f"p = {found.p:.3f}"
-    word = "differs" if found.found else "does not differ"
+    p = "p < 0.001" if test.p < 0.001 else f"p = {test.p:.3f}"
+    word = "differs" if test.found else "does not differ"
     return f"Throughput per rank {word} between sizes by more than between repeats ({p})."
 
 
 def how_far_off(series: ScalingSeries) -> str:
     """Describe the errors of such projections for published curves; empty without a projection."""
-    several = sum(one.point.ranks > 1 for one in series.points)
+    several = sum(scaled.point.ranks > 1 for scaled in series.points)
     records = {doublings: track_record(several, doublings) for doublings in _TIMES}
     known = {doublings: record for doublings, record in records.items() if record is not None}
     if not series.projection or not known:
@@ -127,25 +127,26 @@ def rates_table(series: ScalingSeries) -> Table:
     """Return throughput and efficiency, size by size; projected sizes last."""
     unit, factor = rate_scale(series.unit)
     measured, projected = series.points, series.projection
-    points = [one.point for one in measured]
+    points = [scaled.point for scaled in measured]
     none = [NOTHING] * len(projected)
     columns = {
-        "Ranks": [f"{one.ranks:,}" for one in points]
-        + [f"{one.ranks:,} (projected)" for one in projected],
-        "Runs": [f"{len(one.runs):,}" for one in points] + none,
-        f"Steady, {unit}": [_mean(one.rate.scaled(factor)) for one in points]
-        + [_ends(one.rate.scaled(factor), significant) for one in projected],
+        "Ranks": [f"{point.ranks:,}" for point in points]
+        + [f"{size.ranks:,} (projected)" for size in projected],
+        "Runs": [f"{len(point.runs):,}" for point in points] + none,
+        f"Steady, {unit}": [_mean(point.rate.scaled(factor)) for point in points]
+        + [_ends(size.rate.scaled(factor), significant) for size in projected],
         f"Whole job, {unit}": [
-            _mean(None if one.job_rate is None else one.job_rate.scaled(factor)) for one in points
+            _mean(None if point.job_rate is None else point.job_rate.scaled(factor))
+            for point in points
         ]
         + none,
-        "Efficiency": [percentage(one.efficiency) for one in measured]
-        + [_ends(one.efficiency, percent) for one in projected],
-        "Whole job": [percentage(one.efficiency_job) for one in measured] + none,
-        "Against the smallest": [percentage(one.relative) for one in measured] + none,
+        "Efficiency": [percentage(scaled.efficiency) for scaled in measured]
+        + [_ends(size.efficiency, percent) for size in projected],
+        "Whole job": [percentage(scaled.efficiency_job) for scaled in measured] + none,
+        "Against the smallest": [percentage(scaled.relative) for scaled in measured] + none,
     }
     if series.alone is not None:
-        alone = [percentage(one.efficiency_alone) for one in measured]
+        alone = [percentage(scaled.efficiency_alone) for scaled in measured]
         columns["Against the program alone"] = alone + none
     # Without a run on one rank, efficiencies are not known at any size.
     columns = {title: cells for title, cells in columns.items() if {*cells} != {NOTHING}}
@@ -154,7 +155,7 @@ def rates_table(series: ScalingSeries) -> Table:
 
 
 def _rounded(series: ScalingSeries) -> str:
-    if all(one.point.from_steps for one in series.points):
+    if all(scaled.point.from_steps for scaled in series.points):
         return ""
     return (
         "If a run is known by its epochs only, ± is how much they differ, and what their times were "
@@ -164,8 +165,8 @@ def _rounded(series: ScalingSeries) -> str:
 
 def lost_table(series: ScalingSeries, *, intervals: bool = True) -> Table | None:
     """Return where efficiency is lost, size by size; None if no size was compared with one rank."""
-    compared = [one for one in series.points if one.lost and one.point.ranks > 1]
-    rows = [_lost_row(one, intervals) for one in compared]
+    compared = [scaled for scaled in series.points if scaled.lost and scaled.point.ranks > 1]
+    rows = [_lost_row(scaled, intervals) for scaled in compared]
     if not rows:
         return None
     columns = ("Ranks", "Lost", *(TITLES[name] for name in ENTRIES))
@@ -176,19 +177,19 @@ def lost_table(series: ScalingSeries, *, intervals: bool = True) -> Table | None
     return Table("Where efficiency is lost", columns, tuple(rows), note=note)
 
 
-def _lost_row(one: Scaled, intervals: bool) -> tuple[str, ...]:
-    column = lost_column(one)
-    printed = zip((column.total, *column.parts), (lost_of(one), *lost_to(one)), strict=True)
+def _lost_row(scaled: Scaled, intervals: bool) -> tuple[str, ...]:
+    column = lost_column(scaled)
+    printed = zip((column.total, *column.parts), (lost_of(scaled), *lost_to(scaled)), strict=True)
     cells = (f"{column.text(value, mean.ci95 if intervals else None)}%" for value, mean in printed)
-    return (f"{one.point.ranks:,}", *cells)
+    return (f"{scaled.point.ranks:,}", *cells)
 
 
 def runs_table(series: ScalingSeries) -> Table:
     """Return the runs of each size with their faults."""
     rows = [
-        (f"{one.point.ranks:,}", run.run.name, fault_of(run) or NOTHING)
-        for one in series.points
-        for run in one.point.runs
+        (f"{scaled.point.ranks:,}", run.run.name, fault_of(run) or NOTHING)
+        for scaled in series.points
+        for run in scaled.point.runs
     ]
     return Table("Runs", ("Ranks", "Run", "Fault"), tuple(rows), words=frozenset({1, 2}))
 

@@ -38,7 +38,7 @@ from .contents import (
 
 def document(series: Sequence[ScalingSeries], warnings: Sequence[str], form: str) -> Document:
     """Build the document for a format; published curves come last."""
-    sections = [section for one in series for section in _series(one, form)]
+    sections = [section for scaling in series for section in _series(scaling, form)]
     published = None if form == "terminal" else published_table()
     if warnings and form != "terminal":
         # The command prints them next to what the terminal shows.
@@ -81,21 +81,21 @@ def _short_rates_table(series: ScalingSeries) -> Table:
     """Return the rates as bars, for formats without charts."""
     unit, factor = rate_scale(series.unit)
     measured, projected = series.points, series.projection
-    shares = [one.efficiency or one.relative for one in measured]
+    shares = [scaled.efficiency or scaled.relative for scaled in measured]
     columns = {
-        "Ranks": [f"{one.point.ranks:,}" for one in measured]
-        + [f"{one.ranks:,}*" for one in projected],
-        unit: [significant(one.point.rate.value * factor) for one in measured]
-        + [significant(one.rate.value * factor) for one in projected],
+        "Ranks": [f"{scaled.point.ranks:,}" for scaled in measured]
+        + [f"{size.ranks:,}*" for size in projected],
+        unit: [significant(scaled.point.rate.value * factor) for scaled in measured]
+        + [significant(size.rate.value * factor) for size in projected],
         "": [Cell("", bar=CellBar([("steps", min(share.value, 1.0))])) for share in shares]
         + ["projected"] * len(projected),
         "Efficiency": [percentage(share) for share in shares]
         + [
-            NOTHING if one.efficiency is None else percent(one.efficiency.value)
-            for one in projected
+            NOTHING if size.efficiency is None else percent(size.efficiency.value)
+            for size in projected
         ],
-        "Whole job": [percentage(one.efficiency_job) for one in measured]
-        + [_ends(one.efficiency) for one in projected],
+        "Whole job": [percentage(scaled.efficiency_job) for scaled in measured]
+        + [_ends(size.efficiency) for size in projected],
     }
     return Table.of("Throughput and efficiency", columns, words=frozenset({2}))
 

@@ -40,17 +40,17 @@ COLUMNS = (
 
 def json_content(series: Sequence[ScalingSeries], warnings: Sequence[str] = ()) -> Content:
     """Return all series as one object; unknown values are None."""
-    return content_of(series=[_series(one) for one in series], warnings=[*warnings])
+    return content_of(series=[_series(scaling) for scaling in series], warnings=[*warnings])
 
 
-def _series(one: ScalingSeries) -> dict[str, Any]:
+def _series(series: ScalingSeries) -> dict[str, Any]:
     return {
-        **fields_of(one, "name kind synthetic unit"),
-        "points": [_point(scaled) for scaled in one.points],
-        "alone": None if one.alone is None else _rates(one.alone),
-        "projection": [_projected(projected) for projected in one.projection],
-        "difference": one.difference and fields_of(one.difference, "p found"),
-        "warnings": one.warnings,
+        **fields_of(series, "name kind synthetic unit"),
+        "points": [_point(scaled) for scaled in series.points],
+        "alone": None if series.alone is None else _rates(series.alone),
+        "projection": [_projected(projected) for projected in series.projection],
+        "difference": series.difference and fields_of(series.difference, "p found"),
+        "warnings": series.warnings,
     }
 
 
@@ -77,17 +77,17 @@ def _point(scaled: Scaled) -> dict[str, Any]:
     }
 
 
-def _projected(one: Projected) -> dict[str, Any]:
+def _projected(projected: Projected) -> dict[str, Any]:
     return {
-        "ranks": one.ranks,
-        **mean_fields("samples_per_second", one.rate),
-        **mean_fields("efficiency", one.efficiency),
+        "ranks": projected.ranks,
+        **mean_fields("samples_per_second", projected.rate),
+        **mean_fields("efficiency", projected.efficiency),
     }
 
 
 def records(series: Sequence[ScalingSeries]) -> ReportRecords:
     """List every size, the projected ones last."""
-    return ReportRecords(COLUMNS, (row for one in series for row in _series_rows(one)))
+    return ReportRecords(COLUMNS, (row for scaling in series for row in _series_rows(scaling)))
 
 
 def _series_rows(series: ScalingSeries) -> Iterator[Row]:

@@ -43,20 +43,20 @@ _SWITCHES = {
 
 def document(tuning: Tuning, _form: str) -> Document:
     """Build the document, the same in all formats; warnings come last."""
-    sections = [section for one in tuning.tuned for section in _tuned(one)]
+    sections = [section for tuned in tuning.tuned for section in _tuned(tuned)]
     sections += [_timeline(name, says) for name, says in tuning.timelines]
     if tuning.warnings:
         sections.append(Section("Warnings", (Listing(tuning.warnings, role="caveats"),)))
     return Document("Tuning", sections, "settings")
 
 
-def _tuned(one: Tuned) -> Iterator[Section]:
-    blocks: list[DocumentBlock] = [Listing(sentences(one))]
-    if one.verdict != "leave" and one.setting is not None:
-        blocks.append(Code("\n".join(environment(one))))
-        blocks += [Code(text, launcher) for launcher, text in commands(one).items()]
-    yield Section(headline(one), blocks, style="headline", label=one.name)
-    yield from sections_of(tried_table(one))
+def _tuned(tuned: Tuned) -> Iterator[Section]:
+    blocks: list[DocumentBlock] = [Listing(sentences(tuned))]
+    if tuned.verdict != "leave" and tuned.setting is not None:
+        blocks.append(Code("\n".join(environment(tuned))))
+        blocks += [Code(text, launcher) for launcher, text in commands(tuned).items()]
+    yield Section(headline(tuned), blocks, style="headline", label=tuned.name)
+    yield from sections_of(tried_table(tuned))
 
 
 def _timeline(name: str, says: TimelineAdvice) -> Section:
@@ -92,7 +92,7 @@ def headline(tuned: Tuned) -> str:
     if tuned.verdict == "fix":
         return f"Fix {words}"
     if tuned.verdict == "leave":
-        slower = any((one.saved_ms.ci95 or (0.0, 0.0))[1] < 0 for one in tuned.compared)
+        slower = any((untuned.saved_ms.ci95 or (0.0, 0.0))[1] < 0 for untuned in tuned.compared)
         are = "slower" if slower else "not surely faster"
         return f"Leave the settings as they are: steps with {words} are {are}"
     if tuned.verdict == "tuning":
@@ -102,15 +102,15 @@ def headline(tuned: Tuned) -> str:
 
 def sentences(tuned: Tuned) -> list[str]:
     """Write the evidence for the headline."""
-    found = [*_gain(tuned), *_scores(tuned)]
+    evidence = [*_gain(tuned), *_scores(tuned)]
     if tuned.idle:
-        there = () if tuned.setting is None else tuned.setting.switches
-        names = [_SWITCHES[name] for name in tuned.idle if name in there]
+        switches = () if tuned.setting is None else tuned.setting.switches
+        names = [_SWITCHES[name] for name in tuned.idle if name in switches]
         if names:
-            found.append(f"Left out, as it does nothing on this job's hosts: {joined(names)}.")
+            evidence.append(f"Left out, as it does nothing on this job's hosts: {joined(names)}.")
     if rounded(tuned) and tuned.verdict != "leave":
-        found.append("horovodrun's flag takes whole MiB; the environment's line is exact.")
-    return found
+        evidence.append("horovodrun's flag takes whole MiB; the environment's line is exact.")
+    return evidence
 
 
 def _gain(tuned: Tuned) -> Iterator[str]:
@@ -164,19 +164,19 @@ def tried_table(tuned: Tuned) -> Table | None:
     """Return the settings, best score first, with the steps that certainly ran with each."""
     if not tuned.tried:
         return None
-    found = sorted(tuned.tried, key=lambda one: one.sample.score, reverse=True)
-    samples = [one.sample for one in found]
+    by_score = sorted(tuned.tried, key=lambda trial: trial.sample.score, reverse=True)
+    samples = [trial.sample for trial in by_score]
     columns: dict[str, Iterable[str]] = {
-        "Setting": [f"{one.number:,}" for one in found],
-        "Cycle, ms": [significant(one.cycle_time_ms) for one in samples],
-        "Fusion, MiB": [significant(one.fusion_mib) for one in samples],
+        "Setting": [f"{trial.number:,}" for trial in by_score],
+        "Cycle, ms": [significant(sample.cycle_time_ms) for sample in samples],
+        "Fusion, MiB": [significant(sample.fusion_mib) for sample in samples],
         "On": map(_switches_on, samples),
-        "MB/s": [significant(one.score) for one in samples],
+        "MB/s": [significant(sample.score) for sample in samples],
     }
     note = ""
-    if any(one.steps for one in found):
-        columns["Steps"] = [f"{one.steps:,}" for one in found]
-        columns["ms per step"] = [_time(one.step_ms) for one in found]
+    if any(trial.steps for trial in by_score):
+        columns["Steps"] = [f"{trial.steps:,}" for trial in by_score]
+        columns["ms per step"] = [_time(trial.step_ms) for trial in by_score]
         note = (
             "Steps are those that certainly ran with the setting; ± is the 95% interval of their mean, "
             "where there are enough."
@@ -205,7 +205,7 @@ def _time(mean: Mean | None) -> str:
 
 def timeline_figures(says: TimelineAdvice) -> list[tuple[str, str]]:
     """Return the known figures of a Timeline with their names."""
-    found = [
+    figures = [
         ("Reductions", f"{says.reductions:,}" if says.reductions else ""),
         ("Tensors in each", "" if says.tensors_each is None else significant(says.tensors_each)),
         ("Steps", f"{says.steps:,}" if says.steps else ""),
@@ -217,7 +217,7 @@ def timeline_figures(says: TimelineAdvice) -> list[tuple[str, str]]:
         ("Copies per step", _milliseconds(says.copy_ms)),
         ("Transfer per step", _milliseconds(says.transfer_ms)),
     ]
-    return [(name, text) for name, text in found if text]
+    return [(name, text) for name, text in figures if text]
 
 
 def _milliseconds(value: float | None) -> str:

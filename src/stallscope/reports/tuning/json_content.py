@@ -14,7 +14,7 @@ from .launch_commands import commands, environment
 def json_content(tuning: Tuning) -> Content:
     """Return all results as one object; unknown values are None."""
     return content_of(
-        autotune=[_tuned(one) for one in tuning.tuned],
+        autotune=[_tuned(tuned) for tuned in tuning.tuned],
         timelines=[
             {"name": name, **vars(says), "advice": list(map(str, says.advice))}
             for name, says in tuning.timelines
@@ -23,19 +23,19 @@ def json_content(tuning: Tuning) -> Content:
     )
 
 
-def _tuned(one: Tuned) -> dict[str, Any]:
+def _tuned(tuned: Tuned) -> dict[str, Any]:
     return {
-        **fields_of(one, "name verdict"),
-        "settled": one.log.settled is not None,
-        "setting": None if one.setting is None else _sample(one.setting),
-        "environment": environment(one),
-        "commands": commands(one),
-        **fields_of(one, "score_noise=noise alike"),
-        "insufficient": one.insufficient or None,
-        "run": None if one.run is None else one.run.run.id,
-        **mean_fields("settled_step_ms", one.settled_ms),
-        "tried": [_tried(tried) for tried in one.tried],
-        "compared": [_compared(compared) for compared in one.compared],
+        **fields_of(tuned, "name verdict"),
+        "settled": tuned.log.settled is not None,
+        "setting": None if tuned.setting is None else _sample(tuned.setting),
+        "environment": environment(tuned),
+        "commands": commands(tuned),
+        **fields_of(tuned, "score_noise=noise alike"),
+        "insufficient": tuned.insufficient or None,
+        "run": None if tuned.run is None else tuned.run.run.id,
+        **mean_fields("settled_step_ms", tuned.settled_ms),
+        "tried": [_tried(tried) for tried in tuned.tried],
+        "compared": [_compared(compared) for compared in tuned.compared],
     }
 
 
@@ -43,15 +43,15 @@ def _sample(sample: Sample) -> dict[str, Any]:
     return fields_of(sample, "cycle_time_ms fusion_mib switches score_mb_s=score")
 
 
-def _tried(one: Tried) -> dict[str, Any]:
+def _tried(tried: Tried) -> dict[str, Any]:
     return {
-        "number": one.number,
-        **_sample(one.sample),
-        "steps": one.steps,
-        **mean_fields("step_ms", one.step_ms),
+        "number": tried.number,
+        **_sample(tried.sample),
+        "steps": tried.steps,
+        **mean_fields("step_ms", tried.step_ms),
     }
 
 
-def _compared(one: UntunedRun) -> dict[str, Any]:
+def _compared(untuned: UntunedRun) -> dict[str, Any]:
     names = "step_ms saved_ms speedup ci95"
-    return {"run": one.analysis.run.id, **fields_of(one, names)}
+    return {"run": untuned.analysis.run.id, **fields_of(untuned, names)}
