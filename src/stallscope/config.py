@@ -67,19 +67,19 @@ def _table(folder: Path, command: str, commands: Collection[str]) -> tuple[str, 
         if not path.is_file():
             continue
         try:
-            found: Any = tomllib.loads(path.read_text(encoding="utf-8"))
+            table: Any = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise UsageError(f"{file}: cannot be read: {error}") from error
         for part in above:
-            found = found.get(part, {}) if isinstance(found, dict) else {}
-        for name in found:
+            table = table.get(part, {}) if isinstance(table, dict) else {}
+        for name in table:
             _check_name(f"{file}: there is no table {'.'.join((*above, name))}", name, commands)
         name = ".".join((*above, command))
-        if command not in found:
+        if command not in table:
             continue
-        if not isinstance(found[command], dict):
+        if not isinstance(table[command], dict):
             raise UsageError(f"{file}: [{name}] must be a table of options")
-        return f"[{name}] of {file}", found[command]
+        return f"[{name}] of {file}", table[command]
     return "", {}
 
 
@@ -113,7 +113,7 @@ def _value(parser: argparse.ArgumentParser, place: str, name: str, value: Any) -
             raise UsageError(f"{place}: {name} must be true or false")
         return value
     several = isinstance(value, list)
-    texts = [_text(place, name, one) for one in (value if several else [value])]
+    texts = [_text(place, name, item) for item in (value if several else [value])]
     if isinstance(action, argparse._AppendAction):
         return [_convert(action, place, name, text) for text in texts]
     # Options that take a list separate its items by commas.

@@ -80,4 +80,4 @@ def show(run: AnalysisLike, baseline: AnalysisLike | None = None) -> Shown:
         NotFoundError: if nothing is there.
         UnreadableError: if it cannot be read.
     """
-    return Shown((run if isinstance(run, Analysed) else analyse(run, baseline))._found)
+    return Shown((run if isinstance(run, Analysed) else analyse(run, baseline))._analysis)

@@ -76,62 +76,62 @@ class Analysis:
 
     run: Run
     baseline: Analysis | None
-    _found: analysing.Analysis
+    _analysis: analysing.Analysis
 
     @property
     def verdict(self) -> str:
         """The bottleneck: ``input``, ``compute``, ``other``, ``imbalance``, ``allreduce``, …"""
-        return self._found.bottleneck.kind
+        return self._analysis.bottleneck.kind
 
     @property
     def headline(self) -> str:
         """The verdict in words, as reports begin."""
-        return headline(self._found.bottleneck, self._found.stragglers)
+        return headline(self._analysis.bottleneck, self._analysis.stragglers)
 
     @property
     def step_ms(self) -> float | None:
         """The mean steady step in milliseconds; None without timed steps."""
-        return None if self._found.step is None else self._found.step.mean
+        return None if self._analysis.step is None else self._analysis.step.mean
 
     @property
     def samples_per_second(self) -> float | None:
         """The throughput of all ranks together in steady steps; None if unknown."""
-        return self._found.samples_per_second
+        return self._analysis.samples_per_second
 
     @property
     def goodput(self) -> float | None:
         """The fraction of ranks × wall time that went into steps that count; None without stages."""
-        return None if self._found.goodput is None else self._found.goodput.fraction
+        return None if self._analysis.goodput is None else self._analysis.goodput.fraction
 
     @property
     def ledger(self) -> pd.DataFrame:
         """The mean steady step: a row per entry, which add up to the step."""
-        return ledger_frame(self._found)
+        return ledger_frame(self._analysis)
 
     @property
     def by_cause(self) -> pd.DataFrame:
         """The mean steady step by cause: the slowest rank's stages, which add up to the step."""
-        return by_cause_frame(self._found)
+        return by_cause_frame(self._analysis)
 
     @property
     def steps(self) -> pd.DataFrame:
         """A row per step of the job: both ledgers, the slowest rank, and pauses before the step."""
-        return steps_frame(self._found)
+        return steps_frame(self._analysis)
 
     @property
     def epochs(self) -> pd.DataFrame:
         """A row per epoch: the means of ``steps`` without warm-up, and its pauses."""
-        return epochs_frame(self._found)
+        return epochs_frame(self._analysis)
 
     @property
     def series(self) -> pd.DataFrame:
         """A row per window of steps, 2,000 at most: step time over the run."""
-        return series_frame(self._found, self.run._selected(None, None))
+        return series_frame(self._analysis, self.run._selected(None, None))
 
     @property
     def ranks(self) -> pd.DataFrame:
         """A row per rank: its mean stages per steady step."""
-        rows = [fields_of(one, _RANK_FIELDS) for one in self._found.ranks]
+        rows = [fields_of(rank, _RANK_FIELDS) for rank in self._analysis.ranks]
         for row in rows:
             # A clock without a common completed collective has an infinite uncertainty.
             row["clock_uncertainty_ms"] = finite(row["clock_uncertainty_ms"])
@@ -140,19 +140,19 @@ class Analysis:
     @property
     def stragglers(self) -> pd.DataFrame:
         """A row per straggler: the slow ranks, the stage, its excess and its cost."""
-        return frame(map(_straggler, self._found.stragglers), _STRAGGLERS)
+        return frame(map(_straggler, self._analysis.stragglers), _STRAGGLERS)
 
     @property
     def gains(self) -> pd.DataFrame:
         """A row per fix: the time that it saves per step, and the speed-up."""
-        titled = [*gains(self._found), *answers(self._found)]
-        rows = (_gain(one.title, one.what_if) for one in titled)
+        titled = [*gains(self._analysis), *answers(self._analysis)]
+        rows = (_gain(gain.title, gain.what_if) for gain in titled)
         return frame(rows, _GAINS, ["fix"])
 
     @property
     def findings(self) -> pd.DataFrame:
         """A row per finding, the most severe first."""
-        return frame(map(vars, self._found.findings), _FINDINGS)
+        return frame(map(vars, self._analysis.findings), _FINDINGS)
 
     def figures(self, *, dark: bool = False) -> dict[str, go.Figure]:
         """Return the report's charts by name, as Plotly figures.
@@ -160,11 +160,11 @@ class Analysis:
         Args:
             dark: whether the page is dark.
         """
-        return figures_of(named_charts(self._found), dark=dark)
+        return figures_of(named_charts(self._analysis), dark=dark)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as ``stallscope report --format json`` writes it."""
-        return json_content(self._found)
+        return json_content(self._analysis)
 
     def __repr__(self) -> str:
         return f"Analysis({plain(self.run.name)!r}: {plain(self.headline)})"
@@ -184,10 +184,10 @@ def analyse(run: RunLike, baseline: AnalysisLike | None = None) -> Analysis:
         NotFoundError: if nothing is there.
         UnreadableError: if it cannot be read.
     """
-    own = as_run(run)
+    opened = as_run(run)
     base = None if baseline is None else as_analysis(baseline)
-    found = analysing.analyse(own._recorded, None if base is None else base._found)
-    return Analysis(own, base, found)
+    analysis = analysing.analyse(opened._recorded, None if base is None else base._analysis)
+    return Analysis(opened, base, analysis)
 
 
 def as_analysis(run: AnalysisLike) -> Analysis:
@@ -204,11 +204,11 @@ def each_analysis(runs: Iterable[AnalysisLike] | str | PathLike[str]) -> Iterato
             yield as_analysis(run)
 
 
-def _straggler(one: Straggler) -> dict[str, Any]:
+def _straggler(straggler: Straggler) -> dict[str, Any]:
     return {
-        **vars(one),
-        **interval(one.excess_ms, "excess", "_ms"),
-        **interval(one.cost_ms, "cost", "_ms"),
+        **vars(straggler),
+        **interval(straggler.excess_ms, "excess", "_ms"),
+        **interval(straggler.cost_ms, "cost", "_ms"),
     }
 
 

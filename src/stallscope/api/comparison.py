@@ -31,46 +31,46 @@ class Comparison:
 
     first: Analysis
     second: Analysis
-    _found: comparing.Comparison
+    _comparison: comparing.Comparison
 
     @property
     def outcome(self) -> str:
         """The result in one sentence, as the report begins: ``B's steps are 35% shorter``."""
-        return outcome(self._found)[0]
+        return outcome(self._comparison)[0]
 
     @property
     def caveats(self) -> list[str]:
         """Reasons to be careful with the figures, a sentence each."""
-        return caveats(self._found)
+        return caveats(self._comparison)
 
     @property
     def speedup(self) -> float | None:
         """The second run's throughput over the first one's; None if either is unknown."""
-        ratio = self._found.speedup
+        ratio = self._comparison.speedup
         return None if ratio is None else ratio.value
 
     @property
     def step(self) -> pd.DataFrame:
         """One row: the change of the whole step."""
-        step = self._found.step
+        step = self._comparison.step
         return _changes([] if step is None else [step], "text")
 
     @property
     def by_cause(self) -> pd.DataFrame:
         """A row per cause: its change, which add up to the step's."""
-        return _changes(self._found.by_cause, CAUSE)
+        return _changes(self._comparison.by_cause, CAUSE)
 
     @property
     def ledger(self) -> pd.DataFrame:
         """A row per entry of the ledger: its change, which add up to the step's."""
-        return _changes(self._found.entries, ENTRY)
+        return _changes(self._comparison.entries, ENTRY)
 
     @property
     def differences(self) -> pd.DataFrame:
         """A row per fact that differs: settings, versions, hosts."""
         columns: Columns = {"name": "text", "first": "tuple", "second": "tuple"}
-        found = frame(map(vars, self._found.differences), columns)
-        return found.rename(columns={"name": "fact"}).set_index("fact")
+        facts = frame(map(vars, self._comparison.differences), columns)
+        return facts.rename(columns={"name": "fact"}).set_index("fact")
 
     def figures(self, *, dark: bool = False) -> dict[str, go.Figure]:
         """Return the report's charts by name, as Plotly figures.
@@ -78,24 +78,27 @@ class Comparison:
         Args:
             dark: whether the page is dark.
         """
-        charts = {"by_cause": ledgers_chart(self._found), "changes": changes_chart(self._found)}
+        charts = {
+            "by_cause": ledgers_chart(self._comparison),
+            "changes": changes_chart(self._comparison),
+        }
         return figures_of(charts, dark=dark)
 
     def __repr__(self) -> str:
-        names = (plain(one.run.name) for one in (self.first, self.second))
+        names = (plain(analysis.run.name) for analysis in (self.first, self.second))
         return f"Comparison({' → '.join(names)}: {plain(self.outcome)})"
 
 
 def _changes(changes: Sequence[comparing.Change], name: Kind | pd.CategoricalDtype) -> pd.DataFrame:
     rows = (
         {
-            "name": one.name,
-            **interval(one.first, "first", "_ms"),
-            **interval(one.second, "second", "_ms"),
-            **interval(one.by, "by", "_ms"),
-            "more_than_noise": one.is_real,
+            "name": change.name,
+            **interval(change.first, "first", "_ms"),
+            **interval(change.second, "second", "_ms"),
+            **interval(change.by, "by", "_ms"),
+            "more_than_noise": change.is_real,
         }
-        for one in changes
+        for change in changes
     )
     return frame(rows, {"name": name, **_CHANGES}, ["name"])
 
@@ -114,5 +117,5 @@ def compare(
         NotFoundError: if nothing is there.
         UnreadableError: if it cannot be read.
     """
-    a, b = (one if isinstance(one, Analysis) else analyse(one, baseline) for one in (first, second))
-    return Comparison(a, b, comparing.compare(a._found, b._found))
+    a, b = (run if isinstance(run, Analysis) else analyse(run, baseline) for run in (first, second))
+    return Comparison(a, b, comparing.compare(a._analysis, b._analysis))

@@ -32,7 +32,7 @@ def epochs_frame(run: Run) -> pd.DataFrame:
     """Return the seconds of each epoch on each rank, from logs of steps or from logs of epochs."""
     times = epoch_times(run)
     if times is not None:
-        rows = ({**vars(one), "epoch_s": one.s} for one in times.epochs)
+        rows = ({**vars(epoch), "epoch_s": epoch.s} for epoch in times.epochs)
         return in_order(frame(rows, _COLUMNS, INDEX))
     return _by_steps(run)
 
@@ -48,10 +48,10 @@ def _by_steps(run: Run) -> pd.DataFrame:
 
 
 def _seconds(intervals: pa.Table, kind: str) -> pd.Series[float]:
-    own = intervals.filter(
+    spans = intervals.filter(
         pc.and_(pc.equal(intervals["kind"], kind), pc.greater_equal(intervals["epoch"], 0))
     )
-    took = pc.divide(pc.cast(pc.subtract(own["end"], own["begin"]), pa.float64()), 1e9)
-    summed = own.append_column("s", took).group_by(_KEYS).aggregate([("s", "sum")]).to_pandas()
+    took = pc.divide(pc.cast(pc.subtract(spans["end"], spans["begin"]), pa.float64()), 1e9)
+    summed = spans.append_column("s", took).group_by(_KEYS).aggregate([("s", "sum")]).to_pandas()
     seconds: pd.Series[float] = summed.set_index(_KEYS)["s_sum"]
     return seconds.rename(_SECONDS[kind])

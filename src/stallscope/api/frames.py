@@ -44,28 +44,30 @@ def frame(
         index: the columns that become the index; without any, rows are numbered.
     """
     listed = list(rows)
-    made = {name: column([row.get(name) for row in listed], kind) for name, kind in columns.items()}
-    found = pd.DataFrame(made)
-    return found.set_index([*index]) if index else found
+    series = {
+        name: column([row.get(name) for row in listed], kind) for name, kind in columns.items()
+    }
+    table = pd.DataFrame(series)
+    return table.set_index([*index]) if index else table
 
 
-def typed(found: pd.DataFrame, columns: Columns, index: Sequence[str] = ()) -> pd.DataFrame:
+def typed(table: pd.DataFrame, columns: Columns, index: Sequence[str] = ()) -> pd.DataFrame:
     """Convert a DataFrame to these columns in their order; values of columns that it lacks are missing.
 
     Args:
-        found: a DataFrame with all values in columns, not in an index.
+        table: a DataFrame with all values in columns, not in an index.
         columns: see ``frame``.
         index: see ``frame``.
     """
-    whole = found.reindex(columns=[*columns])
+    whole = table.reindex(columns=[*columns])
     whole = whole.astype({name: _dtype(kind) for name, kind in columns.items()})
     return in_order(whole.set_index([*index])) if index else whole
 
 
-def in_order(found: pd.DataFrame) -> pd.DataFrame:
+def in_order(table: pd.DataFrame) -> pd.DataFrame:
     """Sort a DataFrame by its index, so that slices of it work; equal rows keep their order."""
     # It may be unsorted because a restart repeats steps.
-    return found if found.index.is_monotonic_increasing else found.sort_index(kind="stable")
+    return table if table.index.is_monotonic_increasing else table.sort_index(kind="stable")
 
 
 def _dtype(kind: Kind | pd.CategoricalDtype) -> str | pd.CategoricalDtype:
@@ -75,7 +77,9 @@ def _dtype(kind: Kind | pd.CategoricalDtype) -> str | pd.CategoricalDtype:
 def column(values: Sequence[Any], kind: Kind | pd.CategoricalDtype) -> pd.Series[Any]:
     """Make a column of values in which None is missing."""
     if kind == "number":
-        return pd.Series(np.array([np.nan if one is None else one for one in values], np.float64))
+        return pd.Series(
+            np.array([np.nan if value is None else value for value in values], np.float64)
+        )
     if kind == "moment":
         moments = pd.to_datetime(pd.Series(values, dtype="object"), utc=True, format="ISO8601")
         return moments.dt.as_unit("ns")

@@ -58,19 +58,19 @@ _CHANGES: Columns = {
 class History:
     """Jobs over their runs, the job with the most runs first; ``history`` makes it."""
 
-    _found: Sequence[over_time.History]
+    _jobs: Sequence[over_time.History]
 
     @property
     def headlines(self) -> list[str]:
         """The result for each job in one sentence: ``Steps are 9.7% longer since nightly-09``."""
-        return [headline(one) for one in self._found]
+        return [headline(job) for job in self._jobs]
 
     @property
     def points(self) -> pd.DataFrame:
         """A row per job and run, the oldest first: step, entries of the ledger, throughput."""
         rows = (
             {"job": job.name, **_point(job, at)}
-            for job in self._found
+            for job in self._jobs
             for at in range(len(job.runs))
         )
         return frame(rows, _POINTS, ["job", "number"])
@@ -89,7 +89,7 @@ class History:
                 **_trend(figure.trend),
                 "spread": None if figure.spread is None else figure.spread.value,
             }
-            for job in self._found
+            for job in self._jobs
             for figure in job.figures
         )
         return frame(rows, _OUTCOMES, ["job", "figure"])
@@ -107,7 +107,7 @@ class History:
                 **interval(change.by, "by"),
                 "p": change.p,
             }
-            for job in self._found
+            for job in self._jobs
             for figure in job.figures
             for change in figure.changes
         )
@@ -126,16 +126,20 @@ class History:
         return frame(self._differences(), columns, ["job", "number", "fact"])
 
     def _differences(self) -> Iterator[dict[str, Any]]:
-        for job in self._found:
+        for job in self._jobs:
             for number, run in enumerate(job.runs, 1):
-                for one in run.differences:
-                    facts = {"fact": one.name, "before": one.first, "after": one.second}
+                for difference in run.differences:
+                    facts = {
+                        "fact": difference.name,
+                        "before": difference.first,
+                        "after": difference.second,
+                    }
                     yield {"job": job.name, "number": number, **facts}
 
     @property
     def warnings(self) -> list[str]:
         """Reasons to be careful with the figures, a sentence each."""
-        return [sentence for one in self._found for sentence in one.warnings]
+        return [sentence for job in self._jobs for sentence in job.warnings]
 
     def figures(self, *, dark: bool = False) -> dict[str, go.Figure]:
         """Return charts of the job with the most runs by name, as Plotly figures.
@@ -145,16 +149,16 @@ class History:
         Args:
             dark: whether the page is dark.
         """
-        if not self._found:
+        if not self._jobs:
             return {}
-        job = self._found[0]
+        job = self._jobs[0]
         charts: dict[str, Chart | None] = {**figure_charts(job), "by_cause": runs_chart(job)}
         return figures_of(charts, dark=dark)
 
     def __repr__(self) -> str:
         jobs = (
-            f"{len(one.runs)} of {plain(one.name)}: {plain(sentence)}"
-            for one, sentence in zip(self._found, self.headlines, strict=True)
+            f"{len(job.runs)} of {plain(job.name)}: {plain(sentence)}"
+            for job, sentence in zip(self._jobs, self.headlines, strict=True)
         )
         return f"History({'; '.join(jobs)})"
 
@@ -190,4 +194,4 @@ def history(runs: Iterable[AnalysisLike] | str | PathLike[str]) -> History:
         NotFoundError: if nothing is at a place.
         UnreadableError: if a run cannot be read.
     """
-    return History(over_time.regression(analysis._found for analysis in each_analysis(runs)))
+    return History(over_time.regression(analysis._analysis for analysis in each_analysis(runs)))

@@ -34,7 +34,7 @@ _POINTS: Columns = {name: _KINDS.get(name, "number") for name in COLUMNS}
 class Scaling:
     """How jobs scale; ``scaling`` makes it."""
 
-    _found: Sequence[sizes.ScalingSeries]
+    _series: Sequence[sizes.ScalingSeries]
 
     @property
     def points(self) -> pd.DataFrame:
@@ -42,13 +42,13 @@ class Scaling:
 
         Projected sizes come after measured ones.
         """
-        found = frame(records(self._found).rows, _POINTS, ["series", "ranks"])
-        return found.rename(columns={end: f"samples_per_second_{end}" for end in _ENDS})
+        points = frame(records(self._series).rows, _POINTS, ["series", "ranks"])
+        return points.rename(columns={end: f"samples_per_second_{end}" for end in _ENDS})
 
     @property
     def warnings(self) -> list[str]:
         """Reasons to be careful with the figures, a sentence each."""
-        return [sentence for one in self._found for sentence in one.warnings]
+        return [sentence for series in self._series for sentence in series.warnings]
 
     def figures(self, *, dark: bool = False) -> dict[str, go.Figure]:
         """Return the charts of the largest job by name, as Plotly figures.
@@ -56,9 +56,9 @@ class Scaling:
         Args:
             dark: whether the page is dark.
         """
-        if not self._found:
+        if not self._series:
             return {}
-        job = self._found[0]
+        job = self._series[0]
         charts: dict[str, Chart | None] = {
             "throughput": rate_chart(job),
             "efficiency": efficiency_chart(job),
@@ -67,12 +67,12 @@ class Scaling:
         return figures_of(charts, dark=dark)
 
     def __repr__(self) -> str:
-        jobs = (f"{one.name} on {_sizes(one)}" for one in self._found)
+        jobs = (f"{series.name} on {_sizes(series)}" for series in self._series)
         return f"Scaling({'; '.join(jobs)})"
 
 
 def _sizes(series: sizes.ScalingSeries) -> str:
-    return ", ".join(str(one.point.ranks) for one in series.points) + " ranks"
+    return ", ".join(str(size.point.ranks) for size in series.points) + " ranks"
 
 
 def scaling(runs: Iterable[AnalysisLike] | str | PathLike[str]) -> Scaling:
@@ -85,4 +85,4 @@ def scaling(runs: Iterable[AnalysisLike] | str | PathLike[str]) -> Scaling:
         NotFoundError: if nothing is at a place.
         UnreadableError: if a run cannot be read.
     """
-    return Scaling(sizes.scaling([analysis._found for analysis in each_analysis(runs)]))
+    return Scaling(sizes.scaling([analysis._analysis for analysis in each_analysis(runs)]))

@@ -55,31 +55,31 @@ def by_cause_frame(analysis: Analysis) -> pd.DataFrame:
 def _means(
     analysis: Analysis, scope: str, dtype: pd.CategoricalDtype, names: Sequence[str]
 ) -> pd.DataFrame:
-    own = {row["name"]: row for row in ledger_rows(analysis) if row["scope"] == scope}
+    rows = {row["name"]: row for row in ledger_rows(analysis) if row["scope"] == scope}
     columns: Columns = {"name": dtype, **_MEANS}
     if scope == "by_cause":
         columns = {**columns, "waiting_ms": "number"}
-    return frame(({"name": name, **own.get(name, {})} for name in names), columns, ["name"])
+    return frame(({"name": name, **rows.get(name, {})} for name in names), columns, ["name"])
 
 
 def steps_frame(analysis: Analysis) -> pd.DataFrame:
     """Return every step of the ledger, generation by generation."""
-    parts = [_steps(analysis.run, one) for one in analysis.generation_ledgers]
+    parts = [_steps(analysis.run, generation) for generation in analysis.generation_ledgers]
     if not parts:
         return frame((), _STEPS, ["step"])
     return typed(pd.concat(parts, ignore_index=True), _STEPS, ["step"])
 
 
-def _steps(run: Run, own: GenerationLedger) -> pd.DataFrame:
-    ledger = own.ledger
+def _steps(run: Run, generation: GenerationLedger) -> pd.DataFrame:
+    ledger = generation.ledger
     epochs = pd.Series(ledger.epochs)
-    walls = reduced_at(run, ledger, own.number)
+    walls = reduced_at(run, ledger, generation.number)
     return pd.DataFrame(
         {
             "step": ledger.steps,
-            "generation": own.number,
+            "generation": generation.number,
             "epoch": epochs.where(epochs >= 0),
-            "warm_up": own.warm_up,
+            "warm_up": generation.warm_up,
             "reduced_at": pd.NaT if walls is None else pd.to_datetime(walls, utc=True),
             "step_ms": ledger.total / 1e6,
             **{f"{name}_ms": ledger.entry(name) / 1e6 for name in ENTRIES},

@@ -35,7 +35,7 @@ _MACHINES: Columns = {
 def events_frame(run: Run) -> pd.DataFrame:
     """Return the events in the order of time, those without a time last."""
     listed = worst(run.events, len(run.events))
-    return frame((_event(one, run) for one in listed), _EVENTS)
+    return frame((_event(event, run) for event in listed), _EVENTS)
 
 
 def _event(event: Event, run: Run) -> dict[str, object]:
@@ -54,14 +54,14 @@ def _event(event: Event, run: Run) -> dict[str, object]:
 
 def machines_frame(run: Run) -> pd.DataFrame:
     """Return the measurements in long form, one series after the other."""
-    lengths = [len(one.value) for one in run.series]
+    lengths = [len(series.value) for series in run.series]
     if not sum(lengths):
         return frame((), _MACHINES)
-    walls = np.concatenate([one.wall_ns for one in run.series])
+    walls = np.concatenate([series.wall_ns for series in run.series])
     began = run.started_at
     start_ns = np.nan if began is None else began.timestamp() * 1e9
     named = frame(
-        (vars(one) for one in run.series),
+        (vars(series) for series in run.series),
         {
             name: kind
             for name, kind in _MACHINES.items()
@@ -69,9 +69,9 @@ def machines_frame(run: Run) -> pd.DataFrame:
         },
     )
     repeated = named.take(np.repeat(np.arange(len(lengths)), lengths)).reset_index(drop=True)
-    found = repeated.assign(
+    table = repeated.assign(
         at=pd.to_datetime(walls, utc=True).as_unit("ns"),
         since_begin_s=(walls - start_ns) / 1e9,
-        value=np.concatenate([one.value for one in run.series]),
+        value=np.concatenate([series.value for series in run.series]),
     )
-    return found[[*_MACHINES]]
+    return table[[*_MACHINES]]

@@ -163,7 +163,7 @@ class Run:
         selection = replace(
             _selection(steps), ranks=None if ranks is None else frozenset(map(int, ranks))
         )
-        numbers = np.concatenate([one.aligned.steps for one in whole.generations])
+        numbers = np.concatenate([generation.aligned.steps for generation in whole.generations])
         selection.check(numbers, whole.ranks)
         return replace(whole, selection=selection)
 

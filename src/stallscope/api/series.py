@@ -42,12 +42,12 @@ def series_frame(analysis: Analysis, exported: ExportedRun | None) -> pd.DataFra
 
 
 def _of_ledgers(exported: ExportedRun) -> pd.DataFrame:
-    found = scalars_of(exported)
-    values = found.values
+    scalars = scalars_of(exported)
+    values = scalars.values
     # Seconds since 1970 are known to the microsecond.
-    ends = pd.to_datetime((found.seconds * 1e6).astype(np.int64), unit="us", utc=True)
+    ends = pd.to_datetime((scalars.seconds * 1e6).astype(np.int64), unit="us", utc=True)
     columns = {
-        "step": found.steps,
+        "step": scalars.steps,
         "ended_at": pd.NaT if exported.wall_ns is None else ends,
         "step_ms": values[TOTAL],
         **{f"slowest_{name}_ms": values[f"{SLOWEST}/{name}_ms"] for name in STAGES},
@@ -64,9 +64,9 @@ def _allreduce(values: Mapping[str, Floats]) -> Floats:
 
 
 def _of_lines(printed: PrintedSteps) -> pd.DataFrame:
-    own = printed.whole.joined(MOST_POINTS)
-    columns = {"step": own.step, "step_ms": own.ms}
-    if own.input_ms is not None:
+    lines = printed.whole.joined(MOST_POINTS)
+    columns = {"step": lines.step, "step_ms": lines.ms}
+    if lines.input_ms is not None:
         # The wait for data on the rank that printed is not the slowest rank's stage.
-        columns["mean_input_ms"] = own.input_ms
+        columns["mean_input_ms"] = lines.input_ms
     return typed(pd.DataFrame(columns), _COLUMNS, ["step"])

@@ -74,12 +74,12 @@ def no_steps(columns: Sequence[str]) -> pd.DataFrame:
 
 def _converted(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     """Select the columns of the frame, and convert them to its units."""
-    own = [table[name] for name in INDEX]
+    arrays = [table[name] for name in INDEX]
     for name in columns:
         source = table[_SOURCES[name]]
         per_unit = _ns_per_unit(name)
-        own.append(source if per_unit is None else _in_unit(source, per_unit))
-    return pa.table(own, names=[*INDEX, *columns])
+        arrays.append(source if per_unit is None else _in_unit(source, per_unit))
+    return pa.table(arrays, names=[*INDEX, *columns])
 
 
 def _ns_per_unit(name: str) -> float | None:
@@ -92,8 +92,8 @@ def _in_unit(column: pa.ChunkedArray, ns: float) -> pa.ChunkedArray:
 
 def _frame(table: pa.Table, columns: Sequence[str]) -> pd.DataFrame:
     index = pd.MultiIndex.from_arrays([table[name].to_numpy() for name in INDEX], names=[*INDEX])
-    made = {name: _column(table[name], name) for name in columns}
-    return in_order(pd.DataFrame(made).set_axis(index, axis=0))
+    series = {name: _column(table[name], name) for name in columns}
+    return in_order(pd.DataFrame(series).set_axis(index, axis=0))
 
 
 def _column(column: pa.ChunkedArray, name: str) -> pd.Series[Any]:
@@ -106,5 +106,5 @@ def _column(column: pa.ChunkedArray, name: str) -> pd.Series[Any]:
         pa.int64(): pd.Int64Dtype(),
         pa.bool_(): pd.BooleanDtype(),
     }
-    found: pd.Series[Any] = column.to_pandas(types_mapper=kinds.get)
-    return found
+    series: pd.Series[Any] = column.to_pandas(types_mapper=kinds.get)
+    return series

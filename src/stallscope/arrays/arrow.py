@@ -72,10 +72,12 @@ def array(values: npt.ArrayLike, kind: pa.DataType | None = None, *, null: Any =
         kind: the type of the numbers; by default that of the values.
         null: an array of booleans that marks the nulls.
     """
-    own = np.ascontiguousarray(values, None if kind is None else dtype_of(kind))
+    contiguous = np.ascontiguousarray(values, None if kind is None else dtype_of(kind))
     validity = None if null is None else _packed(np.logical_not(null))
-    data = _packed(own) if own.dtype == bool else pa.py_buffer(own)
-    return pa.Array.from_buffers(kind or pa.from_numpy_dtype(own.dtype), len(own), [validity, data])
+    data = _packed(contiguous) if contiguous.dtype == bool else pa.py_buffer(contiguous)
+    return pa.Array.from_buffers(
+        kind or pa.from_numpy_dtype(contiguous.dtype), len(contiguous), [validity, data]
+    )
 
 
 def _packed(values: Bools) -> pa.Buffer:
@@ -112,8 +114,8 @@ def numbers_at(column: pa.ChunkedArray, places: Numbers) -> Numbers:
     chunks = [numbers(chunk) for chunk in column.chunks]
     starts = np.cumsum([0, *map(len, chunks)])
     of = np.searchsorted(starts, places, "right") - 1
-    found = [chunks[at][place] for at, place in zip(of, places - starts[of], strict=True)]
-    return np.array(found, dtype_of(column.type))
+    values = [chunks[at][place] for at, place in zip(of, places - starts[of], strict=True)]
+    return np.array(values, dtype_of(column.type))
 
 
 def words(column: Column) -> npt.NDArray[np.str_]:

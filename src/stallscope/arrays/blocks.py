@@ -52,15 +52,15 @@ class Block:
 
     def of(self, name: str, ranks: Ints) -> Array:
         """Return a quantity for some ranks, given by their positions in the block."""
-        return with_other(name, lambda own: ranks_of(self.read(own), ranks))
+        return with_other(name, lambda quantity: ranks_of(self.read(quantity), ranks))
 
     def at_steps(self, name: str, steps: Ints) -> Array:
         """Return a quantity at a few steps, given by their positions in the block."""
-        return with_other(name, lambda own: np.take(self.read(own).T, steps, axis=1).T)
+        return with_other(name, lambda quantity: np.take(self.read(quantity).T, steps, axis=1).T)
 
     def at(self, name: str, steps: Ints, ranks: Ints) -> Array:
         """Return a quantity in single cells, given by their positions in the block."""
-        return with_other(name, lambda own: self.read(own)[steps, ranks])
+        return with_other(name, lambda quantity: self.read(quantity)[steps, ranks])
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -75,7 +75,9 @@ class Block:
 def with_other(name: str, read: Callable[[str], Array]) -> Array:
     """Return a quantity that is read by name; ``other`` is computed from three others."""
     if name == "other":
-        arrival, fetch, compute = (_wide(read(own)) for own in ("arrival", "input", "compute"))
+        arrival, fetch, compute = (
+            _wide(read(quantity)) for quantity in ("arrival", "input", "compute")
+        )
         return np.asarray(arrival - fetch - compute)
     return _wide(read(name))
 
@@ -157,32 +159,32 @@ class Matrix(ABC):
         """Return a matrix of these quantities only."""
         return self._like({name: self._held[name] for name in names}, self._shape)
 
-    def merged_with(self, other: Matrix) -> Matrix:
-        """Return both matrices' quantities; those of ``other`` replace those of the same name."""
-        return self._like({**self._held, **other._held}, self._shape)
+    def merged_with(self, matrix: Matrix) -> Matrix:
+        """Return both matrices' quantities; those of ``matrix`` replace those of the same name."""
+        return self._like({**self._held, **matrix._held}, self._shape)
 
     def take(self, chosen: Bools) -> Matrix:
         """Return a matrix of the chosen steps."""
         if chosen.all():
             return self
-        held = {name: own.take(chosen) for name, own in self._held.items()}
+        held = {name: rows.take(chosen) for name, rows in self._held.items()}
         return self._like(held, (int(chosen.sum()), self._shape[1]))
 
     def followed_by(self, others: Sequence[Matrix]) -> Matrix:
         """Return the steps of several matrices of the same ranks, one after the other."""
         held, steps = self._held, self._shape[0]
-        for other in others:
-            held = {name: own.followed_by(other._held[name]) for name, own in held.items()}
-            steps += other.shape[0]
+        for matrix in others:
+            held = {name: rows.followed_by(matrix._held[name]) for name, rows in held.items()}
+            steps += matrix.shape[0]
         return self._like(held, (steps, self._shape[1]))
 
     def at(self, name: str, steps: Ints, ranks: Ints) -> Array:
         """Return a quantity in single cells."""
         order = np.argsort(steps, kind="stable")
         steps, ranks = steps[order], ranks[order]
-        found = self._of_some(_picked, (0,), name, steps, ranks)
-        result = np.empty_like(found)
-        result[order] = found
+        by_step = self._of_some(_picked, (0,), name, steps, ranks)
+        result = np.empty_like(by_step)
+        result[order] = by_step
         return result
 
     def rows(self, name: str, steps: Ints) -> Array:
@@ -199,8 +201,8 @@ class Matrix(ABC):
     ) -> Array:
         """Run a kernel that returns None for blocks without these steps, and join the rest."""
         parts = self.by_steps(kernel, name, steps, *args) if len(steps) else []
-        found = [part for part in parts if part is not None]
-        return np.concatenate(found) if found else np.zeros(none, np.int64)
+        pieces = [part for part in parts if part is not None]
+        return np.concatenate(pieces) if pieces else np.zeros(none, np.int64)
 
     def columns(self, name: str, ranks: Sequence[int]) -> Array:
         """Return a quantity of a few ranks: n × that many."""
@@ -230,15 +232,15 @@ def added(parts: Sequence[Any]) -> Any:
 
 
 def _picked(block: Block, name: str, steps: Ints, ranks: Ints) -> Array | None:
-    own = block.within(steps)
-    if own.start == own.stop:
+    cells = block.within(steps)
+    if cells.start == cells.stop:
         return None
-    return block.at(name, steps[own] - block.steps.start, ranks[own])
+    return block.at(name, steps[cells] - block.steps.start, ranks[cells])
 
 
 def _rows(block: Block, name: str, steps: Ints) -> Array | None:
-    own = steps[block.within(steps)] - block.steps.start
-    return block.at_steps(name, own) if len(own) else None
+    positions = steps[block.within(steps)] - block.steps.start
+    return block.at_steps(name, positions) if len(positions) else None
 
 
 def _columns(block: Block, name: str, ranks: Ints) -> Array:

@@ -53,7 +53,7 @@ class Constants:
 
     def __init__(self, kind: pa.DataType) -> None:
         self._kind = kind
-        self._made: dict[int | None, pa.Array] = {}
+        self._chunks: dict[int | None, pa.Array] = {}
         self._one_at_a_time = Lock()
 
     def of(self, value: int | None, rows: int) -> list[pa.Array]:
@@ -61,11 +61,11 @@ class Constants:
         if not rows:
             return []
         with self._one_at_a_time:
-            most = rows if len(self._made) < _FEW else min(rows, _SHORT)
-            one = self._made.get(value)
-            if one is None or len(one) < most:
-                one = self._made[value] = self._new(value, most)
-        return [one.slice(0, min(len(one), rows - at)) for at in range(0, rows, len(one))]
+            most = rows if len(self._chunks) < _FEW else min(rows, _SHORT)
+            chunk = self._chunks.get(value)
+            if chunk is None or len(chunk) < most:
+                chunk = self._chunks[value] = self._new(value, most)
+        return [chunk.slice(0, min(len(chunk), rows - at)) for at in range(0, rows, len(chunk))]
 
     def _new(self, value: int | None, rows: int) -> pa.Array:
         if value is None:
@@ -73,11 +73,11 @@ class Constants:
         return arrow.array(np.full(rows, value, arrow.dtype_of(self._kind)), self._kind)
 
 
-def _equal(one: pa.Array, other: pa.Array) -> bool:
+def _equal(first: pa.Array, second: pa.Array) -> bool:
     """Whether two chunks have the same numbers; chunks with nulls count as different."""
-    if len(one) != len(other) or one.null_count or other.null_count:
+    if len(first) != len(second) or first.null_count or second.null_count:
         return False
-    return np.array_equal(arrow.numbers(one), arrow.numbers(other))
+    return np.array_equal(arrow.numbers(first), arrow.numbers(second))
 
 
 def joined(chunks: list[pa.Array], kind: pa.DataType) -> pa.Array:

@@ -59,19 +59,19 @@ class LocalMatrix(Matrix):
     def compute_by_steps(
         self, kernel: Callable[..., tuple[dict[str, Array], T]], *args: Any
     ) -> tuple[Matrix, list[T]]:
-        made = _Made(self._shape, self._allocate)
-        found = self._fill(made, kernel, *args)
-        return LocalMatrix.of(made.arrays, self._allocate), found
+        target = _Target(self._shape, self._allocate)
+        results = self._fill(target, kernel, *args)
+        return LocalMatrix.of(target.arrays, self._allocate), results
 
     def _fill(
-        self, made: _Made, kernel: Callable[..., tuple[dict[str, Array], T]], *args: Any
+        self, target: _Target, kernel: Callable[..., tuple[dict[str, Array], T]], *args: Any
     ) -> list[T]:
-        def one(block: Block) -> T:
-            arrays, found = kernel(block, *args)
-            made.put(arrays, (block.steps, slice(None)))
-            return found
+        def fill(block: Block) -> T:
+            arrays, result = kernel(block, *args)
+            target.put(arrays, (block.steps, slice(None)))
+            return result
 
-        return on_all_cores(one, list(self._steps()))
+        return on_all_cores(fill, list(self._steps()))
 
     def compute_by_ranks(
         self,
@@ -80,15 +80,17 @@ class LocalMatrix(Matrix):
         ranks: Sequence[int] | None = None,
     ) -> Matrix:
         blocks = list(self._ranks(ranks))
-        made = _Made((self._shape[0], sum(len(block.ranks) for block in blocks)), self._allocate)
+        target = _Target(
+            (self._shape[0], sum(len(block.ranks) for block in blocks)), self._allocate
+        )
         ends = np.cumsum([len(block.ranks) for block in blocks]).tolist()
 
-        def one(numbered: tuple[int, Block]) -> None:
+        def fill(numbered: tuple[int, Block]) -> None:
             end, block = numbered
-            made.put(kernel(block, *args), (slice(None), slice(end - len(block.ranks), end)))
+            target.put(kernel(block, *args), (slice(None), slice(end - len(block.ranks), end)))
 
-        on_all_cores(one, list(zip(ends, blocks, strict=True)))
-        return LocalMatrix.of(made.arrays, self._allocate)
+        on_all_cores(fill, list(zip(ends, blocks, strict=True)))
+        return LocalMatrix.of(target.arrays, self._allocate)
 
     def with_computed(
         self, names: Sequence[str], kernel: Callable[..., Array], *args: Any
@@ -105,9 +107,9 @@ class LocalMatrix(Matrix):
             return with_other(name, self.whole)
         if not self._held[name].is_one_array:
             # Keep the joined array, because callers need it again.
-            made = _Made(self._shape, self._allocate, narrow=False)
-            self._fill(made, _same, name)
-            self._held[name] = _Rows.of(made.arrays[name])
+            target = _Target(self._shape, self._allocate, narrow=False)
+            self._fill(target, _same, name)
+            self._held[name] = _Rows.of(target.arrays[name])
         whole: Array = self._held[name].read(slice(0, self._shape[0]))
         return whole
 
@@ -117,8 +119,8 @@ class LocalMatrix(Matrix):
         at_a_time = max(1, CELLS // max(ranks, 1))
         # At least one block, so that joined results have a type.
         for begin in range(0, max(steps, 1), at_a_time):
-            own = slice(begin, min(begin + at_a_time, steps))
-            yield Block(own, all_ranks, partial(self._read, own, None))
+            block_steps = slice(begin, min(begin + at_a_time, steps))
+            yield Block(block_steps, all_ranks, partial(self._read, block_steps, None))
 
     def _ranks(self, ranks: Sequence[int] | None) -> Iterator[Block]:
         steps = self._shape[0]
@@ -126,15 +128,15 @@ class LocalMatrix(Matrix):
         at_a_time = max(1, CELLS // max(steps, 1))
         whole = slice(0, steps)
         for begin in range(0, max(len(chosen), 1), at_a_time):
-            own = chosen[begin : begin + at_a_time]
-            yield Block(whole, own, partial(self._read, whole, own))
+            block_ranks = chosen[begin : begin + at_a_time]
+            yield Block(whole, block_ranks, partial(self._read, whole, block_ranks))
 
     def _read(self, steps: slice, ranks: Ints | None, name: str) -> Array:
-        found: Array = self._held[name].read(steps, ranks)
-        return found
+        array: Array = self._held[name].read(steps, ranks)
+        return array
 
 
-class _Made:
+class _Target:
     """Arrays that blocks fill, allocated when the first block shows their types.
 
     Integers are stored in half of their bytes as long as those of all blocks fit, if ``narrow``.
@@ -205,8 +207,8 @@ class _Computed:
     ranks: int
 
     def read(self, steps: slice, ranks: Ints | None) -> Array:
-        own = np.arange(self.ranks) if ranks is None else ranks
-        return self.kernel(Block(steps, own, partial(self.of, steps, ranks)), *self.args)
+        positions = np.arange(self.ranks) if ranks is None else ranks
+        return self.kernel(Block(steps, positions, partial(self.of, steps, ranks)), *self.args)
 
     def pick(self, steps: Ints, ranks: Ints | None) -> Array:
         # Steps ascend, because ``take`` chooses them in order.
@@ -239,7 +241,7 @@ class _Part:
         if len(pieces) > _MOST_PIECES:
             return [_Part(self.source, at)]
         filled = [piece for piece in pieces if len(piece)]
-        return [_Part(self.source, slice(int(own[0]), int(own[-1]) + 1)) for own in filled]
+        return [_Part(self.source, slice(int(piece[0]), int(piece[-1]) + 1)) for piece in filled]
 
 
 class _Rows:
@@ -260,15 +262,19 @@ class _Rows:
         return len(self.parts) == 1 and isinstance(source, _Stored) and not source.is_narrow
 
     def read(self, rows: slice, ranks: Ints | None = None) -> Array:
-        found: list[Array] = []
+        arrays: list[Array] = []
         begin = 0
         for part, end in zip(self.parts, self._ends, strict=True):
             low, high = max(rows.start, begin), min(rows.stop, end)
-            if low < high or (not found and part is self.parts[-1]):
+            if low < high or (not arrays and part is self.parts[-1]):
                 high = max(low, high)
-                found.append(part.read(slice(low - begin, high - begin), ranks))
+                arrays.append(part.read(slice(low - begin, high - begin), ranks))
             begin = end
-        return found[0] if len(found) == 1 else np.concatenate([one.T for one in found], axis=1).T
+        return (
+            arrays[0]
+            if len(arrays) == 1
+            else np.concatenate([array.T for array in arrays], axis=1).T
+        )
 
     def take(self, chosen: Bools) -> _Rows:
         parts, begin = [], 0
@@ -277,8 +283,8 @@ class _Rows:
             begin = end
         return _Rows(parts or [_Part(self.parts[0].source, slice(0, 0))])
 
-    def followed_by(self, other: _Rows) -> _Rows:
-        return _Rows((*self.parts, *other.parts))
+    def followed_by(self, rows: _Rows) -> _Rows:
+        return _Rows((*self.parts, *rows.parts))
 
 
 def _same(block: Block, name: str) -> tuple[dict[str, Array], None]:

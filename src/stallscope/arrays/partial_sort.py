@@ -31,9 +31,9 @@ def smallest_of_few(values: Ints, kth: Sequence[int]) -> list[Ints]:
     ordered = [values[:, index].copy() for index in range(count)]
     spare = np.empty_like(ordered[0])
     for low, high in _exchanges(count):
-        one, other = ordered[low], ordered[high]
-        ordered[low], spare = np.minimum(one, other, out=spare), one
-        np.maximum(one, other, out=other)
+        first, second = ordered[low], ordered[high]
+        ordered[low], spare = np.minimum(first, second, out=spare), first
+        np.maximum(first, second, out=second)
     return [ordered[k] for k in kth]
 
 

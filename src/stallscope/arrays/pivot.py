@@ -120,9 +120,9 @@ def of_generation(table: pa.Table, generation: int) -> pa.Table:
         for part in in_parts(table)
     )
     first = pc.index(column, arrow.scalar(generation, pa.int32())).as_py()
-    own = table.slice(first, count)
-    if _are_all(own["generation"], generation):
-        return own
+    rows = table.slice(first, count)
+    if _are_all(rows["generation"], generation):
+        return rows
     return table.filter(arrow.equal(column, generation))
 
 
@@ -151,7 +151,9 @@ def _alike(column: pa.ChunkedArray, shape: tuple[int, int]) -> Array | None:
     if column.null_count or len(first) != shape[0]:
         return None
     place = (first.buffers()[1].address, first.offset, len(first))
-    if any((one.buffers()[1].address, one.offset, len(one)) != place for one in column.chunks):
+    if any(
+        (chunk.buffers()[1].address, chunk.offset, len(chunk)) != place for chunk in column.chunks
+    ):
         return None
     return np.broadcast_to(_filled(first), shape[::-1]).T
 
@@ -200,8 +202,8 @@ class _Facts:
         starts = np.zeros(steps, bool)
         starts[:1] = True
         for part in parts:
-            own = epochs[part.first : part.first + len(part.epochs)]
-            np.maximum(own, part.epochs, out=own)
+            part_epochs = epochs[part.first : part.first + len(part.epochs)]
+            np.maximum(part_epochs, part.epochs, out=part_epochs)
             starts[part.starts] = True
         return cls(epochs, starts)
 

@@ -38,13 +38,13 @@ def quantile(values: npt.ArrayLike, q: float) -> Floats:
         values: numbers, none of them NaN.
         q: from 0 to 1.
     """
-    (found,) = quantiles(values, (q,))
-    return found
+    (value,) = quantiles(values, (q,))
+    return value
 
 
 def quantiles(values: npt.ArrayLike, descending: Sequence[float]) -> list[Floats]:
     """Return several quantiles as ``quantile`` does; each is sought among the values below the last."""
-    left, found = np.asarray(values), []
+    left, interpolated = np.asarray(values), []
     last = before = left.shape[-1] - 1
     for q in descending:
         below = int(last * q)
@@ -54,8 +54,8 @@ def quantiles(values: npt.ArrayLike, descending: Sequence[float]) -> list[Floats
         share, difference, before = last * q - below, high - low, below
         # In numpy's order of operations.
         between = low + difference * share if share < 0.5 else high - difference * (1 - share)
-        found.append(np.asarray(between, np.float64))
-    return found
+        interpolated.append(np.asarray(between, np.float64))
+    return interpolated
 
 
 def _neighbours(array: Array, at: int) -> tuple[Array, Array, Array]:

@@ -60,12 +60,12 @@ class Mean:
         """Return the mean with an independent error of up to this half width (95 %)."""
         return self.minus(Mean(0.0, (-half, half)))
 
-    def minus(self, other: Mean) -> Mean:
+    def minus(self, mean: Mean) -> Mean:
         """Return the difference from the mean of another, independent series."""
-        value = self.value - other.value
-        if self.ci95 is None or other.ci95 is None:
+        value = self.value - mean.value
+        if self.ci95 is None or mean.ci95 is None:
             return Mean(value, None)
-        half = np.hypot(self.ci95[1] - self.ci95[0], other.ci95[1] - other.ci95[0]) / 2
+        half = np.hypot(self.ci95[1] - self.ci95[0], mean.ci95[1] - mean.ci95[0]) / 2
         return Mean(value, (value - float(half), value + float(half)))
 
 
@@ -95,7 +95,7 @@ def _lagged_products(series: Floats, lags: int) -> Floats:
         return np.correlate(np.append(series, np.zeros(lags - 1)), series, "valid")
     # The transform is fast for a small number times a power of two.
     longest = 2 * len(series) - 1
-    size = min(one << (longest // one).bit_length() for one in (1, 3, 5, 9, 15, 25))
+    size = min(factor << (longest // factor).bit_length() for factor in (1, 3, 5, 9, 15, 25))
     return np.fft.irfft(np.abs(np.fft.rfft(series, size)) ** 2, size)[:lags]
 
 

@@ -283,7 +283,7 @@ def _known_names(run: Run) -> dict[str, str]:
             if "." in domain:
                 known.setdefault(domain, "domain")
     known |= {address: f"address-{at}" for at, address in enumerate(_addresses(run), start=1)}
-    users = {user for text in _texts_of(run) for found in _HOME.findall(text) for user in found}
+    users = {user for text in _texts_of(run) for groups in _HOME.findall(text) for user in groups}
     users |= {user.partition("@")[0] for user in users}
     users |= {user for user, _ in _logins(run)}
     for at, user in enumerate(sorted(users - {""} - _NO_USERS - known.keys()), start=1):
@@ -362,8 +362,8 @@ def _aliases_of_hosts(run: Run) -> dict[str, str]:
     Hosts that only events, series or logins mention get aliases, too.
     """
     width = len(str(len(run.hosts)))
-    own = {host: f"host-{number:0{width}d}" for number, host in enumerate(run.hosts, start=1)}
-    short = {host.partition(".")[0]: alias for host, alias in own.items()}
+    run_hosts = {host: f"host-{number:0{width}d}" for number, host in enumerate(run.hosts, start=1)}
+    short = {host.partition(".")[0]: alias for host, alias in run_hosts.items()}
     mentioned = {host for event in run.events for host in event.hosts}
     mentioned |= {series.node for series in run.series if series.node and series.rank is None}
     # With a domain, it may be an address of mail, which is removed as a whole.
@@ -375,7 +375,7 @@ def _aliases_of_hosts(run: Run) -> dict[str, str]:
     return {
         **{host: f"other-host-{number}" for number, host in enumerate(others, start=1)},
         **aliases,
-        **own,
+        **run_hosts,
     }
 
 

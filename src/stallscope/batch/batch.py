@@ -110,29 +110,31 @@ class Batch:
         Raises:
             WouldOverwriteError: if a file exists that no batch has written; then no file is written.
         """
-        chosen = [one for one in known if self._started_since(one, since)]
+        chosen = [run for run in known if self._started_since(run, since)]
         pairs = find_baselines(chosen, known, named, stores)
         planned = self._plan(chosen, [*known, *named], pairs)
-        remaining = [one for one in planned if self.force or one.written is None]
+        remaining = [report for report in planned if self.force or report.written is None]
         self.planned, self.already = len(planned), len(planned) - len(remaining)
-        self._existing = [one.written for one in planned if one.written and one not in remaining]
+        self._existing = [
+            report.written for report in planned if report.written and report not in remaining
+        ]
         self._prepare(remaining, [*known, *named])
         if remaining and self.settings.asks_for_ranks and self.settings.many:
             remaining = self._with_others(planned, remaining)
         # Runs with the same baseline follow each other, so that it is analysed once.
-        remaining.sort(key=lambda one: (str(one.task.baseline), str(one.task.single)))
+        remaining.sort(key=lambda report: (str(report.task.baseline), str(report.task.single)))
         self._remaining = remaining
         done: dict[str, ReportResult] = {}
         with self.show_progress("reporting", len(remaining)) as update:
-            tasks = [(one.task,) for one in remaining]
+            tasks = [(report.task,) for report in remaining]
             for index, result in self.workers.each("report", tasks, update):
-                one = remaining[index]
+                report = remaining[index]
                 if isinstance(result, Failed):
-                    self._fail(one.known.unit, result.message)
+                    self._fail(report.known.unit, result.message)
                 else:
-                    done[one.task.stem] = result
-                    self._finish(one, result)
-        return [done[one.task.stem] for one in planned if one.task.stem in done]
+                    done[report.task.stem] = result
+                    self._finish(report, result)
+        return [done[report.task.stem] for report in planned if report.task.stem in done]
 
     @property
     def written(self) -> int:
@@ -140,8 +142,8 @@ class Batch:
         # Read the file: an interruption may come between writing it and updating the state in memory.
         recorded = WrittenReports(self.settings.out)
         reports = [
-            (recorded.current(one.known.key, one.report_hash), one.written)
-            for one in self._remaining
+            (recorded.current(report.known.key, report.report_hash), report.written)
+            for report in self._remaining
         ]
         return self.already + sum(now is not None and now != before for now, before in reports)
 
@@ -162,9 +164,11 @@ class Batch:
         if self._state is None:
             return []
         settings = self.settings
-        shown = [one for one in self._state.written if one.anonymous or not settings.anonymous]
-        files = frozenset(name for one in shown for name in one.files)
-        index = Index([one.line for one in shown], self.sentences(), files)
+        shown = [
+            report for report in self._state.written if report.anonymous or not settings.anonymous
+        ]
+        files = frozenset(name for report in shown for name in report.files)
+        index = Index([report.line for report in shown], self.sentences(), files)
         paths = paths_of(STEM, self._documents, settings.out)
         texts = (registry.render(name, parts(index), settings.report) for name in self._documents)
         write_texts(paths, texts, settings.out, force=True)
@@ -224,28 +228,30 @@ class Batch:
         everything: Sequence[KnownRun],
         pairs: Sequence[BaselinePair],
     ) -> list[_PlannedReport]:
-        fingerprints = {one.read_from: one.fingerprint for one in everything}
-        others = [one.fingerprint for one in chosen] if self.settings.asks_for_ranks else []
+        fingerprints = {run.read_from: run.fingerprint for run in everything}
+        others = [run.fingerprint for run in chosen] if self.settings.asks_for_ranks else []
         used = {unit for pair in pairs for unit in (pair.baseline, pair.single)}
         planned = []
-        for one, stem, pair in zip(chosen, self._stems(chosen), pairs, strict=True):
-            own = (one.run.id, one.fingerprint)
+        for known, stem, pair in zip(chosen, self._stems(chosen), pairs, strict=True):
+            identity = (known.run.id, known.fingerprint)
             baselines = [
                 self._fingerprint(unit, fingerprints) for unit in (pair.baseline, pair.single)
             ]
-            is_baseline = one.read_from in used
-            report_hash = hash_of(*own, baselines, others, is_baseline, self.settings.report_inputs)
-            written = None if self._state is None else self._state.current(one.key, report_hash)
-            task = Task(one.read_from, stem, pair.baseline, pair.single, is_baseline=is_baseline)
-            planned.append(_PlannedReport(one, task, report_hash, written))
+            is_baseline = known.read_from in used
+            report_hash = hash_of(
+                *identity, baselines, others, is_baseline, self.settings.report_inputs
+            )
+            written = None if self._state is None else self._state.current(known.key, report_hash)
+            task = Task(known.read_from, stem, pair.baseline, pair.single, is_baseline=is_baseline)
+            planned.append(_PlannedReport(known, task, report_hash, written))
         return planned
 
     def _stems(self, known: Sequence[KnownRun]) -> list[str]:
         """Return the file names of reports: runs keep their names, new runs get unused ones."""
         if self._state is None:
-            return stems_of([one.run for one in known])
-        before = [self._state.written_for(one.key) for one in known]
-        new = [one.run for one, old in zip(known, before, strict=True) if old is None]
+            return stems_of([known_run.run for known_run in known])
+        before = [self._state.written_for(known_run.key) for known_run in known]
+        new = [known_run.run for known_run, old in zip(known, before, strict=True) if old is None]
         fresh = iter(stems_of(new, [STEM, *self._state.stems]))
         return [next(fresh) if old is None else old.line.stem for old in before]
 
@@ -259,8 +265,8 @@ class Batch:
         settings, state = self.settings, self._state
         if settings.output != "files":
             return
-        paths = [paths_of(one.task.stem, settings.formats, settings.out) for one in remaining]
-        new = [path for own in paths for path in own]
+        paths = [paths_of(report.task.stem, settings.formats, settings.out) for report in remaining]
+        new = [path for report_paths in paths for path in report_paths]
         if state is not None:
             new += paths_of(STEM, self._documents, settings.out)
             new = [path for path in new if not state.was_written(path)]
@@ -274,26 +280,26 @@ class Batch:
                 contents = tuple(run.content for run in runs)
                 state.note_place(source.key, KnownPlace(runs[0].fingerprint, contents))
             state.tidy()
-            for one, own in zip(remaining, paths, strict=True):
-                state.start(one.known.key, own)
+            for report, report_paths in zip(remaining, paths, strict=True):
+                state.start(report.known.key, report_paths)
 
-    def _finish(self, one: _PlannedReport, done: ReportResult) -> None:
+    def _finish(self, planned: _PlannedReport, done: ReportResult) -> None:
         if done.failed:
-            self._fail(one.known.unit, done.failed)
+            self._fail(planned.known.unit, done.failed)
         # A report that could not be sent to MLflow is made again next time.
         if self._state is None or done.failed:
             return
-        before = self._state.written_for(one.known.key)
+        before = self._state.written_for(planned.known.key)
         # Unchanged files of other formats still belong to the batch.
         unchanged = {} if before is None else self._state.unchanged_files(before)
         written = WrittenReport(
-            report_hash=one.report_hash,
+            report_hash=planned.report_hash,
             line=done.line,
             files={**unchanged, **file_states(done.paths)},
             anonymous=self.settings.anonymous,
             checked=done.checked,
         )
-        self._state.finish(one.known.key, written)
+        self._state.finish(planned.known.key, written)
 
     def _with_others(
         self, planned: Sequence[_PlannedReport], remaining: Sequence[_PlannedReport]
@@ -301,13 +307,15 @@ class Batch:
         """Add the other runs of each job, which answer questions about numbers of ranks."""
         jobs: dict[str, list[Analysis]] = defaultdict(list)
         with self.show_progress("surveying", len(planned)) as update:
-            tasks = [(one.task,) for one in planned]
+            tasks = [(report.task,) for report in planned]
             for index, result in self.workers.each("survey", tasks, update):
                 if not isinstance(result, Failed):
                     jobs[job_key(planned[index].known.run)].append(result)
         return [
-            replace(one, task=replace(one.task, others=tuple(jobs[job_key(one.known.run)])))
-            for one in remaining
+            replace(
+                report, task=replace(report.task, others=tuple(jobs[job_key(report.known.run)]))
+            )
+            for report in remaining
         ]
 
     @property

@@ -97,7 +97,7 @@ def find_baselines(
     among = _Synthetic(known)
     searches = [_search(store) for store in stores]
     try:
-        return [_pair_of(one.run, named, among, searches) for one in chosen]
+        return [_pair_of(known_run.run, named, among, searches) for known_run in chosen]
     finally:
         for catalogue, _ in searches:
             catalogue.close()
@@ -122,16 +122,16 @@ class _Synthetic:
 
     def __init__(self, known: Sequence[KnownRun]) -> None:
         self._by_job: dict[str, list[tuple[Run, Unit]]] = defaultdict(list)
-        for one in known:
-            run = one.run
+        for known_run in known:
+            run = known_run.run
             if run.synthetic:
-                self._by_job[job_key(run)].append((run, one.read_from))
+                self._by_job[job_key(run)].append((run, known_run.read_from))
 
     def of(self, run: Run) -> BaselinePair:
-        own = self._by_job.get(job_key(run), [])
-        candidates = [one for one, _ in own]
+        runs = self._by_job.get(job_key(run), [])
+        candidates = [candidate for candidate, _ in runs]
         return BaselinePair(
-            _unit(find_baseline(run, candidates), own), _unit(find_single(run, candidates), own)
+            _unit(find_baseline(run, candidates), runs), _unit(find_single(run, candidates), runs)
         )
 
 
@@ -141,22 +141,22 @@ def _pair_of(
     among: _Synthetic,
     searches: Sequence[tuple[Catalogue, Baselines]],
 ) -> BaselinePair:
-    own = [(one.run, one.read_from) for one in named]
-    base, single_run = split_baselines(run, [one for one, _ in own])
-    baseline, single = _unit(base, own), _unit(single_run, own)
+    named_runs = [(known_run.run, known_run.read_from) for known_run in named]
+    base, single_run = split_baselines(run, [candidate for candidate, _ in named_runs])
+    baseline, single = _unit(base, named_runs), _unit(single_run, named_runs)
     known = among.of(run)
     baseline, single = baseline or known.baseline, single or known.single
     for catalogue, search in searches:
         if baseline is not None and single is not None:
             break
-        found = search.of(run), search.single_of(run)
+        entries = search.of(run), search.single_of(run)
         first, second = (
             None if entry is None else Unit(str(catalogue.folder_of(entry)), collected=True)
-            for entry in found
+            for entry in entries
         )
         baseline, single = baseline or first, single or second
     return BaselinePair(baseline, single)
 
 
 def _unit(run: Run | None, among: Sequence[tuple[Run, Unit]]) -> Unit | None:
-    return next((unit for one, unit in among if one is run), None)
+    return next((unit for candidate, unit in among if candidate is run), None)

@@ -72,12 +72,12 @@ class WrittenReports:
     @property
     def written(self) -> Sequence[WrittenReport]:
         """Return all reports whose files exist."""
-        return [one for one in self._written.values() if self._is_there(one)]
+        return [report for report in self._written.values() if self._is_there(report)]
 
     @property
     def stems(self) -> Sequence[str]:
         """Return the file names of all reports, even if the files are missing."""
-        return [one.line.stem for one in self._written.values()]
+        return [report.line.stem for report in self._written.values()]
 
     def place(self, place: str) -> KnownPlace | None:
         """Return the runs that the last batch found at a place."""
@@ -93,9 +93,11 @@ class WrittenReports:
 
     def current(self, key: str, report_hash: str) -> WrittenReport | None:
         """Return the report with this hash; None if it is outdated or a file is missing."""
-        found = self.written_for(key)
+        report = self.written_for(key)
         return (
-            found if found and found.report_hash == report_hash and self._is_there(found) else None
+            report
+            if report and report.report_hash == report_hash and self._is_there(report)
+            else None
         )
 
     def unchanged_files(self, written: WrittenReport) -> dict[str, tuple[int, int]]:
@@ -111,7 +113,7 @@ class WrittenReports:
         name = path.name
         if any(name in names for names in self._started.values()):
             return True
-        known = [one.files[name] for one in self._written.values() if name in one.files]
+        known = [report.files[name] for report in self._written.values() if name in report.files]
         if name in self._index:
             known.append(self._index[name])
         return _file_state(path) in known
@@ -132,9 +134,9 @@ class WrittenReports:
     def tidy(self) -> None:
         """Rewrite the state without outdated lines."""
         lines: list[dict[str, Any]] = [{"stallscope_reports": _VERSION}, {_INDEX: self._index}]
-        lines += [{"seen": key, **asdict(one)} for key, one in self._places.items()]
+        lines += [{"seen": key, **asdict(place)} for key, place in self._places.items()]
         lines += [{"begun": key, "files": names} for key, names in self._started.items()]
-        lines += [{"run": key, **_content(one)} for key, one in self._written.items()]
+        lines += [{"run": key, **_content(report)} for key, report in self._written.items()]
         text = "".join(json.dumps(line) + "\n" for line in lines)
         write_texts([self._path], [text], self._out, force=True)
 
@@ -155,8 +157,8 @@ class WrittenReports:
             file.write(json.dumps(content) + "\n")
         self._add(content)
 
-    def _is_there(self, one: WrittenReport) -> bool:
-        return all((self._out / name).is_file() for name in one.files)
+    def _is_there(self, report: WrittenReport) -> bool:
+        return all((self._out / name).is_file() for name in report.files)
 
 
 @contextmanager
@@ -196,8 +198,8 @@ def hash_of(*parts: object) -> str:
 
 def file_states(paths: Iterable[Path]) -> dict[str, tuple[int, int]]:
     """Return size and modification time of the files that exist, by name."""
-    found = {path.name: _file_state(path) for path in paths}
-    return {name: file_state for name, file_state in found.items() if file_state is not None}
+    states = {path.name: _file_state(path) for path in paths}
+    return {name: file_state for name, file_state in states.items() if file_state is not None}
 
 
 def _file_state(path: Path) -> tuple[int, int] | None:
@@ -243,13 +245,13 @@ def _written(content: Mapping[str, Any]) -> WrittenReport:
     )
 
 
-def _content(one: WrittenReport) -> dict[str, Any]:
+def _content(report: WrittenReport) -> dict[str, Any]:
     return {
-        "made": one.report_hash,
-        "line": asdict(one.line),
-        "files": one.files,
-        "anonymous": one.anonymous,
-        "checked": [(outcome.held, outcome.why) for outcome in one.checked],
+        "made": report.report_hash,
+        "line": asdict(report.line),
+        "files": report.files,
+        "anonymous": report.anonymous,
+        "checked": [(outcome.held, outcome.why) for outcome in report.checked],
     }
 
 

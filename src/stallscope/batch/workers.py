@@ -107,13 +107,17 @@ class Workers:
                     raise
                 interrupted = True
                 left.clear()
-                running = {one: index for one, index in running.items() if not one.cancel()}
+                running = {
+                    future: index for future, index in running.items() if not future.cancel()
+                }
                 continue
             except BrokenProcessPool:
                 finished = set(running)
-            broken = [one for one in finished if isinstance(one.exception(), BrokenProcessPool)]
-            for one in finished.difference(broken):
-                yield running.pop(one), one.result()
+            broken = [
+                future for future in finished if isinstance(future.exception(), BrokenProcessPool)
+            ]
+            for future in finished.difference(broken):
+                yield running.pop(future), future.result()
             if broken:
                 # One of the running tasks killed its process: try each of them separately.
                 suspects, running = sorted(running.values()), {}

@@ -48,7 +48,7 @@ class StoredRun:
 
 
 def cached_analysis(
-    own: StoredRun,
+    stored: StoredRun,
     baseline: StoredRun | None = None,
     single: StoredRun | None = None,
     analyse: Analyse = analyse,
@@ -59,25 +59,25 @@ def cached_analysis(
     code. Without a usable cache, the run is analysed.
 
     Args:
-        own: the run.
+        stored: the run.
         baseline: the same job on synthetic data.
         single: the same job on synthetic data and one rank.
         analyse: analyses a run that is not in the cache.
     """
     others = (baseline, single)
-    if any(one is not None and one.folder is None for one in (own, *others)):
-        return analyse(own.run, *(None if one is None else one.run for one in others))
-    assert own.folder is not None
-    table = _load(own.folder, _identity(own, baseline, single))
+    if any(run is not None and run.folder is None for run in (stored, *others)):
+        return analyse(stored.run, *(None if base is None else base.run for base in others))
+    assert stored.folder is not None
+    table = _load(stored.folder, _identity(stored, baseline, single))
     baseline_analysis, single_analysis = (
-        None if one is None else cached_analysis(one, analyse=analyse) for one in others
+        None if base is None else cached_analysis(base, analyse=analyse) for base in others
     )
     if table is not None:
         with suppress(*_MALFORMED):
-            return from_cache(table, own.run, baseline_analysis, single_analysis)
-    result = analyse(own.run, baseline_analysis, single_analysis)
-    if own.run.rows >= _FEWEST_ROWS:
-        _save(result, _identity(own, baseline, single), own.folder)
+            return from_cache(table, stored.run, baseline_analysis, single_analysis)
+    result = analyse(stored.run, baseline_analysis, single_analysis)
+    if stored.run.rows >= _FEWEST_ROWS:
+        _save(result, _identity(stored, baseline, single), stored.folder)
     return result
 
 
@@ -91,14 +91,14 @@ def _load(folder: Path, identity: bytes) -> pa.Table | None:
     return table if (table.schema.metadata or {}).get(_IDENTITY_KEY) == identity else None
 
 
-def _identity(own: StoredRun, baseline: StoredRun | None, single: StoredRun | None) -> bytes:
+def _identity(stored: StoredRun, baseline: StoredRun | None, single: StoredRun | None) -> bytes:
     """Return the inputs of an analysis as bytes."""
     others = {"baseline": baseline, "single": single}
     content = {
         "version": _VERSION,
         "code": code_state(),
-        "run": own.manifest,
-        **{name: None if one is None else one.manifest for name, one in others.items()},
+        "run": stored.manifest,
+        **{name: None if base is None else base.manifest for name, base in others.items()},
     }
     return json.dumps(content).encode()
 

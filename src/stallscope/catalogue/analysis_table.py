@@ -53,7 +53,7 @@ def code_state() -> str:
 def table_of(analysis: Analysis) -> pa.Table:
     """Return all results of an analysis as a table."""
     types = _types()
-    found = {
+    results = {
         name: _CONVERTER.unstructure(getattr(analysis, name), unstructure_as=types[name])
         for name in _FIELDS
     }
@@ -68,7 +68,7 @@ def table_of(analysis: Analysis) -> pa.Table:
         },
         metadata={
             key: json.dumps(content, default=_to_json)
-            for key, content in ((_FIELDS_KEY, found), (_LEDGER_KEY, all_steps))
+            for key, content in ((_FIELDS_KEY, results), (_LEDGER_KEY, all_steps))
         },
     )
 
@@ -90,8 +90,8 @@ def from_cache(
     """
     types = _types()
     metadata = table.schema.metadata or {}
-    found = json.loads(metadata[_FIELDS_KEY])
-    known = {name: _CONVERTER.structure(found[name], types[name]) for name in _FIELDS}
+    results = json.loads(metadata[_FIELDS_KEY])
+    known = {name: _CONVERTER.structure(results[name], types[name]) for name in _FIELDS}
     run.recall_incomplete_ranks(known["coverage"].incomplete)
     ledgers = _Ledgers(run, table, json.loads(metadata[_LEDGER_KEY]))
     return Analysis(
@@ -149,11 +149,11 @@ class _Ledgers:
 def _ledger(
     columns: Mapping[str, Any], chosen: Any, constants: Mapping[str, Any], rebuild: Any
 ) -> CachedLedger:
-    own = {name: values[chosen] for name, values in columns.items()}
-    gaps = np.stack([own[f"gap_{name}"] for name in GAPS], axis=1)
-    per_step = {name: own[name] for name in _PER_STEP}
-    entries = {name: own[f"entry_{name}"] for name in ENTRIES}
-    causes = {name: own[f"cause_{name}"] for name in CAUSES}
+    selected = {name: values[chosen] for name, values in columns.items()}
+    gaps = np.stack([selected[f"gap_{name}"] for name in GAPS], axis=1)
+    per_step = {name: selected[name] for name in _PER_STEP}
+    entries = {name: selected[f"entry_{name}"] for name in ENTRIES}
+    causes = {name: selected[f"cause_{name}"] for name in CAUSES}
     return CachedLedger.from_cache(
         {**constants, **per_step, "gaps": gaps}, entries, causes, rebuild
     )

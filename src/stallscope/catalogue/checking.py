@@ -51,9 +51,9 @@ def check_run(folder: Path, on_read: BytesRead = lambda _: None) -> CheckResult:
             manifest = read_manifest(folder)
         except UnreadableError as error:
             return CheckResult(str(folder), damage=(_without_folder(folder, error),))
-        found = _check(folder, manifest, on_read)
-        if not found.damage or attempt == _ATTEMPTS - 1 or _is_unchanged(folder, manifest):
-            return found
+        outcome = _check(folder, manifest, on_read)
+        if not outcome.damage or attempt == _ATTEMPTS - 1 or _is_unchanged(folder, manifest):
+            return outcome
     raise AssertionError("unreachable")
 
 
@@ -78,11 +78,11 @@ def check_store(store: Path, on_read: BytesRead = lambda _: None) -> Iterator[Ch
 
 def files_below(folder: Path) -> list[str]:
     """Return the names of all files below a folder, including links; follow no links."""
-    found = []
+    names = []
     for root, folders, files in os.walk(folder, onerror=_raise):
         links = [name for name in folders if (Path(root) / name).is_symlink()]
-        found += [(Path(root) / name).relative_to(folder).as_posix() for name in [*files, *links]]
-    return sorted(found)
+        names += [(Path(root) / name).relative_to(folder).as_posix() for name in [*files, *links]]
+    return sorted(names)
 
 
 def bytes_of(folder: Path) -> int:
@@ -95,11 +95,11 @@ def bytes_of(folder: Path) -> int:
 
 def _check(folder: Path, manifest: Manifest, on_read: BytesRead) -> CheckResult:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = pool.map(
+        differences = pool.map(
             lambda item: _difference(folder, item[0], item[1], on_read),
             sorted(manifest.files.items()),
         )
-        damage = tuple(sentence for sentence in found if sentence is not None)
+        damage = tuple(sentence for sentence in differences if sentence is not None)
     try:
         unlisted = [
             name for name in files_below(folder) if name not in {*manifest.files, *OWN_FILES}

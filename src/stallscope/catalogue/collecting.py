@@ -131,18 +131,18 @@ def list_runs(
         mirror.update_all(but=(folder.name for _, folder in runs))
     with Catalogue.open(store) as catalogue:
         # Baselines first, because other runs are compared with them.
-        for run, folder in sorted(runs, key=lambda one: not one[0].synthetic):
+        for run, folder in sorted(runs, key=lambda collected: not collected[0].synthetic):
             # Look them up again for every run, because the catalogue grows.
             search = Baselines(catalogue)
             baseline = _load(catalogue, search.of(run), open_remote)
             single = _load(catalogue, search.single_of(run), open_remote)
             # Analyses of a cluster are not cached, because the cache has every step.
-            own = (
+            stored = (
                 StoredRun(open_remote(folder))
                 if open_remote
                 else StoredRun(run, folder, read_manifest(folder).sha256)
             )
-            catalogue.add(Entry.of(run, cached_analysis(own, baseline, single), folder))
+            catalogue.add(Entry.of(run, cached_analysis(stored, baseline, single), folder))
             if mirror is not None:
                 mirror.upload_file(f"{folder.name}/{SUMMARY}")
 

@@ -66,19 +66,19 @@ class AnalysisSummary:
     @classmethod
     def of(cls, analysis: Analysis) -> AnalysisSummary:
         """Summarise an analysis."""
-        found = analysis.bottleneck
+        bottleneck = analysis.bottleneck
         entries = (*analysis.by_cause, analysis.entry("imbalance"))
         return cls(
             steps=analysis.steps,
             epochs=analysis.epochs,
             samples_per_second=values.number(analysis.samples_per_second),
             step_ms=None if analysis.step is None else values.number(analysis.step.mean),
-            verdict=found.kind,
-            cause=found.cause,
-            fault=found.fault,
+            verdict=bottleneck.kind,
+            cause=bottleneck.cause,
+            fault=bottleneck.fault,
             goodput=None if analysis.goodput is None else values.number(analysis.goodput.fraction),
-            named_ranks=tuple(found.ranks),
-            named_hosts=_texts(found.hosts),
+            named_ranks=tuple(bottleneck.ranks),
+            named_hosts=_texts(bottleneck.hosts),
             shares=_finite({entry.name: entry.share for entry in entries if entry is not None}),
         )
 
@@ -160,8 +160,8 @@ def job_facts(run: Run) -> dict[str, Any]:
 
 def job_of(facts: Mapping[str, Any]) -> str:
     """Return a key that is equal for runs of one job."""
-    own = {name: value for name, value in facts.items() if name not in _CIRCUMSTANCES}
-    return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:32]
+    identity = {name: value for name, value in facts.items() if name not in _CIRCUMSTANCES}
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def circumstances(hosts: int, facts: Mapping[str, Any]) -> tuple[str, ...]:
@@ -244,8 +244,8 @@ def _read_summary(folder: Path, manifest: Manifest) -> AnalysisSummary:
         version = content["stallscope_summary"]
         if not current or version not in (_WITHOUT_CAUSES, _SUMMARY_VERSION):
             return AnalysisSummary()
-        found = summary_of(content)
-        return replace(found, shares={}) if version == _WITHOUT_CAUSES else found
+        summary = summary_of(content)
+        return replace(summary, shares={}) if version == _WITHOUT_CAUSES else summary
     except _MALFORMED:
         return AnalysisSummary()
 

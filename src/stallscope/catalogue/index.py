@@ -149,9 +149,9 @@ class Catalogue:
         Raises:
             NotFoundError: if it is none of them, or may be several.
         """
-        found = self.find_all(wanted)
-        if found:
-            return found
+        entries = self.find_all(wanted)
+        if entries:
+            return entries
         statement = "SELECT id, name FROM runs ORDER BY collected_at DESC, folder"
         runs = self._database.read(lambda rows: [NamedRun(*row) for row in rows.execute(statement)])
         return self.find_all(runs[index_of(wanted, runs, where_is(self._store))].id)

@@ -27,7 +27,7 @@ class Baselines:
 
     def __init__(self, catalogue: Jobs) -> None:
         self._catalogue = catalogue
-        self._found: dict[tuple[str, int], list[Entry]] = {}
+        self._candidates: dict[tuple[str, int], list[Entry]] = {}
 
     def of(self, run: Run | Entry) -> Entry | None:
         """Find the baseline: the same job on synthetic data and as many ranks; None without one.
@@ -35,22 +35,22 @@ class Baselines:
         Among several, choose the one that differs least in number of hosts, versions and threads, then
         one without a fault, then the newest. The analysis reports the differences.
         """
-        own = _Wanted(run)
-        return None if own.synthetic else self._best(own, own.ranks)
+        wanted = _Wanted(run)
+        return None if wanted.synthetic else self._best(wanted, wanted.ranks)
 
     def single_of(self, run: Run | Entry) -> Entry | None:
         """Find the same job on synthetic data and one rank, chosen likewise; None without one."""
-        own = _Wanted(run)
-        return None if own.ranks == 1 else self._best(own, 1)
+        wanted = _Wanted(run)
+        return None if wanted.ranks == 1 else self._best(wanted, 1)
 
-    def _best(self, own: _Wanted, ranks: int) -> Entry | None:
-        if own.model is None:
+    def _best(self, wanted: _Wanted, ranks: int) -> Entry | None:
+        if wanted.model is None:
             return None
-        key = own.job, ranks
-        if key not in self._found:
-            found = self._catalogue.same_job(own.job, synthetic=True, ranks=ranks)
-            self._found[key] = _newest_of_each(found)
-        return own.best_of(self._found[key])
+        key = wanted.job, ranks
+        if key not in self._candidates:
+            entries = self._catalogue.same_job(wanted.job, synthetic=True, ranks=ranks)
+            self._candidates[key] = _newest_of_each(entries)
+        return wanted.best_of(self._candidates[key])
 
 
 class _Wanted:
@@ -70,14 +70,14 @@ class _Wanted:
         """Return the candidate that differs least, the first if there are several."""
         if len(candidates) < 2:
             return next(iter(candidates), None)
-        own = circumstances(self._hosts, self._facts)
-        return min(candidates, key=lambda other: _differences(own, other))
+        wanted = circumstances(self._hosts, self._facts)
+        return min(candidates, key=lambda candidate: _differences(wanted, candidate))
 
 
-def _differences(own: Sequence[str], other: Entry) -> int:
+def _differences(wanted: Sequence[str], candidate: Entry) -> int:
     """Count the circumstances in which another run differs."""
-    theirs = circumstances(len(other.hosts), other.facts)
-    return sum(a != b for a, b in zip(own, theirs, strict=True))
+    theirs = circumstances(len(candidate.hosts), candidate.facts)
+    return sum(a != b for a, b in zip(wanted, theirs, strict=True))
 
 
 def _newest_of_each(entries: Iterable[Entry]) -> list[Entry]:

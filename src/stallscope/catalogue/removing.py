@@ -47,7 +47,7 @@ def removable(address: RunAddress) -> Removable:
         raise UsageError("'': name the store: STORE#RUN_ID")
     run_id, folder = "", Path(address.place)
     if address.run:
-        run_id, folder = _found(folder, address.run)
+        run_id, folder = _named_run(folder, address.run)
     if not folder.name:  # this folder, as a dot
         folder = folder.absolute()
     if folder.is_symlink():
@@ -101,19 +101,19 @@ def _remove_row(store: Path, run: Removable) -> None:
         catalogue.remove(run.manifest.run_id, run.folder.name)
 
 
-def _found(store: Path, wanted: str) -> tuple[str, Path]:
+def _named_run(store: Path, wanted: str) -> tuple[str, Path]:
     """Return the id and the folder of the run that a user names."""
     if not store.is_dir():
         raise NotFoundError(f"{store}: no such folder")
     with Catalogue.open(store) as catalogue:
-        found = catalogue.choose(wanted)
-    if len(found) > 1:
-        folders = ", ".join(where_is(store / entry.folder) for entry in found)
+        entries = catalogue.choose(wanted)
+    if len(entries) > 1:
+        folders = ", ".join(where_is(store / entry.folder) for entry in entries)
         raise UsageError(
-            f"{where_is(store)}: several runs have the id {found[0].id}; name a folder: {folders}"
+            f"{where_is(store)}: several runs have the id {entries[0].id}; name a folder: {folders}"
         )
     # The content of the catalogue is untrusted.
-    return found[0].id, store / Path(found[0].folder).name
+    return entries[0].id, store / Path(entries[0].folder).name
 
 
 def _refuse_foreign_files(folder: Path, manifest: Manifest) -> None:
@@ -122,9 +122,9 @@ def _refuse_foreign_files(folder: Path, manifest: Manifest) -> None:
     Raises:
         UnreadableError: if it has other files.
     """
-    own = {name for name in manifest.files if is_inside(name)} | OWN_FILES
+    run_files = {name for name in manifest.files if is_inside(name)} | OWN_FILES
     try:
-        others = [name for name in files_below(folder) if name not in own]
+        others = [name for name in files_below(folder) if name not in run_files]
     except OSError as error:
         raise UnreadableError(f"{folder}: cannot be read: {error.strerror}") from error
     if others:

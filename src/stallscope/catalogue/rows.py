@@ -105,6 +105,6 @@ _READ: tuple[tuple[int, Callable[[Any], Any]], ...] = (
     *((_PLACES[name], _items) for name in ("host", "named_ranks", "named_hosts")),
     (_PLACES["facts"], _facts),
 )
-_entry_of = itemgetter(*(_PLACES[one.name] for one in fields(Entry)))
-_summary_of = itemgetter(*(_PLACES[one.name] for one in fields(AnalysisSummary)))
+_entry_of = itemgetter(*(_PLACES[field.name] for field in fields(Entry)))
+_summary_of = itemgetter(*(_PLACES[field.name] for field in fields(AnalysisSummary)))
 _shares_of = itemgetter(*(_PLACES[name] for name in SHARES))

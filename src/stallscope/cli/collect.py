@@ -138,17 +138,17 @@ def _jobs(sources: Sequence[str], hosts: Path | None) -> list[list[Source]]:
 
 
 def _print_collected(collected: Collected) -> None:
-    for one, folder in collected.runs:
-        steps = amount(float(one.rows), "rows")
+    for run, folder in collected.runs:
+        steps = amount(float(run.rows), "rows")
         state = "unchanged" if collected.unchanged else "collected"
         print(
-            f"{where_is(folder)}: {state}, {len(one.ranks)} of {counted(one.size, 'rank')}, {steps}, "
-            f"{one.status}"
+            f"{where_is(folder)}: {state}, {len(run.ranks)} of {counted(run.size, 'rank')}, {steps}, "
+            f"{run.status}"
         )
-        for problem in one.problems[:_PROBLEMS_SHOWN]:
+        for problem in run.problems[:_PROBLEMS_SHOWN]:
             print(f"  {problem}", file=sys.stderr)
-        if len(one.problems) > _PROBLEMS_SHOWN:
-            print(f"  … and {len(one.problems) - _PROBLEMS_SHOWN} more", file=sys.stderr)
+        if len(run.problems) > _PROBLEMS_SHOWN:
+            print(f"  … and {len(run.problems) - _PROBLEMS_SHOWN} more", file=sys.stderr)
 
 
 def _has_ended(collected: Collected) -> bool:

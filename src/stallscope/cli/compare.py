@@ -100,7 +100,7 @@ def _compare(runs: Sequence[Run], baseline: Analysis | None, one_by_one: bool) -
     """
     if len(runs) == 2 and not one_by_one:
         runs = newest_first(runs)[::-1]
-    analyses = (analyse(one, baseline) for one in with_progress(runs, "analysing"))
+    analyses = (analyse(run, baseline) for run in with_progress(runs, "analysing"))
     if len(runs) == 2:
         return Compared(pair=compare(*analyses))
     return Compared(histories=regression(analyses))

@@ -37,14 +37,14 @@ def run(options: argparse.Namespace) -> int:
     _collect_samples()
     runs = [load_run(path) for path in collected_runs(STORE)]
     analyses = [
-        analyse(one, find_baseline(one, runs), find_single(one, runs))
-        for one in with_progress(runs, "analysing")
+        analyse(run, find_baseline(run, runs), find_single(run, runs))
+        for run in with_progress(runs, "analysing")
     ]
     # The folder belongs to the demo, so it may replace the files.
     written = write_reports(analyses, ["html"], REPORTS, force=True)
     for analysis, path in zip(analyses, written, strict=True):
-        found = headline(analysis.bottleneck, analysis.stragglers)
-        print(f"{analysis.run.name}: {found}\n  {path.resolve()}")
+        sentence = headline(analysis.bottleneck, analysis.stragglers)
+        print(f"{analysis.run.name}: {sentence}\n  {path.resolve()}")
     if not options.no_serve:
         _serve(runs, options.port)
     return SUCCESS
@@ -56,7 +56,7 @@ def _collect_samples() -> None:
         if not folders:
             raise NotFoundError(f"{samples}: the sample runs are missing; install Stallscope again")
         collected = [collect([open_source(str(folder))], STORE) for folder in folders]
-    list_runs([run for one in collected for run in one.runs], STORE)
+    list_runs([run for sample in collected for run in sample.runs], STORE)
 
 
 def _serve(runs: Sequence[Run], port: int | None) -> None:

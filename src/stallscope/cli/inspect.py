@@ -43,11 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.format not in (None, "json"):
         raise UsageError(f"there is no format {options.format!r}: inspect writes json, or a table")
-    found: list[tuple[str, Inspection]] = []
+    inspections: list[tuple[str, Inspection]] = []
     failures: list[str] = []
     for path in options.paths:
         try:
-            found.append(
+            inspections.append(
                 (path, inspect(path, read_as=options.read_as, show_progress=show_progress))
             )
         except UsageError:
@@ -55,30 +55,32 @@ def run(options: argparse.Namespace) -> int:
         except StallscopeError as error:
             failures.append(str(error))
     if options.format == "json":
-        _print_json(found)
+        _print_json(inspections)
     else:
-        for path, seen in found:
+        for path, seen in inspections:
             _print_seen(path, seen, len(options.paths) > 1)
-    for _, seen in found:
+    for _, seen in inspections:
         failures += seen.warnings
     return print_failures(map(plain, failures))
 
 
-def _print_json(found: Sequence[tuple[str, Inspection]]) -> None:
+def _print_json(inspections: Sequence[tuple[str, Inspection]]) -> None:
     document = {
         "schema_version": 1,
-        "files": [_file(place, seen, one) for place, seen in found for one in seen.files],
-        "runs": [{"place": place, **asdict(one)} for place, seen in found for one in seen.runs],
-        "warnings": [warning for _, seen in found for warning in seen.warnings],
+        "files": [_file(place, seen, file) for place, seen in inspections for file in seen.files],
+        "runs": [
+            {"place": place, **asdict(run)} for place, seen in inspections for run in seen.runs
+        ],
+        "warnings": [warning for _, seen in inspections for warning in seen.warnings],
     }
     json.dump(document, sys.stdout, indent=1, allow_nan=False)
     sys.stdout.write("\n")
 
 
-def _file(place: str, seen: Inspection, one: InspectedFile) -> dict[str, Any]:
-    file = {"place": place, **asdict(one)}
-    if one.proposal is not None:
-        file["proposal"]["command"] = command_for(place, seen, one.proposal.read_as)
+def _file(place: str, seen: Inspection, inspected: InspectedFile) -> dict[str, Any]:
+    file = {"place": place, **asdict(inspected)}
+    if inspected.proposal is not None:
+        file["proposal"]["command"] = command_for(place, seen, inspected.proposal.read_as)
     return file
 
 
@@ -90,7 +92,7 @@ def _print_seen(place: str, seen: Inspection, several: bool) -> None:
         console.print("an empty folder")
         return
     console.print(_table(seen.files[:_MOST_FILES]))
-    rest = Counter(one.format or one.title for one in seen.files[_MOST_FILES:])
+    rest = Counter(file.format or file.title for file in seen.files[_MOST_FILES:])
     if rest:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in rest.most_common())
         console.print(Text(f"and {sum(rest.values()):,} more: {kinds}", style="dim"))
@@ -98,9 +100,9 @@ def _print_seen(place: str, seen: Inspection, several: bool) -> None:
         named = ", ".join(plain(path) for path in paths[:_NAMED])
         more = f" and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else ""
         console.print(Text(f"• {plain(note)}: {named}{more}"))
-    for one in seen.runs:
+    for run in seen.runs:
         console.print()
-        console.print(_run(one))
+        console.print(_run(run))
     if not seen.runs:
         console.print(
             Text("\nno runs: no file here contains times of steps or epochs", style="dim")
@@ -115,21 +117,21 @@ def _table(files: Iterable[InspectedFile]) -> Table:
     for title in ("size", "ranks", "steps", "epochs"):
         table.add_column(title, justify="right", no_wrap=title != "ranks")
     table.add_column("from – to", overflow="fold")
-    for one in files:
-        table.add_row(*map(Text, _cells(one)))
+    for file in files:
+        table.add_row(*map(Text, _cells(file)))
     return table
 
 
-def _cells(one: InspectedFile) -> tuple[str, ...]:
-    what = one.format or one.title
+def _cells(file: InspectedFile) -> tuple[str, ...]:
+    what = file.format or file.title
     return (
-        plain(one.path),
-        plain(f"{what}, likely" if one.sure == "likely" else what),
-        decimal(one.bytes, precision=0).replace("bytes", "B"),
-        ranges(one.ranks),
-        "" if one.steps is None else f"{one.steps:,}",
-        "" if one.epochs is None else f"{one.epochs:,}",
-        "" if one.span is None else _times(one.span),
+        plain(file.path),
+        plain(f"{what}, likely" if file.sure == "likely" else what),
+        decimal(file.bytes, precision=0).replace("bytes", "B"),
+        ranges(file.ranks),
+        "" if file.steps is None else f"{file.steps:,}",
+        "" if file.epochs is None else f"{file.epochs:,}",
+        "" if file.span is None else _times(file.span),
     )
 
 
@@ -142,12 +144,12 @@ def _times(span: TimeSpan) -> str:
 def _notes(files: Iterable[InspectedFile]) -> dict[str, list[str]]:
     """Return each note with the files it is about."""
     files_of: dict[str, list[str]] = defaultdict(list)
-    for one in files:
-        launcher = () if one.launcher is None else (f"lines labelled by {one.launcher}",)
-        zone = ("times are local, of an unknown time zone",) if _in_no_zone(one.span) else ()
-        coarse = (one.precision,) if one.precision and one.sure == "likely" else ()
-        for note in (*launcher, *coarse, *zone, *one.notes):
-            files_of[note].append(one.path)
+    for file in files:
+        launcher = () if file.launcher is None else (f"lines labelled by {file.launcher}",)
+        zone = ("times are local, of an unknown time zone",) if _in_no_zone(file.span) else ()
+        coarse = (file.precision,) if file.precision and file.sure == "likely" else ()
+        for note in (*launcher, *coarse, *zone, *file.notes):
+            files_of[note].append(file.path)
     return files_of
 
 
@@ -155,32 +157,32 @@ def _in_no_zone(span: TimeSpan | None) -> bool:
     return span is not None and not span.zone_known
 
 
-def _ranks(one: InspectedRun) -> str:
-    ranks = counted(one.size, "rank")
-    if not one.size_known:
+def _ranks(run: InspectedRun) -> str:
+    ranks = counted(run.size, "rank")
+    if not run.size_known:
         return f"{ranks} left a log (how many trained is not known)"
-    details = [] if one.size_from is None else [f"from {one.size_from}"]
-    if one.ranks < one.size:
-        details.append(f"{one.ranks:,} left logs")
+    details = [] if run.size_from is None else [f"from {run.size_from}"]
+    if run.ranks < run.size:
+        details.append(f"{run.ranks:,} left logs")
     return f"{ranks} ({'; '.join(details)})" if details else ranks
 
 
-def _run(one: InspectedRun) -> Text:
-    title = one.name if one.name == one.id else f"{one.name} #{one.id}"
-    parts = [_ranks(one)]
-    if one.hosts is not None:
-        parts.append(counted(one.hosts, "host"))
-    if one.steps is not None:
-        parts.append(counted(one.steps, "step"))
-    if one.epochs is not None:
-        parts.append(counted(one.epochs, "epoch"))
+def _run(run: InspectedRun) -> Text:
+    title = run.name if run.name == run.id else f"{run.name} #{run.id}"
+    parts = [_ranks(run)]
+    if run.hosts is not None:
+        parts.append(counted(run.hosts, "host"))
+    if run.steps is not None:
+        parts.append(counted(run.steps, "step"))
+    if run.epochs is not None:
+        parts.append(counted(run.epochs, "epoch"))
     text = Text()
     text.append(f"{listed('run', [plain(title)])}\n", style="bold")
-    text.append(f"  {', '.join(parts)}\n  known: {plain(one.precision)}")
-    if one.span is not None:
-        zone = "UTC" if one.span.zone_known else "of an unknown zone"
+    text.append(f"  {', '.join(parts)}\n  known: {plain(run.precision)}")
+    if run.span is not None:
+        zone = "UTC" if run.span.zone_known else "of an unknown zone"
         begin, end = (
-            moment.rstrip("Z").replace("T", " ") for moment in (one.span.begin, one.span.end)
+            moment.rstrip("Z").replace("T", " ") for moment in (run.span.begin, run.span.end)
         )
         text.append(f"\n  {begin} – {end} {zone}")
     return text

@@ -21,7 +21,7 @@ _NAMED = 3
 
 def command_for(place: str, seen: Inspection, read_as: str) -> str:
     """Return the command that reads the files of a pattern, quoted for the shell."""
-    paths = [one.path for one in seen.files if one.proposal and one.proposal.read_as == read_as]
+    paths = [file.path for file in seen.files if file.proposal and file.proposal.read_as == read_as]
     is_file = len(seen.files) == 1 and PurePosixPath(place).name == PurePosixPath(paths[0]).name
     path = place if is_file or len(paths) > 1 else f"{place.rstrip('/')}/{paths[0]}"
     return f"stallscope report {_quoted(path)} --read-as {_quoted(read_as)}"
@@ -30,17 +30,17 @@ def command_for(place: str, seen: Inspection, read_as: str) -> str:
 def print_proposals(console: Console, place: str, seen: Inspection) -> None:
     """Print each proposed pattern once, with a preview of the first files."""
     files: dict[str, list[tuple[str, Proposal]]] = defaultdict(list)
-    for one in seen.files:
-        if one.proposal is not None:
-            files[one.proposal.read_as].append((one.path, one.proposal))
-    for read_as, found in files.items():
+    for file in seen.files:
+        if file.proposal is not None:
+            files[file.proposal.read_as].append((file.path, file.proposal))
+    for read_as, proposals in files.items():
         console.print(Text("\nproposed pattern", style="bold"))
         console.print(Text(f"  {read_as.partition(':')[2]}"), soft_wrap=True)
-        for path, proposal in found[:_NAMED]:
+        for path, proposal in proposals[:_NAMED]:
             console.print(Text(f"  would read {plain(path)}: {_reads(proposal)}"))
-        if len(found) > _NAMED:
-            console.print(Text(f"  and {len(found) - _NAMED:,} more"))
-        for note in dict.fromkeys(note for _, proposal in found for note in proposal.notes):
+        if len(proposals) > _NAMED:
+            console.print(Text(f"  and {len(proposals) - _NAMED:,} more"))
+        for note in dict.fromkeys(note for _, proposal in proposals for note in proposal.notes):
             console.print(Text(f"  • {note}"))
         console.print(Text("  To read the logs with it:"))
         command = Text(f"  {command_for(place, seen, read_as)}", style="bold")
@@ -63,7 +63,9 @@ def _reads(proposal: Proposal) -> str:
     if proposal.epoch_s is not None:
         parts.append(f"{amount(proposal.epoch_s, 's')} per epoch")
     if proposal.span is not None:
-        begin, end = (one.replace("T", " ") for one in (proposal.span.begin, proposal.span.end))
+        begin, end = (
+            moment.replace("T", " ") for moment in (proposal.span.begin, proposal.span.end)
+        )
         parts.append(f"{begin} – {end}")
     return ", ".join(parts)
 

@@ -163,10 +163,10 @@ def _options(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Names
         return parser.parse_intermixed_args(rest)
     from stallscope.config import with_config
 
-    found = with_config(parser, command, rest, Path.cwd(), CONFIGURED)
-    if found.notice:
-        print(f"stallscope: {found.notice}", file=sys.stderr)
-    return found.options
+    parsed = with_config(parser, command, rest, Path.cwd(), CONFIGURED)
+    if parsed.notice:
+        print(f"stallscope: {parsed.notice}", file=sys.stderr)
+    return parsed.options
 
 
 def _command_of(argv: list[str]) -> str:

@@ -112,10 +112,10 @@ def _run_id(analysis: Analysis, source: str, target: str) -> str:
     named = _TARGET.fullmatch(target)
     if named is not None and named[1]:
         return named[1]
-    found = _SOURCE.match(source)
-    if found is None:
+    match = _SOURCE.match(source)
+    if match is None:
         raise UsageError(
             f"{analysis.run.name} did not come from MLflow: name its MLflow run with "
             "--to mlflow:RUN_ID"
         )
-    return found[1]
+    return match[1]

@@ -69,15 +69,15 @@ def run(options: argparse.Namespace) -> int:
     try:
         ranks = join(os.environ, options.library, options.framework)
         rank = ranks.rank
-        found = check(ranks, options.logs, options.out, options.seconds)
+        outcome = check(ranks, options.logs, options.out, options.seconds)
         ranks.close()
     except RefusedError:
         time.sleep(_OTHERS_WAIT_SECONDS)
         return FAILED
     except Exception as error:
         raise _failure(error, rank) from error
-    if found is not None:
-        _print(found)
+    if outcome is not None:
+        _print(outcome)
     return SUCCESS
 
 
@@ -112,11 +112,11 @@ def _end_without_answer(seconds: float, rank: int) -> None:
     timer.start()
 
 
-def _print(found: Check) -> None:
-    for warning in found.warnings:
+def _print(outcome: Check) -> None:
+    for warning in outcome.warnings:
         print(f"stallscope: {plain(warning)}", file=sys.stderr)
-    if found.run is not None:
-        print(plain(f"run {found.run}"))
-    for line in lines_of(found.content):
+    if outcome.run is not None:
+        print(plain(f"run {outcome.run}"))
+    for line in lines_of(outcome.content):
         print(plain(line))
-    print(f"stored in {plain(str(found.path))}")
+    print(f"stored in {plain(str(outcome.path))}")

@@ -189,13 +189,13 @@ def _show(batch: Batch, done: Sequence[ReportResult], places: Sequence[str], lis
     """Show the reports, or one line for each of several runs if ``listed``."""
     settings = batch.settings
     if settings.output == "terminal" and listed and len(done) > 1:
-        print_list([one.line for one in done], places[0] if len(places) == 1 else "PLACE")
+        print_list([report.line for report in done], places[0] if len(places) == 1 else "PLACE")
     elif settings.output == "terminal":
         console = Console()
-        for one in done:
-            console.print(one.summary)
+        for report in done:
+            console.print(report.summary)
     elif settings.output == "json":
-        output.print_array([one.document for one in done if one.document is not None])
+        output.print_array([report.document for report in done if report.document is not None])
     else:
         if batch.already:
             print(
@@ -203,14 +203,14 @@ def _show(batch: Batch, done: Sequence[ReportResult], places: Sequence[str], lis
                 "again",
                 file=sys.stderr,
             )
-        for path in [path for one in done for path in one.paths] + batch.index():
+        for path in [path for report in done for path in report.paths] + batch.index():
             print(path)
 
 
 def _markdown(batch: Batch, done: Sequence[ReportResult]) -> str:
     if batch.settings.many:
-        return batch.markdown_index([one.line for one in done])
-    return "".join(one.markdown for one in done)
+        return batch.markdown_index([report.line for report in done])
+    return "".join(report.markdown for report in done)
 
 
 def _print_notes(batch: Batch, done: Sequence[ReportResult], options: argparse.Namespace) -> None:
@@ -223,9 +223,9 @@ def _print_notes(batch: Batch, done: Sequence[ReportResult], options: argparse.N
         )
     if options.since is not None and not batch.planned:
         print(f"stallscope: --since {options.since}: no run has started since", file=sys.stderr)
-    for one in done:
-        if one.message:
-            print(one.message, file=sys.stderr)
+    for report in done:
+        if report.message:
+            print(report.message, file=sys.stderr)
 
 
 def _print_conditions(checked: Sequence[tuple[str, Outcome]]) -> int:

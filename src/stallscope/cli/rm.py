@@ -31,13 +31,13 @@ def run(options: argparse.Namespace) -> int:
     with temporary_mirrors() as folder:
         local = [_local_run(source, folder) for source in options.runs]
         # Check all of them before removing anything.
-        runs = {one.folder: one for one in map(removable, local)}
+        runs = {run.folder: run for run in map(removable, local)}
         if not options.yes and not _confirmed(list(runs.values())):
             print("nothing was removed", file=sys.stderr)
             return FAILED
-        for one in runs.values():
-            _remove(one)
-            print(f"{plain(where_is(one.folder))}: removed")
+        for run in runs.values():
+            _remove(run)
+            print(f"{plain(where_is(run.folder))}: removed")
     return SUCCESS
 
 
@@ -70,7 +70,7 @@ def _confirmed(runs: Sequence[Removable]) -> bool:
         raise UsageError(
             "not in a terminal, so the removal cannot be confirmed; --yes removes the runs"
         )
-    for one in runs:
-        print(f"{plain(where_is(one.folder))}: {decimal(one.manifest.bytes)}", file=sys.stderr)
+    for run in runs:
+        print(f"{plain(where_is(run.folder))}: {decimal(run.manifest.bytes)}", file=sys.stderr)
     print(f"Remove {counted(len(runs), 'run')}? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

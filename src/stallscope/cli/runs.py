@@ -87,18 +87,18 @@ def _run(
     with Catalogue.open(store) as catalogue:
         entries = catalogue.entries(where, options.sort, reverse=options.reverse, limit=limit)
         baselines = Baselines(catalogue)
-        found = [baselines.of(entry) for entry in entries]
+        baseline_entries = [baselines.of(entry) for entry in entries]
         of_all = len(entries) if limit is None else catalogue.count(where)
         problems = catalogue.problems
     if options.format == "json":
         _print_json(
             entry_content(store, entry, baseline)
-            for entry, baseline in zip(entries, found, strict=True)
+            for entry, baseline in zip(entries, baseline_entries, strict=True)
         )
     elif not of_all and options.where:
         print(f"no run matches --where {plain(options.where)}")
     else:
-        print_table(entries, found, of_all, columns)
+        print_table(entries, baseline_entries, of_all, columns)
     for problem in problems:
         message = plain(problem).replace(str(store), where_is(store))
         print(f"stallscope: {message}", file=sys.stderr)

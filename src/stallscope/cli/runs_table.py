@@ -163,7 +163,7 @@ def _middle_cut(text: str, length: int) -> str:
 
 def _cells(entry: Entry, baseline: Entry | None, now: datetime) -> list[Text]:
     summary = entry.summary
-    found = "is one" if entry.synthetic else "" if baseline is None else baseline.name
+    baseline_name = "is one" if entry.synthetic else "" if baseline is None else baseline.name
     return [
         _text(NamedRun(entry.id, entry.name).title),
         Text(f"{entry.ranks:,}"),
@@ -172,7 +172,7 @@ def _cells(entry: Entry, baseline: Entry | None, now: datetime) -> list[Text]:
         Text("" if summary.goodput is None else percent(summary.goodput)),
         _text(_verdict(entry)),
         _bar(summary.shares),
-        _text(found),
+        _text(baseline_name),
         Text(decimal(entry.bytes, precision=0)),
         Text(age(entry.began, now)),
     ]

@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     formats = output.formats_of(options)
     output.refuse_to_overwrite(_STEM, formats, options)
     runs, failures = open_all(options.runs, options.read_as)
-    analyses = [analyse(one) for one in with_progress(runs, "analysing")]
+    analyses = [analyse(run) for run in with_progress(runs, "analysing")]
     series = scaling(analyses)
     failures += untimed(analyses)
     if series:

@@ -31,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    found = _closed_run(options.run, options.read_as, _seconds(options.wait))
-    for line in six_lines(analyse(found), options.run):
+    closed_run = _closed_run(options.run, options.read_as, _seconds(options.wait))
+    for line in six_lines(analyse(closed_run), options.run):
         print(line)
     return SUCCESS
 
@@ -42,10 +42,10 @@ def _closed_run(source: str, read_as: str | None, seconds: float) -> Run:
     deadline = time.monotonic() + seconds
     while True:
         began = time.monotonic()
-        found = open_run(source, read_as=read_as)
+        run = open_run(source, read_as=read_as)
         took = time.monotonic() - began
-        if found.status == "completed" or time.monotonic() + took >= deadline:
-            return found
+        if run.status == "completed" or time.monotonic() + took >= deadline:
+            return run
         time.sleep(min(max(took, _PAUSE_SECONDS), deadline - time.monotonic()))
 
 

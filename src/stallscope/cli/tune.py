@@ -37,7 +37,7 @@ _REQUEST_BYTES = 8 << 20
 
 
 @dataclass
-class _Found:
+class _TuningInputs:
     """The autotune logs, Timelines and runs at the paths."""
 
     #: Paths of the files that were read: the user may name a file twice.
@@ -60,17 +60,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     formats = output.formats_of(options, FORMATS)
     output.refuse_to_overwrite(_STEM, formats, options)
-    found, failures = _Found(), []
+    inputs, failures = _TuningInputs(), []
     for path in with_progress(options.paths, "reading"):
         try:
-            _look(path, found, options.read_as)
+            _look(path, inputs, options.read_as)
         except StallscopeError as error:
             failures.append(str(error))
-    if found.autotunes or found.timelines:
-        analyses = [analyse(one) for one in with_progress(_distinct(found.runs), "analysing")]
-        tuning = tune(found.autotunes, found.timelines, analyses)
+    if inputs.autotunes or inputs.timelines:
+        analyses = [analyse(run) for run in with_progress(_distinct(inputs.runs), "analysing")]
+        tuning = tune(inputs.autotunes, inputs.timelines, analyses)
         output.show(_STEM, formats, parts(tuning), options)
-    elif found.runs:
+    elif inputs.runs:
         failures.append(
             "there are step logs, but neither an autotune log nor a Timeline: train a few thousand "
             "steps with HOROVOD_AUTOTUNE=1 HOROVOD_AUTOTUNE_LOG=autotune.csv"
@@ -78,23 +78,23 @@ def run(options: argparse.Namespace) -> int:
     return print_failures(failures)
 
 
-def _look(place: str, found: _Found, read_as: str | None) -> None:
-    """Add the files and runs at the place to ``found``.
+def _look(place: str, inputs: _TuningInputs, read_as: str | None) -> None:
+    """Add the files and runs at the place to ``inputs``.
 
     Raises:
         StallscopeError: if nothing is there, or it cannot be read.
     """
-    read = _tuning_files(place, found)
+    read = _tuning_files(place, inputs)
     if read and _is_file(place, read):
         return
     try:
-        found.runs += open_runs(place, read_as=read_as, show_progress=show_progress)
+        inputs.runs += open_runs(place, read_as=read_as, show_progress=show_progress)
     except NotFoundError:
         if not read:
             raise
 
 
-def _tuning_files(place: str, found: _Found) -> list[SourceFile]:
+def _tuning_files(place: str, inputs: _TuningInputs) -> list[SourceFile]:
     """Read the autotune logs and Timelines at a place; return their files."""
     try:
         source = open_source(place)
@@ -109,25 +109,25 @@ def _tuning_files(place: str, found: _Found) -> list[SourceFile]:
             update(done)
             name = _name_of(source, place, file)
             where = str(Path(file.where).resolve()) if source.local else name
-            if where in found.read or _read_tuning_file(file, name, found):
-                found.read.add(where)
+            if where in inputs.read or _read_tuning_file(file, name, inputs):
+                inputs.read.add(where)
                 read.append(file)
     return read
 
 
-def _read_tuning_file(file: SourceFile, name: str, found: _Found) -> bool:
+def _read_tuning_file(file: SourceFile, name: str, inputs: _TuningInputs) -> bool:
     """Read the file if it is an autotune log or a Timeline; return whether it is one."""
     try:
         head = beginning(file, HEAD_BYTES)
     except StallscopeError:
         return False  # reading it as a run reports the error
     if is_autotune_log(head):
-        found.autotunes.append(
+        inputs.autotunes.append(
             AutotuneFile(name, parse_autotune(name, beginning(file, MOST_BYTES)))
         )
     elif is_timeline(head):
         timeline = timeline_reader(name, opened(file, _REQUEST_BYTES))
-        found.timelines.append(TimelineFile(name, tensors(timeline)))
+        inputs.timelines.append(TimelineFile(name, tensors(timeline)))
     else:
         return False
     return True
@@ -155,4 +155,4 @@ def _name_of(source: Source, place: str, file: SourceFile) -> str:
 
 def _distinct(runs: Sequence[Run]) -> list[Run]:
     """Return each run once, even if the user named a folder and a log in it."""
-    return list({one.id: one for one in runs}.values())
+    return list({run.id: run for run in runs}.values())

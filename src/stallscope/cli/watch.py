@@ -136,13 +136,13 @@ def _events(watchers: Sequence[Watcher], options: argparse.Namespace) -> Iterato
 
 
 def _conditions(texts: Sequence[str]) -> list[Condition]:
-    found = []
+    conditions = []
     for text in texts:
         try:
-            found.append(parse(text))
+            conditions.append(parse(text))
         except ValueError as error:
             raise UsageError(f"--when: {error}") from None
-    return found
+    return conditions
 
 
 def _places(

@@ -74,9 +74,9 @@ class Condition:
         return (leaf for leaf in leaves_of(self.node) if isinstance(leaf, Name))
 
     def _outcome(self, lookup: Lookup) -> Outcome:
-        found = evaluate(self.node, partial(compare, lookup))
-        held = None if found.state is State.UNKNOWN else found.state is State.YES
-        return Outcome(held, plain("; ".join(dict.fromkeys(found.why))))
+        evaluation = evaluate(self.node, partial(compare, lookup))
+        held = None if evaluation.state is State.UNKNOWN else evaluation.state is State.YES
+        return Outcome(held, plain("; ".join(dict.fromkeys(evaluation.why))))
 
 
 def parse(text: str) -> Condition:

@@ -26,11 +26,11 @@ _IMBALANCE = "imbalance"
 def _of_entry(
     name: str, read: Callable[[LedgerEntry, Analysis, str], Found]
 ) -> Callable[[Analysis, str], Found]:
-    def found(analysis: Analysis, source: str) -> Found:
+    def figure_value(analysis: Analysis, source: str) -> Found:
         entry = _entry(analysis, name)
         return unmeasured(analysis) if entry is None else read(entry, analysis, source)
 
-    return found
+    return figure_value
 
 
 def _entry(analysis: Analysis, name: str) -> LedgerEntry | None:
@@ -66,13 +66,13 @@ def _excess(entry: LedgerEntry, analysis: Analysis, source: str) -> Found:
     step, base = analysis.step, analysis.baseline
     if base is None:
         return Missing(NO_BASELINE)
-    other = _entry(base, entry.name)
-    if entry.excess_ms is None or step is None or other is None:
+    base_entry = _entry(base, entry.name)
+    if entry.excess_ms is None or step is None or base_entry is None:
         return Missing("the stages of the baseline's steps were not measured")
-    own = _over_the_step(entry.name, entry.excess_ms / step.mean, analysis)
+    excess = _over_the_step(entry.name, entry.excess_ms / step.mean, analysis)
     # The run's own steps do not contain the baseline's uncertainty.
-    usual = Mean(other.ms, other.ci95_ms).scaled(1 / step.mean)
-    return estimate(own.minus(Mean(0.0, _around_zero(usual))), Kind.SHARE, source)
+    usual = Mean(base_entry.ms, base_entry.ci95_ms).scaled(1 / step.mean)
+    return estimate(excess.minus(Mean(0.0, _around_zero(usual))), Kind.SHARE, source)
 
 
 def _around_zero(mean: Mean) -> tuple[float, float] | None:
@@ -92,8 +92,8 @@ def _baseline_ms(entry: LedgerEntry, analysis: Analysis, _: str) -> Found:
     base = analysis.baseline
     if base is None:
         return Missing(NO_BASELINE)
-    other = _entry(base, entry.name)
-    return unmeasured(base) if other is None else _ms(other, base, "baseline")
+    base_entry = _entry(base, entry.name)
+    return unmeasured(base) if base_entry is None else _ms(base_entry, base, "baseline")
 
 
 _KINDS = {

@@ -48,9 +48,9 @@ def compare(lookup: Lookup, node: Binary | Name, surely: bool) -> Evaluation:
 
 
 def _truth(name: Name, lookup: Lookup) -> Evaluation:
-    found = _figure(name, lookup)
-    assert isinstance(found, Truth)
-    return Evaluation(State.YES if found.held else State.NO, (found.why,))
+    truth = _figure(name, lookup)
+    assert isinstance(truth, Truth)
+    return Evaluation(State.YES if truth.held else State.NO, (truth.why,))
 
 
 def _compare_amounts(node: Binary, left: Quantity, right: Quantity, surely: bool) -> Evaluation:
@@ -98,9 +98,9 @@ def _value(node: Node, lookup: Lookup) -> Quantity | WordValue:
     if isinstance(node, TextLiteral):
         return WordValue(node.text)
     if isinstance(node, Name):
-        found = _figure(node, lookup)
-        assert not isinstance(found, Truth)
-        return found
+        value = _figure(node, lookup)
+        assert not isinstance(value, Truth)
+        return value
     if isinstance(node, Unary):
         return negative(_amount(node.operand, lookup))
     assert isinstance(node, Binary)
@@ -120,9 +120,9 @@ def _amount(node: Node, lookup: Lookup) -> Quantity:
 
 
 def _figure(name: Name, lookup: Lookup) -> Quantity | WordValue | Truth:
-    found = lookup(name)
-    if isinstance(found, Missing):
-        raise _UnknownError(f"{name} is not known: {found.why}")
-    if isinstance(found, Quantity) and not is_finite(found):
+    value = lookup(name)
+    if isinstance(value, Missing):
+        raise _UnknownError(f"{name} is not known: {value.why}")
+    if isinstance(value, Quantity) and not is_finite(value):
         raise _UnknownError(f"{name} is not known: it was not measured")
-    return found
+    return value

@@ -48,18 +48,18 @@ def known_names() -> list[str]:
 
 def read(path: tuple[str, ...], of_baseline: bool, analysis: Analysis) -> Found:
     """Read a figure of this run or its baseline; its name must be known to ``figure``."""
-    found = figure(path)
-    assert found is not None
+    named_figure = figure(path)
+    assert named_figure is not None
     if not of_baseline:
-        return found.read(analysis, "run")
+        return named_figure.read(analysis, "run")
     base = analysis.baseline
     if base is None:
         return Missing(NO_BASELINE)
-    if found.kind is Kind.RATE and base.run.size != analysis.run.size:
+    if named_figure.kind is Kind.RATE and base.run.size != analysis.run.size:
         return Missing(
             f"the baseline ran on {counted(base.run.size, 'rank')} and this run on {analysis.run.size:,}"
         )
-    return found.read(base, "baseline")
+    return named_figure.read(base, "baseline")
 
 
 def _throughput(analysis: Analysis, source: str) -> Found:
@@ -73,7 +73,7 @@ def _throughput(analysis: Analysis, source: str) -> Found:
 
 
 def _step(name: str) -> Callable[[Analysis, str], Found]:
-    def found(analysis: Analysis, source: str) -> Found:
+    def figure_value(analysis: Analysis, source: str) -> Found:
         step = analysis.step
         if step is None:
             return Missing("no step could be timed")
@@ -81,7 +81,7 @@ def _step(name: str) -> Callable[[Analysis, str], Found]:
             return estimate(Mean(step.mean, step.ci95), Kind.MS, source)
         return number(getattr(step, name), Kind.MS, source, _PERCENTILES)
 
-    return found
+    return figure_value
 
 
 def _rise(analysis: Analysis, _: str) -> Found:
@@ -92,8 +92,8 @@ def _rise(analysis: Analysis, _: str) -> Found:
         return Missing(
             f"it takes {REFERENCE_STEPS} steady steps to tell how long steps usually take"
         )
-    found = find_rise(times)
-    return Quantity(0.0 if found is None else found.by, Kind.SHARE)
+    rise = find_rise(times)
+    return Quantity(0.0 if rise is None else rise.by, Kind.SHARE)
 
 
 def _gap(analysis: Analysis, source: str) -> Found:
@@ -105,21 +105,21 @@ def _gap(analysis: Analysis, source: str) -> Found:
 
 
 def _job(name: str) -> Callable[[Analysis, str], Found]:
-    def found(analysis: Analysis, _: str) -> Found:
+    def figure_value(analysis: Analysis, _: str) -> Found:
         if analysis.epoch_times is not None or (analysis.ledger is None and name != "total"):
             return unmeasured(analysis)
         return Quantity(getattr(analysis.job, name) * 1e3, Kind.S)
 
-    return found
+    return figure_value
 
 
 def _goodput(name: str) -> Callable[[Analysis, str], Found]:
-    def found(analysis: Analysis, _: str) -> Found:
+    def figure_value(analysis: Analysis, _: str) -> Found:
         if analysis.goodput is None:
             return unmeasured(analysis)
         return Quantity(getattr(analysis.goodput, name), Kind.SHARE)
 
-    return found
+    return figure_value
 
 
 def _verdict(analysis: Analysis, _: str) -> Found:
@@ -129,12 +129,12 @@ def _verdict(analysis: Analysis, _: str) -> Found:
 
 
 def _of_verdict(word: Callable[[Bottleneck], str]) -> Callable[[Analysis, str], Found]:
-    def found(analysis: Analysis, _: str) -> Found:
+    def figure_value(analysis: Analysis, _: str) -> Found:
         if analysis.bottleneck.kind == "insufficient_data":
             return unmeasured(analysis)
         return WordValue(word(analysis.bottleneck))
 
-    return found
+    return figure_value
 
 
 def _fault(verdict: Bottleneck) -> str:
@@ -156,20 +156,20 @@ def _why(analysis: Analysis, _: str) -> Found:
 
 def _findings(severity: str | None) -> Callable[[Analysis, str], Found]:
     return lambda analysis, _: count(
-        sum(severity in (None, one.severity) for one in analysis.findings)
+        sum(severity in (None, finding.severity) for finding in analysis.findings)
     )
 
 
 def _exposed(analysis: Analysis, source: str) -> Found:
-    found = analysis.communication
-    if found is None:
+    communication = analysis.communication
+    if communication is None:
         return Missing("communication was not measured")
-    return estimate(found.exposed_ms, Kind.MS, source)
+    return estimate(communication.exposed_ms, Kind.MS, source)
 
 
 def _bandwidth(analysis: Analysis, source: str) -> Found:
-    found = analysis.communication
-    value = None if found is None else found.bus_bandwidth
+    communication = analysis.communication
+    value = None if communication is None else communication.bus_bandwidth
     if value is None:
         return Missing("communication was not measured")
     return number(value, Kind.NUMBER, source, _ALONE)
@@ -229,7 +229,7 @@ _FIGURES: dict[str, NamedFigure] = {
     "status": NamedFigure(
         Kind.TEXT, lambda analysis, _: WordValue(analysis.run.status), ("completed", "open")
     ),
-    **{f"job_s.{one.name}": NamedFigure(Kind.S, _job(one.name)) for one in fields(JobTime)},
+    **{f"job_s.{field.name}": NamedFigure(Kind.S, _job(field.name)) for field in fields(JobTime)},
     "goodput": NamedFigure(Kind.SHARE, _goodput("fraction")),
     "goodput.compute": NamedFigure(Kind.SHARE, _goodput("compute_fraction")),
     "communication.exposed_ms": NamedFigure(Kind.MS, _exposed),

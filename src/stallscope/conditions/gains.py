@@ -42,17 +42,17 @@ def gain_figure(fix: str, name: str) -> NamedFigure | None:
 def _gain(fix: str, name: str) -> Callable[[Analysis, str], Found]:
     kind, value_of, nothing = GAINS[name]
 
-    def found(analysis: Analysis, source: str) -> Found:
+    def figure_value(analysis: Analysis, source: str) -> Found:
         if analysis.bottleneck.kind == "insufficient_data":
             return unmeasured(analysis)
-        gain = next((one for one in analysis.what_if if one.fix == fix), None)
+        gain = next((gain for gain in analysis.what_if if gain.fix == fix), None)
         if gain is not None:
             return value_of(gain, source)
         why = _not_offered(fix, analysis)
         # No such rank is slow, so there is nothing to fix.
         return Missing(why) if why else number(nothing, kind, source, "no rank was found slow")
 
-    return found
+    return figure_value
 
 
 def _not_offered(fix: str, analysis: Analysis) -> str:

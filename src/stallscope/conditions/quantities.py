@@ -50,7 +50,7 @@ class Quantity:
         """Return the amount with the kind of another one: a plain number takes its unit."""
         if self.kind is not Kind.BARE or kind is not Kind.S:
             return Quantity(self.value, kind, self.spread, self.of, self.without)
-        return _made(self.value * 1e3, kind, _scaled(self.spread, 1e3), (self,))
+        return _quantity(self.value * 1e3, kind, _scaled(self.spread, 1e3), (self,))
 
 
 def estimate(mean: Mean, kind: Kind, source: str, without: str = TOO_FEW_STEPS) -> Quantity:
@@ -61,52 +61,54 @@ def estimate(mean: Mean, kind: Kind, source: str, without: str = TOO_FEW_STEPS) 
     return Quantity(mean.value, kind, spread, frozenset({source}))
 
 
-def negative(one: Quantity) -> Quantity:
-    turned = None if one.spread is None else (one.spread[1], one.spread[0])
-    return _made(-one.value, one.kind, turned, (one,))
+def negative(quantity: Quantity) -> Quantity:
+    turned = None if quantity.spread is None else (quantity.spread[1], quantity.spread[0])
+    return _quantity(-quantity.value, quantity.kind, turned, (quantity,))
 
 
-def plus(one: Quantity, other: Quantity) -> Quantity:
-    kind = kinds.same(one.kind, other.kind) or one.kind
-    one, other = one.taken_as(kind), other.taken_as(kind)
-    spread = _joined(one.spread, other.spread, one, other)
-    return _made(one.value + other.value, kind, spread, (one, other))
+def plus(left: Quantity, right: Quantity) -> Quantity:
+    kind = kinds.same(left.kind, right.kind) or left.kind
+    left, right = left.taken_as(kind), right.taken_as(kind)
+    spread = _joined(left.spread, right.spread, left, right)
+    return _quantity(left.value + right.value, kind, spread, (left, right))
 
 
-def minus(one: Quantity, other: Quantity) -> Quantity:
-    return plus(one, negative(other))
+def minus(left: Quantity, right: Quantity) -> Quantity:
+    return plus(left, negative(right))
 
 
-def times(one: Quantity, other: Quantity) -> Quantity:
-    kind = kinds.product(one.kind, other.kind) or one.kind
-    spread = _joined(_scaled(one.spread, other.value), _scaled(other.spread, one.value), one, other)
-    return _made(one.value * other.value, kind, spread, (one, other))
+def times(left: Quantity, right: Quantity) -> Quantity:
+    kind = kinds.product(left.kind, right.kind) or left.kind
+    spread = _joined(
+        _scaled(left.spread, right.value), _scaled(right.spread, left.value), left, right
+    )
+    return _quantity(left.value * right.value, kind, spread, (left, right))
 
 
-def over(one: Quantity, other: Quantity) -> Quantity | None:
+def over(dividend: Quantity, divisor: Quantity) -> Quantity | None:
     """Divide; None if the divisor is zero."""
-    if other.value == 0:
+    if divisor.value == 0:
         return None
-    kind = kinds.quotient(one.kind, other.kind) or one.kind
-    value = one.value / other.value
-    ends = other.ci95
+    kind = kinds.quotient(dividend.kind, divisor.kind) or dividend.kind
+    value = dividend.value / divisor.value
+    ends = divisor.ci95
     if ends is not None and ends[0] <= 0 <= ends[1]:
         why = "a divisor's interval includes 0"
-        return Quantity(value, kind, None, one.of | other.of, why)
+        return Quantity(value, kind, None, dividend.of | divisor.of, why)
     spread = _joined(
-        _scaled(one.spread, 1 / other.value),
-        _scaled(other.spread, -value / other.value),
-        one,
-        other,
+        _scaled(dividend.spread, 1 / divisor.value),
+        _scaled(divisor.spread, -value / divisor.value),
+        dividend,
+        divisor,
     )
-    return _made(value, kind, spread, (one, other))
+    return _quantity(value, kind, spread, (dividend, divisor))
 
 
-def is_finite(one: Quantity) -> bool:
-    return math.isfinite(one.value) and all(map(math.isfinite, one.spread or ()))
+def is_finite(quantity: Quantity) -> bool:
+    return math.isfinite(quantity.value) and all(map(math.isfinite, quantity.spread or ()))
 
 
-def _made(
+def _quantity(
     value: float,
     kind: Kind,
     spread: tuple[float, float] | None,
@@ -125,13 +127,15 @@ def _scaled(spread: tuple[float, float] | None, factor: float) -> tuple[float, f
 
 
 def _joined(
-    one: tuple[float, float] | None,
-    other: tuple[float, float] | None,
+    first_spread: tuple[float, float] | None,
+    second_spread: tuple[float, float] | None,
     first: Quantity,
     second: Quantity,
 ) -> tuple[float, float] | None:
-    if one is None or other is None:
+    if first_spread is None or second_spread is None:
         return None
     if first.of.isdisjoint(second.of):
-        return math.hypot(one[0], other[0]), math.hypot(one[1], other[1])
-    return one[0] + other[0], one[1] + other[1]
+        return math.hypot(first_spread[0], second_spread[0]), math.hypot(
+            first_spread[1], second_spread[1]
+        )
+    return first_spread[0] + second_spread[0], first_spread[1] + second_spread[1]

@@ -53,15 +53,15 @@ def amounts(node: Binary, left: Quantity, right: Quantity, difference: Quantity,
 
 def words(node: Binary, left: str, right: str, held: bool) -> str:
     """Write ``bottleneck is 'input', not 'imbalance'``."""
-    name, own, other = (
+    name, word, expected = (
         (node.left, left, right) if _has_figures(node.left) else (node.right, right, left)
     )
-    sentence = f"{name} is '{own}'"
-    if own == other:
+    sentence = f"{name} is '{word}'"
+    if word == expected:
         return sentence
     if node.word != "~":
-        return f"{sentence}, not '{other}'"
-    return f"{sentence}, {'with' if held else 'without'} '{other}'"
+        return f"{sentence}, not '{expected}'"
+    return f"{sentence}, {'with' if held else 'without'} '{expected}'"
 
 
 def _limit(node: Node, value: Quantity, kind: Kind) -> str:

@@ -67,9 +67,9 @@ def _checked_comparison(node: Binary) -> Binary:
     return node
 
 
-def _as_text(node: Node, other: Node) -> Node:
+def _as_text(node: Node, opposite: Node) -> Node:
     """Return a word without quotes as a text, if it is compared with a figure that is a word."""
-    compared = figure(other.path) if isinstance(other, Name) else None
+    compared = figure(opposite.path) if isinstance(opposite, Name) else None
     if compared is None or compared.kind is not Kind.TEXT or not isinstance(node, Name):
         return node
     if node.of_baseline or len(node.path) > 1:
@@ -82,10 +82,10 @@ def _as_text(node: Node, other: Node) -> Node:
 def _check_name(name: Name) -> None:
     if not name.path:
         return
-    found = figure(name.path)
-    if found is None:
+    named_figure = figure(name.path)
+    if named_figure is None:
         raise wrong(name.column, f"there is no figure {str(name)!r}{_hint(name)}")
-    if name.of_baseline and not found.of_baseline:
+    if name.of_baseline and not named_figure.of_baseline:
         raise wrong(name.column, f"a baseline has no {replace(name, of_baseline=False)} of its own")
 
 
@@ -124,8 +124,8 @@ def _kind_of(node: Node) -> Kind:
         return Kind.TEXT
     if isinstance(node, Name):
         _check_name(node)
-        found = figure(node.path)
-        return Kind.BARE if found is None else found.kind
+        named_figure = figure(node.path)
+        return Kind.BARE if named_figure is None else named_figure.kind
     if isinstance(node, Unary) and node.word == "-":
         kind = _kind_of(node.operand)
         if kind in (Kind.TEXT, Kind.TRUTH):
@@ -162,7 +162,7 @@ def _check_words(node: Binary, left: Kind, right: Kind) -> None:
 
 
 def _check_choice(name: Name, text: TextLiteral) -> None:
-    found = figure(name.path)
-    choices = () if found is None else found.choices
+    named_figure = figure(name.path)
+    choices = () if named_figure is None else named_figure.choices
     if choices and text.text not in choices:
         raise wrong(text.column, never(str(name), text.text, choices))

@@ -40,14 +40,14 @@ def write_chrome(exported: ExportedRun, file: BinaryIO) -> None:
 
 
 def _opening(exported: ExportedRun) -> bytes:
-    other = {
+    facts = {
         "program": f"Stallscope {__version__}",
         "run": plain(exported.run.name),
         "run_id": plain(exported.run.id),
         "times": exported.note,
         "wall_ns_at_0": exported.wall_ns,
     }
-    head = _json({"displayTimeUnit": "ms", "otherData": other})
+    head = _json({"displayTimeUnit": "ms", "otherData": facts})
     return f'{head[:-1]},"traceEvents":[\n'.encode("ascii")
 
 
@@ -79,8 +79,8 @@ def _metadata(name: str, pid: int, tid: int, value: str | int) -> dict[str, Any]
     return {"ph": "M", "name": name, "pid": pid, "tid": tid, "ts": 0, "args": args}
 
 
-def _line(event: Event, own: _Place) -> str:
-    place = f'"pid":{own.pid},"tid":{own.tid},"ts":{_us(event.begin)}'
+def _line(event: Event, thread: _Place) -> str:
+    place = f'"pid":{thread.pid},"tid":{thread.tid},"ts":{_us(event.begin)}'
     if isinstance(event, Slice):
         # Formatted by hand, because there are millions; names are constants and need no escapes.
         return (
@@ -88,8 +88,8 @@ def _line(event: Event, own: _Place) -> str:
             f'"cat":"step","args":{{{_args(event)}}}}}'
         )
     if isinstance(event, Counter):
-        args = _json({own.track.unit: event.value})
-        return f'{{"ph":"C",{place},"name":{_json(own.track.name)},"args":{args}}}'
+        args = _json({thread.track.unit: event.value})
+        return f'{{"ph":"C",{place},"name":{_json(thread.track.name)},"args":{args}}}'
     return f'{{"ph":"i","s":"g",{place},"name":{_json(event.name)},"args":{_json(event.args)}}}'
 
 

@@ -38,8 +38,8 @@ def write_csv_events(exported: ExportedRun, file: BinaryIO) -> None:
     """Write events in the order of time, those without a time last."""
     span = _span(exported)
     events = [(_at(exported, event), event) for event in exported.run.events]
-    chosen = [one for one in events if _is_chosen(exported.selection, span, *one)]
-    chosen.sort(key=lambda one: (one[0] is None, one[0] or 0))
+    chosen = [pair for pair in events if _is_chosen(exported.selection, span, *pair)]
+    chosen.sort(key=lambda pair: (pair[0] is None, pair[0] or 0))
     write_csv(file, COLUMNS, (_row(exported, at, event) for at, event in chosen))
 
 
@@ -59,8 +59,8 @@ def _span(exported: ExportedRun) -> tuple[int, int] | None:
         for stamps in (generation.aligned.begin, generation.aligned.end):
             times = np.where(stamps[chosen] == NULL, NULL, stamps[chosen] + generation.shift)
             known.append(times[times != NULL])
-    found = np.concatenate(known)
-    return int(found.min()), int(found.max())
+    moments = np.concatenate(known)
+    return int(moments.min()), int(moments.max())
 
 
 def _is_chosen(

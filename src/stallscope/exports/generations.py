@@ -102,7 +102,9 @@ class ExportedRun:
     @property
     def ranks(self) -> list[int]:
         """The exported ranks."""
-        ranks = sorted({rank for one in self.generations for rank in one.aligned.ranks})
+        ranks = sorted(
+            {rank for generation in self.generations for rank in generation.aligned.ranks}
+        )
         return [rank for rank in ranks if len(self.selection.of([rank]))]
 
     @property
@@ -125,11 +127,13 @@ def exported_run(run: Run, selection: Selection) -> ExportedRun:
         raise NotFoundError(
             f"{plain(run.name)}: no step was recorded in these logs, so there is nothing to export"
         )
-    found = Generations.of(run)
-    ranks = sorted({rank for one in found.aligned for rank in one.ranks})
-    selection.check(np.concatenate([one.steps for one in found.aligned]), ranks)
-    placed, wall = _one_after_the_other(run, found)
-    return ExportedRun(run, placed, _changes(found), selection, wall, _how(found.aligned))
+    generations = Generations.of(run)
+    ranks = sorted({rank for aligned in generations.aligned for rank in aligned.ranks})
+    selection.check(np.concatenate([aligned.steps for aligned in generations.aligned]), ranks)
+    placed, wall = _one_after_the_other(run, generations)
+    return ExportedRun(
+        run, placed, _changes(generations), selection, wall, _how(generations.aligned)
+    )
 
 
 def _by_wall_clock(run: Run, aligned: AlignedSteps) -> Ints:
@@ -145,20 +149,22 @@ def _by_wall_clock(run: Run, aligned: AlignedSteps) -> Ints:
     return shift
 
 
-def _one_after_the_other(run: Run, found: Generations) -> tuple[tuple[Generation, ...], int | None]:
+def _one_after_the_other(
+    run: Run, generations: Generations
+) -> tuple[tuple[Generation, ...], int | None]:
     """Return the generations on the time line, and the wall time at 0."""
     own_clocks = [
         Generation(aligned, ledger, run.size_of(aligned.generation), _by_wall_clock(run, aligned))
-        for aligned, ledger in zip(found.aligned, found.ledgers, strict=True)
+        for aligned, ledger in zip(generations.aligned, generations.ledgers, strict=True)
     ]
-    first = first_log(run, found.aligned[0])
+    first = first_log(run, generations.aligned[0])
     zero = own_clocks[0].span[0]
     placed: list[Generation] = []
     for generation in own_clocks:
-        own = first_log(run, generation.aligned)
+        log = first_log(run, generation.aligned)
         shift = -zero
-        if own.has_wall_clock and first.has_wall_clock:
-            shift += run.wall_offset(own) - run.wall_offset(first)
+        if log.has_wall_clock and first.has_wall_clock:
+            shift += run.wall_offset(log) - run.wall_offset(first)
         begin = generation.span[0] + shift
         if placed:
             # Generations must not overlap if a clock was set between them.
@@ -168,24 +174,26 @@ def _one_after_the_other(run: Run, found: Generations) -> tuple[tuple[Generation
     return tuple(placed), wall
 
 
-def _changes(found: Generations) -> tuple[PlacedChange, ...]:
+def _changes(generations: Generations) -> tuple[PlacedChange, ...]:
     """Find change points of the steady steps of generations with the same ranks as the last."""
-    if found.steady is None:
+    if generations.steady is None:
         return ()
     # A repeated step number means the last one.
     place = {
         int(step): (index, at)
-        for index in found.kept
-        for at, step in enumerate(found.ledgers[index].steps)
+        for index in generations.kept
+        for at, step in enumerate(generations.ledgers[index].steps)
     }
-    return tuple(PlacedChange(*place[point.step], point) for point in change_points(found.steady))
+    return tuple(
+        PlacedChange(*place[point.step], point) for point in change_points(generations.steady)
+    )
 
 
 def _how(aligned: Sequence[AlignedSteps]) -> str:
     """Say how clocks were aligned."""
-    clocks = [one.clocks for one in aligned]
-    methods = dict.fromkeys(_METHODS[one.method] for one in clocks)
-    alone = any(not np.isfinite(one.statistical).all() for one in clocks)
+    clocks = [generation.clocks for generation in aligned]
+    methods = dict.fromkeys(_METHODS[clock.method] for clock in clocks)
+    alone = any(not np.isfinite(clock.statistical).all() for clock in clocks)
     return " and ".join(methods) + (_BY_WALL if alone else "")
 
 

@@ -23,10 +23,10 @@ def run_id_of(place: str) -> str:
     Raises:
         UsageError: if it names none.
     """
-    found = _PLACE.fullmatch(place)
-    if found is None:
+    match = _PLACE.fullmatch(place)
+    if match is None:
         raise UsageError(f"--out {place}: give mlflow:RUN_ID with 32 hex digits")
-    return found[1]
+    return match[1]
 
 
 def write_mlflow(exported: ExportedRun, place: str) -> None:

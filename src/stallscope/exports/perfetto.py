@@ -75,18 +75,18 @@ class _Packets:
 
     def process(self, process: Process, index: int, pid: int, note: str) -> None:
         """Describe a process and its tracks."""
-        own = self._packet(0).track_descriptor
-        own.uuid = _FIRST_PROCESS + index
-        own.name = process.name
-        own.process.pid = pid
-        own.process.process_name = process.name
-        own.child_ordering = own.EXPLICIT
-        own.sibling_order_rank = index
+        parent = self._packet(0).track_descriptor
+        parent.uuid = _FIRST_PROCESS + index
+        parent.name = process.name
+        parent.process.pid = pid
+        parent.process.process_name = process.name
+        parent.child_ordering = parent.EXPLICIT
+        parent.sibling_order_rank = index
         if note:
-            own.description = note
+            parent.description = note
         for order, track in enumerate(process.tracks):
             descriptor = self._packet(0).track_descriptor
-            descriptor.uuid, descriptor.parent_uuid = track.id, own.uuid
+            descriptor.uuid, descriptor.parent_uuid = track.id, parent.uuid
             descriptor.name = track.name
             descriptor.sibling_order_rank = order
             if track.unit is not None:
@@ -96,19 +96,19 @@ class _Packets:
         """Write an event, after the ends of slices before it."""
         self._close_until(event.begin)
         packet = self._packet(event.begin)
-        own = packet.track_event
-        own.track_uuid = event.track
+        track_event = packet.track_event
+        track_event.track_uuid = event.track
         if isinstance(event, Counter):
-            own.type = self._counter
-            own.double_counter_value = event.value
+            track_event.type = self._counter
+            track_event.double_counter_value = event.value
             return
-        own.name_iid = self._interned(packet, "event_names", event.name)
+        track_event.name_iid = self._interned(packet, "event_names", event.name)
         if isinstance(event, Slice):
-            own.type = self._begin
+            track_event.type = self._begin
             self._slice_arguments(packet, event)
             heapq.heappush(self._open, (event.end, event.track))
             return
-        own.type = self._instant
+        track_event.type = self._instant
         for name, value in event.args.items():
             self._argument(packet, name, value)
 
@@ -121,8 +121,8 @@ class _Packets:
     def _close_until(self, time: int) -> None:
         while self._open and self._open[0][0] <= time:
             end, track = heapq.heappop(self._open)
-            own = self._packet(end).track_event
-            own.type, own.track_uuid = self._end, track
+            track_event = self._packet(end).track_event
+            track_event.type, track_event.track_uuid = self._end, track
 
     def _slice_arguments(self, packet: Any, event: Slice) -> None:
         self._argument(packet, "step", event.step)

@@ -31,15 +31,15 @@ def raw_slices(
         the generation, ``begin`` and ``end`` are nanoseconds on the time line, and ``ns`` is the
         recorded duration, even if the slice was cut. An unknown ``epoch`` is -1.
     """
-    found = pd.concat([*_of_timestamps(generation, selection), _between(generation, selection)])
-    at = np.searchsorted(generation.ledger.steps, found["step"])
-    found["begin"] = np.maximum(found["begin"], np.append(generation.span[0], end)[at])
-    found["end"] = np.minimum(found["end"], np.append(begin, _END)[at])
-    found = found.sort_values(["rank", "begin"], ignore_index=True)
+    slices = pd.concat([*_of_timestamps(generation, selection), _between(generation, selection)])
+    at = np.searchsorted(generation.ledger.steps, slices["step"])
+    slices["begin"] = np.maximum(slices["begin"], np.append(generation.span[0], end)[at])
+    slices["end"] = np.minimum(slices["end"], np.append(begin, _END)[at])
+    slices = slices.sort_values(["rank", "begin"], ignore_index=True)
     # No slice starts before the previous one of its rank has ended.
-    ends = found.groupby("rank")["end"].cummax().groupby(found["rank"]).shift(fill_value=-_END)
-    found["begin"] = np.maximum(found["begin"], ends)
-    return found[found["end"] > found["begin"]].sort_values("begin", kind="stable")
+    ends = slices.groupby("rank")["end"].cummax().groupby(slices["rank"]).shift(fill_value=-_END)
+    slices["begin"] = np.maximum(slices["begin"], ends)
+    return slices[slices["end"] > slices["begin"]].sort_values("begin", kind="stable")
 
 
 def _of_timestamps(generation: Generation, selection: Selection) -> list[pd.DataFrame]:
@@ -93,18 +93,18 @@ def _some(
 
 def _between(generation: Generation, selection: Selection) -> pd.DataFrame:
     """Make slices of validation and checkpoints, each with the next step, or the last one."""
-    aligned, own = generation.aligned, generation.aligned.intervals
-    next_at = np.searchsorted(aligned.steps, own.step)
+    aligned, intervals = generation.aligned, generation.aligned.intervals
+    next_at = np.searchsorted(aligned.steps, intervals.step)
     step = aligned.steps[np.minimum(next_at, len(aligned.steps) - 1)]
-    shift = generation.shift[own.rank_index]
+    shift = generation.shift[intervals.rank_index]
     columns = {
-        "begin": own.begin + shift,
-        "end": own.end + shift,
-        "kind": own.kind,
-        "step": own.step,
+        "begin": intervals.begin + shift,
+        "end": intervals.end + shift,
+        "kind": intervals.kind,
+        "step": intervals.step,
         "epoch": np.where(next_at > 0, aligned.epochs[next_at - 1], -1),
-        "ns": own.end - own.begin,
-        "rank": own.rank_index,
+        "ns": intervals.end - intervals.begin,
+        "rank": intervals.rank_index,
     }
-    chosen = np.isin(own.rank_index, selection.of(aligned.ranks)) & selection.steps(step)
+    chosen = np.isin(intervals.rank_index, selection.of(aligned.ranks)) & selection.steps(step)
     return pd.DataFrame(columns)[chosen]

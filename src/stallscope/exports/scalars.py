@@ -46,8 +46,8 @@ class Scalars:
     def points(self) -> Iterator[Point]:
         """Yield step, seconds and known values of each window."""
         for at, (step, seconds) in enumerate(zip(self.steps, self.seconds, strict=True)):
-            own = {name: float(values[at]) for name, values in self.values.items()}
-            yield int(step), float(seconds), {k: v for k, v in own.items() if np.isfinite(v)}
+            point = {name: float(values[at]) for name, values in self.values.items()}
+            yield int(step), float(seconds), {k: v for k, v in point.items() if np.isfinite(v)}
 
 
 def scalars_of(exported: ExportedRun) -> Scalars:
@@ -66,12 +66,12 @@ def scalars_of_steps(exported: ExportedRun) -> Scalars:
     Raises:
         NotFoundError: if the stages of no chosen step were measured.
     """
-    found = [
+    parts = [
         _of_generation(exported, generation)
         for generation in exported.generations
         if len(generation.ledger)
     ]
-    steps = np.concatenate([np.zeros(0, np.int64), *(own.steps for own in found)])
+    steps = np.concatenate([np.zeros(0, np.int64), *(part.steps for part in parts)])
     if not len(steps):
         raise NotFoundError(
             f"{plain(exported.run.name)}: the stages of these steps were not measured, so there are no "
@@ -79,9 +79,10 @@ def scalars_of_steps(exported: ExportedRun) -> Scalars:
         )
     _, last = np.unique(steps[::-1], return_index=True)
     kept = len(steps) - 1 - last
-    seconds = np.concatenate([own.seconds for own in found])[kept]
+    seconds = np.concatenate([part.seconds for part in parts])[kept]
     values = {
-        name: np.concatenate([own.values[name] for own in found])[kept] for name in found[0].values
+        name: np.concatenate([part.values[name] for part in parts])[kept]
+        for name in parts[0].values
     }
     return Scalars(steps[kept], seconds, values)
 
@@ -90,14 +91,14 @@ def _of_generation(exported: ExportedRun, generation: Generation) -> Scalars:
     """Return the series of one generation, step by step."""
     ledger = generation.ledger
     ranks = exported.selection.of(ledger.ranks)
-    other, fetch, compute, arrival = ledger.cells.gathered(_means, ranks)
+    other_ns, fetch, compute, arrival = ledger.cells.gathered(_means, ranks)
     allreduce = "waiting_and_allreduce" if exported.run.one_log_of_many else "allreduce"
     names = [*STAGES, allreduce]
     slowest = dict(zip(names, (ledger.by_cause(name) for name in CAUSES), strict=True))
     mean = {
         "input": fetch,
         "compute": compute,
-        "other": other,
+        "other": other_ns,
         "wait": ledger.last - arrival,
         allreduce: ledger.allreduce,
     }
@@ -108,7 +109,7 @@ def _of_generation(exported: ExportedRun, generation: Generation) -> Scalars:
     }
     chosen = exported.selection.steps(ledger.steps)
     ended = ledger.reduced + generation.reference_shift + (exported.wall_ns or 0)
-    values = {name: own[chosen] / 1e6 for name, own in nanoseconds.items()}
+    values = {name: series[chosen] / 1e6 for name, series in nanoseconds.items()}
     return Scalars(ledger.steps[chosen], ended[chosen] / 1e9, values)
 
 
@@ -132,7 +133,7 @@ def in_windows(scalars: Scalars, windows: Ints) -> Scalars:
     """
     _, first, window = np.unique(windows, return_index=True, return_inverse=True)
     last = np.append(first[1:], len(windows)) - 1
-    values = {name: _window_means(window, own) for name, own in scalars.values.items()}
+    values = {name: _window_means(window, series) for name, series in scalars.values.items()}
     return Scalars(scalars.steps[first], scalars.seconds[last], values)
 
 

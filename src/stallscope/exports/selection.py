@@ -57,8 +57,8 @@ class Selection:
             )
         unknown = sorted((self.ranks or frozenset()) - set(ranks))
         if unknown:
-            there = listed("rank", sorted(ranks))
-            raise UsageError(f"no steps of {listed('rank', unknown)}: the run has {there}")
+            recorded = listed("rank", sorted(ranks))
+            raise UsageError(f"no steps of {listed('rank', unknown)}: the run has {recorded}")
 
 
 def parse_ranks(text: str) -> frozenset[int]:
@@ -67,7 +67,7 @@ def parse_ranks(text: str) -> frozenset[int]:
     Raises:
         UsageError: if it is not such a list.
     """
-    found: set[int] = set()
+    ranks: set[int] = set()
     for word in text.split(","):
         first, dash, last = word.strip().partition("-")
         if not _is_number(first) or (dash and not _is_number(last)):
@@ -75,8 +75,8 @@ def parse_ranks(text: str) -> frozenset[int]:
         low, high = int(first), int(last if dash else first)
         if not low <= high < low + _MOST:
             raise UsageError(f"--ranks {text}: {word.strip()} is no range of ranks")
-        found.update(range(low, high + 1))
-    return frozenset(found)
+        ranks.update(range(low, high + 1))
+    return frozenset(ranks)
 
 
 def _is_number(text: str) -> bool:

@@ -85,7 +85,7 @@ def _rows(exported: ExportedRun, generation: Generation, rank: int) -> pa.Table:
         "samples": _nullable(aligned.samples[:, rank]),
     }
     count = int(chosen.sum())
-    own = {name: column.filter(pa.array(chosen)) for name, column in columns.items()}
+    arrays = {name: column.filter(pa.array(chosen)) for name, column in columns.items()}
     same = {
         "run_id": plain(exported.run.id),
         "generation": aligned.generation,
@@ -93,16 +93,16 @@ def _rows(exported: ExportedRun, generation: Generation, rank: int) -> pa.Table:
         "host": plain(aligned.hosts[rank]),
     }
     for name, value in same.items():
-        own[name] = pa.repeat(pa.scalar(value, SCHEMA.field(name).type), count)
-    own["step"] = pa.array(aligned.steps[chosen])
-    return pa.table([own[name] for name in SCHEMA.names], schema=_schema_of(exported))
+        arrays[name] = pa.repeat(pa.scalar(value, SCHEMA.field(name).type), count)
+    arrays["step"] = pa.array(aligned.steps[chosen])
+    return pa.table([arrays[name] for name in SCHEMA.names], schema=_schema_of(exported))
 
 
 def _stages(generation: Generation, rank: int, stamps: dict[str, Ints]) -> dict[str, pa.Array]:
     """Return the rank's stages from the ledger, and input and compute from its timestamps."""
     ledger, at = generation.ledger, generation.in_ledger
     position = np.maximum(at, 0)
-    there = at >= 0
+    in_ledger = at >= 0
     if not len(ledger):
         nothing = pa.nulls(len(at), pa.int64())
         names = ("other_ns", "wait_ns", "allreduce_ns")
@@ -112,15 +112,15 @@ def _stages(generation: Generation, rank: int, stamps: dict[str, Ints]) -> dict[
             "step_ns": _until_next(generation, stamps["begin"]),
             **dict.fromkeys(("critical", "reference"), pa.nulls(len(at), pa.bool_())),
         }
-    measured = there & ledger.measured[position, rank]
+    measured = in_ledger & ledger.measured[position, rank]
     arrival = ledger.arrival[position, rank]
-    other = arrival - ledger.input[position, rank] - ledger.compute[position, rank]
+    other_ns = arrival - ledger.input[position, rank] - ledger.compute[position, rank]
     return {
         **_own_stages(generation, rank, stamps),
-        "other_ns": _array(other, measured),
+        "other_ns": _array(other_ns, measured),
         "wait_ns": _array(ledger.last[position] - arrival, measured),
         "allreduce_ns": _array(ledger.allreduce[position], measured),
-        "step_ns": _array(ledger.total[position], there),
+        "step_ns": _array(ledger.total[position], in_ledger),
         "critical": _array(ledger.critical[position] == rank, measured),
         "reference": _array(ledger.reference[position] == rank, measured),
     }

@@ -41,12 +41,12 @@ class TensorboardSeries:
         """
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / FILE_NAME
-        found = list(records(path.read_bytes())) if path.exists() else []
+        events = list(records(path.read_bytes())) if path.exists() else []
         self._file = path.open("ab")
-        self._file.truncate(sum(_FRAME + len(event) for event in found))
-        self._is_new = not found
+        self._file.truncate(sum(_FRAME + len(event) for event in events))
+        self._is_new = not events
         #: The step of the last point; -1 without any.
-        self.last_step = max(map(_step_of, found), default=-1)
+        self.last_step = max(map(_step_of, events), default=-1)
 
     def add(self, exported: ExportedRun, points: Sequence[Point]) -> None:
         """Write points at once."""
@@ -114,9 +114,9 @@ def _float(number: int, value: float) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    encoded.append(value)
+    return bytes(encoded)

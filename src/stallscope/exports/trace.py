@@ -147,7 +147,7 @@ class Trace:
             upto = int(np.searchsorted(raw["begin"], end[at[-1]]))
             events: list[Event] = [
                 *_job_events(generation, at, begin, end),
-                *(marks[one] for one in at.tolist() if one in marks),
+                *(marks[position] for position in at.tolist() if position in marks),
                 *_rank_slices(generation.ledger, at, positions, track_of, begin, end),
                 *_of_raw(raw[done:upto], track_of),
             ]
@@ -180,18 +180,18 @@ def _job_events(generation: Generation, at: Ints, begin: Ints, end: Ints) -> Ite
     ledger = generation.ledger
     rate = _rates(generation, at)
     imbalance = (ledger.last - ledger.of("arrival", ledger.reference))[at].tolist()
-    for index, one in enumerate(at.tolist()):
-        step, epoch = int(ledger.steps[one]), _known(int(ledger.epochs[one]))
-        low, high, late = int(begin[one]), int(end[one]), imbalance[index]
-        before = int(end[one - 1]) if one else low
-        yield from _gaps(ledger, one, max(before, 0), low)
-        last = ledger.ranks[int(ledger.critical[one])]
-        total = int(ledger.total[one])
+    for index, position in enumerate(at.tolist()):
+        step, epoch = int(ledger.steps[position]), _known(int(ledger.epochs[position]))
+        low, high, late = int(begin[position]), int(end[position]), imbalance[index]
+        before = int(end[position - 1]) if position else low
+        yield from _gaps(ledger, position, max(before, 0), low)
+        last = ledger.ranks[int(ledger.critical[position])]
+        total = int(ledger.total[position])
         if high > low:
             yield Slice(STEPS.id, low, high, f"Step {step}", step, epoch, total, late, last)
         yield from _values(rate[index], late, low)
         # No samples are processed between steps.
-        if one + 1 == len(begin) or begin[one + 1] > high:
+        if position + 1 == len(begin) or begin[position + 1] > high:
             yield from _values(None if rate[index] is None else 0.0, 0, high)
 
 
@@ -201,11 +201,11 @@ def _values(rate: float | None, imbalance: int, begin: int) -> Iterator[Counter]
     yield Counter(IMBALANCE.id, begin, imbalance / 1e6)
 
 
-def _gaps(ledger: Ledger, one: int, before: int, begin: int) -> Iterator[Slice]:
+def _gaps(ledger: Ledger, position: int, before: int, begin: int) -> Iterator[Slice]:
     """Yield validation, checkpoints and epoch ends with the ledger's durations."""
-    low = begin - int(ledger.gaps[one].sum())
-    step, epoch = int(ledger.steps[one]), _known(int(ledger.epochs[one]))
-    for kind, ns in zip(GAPS, ledger.gaps[one].tolist(), strict=True):
+    low = begin - int(ledger.gaps[position].sum())
+    step, epoch = int(ledger.steps[position]), _known(int(ledger.epochs[position]))
+    for kind, ns in zip(GAPS, ledger.gaps[position].tolist(), strict=True):
         shown = max(low, before), min(low + ns, begin)
         if shown[1] > shown[0]:
             yield Slice(STEPS.id, *shown, TITLES[kind], step, epoch, ns)
@@ -254,10 +254,10 @@ def _rank_slices(
         late[step, rank],
     )
     names = [TITLES[name] for name in STAGES]
-    for track, first, until, kind, number, epoch, ns, own in zip(
+    for track, first, until, kind, number, epoch, ns, lateness in zip(
         *(column.tolist() for column in columns), strict=True
     ):
-        yield Slice(track, first, until, names[kind], number, _known(epoch), ns, own)
+        yield Slice(track, first, until, names[kind], number, _known(epoch), ns, lateness)
 
 
 def _of_raw(raw: pd.DataFrame, track_of: Ints) -> Iterator[Slice]:

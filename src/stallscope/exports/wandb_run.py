@@ -33,8 +33,8 @@ def write_wandb(exported: ExportedRun, folder: Path) -> Path:
         for step, _, values in scalars.points():
             written.log(values, step=step)
         written.finish()
-        (found,) = folder.glob("wandb/offline-run-*")
-    return found
+        (run_folder,) = folder.glob("wandb/offline-run-*")
+    return run_folder
 
 
 class WandbSeries:

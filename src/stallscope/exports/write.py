@@ -84,8 +84,8 @@ def write_export(export: AnyExport, exported: ExportedRun, path: Path, force: bo
 def _write_folder(export: FolderExport, exported: ExportedRun, path: Path) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".stallscope-", dir=path) as draft:
-        found = export.write(exported, Path(draft))
-        return found.rename(path / found.name)
+        output = export.write(exported, Path(draft))
+        return output.rename(path / output.name)
 
 
 def _write(export: Export, exported: ExportedRun, file: BinaryIO, gzipped: bool) -> None:

@@ -48,8 +48,8 @@ class _Expression(Reader):
     def _leaf(self) -> Node:
         token = self._next
         if token.kind in ("end", "sign"):
-            found = f"there is {token.text!r}" if token.text else "the text ends"
-            raise wrong(token.column, f"{found} where a figure or a number is missing")
+            problem = f"there is {token.text!r}" if token.text else "the text ends"
+            raise wrong(token.column, f"{problem} where a figure or a number is missing")
         self._pass(token)
         if token.kind == "number":
             return self._number(token)

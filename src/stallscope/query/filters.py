@@ -153,7 +153,7 @@ class _Search(_Filter):
     """Parses a search while the user types it."""
 
     def _joined(self, word: str, left: Node, right: Node) -> Node:
-        finished = [one for one in (left, right) if one is not _UNFINISHED]
+        finished = [node for node in (left, right) if node is not _UNFINISHED]
         return super()._joined(word, left, right) if len(finished) == 2 else (*finished, left)[0]
 
     def _inverse(self, token: Token) -> Node:

@@ -48,36 +48,36 @@ _TIMES = frozenset({Kind.MS, Kind.S})
 _AMOUNTS = _PURE | _TIMES | {Kind.RATE, Kind.SIZE}
 
 
-def same(one: Kind, other: Kind) -> Kind | None:
+def same(left: Kind, right: Kind) -> Kind | None:
     """Return the common kind of a sum or comparison; None if they do not match."""
-    if one not in _AMOUNTS or other not in _AMOUNTS:
+    if left not in _AMOUNTS or right not in _AMOUNTS:
         return None
-    if one is other or other is Kind.BARE:
-        return one
-    if one is Kind.BARE:
-        return other
-    if {one, other} <= _TIMES:
+    if left is right or right is Kind.BARE:
+        return left
+    if left is Kind.BARE:
+        return right
+    if {left, right} <= _TIMES:
         return Kind.MS
-    return Kind.SHARE if {one, other} <= _PURE else None
+    return Kind.SHARE if {left, right} <= _PURE else None
 
 
-def product(one: Kind, other: Kind) -> Kind | None:
+def product(left: Kind, right: Kind) -> Kind | None:
     """Return the kind of a product; None if it has no meaning."""
-    if one not in _AMOUNTS or other not in _AMOUNTS:
+    if left not in _AMOUNTS or right not in _AMOUNTS:
         return None
-    if one in _PURE and other in _PURE:
-        return one if other is Kind.BARE else other if one is Kind.BARE else Kind.NUMBER
-    if one in _PURE:
-        return other
-    return one if other in _PURE else None
+    if left in _PURE and right in _PURE:
+        return left if right is Kind.BARE else right if left is Kind.BARE else Kind.NUMBER
+    if left in _PURE:
+        return right
+    return left if right in _PURE else None
 
 
-def quotient(one: Kind, other: Kind) -> Kind | None:
+def quotient(dividend: Kind, divisor: Kind) -> Kind | None:
     """Return the kind of a quotient; None if it has no meaning."""
-    if one not in _AMOUNTS or other not in _AMOUNTS:
+    if dividend not in _AMOUNTS or divisor not in _AMOUNTS:
         return None
-    if other is Kind.BARE:
-        return one
-    if one in _PURE:
-        return Kind.NUMBER if other in _PURE else None
-    return one if other in _PURE else Kind.NUMBER if same(one, other) else None
+    if divisor is Kind.BARE:
+        return dividend
+    if dividend in _PURE:
+        return Kind.NUMBER if divisor in _PURE else None
+    return dividend if divisor in _PURE else Kind.NUMBER if same(dividend, divisor) else None

@@ -95,10 +95,10 @@ class Binary(Node):
     right: Node
 
     def __str__(self) -> str:
-        own = BINDING[self.word]
-        left = _within(self.left, own + 1 if own == COMPARISON else own)
+        binding = BINDING[self.word]
+        left = _within(self.left, binding + 1 if binding == COMPARISON else binding)
         word = f" {self.word} " if self.word in ("and", "or") else self.word
-        return f"{left}{word}{_within(self.right, own + 1)}"
+        return f"{left}{word}{_within(self.right, binding + 1)}"
 
 
 def leaves_of(node: Node) -> Iterator[Node]:

@@ -118,7 +118,7 @@ def sessions_of(logs: Sequence[Log]) -> list[int]:
     first = list(range(len(logs)))
     last: dict[tuple[int, int, str, Any], int] = {}
     parts = {(log.rank, log.recorded_generation, log.part) for log in logs}
-    for index in sorted(first, key=lambda one: logs[one].part):
+    for index in sorted(first, key=lambda position: logs[position].part):
         log = logs[index]
         place = (log.rank, log.recorded_generation)
         key = (*place, log.host, log.facts.get("pid"))

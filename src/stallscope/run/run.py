@@ -111,9 +111,9 @@ class Run:
 
     def size_of(self, generation: int) -> int:
         """Return the number of ranks that trained in a generation, with or without a log."""
-        own = [log for log in self.logs if log.generation == generation]
-        sizes = [int(log.facts.get("size") or 0) for log in own]
-        return max([*sizes, 1 + max(log.rank for log in own)])
+        logs = [log for log in self.logs if log.generation == generation]
+        sizes = [int(log.facts.get("size") or 0) for log in logs]
+        return max([*sizes, 1 + max(log.rank for log in logs)])
 
     @property
     def _last_generation(self) -> int:
@@ -223,8 +223,8 @@ class Run:
 
     def last_logs_of(self, generation: int) -> dict[int, Log]:
         """Return the last log of each rank of a generation, by rank."""
-        own = (log for log in self.logs if log.generation == generation)
-        return {log.rank: log for log in sorted(own, key=lambda log: (log.rank, log.part))}
+        logs = (log for log in self.logs if log.generation == generation)
+        return {log.rank: log for log in sorted(logs, key=lambda log: (log.rank, log.part))}
 
     @property
     def started_at(self) -> datetime | None:
@@ -260,12 +260,12 @@ class Run:
     @cached_property
     def _facts(self) -> dict[str, Any]:
         """Return each fact from the lowest rank that recorded it, looked up once for all logs."""
-        found: dict[str, Any] = {}
+        facts: dict[str, Any] = {}
         for log in self.logs_by_rank:
             for name, value in log.facts.items():
                 if value is not None:
-                    found.setdefault(name, value)
-        return found
+                    facts.setdefault(name, value)
+        return facts
 
 
 def newest_first(runs: Iterable[Run]) -> list[Run]:

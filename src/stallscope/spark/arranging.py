@@ -101,20 +101,20 @@ class RemoteSteps:
 
         # Files at a URL cannot be renamed, so executors write to the final place.
         url = address(place) if is_url(address(place)) else None
-        noted, found = self.arrange(run, None if url is None else f"{url}/steps")
+        noted, written_files = self.arrange(run, None if url is None else f"{url}/steps")
         (folder / "steps").mkdir()
-        if not found:
+        if not written_files:
             write_rows(STEPS_SCHEMA.empty_table(), folder / "steps" / "logs-000000-000000.parquet")
             return WrittenSteps(noted, 0, list_files(folder, "steps/*.parquet"))
         files = {}
-        for one in found:
+        for file in written_files:
             # A task may have run more than once, but only one of its files counts.
-            name = f"steps/{one.name}"
+            name = f"steps/{file.name}"
             if url is None:
-                name = f"steps/{_name(one.logs)}.parquet"
-                Path(one.path).rename(folder / name)
-            files[name] = ListedFile(one.size, one.sha256)
-        return WrittenSteps(noted, sum(one.rows for one in found), files)
+                name = f"steps/{_name(file.logs)}.parquet"
+                Path(file.path).rename(folder / name)
+            files[name] = ListedFile(file.size, file.sha256)
+        return WrittenSteps(noted, sum(file.rows for file in written_files), files)
 
     def arrange(self, run: Run, folder: str | None = None) -> tuple[Run, list[WrittenFile]]:
         """Write the rows of a run into files of many logs, in the order of logs.
@@ -129,8 +129,8 @@ class RemoteSteps:
         tasks = [
             _Task(pieces, folder or self.folder) for pieces in _files(self._plan(run, numbers))
         ]
-        found = each(self.spark, _arrange, tasks)
-        return _with_problems(run, found), found
+        files = each(self.spark, _arrange, tasks)
+        return _with_problems(run, files), files
 
     def _plan(self, run: Run, numbers: dict[int, int]) -> list[_Piece]:
         """Plan the rows of each log, in the order of logs."""
@@ -139,9 +139,9 @@ class RemoteSteps:
             by_rank[_rank_key(run.logs[log])].append(log)
         pieces = []
         for log, number in sorted(numbers.items()):
-            own = self.fragments[number]
+            fragment = self.fragments[number]
             same_rank = by_rank[_rank_key(run.logs[log])]
-            later = [numbers[other] for other in same_rank if other > log]
+            later = [numbers[rank_log] for rank_log in same_rank if rank_log > log]
             # Later logs, of this collection or an earlier one, may have recorded the same steps again.
             same_collection = [
                 self.fragments[n] for n in later if n < self._new and number < self._new
@@ -152,9 +152,15 @@ class RemoteSteps:
                     log,
                     run.logs[log].rank,
                     run.logs[log].generation,
-                    own,
-                    tuple(one for one in same_collection if _may_overlap(own, one)),
-                    tuple(one for one in all_later if _may_overlap(own, one)),
+                    fragment,
+                    tuple(
+                        candidate
+                        for candidate in same_collection
+                        if _may_overlap(fragment, candidate)
+                    ),
+                    tuple(
+                        candidate for candidate in all_later if _may_overlap(fragment, candidate)
+                    ),
                 )
             )
         return pieces
@@ -220,10 +226,10 @@ def _rank_key(log: Log) -> tuple[int, int]:
     return log.rank, log.generation
 
 
-def _may_overlap(one: Fragment, other: Fragment) -> bool:
-    if one.steps is None or other.steps is None:
+def _may_overlap(first: Fragment, second: Fragment) -> bool:
+    if first.steps is None or second.steps is None:
         return True
-    return one.steps[0] <= other.steps[1] and other.steps[0] <= one.steps[1]
+    return first.steps[0] <= second.steps[1] and second.steps[0] <= first.steps[1]
 
 
 def _rows_of_logs(files: Sequence[str], logs: int) -> list[int]:
@@ -303,36 +309,38 @@ class _HashingFile(io.RawIOBase):
 
 def _deduplicated_rows(piece: _Piece) -> tuple[pa.Table, int]:
     """Return a log's distinct rows, and how many of them a later log of the collection repeats."""
-    own = _read(piece.fragment)
-    if not piece.later and not _ascends(own):
-        distinct = _without(own, ())
-        return _numbered(distinct, piece), own.num_rows - distinct.num_rows
+    rows = _read(piece.fragment)
+    if not piece.later and not _ascends(rows):
+        distinct = _without(rows, ())
+        return _numbered(distinct, piece), rows.num_rows - distinct.num_rows
     if not piece.later:
-        return _numbered(own, piece), 0
-    kept_here = _without(own, piece.later_here).num_rows
-    return _numbered(_without(own, piece.later), piece), own.num_rows - kept_here
+        return _numbered(rows, piece), 0
+    kept_here = _without(rows, piece.later_here).num_rows
+    return _numbered(_without(rows, piece.later), piece), rows.num_rows - kept_here
 
 
-def _without(own: pa.Table, later: Sequence[Fragment]) -> pa.Table:
+def _without(rows: pa.Table, later: Sequence[Fragment]) -> pa.Table:
     """Drop the rows of a log that the log itself or later logs of its rank and generation repeat."""
     names = ["generation", "rank", "step"]
-    stacked = pa.concat_tables([own.select(names), *(_read(one).select(names) for one in later)])
+    stacked = pa.concat_tables(
+        [rows.select(names), *(_read(fragment).select(names) for fragment in later)]
+    )
     # Processes of one generation may have counted differently.
     stacked = with_generations(stacked, np.int32(0))
     row = pa.array(np.arange(stacked.num_rows))
     kept, _ = last_attempts(stacked.append_column("row", row))
     own_rows = kept["row"].to_numpy()
-    return own.take(pa.array(own_rows[own_rows < own.num_rows])).combine_chunks()
+    return rows.take(pa.array(own_rows[own_rows < rows.num_rows])).combine_chunks()
 
 
-def _ascends(own: pa.Table) -> bool:
-    return bool((np.diff(own["step"].to_numpy()) > 0).all())
+def _ascends(rows: pa.Table) -> bool:
+    return bool((np.diff(rows["step"].to_numpy()) > 0).all())
 
 
 def _read(fragment: Fragment, names: Sequence[str] = STEPS_SCHEMA.names[1:]) -> pa.Table:
     chosen = None if fragment.log is None else pc.field("log") == fragment.log
-    found = rows_of(fragment.paths, names, chosen)
-    return found.combine_chunks()
+    rows = rows_of(fragment.paths, names, chosen)
+    return rows.combine_chunks()
 
 
 def _completions(fragment: Fragment) -> tuple[Ints, Ints]:

@@ -90,14 +90,14 @@ class _Quantity:
         high = self.runs[:, 1] - np.clip(ends - end, 0, None)
         runs = np.stack([low, high], axis=1)[low < high]
         first, last = (int(runs[0, 0]), int(runs[-1, 1])) if len(runs) else (0, 0)
-        own = (file for file in self.files if file.steps[0] < last and first < file.steps[1])
-        return replace(self, files=tuple(own), runs=runs)
+        files = (file for file in self.files if file.steps[0] < last and first < file.steps[1])
+        return replace(self, files=tuple(files), runs=runs)
 
     def of_ranks(self, ranks: Ints) -> _Quantity:
         """Drop files without any of these ranks."""
         low, high = (int(ranks.min()), int(ranks.max())) if len(ranks) else (0, -1)
-        own = (file for file in self.files if file.ranks[0] <= high and low < file.ranks[1])
-        return replace(self, files=tuple(own))
+        files = (file for file in self.files if file.ranks[0] <= high and low < file.ranks[1])
+        return replace(self, files=tuple(files))
 
     def read(self, steps: int, ranks: Ints) -> Array:
         """Read all rows of some ranks; the caller gives the number of steps."""
@@ -106,10 +106,10 @@ class _Quantity:
         for low, high in self.runs.tolist():
             for file in self.files:
                 start, end = max(low, file.steps[0]), min(high, file.steps[1])
-                own = np.flatnonzero((ranks >= file.ranks[0]) & (ranks < file.ranks[1]))
-                if start < end and len(own):
+                columns = np.flatnonzero((ranks >= file.ranks[0]) & (ranks < file.ranks[1]))
+                if start < end and len(columns):
                     rows = slice(at + start - low, at + end - low)
-                    out[rows, own] = file.read(slice(start, end), ranks[own])
+                    out[rows, columns] = file.read(slice(start, end), ranks[columns])
             at += high - low
         return out
 
@@ -117,14 +117,14 @@ class _Quantity:
         rows = np.concatenate([_NO_ROWS, *(np.arange(low, high) for low, high in self.runs)])
         return replace(self, runs=_runs(rows[chosen]))
 
-    def followed_by(self, other: _Quantity) -> _Quantity:
+    def followed_by(self, quantity: _Quantity) -> _Quantity:
         """Append the rows of another quantity; the steps of its files follow those of these files."""
         after = max([*self.runs[:, 1], *(file.steps[1] for file in self.files)], default=0)
         moved = (
             replace(file, steps=(file.steps[0] + after, file.steps[1] + after))
-            for file in other.files
+            for file in quantity.files
         )
-        runs = np.concatenate([self.runs, other.runs + after])
+        runs = np.concatenate([self.runs, quantity.runs + after])
         return replace(self, files=(*self.files, *moved), runs=runs)
 
 
@@ -168,7 +168,8 @@ class SparkMatrix(Matrix):
         """Create a matrix of files; each quantity has a type and files."""
         whole = np.array([[0, shape[0]]])
         quantities = {
-            name: _Quantity(dtype, tuple(own), whole) for name, (dtype, own) in files.items()
+            name: _Quantity(dtype, tuple(cell_files), whole)
+            for name, (dtype, cell_files) in files.items()
         }
         return cls(cluster, quantities, shape)
 
@@ -187,8 +188,10 @@ class SparkMatrix(Matrix):
         self, kernel: Callable[..., tuple[dict[str, Array], T]], *args: Any
     ) -> tuple[Matrix, list[T]]:
         spark, folder = self._cluster.spark, self._cluster.folder
-        found = each(spark, _computed_of_steps, list(self._steps()), kernel, args, folder)
-        return self._of([made for made, _ in found], self._shape), [one for _, one in found]
+        results = each(spark, _computed_of_steps, list(self._steps()), kernel, args, folder)
+        return self._of([block_files for block_files, _ in results], self._shape), [
+            result for _, result in results
+        ]
 
     def compute_by_ranks(
         self,
@@ -198,20 +201,20 @@ class SparkMatrix(Matrix):
     ) -> Matrix:
         spark, folder = self._cluster.spark, self._cluster.folder
         blocks = list(self._ranks(ranks))
-        found = each(spark, _computed_of_ranks, blocks, kernel, args, folder)
-        return self._of(found, (self._shape[0], sum(len(block.ranks) for block in blocks)))
+        files = each(spark, _computed_of_ranks, blocks, kernel, args, folder)
+        return self._of(files, (self._shape[0], sum(len(block.ranks) for block in blocks)))
 
     def with_computed(
         self, names: Sequence[str], kernel: Callable[..., Array], *args: Any
     ) -> Matrix:
         # Writing the result once costs less than computing it twice.
-        made, _ = self.compute_by_steps(_computed_quantities, tuple(names), kernel, args)
-        return self.merged_with(made)
+        computed, _ = self.compute_by_steps(_computed_quantities, tuple(names), kernel, args)
+        return self.merged_with(computed)
 
-    def _of(self, made: Sequence[_Files], shape: tuple[int, int]) -> SparkMatrix:
+    def _of(self, parts: Sequence[_Files], shape: tuple[int, int]) -> SparkMatrix:
         files = {
-            name: (dtype, [file for one in made for file in one[name][1]])
-            for name, (dtype, _) in made[0].items()
+            name: (dtype, [file for part in parts for file in part[name][1]])
+            for name, (dtype, _) in parts[0].items()
         }
         return SparkMatrix.of(self._cluster, files, shape)
 
@@ -221,7 +224,9 @@ class SparkMatrix(Matrix):
         # At least one block, so that the result has a type.
         for start in range(0, max(steps, 1), per_block):
             end = min(start + per_block, steps)
-            quantities = {name: own.within(start, end) for name, own in self._held.items()}
+            quantities = {
+                name: quantity.within(start, end) for name, quantity in self._held.items()
+            }
             yield _RemoteBlock(slice(start, end), np.arange(ranks), 0, quantities)
 
     def _ranks(self, ranks: Sequence[int] | None) -> Iterator[_RemoteBlock]:
@@ -229,9 +234,11 @@ class SparkMatrix(Matrix):
         chosen = np.arange(self._shape[1]) if ranks is None else np.asarray(ranks, np.int64)
         per_block = max(1, self._cluster.cells // max(steps, 1))
         for start in range(0, max(len(chosen), 1), per_block):
-            own = chosen[start : start + per_block]
-            quantities = {name: one.of_ranks(own) for name, one in self._held.items()}
-            yield _RemoteBlock(slice(0, steps), own, start, quantities)
+            block_ranks = chosen[start : start + per_block]
+            quantities = {
+                name: quantity.of_ranks(block_ranks) for name, quantity in self._held.items()
+            }
+            yield _RemoteBlock(slice(0, steps), block_ranks, start, quantities)
 
 
 #: The type and the files of each quantity.
@@ -274,12 +281,12 @@ def _computed_of_steps(
     folder: str,
 ) -> tuple[_Files, T]:
     """Run a kernel on a block of steps, on an executor; write its arrays into files."""
-    arrays, found = kernel(remote.block(), *args)
+    arrays, result = kernel(remote.block(), *args)
     start = remote.steps.start
     return {
         name: (array.dtype.str, write_cells(array, folder, start, 0, rank_by_rank=True))
         for name, array in arrays.items()
-    }, found
+    }, result
 
 
 def _computed_of_ranks(

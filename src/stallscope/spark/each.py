@@ -69,10 +69,10 @@ def each(spark: Any, function: Callable[..., R], tasks: Sequence[Any], *shared: 
 
     try:
         rows = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, _SCHEMA)
-        found = {row["task"]: row["found"] for row in rows.collect()}
+        results = {row["task"]: row["found"] for row in rows.collect()}
     except Exception as error:  # the errors of pyspark and py4j differ between versions
         raise translate_error(error) from error
-    return [pickle.loads(found[number]) for number in range(len(tasks))]
+    return [pickle.loads(results[number]) for number in range(len(tasks))]
 
 
 def run_task(
@@ -85,8 +85,8 @@ def run_task(
         )
     result = function(pickle.loads(packed), *pickle.loads(shared))
     _freeze_imported()
-    found = pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
-    arrays = [pa.array([number], pa.int64()), pa.array([found], pa.binary())]
+    packed_result = pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
+    arrays = [pa.array([number], pa.int64()), pa.array([packed_result], pa.binary())]
     return pa.RecordBatch.from_arrays(arrays, names=["task", "found"])
 
 

@@ -76,10 +76,10 @@ def stand_in(fragments: Sequence[tuple[int, Fragment]]) -> pa.Table:
 
     Grouping and merging treat this row like the fragment's rows. Afterwards it has the log's new number.
     """
-    with_rows = [(number, one) for number, one in fragments if one.rows]
+    with_rows = [(number, fragment) for number, fragment in fragments if fragment.rows]
     columns = {
         "step": [number for number, _ in with_rows],
-        "end": [one.end for _, one in with_rows],
+        "end": [fragment.end for _, fragment in with_rows],
         "rank": [0] * len(with_rows),
         "generation": [0] * len(with_rows),
     }
@@ -110,9 +110,11 @@ class RemoteReader:
             _Task(numbers, [portable[number] for number in numbers], self.read_as, self.folder)
             for numbers in _tasks(files)
         ]
-        found = {number: one for task in each(self.spark, _read, tasks) for number, one in task}
+        results = {
+            number: result for task in each(self.spark, _read, tasks) for number, result in task
+        }
         for number in range(len(files)):
-            result = found[number]
+            result = results[number]
             reading.merge(self._number_all(result.reading))
             if result.searched:
                 self._printed.append(replace(result, file=portable[number]))
@@ -123,20 +125,20 @@ class RemoteReader:
         One task assembles logs with records in the same files.
         """
         tasks = [_Task([0], files, None, self.folder) for files in _groups(self._printed)]
-        found = [self._number_all(one) for one in each(self.spark, _read_records, tasks)]
-        for one in found:
-            reading.problems += one.problems
-            reading.failures += one.failures
-        return [parsed for one in found for parsed in one.parsed]
+        parts = [self._number_all(part) for part in each(self.spark, _read_records, tasks)]
+        for part in parts:
+            reading.problems += part.problems
+            reading.failures += part.failures
+        return [parsed for part in parts for parsed in part.parsed]
 
     def _number_all(self, reading: Reading) -> Reading:
-        reading.parsed = [self._number(one) for one in reading.parsed]
+        reading.parsed = [self._number(parsed) for parsed in reading.parsed]
         return reading
 
-    def _number(self, one: Parsed) -> Parsed:
-        assert isinstance(one, RemoteLog)
-        self.fragments.append(one.fragment)
-        return replace(one, steps=stand_in([(len(self.fragments) - 1, one.fragment)]))
+    def _number(self, parsed: Parsed) -> Parsed:
+        assert isinstance(parsed, RemoteLog)
+        self.fragments.append(parsed.fragment)
+        return replace(parsed, steps=stand_in([(len(self.fragments) - 1, parsed.fragment)]))
 
 
 @dataclass(frozen=True)
@@ -258,19 +260,23 @@ def _without_rows(reading: Reading, folder: str) -> Reading:
     """Store the rows of logs, and return the reading without them."""
     copy = Reading()
     copy.merge(reading)
-    copy.parsed = [_store_rows(one, folder) for one in reading.parsed]
+    copy.parsed = [_store_rows(parsed, folder) for parsed in reading.parsed]
     return copy
 
 
-def _store_rows(one: Parsed, folder: str) -> RemoteLog:
+def _store_rows(parsed: Parsed, folder: str) -> RemoteLog:
     """Write a log's rows into a file with a unique name."""
-    rows = one.steps.num_rows
+    rows = parsed.steps.num_rows
     path = f"{folder}/{uuid.uuid4().hex}.parquet"
     fragment = Fragment((), 0)
     if rows:
         with new_file(path) as file:
-            pq.write_table(one.steps, file)
-        completions = some_completions_of(one.steps)
-        fragment = Fragment((path,), rows, one.last_end, one.step_range, completions=completions)
+            pq.write_table(parsed.steps, file)
+        completions = some_completions_of(parsed.steps)
+        fragment = Fragment(
+            (path,), rows, parsed.last_end, parsed.step_range, completions=completions
+        )
     empty = STEP_ROWS.empty_table()
-    return RemoteLog(one.log, one.run_id, empty, one.intervals, one.problems, fragment=fragment)
+    return RemoteLog(
+        parsed.log, parsed.run_id, empty, parsed.intervals, parsed.problems, fragment=fragment
+    )

@@ -54,10 +54,10 @@ def new_file(path: str) -> Iterator[Any]:
     from stallscope.collector.sources.files import has_folders
 
     with _translated(path, UnwritableError, "write"):
-        file_system, own = _open(path)
+        file_system, inner_path = _open(path)
         if has_folders(file_system):
-            file_system.makedirs(own.rpartition("/")[0], exist_ok=True)
-        with file_system.open(own, "wb") as file:
+            file_system.makedirs(inner_path.rpartition("/")[0], exist_ok=True)
+        with file_system.open(inner_path, "wb") as file:
             yield file
 
 
@@ -68,8 +68,8 @@ def read_part(path: str, start: int, end: int) -> bytes:
         UnreadableError: if they cannot be read.
     """
     with _translated(path):
-        file_system, own = _open(path)
-        return bytes(file_system.cat_file(own, start=start, end=end))
+        file_system, inner_path = _open(path)
+        return bytes(file_system.cat_file(inner_path, start=start, end=end))
 
 
 def rows_of(
@@ -84,13 +84,13 @@ def rows_of(
         UnreadableError: if files at a URL cannot be read.
     """
     if not is_url(paths[0]):
-        found = ds.dataset(list(paths), format="parquet", schema=schema)
-        return found.to_table(columns, filter=row_filter)
+        dataset = ds.dataset(list(paths), format="parquet", schema=schema)
+        return dataset.to_table(columns, filter=row_filter)
     with _translated(paths[0]):
         file_system, _ = _open(paths[0])
-        own = [_open(path)[1] for path in paths]
-        found = ds.dataset(own, format="parquet", filesystem=file_system, schema=schema)
-        return found.to_table(columns, filter=row_filter)
+        inner_paths = [_open(path)[1] for path in paths]
+        dataset = ds.dataset(inner_paths, format="parquet", filesystem=file_system, schema=schema)
+        return dataset.to_table(columns, filter=row_filter)
 
 
 def metadata_of(paths: Sequence[str]) -> list[pq.FileMetaData]:
@@ -107,8 +107,8 @@ def metadata_of(paths: Sequence[str]) -> list[pq.FileMetaData]:
 
 def _metadata(path: str) -> pq.FileMetaData:
     with _translated(path):
-        file_system, own = _open(path)
-        with file_system.open(own, "rb", cache_type="readahead", block_size=_END) as file:
+        file_system, inner_path = _open(path)
+        with file_system.open(inner_path, "rb", cache_type="readahead", block_size=_END) as file:
             return pq.read_metadata(file)
 
 
@@ -119,8 +119,8 @@ def remove(folder: str) -> None:
         return
     # The folder may not exist, and the report is finished in any case.
     with suppress(Exception):
-        file_system, own = _open(folder)
-        file_system.rm(own, recursive=True)
+        file_system, inner_path = _open(folder)
+        file_system.rm(inner_path, recursive=True)
 
 
 def _open(path: str) -> tuple[Any, str]:

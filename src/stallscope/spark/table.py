@@ -51,43 +51,46 @@ class SparkTable(RemoteTable):
         return replace(self, generation=generation)
 
     def as_run_of_generation(self, generation: int, numbers: Ints) -> SparkTable:
-        own = replace(self, generation=generation, numbers=tuple(numbers.tolist()))
-        return replace(own, rows=sum(own.by_parts((), _count)))
+        table = replace(self, generation=generation, numbers=tuple(numbers.tolist()))
+        return replace(table, rows=sum(table.by_parts((), _count)))
 
     def without_logs(self, logs: Sequence[int]) -> SparkTable:
         in_files = [self.numbers.index(log) for log in logs] if self.numbers else logs
         return replace(self, without=(*self.without, *in_files))
 
     def by_parts(self, columns: Sequence[str], kernel: Callable[..., T], *args: Any) -> list[T]:
-        found = each(
+        results = each(
             self.cluster.spark, _in_part, list(self._parts()), tuple(columns), kernel, args
         )
-        return [one[0] for one in found if one]
+        return [result[0] for result in results if result]
 
     def pivot(self, names: Sequence[str], sessions: Ints | None) -> Pivoted:
         parts = list(self._parts())
         needed = (*_PIVOTED, "end")
-        found = each(self.cluster.spark, _in_part, parts, needed, _facts, (sessions,))
-        filled = [(part, one[0]) for part, one in zip(parts, found, strict=True) if one]
-        facts = [one for _, one in filled]
-        steps = np.unique(np.concatenate([one.steps for one in facts] or [_NO_STEPS]))
-        ranks = tuple(rank for one in facts for rank in one.ranks)
+        results = each(self.cluster.spark, _in_part, parts, needed, _facts, (sessions,))
+        filled = [(part, result[0]) for part, result in zip(parts, results, strict=True) if result]
+        facts = [part_facts for _, part_facts in filled]
+        steps = np.unique(np.concatenate([part_facts.steps for part_facts in facts] or [_NO_STEPS]))
+        ranks = tuple(rank for part_facts in facts for rank in part_facts.ranks)
         epochs = np.full(len(steps), -1, np.int64)
         starts = np.zeros(len(steps), bool)
         starts[:1] = True
-        for one in facts:
-            at = np.searchsorted(steps, one.steps)
-            np.maximum.at(epochs, at, one.epochs)
-            starts[at[one.session_starts]] = True
-        own = [part for part, _ in filled]
-        before = np.cumsum([0, *(len(one.ranks) for one in facts)])[:-1].tolist()
-        numbered = list(zip(own, before, strict=True))
+        for part_facts in facts:
+            at = np.searchsorted(steps, part_facts.steps)
+            np.maximum.at(epochs, at, part_facts.epochs)
+            starts[at[part_facts.session_starts]] = True
+        filled_parts = [part for part, _ in filled]
+        before = np.cumsum([0, *(len(part_facts.ranks) for part_facts in facts)])[:-1].tolist()
+        numbered = list(zip(filled_parts, before, strict=True))
         files = each(
             self.cluster.spark, _columns, numbered, steps, tuple(names), self.cluster.folder
         )
         cells = SparkMatrix.of(
             self.cluster,
-            {name: ("<i8", [file for one in files for file in one[name]]) for name in names},
+            {
+                name: ("<i8", [file for part_files in files for file in part_files[name]])
+                for name in names
+            },
             (len(steps), len(ranks)),
         )
         return Pivoted(steps, ranks, epochs, starts, cells)
@@ -95,9 +98,9 @@ class SparkTable(RemoteTable):
     def _parts(self) -> Iterator[_Part]:
         per_part = max(1, ROWS_OF_A_PART * len(self.ranks) // max(self.rows, 1))
         for start in range(0, len(self.ranks), per_part):
-            own = self.ranks[start : start + per_part]
+            part_ranks = self.ranks[start : start + per_part]
             folder = self.cluster.folder
-            yield _Part(folder, self.files, own, self.generation, self.without, self.numbers)
+            yield _Part(folder, self.files, part_ranks, self.generation, self.without, self.numbers)
 
 
 _NO_STEPS = np.zeros(0, np.int64)
@@ -178,10 +181,10 @@ def _in_part(
 
 
 def _facts(rows: pa.Table, sessions: Ints | None) -> _Facts:
-    found = pivot(rows, ("end",), in_memory, sessions)
+    pivoted = pivot(rows, ("end",), in_memory, sessions)
     # Whether the first step of this part starts a session depends on other parts.
-    session_starts = np.flatnonzero(found.session_start[1:]) + 1
-    return _Facts(found.steps, found.ranks, found.epochs, session_starts)
+    session_starts = np.flatnonzero(pivoted.session_start[1:]) + 1
+    return _Facts(pivoted.steps, pivoted.ranks, pivoted.epochs, session_starts)
 
 
 def _columns(
@@ -189,12 +192,12 @@ def _columns(
 ) -> dict[str, tuple[CellFile, ...]]:
     """Write columns of a part's ranks, aligned with all steps, into files, on an executor."""
     rows, before = part[0].read((*_PIVOTED, *names)), part[1]
-    found = pivot(rows, names, in_memory)
-    at = np.searchsorted(steps, found.steps)
+    pivoted = pivot(rows, names, in_memory)
+    at = np.searchsorted(steps, pivoted.steps)
     files = {}
     for name in names:
-        whole = np.full((len(steps), len(found.ranks)), NULL, np.int64)
-        whole[at] = found.cells.whole(name)
+        whole = np.full((len(steps), len(pivoted.ranks)), NULL, np.int64)
+        whole[at] = pivoted.cells.whole(name)
         # Kernels read these files in blocks of steps.
         files[name] = write_cells(whole, folder, 0, before, rank_by_rank=False)
     return files

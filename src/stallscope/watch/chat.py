@@ -22,10 +22,10 @@ _TEAMS_SPECIAL = re.compile(r"([\\`*_\[\]()#])")
 
 def form_for(host: str) -> Form:
     """Return the form that a host takes: JSON, unless it is known as a chat program's."""
-    found = (
+    forms = (
         form for end, form in _HOSTS.items() if f".{host.lower()}".endswith(f".{end.lstrip('.')}")
     )
-    return next(found, "json")
+    return next(forms, "json")
 
 
 def in_form(form: Form, body: bytes) -> bytes:

@@ -20,19 +20,19 @@ class LatestFigures:
 
     def measured(self, analysis: Analysis) -> None:
         """Replace the figures of a run."""
-        found = {metric.name: metric for metric in metrics(analysis)}
+        figures = {metric.name: metric for metric in metrics(analysis)}
         with self._lock:
-            self._by_run[analysis.run.id] = found
+            self._by_run[analysis.run.id] = figures
 
     def all(self) -> list[Metric]:
         """Return the figures of all runs, with the samples of one name together."""
         with self._lock:
             runs = list(self._by_run.values())
         metrics = {name: metric for run in runs for name, metric in run.items()}
-        return [replace(one, samples=self.samples(name)) for name, one in metrics.items()]
+        return [replace(metric, samples=self.samples(name)) for name, metric in metrics.items()]
 
     def samples(self, name: str) -> list[tuple[Labels, float | None]]:
         """Return the samples of one figure for all runs."""
         with self._lock:
-            found = [run[name] for run in self._by_run.values() if name in run]
-        return [sample for metric in found for sample in metric.samples]
+            metrics = [run[name] for run in self._by_run.values() if name in run]
+        return [sample for metric in metrics for sample in metric.samples]

@@ -71,8 +71,10 @@ class Watcher:
     ) -> None:
         self._place = place
         self._conditions = {str(condition): condition for condition in conditions}
-        self._needs_analysis = measured is not None or any(one.needs_analysis for one in conditions)
-        self._names_stragglers = any(one.names("stragglers") for one in conditions)
+        self._needs_analysis = measured is not None or any(
+            condition.needs_analysis for condition in conditions
+        )
+        self._names_stragglers = any(condition.names("stragglers") for condition in conditions)
         self._measured = measured
         self._now = now
         self._baseline = baseline
@@ -172,11 +174,11 @@ class Watcher:
         """Yield an event for each straggler that no earlier look has found."""
         if not self._names_stragglers:
             return
-        for one in analysis.stragglers:
-            what = _ranks_and_stage(one)
-            if one.ranks and what not in state.stragglers:
+        for straggler in analysis.stragglers:
+            what = _ranks_and_stage(straggler)
+            if straggler.ranks and what not in state.stragglers:
                 state.stragglers.add(what)
-                event = self._event("straggler", run, f"{straggler_sentence(one)}.")
+                event = self._event("straggler", run, f"{straggler_sentence(straggler)}.")
                 yield replace(event, straggler=what)
 
     def _changes(
