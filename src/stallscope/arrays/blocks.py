@@ -183,9 +183,9 @@ class Matrix(ABC):
         order = np.argsort(steps, kind="stable")
         steps, ranks = steps[order], ranks[order]
         by_step = self._of_some(_picked, (0,), name, steps, ranks)
-        result = np.empty_like(by_step)
-        result[order] = by_step
-        return result
+        values = np.empty_like(by_step)
+        values[order] = by_step
+        return values
 
     def rows(self, name: str, steps: Ints) -> Array:
         """Return a quantity in a few ascending steps: that many × R."""

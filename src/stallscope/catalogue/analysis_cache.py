@@ -75,10 +75,10 @@ def cached_analysis(
     if table is not None:
         with suppress(*_MALFORMED):
             return from_cache(table, stored.run, baseline_analysis, single_analysis)
-    result = analyse(stored.run, baseline_analysis, single_analysis)
+    analysis = analyse(stored.run, baseline_analysis, single_analysis)
     if stored.run.rows >= _FEWEST_ROWS:
-        _save(result, _identity(stored, baseline, single), stored.folder)
-    return result
+        _save(analysis, _identity(stored, baseline, single), stored.folder)
+    return analysis
 
 
 def _load(folder: Path, identity: bytes) -> pa.Table | None:

@@ -135,7 +135,6 @@ def _joined(
     if first_spread is None or second_spread is None:
         return None
     if first.of.isdisjoint(second.of):
-        return math.hypot(first_spread[0], second_spread[0]), math.hypot(
-            first_spread[1], second_spread[1]
-        )
+        below = math.hypot(first_spread[0], second_spread[0])
+        return below, math.hypot(first_spread[1], second_spread[1])
     return first_spread[0] + second_spread[0], first_spread[1] + second_spread[1]

@@ -47,7 +47,11 @@ class Scalars:
         """Yield step, seconds and known values of each window."""
         for at, (step, seconds) in enumerate(zip(self.steps, self.seconds, strict=True)):
             point = {name: float(values[at]) for name, values in self.values.items()}
-            yield int(step), float(seconds), {k: v for k, v in point.items() if np.isfinite(v)}
+            yield (
+                int(step),
+                float(seconds),
+                {name: value for name, value in point.items() if np.isfinite(value)},
+            )
 
 
 def scalars_of(exported: ExportedRun) -> Scalars:

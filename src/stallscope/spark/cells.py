@@ -189,9 +189,8 @@ class SparkMatrix(Matrix):
     ) -> tuple[Matrix, list[T]]:
         spark, folder = self._cluster.spark, self._cluster.folder
         results = each(spark, _computed_of_steps, list(self._steps()), kernel, args, folder)
-        return self._of([block_files for block_files, _ in results], self._shape), [
-            result for _, result in results
-        ]
+        files = [block_files for block_files, _ in results]
+        return self._of(files, self._shape), [result for _, result in results]
 
     def compute_by_ranks(
         self,
