@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
@@ -154,7 +154,9 @@ class RunStore:
             free_tables(made)
             return made
 
-        return self._cache.get(("analysis", run_id, baseline_id, versions), make)
+        result = self._cache.get(("analysis", run_id, baseline_id, versions), make)
+        self._list_summary(listed[0], versions[0], baseline_id, result)
+        return result
 
     def verdict(self, run_id: str) -> Bottleneck:
         """Return a run's verdict, with its own baseline if there is one.
@@ -238,7 +240,21 @@ class RunStore:
         return None
 
     def _summarise(self, listed: ListedRun) -> AnalysisSummary:
-        summary = AnalysisSummary.of(self.analysis(listed.id, self.baseline_of(listed.id)))
-        if listed.source.in_memory:
-            self._current.apply(lambda: self._memory.summarise(listed.id, summary))
-        return summary
+        return AnalysisSummary.of(self.analysis(listed.id, self.baseline_of(listed.id)))
+
+    def _list_summary(
+        self, listed: ListedRun, version: Hashable, baseline_id: str | None, analysis: Analysis
+    ) -> None:
+        """List a run in memory with its summary, if the analysis is the one that the list shows."""
+        if listed.verdict is not None or not listed.source.in_memory:
+            return
+        if baseline_id != self.listing().baseline_of(listed):
+            return
+        summary = AnalysisSummary.of(analysis)
+
+        def summarise() -> None:
+            # The run may have grown or gone since it was analysed.
+            if listed.id in self._memory.runs and self._memory.version(listed.entry) == version:
+                self._memory.summarise(listed.id, summary)
+
+        self._current.apply(summarise)

@@ -21,7 +21,7 @@ from stallscope.run import Run
 from stallscope.text.titles import TITLES
 
 from .browsing import NARROW, WIDE, Open
-from .cases import JOBS, ONE_RANK, REAL, SCRIPT, SYNTHETIC
+from .cases import JOBS, ONE_RANK, REAL, SCRIPT, SLOW_RANK, SYNTHETIC
 from .content import assert_known_components, charts, of_type, table_rows, texts
 
 
@@ -170,8 +170,55 @@ def test_without_a_baseline_the_page_says_what_one_is_and_how_to_record_one(
     assert "synthetic=True" in code.children
     links = [one for one in of_type(content, "Anchor") if "?baseline=" in one.href]
     assert links[0].href == "/run/real/baseline?baseline=synthetic"
-    assert ": same job on synthetic data, 4 ranks, not analysed yet" in said
+    assert any(text.startswith(": same job on synthetic data, 4 ranks") for text in said)
     assert len(links) == len(store.runs()) - 1
+
+
+def _unread_store(folder: Path) -> RunStore:
+    """Return a store of a run, its baseline and one with a slow rank; nothing is analysed yet."""
+    jobs = (REAL, SYNTHETIC, SLOW_RANK)
+    return RunStore([run_of_job(folder / job.run_id, job) for job in jobs])
+
+
+def _menu(content: Any) -> dict[str, str]:
+    """The labels of the menu of baselines, by the runs' ids."""
+    (menu,) = (select for select in of_type(content, "Select") if select.id == "baseline")
+    return {item["value"]: item["label"] for group in menu.data for item in group["items"]}
+
+
+def test_only_runs_that_no_page_has_analysed_are_called_not_analysed_yet(tmp_path: Path) -> None:
+    store = _unread_store(tmp_path)
+    content = _page(store, "real")
+    assert ": same job on synthetic data, 4 ranks, not analysed yet" in texts(content)
+    assert _menu(content) == {
+        "synthetic": "resnet on noise: 4 ranks, not analysed yet",
+        "slow": "resnet with a slow rank: 8 ranks, not analysed yet",
+    }
+    # The page of a run has its verdict, and so has the menu of another run from then on.
+    _page(store, "slow")
+    assert _menu(_page(store, "real"))["slow"] == "resnet with a slow rank: 8 ranks, slow rank 2"
+    _page(store, "synthetic")
+    content = _page(store, "real")
+    assert ": same job on synthetic data, 4 ranks" in texts(content)
+    assert _menu(content)["synthetic"] == "resnet on noise: 4 ranks"
+
+
+@pytest.mark.parametrize(
+    ("baseline_id", "label"),
+    [
+        ("synthetic", "resnet on noise: 4 ranks"),
+        ("slow", "resnet with a slow rank: 8 ranks, slow rank 2"),
+    ],
+)
+@pytest.mark.parametrize(
+    "page", ["", "/baseline", "/timeline", "/stragglers", "/step/7", "/health"]
+)
+def test_the_chosen_baseline_is_analysed_on_every_page_that_names_it(
+    tmp_path: Path, page: str, baseline_id: str, label: str
+) -> None:
+    store = _unread_store(tmp_path)
+    content = view_at(store, f"/run/real{page}", f"?baseline={baseline_id}").content
+    assert _menu(content)[baseline_id] == label
 
 
 @pytest.mark.parametrize(("framework", "name"), [("pytorch", "torch"), ("unheard-of", "keras")])
@@ -203,6 +250,7 @@ def test_baselines_that_fit_come_first_and_the_others_are_named_for_what_they_ar
         named = replace(job, run_id=name, facts={**job.facts, "run_name": name})
         runs.append(run_of_job(tmp_path / name, named))
     store = RunStore(runs)
+    assert baseline_facts(store.listing()["fit"]) == "4 ranks, not analysed yet"
     listed = [
         run.with_summary(AnalysisSummary.of(store.analysis(run.id))) for run in store.listing().all
     ]
@@ -216,7 +264,7 @@ def test_baselines_that_fit_come_first_and_the_others_are_named_for_what_they_ar
     assert facts["fit"] == "4 ranks"
     assert facts["slow-rank"] == "4 ranks, slow rank 1"
     assert facts["slow-loaders"] == "4 ranks, input"
-    assert baseline_facts(store.listing()["fit"]) == "4 ranks, not analysed yet"
+    assert baseline_facts(store.listing()["fit"]) == "4 ranks"
 
 
 def test_a_run_on_synthetic_data_is_called_a_baseline(store: RunStore) -> None:
