@@ -81,7 +81,21 @@
         draw.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
         draw.font = scene.font;
         this.decorate(draw, scene);
+        showLegend(scene);
     };
+
+    // Shows the parts of the legend that the picture has; single steps also mark the last rank.
+    function showLegend(scene) {
+        const shown = {
+            stages: !scene.lateness,
+            lateness: scene.lateness,
+            late: !scene.lateness && !scene.bars,
+            last: !scene.lateness && scene.bars,
+        };
+        for (const part of document.querySelectorAll("#timeline-card [data-legend]")) {
+            part.hidden = !shown[part.dataset.legend];
+        }
+    }
 
     // Draws everything but the lanes, on the canvas or with an SVG pen.
     Timeline.prototype.decorate = function (draw, scene) {

@@ -159,9 +159,6 @@
         if (choice) {
             choice.selectedIndex = this.gauge;
         }
-        for (const legend of document.querySelectorAll("#timeline-card [data-legend]")) {
-            legend.hidden = (legend.dataset.legend === "lateness") !== this.lateness;
-        }
     };
 
     // The shown metric; undefined if no machine measured anything.

@@ -149,22 +149,28 @@
         ];
     };
 
+    // The colours of the picture with their meanings, as on the page.
+    Timeline.prototype.legend = function (scene) {
+        const { head } = this;
+        const late = timeline.amount(head.lateFrom);
+        const drawn = head.legend.filter((name) => !this.lateness || head.between.includes(name));
+        const names = drawn.map((name) => [scene.colour(name), head.titles[name]]);
+        if (this.lateness) {
+            names.unshift([head.heat.at(-1)[scene.colours.dark ? 1 : 0], late + " later or more"]);
+            return names;
+        }
+        const later = "ater than the reference rank by " + late + " or more";
+        if (scene.bars ? head.ranks.length > 1 : head.anyLate) {
+            names.push([scene.colour("imbalance"), (scene.bars ? "Last rank, or l" : "L") + later]);
+        }
+        return names;
+    };
+
     Timeline.prototype.picture = async function (kind) {
         await this.upToDate();
         this.draw();
         const scene = this.scene();
-        const gaps = this.head.between.slice(1);
-        const names = this.lateness
-            ? [
-                  [
-                      this.head.heat.at(-1)[scene.colours.dark ? 1 : 0],
-                      timeline.amount(this.head.lateFrom) + " later or more",
-                  ],
-              ]
-            : [
-                  ...[...this.head.stages, ...gaps].map((name) => [scene.colour(name), this.head.titles[name]]),
-                  [scene.colour("imbalance"), "last rank, or " + timeline.amount(this.head.lateFrom) + " late or more"],
-              ];
+        const names = this.legend(scene);
         const title = document.querySelector("#page h1").textContent + ": ranks over time";
         if (kind === "png") {
             return timeline.png(this.canvas, this.ratio, scene, title, names);

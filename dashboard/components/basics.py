@@ -9,7 +9,7 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, html
 
 from stallscope.analysis.gains.bottleneck import Bottleneck
-from stallscope.charts.palette import COLOURS, STATUS
+from stallscope.charts.palette import COLOURS, SHADES, STATUS
 from stallscope.text.advice import Step, steps_of
 from stallscope.text.recorded import code_parts
 from stallscope.text.titles import TITLES
@@ -140,8 +140,8 @@ def add_script(app: Dash, function: str, *dependencies: Any, at_start: bool = Tr
 
 
 def colours_of(name: str) -> dict[str, str]:
-    """Give the colours of a stage or status as style; the stylesheet picks the one for light or dark."""
-    colour = COLOURS[name] if name in COLOURS else STATUS[name]
+    """Give a colour of the palette as style; the stylesheet picks the one for light or dark."""
+    colour = {**STATUS, **SHADES, **COLOURS}[name]
     return {"--light": colour.light, "--dark": colour.dark}
 
 
@@ -154,6 +154,12 @@ def labelled_swatch(name: str, label: str) -> Any:
     """Show a stage's colour and a label; verdicts other than stages have no colour."""
     colour = html.Span(className="swatch", style=colours_of(name)) if name in COLOURS else None
     return html.Span([colour, label], className="named-swatch")
+
+
+def line_sample(colour: str, dash: str, label: str) -> Any:
+    """Show how a chart draws a line, and a label."""
+    sample = html.Span(className=f"line-sample line-{dash}", style=colours_of(colour))
+    return html.Span([sample, label], className="named-swatch")
 
 
 def verdict_swatch(bottleneck: Bottleneck) -> Any:

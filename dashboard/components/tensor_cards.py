@@ -31,7 +31,7 @@ from stallscope.text.cells import Cells
 from stallscope.text.figures import bytes_in_words
 
 from ..companion_files import LoadedTimeline, LoadingTimeline
-from .basics import card, labelled_swatch, progress_bar
+from .basics import card, line_sample, progress_bar
 from .chart_card import custom_chart_card
 from .legend import legend
 from .tables import AS_A_TABLE, data_card, data_table, folded, folded_table
@@ -46,12 +46,12 @@ _MOST_BARS = 24
 _ANOTHER_RUN_S = 3600
 # Charts and tables cannot show more.
 _MOST_POINTS = 200
-# The parts' labels, the stages' colours that they use, and dashes, which also distinguish them.
+# The parts' labels, colours and dashes. Stages' colours would say that the parts are stages.
 _PARTS = (
-    ("negotiation", "negotiation", "imbalance", "dashdot"),
-    ("wait", "waiting for data and in queues", "input", "dot"),
-    ("copy", "copies to and from fusion buffers", "compute", "dash"),
-    ("transfer", "transfer", "allreduce", "solid"),
+    ("negotiation", "negotiation", "negotiation", "dashdot"),
+    ("wait", "waiting for data and in queues", "muted", "dot"),
+    ("copy", "copies to and from fusion buffers", "ink", "dash"),
+    ("transfer", "transfer", "bandwidth", "solid"),
 )
 
 
@@ -337,7 +337,7 @@ def timeline_steps_card(steps: AllreduceSteps) -> Any:
         "tensor is active: they overlap, and do not add up.",
         draw,
         (("step", *(f"{label}_ms" for label in parts)), rows),
-        legend(labelled_swatch(colour, label) for _, label, colour, _ in _PARTS if label in parts),
+        legend(line_sample(*look, label) for _, label, *look in _PARTS if label in parts),
         folded(AS_A_TABLE, _table(parts, rows)),
     )
 

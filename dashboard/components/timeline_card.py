@@ -9,7 +9,6 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, dcc, html
 
 from stallscope.analysis.ledger.ledger import GAPS
-from stallscope.text.step_figures import RANK_PARTS
 
 from .basics import add_script, aria, labelled_swatch, named_swatch
 from .chart_card import chart_head
@@ -60,7 +59,7 @@ def timeline_card(
             chart_head(title, "timeline"),
             dmc.Text(sentence, c="dimmed", size="sm"),
             dmc.Group([_tools(bool(head["events"])), *jumps], gap="xs", mt="xs"),
-            _legend(late),
+            _legend(head, late),
             _gauges(head["gauges"]),
             html.Div(
                 id="timeline",
@@ -128,19 +127,30 @@ def _button(words: str, name: str, label: str, more: dict[str, Any] | None = Non
     )
 
 
-def _legend(late: str) -> Any:
-    """Explain the colours; the script shows the part that is in use."""
-    stages = [named_swatch(name) for name in RANK_PARTS]
-    between = [named_swatch(name) for name in GAPS]
-    mark = labelled_swatch("imbalance", f"Later than the reference rank by {late} or more")
-    lateness = heat_scale("not later", f"{late} later or more")
+def _legend(head: dict[str, Any], late: str) -> Any:
+    """Explain the colours that the run has; the script shows the parts that are in use."""
+    colours = {
+        "stages": [named_swatch(name) for name in head["legend"] if name not in GAPS],
+        "lateness": [heat_scale("not later", f"{late} later or more")],
+    }
+    later = f"ater than the reference rank by {late} or more"
+    if head["anyLate"]:
+        colours["late"] = [labelled_swatch("imbalance", f"L{later}")]
+    if len(head["ranks"]) > 1:
+        colours["last"] = [labelled_swatch("imbalance", f"Last rank, or l{later}")]
+    gaps = [named_swatch(name) for name in head["legend"] if name in GAPS]
     return html.Div(
         [
-            html.Div([*stages, mark], className="timeline-legend", **_data(legend="stages")),
-            html.Div(
-                [lateness], className="timeline-legend", hidden=True, **_data(legend="lateness")
+            *(
+                html.Div(
+                    entries,
+                    className="timeline-legend",
+                    hidden=part != "stages",
+                    **_data(legend=part),
+                )
+                for part, entries in colours.items()
             ),
-            html.Div(between, className="timeline-legend"),
+            html.Div(gaps, className="timeline-legend") if gaps else None,
         ],
         className="legend timeline-legends",
     )

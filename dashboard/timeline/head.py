@@ -11,12 +11,14 @@ import numpy as np
 
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.generation_summary import GenerationSummary
+from stallscope.analysis.ledger.ledger import GAPS
 from stallscope.analysis.views.lanes import BETWEEN, LANE_STAGES, Lanes
 from stallscope.analysis.views.one_step import late_steps
 from stallscope.charts.palette import COLOURS, HEAT
 from stallscope.formatting.numbers import amount, finite
 from stallscope.formatting.plain import plain
 from stallscope.text.generations import generation_sentence
+from stallscope.text.step_figures import RANK_PARTS
 from stallscope.text.titles import TITLES
 
 from ..addresses import baseline_query, root_path, run_address
@@ -69,12 +71,27 @@ def head(
         "gauges": gauges_head(gauges),
         "shownGauge": _shown_gauge(gauges, query.get("gauge")),
         "gaps": gaps_between(lanes, 0, lanes.span, lanes.span // _STRIP),
+        **_legend(lanes),
         "stages": [*LANE_STAGES, "allreduce"],
         "between": list(BETWEEN),
         "colours": {name: list(COLOURS[name]) for name in (*_COLOURED, *ENTRIES)},
         "heat": [list(colour) for colour in HEAT],
         "titles": {name: TITLES[name] for name in (*_COLOURED, *ENTRIES)},
         **_first_view(lanes, query),
+    }
+
+
+def _legend(lanes: Lanes) -> dict[str, Any]:
+    """Return the names of the stages and gaps that the run has, and whether a cell is marked as late."""
+    whole = lanes.view(0, lanes.span, (0, len(lanes.ranks)), 1, 1)
+    measured = dict(zip(LANE_STAGES, (whole.stages > 0).any(axis=(1, 2)).tolist(), strict=True))
+    measured["allreduce"] = bool((whole.allreduce > 0).any())
+    # The axis starts with a step: what came before it is not drawn.
+    in_gap = (lanes.of_steps(lambda ledger: ledger.gaps)[1:] > 0).any(axis=0)
+    measured |= dict(zip(GAPS, in_gap.tolist(), strict=True))
+    return {
+        "legend": [name for name in (*RANK_PARTS, *GAPS) if measured[name]],
+        "anyLate": bool((whole.latest >= lanes.late_from).any()),
     }
 
 

@@ -413,7 +413,7 @@ def test_text_on_every_colour_can_be_read(name: str, shade: str) -> None:
 
 def test_a_colour_has_one_meaning() -> None:
     # Of losses and parts, the colour is that of the stage they belong to.
-    same = {"input_stall": "input", "scale": "allreduce", "bandwidth": "allreduce"}
+    same = {"input_stall": "input", "bandwidth": "allreduce"}
     by_colour: dict[object, set[str]] = {}
     for name, colour in COLOURS.items():
         by_colour.setdefault(colour, set()).add(same.get(name, name))

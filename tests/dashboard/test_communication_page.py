@@ -18,6 +18,7 @@ from support.network_checks import pair, write_network_check
 from support.step_logs import write_job
 
 from stallscope.analysis import analyse
+from stallscope.charts.palette import COLOURS
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.companion_files import (
     LoadedTimeline,
@@ -309,6 +310,9 @@ def test_every_step_has_its_parts_as_lines_and_as_a_table(folder: Path) -> None:
     # Two steps and more make one point where there are many.
     assert len(lines["transfer"].x) == 134
     assert set(lines["transfer"].y) == {2.0}
+    # Stages' colours would say that the parts are stages.
+    stages = {COLOURS[name].light for name in ("input", "compute", "other", "imbalance", "wait")}
+    assert not stages & {line.line.color for line in lines.values()}
     assert any("Each point is the mean of 3 steps." in text for text in texts(content))
     (table,) = [
         one

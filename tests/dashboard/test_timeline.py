@@ -26,9 +26,10 @@ from stallscope.dashboard.security import require_host
 from stallscope.dashboard.store.page_cache import lanes_of
 from stallscope.dashboard.timeline import head
 from stallscope.dashboard.timeline.positions import end_of, names, start_of
+from stallscope.formatting.numbers import amount
 from stallscope.run import Run
 
-from .cases import IMAGE, JOBS, REAL, SCRIPT, SLOW_RANK
+from .cases import IMAGE, JOBS, ONE_RANK, REAL, SCRIPT, SLOW_RANK
 from .content import components, of_type, table_rows, texts
 from .timeline_answers import ALL, ask, read
 
@@ -290,6 +291,49 @@ def test_the_page_says_what_it_shows_and_leads_to_slow_ranks(store: RunStore) ->
     drawn = next(one for one in components(content) if getattr(one, "id", "") == "timeline")
     assert drawn.role == "application"
     assert drawn.tabIndex == 0
+
+
+@pytest.mark.parametrize(
+    ("job", "gaps", "marks"),
+    [
+        (
+            replace(SLOW_RANK, steps=40),
+            ["Validation", "Checkpoints", "Between epochs"],
+            [
+                "Later than the reference rank by {} or more",
+                "Last rank, or later than the reference rank by {} or more",
+            ],
+        ),
+        (
+            replace(REAL, steps=40, epochs=1, validation_ms=0, checkpoint_ms=0),
+            [],
+            ["Last rank, or later than the reference rank by {} or more"],
+        ),
+        (replace(ONE_RANK, steps=40, checkpoint_ms=0), ["Validation", "Between epochs"], []),
+    ],
+)
+def test_the_legend_names_only_what_the_run_has(
+    tmp_path: Path, job: Any, gaps: list[str], marks: list[str]
+) -> None:
+    run = run_of_job(tmp_path, job)
+    lanes = lanes_of(analyse(run))
+    assert lanes is not None
+    store = RunStore([run])
+    content = view_at(store, f"/run/{store.runs()[0].id}/timeline", "").content
+    (legends,) = (
+        one for one in components(content) if "timeline-legends" in getattr(one, "className", "")
+    )
+    parts = {
+        getattr(part, "data-legend", "gaps"): texts(part)
+        for part in of_type(legends, "Div")
+        if part is not legends
+    }
+    waiting = ["Waiting for slow ranks"] if len(lanes.ranks) > 1 else []
+    allreduce = ["Exposed allreduce"] if len(lanes.ranks) > 1 else []
+    assert parts["stages"] == ["Input", "Compute", "Other", *waiting, *allreduce]
+    assert parts.get("gaps", []) == gaps
+    said = [text for part in ("late", "last") for text in parts.get(part, [])]
+    assert said == [mark.format(amount(lanes.late_from, "ms")) for mark in marks]
 
 
 def test_without_stages_the_page_says_why(store: RunStore) -> None:

@@ -39,9 +39,9 @@ COLOURS: dict[str, Colour] = {
     "input_waiting": Colour("#f6d48a", "#8a6a1f"),
     "compute_waiting": Colour("#8fc1e3", "#2b5f80"),
     "other_waiting": Colour("#c9ccd1", "#5f656d"),
-    # Losses against a baseline, in the colour of the stage.
+    # Losses against a baseline, in the colour of the stage; scale costs more than allreduce.
     "input_stall": Colour("#e69f00", "#f0b429"),
-    "scale": Colour("#009e73", "#2cc79b"),
+    "scale": Colour("#7a4a21", "#b5835a"),
     # The parts of an allreduce, in shades of its colour.
     "bandwidth": Colour("#009e73", "#2cc79b"),
     "latency": Colour("#6cc9a8", "#1c7a5f"),

@@ -6,7 +6,7 @@ from ..palette import COLOURS, HEAT, SHADES, STATUS, Colour
 
 _DARK_INK, _LIGHT_INK = "#14171c", "#ffffff"
 # Colours on which light text stands out more than dark text, on light and on dark pages.
-_DEEP = {"compute", "steps", "validation", "negotiation"}
+_DEEP = {"compute", "steps", "validation", "negotiation", "scale"}
 _DEEP_AT_NIGHT = {
     "validation",
     "latency",
