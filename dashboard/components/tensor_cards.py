@@ -337,7 +337,9 @@ def timeline_steps_card(steps: AllreduceSteps) -> Any:
         "tensor is active: they overlap, and do not add up.",
         draw,
         (("step", *(f"{label}_ms" for label in parts)), rows),
-        legend(line_sample(*look, label) for _, label, *look in _PARTS if label in parts),
+        legend(
+            line_sample(colour, dash, label) for _, label, colour, dash in _PARTS if label in parts
+        ),
         folded(AS_A_TABLE, _table(parts, rows)),
     )
 

@@ -84,11 +84,13 @@ def head(
 def _legend(lanes: Lanes) -> dict[str, Any]:
     """Return the names of the stages and gaps that the run has, and whether a cell is marked as late."""
     whole = lanes.view(0, lanes.span, (0, len(lanes.ranks)), 1, 1)
-    measured = dict(zip(LANE_STAGES, (whole.stages > 0).any(axis=(1, 2)).tolist(), strict=True))
+    measured = {
+        name: bool((stage > 0).any()) for name, stage in zip(LANE_STAGES, whole.stages, strict=True)
+    }
     measured["allreduce"] = bool((whole.allreduce > 0).any())
     # The axis starts with a step: what came before it is not drawn.
-    in_gap = (lanes.of_steps(lambda ledger: ledger.gaps)[1:] > 0).any(axis=0)
-    measured |= dict(zip(GAPS, in_gap.tolist(), strict=True))
+    gaps = lanes.of_steps(lambda ledger: ledger.gaps)[1:]
+    measured |= {name: bool(gaps[:, at].any()) for at, name in enumerate(GAPS)}
     return {
         "legend": [name for name in (*RANK_PARTS, *GAPS) if measured[name]],
         "anyLate": bool((whole.latest >= lanes.late_from).any()),
