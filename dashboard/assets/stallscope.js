@@ -10,6 +10,7 @@
     const CHARACTER_WIDTH = 7;
     const BETWEEN_LABELS = 14;
     const BESIDE_CHART = 66;
+    const LINE_WIDTH = 1.4; // of Plotly's line marks, as a multiple of their size
     const SHORT_NAME = 14; // characters
     const SHORT_NAMES_WIDTH = 110; // pixels
     let observed = false;
@@ -53,8 +54,12 @@
         const axis = Object.assign({}, layout.xaxis, { nticks: 4, tickangle: 0 });
         const most = mostTicks(layout);
         if (axis.tickvals && axis.tickvals.length > most) {
-            const every = Math.ceil(axis.tickvals.length / most);
             const last = axis.tickvals.length - 1;
+            let every = Math.ceil(axis.tickvals.length / most);
+            // An axis that starts at zero shows it.
+            if (String((axis.ticktext || axis.tickvals)[0]) === "0") {
+                for (every = Math.min(every, last); last % every; every += 1);
+            }
             // The last label has the unit.
             const kept = (_, at) => (last - at) % every === 0;
             axis.tickvals = axis.tickvals.filter(kept);
@@ -72,6 +77,23 @@
         const end = space > 0 ? space : SHORT_NAME;
         const second = text.slice(end).trim();
         return text.slice(0, end) + "<br>" + (second.length > SHORT_NAME ? second.slice(0, SHORT_NAME - 1) + "…" : second);
+    }
+
+    // Shortens lines across bars on narrow screens, where they would reach over the next bars.
+    function withShortLines(data, layout) {
+        if (window.innerWidth > NARROW) {
+            return data;
+        }
+        const names = widest(layout.yaxis && layout.yaxis.ticktext);
+        return data.map(function (trace) {
+            if (!trace.marker || trace.marker.symbol !== "line-ew") {
+                return trace;
+            }
+            const bars = layout.xaxis.range[1] - layout.xaxis.range[0];
+            const room = (window.innerWidth - BESIDE_CHART - names) / bars;
+            const size = Math.min(trace.marker.size, Math.floor((0.8 * room) / LINE_WIDTH));
+            return Object.assign({}, trace, { marker: Object.assign({}, trace.marker, { size: size }) });
+        });
     }
 
     // Wraps the names of curves on narrow screens, where they would take most of the width.
@@ -152,7 +174,10 @@
                 if (window.matchMedia("(pointer: coarse)").matches) {
                     layout.dragmode = false;
                 }
-                return { data: data, layout: withZoom(withFewerTicks(withShortNames(layout)), id.name) };
+                return {
+                    data: withShortLines(data, layout),
+                    layout: withZoom(withFewerTicks(withShortNames(layout)), id.name),
+                };
             },
 
             // Records the zoom, to apply it when the chart is drawn again: with another baseline, in other

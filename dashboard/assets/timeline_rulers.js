@@ -177,7 +177,7 @@
         const occupied = [];
         const withHosts = hostLanes(scene);
         const rows = (lane) => [answer.edges[lane], answer.edges[lane + 1]];
-        const slow = (lane) => head.named.some((row) => row >= rows(lane)[0] && row < rows(lane)[1]);
+        const slow = (lane) => slowRows(head, rows(lane)).length > 0;
         const order = [...Array(lanes).keys()].sort((a, b) => slow(b) - slow(a));
         for (const lane of order) {
             const [top, bottom] = scene.laneSpan(lane);
@@ -200,7 +200,9 @@
             text(draw, timeline.shortened(draw, words, x), x, y, late ? colours.text : colours.dimmed, "right");
             draw.font = scene.font;
             if (withHosts && !scene.narrow) {
-                const host = head.hosts[head.hostOf[rows(lane)[0]]];
+                // A lane of several hosts that has a slow rank shows that rank's host.
+                const row = late ? slowRows(head, rows(lane))[0] : rows(lane)[0];
+                const host = head.hosts[head.hostOf[row]];
                 text(draw, timeline.shortened(draw, host, x - draw.measureText(words).width - 14), 0, y, colours.dimmed);
             }
         }
@@ -223,9 +225,14 @@
         );
     }
 
+    // The rows of stragglers among those of a lane.
+    function slowRows(head, [first, end]) {
+        return head.named.filter((row) => row >= first && row < end);
+    }
+
     function name(head, [first, end], late, narrow) {
         if (late) {
-            const own = head.named.filter((row) => row >= first && row < end);
+            const own = slowRows(head, [first, end]);
             const rank = head.ranks[own[0]];
             // On a phone there is no space for more than a number.
             return narrow ? "▸" + rank : "slow ▸ " + rank + (own.length > 1 ? " +" + (own.length - 1) : "");

@@ -22,8 +22,8 @@ _TALLEST = 460
 _MOST_NAMED_ROWS = 100
 # On a phone, a table that is wider than its card shows the cells of a row one below the other. Longer
 # tables scroll sideways in their frame, because their columns are compared. Pixels, as in the
-# stylesheet: of the card, of a row's name at least, and beside a cell's text.
-_PHONE_PX, _LEAST_NAME_PX, _BESIDE_PX = 334, 52, 6
+# stylesheet: of the card, of a row's name at least, of other words that wrap, and beside a cell's text.
+_PHONE_PX, _LEAST_NAME_PX, _LEAST_WORDS_PX, _BESIDE_PX = 334, 52, 80, 6
 _PHONE_TEXT_PX, _MOST_STACKED = 13, 12
 _LOOK = {
     "tabularNums": True,
@@ -116,7 +116,10 @@ def _is_wider_than_a_phone(table: Table) -> bool:
         cells = [row[at] for row in table.rows]
         parts = [word for cell in cells for word in cell.split()] if at in table.words else cells
         titles = [BOLD * text_width(word, _PHONE_TEXT_PX) for word in title.split()]
-        widths.append(max([*titles, *(text_width(part, _PHONE_TEXT_PX) for part in parts)]))
+        texts = [text_width(cell, _PHONE_TEXT_PX) for cell in cells] if at in table.words else []
+        # One word below the other is hard to read.
+        least = min(max(texts, default=0.0), _LEAST_WORDS_PX)
+        widths.append(max([least, *titles, *(text_width(part, _PHONE_TEXT_PX) for part in parts)]))
     widths[0] = max(widths[0], _LEAST_NAME_PX)
     return sum(widths) + _BESIDE_PX * len(widths) > _PHONE_PX
 

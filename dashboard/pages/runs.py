@@ -285,7 +285,7 @@ def _tools(search: str) -> Any:
                 id=SEARCH,
                 value=search,
                 debounce=250,
-                placeholder="Search: resnet gpu-07 slow, or ranks>=8 verdict=input age<7d",
+                placeholder="Search: resnet gpu-07, or verdict=input age<7d",
                 flex=1,
                 miw=220,
                 **aria(label="Search runs"),

@@ -22,7 +22,7 @@ from stallscope.analysis.views.one_step import (
 from stallscope.charts.charts import MOST_RANKS
 from stallscope.charts.kinds import Bar, Segment, StackedBars
 from stallscope.formatting.lists import counted, joined, listed
-from stallscope.formatting.numbers import amount, significant
+from stallscope.formatting.numbers import amount
 from stallscope.reports.document import Table
 from stallscope.text.cells import Cells
 from stallscope.text.step_figures import RANK_PARTS, OneStepFigures
@@ -37,6 +37,7 @@ from .run_page import RunPage, RunRequest
 # Steps before and after that the link to the timeline shows.
 _AROUND = 4
 _PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
+_GAPS = {"epoch_gap": "the time between epochs"}
 
 
 class StepPage(RunPage):
@@ -131,18 +132,22 @@ def _evidence(figures: OneStepFigures) -> list[str]:
             f"Its {cause} took {figures.amount(stage)}, "
             f"{figures.more(wait)} than on rank {step.reference}{than_mean}."
         )
+        waited = amount(1e3 * step.waited_rank_s, "ms")
         sentences.append(
-            f"The other ranks waited {significant(step.waited_rank_s)} rank-seconds for it in total."
+            f"Together, the other ranks waited {waited} for it."
+            if len(step.ranks) > 2
+            else f"The other rank waited {waited} for it."
         )
         if step.late:
             sentences.append("That is unusually late for this run.")
     if step.warm_up:
         sentences.append("It belongs to the warm-up, which the run's figures exclude.")
     if step.gaps:
-        gaps = " and ".join(
-            f"{TITLES[kind].lower()} ({amount(ms, 'ms')})" for kind, ms in step.gaps
-        )
-        sentences.append(f"It was preceded by {gaps}.")
+        gaps = [
+            f"{_GAPS.get(kind, TITLES[kind].lower())} ({amount(ms, 'ms')})"
+            for kind, ms in step.gaps
+        ]
+        sentences.append(f"It was preceded by {joined(gaps)}.")
     if len(step.generations) > 1:
         sentences.append(f"{listed('Generation', step.generations)} trained this step.")
     if step.unmeasured:

@@ -57,9 +57,9 @@ def timestamps_of(analysis: Analysis) -> dict[str, float | None]:
 
 
 def hosts_of(analysis: Analysis) -> tuple[HostLateness, ...]:
-    """Return how late the ranks of every host are; none on one rank or without steady steps."""
+    """Return how late the ranks of every host are; none on a single host or without steady steps."""
     steady = analysis.steady
-    if steady is None or len(steady.ranks) < 2:
+    if steady is None or len({rank.host for rank in analysis.ranks}) < 2:
         return ()
     return cached(analysis, "hosts", lambda: _hosts(analysis, steady))
 

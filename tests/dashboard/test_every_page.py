@@ -26,6 +26,7 @@ from stallscope.text.job import epoch_figures
 from .browsing import NARROW, Open, drawn, served
 from .content import table_rows, texts
 
+SAMPLES = Path(__file__).parents[2] / "sample_logs"
 SLOW = Fault("compute", 60, ranks=(0,))
 MOST_BYTES = 1_000_000
 PATHS = [*TABS.values(), "step/20"]
@@ -35,13 +36,15 @@ ADDRESSES = [
     "/",
     *(f"/run/many/{path}?baseline=many-baseline" for path in PATHS if path != "live"),
     "/run/many/baseline",
+    "/run/clean",
     "/run/recording/live",
     "/compare?runs=many,again",
     "/compare?runs=many,again,recording",
     "/scaling?runs=few,many",
 ]
 
-# Tables of few rows that scroll sideways, and labels below a chart that touch each other.
+# Tables of few rows that scroll sideways, cards and stacked tables that cut their contents, and labels
+# below a chart that touch each other.
 _CROWDED = """() => {
     const tables = [...document.querySelectorAll("#page .scroller")].filter((frame) =>
         !frame.closest("details:not([open])") &&
@@ -52,8 +55,14 @@ _CROWDED = """() => {
         labels.sort((first, second) => first.left - second.left);
         return labels.some((label, at) => at > 0 && label.left < labels[at - 1].right);
     };
+    const cards = [...document.querySelectorAll("#page .mantine-Card-root")].filter((card) =>
+        card.scrollWidth > card.clientWidth + 1);
+    const stacked = [...document.querySelectorAll("#page .stacked")].filter((frame) =>
+        getComputedStyle(frame.querySelector("thead")).position === "absolute" &&
+        frame.scrollHeight > frame.clientHeight + 1);
     const axes = [...document.querySelectorAll("#page .xaxislayer-above")].filter(touching);
-    return [...tables.map((table) => table.getAttribute("aria-label")),
+    return [...[...tables, ...stacked].map((table) => table.getAttribute("aria-label")),
+        ...cards.map((card) => card.textContent),
         ...axes.map((axis) => axis.textContent)];
 }"""
 
@@ -100,9 +109,10 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         log.write_text("".join(line for line in lines if not line.startswith("end,")))
     jobs = (MANY, MANY.baseline(), replace(MANY, run_id="again", seed=2))
     few = replace(MANY, ranks=2, run_id="few", seed=3)
-    with served(
-        RunStore([*(simulate(job).run for job in (*jobs, few)), *read(str(folder))])
-    ) as url:
+    # Its advice has lines to copy.
+    clean = replace(read(str(SAMPLES / "clean"))[0], id="clean")
+    runs = [*(simulate(job).run for job in (*jobs, few)), *read(str(folder)), clean]
+    with served(RunStore(runs)) as url:
         yield url
 
 

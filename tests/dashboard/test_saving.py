@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from playwright.sync_api import BrowserContext, Download, Locator, Page, expect
+from simulator import Fault, Job, simulate
 
 from stallscope.charts.heat_map import lateness_chart
 from stallscope.charts.palette import COLOURS
@@ -59,7 +60,9 @@ _SIZE_OF_MOST = """([lanes, high, cells, bars]) => {
 @pytest.fixture(scope="module")
 def runs(made: Callable[[str], Run]) -> RunStore:
     names = ("four ranks", "a slow rank", "hostile names", "a thousand ranks")
-    return RunStore([made(name) for name in names])
+    fault = Fault("compute", 40.0, ranks=(93,))
+    hosts = Job(ranks=512, steps=120, faults=(fault,), run_id="many-hosts")
+    return RunStore([*(made(name) for name in names), simulate(hosts).run])
 
 
 @pytest.fixture(scope="module")
@@ -251,6 +254,18 @@ def test_a_drawing_of_the_timeline_keeps_proportions(open_page: Open, runs: RunS
     assert compute / allreduce == pytest.approx(share, rel=0.02)
     # The slow rank waits for nobody.
     assert wait < 0.02 * compute
+
+
+def test_a_lane_of_several_hosts_names_the_host_of_its_slow_rank(open_page: Open) -> None:
+    page = open_page("/run/many-hosts/timeline")
+    root = drawing(saved(page, LANES, "SVG"))
+    assert any(re.match(r"Ranks \d+–\d+, 2 hosts", one[0].text or "") for one in lanes(root))
+    said = words(root)
+    assert "slow ▸ 93" in said
+    assert "host-11" in said
+    assert "host-10" not in said
+    # Nothing validates, and nothing is saved.
+    assert not {"Validation", "Checkpoints"} & set(said)
 
 
 def test_lateness_is_drawn_as_it_is_seen(open_page: Open) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -155,3 +156,24 @@ def test_names_of_curves_leave_most_of_a_narrow_page_to_the_curves(open_page: Op
     names = figure.locator(".annotation").all_text_contents()
     assert not any("…" in name for name in names)
     assert any("HorovodRunner" in name for name in names)
+
+
+@pytest.mark.browser
+def test_lines_of_ideal_rates_do_not_reach_over_the_next_bars_on_a_phone(open_page: Open) -> None:
+    page = open_page("/scaling", width=NARROW)
+    figure = page.get_by_role("img", name="Throughput over ranks")
+    lines = figure.locator(".scatterlayer .trace").first.locator(".point")
+    expect(lines.nth(1)).to_be_attached()
+    boxes = [box for line in lines.all() if (box := line.bounding_box()) is not None]
+    assert len(boxes) > 1
+    for left, right in pairwise(sorted(boxes, key=lambda box: box["x"])):
+        assert left["x"] + left["width"] < right["x"]
+
+
+@pytest.mark.browser
+def test_an_axis_that_starts_at_zero_shows_it_on_a_phone(open_page: Open) -> None:
+    page = open_page("/scaling", width=NARROW)
+    figure = page.get_by_role("img", name="Step time by cause")
+    ticks = figure.locator(".xtick text")
+    expect(ticks.first).to_have_text("0")
+    assert ticks.count() >= 2

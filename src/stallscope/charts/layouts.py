@@ -49,18 +49,27 @@ def layout_of(chart: Chart | Layout) -> Layout:
 
 
 def legend_of(chart: Chart) -> list[tuple[str, str]]:
-    """List names of the palette with labels, and with figures for a single bar."""
+    """List names of the palette with labels, and with figures for a single bar.
+
+    Without figures, parts that are zero in all bars or steps have no colour to explain.
+    """
     if isinstance(chart, RateBars):
         return list(RATE_LEGEND)
     if isinstance(chart, StackedArea):
-        return [(name, title_of(name)) for name, _ in chart.layers]
+        return [(name, title_of(name)) for name, values in chart.layers if (values > 0).any()]
     if isinstance(chart, StackedBars):
         return _figures(chart) if len(chart.bars) == 1 else _names(chart)
     return []
 
 
 def _names(chart: StackedBars) -> list[tuple[str, str]]:
-    return [(name, title_of(name)) for name in chart.names]
+    drawn = {
+        segment.name
+        for bar, printed in zip(chart.bars, chart.printed, strict=True)
+        for segment, part in zip(bar.segments, printed.parts, strict=True)
+        if part
+    }
+    return [(name, title_of(name)) for name in chart.names if name in drawn]
 
 
 def _figures(chart: StackedBars) -> list[tuple[str, str]]:
