@@ -118,7 +118,9 @@ def take(browser: Browser, address: str, picture: Path, height: int, dark: bool)
     page.wait_for_function(
         "() => [...document.querySelectorAll('#page .dash-graph')]"
         ".every(graph => graph.querySelector('.trace, .hm'))"
-        " && [...document.querySelectorAll('.run-verdict')].every(one => one.innerText !== '…')"
+        " && (!document.querySelector('#runs-grid') || document.querySelector('.run-verdict'))"
+        " && [...document.querySelectorAll('.run-verdict')]"
+        ".every(verdict => verdict.innerText.trim() !== '…')"
     )
     page.screenshot(path=str(picture))
     page.close()
