@@ -207,7 +207,8 @@
                             node.setData(value);
                         }
                     }
-                    if (undecided && rows.length && rows.every(Boolean)) {
+                    // Rows of one job need each other's analyses for their trends and baselines.
+                    if ((undecided || rows.length > 1) && rows.length && rows.every(Boolean)) {
                         api.getDisplayedRowCount() ? api.refreshInfiniteCache() : api.purgeInfiniteCache();
                     }
                 });

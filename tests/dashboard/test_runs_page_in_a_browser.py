@@ -49,6 +49,17 @@ def test_runs_in_memory_are_filled_in_and_collected_ones_are_there(open_page: Op
     expect(page.get_by_role("grid", name="Runs")).to_have_attribute("aria-rowcount", "10005")
 
 
+def test_every_rerun_has_its_trend_whichever_run_is_analysed_first(
+    context: BrowserContext, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    jobs = [replace(REAL, run_id=f"run-{number}", seed=number) for number in range(4)]
+    runs = [run_of_job(tmp_path_factory.mktemp("run"), job) for job in jobs]
+    with served(RunStore(runs)) as url, opening(context, url) as open_page:
+        page = open_page("/")
+        # All but the oldest.
+        expect(page.get_by_role("row").locator("svg polyline")).to_have_count(3)
+
+
 def test_a_bookmarked_search_of_runs_that_were_never_analysed_ends_with_those_that_match(
     context: BrowserContext, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
