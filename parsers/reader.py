@@ -250,6 +250,10 @@ def _opened(source: str | Source) -> Source:
     return open_source(source)
 
 
+# The start of what is said of a file that permissions or its kind keep from being read.
+_UNREAD = "cannot be read: "
+
+
 def _unusable_step_logs(where: str, reading: Reading) -> str | None:
     """Describe several step logs, or empty ones, without a row; None if there are no such logs."""
     if any(isinstance(failure, UnknownVersionError) for failure in reading.failures):
@@ -262,6 +266,9 @@ def _unusable_step_logs(where: str, reading: Reading) -> str | None:
     if not count or (count == 1 and reading.failures):
         return None
     what = "; ".join(f"{reason}: {joined(names)}" for reason, names in files_of.items())
+    if all(reason.startswith(_UNREAD) for reason in files_of):
+        what = what.replace(_UNREAD, "")
+        return f"{where}: none of {counted(count, 'step log')} can be read: {what}"
     whole = "none with a whole row" if count > 1 else "without a whole row"
     return (
         f"{where}: {counted(count, 'step log')}, {whole} ({what}); copy the logs again from where they "

@@ -93,7 +93,11 @@ def _clean(cells: Sequence[Cell]) -> str:
 
 
 def _patterns(cells: Sequence[Cell]) -> str:
-    return f"{texts.PATTERNS}\n{tables.pattern_table(cells)}" if cells else ""
+    if not cells:
+        return ""
+    page = f"{texts.PATTERNS}\n{tables.pattern_table(cells)}"
+    right = tables.run_share(cells, "hidden_right")
+    return page if right is None else f"{page}\n\n{texts.HIDDEN.format(right=percent(right))}"
 
 
 def _coverage(cells: Sequence[Cell]) -> str:

@@ -143,6 +143,11 @@ PATTERNS = """\
 their stages and their pattern.
 """
 
+HIDDEN = """\
+Of two slow ranks, the less slow one hides behind the other if it is hardly ever last: in under 2 % of
+the steps. The analysis told that right in {right} of the runs with two.
+"""
+
 REAL = """\
 # Scorecard: real Horovod ranks
 

@@ -44,6 +44,8 @@ class Cell:
     stage: str | None = None
     #: Percent of the clean step; of two faults, the first one's.
     percent: float = 0.0
+    #: Percent of the clean step, of the second of two faults; None: as much as the first.
+    second_percent: float | None = None
     when: When = field(default_factory=Always)
     bucket: bool = False
     #: A rank that gets so many times the samples.
@@ -77,6 +79,11 @@ class Cell:
     def fault_ms(self) -> float:
         return self.percent / 100 * self.clean_ms
 
+    @property
+    def second_ms(self) -> float:
+        percent = self.percent if self.second_percent is None else self.second_percent
+        return percent / 100 * self.clean_ms
+
     def _faults(self, seed: int) -> tuple[Fault, ...]:
         if self.stage is None or not self.percent:
             return ()
@@ -86,10 +93,10 @@ class Cell:
         if self.who == "host":
             return (replace(fault, hosts=(self.host(seed),)),)
         if self.who == "two":
-            next_stage = STAGES[(STAGES.index(self.stage) + 1) % len(STAGES)]
+            second_stage = STAGES[(STAGES.index(self.stage) + 1) % len(STAGES)]
             return (
                 replace(fault, ranks=(self.rank(seed),)),
-                replace(fault, stage=next_stage, ranks=(self.second(seed),)),
+                replace(fault, stage=second_stage, ms=self.second_ms, ranks=(self.second(seed),)),
             )
         return (replace(fault, ranks=(self.rank(seed),)),) if self.who == "one" else (fault,)
 

@@ -15,6 +15,7 @@ _MEANS = (
     "cause_right",
     "rank_right",
     "pattern_right",
+    "hidden_right",
     "innocent_named",
     "rotating_found",
     "own_log_right",

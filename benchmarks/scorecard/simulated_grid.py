@@ -130,6 +130,17 @@ def patterns(ranks: int, runs: int, cvs: Sequence[float] = (0.02, 0.1)) -> list[
                     **common,
                 )
             )
+            for second in (0.5, 0.8):
+                less = second * percent
+                cells.append(
+                    cell(
+                        f"behind-{percent}-{less:g}",
+                        f"a slow rank behind a slower one: compute {size}, other +{less:g} %",
+                        who="two",
+                        second_percent=less,
+                        **common,
+                    )
+                )
             if like.host_count > 2:
                 cells.append(
                     cell(f"host-{percent}", f"all ranks of one host: {size}", who="host", **common)

@@ -16,6 +16,8 @@ from stallscope.analysis.stragglers.straggler import Straggler
 Record = dict[str, Any]
 
 _CLEARLY = 1.25
+# A rank that is last in fewer steps is hardly ever last.
+_HARDLY_EVER = 0.02
 
 
 def analysed(job: Job) -> tuple[Simulated, Analysis]:
@@ -52,10 +54,10 @@ def _scored(cell: Cell, simulated: Simulated, analysis: Analysis) -> Record:
         "latest_cause_right",
         "latest_rank_right",
     )
-    values = {name: scored[name] for name in kept}
+    shown = {name: scored[name] for name in kept}
     guilty = {cell.rank(simulated.job.seed)} if cell.who == "one" else set()
     return {
-        **values,
+        **shown,
         "innocent_named": bool({*scored["named"]} - guilty),
         "rotating_found": any(straggler.pattern == "rotating" for straggler in analysis.stragglers),
         "recovered": recovered,
@@ -76,23 +78,34 @@ def _cost(cell: Cell, simulated: Simulated, allreduce_ms: float | None) -> Recor
 def _special(cell: Cell, simulated: Simulated, analysis: Analysis) -> Record:
     """Score faults that only simulated runs have: patterns, hosts, several ranks, an early bucket."""
     expected = _expected(cell, simulated.job.seed)
-    named = {_key(straggler) for straggler in analysis.stragglers}
+    stragglers = {_key(straggler) for straggler in analysis.stragglers}
     parts = {
-        "rank_right": {key[1:3] for key in named} == {key[1:3] for key in expected},
-        "cause_right": {key[1:] for key in named} == {key[1:] for key in expected},
-        "pattern_right": {key[:3] for key in named} == {key[:3] for key in expected},
-        "all_right": named == expected,
+        "rank_right": {key[1:3] for key in stragglers} == {key[1:3] for key in expected},
+        "cause_right": {key[1:] for key in stragglers} == {key[1:] for key in expected},
+        "pattern_right": {key[:3] for key in stragglers} == {key[:3] for key in expected},
+        "all_right": stragglers == expected,
     }
     return {
         **parts,
         "innocent_named": bool(
-            {rank for key in named for rank in key[1]}
+            {rank for key in stragglers for rank in key[1]}
             - {rank for key in expected for rank in key[1]}
         ),
+        "hidden_right": _hidden_right(cell, simulated, analysis),
         "verdict": analysis.bottleneck.kind,
         "recovered": _recovered(cell, simulated, analysis),
-        "found": sorted(map(repr, named)),
+        "found": sorted(map(repr, stragglers)),
     }
+
+
+def _hidden_right(cell: Cell, simulated: Simulated, analysis: Analysis) -> bool | None:
+    """Whether the analysis knows if the second of two slow ranks hides behind the first."""
+    second = cell.second(simulated.job.seed)
+    named = [straggler for straggler in analysis.stragglers if straggler.ranks == (second,)]
+    if cell.who != "two" or not named:
+        return None
+    last_share = float((simulated.truth.critical[1:] == second).mean())
+    return named[0].holds_back == (last_share >= _HARDLY_EVER)
 
 
 def _key(straggler: Straggler) -> tuple[str, tuple[int, ...], tuple[str, ...], str]:

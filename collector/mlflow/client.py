@@ -22,6 +22,7 @@ from stallscope.errors import (
     UnansweredError,
     UnreadableError,
     UsageError,
+    causes,
     timed_out,
 )
 
@@ -244,9 +245,7 @@ def _status(error: BaseException) -> int:
 
 def _reason(error: BaseException) -> str:
     """Return the message of an error's root cause; the outer errors are about pools and retries."""
-    root = error
-    while root.__cause__ is not None or root.__context__ is not None:
-        root = root.__cause__ or root.__context__ or root
+    *_, root = causes(error, with_contexts=True)
     return first_line(root if isinstance(root, OSError) else error)
 
 

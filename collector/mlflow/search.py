@@ -8,6 +8,7 @@ from typing import Any
 
 from stallscope.errors import NotFoundError, UsageError
 
+from ..sources.base import announced_wait
 from .client import convert_errors, first_line, mlflow_client, require_answer
 
 # Runs per request; the server allows at most 50,000.
@@ -39,6 +40,11 @@ def search_runs(experiment: str, filter_string: str = "") -> list[Any]:
     """
     client = mlflow_client()
     where = f"the MLflow experiment {experiment!r}"
+    with announced_wait(where):
+        return _matching_runs(client, where, experiment, filter_string)
+
+
+def _matching_runs(client: Any, where: str, experiment: str, filter_string: str) -> list[Any]:
     with convert_errors(where):
         require_answer(client)
         known_experiment = client.get_experiment_by_name(experiment)

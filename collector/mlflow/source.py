@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
-from ..sources.base import Source, SourceFile, files_below
+from ..sources.base import Source, SourceFile, announced_wait, files_below
 from ..sources.chunk_names import LOGS
 from ..sources.copies import LocalCopies
 from .client import Artifact, MlflowRun
@@ -24,10 +25,12 @@ class MlflowArtifacts(Source):
         folder = old_store()
         if folder is not None:
             return logs_of_old_run(folder, self._run_id)
-        run = MlflowRun(self._run_id)
-        artifacts = files_below(run.artifacts, LOGS) or files_below(run.artifacts, "")
-        files = [self._file(run, artifact) for artifact in artifacts]
-        return logs_and_record(files, server_record(run), partial(server_history, run))
+        # MLflow's client tries again, for minutes.
+        with announced_wait(self.where):
+            run = MlflowRun(self._run_id)
+            artifacts = files_below(run.artifacts, LOGS) or files_below(run.artifacts, "")
+            files = [self._file(run, artifact) for artifact in artifacts]
+            return logs_and_record(files, server_record(run), partial(server_history, run))
 
     def _file(self, run: MlflowRun, artifact: Artifact) -> SourceFile:
         return SourceFile(
@@ -37,6 +40,10 @@ class MlflowArtifacts(Source):
             # Artifacts have no timestamps: a replacement of the same size goes unnoticed.
             version=str(artifact.size),
             read_range=partial(
-                self._copies.read, artifact.path, partial(run.download, artifact.path)
+                self._copies.read, artifact.path, partial(self._download, run, artifact.path)
             ),
         )
+
+    def _download(self, run: MlflowRun, path: str, local: Path) -> None:
+        with announced_wait(self.where, "reading"):
+            run.download(path, local)

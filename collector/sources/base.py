@@ -6,6 +6,7 @@ import logging
 import re
 import stat
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,10 @@ DENIED = "denied"
 
 # A place that has not answered after this time gets a warning.
 _SILENT_SECONDS = 10.0
+_SECONDS_BETWEEN_WARNINGS = 60.0
+# Until when each place gets no other warning.
+_silent_until: dict[str, float] = {}
+_announcing = threading.Lock()
 
 #: Reads the bytes of a file from a position to another (None: its end).
 ReadRange = Callable[[int, "int | None"], bytes]
@@ -144,16 +149,31 @@ def files_below(
 
 
 @contextmanager
-def announced_wait(where: str) -> Iterator[None]:
-    """Warn if the block, which waits for a place's answers, takes long: silence looks like a hang."""
-    sentence = f"stallscope: {where}: still waiting for an answer after {_SILENT_SECONDS:g} s"
-    timer = threading.Timer(_SILENT_SECONDS, logger.warning, ("%s", sentence))
+def announced_wait(where: str, doing: str = "waiting for an answer") -> Iterator[None]:
+    """Warn if the block, which a place keeps waiting, takes long: silence looks like a hang.
+
+    Args:
+        where: the place; for each, there is at most one warning a minute.
+        doing: what takes long.
+    """
+    sentence = f"stallscope: {where}: still {doing} after {_SILENT_SECONDS:g} s"
+    timer = threading.Timer(_SILENT_SECONDS, _announce, (where, sentence))
     timer.daemon = True
     timer.start()
     try:
         yield
     finally:
         timer.cancel()
+
+
+def _announce(where: str, sentence: str) -> None:
+    now = time.monotonic()
+    with _announcing:
+        # Several files are read at once, and a client tries again.
+        if now < _silent_until.get(where, 0.0):
+            return
+        _silent_until[where] = now + _SECONDS_BETWEEN_WARNINGS
+    logger.warning("%s", sentence)
 
 
 def walk(file_system: fsspec.AbstractFileSystem, folder: str) -> dict[str, dict[str, Any]]:

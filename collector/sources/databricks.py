@@ -141,7 +141,8 @@ class _Workspace:
         end = size if end is None else end
         if start >= end:
             return b""
-        with _convert_errors(path, "the file was removed"):
+        reading = announced_wait(self.where, "reading")
+        with reading, _convert_errors(path, "the file was removed"):
             if _on_volume(path):
                 return self._volume_bytes(path, start, end)
             return b"".join(self._dbfs_blocks(path, start, end))

@@ -361,7 +361,7 @@ class Files(Source):
         """Describe an error of the place's client, without credentials of the URL."""
         message = reason(error)
         file = getattr(error, "filename", None)
-        if file is not None and str(file) not in self._text:
+        if file is not None and not self.local and str(file) not in self._text:
             # Not of the place itself: a key, or another file of the configuration.
             message = f"{message}: {file}"
         message = message.replace(self._text, self.where)
@@ -385,9 +385,12 @@ class _FileReader:
     file_system: fsspec.AbstractFileSystem | None
 
     def __call__(self, start: int, end: int | None) -> bytes:
-        if self.file_system is None:
-            self.file_system, _ = self.place.open_file_system()
-        return self.place.read_bytes(self.file_system, self.path, self.where, self.size, start, end)
+        place = self.place
+        # Clients wait and try again, for a minute and more.
+        with nullcontext() if place.local else announced_wait(place.where, "reading"):
+            if self.file_system is None:
+                self.file_system, _ = place.open_file_system()
+            return place.read_bytes(self.file_system, self.path, self.where, self.size, start, end)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "file_system": None}

@@ -7,7 +7,9 @@ this module fixes that.
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,10 +20,11 @@ from stallscope.errors import StallscopeError, UnreadableError
 from .base import SourceFile
 from .files import Files
 
-# The timeout for connecting; ConnectTimeout of the user's configuration may be shorter.
-_CONNECT_SECONDS = 60
-# After three unanswered keepalive messages the connection is lost.
-_KEEPALIVE_SECONDS = 15
+# The timeout for logging in to a host that answers, as an agent may ask for a key to be touched.
+# ConnectTimeout of the user's configuration may be shorter.
+_LOGIN_SECONDS = 60
+# After three unanswered keepalive messages the connection is lost. Any data postpones them.
+_KEEPALIVE_SECONDS = 5
 # The error of the channel pool for a lost connection.
 _NO_CHANNEL = "Can't create any SFTP connections!"
 _LOST = "the connection was lost"
@@ -48,11 +51,15 @@ class SshFiles(Files):
     def _first_request(self) -> None:
         self.open_file_system()
 
+    def _kind(self) -> type[fsspec.AbstractFileSystem]:
+        return _hosts()
+
     def _options(self) -> dict[str, Any]:
         return {
+            "silent_seconds": self.timeout_seconds,
             # () means those of the configuration, or ~/.ssh/known_hosts; None would verify nothing.
             "known_hosts": (),
-            "timeout": _CONNECT_SECONDS,
+            "timeout": _LOGIN_SECONDS,
             "keepalive_interval": _KEEPALIVE_SECONDS,
             # The instance cache would return a lost connection.
             "skip_instance_cache": True,
@@ -124,3 +131,50 @@ def _ssh_command(url: str) -> str:
     if not parts.port:
         return f"ssh {parts.netloc}"
     return f"ssh -p {parts.port} {parts.netloc.removesuffix(f':{parts.port}')}"
+
+
+@cache
+def _hosts() -> type[fsspec.AbstractFileSystem]:
+    from asyncssh import SSHClient, SSHClientConnection
+    from fsspec.asyn import sync_wrapper
+    from sshfs import SSHFileSystem
+
+    class Client(SSHClient):
+        """Adds its connection to a list."""
+
+        def __init__(self, connections: list[SSHClientConnection]) -> None:
+            self._connections = connections
+
+        def connection_made(self, conn: SSHClientConnection) -> None:
+            self._connections.append(conn)
+
+    class Hosts(SSHFileSystem):  # type: ignore[misc]  # sshfs ships no types
+        """A host that is given up early if nothing answers there; logging in may take longer."""
+
+        def __init__(self, host: str, *, silent_seconds: float, **options: Any) -> None:
+            self._silent_seconds = silent_seconds
+            self._connections: list[SSHClientConnection] = []
+            super().__init__(host, client_factory=self._client_of_host, **options)
+
+        def _client_of_host(self) -> Client:
+            return Client(self._connections)
+
+        async def _connect(self, *args: Any, **options: Any) -> Any:
+            connecting = asyncio.ensure_future(super()._connect(*args, **options))
+            try:
+                done, _ = await asyncio.wait({connecting}, timeout=self._silent_seconds)
+                if not done and not self._has_answered():
+                    raise asyncio.TimeoutError
+                return await connecting
+            finally:
+                connecting.cancel()
+
+        def _has_answered(self) -> bool:
+            """Whether the host has sent its version, which is the first that it sends."""
+            return any(
+                connection.get_extra_info("server_version") for connection in self._connections
+            )
+
+        connect = sync_wrapper(_connect)
+
+    return Hosts

@@ -25,7 +25,13 @@ from typing import Any
 from filelock import FileLock
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from stallscope.errors import NotFoundError, StallscopeError, UnreadableError, UnwritableError
+from stallscope.errors import (
+    NotFoundError,
+    StallscopeError,
+    UnreadableError,
+    UnwritableError,
+    causes,
+)
 
 from ..sources.base import Source, SourceFile, bytes_of, is_denial, reason
 from .layout import written_whole
@@ -236,8 +242,9 @@ def _is_prefix(local: Path, copy: Copy, file: SourceFile) -> bool:
 
 def _is_transient(error: BaseException) -> bool:
     """Whether another attempt may succeed, because the network failed."""
-    cause = error.__cause__
-    final = isinstance(cause, _FINAL) or type(cause).__name__ in _FINAL_NAMES or is_denial(error)
+    final = is_denial(error) or any(
+        isinstance(cause, _FINAL) or type(cause).__name__ in _FINAL_NAMES for cause in causes(error)
+    )
     return isinstance(error, UnreadableError) and not final
 
 

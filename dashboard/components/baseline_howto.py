@@ -8,7 +8,7 @@ from typing import Any
 import dash_mantine_components as dmc
 
 from stallscope.catalogue.entry import Entry, circumstances
-from stallscope.catalogue.matching import has_own_fault
+from stallscope.catalogue.matching import has_fault_as_baseline
 from stallscope.formatting.lists import counted
 from stallscope.text.verdicts import short_verdict
 
@@ -74,7 +74,7 @@ def _fits(entry: Entry, run: Entry) -> bool:
     alike = [
         (each.job, each.ranks, *circumstances(len(each.hosts), each.facts)) for each in (entry, run)
     ]
-    return alike[0] == alike[1] and not has_own_fault(entry)
+    return alike[0] == alike[1] and not has_fault_as_baseline(entry)
 
 
 def baseline_facts(listed: ListedRun) -> str:

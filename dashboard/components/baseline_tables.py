@@ -8,7 +8,7 @@ from typing import Any
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.baseline import COMPARED
 from stallscope.charts.compared_bars import compared_runs
-from stallscope.formatting.lists import counted
+from stallscope.formatting.lists import as_text, counted
 from stallscope.formatting.numbers import (
     NOT_MEASURED,
     Interval,
@@ -20,7 +20,6 @@ from stallscope.formatting.numbers import (
 from stallscope.reports.document import NOTHING, Table
 from stallscope.run import Run
 from stallscope.text.job import job_texts, job_total, parts_of_jobs
-from stallscope.text.recorded import as_text
 from stallscope.text.titles import TITLES
 
 from .basics import card

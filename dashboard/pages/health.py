@@ -8,14 +8,13 @@ from typing import Any, ClassVar
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.analysis.views.log_health import RankLogs, missing_timestamps
-from stallscope.formatting.lists import capitalised, counted, listed
+from stallscope.formatting.lists import as_text, capitalised, counted, listed
 from stallscope.formatting.numbers import share
 from stallscope.reports.document import NOTHING, Table
 from stallscope.reports.run.tables import clock
 from stallscope.run import Run
 from stallscope.text.figures import bytes_in_words, clocks
 from stallscope.text.log_health import health, lacks, late_timestamps
-from stallscope.text.recorded import as_text
 
 from ..components.basics import card, points, sentence_card
 from ..components.notices import findings_card, warnings_card

@@ -29,6 +29,8 @@ def beginning(file: SourceFile, most: int) -> bytes:
         NotFoundError: if it has gone.
         UnreadableError: if they cannot be read or unpacked.
     """
+    if file.problem:
+        return file.read()  # raises the error: its size of 0 would mean that nothing is in it
     return readable(file.where, opened(file, _AHEAD)).read(most)
 
 

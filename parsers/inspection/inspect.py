@@ -162,7 +162,7 @@ class _Inspector:
             source=run.source,
             size=run.size,
             ranks=len(run.ranks),
-            size_known=run.fact("size") is not None or run.fact("known_from") is None,
+            size_known=run.size_known,
             size_from=run.fact("size_from"),
             hosts=len(run.hosts) if run.fact("host") is not None else None,
             steps=steps_of(summaries) if has_steps else None,

@@ -167,8 +167,10 @@ def test_without_a_run_on_one_rank_only_sizes_are_compared() -> None:
 
 
 def test_one_size_has_no_scaling() -> None:
-    (series,) = scaling([run(4)])
-    assert "all runs are on 4 ranks: scaling needs runs on other numbers" in series.warnings
+    needs = "on 4 ranks: scaling needs runs on other numbers"
+    for runs, which in (([run(4)], "the only run is"), ([run(4), run(4)], "all runs are")):
+        (series,) = scaling(runs)
+        assert f"{which} {needs}" in series.warnings
 
 
 def test_the_whole_job_counts_its_start_up() -> None:

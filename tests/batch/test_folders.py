@@ -330,3 +330,68 @@ def test_a_folder_that_nobody_may_enter_is_named_by_every_command(two_jobs: Path
             assert done.stderr.splitlines().count(warning) == 1, (command, done.stderr)
             if command in ("compare", "scaling"):
                 assert warning.endswith(json.loads(done.stdout)["warnings"][0]), command
+
+
+def test_a_closed_folder_next_to_a_run_is_named_wherever_the_run_is_the_only_one(
+    tmp_path: Path,
+) -> None:
+    place, steps = tmp_path / "job", tmp_path / "steps"
+    write_job(steps, JOB)
+    write_job(place, replace(JOB, run_id="run-b", facts={}))
+    (place / "closed").mkdir()
+    (place / "closed.log").touch()
+    for closed in ("closed", "closed.log"):
+        (place / closed).chmod(0)
+    warnings = [
+        f"stallscope: warning: {place}/{closed}: cannot be read: Permission denied; left out"
+        for closed in ("closed/", "closed.log")
+    ]
+    for command in (
+        f"summary {place}",
+        f"tune {place}",
+        f"compare {steps} {place}",
+        f"compare {steps} {steps} --baseline {place}",
+        f"compare {steps} {place} --baseline {place}",
+        f"scaling {place}",
+        f"watch --once {place} --when step_ms.mean>1 --baseline {place}",
+        f"watch --once {steps} --when step_ms.mean>1 --baseline {place}",
+        f"report {steps} --baseline {place}",
+        f"report {steps} {place} --baseline {place}",
+        f"export {place} --format csv --out {tmp_path}/steps.csv",
+    ):
+        printed = [
+            line for line in as_user(*command.split()).stderr.splitlines() if place.name in line
+        ]
+        assert sorted(set(printed)) == sorted(warnings), command
+        assert len(printed) == len(warnings), command
+
+
+def test_step_logs_that_nobody_may_read_are_not_called_torn(tmp_path: Path) -> None:
+    for path in write_job(tmp_path / "job", JOB):
+        path.chmod(0)
+    done = as_user("report", tmp_path / "job")
+    names = "rank-00000.0.0.steps.csv and rank-00001.0.0.steps.csv"
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"stallscope: {tmp_path / 'job'}: none of 2 step logs can be read: Permission denied: {names}\n",
+    )
+
+
+def test_what_is_closed_next_to_an_autotune_log_is_named(tmp_path: Path) -> None:
+    place = tmp_path / "tuned"
+    (place / "closed").mkdir(parents=True)
+    real = Path(__file__).parents[1] / "cli" / "tune" / "autotune.csv"
+    for name in ("autotune.csv", "closed.csv"):
+        shutil.copy(real, place / name)
+    for closed in ("closed", "closed.csv"):
+        (place / closed).chmod(0)
+    left_out = [
+        f"{place}/{closed}: cannot be read: Permission denied; left out"
+        for closed in ("closed/", "closed.csv")
+    ]
+    done = as_user("tune", place, "--format", "json")
+    assert done.returncode == 0
+    assert sorted(json.loads(done.stdout)["warnings"]) == sorted(left_out)
+    assert sorted(done.stderr.splitlines()) == sorted(
+        f"stallscope: warning: {warning}" for warning in left_out
+    )

@@ -59,6 +59,34 @@ def test_steps_without_stages_have_a_time(
     assert lines(capsys, tmp_path)[1].endswith("ms; its stages were not measured")
 
 
+def test_epochs_alone_have_the_step_time_of_the_report_and_an_unknown_number_of_ranks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    epochs = (f"Epoch {epoch}/3\n78/78 - 16s - 205ms/step - loss: 1.9\n" for epoch in (1, 2, 3))
+    (tmp_path / "train.log").write_text("".join(epochs))
+    _, step, stragglers, *_ = lines(capsys, tmp_path)
+    assert main(["report", str(tmp_path)]) == 0
+    mean = capsys.readouterr().out.partition("Mean step:")[2].splitlines()[0].strip()
+    assert step == f"  step time: {mean}, by whole epochs; its stages were not measured"
+    assert stragglers == "  stragglers: These logs cannot show which rank is slow"
+
+
+def test_facts_that_epochs_lack_are_not_recorded_in_a_warning_and_in_what_collecting_prints(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "epochs").mkdir()
+    (tmp_path / "epochs" / "train.log").write_text("Epoch 1/1\n78/78 - 16s - 205ms/step\n")
+    base = Job(ranks=1, facts={"model": "net", "versions": {"keras": "2.15", "torch": None}})
+    write_job(tmp_path / "base", base)
+    assert main(["report", str(tmp_path / "epochs"), "--baseline", str(tmp_path / "base")]) == 0
+    warning = " ".join(capsys.readouterr().out.split())
+    assert "model: not recorded here, net in the baseline" in warning
+    assert "versions: not recorded here, keras 2.15 in the baseline" in warning
+    assert "None" not in warning
+    assert main(["collect", str(tmp_path / "epochs"), "--to", str(tmp_path / "store")]) == 0
+    assert ": collected, 1 of an unknown number of ranks, 0 rows" in capsys.readouterr().out
+
+
 def test_several_stragglers_are_counted() -> None:
     faults = tuple(simulator.Fault("compute", 20, ranks=(rank,)) for rank in range(3))
     noise = simulator.Noise(cv=0.05)

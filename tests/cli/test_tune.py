@@ -58,6 +58,16 @@ def test_a_log_alone_gives_the_setting_with_an_unknown_gain(capsys: Captured) ->
     assert max(map(len, out.splitlines())) <= 80
 
 
+def test_logs_without_the_tuners_are_called_what_they_are(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "epochs").mkdir()
+    (tmp_path / "epochs" / "train.log").write_text(
+        "".join(f"Epoch {epoch}/3\n78/78 - 16s - 205ms/step - loss: 1.9\n" for epoch in (1, 2, 3))
+    )
+    for place, known in ((tmp_path / "epochs", "epochs"), (Path("own"), "steps")):
+        assert main(["tune", str(place)]) == 2
+        assert f"there are logs of {known}, but neither an autotune log" in capsys.readouterr().err
+
+
 def test_every_launcher_gets_lines_that_can_be_pasted(capsys: Captured) -> None:
     assert main(["tune", "tuned"]) == 0
     out, _ = capsys.readouterr()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 from support.catalogues import JOB, SYNTHETIC, collected
+from support.step_logs import run_of_job
 
+from stallscope.analysis import analyse
 from stallscope.catalogue.index import Catalogue
-from stallscope.catalogue.matching import Baselines
+from stallscope.catalogue.matching import Baselines, has_fault_as_baseline
+from stallscope.collector.store.layout import CATALOGUE, SUMMARY
 from stallscope.collector.store.loading import load_run
 
 
@@ -75,6 +79,41 @@ def test_an_older_baseline_is_taken_if_the_newer_one_has_a_fault_of_its_own(stor
         assert collected(store, job, analysed=True).summary.fault
     with Catalogue.open(store) as catalogue:
         assert Baselines(catalogue).of(own) == fit
+
+
+def test_the_entry_of_a_run_says_what_its_analysis_says_of_it_as_a_baseline(store: Path) -> None:
+    late = {(rank, "input"): 200.0 for rank in range(JOB.ranks)}
+    jobs = {
+        "fit": JOB,
+        "slow-network": replace(JOB, allreduce_ms=400.0),
+        "slow-rank": replace(JOB, slow={(1, "compute"): 200.0}),
+        "slow-loaders": replace(JOB, slow=late),
+    }
+    for name, job in jobs.items():
+        entry = collected(store, replace(job, run_id=name), analysed=True)
+        found = analyse(run_of_job(store.parent / name, job))
+        compared = analyse(
+            run_of_job(store.parent / f"{name}-too", replace(job, run_id="b", seed=job.seed + 1)),
+            found,
+        )
+        assert compared.match is not None
+        assert has_fault_as_baseline(entry) == (compared.match.faulty is not None)
+        assert has_fault_as_baseline(entry) == name.startswith(("slow-rank", "slow-loaders"))
+
+
+def test_an_older_entry_that_knows_of_a_fault_only_is_read(store: Path) -> None:
+    slow = replace(JOB, slow={(1, "compute"): 200.0})
+    entry = collected(store, slow, analysed=True)
+    path = store / "run-a" / SUMMARY
+    content = json.loads(path.read_bytes())
+    del content["fault_as_baseline"]
+    path.write_text(json.dumps(content))
+    (store / CATALOGUE).unlink()
+    with Catalogue.open(store) as catalogue:
+        older = catalogue.find("run-a")
+    assert older is not None
+    assert older == replace(entry, summary=replace(entry.summary, fault_as_baseline=None))
+    assert has_fault_as_baseline(older)
 
 
 def test_a_run_without_a_recorded_model_has_no_baseline(store: Path) -> None:

@@ -7,7 +7,9 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import processes
@@ -19,6 +21,7 @@ from support.step_logs import Job, write_job
 from stallscope.cli.main import main
 from stallscope.collector.registry import open_source
 from stallscope.collector.sources import ssh
+from stallscope.collector.sources.ssh import SshFiles
 from stallscope.collector.store.folders import collected_runs
 from stallscope.collector.store.loading import load_run
 from stallscope.errors import NotFoundError, UnreadableError
@@ -215,11 +218,57 @@ def test_an_unknown_host_is_an_error_of_one_sentence(sshd: Sshd) -> None:
 def test_a_silent_host_is_an_error_of_one_sentence(
     sshd: Sshd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ssh, "_CONNECT_SECONDS", 1)
+    monkeypatch.setattr(SshFiles, "timeout_seconds", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert "the host does not answer" in refusal(
             f"ssh://127.0.0.1:{silent.getsockname()[1]}/logs"
         )
+
+
+def test_a_host_that_answers_may_take_its_time_to_log_in(
+    logs: Path, sshd: Sshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SshFiles, "timeout_seconds", 0.1)
+    (sshd.home / ".ssh" / "config").write_text(f"IdentityFile {sshd.key}\n")
+    _, _, key = sshd.known_hosts.read_text().splitlines()[0].partition(" ")
+    sshd.known_hosts.write_text(f"* {key}\n")
+    asked = threading.Event()
+    hosts = ssh._hosts()
+    has_answered = hosts._has_answered
+
+    def asked_whether_it_has_answered(host: object) -> object:
+        asked.set()
+        return has_answered(host)
+
+    monkeypatch.setattr(hosts, "_has_answered", asked_whether_it_has_answered)
+    with hesitant(sshd.port, asked) as port:
+        place = open_source(f"ssh://{sshd.user}@127.0.0.1:{port}{logs}")
+        assert len(place.files()) == JOB.ranks
+    assert asked.is_set()
+
+
+@contextmanager
+def hesitant(port: int, event: threading.Event) -> Iterator[int]:
+    """Relay one connection to a port; the host's version comes at once, the rest after the event."""
+
+    def copied(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+
+    def relay() -> None:
+        client, _ = listener.accept()
+        with client, socket.create_connection(("127.0.0.1", port)) as host:
+            threading.Thread(target=copied, args=(client, host), daemon=True).start()
+            while (byte := host.recv(1)) != b"\n":
+                client.sendall(byte)
+            client.sendall(byte)
+            event.wait()
+            copied(host, client)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=relay, daemon=True).start()
+        yield listener.getsockname()[1]
 
 
 def test_a_host_that_stops_answering_is_given_up_and_retried(

@@ -20,13 +20,14 @@ from typing import Any
 
 import fsspec
 import pytest
+from support.door import door
 from support.step_logs import Job, run_of_job
 from support.web import Web, web
 
 from stallscope.cli.main import main
 from stallscope.collector.mlflow import client
 from stallscope.collector.registry import open_source
-from stallscope.collector.sources import base, databricks, ssh
+from stallscope.collector.sources import base, databricks
 from stallscope.collector.sources import web as web_files
 from stallscope.collector.sources.files import Files
 from stallscope.collector.store import fetch as fetching
@@ -271,7 +272,28 @@ def test_a_denied_file_and_a_broken_link_do_not_keep_others_from_being_collected
     assert open_run(str(tmp_path / "store")).ranks == [0, 1]
 
 
-@pytest.mark.parametrize("url", ["http://{}/a.csv", "webhdfs://u@{}/logs", "s3://b/a", "gs://b/a"])
+def test_a_server_that_stops_answering_is_named_once_while_its_files_are_read(
+    files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Files, "timeout_seconds", 1)
+    with web(files=files, **SERVERS["wholes"]) as server, door(server.url) as front:
+        place = open_source(f"{front.url}/*.steps.csv")
+        logs = place.files()
+        monkeypatch.setattr(base, "_SILENT_SECONDS", 0.1)
+        front.concerns, front.stops_after = lambda request: True, 0
+        for log in logs:
+            with pytest.raises(UnreadableError, match="cannot be read: no data arrived for 1 s"):
+                log.read()
+    assert caplog.messages == [f"stallscope: {place.where}: still reading after 0.1 s"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("http://{}/a.csv", "webhdfs://u@{}/logs", "s3://b/a", "gs://b/a", "az://b/a"),
+        "ssh://{}/logs",
+    ],
+)
 def test_a_wait_for_an_answer_is_announced(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -343,7 +365,6 @@ def test_a_silent_server_is_asked_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(ssh, "_CONNECT_SECONDS", 1)
     with silent_server(monkeypatch) as silent:
         place = url.format(silent.address)
         for _ in range(2):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,8 +33,12 @@ class BaselinePair:
     single: Unit | None = None
 
 
-def baseline_units(addresses: Sequence[RunAddress]) -> list[Unit]:
+def baseline_units(addresses: Sequence[RunAddress], warn: Callable[[str], object]) -> list[Unit]:
     """Return the places that ``--baseline`` names.
+
+    Args:
+        addresses: the baselines.
+        warn: see ``units_of``.
 
     Raises:
         UsageError: if there are more than two.
@@ -46,7 +50,7 @@ def baseline_units(addresses: Sequence[RunAddress]) -> list[Unit]:
         )
     baselines = []
     for address in addresses:
-        units = units_of(address)
+        units = units_of(address, warn)
         if len(units) > 1:
             place = where_is(Path(address.place))
             raise NotFoundError(

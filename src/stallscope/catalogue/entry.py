@@ -56,6 +56,8 @@ class AnalysisSummary:
     cause: str | None = None
     #: Whether there is a fault; None in entries of older versions.
     fault: bool | None = None
+    #: Whether it has a fault that a baseline on any data must not have; None in older entries.
+    fault_as_baseline: bool | None = None
     #: The fraction of ranks × wall time that went into steps that count.
     goodput: float | None = None
     named_ranks: tuple[int, ...] = ()
@@ -66,19 +68,25 @@ class AnalysisSummary:
     @classmethod
     def of(cls, analysis: Analysis) -> AnalysisSummary:
         """Summarise an analysis."""
-        bottleneck = analysis.bottleneck
+        from stallscope.analysis.gains.verdict import fault_as_baseline
+
+        verdict = analysis.bottleneck
         entries = (*analysis.by_cause, analysis.entry("imbalance"))
+        as_baseline = fault_as_baseline(
+            verdict, analysis.stragglers, analysis.step_ms, synthetic=False
+        )
         return cls(
             steps=analysis.steps,
             epochs=analysis.epochs,
             samples_per_second=values.number(analysis.samples_per_second),
             step_ms=None if analysis.step is None else values.number(analysis.step.mean),
-            verdict=bottleneck.kind,
-            cause=bottleneck.cause,
-            fault=bottleneck.fault,
+            verdict=verdict.kind,
+            cause=verdict.cause,
+            fault=verdict.fault,
+            fault_as_baseline=as_baseline is not None,
             goodput=None if analysis.goodput is None else values.number(analysis.goodput.fraction),
-            named_ranks=tuple(bottleneck.ranks),
-            named_hosts=_texts(bottleneck.hosts),
+            named_ranks=tuple(verdict.ranks),
+            named_hosts=_texts(verdict.hosts),
             shares=_finite({entry.name: entry.share for entry in entries if entry is not None}),
         )
 
@@ -160,8 +168,8 @@ def job_facts(run: Run) -> dict[str, Any]:
 
 def job_of(facts: Mapping[str, Any]) -> str:
     """Return a key that is equal for runs of one job."""
-    identity = {name: value for name, value in facts.items() if name not in _CIRCUMSTANCES}
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
+    job_facts = {name: value for name, value in facts.items() if name not in _CIRCUMSTANCES}
+    return hashlib.sha256(json.dumps(job_facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def circumstances(hosts: int, facts: Mapping[str, Any]) -> tuple[str, ...]:
@@ -261,6 +269,7 @@ def summary_of(content: Mapping[str, Any]) -> AnalysisSummary:
         verdict=values.text(content["verdict"]),
         cause=values.text(content["cause"]),
         fault=_known_bool(content.get("fault")),
+        fault_as_baseline=_known_bool(content.get("fault_as_baseline")),
         goodput=values.number(content.get("goodput")),
         named_ranks=tuple(rank for rank in ranks if rank is not None),
         named_hosts=_texts(content["named_hosts"]),

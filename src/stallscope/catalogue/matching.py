@@ -87,15 +87,16 @@ def _newest_of_each(entries: Iterable[Entry]) -> list[Entry]:
         entries: the runs, newest first.
     """
     first: dict[tuple[str, ...], Entry] = {}
-    for entry in sorted(entries, key=has_own_fault):
+    for entry in sorted(entries, key=has_fault_as_baseline):
         first.setdefault(circumstances(len(entry.hosts), entry.facts), entry)
     return list(first.values())
 
 
-def has_own_fault(entry: Entry) -> bool:
-    """Whether a run has a fault that synthetic data should not have: a slow rank or a slow stage.
+def has_fault_as_baseline(entry: Entry) -> bool:
+    """Whether the analysis has recorded a fault of the run as a baseline.
 
-    Long allreduce and crowded cores are faults of the job, and its baseline has them as well.
+    Entries of older versions only say whether there is a fault.
     """
     summary = entry.summary
-    return bool(summary.fault) and summary.verdict in ("imbalance", "input", "other", "balanced")
+    recorded = summary.fault_as_baseline
+    return bool(summary.fault) if recorded is None else recorded

@@ -12,7 +12,7 @@ from typing import Any
 from .entry import SHARES, AnalysisSummary, Entry
 
 #: Changes with the columns, and with the definition of a job.
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 #: Columns with their types. ``where.py`` has the fields of filters.
 COLUMNS = {
@@ -40,6 +40,7 @@ COLUMNS = {
     "verdict": "TEXT",
     "cause": "TEXT",
     "fault": "INTEGER",
+    "fault_as_baseline": "INTEGER",
     "goodput": "REAL",
     "named_ranks": "TEXT NOT NULL",
     "named_hosts": "TEXT NOT NULL",
@@ -101,7 +102,7 @@ def _items(text: str) -> tuple[Any, ...]:
 _PLACES = {name: at for at, name in enumerate([*COLUMNS, "shares", "summary"])}
 _PLACES["hosts"] = _PLACES["host"]  # the names, not their number
 _READ: tuple[tuple[int, Callable[[Any], Any]], ...] = (
-    *((_PLACES[name], _bool) for name in ("synthetic", "fault")),
+    *((_PLACES[name], _bool) for name in ("synthetic", "fault", "fault_as_baseline")),
     *((_PLACES[name], _items) for name in ("host", "named_ranks", "named_hosts")),
     (_PLACES["facts"], _facts),
 )

@@ -16,7 +16,6 @@ from stallscope.collector.sources.base import Source
 from stallscope.collector.store.mirror import Mirror, temporary_mirrors
 from stallscope.errors import StallscopeError
 from stallscope.formatting.lists import counted
-from stallscope.formatting.numbers import amount
 from stallscope.run import Run
 
 from .bars import show_bytes
@@ -139,10 +138,10 @@ def _jobs(sources: Sequence[str], hosts: Path | None) -> list[list[Source]]:
 
 def _print_collected(collected: Collected) -> None:
     for run, folder in collected.runs:
-        steps = amount(float(run.rows), "rows")
+        size = counted(run.size, "rank") if run.size_known else "an unknown number of ranks"
         state = "unchanged" if collected.unchanged else "collected"
         print(
-            f"{where_is(folder)}: {state}, {len(run.ranks)} of {counted(run.size, 'rank')}, {steps}, "
+            f"{where_is(folder)}: {state}, {len(run.ranks)} of {size}, {counted(run.rows, 'row')}, "
             f"{run.status}"
         )
         for problem in run.problems[:_PROBLEMS_SHOWN]:

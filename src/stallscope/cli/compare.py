@@ -14,14 +14,13 @@ from stallscope.analysis.history.regression import regression
 from stallscope.errors import UsageError
 from stallscope.formatting.lists import counted
 from stallscope.formatting.plain import plain
-from stallscope.opening import open_run, place_warnings
+from stallscope.opening import place_warnings
 from stallscope.reports.comparison import Compared, parts
 from stallscope.run import Run, newest_first
 
 from . import output
-from .bars import show_progress
 from .main import print_failures
-from .opening import open_all, with_progress
+from .opening import open_all, open_one, with_progress
 
 _STEM = "comparison"
 
@@ -51,7 +50,8 @@ def run(options: argparse.Namespace) -> int:
         if len(runs) > len(options.runs) > 1:
             _print_count(runs)
         compared = _compare(runs, baseline, one_by_one=len(options.runs) > 1)
-        compared = replace(compared, warnings=place_warnings(runs))
+        opened = runs if baseline is None else [*runs, baseline.run]
+        compared = replace(compared, warnings=place_warnings(opened))
         if compared.pair is None and not compared.histories:
             raise UsageError("none of these runs has timed steps: there is nothing to compare")
         output.show(_STEM, formats, parts(compared), options)
@@ -80,8 +80,7 @@ def _baseline(source: str, runs: Sequence[Run]) -> Analysis:
     """Return the analysis of the baseline, for two runs on as many ranks."""
     if len(runs) != 2:
         raise UsageError(f"--baseline is for two runs, and there are {len(runs)}: leave it out")
-    with show_progress("reading", 1):
-        baseline = open_run(source, show_progress=show_progress)
+    baseline = open_one(source, known=place_warnings(runs))
     for run in runs:
         if run.size != baseline.size:
             raise UsageError(

@@ -16,12 +16,11 @@ from stallscope.exports.generations import exported_run
 from stallscope.exports.live import follow_into
 from stallscope.exports.selection import Selection, parse_ranks
 from stallscope.exports.write import check_path, place_of, write_export
-from stallscope.opening import open_run, open_runs, several_runs_error
+from stallscope.opening import open_runs, several_runs_error
 from stallscope.run import Run
 
-from .bars import show_progress
-from .main import SUCCESS, add_read_as, print_warnings
-from .opening import with_progress
+from .main import SUCCESS, add_read_as
+from .opening import open_one, with_progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,10 +64,7 @@ def run(options: argparse.Namespace) -> int:
     place = place_of(export, options.out)
     check_path(export, place, options.force)
     export.check()
-    for source in with_progress([options.run], "reading"):
-        opened = open_run(source, read_as=options.read_as, show_progress=show_progress)
-        exported = exported_run(opened, selection)
-    print_warnings(opened.place_warnings)
+    exported = exported_run(open_one(options.run, options.read_as), selection)
     for _ in with_progress([export], "exporting"):
         written = write_export(export, exported, place, options.force)
     print(written)

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from stallscope.collector.run_names import RunAddress
 from stallscope.errors import StallscopeError
-from stallscope.opening import open_runs, place_warnings
+from stallscope.opening import open_run, open_runs, place_warnings
 from stallscope.run import Run
 
 from .bars import show_progress
@@ -32,6 +32,21 @@ def open_all(
             failures.append(str(error))
     print_warnings(place_warnings(runs))
     return runs, failures
+
+
+def open_one(source: str, read_as: str | None = None, known: Iterable[str] = ()) -> Run:
+    """Return the one run of a source, and print what is not in it.
+
+    Args:
+        known: warnings that were printed.
+
+    Raises:
+        StallscopeError: see ``open_run``.
+    """
+    with show_progress("reading", 1):
+        run = open_run(source, read_as=read_as, show_progress=show_progress)
+    print_warnings([warning for warning in run.place_warnings if warning not in known])
+    return run
 
 
 def with_progress(items: Sequence[T], label: str) -> Iterable[T]:

@@ -103,13 +103,14 @@ def run(options: argparse.Namespace) -> int:
     with scratch_folder as scratch, temporary_mirrors() as mirrors:
         settings = settings_of(options, Path(scratch))
         addresses = [local_address(source, mirrors) for source in options.runs]
-        baselines = baseline_units([local_address(source, mirrors) for source in options.baseline])
+        named = [local_address(source, mirrors) for source in options.baseline]
         addresses += map(RunAddress, mlflow_runs.picked_runs(options))
         if not addresses:
             raise UsageError(
                 "name a RUN to report on, or an --experiment; see stallscope report --help"
             )
         warnings: list[str] = []
+        baselines = baseline_units(named, warnings.append)
         places = [units_of(address, warnings.append) for address in addresses]
         print_warnings(list(dict.fromkeys(warnings)))
         units = _units(places)
@@ -151,10 +152,11 @@ def _reported(
         named = named_baselines(batch.identify_each(baselines), baselines)
         known = batch.identify(_units(places))
         mlflow_runs.check_count(options.to, len(known))
-        if len(known) > 1:
-            # The report of a single run shows them itself.
-            new = place_warnings(run.run for run in known)
-            print_warnings([warning for warning in new if warning not in warnings])
+        opened = [run.run for run in known]
+        new = place_warnings([*opened, *(baseline.run for baseline in named)])
+        # The report of a single run shows its own itself.
+        shown = {*warnings, *place_warnings(opened if len(opened) == 1 else ())}
+        print_warnings([warning for warning in new if warning not in shown])
         if len(known) > 1 and not batch.settings.many:
             # The only place has several runs.
             batch.settings = batch.settings.of(len(known))

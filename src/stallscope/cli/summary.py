@@ -11,7 +11,7 @@ from stallscope.opening import open_run
 from stallscope.run import Run
 from stallscope.text.summary import six_lines
 
-from .main import SUCCESS, add_read_as
+from .main import SUCCESS, add_read_as, print_warnings
 
 # Between two looks at logs that are still open.
 _PAUSE_SECONDS = 0.25
@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     closed_run = _closed_run(options.run, options.read_as, _seconds(options.wait))
+    print_warnings(closed_run.place_warnings)
     for line in six_lines(analyse(closed_run), options.run):
         print(line)
     return SUCCESS
@@ -42,10 +43,10 @@ def _closed_run(source: str, read_as: str | None, seconds: float) -> Run:
     deadline = time.monotonic() + seconds
     while True:
         began = time.monotonic()
-        run = open_run(source, read_as=read_as)
+        opened = open_run(source, read_as=read_as)
         took = time.monotonic() - began
-        if run.status == "completed" or time.monotonic() + took >= deadline:
-            return run
+        if opened.status == "completed" or time.monotonic() + took >= deadline:
+            return opened
         time.sleep(min(max(took, _PAUSE_SECONDS), deadline - time.monotonic()))
 
 

@@ -15,7 +15,7 @@ from stallscope.analysis.tuning import AutotuneFile, TimelineFile, tune
 from stallscope.collector.registry import open_source
 from stallscope.collector.sources.base import Source, SourceFile
 from stallscope.errors import NotFoundError, StallscopeError
-from stallscope.opening import open_runs
+from stallscope.opening import open_runs, place_warnings
 from stallscope.parsers.files.ranges import beginning, opened
 from stallscope.parsers.formats.autotune import MOST_BYTES, is_autotune_log, parse_autotune
 from stallscope.parsers.formats.horovod_timeline import HEAD_BYTES, is_timeline, timeline_reader
@@ -24,7 +24,7 @@ from stallscope.run import Run
 
 from . import output
 from .bars import show_progress
-from .main import print_failures
+from .main import print_failures, print_warnings
 from .opening import with_progress
 
 _STEM = "tune"
@@ -45,6 +45,8 @@ class _TuningInputs:
     autotunes: list[AutotuneFile] = field(default_factory=list)
     timelines: list[TimelineFile] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
+    #: What could not be read at places where something else could.
+    warnings: list[str] = field(default_factory=list)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,14 +68,17 @@ def run(options: argparse.Namespace) -> int:
             _look(path, inputs, options.read_as)
         except StallscopeError as error:
             failures.append(str(error))
+    warnings = list(dict.fromkeys(inputs.warnings))
+    print_warnings(warnings)
     if inputs.autotunes or inputs.timelines:
         analyses = [analyse(run) for run in with_progress(_distinct(inputs.runs), "analysing")]
         tuning = tune(inputs.autotunes, inputs.timelines, analyses)
-        output.show(_STEM, formats, parts(tuning), options)
+        output.show(_STEM, formats, parts(tuning, warnings), options)
     elif inputs.runs:
+        known = "steps" if any(run.rows for run in inputs.runs) else "epochs"
         failures.append(
-            "there are step logs, but neither an autotune log nor a Timeline: train a few thousand "
-            "steps with HOROVOD_AUTOTUNE=1 HOROVOD_AUTOTUNE_LOG=autotune.csv"
+            f"there are logs of {known}, but neither an autotune log nor a Timeline: train a few "
+            "thousand steps with HOROVOD_AUTOTUNE=1 HOROVOD_AUTOTUNE_LOG=autotune.csv"
         )
     return print_failures(failures)
 
@@ -84,43 +89,49 @@ def _look(place: str, inputs: _TuningInputs, read_as: str | None) -> None:
     Raises:
         StallscopeError: if nothing is there, or it cannot be read.
     """
-    read = _tuning_files(place, inputs)
+    read, unreadable = _tuning_files(place, inputs)
     if read and _is_file(place, read):
         return
     try:
-        inputs.runs += open_runs(place, read_as=read_as, show_progress=show_progress)
-    except NotFoundError:
-        if not read:
+        runs = open_runs(place, read_as=read_as, show_progress=show_progress)
+    except StallscopeError as error:
+        if not read or not (isinstance(error, NotFoundError) or str(error) in unreadable):
             raise
+        inputs.warnings += [f"{problem}; left out" for problem in unreadable]
+    else:
+        inputs.runs += runs
+        inputs.warnings += place_warnings(runs)
 
 
-def _tuning_files(place: str, inputs: _TuningInputs) -> list[SourceFile]:
-    """Read the autotune logs and Timelines at a place; return their files."""
+def _tuning_files(place: str, inputs: _TuningInputs) -> tuple[list[SourceFile], list[str]]:
+    """Read the autotune logs and Timelines at a place; return their files, and errors of others."""
     try:
         source = open_source(place)
         files = source.files()
     except StallscopeError:
-        return []  # opening it as a run reports the error
+        return [], []  # opening it as a run reports the error
     if not _is_file(place, files):
-        files = [file for file in files if _may_be_one(file.name)]
-    read = []
+        files = [file for file in files if file.problem or _may_be_one(file.name)]
+    read: list[SourceFile] = []
+    unreadable: list[str] = []
     with show_progress("searching", len(files)) as update:
         for done, file in enumerate(files):
             update(done)
             name = _name_of(source, place, file)
             where = str(Path(file.where).resolve()) if source.local else name
-            if where in inputs.read or _read_tuning_file(file, name, inputs):
+            try:
+                head = beginning(file, HEAD_BYTES)
+            except StallscopeError as error:
+                unreadable.append(str(error))
+                continue
+            if where in inputs.read or _read_tuning_file(file, head, name, inputs):
                 inputs.read.add(where)
                 read.append(file)
-    return read
+    return read, unreadable
 
 
-def _read_tuning_file(file: SourceFile, name: str, inputs: _TuningInputs) -> bool:
+def _read_tuning_file(file: SourceFile, head: bytes, name: str, inputs: _TuningInputs) -> bool:
     """Read the file if it is an autotune log or a Timeline; return whether it is one."""
-    try:
-        head = beginning(file, HEAD_BYTES)
-    except StallscopeError:
-        return False  # reading it as a run reports the error
     if is_autotune_log(head):
         inputs.autotunes.append(
             AutotuneFile(name, parse_autotune(name, beginning(file, MOST_BYTES)))

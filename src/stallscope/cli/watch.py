@@ -15,7 +15,6 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.collector.store.mirror import temporary_mirrors
 from stallscope.conditions import Condition, parse
 from stallscope.errors import UsageError
-from stallscope.opening import open_run
 from stallscope.watch.chat import Form
 from stallscope.watch.delivery import Delivery
 from stallscope.watch.events import WatchEvent
@@ -28,8 +27,8 @@ from stallscope.watch.scraping import served
 from stallscope.watch.throttle import Throttle
 from stallscope.watch.watcher import STOPPED, Watcher
 
-from .bars import show_progress
 from .main import SUCCESS, add_read_as
+from .opening import open_one
 
 #: The exit status if a condition has held.
 CONDITION_HELD = 1
@@ -106,10 +105,11 @@ def run(options: argparse.Namespace) -> int:
         mirrors = stack.enter_context(temporary_mirrors())
         delivery = stack.enter_context(_delivery(options.notify, options.notify_as))
         measured = stack.enter_context(_published(options))
-        baseline = None if options.baseline is None else _baseline(options.baseline)
+        baseline = None if options.baseline is None else analyse(open_one(options.baseline))
+        warned = set(() if baseline is None else baseline.run.place_warnings)
         watchers = [
             Watcher(place, conditions, baseline=baseline, note=_note, measured=measured)
-            for place in _places(options, conditions, mirrors)
+            for place in _places(options, conditions, mirrors, warned)
         ]
         throttle = Throttle()
         for events in _events(watchers, options):
@@ -146,18 +146,22 @@ def _conditions(texts: Sequence[str]) -> list[Condition]:
 
 
 def _places(
-    options: argparse.Namespace, conditions: Sequence[Condition], mirrors: Path
+    options: argparse.Namespace, conditions: Sequence[Condition], mirrors: Path, warned: set[str]
 ) -> list[Place]:
     publishes = options.metrics_port is not None or options.otlp is not None
     whole = publishes or any(condition.needs_analysis for condition in conditions)
     return [
-        Place(source, options.read_as, mirrors, whole=whole, ended_too=options.once, note=_note)
+        Place(
+            source,
+            options.read_as,
+            mirrors,
+            whole=whole,
+            ended_too=options.once,
+            note=_note,
+            warned=warned,
+        )
         for source in dict.fromkeys(options.runs)
     ]
-
-
-def _baseline(source: str) -> Analysis:
-    return analyse(open_run(source, show_progress=show_progress))
 
 
 @contextmanager

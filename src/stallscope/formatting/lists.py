@@ -1,8 +1,8 @@
-"""Write ranks, counts and lists of names in sentences."""
+"""Write ranks, counts, lists of names and facts in sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 # Longer lists are cut: the pattern is clear by then.
@@ -82,3 +82,18 @@ def ranges(numbers: Sequence[int]) -> str:
             parts.append(f"{first}" if first == number else f"{first}–{number}")
             first = after if after is not None else number
     return ", ".join(parts)
+
+
+def as_text(value: object) -> str:
+    """Write a fact's value; empty if it was not recorded."""
+    if value is None:
+        return ""
+    if isinstance(value, Mapping):
+        return ", ".join(
+            f"{name} {as_text(item)}" for name, item in value.items() if item is not None
+        )
+    if isinstance(value, list):
+        return ", ".join(as_text(item) for item in value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+    return str(value)

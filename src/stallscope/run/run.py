@@ -109,6 +109,11 @@ class Run:
         """Return the number of ranks that trained, with or without a log."""
         return self.size_of(self._last_generation)
 
+    @property
+    def size_known(self) -> bool:
+        """Whether the logs say how many ranks trained; those of other programs may not."""
+        return self.fact("size") is not None or self.fact("known_from") is None
+
     def size_of(self, generation: int) -> int:
         """Return the number of ranks that trained in a generation, with or without a log."""
         logs = [log for log in self.logs if log.generation == generation]

@@ -1,26 +1,10 @@
-"""Write recorded values for people: facts, ages, and code in sentences."""
+"""Write recorded values for people: ages, and code in sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-
-
-def as_text(value: object) -> str:
-    """Write a fact's value; empty if it was not recorded."""
-    if value is None:
-        return ""
-    if isinstance(value, Mapping):
-        return ", ".join(
-            f"{name} {as_text(part)}" for name, part in value.items() if part is not None
-        )
-    if isinstance(value, list):
-        return ", ".join(as_text(part) for part in value)
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
-    return str(value)
 
 
 def age(began: str | None, now: datetime) -> str:

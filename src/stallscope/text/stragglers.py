@@ -75,7 +75,7 @@ def waiting(analysis: Analysis) -> tuple[str, str]:
 
 def _headline(analysis: Analysis) -> tuple[str, str]:
     steady, verdict = analysis.steady, analysis.bottleneck
-    if analysis.run.size == 1:
+    if analysis.run.size == 1 and analysis.run.size_known:
         return "A single rank does not wait for others", ""
     if steady is None or len(steady.ranks) < 2:
         return _CANNOT_TELL, verdict.evidence

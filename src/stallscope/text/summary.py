@@ -12,6 +12,7 @@ from stallscope.formatting.lists import listed
 from stallscope.formatting.numbers import amount, percent
 
 from .gains import Gain, as_fast, how_sure, main_gain, other_gains
+from .job import epoch_figures
 from .step_figures import StepFigures
 from .stragglers import cost, excess, waiting, who
 from .verdicts import basis, headline
@@ -55,7 +56,8 @@ def _verdict(analysis: Analysis) -> str:
 def _step_time(analysis: Analysis) -> str:
     step, figures = analysis.step, StepFigures.of(analysis)
     if step is None:
-        return "not measured"
+        mean = dict(epoch_figures(analysis)).get("Mean step")
+        return f"{mean}, by whole epochs; its stages were not measured" if mean else "not measured"
     whole = amount(step.mean, "ms", step.ci95)
     printed = analysis.printed
     if figures is None and printed is not None and printed.recorded and printed.input_ms:

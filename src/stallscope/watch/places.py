@@ -34,6 +34,7 @@ class Place:
             run is as fast as at a short one.
         ended_too: whether to return runs that had ended at the first look, too.
         note: called with a sentence about runs and logs that are left out.
+        warned: the warnings that were noted, here or at other places; new ones are added.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Place:
         whole: bool,
         ended_too: bool = False,
         note: Callable[[str], None] = lambda _: None,
+        warned: set[str] | None = None,
     ) -> None:
         self._address = local_address(source, mirrors)
         self._read_as = read_as
@@ -54,7 +56,7 @@ class Place:
         self._note = note
         #: The ids of the runs that were noted as left out.
         self._noted: set[str] = set()
-        self._warned: set[str] = set()
+        self._warned = set() if warned is None else warned
         #: The runs that had ended at the first look: folders in stores, otherwise ids.
         self._ended_before: set[Hashable] | None = set() if ended_too else None
         path = Path(self._address.place)

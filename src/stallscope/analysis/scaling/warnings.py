@@ -29,7 +29,8 @@ def warnings_of(
         single: the point on one rank.
     """
     if len(points) == 1:
-        yield f"all runs are on {counted(points[0].ranks, 'rank')}: scaling needs runs on other numbers"
+        which = "all runs are" if len(points[0].runs) > 1 else "the only run is"
+        yield f"{which} on {counted(points[0].ranks, 'rank')}: scaling needs runs on other numbers"
     if single is None:
         yield "there is no run on one rank: efficiency is only known against the smallest size"
     yield from _of_the_unit(unit)

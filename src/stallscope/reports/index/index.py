@@ -9,10 +9,9 @@ from typing import Any
 from stallscope.analysis import Analysis
 from stallscope.catalogue.entry import job_facts, job_of
 from stallscope.catalogue.values import moment
-from stallscope.formatting.lists import counted
+from stallscope.formatting.lists import as_text, counted
 from stallscope.formatting.numbers import Scale, amount, finite, scale_for
 from stallscope.text.gains import gains, main_gain
-from stallscope.text.recorded import as_text
 from stallscope.text.verdicts import short_verdict
 
 # Milliseconds of one rank in an hour.

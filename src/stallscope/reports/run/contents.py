@@ -8,11 +8,10 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.findings.network_use import network_sentence
 from stallscope.analysis.gains.baseline import BaselineMatch, match_single
 from stallscope.analysis.ledger.figures import RankSummary
-from stallscope.formatting.lists import listed
+from stallscope.formatting.lists import as_text, listed
 from stallscope.formatting.numbers import percent, percent_ends, rate
 from stallscope.text.figures import clocks, communication, coverage
 from stallscope.text.job import JOB_PARTS, steps_and_epochs
-from stallscope.text.recorded import as_text
 
 _MOST_LATEST = 4
 
@@ -180,7 +179,7 @@ def _framework(analysis: Analysis) -> str:
 
 def _ranks(analysis: Analysis) -> str:
     run = analysis.run
-    if analysis.epoch_times is not None and run.fact("size") is None:
+    if analysis.epoch_times is not None and not run.size_known:
         return f"{len(run.ranks):,} left a log; how many trained is not known"
     known_from = run.fact("size_from")
     source = f" (from {known_from})" if known_from else ""

@@ -1,5 +1,6 @@
 """Reports on which of Horovod's settings to pin."""
 
+from collections.abc import Sequence
 from functools import partial
 
 from stallscope.analysis.tuning import Tuning
@@ -14,6 +15,10 @@ __all__ = ["FORMATS", "parts"]
 FORMATS = ("md", "json")
 
 
-def parts(tuning: Tuning) -> ReportParts:
-    """Return the parts of the report on settings."""
-    return ReportParts(partial(document, tuning), partial(json_content, tuning))
+def parts(tuning: Tuning, warnings: Sequence[str] = ()) -> ReportParts:
+    """Return the parts of the report on settings.
+
+    Args:
+        warnings: about what was not read at the places that were named.
+    """
+    return ReportParts(partial(document, tuning, warnings), partial(json_content, tuning, warnings))

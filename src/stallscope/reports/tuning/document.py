@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from stallscope.analysis.tuning import TimelineAdvice, Tuned, Tuning, UntunedRun
 from stallscope.arrays.stats import Mean
@@ -18,6 +18,7 @@ from stallscope.formatting.numbers import (
 from stallscope.parsers.formats.autotune import Sample
 
 from ..document import (
+    LEFT_OUT,
     NOTHING,
     Code,
     Document,
@@ -41,12 +42,15 @@ _SWITCHES = {
 }
 
 
-def document(tuning: Tuning, _form: str) -> Document:
-    """Build the document, the same in all formats; warnings come last."""
+def document(tuning: Tuning, left_out: Sequence[str], form: str) -> Document:
+    """Build the document; warnings come last."""
     sections = [section for tuned in tuning.tuned for section in _tuned(tuned)]
     sections += [_timeline(name, says) for name, says in tuning.timelines]
     if tuning.warnings:
         sections.append(Section("Warnings", (Listing(tuning.warnings, role="caveats"),)))
+    if left_out and form != "terminal":
+        # The command prints them next to what the terminal shows.
+        sections.append(Section(LEFT_OUT, (Listing(left_out, role="caveats"),)))
     return Document("Tuning", sections, "settings")
 
 
@@ -92,7 +96,9 @@ def headline(tuned: Tuned) -> str:
     if tuned.verdict == "fix":
         return f"Fix {words}"
     if tuned.verdict == "leave":
-        slower = any((untuned.saved_ms.ci95 or (0.0, 0.0))[1] < 0 for untuned in tuned.compared)
+        slower = any(
+            (comparison.saved_ms.ci95 or (0.0, 0.0))[1] < 0 for comparison in tuned.compared
+        )
         are = "slower" if slower else "not surely faster"
         return f"Leave the settings as they are: steps with {words} are {are}"
     if tuned.verdict == "tuning":
@@ -102,15 +108,15 @@ def headline(tuned: Tuned) -> str:
 
 def sentences(tuned: Tuned) -> list[str]:
     """Write the evidence for the headline."""
-    evidence = [*_gain(tuned), *_scores(tuned)]
+    parts = [*_gain(tuned), *_scores(tuned)]
     if tuned.idle:
         switches = () if tuned.setting is None else tuned.setting.switches
         names = [_SWITCHES[name] for name in tuned.idle if name in switches]
         if names:
-            evidence.append(f"Left out, as it does nothing on this job's hosts: {joined(names)}.")
+            parts.append(f"Left out, as it does nothing on this job's hosts: {joined(names)}.")
     if rounded(tuned) and tuned.verdict != "leave":
-        evidence.append("horovodrun's flag takes whole MiB; the environment's line is exact.")
-    return evidence
+        parts.append("horovodrun's flag takes whole MiB; the environment's line is exact.")
+    return parts
 
 
 def _gain(tuned: Tuned) -> Iterator[str]:
@@ -164,19 +170,19 @@ def tried_table(tuned: Tuned) -> Table | None:
     """Return the settings, best score first, with the steps that certainly ran with each."""
     if not tuned.tried:
         return None
-    by_score = sorted(tuned.tried, key=lambda trial: trial.sample.score, reverse=True)
-    samples = [trial.sample for trial in by_score]
+    settings = sorted(tuned.tried, key=lambda setting: setting.sample.score, reverse=True)
+    samples = [setting.sample for setting in settings]
     columns: dict[str, Iterable[str]] = {
-        "Setting": [f"{trial.number:,}" for trial in by_score],
+        "Setting": [f"{setting.number:,}" for setting in settings],
         "Cycle, ms": [significant(sample.cycle_time_ms) for sample in samples],
         "Fusion, MiB": [significant(sample.fusion_mib) for sample in samples],
         "On": map(_switches_on, samples),
         "MB/s": [significant(sample.score) for sample in samples],
     }
     note = ""
-    if any(trial.steps for trial in by_score):
-        columns["Steps"] = [f"{trial.steps:,}" for trial in by_score]
-        columns["ms per step"] = [_time(trial.step_ms) for trial in by_score]
+    if any(setting.steps for setting in settings):
+        columns["Steps"] = [f"{setting.steps:,}" for setting in settings]
+        columns["ms per step"] = [_time(setting.step_ms) for setting in settings]
         note = (
             "Steps are those that certainly ran with the setting; ± is the 95% interval of their mean, "
             "where there are enough."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from stallscope.analysis.tuning import Tried, Tuned, Tuning, UntunedRun
@@ -11,7 +12,7 @@ from ..base import Content, content_of, fields_of, mean_fields
 from .launch_commands import commands, environment
 
 
-def json_content(tuning: Tuning) -> Content:
+def json_content(tuning: Tuning, left_out: Sequence[str] = ()) -> Content:
     """Return all results as one object; unknown values are None."""
     return content_of(
         autotune=[_tuned(tuned) for tuned in tuning.tuned],
@@ -19,7 +20,7 @@ def json_content(tuning: Tuning) -> Content:
             {"name": name, **vars(says), "advice": list(map(str, says.advice))}
             for name, says in tuning.timelines
         ],
-        warnings=tuning.warnings,
+        warnings=[*tuning.warnings, *left_out],
     )
 
 
