@@ -34,7 +34,11 @@ def pipeline(*operations: str) -> Follow:
     """Return the pipeline with these operations at its end, and its sequential maps in parallel."""
 
     def follow(setup: Setup, _: re.Match[str]) -> Setup:
-        known = [one for one in setup.pipeline or ("TFRecord",) if one not in ("Map", *operations)]
+        known = [
+            operation
+            for operation in setup.pipeline or ("TFRecord",)
+            if operation not in ("Map", *operations)
+        ]
         return replace(setup, pipeline=(*known, *operations))
 
     return follow
@@ -47,8 +51,10 @@ def callbacks(*names: str, **changes: Any) -> Follow:
 def pool(**changes: Any) -> Follow:
     def follow(setup: Setup, match: re.Match[str]) -> Setup:
         assert setup.pool is not None
-        own = {name: int(match[1]) if value is int else value for name, value in changes.items()}
-        return replace(setup, pool=replace(setup.pool, **own))
+        settings = {
+            name: int(match[1]) if value is int else value for name, value in changes.items()
+        }
+        return replace(setup, pool=replace(setup.pool, **settings))
 
     return follow
 

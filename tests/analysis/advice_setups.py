@@ -190,9 +190,9 @@ def _with_facts() -> Iterator[Setup]:
     yield replace(TORCH, library=None, loader_workers=4, cpu_cores=None)
     yield replace(DDP, bucket_bytes=50 << 20, compression="none")
     yield FSDP
-    for own in (KERAS, TORCH, DDP):
+    for setup in (KERAS, TORCH, DDP):
         for built in (("gloo",), ("mpi", "gloo"), ("nccl",)):
-            yield replace(own, **ON_GPUS, reduces_with=built)
+            yield replace(setup, **ON_GPUS, reduces_with=built)
     yield replace(TORCH, hosts={"alpha": 2, "beta": 2}, reduces_with=("gloo",))
     threads = Pool(
         workers=2, capacity=50, waiting=0.4, batched=True, kind="ThreadPool", loader="DataLoader"

@@ -14,7 +14,7 @@ Activity = tuple[int, str, int, int, int, int | None]
 
 
 @dataclass
-class Made:
+class MadeTimeline:
     """A timeline from hand-made blocks."""
 
     activity_names: tuple[str, ...]
@@ -29,7 +29,7 @@ def timeline(
     activities: Iterable[Activity] = (),
     ticks: Iterable[tuple[int, int, int]] = (),
     cycles: Iterable[int] = (),
-) -> Made:
+) -> MadeTimeline:
     """Make a timeline of one block.
 
     Args:
@@ -50,7 +50,7 @@ def timeline(
         first=0,
         settled=0,
     )
-    return Made(names, [block], {1: "a", 2: "b", 3: "c"})
+    return MadeTimeline(names, [block], {1: "a", 2: "b", 3: "c"})
 
 
 def allreduce(tensor: int, at: int, size: int | None = 1000, long: int = 100) -> list[Activity]:

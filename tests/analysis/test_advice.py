@@ -204,7 +204,7 @@ def test_an_unknown_framework_gets_words_and_no_lines(ledger: Ledger) -> None:
     late, slower = for_late_input(unknown), for_slower_compute(unknown)
     assert "Prepare batches ahead of training" in text(late)
     assert "fewer loader threads" in text(slower)
-    assert not any(one.line for one in (*late, *slower, *for_allreduce(unknown, ledger, None)))
+    assert not any(piece.line for piece in (*late, *slower, *for_allreduce(unknown, ledger, None)))
     assert "Prepare batches ahead of training" not in text(for_late_input(KERAS))
 
 
@@ -212,7 +212,7 @@ def test_an_unknown_framework_gets_words_and_no_lines(ledger: Ledger) -> None:
 
 
 def test_half_of_the_bytes_gains_what_the_replay_predicts(ledger: Ledger) -> None:
-    (fp16,) = [one for one in for_allreduce(KERAS, ledger, None) if "fp16" in one.line]
+    (fp16,) = [piece for piece in for_allreduce(KERAS, ledger, None) if "fp16" in piece.line]
     assert fp16.line == (
         "optimizer = hvd.DistributedOptimizer(optimizer, compression=hvd.Compression.fp16)"
     )
@@ -385,8 +385,8 @@ def test_verdicts_come_with_their_own_advice(
     tmp_path: Path, job: Job, baseline: Job | None, line: str
 ) -> None:
     base = None if baseline is None else replace(baseline, facts=TF_FACTS)
-    found = analysis_of(tmp_path, replace(job, facts=TF_FACTS), base)
-    assert any(line in piece for piece in found.bottleneck.advice)
+    analysis = analysis_of(tmp_path, replace(job, facts=TF_FACTS), base)
+    assert any(line in piece for piece in analysis.bottleneck.advice)
 
 
 def test_without_findings_there_is_no_advice(tmp_path: Path) -> None:

@@ -176,12 +176,12 @@ def test_encryption_is_suspected_if_the_network_is_much_faster(ledger: Ledger) -
     advice_text = text(for_allreduce(two, ledger, moved(100.0, network=12.5)))
     assert "`sudo ip xfrm state count`" in advice_text
     assert "less than half of the network's 12.5" in advice_text
-    for setup, found in (
+    for setup, communication in (
         (two, moved(100.0, network=1.6)),
         (two, moved(100.0)),
         (KERAS, moved(100.0, network=12.5)),
     ):
-        assert "xfrm" not in text(for_allreduce(setup, ledger, found))
+        assert "xfrm" not in text(for_allreduce(setup, ledger, communication))
 
 
 def test_followed_advice_is_read_from_the_facts(tmp_path: Path) -> None:

@@ -43,7 +43,11 @@ def test_followed_advice_is_not_given_again(given: list[tuple[Setup, Advice]]) -
             continue
         pieces = again.setdefault(repr(followed), pieces_for(followed))
         # The same words with another number in the line are another piece.
-        same = [one for one in pieces if (one.line or one.what) == (piece.line or piece.what)]
+        same = [
+            candidate
+            for candidate in pieces
+            if (candidate.line or candidate.what) == (piece.line or piece.what)
+        ]
         assert same == [], f"{piece}\nis given to {followed}"
 
 
@@ -54,7 +58,9 @@ def test_every_rule_is_for_a_given_piece(given: list[tuple[Setup, Advice]]) -> N
         assert unused == []
     words = [piece.what for _, piece in given]
     for table in (MEASURED, NO_FACT_TELLS):
-        assert [one for one in table if not any(re.search(one, text) for text in words)] == []
+        assert [
+            pattern for pattern in table if not any(re.search(pattern, text) for text in words)
+        ] == []
 
 
 def test_every_place_that_makes_advice_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.findings import CLEAN, codes, found, with_facts, with_steps
+from support.findings import CLEAN, codes, finding_of, with_facts, with_steps
 from support.step_logs import run_of_job
 
 from stallscope.run import Run
@@ -39,7 +39,7 @@ SAME = weights(0.25, -0.5, 0.125)
 def test_weights_that_differ_are_an_error(tmp_path: Path) -> None:
     run = trained(tmp_path, KERAS, **SAME)
     assert codes(run) == []
-    finding = found(with_facts(run, weights(0.5, -0.5, 0.125), [2, 3]), "weights_differ")
+    finding = finding_of(with_facts(run, weights(0.5, -0.5, 0.125), [2, 3]), "weights_differ")
     assert finding.severity == "error"
     assert "starts with 0.25 on rank 0 and with 0.5 on rank 2" in finding.evidence
     assert "ranks 2 and 3 of 4 ranks differ from rank 0" in finding.evidence
@@ -50,10 +50,10 @@ def test_weights_that_differ_are_an_error(tmp_path: Path) -> None:
 def test_a_missing_broadcast_is_reported_if_callbacks_are_known(tmp_path: Path) -> None:
     run = trained(tmp_path, KERAS, **SAME, callbacks=[{"name": "keras.History"}])
     differ = with_facts(run, weights(0.5, -0.5, 0.125), [1])
-    assert "No callback broadcasts them" in found(differ, "weights_differ").evidence
+    assert "No callback broadcasts them" in finding_of(differ, "weights_differ").evidence
     broadcast = {"callbacks": [{"name": "horovod.BroadcastGlobalVariablesCallback"}]}
     some = with_facts(differ, broadcast)
-    assert "No callback broadcasts them" not in found(some, "weights_differ").evidence
+    assert "No callback broadcasts them" not in finding_of(some, "weights_differ").evidence
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_advice_on_broadcasts_is_for_the_framework(
     tmp_path: Path, facts: dict[str, Any], line: str
 ) -> None:
     run = with_facts(trained(tmp_path, facts, **SAME), weights(1.0, 1.0, 1.0), [1])
-    assert line in found(run, "weights_differ").advice
+    assert line in finding_of(run, "weights_differ").advice
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_different_rates_are_reported_with_the_first_epoch(tmp_path: Path) -> No
     run = trained(tmp_path, TORCH, learning_rates=[[1, 0.1]])
     assert codes(run) == []
     changed = {"learning_rates": [[1, 0.05]]}
-    finding = found(with_facts(run, changed, [3]), "learning_rates_differ")
+    finding = finding_of(with_facts(run, changed, [3]), "learning_rates_differ")
     assert finding.severity == "error"
     assert "Epoch 1 started with a rate of 0.1 on rank 0 and of 0.05 on rank 3" in finding.evidence
     assert "hvd.allreduce(loss" in finding.advice
@@ -153,12 +153,12 @@ OWN = {"name": "mine.AveragesItself"}
 def test_metrics_must_be_averaged_before_callbacks_use_them(
     tmp_path: Path, callbacks: list[Any], severity: str, expected: str
 ) -> None:
-    finding = found(trained(tmp_path, KERAS, callbacks=callbacks), "metrics_not_averaged")
+    finding = finding_of(trained(tmp_path, KERAS, callbacks=callbacks), "metrics_not_averaged")
     assert finding.severity == severity
     assert expected in finding.evidence
-    there = "Move MetricAverageCallback before all callbacks that use a metric."
+    misplaced = "Move MetricAverageCallback before all callbacks that use a metric."
     missing = "`callbacks.insert(0, hvd.callbacks.MetricAverageCallback())`"
-    assert (there if AVERAGE in callbacks else missing) in finding.advice
+    assert (misplaced if AVERAGE in callbacks else missing) in finding.advice
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def fits(folder: Path, *broadcasts: int | None) -> Run:
 
 
 def test_a_broadcast_in_every_fit_is_reported_with_their_number(tmp_path: Path) -> None:
-    finding = found(fits(tmp_path, 1, 1, 1), "broadcast_in_every_fit")
+    finding = finding_of(fits(tmp_path, 1, 1, 1), "broadcast_in_every_fit")
     assert finding.severity == "info"
     assert finding.evidence.startswith("3 fits of this job each broadcast the model of 1,234")
 
@@ -249,7 +249,7 @@ IN_ORDER = {"sampler": "SequentialSampler", "shuffles": False}
 def test_epochs_in_the_same_order(
     tmp_path: Path, facts: dict[str, Any], severity: str, evidence: str, line: str
 ) -> None:
-    finding = found(trained(tmp_path, facts), "same_order_every_epoch")
+    finding = finding_of(trained(tmp_path, facts), "same_order_every_epoch")
     assert finding.severity == severity
     assert finding.evidence.startswith("On ranks 0–3: ")
     assert evidence in finding.evidence
@@ -282,12 +282,12 @@ def test_one_epoch_has_one_order(tmp_path: Path) -> None:
 
 
 def gathered(rows: int | None, vocabulary: int = 1000) -> dict[str, Any]:
-    one = {"name": "embedding", "shape": [vocabulary, 64], "itemsize": 4, "rows": rows}
-    return {"sparse_gradients": {"count": 1, "largest": [one]}}
+    tensor = {"name": "embedding", "shape": [vocabulary, 64], "itemsize": 4, "rows": rows}
+    return {"sparse_gradients": {"count": 1, "largest": [tensor]}}
 
 
 def test_gathering_more_bytes_than_the_whole_is_a_finding(tmp_path: Path) -> None:
-    finding = found(trained(tmp_path, KERAS, **gathered(4000)), "sparse_gradients")
+    finding = finding_of(trained(tmp_path, KERAS, **gathered(4000)), "sparse_gradients")
     assert finding.severity == "warning"
     # 3 other ranks × 4,000 rows of 264 bytes, against 2 · ¾ of 256 kB.
     assert "embedding (1,000 × 64) each rank sends 4,000 rows" in finding.evidence
@@ -298,7 +298,7 @@ def test_gathering_more_bytes_than_the_whole_is_a_finding(tmp_path: Path) -> Non
 
 
 def test_unknown_rows_give_the_limit(tmp_path: Path) -> None:
-    finding = found(trained(tmp_path, TORCH, **gathered(None)), "sparse_gradients")
+    finding = finding_of(trained(tmp_path, TORCH, **gathered(None)), "sparse_gradients")
     assert finding.severity == "info"
     # 2 · 256,000 / (4 · 264)
     assert "looks up 485 rows in a step" in finding.evidence
@@ -306,7 +306,7 @@ def test_unknown_rows_give_the_limit(tmp_path: Path) -> None:
 
 
 def test_ddp_is_advised_to_use_a_dense_embedding(tmp_path: Path) -> None:
-    finding = found(trained(tmp_path, DDP, **gathered(None)), "sparse_gradients")
+    finding = finding_of(trained(tmp_path, DDP, **gathered(None)), "sparse_gradients")
     assert "`embedding = torch.nn.Embedding(1000, 64, sparse=False)`" in finding.advice
 
 
@@ -332,7 +332,7 @@ def test_well_gathered_or_dense_gradients_give_no_finding(
 
 def test_gloo_with_tls_is_a_finding(tmp_path: Path) -> None:
     tls = {"settings": {"GLOO_DEVICE_TRANSPORT": "TCP_TLS"}, "reduces_with": ["gloo"]}
-    finding = found(trained(tmp_path, DDP, **tls), "traffic_encrypted")
+    finding = finding_of(trained(tmp_path, DDP, **tls), "traffic_encrypted")
     assert "GLOO_DEVICE_TRANSPORT=TCP_TLS on all ranks" in finding.evidence
     assert "`unset GLOO_DEVICE_TRANSPORT`" in finding.advice
 

@@ -27,8 +27,8 @@ def synthetic(ranks: int) -> Run:
 
 def test_real_less_synthetic_is_the_sum_of_four_differences() -> None:
     job = replace(JOB, faults=(LOADER, CONTENTION))
-    found = analyse(simulate(job).run, synthetic(8), synthetic(1))
-    split = found.decomposition
+    analysis = analyse(simulate(job).run, synthetic(8), synthetic(1))
+    split = analysis.decomposition
     assert split is not None
     assert split.input_stall.value == pytest.approx(50, rel=0.03)
     assert split.compute.value == pytest.approx(8, rel=0.1)
@@ -38,7 +38,7 @@ def test_real_less_synthetic_is_the_sum_of_four_differences() -> None:
     parts = [split.input_stall, split.compute, split.other, split.allreduce]
     assert sum(part.value for part in parts) == pytest.approx(split.loss.value)
     assert all(part.ci95 is not None for part in parts)
-    base = found.baseline
+    base = analysis.baseline
     assert base is not None
     waiting = sum(base.entry(name).ms for name in ("imbalance", "allreduce"))  # type: ignore[union-attr]
     assert split.communication.value == pytest.approx(waiting)
@@ -49,24 +49,24 @@ def test_real_less_synthetic_is_the_sum_of_four_differences() -> None:
 
 
 def test_every_entry_has_its_excess_with_an_interval() -> None:
-    found = analyse(simulate(replace(JOB, faults=(LOADER,))).run, synthetic(8), synthetic(1))
-    entry = found.entry("input")
+    analysis = analyse(simulate(replace(JOB, faults=(LOADER,))).run, synthetic(8), synthetic(1))
+    entry = analysis.entry("input")
     assert entry is not None
     assert entry.excess_ms == pytest.approx(50, rel=0.03)
     assert entry.excess_ci95_ms is not None
     assert entry.excess_ci95_ms[0] < entry.excess_ms < entry.excess_ci95_ms[1]
     assert entry.single_ms == pytest.approx(1.0, rel=0.02)
-    allreduce = found.entry("allreduce")
+    allreduce = analysis.entry("allreduce")
     assert allreduce is not None
     assert allreduce.single_ms == pytest.approx(0, abs=0.1)
 
 
 def test_the_gap_has_an_interval() -> None:
-    found = analyse(simulate(replace(JOB, faults=(LOADER,))).run, synthetic(8))
-    assert found.gap is not None
-    assert found.gap_ci95 is not None
-    assert found.gap_ci95[0] < found.gap < found.gap_ci95[1]
-    assert found.gap == pytest.approx(50 / 235, abs=0.03)
+    analysis = analyse(simulate(replace(JOB, faults=(LOADER,))).run, synthetic(8))
+    assert analysis.gap is not None
+    assert analysis.gap_ci95 is not None
+    assert analysis.gap_ci95[0] < analysis.gap < analysis.gap_ci95[1]
+    assert analysis.gap == pytest.approx(50 / 235, abs=0.03)
     other_size = analyse(simulate(JOB).run, synthetic(4))
     assert (other_size.gap, other_size.gap_ci95) == (None, None)
 
@@ -85,26 +85,26 @@ def test_baselines_are_found_by_what_was_trained() -> None:
 
 def test_named_baselines_are_distinguished_by_their_ranks() -> None:
     real = simulate(JOB).run
-    eight, one = synthetic(8), synthetic(1)
-    assert split_baselines(real, [one, eight]) == (eight, one)
+    eight, single = synthetic(8), synthetic(1)
+    assert split_baselines(real, [single, eight]) == (eight, single)
     assert split_baselines(real, [eight]) == (eight, None)
-    assert split_baselines(one, [one]) == (one, None)
+    assert split_baselines(single, [single]) == (single, None)
 
 
 def test_another_kind_of_run_on_one_rank_is_reported() -> None:
     single = simulate(replace(JOB.baseline(ranks=1), batch_size=64)).run
-    found = analyse(simulate(JOB).run, synthetic(8), single)
+    analysis = analyse(simulate(JOB).run, synthetic(8), single)
     assert any(
-        "the run on one rank is another kind of run: batch_size" in w for w in found.warnings
+        "the run on one rank is another kind of run: batch_size" in w for w in analysis.warnings
     )
 
 
 def test_compute_that_is_slower_than_the_baselines_is_the_verdict() -> None:
     job = replace(JOB, communication=Fixed(2.0), faults=(Fault("compute", 40),))
     base = simulate(replace(job.baseline(), faults=())).run
-    found = analyse(simulate(job).run, base)
-    assert (found.bottleneck.kind, found.bottleneck.ranks) == ("compute", ())
-    assert "Compute is slower on all ranks" in found.bottleneck.evidence
+    analysis = analyse(simulate(job).run, base)
+    assert (analysis.bottleneck.kind, analysis.bottleneck.ranks) == ("compute", ())
+    assert "Compute is slower on all ranks" in analysis.bottleneck.evidence
 
 
 @pytest.mark.parametrize(("slower_ms", "is_used"), [(400.0, False), (3.0, True)])
@@ -112,14 +112,17 @@ def test_a_baseline_slower_than_the_run_predicts_nothing(slower_ms: float, is_us
     """As on a busy machine, where it would hide that every batch is late."""
     run = simulate(replace(JOB, faults=(LOADER,))).run
     busy = Fault("compute", slower_ms, cv=0.01)
-    found = analyse(run, simulate(replace(JOB.baseline(), faults=(busy,))).run)
-    (gain,) = (one for one in found.what_if if one.fix == "input")
-    assert found.match is not None
-    assert (found.match.slower is None) is is_used
-    assert any("baseline is slower than this run" in one for one in found.warnings) is not is_used
-    assert found.predicted_from == ("baseline" if is_used else "run")
-    assert ("Gains are predicted without it" in against(found)[1]) is not is_used
-    assert found.bottleneck.kind == "input"
+    analysis = analyse(run, simulate(replace(JOB.baseline(), faults=(busy,))).run)
+    (gain,) = (gain for gain in analysis.what_if if gain.fix == "input")
+    assert analysis.match is not None
+    assert (analysis.match.slower is None) is is_used
+    assert (
+        any("baseline is slower than this run" in warning for warning in analysis.warnings)
+        is not is_used
+    )
+    assert analysis.predicted_from == ("baseline" if is_used else "run")
+    assert ("Gains are predicted without it" in against(analysis)[1]) is not is_used
+    assert analysis.bottleneck.kind == "input"
     assert gain.saved_ms.value == pytest.approx(48, abs=4)
 
 
@@ -131,27 +134,27 @@ def test_a_baseline_with_a_fault_on_all_ranks_does_not_hide_a_slow_rank(
     """Both runs take as long, so only the stages show that the baseline is unfit."""
     run = simulate(replace(JOB, faults=(Fault(stage, 60, ranks=(3,)),))).run
     base = JOB.baseline() if on_synthetic_data else replace(JOB, seed=5)
-    found = analyse(run, simulate(replace(base, faults=(Fault(stage, 60),))).run)
-    assert found.match is not None
-    assert found.match.slower is not None or found.match.faulty is not None
-    assert found.predicted_from == "run"
-    assert found.bottleneck.ranks == (3,)
-    assert next(one for one in found.what_if if one.fix == "rank:3").speedup > 1.1
+    analysis = analyse(run, simulate(replace(base, faults=(Fault(stage, 60),))).run)
+    assert analysis.match is not None
+    assert analysis.match.slower is not None or analysis.match.faulty is not None
+    assert analysis.predicted_from == "run"
+    assert analysis.bottleneck.ranks == (3,)
+    assert next(gain for gain in analysis.what_if if gain.fix == "rank:3").speedup > 1.1
 
 
 def test_on_shared_cores_a_baseline_may_compute_more_slowly() -> None:
     """Ranks that sleep in their loaders leave their cores to the others."""
     job = replace(JOB, cores_per_host=4, faults=(Fault("input", 60),))
-    found = analyse(simulate(job).run, simulate(job.baseline()).run)
-    assert found.match is not None
-    assert found.match.slower is None
+    analysis = analyse(simulate(job).run, simulate(job.baseline()).run)
+    assert analysis.match is not None
+    assert analysis.match.slower is None
 
 
 def test_a_baseline_on_real_data_may_be_slower() -> None:
-    found = analyse(synthetic(8), simulate(JOB).run)
-    assert found.match is not None
-    assert found.match.slower is None
-    (warning,) = found.warnings
+    analysis = analyse(synthetic(8), simulate(JOB).run)
+    assert analysis.match is not None
+    assert analysis.match.slower is None
+    (warning,) = analysis.warnings
     assert warning.startswith("the baseline ran on real data")
 
 
@@ -171,45 +174,45 @@ def test_a_baseline_with_a_fault_of_its_own_hides_no_straggler(
     job = replace(JOB, ranks_per_host=2, faults=(SLOW_RANK,))
     base = replace(job.baseline() if is_synthetic else job, faults=its_faults, run_id="base")
     run = simulate(job).run
-    alone, found = analyse(run), analyse(run, simulate(replace(base, seed=5)).run)
-    assert found.match is not None
-    assert found.match.faulty is not None
-    assert any("fault of its own" in warning for warning in found.warnings)
-    assert found.predicted_from == "run"
-    assert found.what_if == alone.what_if
-    assert found.bottleneck.ranks == (3,)
-    assert "Gains are predicted without it" in against(found)[1]
+    alone, analysis = analyse(run), analyse(run, simulate(replace(base, seed=5)).run)
+    assert analysis.match is not None
+    assert analysis.match.faulty is not None
+    assert any("fault of its own" in warning for warning in analysis.warnings)
+    assert analysis.predicted_from == "run"
+    assert analysis.what_if == alone.what_if
+    assert analysis.bottleneck.ranks == (3,)
+    assert "Gains are predicted without it" in against(analysis)[1]
 
 
 def test_late_input_is_a_fault_of_a_baseline_on_real_data_only() -> None:
     """On synthetic data it is what every run needs."""
     run = simulate(JOB).run
     for base, is_fit in ((JOB.baseline(), True), (replace(JOB, run_id="base"), False)):
-        found = analyse(run, simulate(replace(base, faults=(LOADER,))).run)
-        assert found.match is not None
-        assert (found.match.faulty is None) is is_fit
+        analysis = analyse(run, simulate(replace(base, faults=(LOADER,))).run)
+        assert analysis.match is not None
+        assert (analysis.match.faulty is None) is is_fit
 
 
 def test_a_run_is_no_baseline_of_itself() -> None:
     run = simulate(replace(JOB, faults=(SLOW_RANK,))).run
-    found = analyse(run, run)
-    assert found.match is not None
-    assert found.match.itself
-    assert found.warnings == (
+    analysis = analyse(run, run)
+    assert analysis.match is not None
+    assert analysis.match.itself
+    assert analysis.warnings == (
         "the baseline is this run itself, so it predicts nothing; name another run",
     )
-    assert (found.bottleneck.kind, found.bottleneck.ranks) == ("imbalance", (3,))
-    assert found.what_if == analyse(run).what_if
+    assert (analysis.bottleneck.kind, analysis.bottleneck.ranks) == ("imbalance", (3,))
+    assert analysis.what_if == analyse(run).what_if
 
 
 def test_a_healthy_run_on_real_data_predicts_and_is_named_for_what_it_is() -> None:
     run = simulate(replace(JOB, faults=(SLOW_RANK,))).run
-    found = analyse(run, simulate(replace(JOB, run_id="before", seed=5)).run)
-    assert found.predicted_from == "baseline"
-    assert found.bottleneck.ranks == (3,)
-    title, _ = against(found)
+    analysis = analyse(run, simulate(replace(JOB, run_id="before", seed=5)).run)
+    assert analysis.predicted_from == "baseline"
+    assert analysis.bottleneck.ranks == (3,)
+    title, _ = against(analysis)
     assert "a run on real data" in title
-    table = baselines_table(found)
+    table = baselines_table(analysis)
     assert table is not None
     texts = " ".join(str(cell) for row in table.rows for cell in row) + (table.note or "")
     assert "synthetic" not in texts
@@ -219,6 +222,6 @@ def test_a_healthy_run_on_real_data_predicts_and_is_named_for_what_it_is() -> No
 def test_a_baseline_of_another_machine_predicts_nothing() -> None:
     job = replace(JOB, faults=(SLOW_RANK,), facts={"cpu_count": 8})
     base = simulate(replace(JOB.baseline(), facts={"cpu_count": 64})).run
-    found = analyse(simulate(job).run, base)
-    assert found.predicted_from == "run"
-    assert any("cpu_count: 8 here, 64 in the baseline" in one for one in found.warnings)
+    analysis = analyse(simulate(job).run, base)
+    assert analysis.predicted_from == "run"
+    assert any("cpu_count: 8 here, 64 in the baseline" in warning for warning in analysis.warnings)

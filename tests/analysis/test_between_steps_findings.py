@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.findings import CLEAN, TWO_HOSTS, codes, found, only
+from support.findings import CLEAN, TWO_HOSTS, codes, finding_of, only
 from support.step_logs import MS, run_of_job, write_job
 
 from stallscope.parsers import read
@@ -22,19 +22,19 @@ def seconds_of(run: Run) -> float:
 def test_validation_on_all_ranks_is_reported_with_its_cost(tmp_path: Path) -> None:
     versions = {"versions": {"horovod": "0.28.1"}}
     run = run_of_job(tmp_path, replace(CLEAN, validation_ms=400, facts=versions))
-    finding = found(run, "validation_on_all_ranks")
+    finding = finding_of(run, "validation_on_all_ranks")
     assert finding.severity == "info"
     assert finding.evidence.startswith("All 4 ranks validate for about the same time: ")
     assert f"0.8 s on every rank, {0.8 / seconds_of(run):.1%} of the job" in finding.evidence
     assert "MetricAverageCallback" in finding.advice
     assert "2 of 4 ranks (ranks 1 and 2)" in (
-        found(only(run, "validation", [1, 2]), "validation_on_all_ranks").evidence
+        finding_of(only(run, "validation", [1, 2]), "validation_on_all_ranks").evidence
     )
 
 
 def test_checkpoints_of_several_ranks_on_a_host(tmp_path: Path) -> None:
     run = run_of_job(tmp_path, replace(CLEAN, checkpoint_ms=30))
-    finding = found(run, "checkpoint_on_all_ranks")
+    finding = finding_of(run, "checkpoint_on_all_ranks")
     assert finding.severity == "warning"
     assert "Ranks 0–3, 4 of them on host alpha, wrote 8 checkpoints in all:" in finding.evidence
     assert codes(only(run, "checkpoint", [0])) == []
@@ -45,7 +45,7 @@ def test_checkpoints_of_one_rank_per_host_are_fine_unless_all_ranks_write(tmp_pa
     assert codes(only(run, "checkpoint", [0, 2])) == []
     assert codes(only(run, "checkpoint", [0, 1])) == ["checkpoint_on_all_ranks"]
     two = run_of_job(tmp_path / "two", replace(CLEAN, ranks=2, checkpoint_ms=30, **TWO_HOSTS))
-    evidence = found(two, "checkpoint_on_all_ranks").evidence
+    evidence = finding_of(two, "checkpoint_on_all_ranks").evidence
     assert "Ranks 0 and 1 wrote 4 checkpoints in all:" in evidence
 
 
@@ -55,7 +55,7 @@ def test_one_rank_that_works_while_the_others_wait(tmp_path: Path, rank: int) ->
     run = run_of_job(tmp_path, job)
     assert "rank_0_alone" not in codes(run)
     alone = only(only(run, "validation", [rank]), "checkpoint", [rank])
-    finding = found(alone, "rank_0_alone")
+    finding = finding_of(alone, "rank_0_alone")
     assert finding.severity == "info"
     assert finding.title == f"Rank {rank} works while the others wait"
     assert f"Only rank {rank} did 4 checkpoints and 4 validations;" in finding.evidence
@@ -67,7 +67,7 @@ def test_one_rank_that_works_while_the_others_wait(tmp_path: Path, rank: int) ->
 
 def test_one_ranks_extra_work_is_counted_without_the_common_work(tmp_path: Path) -> None:
     job = replace(CLEAN, epochs=4, validation_ms=400, checkpoint_ms=100)
-    finding = found(only(run_of_job(tmp_path, job), "checkpoint", [0]), "rank_0_alone")
+    finding = finding_of(only(run_of_job(tmp_path, job), "checkpoint", [0]), "rank_0_alone")
     assert "Only rank 0 did 4 checkpoints;" in finding.evidence
     cost = float(finding.evidence.partition("waited ")[2].split()[0])
     assert cost == pytest.approx(3 * 0.1, abs=0.1)

@@ -32,31 +32,31 @@ def assert_exact(ledger: Ledger) -> None:
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
 @pytest.mark.parametrize("ranks", [1, 2, 8])
 def test_every_step_adds_up_to_the_nanosecond(faults: tuple[Fault, ...], ranks: int) -> None:
-    found = analyse(
+    analysis = analyse(
         simulate(replace(JOB, ranks=max(ranks, 3 if faults else ranks), faults=faults)).run
     )
-    assert found.ledger is not None
-    assert_exact(found.ledger)
+    assert analysis.ledger is not None
+    assert_exact(analysis.ledger)
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_step_of_the_samples_adds_up(name: str) -> None:
-    found = sample(name)
-    assert found.ledger is not None
-    assert_exact(found.ledger)
-    assert found.step is not None
-    assert sum(entry.ms for entry in found.by_cause) == pytest.approx(found.step.mean)
-    imbalance = found.entry("imbalance")
+    analysis = sample(name)
+    assert analysis.ledger is not None
+    assert_exact(analysis.ledger)
+    assert analysis.step is not None
+    assert sum(entry.ms for entry in analysis.by_cause) == pytest.approx(analysis.step.mean)
+    imbalance = analysis.entry("imbalance")
     assert imbalance is not None
-    assert sum(entry.waiting_ms for entry in found.by_cause) == pytest.approx(imbalance.ms)
+    assert sum(entry.waiting_ms for entry in analysis.by_cause) == pytest.approx(imbalance.ms)
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_fault_on_one_rank_is_in_its_stage_and_in_waiting(stage: str) -> None:
     quiet = replace(JOB, noise=Noise(cv=0.01))
-    found = analyse(simulate(replace(quiet, faults=(Fault(stage, 60, ranks=(1,)),))).run)
+    analysis = analyse(simulate(replace(quiet, faults=(Fault(stage, 60, ranks=(1,)),))).run)
     clean = analyse(simulate(quiet).run)
-    entry, usual = found.cause(stage), clean.cause(stage)
+    entry, usual = analysis.cause(stage), clean.cause(stage)
     assert entry is not None
     assert usual is not None
     assert entry.ms - usual.ms == pytest.approx(60, rel=0.1)
@@ -64,13 +64,17 @@ def test_a_fault_on_one_rank_is_in_its_stage_and_in_waiting(stage: str) -> None:
 
 
 def test_the_difference_to_the_baseline_is_the_same_whether_one_rank_starves_or_all_do() -> None:
-    one, everyone = (sample(f"slow-input-{who}", "synthetic") for who in ("one-rank", "all-ranks"))
+    one_rank, all_ranks = (
+        sample(f"slow-input-{who}", "synthetic") for who in ("one-rank", "all-ranks")
+    )
     stalls = [
-        found.decomposition.input_stall.value for found in (one, everyone) if found.decomposition
+        analysis.decomposition.input_stall.value
+        for analysis in (one_rank, all_ranks)
+        if analysis.decomposition
     ]
     assert stalls[0] == pytest.approx(stalls[1], rel=0.03)
-    for found in (one, everyone):
-        split = found.decomposition
+    for analysis in (one_rank, all_ranks):
+        split = analysis.decomposition
         assert split is not None
         parts = (split.input_stall, split.compute, split.other, split.allreduce)
         assert sum(part.value for part in parts) == pytest.approx(split.loss.value)

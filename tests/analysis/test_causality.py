@@ -57,13 +57,13 @@ def test_every_late_timestamp_is_found_by_step_and_rank(clean: Run, late: Run) -
 
 
 def test_steps_last_as_long_as_without_late_timestamps(clean: Run, late: Run) -> None:
-    found, true = build_ledger(align(late, 0)), build_ledger(align(clean, 0))
-    np.testing.assert_array_equal(found.reduced, true.reduced)
-    np.testing.assert_array_equal(found.total, true.total)
-    np.testing.assert_array_equal(sum(found.entry(name) for name in ENTRIES), found.total)
-    assert found.allreduce.min() == 0
-    others = ~np.isin(found.steps, LATE_STEPS)
-    np.testing.assert_array_equal(found.allreduce[others], true.allreduce[others])
+    ledger, true = build_ledger(align(late, 0)), build_ledger(align(clean, 0))
+    np.testing.assert_array_equal(ledger.reduced, true.reduced)
+    np.testing.assert_array_equal(ledger.total, true.total)
+    np.testing.assert_array_equal(sum(ledger.entry(name) for name in ENTRIES), ledger.total)
+    assert ledger.allreduce.min() == 0
+    others = ~np.isin(ledger.steps, LATE_STEPS)
+    np.testing.assert_array_equal(ledger.allreduce[others], true.allreduce[others])
 
 
 def test_data_that_is_late_with_ready_is_bounded_as_well(clean: Run) -> None:
@@ -82,9 +82,9 @@ def test_between_hosts_the_bound_is_as_wide_as_the_clocks_are_uncertain() -> Non
     at = positions(aligned)
     clocks = aligned.clocks
     margin = float((2 * clocks.statistical + clocks.systematic).sum())
-    own = aligned.reduced[at][:, clocks.of_rank == clocks.of_rank[RANK]].min(axis=1)
+    same_clock = aligned.reduced[at][:, clocks.of_rank == clocks.of_rank[RANK]].min(axis=1)
     everyone = aligned.reduced[at].min(axis=1)
-    assert (aligned.ready[at, RANK] <= np.minimum(own, everyone + int(margin) + 1)).all()
+    assert (aligned.ready[at, RANK] <= np.minimum(same_clock, everyone + int(margin) + 1)).all()
     assert margin > 0
     # Ranks that were not late keep their timestamps, also if clocks are slightly off.
     assert set(aligned.late.ranks) == {RANK}
@@ -93,9 +93,9 @@ def test_between_hosts_the_bound_is_as_wide_as_the_clocks_are_uncertain() -> Non
 def test_a_clock_that_could_not_be_compared_bounds_no_other() -> None:
     ready = np.array([[100, 500], [100, 120]])
     reduced = np.array([[200, 600], [90, LATEST]])
-    found = Bounds.of(ready, reduced, np.array([0.0, np.inf]))
-    assert found.at.tolist() == [1]
-    assert found.latest.tolist() == [[90, LATEST]]
+    bounds = Bounds.of(ready, reduced, np.array([0.0, np.inf]))
+    assert bounds.at.tolist() == [1]
+    assert bounds.latest.tolist() == [[90, LATEST]]
 
 
 def test_missing_timestamps_bound_nothing_and_are_not_late() -> None:
@@ -112,27 +112,29 @@ def test_a_step_in_which_a_clock_was_set_is_left_alone() -> None:
 def test_a_run_without_violations_is_unchanged(clean: Run) -> None:
     aligned = align(clean, 0)
     assert not len(aligned.late.steps)
-    found = analyse(clean).clocks
-    assert found is not None
-    assert (found.late, found.late_ms, found.late_by_rank) == (0.0, 0.0, (0.0,) * 4)
+    clocks = analyse(clean).clocks
+    assert clocks is not None
+    assert (clocks.late, clocks.late_ms, clocks.late_by_rank) == (0.0, 0.0, (0.0,) * 4)
 
 
 def test_late_timestamps_add_uncertainty_to_compute_and_allreduce(clean: Run, late: Run) -> None:
-    found = analyse(late)
-    assert found.clocks is not None
-    assert found.clocks.late == pytest.approx(len(LATE_STEPS) / 400)
-    assert found.clocks.late_by_rank[RANK] == found.clocks.late
-    assert found.steady is not None
-    amount = float(found.steady.late.mean()) / 1e6
+    analysis = analyse(late)
+    assert analysis.clocks is not None
+    assert analysis.clocks.late == pytest.approx(len(LATE_STEPS) / 400)
+    assert analysis.clocks.late_by_rank[RANK] == analysis.clocks.late
+    assert analysis.steady is not None
+    amount = float(analysis.steady.late.mean()) / 1e6
     assert amount > 0
     for name in ("compute", "allreduce"):
-        assert half_width(found, name) > amount
+        assert half_width(analysis, name) > amount
     for name in ("input", "other"):
-        assert half_width(found, name) == pytest.approx(half_width(analyse(clean), name), rel=0.2)
+        assert half_width(analysis, name) == pytest.approx(
+            half_width(analyse(clean), name), rel=0.2
+        )
 
 
-def half_width(found: Analysis, name: str) -> float:
-    entry = found.entry(name)
+def half_width(analysis: Analysis, name: str) -> float:
+    entry = analysis.entry(name)
     assert entry is not None
     assert entry.ci95_ms is not None
     return (entry.ci95_ms[1] - entry.ci95_ms[0]) / 2

@@ -58,24 +58,24 @@ def test_one_clock_needs_no_alignment() -> None:
 def test_a_jump_is_found_at_its_step_and_on_its_host(host: int, ms: float) -> None:
     jumps = (Jump(host, 250, ms),)
     job = replace(TWO_HOSTS, ranks=12, ranks_per_host=4, clocks=replace(APART, jumps=jumps))
-    found = analyse(simulate(job).run)
-    assert found.clocks is not None
-    ((clock, step, size),) = found.clocks.jumps
+    analysis = analyse(simulate(job).run)
+    assert analysis.clocks is not None
+    ((clock, step, size),) = analysis.clocks.jumps
     assert (clock, step) == (f"clock of host-{host}", 250)
     assert size == pytest.approx(ms, abs=0.5)
-    assert "clock_jumped" in [finding.code for finding in found.findings]
+    assert "clock_jumped" in [finding.code for finding in analysis.findings]
     # The step's stages contain the jump on that host: it is in no figure.
-    assert found.ledger is not None
-    assert found.ledger.input.min() > 0
-    assert found.ledger.compute.max() < 1e9
-    assert found.stragglers == ()
+    assert analysis.ledger is not None
+    assert analysis.ledger.input.min() > 0
+    assert analysis.ledger.compute.max() < 1e9
+    assert analysis.stragglers == ()
 
 
 def test_scattered_completions_are_not_jumps() -> None:
-    found = analyse(simulate(replace(TWO_HOSTS, jitter_ms=5.0)).run)
-    assert found.clocks is not None
-    assert found.clocks.jumps == ()
-    assert found.clocks.method == "completions"
+    analysis = analyse(simulate(replace(TWO_HOSTS, jitter_ms=5.0)).run)
+    assert analysis.clocks is not None
+    assert analysis.clocks.jumps == ()
+    assert analysis.clocks.method == "completions"
 
 
 def test_the_uncertainty_contains_the_error_of_the_offsets() -> None:
@@ -99,20 +99,20 @@ def test_the_bound_is_the_largest_possible_hidden_skew() -> None:
 def test_a_rank_that_is_less_slow_than_the_skew_is_not_named() -> None:
     job = replace(TWO_HOSTS, ranks=8, ranks_per_host=4, jitter_ms=8.0)
     slow = replace(job, faults=(Fault("compute", 9.0, ranks=(5,)),))
-    found = analyse(simulate(slow).run)
-    assert found.clocks is not None
-    assert found.clocks.skew_ms is not None
-    assert found.clocks.skew_ms > 9.0
-    assert [one.ranks for one in found.stragglers if one.ranks] == []
+    analysis = analyse(simulate(slow).run)
+    assert analysis.clocks is not None
+    assert analysis.clocks.skew_ms is not None
+    assert analysis.clocks.skew_ms > 9.0
+    assert [straggler.ranks for straggler in analysis.stragglers if straggler.ranks] == []
     sharp = analyse(simulate(replace(slow, jitter_ms=0.05)).run)
-    assert [one.ranks for one in sharp.stragglers] == [(5,)]
+    assert [straggler.ranks for straggler in sharp.stragglers] == [(5,)]
 
 
 def shifted(run: Run, rank: int, column: str, by: np.ndarray | int) -> Run:
     table = run.steps
-    own = table["rank"].to_numpy() == rank
+    rows = table["rank"].to_numpy() == rank
     values = table[column].to_numpy().copy()
-    values[own] += by
+    values[rows] += by
     at = table.schema.get_field_index(column)
     return replace(run, steps=table.set_column(at, table.schema.field(at), [values]))
 
@@ -120,12 +120,12 @@ def shifted(run: Run, rank: int, column: str, by: np.ndarray | int) -> Run:
 def test_causality_violations_are_reported_and_time_still_adds_up() -> None:
     run = simulate(replace(TWO_HOSTS, ranks=4, ranks_per_host=4)).run
     late = shifted(run, 2, "ready", 45_000_000)
-    found = analyse(late)
-    assert found.clocks is not None
-    assert found.clocks.violations > 0.9
-    (finding,) = [f for f in found.findings if f.code == "causality_broken"]
+    analysis = analyse(late)
+    assert analysis.clocks is not None
+    assert analysis.clocks.violations > 0.9
+    (finding,) = [f for f in analysis.findings if f.code == "causality_broken"]
     assert finding.evidence.startswith("In 100% of steps")
-    ledger = found.ledger
+    ledger = analysis.ledger
     assert ledger is not None
     assert ledger.allreduce.min() >= 0
     entries = sum(ledger.entry(n) for n in ("input", "compute", "other", "imbalance", "allreduce"))

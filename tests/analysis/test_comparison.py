@@ -36,13 +36,13 @@ def _analysed(folder: Path, job: Job) -> tuple[Analysis, Mapping[str, float]]:
 
 
 def _repeated(folder: Path, job: Job, first_seed: int) -> Repeats:
-    made = [
+    runs = [
         _analysed(folder / str(seed), replace(job, seed=seed, run_id=f"run-{seed}"))
         for seed in range(first_seed, first_seed + PAIRS)
     ]
-    names = made[0][1]
-    truth = {name: float(np.mean([truths[name] for _, truths in made])) for name in names}
-    return Repeats([analysis for analysis, _ in made], truth)
+    names = runs[0][1]
+    truth = {name: float(np.mean([truths[name] for _, truths in runs])) for name in names}
+    return Repeats([analysis for analysis, _ in runs], truth)
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +68,9 @@ def test_the_interval_of_a_difference_holds_the_truth_in_about_95_of_100_pairs(
 ) -> None:
     truth = second.truth[name] - first.truth[name]
     hits = 0
-    for found in pairs:
-        assert found.step is not None
-        changes = {change.name: change for change in (*found.entries, found.step)}
+    for comparison in pairs:
+        assert comparison.step is not None
+        changes = {change.name: change for change in (*comparison.entries, comparison.step)}
         ci95 = changes[name].by.ci95
         assert ci95 is not None
         hits += ci95[0] <= truth <= ci95[1]
@@ -80,14 +80,14 @@ def test_the_interval_of_a_difference_holds_the_truth_in_about_95_of_100_pairs(
 @pytest.mark.any_versions
 @pytest.mark.slow
 def test_changes_exceed_noise_and_are_named(pairs: list[Comparison]) -> None:
-    for found in pairs:
-        changes = {change.name: change for change in found.entries}
+    for comparison in pairs:
+        changes = {change.name: change for change in comparison.entries}
         for name in ("input", "compute", "allreduce"):
             assert changes[name].is_real, name
-        assert found.step is not None
-        assert found.step.is_real
-        assert found.largest is not None
-        assert found.largest.name in ("input", "compute", "allreduce")
+        assert comparison.step is not None
+        assert comparison.step.is_real
+        assert comparison.largest is not None
+        assert comparison.largest.name in ("input", "compute", "allreduce")
 
 
 @pytest.mark.any_versions
@@ -96,16 +96,16 @@ def test_hardly_any_entry_of_equal_runs_has_changed(first: Repeats, second: Repe
     half = PAIRS // 2
     same = [
         compare(a, b)
-        for one in (first, second)
-        for a, b in zip(one.analyses[:half], one.analyses[half:], strict=True)
+        for repeats in (first, second)
+        for a, b in zip(repeats.analyses[:half], repeats.analyses[half:], strict=True)
     ]
-    alarms = [any(change.is_real for change in _figures(found)) for found in same]
+    alarms = [any(change.is_real for change in _figures(comparison)) for comparison in same]
     assert np.mean(alarms) <= 0.02
 
 
-def _figures(found: Comparison) -> list[Change]:
-    assert found.step is not None
-    return [*found.entries, found.step]
+def _figures(comparison: Comparison) -> list[Change]:
+    assert comparison.step is not None
+    return [*comparison.entries, comparison.step]
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def repeats() -> list[Analysis]:
     """Run a job with autocorrelated steps 200 times."""
     job = simulator.Job(ranks=2, steps=120, noise=simulator.Noise(cv=0.05, phi=0.5))
     runs = (replace(job, seed=seed, run_id=f"run-{seed}") for seed in range(200))
-    return [analyse(simulator.simulate(one).run) for one in runs]
+    return [analyse(simulator.simulate(repeat).run) for repeat in runs]
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def neighbours(repeats: list[Analysis]) -> list[Comparison]:
 @pytest.mark.any_versions
 @pytest.mark.slow
 def test_noise_alone_names_nothing_in_98_of_100_pairs(neighbours: list[Comparison]) -> None:
-    alarms = [any(change.is_real for change in _figures(found)) for found in neighbours]
+    alarms = [any(change.is_real for change in _figures(comparison)) for comparison in neighbours]
     assert np.mean(alarms) <= 0.02
 
 
@@ -139,14 +139,14 @@ def test_an_effect_of_10_percent_is_found(repeats: list[Analysis], name: str) ->
         "allreduce": {"communication": simulator.Fixed(22.0)},
     }[name]
     job = simulator.Job(ranks=2, steps=120, noise=simulator.Noise(cv=0.05, phi=0.5), **slower)
-    found = 0
+    hits = 0
     for seed, first in enumerate(repeats[:40]):
         second = analyse(simulator.simulate(replace(job, seed=1000 + seed, run_id="b")).run)
         changes = {change.name: change for change in _figures(compare(first, second))}
-        found += changes[name].is_real is True
+        hits += changes[name].is_real is True
         # In a step of 180 ms, 2 ms are within the noise.
         assert name != "compute" or changes["step"].is_real
-    assert found >= 38
+    assert hits >= 38
 
 
 @pytest.mark.any_versions
@@ -155,8 +155,8 @@ def test_the_interval_of_the_speedup_holds_the_truth_in_about_95_of_100_pairs(
     neighbours: list[Comparison],
 ) -> None:
     hits = 0
-    for found in neighbours:
-        speedup = found.speedup
+    for comparison in neighbours:
+        speedup = comparison.speedup
         assert speedup is not None
         assert speedup.ci95 is not None
         hits += speedup.ci95[0] <= 1.0 <= speedup.ci95[1]
@@ -173,30 +173,33 @@ def test_a_run_compared_with_itself_is_recognised(repeats: list[Analysis]) -> No
 @pytest.mark.any_versions
 @pytest.mark.slow
 def test_entries_add_up_to_the_step(pairs: list[Comparison]) -> None:
-    for found in pairs[:5]:
-        assert found.step is not None
-        whole = sum(change.by.value for change in found.entries)
-        assert whole == pytest.approx(found.step.by.value, abs=1e-9)
-        back = compare(found.second, found.first)
+    for comparison in pairs[:5]:
+        assert comparison.step is not None
+        whole = sum(change.by.value for change in comparison.entries)
+        assert whole == pytest.approx(comparison.step.by.value, abs=1e-9)
+        back = compare(comparison.second, comparison.first)
         assert back.step is not None
-        assert back.step.by.value == pytest.approx(-found.step.by.value)
-        assert found.speedup is not None
+        assert back.step.by.value == pytest.approx(-comparison.step.by.value)
+        assert comparison.speedup is not None
         assert back.speedup is not None
-        assert found.speedup.value == pytest.approx(1 / back.speedup.value)
+        assert comparison.speedup.value == pytest.approx(1 / back.speedup.value)
 
 
 def test_facts_that_differ_are_named_part_by_part(tmp_path: Path) -> None:
     facts = {"versions": {"keras": "2.15", "horovod": "0.28"}, "settings": {"HOROVOD_RANK": "0"}}
-    other = {
+    changed_facts = {
         "versions": {"keras": "2.12", "horovod": "0.28"},
         "settings": {"HOROVOD_RANK": "1", "NCCL_ALGO": "Ring"},
         "optimizer": "Adam",
     }
     run, _ = _analysed(tmp_path / "a", replace(FIRST, steps=20, facts=facts))
     another, _ = _analysed(
-        tmp_path / "b", replace(FIRST, ranks=4, steps=20, hosts=("a", "b"), facts=other)
+        tmp_path / "b", replace(FIRST, ranks=4, steps=20, hosts=("a", "b"), facts=changed_facts)
     )
-    named = {one.name: (one.first, one.second) for one in compare(run, another).differences}
+    named = {
+        difference.name: (difference.first, difference.second)
+        for difference in compare(run, another).differences
+    }
     assert named == {
         "ranks": (2, 4),
         "hosts": (1, 2),
@@ -210,10 +213,10 @@ def test_facts_that_differ_are_named_part_by_part(tmp_path: Path) -> None:
 def test_without_stages_or_steps_there_are_no_figures(tmp_path: Path) -> None:
     full, _ = _analysed(tmp_path / "full", FIRST)
     unstamped, _ = _analysed(tmp_path / "unstamped", replace(FIRST, stamps=False))
-    found = compare(full, unstamped)
-    assert found.entries == ()
-    assert found.step is not None
-    assert found.largest is None
+    comparison = compare(full, unstamped)
+    assert comparison.entries == ()
+    assert comparison.step is not None
+    assert comparison.largest is None
     few, _ = _analysed(tmp_path / "few", replace(FIRST, steps=8))
     changes = compare(full, few).entries
     assert all(change.is_real is None for change in changes)

@@ -85,8 +85,8 @@ def ranks_4(single: str | None = None) -> Analysis:
 
 
 def test_four_ranks_on_two_cores_are_bound_by_cores() -> None:
-    for found in (ranks_4(), ranks_4("ranks-1")):
-        verdict = found.bottleneck
+    for analysis in (ranks_4(), ranks_4("ranks-1")):
+        verdict = analysis.bottleneck
         assert (verdict.kind, verdict.cause, verdict.fault) == ("compute", "cores", True)
         assert "share the 2 CPU cores" in verdict.evidence
     assert "on one rank" in verdict.evidence
@@ -96,8 +96,10 @@ def test_followed_advice_is_not_repeated() -> None:
     verdict = ranks_4().bottleneck
     (advice,) = verdict.advice
     assert "Start no more than 2 ranks" in advice
-    findings = [one for one in ranks_4().findings if one.code == "threads_oversubscribed"]
-    assert all("set_intra_op_parallelism_threads" not in one.advice for one in findings)
+    findings = [
+        finding for finding in ranks_4().findings if finding.code == "threads_oversubscribed"
+    ]
+    assert all("set_intra_op_parallelism_threads" not in finding.advice for finding in findings)
 
 
 @pytest.mark.parametrize(("threads", "line"), [(8, "threads(2)"), (16, "threads(2)")])

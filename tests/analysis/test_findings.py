@@ -12,7 +12,7 @@ from support.findings import (
     CLEAN,
     TWO_HOSTS,
     codes,
-    found,
+    finding_of,
     threads,
     with_facts,
     with_intervals,
@@ -179,23 +179,25 @@ def test_ranks_without_a_log_are_named(tmp_path: Path) -> None:
     paths[1].unlink()
     paths[3].unlink()
     (run,) = read(str(tmp_path))
-    assert found(run, "missing_ranks").evidence == "2 of 4 ranks left no log here: ranks 1 and 3."
+    assert (
+        finding_of(run, "missing_ranks").evidence == "2 of 4 ranks left no log here: ranks 1 and 3."
+    )
     paths[2].unlink()
     (run,) = read(str(tmp_path))
-    assert "4 ranks trained" in found(run, "one_rank_only").evidence
+    assert "4 ranks trained" in finding_of(run, "one_rank_only").evidence
     assert "missing_ranks" not in codes(run)
 
 
 def test_missing_stages_are_reported_with_the_reason(tmp_path: Path) -> None:
     facts = {"stamps": {"placed": [], "reason": "jit_compile=True: XLA has no clock"}}
     run = run_of_job(tmp_path, replace(CLEAN, stamps=False, facts=facts))
-    assert "jit_compile=True" in found(run, "host_stamps_only").evidence
+    assert "jit_compile=True" in finding_of(run, "host_stamps_only").evidence
 
 
 def test_logs_without_an_end_are_counted(tmp_path: Path) -> None:
     run = run_of_job(tmp_path, CLEAN)
     logs = tuple(replace(log, ended=log.rank != 2) for log in run.logs)
-    finding = found(replace(run, logs=logs), "not_ended")
+    finding = finding_of(replace(run, logs=logs), "not_ended")
     assert finding.evidence.startswith("1 log of 4, rank 2:")
 
 
@@ -203,7 +205,7 @@ def test_logs_without_an_end_are_counted(tmp_path: Path) -> None:
 
 
 def test_gradients_that_are_not_reduced_are_an_error(tmp_path: Path) -> None:
-    finding = found(
+    finding = finding_of(
         run_of_job(tmp_path, replace(CLEAN, facts={"gradients_reduced": False})),
         "gradients_not_reduced",
     )
@@ -213,7 +215,9 @@ def test_gradients_that_are_not_reduced_are_an_error(tmp_path: Path) -> None:
 
 def test_an_unscaled_rate_is_reported_with_the_rate(tmp_path: Path) -> None:
     facts = {"learning_rate": 0.001, "learning_rate_scaled": False}
-    finding = found(run_of_job(tmp_path, replace(CLEAN, facts=facts)), "learning_rate_not_scaled")
+    finding = finding_of(
+        run_of_job(tmp_path, replace(CLEAN, facts=facts)), "learning_rate_not_scaled"
+    )
     assert finding.evidence == "0.001 on 4 ranks, the same as on one."
 
 
@@ -236,5 +240,5 @@ def test_findings_advise_in_the_framework_of_the_run(
     run = run_of_job(tmp_path, replace(CLEAN, checkpoint_ms=30, facts=facts))
     kinds = ("checkpoint_on_all_ranks", "learning_rate_not_scaled", "threads_oversubscribed")
     for code, line in zip(kinds, lines, strict=True):
-        assert line in found(run, code).advice
-    assert "(2)" in found(run, "threads_oversubscribed").advice
+        assert line in finding_of(run, code).advice
+    assert "(2)" in finding_of(run, "threads_oversubscribed").advice

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from support.findings import CLEAN, codes, found, only, threads
+from support.findings import CLEAN, codes, finding_of, only, threads
 from support.step_logs import run_of_job
 
 from stallscope.analysis import findings
@@ -39,8 +39,8 @@ class Example(NamedTuple):
 
 
 def environment(before: Mapping[str, str], after: Mapping[str, str], **more: Any) -> Example:
-    own = {**HOROVOD, **more}
-    return Example({**own, "settings": dict(before)}, {**own, "settings": dict(after)})
+    facts = {**HOROVOD, **more}
+    return Example({**facts, "settings": dict(before)}, {**facts, "settings": dict(after)})
 
 
 #: Findings that depend on facts.
@@ -136,21 +136,21 @@ def test_a_finding_disappears_when_the_facts_show_that_it_is_followed(
 ) -> None:
     before, after = BY_FACTS[code]
     run = run_of_job(tmp_path / "before", replace(CLEAN, facts=dict(before)))
-    assert found(run, code).advice
+    assert finding_of(run, code).advice
     assert code not in codes(run_of_job(tmp_path / "after", replace(CLEAN, facts=dict(after))))
 
 
 # -- values, and advice that only some of a finding's reasons call for ---------------------------
 
 
-@pytest.mark.parametrize(("own", "advised"), [("", 4096), ("1024", 4096), ("4096", 8192)])
+@pytest.mark.parametrize(("capacity", "advised"), [("", 4096), ("1024", 4096), ("4096", 8192)])
 def test_a_cache_that_was_too_small_gets_a_larger_one(
-    tmp_path: Path, own: str, advised: int
+    tmp_path: Path, capacity: str, advised: int
 ) -> None:
-    settings = {"HOROVOD_CACHE_CAPACITY": own} if own else {}
+    settings = {"HOROVOD_CACHE_CAPACITY": capacity} if capacity else {}
     run = run_of_job(tmp_path, replace(CLEAN, facts={**HOROVOD, "settings": settings}))
     event = Event("cache_eviction", "evicted", "launcher.log")
-    finding = found(replace(run, events=(event,)), "responses_evicted")
+    finding = finding_of(replace(run, events=(event,)), "responses_evicted")
     assert f"`HOROVOD_CACHE_CAPACITY={advised}`" in finding.advice
 
 
@@ -166,7 +166,7 @@ def test_work_that_the_rank_did_not_do_alone_is_not_advised_on(
 ) -> None:
     run = run_of_job(tmp_path, replace(CLEAN, epochs=4, **job))
     (kind,) = (name.removesuffix("_ms") for name in job)
-    advice = found(only(run, kind, [0]), "rank_0_alone").advice
+    advice = finding_of(only(run, kind, [0]), "rank_0_alone").advice
     assert expected in advice
     assert unexpected not in advice
 
@@ -185,7 +185,9 @@ def test_sharded_data_is_not_to_be_sharded_again(
 ) -> None:
     run = run_of_job(tmp_path / "run", replace(CLEAN, facts=facts))
     single = run_of_job(tmp_path / "single", replace(CLEAN, ranks=1, facts=facts))
-    (finding,) = [one for one in find(run, True, single=single) if one.code == "steps_not_divided"]
+    (finding,) = [
+        finding for finding in find(run, True, single=single) if finding.code == "steps_not_divided"
+    ]
     assert (line or "divide the steps of an epoch") in finding.advice
     assert line is not None or "shard(" not in finding.advice
     assert line is not None or "DistributedSampler(" not in finding.advice

@@ -19,8 +19,8 @@ JOB = Job(ranks=8, steps=500, noise=Noise(cv=0.05), communication=Fixed(20.0))
 SHRINK = ("allreduce", "variation")
 
 
-def gain(found: Analysis, fix: str) -> WhatIf:
-    return next(one for one in found.what_if if one.fix == fix)
+def gain(analysis: Analysis, fix: str) -> WhatIf:
+    return next(what_if for what_if in analysis.what_if if what_if.fix == fix)
 
 
 def analysed(*faults: Fault, **changes: object) -> Analysis:
@@ -43,36 +43,36 @@ TWO_FAULTS = (Fault("input", 30, ranks=(1,)), Fault("compute", 25, ranks=(4,)))
     ],
 )
 def test_no_fix_promises_a_step_below_the_baselines(faults: tuple[Fault, ...]) -> None:
-    found = analysed(*faults)
-    assert found.step is not None
-    assert found.baseline is not None
-    assert found.baseline.step is not None
-    for one in found.what_if:
-        if one.fix not in SHRINK:
-            after = found.step.mean - one.saved_ms.value
-            assert after >= min(found.baseline.step.mean, found.step.mean) - 1e-6
+    analysis = analysed(*faults)
+    assert analysis.step is not None
+    assert analysis.baseline is not None
+    assert analysis.baseline.step is not None
+    for what_if in analysis.what_if:
+        if what_if.fix not in SHRINK:
+            after = analysis.step.mean - what_if.saved_ms.value
+            assert after >= min(analysis.baseline.step.mean, analysis.step.mean) - 1e-6
 
 
 def test_with_all_faults_fixed_the_step_is_the_baselines() -> None:
-    found = analysed(*TWO_FAULTS)
-    assert found.step is not None
-    assert found.baseline is not None
-    assert found.baseline.step is not None
-    (rank_1, rank_4) = (gain(found, f"rank:{rank}").saved_ms.value for rank in (1, 4))
-    together = gain(found, "imbalance").saved_ms.value
-    assert found.step.mean - together == pytest.approx(found.baseline.step.mean, rel=0.01)
+    analysis = analysed(*TWO_FAULTS)
+    assert analysis.step is not None
+    assert analysis.baseline is not None
+    assert analysis.baseline.step is not None
+    (rank_1, rank_4) = (gain(analysis, f"rank:{rank}").saved_ms.value for rank in (1, 4))
+    together = gain(analysis, "imbalance").saved_ms.value
+    assert analysis.step.mean - together == pytest.approx(analysis.baseline.step.mean, rel=0.01)
     # While one of them is slow, fixing the other alone gains little.
     assert rank_1 + rank_4 < 0.6 * together
 
 
 def test_two_faults_of_different_kinds_are_not_counted_twice() -> None:
     on_all, on_one = Fault("input", 20), Fault("other", 30, ranks=(2,))
-    found = analysed(on_all, on_one)
-    assert found.decomposition is not None
-    parts = [gain(found, fix).saved_ms.value for fix in ("imbalance", "input")]
-    together = gain(found, "all").saved_ms.value
+    analysis = analysed(on_all, on_one)
+    assert analysis.decomposition is not None
+    parts = [gain(analysis, fix).saved_ms.value for fix in ("imbalance", "input")]
+    together = gain(analysis, "all").saved_ms.value
     assert sum(parts) <= together + 1e-6
-    assert together == pytest.approx(found.decomposition.loss.value)
+    assert together == pytest.approx(analysis.decomposition.loss.value)
     step = simulate(replace(JOB, faults=(on_all, on_one))).truth.step_ms()
     without = [
         simulate(replace(JOB, faults=(fault,))).truth.step_ms() for fault in (on_all, on_one)
@@ -83,18 +83,18 @@ def test_two_faults_of_different_kinds_are_not_counted_twice() -> None:
 @pytest.mark.parametrize(("on_all", "on_one"), [(40, 12), (12, 40)])
 def test_each_gain_is_of_its_fix_alone(on_all: int, on_one: int) -> None:
     faults = Fault("other", on_all), Fault("other", on_one, ranks=(2,))
-    found = analysed(*faults)
+    analysis = analysed(*faults)
     step, without_slow_rank, healthy = (
         simulate(replace(JOB, faults=left)).truth.step_ms() for left in (faults, faults[:1], ())
     )
     # Work between steps on all ranks includes that of the slow rank.
-    assert gain(found, "other").saved_ms.value == pytest.approx(step - healthy, rel=0.05)
+    assert gain(analysis, "other").saved_ms.value == pytest.approx(step - healthy, rel=0.05)
     for fix in ("imbalance", "rank:2"):
-        assert gain(found, fix).saved_ms.value == pytest.approx(
+        assert gain(analysis, fix).saved_ms.value == pytest.approx(
             step - without_slow_rank, abs=0.01 * step
         )
-    assert gain(found, "other").overlaps == ("imbalance", "rank:2")
-    assert "other" in gain(found, "rank:2").overlaps
+    assert gain(analysis, "other").overlaps == ("imbalance", "rank:2")
+    assert "other" in gain(analysis, "rank:2").overlaps
 
 
 SLOW_INPUT = Fault("input", 40, ranks=(1,))
@@ -114,15 +114,15 @@ RUNS_WITH_FAULTS = [
 ]
 
 
-def saved_by_cause(found: Analysis, stage: str) -> float:
+def saved_by_cause(analysis: Analysis, stage: str) -> float:
     """Return the milliseconds that the excess of a stage by cause can save, at least.
 
     That is the excess over the baseline's, or over 1 ms without one, unless the next rank is the last.
     """
-    steady, entry = found.steady, found.cause(stage)
+    steady, entry = analysis.steady, analysis.cause(stage)
     assert steady is not None
     assert entry is not None
-    usual = entry.baseline_ms if found.predicted_from == "baseline" else 1.0
+    usual = entry.baseline_ms if analysis.predicted_from == "baseline" else 1.0
     assert usual is not None
     chance = 0.0 if entry.ci95_ms is None else (entry.ci95_ms[1] - entry.ci95_ms[0])
     excess = np.maximum(0, steady.by_cause(stage) - int(usual * 1e6))
@@ -151,32 +151,34 @@ def test_gains_of_the_samples_do_not_contradict_the_ledger(name: str, baseline: 
     check_gains(sample(name, baseline))
 
 
-def check_gains(found: Analysis) -> None:
+def check_gains(analysis: Analysis) -> None:
     """Check that no gain contradicts the ledger, the loss, or a gain that includes it."""
-    assert found.step is not None
-    gains = {one.fix: one for one in found.what_if}
-    most = found.step.mean
-    if found.predicted_from == "baseline":
-        assert found.decomposition is not None
-        most = max(0.0, found.decomposition.loss.value)
+    assert analysis.step is not None
+    gains = {what_if.fix: what_if for what_if in analysis.what_if}
+    most = analysis.step.mean
+    if analysis.predicted_from == "baseline":
+        assert analysis.decomposition is not None
+        most = max(0.0, analysis.decomposition.loss.value)
     for fix, what_if in gains.items():
         for value, ci95 in (
             (what_if.saved_ms.value, what_if.saved_ms.ci95),
             (what_if.speedup, what_if.ci95),
         ):
             assert ci95 is None or ci95[0] <= value <= ci95[1]
-        assert what_if.saved_ms.value <= (most if fix not in SHRINK else found.step.mean) + 1e-6
+        assert what_if.saved_ms.value <= (most if fix not in SHRINK else analysis.step.mean) + 1e-6
         assert all(fix in gains[it].overlaps for it in what_if.overlaps)
     for stage in ("input", "compute", "other"):
         if stage not in gains:
             continue
         saved_ms = gains[stage].saved_ms
         upper = saved_ms.value if saved_ms.ci95 is None else saved_ms.ci95[1]
-        assert min(most, saved_by_cause(found, stage)) <= upper + 0.01 * found.step.mean
+        assert min(most, saved_by_cause(analysis, stage)) <= upper + 0.01 * analysis.step.mean
     alone = [what_if for fix, what_if in gains.items() if fix.startswith(("rank:", "host:"))]
     if alone and "imbalance" in gains:
         together = gains["imbalance"].saved_ms.value
-        assert max(one.saved_ms.value for one in alone) <= together + 0.01 * found.step.mean
+        assert (
+            max(what_if.saved_ms.value for what_if in alone) <= together + 0.01 * analysis.step.mean
+        )
 
 
 # Two ranks on two cores, with a thread each.
@@ -200,87 +202,89 @@ def on_cores(*faults: Fault, usual: tuple[Fault, ...] = (), **changes: object) -
     return analyse(simulate(replace(job, faults=faults)).run, simulate(baseline).run)
 
 
-def share(found: Analysis, fix: str) -> float:
+def share(analysis: Analysis, fix: str) -> float:
     """Return the share of the loss that a fix wins back."""
-    assert found.decomposition is not None
-    return gain(found, fix).saved_ms.value / found.decomposition.loss.value
+    assert analysis.decomposition is not None
+    return gain(analysis, fix).saved_ms.value / analysis.decomposition.loss.value
 
 
 @pytest.mark.parametrize(("facts", "all_of_it"), [(PREFETCHING, True), ({}, False)])
 def test_loaders_at_work_slow_compute_down_and_fixing_them_wins_it_back(
     facts: dict[str, object], all_of_it: bool
 ) -> None:
-    found = on_cores(Fault("input", 20), Fault("compute", 15), facts=facts)
-    assert (share(found, "input") > 0.99) == all_of_it
-    assert (share(found, "compute") < 0.01) == all_of_it
+    analysis = on_cores(Fault("input", 20), Fault("compute", 15), facts=facts)
+    assert (share(analysis, "input") > 0.99) == all_of_it
+    assert (share(analysis, "compute") < 0.01) == all_of_it
 
 
 @pytest.mark.parametrize(("facts", "contained"), [(PREFETCHING, True), ({}, False)])
 def test_loaders_that_are_hardly_late_may_slow_compute(
     facts: dict[str, object], contained: bool
 ) -> None:
-    found = on_cores(Fault("compute", 15), facts=facts)
-    assert found.decomposition is not None
-    most = gain(found, "input").saved_ms.ci95
+    analysis = on_cores(Fault("compute", 15), facts=facts)
+    assert analysis.decomposition is not None
+    most = gain(analysis, "input").saved_ms.ci95
     assert most is not None
-    assert (most[1] > 0.9 * found.decomposition.loss.value) == contained
-    assert share(found, "compute") > 0.9
+    assert (most[1] > 0.9 * analysis.decomposition.loss.value) == contained
+    assert share(analysis, "compute") > 0.9
 
 
 def test_compute_that_is_slower_than_loaders_can_make_it_is_a_fault() -> None:
-    found = on_cores(Fault("input", 20), Fault("compute", 30), facts=PREFETCHING)
-    assert share(found, "compute") > 0.5
+    analysis = on_cores(Fault("input", 20), Fault("compute", 30), facts=PREFETCHING)
+    assert share(analysis, "compute") > 0.5
 
 
 @pytest.mark.parametrize(("extra", "all_of_it"), [(1.0, True), (10.0, False)])
 def test_a_little_slower_compute_comes_from_the_fault_before_it(
     extra: float, all_of_it: bool
 ) -> None:
-    found = on_cores(Fault("other", 20), Fault("compute", extra), ranks=1)
-    assert (share(found, "other") > 0.99) == all_of_it
+    analysis = on_cores(Fault("other", 20), Fault("compute", extra), ranks=1)
+    assert (share(analysis, "other") > 0.99) == all_of_it
 
 
 def test_lateness_that_the_baseline_has_too_is_not_a_fault() -> None:
     usual, more = (Fault("input", ms, rotating=1) for ms in (4, 7))
-    found = on_cores(Fault("compute", 20), more, usual=(usual,))
-    assert share(found, "compute") > 0.99
+    analysis = on_cores(Fault("compute", 20), more, usual=(usual,))
+    assert share(analysis, "compute") > 0.99
 
 
 @pytest.mark.parametrize("name", ["slow-input-one-rank", "slow-input-all-ranks"])
 def test_the_samples_gain_what_their_baseline_shows(name: str) -> None:
-    found = sample(name, "synthetic")
-    fix = "imbalance" if found.bottleneck.ranks else "input"
-    one = gain(found, fix)
-    assert found.step is not None
-    assert found.baseline is not None
-    assert found.baseline.step is not None
-    assert one.speedup == pytest.approx(found.step.mean / found.baseline.step.mean, rel=0.01)
-    assert one.speedup > 2
-    if not one.bound:
-        assert one.ci95 is not None
-        assert one.ci95[0] < one.speedup < one.ci95[1]
+    analysis = sample(name, "synthetic")
+    fix = "imbalance" if analysis.bottleneck.ranks else "input"
+    what_if = gain(analysis, fix)
+    assert analysis.step is not None
+    assert analysis.baseline is not None
+    assert analysis.baseline.step is not None
+    assert what_if.speedup == pytest.approx(
+        analysis.step.mean / analysis.baseline.step.mean, rel=0.01
+    )
+    assert what_if.speedup > 2
+    if not what_if.bound:
+        assert what_if.ci95 is not None
+        assert what_if.ci95[0] < what_if.speedup < what_if.ci95[1]
 
 
 def test_a_run_as_fast_as_its_baseline_gains_nothing() -> None:
     usual = (Fault("compute", 1.0),)
-    found = on_cores(usual=usual)
-    assert gain(found, "input").saved_ms.value == 0
-    assert not found.bottleneck.fault
+    analysis = on_cores(usual=usual)
+    assert gain(analysis, "input").saved_ms.value == 0
+    assert not analysis.bottleneck.fault
 
 
 def test_a_healthy_sample_does_not_surely_differ_from_its_baseline() -> None:
-    found = sample("clean", "synthetic")
-    for one in found.what_if:
-        if one.fix in ("input", "compute", "other", "imbalance"):
-            assert one.saved_ms.ci95 is not None
-            assert one.saved_ms.ci95[0] <= 0
-    assert not found.bottleneck.fault
+    analysis = sample("clean", "synthetic")
+    for what_if in analysis.what_if:
+        if what_if.fix in ("input", "compute", "other", "imbalance"):
+            assert what_if.saved_ms.ci95 is not None
+            assert what_if.saved_ms.ci95[0] <= 0
+    assert not analysis.bottleneck.fault
 
 
 def test_without_a_baseline_gains_on_shared_cores_are_bounds() -> None:
-    found = sample("slow-compute-rank")
-    assert gain(found, "rank:1").bound
-    assert "saves at most" in found.bottleneck.evidence
+    analysis = sample("slow-compute-rank")
+    assert gain(analysis, "rank:1").bound
+    assert "saves at most" in analysis.bottleneck.evidence
     with_baseline = sample("slow-compute-rank", "synthetic")
     assert not gain(with_baseline, "rank:1").bound
 
@@ -334,57 +338,60 @@ def test_on_shared_cores_loaders_may_also_slow_compute_while_batches_are_in_time
             "pipeline": ["Range", "Map", "Prefetch"],
         },
     )
-    found = analyse(simulate(job).run)
-    predicted, shorter = gain(found, "input"), gain(found, "other")
+    analysis = analyse(simulate(job).run)
+    predicted, shorter = gain(analysis, "input"), gain(analysis, "other")
     assert predicted.bound
     assert predicted.estimate is not None
     assert predicted.estimate < 1.2
-    assert found.step is not None
+    assert analysis.step is not None
     # Half of compute and of allreduce in every step, beyond what the late batches cost.
     slowed = 0.5 * sum(
-        entry.ms for entry in found.entries if entry.name in ("compute", "allreduce")
+        entry.ms for entry in analysis.entries if entry.name in ("compute", "allreduce")
     )
     assert predicted.saved_ms.value > slowed
-    assert predicted.saved_ms.value < slowed + 0.4 * found.step.mean
+    assert predicted.saved_ms.value < slowed + 0.4 * analysis.step.mean
     assert shorter.saved_ms.value < slowed / 2
 
 
 def test_a_baseline_of_another_job_predicts_nothing() -> None:
     faulty = replace(JOB, faults=(Fault("input", 50, ranks=(1,)),))
-    other = simulate(replace(JOB.baseline(), batch_size=64)).run
-    found = analyse(simulate(faulty).run, other)
+    baseline = simulate(replace(JOB.baseline(), batch_size=64)).run
+    analysis = analyse(simulate(faulty).run, baseline)
     alone = analyse(simulate(faulty).run)
-    assert found.predicted_from == "run"
-    assert gain(found, "rank:1") == gain(alone, "rank:1")
+    assert analysis.predicted_from == "run"
+    assert gain(analysis, "rank:1") == gain(alone, "rank:1")
 
 
 def test_half_of_the_variation_of_a_thousand_ranks_is_an_answer() -> None:
     job = Job(
         ranks=1000, steps=120, noise=Noise(cv=0.05), faults=(Fault("compute", 30, ranks=(3,)),)
     )
-    found = analyse(simulate(job).run)
-    imbalance = found.entry("imbalance")
+    analysis = analyse(simulate(job).run)
+    imbalance = analysis.entry("imbalance")
     assert imbalance is not None
-    named, varies = gain(found, "rank:3").saved_ms.value, gain(found, "variation").saved_ms.value
+    named, varies = (
+        gain(analysis, "rank:3").saved_ms.value,
+        gain(analysis, "variation").saved_ms.value,
+    )
     # The rest is the slowest of ranks that vary.
     assert named + 2 * varies == pytest.approx(imbalance.ms, rel=0.1)
 
 
 def test_allreduce_is_always_a_bound() -> None:
-    for found in (sample("clean"), sample("clean", "synthetic"), analysed()):
-        assert gain(found, "allreduce").bound
+    for analysis in (sample("clean"), sample("clean", "synthetic"), analysed()):
+        assert gain(analysis, "allreduce").bound
 
 
 def test_a_host_that_hides_behind_slower_ranks_is_listed_last_and_is_not_to_be_replaced() -> None:
-    found = analyse(simulate(replace(JOB, ranks=64, faults=MASKED)).run)
-    host, rank = gain(found, "host:host-1"), gain(found, "rank:1")
+    analysis = analyse(simulate(replace(JOB, ranks=64, faults=MASKED)).run)
+    host, rank = gain(analysis, "host:host-1"), gain(analysis, "rank:1")
     assert host.saved_ms.value < 0.1 * rank.saved_ms.value
-    sentence = headline(found.bottleneck, found.stragglers)
+    sentence = headline(analysis.bottleneck, analysis.stragglers)
     assert "Ranks 0 and 1 hold" in sentence
-    assert found.bottleneck.hosts == ()
-    assert [one.hosts for one in found.stragglers] == [(), (), ("host-1",)]
-    assert not any("Replace" in advice for advice in found.bottleneck.advice)
-    (together,) = [one.title for one in gains(found) if one.what_if.fix == "imbalance"]
+    assert analysis.bottleneck.hosts == ()
+    assert [straggler.hosts for straggler in analysis.stragglers] == [(), (), ("host-1",)]
+    assert not any("Replace" in advice for advice in analysis.bottleneck.advice)
+    (together,) = [gain.title for gain in gains(analysis) if gain.what_if.fix == "imbalance"]
     for name in ("rank 0", "rank 1", "host-1"):
         assert name in together
-    assert "host-1" in gains_note(found).partition("Nothing to gain from")[2]
+    assert "host-1" in gains_note(analysis).partition("Nothing to gain from")[2]

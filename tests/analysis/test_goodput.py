@@ -42,37 +42,41 @@ def test_it_adds_up_to_the_wall_time(job: Job) -> None:
 
 def test_steps_that_count_are_split_as_the_ledger_splits_them() -> None:
     analysis = analyse(simulate(JOB).run)
-    found = analysis.goodput
-    assert found is not None
-    assert found.fraction * found.total_s == pytest.approx(analysis.job.steps)
+    goodput = analysis.goodput
+    assert goodput is not None
+    assert goodput.fraction * goodput.total_s == pytest.approx(analysis.job.steps)
     for name in ("input", "imbalance", "allreduce", "other"):
         entry = analysis.entry(name)
         assert entry is not None
-        assert found.lost_s[name] == pytest.approx(analysis.job.steps * entry.share, rel=1e-6)
+        assert goodput.lost_s[name] == pytest.approx(analysis.job.steps * entry.share, rel=1e-6)
 
 
 def test_generations_of_different_sizes_count_with_their_ranks(tmp_path: Path) -> None:
     write_generations(tmp_path, GROWN_AND_SHRUNK)
     (run,) = read(str(tmp_path))
     analysis = analyse(run)
-    found = analysis.goodput
-    assert found is not None
+    goodput = analysis.goodput
+    assert goodput is not None
     assert parts_of(analysis) == pytest.approx(analysis.job.total, rel=1e-3)
-    assert 2 < found.rank_s / found.total_s < 3
+    assert 2 < goodput.rank_s / goodput.total_s < 3
     # Steps 50 to 59 and 115 to 119 were trained twice.
-    assert [one.repeated_steps for one in analysis.generations] == [10, 5, 0]
-    assert [one.ended_by for one in analysis.generations] == ["resized", "resized", "completed"]
-    assert found.lost_s["repeated"] > 0
-    assert found.lost_s["restart"] > 40
+    assert [generation.repeated_steps for generation in analysis.generations] == [10, 5, 0]
+    assert [generation.ended_by for generation in analysis.generations] == [
+        "resized",
+        "resized",
+        "completed",
+    ]
+    assert goodput.lost_s["repeated"] > 0
+    assert goodput.lost_s["restart"] > 40
 
 
 def test_a_very_long_step_counts_as_a_stop() -> None:
     still_s = 30
     run = _with_a_long_step(simulate(JOB).run, 120, still_s * 1_000_000_000)
-    usual, found = analyse(simulate(JOB).run), analyse(run)
-    assert found.job.stopped == pytest.approx(still_s, abs=0.1)
-    assert found.job.steps == pytest.approx(usual.job.steps, rel=0.01)
-    assert parts_of(found) == pytest.approx(found.job.total, rel=1e-9)
+    usual, analysis = analyse(simulate(JOB).run), analyse(run)
+    assert analysis.job.stopped == pytest.approx(still_s, abs=0.1)
+    assert analysis.job.steps == pytest.approx(usual.job.steps, rel=0.01)
+    assert parts_of(analysis) == pytest.approx(analysis.job.total, rel=1e-9)
 
 
 def _with_a_long_step(run: Run, step: int, ns: int) -> Run:

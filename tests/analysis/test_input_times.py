@@ -28,12 +28,12 @@ SYNTHETIC = replace(LATE, input_ms=1, run_id="base", facts={"synthetic": True})
 
 def analysed(job: Job, *changes: dict[str, Any], baseline: Job | None = None) -> Analysis:
     run = simulator.simulate(simulated_job(job)).run
-    found = [
-        parse_input_times("x.input.json", json.dumps(measured(size=2, **one)).encode())
-        for one in changes
+    input_times = [
+        parse_input_times("x.input.json", json.dumps(measured(size=2, **change)).encode())
+        for change in changes
     ]
     base = None if baseline is None else simulator.simulate(simulated_job(baseline)).run
-    return analyse(replace(run, input_times=tuple(found)), base)
+    return analyse(replace(run, input_times=tuple(input_times)), base)
 
 
 def slow(rank: int, **changes: Any) -> dict[str, Any]:
@@ -42,15 +42,15 @@ def slow(rank: int, **changes: Any) -> dict[str, Any]:
 
 
 def test_without_a_measurement_there_is_no_result() -> None:
-    found = analysed(LATE)
-    assert found.input_rates is None
-    assert json_content(found)["input"] is None
-    assert "Run alone" not in found.bottleneck.evidence
+    analysis = analysed(LATE)
+    assert analysis.input_rates is None
+    assert json_content(analysis)["input"] is None
+    assert "Run alone" not in analysis.bottleneck.evidence
 
 
 def test_three_rates_are_compared() -> None:
-    found = analysed(LATE, slow(0), slow(1), baseline=SYNTHETIC)
-    rates = found.input_rates
+    analysis = analysed(LATE, slow(0), slow(1), baseline=SYNTHETIC)
+    rates = analysis.input_rates
     assert rates is not None
     assert rates.alone is not None
     assert rates.alone.value == pytest.approx(800)
@@ -94,10 +94,10 @@ def test_a_loader_that_is_fast_enough_alone_is_late_during_training() -> None:
 
 def test_an_interval_with_the_needed_rate_is_inconclusive() -> None:
     near = slow(0, ms=25.0, ci95_ms=[20.0, 30.0])
-    found = analysed(LATE, near, {**near, "rank": 1}, baseline=SYNTHETIC)
-    assert found.input_rates is not None
-    assert found.input_rates.enough is None
-    assert "cannot be distinguished from the" in found.bottleneck.evidence
+    analysis = analysed(LATE, near, {**near, "rank": 1}, baseline=SYNTHETIC)
+    assert analysis.input_rates is not None
+    assert analysis.input_rates.enough is None
+    assert "cannot be distinguished from the" in analysis.bottleneck.evidence
 
 
 def test_the_slowest_rank_counts_by_its_last_measurement() -> None:
@@ -105,7 +105,7 @@ def test_the_slowest_rank_counts_by_its_last_measurement() -> None:
     rates = analysed(LATE, slow(0), {"rank": 1}, later).input_rates
     assert rates is not None
     assert rates.slowest.rank == 1
-    assert [one.ms for one in rates.ranks] == [40.0, 60.0]
+    assert [rank.ms for rank in rates.ranks] == [40.0, 60.0]
     # Too few batches for an interval: it cannot be compared with what is needed.
     assert rates.enough is None
 
@@ -114,44 +114,46 @@ def test_the_slowest_rank_counts_by_its_last_measurement() -> None:
     "changes", [[slow(0)], [slow(0), slow(1, began_wall_ns=1_800_000_000_000_000_000)]]
 )
 def test_ranks_that_did_not_measure_together_are_reported(changes: list[dict[str, Any]]) -> None:
-    found = analysed(LATE, *changes)
-    assert found.input_rates is not None
-    assert not found.input_rates.at_once
-    assert "Not all ranks measured at the same time" in found.bottleneck.evidence
+    analysis = analysed(LATE, *changes)
+    assert analysis.input_rates is not None
+    assert not analysis.input_rates.at_once
+    assert "Not all ranks measured at the same time" in analysis.bottleneck.evidence
 
 
 def test_a_slow_loader_is_a_finding_if_the_verdict_is_another_one() -> None:
     waits = replace(LATE, input_ms=1, slow={(1, "compute"): 40.0})
-    found = analysed(waits, slow(0, ms=400.0, ci95_ms=[390.0, 410.0]))
-    assert found.bottleneck.kind == "imbalance"
-    (finding,) = [one for one in found.findings if one.code == "input_too_slow_alone"]
+    analysis = analysed(waits, slow(0, ms=400.0, ci95_ms=[390.0, 410.0]))
+    assert analysis.bottleneck.kind == "imbalance"
+    (finding,) = [
+        finding for finding in analysis.findings if finding.code == "input_too_slow_alone"
+    ]
     assert "gives 80.0 samples/s" in finding.evidence
     assert "augmentation" in finding.advice
     fast = analysed(waits, {"rank": 0}, {"rank": 1})
-    assert "input_too_slow_alone" not in [one.code for one in fast.findings]
+    assert "input_too_slow_alone" not in [finding.code for finding in fast.findings]
 
 
 def test_batches_without_samples_give_no_rate() -> None:
-    found = analysed(LATE, slow(0, samples_per_batch=None), slow(1, samples_per_batch=None))
-    assert found.input_rates is not None
-    assert found.input_rates.alone is None
-    assert "Run alone" not in found.bottleneck.evidence
+    analysis = analysed(LATE, slow(0, samples_per_batch=None), slow(1, samples_per_batch=None))
+    assert analysis.input_rates is not None
+    assert analysis.input_rates.alone is None
+    assert "Run alone" not in analysis.bottleneck.evidence
 
 
 def test_an_unknown_stage_changes_no_advice() -> None:
     shuffled = [{"kind": "shuffle", "name": "Shuffle", "ms": 30.0, "ci95_ms": None}]
-    found = analysed(LATE, slow(0, stages=shuffled), slow(1, stages=shuffled))
-    assert found.bottleneck.advice == analysed(LATE).bottleneck.advice
+    analysis = analysed(LATE, slow(0, stages=shuffled), slow(1, stages=shuffled))
+    assert analysis.bottleneck.advice == analysed(LATE).bottleneck.advice
     unknown = [{"kind": "other", "name": "Map(work)", "ms": 30.0, "ci95_ms": None}]
     assert longest_stage(analysed(LATE, slow(0, stages=unknown)).input_rates) == "decode"
 
 
 def test_the_report_has_all_of_it_by_its_schema() -> None:
-    found = json_content(analysed(LATE, slow(0), slow(1, error="it raised"), baseline=SYNTHETIC))
-    loaded = json.loads(json.dumps(found))
+    content = json_content(analysed(LATE, slow(0), slow(1, error="it raised"), baseline=SYNTHETIC))
+    loaded = json.loads(json.dumps(content))
     Draft202012Validator(SCHEMA).validate(loaded)
     assert loaded["input"]["enough"] is False
-    assert [one["rank"] for one in loaded["input"]["ranks"]] == [0, 1]
+    assert [rank["rank"] for rank in loaded["input"]["ranks"]] == [0, 1]
     assert loaded["input"]["ranks"][0]["stages"][1]["name"] == "Map(flip)"
 
 
@@ -170,14 +172,14 @@ def proposed(trials: list[dict[str, Any]]) -> tuple[int, int] | None:
 
 
 def test_the_smallest_setting_that_keeps_up_is_proposed() -> None:
-    found = analysed(LATE, slow(0, trials=TRIALS), baseline=SYNTHETIC)
-    assert found.input_rates is not None
-    assert found.input_rates.proposed is not None
-    assert found.input_rates.proposed.workers == 4
-    assert found.bottleneck.advice[0].startswith(
+    analysis = analysed(LATE, slow(0, trials=TRIALS), baseline=SYNTHETIC)
+    assert analysis.input_rates is not None
+    assert analysis.input_rates.proposed is not None
+    assert analysis.input_rates.proposed.workers == 4
+    assert analysis.bottleneck.advice[0].startswith(
         "Give the loader 4 workers that prefetch 2 batches"
     )
-    content = json_content(found)
+    content = json_content(analysis)
     Draft202012Validator(SCHEMA).validate(content)
     assert content["input"]["proposed"] == TRIALS[2]
     late = step_with(LoaderTrial(4, 2, 19.75, None, (5.0,) * 19 + (300.0,)), 25.0)

@@ -68,9 +68,9 @@ def test_a_cell_is_the_mean_of_its_ranks_and_steps(
         ranks = np.array(lanes.ranks)[view.edges[lane] : view.edges[lane + 1]]
         for cell in {0, len(view.first_step) // 2, len(view.first_step) - 1}:
             steps = slice(view.first_step[cell], view.last_step[cell] + 1)
-            found = [*view.stages[:, lane, cell], view.late[lane, cell]]
+            values = [*view.stages[:, lane, cell], view.late[lane, cell]]
             np.testing.assert_allclose(
-                found, expected(lanes.generations[0].ledger, ranks, steps), rtol=NEARLY, atol=scale
+                values, expected(lanes.generations[0].ledger, ranks, steps), rtol=NEARLY, atol=scale
             )
 
 
@@ -101,8 +101,8 @@ def test_a_few_rows_show_only_their_own_ranks(rows: tuple[int, int]) -> None:
     lanes = lanes_of(JOBS["groups"])
     view = lanes.view(0, lanes.span, rows, 1, 10_000)
     for lane, (first, after) in enumerate(zip(view.edges, view.edges[1:], strict=False)):
-        own = lanes.generations[0].ledger.compute[:, lanes.ranks[first:after]].mean(axis=1)
-        np.testing.assert_allclose(view.stages[2, lane], own / 1e6, rtol=NEARLY, atol=1e-3)
+        compute = lanes.generations[0].ledger.compute[:, lanes.ranks[first:after]].mean(axis=1)
+        np.testing.assert_allclose(view.stages[2, lane], compute / 1e6, rtol=NEARLY, atol=1e-3)
 
 
 def test_one_late_step_among_hundreds_is_in_its_cell() -> None:
@@ -220,9 +220,9 @@ def test_of_many_gaps_the_longest_are_shown() -> None:
     reduced = ledger.reduced + np.cumsum(gaps.sum(axis=1))
     moved = replace(generation, ledger=replace(ledger, reduced=reduced, gaps=gaps))
     lanes = Lanes([moved], LONGEST_PAUSE)
-    found = lanes.gaps(0, lanes.span)
-    assert len(found) == 500
-    assert [gap.parts[1] for gap in found] == [step * 1000 for step in range(700, 1200)]
+    longest = lanes.gaps(0, lanes.span)
+    assert len(longest) == 500
+    assert [gap.parts[1] for gap in longest] == [step * 1000 for step in range(700, 1200)]
 
 
 def lanes_of_each(folder: Path, generations: tuple[Generation, ...] = GROWN_AND_SHRUNK) -> Lanes:
@@ -245,14 +245,14 @@ def test_every_generation_has_the_lanes_of_its_own_ranks(tmp_path: Path, most_ce
     view = whole(lanes, most_cells=most_cells)
     np.testing.assert_array_equal(view.members, [[1, 1, 1], [1, 1, 0], [0, 0, 1], [0, 1, 0]])
     for cell, generation in enumerate(view.generation):
-        own = lanes.generations[generation]
+        ledger = lanes.generations[generation].ledger
         start = lanes.starts[generation]
         steps = slice(view.first_step[cell] - start, view.last_step[cell] + 1 - start)
-        scale = NEARLY * own.ledger.total.max() / 1e6
+        scale = NEARLY * ledger.total.max() / 1e6
         for position, row in enumerate(lanes.rows_of(generation)):
-            found = [*view.stages[:, row, cell], view.late[row, cell]]
-            means = expected(own.ledger, np.array([position]), steps)
-            np.testing.assert_allclose(found, means, rtol=NEARLY, atol=scale)
+            values = [*view.stages[:, row, cell], view.late[row, cell]]
+            means = expected(ledger, np.array([position]), steps)
+            np.testing.assert_allclose(values, means, rtol=NEARLY, atol=scale)
         absent = view.members[:, generation] == 0
         assert np.isnan(view.stages[:, absent, cell]).all()
         assert np.isnan(view.latest[absent, cell]).all()

@@ -96,7 +96,7 @@ def test_a_collected_run_is_the_same_on_disk(
     no_memory.undo()
     assert on_disk.steps.equals(load_run(folder).steps)
     on_disk.steps.validate(full=True)
-    _assert_equal(_found(on_disk), _found(load_run(folder)))
+    _assert_equal(_results(on_disk), _results(load_run(folder)))
 
 
 def test_memory_does_not_grow_with_what_is_on_disk(
@@ -132,42 +132,44 @@ def _joined(first: Run, second: Run) -> Run:
     """Two generations of one job."""
     before = len(first.logs)
 
-    def both(name: str) -> pa.Table:
+    def joined_table(name: str) -> pa.Table:
         table = getattr(second, name)
         log = pa.array(table["log"].to_numpy() + before, pa.int32())
         moved = table.set_column(0, table.schema.field("log"), log)
         return pa.concat_tables([getattr(first, name), moved]).combine_chunks()
 
     logs = (*first.logs, *second.logs)
-    return replace(first, logs=logs, steps=both("steps"), intervals=both("intervals"))
+    return replace(
+        first, logs=logs, steps=joined_table("steps"), intervals=joined_table("intervals")
+    )
 
 
 def _assert_same(run: Run, baseline: Run | None, no_memory: pytest.MonkeyPatch) -> None:
-    in_blocks = _found(run, baseline)
+    in_blocks = _results(run, baseline)
     no_memory.undo()
-    _assert_equal(in_blocks, _found(run, baseline))
+    _assert_equal(in_blocks, _results(run, baseline))
 
 
-def _found(run: Run, baseline: Run | None = None) -> Mapping[str, Any]:
+def _results(run: Run, baseline: Run | None = None) -> Mapping[str, Any]:
     """Return all results of an analysis: those per step, and everything else."""
     table = table_of(analyse(run, baseline))
     rest = {key.decode(): json.loads(value) for key, value in table.schema.metadata.items()}
     return {**{name: table[name].to_numpy() for name in table.column_names}, **rest}
 
 
-def _assert_equal(one: Any, other: Any) -> None:
+def _assert_equal(first: Any, second: Any) -> None:
     """Compare counts and times to the last digit, other figures to a billionth."""
-    if isinstance(one, np.ndarray):
-        np.testing.assert_array_equal(one, other)
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for key, value in one.items():
-            _assert_equal(value, other[key])
-    elif isinstance(one, list):
-        assert len(one) == len(other)
-        for mine, theirs in zip(one, other, strict=True):
+    if isinstance(first, np.ndarray):
+        np.testing.assert_array_equal(first, second)
+    elif isinstance(first, dict):
+        assert first.keys() == second.keys()
+        for key, value in first.items():
+            _assert_equal(value, second[key])
+    elif isinstance(first, list):
+        assert len(first) == len(second)
+        for mine, theirs in zip(first, second, strict=True):
             _assert_equal(mine, theirs)
-    elif isinstance(one, float):
-        assert one == pytest.approx(other, rel=1e-9, abs=1e-12, nan_ok=True)
+    elif isinstance(first, float):
+        assert first == pytest.approx(second, rel=1e-9, abs=1e-12, nan_ok=True)
     else:
-        assert one == other
+        assert first == second

@@ -92,13 +92,15 @@ def test_every_ranks_own_stages_and_its_waiting_fill_the_step(tmp_path: Path) ->
 
 
 def test_hosts_with_different_clocks_are_aligned(tmp_path: Path) -> None:
-    one = ledger_of(tmp_path / "one", Job(ranks=4, slow={(3, "compute"): 8.0}))
-    two = ledger_of(
+    one_host = ledger_of(tmp_path / "one", Job(ranks=4, slow={(3, "compute"): 8.0}))
+    two_hosts = ledger_of(
         tmp_path / "two",
         Job(ranks=4, slow={(3, "compute"): 8.0}, hosts=("a", "b"), clock_offset_ms=(0, 86_400_000)),
     )
     for name in ENTRIES:
-        np.testing.assert_allclose(two.entry(name).mean(), one.entry(name).mean(), rtol=0.02)
+        np.testing.assert_allclose(
+            two_hosts.entry(name).mean(), one_host.entry(name).mean(), rtol=0.02
+        )
 
 
 def test_steps_that_a_rank_lacks_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -134,20 +136,20 @@ def test_the_jobs_time_adds_up(tmp_path: Path) -> None:
 
 def test_steps_that_a_few_ranks_lack_are_in_the_ledger() -> None:
     simulated = simulate(Simulation(ranks=16, steps=400, lost_rows=0.01, noise=Noise(cv=0.05)))
-    found = analyse(simulated.run)
-    ledger = found.ledger
+    analysis = analyse(simulated.run)
+    ledger = analysis.ledger
     assert ledger is not None
-    assert found.coverage.partial > 20
-    assert found.coverage.unused < 10
-    assert found.coverage.complete + found.coverage.partial == len(ledger)
-    assert any("a few ranks' timestamps are missing" in warning for warning in found.warnings)
+    assert analysis.coverage.partial > 20
+    assert analysis.coverage.unused < 10
+    assert analysis.coverage.complete + analysis.coverage.partial == len(ledger)
+    assert any("a few ranks' timestamps are missing" in warning for warning in analysis.warnings)
     entries = sum(ledger.entry(name) for name in ENTRIES)
     assert (entries == ledger.total).all()
     # A rank is never critical in a step that it did not record.
     assert ledger.measured[np.arange(len(ledger)), ledger.critical].all()
     truth = simulated.truth.ledger_means_ms(1)
     for name in ENTRIES:
-        assert found.entry(name).ms == pytest.approx(truth[name], rel=0.02, abs=0.1)  # type: ignore[union-attr]
+        assert analysis.entry(name).ms == pytest.approx(truth[name], rel=0.02, abs=0.1)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -314,9 +316,9 @@ def test_every_rank_has_its_own_mean_over_what_it_measured() -> None:
     simulated = simulate(
         Simulation(ranks=16, steps=300, lost_rows=0.02, faults=(Fault("compute", 30, ranks=(3,)),))
     )
-    found = analyse(simulated.run)
+    analysis = analyse(simulated.run)
     truth = simulated.truth.compute[1:].mean(axis=0) / 1e6
-    assert [rank.compute_ms for rank in found.ranks] == pytest.approx(truth.tolist(), rel=0.01)
+    assert [rank.compute_ms for rank in analysis.ranks] == pytest.approx(truth.tolist(), rel=0.01)
 
 
 def test_a_rank_is_last_as_often_everywhere_as_in_the_steps_that_it_measured() -> None:
@@ -343,9 +345,13 @@ def test_the_order_of_ranks_is_that_of_their_arrivals(ranks: int, apart: int) ->
     reference, second, critical = ranks_by_arrival(arrival, measured)
     at = np.arange(len(arrival))
     for step in at:
-        own = np.sort(arrival[step][measured[step]])
-        found = arrival[step, [reference[step], second[step], critical[step]]]
-        assert found.tolist() == [own[(len(own) - 1) // 2], own[-min(len(own), 2)], own[-1]]
+        arrivals = np.sort(arrival[step][measured[step]])
+        picks = arrival[step, [reference[step], second[step], critical[step]]]
+        assert picks.tolist() == [
+            arrivals[(len(arrivals) - 1) // 2],
+            arrivals[-min(len(arrivals), 2)],
+            arrivals[-1],
+        ]
     assert measured[at, reference].all()
     assert measured[at, second].all()
     assert measured[at, critical].all()

@@ -33,37 +33,37 @@ def ring(hosts: Sequence[str], **slow: float) -> list[Link]:
     """Return the links of a ring, of which those of some hosts are slow, with a queue before them."""
     pairs = zip(hosts, [*hosts[1:], hosts[0]], strict=True)
     return [
-        link(one, other, min(slow.get(one, 1e4), slow.get(other, 1e4)), 30.0)
-        if {one, other} & set(slow)
-        else link(one, other, 1e4)
-        for one, other in pairs
+        link(sender, receiver, min(slow.get(sender, 1e4), slow.get(receiver, 1e4)), 30.0)
+        if {sender, receiver} & set(slow)
+        else link(sender, receiver, 1e4)
+        for sender, receiver in pairs
     ]
 
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_a_host_with_only_slow_links_is_named(host: str) -> None:
-    found = slow_links(ring(HOSTS, **{host: 40.0}))
-    assert found is not None
-    assert found.host == host
-    assert (found.mbit_s, found.others_mbit_s) == (40.0, 1e4)
-    assert all(host in (one.sender, one.receiver) for one in found.links)
-    assert len(found.links) == 2
+    slow = slow_links(ring(HOSTS, **{host: 40.0}))
+    assert slow is not None
+    assert slow.host == host
+    assert (slow.mbit_s, slow.others_mbit_s) == (40.0, 1e4)
+    assert all(host in (link.sender, link.receiver) for link in slow.links)
+    assert len(slow.links) == 2
 
 
 def test_in_a_ring_of_three_the_host_of_both_slow_links_is_named() -> None:
-    found = slow_links(ring(HOSTS[:3], h3=40.0))
-    assert found is not None
-    assert found.host == "h3"
+    slow = slow_links(ring(HOSTS[:3], h3=40.0))
+    assert slow is not None
+    assert slow.host == "h3"
 
 
 def test_one_way_between_two_hosts_names_none_of_them() -> None:
-    found = slow_links([link("h1", "h2", 1e4), link("h2", "h3", 40.0, 30.0), link("h3", "h1", 1e4)])
-    assert found is not None
-    assert [(one.sender, one.receiver) for one in found.links] == [("h2", "h3")]
-    assert found.host is None
-    verdict = with_slow_links(Bottleneck("allreduce", None, "It is exposed."), found)
+    slow = slow_links([link("h1", "h2", 1e4), link("h2", "h3", 40.0, 30.0), link("h3", "h1", 1e4)])
+    assert slow is not None
+    assert [(link.sender, link.receiver) for link in slow.links] == [("h2", "h3")]
+    assert slow.host is None
+    verdict = with_slow_links(Bottleneck("allreduce", None, "It is exposed."), slow)
     assert "Link h2 → h3 is slow: 40.0 Mbit/s while it is busy, the others" in verdict.evidence
-    assert (verdict.cause, verdict.hosts, verdict.links) == ("network", (), found.links)
+    assert (verdict.cause, verdict.hosts, verdict.links) == ("network", (), slow.links)
     assert verdict.advice[0].startswith("Look at the network between h2 and h3:")
 
 
@@ -74,8 +74,8 @@ def test_links_that_are_alike_are_not_slow() -> None:
 
 
 def test_rates_that_overlap_in_time_are_not_told_apart() -> None:
-    found = [link("h1", "h2", 1e4, spread=0.9), link("h2", "h3", 2e3, 30.0, spread=0.9)]
-    assert slow_links([*found, link("h3", "h1", 1e4)]) is None
+    two_links = [link("h1", "h2", 1e4, spread=0.9), link("h2", "h3", 2e3, 30.0, spread=0.9)]
+    assert slow_links([*two_links, link("h3", "h1", 1e4)]) is None
 
 
 def test_bytes_that_a_late_rank_acknowledges_late_are_no_slow_link() -> None:
@@ -84,23 +84,23 @@ def test_bytes_that_a_late_rank_acknowledges_late_are_no_slow_link() -> None:
 
 
 def test_a_link_that_loses_segments_needs_no_queue() -> None:
-    found = slow_links(
+    slow = slow_links(
         [link("h1", "h2", 1e4), link("h2", "h3", 50.0, lost=0.03), link("h3", "h1", 1e4)]
     )
-    assert found is not None
-    assert found.links[0].receiver == "h3"
+    assert slow is not None
+    assert slow.links[0].receiver == "h3"
 
 
 def test_links_are_read_from_the_facts_of_all_ranks() -> None:
-    found = links(run_with_links(slow=True))
-    assert [(one.rank, one.sender, one.receiver) for one in found] == [
+    measured_links = links(run_with_links(slow=True))
+    assert [(link.rank, link.sender, link.receiver) for link in measured_links] == [
         (0, "h1", "h3"),
         (1, "h2", "h1"),
         (2, "h3", "h2"),
     ]
-    assert found[0].mbit_s == pytest.approx((32.0, 36.0, 38.4))
-    assert found[0].round_trip_ms == pytest.approx((14.0, 27.0, 46.0))
-    assert found[0].sent_mb == 200.0
+    assert measured_links[0].mbit_s == pytest.approx((32.0, 36.0, 38.4))
+    assert measured_links[0].round_trip_ms == pytest.approx((14.0, 27.0, 46.0))
+    assert measured_links[0].sent_mb == 200.0
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_what_completes_late_behind_a_slow_link_is_allreduce(wall_ms: float) -> 
         assert after.ms - before.ms == pytest.approx(longer, abs=0.2), before.name
     assert late.bottleneck.kind == "allreduce"
     assert not late.stragglers
-    for one in late.ranks:
-        assert one.other_ms == pytest.approx(usual.ranks[one.rank].other_ms, abs=0.2)
+    for rank in late.ranks:
+        assert rank.other_ms == pytest.approx(usual.ranks[rank.rank].other_ms, abs=0.2)
 
 
 def test_wall_clocks_that_a_slow_link_cannot_explain_are_not_believed() -> None:

@@ -46,7 +46,7 @@ def test_no_rank_is_named_if_all_loaders_starve(ranks: int, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_faster_loaders_gain_the_step_without_stalls(seed: int) -> None:
     job = replace(STARVING, seed=seed)
-    (gain,) = [one for one in analysis_of_job(job).what_if if one.fix == "input"]
+    (gain,) = [gain for gain in analysis_of_job(job).what_if if gain.fix == "input"]
     fixed = simulate(replace(job, input_ms=ASSUMED_MS, prefetch=0)).truth.step_ms()
     assert simulate(job).truth.step_ms() - gain.saved_ms.value == pytest.approx(fixed, rel=0.02)
 
@@ -129,9 +129,9 @@ def test_a_slightly_slower_loader_does_not_delay_the_others(slower_ms: float, se
 
 def test_if_the_others_queues_are_full_the_gain_is_a_bound() -> None:
     slow = Fault("input", 120, ranks=(5,))
-    found = analysis_of_job(replace(STARVING, input_ms=30, faults=(slow,)))
-    assert "so their limit is unknown. Fixing rank 5 saves at most" in found.bottleneck.evidence
-    assert {gain.fix for gain in found.what_if if gain.bound} >= {"rank:5", "imbalance"}
+    analysis = analysis_of_job(replace(STARVING, input_ms=30, faults=(slow,)))
+    assert "so their limit is unknown. Fixing rank 5 saves at most" in analysis.bottleneck.evidence
+    assert {gain.fix for gain in analysis.what_if if gain.bound} >= {"rank:5", "imbalance"}
     asked = replace(WHEN_ASKED, input_ms=50, faults=(Fault("input", 70, ranks=(1,)),))
     assert "at most" not in analysis_of_job(asked).bottleneck.evidence
 
@@ -154,23 +154,23 @@ def test_a_rank_that_waits_for_delivery_of_its_batch_does_not_starve() -> None:
 
 def test_a_rank_that_is_slow_now_that_loaders_starve_gains_what_it_would_without_them() -> None:
     job = replace(STARVING, faults=(Fault("compute", 70, ranks=(1,)),), seed=2)
-    (gain,) = [one for one in analysis_of_job(job).what_if if one.fix == "input"]
+    (gain,) = [gain for gain in analysis_of_job(job).what_if if gain.fix == "input"]
     fixed = simulate(replace(job, input_ms=2, prefetch=0)).truth.step_ms()
     assert simulate(job).truth.step_ms() - gain.saved_ms.value == pytest.approx(fixed, rel=0.02)
 
 
 def test_the_finding_states_how_much_of_the_imbalance_is_input() -> None:
-    codes = [one.code for one in analysis_of_job(replace(STARVING, ranks=2)).findings]
+    codes = [finding.code for finding in analysis_of_job(replace(STARVING, ranks=2)).findings]
     assert "ranks_starve_in_turn" in codes
-    codes = [one.code for one in analysis_of_job(replace(WHEN_ASKED, ranks=2)).findings]
+    codes = [finding.code for finding in analysis_of_job(replace(WHEN_ASKED, ranks=2)).findings]
     assert "ranks_starve_in_turn" not in codes
 
 
 def test_where_inputs_vary_by_any_factor_nothing_is_surely_late() -> None:
     ledger = steady(replace(WHEN_ASKED, ranks=2))
     # One batch in ten is ready at once, the others take 0.1 s.
-    there = np.arange(len(ledger)) % 10 == 0
-    fetch = np.where(there[:, None], 0, 100_000_000) + np.zeros((1, 2), np.int64)
+    at_once = np.arange(len(ledger)) % 10 == 0
+    fetch = np.where(at_once[:, None], 0, 100_000_000) + np.zeros((1, 2), np.int64)
     cells = late_cells(
         replace(ledger, cells=ledger.cells.merged_with(LocalMatrix.of({"input": fetch}))), [0, 1]
     )

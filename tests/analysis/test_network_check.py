@@ -28,18 +28,18 @@ JOB = Job(ranks=2, compute_ms=20, allreduce_ms=30, hosts=("alpha",), facts={"set
 
 def analysed(*checks: dict[str, Any], job: Job = JOB) -> Analysis:
     run = simulator.simulate(simulated_job(job)).run
-    found = [
-        parse_network_check("x.netcheck.json", json.dumps(network_check(**one)).encode())
-        for one in checks
+    network_checks = [
+        parse_network_check("x.netcheck.json", json.dumps(network_check(**check)).encode())
+        for check in checks
     ]
-    return analyse(replace(run, network_checks=tuple(found)))
+    return analyse(replace(run, network_checks=tuple(network_checks)))
 
 
 def test_without_a_measurement_there_is_no_result() -> None:
-    found = analysed()
-    assert found.network_use is None
-    assert json_content(found)["network_check"] is None
-    assert network_tables(found) == []
+    analysis = analysed()
+    assert analysis.network_use is None
+    assert json_content(analysis)["network_check"] is None
+    assert network_tables(analysis) == []
 
 
 def test_what_gradients_take_is_split_into_its_parts() -> None:
@@ -64,15 +64,15 @@ def test_where_nothing_is_negotiated_a_small_message_is_latency() -> None:
 
 
 def test_exposed_allreduce_that_the_network_does_not_explain_is_said() -> None:
-    found = analysed({})
-    use, entry = found.network_use, found.entry("allreduce")
+    analysis = analysed({})
+    use, entry = analysis.network_use, analysis.entry("allreduce")
     assert use is not None
     assert entry is not None
     assert use.excess_ms is not None
     assert use.excess_ms.value == pytest.approx(entry.ms - 12)
     assert "more than the network needs while nothing trains" in network_sentence(use)
-    assert found.bottleneck.kind == "allreduce"
-    assert network_sentence(use) in found.bottleneck.evidence
+    assert analysis.bottleneck.kind == "allreduce"
+    assert network_sentence(use) in analysis.bottleneck.evidence
 
 
 def test_exposed_allreduce_below_what_gradients_take_is_hidden() -> None:
@@ -124,13 +124,13 @@ def test_a_slow_pair_of_hosts_is_marked() -> None:
         pair("h1", "h4", 880),
     ]
     more = [pair("h2", "h4", 910), pair("h3", "h4", 39)]
-    found = analysed({"pairs": [*pairs, *more]})
-    use = found.network_use
+    analysis = analysed({"pairs": [*pairs, *more]})
+    use = analysis.network_use
     assert use is not None
-    slow = [one.hosts for one in use.pairs if one.is_slow]
+    slow = [pair.hosts for pair in use.pairs if pair.is_slow]
     assert slow == [("h3", "h4"), ("h1", "h3"), ("h2", "h3")]
     assert use.pairs[0].mbit_s.value == pytest.approx(39)
-    table = next(one for one in network_tables(found) if one.title.startswith("Pairs"))
+    table = next(table for table in network_tables(analysis) if table.title.startswith("Pairs"))
     assert table.emphasised == {0, 1, 2}
 
 
@@ -138,7 +138,7 @@ def test_the_slow_host_of_three_is_in_all_marked_pairs() -> None:
     pairs = [pair("h1", "h2", 900), pair("h1", "h3", 40), pair("h2", "h3", 42)]
     use = analysed({"pairs": pairs}).network_use
     assert use is not None
-    assert [one.hosts for one in use.pairs if one.is_slow] == [("h1", "h3"), ("h2", "h3")]
+    assert [pair.hosts for pair in use.pairs if pair.is_slow] == [("h1", "h3"), ("h2", "h3")]
 
 
 def test_parts_add_up_whatever_noise_does() -> None:
@@ -179,14 +179,14 @@ def test_gradients_of_another_run_are_said() -> None:
 
 def test_advice_follows_what_the_network_gives() -> None:
     alone, measured = analysed(), analysed({})
-    assert any("16-bit" in one or "larger batch" in one for one in alone.bottleneck.advice)
+    assert any("16-bit" in advice or "larger batch" in advice for advice in alone.bottleneck.advice)
     assert measured.bottleneck.advice[0].startswith("Look for what delays the allreduce")
 
 
 def test_two_pairs_do_not_tell_which_one_is_slow() -> None:
     use = analysed({"pairs": [pair("h1", "h2", 900), pair("h1", "h3", 40)]}).network_use
     assert use is not None
-    assert not any(one.is_slow for one in use.pairs)
+    assert not any(pair.is_slow for pair in use.pairs)
 
 
 def test_json_keeps_its_schema() -> None:
@@ -198,8 +198,8 @@ def test_json_keeps_its_schema() -> None:
 def test_the_interval_of_a_median_is_that_of_its_independent_values() -> None:
     """Of eleven values the second and the tenth, by the binomial law: 97.7 % of all cases."""
     shuffled = [6, 1, 9, 4, 11, 2, 8, 5, 10, 3, 7]
-    found = median_ms([1000.0 * number for number in shuffled])
-    assert (found.value, found.ci95) == (6.0, (2.0, 10.0))
+    median = median_ms([1000.0 * number for number in shuffled])
+    assert (median.value, median.ci95) == (6.0, (2.0, 10.0))
     assert median_ms([1000.0] * 3).ci95 is None
     # Waves of eight rounds are a few values, of which nothing is known beyond their range.
     waves = 1000 * np.repeat([1.0, 2.0, 1.0, 2.0, 1.5, 1.0], 8)

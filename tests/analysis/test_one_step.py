@@ -39,9 +39,9 @@ def test_its_parts_add_up_for_every_rank(analysis: Analysis) -> None:
     step = find_step(analysis, 150)
     assert step is not None
     for rank in step.ranks:
-        own = rank.other + rank.input + rank.compute
-        assert own == pytest.approx(rank.arrival)
-        assert own + rank.wait + step.allreduce == pytest.approx(step.total)
+        stages = rank.other + rank.input + rank.compute
+        assert stages == pytest.approx(rank.arrival)
+        assert stages + rank.wait + step.allreduce == pytest.approx(step.total)
     arrivals = [rank.arrival for rank in step.ranks]
     assert arrivals == sorted(arrivals, reverse=True)
     assert step.ranks[0].rank == step.last

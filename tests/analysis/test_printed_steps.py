@@ -37,14 +37,14 @@ def step_times(
     count: int, seconds: float, *, noise: float = 0.05, after: float = 1.0, at: int | None = None
 ) -> np.ndarray:
     """Return seconds per step; from step ``at`` on they are ``after`` times as long."""
-    found = seconds * np.exp(np.random.default_rng(count).normal(0, noise, count))
+    times = seconds * np.exp(np.random.default_rng(count).normal(0, noise, count))
     if at is not None:
-        found[at:] *= after
-    return found
+        times[at:] *= after
+    return times
 
 
 def single_steps(times: np.ndarray) -> list[str]:
-    return [f"step {step} took {one:.3f} s" for step, one in enumerate(times)]
+    return [f"step {step} took {seconds:.3f} s" for step, seconds in enumerate(times)]
 
 
 def means(times: np.ndarray, of: int) -> list[str]:
@@ -63,8 +63,8 @@ def rates(times: np.ndarray, of: int) -> list[str]:
 
 
 def stamped(times: np.ndarray, stamp: str) -> list[str]:
-    moments = [START + timedelta(seconds=float(one)) for one in np.cumsum(times)]
-    return [f"{one.strftime(stamp)[:23]} step {step}" for step, one in enumerate(moments)]
+    moments = [START + timedelta(seconds=float(seconds)) for seconds in np.cumsum(times)]
+    return [f"{moment.strftime(stamp)[:23]} step {step}" for step, moment in enumerate(moments)]
 
 
 TOOK = "step {step} took {seconds}"
@@ -91,10 +91,10 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_change_is_named_where_it_is(tmp_path: Path, kind: str) -> None:
-    pattern, found, lines = KINDS[kind]
+    pattern, method, lines = KINDS[kind]
     analysis = analysis_of(tmp_path, lines, pattern)
     printed = printed_in(analysis)
-    assert printed.found == found
+    assert printed.found == method
     (change,) = printed.changes
     window = int(np.median(printed.whole.steps))
     assert abs(change.step - 1500) <= 2 * window
@@ -106,14 +106,14 @@ def test_a_change_is_named_where_it_is(tmp_path: Path, kind: str) -> None:
         ),
         rel=0.02,
     )
-    assert [one.code for one in analysis.findings] == ["step_time_changed"]
+    assert [finding.code for finding in analysis.findings] == ["step_time_changed"]
     assert analysis.bottleneck.kind == "insufficient_data"
     assert "how long steps took, but not their stages" in analysis.bottleneck.evidence
 
 
 def test_a_log_that_counts_otherwise_is_said_to(tmp_path: Path) -> None:
     times = step_times(200, 0.35)
-    from_1 = [f"step {step} took {one:.3f} s" for step, one in enumerate(times, 1)]
+    from_1 = [f"step {step} took {seconds:.3f} s" for step, seconds in enumerate(times, 1)]
     figures = dict(printed_figures(analysis_of(tmp_path, from_1, TOOK).printed))
     assert figures["Step numbers"] == "from 0 over the job; the log counts from 1"
     same = dict(printed_figures(analysis_of(tmp_path, single_steps(times), TOOK).printed))
@@ -134,7 +134,9 @@ def test_noise_is_no_change(tmp_path: Path, steps: int, noise: float) -> None:
 def test_changes_that_follow_one_another_are_named(tmp_path: Path) -> None:
     # A job whose ranks come and go: most of its steps are soon after a change.
     levels = [8.9, 4.8, 3.28, 4.73, 3.8, 3.2, 2.8, 2.5]
-    times = np.concatenate([step_times(24 + n, one, noise=0.01) for n, one in enumerate(levels)])
+    times = np.concatenate(
+        [step_times(24 + n, level, noise=0.01) for n, level in enumerate(levels)]
+    )
     settled = step_times(2000, 0.5, noise=0.02)
     edges = np.cumsum([24 + n for n in range(len(levels))])
     # Each change has a slow step.
@@ -148,7 +150,7 @@ def test_changes_that_follow_one_another_are_named(tmp_path: Path) -> None:
     inside = {at: pair for at, pair in known.items() if at > printed.warm_up_steps + 2}
     assert len(inside) >= 7
     for at, (before, after) in inside.items():
-        (change,) = [one for one in printed.changes if abs(one.step - at) <= 2]
+        (change,) = [change for change in printed.changes if abs(change.step - at) <= 2]
         assert change.before_ms == pytest.approx(1e3 * before, rel=0.05)
         assert change.after_ms == pytest.approx(1e3 * after, rel=0.05)
     assert len(printed.changes) == len(inside)
@@ -156,15 +158,15 @@ def test_changes_that_follow_one_another_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.any_versions
 def test_slow_noise_is_no_change(tmp_path: Path) -> None:
-    found = 0
+    changes = 0
     for seed in range(30):
         noise = np.random.default_rng(seed).normal(0, 1, 1000)
         for at in range(1, len(noise)):
             noise[at] += 0.95 * noise[at - 1]
         times = 0.5 * np.exp(0.05 * noise / noise.std())
         printed = printed_in(analysis_of(tmp_path, single_steps(times), TOOK))
-        found += len(printed.changes)
-    assert found <= 1
+        changes += len(printed.changes)
+    assert changes <= 1
 
 
 def test_the_first_slow_steps_are_warm_up(tmp_path: Path) -> None:
@@ -190,8 +192,8 @@ def meters(
         time = data + rng.normal(0.1, 0.003, steps)
         waited, took = waited + data.sum(), took + time.sum()
         for at in range(0, steps, every):
-            own = time[at], time[: at + 1].mean(), data[at], data[: at + 1].mean()
-            a, b, c, d = (f"{one:.{decimals}f}" for one in own)
+            figures = time[at], time[: at + 1].mean(), data[at], data[: at + 1].mean()
+            a, b, c, d = (f"{figure:.{decimals}f}" for figure in figures)
             lines.append(f"Epoch: [{epoch}][{at:4d}/{steps}] Time {a} ({b}) Data {c} ({d})")
     return lines, waited, took
 
@@ -215,9 +217,11 @@ def test_the_wait_for_data_has_its_share(tmp_path: Path, every: int, decimals: i
     assert printed.found == coarse.get((every, decimals), "differences")
     if printed.found != "differences":
         return
-    own = printed.whole
-    assert own.input_ms is not None
-    assert own.input_ms @ own.steps / (own.ms @ own.steps) == pytest.approx(waited / took, abs=0.02)
+    series = printed.whole
+    assert series.input_ms is not None
+    assert series.input_ms @ series.steps / (series.ms @ series.steps) == pytest.approx(
+        waited / took, abs=0.02
+    )
 
 
 def test_input_that_keeps_up_is_no_fault(tmp_path: Path) -> None:
@@ -230,7 +234,7 @@ def test_input_that_keeps_up_is_no_fault(tmp_path: Path) -> None:
 def test_slow_starts_of_epochs_and_bursts_are_told_apart(tmp_path: Path) -> None:
     lines, *_ = meters(5, 300, 5, 0.0, 4, first=8.0)
     analysis = analysis_of(tmp_path, lines, METERS)
-    assert [one.code for one in analysis.findings] == ["slow_first_steps"]
+    assert [finding.code for finding in analysis.findings] == ["slow_first_steps"]
     starts = printed_in(analysis).epoch_starts
     assert starts is not None
     # The first epoch is warm-up.
@@ -238,7 +242,7 @@ def test_slow_starts_of_epochs_and_bursts_are_told_apart(tmp_path: Path) -> None
     times = step_times(600, 0.35)
     times[[100, 250, 251, 400, 570]] *= 4
     analysis = analysis_of(tmp_path, single_steps(times), TOOK)
-    assert [one.code for one in analysis.findings] == ["slow_windows"]
+    assert [finding.code for finding in analysis.findings] == ["slow_windows"]
     bursts = printed_in(analysis).bursts
     assert bursts is not None
     assert bursts.windows == 5
@@ -253,7 +257,7 @@ def test_ranks_have_series_of_their_own(tmp_path: Path) -> None:
     ]
     analysis = analysis_of(tmp_path, lines, TOOK)
     printed = printed_in(analysis)
-    assert [round(one.mean_ms) for one in printed.ranks] == [300, 310, 320]
+    assert [round(rank.mean_ms) for rank in printed.ranks] == [300, 310, 320]
     assert analysis.step is not None
     assert analysis.step.mean == pytest.approx(310)
     assert (analysis.run.size, analysis.run.fact("size_from")) == (3, "ranks of the lines")
@@ -285,10 +289,10 @@ def test_scaling_is_told_from_what_ranks_printed(tmp_path: Path, kind: str) -> N
         times[:3] *= 10
         lines = [f"batch_size={batch}, I am rank 0 of {ranks}", *single_steps(times)]
         runs.append(analysis_of(tmp_path, lines, TOOK))
-    (found,) = scaling(runs)
-    assert found.kind == kind
-    efficiencies = [one.efficiency for one in found.points]
-    assert [one.value for one in efficiencies if one] == pytest.approx(
+    (series,) = scaling(runs)
+    assert series.kind == kind
+    efficiencies = [point.efficiency for point in series.points]
+    assert [efficiency.value for efficiency in efficiencies if efficiency] == pytest.approx(
         [1, 300 / 310, 300 / 330], rel=0.02
     )
 

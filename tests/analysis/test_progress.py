@@ -29,29 +29,29 @@ def so_far(steps: int, **facts: Any) -> Run:
 
 
 def of(run: Run) -> Progress:
-    found = progress(analyse(run))
-    assert found is not None
-    return found
+    status = progress(analyse(run))
+    assert status is not None
+    return status
 
 
 def test_remaining_steps_take_as_long_as_completed_ones() -> None:
-    found = of(so_far(250, epochs=4, batches_per_epoch=100))
-    assert (found.last_step, found.epoch, found.done, found.total) == (249, 2, 250, 400)
+    status = of(so_far(250, epochs=4, batches_per_epoch=100))
+    assert (status.last_step, status.epoch, status.done, status.total) == (249, 2, 250, 400)
     analysis = analyse(so_far(250))
     assert analysis.step is not None
     steps = 150 * analysis.step.mean / 1e3
     # Two of the 250 steps came after a validation of 0.9 s.
-    assert found.left_s == pytest.approx(steps + 150 * 2 * 0.9 / 250, rel=0.1)
+    assert status.left_s == pytest.approx(steps + 150 * 2 * 0.9 / 250, rel=0.1)
 
 
 def test_at_the_end_nothing_is_left() -> None:
-    found = of(so_far(400, epochs=4, batches_per_epoch=100))
-    assert (found.done, found.total, found.left_s) == (400, 400, 0.0)
+    status = of(so_far(400, epochs=4, batches_per_epoch=100))
+    assert (status.done, status.total, status.left_s) == (400, 400, 0.0)
 
 
 def test_several_batches_may_be_one_step() -> None:
-    found = of(so_far(250, epochs=4, batches_per_epoch=300, backward_passes_per_step=3))
-    assert (found.done, found.total) == (250, 400)
+    status = of(so_far(250, epochs=4, batches_per_epoch=300, backward_passes_per_step=3))
+    assert (status.done, status.total) == (250, 400)
 
 
 def test_steps_before_a_checkpoint_do_not_count() -> None:
@@ -59,9 +59,9 @@ def test_steps_before_a_checkpoint_do_not_count() -> None:
     logs = tuple(
         replace(log, facts={**log.facts, "epochs": 4, "batches_per_epoch": 100}) for log in run.logs
     )
-    found = of(replace(run, logs=logs))
-    assert found.last_step == 1399
-    assert (found.done, found.total) == (400, 400)
+    status = of(replace(run, logs=logs))
+    assert status.last_step == 1399
+    assert (status.done, status.total) == (400, 400)
 
 
 @pytest.mark.parametrize(
@@ -69,16 +69,16 @@ def test_steps_before_a_checkpoint_do_not_count() -> None:
     [{}, {"epochs": 4}, {"batches_per_epoch": 100}, {"epochs": "4", "batches_per_epoch": -1}],
 )
 def test_without_a_planned_length_the_rest_is_unknown(facts: dict[str, Any]) -> None:
-    found = of(so_far(250, **facts))
-    assert (found.last_step, found.done, found.total, found.left_s) == (249, None, None, None)
+    status = of(so_far(250, **facts))
+    assert (status.last_step, status.done, status.total, status.left_s) == (249, None, None, None)
 
 
 def test_a_rank_that_stopped_is_behind() -> None:
     run = so_far(250)
     steps = run.steps
     stopped = pc.and_(pc.equal(steps["rank"], 1), pc.greater(steps["step"], 199))
-    found = of(replace(run, steps=steps.filter(pc.invert(stopped))))
-    assert found.behind == ((1, 199),)
+    status = of(replace(run, steps=steps.filter(pc.invert(stopped))))
+    assert status.behind == ((1, 199),)
     assert of(run).behind == ()
     # A log that is written every ten seconds does not count as stopped.
     rarely = so_far(250, flush_seconds=10.0)

@@ -65,7 +65,11 @@ def test_a_lasting_change_is_found_with_its_run_and_what_changed_there() -> None
     assert step.by.ci95 is not None
     assert step.by.ci95[0] < 22.0 < step.by.ci95[1]
     assert {name for name in ENTRIES if history.figure(name).status == "change"} == {"compute"}
-    (difference,) = [one for one in history.runs[7].differences if one.name == "versions.torch"]
+    (difference,) = [
+        difference
+        for difference in history.runs[7].differences
+        if difference.name == "versions.torch"
+    ]
     assert (difference.first, difference.second) == (None, "2.5")
     assert all(not run.differences for at, run in enumerate(history.runs) if at != 7)
 
@@ -110,12 +114,14 @@ def test_few_runs_are_marked(runs: int) -> None:
 def test_other_jobs_are_named_with_their_differences() -> None:
     runs = [analysed(number) for number in range(2)]
     larger = with_facts(analysed(2), model="larger", batch_size=64)
-    same, other = regression([larger, *runs])
+    same, changed = regression([larger, *runs])
     assert same.warnings == ()
-    assert other.warnings == ("not the same job as the first one here: another model, batch size",)
+    assert changed.warnings == (
+        "not the same job as the first one here: another model, batch size",
+    )
 
 
-def _made(values: list[float]) -> Figure:
+def _step_history(values: list[float]) -> Figure:
     """Return the history of runs with these mean steps."""
     bare = analysed(0)
     runs = [
@@ -138,12 +144,15 @@ def _made(values: list[float]) -> Figure:
 def test_noise_from_run_to_run_hardly_ever_counts_as_a_change(runs: int) -> None:
     random = np.random.default_rng(runs)
     tries = 200 if runs < 100 else 20
-    found = [_made((100 + 2 * random.standard_normal(runs)).tolist()).status for _ in range(tries)]
-    assert np.mean([status != "steady" for status in found]) <= 0.03
+    statuses = [
+        _step_history((100 + 2 * random.standard_normal(runs)).tolist()).status
+        for _ in range(tries)
+    ]
+    assert np.mean([status != "steady" for status in statuses]) <= 0.03
 
 
 def test_the_latest_run_alone_can_be_another_one() -> None:
-    figure = _made([100.0, 101.0, 99.5, 100.4, 99.1, 100.2, 101.1, 99.8, 110.0])
+    figure = _step_history([100.0, 101.0, 99.5, 100.4, 99.1, 100.2, 101.1, 99.8, 110.0])
     assert figure.status == "change"
     (change,) = figure.changes
     assert change.run == 8
@@ -152,25 +161,31 @@ def test_the_latest_run_alone_can_be_another_one() -> None:
 def test_several_changes_are_found_one_by_one() -> None:
     noise = np.random.default_rng(1).standard_normal(24).tolist()
     levels = [100.0] * 8 + [130.0] * 8 + [110.0] * 8
-    figure = _made([level + one for level, one in zip(levels, noise, strict=True)])
+    figure = _step_history(
+        [level + deviation for level, deviation in zip(levels, noise, strict=True)]
+    )
     assert [change.run for change in figure.changes] == [8, 16]
 
 
 def test_changes_next_to_each_other_are_both_found() -> None:
     noise = np.random.default_rng(2).standard_normal(17).tolist()
     levels = [100.0] * 8 + [200.0] + [300.0] * 8
-    figure = _made([level + one for level, one in zip(levels, noise, strict=True)])
+    figure = _step_history(
+        [level + deviation for level, deviation in zip(levels, noise, strict=True)]
+    )
     assert [change.run for change in figure.changes] == [8, 9]
     assert all(0 <= change.p < 0.01 for change in figure.changes)
 
 
 def test_a_small_difference_is_not_a_change() -> None:
-    figure = _made([100.0, 100.01, 100.0, 99.99, 100.0, 100.5, 100.51, 100.5, 100.49, 100.5])
+    figure = _step_history(
+        [100.0, 100.01, 100.0, 99.99, 100.0, 100.5, 100.51, 100.5, 100.49, 100.5]
+    )
     assert figure.status == "steady"
 
 
 def test_equal_values_are_steady() -> None:
-    assert _made([100.0] * 8).status == "steady"
+    assert _step_history([100.0] * 8).status == "steady"
 
 
 def test_other_jobs_have_separate_histories() -> None:
@@ -180,7 +195,7 @@ def test_other_jobs_have_separate_histories() -> None:
         analysed(11, synthetic=True),
         with_facts(analysed(12), batch_size=64),
     ]
-    assert [len(one.runs) for one in regression([*others, *runs])] == [3, 1, 1, 1]
+    assert [len(history.runs) for history in regression([*others, *runs])] == [3, 1, 1, 1]
 
 
 def test_runs_left_out_of_a_history_are_reported() -> None:

@@ -23,11 +23,11 @@ def test_a_rise_of_10_percent_is_found_within_30_steps_and_stays_found(seed: int
     times[CHANGE:] *= 1.1
     assert find_rise(times[:CHANGE]) is None
     for seen in (30, 100, 300):
-        found = find_rise(times[: CHANGE + seen])
-        assert found is not None
-        assert found.by == pytest.approx(0.1, abs=0.05)
-        assert abs(found.began - CHANGE) < 15
-        assert found.began < found.detected <= CHANGE + 30
+        rise = find_rise(times[: CHANGE + seen])
+        assert rise is not None
+        assert rise.by == pytest.approx(0.1, abs=0.05)
+        assert abs(rise.began - CHANGE) < 15
+        assert rise.began < rise.detected <= CHANGE + 30
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -65,6 +65,6 @@ def test_few_steps_tell_nothing(steps: int) -> None:
 def test_equal_steps_that_become_longer() -> None:
     times = np.full(600, USUAL_MS)
     times[CHANGE:] = USUAL_MS * 1.06
-    found = find_rise(times)
-    assert found is not None
-    assert (found.began, found.by) == (CHANGE, pytest.approx(0.06))
+    rise = find_rise(times)
+    assert rise is not None
+    assert (rise.began, rise.by) == (CHANGE, pytest.approx(0.06))

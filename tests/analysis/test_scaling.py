@@ -39,26 +39,26 @@ def healthy() -> ScalingSeries:
 
 def test_efficiency_is_throughput_against_one_rank() -> None:
     series = healthy()
-    assert [one.point.ranks for one in series.points] == list(SIZES)
+    assert [point.point.ranks for point in series.points] == list(SIZES)
     assert (series.kind, series.unit, series.synthetic) == ("weak", "samples", False)
     alone = series.points[0].point.runs[0].samples_per_second
     assert alone is not None
-    for one in series.points:
-        rate = one.point.runs[0].samples_per_second
+    for point in series.points:
+        rate = point.point.runs[0].samples_per_second
         assert rate is not None
-        assert one.point.rate.value == pytest.approx(rate)
-        assert one.efficiency is not None
-        assert one.efficiency.value == pytest.approx(rate / (one.point.ranks * alone))
-        assert one.relative.value == one.efficiency.value
+        assert point.point.rate.value == pytest.approx(rate)
+        assert point.efficiency is not None
+        assert point.efficiency.value == pytest.approx(rate / (point.point.ranks * alone))
+        assert point.relative.value == point.efficiency.value
 
 
 def test_losses_add_up_to_the_missing_efficiency() -> None:
-    for one in healthy().points:
-        assert one.lost is not None
-        assert one.efficiency is not None
-        assert list(one.lost) == list(ENTRIES)
-        total = sum(mean.value for mean in one.lost.values())
-        assert total == pytest.approx(1 - one.efficiency.value, abs=1e-12)
+    for point in healthy().points:
+        assert point.lost is not None
+        assert point.efficiency is not None
+        assert list(point.lost) == list(ENTRIES)
+        total = sum(mean.value for mean in point.lost.values())
+        assert total == pytest.approx(1 - point.efficiency.value, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_intervals_hold_the_truth() -> None:
 def test_repeats_give_the_interval_of_a_mean() -> None:
     repeats = [run(ranks, seed) for ranks in (1, 4) for seed in range(3)]
     (series,) = scaling(repeats)
-    assert [len(one.point.runs) for one in series.points] == [3, 3]
+    assert [len(point.point.runs) for point in series.points] == [3, 3]
     steps = [run.step.mean for run in series.points[1].point.runs if run.step is not None]
     assert series.points[1].point.step_ms.value == pytest.approx(sum(steps) / 3)
     assert series.difference is not None
@@ -113,15 +113,15 @@ def test_repeats_give_the_interval_of_a_mean() -> None:
 @pytest.mark.any_versions
 def test_sizes_that_do_not_differ_are_marked_as_alike() -> None:
     quiet = {"communication": replace(RING, latency_us=0.0, bytes=0), "noise": Noise(cv=0.01)}
-    found = []
+    differences = []
     for first in range(0, 60, 6):
         # The same size under two names: differences are chance.
         runs = [run(2, first + seed, **quiet) for seed in range(3)]
         runs += [_as_size_4(run(2, first + 3 + seed, **quiet)) for seed in range(3)]
         (series,) = scaling(runs)
         assert series.difference is not None
-        found.append(series.difference.found)
-    assert sum(found) <= 3
+        differences.append(series.difference.found)
+    assert sum(differences) <= 3
 
 
 def _as_size_4(analysis: Analysis) -> Analysis:
@@ -140,27 +140,27 @@ def test_without_repeats_differences_are_not_judged() -> None:
 
 def test_more_ranks_are_projected_and_the_interval_holds_them() -> None:
     series = healthy()
-    assert [one.ranks for one in series.projection] == [16, 32, 64]
-    for one in series.projection[:2]:
-        really = run(one.ranks, 7).samples_per_second
+    assert [projected.ranks for projected in series.projection] == [16, 32, 64]
+    for projected in series.projection[:2]:
+        really = run(projected.ranks, 7).samples_per_second
         assert really is not None
-        assert one.rate.ci95 is not None
-        assert one.rate.ci95[0] * 0.97 <= really <= one.rate.ci95[1] * 1.03
-        assert one.efficiency is not None
-        assert 0 < one.efficiency.value < 1
+        assert projected.rate.ci95 is not None
+        assert projected.rate.ci95[0] * 0.97 <= really <= projected.rate.ci95[1] * 1.03
+        assert projected.efficiency is not None
+        assert 0 < projected.efficiency.value < 1
 
 
 def test_two_sizes_give_a_projection_with_an_interval() -> None:
     (series,) = scaling([run(1), run(4)])
-    for one in series.projection:
-        assert one.rate.ci95 is not None
-        assert one.rate.ci95[0] <= one.rate.value <= one.rate.ci95[1]
+    for projected in series.projection:
+        assert projected.rate.ci95 is not None
+        assert projected.rate.ci95[0] <= projected.rate.value <= projected.rate.ci95[1]
 
 
 def test_without_a_run_on_one_rank_only_sizes_are_compared() -> None:
     (series,) = scaling([run(2), run(8)])
-    assert [one.efficiency for one in series.points] == [None, None]
-    assert [one.lost for one in series.points] == [None, None]
+    assert [point.efficiency for point in series.points] == [None, None]
+    assert [point.lost for point in series.points] == [None, None]
     assert series.points[0].relative.value == 1.0
     assert series.points[1].relative.value < 1.0
     assert "there is no run on one rank" in " ".join(series.warnings)
@@ -174,8 +174,8 @@ def test_one_size_has_no_scaling() -> None:
 
 
 def test_the_whole_job_counts_its_start_up() -> None:
-    for one in healthy().points:
-        assert one.point.job_rate.value < one.point.rate.value
+    for point in healthy().points:
+        assert point.point.job_rate.value < point.point.rate.value
     job = healthy().points[1].point.runs[0]
     samples = job.steps * 2 * JOB.batch_size
     assert healthy().points[1].point.job_rate.value == pytest.approx(
@@ -188,11 +188,11 @@ def test_a_fixed_total_batch_is_strong_scaling() -> None:
     (series,) = scaling(runs)
     assert series.kind == "strong"
     assert series.projection == ()
-    for one in series.points:
-        assert one.efficiency is not None
-        assert one.lost is not None
-        total = sum(mean.value for mean in one.lost.values())
-        assert total == pytest.approx(1 - one.efficiency.value, abs=1e-9)
+    for point in series.points:
+        assert point.efficiency is not None
+        assert point.lost is not None
+        total = sum(mean.value for mean in point.lost.values())
+        assert total == pytest.approx(1 - point.efficiency.value, abs=1e-9)
     # A smaller batch makes a rank's fixed work per step weigh more.
     last = series.points[-1].lost
     assert last is not None
@@ -204,7 +204,7 @@ def test_jobs_are_separate() -> None:
     runs += [run(ranks, synthetic=True) for ranks in (1, 2)]
     runs += [run(ranks, batch_size=128) for ranks in (1, 2)]
     series = scaling(runs)
-    assert [(one.synthetic, round(one.points[0].point.work)) for one in series] == [
+    assert [(job.synthetic, round(job.points[0].point.work)) for job in series] == [
         (False, 32),
         (False, 128),
         (True, 32),
@@ -217,12 +217,12 @@ def test_the_program_without_a_launcher_is_compared_with_one_rank() -> None:
     (series,) = scaling([*launched, alone])
     assert series.alone is not None
     assert series.alone.runs == (alone,)
-    one, two = series.points
-    assert one.efficiency is not None
-    assert one.efficiency_alone is not None
-    assert one.efficiency.value == 1.0
-    assert one.efficiency_alone.value == pytest.approx(130 / 160, abs=0.02)
-    assert two.efficiency_alone is not None
+    one_rank, two_ranks = series.points
+    assert one_rank.efficiency is not None
+    assert one_rank.efficiency_alone is not None
+    assert one_rank.efficiency.value == 1.0
+    assert one_rank.efficiency_alone.value == pytest.approx(130 / 160, abs=0.02)
+    assert two_ranks.efficiency_alone is not None
 
 
 def _launched(analysis: Analysis) -> Analysis:
@@ -232,7 +232,7 @@ def _launched(analysis: Analysis) -> Analysis:
 
 def test_runs_without_stages_still_have_rates() -> None:
     (series,) = scaling([run(ranks, stamps=False) for ranks in (1, 2)])
-    assert [one.lost for one in series.points] == [None, None]
+    assert [point.lost for point in series.points] == [None, None]
     assert series.points[1].efficiency is not None
     assert series.projection == ()
 
@@ -249,35 +249,35 @@ def test_no_runs_give_no_scaling() -> None:
 
 def test_published_curves_have_sources_and_efficiencies() -> None:
     assert len({curve.name for curve in CURVES}) == len(CURVES)
-    found = {curve.name: curve.efficiency for curve in CURVES}
-    assert found["VGG-16, 512 GPUs"] == (0.68,)
-    assert found["VGG-16, HorovodRunner"][-1] == pytest.approx(145.5 / (32 * 24.6))
-    assert found["MNIST, HorovodRunner"][1] == pytest.approx(1631 / (2 * 1113))
+    efficiencies = {curve.name: curve.efficiency for curve in CURVES}
+    assert efficiencies["VGG-16, 512 GPUs"] == (0.68,)
+    assert efficiencies["VGG-16, HorovodRunner"][-1] == pytest.approx(145.5 / (32 * 24.6))
+    assert efficiencies["MNIST, HorovodRunner"][1] == pytest.approx(1631 / (2 * 1113))
     _in_order([curve.processes for curve in CURVES])
     assert all(curve.source for curve in CURVES)
 
 
 def _in_order(sizes: Sequence[tuple[int, ...]]) -> None:
-    assert all(list(one) == sorted(one) for one in sizes)
+    assert all(list(counts) == sorted(counts) for counts in sizes)
 
 
 def test_more_ranks_that_share_a_machine_may_get_less_done() -> None:
     (series,) = scaling([run(1), run(2, compute_ms=200.0), run(4, compute_ms=250.0)])
     largest = series.points[-1].point.rate.value
-    for one in series.projection:
-        assert one.rate.ci95 is not None
-        assert one.rate.ci95[0] == pytest.approx(0.85 * largest)
-        assert one.rate.value > largest
-    for one in healthy().projection:
-        assert one.rate.ci95 is not None
-        assert one.rate.ci95[0] > healthy().points[-1].point.rate.value
+    for projected in series.projection:
+        assert projected.rate.ci95 is not None
+        assert projected.rate.ci95[0] == pytest.approx(0.85 * largest)
+        assert projected.rate.value > largest
+    for projected in healthy().projection:
+        assert projected.rate.ci95 is not None
+        assert projected.rate.ci95[0] > healthy().points[-1].point.rate.value
 
 
 def test_real_ranks_that_share_a_machine_are_within_the_interval() -> None:
     """The sample runs: four ranks on two cores, projected from one and two."""
     logs = Path(__file__).parents[2] / "sample_logs"
     alone, two, four = (
-        analyse(open_run(str(logs / one))) for one in ("ranks-1", "clean", "ranks-4")
+        analyse(open_run(str(logs / name))) for name in ("ranks-1", "clean", "ranks-4")
     )
     (series,) = scaling([alone, two])
     projected = series.projection[0]
@@ -290,16 +290,21 @@ def test_real_ranks_that_share_a_machine_are_within_the_interval() -> None:
 
 def test_published_curves_are_within_the_intervals_of_their_projections() -> None:
     several = [curve for curve in CURVES if len(curve.processes) > 2]
-    assert {one.curve for one in held_out()} == set(several)
-    for one in held_out():
-        assert one.sizes == one.curve.processes[: len(one.sizes)]
-        assert one.ranks in one.curve.processes[len(one.sizes) :]
-        assert one.published == one.curve.efficiency[one.curve.processes.index(one.ranks)]
-        assert one.inside, one
+    assert {projection.curve for projection in held_out()} == set(several)
+    for projection in held_out():
+        assert projection.sizes == projection.curve.processes[: len(projection.sizes)]
+        assert projection.ranks in projection.curve.processes[len(projection.sizes) :]
+        assert (
+            projection.published
+            == projection.curve.efficiency[projection.curve.processes.index(projection.ranks)]
+        )
+        assert projection.inside, projection
 
 
 def test_projections_do_not_use_the_projected_size() -> None:
-    vgg = next(one for one in held_out() if one.curve.name == "VGG-16, HorovodRunner")
+    vgg = next(
+        projection for projection in held_out() if projection.curve.name == "VGG-16, HorovodRunner"
+    )
     assert (vgg.sizes, vgg.ranks) == ((1, 8), 16)
     lost = 1 / vgg.curve.efficiency[1] - 1
     # All bandwidth: a ring of 16 sends 15/16 of the limit for many ranks.
@@ -311,12 +316,12 @@ def test_projections_do_not_use_the_projected_size() -> None:
 
 
 def test_a_second_size_makes_projections_better() -> None:
-    one, more = track_record(1, 1), track_record(2, 1)
-    assert one is not None
+    one_size, more = track_record(1, 1), track_record(2, 1)
+    assert one_size is not None
     assert more is not None
-    assert (len(one.projections), one.inside) == (3, 3)
-    assert len({projection.curve.name for projection in one.projections}) == 3
-    assert one.median > 2 * more.median
-    assert one.largest > 2 * abs(more.largest)
-    assert all(single.error > 0 for single in one.projections)
+    assert (len(one_size.projections), one_size.inside) == (3, 3)
+    assert len({projection.curve.name for projection in one_size.projections}) == 3
+    assert one_size.median > 2 * more.median
+    assert one_size.largest > 2 * abs(more.largest)
+    assert all(single.error > 0 for single in one_size.projections)
     assert track_record(1, 9) is None

@@ -51,19 +51,19 @@ def test_published_efficiencies_come_out_of_logs_in_every_form(
     # Enough for many steps on each of 512 processes.
     jobs = [replace(job, samples=6982 * 64) for job in jobs]
     (series,) = scaling(analyses([WRITERS[form](tmp_path, job) for job in jobs]))
-    assert [one.point.ranks for one in series.points] == [job.ranks for job in jobs]
+    assert [point.point.ranks for point in series.points] == [job.ranks for job in jobs]
     knows_start = form in ("ehealth", "mlflow-metrics")
     alone = jobs[0]
-    for one, job in zip(series.points, jobs, strict=True):
-        assert one.efficiency is not None
-        assert one.efficiency_job is not None
+    for point, job in zip(series.points, jobs, strict=True):
+        assert point.efficiency is not None
+        assert point.efficiency_job is not None
         steady = alone.epoch_s / (job.ranks * job.epoch_s)
         whole = alone.total_s / (job.ranks * job.total_s)
         if not knows_start:
             whole = (alone.total_s - alone.startup_s) / (job.ranks * (job.total_s - job.startup_s))
-        assert one.efficiency.value == pytest.approx(steady, abs=POINT)
-        assert one.efficiency_job.value == pytest.approx(whole, abs=POINT)
-        assert one.lost is None
+        assert point.efficiency.value == pytest.approx(steady, abs=POINT)
+        assert point.efficiency_job.value == pytest.approx(whole, abs=POINT)
+        assert point.lost is None
     began = " ".join(series.warnings)
     assert ("the start of the job" in began) is not knows_start
 
@@ -78,12 +78,14 @@ def test_the_published_rates_of_ehealth_come_out_of_its_logs(tmp_path: Path) -> 
         paths.append(write_ehealth(tmp_path, job))
     (series,) = scaling(analyses(paths))
     assert (series.unit, series.name) == ("samples", "VGG16 on CALTECH101")
-    shown = [one.efficiency_job.value for one in series.points if one.efficiency_job is not None]
+    shown = [
+        point.efficiency_job.value for point in series.points if point.efficiency_job is not None
+    ]
     assert shown == pytest.approx([1.0, 0.490, 0.281, 0.185], abs=0.001)
-    for one in series.points:
-        assert one.point.job_rate is not None
-        assert one.point.job_rate.value == pytest.approx(rates[one.point.ranks], rel=0.001)
-        assert one.point.rate.value > one.point.job_rate.value
+    for point in series.points:
+        assert point.point.job_rate is not None
+        assert point.point.job_rate.value == pytest.approx(rates[point.point.ranks], rel=0.001)
+        assert point.point.rate.value > point.point.job_rate.value
 
 
 def test_whole_seconds_give_an_interval_from_rounding(tmp_path: Path) -> None:
@@ -135,14 +137,14 @@ def test_epochs_are_compared_with_epochs_next_to_step_logs(tmp_path: Path) -> No
     # The same hundred steps for each of four ranks, in the same time.
     printed = EpochJob(4, epoch_s, epochs=4, samples=4 * 100 * 32)
     (series,) = scaling([*logged, *analyses([write_keras(tmp_path, printed)])])
-    one, two, four = series.points
+    alone, two, four = series.points
     assert four.efficiency is not None
     assert four.efficiency.value == pytest.approx(1.0, abs=0.02)
     # Steps are compared with steps as before, and losses add up.
     assert two.efficiency is not None
     assert two.lost is not None
     assert sum(mean.value for mean in two.lost.values()) == pytest.approx(1 - two.efficiency.value)
-    assert (one.lost is not None, four.lost) == (True, None)
+    assert (alone.lost is not None, four.lost) == (True, None)
     assert series.projection == ()
     assert "efficiency compares epochs with epochs" in " ".join(series.warnings)
 
@@ -151,7 +153,7 @@ def test_logs_without_a_model_are_not_averaged_with_step_logs(tmp_path: Path) ->
     write_job(tmp_path / "steps", Job(ranks=1))
     printed = [write_keras(tmp_path, EpochJob(ranks, 50.0)) for ranks in (1, 2)]
     series = scaling(analyses([tmp_path / "steps", *printed]))
-    assert [[one.point.ranks for one in found.points] for found in series] == [[1, 2], [1]]
+    assert [[point.point.ranks for point in job.points] for job in series] == [[1, 2], [1]]
 
 
 def test_the_program_without_a_launcher_is_not_a_repeat_of_one_process(tmp_path: Path) -> None:

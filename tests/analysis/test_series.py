@@ -19,7 +19,7 @@ JOB = Job(ranks=4, steps=600, noise=Noise(cv=0.05))
 
 
 def finding(analysis: Analysis, code: str) -> Finding | None:
-    return next((one for one in analysis.findings if one.code == code), None)
+    return next((finding for finding in analysis.findings if finding.code == code), None)
 
 
 def printed(analysis: Analysis) -> str:
@@ -31,32 +31,32 @@ def printed(analysis: Analysis) -> str:
 
 def test_a_change_of_the_step_time_is_found_with_what_changed() -> None:
     fault = Fault("compute", 40, ranks=(2,), when=Between(300, 599))
-    found = analysis_of_job(replace(JOB, faults=(fault,)))
-    (change,) = found.changes
+    analysis = analysis_of_job(replace(JOB, faults=(fault,)))
+    (change,) = analysis.changes
     assert change.step == pytest.approx(300, abs=3)
     assert (change.entry, change.rank) == ("imbalance", 2)
     assert change.after_ms - change.before_ms == pytest.approx(32, abs=6)
-    reported = finding(found, "step_time_changed")
+    reported = finding(analysis, "step_time_changed")
     assert reported is not None
     assert reported.severity == "warning"
     assert "rank 2 last in most steps" in reported.evidence
 
 
 def test_faster_steps_are_reported_without_a_warning() -> None:
-    found = analysis_of_job(replace(JOB, faults=(Fault("input", 40, when=Between(0, 249)),)))
-    (change,) = found.changes
+    analysis = analysis_of_job(replace(JOB, faults=(Fault("input", 40, when=Between(0, 249)),)))
+    (change,) = analysis.changes
     assert change.step == pytest.approx(250, abs=3)
     assert (change.entry, change.rank) == ("input", None)
-    reported = finding(found, "step_time_changed")
+    reported = finding(analysis, "step_time_changed")
     assert reported is not None
     assert reported.severity == "info"
     # A terminal says where that was.
-    assert f"From step {change.step} on" in " ".join(printed(found).split())
+    assert f"From step {change.step} on" in " ".join(printed(analysis).split())
 
 
 def test_a_few_slow_steps_are_not_a_change() -> None:
-    found = analysis_of_job(replace(JOB, faults=(Fault("other", 400, when=Between(300, 309)),)))
-    assert found.changes == ()
+    analysis = analysis_of_job(replace(JOB, faults=(Fault("other", 400, when=Between(300, 309)),)))
+    assert analysis.changes == ()
 
 
 @pytest.mark.any_versions

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.findings import CLEAN, TWO_HOSTS, Row, codes, found, threads, with_facts
+from support.findings import CLEAN, TWO_HOSTS, Row, codes, finding_of, threads, with_facts
 from support.step_logs import run_of_job
 
 from stallscope.run import Run
@@ -35,11 +35,11 @@ def test_settings_that_were_left_on(
     tmp_path: Path, name: str, value: str, code: str, severity: str
 ) -> None:
     run = run_of_job(tmp_path, CLEAN)
-    everywhere = found(with_facts(run, {"settings": {name: value}}), code)
+    everywhere = finding_of(with_facts(run, {"settings": {name: value}}), code)
     assert everywhere.severity == severity
     assert f"{name}={value} on all ranks" in everywhere.evidence
     somewhere = with_facts(run, {"settings": {name: value}}, [1, 3])
-    assert f"{name}={value} on ranks 1 and 3" in found(somewhere, code).evidence
+    assert f"{name}={value} on ranks 1 and 3" in finding_of(somewhere, code).evidence
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_waiting_for_kernels_does_not_affect_a_run_without_a_gpu(tmp_path: Path)
 
 def test_several_debug_settings_are_one_finding(tmp_path: Path) -> None:
     settings = {"NCCL_DEBUG": "INFO", "HOROVOD_LOG_LEVEL": "debug", "TF_CPP_VMODULE": "a=1," * 99}
-    finding = found(
+    finding = finding_of(
         run_of_job(tmp_path, replace(CLEAN, facts={"settings": settings})), "debug_logging_on"
     )
     assert all(name in finding.evidence for name in settings)
@@ -77,7 +77,9 @@ def test_several_debug_settings_are_one_finding(tmp_path: Path) -> None:
 
 
 def test_the_timeline_that_was_left_on(tmp_path: Path) -> None:
-    finding = found(run_of_job(tmp_path, replace(CLEAN, facts={"timeline": True})), "timeline_on")
+    finding = finding_of(
+        run_of_job(tmp_path, replace(CLEAN, facts={"timeline": True})), "timeline_on"
+    )
     assert "left on" in finding.title
 
 
@@ -86,9 +88,9 @@ def test_the_timeline_that_was_left_on(tmp_path: Path) -> None:
 
 def reducing(folder: Path, settings: dict[str, str], **facts: Any) -> Run:
     """Return a run of 160 gradients of 100 MB with these settings in its environment."""
-    own = {"settings": settings, "gradient_tensors": 160, "gradient_bytes": 100_000_000}
-    own["versions"] = {"horovod": "0.28.1"}
-    return run_of_job(folder, replace(CLEAN, facts={**own, **facts}))
+    defaults = {"settings": settings, "gradient_tensors": 160, "gradient_bytes": 100_000_000}
+    defaults["versions"] = {"horovod": "0.28.1"}
+    return run_of_job(folder, replace(CLEAN, facts={**defaults, **facts}))
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_settings_that_make_reductions_slow(
     tmp_path: Path, settings: dict[str, str], code: str, line: str
 ) -> None:
     run = reducing(tmp_path, settings)
-    finding = found(run, code)
+    finding = finding_of(run, code)
     assert codes(run) == [code]
     assert line in f"{finding.evidence} {finding.advice}"
 
@@ -132,8 +134,8 @@ def test_a_cycle_is_long_relative_to_its_step(tmp_path: Path) -> None:
 
 
 def test_one_gradient_needs_no_fusion(tmp_path: Path) -> None:
-    one = reducing(tmp_path, {"HOROVOD_FUSION_THRESHOLD": "0"}, gradient_tensors=1)
-    assert codes(one) == []
+    run = reducing(tmp_path, {"HOROVOD_FUSION_THRESHOLD": "0"}, gradient_tensors=1)
+    assert codes(run) == []
 
 
 def test_disabled_transports_matter_if_they_would_be_used(tmp_path: Path) -> None:
@@ -141,11 +143,11 @@ def test_disabled_transports_matter_if_they_would_be_used(tmp_path: Path) -> Non
     run = run_of_job(tmp_path / "one", replace(CLEAN, facts=settings))
     assert codes(run) == []
     on_gpus = with_facts(run, {"devices": ["CPU", "GPU"]})
-    finding = found(on_gpus, "transports_shut")
+    finding = finding_of(on_gpus, "transports_shut")
     assert "NCCL_P2P_DISABLE=1 on all ranks" in finding.evidence
     assert "`unset NCCL_P2P_DISABLE`" in finding.advice
     two = replace(CLEAN, **TWO_HOSTS, facts={**settings, "devices": ["CPU", "GPU"]})
-    finding = found(run_of_job(tmp_path / "two", two), "transports_shut")
+    finding = finding_of(run_of_job(tmp_path / "two", two), "transports_shut")
     assert "`unset NCCL_P2P_DISABLE NCCL_IB_DISABLE`" in finding.advice
 
 
@@ -154,7 +156,7 @@ def test_disabled_transports_matter_if_they_would_be_used(tmp_path: Path) -> Non
 
 def test_ranks_of_a_host_that_see_each_others_accelerators(tmp_path: Path) -> None:
     several = {"devices": ["CPU", "GPU", "GPU"]}
-    finding = found(
+    finding = finding_of(
         run_of_job(tmp_path / "a", replace(CLEAN, facts=several)), "accelerators_not_pinned"
     )
     assert "On host alpha, ranks 0–3 each see 2 accelerators" in finding.evidence
@@ -170,12 +172,12 @@ def test_horovods_end_of_support_on_databricks(tmp_path: Path) -> None:
     facts = {"framework": "pytorch", "versions": {"horovod": "0.28.1"}}
     here = run_of_job(tmp_path, replace(CLEAN, facts=facts))
     assert codes(here) == []
-    there = replace(here, source="databricks:job/42")
-    finding = found(there, "horovod_leaves_databricks")
+    on_databricks = replace(here, source="databricks:job/42")
+    finding = finding_of(on_databricks, "horovod_leaves_databricks")
     assert "TorchDistributor(num_processes=4, local_mode=False, use_gpu=False)" in finding.advice
-    keras = with_facts(there, {"framework": "tensorflow"})
-    assert "tf.distribute" in found(keras, "horovod_leaves_databricks").advice
-    assert codes(with_facts(there, {"versions": {"torch": "2.13.0"}})) == []
+    keras = with_facts(on_databricks, {"framework": "tensorflow"})
+    assert "tf.distribute" in finding_of(keras, "horovod_leaves_databricks").advice
+    assert codes(with_facts(on_databricks, {"versions": {"torch": "2.13.0"}})) == []
 
 
 # -- threads -------------------------------------------------------------------------------------
@@ -190,7 +192,9 @@ def test_horovods_end_of_support_on_databricks(tmp_path: Path) -> None:
     ],
 )
 def test_more_threads_than_cpu_cores(tmp_path: Path, facts: Row, evidence: str) -> None:
-    finding = found(run_of_job(tmp_path, replace(CLEAN, facts=facts)), "threads_oversubscribed")
+    finding = finding_of(
+        run_of_job(tmp_path, replace(CLEAN, facts=facts)), "threads_oversubscribed"
+    )
     assert finding.severity == "warning"
     assert f"On host alpha, ranks 0–3 compute with {evidence}" in finding.evidence
 
@@ -216,5 +220,5 @@ def test_threads_with_enough_cpu_cores(tmp_path: Path, facts: Row) -> None:
 def test_threads_are_counted_host_by_host(tmp_path: Path) -> None:
     run = run_of_job(tmp_path, replace(CLEAN, **TWO_HOSTS, facts=threads(4, 8)))
     assert codes(run) == []
-    finding = found(with_facts(run, threads(8, 8), [2, 3]), "threads_oversubscribed")
+    finding = finding_of(with_facts(run, threads(8, 8), [2, 3]), "threads_oversubscribed")
     assert "On host beta, ranks 2 and 3 compute with 16 intra-op threads" in finding.evidence

@@ -63,8 +63,8 @@ class Case:
         return step_ms(self.job.healthy())
 
     def gain(self) -> WhatIf | None:
-        found = analysed(self.job, self.with_baseline)
-        return next((one for one in found.what_if if one.fix == self.fix), None)
+        analysis = analysed(self.job, self.with_baseline)
+        return next((gain for gain in analysis.what_if if gain.fix == self.fix), None)
 
 
 def analysed(job_: Job, with_baseline: bool = True) -> Analysis:
@@ -147,12 +147,12 @@ def test_peers_of_a_rank_that_burns_cores_are_faster_once_it_is_fixed(
 
 def faster_peers(fault: Fault) -> tuple[float, float]:
     """Return the share of their time that peers of faulty rank 1 gain, and the largest possible one."""
-    found = analysed(job(4, 2, fault), with_baseline=False)
-    assert found.steady is not None
-    (one,) = found.stragglers
+    analysis = analysed(job(4, 2, fault), with_baseline=False)
+    assert analysis.steady is not None
+    (straggler,) = analysis.stragglers
     load = CpuLoad("host-0", (0, 1, 2, 3), 4, 2)
-    faster = sped_up_peers(found.steady, one, {1}, load)
-    peers = found.steady.cells.columns("arrival", [0, 2, 3]).mean()
+    faster = sped_up_peers(analysis.steady, straggler, {1}, load)
+    peers = analysis.steady.cells.columns("arrival", [0, 2, 3]).mean()
     assert faster.ci95 is not None
     return faster.value / peers, faster.ci95[1] / peers
 
@@ -190,13 +190,13 @@ def test_a_fault_and_its_effect_on_other_ranks_are_distinguished() -> None:
     on_one = Fault("input", half, ranks=(1,))
     on_all = Fault("other", fifth)
     faulty = replace(healthy, faults=(on_one, on_all))
-    saved = {one.fix: one.saved_ms.value for one in analysed(faulty).what_if}
+    saved = {gain.fix: gain.saved_ms.value for gain in analysed(faulty).what_if}
     step, only_all = step_ms(faulty), step_ms(replace(healthy, faults=(on_all,)))
     assert saved["imbalance"] == pytest.approx(step - only_all, abs=0.1 * step)
     assert saved["other"] == pytest.approx(only_all - step_ms(healthy), abs=0.1 * step)
 
     burning = replace(healthy, faults=(replace(on_one, burns=4),))
-    saved = {one.fix: one.saved_ms.value for one in analysed(burning).what_if}
+    saved = {gain.fix: gain.saved_ms.value for gain in analysed(burning).what_if}
     step = step_ms(burning)
     assert saved["imbalance"] == pytest.approx(step - step_ms(healthy), abs=0.03 * step)
     assert saved["compute"] == pytest.approx(0, abs=0.03 * step)

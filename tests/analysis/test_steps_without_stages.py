@@ -47,9 +47,9 @@ def test_input_and_the_rest_add_up_to_the_step(tmp_path: Path) -> None:
 
 def test_input_is_known_for_each_rank_and_nobody_is_named(tmp_path: Path) -> None:
     analysis = analysed(tmp_path, replace(JOB, slow={(1, "input"): 30}))
-    waits = [one.input_ms for one in analysis.ranks]
+    waits = [rank.input_ms for rank in analysis.ranks]
     assert waits == [pytest.approx(wait, abs=0.3) for wait in (1, 31, 1)]
-    assert [one.compute_ms for one in analysis.ranks] == [None] * 3
+    assert [rank.compute_ms for rank in analysis.ranks] == [None] * 3
     table = printed_ranks_table(analysis)
     assert table is not None
     assert [row[0] for row in table.rows] == ["0", "1", "2"]
@@ -72,7 +72,7 @@ def test_ranks_that_all_wait_for_data_have_slow_input(tmp_path: Path) -> None:
     verdict = analysis.bottleneck
     assert (verdict.kind, verdict.ranks, verdict.fault) == ("input", (), True)
     assert verdict.evidence.startswith("All ranks wait at least 29")
-    assert not any("Train with StepLogger" in one for one in verdict.advice)
+    assert not any("Train with StepLogger" in advice for advice in verdict.advice)
     (gain,) = analysis.what_if
     # Whether the longest wait costs all of its time is not known.
     assert gain.bound
@@ -83,11 +83,11 @@ def test_where_the_host_runs_ahead_of_a_device_nothing_is_said_of_input(tmp_path
     facts = {"stamps": {"placed": ["data"], "reason": REASON}}
     analysis = analysed(tmp_path, replace(JOB, input_ms=30, facts=facts))
     assert analysis.printed is None
-    assert [one.input_ms for one in analysis.ranks] == [None] * 3
+    assert [rank.input_ms for rank in analysis.ranks] == [None] * 3
 
 
 def test_pauses_are_in_no_step(tmp_path: Path) -> None:
     with_pauses = replace(JOB, epochs=4, validation_ms=5_000.0, checkpoint_ms=3_000.0)
     series = series_of(analysed(tmp_path, with_pauses))
     assert series.epochs == 4
-    assert max(float(one.ms[3:].max()) for one in series.ranks) < 200
+    assert max(float(rank.ms[3:].max()) for rank in series.ranks) < 200

@@ -55,34 +55,34 @@ def run_with(facts: Mapping[int, Any], ended: tuple[int, ...] = (), ranks: int =
 
 
 def stopped(facts: Mapping[int, Any], ended: tuple[int, ...] = ()) -> Stopped:
-    found = find_stopped(run_with(facts, ended))
-    assert found is not None
-    return found
+    stop = find_stopped(run_with(facts, ended))
+    assert stop is not None
+    return stop
 
 
 @pytest.mark.parametrize(
     ("reached", "stage"), [("begin", "input"), ("data", "compute"), ("end", "other")]
 )
 def test_the_rank_that_has_not_arrived_is_missing(reached: str, stage: str) -> None:
-    found = stopped({0: in_flight("ready"), 1: in_flight(reached), 2: in_flight("ready")})
-    assert [(one.rank, one.stage) for one in found.ranks] == [(1, stage)]
-    assert found.waiting == (0, 2)
-    assert found.ranks[0].where == ("/home/me/train.py", 12, "batches")
-    assert (found.step, found.seconds) == (150, 20.0)
-    assert "No step has finished for 20 s, since step 150." in found.evidence
-    assert "`train.py:12`" in found.evidence
+    stop = stopped({0: in_flight("ready"), 1: in_flight(reached), 2: in_flight("ready")})
+    assert [(rank.rank, rank.stage) for rank in stop.ranks] == [(1, stage)]
+    assert stop.waiting == (0, 2)
+    assert stop.ranks[0].where == ("/home/me/train.py", 12, "batches")
+    assert (stop.step, stop.seconds) == (150, 20.0)
+    assert "No step has finished for 20 s, since step 150." in stop.evidence
+    assert "`train.py:12`" in stop.evidence
 
 
 def test_a_rank_after_its_reduction_is_between_steps() -> None:
-    found = stopped(
+    stop = stopped(
         {0: in_flight("ready", step=151), 1: in_flight("reduced"), 2: in_flight("ready", step=151)}
     )
-    assert [(one.rank, one.stage) for one in found.ranks] == [(1, "other")]
+    assert [(rank.rank, rank.stage) for rank in stop.ranks] == [(1, "other")]
 
 
 def test_a_rank_that_is_a_step_behind_is_missing() -> None:
-    found = stopped({0: in_flight("ready"), 1: in_flight("ready"), 2: in_flight("data", step=149)})
-    assert [one.rank for one in found.ranks] == [2]
+    stop = stopped({0: in_flight("ready"), 1: in_flight("ready"), 2: in_flight("data", step=149)})
+    assert [rank.rank for rank in stop.ranks] == [2]
 
 
 def test_where_all_wait_the_network_stands() -> None:
@@ -93,15 +93,15 @@ def test_where_all_wait_the_network_stands() -> None:
 
 
 def test_a_silent_log_has_stopped() -> None:
-    found = stopped({0: in_flight("ready"), 1: in_flight("ready")})
-    assert [(one.rank, one.stage) for one in found.ranks] == [(2, None)]
-    assert "The log of rank 2 on" in found.evidence
-    assert "has stopped without a last line" in found.evidence
+    stop = stopped({0: in_flight("ready"), 1: in_flight("ready")})
+    assert [(rank.rank, rank.stage) for rank in stop.ranks] == [(2, None)]
+    assert "The log of rank 2 on" in stop.evidence
+    assert "has stopped without a last line" in stop.evidence
 
 
 def test_a_rank_that_has_ended_is_missing() -> None:
-    found = stopped({0: in_flight("ready"), 1: in_flight("ready")}, ended=(2,))
-    assert "has ended its training" in found.evidence
+    stop = stopped({0: in_flight("ready"), 1: in_flight("ready")}, ended=(2,))
+    assert "has ended its training" in stop.evidence
 
 
 def test_a_rank_may_still_describe_its_step_in_a_moment() -> None:
@@ -110,7 +110,7 @@ def test_a_rank_may_still_describe_its_step_in_a_moment() -> None:
         early = {rank: in_flight(reached, 6.0) for rank, reached in facts.items()}
         assert find_stopped(run_with(early)) is None
     late = stopped({0: in_flight("ready", 8.0), 1: in_flight("data", 8.0)})
-    assert [one.rank for one in late.ranks] == [1]
+    assert [rank.rank for rank in late.ranks] == [1]
 
 
 def test_ranks_that_have_ended_do_not_wait_for_the_last_checkpoint() -> None:
@@ -119,10 +119,10 @@ def test_ranks_that_have_ended_do_not_wait_for_the_last_checkpoint() -> None:
 
 
 def test_a_rank_without_a_description_is_not_taken_to_wait() -> None:
-    found = stopped({0: in_flight("ready", 8.0), 2: in_flight("ready", 8.0)})
-    assert (found.ranks, found.unreported) == ((), (1,))
-    assert "Rank 1 on host-0 has not reported where it is." in found.evidence
-    assert "All ranks" not in found.evidence
+    stop = stopped({0: in_flight("ready", 8.0), 2: in_flight("ready", 8.0)})
+    assert (stop.ranks, stop.unreported) == ((), (1,))
+    assert "Rank 1 on host-0 has not reported where it is." in stop.evidence
+    assert "All ranks" not in stop.evidence
     assert stopped({0: in_flight("ready"), 2: in_flight("ready")}).unreported == ()
     alone = stopped({2: in_flight("ready", 8.0)})
     assert "Ranks 0 and 1 have not reported where they are. Rank 2 waits" in alone.evidence
@@ -131,14 +131,14 @@ def test_a_rank_without_a_description_is_not_taken_to_wait() -> None:
 def test_a_thread_of_the_loader_shows_the_users_line() -> None:
     deep = [LIBRARY] * 12 + [["/home/me/train.py", 40, "<module>"]]
     loader = [["/home/me/data.py", 7, "read"], LIBRARY]
-    found = stopped(
+    stop = stopped(
         {
             0: in_flight("ready"),
             1: in_flight("begin", stack=deep, other_threads=[loader]),
             2: in_flight("ready"),
         }
     )
-    assert found.ranks[0].where == ("/home/me/data.py", 7, "read")
+    assert stop.ranks[0].where == ("/home/me/data.py", 7, "read")
 
 
 PACKAGES = "/env/lib/python3.11/site-packages"
@@ -168,45 +168,45 @@ def still(reached: str, seconds: float, stack: list[Any], **changes: Any) -> dic
 
 def test_a_rank_in_a_collective_of_its_own_is_missing() -> None:
     waiting = in_flight("ready", step=151)
-    found = stopped({0: waiting, 1: in_flight("end", stack=ALLREDUCE), 2: waiting})
-    assert [(one.rank, one.stage) for one in found.ranks] == [(1, "collective")]
-    assert found.waiting == (0, 2)
+    stop = stopped({0: waiting, 1: in_flight("end", stack=ALLREDUCE), 2: waiting})
+    assert [(rank.rank, rank.stage) for rank in stop.ranks] == [(1, "collective")]
+    assert stop.waiting == (0, 2)
     assert (
         "Rank 1 on host-0 waits in `allreduce`, in `evaluate` at `train.py:81`, a collective that the "
-        "other ranks have not reached." in found.evidence
+        "other ranks have not reached." in stop.evidence
     )
-    assert "Ranks 0 and 2 wait in the allreduce." in found.evidence
+    assert "Ranks 0 and 2 wait in the allreduce." in stop.evidence
 
 
 def test_a_collective_that_is_called_once_the_gradients_are_ready_is_of_its_own() -> None:
-    found = stopped(
+    stop = stopped(
         {0: in_flight("ready"), 1: in_flight("ready", stack=BARRIER), 2: in_flight("ready")}
     )
-    assert [(one.rank, one.stage) for one in found.ranks] == [(1, "collective")]
+    assert [(rank.rank, rank.stage) for rank in stop.ranks] == [(1, "collective")]
 
 
 def test_the_optimizers_own_reduction_is_the_steps() -> None:
     # Without a last gradient, as where a rank leaves a parameter unused.
-    found = stopped(
+    stop = stopped(
         {0: in_flight("data", stack=OF_STEP), 1: in_flight("begin"), 2: in_flight("ready")}
     )
-    assert [(one.rank, one.stage) for one in found.ranks] == [(1, "input")]
-    assert found.waiting == (0, 2)
+    assert [(rank.rank, rank.stage) for rank in stop.ranks] == [(1, "input")]
+    assert stop.waiting == (0, 2)
 
 
 def test_the_rank_that_skips_a_collective_is_missing() -> None:
     mine = still("end", 20.0, ALLREDUCE)
-    found = stopped({0: mine, 1: in_flight("ready", step=151), 2: mine})
-    assert [(one.rank, one.stage) for one in found.ranks] == [(1, "allreduce")]
-    assert found.waiting == (0, 2)
-    assert "Ranks 0 and 2 wait in `allreduce`, in `evaluate` at `train.py:81`." in found.evidence
+    stop = stopped({0: mine, 1: in_flight("ready", step=151), 2: mine})
+    assert [(rank.rank, rank.stage) for rank in stop.ranks] == [(1, "allreduce")]
+    assert stop.waiting == (0, 2)
+    assert "Ranks 0 and 2 wait in `allreduce`, in `evaluate` at `train.py:81`." in stop.evidence
 
 
 def test_the_rank_that_does_not_reach_a_collective_is_missing() -> None:
     mine, elsewhere = still("end", 40.0, BARRIER), still("end", 40.0, [USERS])
-    found = stopped({0: mine, 1: mine, 2: elsewhere})
-    assert [(one.rank, one.stage) for one in found.ranks] == [(2, "other")]
-    assert found.waiting == (0, 1)
+    stop = stopped({0: mine, 1: mine, 2: elsewhere})
+    assert [(rank.rank, rank.stage) for rank in stop.ranks] == [(2, "other")]
+    assert stop.waiting == (0, 1)
 
 
 def test_what_moves_between_two_steps_is_no_stop() -> None:
@@ -216,7 +216,7 @@ def test_what_moves_between_two_steps_is_no_stop() -> None:
         2: in_flight("end", 40.0, stack=[MINE], stack_since_us=41_500_000),
     }
     assert find_stopped(run_with(moving)) is None
-    longer = {rank: {**one, "seen_us": 900 * 10**6} for rank, one in moving.items()}
+    longer = {rank: {**state, "seen_us": 900 * 10**6} for rank, state in moving.items()}
     assert find_stopped(run_with(longer)) is not None
 
 
@@ -245,10 +245,10 @@ def test_a_debugger_is_named() -> None:
         ["/usr/lib/python3.11/pdb.py", 358, "interaction"],
         USERS,
     ]
-    found = stopped(
+    stop = stopped(
         {0: in_flight("ready"), 1: in_flight("data", stack=stack), 2: in_flight("ready")}
     )
-    assert "a debugger holds it" in found.evidence
+    assert "a debugger holds it" in stop.evidence
 
 
 @pytest.mark.parametrize("pause", ["validation", "checkpoint"])
@@ -259,7 +259,7 @@ def test_a_pause_is_no_stop(pause: str) -> None:
         2: in_flight("ready", 90.0),
     }
     assert find_stopped(run_with(paused)) is None
-    longer = {rank: {**one, "seen_us": 900 * 10**6} for rank, one in paused.items()}
+    longer = {rank: {**state, "seen_us": 900 * 10**6} for rank, state in paused.items()}
     assert find_stopped(run_with(longer)) is not None
 
 
@@ -294,15 +294,15 @@ def test_the_first_rank_that_goes_on_after_a_pause_has_not_stopped(seconds: floa
 def test_a_rank_that_went_on_and_then_stopped_is_silent() -> None:
     waiting = {0: in_flight("ready", 40.0), 1: in_flight("ready", 40.0)}
     for seconds in (-30.0, 15.0):
-        found = find_stopped(going_on(waiting, seconds, 2))
-        assert found is not None
-        assert [one.rank for one in found.ranks] == [2]
+        stop = find_stopped(going_on(waiting, seconds, 2))
+        assert stop is not None
+        assert [rank.rank for rank in stop.ranks] == [2]
 
 
 def test_a_missing_rank_is_named_while_another_goes_on() -> None:
-    found = find_stopped(going_on({0: in_flight("ready"), 1: in_flight("begin")}, 19.0, 2))
-    assert found is not None
-    assert [(one.rank, one.stage) for one in found.ranks] == [(1, "input")]
+    stop = find_stopped(going_on({0: in_flight("ready"), 1: in_flight("begin")}, 19.0, 2))
+    assert stop is not None
+    assert [(rank.rank, rank.stage) for rank in stop.ranks] == [(1, "input")]
 
 
 @pytest.mark.parametrize("damaged", ["x", None, 10**400, []])
@@ -318,9 +318,9 @@ def test_the_first_steps_may_take_minutes() -> None:
 
 
 def test_without_timestamps_nobody_is_blamed() -> None:
-    found = stopped(dict.fromkeys(range(3), in_flight("data")))
-    assert found.ranks == ()
-    assert "do not show which rank" in found.evidence
+    stop = stopped(dict.fromkeys(range(3), in_flight("data")))
+    assert stop.ranks == ()
+    assert "do not show which rank" in stop.evidence
 
 
 def test_a_run_that_ended_or_goes_on_is_not_stopped() -> None:
@@ -340,9 +340,9 @@ def test_damaged_facts_are_ignored(damaged: Any) -> None:
 def test_horovods_stall_inspector_is_joined() -> None:
     run = run_with({0: in_flight("ready"), 1: in_flight("begin"), 2: in_flight("ready")})
     stall = Event("stall", "job.log", "a stall", ranks=(1,))
-    found = find_stopped(replace(run, events=(stall,)))
-    assert found is not None
-    assert "Horovod's stall inspector names rank 1 as well." in found.evidence
+    stop = find_stopped(replace(run, events=(stall,)))
+    assert stop is not None
+    assert "Horovod's stall inspector names rank 1 as well." in stop.evidence
 
 
 NOT_IN = "rank 1 is not in all_reduce 42 of the default process group; ranks 0 and 2 wait there"
@@ -351,10 +351,10 @@ MISSING = Event("collective_stall", "trace_rank_0", NOT_IN, ranks=(1,))
 
 def test_pytorchs_flight_recorder_is_joined() -> None:
     run = run_with({0: in_flight("ready"), 1: in_flight("begin"), 2: in_flight("ready")})
-    found = find_stopped(replace(run, events=(MISSING,)))
-    assert found is not None
-    assert found.evidence.endswith(f"PyTorch's Flight Recorder: {NOT_IN}.")
-    assert [(one.rank, one.stage) for one in found.ranks] == [(1, "input")]
+    stop = find_stopped(replace(run, events=(MISSING,)))
+    assert stop is not None
+    assert stop.evidence.endswith(f"PyTorch's Flight Recorder: {NOT_IN}.")
+    assert [(rank.rank, rank.stage) for rank in stop.ranks] == [(1, "input")]
 
 
 def test_the_flight_recorder_names_a_rank_where_all_seem_to_wait() -> None:
@@ -364,10 +364,10 @@ def test_the_flight_recorder_names_a_rank_where_all_seem_to_wait() -> None:
     assert (verdict.kind, verdict.cause, verdict.ranks) == ("stopped", None, (1,))
     assert "Ranks 0 and 2 wait in the allreduce." in verdict.evidence
     assert "All ranks" not in verdict.evidence
-    found = find_stopped(run)
-    assert found is not None
-    assert found.waiting == (0, 2)
-    assert found.ranks[0].where == ("/home/me/train.py", 12, "batches")
+    stop = find_stopped(run)
+    assert stop is not None
+    assert stop.waiting == (0, 2)
+    assert stop.ranks[0].where == ("/home/me/train.py", 12, "batches")
 
 
 def test_the_flight_recorder_names_a_rank_without_a_log() -> None:
@@ -375,11 +375,11 @@ def test_the_flight_recorder_names_a_rank_without_a_log() -> None:
     event = replace(
         MISSING, what="rank 3 left no dump; ranks 0–2 wait in all_reduce 42", ranks=(3,)
     )
-    found = find_stopped(replace(run, events=(event,)))
-    assert found is not None
-    assert found.waiting == (0, 1, 2)
-    assert "the network or the reduction" not in found.evidence
-    assert "rank 3 left no dump" in found.evidence
+    stop = find_stopped(replace(run, events=(event,)))
+    assert stop is not None
+    assert stop.waiting == (0, 1, 2)
+    assert "the network or the reduction" not in stop.evidence
+    assert "rank 3 left no dump" in stop.evidence
 
 
 def test_the_verdict_says_so() -> None:
@@ -423,7 +423,7 @@ def test_an_anonymous_run_waits_in_the_same_collective() -> None:
     named, hidden = find_stopped(run), find_stopped(anonymous(run))
     assert named is not None
     assert hidden is not None
-    assert [(one.rank, one.stage) for one in hidden.ranks] == [(1, "collective")]
+    assert [(rank.rank, rank.stage) for rank in hidden.ranks] == [(1, "collective")]
     assert (hidden.ranks[0].rank, hidden.waiting) == (named.ranks[0].rank, named.waiting)
     assert "waits in `allreduce`, in `function-2` at `script-1.py:81`" in hidden.evidence
 
@@ -431,9 +431,9 @@ def test_an_anonymous_run_waits_in_the_same_collective() -> None:
 def test_the_launchers_exit_status_is_joined() -> None:
     run = run_with({0: in_flight("ready"), 1: in_flight("ready")})
     exited = Event("rank_exited", "out.txt", "rank 2 exited with status 137", ranks=(2,))
-    found = find_stopped(replace(run, events=(exited,)))
-    assert found is not None
-    assert "its launcher says: rank 2 exited with status 137." in found.evidence
+    stop = find_stopped(replace(run, events=(exited,)))
+    assert stop is not None
+    assert "its launcher says: rank 2 exited with status 137." in stop.evidence
 
 
 def here(log: Log, pid: int) -> Log:
@@ -463,11 +463,11 @@ def test_a_rank_that_its_launcher_saw_end_has_died() -> None:
     run = run_with({}, ended=(0, 2))
     exited = Event("rank_exited", "out.txt", "process 7 exited with status -9", pids=(7,))
     logs = tuple(replace(log, facts={**log.facts, "pid": 6 + log.rank}) for log in run.logs)
-    found = find_stopped(replace(run, logs=logs, events=(exited,)))
-    assert found is not None
-    assert [one.rank for one in found.ranks] == [1]
-    assert found.step == 150
-    assert "its launcher says: process 7 exited with status -9." in found.evidence
+    stop = find_stopped(replace(run, logs=logs, events=(exited,)))
+    assert stop is not None
+    assert [rank.rank for rank in stop.ranks] == [1]
+    assert stop.step == 150
+    assert "its launcher says: process 7 exited with status -9." in stop.evidence
     assert analyse(replace(run, logs=logs, events=(exited,))).bottleneck.kind == "stopped"
 
 
@@ -477,9 +477,9 @@ def test_a_rank_is_dead_if_only_its_process_is_gone() -> None:
     run = run_with({}, ranks=2)
     pids = {0: os.getpid(), 1: ended.pid}
     logs = tuple(here(log, pids[log.rank]) for log in run.logs)
-    found = find_stopped(replace(run, logs=logs))
-    assert found is not None
-    assert [one.rank for one in found.ranks] == [1]
+    stop = find_stopped(replace(run, logs=logs))
+    assert stop is not None
+    assert [rank.rank for rank in stop.ranks] == [1]
     # Somebody ended the whole job: no rank is to blame.
     all_gone = tuple(here(log, ended.pid) for log in run.logs)
     assert find_stopped(replace(run, logs=all_gone)) is None
@@ -504,7 +504,7 @@ def test_ranks_that_the_launcher_ended_have_not_died() -> None:
         )
         for rank, status in statuses.items()
     )
-    found = find_stopped(replace(run, events=exits))
-    assert found is not None
-    assert [one.rank for one in found.ranks] == [1]
+    stop = find_stopped(replace(run, events=exits))
+    assert stop is not None
+    assert [rank.rank for rank in stop.ranks] == [1]
     assert find_stopped(replace(run, events=(exits[0], exits[2]))) is None

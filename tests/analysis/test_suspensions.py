@@ -26,7 +26,7 @@ def run_with(folder: Path, suspended: dict[int, Any]) -> Run:
 def test_the_longest_suspension_comes_first(tmp_path: Path) -> None:
     short, long = {"since_us": 0, "until_us": 4_000_000}, {"since_us": 0, "until_us": 20_000_000}
     run = run_with(tmp_path, {1: [short], 3: [short, long, short, short]})
-    (finding,) = [one for one in find(run, True) if one.code == CODE]
+    (finding,) = [finding for finding in find(run, True) if finding.code == CODE]
     assert finding.title == "Ranks 1 and 3 did not run for a while"
     log = run.last_logs[3]
     assert finding.evidence.startswith(f"Rank 3 on {log.host} did not run for 20 s, from ")
@@ -38,4 +38,4 @@ def test_the_longest_suspension_comes_first(tmp_path: Path) -> None:
 )
 def test_without_a_readable_suspension_there_is_no_finding(tmp_path: Path, damaged: Any) -> None:
     run = run_with(tmp_path, {1: damaged})
-    assert CODE not in [one.code for one in find(run, True)]
+    assert CODE not in [finding.code for finding in find(run, True)]

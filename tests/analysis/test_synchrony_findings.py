@@ -13,7 +13,7 @@ from support.findings import (
     TWO_HOSTS,
     Row,
     codes,
-    found,
+    finding_of,
     with_facts,
     with_intervals,
     with_steps,
@@ -75,7 +75,7 @@ def test_ranks_that_do_not_wait_for_each_other_are_apart(tmp_path: Path, column:
         int((moments.min(axis=0) < moments[:, step].max()).sum()) - 1 - step for step in range(1000)
     ]
     most, share = max(apart), np.mean(np.array(apart) >= (3 if column == "reduced" else 21))
-    finding = found(run, "ranks_apart")
+    finding = finding_of(run, "ranks_apart")
     assert finding.severity == "error"
     assert finding.evidence.startswith("When rank 2 ")
     assert f"they are {most} steps and {most // 20} epochs apart" in finding.evidence
@@ -95,7 +95,7 @@ def test_hosts_that_move_apart_are_apart_with_any_clocks(tmp_path: Path) -> None
     job = replace(CLEAN, steps=1000, epochs=1, **TWO_HOSTS)
     together = run_of_job(tmp_path, job)
     assert codes(together) == []
-    finding = found(stretched(together, [2, 3], 1.5), "ranks_apart")
+    finding = finding_of(stretched(together, [2, 3], 1.5), "ranks_apart")
     assert "ranks 2 and 3 had fallen" in finding.evidence
     assert "behind ranks 0 and 1 on another host" in finding.evidence
     # Half as long again: at step 999 about 500 steps of the faster host.
@@ -120,10 +120,10 @@ def test_clocks_that_jump_or_drift_are_not_a_fault(tmp_path: Path) -> None:
 
 def test_epochs_of_different_lengths_are_reported_with_both(tmp_path: Path) -> None:
     run = shortened(run_of_job(tmp_path, CLEAN), rank=2, steps=10)
-    epochs = found(run, "epochs_of_different_lengths")
+    epochs = finding_of(run, "epochs_of_different_lengths")
     assert "In epoch 0 rank 2 made 90 steps and rank 3 100" in epochs.evidence
     assert "in 2 of 2 epochs" in epochs.evidence
-    steps = found(run, "unequal_steps")
+    steps = finding_of(run, "unequal_steps")
     assert steps.evidence.startswith("At its end rank 2 had made 180 steps and rank 0 200")
     assert "hvd.join()" in steps.advice
 
@@ -140,7 +140,7 @@ def test_an_epoch_that_is_not_over_has_no_length_yet(tmp_path: Path) -> None:
 def test_as_many_steps_as_one_rank_makes_are_not_divided(tmp_path: Path) -> None:
     run = run_of_job(tmp_path / "run", CLEAN)
     single = run_of_job(tmp_path / "single", replace(CLEAN, ranks=1))
-    finding = found(run, "steps_not_divided", single=single)
+    finding = finding_of(run, "steps_not_divided", single=single)
     assert finding.evidence.startswith("4 ranks make 100 steps in an epoch, and one rank 100 ")
     assert "batch size of 32" in finding.evidence
     assert "seen 4 times" in finding.evidence
@@ -148,7 +148,7 @@ def test_as_many_steps_as_one_rank_makes_are_not_divided(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "other",
+    "job",
     [
         replace(CLEAN, ranks=1, steps=800),
         replace(CLEAN, ranks=1, batch_size=64),
@@ -157,8 +157,8 @@ def test_as_many_steps_as_one_rank_makes_are_not_divided(tmp_path: Path) -> None
         replace(CLEAN, ranks=2),
     ],
 )
-def test_another_job_is_no_evidence_on_how_steps_are_divided(tmp_path: Path, other: Job) -> None:
-    single = run_of_job(tmp_path / "single", other)
+def test_another_job_is_no_evidence_on_how_steps_are_divided(tmp_path: Path, job: Job) -> None:
+    single = run_of_job(tmp_path / "single", job)
     assert codes(run_of_job(tmp_path / "run", CLEAN), single=single) == []
 
 
@@ -171,10 +171,10 @@ def with_samples(run: Run, rank: int, samples: int) -> Run:
 
 def test_uneven_batches_and_shards_are_reported_with_both_sizes(tmp_path: Path) -> None:
     run = with_samples(run_of_job(tmp_path, CLEAN), rank=1, samples=40)
-    batches = found(run, "uneven_batches")
+    batches = finding_of(run, "uneven_batches")
     assert "Rank 1 processes 40.0 samples per step and rank 0 32.0" in batches.evidence
     assert "rank 1 has 25.0% more to compute" in batches.evidence
-    shards = found(run, "uneven_shards")
+    shards = finding_of(run, "uneven_shards")
     assert "Rank 1 processes 4,000 samples in an epoch and rank 0 3,200" in shards.evidence
     assert [finding.severity for finding in (batches, shards)] == ["warning", "warning"]
 
@@ -189,13 +189,13 @@ def test_slightly_different_last_batches_are_not_a_finding(tmp_path: Path) -> No
 def test_batch_sizes_count_if_samples_were_not_counted(tmp_path: Path) -> None:
     run = with_steps(run_of_job(tmp_path, CLEAN), lambda row: {**row, "samples": None})
     assert codes(run) == []
-    finding = found(with_facts(run, {"batch_size": 64}, [3]), "uneven_batches")
+    finding = finding_of(with_facts(run, {"batch_size": 64}, [3]), "uneven_batches")
     assert "Rank 3 processes 64.0 samples per step and rank 0 32.0" in finding.evidence
     assert "uneven_shards" not in codes(with_facts(run, {"batch_size": 64}, [3]))
 
 
 def test_shards_are_uneven_if_epochs_have_different_lengths(tmp_path: Path) -> None:
     run = shortened(run_of_job(tmp_path, CLEAN), rank=2, steps=10)
-    finding = found(run, "uneven_shards")
+    finding = finding_of(run, "uneven_shards")
     assert "processes 3,200 samples in an epoch and rank 2 2,880" in finding.evidence
     assert "uneven_batches" not in codes(run)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from analysis.made_timelines import Activity, Made, allreduce, timeline
+from analysis.made_timelines import Activity, MadeTimeline, allreduce, timeline
 
 from stallscope.analysis.network.tensors import Tensors, by_size, tensors
 from stallscope.parsers.formats.horovod_timeline import BlockRows, open_timeline
@@ -43,8 +43,8 @@ def test_a_real_step(tmp_path: Path) -> None:
     path = tmp_path / "timeline.json"
     path.write_text(REAL)
     with open_timeline(path) as reader:
-        found = tensors(reader)
-    bias, weight = sorted(found.tensors, key=lambda one: one.name)
+        figures = tensors(reader)
+    bias, weight = sorted(figures.tensors, key=lambda tensor: tensor.name)
     assert (bias.name, bias.operation, bias.size) == ("allreduce.4.bias", "ALLREDUCE", 40)
     assert (weight.size, weight.operations) == (5120, 1)
     assert bias.negotiation_ms == pytest.approx(2.747)
@@ -52,20 +52,20 @@ def test_a_real_step(tmp_path: Path) -> None:
     assert bias.parts_ms == pytest.approx(
         {"MEMCPY_IN_FUSION_BUFFER": 0.013, "GLOO_ALLREDUCE": 0.261}
     )
-    assert found.parts == ("GLOO_ALLREDUCE", "MEMCPY_IN_FUSION_BUFFER")
-    assert found.fusion.tensors.tolist() == [2]
-    assert found.fusion.bytes.tolist() == [5160]
-    assert found.fusion.transfer_ms.tolist() == pytest.approx([0.261])
-    assert found.span_ms == pytest.approx(3.163)
-    assert found.negotiating == pytest.approx(2750 / 3163)
-    assert found.operating == pytest.approx(300 / 3163)
-    assert (found.negotiations, found.ticked) == (2, 2)
-    assert found.lateness is not None
-    assert (found.lateness.rounds, found.lateness.together) == (1, 0)
-    first = found.lateness.ranks[0]
+    assert figures.parts == ("GLOO_ALLREDUCE", "MEMCPY_IN_FUSION_BUFFER")
+    assert figures.fusion.tensors.tolist() == [2]
+    assert figures.fusion.bytes.tolist() == [5160]
+    assert figures.fusion.transfer_ms.tolist() == pytest.approx([0.261])
+    assert figures.span_ms == pytest.approx(3.163)
+    assert figures.negotiating == pytest.approx(2750 / 3163)
+    assert figures.operating == pytest.approx(300 / 3163)
+    assert (figures.negotiations, figures.ticked) == (2, 2)
+    assert figures.lateness is not None
+    assert (figures.lateness.rounds, figures.lateness.together) == (1, 0)
+    first = figures.lateness.ranks[0]
     assert (first.rank, first.last) == (1, 1)
     assert first.delay_ms == pytest.approx(2.748)
-    (size,) = by_size(found.fusion, 2)
+    (size,) = by_size(figures.fusion, 2)
     assert size.bandwidth == pytest.approx(5160 / 261e3)
 
 
@@ -83,10 +83,10 @@ def test_fused_tensors_are_those_that_start_before_the_firsts_activities() -> No
 
 def test_times_of_fused_tensors_are_not_added_up() -> None:
     rows = [row for tensor in (1, 2, 3) for row in allreduce(tensor, 0)]
-    found = tensors(timeline(rows))
-    assert found.operating == pytest.approx(1)
-    assert found.span_ms == pytest.approx(0.13)
-    assert {one.operation_ms for one in found.tensors} == {0.13}
+    figures = tensors(timeline(rows))
+    assert figures.operating == pytest.approx(1)
+    assert figures.span_ms == pytest.approx(0.13)
+    assert {tensor.operation_ms for tensor in figures.tensors} == {0.13}
 
 
 def test_tensors_have_means_over_their_operations_with_the_busiest_first() -> None:
@@ -113,7 +113,7 @@ def test_bandwidth_by_size_is_that_of_nccl_tests() -> None:
     assert (small.up_to, large.up_to) == (1e3, 1e8)
     assert large.bandwidth == pytest.approx(1.5 * 50e6 / 20e-3 / 1e9)
     assert large.quartiles == pytest.approx((large.bandwidth, large.bandwidth))
-    assert [one.bandwidth for one in by_size(fusion, 1)] == [None, None]
+    assert [size_class.bandwidth for size_class in by_size(fusion, 1)] == [None, None]
 
 
 def test_without_a_part_that_reduces_there_is_no_bandwidth() -> None:
@@ -131,16 +131,16 @@ def test_fused_tensors_are_one_round_and_a_cycle_is_not_lateness() -> None:
             ticks += [(tensor, 0, at), (tensor, 1, at + delay + tensor)]
     # The cache answered the last one: no rank has a tick.
     negotiated.append((1, "NEGOTIATE_ALLREDUCE", 0, 90_000, 95_000, None))
-    found = tensors(timeline(negotiated, ticks, cycles=range(0, 90_000, 1000)))
-    late = found.lateness
+    figures = tensors(timeline(negotiated, ticks, cycles=range(0, 90_000, 1000)))
+    late = figures.lateness
     assert late is not None
     assert (late.rounds, late.together, late.cycle_ms) == (3, 1, 1.0)
-    assert [(one.rank, one.last) for one in late.ranks] == [(1, 2), (0, 0)]
+    assert [(rank.rank, rank.last) for rank in late.ranks] == [(1, 2), (0, 0)]
     assert late.ranks[0].delay_ms == pytest.approx(5.003)
     assert late.ranks[1].delay_ms is None
-    assert (found.negotiations, found.ticked) == (10, 9)
-    assert found.cycles is not None
-    assert (found.cycles.count, found.cycles.median_ms) == (90, 1.0)
+    assert (figures.negotiations, figures.ticked) == (10, 9)
+    assert figures.cycles is not None
+    assert (figures.cycles.count, figures.cycles.median_ms) == (90, 1.0)
 
 
 def test_rounds_that_lack_a_rank_are_ignored() -> None:
@@ -163,12 +163,12 @@ def test_nothing_and_damage() -> None:
         (9, "GLOO_ALLREDUCE", 1, 0, 10, None),
         (2, "ALLREDUCE", 0, 0, 2**60, 2**61),
     ]
-    found = tensors(timeline(rows, [(7, 3, 10**9), (7, 4, 10**9)]))
-    assert [one.name for one in found.tensors] == ["b"]
-    assert found.fusion.tensors.tolist() == [1]
+    figures = tensors(timeline(rows, [(7, 3, 10**9), (7, 4, 10**9)]))
+    assert [tensor.name for tensor in figures.tensors] == ["b"]
+    assert figures.fusion.tensors.tolist() == [1]
 
 
-def training(steps: int, block_us: int | None = None) -> Made:
+def training(steps: int, block_us: int | None = None) -> MadeTimeline:
     """Make two fused gradients and one that is not, in steps of 10 ms, after a broadcast."""
     rows: list[Activity] = [
         (3, "NEGOTIATE_BROADCAST", 0, 0, 40, None),
@@ -187,23 +187,23 @@ def training(steps: int, block_us: int | None = None) -> Made:
             (3, "NCCL_ALLREDUCE", 1, at + 3030, at + 3100, None),
             (3, "ALLREDUCE", 0, at + 3000, at + 3200, 4000),
         ]
-    made = timeline(rows)
-    return made if block_us is None else in_blocks(made, block_us)
+    reader = timeline(rows)
+    return reader if block_us is None else in_blocks(reader, block_us)
 
 
-def in_blocks(made: Made, block_us: int) -> Made:
+def in_blocks(reader: MadeTimeline, block_us: int) -> MadeTimeline:
     """Return the same in blocks as a reader yields them: in order of ends, and open ones later."""
-    whole = made.several[0]
-    own = whole.activities.take(np.argsort(whole.activities.end, kind="stable"))
+    whole = reader.several[0]
+    activities = whole.activities.take(np.argsort(whole.activities.end, kind="stable"))
     several = []
-    for first in range(0, int(own.end.max()) + 1, block_us):
+    for first in range(0, int(activities.end.max()) + 1, block_us):
         last = first + block_us
-        now = own.only((own.end >= first) & (own.end < last))
-        still_open = own.begin[(own.begin < last) & (own.end >= last)]
+        now = activities.only((activities.end >= first) & (activities.end < last))
+        still_open = activities.begin[(activities.begin < last) & (activities.end >= last)]
         ticks = whole.ticks.only((whole.ticks.at >= first) & (whole.ticks.at < last))
         settled = int(still_open.min(initial=last))
         several.append(BlockRows(now, ticks, whole.cycles[:0], first, settled))
-    return Made(made.activity_names, several, made.tensors)
+    return MadeTimeline(reader.activity_names, several, reader.tensors)
 
 
 def test_a_step_starts_with_a_gradient_of_the_previous_step() -> None:
@@ -213,14 +213,14 @@ def test_a_step_starts_with_a_gradient_of_the_previous_step() -> None:
     assert np.isnan(steps.step_ms[4])
     assert steps.tensors.tolist() == [3] * 5
     assert steps.reductions.tolist() == [2] * 5
-    for found, expected in (
+    for values, expected in (
         (steps.negotiation_ms, 0.51),
         (steps.operation_ms, 0.131 + 0.2),
         (steps.wait_ms, 0.025),
         (steps.copy_ms, 0.011),
         (steps.transfer_ms, 0.101 + 0.07),
     ):
-        assert found.tolist() == pytest.approx([expected] * 5, rel=1e-5)
+        assert values.tolist() == pytest.approx([expected] * 5, rel=1e-5)
 
 
 def test_every_reduction_has_its_negotiation_wait_copy_and_transfer() -> None:
@@ -233,11 +233,11 @@ def test_every_reduction_has_its_negotiation_wait_copy_and_transfer() -> None:
 
 
 def test_a_step_without_one_gradient_still_counts() -> None:
-    made = training(4)
-    own = made.several[0].activities
-    gone = (own.tensor == 1) & (own.begin > 11_000 - 1) & (own.begin < 21_000)
-    made.several[0] = replace(made.several[0], activities=own.only(~gone))
-    steps = tensors(made).steps
+    reader = training(4)
+    activities = reader.several[0].activities
+    gone = (activities.tensor == 1) & (activities.begin > 11_000 - 1) & (activities.begin < 21_000)
+    reader.several[0] = replace(reader.several[0], activities=activities.only(~gone))
+    steps = tensors(reader).steps
     assert steps.tensors.tolist() == [3, 2, 3, 3]
 
 
@@ -247,14 +247,16 @@ def test_blocks_of_any_size_give_the_results_of_the_whole(block_us: int) -> None
     assert results(blocks) == results(whole)
 
 
-def results(found: Tensors) -> dict[str, object]:
+def results(figures: Tensors) -> dict[str, object]:
     """Return all results in a comparable form."""
     of_arrays = {
         f"{name}.{column}": np.nan_to_num(values, nan=-1).tolist()
         for name in ("fusion", "steps")
-        for column, values in vars(getattr(found, name)).items()
+        for column, values in vars(getattr(figures, name)).items()
     }
-    others = {name: value for name, value in vars(found).items() if name not in ("fusion", "steps")}
+    others = {
+        name: value for name, value in vars(figures).items() if name not in ("fusion", "steps")
+    }
     return of_arrays | others
 
 

@@ -20,7 +20,7 @@ NEW = GENERATIONS["0.28, Gloo"]
 OLD = GENERATIONS["0.18, MPI on GPUs"]
 
 
-def found(job: Job, lost: int = 0, block_bytes: int = 1 << 20) -> Tensors:
+def tensors_of(job: Job, lost: int = 0, block_bytes: int = 1 << 20) -> Tensors:
     data = job.data
     data = data[: len(data) - lost]
     return tensors(TimelineReader("timeline.json", io.BytesIO(data), block_bytes))
@@ -28,7 +28,7 @@ def found(job: Job, lost: int = 0, block_bytes: int = 1 << 20) -> Tensors:
 
 def check(job: Job, lost: int = 0) -> Tensors:
     """Check that all steps are found where they start."""
-    result = found(job, lost)
+    result = tensors_of(job, lost)
     assert result.no_steps == ""
     assert result.steps.start_us.tolist() == job.starts_us
     return result
@@ -78,7 +78,7 @@ def test_a_killed_job_has_the_steps_of_which_a_tensor_was_negotiated(
     job = Job(generation, 4)
     start(job)
     train(job, 25)
-    steps = found(job, lost).steps
+    steps = tensors_of(job, lost).steps
     data = job.data[: len(job.data) - lost]
     last = job.starts_us[-1]
     began = 24 + (f'"ts": {last}, "pid"'.encode() in data)
@@ -96,7 +96,7 @@ def test_a_job_that_was_started_again_goes_on(generation: Generation, lost: int)
     job.start_again(lost)
     start(job)
     train(job, 9)
-    steps = found(job).steps
+    steps = tensors_of(job).steps
     assert len(steps) == 17
     assert np.flatnonzero(np.isnan(steps.step_ms)).tolist() == [7, 16]
     if not generation.old:
@@ -168,10 +168,10 @@ def unfreezing(job: Job) -> None:
 
 def two_networks(job: Job) -> None:
     """Train two networks in every step, one after the other."""
-    other = [(f"other.{name}", shape) for name, shape in GRADIENTS]
+    second_network = [(f"other.{name}", shape) for name, shape in GRADIENTS]
     for _ in range(20):
         job.step(GRADIENTS)
-        job.reduce(other)
+        job.reduce(second_network)
 
 
 def joined(job: Job) -> None:
@@ -221,7 +221,7 @@ def test_blocks_of_any_size_have_the_same_steps(
     job = Job(NEW, 3)
     start(job)
     case(job)
-    whole, blocks = found(job).steps, found(job, block_bytes=block_bytes).steps
+    whole, blocks = tensors_of(job).steps, tensors_of(job, block_bytes=block_bytes).steps
     for column, values in vars(whole).items():
         np.testing.assert_allclose(getattr(blocks, column), values, rtol=1e-5)
 
@@ -252,8 +252,8 @@ def test_unnamed_tensors_may_lack_their_sizes_at_the_end() -> None:
         named = [
             (f"allreduce.noname.{6 * step + n}", shape) for n, (_, shape) in enumerate(GRADIENTS)
         ]
-        job.step(*[[one] for one in named])
-    assert len(found(job, lost=400).steps) == 12
+        job.step(*[[tensor] for tensor in named])
+    assert len(tensors_of(job, lost=400).steps) == 12
 
 
 # -- timelines without steps -------------------------------------------------------------------------
@@ -292,11 +292,11 @@ def new_names(job: Job) -> None:
 
 def two_optimizers(job: Job) -> None:
     """Train one network five times as often as the other."""
-    other = [(f"generator.{name}", shape) for name, shape in GRADIENTS]
+    generator = [(f"generator.{name}", shape) for name, shape in GRADIENTS]
     for step in range(60):
         job.step(GRADIENTS)
         if step % 5 == 4:
-            job.reduce(other)
+            job.reduce(generator)
 
 
 def large_embedding(job: Job) -> None:
@@ -331,7 +331,7 @@ def test_unknown_steps_have_a_reason(
     job = Job(generation, 4)
     start(job)
     case(job)
-    says = advise_on_timeline(found(job))
+    says = advise_on_timeline(tensors_of(job))
     assert reason in says.no_steps
     assert (says.steps, says.negotiation_ms, says.wait_ms) == (None, None, None)
 
@@ -357,5 +357,5 @@ def test_any_order_of_tensors_has_steps_or_a_reason(
 def test_unnamed_tensors_are_to_be_named() -> None:
     job = Job(NEW, 4)
     unnamed(job, [("", (64, 64)), ("", (10,))])
-    advice, *_ = advise_on_timeline(found(job)).advice
+    advice, *_ = advise_on_timeline(tensors_of(job)).advice
     assert "Name the tensors" in advice.what

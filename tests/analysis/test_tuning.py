@@ -51,8 +51,8 @@ def tuning_run(period: int = 51, steps: int = 900, **settings: str) -> Analysis:
     ]
     faults.append(Fault("other", 4.0, when=Between(0, begins[0] - 1), cv=0))
     faults.append(Fault("other", ADDS_MS[2], when=Between(begins[-1], 10_000), cv=0))
-    own = {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": "/logs/log.csv", **settings}
-    return analysed(faults=faults, steps=steps, run_id="tuning", facts={"settings": own})
+    environment = {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": "/logs/log.csv", **settings}
+    return analysed(faults=faults, steps=steps, run_id="tuning", facts={"settings": environment})
 
 
 def analysed(**changes: Any) -> Analysis:
@@ -62,8 +62,8 @@ def analysed(**changes: Any) -> Analysis:
 def tuned(
     analyses: Sequence[Analysis], log: AutotuneLog = SETTLED, name: str = "here/log.csv"
 ) -> Tuned:
-    (one,) = tune([AutotuneFile(name, log)], [], analyses).tuned
-    return one
+    (outcome,) = tune([AutotuneFile(name, log)], [], analyses).tuned
+    return outcome
 
 
 @pytest.fixture(scope="module")
@@ -82,13 +82,13 @@ def slower() -> Analysis:
 
 @pytest.mark.parametrize("period", [50, 51])
 def test_steps_of_a_setting_are_surely_its_own_for_any_way_of_counting(period: int) -> None:
-    one = tuned([tuning_run(period)])
-    for tried, added in zip(one.tried, ADDS_MS, strict=True):
+    outcome = tuned([tuning_run(period)])
+    for tried, added in zip(outcome.tried, ADDS_MS, strict=True):
         assert tried.steps >= 40
         assert tried.step_ms is not None
         assert tried.step_ms.value == pytest.approx(30.5 + added, abs=0.7)
-    assert one.settled_ms is not None
-    assert one.settled_ms.value == pytest.approx(30.5 + ADDS_MS[2], abs=0.5)
+    assert outcome.settled_ms is not None
+    assert outcome.settled_ms.value == pytest.approx(30.5 + ADDS_MS[2], abs=0.5)
 
 
 def test_the_environment_sets_the_length_of_rounds() -> None:
@@ -113,10 +113,10 @@ def test_late_lines_have_no_step_surely_their_own() -> None:
 def test_settings_that_make_steps_faster_are_recommended(
     tuning: Analysis, slower: Analysis
 ) -> None:
-    one = tuned([slower, tuning])
-    assert one.verdict == "fix"
-    assert one.run is tuning
-    (compared,) = one.compared
+    outcome = tuned([slower, tuning])
+    assert outcome.verdict == "fix"
+    assert outcome.run is tuning
+    (compared,) = outcome.compared
     assert compared.analysis is slower
     assert compared.saved_ms.value == pytest.approx(4.0, abs=0.5)
     assert compared.ci95 is not None
@@ -139,20 +139,20 @@ def test_settings_without_a_gain_are_not_recommended(tuning: Analysis) -> None:
 
 
 def test_another_job_is_not_compared(tuning: Analysis) -> None:
-    other = analysed(communication=Fixed(7.0), batch_size=64, run_id="other")
+    another_job = analysed(communication=Fixed(7.0), batch_size=64, run_id="other")
     synthetic = analysed(communication=Fixed(7.0), synthetic=True, run_id="synthetic")
-    one = tuned([tuning, other, synthetic])
-    assert one.compared == ()
-    assert one.verdict == "insufficient_data"
-    assert "no run of the same job without the autotuner" in one.insufficient
+    outcome = tuned([tuning, another_job, synthetic])
+    assert outcome.compared == ()
+    assert outcome.verdict == "insufficient_data"
+    assert "no run of the same job without the autotuner" in outcome.insufficient
 
 
 def test_without_step_logs_only_the_score_is_known() -> None:
-    one = tuned([])
-    assert (one.verdict, one.run, one.settled_ms) == ("insufficient_data", None, None)
-    assert "the step log of the run that wrote it is missing" in one.insufficient
-    assert one.setting == SETTLED.settled
-    assert all(tried.steps == 0 for tried in one.tried)
+    outcome = tuned([])
+    assert (outcome.verdict, outcome.run, outcome.settled_ms) == ("insufficient_data", None, None)
+    assert "the step log of the run that wrote it is missing" in outcome.insufficient
+    assert outcome.setting == SETTLED.settled
+    assert all(tried.steps == 0 for tried in outcome.tried)
 
 
 def test_windows_that_are_too_short_are_insufficient() -> None:
@@ -161,28 +161,28 @@ def test_windows_that_are_too_short_are_insufficient() -> None:
 
 
 def test_a_tuner_that_is_still_trying_has_not_settled(tuning: Analysis) -> None:
-    one = tuned([tuning], parse_autotune("log", HEADER + LINES))
-    assert one.verdict == "tuning"
-    assert one.setting is not None
-    assert one.setting.score == 12
-    assert one.settled_ms is None
+    outcome = tuned([tuning], parse_autotune("log", HEADER + LINES))
+    assert outcome.verdict == "tuning"
+    assert outcome.setting is not None
+    assert outcome.setting.score == 12
+    assert outcome.settled_ms is None
     nothing = tuned([tuning], parse_autotune("log", HEADER))
     assert (nothing.verdict, nothing.setting, nothing.alike) == ("insufficient_data", None, 0)
 
 
 def test_torn_lines_make_steps_uncountable(tuning: Analysis, slower: Analysis) -> None:
     torn = parse_autotune("log", HEADER + b"0, 1,5\n" + LINES + b"1,1,10,8,12\n")
-    one = tuned([tuning, slower], torn)
-    assert "torn" in one.insufficient
-    found = tune([AutotuneFile("log", torn)], [], [])
-    assert found.warnings == ("log: 1 line could not be read",)
+    outcome = tuned([tuning, slower], torn)
+    assert "torn" in outcome.insufficient
+    recommendations = tune([AutotuneFile("log", torn)], [], [])
+    assert recommendations.warnings == ("log: 1 line could not be read",)
 
 
 def test_logs_find_their_runs_by_name(tuning: Analysis) -> None:
-    other = tuning_run(HOROVOD_AUTOTUNE_LOG="/logs/other.csv")
-    assert tuned([other, tuning]).run is tuning
-    assert tuned([other, tuning], name="here/other.csv").run is other
-    assert tuned([other, tuning], name="here/third.csv").run is None
+    second_run = tuning_run(HOROVOD_AUTOTUNE_LOG="/logs/other.csv")
+    assert tuned([second_run, tuning]).run is tuning
+    assert tuned([second_run, tuning], name="here/other.csv").run is second_run
+    assert tuned([second_run, tuning], name="here/third.csv").run is None
     # The only one that tuned, whatever the name of its log.
     assert tuned([tuning], name="here/third.csv").run is tuning
 
@@ -191,10 +191,10 @@ def test_logs_find_their_runs_by_name(tuning: Analysis) -> None:
 
 
 def test_repeats_give_the_uncertainty_of_scores() -> None:
-    one = tuned([])
-    assert one.noise == pytest.approx(0.1)
+    outcome = tuned([])
+    assert outcome.noise == pytest.approx(0.1)
     # No other score is within a tenth of 12.
-    assert one.alike == 1
+    assert outcome.alike == 1
     close = parse_autotune("log", HEADER + LINES + b"0, 1,20,8,11\n1,1,10,8,12\n")
     assert tuned([], close).alike == 2
     once = parse_autotune("log", HEADER + b"0, 1,5,4,10\n0, 1,50,32,6\n")
@@ -203,12 +203,12 @@ def test_repeats_give_the_uncertainty_of_scores() -> None:
 
 def test_a_real_log_returns_to_its_settings() -> None:
     log = parse_autotune("autotune.csv", (REAL / "autotune.csv").read_bytes())
-    one = tuned([], log)
+    outcome = tuned([], log)
     assert log.settled is not None
     assert (log.settled.cycle_time_ms, log.settled.fusion_mib) == (10, 8)
-    assert len(one.tried) == 42
+    assert len(outcome.tried) == 42
     # 7.29, 5.56 and 4.78 for 10 ms and 8 MiB; 8.02 and 3.77 with the cache.
-    assert one.noise == pytest.approx(1 - 3.77417 / 8.01894)
+    assert outcome.noise == pytest.approx(1 - 3.77417 / 8.01894)
 
 
 def test_switches_without_effect_are_recognised(tuning: Analysis) -> None:
@@ -257,7 +257,7 @@ def test_timelines_give_advice_from_negotiations_and_sizes(
 
 def test_a_timeline_of_one_step_gives_no_advice() -> None:
     with open_timeline(REAL / "timeline.json") as timeline:
-        found = TimelineFile("real", tensors(timeline))
-    ((_, says),) = tune([], [found], []).timelines
+        file = TimelineFile("real", tensors(timeline))
+    ((_, says),) = tune([], [file], []).timelines
     assert (says.reductions, says.advice) == (1, ())
     assert says.cycle_ms == pytest.approx(1.04, abs=0.01)

@@ -19,7 +19,7 @@ def analysed(job: Job, base: Job | None = QUIET) -> Analysis:
 
 
 def varying(analysis: Analysis) -> list[Straggler]:
-    return [one for one in analysis.stragglers if one.pattern == "rotating"]
+    return [straggler for straggler in analysis.stragglers if straggler.pattern == "rotating"]
 
 
 def noisy(cv: float) -> Job:
@@ -30,10 +30,10 @@ def test_batches_of_different_lengths_are_imbalance_without_a_straggler() -> Non
     analysis = analysed(noisy(0.25))
     verdict = analysis.bottleneck
     assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", "compute", ())
-    (one,) = varying(analysis)
+    (straggler,) = varying(analysis)
     lost = analysis.step.mean - analysis.baseline.step.mean
     gain = next(gain for gain in analysis.what_if if gain.fix == "imbalance")
-    assert one.cost_ms == gain.saved_ms
+    assert straggler.cost_ms == gain.saved_ms
     assert gain.saved_ms.value == pytest.approx(lost, rel=0.1)
     assert gain.saved_ms.value <= lost
 
@@ -61,9 +61,9 @@ def test_longer_steps_may_vary_by_as_much_more() -> None:
 def test_without_a_baseline_only_a_large_part_of_the_step_counts() -> None:
     assert varying(analysed(noisy(0.02), None)) == []
     analysis = analysed(noisy(0.25), None)
-    (one,) = varying(analysis)
+    (straggler,) = varying(analysis)
     assert analysis.bottleneck.kind == "imbalance"
-    assert one.cost_ms.value == pytest.approx(analysis.entry("imbalance").ms)
+    assert straggler.cost_ms.value == pytest.approx(analysis.entry("imbalance").ms)
 
 
 def test_a_few_longer_cells_are_distinguished_from_varying_cells() -> None:
@@ -71,10 +71,10 @@ def test_a_few_longer_cells_are_distinguished_from_varying_cells() -> None:
     # ms.
     job = noisy(0.05)
     analysis = analysed(replace(job, faults=(Fault("compute", 18.0, rotating=1),)), job)
-    (one,) = varying(analysis)
-    assert one.excess_ms.ci95[0] < 18.0 < one.excess_ms.ci95[1]
-    assert one.excess_ms.value == pytest.approx(18.0, rel=0.25)
-    assert one.late_share == pytest.approx(1.0, abs=0.25)
+    (straggler,) = varying(analysis)
+    assert straggler.excess_ms.ci95[0] < 18.0 < straggler.excess_ms.ci95[1]
+    assert straggler.excess_ms.value == pytest.approx(18.0, rel=0.25)
+    assert straggler.late_share == pytest.approx(1.0, abs=0.25)
 
 
 def test_a_slow_rank_is_fixed_before_the_rest_is_compared() -> None:

@@ -54,11 +54,11 @@ def test_no_interval_of_a_speedup_reaches_a_step_of_zero() -> None:
 )
 def test_fixing_a_rank_gains_what_the_job_without_its_fault_gains(ranks: int, fault: Fault) -> None:
     job = replace(JOB, ranks=ranks, faults=(fault,))
-    found = analyse(simulate(job).run)
+    analysis = analyse(simulate(job).run)
     step = simulate(job).truth.step_ms(1)
     truth = truly_saved_ms(job, job.healthy())
-    assert saved_ms(found, "rank:1") == pytest.approx(truth, abs=0.01 * step)
-    assert saved_ms(found, "imbalance") == pytest.approx(truth, abs=0.01 * step)
+    assert saved_ms(analysis, "rank:1") == pytest.approx(truth, abs=0.01 * step)
+    assert saved_ms(analysis, "imbalance") == pytest.approx(truth, abs=0.01 * step)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 8, 64])
@@ -67,28 +67,28 @@ def test_fixing_a_rank_gains_what_the_job_without_its_fault_gains(ranks: int, fa
 def test_a_stage_as_in_the_baseline_gains_its_cost(ranks: int, stage: str, rotating: int) -> None:
     job = replace(JOB, ranks=ranks, faults=(Fault(stage, 30, rotating=rotating),))
     baseline = job.baseline(input_ms=job.input_ms)
-    found = analyse(simulate(job).run, simulate(baseline).run)
+    analysis = analyse(simulate(job).run, simulate(baseline).run)
     step = simulate(job).truth.step_ms(1)
     truth = truly_saved_ms(job, job.healthy())
-    assert saved_ms(found, stage) == pytest.approx(truth, abs=0.01 * step)
+    assert saved_ms(analysis, stage) == pytest.approx(truth, abs=0.01 * step)
 
 
 def test_step_time_less_imbalance_would_overestimate_the_gain() -> None:
     job = replace(JOB, noise=Noise(cv=0.2), faults=(Fault("compute", 30, ranks=(1,)),))
-    found = analyse(simulate(job).run)
+    analysis = analyse(simulate(job).run)
     truth = truly_saved_ms(job, job.healthy())
-    imbalance = found.entry("imbalance")
+    imbalance = analysis.entry("imbalance")
     assert imbalance is not None
     assert imbalance.ms > 2 * truth
-    assert saved_ms(found, "rank:1") == pytest.approx(truth, abs=0.01 * 250)
+    assert saved_ms(analysis, "rank:1") == pytest.approx(truth, abs=0.01 * 250)
 
 
 def test_allreduce_gains_at_most_itself_and_bandwidth_a_part() -> None:
     job = replace(JOB, communication=Fixed(30.0))
-    found = analyse(simulate(job).run)
+    analysis = analyse(simulate(job).run)
     truth = truly_saved_ms(job, replace(job, communication=Fixed(0.0)))
-    assert saved_ms(found, "allreduce") == pytest.approx(truth, rel=0.01)
-    answer = ask("bandwidth:2", found)
+    assert saved_ms(analysis, "allreduce") == pytest.approx(truth, rel=0.01)
+    answer = ask("bandwidth:2", analysis)
     assert answer is not None
     assert answer.extrapolated
     half = truly_saved_ms(job, replace(job, communication=Fixed(15.0)))
@@ -99,9 +99,9 @@ def test_allreduce_gains_at_most_itself_and_bandwidth_a_part() -> None:
     "question", ["", "bandwidth", "bandwidth:0", "ranks:2.5", "ranks:0", "x:3"]
 )
 def test_other_questions_are_refused_in_a_sentence(question: str) -> None:
-    found = analyse(simulate(replace(JOB, steps=60)).run)
+    analysis = analyse(simulate(replace(JOB, steps=60)).run)
     with pytest.raises(ValueError, match="use bandwidth:4 or ranks:64"):
-        ask(question, found)
+        ask(question, analysis)
 
 
 RING = Ring(bytes=100_000_000, bandwidth_gb_s=10.0, latency_us=200.0)
@@ -125,8 +125,8 @@ def test_runs_of_several_sizes_are_projected_to_more_ranks(network: Ring | Tree)
 
 def test_from_one_size_the_interval_goes_from_bandwidth_to_latency() -> None:
     job = replace(JOB, communication=RING)
-    found = analyse(simulate(job).run)
-    answer = ask("ranks:64", found)
+    analysis = analyse(simulate(job).run)
+    answer = ask("ranks:64", analysis)
     assert answer is not None
     assert answer.ci95 is not None
     steps = {n: simulate(replace(job, ranks=n)).truth.step_ms(1) for n in (8, 64)}
@@ -163,12 +163,12 @@ def test_the_expected_imbalance_is_that_of_normal_values() -> None:
 def test_bus_bandwidth_and_what_backward_hides() -> None:
     ring = Ring(bytes=200_000_000, bandwidth_gb_s=10.0, latency_us=0.0, overlap_ms=15.0)
     run = simulate(replace(JOB, communication=ring)).run
-    found = analyse(run, network_bandwidth=10.0).communication
-    assert found is not None
-    assert found.whole_ms == pytest.approx(35.0)
-    assert found.exposed_ms.value == pytest.approx(20.0, rel=0.02)
-    assert found.hidden_ms == pytest.approx(15.0, rel=0.05)
-    assert found.bus_bandwidth == pytest.approx(17.5, rel=0.02)
+    communication = analyse(run, network_bandwidth=10.0).communication
+    assert communication is not None
+    assert communication.whole_ms == pytest.approx(35.0)
+    assert communication.exposed_ms.value == pytest.approx(20.0, rel=0.02)
+    assert communication.hidden_ms == pytest.approx(15.0, rel=0.05)
+    assert communication.bus_bandwidth == pytest.approx(17.5, rel=0.02)
     plain = analyse(run).communication
     assert plain is not None
     assert (plain.whole_ms, plain.hidden_ms) == (None, None)

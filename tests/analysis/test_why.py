@@ -69,24 +69,28 @@ def measured(
     )
     run = simulate(job).run
     random = np.random.default_rng(5)
-    found = []
+    series = []
     for log in run.logs:
-        own = run.steps.filter(run.steps["log"].to_numpy() == run.logs.index(log))
-        begin, end = (int(own[name].to_numpy()[at]) for name, at in (("begin", 0), ("end", -1)))
+        rank_steps = run.steps.filter(run.steps["log"].to_numpy() == run.logs.index(log))
+        begin, end = (
+            int(rank_steps[name].to_numpy()[at]) for name, at in (("begin", 0), ("end", -1))
+        )
         walls = np.arange(begin, end, S) + log.wall_minus_monotonic
         on_rank = of_rank if log.rank == 3 else None
         figures = {**USUAL, **(of_all or {}), **(on_rank or {})}
         if log.host == "beta":
             figures |= of_beta or {}
-        late = late_seconds(own, walls - log.wall_minus_monotonic) & (log.rank == 3)
+        late = late_seconds(rank_steps, walls - log.wall_minus_monotonic) & (log.rank == 3)
         for name, usual in figures.items():
             if name.startswith("host_") and log.rank % 2:
                 continue
             value = np.where(late, (while_late or {}).get(name, usual), usual)
             values = np.maximum(value * (1 + spread * random.standard_normal(len(walls))), 0.0)
             rank = None if name.startswith("host_") else log.rank
-            found.append(Series(name, UNITS.get(name, ""), log.host, rank, log.path, walls, values))
-    return replace(run, series=tuple(found))
+            series.append(
+                Series(name, UNITS.get(name, ""), log.host, rank, log.path, walls, values)
+            )
+    return replace(run, series=tuple(series))
 
 
 def late_seconds(steps: pa.Table, seconds: Ints) -> Bools:
@@ -139,11 +143,11 @@ def test_waiting_for_cores_follows_from_throttling_and_is_left_out() -> None:
 
 
 def test_a_slow_host_is_explained_by_what_else_runs_there() -> None:
-    both = (Fault("compute", 20.0, ranks=(2, 3)),)
+    faults = (Fault("compute", 20.0, ranks=(2, 3)),)
     busy = {"host_cpu": 3.6, "process_waiting_for_cores": 0.8}
-    analysis = analyse(measured(of_beta=busy, faults=both))
+    analysis = analyse(measured(of_beta=busy, faults=faults))
     assert sorted(codes(analysis)) == ["other_processes", "waits_for_cores"]
-    reason = next(one for one in analysis.bottleneck.why if one.code == "other_processes")
+    reason = next(reason for reason in analysis.bottleneck.why if reason.code == "other_processes")
     assert reason.hosts == ("beta",)
     # Less the ranks' own.
     assert reason.value == pytest.approx(2.0, abs=0.1)
@@ -225,7 +229,7 @@ BURSTS = (Fault("compute", 40.0, ranks=(3,), when=Bursts(300, 40)),)
 def test_a_rank_that_is_late_at_times_is_explained_by_what_happens_then() -> None:
     run = measured(faults=BURSTS, steps=3000, while_late={"cgroup_throttled_periods": 0.9})
     analysis = analyse(run)
-    assert [one.pattern for one in analysis.stragglers] == ["bursts"]
+    assert [straggler.pattern for straggler in analysis.stragglers] == ["bursts"]
     (reason,) = analysis.bottleneck.why
     assert (reason.code, reason.ranks, reason.while_late) == ("throttled", (3,), True)
     assert reason.peers is not None
@@ -235,18 +239,20 @@ def test_a_rank_that_is_late_at_times_is_explained_by_what_happens_then() -> Non
 
 def test_what_is_the_same_while_a_rank_is_late_explains_nothing() -> None:
     analysis = analyse(measured(faults=BURSTS, steps=3000))
-    assert [one.pattern for one in analysis.stragglers] == ["bursts"]
+    assert [straggler.pattern for straggler in analysis.stragglers] == ["bursts"]
     assert codes(analysis) == []
 
 
 def test_what_happens_on_all_ranks_while_one_is_late_explains_nothing() -> None:
     run = measured(faults=BURSTS, steps=3000, while_late={"cgroup_io_pressure": 40.0})
-    of_late = next(one for one in run.series if (one.name, one.rank) == ("cgroup_io_pressure", 3))
+    of_late = next(
+        series for series in run.series if (series.name, series.rank) == ("cgroup_io_pressure", 3)
+    )
     everywhere = [
-        replace(one, value=np.resize(of_late.value, len(one.value)))
-        if one.name == "cgroup_io_pressure"
-        else one
-        for one in run.series
+        replace(series, value=np.resize(of_late.value, len(series.value)))
+        if series.name == "cgroup_io_pressure"
+        else series
+        for series in run.series
     ]
     assert codes(analyse(run)) == ["disk"]
     assert codes(analyse(replace(run, series=tuple(everywhere)))) == []

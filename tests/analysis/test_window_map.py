@@ -29,8 +29,8 @@ def of_steps(windows: RankWindows, first: int) -> dict[int, float]:
 
 
 def mean(times: dict[int, float], begin: int, end: int) -> float:
-    own = [times[step] for step in range(begin, end) if step in times]
-    return float(np.mean(own)) if own else np.nan
+    values = [times[step] for step in range(begin, end) if step in times]
+    return float(np.mean(values)) if values else np.nan
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -39,19 +39,21 @@ def test_a_cell_is_the_mean_over_the_steps_of_the_slowest_rank(seed: int) -> Non
     ranks = [drawn(rank, random, single=seed % 4 == 0) for rank in range(5)]
     rows = [[0], [1, 2], [3, 4]]
     first = int(random.choice(ranks[0].step))
-    found = window_map(ranks, rows, first)
-    times = [of_steps(one, first) for one in ranks]
-    cells = list(zip(found.edges[:-1].tolist(), found.edges[1:].tolist(), strict=True))
-    for row, own, longest, of in zip(rows, found.mean, found.most, found.most_rank, strict=True):
+    heat_map = window_map(ranks, rows, first)
+    times = [of_steps(windows, first) for windows in ranks]
+    cells = list(zip(heat_map.edges[:-1].tolist(), heat_map.edges[1:].tolist(), strict=True))
+    for row, average, longest, of in zip(
+        rows, heat_map.mean, heat_map.most, heat_map.most_rank, strict=True
+    ):
         means = np.array([[mean(times[rank], *cell) for cell in cells] for rank in row])
-        np.testing.assert_allclose(own, np.fmax.reduce(means), atol=1e-9)
+        np.testing.assert_allclose(average, np.fmax.reduce(means), atol=1e-9)
         assert {*of.tolist()} <= {*row}
-        known = ~np.isnan(own)
-        assert (longest[known] >= own[known] - 1e-9).all()
+        known = ~np.isnan(average)
+        assert (longest[known] >= average[known] - 1e-9).all()
         assert np.isnan(longest[~known]).all()
     # No step is left out.
-    assert found.edges[0] == min(min(one) for one in times if one)
-    assert found.edges[-1] == 1 + max(max(one) for one in times if one)
+    assert heat_map.edges[0] == min(min(steps) for steps in times if steps)
+    assert heat_map.edges[-1] == 1 + max(max(steps) for steps in times if steps)
 
 
 def test_the_longest_window_of_a_cell_has_its_step_and_rank() -> None:
@@ -59,21 +61,22 @@ def test_the_longest_window_of_a_cell_has_its_step_and_rank() -> None:
     ms = [np.full(1000, 300.0) for _ in range(400)]
     ms[7][503] = 900.0
     ranks = [
-        RankWindows(at, np.arange(1000) * 10, steps, own, None, None) for at, own in enumerate(ms)
+        RankWindows(at, np.arange(1000) * 10, steps, rank_ms, None, None)
+        for at, rank_ms in enumerate(ms)
     ]
     rows = [[at, at + 1, at + 2, at + 3] for at in range(0, 400, 4)]
-    found = window_map(ranks, rows, 0)
-    assert found.mean.size <= 12_800
-    row, column = np.unravel_index(found.most.argmax(), found.most.shape)
-    assert (row, found.most[row, column]) == (1, 900.0)
-    assert (found.most_step[row, column], found.most_rank[row, column]) == (5030, 7)
-    assert found.edges[column] <= 5030 < found.edges[column + 1]
+    heat_map = window_map(ranks, rows, 0)
+    assert heat_map.mean.size <= 12_800
+    row, column = np.unravel_index(heat_map.most.argmax(), heat_map.most.shape)
+    assert (row, heat_map.most[row, column]) == (1, 900.0)
+    assert (heat_map.most_step[row, column], heat_map.most_rank[row, column]) == (5030, 7)
+    assert heat_map.edges[column] <= 5030 < heat_map.edges[column + 1]
 
 
 def test_steps_that_were_made_again_count_twice() -> None:
     step = np.array([0, 10, 20, 10, 20])
     ms = np.array([100.0, 100.0, 100.0, 300.0, 300.0])
     again = RankWindows(0, step, np.full(5, 10), ms, None, None)
-    found = window_map([again], [[0]], 0)
-    assert found.edges.tolist() == [0, 10, 20, 30]
-    assert found.mean.tolist() == [[100.0, 200.0, 200.0]]
+    heat_map = window_map([again], [[0]], 0)
+    assert heat_map.edges.tolist() == [0, 10, 20, 30]
+    assert heat_map.mean.tolist() == [[100.0, 200.0, 200.0]]

@@ -22,7 +22,7 @@ CLEAN = Job(ranks=4, steps=200, epochs=2)
 Row = dict[str, Any]
 
 
-def found(run: Run, code: str, **options: Any) -> Finding:
+def finding_of(run: Run, code: str, **options: Any) -> Finding:
     """Return the run's only finding with this code, which must give advice."""
     (finding,) = [one for one in find(run, True, **options) if one.code == code]
     assert finding.advice
