@@ -52,12 +52,12 @@ def message_of_the_command(words: list[str]) -> str:
 
 
 def test_a_run_in_a_bucket_equals_the_local_one(logs: Path, bucket: Bucket) -> None:
-    there, here = open_run(bucket.url("logs/run-a")), open_run(str(logs))
-    assert there.steps.equals(here.steps)
-    assert there.intervals.equals(here.intervals)
-    assert there.logs == here.logs
-    assert there.problems == here.problems
-    assert there.source == bucket.url("logs/run-a")
+    remote, local = open_run(bucket.url("logs/run-a")), open_run(str(logs))
+    assert remote.steps.equals(local.steps)
+    assert remote.intervals.equals(local.intervals)
+    assert remote.logs == local.logs
+    assert remote.problems == local.problems
+    assert remote.source == bucket.url("logs/run-a")
 
 
 def test_files_have_names_sizes_and_versions(logs: Path, bucket: Bucket) -> None:

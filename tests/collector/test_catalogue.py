@@ -55,25 +55,25 @@ def test_an_entry_agrees_with_the_run_and_its_analysis(store: Path) -> None:
     assert (entry.framework, entry.model, entry.batch_size) == ("tensorflow", "made", 32)
     assert (entry.ranks, entry.hosts, entry.synthetic) == (2, ("alpha", "beta"), False)
     assert entry.bytes == sum(path.stat().st_size for path in (store / "run-a").rglob("*.parquet"))
-    found = entry.summary
-    assert (found.steps, found.epochs) == (200, 2)
-    assert found.samples_per_second == analysis.samples_per_second
+    summary = entry.summary
+    assert (summary.steps, summary.epochs) == (200, 2)
+    assert summary.samples_per_second == analysis.samples_per_second
     assert analysis.step is not None
-    assert found.step_ms == analysis.step.mean
-    assert (found.verdict, found.cause, found.named_ranks) == ("imbalance", "input", (1,))
-    assert {name: found.shares[name] for name in CAUSES} == {
+    assert summary.step_ms == analysis.step.mean
+    assert (summary.verdict, summary.cause, summary.named_ranks) == ("imbalance", "input", (1,))
+    assert {name: summary.shares[name] for name in CAUSES} == {
         entry.name: entry.share for entry in analysis.by_cause
     }
-    assert sum(found.shares[name] for name in CAUSES) == pytest.approx(1)
+    assert sum(summary.shares[name] for name in CAUSES) == pytest.approx(1)
     waiting = analysis.entry("imbalance")
     assert waiting is not None
-    assert found.shares["imbalance"] == waiting.share > 0
+    assert summary.shares["imbalance"] == waiting.share > 0
 
 
 def test_without_an_analysis_steps_and_epochs_are_counted(store: Path) -> None:
-    found = collected(store, replace(JOB, epochs=3)).summary
-    assert (found.steps, found.epochs, found.verdict) == (60, 3, None)
-    assert found.shares == {}
+    summary = collected(store, replace(JOB, epochs=3)).summary
+    assert (summary.steps, summary.epochs, summary.verdict) == (60, 3, None)
+    assert summary.shares == {}
 
 
 def test_every_field_of_a_filter_is_a_column() -> None:
@@ -127,9 +127,9 @@ def test_a_missing_catalogue_is_made_from_the_folders_with_its_verdicts(store: P
     (store / CATALOGUE).unlink()
     with Catalogue.open(store) as catalogue:
         assert catalogue.find("run-a") == entry
-        found = catalogue.find("run-b")
-    assert found is not None
-    assert (found.model, found.ranks, found.summary.verdict) == ("made", 2, None)
+        rebuilt = catalogue.find("run-b")
+    assert rebuilt is not None
+    assert (rebuilt.model, rebuilt.ranks, rebuilt.summary.verdict) == ("made", 2, None)
 
 
 def test_findings_of_another_state_of_a_run_are_ignored(store: Path) -> None:
@@ -139,9 +139,9 @@ def test_findings_of_another_state_of_a_run_are_ignored(store: Path) -> None:
     (store / "run-a" / SUMMARY).write_bytes(kept)
     (store / CATALOGUE).unlink()
     with Catalogue.open(store) as catalogue:
-        found = catalogue.find("run-a")
-    assert found is not None
-    assert found.summary.verdict is None
+        entry = catalogue.find("run-a")
+    assert entry is not None
+    assert entry.summary.verdict is None
 
 
 def test_an_earlier_versions_summary_keeps_its_verdict_and_has_no_shares(store: Path) -> None:
@@ -151,8 +151,8 @@ def test_an_earlier_versions_summary_keeps_its_verdict_and_has_no_shares(store: 
     path.write_text(json.dumps({**content, "stallscope_summary": 1}))
     (store / CATALOGUE).unlink()
     with Catalogue.open(store) as catalogue:
-        found = catalogue.find("run-a")
-    assert found == replace(entry, summary=replace(entry.summary, shares={}))
+        rebuilt = catalogue.find("run-a")
+    assert rebuilt == replace(entry, summary=replace(entry.summary, shares={}))
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"manifest": 3}'])
@@ -325,6 +325,6 @@ def test_a_run_that_is_replaced_while_it_is_checked_is_not_damaged(
         if len(reads) == 1:
             saved(store, replace(JOB, steps=90))
 
-    found = checking.check_run(folder, replaced_once)
-    assert (found.damage, found.files) == ((), 2)
+    checked = checking.check_run(folder, replaced_once)
+    assert (checked.damage, checked.files) == ((), 2)
     assert len(reads) > 2

@@ -25,7 +25,7 @@ def at(day: int) -> dict[str, object]:
 
 
 def test_a_baseline_is_the_same_job_on_synthetic_data(store: Path) -> None:
-    own = collected(store)
+    entry = collected(store)
     others = {
         "another-size": replace(JOB, ranks=3),
         "another-batch": replace(JOB, batch_size=64),
@@ -37,12 +37,12 @@ def test_a_baseline_is_the_same_job_on_synthetic_data(store: Path) -> None:
         facts = {**job.facts, **({} if name == "real" else SYNTHETIC)}
         collected(store, replace(job, run_id=name, facts=facts))
     with Catalogue.open(store) as catalogue:
-        assert Baselines(catalogue).of(own) is None
+        assert Baselines(catalogue).of(entry) is None
     # It may be later than the run that it belongs to.
     base = collected(store, replace(JOB, run_id="base", facts=SYNTHETIC))
     run = load_run(store / "run-a")
     with Catalogue.open(store) as catalogue:
-        assert Baselines(catalogue).of(own) == base
+        assert Baselines(catalogue).of(entry) == base
         assert Baselines(catalogue).of(run) == base
         assert Baselines(catalogue).of(base) is None
         assert Baselines(catalogue).single_of(run) is None
@@ -54,7 +54,7 @@ def test_a_baseline_is_the_same_job_on_synthetic_data(store: Path) -> None:
 
 def test_of_several_baselines_the_nearest_and_then_the_newest_is_taken(store: Path) -> None:
     versions = {"versions": {"horovod": "0.28.1"}}
-    own = collected(store, replace(JOB, facts={**versions, **at(1)}))
+    entry = collected(store, replace(JOB, facts={**versions, **at(1)}))
     for name, facts in {
         "near-old": {**versions, **at(2)},
         "near-new": {**versions, **at(3)},
@@ -63,22 +63,22 @@ def test_of_several_baselines_the_nearest_and_then_the_newest_is_taken(store: Pa
         collected(store, replace(JOB, run_id=name, facts={**facts, **SYNTHETIC}))
     for expected in ("near-new", "near-old", "far-newest", None):
         with Catalogue.open(store) as catalogue:
-            found = Baselines(catalogue).of(own)
-            assert (None if found is None else found.id) == expected
-            if found is not None:
-                catalogue.remove(found.id)
-                shutil.rmtree(store / found.folder)
+            baseline = Baselines(catalogue).of(entry)
+            assert (None if baseline is None else baseline.id) == expected
+            if baseline is not None:
+                catalogue.remove(baseline.id)
+                shutil.rmtree(store / baseline.folder)
 
 
 def test_an_older_baseline_is_taken_if_the_newer_one_has_a_fault_of_its_own(store: Path) -> None:
-    own = collected(store, replace(JOB, facts=at(1)))
+    entry = collected(store, replace(JOB, facts=at(1)))
     fit = collected(store, replace(JOB, run_id="fit", facts={**SYNTHETIC, **at(2)}))
     late = {(rank, "input"): 200.0 for rank in range(JOB.ranks)}
     for name, slow in (("slow-rank", {(1, "compute"): 200.0}), ("slow-loaders", late)):
         job = replace(JOB, run_id=name, slow=slow, facts={**SYNTHETIC, **at(3)})
         assert collected(store, job, analysed=True).summary.fault
     with Catalogue.open(store) as catalogue:
-        assert Baselines(catalogue).of(own) == fit
+        assert Baselines(catalogue).of(entry) == fit
 
 
 def test_the_entry_of_a_run_says_what_its_analysis_says_of_it_as_a_baseline(store: Path) -> None:
@@ -117,10 +117,10 @@ def test_an_older_entry_that_knows_of_a_fault_only_is_read(store: Path) -> None:
 
 
 def test_a_run_without_a_recorded_model_has_no_baseline(store: Path) -> None:
-    own = collected(store, replace(JOB, facts={"model": None}))
+    entry = collected(store, replace(JOB, facts={"model": None}))
     for ranks in (1, 2):
         facts = {"model": None, **SYNTHETIC}
         collected(store, replace(JOB, ranks=ranks, run_id=f"base-{ranks}", facts=facts))
     with Catalogue.open(store) as catalogue:
-        assert Baselines(catalogue).of(own) is None
-        assert Baselines(catalogue).single_of(own) is None
+        assert Baselines(catalogue).of(entry) is None
+        assert Baselines(catalogue).single_of(entry) is None

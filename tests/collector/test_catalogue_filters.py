@@ -35,21 +35,21 @@ def filled(store: Path) -> Iterator[Catalogue]:
     ]
     with Catalogue.open(store, follow=False) as catalogue:
         catalogue.remove(entry.id)
-        for number, (own, summary) in enumerate(zip(facts, summaries, strict=True)):
-            one = replace(
+        for number, (fields, summary) in enumerate(zip(facts, summaries, strict=True)):
+            run_entry = replace(
                 entry,
-                folder=str(own["id"]),
+                folder=str(fields["id"]),
                 started_at=f"2026-11-0{number + 1}T00:00:00.000Z",
                 summary=replace(entry.summary, **summary),
-                **own,
+                **fields,
             )
-            (store / one.folder).mkdir()
-            catalogue.add(one)
+            (store / run_entry.folder).mkdir()
+            catalogue.add(run_entry)
         yield catalogue
 
 
 @pytest.mark.parametrize(
-    ("where", "found"),
+    ("where", "ids"),
     [
         ("", "abcd"),
         ("model=resnet50", "ab"),
@@ -92,11 +92,11 @@ def filled(store: Path) -> Iterator[Catalogue]:
         ("age<99w", "abcd"),
     ],
 )
-def test_filters(filled: Catalogue, where: str, found: str) -> None:
-    assert {entry.id for entry in filled.entries(parse_where(where))} == set(found)
-    assert filled.count(parse_where(where)) == len(found)
+def test_filters(filled: Catalogue, where: str, ids: str) -> None:
+    assert {entry.id for entry in filled.entries(parse_where(where))} == set(ids)
+    assert filled.count(parse_where(where)) == len(ids)
     # The dashboard's search filters entries in memory.
-    assert {entry.id for entry in filled.entries() if parse_where(where).finds(entry)} == set(found)
+    assert {entry.id for entry in filled.entries() if parse_where(where).finds(entry)} == set(ids)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_invalid_filters_and_searches_are_errors_of_one_sentence(where: str, sen
 
 
 @pytest.mark.parametrize(
-    ("order", "reverse", "found"),
+    ("order", "reverse", "ids"),
     [
         ("age", False, "dcba"),
         ("age", True, "abcd"),
@@ -170,11 +170,11 @@ def test_invalid_filters_and_searches_are_errors_of_one_sentence(where: str, sen
     ],
 )
 def test_orders_put_unknown_values_last(
-    filled: Catalogue, order: str, reverse: bool, found: str
+    filled: Catalogue, order: str, reverse: bool, ids: str
 ) -> None:
-    assert "".join(entry.id for entry in filled.entries(order=order, reverse=reverse)) == found
+    assert "".join(entry.id for entry in filled.entries(order=order, reverse=reverse)) == ids
     two = filled.entries(order=order, reverse=reverse, limit=2)
-    assert "".join(entry.id for entry in two) == found[:2]
+    assert "".join(entry.id for entry in two) == ids[:2]
 
 
 def test_an_order_by_something_else_is_refused(filled: Catalogue) -> None:
@@ -186,7 +186,7 @@ def test_runs_of_one_id_are_distinguished_by_their_folders(store: Path) -> None:
     entry = collected(store)
     shutil.copytree(store / "run-a", store / "copy")
     with Catalogue.open(store) as catalogue:
-        assert {one.folder for one in catalogue.find_all("run-a")} == {"run-a", "copy"}
+        assert {entry.folder for entry in catalogue.find_all("run-a")} == {"run-a", "copy"}
         assert catalogue.remove("run-a", "copy") == 1
         assert catalogue.find("run-a") == entry
         assert catalogue.find("nonsense") is None

@@ -83,8 +83,8 @@ def grow(path: Path, job: Job) -> None:
     whole = path.parent / "whole"
     write_job(whole, job)
     path.write_bytes((whole / path.name).read_bytes())
-    for one in whole.iterdir():
-        one.unlink()
+    for file in whole.iterdir():
+        file.unlink()
     whole.rmdir()
 
 
@@ -323,9 +323,9 @@ def test_a_missing_package_is_named_by_its_extra(
     monkeypatch.setitem(sys.modules, package, None)
     source = open_source(text)
     module = sys.modules[type(source).__module__]
-    for name, made in vars(module).items():
-        if hasattr(made, "cache_clear"):
-            monkeypatch.setattr(module, name, made.__wrapped__)
+    for name, attribute in vars(module).items():
+        if hasattr(attribute, "cache_clear"):
+            monkeypatch.setattr(module, name, attribute.__wrapped__)
     with pytest.raises(MissingExtraError) as raised:
         source.files()
     protocol = text.partition("bucket")[0].partition("container")[0]

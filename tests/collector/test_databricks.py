@@ -36,9 +36,9 @@ def fake_workspace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("DATABRICKS_TOKEN", TOKEN)
-    with workspace() as there:
-        monkeypatch.setenv("DATABRICKS_HOST", there.host)
-        yield there
+    with workspace() as server:
+        monkeypatch.setenv("DATABRICKS_HOST", server.host)
+        yield server
 
 
 @pytest.fixture

@@ -51,9 +51,12 @@ def test_no_step_is_lost_where_two_processes_share_a_rank_and_a_count(tmp_path: 
     (run,) = read(str(tmp_path))
     generation, step = (run.steps[name].to_numpy() for name in ("generation", "step"))
     assert [np.unique(step[generation == number]).tolist() for number in range(3)] == [
-        list(range(one.first_step, one.first_step + one.steps)) for one in GROWN_AND_SHRUNK
+        list(range(generation.first_step, generation.first_step + generation.steps))
+        for generation in GROWN_AND_SHRUNK
     ]
-    assert run.steps.num_rows == sum(len(one.ranks) * one.steps for one in GROWN_AND_SHRUNK)
+    assert run.steps.num_rows == sum(
+        len(generation.ranks) * generation.steps for generation in GROWN_AND_SHRUNK
+    )
 
 
 def test_a_host_that_is_collected_later_joins_its_generations(tmp_path: Path) -> None:
@@ -66,7 +69,9 @@ def test_a_host_that_is_collected_later_joins_its_generations(tmp_path: Path) ->
     (first,), (later,) = (read(str(tmp_path / name)) for name in ("first", "later"))
     whole = merge_runs(later, first, completions_by_log)
     assert found_in(whole) == TRUE
-    assert whole.steps.num_rows == sum(len(one.ranks) * one.steps for one in GROWN_AND_SHRUNK)
+    assert whole.steps.num_rows == sum(
+        len(generation.ranks) * generation.steps for generation in GROWN_AND_SHRUNK
+    )
     # The logs are in the order of their generations, and so are their rows.
     assert [log.generation for log in whole.logs] == sorted(log.generation for log in whole.logs)
     generations = [whole.logs[log].generation for log in whole.steps["log"].to_pylist()]

@@ -33,8 +33,8 @@ def _no_user_of_hadoop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def fake_cluster() -> Iterator[Cluster]:
-    with cluster() as there:
-        yield there
+    with cluster() as server:
+        yield server
 
 
 @pytest.fixture
@@ -55,10 +55,10 @@ def first(place: str) -> SourceFile:
 
 
 def test_a_run_in_hdfs_equals_the_local_one(logs: Path, fake_cluster: Cluster) -> None:
-    there, here = open_run(url(fake_cluster)), open_run(str(logs))
-    assert there.steps.equals(here.steps)
-    assert there.logs == here.logs
-    assert there.source == url(fake_cluster)
+    remote, local = open_run(url(fake_cluster)), open_run(str(logs))
+    assert remote.steps.equals(local.steps)
+    assert remote.logs == local.logs
+    assert remote.source == url(fake_cluster)
 
 
 def test_files_have_names_sizes_and_versions(logs: Path, fake_cluster: Cluster) -> None:
@@ -155,8 +155,8 @@ def test_a_password_in_the_url_is_in_no_message(
 ) -> None:
     secret = "nobody-may-ever-see-this"
     place = url(fake_cluster, "/nothing", f"train:{secret}@")
-    for there in (place, place.replace(str(fake_cluster.port), "9")):
-        assert secret not in refusal(there, shown=there.replace(f":{secret}", ""))
+    for address in (place, place.replace(str(fake_cluster.port), "9")):
+        assert secret not in refusal(address, shown=address.replace(f":{secret}", ""))
 
 
 def test_an_unreachable_server_is_an_error_of_one_sentence(

@@ -27,8 +27,8 @@ def hostfile(folder: Path, text: str) -> Path:
     ],
 )
 def test_every_host_is_one_place_in_the_order_of_the_file(tmp_path: Path, text: str) -> None:
-    found = expand_hosts("/logs/run-42", hostfile(tmp_path, text))
-    assert found == ["ssh://alpha/logs/run-42", "ssh://beta-1.local/logs/run-42"]
+    places = expand_hosts("/logs/run-42", hostfile(tmp_path, text))
+    assert places == ["ssh://alpha/logs/run-42", "ssh://beta-1.local/logs/run-42"]
 
 
 @pytest.mark.parametrize(

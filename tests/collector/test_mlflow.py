@@ -42,18 +42,18 @@ def run_id(client: Any, experiment: str) -> str:
     return str(client.create_run(experiment).info.run_id)
 
 
-def same(one: Run, other: Run) -> bool:
+def same(first: Run, second: Run) -> bool:
     """Tell whether two runs are equal, apart from their sources."""
     return (
-        one.steps.equals(other.steps)
-        and one.intervals.equals(other.intervals)
-        and one.logs == other.logs
-        and (one.id, one.problems) == (other.id, other.problems)
+        first.steps.equals(second.steps)
+        and first.intervals.equals(second.intervals)
+        and first.logs == second.logs
+        and (first.id, first.problems) == (second.id, second.problems)
     )
 
 
 def chunks_of(client: Any, run_id: str, log: str) -> list[str]:
-    return [one.path for one in client.list_artifacts(run_id, f"stallscope/logs/{log}")]
+    return [artifact.path for artifact in client.list_artifacts(run_id, f"stallscope/logs/{log}")]
 
 
 def test_an_uploaded_folder_is_the_same_run(tmp_path: Path, run_id: str) -> None:
@@ -127,11 +127,11 @@ def test_two_jobs_in_one_run_do_not_mix(tmp_path: Path, run_id: str) -> None:
 def test_a_log_ends_where_a_chunk_is_missing(tmp_path: Path, client: Any, run_id: str) -> None:
     [log] = write_job(tmp_path, replace(JOB, ranks=1))
     upload_folder(tmp_path, run_id)
-    [there] = chunks_of(client, run_id, log.name)
+    [chunk] = chunks_of(client, run_id, log.name)
     size = log.stat().st_size
-    far = tmp_path / str(ChunkName(size + 100, Path(there).stem[-8:]))
+    far = tmp_path / str(ChunkName(size + 100, Path(chunk).stem[-8:]))
     far.write_bytes(b"step,1000\n")
-    client.log_artifact(run_id, str(far), str(Path(there).parent))
+    client.log_artifact(run_id, str(far), str(Path(chunk).parent))
     assert [file.size for file in open_source(run_id).files()] == [size]
 
 

@@ -50,9 +50,9 @@ def test_the_log_is_joined_up_to_the_first_missing_chunk(
 
 
 def test_chunks_of_two_logs_are_never_mixed() -> None:
-    one = [chunk(0, b"one,", "0000000a"), chunk(4, b"two", "0000000a")]
-    other = [chunk(0, b"another,", "0000000b"), chunk(8, b"log", "0000000b")]
-    [first, second] = join_chunks([*other, *one])
+    left = [chunk(0, b"one,", "0000000a"), chunk(4, b"two", "0000000a")]
+    right = [chunk(0, b"another,", "0000000b"), chunk(8, b"log", "0000000b")]
+    [first, second] = join_chunks([*right, *left])
     assert {first.read(), second.read()} == {b"one,two", b"another,log"}
     assert first.name != second.name
     assert first.version != second.version
@@ -81,7 +81,8 @@ def test_a_grown_log_has_another_version() -> None:
 def test_other_files_stay_as_they_are() -> None:
     others = [file("notes.txt", b"n"), file("a/00000000000000000000.chunk", b"c")]
     top = file("00000000000000000000-0a0b0c0d.chunk", b"in no folder of a log")
-    assert {one.name for one in join_chunks([*others, top])} == {one.name for one in [*others, top]}
+    files = [*others, top]
+    assert {source.name for source in join_chunks(files)} == {source.name for source in files}
 
 
 def test_names_of_chunks_contain_their_start_and_sort_in_order() -> None:
@@ -89,6 +90,6 @@ def test_names_of_chunks_contain_their_start_and_sort_in_order() -> None:
         str(ChunkName(offset, fingerprint(b"#stallscope 1 {}"))) for offset in (0, 9, 10, 10**12)
     ]
     assert names == sorted(names)
-    offsets = [found.offset for name in names if (found := chunk_name(name))]
+    offsets = [parsed.offset for name in names if (parsed := chunk_name(name))]
     assert offsets == [0, 9, 10, 10**12]
     assert chunk_name("rank-00000.0.0.steps.csv") is None

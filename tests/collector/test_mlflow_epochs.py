@@ -56,7 +56,7 @@ def test_metrics_alone_are_a_run_of_epochs(client: Any, run_id: str) -> None:
     analysis = analyse(run)
     known = analysis.epoch_times
     assert known is not None
-    assert [(one.epoch, one.s) for one in known.epochs] == [(1, 10), (2, 11)]
+    assert [(epoch.epoch, epoch.s) for epoch in known.epochs] == [(1, 10), (2, 11)]
     assert known.step_ms == pytest.approx(105)
     assert known.samples_per_second_per_rank == pytest.approx(6400 / 10.5)
     assert analysis.bottleneck.kind == "insufficient_data"
@@ -72,11 +72,11 @@ def test_the_report_of_metrics_is_valid_and_names_what_is_missing(
     # MLflow's own words.
     capsys.readouterr()
     assert main(["report", f"mlflow:{run_id}", "--format", "json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
-    assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(found)] == []
-    assert found["epoch_times"]["mean_s"] == 10.5
-    assert set(found["step_ms"].values()) == {None}
-    assert {entry["ms"] for entry in found["ledger"]} == {None}
+    (report,) = json.loads(capsys.readouterr().out)
+    assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(report)] == []
+    assert report["epoch_times"]["mean_s"] == 10.5
+    assert set(report["step_ms"].values()) == {None}
+    assert {entry["ms"] for entry in report["ledger"]} == {None}
     assert main(["report", run_id]) == 0
     text = capsys.readouterr().out
     assert "Insufficient data" in text
@@ -94,7 +94,7 @@ def test_printed_output_is_preferred_to_metrics(client: Any, run_id: str) -> Non
     known = analyse(run).epoch_times
     assert known is not None
     assert known.known_from == "what Keras printed"
-    assert [one.s for one in known.epochs] == [1, 1, 1]
+    assert [epoch.s for epoch in known.epochs] == [1, 1, 1]
     # Facts that only MLflow knows are there, too.
     assert (run.id, run.name, run.status) == (run_id, "caltech", "completed")
     assert run.started_at is not None

@@ -30,12 +30,12 @@ def test_the_most_useful_metrics_are_requested_first_and_their_number_is_limited
 ) -> None:
     names = [f"system/gpu_{n}_utilization_percentage" for n in range(70)]
     names += ["loss", "system/cpu_utilization_percentage", "system/disk_usage_megabytes"]
-    found, left_out = read_histories(names, lambda _: [(5, 0, 1.0)])
-    assert list(found)[:11] == names[:11]
-    assert (len(found), left_out) == (64, 8)
+    histories, left_out = read_histories(names, lambda _: [(5, 0, 1.0)])
+    assert list(histories)[:11] == names[:11]
+    assert (len(histories), left_out) == (64, 8)
     monkeypatch.setattr(system_metrics, "_MOST_VALUES", 30)
-    found, left_out = read_histories(names, lambda _: [(5, 0, 1.0)] * 7)
-    assert (list(found), left_out) == (names[:4], 68)
+    histories, left_out = read_histories(names, lambda _: [(5, 0, 1.0)] * 7)
+    assert (list(histories), left_out) == (names[:4], 68)
 
 
 def test_values_that_are_not_numbers_are_left_out_and_times_are_in_order() -> None:
@@ -93,7 +93,9 @@ def test_series_of_mlflows_monitor_are_kept_with_step_logs(
     for node in ("node_0", "node_1"):
         monitored(client, run_id, mlflow_server, node)
     name = "system/node_0/cpu_utilization_percentage"
-    logged = sorted((one.timestamp, one.value) for one in client.get_metric_history(run_id, name))
+    logged = sorted(
+        (metric.timestamp, metric.value) for metric in client.get_metric_history(run_id, name)
+    )
     # A job that ran meanwhile, by its ranks' clocks.
     for path in write_job(tmp_path / "logs", Job(ranks=2, steps=400)):
         begun = str(logged[0][0] * 10**6)
@@ -132,7 +134,7 @@ def test_steps_are_read_if_machine_metrics_are_refused(
         run = open_run(run_id)
     assert run.steps.num_rows == 80
     assert run.series == ()
-    [problem] = [one for one in run.problems if "machines" in one.what]
+    [problem] = [problem for problem in run.problems if "machines" in problem.what]
     assert "were not read" in problem.what
 
 

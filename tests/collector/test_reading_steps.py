@@ -31,12 +31,12 @@ class WrittenSteps:
 
 def with_holes() -> pa.Table:
     """Make steps without some timestamps and samples, and without the epochs of the last ranks."""
-    there = np.random.default_rng(1).random(STEPS.num_rows)
+    drawn = np.random.default_rng(1).random(STEPS.num_rows)
     none = pa.scalar(None, pa.int64())
     table = STEPS
     for name, missing in (
-        ("reduced", there < 0.1),
-        ("samples", there < 0.5),
+        ("reduced", drawn < 0.1),
+        ("samples", drawn < 0.5),
         ("epoch", STEPS["rank"].to_numpy() > 3),
     ):
         filled = pc.if_else(pa.array(missing), none.cast(table[name].type), table[name])
@@ -90,8 +90,8 @@ def test_what_all_ranks_have_in_common_is_in_memory_once(
     back = read_steps([tmp_path / "a.parquet"])
     assert back.equals(STEPS)
     for name, places in (("step", 1), ("epoch", 1), ("micro", 1), ("rank", 6), ("samples", 1)):
-        found = {chunk.buffers()[1].address + chunk.offset for chunk in back[name].chunks}
-        assert len(found) == places, name
+        addresses = {chunk.buffers()[1].address + chunk.offset for chunk in back[name].chunks}
+        assert len(addresses) == places, name
 
 
 def test_a_column_that_a_file_lacks_is_unknown(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ class Job:
 
     @property
     def sent(self) -> list[int]:
-        return [len(one.body) for one in self.asked if one.method == "PUT"]
+        return [len(request.body) for request in self.asked if request.method == "PUT"]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def job(mlflow_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         words = ["-m", "support.fleet", str(folder / "logs"), run_id, str(RANKS), str(SECONDS)]
         done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-        asked = tuple(one for one in front.asked if fleet.SECOND in one.headers)
+        asked = tuple(request for request in front.asked if fleet.SECOND in request.headers)
         yield Job(folder / "logs", run_id, front, asked)
 
 
@@ -94,12 +94,12 @@ def in_any_second(times: list[float]) -> int:
     return max(sum(begin <= time < begin + 1 for time in times) for begin in times)
 
 
-def same(one: Run, other: Run) -> bool:
+def same(first: Run, second: Run) -> bool:
     return (
-        one.steps.equals(other.steps)
-        and one.intervals.equals(other.intervals)
-        and one.logs == other.logs
-        and one.problems == other.problems
+        first.steps.equals(second.steps)
+        and first.intervals.equals(second.intervals)
+        and first.logs == second.logs
+        and first.problems == second.problems
     )
 
 
@@ -114,7 +114,7 @@ def test_requests_to_the_server_are_within_the_rate_limit(job: Job) -> None:
     # The first upload, the later ones, and the rest at the end.
     per_rank = FIRST_UPLOAD_REQUESTS + uploads()
     assert RANKS * (per_rank - 1) <= len(job.asked) <= RANKS * per_rank
-    times = [float(one.headers[fleet.SECOND]) for one in job.asked]
+    times = [float(request.headers[fleet.SECOND]) for request in job.asked]
     # A rank's first three come together.
     assert in_any_second(times) <= REQUESTS_PER_SECOND + 4 * FIRST_UPLOAD_REQUESTS
     assert in_any_second([time for time in times if time >= SECONDS]) <= REQUESTS_PER_SECOND + 4

@@ -159,10 +159,10 @@ def test_make_services_prints_the_settings_of_stores(
     assert "export STORAGE_EMULATOR_HOST=http://127.0.0.1:" in printed
     assert "export AZURE_STORAGE_CONNECTION_STRING='DefaultEndpointsProtocol=http;" in printed
     noted = [(tmp_path / "services" / name / "pid").read_text() for name in ("gcs", "azure")]
-    assert all(processes.runs(one) for one in noted)
+    assert all(processes.runs(pid) for pid in noted)
     assert by_hand("stop").wait(PATIENCE_SECONDS) == 0
     assert keeper.wait(PATIENCE_SECONDS) == 0
-    assert not any(processes.runs(one) for one in noted)
+    assert not any(processes.runs(pid) for pid in noted)
 
 
 @pytest.mark.services

@@ -68,12 +68,12 @@ def output(path: Path, prefix: str = "[0]<stderr>:", piece: int = 3000) -> bytes
     """Return an executor's stderr with this step log, among Spark's own lines."""
     data = path.read_bytes()
     key, name = key_of(data.split(b"\n", 1)[0]), path.name.removesuffix(".steps.csv")
-    found = [
+    recorded = [
         record
         for at in range(0, len(data), piece)
         for record in records(key, name, at, data[at : at + piece])
     ]
-    return LOG4J + b"".join(f"{prefix}{one}\n".encode() + LOG4J for one in found)
+    return LOG4J + b"".join(f"{prefix}{record}\n".encode() + LOG4J for record in recorded)
 
 
 def paths(folder: Path) -> list[Path]:
@@ -89,8 +89,8 @@ def application(work: Path, name: str, logs: Path, executors: int = 2) -> None:
     """Make a work folder with one rank on each of the first executors."""
     printed = [output(path) for path in paths(logs)]
     for number in range(executors):
-        own = printed[number] if number < len(printed) else LOG4J
-        write(work / name / str(number) / "stderr", own)
+        text = printed[number] if number < len(printed) else LOG4J
+        write(work / name / str(number) / "stderr", text)
         write(work / name / str(number) / "stdout", b"")
 
 
@@ -183,8 +183,8 @@ def test_event_logs_in_the_folder_are_read_piece_by_piece(
                 skipped = start % len(line)
                 return (line * ((end - start) // len(line) + 2))[skipped:][: end - start]
 
-            there = open_source(str(tmp_path / "original")).files()
-            return [*there, SourceFile(name, name, size, "1", give)]
+            originals = open_source(str(tmp_path / "original")).files()
+            return [*originals, SourceFile(name, name, size, "1", give)]
 
     (run,) = read(Beside())
     assert run.steps.equals(original.steps)
@@ -209,8 +209,8 @@ def test_little_is_fetched_of_a_long_remote_event_log(
                 asked.append((end or 0) - start)
                 return b'{"Event":"x"}\n' * (asked[-1] // 14) + b"\n" * (asked[-1] % 14)
 
-            there = open_source(str(tmp_path / "original")).files()
-            return [*there, SourceFile(f"{FIRST}", FIRST, 5_000_000_000, "1", give)]
+            originals = open_source(str(tmp_path / "original")).files()
+            return [*originals, SourceFile(f"{FIRST}", FIRST, 5_000_000_000, "1", give)]
 
     (run,) = read(Far())
     assert sum(asked) <= 16 << 20

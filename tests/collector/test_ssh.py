@@ -42,11 +42,11 @@ def logs(tmp_path: Path, sshd: Sshd) -> Path:
 
 @pytest.mark.parametrize("host", ["ssh://alpha", "sftp://alpha"])
 def test_a_run_on_a_host_equals_the_local_one(logs: Path, host: str) -> None:
-    there, here = open_run(f"{host}{logs}"), open_run(str(logs))
-    assert there.steps.equals(here.steps)
-    assert there.intervals.equals(here.intervals)
-    assert there.logs == here.logs
-    assert there.problems == here.problems
+    remote, local = open_run(f"{host}{logs}"), open_run(str(logs))
+    assert remote.steps.equals(local.steps)
+    assert remote.intervals.equals(local.intervals)
+    assert remote.logs == local.logs
+    assert remote.problems == local.problems
 
 
 def test_user_and_port_may_be_in_the_url(logs: Path, sshd: Sshd) -> None:
@@ -145,8 +145,8 @@ def test_a_host_with_an_unknown_key_is_refused(logs: Path, sshd: Sshd) -> None:
 
 
 def test_a_host_with_a_changed_key_is_refused(logs: Path, sshd: Sshd, tmp_path: Path) -> None:
-    other = tool("ssh").new_key(tmp_path / "other_host_key").with_suffix(".pub").read_text()
-    sshd.known_hosts.write_text(f"[127.0.0.1]:{sshd.port} {other}")
+    key = tool("ssh").new_key(tmp_path / "other_host_key").with_suffix(".pub").read_text()
+    sshd.known_hosts.write_text(f"[127.0.0.1]:{sshd.port} {key}")
     assert REFUSED in refusal(f"ssh://alpha{logs}")
 
 

@@ -174,17 +174,19 @@ def cpu(*values: float, where: str = "metrics.mlflow.json") -> Series:
     return Series("cpu_utilization", "%", "node_0", None, where, walls, np.array(values))
 
 
-def plainly(series: Iterable[Series]) -> list[tuple[object, ...]]:
-    return [(*list(vars(one).values())[:-2], *one.wall_ns, *one.value) for one in series]
+def plainly(all_series: Iterable[Series]) -> list[tuple[object, ...]]:
+    return [
+        (*list(vars(series).values())[:-2], *series.wall_ns, *series.value) for series in all_series
+    ]
 
 
 def test_series_are_kept_and_read_on_request(tmp_path: Path) -> None:
     write_job(tmp_path / "logs", JOB)
-    own = (cpu(1.5, 2.5), replace(cpu(7.0), node=None, rank=3, name="x", unit=""))
-    place = save_run(replace(read(str(tmp_path / "logs"))[0], series=own), tmp_path / "store")
-    assert plainly(load_run(place).series) == plainly(own)
+    series = (cpu(1.5, 2.5), replace(cpu(7.0), node=None, rank=3, name="x", unit=""))
+    place = save_run(replace(read(str(tmp_path / "logs"))[0], series=series), tmp_path / "store")
+    assert plainly(load_run(place).series) == plainly(series)
     lazy = RunOnDisk.open(place)
-    assert plainly(lazy.series) == plainly(own)
+    assert plainly(lazy.series) == plainly(series)
     # Tables are large, and were not requested.
     assert "steps" not in vars(lazy)
 

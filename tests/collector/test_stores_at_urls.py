@@ -72,7 +72,7 @@ def json_of(capsys: pytest.CaptureFixture[str], *words: object) -> Any:
 
 
 def without(items: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
-    return [{key: value for key, value in one.items() if key not in names} for one in items]
+    return [{key: value for key, value in entry.items() if key not in names} for entry in items]
 
 
 def seen(store: str) -> tuple[Any, str]:
@@ -91,7 +91,7 @@ def names_in(store: str) -> set[str]:
 
 
 def files_of(store: str, run: str = "run-a") -> set[str]:
-    return {one.removeprefix(f"{run}/") for one in names_in(store) if one.startswith(f"{run}/")}
+    return {name.removeprefix(f"{run}/") for name in names_in(store) if name.startswith(f"{run}/")}
 
 
 def listed_in(store: str, run: str = "run-a") -> set[str]:
@@ -119,11 +119,13 @@ def test_runs_are_reported_on_and_listed_as_in_a_folder(
     ]
     assert (reports[0], len(reports[0])) == (reports[1], 2)
     for place in (f"{store}#run-a", f"{store}/run-a"):
-        (one,) = json_of(capsys, "report", place, "--format", "json")
-        assert one == next(other for other in reports[0] if other["run"]["id"] == "run-a")
-        assert one["baseline"] is not None
+        (report,) = json_of(capsys, "report", place, "--format", "json")
+        assert report == next(
+            candidate for candidate in reports[0] if candidate["run"]["id"] == "run-a"
+        )
+        assert report["baseline"] is not None
     lists = [json_of(capsys, "runs", place, "--json") for place in (store, tmp_path / "store")]
-    assert [one["path"] for one in lists[0]] == [f"{store}/{one['id']}" for one in lists[0]]
+    assert [entry["path"] for entry in lists[0]] == [f"{store}/{entry['id']}" for entry in lists[0]]
     assert without(lists[0], "path", "collected_at") == without(lists[1], "path", "collected_at")
     assert open_run(f"{store}#run-a").steps.equals(open_run(str(logs)).steps)
     assert len(open_runs(store)) == 2
@@ -143,13 +145,13 @@ def test_every_kind_of_store_works(
     bucket.put(logs, "logs/run-a")
     collect(bucket.url("logs/run-a"), synthetic, to=store)
     collect(logs, synthetic, to=tmp_path / "store")
-    found, wanted = (
+    remote, local = (
         json_of(capsys, "report", place, "--format", "json")
         for place in (store, tmp_path / "store")
     )
-    for one in (*found, *wanted):
-        one["run"].pop("source")
-    assert found == wanted
+    for report in (*remote, *local):
+        report["run"].pop("source")
+    assert remote == local
     assert not first & files_of(store)
     capsys.readouterr()
     collect(bucket.url("logs/run-a"), to=store)
@@ -160,8 +162,8 @@ def test_later_logs_are_merged_and_old_files_removed(logs: Path, url: str) -> No
     first, *rest = sorted(logs.glob("*.csv"))
     collect(first, to=url)
     before = listed_in(url)
-    for one in rest:
-        collect(one, to=url)
+    for log in rest:
+        collect(log, to=url)
     assert open_run(url).ranks == [0, 1, 2]
     assert open_run(url).steps.equals(open_run(str(logs)).steps)
     assert not before & files_of(url)
@@ -234,7 +236,7 @@ def test_files_of_killed_collectors_are_removed_a_day_later(
     assert files_of(url) - listed_in(url) == {"manifest.json", "summary.json", young, foreign}
 
 
-def between(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, other: Any) -> list[str]:
+def between(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, change: Any) -> list[str]:
     """Run a concurrent change once, in the middle of collecting."""
     done: list[str] = []
     method = getattr(kind, name)
@@ -242,7 +244,7 @@ def between(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, other: Any) 
     def called(*args: Any) -> Any:
         if not done:
             done.append(name)
-            other()
+            change()
         return method(*args)
 
     monkeypatch.setattr(kind, name, called)
@@ -253,11 +255,11 @@ def both_are_there(
     logs: Path, store: str, monkeypatch: pytest.MonkeyPatch, kind: type, name: str, *before: Path
 ) -> None:
     """Let two collectors bring different ranks of one run at once: the later one brings both."""
-    one, other = sorted(logs.glob("*.csv"))[1:]
+    first, second = sorted(logs.glob("*.csv"))[1:]
     for path in before:
         collect(path, to=store)
-    done = between(monkeypatch, kind, name, lambda: collect(other, to=store))
-    collect(one, to=store)
+    done = between(monkeypatch, kind, name, lambda: collect(second, to=store))
+    collect(first, to=store)
     assert done == [name]
     assert open_run(store).ranks == ([0, 1, 2] if before else [1, 2])
     assert files_of(store) == {"manifest.json", "summary.json", *listed_in(store)}
@@ -408,8 +410,8 @@ def test_a_store_without_conditions_is_written_to_unless_its_manifest_has_change
 
 def test_concurrent_collectors_leave_a_complete_run(logs: Path, url: str) -> None:
     threads = [
-        threading.Thread(target=collect, args=(one,), kwargs={"to": url})
-        for one in sorted(logs.glob("*.csv"))
+        threading.Thread(target=collect, args=(path,), kwargs={"to": url})
+        for path in sorted(logs.glob("*.csv"))
     ]
     for thread in threads:
         thread.start()
@@ -508,7 +510,7 @@ def test_runs_are_removed(
     assert main(["rm", f"{url}#run-a", "--yes"]) == 0
     assert capsys.readouterr().out == f"{url}/run-a: removed\n"
     assert files_of(url) == set()
-    assert [one["id"] for one in json_of(capsys, "runs", url, "--json")] == ["synthetic"]
+    assert [entry["id"] for entry in json_of(capsys, "runs", url, "--json")] == ["synthetic"]
     for words, says in (
         ((f"{url}#run-a",), f'{url}: no such run: "run-a"; there is synthetic'),
         ((url,), f"{url}: this is a whole store; name a run: {url}#RUN_ID"),

@@ -59,16 +59,16 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     assert run.started_at is not None
     later = int(run.started_at.timestamp() * 1000) - 1795302199182
     of_the_run = re.sub(
-        rb"(?<!\d)179530[0-9]{7}(?!\d)", lambda found: b"%d" % (int(found[0]) + later), EVENT_LOG
+        rb"(?<!\d)179530[0-9]{7}(?!\d)", lambda match: b"%d" % (int(match[0]) + later), EVENT_LOG
     )
-    found = {name: (folder / name).read_bytes() for name in STEPS} | {
+    content = {name: (folder / name).read_bytes() for name in STEPS} | {
         APPLICATION: of_the_run,
         "stdout.txt": (SAMPLES / "printed" / "horovodrun-stamped.txt").read_bytes(),
         "autotune.csv": b"cycle_time_ms,tensor_fusion_threshold,score\n" + b"1,2,3\n" * 20,
         "timeline.json": b'[\n{"ph": "B", "name": "ALLREDUCE", "ts": 1, "pid": 1},\n' * 4000,
     }
-    page = "".join(f'<a href="{name}">{name}</a>' for name in found).encode()
-    return {**found, "": page}
+    page = "".join(f'<a href="{name}">{name}</a>' for name in content).encode()
+    return {**content, "": page}
 
 
 @pytest.fixture(params=SERVERS)
@@ -105,11 +105,11 @@ def test_an_event_log_gives_its_run(server: Web) -> None:
 
 
 def test_inspect_names_the_kind_of_each_file(server: Web, files: dict[str, bytes]) -> None:
-    seen = {one.path: one for one in inspect(f"{server.url}/*").files}
-    assert {name: one.bytes for name, one in seen.items()} == {
+    seen = {file.path: file for file in inspect(f"{server.url}/*").files}
+    assert {name: file.bytes for name, file in seen.items()} == {
         name: len(data) for name, data in files.items() if name
     }
-    assert {name: one.format for name, one in seen.items()} == {
+    assert {name: file.format for name, file in seen.items()} == {
         **dict.fromkeys(STEPS, "step-log"),
         APPLICATION: "spark-events",
         "stdout.txt": "keras-output",
@@ -146,9 +146,9 @@ def test_a_grown_file_has_its_new_length(server: Web) -> None:
 
 def test_on_another_machine_it_is_opened_again(server: Web, files: dict[str, bytes]) -> None:
     (file,) = open_source(f"{server.url}/{APPLICATION}").files()
-    there = pickle.loads(pickle.dumps(file))
-    assert there.read(100, 200) == files[APPLICATION][100:200]
-    assert there.read() == files[APPLICATION]
+    unpickled = pickle.loads(pickle.dumps(file))
+    assert unpickled.read(100, 200) == files[APPLICATION][100:200]
+    assert unpickled.read() == files[APPLICATION]
 
 
 def test_a_server_without_ranges_is_asked_for_a_whole_file_once(files: dict[str, bytes]) -> None:
@@ -166,9 +166,9 @@ def test_no_copy_stays(files: dict[str, bytes], tmp_path: Path, monkeypatch: Any
     with web(files=files) as server:
         source = open_source(f"{server.url}/{STEPS[0]}")
         (file,) = source.files()
-        assert [one for one in tmp_path.rglob("*") if one.is_file()]
+        assert [path for path in tmp_path.rglob("*") if path.is_file()]
         file.read()
-        assert not [one for one in tmp_path.rglob("*") if one.is_file()]
+        assert not [path for path in tmp_path.rglob("*") if path.is_file()]
         del source, file
     assert not list(tmp_path.iterdir())
 
@@ -206,9 +206,9 @@ def test_a_broken_transfer_is_an_error_and_never_an_empty_file(
 @pytest.mark.usefixtures("impatient")
 def test_a_broken_event_log_is_reported_in_its_run(files: dict[str, bytes]) -> None:
     with web(files=files) as server:
-        found = open_source(f"{server.url}/*").files()
+        sources = open_source(f"{server.url}/*").files()
         server.breaks_at = 1
-        (event_log,) = [file for file in found if file.name == APPLICATION]
+        (event_log,) = [file for file in sources if file.name == APPLICATION]
         assert event_log.read() == files[APPLICATION]  # its copy is here
         (again,) = open_source(f"{server.url}/{APPLICATION}").files()
         with pytest.raises(UnreadableError, match="the connection was lost during the transfer"):

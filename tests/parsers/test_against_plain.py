@@ -169,8 +169,8 @@ def test_needles_are_found_as_by_a_plain_search(text: bytes, needle: Needle) -> 
 def test_a_text_is_searched_piece_by_piece(text: bytes, needle: Needle, piece: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "_PIECE_BYTES", piece)
-        found = contains_any(text, [Needle(b"never printed"), needle])
-    assert found == bool(plain_places(text, needle))
+        contained = contains_any(text, [Needle(b"never printed"), needle])
+    assert contained == bool(plain_places(text, needle))
 
 
 @settings(max_examples=150)
@@ -195,16 +195,16 @@ def test_numbers_that_differ_in_their_last_digits_are_read_as_by_int(
     assert digits.tolist() == [len(str(number)) for number in numbers]
 
 
-@given(st.lists(st.binary(max_size=40).map(lambda one: one.replace(b"\0", b"")), min_size=1))
+@given(st.lists(st.binary(max_size=40).map(lambda text: text.replace(b"\0", b"")), min_size=1))
 def test_texts_are_read_up_to_a_byte(texts: list[bytes]) -> None:
-    own = [text.replace(b'"', b"") for text in texts]
-    starts = np.cumsum([0, *(len(text) + 1 for text in own[:-1])])
-    words, length = LineBlock(b"".join(text + b'"' for text in own)).words_until(
+    unquoted = [text.replace(b'"', b"") for text in texts]
+    starts = np.cumsum([0, *(len(text) + 1 for text in unquoted[:-1])])
+    words, length = LineBlock(b"".join(text + b'"' for text in unquoted)).words_until(
         starts, ord('"'), 48
     )
-    assert length.tolist() == [len(text) for text in own]
-    index, found = distinct(words)
-    assert [found[one] for one in index.tolist()] == own
+    assert length.tolist() == [len(text) for text in unquoted]
+    index, values = distinct(words)
+    assert [values[at] for at in index.tolist()] == unquoted
 
 
 def plain_pieces(data: bytes) -> list[tuple[tuple[int | None, str], bytes]]:
@@ -213,19 +213,19 @@ def plain_pieces(data: bytes) -> list[tuple[tuple[int | None, str], bytes]]:
     pieces: list[tuple[tuple[int | None, str], bytes]] = []
 
     def add(stream: tuple[int | None, str], text: bytes) -> None:
-        own = text if labels is None or labels.logged else text[: text.find(b"\n") + 1] or text
-        pieces.extend([(stream, own), ((None, ""), text[len(own) :])])
+        labelled = text if labels is None or labels.logged else text[: text.find(b"\n") + 1] or text
+        pieces.extend([(stream, labelled), ((None, ""), text[len(labelled) :])])
 
     stream, at = (None, ""), 0
-    for found in labels.tag.finditer(data) if labels is not None else ():
-        text = data[at : found.start()]
+    for match in labels.tag.finditer(data) if labels is not None else ():
+        text = data[at : match.start()]
         line = text[text.rfind(b"\n") + 1 :]
         starts_line = at == 0 or b"\n" in text
         before = line[-LONGEST_PREFIX:]
         timed = labels.timed or labels.logged
         prefix = labels.prefix_length(before, starts_line=starts_line) if timed else 0
         add(stream, text[: len(text) - prefix])
-        stream, at = labels.stream_of(found[0]), found.end()
+        stream, at = labels.stream_of(match[0]), match.end()
         at += labels.spaced and data[at : at + 1] == b" "
     add(stream, data[at:])
     return [(stream, text) for stream, text in pieces if text]
@@ -237,24 +237,24 @@ def test_output_is_assigned_as_by_reading_every_label(data: bytes) -> None:
     written: dict[tuple[int | None, str], bytes] = defaultdict(bytes)
     for stream, text in plain_pieces(data):
         written[stream] += text
-    assert {own: text for own, text in output_by_rank(data).items() if text} == written
+    assert {stream: text for stream, text in output_by_rank(data).items() if text} == written
     shown = defaultdict(list)
     for stream, text in written.items():
         for line in text.split(b"\n"):
             last = line.rstrip(b"\r").rpartition(b"\r")[2].rpartition(b"\b")[2]
             if last:
                 shown[stream].append(last)
-    found = defaultdict(list)
+    streams = defaultdict(list)
     for line in rank_lines(data):
-        found[line.rank, line.stream].append(line.text)
-    assert found == shown
+        streams[line.rank, line.stream].append(line.text)
+    assert streams == shown
 
 
 def of_streams(lines: Sequence[Line]) -> dict[tuple[int | None, str], list[tuple[object, ...]]]:
-    found = defaultdict(list)
+    streams = defaultdict(list)
     for line in lines:
-        found[line.rank, line.stream].append((line.text, line.timestamp))
-    return found
+        streams[line.rank, line.stream].append((line.text, line.timestamp))
+    return streams
 
 
 @pytest.mark.any_versions
@@ -265,11 +265,11 @@ def test_wanted_lines_are_those_of_a_plain_filter(
     data: bytes, wanted: LineFilter, block_bytes: int
 ) -> None:
     every = of_streams([*rank_lines(data, block_bytes)])
-    found = of_streams([*rank_lines(data, block_bytes, only=wanted)])
+    filtered = of_streams([*rank_lines(data, block_bytes, only=wanted)])
     for whose, lines in every.items():
         chosen = [line for at, line in enumerate(lines) if at == 0 or wanted.accepts(line[0])]
-        assert found.pop(whose) == chosen
-    assert not found
+        assert filtered.pop(whose) == chosen
+    assert not filtered
 
 
 @pytest.mark.slow
@@ -278,15 +278,15 @@ def test_wanted_lines_are_those_of_a_plain_filter(
 def test_the_last_of_overwritten_lines_is_kept(data: bytes, block_bytes: int) -> None:
     """Without backspaces: the text that carriage returns leave decides whether a line is kept."""
     every = of_streams([*rank_lines(data, block_bytes)])
-    found = of_streams([*rank_lines(data, block_bytes, only=PASSING)])
+    filtered = of_streams([*rank_lines(data, block_bytes, only=PASSING)])
     for whose, lines in every.items():
-        kept = iter(found.pop(whose))
+        kept = iter(filtered.pop(whose))
         kept_lines = [line for line in lines if PASSING_AT in line[0] or _stays(line[0])]
         for line, after in zip(kept_lines, [*kept_lines[1:], None], strict=False):
             if _stays(line[0]) or after is None or _stays(after[0]):
                 # In their order, whatever else was kept in between.
                 assert line in kept
-    assert not found
+    assert not filtered
 
 
 @pytest.mark.slow
@@ -296,7 +296,7 @@ def test_blocks_of_lines_equal_lines_made_one_by_one(data: bytes, block_bytes: i
     expected = defaultdict(list)
     for line in rank_lines(data, block_bytes):
         expected[line.rank].append((line.text, line.timestamp))
-    found = defaultdict(list)
+    by_rank = defaultdict(list)
     for lines in line_blocks(data, block_bytes):
         columns = (lines.rank, lines.start, lines.end, lines.time_start, lines.time_end)
         for rank, start, end, stamp_at, time_end in zip(*columns, strict=True):
@@ -304,15 +304,17 @@ def test_blocks_of_lines_equal_lines_made_one_by_one(data: bytes, block_bytes: i
             stamp = lines.block.bytes[stamp_at : min(time_end, stamp_at + LONGEST_PREFIX)]
             if text:
                 whose = None if rank < 0 else int(rank)
-                found[whose].append((text, read_timestamp(stamp.tobytes())))
-    assert found == expected
+                by_rank[whose].append((text, read_timestamp(stamp.tobytes())))
+    assert by_rank == expected
 
 
 def torn_mark(seed: int) -> bytes:
     """Make launchers' output with a mark that is nowhere whole, and torn at one place at most."""
     chance = random.Random(seed)
     label = chance.choice([label for label in LABELS if label])
-    own, other = (label % rank for rank in chance.choice(((0, 1), (1, 0), (31, 70000))))
+    rank_label, other_label = (
+        label % rank for rank in chance.choice(((0, 1), (1, 0), (31, 70000)))
+    )
 
     def line() -> bytes:
         usual = (b"Epoch 1/3", b"12s - loss: 0.5", b"\r", b" ", b"1: ", b"x" * 50, MARK[:5])
@@ -320,7 +322,9 @@ def torn_mark(seed: int) -> bytes:
 
     def lines() -> bytes:
         few = chance.randrange(4, 12)
-        return b"".join(chance.choice((own, other)) + line() + b"\n" for _ in range(few))
+        return b"".join(
+            chance.choice((rank_label, other_label)) + line() + b"\n" for _ in range(few)
+        )
 
     cut = chance.randrange(1, len(MARK))
     first, rest = MARK[:cut], MARK[cut:]
@@ -328,15 +332,18 @@ def torn_mark(seed: int) -> bytes:
     if label == b"%d: ":
         # srun cuts lines of this length.
         begun = begun.ljust(CUT_BYTES - cut, b"y")
-        tears = [own + begun + first + b"\n" + between + own for between in (b"", other + b"z\n")]
+        tears = [
+            rank_label + begun + first + b"\n" + between + rank_label
+            for between in (b"", other_label + b"z\n")
+        ]
     else:
         tears = [
-            own + begun + first + own,
-            own + begun + first + other + line() + b"\n" + own,
-            own + begun + first + other + line() + own,
-            own + b"a\n" + first + own + b"b\n",
+            rank_label + begun + first + rank_label,
+            rank_label + begun + first + other_label + line() + b"\n" + rank_label,
+            rank_label + begun + first + other_label + line() + rank_label,
+            rank_label + b"a\n" + first + rank_label + b"b\n",
             # The launcher's own lines are torn like that.
-            own + b"a\n" + begun + first + own + b"b\n",
+            rank_label + b"a\n" + begun + first + rank_label + b"b\n",
         ]
     torn = chance.choice([b"", *tears])
     end = chance.choice((b"\n" + lines(), b"\n", b""))

@@ -95,7 +95,7 @@ def test_interleaved_ranks_are_each_as_they_were_alone(
     waiting = {rank: [b"[1,%d]<stdout>:%s" % (rank, line) for line in lines] for rank in (0, 1, 9)}
     mixed = b""
     while any(waiting.values()):
-        rank = chance.choice([rank for rank, own in waiting.items() if own])
+        rank = chance.choice([rank for rank, messages in waiting.items() if messages])
         mixed += waiting[rank].pop(0)
     logs = holds(parser, mixed)
     assert [log.log.rank for log in logs] == [0, 1, 9]
@@ -119,8 +119,8 @@ def test_changes_by_editors_and_shells_do_not_matter(
 ) -> None:
     def read_back(data: bytes) -> list[object]:
         (tmp_path / "log").write_bytes(data)
-        found = read(str(tmp_path), read_as=name if name == PATTERN else None)
-        return [(run.steps.to_pylist(), run.intervals.to_pylist()) for run in found]
+        runs = read(str(tmp_path), read_as=name if name == PATTERN else None)
+        return [(run.steps.to_pylist(), run.intervals.to_pylist()) for run in runs]
 
     assert read_back(encode(samples[name])) == read_back(samples[name])
 
@@ -193,8 +193,8 @@ def test_activities_that_end_before_they_start_are_counted_and_left_out() -> Non
         )
     )
     reader = TimelineReader("timeline.json", io.BytesIO(text))
-    found = BlockRows.joined(list(reader.block_rows())).activities
-    assert (found.begin.tolist(), found.end.tolist(), reader.unmatched) == ([600], [650], 1)
+    spans = BlockRows.joined(list(reader.block_rows())).activities
+    assert (spans.begin.tolist(), spans.end.tolist(), reader.unmatched) == ([600], [650], 1)
 
 
 def test_records_that_unpack_to_far_more_than_a_recorder_packs_are_damaged() -> None:
@@ -210,10 +210,10 @@ def test_records_that_unpack_to_far_more_than_a_recorder_packs_are_damaged() -> 
 def _lines(name: str, samples: dict[str, bytes], times: int) -> bytes:
     """Make a log that is as long as so many samples."""
     if name == "mlflow-metrics":
-        own = ",".join(
+        metrics = ",".join(
             f'"m{n}": [[1000, 1, 1], [2000, 2, 2], [3000, 3, 3]]' for n in range(30 * times)
         )
-        return b'{"stallscope_mlflow": 1, "run_id": "a", "metrics": {%s}}' % own.encode()
+        return b'{"stallscope_mlflow": 1, "run_id": "a", "metrics": {%s}}' % metrics.encode()
     first, _, rest = samples[name].partition(b"\n")
     return first + b"\n" + rest * times
 

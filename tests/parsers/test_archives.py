@@ -46,9 +46,9 @@ def tree(folder: Path) -> Path:
 def packed(path: Path, names: Iterable[tuple[str, bytes]]) -> Path:
     """Make an archive of the kind that its name says."""
     if path.suffix == ".zip":
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, data in names:
-                made.writestr(name, data)
+                archive.writestr(name, data)
         return path
     plain = io.BytesIO()
     kind = {".gz": "gz", ".tgz": "gz", ".bz2": "bz2", ".xz": "xz"}.get(path.suffix, "")
@@ -82,8 +82,8 @@ def bytes_or_sentence(file: SourceFile) -> bytes | None:
     return None
 
 
-def same(one: Run, other: Run) -> bool:
-    return bool(one.ranks == other.ranks and one.intervals == other.intervals)
+def same(first: Run, second: Run) -> bool:
+    return bool(first.ranks == second.ranks and first.intervals == second.intervals)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -114,7 +114,7 @@ def test_archives_of_hosts_in_a_folder_are_read_with_the_other_files(tmp_path: P
 def test_it_is_inspected_and_collected_like_a_folder(ending: str, tmp_path: Path) -> None:
     path = packed(tmp_path / f"logs.{ending}", files_in(tree(tmp_path / "plain")))
     seen = inspect(str(path))
-    assert [one.path for one in seen.files if one.used] == [
+    assert [file.path for file in seen.files if file.used] == [
         f"logs.{ending}/1/rank.{rank}/stdout" for rank in range(3)
     ]
     (run,) = seen.runs
@@ -143,17 +143,17 @@ def test_members_are_read_in_any_order_by_any_thread_and_elsewhere(
 ) -> None:
     names = [(f"{number}.log", os.urandom(1000 + number)) for number in range(40)]
     files = listed(packed(tmp_path / f"logs.{ending}", names))
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
 
-    def read_all(own: list[SourceFile]) -> None:
-        found.update({file.name: file.read() for file in own})
+    def read_all(part: list[SourceFile]) -> None:
+        contents.update({file.name: file.read() for file in part})
 
     threads = [threading.Thread(target=read_all, args=(files[::-1][at::4],)) for at in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [found[file.name] for file in files] == [data for _, data in names]
+    assert [contents[file.name] for file in files] == [data for _, data in names]
     sent: SourceFile = pickle.loads(pickle.dumps(files[7]))
     assert sent.read() == names[7][1]
     assert sent.read(10, 20) == names[7][1][10:20]
@@ -176,11 +176,11 @@ def links_and_devices(path: Path) -> None:
 
 
 def links_in_a_zip(path: Path) -> None:
-    with zipfile.ZipFile(path, "w") as made:
+    with zipfile.ZipFile(path, "w") as archive:
         info = zipfile.ZipInfo("link.log")
         info.external_attr = 0o120777 << 16
-        made.writestr(info, "/etc/passwd")
-        made.mkdir("folder")
+        archive.writestr(info, "/etc/passwd")
+        archive.mkdir("folder")
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_names_never_lead_out_of_the_archive(ending: str, tmp_path: Path) -> Non
     assert [file.name.removeprefix(f"{path.name}/") for file in listed(path)] == [
         *("up.log", "etc/passwd", "a/b.log", "c.log", "d.log", "unnamed", "e\ufffd.log")
     ]
-    assert sorted(one.name for one in tmp_path.iterdir()) == [path.name]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [path.name]
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -241,7 +241,7 @@ def test_what_comes_before_damage_is_read(ending: str, tmp_path: Path) -> None:
     for until in range(0, len(whole), 701):
         path.write_bytes(whole[:until])
         for file in listed(path):
-            assert bytes_or_sentence(file) in [None, *(own for _, own in names)]
+            assert bytes_or_sentence(file) in [None, *(content for _, content in names)]
     flipped = bytearray(whole)
     for at in range(100, len(whole), 500):
         flipped[at] ^= 0xFF
@@ -368,8 +368,8 @@ def test_files_have_the_date_that_the_archive_says(tmp_path: Path, ending: str) 
     ).encode()
     path = tmp_path / f"logs.{ending}"
     if ending == "zip":
-        with zipfile.ZipFile(path, "w") as made:
-            made.writestr(zipfile.ZipInfo("out.log", (2019, 9, 1, 5, 38, 0)), lines)
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(zipfile.ZipInfo("out.log", (2019, 9, 1, 5, 38, 0)), lines)
     else:
         with tarfile.open(path, "w:gz" if ending == "tar.gz" else "w") as tar:
             info = tarfile.TarInfo("out.log")

@@ -79,7 +79,7 @@ def test_before_the_last_line_it_is_still_tuning(lines: int) -> None:
     # A setting that was tried twice, with another score, is not an end.
     assert log.settled is None
     assert len(log.samples) == lines - 1
-    scores = [one.score for one in log.samples]
+    scores = [sample.score for sample in log.samples]
     assert (log.best.score if log.best else None) == max(scores, default=None)
 
 
@@ -119,16 +119,16 @@ def test_invalid_lines_are_counted_and_left_out() -> None:
         b"0,0,0, 1,5\nx,0,0, 1,5,4,1\n0,0,0, 1,5,4,nan\n0,0,0, 1,5,-4,1\n7,0,0, 1,5,4,1\n\xff\0\n\n"
     )
     log = parse_autotune("log", HEADER + bad + b"0,0,0, 1,5,4,3\r\n")
-    assert [one.score for one in log.samples] == [3]
+    assert [sample.score for sample in log.samples] == [3]
     assert log.torn == 6
 
 
 def test_other_files_are_not_autotune_logs(tmp_path: Path) -> None:
-    other = tmp_path / "other.csv"
-    other.write_text("a,b,score\n1,2,3\n")
-    assert not is_autotune_log(other.read_bytes())
+    path = tmp_path / "other.csv"
+    path.write_text("a,b,score\n1,2,3\n")
+    assert not is_autotune_log(path.read_bytes())
     with pytest.raises(UnreadableError, match="not an autotune log"):
-        read_autotune(other)
+        read_autotune(path)
     with pytest.raises(NotFoundError, match="no such file"):
         read_autotune(tmp_path / "none.csv")
     with pytest.raises(UnreadableError, match="cannot be read"):

@@ -41,19 +41,21 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def test_every_reader_has_a_sample() -> None:
     assert set(SAMPLES) == set(NAMES)
     # Parsers have samples by their names; every other format has one, and unknown files have one.
-    others = [one.name for one in formats() if one not in PARSERS]
-    assert sorted(others) == sorted(one.format for one in COMPANIONS.values() if one.format)
-    assert [key for key, one in COMPANIONS.items() if one.format is None] == ["foreign"]
+    others = [reader.name for reader in formats() if reader not in PARSERS]
+    assert sorted(others) == sorted(
+        reader.format for reader in COMPANIONS.values() if reader.format
+    )
+    assert [key for key, reader in COMPANIONS.items() if reader.format is None] == ["foreign"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_its_own_sample_is_recognised_and_read(name: str, samples: dict[str, bytes]) -> None:
     parser, data = by_name(name), samples[name]
     if name != PATTERN:
-        found = next(one for one in PARSERS if one.recognises("log", data))
-        assert found.name == name
+        recognised = next(candidate for candidate in PARSERS if candidate.recognises("log", data))
+        assert recognised.name == name
     assert any(log.steps.num_rows or log.log.facts for log in holds(parser, data))
-    assert not any(one.recognises("log", b"") for one in PARSERS)
+    assert not any(candidate.recognises("log", b"") for candidate in PARSERS)
 
 
 @pytest.mark.slow
@@ -68,12 +70,12 @@ def test_no_damage_crashes_it(name: str, samples: dict[str, bytes], chance: rand
     flipped = bytearray(data)
     for _ in range(20):
         flipped[chance.randrange(len(data))] = chance.randrange(256)
-    other = chance.choice(list(samples.values()))
+    sample = chance.choice(list(samples.values()))
     for damaged in (
         data[:until],
         data[at:],
         data[:at] + data[until:],
-        data[:at] + other + data[at:],
+        data[:at] + sample + data[at:],
         data[:at] + chance.randbytes(300) + data[at:],
         b"".join(mixed),
         b"".join(line for pair in zip(lines, mixed, strict=True) for line in pair),
@@ -323,8 +325,8 @@ def test_no_file_name_crashes_the_report(
 ) -> None:
     for called in HOSTILE:
         # Folders, where a file's own name decides.
-        own = READERS[name].file_name
-        path = tmp_path / called if own == "log" else tmp_path / called / own
+        file_name = READERS[name].file_name
+        path = tmp_path / called if file_name == "log" else tmp_path / called / file_name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(samples[name])
     words = ["--read-as", name] if name == PATTERN else []
@@ -334,6 +336,6 @@ def test_no_file_name_crashes_the_report(
     assert main(["inspect", str(tmp_path), "--format", "json", *words]) == 0
     document = json.loads(capsys.readouterr().out)
     assert len(document["files"]) == len(HOSTILE)
-    assert {one["format"] for one in document["files"]} == {READERS[name].format}
+    assert {file["format"] for file in document["files"]} == {READERS[name].format}
     with suppress(StallscopeError):
         read(str(tmp_path), read_as=words[-1] if words else None)

@@ -24,7 +24,7 @@ START = 1_698_080_323_000_000
 def spans(name: str) -> list[tuple[int, int]]:
     """Return start and end of the spans of a name in rank 0's trace, as a JSON parser gives them."""
     events = [json.loads(line) for line in TRACES[0].read_text().splitlines()]
-    return [(one["ts"], one["ts"] + one["dur"]) for one in events if one["name"] == name]
+    return [(event["ts"], event["ts"] + event["dur"]) for event in events if event["name"] == name]
 
 
 def line(name: str, at: int, length: int, *, pid: int = 0, tid: int = 0, **args: object) -> str:
@@ -57,16 +57,16 @@ def test_steps_and_their_waits_are_those_of_the_trace(tmp_path: Path) -> None:
         shutil.copy(trace, tmp_path)
     (run,) = read(str(tmp_path))
     assert (run.ranks, run.size, run.hosts, run.status) == ([0, 1], 2, ["vm"], "completed")
-    own = [row for row in run.steps.to_pylist() if row["rank"] == 0]
-    assert [row["step"] for row in own] == list(range(10))
-    assert [row["epoch"] for row in own] == [0] * 5 + [1] * 5
+    rows = [row for row in run.steps.to_pylist() if row["rank"] == 0]
+    assert [row["step"] for row in rows] == list(range(10))
+    assert [row["epoch"] for row in rows] == [0] * 5 + [1] * 5
     # The last wait of each epoch ends the loop.
     waits, works = spans("fetch.iter"), spans("fetch.block")
-    assert [(row["begin"], row["data"]) for row in own] == [
+    assert [(row["begin"], row["data"]) for row in rows] == [
         (begin * 1000, end * 1000) for begin, end in waits[:10]
     ]
-    assert [row["end"] for row in own] == [end * 1000 for _, end in works]
-    assert {row["ready"] for row in own} == {row["reduced"] for row in own} == {None}
+    assert [row["end"] for row in rows] == [end * 1000 for _, end in works]
+    assert {row["ready"] for row in rows} == {row["reduced"] for row in rows} == {None}
     epochs = [row for row in run.intervals.to_pylist() if row["kind"] == "epoch"]
     assert [(row["rank"], row["epoch"], row["step"]) for row in epochs] == [
         *((0, 0, 5), (0, 1, 10)),
@@ -89,7 +89,7 @@ def test_it_is_inspected_and_may_be_compressed(tmp_path: Path) -> None:
     for trace in TRACES:
         (tmp_path / f"{trace.name}.gz").write_bytes(gzip.compress(trace.read_bytes()))
     seen = inspect(str(tmp_path))
-    assert [(one.format, one.ranks, one.steps) for one in seen.files] == [
+    assert [(file.format, file.ranks, file.steps) for file in seen.files] == [
         ("dftracer", (0,), 10),
         ("dftracer", (1,), 10),
     ]
@@ -119,7 +119,9 @@ def test_spans_that_do_not_alternate_make_none(tmp_path: Path) -> None:
     lines += [line("fetch", 10_000 * at + 4_000, 10) for at in range(3)]
     with pytest.raises(UnreadableError, match="without a loop over batches"):
         run_of(tmp_path / "a.pfw", lines)
-    other_thread = [one.replace('"tid":0', '"tid":7') if "compute" in one else one for one in lines]
+    other_thread = [
+        span.replace('"tid":0', '"tid":7') if "compute" in span else span for span in lines
+    ]
     with pytest.raises(UnreadableError, match="without a loop over batches"):
         run_of(tmp_path / "a.pfw", other_thread)
 
@@ -147,11 +149,11 @@ def test_evaluations_are_no_steps_of_training(tmp_path: Path) -> None:
 
 def test_numbers_may_be_texts_and_of_other_units(tmp_path: Path) -> None:
     texts = [
-        one.replace('"pid":0', '"pid":"1338896"')
+        span.replace('"pid":0', '"pid":"1338896"')
         .replace(f'"ts":{START // 10**6}', f'"ts":"{START // 10**6}')
         .replace(',"dur":', '","dur":"')
         .replace(',"ph"', '","ph"')
-        for one in loop(3)
+        for span in loop(3)
     ]
     assert json.loads(texts[0])["dur"] == "3000"
     run = run_of(tmp_path / "a.pfw", texts)
@@ -171,10 +173,10 @@ def test_processes_of_one_file_are_ranks(tmp_path: Path) -> None:
         f'"value":"{rank}"}}}}'
         for pid, rank in ((700, 1), (900, 0))
     ]
-    both = loop(3, pid=700) + loop(3, pid=900)
-    run = run_of(tmp_path / "a.pfw", [*said, *both])
+    loops = loop(3, pid=700) + loop(3, pid=900)
+    run = run_of(tmp_path / "a.pfw", [*said, *loops])
     assert (run.ranks, run.problems) == ([0, 1], ())
-    unknown = run_of(tmp_path / "a.pfw", both)
+    unknown = run_of(tmp_path / "a.pfw", loops)
     assert unknown.ranks == [0, 1]
     assert "has no ranks of its processes" in str(unknown.problems[0])
 

@@ -27,7 +27,7 @@ def run_of_text(path: Path, text: str, read_as: str | None = None) -> Run:
 
 def epochs(run: Run) -> list[tuple[int, int, float]]:
     """Return rank, epoch and seconds."""
-    return [(one.rank, one.epoch, round(one.s, 3)) for one in epoch_times_of(run).epochs]
+    return [(epoch.rank, epoch.epoch, round(epoch.s, 3)) for epoch in epoch_times_of(run).epochs]
 
 
 # HorovodRunner
@@ -84,7 +84,7 @@ def test_time_history_gives_the_mean_of_steps_without_the_first_ones(
     tmp_path: Path, line: str
 ) -> None:
     turns = [(60.0, 0, 100), (12.0, 100, 200), (13.0, 200, 300)]
-    text = "".join("I1121 12:00:00.1 1 keras_utils.py:1] " + line.format(*one) for one in turns)
+    text = "".join("I1121 12:00:00.1 1 keras_utils.py:1] " + line.format(*turn) for turn in turns)
     run = run_of_text(tmp_path / "log.txt", text)
     assert epoch_times_of(run).step_ms == pytest.approx(125)
     # Each of two figures is rounded to the hundredth of a second, over 200 steps.
@@ -172,10 +172,10 @@ def test_whole_seconds_have_their_uncertainty(tmp_path: Path) -> None:
     # 10 steps of 0.3 s, with timestamps in whole seconds.
     text = "".join(f"2026-11-21 02:00:{int(step * 0.3):02} step {step}\n" for step in range(11))
     run = run_of_text(tmp_path / "own.log", text, "pattern:{time} step {step}")
-    found = epoch_times_of(run)
-    assert found.step_precision_ms == pytest.approx(100)
-    assert found.step_ms is not None
-    assert abs(found.step_ms - 300) <= found.step_precision_ms
+    times = epoch_times_of(run)
+    assert times.step_precision_ms == pytest.approx(100)
+    assert times.step_ms is not None
+    assert abs(times.step_ms - 300) <= times.step_precision_ms
     text = "2026-11-21 02:00:00 epoch 1\n2026-11-21 02:00:10 epoch 2\n"
     run = run_of_text(tmp_path / "own.log", text, "pattern:{time} epoch {epoch}")
     assert epoch_times_of(run).epochs[0].precision_s == pytest.approx(1.0)

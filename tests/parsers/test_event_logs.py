@@ -56,9 +56,9 @@ def test_logs_compressed_by_sparks_codecs_read_like_uncompressed_ones(codec: str
     assert unpacked_whole("x", packed(codec)).data == REAL
     # Applications that ran again append.
     assert unpacked_whole("x", packed(codec) * 2).data == REAL * 2
-    found = read_event_log([given(f"{APPLICATION}.{codec}", packed(codec))])
-    assert events_of(found.events) == WHOLE
-    assert found.problems == []
+    log = read_event_log([given(f"{APPLICATION}.{codec}", packed(codec))])
+    assert events_of(log.events) == WHOLE
+    assert log.problems == []
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -76,8 +76,8 @@ def test_damage_loses_only_what_follows(codec: str) -> None:
     for _ in range(200):
         data = bytearray(packed(codec))
         data[rng.randrange(12, len(data))] ^= 1 << rng.randrange(8)
-        found = read_event_log([given(f"{APPLICATION}.{codec}", bytes(data))])
-        assert all(problem.what for problem in found.problems)
+        log = read_event_log([given(f"{APPLICATION}.{codec}", bytes(data))])
+        assert all(problem.what for problem in log.problems)
 
 
 @pytest.mark.parametrize(
@@ -96,10 +96,10 @@ def test_damage_loses_only_what_follows(codec: str) -> None:
 )
 def test_invalid_blocks_are_an_error_of_one_sentence(data: bytes) -> None:
     tracemalloc.start()
-    found = read_event_log([given(f"{APPLICATION}.lz4", data)])
+    log = read_event_log([given(f"{APPLICATION}.lz4", data)])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    (problem,) = found.problems
+    (problem,) = log.problems
     assert problem.what == "the compressed file is empty or damaged"
     # Eight of them are one request.
     assert peak < 64 << 20
@@ -134,9 +134,9 @@ def test_facts_of_a_part_are_known_in_the_next_ones() -> None:
     assert len(parts) > 10
     (files,) = applications(rolled(parts))
     assert [file.name.split("_")[3] for file in files] == [f"{n + 1}" for n in range(len(parts))]
-    found = read_event_log(files)
-    assert events_of(found.events) == WHOLE
-    assert {event.where for event in found.events} < {file.name for file in files}
+    log = read_event_log(files)
+    assert events_of(log.events) == WHOLE
+    assert {event.where for event in log.events} < {file.name for file in files}
 
 
 def test_parts_replaced_by_a_compacted_one_are_not_read_twice() -> None:
@@ -154,7 +154,7 @@ def test_a_rolled_log_next_to_step_logs_adds_to_their_run(tmp_path: Path) -> Non
     assert run.started_at is not None
     later = int(run.started_at.timestamp() * 1000) - 1795302199182
     data = re.sub(
-        rb"(?<!\d)179530[0-9]{7}(?!\d)", lambda found: b"%d" % (int(found[0]) + later), REAL
+        rb"(?<!\d)179530[0-9]{7}(?!\d)", lambda match: b"%d" % (int(match[0]) + later), REAL
     )
     (tmp_path / ROLLED).mkdir()
     for file in rolled(lines_of(data, 17)):
@@ -162,23 +162,23 @@ def test_a_rolled_log_next_to_step_logs_adds_to_their_run(tmp_path: Path) -> Non
     (run,) = read(str(tmp_path))
     assert [event.kind for event in run.events] == [kind for kind, _, _ in WHOLE]
     assert run.problems == ()
-    formats = [one.format for one in inspect(str(tmp_path)).files if one.path.startswith(ROLLED)]
+    formats = [file.format for file in inspect(str(tmp_path)).files if file.path.startswith(ROLLED)]
     assert formats == [None, "spark-events", "spark-events"]
 
 
 def test_a_long_log_is_read_at_its_start_with_a_note() -> None:
-    found = read_event_log(rolled(lines_of(REAL, 17))[1:], most=20 * KIB)
-    assert 0 < len(found.events) < len(WHOLE)
-    (problem,) = found.problems
+    log = read_event_log(rolled(lines_of(REAL, 17))[1:], most=20 * KIB)
+    assert 0 < len(log.events) < len(WHOLE)
+    (problem,) = log.problems
     assert problem.where.endswith(f"events_2_{APPLICATION}")
     assert problem.what == "only the first 20,480 bytes of this application's log were looked at"
 
 
 def test_endless_events_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_logs, "_MOST_EVENTS", 5)
-    found = read_event_log([given(APPLICATION, REAL)])
-    assert events_of(found.events) == WHOLE[:5]
-    assert "the first 5 events" in found.problems[0].what
+    log = read_event_log([given(APPLICATION, REAL)])
+    assert events_of(log.events) == WHOLE[:5]
+    assert "the first 5 events" in log.problems[0].what
 
 
 def test_a_block_shorter_than_its_header_is_damaged() -> None:
@@ -202,17 +202,17 @@ def test_a_bomb_takes_no_memory(between: bytes) -> None:
     start = b'{"Event":"x"}\n'
     head = b"LZ4Block\x10" + len(start).to_bytes(4, "little") * 2 + b"\0" * 4 + start
     tracemalloc.start()
-    found = read_event_log([given(f"{APPLICATION}.lz4", head + bomb + packed("lz4"))])
+    log = read_event_log([given(f"{APPLICATION}.lz4", head + bomb + packed("lz4"))])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 200 << 20
     # Content after it is read as well; on a separate line.
-    assert len(found.events) >= len(WHOLE) - 1
+    assert len(log.events) >= len(WHOLE) - 1
 
 
 def test_the_name_alone_does_not_make_an_event_log() -> None:
-    found = read_event_log([given(f"eventlog/{APPLICATION}", b"hello\n" * 9)])
-    assert (found.events, found.problems, found.files) == ([], [], [])
+    log = read_event_log([given(f"eventlog/{APPLICATION}", b"hello\n" * 9)])
+    assert (log.events, log.problems, log.files) == ([], [], [])
 
 
 @pytest.fixture(autouse=True)

@@ -71,16 +71,19 @@ def of_ranks(
     """Compare made-up dumps, by rank."""
     world = {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(ranks)))}}
     more = {
-        name: {"name": name, "desc": name, "ranks": own} for name, own in (groups or {}).items()
+        name: {"name": name, "desc": name, "ranks": members}
+        for name, members in (groups or {}).items()
     }
     dumps = [
         parse_dump(
             f"{(folders or {}).get(rank, 'dumps')}/rank_{rank}",
-            pickle.dumps({"version": "2.10", "pg_config": {**world, **more}, "entries": own}, 2),
+            pickle.dumps(
+                {"version": "2.10", "pg_config": {**world, **more}, "entries": recorded}, 2
+            ),
             prefix="rank_",
             rank=rank,
         )
-        for rank, own in entries.items()
+        for rank, recorded in entries.items()
     ]
     return compare(dumps)
 
@@ -130,12 +133,12 @@ def only(values: Iterable[T]) -> T:
     ],
 )
 def test_real_dumps_name_only_the_faulty_rank(case: str, what: str) -> None:
-    found = dumps_in(SAMPLES / case)
-    event = only(found.events)
+    comparison = dumps_in(SAMPLES / case)
+    event = only(comparison.events)
     assert (event.kind, event.ranks) == ("collective_stall", (1,))
     assert event.what == what
     assert event.wall_ns is not None
-    assert not found.problems
+    assert not comparison.problems
 
 
 def test_a_rank_that_waits_in_another_group_is_not_the_cause() -> None:
@@ -157,13 +160,13 @@ def test_the_innermost_frame_of_the_user_is_named() -> None:
         "name": "wait",
     }
     frames = [library, {"filename": "/home/me/train.py", "line": 12, "name": "step"}]
-    found = of_ranks({0: [waits(1, frames=frames)], 1: [], 2: [waits(1, frames=frames)]})
-    assert "ranks 0 and 2 wait there, in `step` at `train.py:12`" in only(found.events).what
+    comparison = of_ranks({0: [waits(1, frames=frames)], 1: [], 2: [waits(1, frames=frames)]})
+    assert "ranks 0 and 2 wait there, in `step` at `train.py:12`" in only(comparison.events).what
 
 
 def test_ranks_that_call_other_sizes_are_named() -> None:
-    found = of_ranks({0: [waits(1)], 1: [waits(1, input_sizes=[[8]])], 2: [waits(1)]})
-    event = only(found.events)
+    comparison = of_ranks({0: [waits(1)], 1: [waits(1, input_sizes=[[8]])], 2: [waits(1)]})
+    event = only(comparison.events)
     assert event.ranks == (1,)
     assert "rank 1 calls all_reduce 1 ([8])" in event.what
 
@@ -194,19 +197,21 @@ def test_an_accelerator_that_has_not_started_is_named() -> None:
 def test_a_rank_ahead_waits_in_a_later_one() -> None:
     """The root of a broadcast need not wait for the others."""
     sent = {"profiling_name": "gloo:broadcast"}
-    found = of_ranks({0: [entry(1, **sent), waits(2)], 1: [], 2: [waits(1, **sent)]})
-    event = only(found.events)
+    comparison = of_ranks({0: [entry(1, **sent), waits(2)], 1: [], 2: [waits(1, **sent)]})
+    event = only(comparison.events)
     assert event.ranks == (1,)
     assert "rank 2 waits there, and rank 0 in a later one" in event.what
 
 
 def test_a_dump_that_is_older_than_the_others_blames_no_rank() -> None:
-    found = of_ranks({0: [entry(1), entry(2), waits(3)], 1: [entry(1)], 2: [entry(1), entry(2)]})
-    problem = only(found.problems)
+    comparison = of_ranks(
+        {0: [entry(1), entry(2), waits(3)], 1: [entry(1)], 2: [entry(1), entry(2)]}
+    )
+    problem = only(comparison.problems)
     assert problem.where == "dumps/rank_1"
     assert "rank 1 has not entered all_reduce 2" in problem.what
     assert "which is over on ranks 0 and 2: its dump is older" in problem.what
-    event = only(found.events)
+    event = only(comparison.events)
     assert event.ranks == (2,)
     assert "rank 2 is not in all_reduce 3" in event.what
 
@@ -218,16 +223,16 @@ def test_an_older_dump_blames_no_rank_in_other_groups_either() -> None:
         1: [entry(1)],
         2: [entry(1), entry(2)],
     }
-    found = of_ranks(entries, groups={"1": "[0, 1]"})
-    assert not found.events
-    assert only(found.problems).where == "dumps/rank_1"
+    comparison = of_ranks(entries, groups={"1": "[0, 1]"})
+    assert not comparison.events
+    assert only(comparison.problems).where == "dumps/rank_1"
 
 
 def test_a_stopped_rank_is_named_and_not_one_that_waits_for_it_in_another_group() -> None:
     pair = {"process_group": ("1", "pair")}
     entries = {0: [entry(1), waits(2)], 2: [entry(1), waits(1, **pair)]}
-    found = of_ranks(entries, groups={"1": "[1, 2]"})
-    assert [event.ranks for event in found.events] == [(1,), (1,)]
+    comparison = of_ranks(entries, groups={"1": "[1, 2]"})
+    assert [event.ranks for event in comparison.events] == [(1,), (1,)]
     # Over Gloo the ranks of the pair are unknown.
     assert only(of_ranks(entries).events).ranks == (1,)
 
@@ -236,19 +241,19 @@ def test_a_collective_of_nccl_that_is_retired_and_not_completed_has_failed() -> 
     failed = waits(1, retired=True)
     assert only(of_ranks({0: [failed], 1: [], 2: [failed]}).events).ranks == (1,)
     over = waits(1, retired=True, profiling_name="gloo:all_reduce")
-    found = of_ranks({0: [over], 1: [], 2: [over]})
-    assert not found.events
-    assert "or the collective failed there" in only(found.problems).what
+    comparison = of_ranks({0: [over], 1: [], 2: [over]})
+    assert not comparison.events
+    assert "or the collective failed there" in only(comparison.problems).what
 
 
 def test_a_rank_with_overwritten_entries_is_not_evaluated() -> None:
     pair = {"process_group": ("1", "pair")}
-    found = of_ranks(
+    comparison = of_ranks(
         {0: [entry(5, **pair, record_id=0), waits(6, **pair)], 1: [entry(9, record_id=900)]},
         ranks=2,
         groups={"1": "[0, 1]"},
     )
-    assert found.events == ()
+    assert comparison.events == ()
 
 
 def test_ranks_without_a_dump_are_not_named_if_another_rank_is_missing() -> None:
@@ -264,11 +269,11 @@ def test_operations_between_two_ranks_are_left_out() -> None:
 
 def test_groups_of_the_same_name_with_other_ranks_are_different() -> None:
     pair = {"process_group": ("1", "pair")}
-    own = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}}
+    world = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}}
     dumps = []
     for rank in range(4):
         ranks = "[0, 1]" if rank < 2 else "[2, 3]"
-        config = {**own, "1": {"name": "1", "desc": "pair", "ranks": ranks}}
+        config = {**world, "1": {"name": "1", "desc": "pair", "ranks": ranks}}
         entries = [waits(1, **pair)] if rank < 2 else [entry(1, **pair), entry(2, **pair)]
         data = pickle.dumps({"pg_config": config, "entries": entries}, 2)
         dumps.append(parse_dump(f"r_{rank}", data, prefix="r_", rank=rank))
@@ -293,7 +298,7 @@ def test_of_two_dumps_of_a_rank_the_one_with_stacks_counts(tmp_path: Path) -> No
     shutil.copytree(SAMPLES / "sleep", tmp_path, dirs_exist_ok=True)
     for path in (SAMPLES / "sleep").iterdir():
         content = pickle.loads(path.read_bytes())
-        content["entries"] = [{**one, "frames": []} for one in content["entries"]]
+        content["entries"] = [{**entry, "frames": []} for entry in content["entries"]]
         (tmp_path / f"{path.name}.json").write_text(json.dumps(content))
     with pytest.raises(NotFoundError, match="Rank 1 is not in all_reduce 7") as raised:
         read(str(tmp_path))
@@ -308,8 +313,8 @@ def shifted(case: str, folder: Path, to_ns: int) -> None:
     for path in (SAMPLES / case).iterdir():
         content = pickle.loads(path.read_bytes())
         first = content["entries"][0]["time_created_ns"]
-        for one in content["entries"]:
-            one["time_created_ns"] += to_ns - first
+        for entry in content["entries"]:
+            entry["time_created_ns"] += to_ns - first
         (folder / path.name).write_bytes(pickle.dumps(content, 2))
 
 
@@ -319,10 +324,10 @@ def test_dumps_next_to_step_logs_join_their_run(tmp_path: Path) -> None:
     shifted("sleep", tmp_path, int(alone.started_at.timestamp() * 1e9) + 10**9)
     (run,) = read(str(tmp_path))
     assert only(run.events).ranks == (1,)
-    found = {one.code: one for one in find(run, True)}["collectives_incomplete"]
-    assert found.severity == "warning"
-    assert found.title == "PyTorch's ranks waited for rank 1 in a collective"
-    assert found.evidence.startswith("Rank 1 is not in all_reduce 7 ([3, 2]) of the default")
+    finding = {finding.code: finding for finding in find(run, True)}["collectives_incomplete"]
+    assert finding.severity == "warning"
+    assert finding.title == "PyTorch's ranks waited for rank 1 in a collective"
+    assert finding.evidence.startswith("Rank 1 is not in all_reduce 7 ([3, 2]) of the default")
 
 
 def test_a_stopped_job_names_the_collective(tmp_path: Path) -> None:
@@ -362,7 +367,7 @@ def test_dumps_of_another_time_are_left_out(tmp_path: Path) -> None:
     shifted("sleep", tmp_path, 10**18)
     (run,) = read(str(tmp_path))
     assert run.events == ()
-    assert any("outside the run's time" in str(one) for one in run.problems)
+    assert any("outside the run's time" in str(problem) for problem in run.problems)
 
 
 def test_dumps_alone_end_in_a_sentence_that_names_the_rank(
@@ -374,9 +379,9 @@ def test_dumps_alone_end_in_a_sentence_that_names_the_rank(
     assert "dumps of PyTorch's Flight Recorder, and no logs next to them" in printed
     assert "Rank 1 left no dump; ranks 0 and 2 wait in all_reduce 7" in printed
     seen = inspect(place)
-    assert [one.format for one in seen.files] == ["flight-recorder"] * 2
+    assert [file.format for file in seen.files] == ["flight-recorder"] * 2
     assert seen.warnings == ()
-    assert any("rank 1 left no dump" in note for one in seen.files for note in one.notes)
+    assert any("rank 1 left no dump" in note for file in seen.files for note in file.notes)
     assert main(["inspect", place]) == 0
 
 
@@ -390,7 +395,7 @@ def test_a_pickle_of_something_else_is_left_alone(tmp_path: Path) -> None:
     write_job(tmp_path, Job(ranks=2, steps=20))
     (tmp_path / "weights_0").write_bytes(pickle.dumps({"weights": [1, 2]}))
     (run,) = read(str(tmp_path))
-    assert any("left alone" in str(one) for one in run.problems)
+    assert any("left alone" in str(problem) for problem in run.problems)
 
 
 @pytest.mark.parametrize(

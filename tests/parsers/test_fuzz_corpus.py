@@ -42,13 +42,13 @@ def test_the_same_inputs_are_the_same_archive(
 
 @pytest.mark.parametrize("data", [b"", b"no line end", b"Epoch 1/3\n3/3 - 17s - loss: 1.9\n" * 20])
 def test_every_change_gives_bytes_again(data: bytes) -> None:
-    found = set()
+    changed = set()
     for number, change in enumerate(changes([b"another\nlog\n"])):
-        found |= {change(data, random.Random(number + seed)) for seed in range(20)}
-    assert len(found) > 10
+        changed |= {change(data, random.Random(number + seed)) for seed in range(20)}
+    assert len(changed) > 10
 
 
 def test_only_inputs_that_reach_something_new_are_kept() -> None:
     log = b"cycle_time_ms,tensor_fusion_threshold,score\n" + b"1,2,3\n" * 5
-    found = [log + b"1,2,3\n", b"none either", log, b"no log"]
-    assert fewest(TARGETS["autotune"], found) == [b"no log", log]
+    inputs = [log + b"1,2,3\n", b"none either", log, b"no log"]
+    assert fewest(TARGETS["autotune"], inputs) == [b"no log", log]

@@ -54,7 +54,7 @@ def whole(tmp_path: Path) -> list[Path]:
                 rare = b"%d" % (7 * seconds) if seconds % 7 == 0 else b""
                 figures = (seconds * 10**6, seconds % 5 if seconds else b"", 300 + seconds, rare)
                 lines.append(
-                    b"#machine " + b",".join(b"%b" % _cell(one) for one in figures) + b"\n"
+                    b"#machine " + b",".join(b"%b" % _cell(figure) for figure in figures) + b"\n"
                 )
                 seconds += 1
         path.write_bytes(b"".join(lines))
@@ -73,17 +73,19 @@ def logs(tmp_path: Path) -> Path:
 
 def same(logs: Path, growing: Growing) -> None:
     """Check that logs read in parts give what a first reading gives."""
-    (own,), (other,) = read(str(logs), reads=growing), read(str(logs))
-    assert own.logs == other.logs
-    assert own.problems == other.problems
-    assert own.steps.equals(other.steps)
-    assert own.intervals.equals(other.intervals)
-    assert figures(own) == figures(other)
+    (grown,), (fresh,) = read(str(logs), reads=growing), read(str(logs))
+    assert grown.logs == fresh.logs
+    assert grown.problems == fresh.problems
+    assert grown.steps.equals(fresh.steps)
+    assert grown.intervals.equals(fresh.intervals)
+    assert figures(grown) == figures(fresh)
 
 
 def figures(run: Run) -> dict[tuple[str, int | None], tuple[list[int], list[float]]]:
-    found = {(one.name, one.rank): one for one in run.series}
-    return {key: (one.wall_ns.tolist(), one.value.tolist()) for key, one in found.items()}
+    by_name = {(series.name, series.rank): series for series in run.series}
+    return {
+        key: (series.wall_ns.tolist(), series.value.tolist()) for key, series in by_name.items()
+    }
 
 
 def cuts(data: bytes) -> Iterator[int]:
@@ -103,7 +105,7 @@ def test_a_log_cut_anywhere_becomes_the_whole_log(whole: list[Path], logs: Path)
             same(logs, growing)
         assert len(list(logs.iterdir())) == number + 1
     (run,) = read(str(logs), reads=growing)
-    assert sorted(one.name for one in run.series) == [
+    assert sorted(series.name for series in run.series) == [
         *(["process_cpu"] * 2),
         *(["process_memory"] * 2),
         *(["process_waiting_for_cores"] * 2),
@@ -153,19 +155,19 @@ def test_timestamps_outside_of_their_steps_are_counted_once(whole: list[Path], l
 
 def test_a_restarted_log_is_read_again(whole: list[Path], logs: Path) -> None:
     growing, path = Growing(), logs / whole[0].name
-    one = whole[0].read_bytes()
+    before = whole[0].read_bytes()
     write_job(whole[0].parent, replace(JOB, steps=90, seed=7))
-    other = whole[0].read_bytes()
-    assert len(other) > len(one)
-    for content in (one, other, one[: len(one) // 2], other):
+    after = whole[0].read_bytes()
+    assert len(after) > len(before)
+    for content in (before, after, before[: len(before) // 2], after):
         path.write_bytes(content)
         same(logs, growing)
 
 
 def test_text_appended_after_a_log_is_another_log(whole: list[Path], logs: Path) -> None:
     growing, path = Growing(), logs / whole[0].name
-    one, other = (path.read_bytes() for path in whole)
-    for content in (one, one + other, one + other[:-5], one + other):
+    first, second = (path.read_bytes() for path in whole)
+    for content in (first, first + second, first + second[:-5], first + second):
         path.write_bytes(content)
         same(logs, growing)
 

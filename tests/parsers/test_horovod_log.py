@@ -84,8 +84,11 @@ def test_launchers_labels_are_removed_first_wherever_they_are() -> None:
         else f"[1,0]<stderr>:{piece}"
         for piece in re.findall(r".{1,37}\n?", whole)
     )
-    found = events(torn)
-    assert [(one.kind, one.ranks) for one in found] == [("stall", (1, 3)), ("stall_shutdown", ())]
+    torn_events = events(torn)
+    assert [(event.kind, event.ranks) for event in torn_events] == [
+        ("stall", (1, 3)),
+        ("stall_shutdown", ()),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -199,15 +202,16 @@ def test_they_become_findings_that_name_ranks_and_hosts(tmp_path: Path) -> None:
     ]
     (tmp_path / "driver.log").write_text("".join(lines))
     (run,) = read(str(tmp_path))
-    found = {finding.code: finding for finding in find(run, True)}
-    assert "ranks 1 and 3" in found["ranks_stalled"].title
-    assert found["ranks_stalled"].severity == "warning"
-    assert "node-7" in found["hosts_blacklisted"].evidence
-    assert "rank 3" in found["ranks_exited"].title
-    assert {"workers_reset", "responses_evicted"} <= found.keys()
+    findings = {finding.code: finding for finding in find(run, True)}
+    assert "ranks 1 and 3" in findings["ranks_stalled"].title
+    assert findings["ranks_stalled"].severity == "warning"
+    assert "node-7" in findings["hosts_blacklisted"].evidence
+    assert "rank 3" in findings["ranks_exited"].title
+    assert {"workers_reset", "responses_evicted"} <= findings.keys()
     (tmp_path / "driver.log").write_text("".join([*lines, SHUTDOWN]))
     (run,) = read(str(tmp_path))
-    assert {one.code: one.severity for one in find(run, True)}["ranks_stalled"] == "error"
+    severities = {finding.code: finding.severity for finding in find(run, True)}
+    assert severities["ranks_stalled"] == "error"
 
 
 def test_printed_epochs_have_the_events_of_the_same_output(tmp_path: Path) -> None:

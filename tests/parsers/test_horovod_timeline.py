@@ -116,16 +116,16 @@ class Whole:
         self.unreadable, self.unmatched = reader.unreadable, reader.unmatched
         self.unfinished, self.restarts = reader.unfinished, reader.restarts
         self.cycles = block.cycles.tolist()
-        own, names = block.activities, reader.activity_names
+        activities, names = block.activities, reader.activity_names
         self.rows = [
             (tensor, names[name], level, begin, end, None if size < 0 else size)
             for tensor, name, level, begin, end, size in zip(
-                own.tensor.tolist(),
-                own.name.tolist(),
-                own.level.tolist(),
-                own.begin.tolist(),
-                own.end.tolist(),
-                own.size.tolist(),
+                activities.tensor.tolist(),
+                activities.name.tolist(),
+                activities.level.tolist(),
+                activities.begin.tolist(),
+                activities.end.tolist(),
+                activities.size.tolist(),
                 strict=True,
             )
         ]
@@ -150,7 +150,7 @@ def read(path: Path) -> Whole:
 def by_hand(data: bytes) -> list[tuple[Any, ...]]:
     """Return the activities of a complete, valid timeline, with a JSON parser and a stack per tensor."""
     stacks: dict[int, list[tuple[str, int]]] = {}
-    found = []
+    activities = []
     for event in json.loads(data):
         stack = stacks.setdefault(event.get("pid", -1), [])
         if event["ph"] == "B":
@@ -158,8 +158,8 @@ def by_hand(data: bytes) -> list[tuple[Any, ...]]:
         elif event["ph"] == "E" and stack:
             name, begin = stack.pop()
             size = 256 if "args" in event else None
-            found.append((event["pid"], name, len(stack), begin, event["ts"], size))
-    return found
+            activities.append((event["pid"], name, len(stack), begin, event["ts"], size))
+    return activities
 
 
 def test_real_bytes_become_activities_ticks_and_names(tmp_path: Path) -> None:
@@ -210,9 +210,9 @@ def test_a_timeline_cut_anywhere_reads_up_to_there(old: bool) -> None:
     whole = parsed(data).rows
     for cut in range(60, len(data), 3):
         timeline = parsed(data[:cut])
-        found = timeline.rows
+        rows = timeline.rows
         # The bytes at the very end may be missing: all ends are known without them.
-        assert [row[:5] for row in found] == [row[:5] for row in whole[: len(found)]]
+        assert [row[:5] for row in rows] == [row[:5] for row in whole[: len(rows)]]
         assert timeline.unreadable <= 1
         assert timeline.unmatched == 0
         assert timeline.unfinished <= 2
@@ -465,8 +465,8 @@ def test_compressed_timelines_are_read_while_unpacking(tmp_path: Path, kind: str
     assert read(path).rows == parsed(data).rows
     packed = path.read_bytes()
     path.write_bytes(packed[: len(packed) * 9 // 10])
-    found = read(path).rows if begins_as_one(path) else []
-    assert found == parsed(data).rows[: len(found)]
+    rows = read(path).rows if begins_as_one(path) else []
+    assert rows == parsed(data).rows[: len(rows)]
 
 
 def test_names_of_any_length_are_distinguished() -> None:

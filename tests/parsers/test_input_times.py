@@ -26,7 +26,7 @@ def test_measurements_of_all_ranks_come_with_their_run(tmp_path: Path) -> None:
         write_measured(tmp_path, rank=rank, size=2, run_id="run-a")
     (run,) = read(str(tmp_path))
     assert run.problems == ()
-    assert [(one.rank, one.ms, one.batches) for one in run.input_times] == [
+    assert [(times.rank, times.ms, times.batches) for times in run.input_times] == [
         (0, 8.0, 9),
         (1, 8.0, 9),
     ]
@@ -39,16 +39,16 @@ def test_a_separate_measurement_belongs_to_the_run_in_its_folder(tmp_path: Path)
     write_job(tmp_path / "two", replace(JOB, run_id="run-b"))
     write_job(tmp_path / "two", replace(JOB, run_id="base", ranks=1))
     write_measured(tmp_path / "two", size=2, launch="another")
-    found = {run.id: len(run.input_times) for run in read(str(tmp_path))}
-    assert found == {"run-a": 0, "run-b": 1, "base": 0}
+    counts = {run.id: len(run.input_times) for run in read(str(tmp_path))}
+    assert counts == {"run-a": 0, "run-b": 1, "base": 0}
 
 
 def test_a_launch_identifies_the_run(tmp_path: Path) -> None:
     write_job(tmp_path, replace(JOB, facts={"launch": "job 7"}))
     write_job(tmp_path, replace(JOB, run_id="run-b", facts={"launch": "job 8"}, generation=1))
     write_measured(tmp_path, size=2, launch="job 7")
-    found = {run.id: len(run.input_times) for run in read(str(tmp_path))}
-    assert found == {"run-a": 1, "run-b": 0}
+    counts = {run.id: len(run.input_times) for run in read(str(tmp_path))}
+    assert counts == {"run-a": 1, "run-b": 0}
 
 
 def test_a_measurement_without_any_run_says_where_it_belongs(tmp_path: Path) -> None:
@@ -110,9 +110,9 @@ def test_missing_measurements_are_none() -> None:
         "stages": [],
         "no_stages": "why",
     }
-    found = parse_input_times("x.input.json", json.dumps(measured() | nothing).encode())
-    assert (found.ms, found.ci95_ms, found.samples_per_batch) == (None, None, None)
-    assert (found.batches, found.first_batch_ms, found.no_stages) == (0, 7.0, "why")
+    times = parse_input_times("x.input.json", json.dumps(measured() | nothing).encode())
+    assert (times.ms, times.ci95_ms, times.samples_per_batch) == (None, None, None)
+    assert (times.batches, times.first_batch_ms, times.no_stages) == (0, 7.0, "why")
 
 
 @pytest.mark.parametrize("damage", [{"workers": 0}, {"ms": "fast"}, {"prefetch": None}])

@@ -21,11 +21,11 @@ def logs(tmp_path: Path) -> list[bytes]:
 
 def of_ranks(run: Run) -> dict[int, list[tuple[int, int]]]:
     """Return each rank's steps with their starts."""
-    found: dict[int, list[tuple[int, int]]] = {}
+    starts: dict[int, list[tuple[int, int]]] = {}
     columns = (run.steps[name].to_pylist() for name in ("rank", "step", "begin"))
     for rank, step, begin in zip(*columns, strict=True):
-        found.setdefault(rank, []).append((step, begin))
-    return found
+        starts.setdefault(rank, []).append((step, begin))
+    return starts
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -38,13 +38,15 @@ def printed(name: str) -> Run:
 def run_of_output(text: str | bytes) -> Run:
     """Parse a program's output, without a file."""
     data = text.encode() if isinstance(text, str) else text
-    one = PARSER.parse("out.txt", data)
-    (run,) = group("out.txt", as_runs([("/logs/out.txt", log) for log in (one, *one.more)]), [])
+    parsed = PARSER.parse("out.txt", data)
+    (run,) = group(
+        "out.txt", as_runs([("/logs/out.txt", log) for log in (parsed, *parsed.more)]), []
+    )
     return run
 
 
 def seconds(run: Run) -> list[float]:
-    return [round(one.s, 3) for one in epoch_times_of(run).epochs]
+    return [round(epoch.s, 3) for epoch in epoch_times_of(run).epochs]
 
 
 def intervals(run: Run) -> list[tuple[int, int, int, int]]:
@@ -98,16 +100,16 @@ def test_the_verdict_states_what_is_known_and_what_to_do() -> None:
 
 
 def test_the_first_epoch_is_left_out_of_means() -> None:
-    found = epoch_times_of(printed("tf-2.15-verbose-2"))
-    assert found.mean_s == pytest.approx((0.677 + 0.682) / 2)
-    assert found.precision_s == pytest.approx(0.0005)
-    assert [one.precision_s for one in found.epochs] == [0.0005] * 3
+    times = epoch_times_of(printed("tf-2.15-verbose-2"))
+    assert times.mean_s == pytest.approx((0.677 + 0.682) / 2)
+    assert times.precision_s == pytest.approx(0.0005)
+    assert [epoch.precision_s for epoch in times.epochs] == [0.0005] * 3
 
 
 def test_another_fit_is_a_separate_log() -> None:
     run = printed("tf-2.15-two-fits")
     assert [(log.rank, log.part) for log in run.logs] == [(0, 0), (0, 1)]
-    assert [(one.fit, one.epoch) for one in epoch_times_of(run).epochs] == [
+    assert [(epoch.fit, epoch.epoch) for epoch in epoch_times_of(run).epochs] == [
         (0, 0),
         (0, 1),
         (1, 2),
@@ -122,7 +124,7 @@ def test_another_fit_is_a_separate_log() -> None:
 def test_fits_of_one_epoch_are_epochs_with_a_note_that_they_may_be_evaluations() -> None:
     run = printed("tf-2.15-fits-of-one-epoch")
     assert seconds(run) == [1.02, 0.983, 0.712]
-    assert [one.epoch for one in epoch_times_of(run).epochs] == [0, 1, 2]
+    assert [epoch.epoch for epoch in epoch_times_of(run).epochs] == [0, 1, 2]
     assert "evaluate prints the same" in str(run.problems[0])
     # An evaluation with another number of batches is distinguished.
     assert seconds(printed("keras-3.15-one-epoch")) == [1]
@@ -181,15 +183,15 @@ def test_older_versions_are_read(text: str, took: list[float], per_epoch: dict[s
     assert recognise("stdout", text.encode()) is not None
     run = run_of_output(text)
     assert seconds(run) == took
-    found = {name: run.fact(name) for name in ("steps_per_epoch", "samples_per_epoch")}
-    assert {name: value for name, value in found.items() if value is not None} == per_epoch
+    facts = {name: run.fact(name) for name in ("steps_per_epoch", "samples_per_epoch")}
+    assert {name: value for name, value in facts.items() if value is not None} == per_epoch
 
 
 def test_samples_give_the_throughput_of_one_rank() -> None:
     text = f"60000/60000 [{BAR}] - 4s 70us/sample - loss: 0.5\n"
-    found = epoch_times_of(run_of_output(f"Epoch 1/2\n{text}Epoch 2/2\n{text}"))
-    assert found.samples_per_second_per_rank == 15000
-    assert found.step_ms is None
+    times = epoch_times_of(run_of_output(f"Epoch 1/2\n{text}Epoch 2/2\n{text}"))
+    assert times.samples_per_second_per_rank == 15000
+    assert times.step_ms is None
 
 
 def test_updates_on_separate_lines_end_an_epoch_once() -> None:
@@ -260,7 +262,7 @@ def test_files_of_ranks_are_one_run(tmp_path: Path) -> None:
     for rank in range(2):
         (tmp_path / f"out.prterun-host-17@1.{rank}.out").write_text(OLD)
     runs = read(str(tmp_path))
-    assert sorted(len(one.ranks) for one in runs) == [2, 2]
+    assert sorted(len(run.ranks) for run in runs) == [2, 2]
 
 
 def test_jobs_of_the_same_file_name_are_different_runs(tmp_path: Path) -> None:
@@ -292,8 +294,8 @@ def test_step_logs_and_their_records_are_preferred(tmp_path: Path) -> None:
     assert "stdout.txt: knows how long epochs took; left alone" in str(run.problems[0])
     data = path.read_bytes()
     key, name = key_of(data.split(b"\n", 1)[0]), path.name.removesuffix(".steps.csv")
-    found = "".join(f"INFO {one}\n" for one in records(key, name, 0, data))
-    (tmp_path / "stderr").write_text(f"{OLD}{found}{OLD}")
+    lines = "".join(f"INFO {record}\n" for record in records(key, name, 0, data))
+    (tmp_path / "stderr").write_text(f"{OLD}{lines}{OLD}")
     (same,) = read(str(tmp_path / "stderr"))
     assert same.steps.equals(run.steps)
     assert same.problems == ()
@@ -375,14 +377,14 @@ def test_no_bytes_crash_the_parser(pieces: list[bytes], path: str) -> None:
     data = b"".join(pieces)
     PARSER.recognises(path, data)
     try:
-        one = PARSER.parse(path, data)
+        parsed = PARSER.parse(path, data)
     except StallscopeError:
         return
-    logs = as_runs([(f"/logs/{path}", log) for log in (one, *one.more)])
+    logs = as_runs([(f"/logs/{path}", log) for log in (parsed, *parsed.more)])
     (run,) = group("logs", logs, [])
-    found = analyse(replace(run, source="x"))
-    assert found.bottleneck.kind == "insufficient_data"
-    assert found.epochs > 0
+    analysis = analyse(replace(run, source="x"))
+    assert analysis.bottleneck.kind == "insufficient_data"
+    assert analysis.epochs > 0
 
 
 @pytest.mark.parametrize(
@@ -413,7 +415,7 @@ def test_bars_whose_updates_are_lines_are_left_out_of_long_output(bar: str, last
     assert {row[3] - row[2] for row in intervals(run)} == {9}
     broken = [str(problem) for problem in run.problems if "broke off" in str(problem)]
     assert len(broken) == 12
-    assert all("epoch 9 broke off at step 40 of 90, with 3s to go" in one for one in broken)
+    assert all("epoch 9 broke off at step 40 of 90, with 3s to go" in text for text in broken)
 
 
 def test_an_epoch_is_announced_after_a_bar_that_has_lost_its_end() -> None:

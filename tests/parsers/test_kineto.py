@@ -66,11 +66,13 @@ def test_steps_are_those_of_the_trace() -> None:
 
 def test_communication_is_exposed_where_no_operator_runs() -> None:
     steps = trace_in(REAL).steps
-    main = next(one["tid"] for one in json.loads(REAL)["traceEvents"] if "Step" in one["name"])
+    main = next(
+        event["tid"] for event in json.loads(REAL)["traceEvents"] if "Step" in event["name"]
+    )
     operators = [
-        (one["ts"], one["ts"] + one["dur"])
-        for one in json.loads(REAL)["traceEvents"]
-        if one.get("cat") == "cpu_op" and one["tid"] == main
+        (event["ts"], event["ts"] + event["dur"])
+        for event in json.loads(REAL)["traceEvents"]
+        if event.get("cat") == "cpu_op" and event["tid"] == main
     ]
     for at, (begin, end) in enumerate(spans("gloo:all_reduce")):
         assert steps.communicating[at] == pytest.approx((end - begin) * 1e3, abs=8)
@@ -105,7 +107,7 @@ def move(folder: Path, to: datetime) -> None:
     for path in folder.glob("*.gz"):
         moved = re.sub(
             rb'(?<="baseTimeNanoseconds": )\d+',
-            lambda found: b"%d" % (int(found[0]) + by),
+            lambda match: b"%d" % (int(match[0]) + by),
             gzip.decompress(path.read_bytes()),
         )
         path.write_bytes(gzip.compress(moved))
@@ -161,16 +163,18 @@ def test_times_since_a_host_started_are_no_times_of_day(tmp_path: Path) -> None:
 
 def test_steps_on_a_gpu_end_with_their_last_kernel() -> None:
     """In the profiler's spans of the device are neither backward's kernels nor those of spans within."""
-    events = [one for one in json.loads(ON_A_GPU)["traceEvents"] if one.get("ph") == "X"]
-    kernels = [one["ts"] + one["dur"] for one in events if one["cat"] == "kernel"]
-    on_device = [one for one in events if one["cat"] == "gpu_user_annotation"]
-    begins = sorted(one["ts"] for one in on_device if one["name"].startswith("ProfilerStep#"))
-    updates = sorted(one["ts"] for one in on_device if one["name"].startswith("Optimizer.step#"))
+    events = [event for event in json.loads(ON_A_GPU)["traceEvents"] if event.get("ph") == "X"]
+    kernels = [event["ts"] + event["dur"] for event in events if event["cat"] == "kernel"]
+    on_device = [event for event in events if event["cat"] == "gpu_user_annotation"]
+    begins = sorted(event["ts"] for event in on_device if event["name"].startswith("ProfilerStep#"))
+    updates = sorted(
+        event["ts"] for event in on_device if event["name"].startswith("Optimizer.step#")
+    )
     steps = trace_in(ON_A_GPU).steps
     assert steps.begin.tolist() == pytest.approx([1e3 * at for at in begins], abs=2)
     # In one process all gradients are ready when the optimizer begins.
     assert steps.ready.tolist() == pytest.approx([1e3 * at for at in updates], abs=2)
-    last = [max(one for one in kernels if one <= begin) for begin in (*begins[1:], max(kernels))]
+    last = [max(end for end in kernels if end <= begin) for begin in (*begins[1:], max(kernels))]
     assert steps.end.tolist() == pytest.approx([1e3 * at for at in last], abs=2)
 
 

@@ -50,9 +50,9 @@ class Requests(Source):
         return [SourceFile(self._name, self._name, len(self._data), "", self._read)]
 
     def _read(self, start: int, end: int | None) -> bytes:
-        found = self._data[start:end]
-        self.largest = max(self.largest, len(found))
-        return found
+        piece = self._data[start:end]
+        self.largest = max(self.largest, len(piece))
+        return piece
 
 
 @pytest.mark.parametrize("block_bytes", [7, 61, 1000, 4096, 100_000])
@@ -63,8 +63,8 @@ def test_blocks_of_any_size_give_the_same(block_bytes: int) -> None:
     assert (pieces.whole, pieces.bytes) == (True, len(data))
     for name in ("loaders", "operators", "starting"):
         for edge in ("begin", "end"):
-            found, expected = (getattr(getattr(one, name), edge) for one in (pieces, whole))
-            assert found.tolist() == expected.tolist()
+            actual, expected = (getattr(getattr(trace, name), edge) for trace in (pieces, whole))
+            assert actual.tolist() == expected.tolist()
     assert sorted(pieces.host_collectives.end) == sorted(whole.host_collectives.end)
 
 
@@ -72,7 +72,9 @@ def rewritten(data: bytes, order: str) -> bytes:
     """Write a trace as other programs do."""
     trace = json.loads(data)
     if order == "reversed":
-        trace["traceEvents"] = [dict(reversed(list(one.items()))) for one in trace["traceEvents"]]
+        trace["traceEvents"] = [
+            dict(reversed(list(event.items()))) for event in trace["traceEvents"]
+        ]
     return json.dumps(
         trace, sort_keys=order == "sorted", indent=1 if order == "sorted" else None
     ).encode()
@@ -140,10 +142,10 @@ def test_memory_does_not_grow_with_what_is_not_needed() -> None:
     data = large(1000)
     tracemalloc.start()
     try:
-        found = read_spans(io.BytesIO(data))
+        spans = read_spans(io.BytesIO(data))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert len(found.operators) == 300_000
+    assert len(spans.operators) == 300_000
     assert len(data) > 32 << 20
     assert peak < len(data)

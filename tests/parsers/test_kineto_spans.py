@@ -31,18 +31,18 @@ def covered(spans: DisjointSpans) -> set[int]:
 
 @given(SPANS, SPANS)
 def test_sets_are_those_of_their_points(
-    one: list[tuple[int, int]], other: list[tuple[int, int]]
+    left: list[tuple[int, int]], right: list[tuple[int, int]]
 ) -> None:
-    first, second = made_of(one), made_of(other)
-    assert covered(first) == points(one)
-    assert covered(first | second) == points(one) | points(other)
-    assert covered(first - second) == points(one) - points(other)
+    first, second = made_of(left), made_of(right)
+    assert covered(first) == points(left)
+    assert covered(first | second) == points(left) | points(right)
+    assert covered(first - second) == points(left) - points(right)
 
 
 @given(SPANS, SPANS)
 def test_windows_contain_as_much_as_their_points(
-    one: list[tuple[int, int]], windows: list[tuple[int, int]]
+    spans: list[tuple[int, int]], windows: list[tuple[int, int]]
 ) -> None:
     low, high = np.array(windows, np.int64).reshape(-1, 2).T
-    found = made_of(one).within(low, high).tolist()
-    assert found == [len(points(one) & set(range(*window))) for window in windows]
+    lengths = made_of(spans).within(low, high).tolist()
+    assert lengths == [len(points(spans) & set(range(*window))) for window in windows]

@@ -41,7 +41,7 @@ def steps_in(*events: str, head: str = '"deviceProperties": [],') -> TracedSteps
 
 
 def us(values: np.ndarray) -> list[float | None]:
-    return [None if one == NULL else one / 1e3 for one in values.tolist()]
+    return [None if ns == NULL else ns / 1e3 for ns in values.tolist()]
 
 
 def step(number: int, ts: float, dur: float) -> str:
@@ -73,15 +73,15 @@ def usual(number: int, ts: float) -> list[str]:
 
 
 def test_a_step_is_input_compute_and_exposed_communication() -> None:
-    found = steps_in(*usual(5, 1000), *usual(6, 2000), head=TWO_RANKS)
-    assert found.number.tolist() == [5, 6]
-    assert us(found.begin) == [1010, 2010]
-    assert us(found.data) == [1210, 2210]
-    assert us(found.exposed) == [200, 200]
-    assert us(found.ready) == [1710, 2710]
-    assert us(found.reduced) == [1910, 2910]
-    assert us(found.end) == [2000, 3000]
-    assert found.reason is None
+    steps = steps_in(*usual(5, 1000), *usual(6, 2000), head=TWO_RANKS)
+    assert steps.number.tolist() == [5, 6]
+    assert us(steps.begin) == [1010, 2010]
+    assert us(steps.data) == [1210, 2210]
+    assert us(steps.exposed) == [200, 200]
+    assert us(steps.ready) == [1710, 2710]
+    assert us(steps.reduced) == [1910, 2910]
+    assert us(steps.end) == [2000, 3000]
+    assert steps.reason is None
 
 
 def test_communication_is_hidden_by_operators_of_the_training_thread() -> None:
@@ -104,20 +104,20 @@ def test_several_batches_of_a_step_are_summed_at_its_start() -> None:
         operator(1490, 200),
         gloo(1700, 200),
     ]
-    found = steps_in(*events, head=TWO_RANKS)
-    assert us(found.data - found.begin) == [250]
-    assert us(found.ready - found.data) == [440]
-    assert us(found.reduced - found.ready) == [200]
+    steps = steps_in(*events, head=TWO_RANKS)
+    assert us(steps.data - steps.begin) == [250]
+    assert us(steps.ready - steps.data) == [440]
+    assert us(steps.reduced - steps.ready) == [200]
 
 
 def test_a_batch_that_is_loaded_at_the_end_of_a_step_is_the_next_steps() -> None:
     """As in ``for batch in loader: prof.step(); …``."""
     events = [step(1, 1000, 1000), operator(1010, 400), gloo(1450, 100), operator(1560, 40)]
     events += [loader(1700, 300), step(2, 2000, 1000), operator(2010, 400), gloo(2450, 100)]
-    found = steps_in(*events, head=TWO_RANKS)
-    assert us(found.begin) == [1000, 1700]
-    assert us(found.data) == [1000, 2000]
-    assert us(found.end) == [1700, 3000]
+    steps = steps_in(*events, head=TWO_RANKS)
+    assert us(steps.begin) == [1000, 1700]
+    assert us(steps.data) == [1000, 2000]
+    assert us(steps.end) == [1700, 3000]
 
 
 def test_what_is_computed_before_the_next_batch_is_loaded_is_compute() -> None:
@@ -126,15 +126,15 @@ def test_what_is_computed_before_the_next_batch_is_loaded_is_compute() -> None:
     for number, ts in ((1, 1000), (2, 2000)):
         events += [step(number, ts, 1000), operator(ts + 5, 400), loader(ts + 410, 100)]
         events += [operator(ts + 520, 200), gloo(ts + 750, 150)]
-    found = steps_in(*events, head=TWO_RANKS)
-    assert us(found.begin) == [1000, 2000]
-    assert us(found.data - found.begin) == [100, 100]
+    steps = steps_in(*events, head=TWO_RANKS)
+    assert us(steps.begin) == [1000, 2000]
+    assert us(steps.data - steps.begin) == [100, 100]
 
 
 def test_loaders_of_other_threads_are_not_waited_for() -> None:
     events = [*usual(5, 1000), event(LOADER, 1300, 300, tid=99)]
-    found = steps_in(*events, head=TWO_RANKS)
-    assert us(found.data - found.begin) == [200]
+    steps = steps_in(*events, head=TWO_RANKS)
+    assert us(steps.data - steps.begin) == [200]
 
 
 def test_waiting_in_the_middle_counts_and_is_reported(tmp_path: Path) -> None:
@@ -157,18 +157,18 @@ def test_operators_that_wait_for_their_collective_do_not_hide_it() -> None:
     events += [operator(1100, 500, "SyncBatchNorm"), operator(1110, 100, "aten::stats")]
     events += [operator(1220, 10, "c10d::_allgather_base_"), gloo(1240, 340, "gloo:all_gather")]
     events += [operator(1600, 200), gloo(1810, 100)]
-    found = steps_in(*events, head=TWO_RANKS)
-    assert us(found.exposed) == [440]
-    assert us(found.exposed_early) == [340]
+    steps = steps_in(*events, head=TWO_RANKS)
+    assert us(steps.exposed) == [440]
+    assert us(steps.exposed_early) == [340]
 
 
 def test_a_collective_ends_when_the_training_goes_on() -> None:
     """Gloo's thread may lose its core before it notes the end."""
     events = [*usual(5, 1000), gloo(1900, 600)]
     events += [*usual(6, 2000), gloo(2890, 40)]
-    found = steps_in(*events, head=TWO_RANKS)
-    assert us(found.reduced) == [1920, 2920]
-    assert us(found.data - found.begin) == [200, 200]
+    steps = steps_in(*events, head=TWO_RANKS)
+    assert us(steps.reduced) == [1920, 2920]
+    assert us(steps.data - steps.begin) == [200, 200]
 
 
 def test_a_broadcast_does_not_end_a_step() -> None:
@@ -183,19 +183,19 @@ def test_steps_that_only_accumulate_gradients_are_joined() -> None:
         ts = 1000 + 1000 * number
         events += [step(number, ts, 1000), loader(ts, 100), operator(ts + 100, 500)]
         events += [gloo(ts + 600, 300)] if number % 2 else []
-    found = steps_in(*events, head=TWO_RANKS)
-    assert (found.number.tolist(), found.micro) == ([0, 1, 2], 2)
-    assert us(found.begin) == [1000, 3000, 5000]
-    assert us(found.data - found.begin) == [200, 200, 200]
-    assert us(found.reduced) == [2900, 4900, 6900]
+    steps = steps_in(*events, head=TWO_RANKS)
+    assert (steps.number.tolist(), steps.micro) == ([0, 1, 2], 2)
+    assert us(steps.begin) == [1000, 3000, 5000]
+    assert us(steps.data - steps.begin) == [200, 200, 200]
+    assert us(steps.reduced) == [2900, 4900, 6900]
 
 
 def test_without_ranks_a_step_is_complete_when_the_optimizer_begins() -> None:
     events = [step(1, 1000, 1000), loader(1000, 300), operator(1300, 500)]
     events += [event("Optimizer.step#SGD.step", 1850, 100), step(2, 2000, 1000), loader(2000, 300)]
-    found = steps_in(*events)
-    assert us(found.ready) == us(found.reduced) == [1850, 3000]
-    assert found.reason is None
+    steps = steps_in(*events)
+    assert us(steps.ready) == us(steps.reduced) == [1850, 3000]
+    assert steps.reason is None
 
 
 @pytest.mark.parametrize(
@@ -280,18 +280,20 @@ def test_streams_of_gpus_are_taken_apart(tmp_path: Path) -> None:
     run = analysed(tmp_path)
     rows = run.steps.to_pandas()
     for rank, steps in enumerate(true):
-        own = rows[rows["rank"] == rank]
+        rank_rows = rows[rows["rank"] == rank]
         for name, (low, high) in {
             "input": ("begin", "data"),
             "compute": ("data", "ready"),
             "exposed": ("ready", "reduced"),
         }.items():
             expected = {
-                "input": sum(one.input for one in steps),
-                "compute": sum(one.compute for one in steps),
-                "exposed": sum(one.communication - one.overlapped for one in steps),
+                "input": sum(step.input for step in steps),
+                "compute": sum(step.compute for step in steps),
+                "exposed": sum(step.communication - step.overlapped for step in steps),
             }[name]
-            assert (own[high] - own[low]).sum() / 1e6 == pytest.approx(expected, rel=0.002)
+            assert (rank_rows[high] - rank_rows[low]).sum() / 1e6 == pytest.approx(
+                expected, rel=0.002
+            )
     assert analyse(run).bottleneck.kind == "input"
 
 
@@ -339,15 +341,15 @@ def test_a_loader_that_a_gpu_does_not_wait_for_costs_nothing() -> None:
         ]
         events += [event("adam", device + 900, 95, KERNEL, COMPUTE)]
         events += [event(f"ProfilerStep#{number}", device, 995, ON_DEVICE, COMPUTE)]
-    found = steps_in(*events, head=head_of(0, 2))
-    assert us(found.data - found.begin)[1:] == [0, 0, 0]
-    assert us(found.exposed) == [200] * 4
-    assert us(found.reduced) == [2500, 3500, 4500, 5500]
-    assert us(found.loading) == [500] * 4
+    steps = steps_in(*events, head=head_of(0, 2))
+    assert us(steps.data - steps.begin)[1:] == [0, 0, 0]
+    assert us(steps.exposed) == [200] * 4
+    assert us(steps.reduced) == [2500, 3500, 4500, 5500]
+    assert us(steps.loading) == [500] * 4
 
 
 def test_kernels_of_nccl_count_and_not_their_launches() -> None:
-    found = steps_in(
+    steps = steps_in(
         step(1, 1000, 1000),
         event("ProfilerStep#1", 1100, 950, ON_DEVICE, COMPUTE),
         event("nccl:all_reduce", 1000, 900),
@@ -356,8 +358,8 @@ def test_kernels_of_nccl_count_and_not_their_launches() -> None:
         event("ncclKernel_AllReduce_RING_LL_Sum_float", 1900, 100, KERNEL, COMMUNICATION),
         head=head_of(0, 2),
     )
-    assert us(found.host_begin) == [1000]
-    assert us(found.communicating) == us(found.exposed) == [220]
+    assert us(steps.host_begin) == [1000]
+    assert us(steps.communicating) == us(steps.exposed) == [220]
 
 
 def brute_force(times: list[Times], others: list[Times]) -> int:
@@ -378,16 +380,16 @@ def test_any_overlap_of_streams_is_summed_exactly(seed: int) -> None:
 
     kernels, collectives = times(30, 1500, 4000), times(8, 1500, 4000)
     last = max(begin + takes for begin, takes in collectives)
-    found = steps_in(
+    steps = steps_in(
         step(1, 1000, 4000),
         loader(1000, 400),
-        *(event("k", *one, KERNEL, COMPUTE) for one in kernels),
-        *(event(NCCL, *one, KERNEL, COMMUNICATION) for one in collectives),
+        *(event("k", *span, KERNEL, COMPUTE) for span in kernels),
+        *(event(NCCL, *span, KERNEL, COMMUNICATION) for span in collectives),
         head=head_of(0, 2),
     )
-    assert us(found.reduced) == [last]
-    assert us(found.exposed) == [brute_force(collectives, kernels)]
-    assert us(found.data - found.begin) == [400]
+    assert us(steps.reduced) == [last]
+    assert us(steps.exposed) == [brute_force(collectives, kernels)]
+    assert us(steps.data - steps.begin) == [400]
 
 
 @pytest.mark.parametrize(
@@ -403,9 +405,9 @@ def test_any_overlap_of_streams_is_summed_exactly(seed: int) -> None:
 def test_white_space_does_not_matter(rewrite: Callable[[str], str]) -> None:
     text = trace_of(*usual(5, 1000), *usual(6, 2000), head=TWO_RANKS).decode()
     plain = read_trace("t", io.BytesIO(text.encode())).steps
-    other = read_trace("t", io.BytesIO(rewrite(text).encode())).steps
+    rewritten = read_trace("t", io.BytesIO(rewrite(text).encode())).steps
     for name in ("number", "begin", "data", "ready", "reduced", "end"):
-        assert getattr(other, name).tolist() == getattr(plain, name).tolist()
+        assert getattr(rewritten, name).tolist() == getattr(plain, name).tolist()
 
 
 def test_annotations_of_other_kinds_are_no_steps() -> None:
@@ -435,7 +437,7 @@ def test_advice_on_the_loader_is_about_the_traced_one(
     (tmp_path / "rank0.pt.trace.json").write_bytes(trace_of(*events))
     verdict = analyse(analysed(tmp_path)).bottleneck
     assert verdict.kind == "input"
-    assert any(advised in one for one in map(str, verdict.advice))
+    assert any(advised in advice for advice in map(str, verdict.advice))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -458,10 +460,10 @@ def test_timestamps_are_in_order_whatever_the_spans_are(seed: int) -> None:
             event(f"ProfilerStep#{number}", *anywhere(3000), ON_DEVICE, COMPUTE)
             for number in range(9)
         ]
-    found = steps_in(*events, head=TWO_RANKS if seed % 4 < 2 else head_of(0, 1))
-    there = found.reduced != NULL
-    assert there.any()
+    steps = steps_in(*events, head=TWO_RANKS if seed % 4 < 2 else head_of(0, 1))
+    complete = steps.reduced != NULL
+    assert complete.any()
     names = ("begin", "data", "ready", "reduced", "end")
-    moments = np.array([getattr(found, name)[there] for name in names])
+    moments = np.array([getattr(steps, name)[complete] for name in names])
     assert (np.diff(moments, axis=0) >= 0).all()
-    assert (found.begin[1:] >= found.end[:-1]).all()
+    assert (steps.begin[1:] >= steps.end[:-1]).all()

@@ -36,26 +36,26 @@ BAR = b"3/3 [..] - ETA: 0s"
 
 
 def texts(data: bytes, block_bytes: int = 1 << 20) -> dict[tuple[int | None, str], list[bytes]]:
-    found: dict[tuple[int | None, str], list[bytes]] = {}
+    streams: dict[tuple[int | None, str], list[bytes]] = {}
     for line in rank_lines(data, block_bytes):
-        found.setdefault((line.rank, line.stream), []).append(line.text)
-    return found
+        streams.setdefault((line.rank, line.stream), []).append(line.text)
+    return streams
 
 
 @pytest.mark.parametrize("block_bytes", [30, 64, 1 << 20])
 def test_pieces_of_ranks_become_their_lines(block_bytes: int) -> None:
-    own = [b"Epoch 1/2", BAR, b"AAAA"]
+    lines = [b"Epoch 1/2", BAR, b"AAAA"]
     assert texts(OPEN_MPI_4, block_bytes) == {
-        (0, "stdout"): own,
-        (1, "stdout"): own,
+        (0, "stdout"): lines,
+        (1, "stdout"): lines,
         (0, "stderr"): [b"err line"],
         (1, "stderr"): [b"err line"],
     }
 
 
 def test_labels_without_a_stream_are_taken_where_every_line_has_one() -> None:
-    own = [b"Epoch 1/2", BAR, b"AAAA", b"err line"]
-    assert texts(MPICH) == {(0, ""): own, (1, ""): own}
+    lines = [b"Epoch 1/2", BAR, b"AAAA", b"err line"]
+    assert texts(MPICH) == {(0, ""): lines, (1, ""): lines}
     assert texts(b"[0] is the first\nof three\nlines\n") == {
         (None, ""): [b"[0] is the first", b"of three", b"lines"]
     }
@@ -85,9 +85,9 @@ def test_a_bar_of_many_megabytes_is_one_short_line() -> None:
     ],
 )
 def test_a_line_has_the_timestamp_of_its_end(prefixed: bytes) -> None:
-    found = {line.rank: line for line in rank_lines(prefixed)}
-    assert [found[0].text, found[1].text] == [b"one two", b"three"]
-    stamps = [line.timestamp for _, line in sorted(found.items())]
+    lines = {line.rank: line for line in rank_lines(prefixed)}
+    assert [lines[0].text, lines[1].text] == [b"one two", b"three"]
+    stamps = [line.timestamp for _, line in sorted(lines.items())]
     end = int(datetime(2026, 11, 21, 2, 39, 25, tzinfo=UTC).timestamp())
     assert [stamp.ns // 10**9 if stamp else None for stamp in stamps] == [end, end - 1]
 
@@ -141,12 +141,12 @@ def test_wanted_lines_equal_filtering_all_lines(block_bytes: int) -> None:
     texts[150:150] = [b"1/9 took 5s\r2/9 nothing", b"gone\r3/9 took 6s", b"took 7s\r"]
     data = b"".join(b"[%d]<stdout>:%s\n" % (n % 3, text) for n, text in enumerate(texts))
     wanted = LineFilter((b"s\n", b"s\r"), lambda line: line.endswith(b"s"))
-    found = [tuple(line) for line in rank_lines(data, block_bytes, only=wanted)]
+    filtered = [tuple(line) for line in rank_lines(data, block_bytes, only=wanted)]
     every = [tuple(line) for line in rank_lines(data, block_bytes)]
     first = {line[0]: line for line in reversed(every)}
-    expected = [one for one in every if one[2].endswith(b"s") or one == first[one[0]]]
-    assert sorted(found) == sorted(expected)
-    assert len(found) > 40
+    expected = [line for line in every if line[2].endswith(b"s") or line == first[line[0]]]
+    assert sorted(filtered) == sorted(expected)
+    assert len(filtered) > 40
 
 
 def test_the_last_of_overwritten_lines_is_enough() -> None:
@@ -154,10 +154,10 @@ def test_the_last_of_overwritten_lines_is_enough() -> None:
     data = b"\n".join([b"first", b"second", *lines, *lines, b"1/9 - ETA: 3s", b""])
     wanted = LineFilter((b"Epoch ", b"s\n", b"s - "), updates=(b" - ETA: ",))
     # All first lines of a stream are kept.
-    found = [line.text for line in rank_lines(b"start\n" + data, 40, only=wanted)]
-    assert found.count(b"Epoch 1/2") == 2
-    assert found.count(b"9/9 - 4s") == 2
-    assert found[-1] == b"1/9 - ETA: 3s"
+    kept = [line.text for line in rank_lines(b"start\n" + data, 40, only=wanted)]
+    assert kept.count(b"Epoch 1/2") == 2
+    assert kept.count(b"9/9 - 4s") == 2
+    assert kept[-1] == b"1/9 - ETA: 3s"
 
 
 _TORN = (
@@ -180,30 +180,30 @@ def test_no_wanted_line_is_lost_if_others_are_left_out(
     start = b"".join(b"[%d]<stdout>:first\n" % rank for rank in range(2))
     data = start + b"".join(pieces) + b"\n"
     wanted = LineFilter((b"s\n", b"s\r"), lambda line: line.endswith(b"s"))
-    every, found = (
+    every, filtered = (
         sorted(
             (line for line in lines if line.text.endswith(b"s")),
             key=lambda line: (str(line.rank), line.stream),
         )
         for lines in (rank_lines(data, block_bytes), rank_lines(data, block_bytes, only=wanted))
     )
-    assert found == every
+    assert filtered == every
 
 
 @pytest.mark.parametrize("label", [b"[%d]<stdout>:", b"[%d] ", b"[default%d]:", b"%2d: "])
 def test_every_rank_keeps_its_last_overwritten_line(label: bytes) -> None:
-    one = [b"Epoch 1/2", *(b"%d/9 - ETA: 3s - loss" % n for n in range(1, 9)), b"9/9 - 4s"]
-    texts = [b"first", *one * 40, b"5/9 - ETA: 2s"]
+    epoch = [b"Epoch 1/2", *(b"%d/9 - ETA: 3s - loss" % n for n in range(1, 9)), b"9/9 - 4s"]
+    texts = [b"first", *epoch * 40, b"5/9 - ETA: 2s"]
     data = b"".join(label % rank + text + b"\n" for text in texts for rank in range(3))
     wanted = LineFilter((b"Epoch ", b"s\n", b"s - "), updates=(b" - ETA: ",))
-    found = list(rank_lines(data, 1000, only=wanted))
+    kept = list(rank_lines(data, 1000, only=wanted))
     for rank in range(3):
-        own = [line.text for line in found if line.rank == rank]
-        assert own.count(b"Epoch 1/2") == own.count(b"9/9 - 4s") == 40
-        assert own[-1] == b"5/9 - ETA: 2s"
-        before = [own[at - 1] for at, text in enumerate(own) if text == b"9/9 - 4s"]
+        lines = [line.text for line in kept if line.rank == rank]
+        assert lines.count(b"Epoch 1/2") == lines.count(b"9/9 - 4s") == 40
+        assert lines[-1] == b"5/9 - ETA: 2s"
+        before = [lines[at - 1] for at, text in enumerate(lines) if text == b"9/9 - 4s"]
         assert set(before) == {b"8/9 - ETA: 3s - loss"}
-        assert len(own) < len(texts) / 2
+        assert len(lines) < len(texts) / 2
 
 
 LOGGED = b"2026-11-21 02:28:%02d,%03d - STDOUT - INFO - [1,%d]<stdout>:"
@@ -244,9 +244,9 @@ def test_torn_and_unlabelled_lines_do_not_retain_the_others(among: bytes) -> Non
     part += b"[1,2]<stdout>:took 5s\n"
     data = first + part * 50
     wanted = LineFilter((b"\\ds\n",), lambda text: text.endswith(b"s"))
-    found, size = made_of(data, wanted, 10_000)
+    kept, size = made_of(data, wanted, 10_000)
     every = [line for line in rank_lines(data) if line.text.endswith(b"s") or b"first" in line.text]
-    assert ordered(iter(found), but=b"own") == ordered(iter(every), but=b"own")
+    assert ordered(iter(kept), but=b"own") == ordered(iter(every), but=b"own")
     assert size < len(data) / 4
 
 
@@ -258,8 +258,8 @@ def test_lines_are_left_out_after_a_loggers_prefix_too(cut: bytes) -> None:
     lines[100] += cut
     data = first + b"".join([*lines, LOGGED % (5, 6, 2) + b"took 5s\n"]) * 50
     wanted = LineFilter((b"\\ds\n",), lambda text: text.endswith(b"s"))
-    found, size = made_of(data, wanted, 20_000)
-    assert ordered(iter(found)) == ordered(rank_lines(data))
+    kept, size = made_of(data, wanted, 20_000)
+    assert ordered(iter(kept)) == ordered(rank_lines(data))
     assert size < len(data) / 4
 
 
@@ -269,10 +269,10 @@ def test_a_digit_in_a_needle_is_any_digit() -> None:
     for label in (b"", b"[0]<stdout>:"):
         data = b"".join(label + line + b"\n" for line in lines * 30)
         for block_bytes in (150, 400):
-            found = [line.text for line in rank_lines(data, block_bytes, only=wanted)]
+            kept = [line.text for line in rank_lines(data, block_bytes, only=wanted)]
             # All lines of the first block are kept.
-            assert set(found[len(lines) * 7 :]) <= {b"17s - slow", b"Epoch 1/2"}
-            assert found.count(b"17s - slow") == found.count(b"Epoch 1/2") == 30
+            assert set(kept[len(lines) * 7 :]) <= {b"17s - slow", b"Epoch 1/2"}
+            assert kept.count(b"17s - slow") == kept.count(b"Epoch 1/2") == 30
 
 
 def test_an_overwritten_line_that_has_lost_its_end_is_kept() -> None:
@@ -299,6 +299,6 @@ def test_a_return_at_the_end_of_a_line_overwrites_nothing() -> None:
 def test_blocks_without_wanted_lines_do_not_end_it() -> None:
     lines = b"".join(b"[0]<stdout>:gone %d\n" % n for n in range(3000))
     data = b"[0]<stdout>:first\n" + lines + b"[0]<stdout>:took 5s\n" + lines
-    found, size = made_of(data, LineFilter((b"\\ds\n",)), 1000)
-    assert [line.text for line in found][-1] == b"took 5s"
+    kept, size = made_of(data, LineFilter((b"\\ds\n",)), 1000)
+    assert [line.text for line in kept][-1] == b"took 5s"
     assert size < 3000

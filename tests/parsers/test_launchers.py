@@ -39,11 +39,11 @@ LINES = st.lists(
 
 
 def expected(lines: list[tuple[int, bytes, bytes]], streams: bool = True) -> dict[Key, bytes]:
-    found: dict[Key, bytes] = {}
+    output: dict[Key, bytes] = {}
     for rank, stream, text in lines:
         key = (rank, stream.decode() if streams else "")
-        found[key] = found.get(key, b"") + text + b"\n"
-    return found
+        output[key] = output.get(key, b"") + text + b"\n"
+    return output
 
 
 @pytest.mark.parametrize("launcher", WITH_STREAMS)
@@ -148,8 +148,8 @@ def test_records_of_step_logs_are_found_inside(tmp_path: Path, launcher: str) ->
         label = PREFIXES[launcher](rank, b"stderr")
         cut = chance.randrange(len(line)) if launcher.startswith(("openmpi4", "gloo")) else 0
         # A line of another rank in the middle.
-        other = PREFIXES[launcher]((rank + 1) % 3, b"stdout") + b"and so on\n" if cut else b""
-        mixed += label + line[:cut] + other + (label if cut else b"") + line[cut:] + b"\n"
+        between = PREFIXES[launcher]((rank + 1) % 3, b"stdout") + b"and so on\n" if cut else b""
+        mixed += label + line[:cut] + between + (label if cut else b"") + line[cut:] + b"\n"
     (tmp_path / "out.txt").write_bytes(mixed)
     (run,) = read(str(tmp_path / "out.txt"))
     assert run.steps.equals(read(str(tmp_path / "original"))[0].steps)
@@ -199,18 +199,18 @@ MARK = b"stallscope:1:"
 
 @pytest.mark.parametrize("launcher", sorted({*PREFIXES} - {"srun"}))
 def test_a_text_cut_anywhere_by_a_label_is_found(launcher: str) -> None:
-    own = PREFIXES[launcher](0, b"stdout")
-    other = PREFIXES[launcher](1, b"stdout")
-    start = (own + b"first\n" + other + b"first\n") * 9
+    label = PREFIXES[launcher](0, b"stdout")
+    other_label = PREFIXES[launcher](1, b"stdout")
+    start = (label + b"first\n" + other_label + b"first\n") * 9
     assert not may_contain(start, MARK)
-    assert may_contain(start + own + MARK + b"\n", MARK)
+    assert may_contain(start + label + MARK + b"\n", MARK)
     for at in range(1, len(MARK)):
-        cut = own + b"x " + MARK[:at] + other + b"y\n" + own + MARK[at:]
+        cut = label + b"x " + MARK[:at] + other_label + b"y\n" + label + MARK[at:]
         for mixed in (start + cut + b"\n" + start, start + cut):
             assert any(MARK in text for text in output_by_rank(mixed).values())
             assert may_contain(mixed, MARK)
         # A file that ends in the middle of it.
-        ends = start + own + b"x " + MARK[:1] + other + b"y\n" + own + MARK[1:at]
+        ends = start + label + b"x " + MARK[:1] + other_label + b"y\n" + label + MARK[1:at]
         assert may_contain(ends, MARK) or output_by_rank(ends) == output_by_rank(ends + b"")
 
 

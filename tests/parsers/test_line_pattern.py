@@ -150,7 +150,7 @@ def logs(draw: st.DrawFn) -> tuple[str, bytes]:
 
 def one_by_one(pattern: Pattern, data: bytes) -> list[dict[str, object]]:
     """Return the content of the lines, read one by one."""
-    found: list[dict[str, object]] = []
+    rows: list[dict[str, object]] = []
     for line in rank_lines(data):
         row = pattern.values_in(line.text)
         if row is not None:
@@ -164,8 +164,8 @@ def one_by_one(pattern: Pattern, data: bytes) -> list[dict[str, object]]:
                 del row["ms"]
             # A launcher's label counts, whatever the line itself says.
             rank = row.get("rank", 0) if line.rank is None else line.rank
-            found.append({**row, "rank": rank, **as_columns(stamp)})
-    return found
+            rows.append({**row, "rank": rank, **as_columns(stamp)})
+    return rows
 
 
 def as_columns(stamp: Timestamp | None) -> dict[str, object]:
@@ -175,15 +175,15 @@ def as_columns(stamp: Timestamp | None) -> dict[str, object]:
 
 
 def at_once(pattern: Pattern, data: bytes) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = []
+    rows: list[dict[str, object]] = []
     for lines in line_blocks(data):
         columns = pattern.columns_in(lines, labels_of(data), 0)
         names = list(columns)
         for values in zip(*(columns[name].tolist() for name in names), strict=True):
             row = dict(zip(names, values, strict=True))
             unknown = () if row["timed"] else STAMP
-            found.append({name: value for name, value in row.items() if name not in unknown})
-    return found
+            rows.append({name: value for name, value in row.items() if name not in unknown})
+    return rows
 
 
 @given(logs())
@@ -202,10 +202,10 @@ def test_lines_read_at_once_equal_lines_read_one_by_one(log: tuple[str, bytes]) 
 def test_timestamps_of_every_form_are_read_at_once(text: str, stamp: str) -> None:
     pattern = Pattern(text)
     data = "".join(f"{stamp}{behind} step {number}\n" for number, behind in enumerate(BEHIND))
-    found = at_once(pattern, data.encode())
-    assert found == one_by_one(pattern, data.encode())
+    rows = at_once(pattern, data.encode())
+    assert rows == one_by_one(pattern, data.encode())
     if text.startswith("{}"):
-        assert len(found) == len(BEHIND)
+        assert len(rows) == len(BEHIND)
 
 
 def test_brackets_before_a_timestamp_are_not_a_part_of_it_and_blanks_do_not_count() -> None:
@@ -238,8 +238,6 @@ def test_lines_of_a_file_of_many_blocks_are_read_in_order() -> None:
     pattern = Pattern("{time} {}step {step}")
     line = "[{}]<stdout>:2026-11-21 02:{:02}:{:02},250 INFO train: step {} of many\n"
     data = "".join(line.format(n % 3, *divmod(n // 50, 60), n) for n in range(150_000)).encode()
-    found = at_once(pattern, data)
+    rows = at_once(pattern, data)
     for rank in range(3):
-        assert [row["step"] for row in found if row["rank"] == rank] == list(
-            range(rank, 150_000, 3)
-        )
+        assert [row["step"] for row in rows if row["rank"] == rank] == list(range(rank, 150_000, 3))

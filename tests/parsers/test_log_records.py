@@ -44,8 +44,8 @@ def all_records(tmp_path: Path, piece: int = 1500) -> list[str]:
     return [record for path in paths for record in recorded(path, piece)]
 
 
-def lines(found: list[str]) -> bytes:
-    return "".join(f"26/11/21 11:00:02 INFO stallscope: {one}\n" for one in found).encode()
+def lines(records: list[str]) -> bytes:
+    return "".join(f"26/11/21 11:00:02 INFO stallscope: {record}\n" for record in records).encode()
 
 
 def equal(run: Run, original: Run) -> bool:
@@ -55,18 +55,18 @@ def equal(run: Run, original: Run) -> bool:
 
 @pytest.mark.parametrize("piece", [1, 700, 1500, 10**7])
 def test_records_are_short_and_give_the_log_back(tmp_path: Path, original: Run, piece: int) -> None:
-    found = all_records(tmp_path, max(piece, 60))
-    assert max(map(len, found)) <= LONGEST
-    (tmp_path / "stderr").write_bytes(lines(found))
+    records = all_records(tmp_path, max(piece, 60))
+    assert max(map(len, records)) <= LONGEST
+    (tmp_path / "stderr").write_bytes(lines(records))
     assert equal(read(str(tmp_path / "stderr"))[0], original)
 
 
 def test_order_repeats_and_files_do_not_matter(tmp_path: Path, original: Run) -> None:
-    found = all_records(tmp_path)
-    random.Random(1).shuffle(found)
+    records = all_records(tmp_path)
+    random.Random(1).shuffle(records)
     folder = tmp_path / "app-20261121110000-0000"
     for executor in range(3):
-        part = found[executor::3] + found[:5]
+        part = records[executor::3] + records[:5]
         (folder / str(executor)).mkdir(parents=True)
         (folder / str(executor) / "stderr").write_bytes(lines(part))
     run = read(str(folder))[0]
@@ -85,8 +85,8 @@ def test_other_lines_between_and_within_do_no_harm(tmp_path: Path, original: Run
 
 def test_a_lost_record_loses_what_follows_and_is_reported(tmp_path: Path, original: Run) -> None:
     paths = sorted((tmp_path / "original").glob("*.steps.csv"))
-    found = recorded(paths[0])
-    kept = found[:10] + found[11:]
+    records = recorded(paths[0])
+    kept = records[:10] + records[11:]
     rest = [record for path in paths[1:] for record in recorded(path)]
     (tmp_path / "stderr").write_bytes(lines(kept + rest))
     run = read(str(tmp_path / "stderr"))[0]
@@ -94,13 +94,13 @@ def test_a_lost_record_loses_what_follows_and_is_reported(tmp_path: Path, origin
     assert (ranks == 1).sum() == JOB.steps
     assert 0 < (ranks == 0).sum() < JOB.steps
     messages = [problem.what for problem in run.problems]
-    assert any(f"{len(found) - 11} records after the gap" in what for what in messages)
+    assert any(f"{len(records) - 11} records after the gap" in what for what in messages)
 
 
 def test_damaged_records_are_skipped_and_counted(tmp_path: Path, original: Run) -> None:
-    found = all_records(tmp_path)
-    damaged = found[-1][:-12] + "AAAAAAAAAAAA"
-    (tmp_path / "stderr").write_bytes(lines([*found[:-1], damaged]))
+    records = all_records(tmp_path)
+    damaged = records[-1][:-12] + "AAAAAAAAAAAA"
+    (tmp_path / "stderr").write_bytes(lines([*records[:-1], damaged]))
     run = read(str(tmp_path / "stderr"))[0]
     assert any("1 damaged record of" in problem.what for problem in run.problems)
     assert run.ranks == [0, 1, 2]
@@ -108,7 +108,7 @@ def test_damaged_records_are_skipped_and_counted(tmp_path: Path, original: Run) 
 
 def test_two_runs_in_one_log_are_two_runs(tmp_path: Path, original: Run) -> None:
     write_job(tmp_path / "other", replace(JOB, run_id="run-b", seed=7))
-    others = [one for path in (tmp_path / "other").glob("*.csv") for one in recorded(path)]
+    others = [record for path in (tmp_path / "other").glob("*.csv") for record in recorded(path)]
     (tmp_path / "stderr").write_bytes(lines(all_records(tmp_path) + others))
     assert {run.id for run in read(str(tmp_path / "stderr"))} == {"run-a", "run-b"}
 

@@ -33,8 +33,8 @@ def run_with(folder: Path, lines: list[bytes], columns: Any = COLUMNS, **facts: 
 
 
 def of(run: Run, name: str) -> Series:
-    (found,) = (one for one in run.series if one.name == name)
-    return found
+    (series,) = (series for series in run.series if series.name == name)
+    return series
 
 
 def seconds_of(run: Run, series: Series) -> list[float]:
@@ -63,13 +63,13 @@ def test_joined_logs_keep_the_figures_of_all_ranks(tmp_path: Path) -> None:
         joined += head + b"".join(line + b"\n" for line in LINES) + b"step,0," + rest
     (tmp_path / "all.steps.csv").write_bytes(joined)
     (run,) = read(str(tmp_path / "all.steps.csv"))
-    assert sorted(one.rank for one in run.series if one.name == "process_cpu") == [0, 1]
+    assert sorted(series.rank for series in run.series if series.name == "process_cpu") == [0, 1]
 
 
 def test_figures_of_a_process_have_its_rank_and_those_of_a_host_do_not(tmp_path: Path) -> None:
     run = run_with(tmp_path, LINES)
     assert (of(run, "process_cpu").rank, of(run, "host_cpu").rank) == (0, None)
-    assert {one.node for one in run.series} == {"alpha"}
+    assert {series.node for series in run.series} == {"alpha"}
 
 
 def test_a_log_that_continues_a_file_begins_with_its_first_line(tmp_path: Path) -> None:

@@ -48,8 +48,8 @@ def run_of_metrics(answer: dict[str, Any]) -> Run:
     )
     file = checked_record_file(known)
     assert recognise(file.name, file.read()[:4096]) is not None
-    one = PARSER.parse(file.name, file.read())
-    (run,) = group("mlflow:abc", as_runs([(file.where, log) for log in (one, *one.more)]), [])
+    parsed = PARSER.parse(file.name, file.read())
+    (run,) = group("mlflow:abc", as_runs([(file.where, log) for log in (parsed, *parsed.more)]), [])
     return run
 
 
@@ -73,12 +73,12 @@ def test_logged_epochs_are_those_after_the_first(
     name: str, framework: str | None, took: list[float]
 ) -> None:
     run = run_of_metrics(LOGGED[name])
-    found = epoch_times_of(run)
+    times = epoch_times_of(run)
     # The start of the first epoch is not logged.
-    assert [one.epoch for one in found.epochs] == [1, 2, 3]
-    assert [one.s for one in found.epochs] == pytest.approx(took)
-    assert found.mean_s == pytest.approx(sum(took) / 3)
-    assert (found.known_from, found.precision) == ("MLflow's metrics", "epochs, to the millisecond")
+    assert [epoch.epoch for epoch in times.epochs] == [1, 2, 3]
+    assert [epoch.s for epoch in times.epochs] == pytest.approx(took)
+    assert times.mean_s == pytest.approx(sum(took) / 3)
+    assert (times.known_from, times.precision) == ("MLflow's metrics", "epochs, to the millisecond")
     assert run.fact("framework") == framework
     assert run.steps.num_rows == 0
     assert (run.id, run.name, run.status) == ("abc", "a run", "completed")
@@ -99,12 +99,12 @@ def test_start_and_end_of_the_run_are_the_jobs() -> None:
 )
 def test_steps_and_samples_are_known_from_autologging(name: str, steps: int, batch: int) -> None:
     run = run_of_metrics(LOGGED[name])
-    found = epoch_times_of(run)
-    assert found.mean_s is not None
+    times = epoch_times_of(run)
+    assert times.mean_s is not None
     assert run.fact("steps_per_epoch") == steps
     assert run.fact("batch_size") == batch
-    assert found.step_ms == pytest.approx(1000 * found.mean_s / steps)
-    assert found.samples_per_second_per_rank == pytest.approx(batch * steps / found.mean_s)
+    assert times.step_ms == pytest.approx(1000 * times.mean_s / steps)
+    assert times.samples_per_second_per_rank == pytest.approx(batch * steps / times.mean_s)
     # The number of ranks is unknown.
     assert analyse(run).samples_per_second is None
 
@@ -129,18 +129,18 @@ def test_metrics_of_steps_give_a_mean_and_no_rows(name: str, step_ms: float) -> 
 
 
 def test_repeated_values_of_the_best_epoch_are_not_an_epoch() -> None:
-    found = epoch_times_of(run_of_metrics(LOGGED["tensorflow stopped early"]))
-    assert [one.epoch for one in found.epochs] == [1, 2, 3]
+    times = epoch_times_of(run_of_metrics(LOGGED["tensorflow stopped early"]))
+    assert [epoch.epoch for epoch in times.epochs] == [1, 2, 3]
 
 
 def test_an_ambiguous_metric_is_reported() -> None:
     run = run_of_metrics(
         {"metrics": {"loss": history(*((second, second) for second in range(50)))}}
     )
-    found = epoch_times_of(run)
-    assert found.metric_step_ms == 1000
-    assert (found.epochs, found.mean_s, found.step_ms) == ((), None, None)
-    assert "whether they are epochs or steps of training is not known" in found.precision
+    times = epoch_times_of(run)
+    assert times.metric_step_ms == 1000
+    assert (times.epochs, times.mean_s, times.step_ms) == ((), None, None)
+    assert "whether they are epochs or steps of training is not known" in times.precision
     assert "how often a metric was logged" in analyse(run).bottleneck.evidence
 
 
@@ -172,16 +172,16 @@ def test_epochs_are_distinguished_from_steps(
     metrics: dict[str, list[tuple[int, int]]], params: dict[str, str], epochs: list[int]
 ) -> None:
     histories = {name: history(*values) for name, values in metrics.items()}
-    found = epoch_times_of(run_of_metrics({"metrics": histories, "params": params}))
-    assert [one.epoch for one in found.epochs] == epochs
-    assert {one.s for one in found.epochs} <= {4}
+    times = epoch_times_of(run_of_metrics({"metrics": histories, "params": params}))
+    assert [epoch.epoch for epoch in times.epochs] == epochs
+    assert {epoch.s for epoch in times.epochs} <= {4}
 
 
 def test_epochs_of_values_per_step_need_their_ends() -> None:
     fractions = [[START + 1000 * n, 10 * n, n / 7] for n in range(20)]
     answer = {"loss": history(*((n, 10 * n) for n in range(20))), "epoch": fractions}
-    found = epoch_times_of(run_of_metrics({"metrics": answer, "params": {"num_train_epochs": "3"}}))
-    assert (found.epochs, found.step_ms) == ((), 100)
+    times = epoch_times_of(run_of_metrics({"metrics": answer, "params": {"num_train_epochs": "3"}}))
+    assert (times.epochs, times.step_ms) == ((), 100)
 
 
 def test_values_of_many_processes_at_once_are_ignored() -> None:
@@ -256,8 +256,8 @@ _NAMES = st.sampled_from(["loss", "val_loss", "epoch", "train_epoch", "stopped_e
 def test_nothing_crashes_the_parser(answer: dict[str, Any]) -> None:
     data = b'{"stallscope_mlflow": 1,' + json.dumps(answer).encode()[1:]
     try:
-        one = PARSER.parse("metrics.mlflow.json", data)
-        logs = as_runs([("mlflow:r", log) for log in (one, *one.more)])
+        parsed = PARSER.parse("metrics.mlflow.json", data)
+        logs = as_runs([("mlflow:r", log) for log in (parsed, *parsed.more)])
     except StallscopeError:
         return
     (run,) = group("mlflow:r", logs, [])

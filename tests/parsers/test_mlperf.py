@@ -89,13 +89,13 @@ def test_the_real_logger_gives_epochs_evaluations_the_end_and_the_settings(tmp_p
 def test_seconds_are_times_as_well(tmp_path: Path) -> None:
     run = run_of(tmp_path, REAL)
     text = re.sub(
-        r'"time_ms": (\d{10})(\d{3})', lambda found: f'"time_s": {found[1]}.{found[2]}', REAL
+        r'"time_ms": (\d{10})(\d{3})', lambda match: f'"time_s": {match[1]}.{match[2]}', REAL
     )
     # Settings that a submission adds afterwards have none.
     settings = ':::MLLOG {"time_s": 0.0, "key": "global_batch_size", "value": 3328}\n'
-    other = run_of(tmp_path, settings + text)
-    assert rows(other, "epoch") == rows(run, "epoch")
-    assert other.fact("precision") == "epochs, to the millisecond"
+    rewritten = run_of(tmp_path, settings + text)
+    assert rows(rewritten, "epoch") == rows(run, "epoch")
+    assert rewritten.fact("precision") == "epochs, to the millisecond"
 
 
 def test_steps_without_times_of_day_lie_in_mlperfs_epochs(tmp_path: Path) -> None:
@@ -194,13 +194,13 @@ def test_a_throughput_confirms_the_samples_of_an_epoch(
     rate: float, agrees: bool, tmp_path: Path
 ) -> None:
     # 25,600 samples in 8 s.
-    lines = [one.replace(', "step_num"', ', "other"') for one in job(points=False)]
+    lines = [line.replace(', "step_num"', ', "other"') for line in job(points=False)]
     lines += [mllog(9_000 + at, "tracked_stats", {"throughput": rate}, step=at) for at in (1, 2)]
     run = run_of(tmp_path, "\n".join(lines))
     assert len(rows(run, "epoch")) == 3
     assert (epoch_times_of(run).step_ms is not None) == agrees
     assert (run.fact("training_samples") is not None) == agrees
-    assert ["disagree" in str(one) for one in run.problems] == ([] if agrees else [True])
+    assert ["disagree" in str(problem) for problem in run.problems] == ([] if agrees else [True])
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ def test_a_measurement_belongs_to_the_run_that_it_names(tmp_path: Path) -> None:
     write_job(tmp_path, JOB)
     write_job(tmp_path, replace(JOB, run_id="run-b", generation=1))
     write_network_check(tmp_path, run_id="run-a")
-    found = {run.id: len(run.network_checks) for run in read(str(tmp_path))}
-    assert found == {"run-a": 1, "run-b": 0}
+    counts = {run.id: len(run.network_checks) for run in read(str(tmp_path))}
+    assert counts == {"run-a": 1, "run-b": 0}
 
 
 def test_a_measurement_without_a_run_belongs_to_the_newest_one_in_its_folder(
@@ -34,8 +34,8 @@ def test_a_measurement_without_a_run_belongs_to_the_newest_one_in_its_folder(
     write_job(tmp_path / "one", JOB)
     write_job(tmp_path / "two", replace(JOB, run_id="run-b"))
     write_network_check(tmp_path / "two", gradients=None)
-    found = {run.id: len(run.network_checks) for run in read(str(tmp_path))}
-    assert found == {"run-a": 0, "run-b": 1}
+    counts = {run.id: len(run.network_checks) for run in read(str(tmp_path))}
+    assert counts == {"run-a": 0, "run-b": 1}
 
 
 def test_a_measurement_without_any_run_says_where_it_belongs(tmp_path: Path) -> None:
@@ -59,8 +59,8 @@ def test_it_is_read_as_it_was_measured(tmp_path: Path) -> None:
     assert (check.as_run.bytes, check.as_run.messages) == (9_640_000, 20)
     assert check.together is not None
     assert (check.together.bytes, check.together.messages) == (9_640_000, 1)
-    assert [one.messages for one in check.tiny] == [1, 8]
-    assert [one.bytes for one in check.sweep] == [4096, 8 << 20]
+    assert [rounds.messages for rounds in check.tiny] == [1, 8]
+    assert [rounds.bytes for rounds in check.sweep] == [4096, 8 << 20]
     assert (check.left_out, check.gradients_from) == (("64 MiB",), "sizes")
 
 

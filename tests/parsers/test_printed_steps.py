@@ -38,7 +38,9 @@ def windows(log: Parsed) -> list[dict[str, int]]:
 def test_its_lines_are_recognised(name: str) -> None:
     program = PROGRAMS[name]
     data = program.text()
-    assert next(one for one in PARSERS if one.recognises("log", data)).name == program.parser
+    assert (
+        next(parser for parser in PARSERS if parser.recognises("log", data)).name == program.parser
+    )
     assert holds(by_name(program.parser), data)
 
 
@@ -65,18 +67,18 @@ def test_windows_are_those_of_their_steps(name: str) -> None:
     truth = program.truth()
     (log,) = parsed(program, program.text())
     half_s = _MOST_TIMES_THE_TYPICAL * log.log.facts["window_precision_ms"] / 1e3
-    found = windows(log)
-    assert len(found) >= 8
-    for row in found:
-        own = steps_of(program, truth, row)
-        step_s, data_s = truth.step_s[own], truth.data_s[own]
+    rows = windows(log)
+    assert len(rows) >= 8
+    for row in rows:
+        index = steps_of(program, truth, row)
+        step_s, data_s = truth.step_s[index], truth.data_s[index]
         assert (row["end"] - row["begin"]) * _NS == pytest.approx(
             step_s.sum(), abs=half_s * len(step_s) + 1e-6
         )
         # Waits of the first window may be means over steps that are not timed, too.
-        if program.has_data and not (program.untimed and own[1].start == program.untimed):
+        if program.has_data and not (program.untimed and index[1].start == program.untimed):
             assert row["data"] * _NS == pytest.approx(data_s.sum(), abs=half_s * len(step_s) + 1e-6)
-    assert sum(row["steps"] for row in found) <= program.timed(truth)[0].size
+    assert sum(row["steps"] for row in rows) <= program.timed(truth)[0].size
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -103,9 +105,9 @@ def launched() -> list[tuple[str, str]]:
     """Return every program with two launchers, and every launcher with several programs."""
     labels = list(LABELS)
     return [
-        (name, labels[(at + other) % len(labels)])
+        (name, labels[(at + offset) % len(labels)])
         for at, name in enumerate(PROGRAMS)
-        for other in (0, len(labels) // 2)
+        for offset in (0, len(labels) // 2)
     ]
 
 
@@ -167,7 +169,9 @@ def test_files_of_ranks_are_one_run(name: str, tmp_path: Path) -> None:
 def test_similar_lines_are_not_read(text: str) -> None:
     names = {program.parser for program in PROGRAMS.values()}
     data = f"{text}\n".encode() * 3
-    assert not [one.name for one in PARSERS if one.name in names and one.recognises("log", data)]
+    assert not [
+        parser.name for parser in PARSERS if parser.name in names and parser.recognises("log", data)
+    ]
 
 
 def test_lines_late_in_a_log_are_found() -> None:
@@ -177,9 +181,9 @@ def test_lines_late_in_a_log_are_found() -> None:
     start = b"".join(said % (n, n) + b")\n" for n in range(1000))
     data = start + program.text().replace(b"\n", b"\nskipping a step\n")
     assert len(start) > START_BYTES
-    found = recognise("log", data)
-    assert found is not None
-    assert found.name == program.parser
+    parser = recognise("log", data)
+    assert parser is not None
+    assert parser.name == program.parser
     (log,) = parsed(program, data)
     (alone,) = parsed(program, program.text())
     assert windows(log) == windows(alone)
@@ -191,9 +195,9 @@ def test_steps_after_mlperfs_first_events_are_found() -> None:
     # Hundreds of nodes trace their shell scripts.
     data = event + b"+ DATASET_DIR=/data\n" * 20_000 + program.text()
     assert data.index(b"iter: ") > START_BYTES
-    found = recognise("log", data)
-    assert found is not None
-    assert found.name == program.parser
+    parser = recognise("log", data)
+    assert parser is not None
+    assert parser.name == program.parser
     alone = recognise("log", event + b"+ DATASET_DIR=/data\n" * 20_000)
     assert alone is not None
     assert alone.name == "mlperf"
@@ -207,9 +211,9 @@ def test_epochs_take_what_the_speedometer_says(name: str) -> None:
     program = PROGRAMS[name]
     truth = program.truth()
     (log,) = parsed(program, program.text())
-    found = [row for row in log.intervals.to_pylist() if row["kind"] == "epoch"]
-    assert [row["epoch"] for row in found] == [0, 1]
-    for row in found:
+    epochs = [row for row in log.intervals.to_pylist() if row["kind"] == "epoch"]
+    assert [row["epoch"] for row in epochs] == [0, 1]
+    for row in epochs:
         took = truth.step_s[row["epoch"]].sum()
         assert (row["end"] - row["begin"]) * _NS == pytest.approx(took, abs=0.0005)
 
@@ -266,9 +270,9 @@ def holds_before(name: str, before: str) -> None:
     settings = len(program.header.splitlines())
     text = "".join(line.text + "\n" for line in lines[:settings])
     text += "".join(before.format(line.at) + line.text + "\n" for line in lines[settings:])
-    found = recognise("log", text.encode())
-    assert found is not None
-    assert found.name == program.parser
+    parser = recognise("log", text.encode())
+    assert parser is not None
+    assert parser.name == program.parser
     (log,) = parsed(program, text.encode())
     (alone,) = parsed(program, program.text())
     assert [row["steps"] for row in windows(log)] == [row["steps"] for row in windows(alone)]
@@ -289,7 +293,7 @@ def test_a_line_that_two_loggers_print_counts_once_with_its_time() -> None:
     (alone,) = parsed(program, program.text())
     assert windows(log) == windows(alone)
     assert log.log.facts["clock"] == alone.log.facts["clock"]
-    assert not [one for one in log.problems if "several ranks" in one.what]
+    assert not [problem for problem in log.problems if "several ranks" in problem.what]
 
 
 @pytest.mark.parametrize(("batch", "whose"), [(BATCH, "one rank"), (BATCH // SIZE, "all ranks")])
@@ -378,7 +382,7 @@ def test_timestamps_without_a_year_have_the_latest_one(
     facts = log.log.facts
     assert (facts["year_assumed"], facts["stamp_precision_ms"]) == (True, unit_ms)
     assert facts["began_local"].startswith("2026-11-21 02:28:")
-    assert "assumed to be of 2026" in "".join(one.what for one in log.problems)
+    assert "assumed to be of 2026" in "".join(problem.what for problem in log.problems)
     # Windows end when their lines were printed.
     first, last = windows(log)[0], windows(log)[-1]
     took = sum(truth.step_s.flat[first["step"] : last["step"]]) + 7.5 * (len(truth.step_s) - 1)
@@ -397,7 +401,7 @@ def test_a_job_that_goes_on_from_a_checkpoint_has_the_steps_that_it_made() -> No
     program = PROGRAMS["detectron2"]
     truth = program.truth()
     text = re.sub(
-        rb"iter: (\d+)", lambda found: b"iter: %d" % (5000 + int(found[1])), program.text()
+        rb"iter: (\d+)", lambda match: b"iter: %d" % (5000 + int(match[1])), program.text()
     )
     (log,) = parsed(program, text)
     assert sum(row["steps"] for row in windows(log)) == program.timed(truth)[0].size
@@ -427,8 +431,8 @@ def test_rates_of_many_batches_are_those_of_all_ranks() -> None:
     assert "size" not in log.log.facts
     assert (log.log.facts["rate_samples"], log.log.facts["rate_of"]) == (SIZE * BATCH, "all ranks")
     # Not of a number of ranks.
-    (other,) = parsed(program, text.replace(b"batch_size=64", b"batch_size=50"))
-    assert "rate_of" not in other.log.facts
+    (uneven_log,) = parsed(program, text.replace(b"batch_size=64", b"batch_size=50"))
+    assert "rate_of" not in uneven_log.log.facts
 
 
 def test_the_batch_of_a_step_is_the_micro_batch() -> None:
@@ -446,10 +450,10 @@ def test_means_of_long_jobs_are_joined_until_they_are_precise() -> None:
     text = "".join(line.text + "\n" for line in program.lines(drawn)).encode()
     (log,) = parsed(program, text)
     assert log.log.facts["windows"] == "differences"
-    found = windows(log)
-    assert sum(row["steps"] for row in found) > 19_000
-    took = sum(row["end"] - row["begin"] for row in found) * _NS
-    last = found[-1]["step"]
+    rows = windows(log)
+    assert sum(row["steps"] for row in rows) > 19_000
+    took = sum(row["end"] - row["begin"] for row in rows) * _NS
+    last = rows[-1]["step"]
     # The last mean so far times its steps is what the windows sum to.
     assert took == pytest.approx(drawn.step_s[0, :last].sum(), abs=5e-5 * last)
 
@@ -485,11 +489,11 @@ def test_a_mean_over_the_whole_job_is_no_mean_of_the_epoch() -> None:
 def test_times_of_every_step_are_read_as_printed_and_not_from_rounded_means() -> None:
     lines, took, waited = [], [], []
     for epoch in range(2):
-        own = [0.5 + step * 7 % 20 / 1000 + 5 * (step == 0) for step in range(200)]
-        waits = [step_s - 0.2 for step_s in own]
-        took, waited = took + own, waited + waits
+        times = [0.5 + step * 7 % 20 / 1000 + 5 * (step == 0) for step in range(200)]
+        waits = [step_s - 0.2 for step_s in times]
+        took, waited = took + times, waited + waits
         lines += [
-            f"Epoch: [{epoch}][{step}/200]\tTime {own[step]:.3f} ({np.mean(own[: step + 1]):.3f})\t"
+            f"Epoch: [{epoch}][{step}/200]\tTime {times[step]:.3f} ({np.mean(times[: step + 1]):.3f})\t"
             f"Data {waits[step]:.3f} ({np.mean(waits[: step + 1]):.3f})\tLoss 1.0 (1.0)"
             for step in range(200)
         ]

@@ -74,15 +74,15 @@ def printed(sample: Sample) -> bytes:
 
 
 def found_in(data: bytes) -> Proposal:
-    found = Proposer().propose("run.log", data)
-    assert isinstance(found, Proposal), found
-    return found
+    proposal = Proposer().propose("run.log", data)
+    assert isinstance(proposal, Proposal), proposal
+    return proposal
 
 
 def reason_for(text: str | bytes) -> str:
-    found = Proposer().propose("run.log", text if isinstance(text, bytes) else text.encode())
-    assert isinstance(found, NoProposal), found
-    return found.reason
+    answer = Proposer().propose("run.log", text if isinstance(text, bytes) else text.encode())
+    assert isinstance(answer, NoProposal), answer
+    return answer.reason
 
 
 def with_ms(when: datetime) -> str:
@@ -273,28 +273,28 @@ SAMPLES = {
 @pytest.mark.parametrize("name", SAMPLES)
 def test_the_lines_of_many_trainers_get_a_pattern_that_reads_them(name: str) -> None:
     sample = SAMPLES[name]
-    found = found_in(printed(sample))
-    assert found.read_as == PREFIX + sample.pattern
-    assert found.lines == 800 // sample.every * sample.ranks
-    assert found.share == 1
-    assert (found.epochs, found.steps) == (sample.epochs, sample.steps)
-    assert found.ranks == tuple(range(sample.ranks))
+    proposal = found_in(printed(sample))
+    assert proposal.read_as == PREFIX + sample.pattern
+    assert proposal.lines == 800 // sample.every * sample.ranks
+    assert proposal.share == 1
+    assert (proposal.epochs, proposal.steps) == (sample.epochs, sample.steps)
+    assert proposal.ranks == tuple(range(sample.ranks))
     if sample.steps is None:
-        assert found.epoch_s == pytest.approx(100 * STEP_S, rel=0.01)
+        assert proposal.epoch_s == pytest.approx(100 * STEP_S, rel=0.01)
     else:
-        assert found.step_ms == pytest.approx(1000 * STEP_S, rel=0.01)
-    assert sample.note in " ".join(found.notes)
+        assert proposal.step_ms == pytest.approx(1000 * STEP_S, rel=0.01)
+    assert sample.note in " ".join(proposal.notes)
     if "{time}" in sample.pattern:
-        assert found.span is not None
-        assert found.span.begin.rstrip("Z").endswith("-11-21T02:28:01")
+        assert proposal.span is not None
+        assert proposal.span.begin.rstrip("Z").endswith("-11-21T02:28:01")
 
 
 def test_a_rate_of_samples_is_read_where_the_batch_size_is_known() -> None:
     lines = [f"step {n} loss {n % 7}.5 {64 / STEP_S + n % 3:.1f} images/s" for n in range(100)]
     text = "world size: 1, batch_size=64\n" + "\n".join(lines)
-    found = found_in(text.encode())
-    assert found.read_as == PREFIX + "step {step} loss {} {rate}"
-    assert found.step_ms == pytest.approx(1000 * STEP_S, rel=0.01)
+    proposal = found_in(text.encode())
+    assert proposal.read_as == PREFIX + "step {step} loss {} {rate}"
+    assert proposal.step_ms == pytest.approx(1000 * STEP_S, rel=0.01)
     assert "the batch size and the number of ranks" in reason_for("\n".join(lines))
     tokens = text.replace("images", "tokens")
     assert "rates give times only if they are of samples" in reason_for(tokens)
@@ -302,10 +302,10 @@ def test_a_rate_of_samples_is_read_where_the_batch_size_is_known() -> None:
 
 def test_an_epochs_duration_is_not_read_as_that_of_its_last_step() -> None:
     text = "".join(f"epoch {n} step {400 * n} took {200 + n % 3}.0 s loss 2\n" for n in range(40))
-    found = found_in(text.encode())
-    assert found.read_as == PREFIX + "epoch {epoch} {}took {seconds}"
-    assert found.epoch_s == pytest.approx(201, rel=0.01)
-    assert found.step_ms is None
+    proposal = found_in(text.encode())
+    assert proposal.read_as == PREFIX + "epoch {epoch} {}took {seconds}"
+    assert proposal.epoch_s == pytest.approx(201, rel=0.01)
+    assert proposal.step_ms is None
 
 
 # What is left out
@@ -335,9 +335,9 @@ def test_a_duration_of_all_steps_between_lines_is_left_to_the_timestamps() -> No
         lambda at: f"{with_ms(at.when)} step {at.step} took {10 * at.took:.3f} s",
         "{time} step {step}",
     )
-    found = found_in(printed(sample))
-    assert found.read_as == PREFIX + sample.pattern
-    assert found.step_ms == pytest.approx(500, rel=0.01)
+    proposal = found_in(printed(sample))
+    assert proposal.read_as == PREFIX + sample.pattern
+    assert proposal.step_ms == pytest.approx(500, rel=0.01)
     without = replace(sample, line=lambda at: f"step {at.step} took {10 * at.took:.3f} s")
     assert "of one step, or of all steps since the line before" in reason_for(printed(without))
 
@@ -347,19 +347,19 @@ def test_lines_of_validation_do_not_count_as_those_of_training() -> None:
         f"train epoch {n} took {60 + n % 2}.0 s loss 2\nvalid epoch {n} took 5.0 s loss 2\n"
         for n in range(40)
     )
-    found = found_in(lines.encode())
-    assert found.read_as == PREFIX + "train epoch {epoch} took {seconds}"
-    assert found.epoch_s == pytest.approx(60.5)
+    proposal = found_in(lines.encode())
+    assert proposal.read_as == PREFIX + "train epoch {epoch} took {seconds}"
+    assert proposal.epoch_s == pytest.approx(60.5)
 
 
 def test_a_steps_duration_in_an_epochs_line_is_not_the_epochs() -> None:
     line = "Epoch {}/40 - loss 0.3 - 152.{} ms/step"
     text = "".join(line.format(n, n) + "\n" for n in range(40))
     assert "neither timestamps nor durations" in reason_for(text)
-    found = found_in(
+    proposal = found_in(
         "".join(f"2026-11-21 02:{n:02}:01 {line.format(n, n)}\n" for n in range(40)).encode()
     )
-    assert (found.read_as, found.epoch_s) == (PREFIX + "{time} Epoch {epoch}/", 60)
+    assert (proposal.read_as, proposal.epoch_s) == (PREFIX + "{time} Epoch {epoch}/", 60)
 
 
 @pytest.mark.parametrize(
@@ -369,24 +369,24 @@ def test_a_steps_duration_in_an_epochs_line_is_not_the_epochs() -> None:
 def test_timestamps_of_a_few_seconds_say_nothing_about_durations(word: str, pattern: str) -> None:
     line = "2026-11-21 02:28:0{} step {} {} 0.25 s loss 2"
     data = "".join(line.format(n // 4, 10 * n, word) + "\n" for n in range(20)).encode()
-    found = found_in(data)
-    assert found.read_as == PREFIX + pattern
-    assert ("its lines are 10 steps apart" in " ".join(found.notes)) == (word == "time")
+    proposal = found_in(data)
+    assert proposal.read_as == PREFIX + pattern
+    assert ("its lines are 10 steps apart" in " ".join(proposal.notes)) == (word == "time")
 
 
 def test_rates_among_durations_are_not_read_as_such() -> None:
     words = {0: "1.8it/s", 1: "2.5s/it", 2: "2.5s/it", 3: "2.5s/it"}
     data = "".join(f"step {n} loss 2 {words[n % 4]}\n" for n in range(100)).encode()
-    found = found_in(data)
-    assert found.read_as == PREFIX + "step {step} loss {} {seconds}s"
-    assert (found.lines, found.step_ms) == (75, 2500)
+    proposal = found_in(data)
+    assert proposal.read_as == PREFIX + "step {step} loss {} {seconds}s"
+    assert (proposal.lines, proposal.step_ms) == (75, 2500)
 
 
 def test_a_duration_without_a_unit_has_the_one_that_fits_the_timestamps() -> None:
     sample = Sample(lambda at: f"{with_ms(at.when)} step {at.step} step_time={at.ms:.1f}", "")
-    found = found_in(printed(sample))
-    assert found.read_as == PREFIX + "{time} step {step} step_time={ms}"
-    assert not found.notes
+    proposal = found_in(printed(sample))
+    assert proposal.read_as == PREFIX + "{time} step {step} step_time={ms}"
+    assert not proposal.notes
 
 
 @pytest.mark.parametrize(
@@ -416,12 +416,12 @@ def test_numbers_that_no_field_reads_are_no_fields() -> None:
     line = "step {} epoch {:.2f} time {:.2e}s loss 2"
     text = "".join(line.format(n, n / 100, 0.01) + "\n" for n in range(100))
     assert "neither timestamps nor durations" in reason_for(text)
-    found = found_in(
+    proposal = found_in(
         "".join(
             f"2026-11-21 02:28:{n % 60:02} {line.format(n, n / 100, 0.01)}\n" for n in range(50)
         ).encode()
     )
-    assert found.read_as == PREFIX + "{time} step {step}"
+    assert proposal.read_as == PREFIX + "{time} step {step}"
 
 
 def test_a_launchers_timestamps_and_ranks_are_used() -> None:
@@ -431,10 +431,10 @@ def test_a_launchers_timestamps_and_ranks_are_used() -> None:
         "rank {}step {step}",
         ranks=2,
     )
-    found = found_in(printed(sample))
-    assert (found.read_as, found.ranks) == ("pattern:{}step {step}", (0, 1))
-    assert found.step_ms == pytest.approx(500, rel=0.01)
-    assert found.span is not None
+    proposal = found_in(printed(sample))
+    assert (proposal.read_as, proposal.ranks) == ("pattern:{}step {step}", (0, 1))
+    assert proposal.step_ms == pytest.approx(500, rel=0.01)
+    assert proposal.span is not None
 
 
 def test_counters_of_tokens_are_no_timestamps() -> None:
@@ -574,13 +574,13 @@ pieces = st.lists(st.one_of(st.sampled_from(WORDS), st.integers(0, 10**14).map(s
 
 def checked(data: bytes) -> None:
     """Propose a pattern: if there is one, it reads the lines as said."""
-    found = Proposer().propose("run.log", data)
-    if isinstance(found, Proposal):
-        pattern = LinePatternParser(found.read_as.removeprefix(PREFIX)).pattern
+    answer = Proposer().propose("run.log", data)
+    if isinstance(answer, Proposal):
+        pattern = LinePatternParser(answer.read_as.removeprefix(PREFIX)).pattern
         columns = pattern.all_columns(data)
         assert columns is not None
-        assert len(columns["timed"]) == found.lines > 0
-        assert found.step_ms is not None or found.epoch_s is not None
+        assert len(columns["timed"]) == answer.lines > 0
+        assert answer.step_ms is not None or answer.epoch_s is not None
 
 
 @given(st.lists(pieces.map("".join), max_size=8), st.integers(1, 20), st.data())
@@ -625,10 +625,10 @@ def test_a_long_file_is_read_whole_and_its_pattern_is_made_of_parts() -> None:
     sample = SAMPLES["mmcv"]
     data = printed(sample)
     times = 2 * SAMPLE_BYTES // len(data)
-    found = found_in(data * times)
-    assert found.read_as == PREFIX + sample.pattern
-    assert found.lines == 80 * times
-    assert found.epochs == (1, 2)
+    proposal = found_in(data * times)
+    assert proposal.read_as == PREFIX + sample.pattern
+    assert proposal.lines == 80 * times
+    assert proposal.epochs == (1, 2)
 
 
 def test_a_short_training_is_found_anywhere_in_a_long_file() -> None:
@@ -656,8 +656,8 @@ def test_after_many_files_only_known_patterns_are_tried() -> None:
     proposer = Proposer()
     noise = (b"x" * 9999 + b"\n") * (SAMPLE_BYTES // 10_000)
     reasons = {
-        found.reason
-        for found in (proposer.propose("a.txt", noise) for _ in range(30))
-        if isinstance(found, NoProposal)
+        answer.reason
+        for answer in (proposer.propose("a.txt", noise) for _ in range(30))
+        if isinstance(answer, NoProposal)
     }
     assert any("inspect it alone" in reason for reason in reasons)

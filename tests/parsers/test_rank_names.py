@@ -68,28 +68,28 @@ def test_names_that_tell_none(path: str) -> None:
 )
 def test_numbers_are_ranks_where_all_from_0_on_are_there(name: str) -> None:
     paths = [name.format(rank) for rank in range(3)]
-    found = ranks_in([*paths, "train.log"])
-    assert [found[path].rank for path in paths] == [0, 1, 2]
-    assert len({found[path].place for path in paths}) == 1
+    ranks = ranks_in([*paths, "train.log"])
+    assert [ranks[path].rank for path in paths] == [0, 1, 2]
+    assert len({ranks[path].place for path in paths}) == 1
     # Files that were rotated begin with another number, and one file of one job is alone.
-    assert {one.rank for one in ranks_in(paths[1:]).values()} == {None}
-    assert {one.rank for one in ranks_in([paths[0], paths[2]]).values()} == {None}
-    assert {one.rank for one in ranks_in(paths[:1]).values()} == {None}
+    assert {file.rank for file in ranks_in(paths[1:]).values()} == {None}
+    assert {file.rank for file in ranks_in([paths[0], paths[2]]).values()} == {None}
+    assert {file.rank for file in ranks_in(paths[:1]).values()} == {None}
 
 
 def test_jobs_of_slurm_have_ranks_of_their_own() -> None:
     names = [f"slurm-{job}-{rank}.out" for job in (7, 8) for rank in (0, 1)]
-    found = ranks_in(names)
-    assert [found[name].rank for name in names] == [0, 1, 0, 1]
+    ranks = ranks_in(names)
+    assert [ranks[name].rank for name in names] == [0, 1, 0, 1]
     # Jobs may be told apart by their numbers.
-    assert len({found[name].place for name in names}) == 2
+    assert len({ranks[name].place for name in names}) == 2
 
 
 def test_hosts_have_ranks_of_one_job_unless_they_have_the_same_ones() -> None:
     names = [f"node-{rank // 8}/rank-{rank}.out" for rank in range(16)]
-    assert len({one.place for one in ranks_in(names).values()}) == 1
+    assert len({file.place for file in ranks_in(names).values()}) == 1
     again = [f"node{host}/rank-{rank}.out" for host in (0, 1) for rank in (0, 1)]
-    assert len({one.place for one in ranks_in(again).values()}) == 2
+    assert len({file.place for file in ranks_in(again).values()}) == 2
 
 
 KERAS = (

@@ -24,14 +24,14 @@ def worker(pid: int, address: str = "", colours: bool = True) -> bytes:
 
 def started(*workers: tuple[str, int]) -> bytes:
     """Return what the controller prints about workers that it starts, by rank: address and process."""
-    own = COLOURED % b"TrainController pid=9"
+    label = COLOURED % b"TrainController pid=9"
     lines = [b"Started training worker group of size %d: " % len(workers)]
     lines += [
         b"- (ip=%b, pid=%d) world_rank=%d, local_rank=0, node_rank=0"
         % (address.encode(), pid, rank)
         for rank, (address, pid) in enumerate(workers)
     ]
-    return b"".join(own + line + b"\n" for line in lines)
+    return b"".join(label + line + b"\n" for line in lines)
 
 
 def test_the_controllers_lines_tell_the_ranks_of_processes() -> None:

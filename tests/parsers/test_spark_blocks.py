@@ -22,12 +22,12 @@ instructions = st.lists(st.one_of(plain, plain, repeats, repeats), max_size=40)
 def written(first: bytes, pieces: list[bytes | tuple[int, int]]) -> tuple[bytes, bytes]:
     """Return instructions in LZF's format, and their output, one byte after the other."""
     packed, whole = bytearray([len(first) - 1, *first]), bytearray(first)
-    for one in pieces:
-        if isinstance(one, bytes):
-            packed += bytes([len(one) - 1, *one])
-            whole += one
+    for piece in pieces:
+        if isinstance(piece, bytes):
+            packed += bytes([len(piece) - 1, *piece])
+            whole += piece
             continue
-        back, length = one[0] % min(len(whole), LONGEST_BACK), one[1]
+        back, length = piece[0] % min(len(whole), LONGEST_BACK), piece[1]
         high, low = divmod(back, 256)
         if length < 9:
             packed += bytes([(length - 2) << 5 | high, low])
@@ -57,10 +57,10 @@ def test_instructions_give_their_output(
 @given(st.binary(max_size=60), st.integers(0, 300))
 def test_damage_is_an_error_or_keeps_the_size(packed: bytes, size: int) -> None:
     try:
-        found = unpacked(packed, size)
+        data = unpacked(packed, size)
     except DAMAGE:
         return
-    assert len(found) == size
+    assert len(data) == size
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def moved(began_ns: int) -> bytes:
     by = began_ns // MS - 1795302199182
     return re.sub(
         rb"(?<!\d)17953021\d{5}(?!\d)|(?<!\d)17953022\d{5}(?!\d)",
-        lambda found: b"%d" % (int(found[0]) + by),
+        lambda match: b"%d" % (int(match[0]) + by),
         REAL,
     )
 
@@ -80,8 +80,8 @@ def test_the_stage_of_horovods_job_group_trains_too() -> None:
         if event["Event"] == "SparkListenerJobStart":
             event["Properties"] = {"spark.jobGroup.id": f"horovod.spark.run.{event['Job ID']}"}
         changed.append(json.dumps(event, separators=(",", ":")).encode())
-    found = kinds(spark_events("log", b"\n".join(changed)))
-    assert found.count("stage_submitted") == 2
+    event_kinds = kinds(spark_events("log", b"\n".join(changed)))
+    assert event_kinds.count("stage_submitted") == 2
     assert "stage_submitted" not in kinds(spark_events("log", b"".join(lines)))
 
 
@@ -90,7 +90,7 @@ def test_next_to_step_logs_it_becomes_the_runs_events_and_a_finding(folder: Path
     assert run.steps.num_rows == 600
     assert "executor_lost" in kinds(run.events)
     assert not run.problems
-    (finding,) = [one for one in find(run, True) if one.code == "executors_lost"]
+    (finding,) = [finding for finding in find(run, True) if finding.code == "executors_lost"]
     assert finding.severity == "error"
     # The second executor was stopped when the application ended.
     assert finding.title == "Spark lost 1 executor on 192.0.2.2"
@@ -110,7 +110,9 @@ def test_without_a_stage_that_trains_no_executor_is_missed(folder: Path) -> None
     (run,) = read(str(folder))
     kept = tuple(event for event in run.events if event.kind != "stage_submitted")
     assert not [
-        one for one in find(replace(run, events=kept), True) if one.code == "executors_lost"
+        finding
+        for finding in find(replace(run, events=kept), True)
+        if finding.code == "executors_lost"
     ]
 
 

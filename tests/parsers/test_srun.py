@@ -39,7 +39,7 @@ def mixed(texts: dict[int, list[bytes]], seed: int) -> bytes:
     """Mix tasks' messages in any order, keeping the order of each task."""
     chance = random.Random(seed)
     waiting = {
-        rank: [one for line in lines for one in sent(line, rank, 2)]
+        rank: [message for line in lines for message in sent(line, rank, 2)]
         for rank, lines in texts.items()
     }
     order = [rank for rank, messages in waiting.items() for _ in messages]
@@ -49,9 +49,9 @@ def mixed(texts: dict[int, list[bytes]], seed: int) -> bytes:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_ranks_output_is_restored_byte_for_byte(rank: int) -> None:
-    own = printed(f"keras.own-{rank}.txt")
-    assert max(map(len, own.split(b"\n"))) > 2 * CUT_BYTES
-    assert output_by_rank(printed("keras.txt"))[rank, ""] == own
+    expected = printed(f"keras.own-{rank}.txt")
+    assert max(map(len, expected.split(b"\n"))) > 2 * CUT_BYTES
+    assert output_by_rank(printed("keras.txt"))[rank, ""] == expected
 
 
 def test_without_buffers_every_line_of_a_terminal_is_restored() -> None:
@@ -60,12 +60,12 @@ def test_without_buffers_every_line_of_a_terminal_is_restored() -> None:
     """
     data = printed("unbuffered.txt")
     for rank in (0, 1):
-        own = printed(f"unbuffered.own-{rank}.txt")
-        found = output_by_rank(data)[rank, ""]
-        assert found.replace(b"\n", b"") == own.replace(b"\n", b"")
-        assert found.count(b"\n") > own.count(b"\n")
+        expected = printed(f"unbuffered.own-{rank}.txt")
+        restored = output_by_rank(data)[rank, ""]
+        assert restored.replace(b"\n", b"") == expected.replace(b"\n", b"")
+        assert restored.count(b"\n") > expected.count(b"\n")
         shown = [line.text for line in rank_lines(data) if line.rank == rank]
-        last = [line.text for line in rank_lines(own) if line.text.startswith(b"14/14")]
+        last = [line.text for line in rank_lines(expected) if line.text.startswith(b"14/14")]
         assert [line for line in shown if line in last] == last
 
 
@@ -81,14 +81,14 @@ def test_epochs_of_bars_are_read(tmp_path: Path, name: str) -> None:
 def test_step_logs_are_restored_from_among_bars(tmp_path: Path) -> None:
     """Records are longer than srun's messages, and pieces of a bar are in between."""
     (tmp_path / "out.txt").write_bytes(printed("records.txt"))
-    found = {run.steps["begin"][0].as_py(): run for run in read(str(tmp_path / "out.txt"))}
+    runs = {run.steps["begin"][0].as_py(): run for run in read(str(tmp_path / "out.txt"))}
     for task in (0, 1):
         path = tmp_path / f"{task}" / "rank-00000.0.0.steps.csv"
         path.parent.mkdir()
         path.write_bytes(printed(f"records.own-{task}.csv"))
-        (own,) = read(str(path.parent))
-        assert own.steps.num_rows == 60
-        assert found[own.steps["begin"][0].as_py()].steps.equals(own.steps)
+        (original,) = read(str(path.parent))
+        assert original.steps.num_rows == 60
+        assert runs[original.steps["begin"][0].as_py()].steps.equals(original.steps)
 
 
 def test_labels_are_as_wide_as_the_widest(tmp_path: Path) -> None:
@@ -143,8 +143,8 @@ def test_lines_of_any_length_are_restored(
     for rank, length in lines * 2:
         texts.setdefault(rank, []).append((b"<%d" % length).ljust(length, b"x") + b">\n")
     written = output_by_rank(mixed(texts, seed), block_bytes)
-    found = {rank: text for (rank, _), text in written.items() if text}
-    assert found == {rank: b"".join(own) for rank, own in texts.items()}
+    restored = {rank: text for (rank, _), text in written.items() if text}
+    assert restored == {rank: b"".join(pieces) for rank, pieces in texts.items()}
 
 
 @settings(max_examples=60)
@@ -152,7 +152,7 @@ def test_lines_of_any_length_are_restored(
 def test_no_line_among_the_pieces_of_bars_is_lost(seed: int, block_bytes: int) -> None:
     chance = random.Random(seed)
     long = [b"<%d %s>\n" % (n, b"x" * chance.randrange(3000)) for n in range(30)]
-    waiting = [one for line in long for one in sent(line, 0)]
+    waiting = [message for line in long for message in sent(line, 0)]
     data = b""
     for epoch in range(3):
         bar = b"".join(b"\b" * 30 + b"\r%d/40 [=====>]" % step for step in range(41))
@@ -161,8 +161,8 @@ def test_no_line_among_the_pieces_of_bars_is_lost(seed: int, block_bytes: int) -
                 waiting.pop(0) for _ in range(chance.randrange(4)) if waiting
             )
     data += b"".join(waiting)
-    found = [line.text + b"\n" for line in rank_lines(data, block_bytes)]
-    assert [line for line in found if line.startswith(b"<")] == long
+    restored = [line.text + b"\n" for line in rank_lines(data, block_bytes)]
+    assert [line for line in restored if line.startswith(b"<")] == long
 
 
 def test_a_bar_that_is_cut_at_its_end_is_whole() -> None:
@@ -185,17 +185,17 @@ def test_wanted_lines_are_found_where_they_were_cut(seed: int, block_bytes: int)
     chance = random.Random(seed)
     texts: dict[int, list[bytes]] = {rank: [b"first\n"] for rank in range(3)}
     for _ in range(60):
-        own = texts[chance.randrange(3)]
-        own.append(b"y" * chance.choice((3, 30, 1015, 1020, 1024)) + b" Epoch 1/3 and so on\n")
-        own += [b"nothing\n"] * chance.randrange(20)
+        lines = texts[chance.randrange(3)]
+        lines.append(b"y" * chance.choice((3, 30, 1015, 1020, 1024)) + b" Epoch 1/3 and so on\n")
+        lines += [b"nothing\n"] * chance.randrange(20)
     data = mixed(texts, seed)
     wanted = LineFilter((b"Epoch ",), lambda text: b"Epoch " in text)
     every = [*rank_lines(data, block_bytes)]
-    found = [*rank_lines(data, block_bytes, only=wanted)]
+    kept = [*rank_lines(data, block_bytes, only=wanted)]
     for rank in texts:
-        own = [line.text for line in every if line.rank == rank]
-        assert [line.text for line in found if line.rank == rank] == [
-            text for at, text in enumerate(own) if at == 0 or b"Epoch " in text
+        lines = [line.text for line in every if line.rank == rank]
+        assert [line.text for line in kept if line.rank == rank] == [
+            text for at, text in enumerate(lines) if at == 0 or b"Epoch " in text
         ]
 
 
@@ -204,8 +204,8 @@ def test_lines_that_continue_in_the_next_block_are_not_left_out() -> None:
     begun = b"0: first\n1: first\n".ljust(2900 - len(first), b"x") + b"\n" + first
     data = begun + b"1: " + b"z" * 150 + b"\n" + second + b"1: nothing\n" * 20
     wanted = LineFilter((b"Epoch ",), lambda text: b"Epoch " in text)
-    found = [line.text for line in rank_lines(data, 3000, only=wanted) if line.rank == 0]
-    assert found[-1] == b"Epoch 1/3 ".ljust(CUT_BYTES, b"y") + b" and so on"
+    kept = [line.text for line in rank_lines(data, 3000, only=wanted) if line.rank == 0]
+    assert kept[-1] == b"Epoch 1/3 ".ljust(CUT_BYTES, b"y") + b" and so on"
 
 
 def test_a_cut_text_is_found() -> None:

@@ -111,26 +111,26 @@ def test_a_long_log_is_read_as_a_short_one() -> None:
     rows = b"".join(b"step,%d,%d,3,7\n" % (n, 10 * n) for n in range(1100))
     # Longer than one thread's part, and than the copied part, with comments before and after.
     data = header + rows + b'#facts {"model": "net"}\n' + 1000 * rows + b"#facts {\n" + rows
-    found = StepLogParser().parse("long", data + b"epoch,1,5,,9\n")
-    assert found.steps["step"].to_pylist() == 1002 * [*range(1100)]
-    assert set(found.steps["end"].to_pylist()) == {(10 * n + 7) * 1000 for n in range(1100)}
-    assert found.intervals["kind"].to_pylist() == ["epoch"]
-    assert found.log.facts["model"] == "net"
-    assert found.log.torn == 1
+    parsed = StepLogParser().parse("long", data + b"epoch,1,5,,9\n")
+    assert parsed.steps["step"].to_pylist() == 1002 * [*range(1100)]
+    assert set(parsed.steps["end"].to_pylist()) == {(10 * n + 7) * 1000 for n in range(1100)}
+    assert parsed.intervals["kind"].to_pylist() == ["epoch"]
+    assert parsed.log.facts["model"] == "net"
+    assert parsed.log.torn == 1
 
 
 def test_impossible_timestamps_are_missing_and_counted() -> None:
     header = b"#stallscope 1 {}\nkind,step,begin_us,data_us,ready_us,reduced_us,end_us\n"
     # A device finishes the last one while the host is in the next step.
     rows = (b"1,0,1,2,3,4", b"2,10,5,2,3,4", b"3,20,-1,-2,3,4", b"4,30,1,2,-3,4", b"5,40,1,8,9,4")
-    found = StepLogParser().parse("log", header + b"".join(b"step,%s\n" % row for row in rows))
+    parsed = StepLogParser().parse("log", header + b"".join(b"step,%s\n" % row for row in rows))
     us = [
         [None if stamp is None else (stamp - row["begin"]) // 1000 for stamp in stamps]
-        for row in found.steps.to_pylist()
+        for row in parsed.steps.to_pylist()
         for stamps in [[row["data"], row["ready"], row["reduced"]]]
     ]
     assert us == [[1, 2, 3], [None, 2, 3], [None, None, 3], [1, 2, None], [1, 8, 9]]
-    assert [str(problem) for problem in found.problems] == [
+    assert [str(problem) for problem in parsed.problems] == [
         "log: 4 timestamps outside of their steps treated as missing"
     ]
 
@@ -301,7 +301,7 @@ def test_facts_with_impossible_numbers_are_dropped(
     write_job(tmp_path, JOB)
     line = json.dumps({name: fact}, default=lambda _: number)
     for path in tmp_path.glob("*.csv"):
-        lines = [one for one in path.read_text().splitlines() if not one.startswith("end,")]
+        lines = [row for row in path.read_text().splitlines() if not row.startswith("end,")]
         path.write_text("\n".join([*lines, f"#facts {line}", ""]))
     (run,) = read(str(tmp_path))
     assert all(name not in log.facts for log in run.logs)

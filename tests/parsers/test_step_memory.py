@@ -41,8 +41,8 @@ def test_what_all_ranks_have_in_common_is_in_memory_once(
     assert large.steps.equals(small.steps)
     assert {large.steps[name].num_chunks for name in TIMESTAMPS} == {1}
     for name, places in (("step", 1), ("epoch", 1), ("micro", 1), ("rank", RANKS)):
-        found = {chunk.buffers()[1].address for chunk in large.steps[name].chunks}
-        assert len(found) == places, name
+        addresses = {chunk.buffers()[1].address for chunk in large.steps[name].chunks}
+        assert len(addresses) == places, name
 
 
 @pytest.mark.parametrize(

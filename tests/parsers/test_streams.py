@@ -39,7 +39,7 @@ def test_both_streams_of_ranks_are_one_run(tmp_path: Path, out: str, err: str) -
     assert (run.ranks, run.size) == ([0, 1], 2)
     assert {log.path for log in run.logs} == {err.format(rank) for rank in range(SIZE)}
     assert "window" in run.intervals["kind"].to_pylist()
-    left = [one for one in run.problems if "other stream" in one.what]
+    left = [problem for problem in run.problems if "other stream" in problem.what]
     assert len(left) == 1
     assert out.format(1) in left[0].where
     if "rank." in out:

@@ -136,9 +136,9 @@ def test_values_of_another_time_are_reported(logs: Path, began: int) -> None:
 def test_of_two_jobs_each_has_its_own_part(tmp_path: Path) -> None:
     for number in range(2):
         write_job(tmp_path, Job(ranks=1, steps=100, run_id=f"job-{number}", generation=number))
-    one, other = read(str(tmp_path))
-    assert began_ms(one) == began_ms(other)
-    write_metrics(tmp_path, {GPU: history(began_ms(one), [1.0, 2.0])})
+    first, second = read(str(tmp_path))
+    assert began_ms(first) == began_ms(second)
+    write_metrics(tmp_path, {GPU: history(began_ms(first), [1.0, 2.0])})
     assert [len(run.series[0].value) for run in read(str(tmp_path))] == [2, 2]
 
 
@@ -160,9 +160,9 @@ def test_missing_series_are_reported(logs: Path, began: int) -> None:
 
 def test_results_of_an_earlier_reading_are_used(logs: Path, began: int) -> None:
     path = write_metrics(logs, {GPU: history(began, [1.0, 2.0])})
-    other, reading = Reading(), Reading()
-    other.add_file(NAME, str(path), path.read_bytes())
-    reading.merge(other)
+    earlier, reading = Reading(), Reading()
+    earlier.add_file(NAME, str(path), path.read_bytes())
+    reading.merge(earlier)
     assert [series.name for _, series in reading.series] == ["gpu_0_utilization"]
 
 
@@ -203,7 +203,7 @@ def test_inspect_lists_the_series(logs: Path, began: int) -> None:
         for node in range(2)
     }
     write_metrics(logs, metrics)
-    (seen,) = [one for one in inspect(str(logs)).files if one.path == NAME]
+    (seen,) = [file for file in inspect(str(logs)).files if file.path == NAME]
     (note,) = seen.notes
     assert note.startswith("machine metrics: 2 series of 2 nodes, 4 values from 20")
     assert seen.used
@@ -225,9 +225,9 @@ def test_nothing_crashes_it(metrics: Any, left_out: Any) -> None:
     document = {"run_id": "r", "system_metrics": metrics, "system_metrics_left_out": left_out}
     data = b'{"stallscope_mlflow": 1,' + json.dumps(document).encode()[1:]
     try:
-        one = MlflowMetricsParser().parse("metrics.mlflow.json", data)
+        parsed = MlflowMetricsParser().parse("metrics.mlflow.json", data)
     except StallscopeError:
         return
-    for series in one.series:
+    for series in parsed.series:
         assert len(series.wall_ns) == len(series.value) > 0
         assert (np.diff(series.wall_ns) >= 0).all()

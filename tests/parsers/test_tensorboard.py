@@ -52,11 +52,11 @@ def test_a_steps_mean_is_keras_measurement_of_whole_epochs(tmp_path: Path) -> No
 def rates_at() -> list[int]:
     """Return where the tag of each epoch's rate starts; its float is 30 bytes further."""
     tag = b"epoch_steps_per_second"
-    found, at = [], KERAS.find(tag)
+    positions, at = [], KERAS.find(tag)
     while at >= 0:
-        found.append(at)
+        positions.append(at)
         at = KERAS.find(tag, at + 1)
-    return found
+    return positions
 
 
 def test_pytorchs_writer_is_read_too(tmp_path: Path) -> None:

@@ -26,9 +26,9 @@ def ns_of(text: str) -> int:
 
 
 def without_year(text: str) -> Timestamp:
-    found = read_without_year(text.encode())
-    assert found is not None
-    return found
+    stamp = read_without_year(text.encode())
+    assert stamp is not None
+    return stamp
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_days_that_the_year_does_not_have_are_no_stamps(text: str) -> None:
     ],
 )
 def test_stamps_with_a_year_need_no_assumption(text: str, moment: str) -> None:
-    found = read_moment(text.encode())
-    assert found is not None
-    assert (found.ns, found.year_known) == (ns_of(moment), True)
+    stamp = read_moment(text.encode())
+    assert stamp is not None
+    assert (stamp.ns, stamp.year_known) == (ns_of(moment), True)
 
 
 @pytest.mark.parametrize(
@@ -102,19 +102,19 @@ def test_the_latest_year_that_is_not_in_the_future_is_assumed(
 def test_a_year_begins_where_stamps_go_back_by_months(
     stamps: tuple[str, ...], moments: tuple[str, ...]
 ) -> None:
-    ns = np.array([without_year(f"{one} 08:00:00").ns for one in stamps], np.int64)
+    ns = np.array([without_year(f"{stamp} 08:00:00").ns for stamp in stamps], np.int64)
     moved = in_assumed_years(ns, ns_of("2026-11-26 00:00:00"))
     expected = list(moments)
     if len(stamps) == 4:
         expected[-1] = "2026-01-02"
-    assert moved.tolist() == [ns_of(f"{one} 08:00:00") for one in expected]
+    assert moved.tolist() == [ns_of(f"{moment} 08:00:00") for moment in expected]
 
 
 def test_a_clock_that_jumps_about_keeps_one_year() -> None:
     months = ("Jan", "Jun", "Dec") * 60
     ns = np.array([without_year(f"{month} 05 08:00:00").ns for month in months])
     moved = in_assumed_years(ns, ns_of("2026-11-26 00:00:00"))
-    assert {datetime.fromtimestamp(one // 10**9, UTC).year for one in moved.tolist()} == {2025}
+    assert {datetime.fromtimestamp(stamp // 10**9, UTC).year for stamp in moved.tolist()} == {2025}
 
 
 def test_a_pattern_reads_stamps_without_a_year_and_says_that_it_is_assumed() -> None:
@@ -158,11 +158,11 @@ def test_seconds_before_lines_are_read_at_once_as_one_by_one(lines: list[str], c
     texts = [line.encode() for line in lines]
     starts = np.cumsum([0, *(len(text) + 1 for text in texts[:-1])])
     ends = starts + [min(len(text), cut) for text in texts]
-    found = line_starts(LineBlock(b"\n".join(texts) + b"\n"), starts, ends)
-    assert not found.unclear.any()
-    columns = (found.ns, found.zone_known, found.resolution_ns, found.year_known)
+    stamps = line_starts(LineBlock(b"\n".join(texts) + b"\n"), starts, ends)
+    assert not stamps.unclear.any()
+    columns = (stamps.ns, stamps.zone_known, stamps.resolution_ns, stamps.year_known)
     values = zip(*(column.tolist() for column in columns), strict=True)
     assert [
-        Timestamp(*row) if there else None
-        for row, there in zip(values, found.exists.tolist(), strict=True)
+        Timestamp(*row) if exists else None
+        for row, exists in zip(values, stamps.exists.tolist(), strict=True)
     ] == [read_dated(text[:cut]) for text in texts]

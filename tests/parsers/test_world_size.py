@@ -105,8 +105,8 @@ def test_words_are_trusted_more_than_files_and_files_more_than_labels(tmp_path: 
         for folder, before in ((words, "world_size: 4\n"), (labelled, "[1,5]<stdout>:Loading\n")):
             folder.mkdir(exist_ok=True)
             (folder / f"rank.{rank}.log").write_text(f"{before}{KERAS}")
-    found = {run.name: run.fact("size") for run in read(str(tmp_path))}
-    assert found == {"words": 4, "labelled": 2}
+    sizes = {run.name: run.fact("size") for run in read(str(tmp_path))}
+    assert sizes == {"words": 4, "labelled": 2}
 
 
 def test_files_of_several_jobs_are_runs_of_their_own(tmp_path: Path) -> None:

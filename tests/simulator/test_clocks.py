@@ -92,8 +92,8 @@ def test_the_alignment_finds_the_offsets() -> None:
     # Around the slew's ends the running median cuts corners.
     within = slice(80, 120)
     for name in ("ready", "reduced"):
-        found, true = getattr(aligned, name)[within], getattr(simulated.truth, name)[within]
-        np.testing.assert_allclose(found - true, 0, atol=100_000)
+        estimate, true = getattr(aligned, name)[within], getattr(simulated.truth, name)[within]
+        np.testing.assert_allclose(estimate - true, 0, atol=100_000)
 
 
 def test_each_host_is_a_separate_clock_domain() -> None:

@@ -38,8 +38,8 @@ def test_a_fault_lengthens_its_stage_on_its_ranks(stage: str) -> None:
     assert extra[:, [1, 6]].mean(axis=0) == pytest.approx([30, 30], rel=0.02)
     assert extra[:, 1].std() / 30 == pytest.approx(0.1, rel=0.1)
     assert set(truth.critical[1:].tolist()) == {1, 6}
-    for other in {"input", "compute", "other"} - {stage}:
-        assert not truth.extra[other].any()
+    for healthy_stage in {"input", "compute", "other"} - {stage}:
+        assert not truth.extra[healthy_stage].any()
 
 
 def test_a_fault_can_be_exact() -> None:

@@ -111,8 +111,8 @@ def test_a_baseline_is_a_complete_healthy_synthetic_run(ranks: int | None) -> No
 
 
 def test_a_baseline_has_independent_noise() -> None:
-    one, other = simulate(HOSTS).truth, simulate(HOSTS.baseline()).truth
-    assert not np.array_equal(one.compute, other.compute)
+    truth, baseline = simulate(HOSTS).truth, simulate(HOSTS.baseline()).truth
+    assert not np.array_equal(truth.compute, baseline.compute)
 
 
 def test_a_healthy_job_differs_by_its_faults_alone() -> None:

@@ -93,13 +93,13 @@ def test_steps_and_intervals_follow_one_another_without_overlap() -> None:
     run = simulate(Job(ranks=2, steps=20, epochs=2, validation_ms=5, other_ms=0.01)).run
     rows = run.steps.to_pylist() + run.intervals.to_pylist()
     for rank in (0, 1):
-        own = [
+        spans = [
             (row["begin"], row["end"])
             for row in rows
             if row["rank"] == rank and row.get("kind", "step") in ("step", "validation", "end")
         ]
-        own.sort()
-        assert all(one[1] <= next_one[0] for one, next_one in zip(own, own[1:], strict=False))
+        spans.sort()
+        assert all(span[1] <= after[0] for span, after in zip(spans, spans[1:], strict=False))
 
 
 def test_rows_are_lost_at_random_and_ranks_whole() -> None:
@@ -111,9 +111,9 @@ def test_rows_are_lost_at_random_and_ranks_whole() -> None:
     assert counts.to_numpy() / 5000 == pytest.approx([0.9] * 5, abs=0.02)
     whole = simulate(replace(job, lost_rows=0.0)).run.steps.to_pandas()
     kept = run.steps.to_pandas()
-    both = kept.merge(whole, on=["rank", "step"], suffixes=("", "_whole"))
-    assert len(both) == len(kept)
-    assert (both["ready"] == both["ready_whole"]).all()
+    joined = kept.merge(whole, on=["rank", "step"], suffixes=("", "_whole"))
+    assert len(joined) == len(kept)
+    assert (joined["ready"] == joined["ready_whole"]).all()
 
 
 def test_a_truncated_log_has_its_first_steps_and_no_end() -> None:

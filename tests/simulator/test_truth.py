@@ -195,9 +195,9 @@ def test_a_run_and_its_healthy_twin_differ_by_the_fault_alone(fault: Fault, epoc
 
 
 def test_another_fault_changes_no_draw_of_the_first() -> None:
-    one = simulate(replace(JOB, faults=(FAULTS[0],))).truth
-    two = simulate(replace(JOB, faults=(FAULTS[0], FAULTS[2]))).truth
-    np.testing.assert_array_equal(one.extra["input"], two.extra["input"])
+    single = simulate(replace(JOB, faults=(FAULTS[0],))).truth
+    several = simulate(replace(JOB, faults=(FAULTS[0], FAULTS[2]))).truth
+    np.testing.assert_array_equal(single.extra["input"], several.extra["input"])
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
@@ -208,9 +208,9 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
         clocks=Clocks(offset_s=50, drift_ppm=20, jumps=(Jump(1, 30, 4.0),)),
         lost_rows=0.1,
     )
-    first, again, other = simulate(job).run, simulate(job).run, simulate(replace(job, seed=2)).run
+    first, again, changed = simulate(job).run, simulate(job).run, simulate(replace(job, seed=2)).run
     assert first == again
-    assert not first.steps.equals(other.steps)
+    assert not first.steps.equals(changed.steps)
 
 
 def test_the_truth_cannot_be_overwritten() -> None:

@@ -52,7 +52,7 @@ class Workspace:
 
     def put(self, folder: Path, path: str) -> None:
         """Copy a folder's files to below a path."""
-        for file in sorted(one for one in folder.rglob("*") if one.is_file()):
+        for file in sorted(entry for entry in folder.rglob("*") if entry.is_file()):
             self.files[f"{path}/{file.relative_to(folder)}"] = file.read_bytes()
 
     def below(self, folder: str) -> dict[str, bool]:
@@ -106,7 +106,7 @@ class _Handler(QuietHandler, BaseHTTPRequestHandler):
                 raise RefusedError(
                     HTTPStatus.UNAUTHORIZED, "UNAUTHENTICATED", "Invalid access token."
                 )
-            self._send(*self._found(unquote(parts.path), words))
+            self._send(*self._reply(unquote(parts.path), words))
         except RefusedError as refused:
             self._send(refused.status, json.dumps(refused.body).encode())
 
@@ -117,7 +117,7 @@ class _Handler(QuietHandler, BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def _found(self, path: str, words: dict[str, str]) -> tuple[HTTPStatus, bytes]:
+    def _reply(self, path: str, words: dict[str, str]) -> tuple[HTTPStatus, bytes]:
         if path.startswith(_FILES):
             return self._file(self.held.checked(path.removeprefix(_FILES)))
         if path.startswith(_DIRECTORIES):

@@ -96,11 +96,11 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         request = Request(self.command, self.path, self.headers, body)
         self.door.asked.append(request)
-        own = self.door.answers(request)
-        if own is None:
+        answer = self.door.answers(request)
+        if answer is None:
             self._pass_on(request)
         else:
-            self._send(own[0], {"Content-Type": "application/json"}, own[1])
+            self._send(answer[0], {"Content-Type": "application/json"}, answer[1])
 
     def _pass_on(self, request: Request) -> None:
         concerned = self.door.concerns(request)

@@ -52,9 +52,9 @@ class EpochJob:
 
 def epoch_times_of(run: Run) -> EpochTimes:
     """Analyse a run of epochs, and return their times."""
-    found = analyse(run).epoch_times
-    assert found is not None
-    return found
+    times = analyse(run).epoch_times
+    assert times is not None
+    return times
 
 
 def write_ehealth(folder: Path, job: EpochJob, repeat: int = 1) -> Path:

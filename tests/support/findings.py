@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 def finding_of(run: Run, code: str, **options: Any) -> Finding:
     """Return the run's only finding with this code, which must give advice."""
-    (finding,) = [one for one in find(run, True, **options) if one.code == code]
+    (finding,) = [finding for finding in find(run, True, **options) if finding.code == code]
     assert finding.advice
     return finding
 

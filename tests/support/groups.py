@@ -78,7 +78,7 @@ def one_case(tests: Iterable[str]) -> set[str]:
     cases: dict[str, list[str]] = defaultdict(list)
     for test in tests:
         cases[test.partition("[")[0]].append(test)
-    return {own[zlib.crc32(name.encode()) % len(own)] for name, own in cases.items()}
+    return {variants[zlib.crc32(name.encode()) % len(variants)] for name, variants in cases.items()}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -98,7 +98,7 @@ def pytest_collection_modifyitems(
     yield
     if config.getoption("one_case"):
         chosen = one_case([item.nodeid for item in items])
-        config.hook.pytest_deselected(items=[one for one in items if one.nodeid not in chosen])
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in chosen])
         items[:] = [item for item in items if item.nodeid in chosen]
 
 

@@ -49,8 +49,8 @@ def run_with_links(slow: bool, wall_ms: float = 0.0, skew_ms: float = 0.0) -> Ru
     run = simulate(replace(job, host_names=HOSTS[:3])).run
     logs = []
     for log, peer in zip(run.logs, (2, 0, 1), strict=True):
-        other = SLOW if slow and "h3" in (log.host, HOSTS[peer]) else {}
-        rows = [row(log.host, HOSTS[peer], **other)]
+        changes = SLOW if slow and "h3" in (log.host, HOSTS[peer]) else {}
+        rows = [row(log.host, HOSTS[peer], **changes)]
         offset = round(([0.0, 500.0, 900.0][log.rank]) * 1e6)
         anchor = {
             "monotonic_ns": log.anchor,

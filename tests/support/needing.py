@@ -7,14 +7,14 @@ import os
 import pytest
 
 
-def need(there: object, reason: str) -> None:
+def need(available: object, reason: str) -> None:
     """Skip a test unless the machine has what it needs; in CI it fails.
 
     Args:
-        there: what the test needs; a false value if it is missing.
+        available: what the test needs; a false value if it is missing.
         reason: what is missing, and how to get it.
     """
-    if there:
+    if available:
         return
     if os.environ.get("CI"):
         pytest.fail(reason)

@@ -52,11 +52,11 @@ def around(us: float, count: int = 11) -> Sequence[float]:
     return [us * (1 + (number - count // 2) / 100) for number in order]
 
 
-def pair(one: str, other: str, mbit_s: float) -> dict[str, Any]:
+def pair(first: str, second: str, mbit_s: float) -> dict[str, Any]:
     """Return the exchanges of 1 MB between two hosts at a rate."""
     small_us = around(800)
     us = around(min(small_us) + 8e6 / mbit_s)
-    return {"hosts": [one, other], "bytes": 1_000_000, "us": us, "small_us": small_us}
+    return {"hosts": [first, second], "bytes": 1_000_000, "us": us, "small_us": small_us}
 
 
 def write_network_check(folder: Path, **changes: Any) -> Path:

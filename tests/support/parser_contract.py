@@ -120,7 +120,7 @@ SAMPLES: dict[str, Callable[[Path], bytes]] = {
 def holds(parser: Parser, data: bytes) -> list[Parsed]:
     """Parse bytes: the result must be valid logs, or an error of one sentence with the file's name."""
     try:
-        one = parser.parse("some/log", data)
+        parsed = parser.parse("some/log", data)
     except UnreadableError as error:
         message = str(error)
     else:
@@ -129,12 +129,12 @@ def holds(parser: Parser, data: bytes) -> list[Parsed]:
         assert message.startswith("some/log: ")
         assert "\n" not in message
         return []
-    logs = [one, *one.more]
+    logs = [parsed, *parsed.more]
     for log in logs:
         assert log.steps.schema == pa.schema(list(STEPS_SCHEMA)[1:])
         assert log.intervals.schema == pa.schema(list(INTERVALS_SCHEMA)[1:])
         assert 0 <= log.log.rank < 2**31
-        assert not log.more or log is one
+        assert not log.more or log is parsed
         if not parser.has_steps:
             took = pc.subtract(log.intervals["end"], log.intervals["begin"])
             assert pc.all(pc.greater_equal(took, 0), min_count=0).as_py()

@@ -132,7 +132,7 @@ def _stamps(at: datetime) -> dict[str, str]:
 
 def _values(program: Program, truth: Truth, epoch: int, done: int) -> dict[str, Any]:
     """Return all values that a line may have after so many steps of an epoch."""
-    steps, data = (own[epoch] for own in (truth.step_s, truth.data_s))
+    steps, data = (times[epoch] for times in (truth.step_s, truth.data_s))
     timed = slice(min(program.untimed, done - 1), done)
     window = slice(max(done - program.every, 0), done)
     window_s = float(steps[window].mean())

@@ -72,7 +72,9 @@ def _timeline(data: bytes) -> int:
 def _autotune(data: bytes) -> object:
     is_autotune_log(data)
     log = parse_autotune("some/log", data)
-    assert all(math.isfinite(one.score) and len(one.environment) >= 2 for one in log.samples)
+    assert all(
+        math.isfinite(sample.score) and len(sample.environment) >= 2 for sample in log.samples
+    )
     return log.samples
 
 
@@ -85,17 +87,17 @@ def _flight_recorder(data: bytes) -> object:
 
 
 def _input_times(data: bytes) -> object:
-    one = parse_input_times("some/log", data)
-    assert one.ended >= one.began
-    assert all(math.isfinite(stage.ms) for stage in one.stages)
-    return one.batches
+    measurement = parse_input_times("some/log", data)
+    assert measurement.ended >= measurement.began
+    assert all(math.isfinite(stage.ms) for stage in measurement.stages)
+    return measurement.batches
 
 
 def _network_check(data: bytes) -> object:
-    one = parse_network_check("some/log", data)
-    assert 0 <= one.began < 2**63
-    assert all(math.isfinite(us) for rounds in (*one.sweep, *one.tiny) for us in rounds.us)
-    return one.size
+    check = parse_network_check("some/log", data)
+    assert 0 <= check.began < 2**63
+    assert all(math.isfinite(us) for rounds in (*check.sweep, *check.tiny) for us in rounds.us)
+    return check.size
 
 
 def _records(data: bytes) -> object:
@@ -106,8 +108,8 @@ def _records(data: bytes) -> object:
 
 
 def _events(name: str, data: bytes) -> Sequence[Event]:
-    (found,) = [one for one in embedded() if one.name == name]
-    events = found.read("some/log", data).events
+    (reader,) = [reader for reader in embedded() if reader.name == name]
+    events = reader.read("some/log", data).events
     for event in events:
         assert "\n" not in event.what
         for ns in (event.wall_ns, event.local_ns):
@@ -117,13 +119,13 @@ def _events(name: str, data: bytes) -> Sequence[Event]:
 
 def _event_log(data: bytes) -> object:
     file = SourceFile("some/log", "some/log", len(data), "", lambda start, end: data[start:end])
-    found = read_event_log([file])
-    assert all("\n" not in problem.what for problem in found.problems)
+    log = read_event_log([file])
+    assert all("\n" not in problem.what for problem in log.problems)
     # In a folder with other files, an uncompressed event log is read at once.
     at_once = _events("spark-events", data)
     if at_once:
-        assert [one.what for one in found.events] == [one.what for one in at_once]
-    return found.events
+        assert [event.what for event in log.events] == [event.what for event in at_once]
+    return log.events
 
 
 def _nothing(data: bytes) -> str:

@@ -32,21 +32,21 @@ def receiver(*answers: int) -> Iterator[Receiver]:
     Args:
         answers: the statuses of the first answers.
     """
-    own = Receiver(answers=list(answers))
-    with serving(_Handler, own=own) as port:
-        own.url = f"http://127.0.0.1:{port}/hook"
-        yield own
+    server = Receiver(answers=list(answers))
+    with serving(_Handler, receiver=server) as port:
+        server.url = f"http://127.0.0.1:{port}/hook"
+        yield server
 
 
 class _Handler(QuietHandler, BaseHTTPRequestHandler):
-    own: Receiver
+    receiver: Receiver
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.own.requests.append((self.path, self.headers.get("Authorization")))
-        status = self.own.answers.pop(0) if self.own.answers else 204
+        self.receiver.requests.append((self.path, self.headers.get("Authorization")))
+        status = self.receiver.answers.pop(0) if self.receiver.answers else 204
         if status == 204:
-            self.own.accepted.append(json.loads(body))
+            self.receiver.accepted.append(json.loads(body))
         self.send_response(status)
         if 300 <= status < 400:
             self.send_header("Location", "/elsewhere")

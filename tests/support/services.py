@@ -167,8 +167,8 @@ class Sshd:
 @pytest.fixture(scope="session")
 def sshd_side() -> None:
     """Need the distribution's sshd."""
-    there = tool("ssh").find_sshd() is not None
-    need(there, "there is no sshd to connect to: make services-env")
+    installed = tool("ssh").find_sshd() is not None
+    need(installed, "there is no sshd to connect to: make services-env")
 
 
 @pytest.fixture(scope="session")

@@ -38,8 +38,8 @@ def run_on_spark(program: Path, folder: Path, executors: int, **settings: str) -
         executors: how many, each with one core.
         settings: variables, also of the executors.
     """
-    own = {"PYTHONPATH": str(program.parent), **settings}
-    on_executors = {**own, "PYTHONPATH": f"{program.parent}/executors:{program.parent}"}
+    environment = {"PYTHONPATH": str(program.parent), **settings}
+    on_executors = {**environment, "PYTHONPATH": f"{program.parent}/executors:{program.parent}"}
     options = {
         "spark.driver.extraJavaOptions": JAVA_OPTIONS,
         "spark.executor.extraJavaOptions": JAVA_OPTIONS,
@@ -53,7 +53,7 @@ def run_on_spark(program: Path, folder: Path, executors: int, **settings: str) -
         [sys.executable, str(program), str(folder)],
         env={
             **os.environ,
-            **own,
+            **environment,
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_SUBMIT_ARGS": " ".join(
                 [f"--master local-cluster[{executors},1,1024]", *words, "pyspark-shell"]
@@ -70,17 +70,17 @@ def run_on_spark(program: Path, folder: Path, executors: int, **settings: str) -
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def equal(one: Any, other: Any) -> None:
+def equal(left: Any, right: Any) -> None:
     """Compare counts and words exactly, other numbers to 1e-9."""
-    if isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for name in one:
-            equal(one[name], other[name])
-    elif isinstance(one, list):
-        assert len(one) == len(other)
-        for first, second in zip(one, other, strict=True):
+    if isinstance(left, dict):
+        assert left.keys() == right.keys()
+        for name in left:
+            equal(left[name], right[name])
+    elif isinstance(left, list):
+        assert len(left) == len(right)
+        for first, second in zip(left, right, strict=True):
             equal(first, second)
-    elif isinstance(one, float):
-        assert math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
+    elif isinstance(left, float):
+        assert math.isclose(left, right, rel_tol=1e-9, abs_tol=1e-9)
     else:
-        assert one == other
+        assert left == right

@@ -55,7 +55,9 @@ def forget_stages(folder: Path) -> None:
     """Remove *ready* and *reduced* from all logs, as if they could not be taken."""
     for path in folder.glob("*.csv"):
         lines = (line.split(",") for line in path.read_text().splitlines())
-        kept = ([*one[:5], "", "", *one[7:]] if one[0] == "step" else one for one in lines)
+        kept = (
+            [*cells[:5], "", "", *cells[7:]] if cells[0] == "step" else cells for cells in lines
+        )
         path.write_text("\n".join(map(",".join, kept)) + "\n")
 
 

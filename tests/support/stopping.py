@@ -13,7 +13,7 @@ from .waiting import wait_until
 
 def wait_for_stopped(logs: Path, seconds: float) -> Stopped:
     """Return how a job hangs, once its logs show which ranks are missing and which wait."""
-    found: list[Stopped] = []
+    hangs: list[Stopped] = []
 
     def is_seen() -> bool:
         try:
@@ -22,8 +22,8 @@ def wait_for_stopped(logs: Path, seconds: float) -> Stopped:
             # The ranks have not started yet.
             return False
         if seen is not None and seen.ranks and seen.waiting:
-            found.append(seen)
-        return bool(found)
+            hangs.append(seen)
+        return bool(hangs)
 
     wait_until(is_seen, f"the logs in {logs} show which rank is missing", seconds)
-    return found[0]
+    return hangs[0]

@@ -35,7 +35,7 @@ class Bucket:
     def put(self, folder: Path, path: str = "") -> None:
         """Copy a folder's files to below a path of the bucket."""
         client = self.store.client()
-        for file in sorted(one for one in folder.rglob("*") if one.is_file()):
+        for file in sorted(entry for entry in folder.rglob("*") if entry.is_file()):
             client.pipe_file(f"{self.name}/{path}/{file.relative_to(folder)}", file.read_bytes())
 
 
@@ -51,8 +51,8 @@ class Store(ABC):
     """A real server, and the settings with which this process and its children use it."""
 
     scheme: str
-    #: Variables of the environment with this prefix belong to its clients.
-    own: tuple[str, ...]
+    #: Variables of the environment with these prefixes belong to its clients.
+    prefixes: tuple[str, ...]
     #: Replaces the developer's own settings.
     nothing: ClassVar[dict[str, str]]
 
@@ -74,7 +74,7 @@ class Store(ABC):
 
     def use(self, monkeypatch: pytest.MonkeyPatch, **settings: str) -> None:
         """Make the server the one that clients find, without the developer's settings."""
-        for name in [name for name in os.environ if name.startswith(self.own)]:
+        for name in [name for name in os.environ if name.startswith(self.prefixes)]:
             monkeypatch.delenv(name)
         for name, value in {**self.nothing, **self.service.settings(), **settings}.items():
             monkeypatch.setenv(name, value)
@@ -94,7 +94,7 @@ class S3Store(Store):
     """S3, as moto implements it."""
 
     scheme = "s3"
-    own = ("AWS_",)
+    prefixes = ("AWS_",)
     nothing: ClassVar[dict[str, str]] = {
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
@@ -119,7 +119,7 @@ class GcsStore(Store):
     """Google Cloud Storage: its emulator, with a sign-in."""
 
     scheme = "gs"
-    own = ("GOOGLE_", "GCLOUD_", "CLOUDSDK_", "GCSFS_", "STORAGE_")
+    prefixes = ("GOOGLE_", "GCLOUD_", "CLOUDSDK_", "GCSFS_", "STORAGE_")
     nothing: ClassVar[dict[str, str]] = {"CLOUDSDK_CONFIG": os.devnull}
 
     @property
@@ -141,7 +141,7 @@ class AzureStore(Store):
     """Azure's Blob Storage, as Azurite implements it."""
 
     scheme = "az"
-    own = ("AZURE_",)
+    prefixes = ("AZURE_",)
     # A single, empty login: otherwise clients would search the whole machine for others.
     nothing: ClassVar[dict[str, str]] = {"AZURE_TOKEN_CREDENTIALS": "EnvironmentCredential"}
 
@@ -155,6 +155,6 @@ class AzureStore(Store):
         return adlfs.AzureBlobFileSystem(use_listings_cache=False, skip_instance_cache=True)
 
     def wrong(self, folder: Path) -> dict[str, str]:
-        other = base64.b64encode(SECRET.encode()).decode()
-        text = self.service.connection_string.replace(self.service.key, other)
+        key = base64.b64encode(SECRET.encode()).decode()
+        text = self.service.connection_string.replace(self.service.key, key)
         return {"AZURE_STORAGE_CONNECTION_STRING": text}

@@ -49,7 +49,7 @@ class GpuStep:
     #: The time of the allreduce's kernels, and how much of it compute hides.
     communication: float
     overlapped: float
-    other: float
+    update: float
 
 
 @dataclass
@@ -74,7 +74,7 @@ class GpuRank:
         self._launching = loaded + self.clock_ms * ms + 2
         ready = loaded + step.compute * ms
         started = ready - step.overlapped * ms
-        update = step.other * ms
+        update = step.update * ms
         end = reduced + update
         self._host(f"ProfilerStep#{number}", begin, end - begin)
         self._host(LOADER, begin, step.input * ms)
@@ -135,18 +135,18 @@ def write_gpu_job(
     true: list[list[GpuStep]] = [[] for _ in ranks]
     for number in range(3, 3 + steps):
         drawn = [
-            (input_ms[one.rank] * chance.uniform(0.9, 1.1), chance.uniform(18, 22)) for one in ranks
+            (input_ms[gpu.rank] * chance.uniform(0.9, 1.1), chance.uniform(18, 22)) for gpu in ranks
         ]
         overlapped = chance.uniform(3, 5)
         ready = [
-            one._now + (inp + comp) * 1e3 for one, (inp, comp) in zip(ranks, drawn, strict=True)
+            gpu._now + (inp + comp) * 1e3 for gpu, (inp, comp) in zip(ranks, drawn, strict=True)
         ]
         reduced = max(ready) + chance.uniform(6, 8) * 1e3
-        for one, (inp, comp), at in zip(ranks, drawn, ready, strict=True):
+        for gpu, (inp, comp), at in zip(ranks, drawn, ready, strict=True):
             exposed = (reduced - at) / 1e3
             step = GpuStep(inp, comp, exposed + overlapped, overlapped, 1.0)
-            true[one.rank].append(step)
-            one.add(number, step, reduced)
-    for one in ranks:
-        one.write(folder)
+            true[gpu.rank].append(step)
+            gpu.add(number, step, reduced)
+    for gpu in ranks:
+        gpu.write(folder)
     return true

@@ -22,15 +22,15 @@ def upload_folder(folder: Path | str, run_id: str) -> Uploaded:
 
 def uploaders(run_id: str) -> list[int]:
     """Return the processes of this machine that upload to a run."""
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue
         if run_id.encode() in words and any(b"collector.mlflow.process" in word for word in words):
-            found.append(int(path.parent.name))
-    return found
+            pids.append(int(path.parent.name))
+    return pids
 
 
 def end_uploads(run_id: str) -> None:

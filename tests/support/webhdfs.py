@@ -50,7 +50,7 @@ class Cluster:
 
     def put(self, folder: Path, path: str) -> None:
         """Copy a folder's files to below a path."""
-        for file in sorted(one for one in folder.rglob("*") if one.is_file()):
+        for file in sorted(entry for entry in folder.rglob("*") if entry.is_file()):
             self.write(f"{path}/{file.relative_to(folder)}", file.read_bytes())
 
     def write(self, path: str, data: bytes) -> None:
