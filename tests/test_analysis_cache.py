@@ -59,17 +59,17 @@ def test_cached_analyses_equal_fresh_ones(name: str, tmp_path: Path) -> None:
     synthetic = simulate(replace(job, faults=(), synthetic=True, run_id="synthetic")).run
     single = simulate(replace(job, faults=(), synthetic=True, ranks=1, run_id="single")).run
     for others in ((None, None), (synthetic, None), (synthetic, single)):
-        made = analyse(run, *others)
-        table = _written(table_of(made), tmp_path)
-        _assert_same(from_cache(table, run, made.baseline, made.single), made)
+        fresh = analyse(run, *others)
+        table = _written(table_of(fresh), tmp_path)
+        _assert_same(from_cache(table, run, fresh.baseline, fresh.single), fresh)
 
 
 def test_a_run_of_epochs_is_cached(tmp_path: Path) -> None:
     lines = (f"Epoch {n}/3\n78/78 - {9 + n}s - loss: 1.9 - {9 + n}s/epoch\n" for n in (1, 2, 3))
     (tmp_path / "train.log").write_text("".join(lines))
     (run,) = read(str(tmp_path / "train.log"))
-    made = analyse(run)
-    _assert_same(from_cache(_written(table_of(made), tmp_path), run, None, None), made)
+    fresh = analyse(run)
+    _assert_same(from_cache(_written(table_of(fresh), tmp_path), run, None, None), fresh)
 
 
 @pytest.fixture
@@ -93,14 +93,14 @@ def _saved(store: Path, job: Job) -> StoredRun:
 
 
 def test_a_cached_run_is_not_analysed_again(tmp_path: Path, analysed: list[str]) -> None:
-    own = _saved(tmp_path, Job(run_id="own"))
+    stored = _saved(tmp_path, Job(run_id="own"))
     base = _saved(tmp_path, Job(run_id="base", synthetic=True))
-    first = cached_analysis(own, base, analyse=_noting(analysed))
+    first = cached_analysis(stored, base, analyse=_noting(analysed))
     assert analysed == ["base", "own"]
-    _assert_same(cached_analysis(own, base, analyse=_noting(analysed)), first)
+    _assert_same(cached_analysis(stored, base, analyse=_noting(analysed)), first)
     assert analysed == ["base", "own"]
     # The check knows the cache's file.
-    assert not check_run(own.folder or tmp_path).notes
+    assert not check_run(stored.folder or tmp_path).notes
 
 
 def test_machine_series_need_no_second_analysis(tmp_path: Path, analysed: list[str]) -> None:
@@ -111,8 +111,8 @@ def test_machine_series_need_no_second_analysis(tmp_path: Path, analysed: list[s
     folder = save_run(replace(run, series=(cpu,)), tmp_path)
     manifest = check_run(folder).manifest or ""
     sentences = [
-        evidence(cached_analysis(StoredRun(own, folder, manifest), analyse=_noting(analysed)))
-        for own in (load_run(folder), RunOnDisk.open(folder))
+        evidence(cached_analysis(StoredRun(run, folder, manifest), analyse=_noting(analysed)))
+        for run in (load_run(folder), RunOnDisk.open(folder))
     ]
     assert analysed == ["own"]
     assert sentences[0].startswith("CPU utilization was ")
@@ -121,10 +121,10 @@ def test_machine_series_need_no_second_analysis(tmp_path: Path, analysed: list[s
 
 
 def test_another_baseline_is_another_analysis(tmp_path: Path, analysed: list[str]) -> None:
-    own = _saved(tmp_path, Job(run_id="own"))
+    stored = _saved(tmp_path, Job(run_id="own"))
     base = _saved(tmp_path, Job(run_id="base", synthetic=True))
-    cached_analysis(own, base, analyse=_noting(analysed))
-    alone = cached_analysis(own, analyse=_noting(analysed))
+    cached_analysis(stored, base, analyse=_noting(analysed))
+    alone = cached_analysis(stored, analyse=_noting(analysed))
     assert (alone.baseline, analysed) == (None, ["base", "own", "own"])
 
 
@@ -139,10 +139,10 @@ def test_a_run_that_has_grown_is_analysed_again(tmp_path: Path, analysed: list[s
 def test_other_code_analyses_again(
     tmp_path: Path, analysed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = _saved(tmp_path, Job(run_id="own"))
-    cached_analysis(own, analyse=_noting(analysed))
+    stored = _saved(tmp_path, Job(run_id="own"))
+    cached_analysis(stored, analyse=_noting(analysed))
     monkeypatch.setattr(analysis_cache, "code_state", lambda: "another")
-    cached_analysis(own, analyse=_noting(analysed))
+    cached_analysis(stored, analyse=_noting(analysed))
     assert analysed == ["own", "own"]
 
 
@@ -150,10 +150,10 @@ def test_other_code_analyses_again(
 def test_a_damaged_cache_is_analysed_again(
     content: bytes, tmp_path: Path, analysed: list[str]
 ) -> None:
-    own = _saved(tmp_path, Job(run_id="own"))
-    assert own.folder is not None
-    (own.folder / ANALYSIS).write_bytes(content)
-    cached_analysis(own, analyse=_noting(analysed))
+    stored = _saved(tmp_path, Job(run_id="own"))
+    assert stored.folder is not None
+    (stored.folder / ANALYSIS).write_bytes(content)
+    cached_analysis(stored, analyse=_noting(analysed))
     assert analysed == ["own"]
 
 
@@ -169,16 +169,16 @@ def test_a_damaged_cache_is_analysed_again(
 def test_a_cache_with_other_fields_is_analysed_again(
     damage: dict[str, object], tmp_path: Path, analysed: list[str]
 ) -> None:
-    own = _saved(tmp_path, Job(run_id="own"))
-    assert own.folder is not None
-    cached_analysis(own, analyse=_noting(analysed))
-    kept = pq.read_table(own.folder / ANALYSIS)
-    found = {**json.loads(kept.schema.metadata[b"found"]), **damage}
-    metadata = {**kept.schema.metadata, b"found": json.dumps(found)}
-    pq.write_table(kept.replace_schema_metadata(metadata), own.folder / ANALYSIS)
-    cached_analysis(own, analyse=_noting(analysed))
-    pq.write_table(kept.select(["total"]), own.folder / ANALYSIS)
-    cached_analysis(own, analyse=_noting(analysed))
+    stored = _saved(tmp_path, Job(run_id="own"))
+    assert stored.folder is not None
+    cached_analysis(stored, analyse=_noting(analysed))
+    kept = pq.read_table(stored.folder / ANALYSIS)
+    values = {**json.loads(kept.schema.metadata[b"found"]), **damage}
+    metadata = {**kept.schema.metadata, b"found": json.dumps(values)}
+    pq.write_table(kept.replace_schema_metadata(metadata), stored.folder / ANALYSIS)
+    cached_analysis(stored, analyse=_noting(analysed))
+    pq.write_table(kept.select(["total"]), stored.folder / ANALYSIS)
+    cached_analysis(stored, analyse=_noting(analysed))
     assert analysed == ["own"] * 3
 
 
@@ -202,17 +202,17 @@ def test_the_overview_needs_no_steps(tmp_path: Path, analysed: list[str]) -> Non
 
 
 def test_small_runs_are_not_cached(tmp_path: Path) -> None:
-    own = _saved(tmp_path, Job(run_id="own"))
-    assert own.folder is not None
-    cached_analysis(own)
-    assert not (own.folder / ANALYSIS).exists()
+    stored = _saved(tmp_path, Job(run_id="own"))
+    assert stored.folder is not None
+    cached_analysis(stored)
+    assert not (stored.folder / ANALYSIS).exists()
 
 
 def test_collecting_caches_its_analysis(tmp_path: Path, analysed: list[str]) -> None:
     folder = save_run(simulate(Job(run_id="own")).run, tmp_path)
     list_runs([(load_run(folder), folder)], tmp_path)
-    own = StoredRun(load_run(folder), folder, check_run(folder).manifest or "")
-    cached_analysis(own, analyse=_noting(analysed))
+    stored = StoredRun(load_run(folder), folder, check_run(folder).manifest or "")
+    cached_analysis(stored, analyse=_noting(analysed))
     assert not analysed
 
 
@@ -221,9 +221,9 @@ def _written(table: pa.Table, folder: Path) -> pa.Table:
     return pq.read_table(folder / "table.parquet")
 
 
-def _assert_same(one: Analysis, other: Analysis) -> None:
+def _assert_same(cached: Analysis, fresh: Analysis) -> None:
     for field in fields(Analysis):
-        left, right = getattr(one, field.name), getattr(other, field.name)
+        left, right = getattr(cached, field.name), getattr(fresh, field.name)
         if field.name in ("ledger", "steady"):
             assert (left is None) == (right is None)
             for name in () if left is None else (*LEDGER, "imbalance", "last", "wait", "cause"):

@@ -33,11 +33,11 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_and_option_is_documented(command: str) -> None:
     section = re.split(r"^## ", (DOCS / "commands.md").read_text(), flags=re.MULTILINE)
-    (own,) = [text for text in section if text.startswith(f"stallscope {command}\n")]
+    (command_text,) = [text for text in section if text.startswith(f"stallscope {command}\n")]
     parser = argparse.ArgumentParser()
     importlib.import_module(f"stallscope.cli.{command}").add_arguments(parser)
     for option in re.findall(r"--[a-z-]+", parser.format_help()):
-        assert option in own or option == "--help"
+        assert option in command_text or option == "--help"
 
 
 def test_every_column_is_documented() -> None:
@@ -70,4 +70,4 @@ def _source() -> str:
 def _anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", one).lower().replace(" ", "-") for one in headings}
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}

@@ -36,7 +36,7 @@ def examples(page: str, section: str = "") -> list[bytes]:
     text = (DOCS / page).read_text()
     if section:
         text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-    return [textwrap.dedent(one).encode() for one in BLOCK.findall(text)]
+    return [textwrap.dedent(block).encode() for block in BLOCK.findall(text)]
 
 
 def test_every_parser_has_a_page_or_a_section() -> None:
@@ -50,10 +50,10 @@ def test_every_parser_has_a_page_or_a_section() -> None:
 def test_the_example_of_each_page_is_recognised_and_read(name: str) -> None:
     parser = by_name(name)
     shown = examples(PAGES[name], name if PAGES[name] in SHARED else "")
-    data = next(one for one in shown if parser.recognises("log", one))
-    assert next(one for one in PARSERS if one.recognises("log", data)) is parser
+    data = next(example for example in shown if parser.recognises("log", example))
+    assert next(candidate for candidate in PARSERS if candidate.recognises("log", data)) is parser
     logs = holds(parser, data)
-    assert any(one.steps.num_rows or "known_from" in one.log.facts for one in logs)
+    assert any(parsed.steps.num_rows or "known_from" in parsed.log.facts for parsed in logs)
 
 
 def test_the_example_of_a_pattern_is_read_by_its_patterns() -> None:
@@ -74,7 +74,7 @@ def test_the_timestamps_of_the_page_of_patterns_are_read() -> None:
     read = [read_moment(re.split(r"  +", stamp)[0].encode()) for stamp in stamps]
     assert len(read) == 10
     assert all(read)
-    assert [one.year_known for one in read if one] == [True] * 5 + [False] * 3 + [True] * 2
+    assert [moment.year_known for moment in read if moment] == [True] * 5 + [False] * 3 + [True] * 2
 
 
 def test_examples_of_companion_files_are_read() -> None:

@@ -35,10 +35,10 @@ def schema(name: str) -> Any:
 
 def _closed(part: Any) -> Any:
     if isinstance(part, list):
-        return [_closed(one) for one in part]
+        return [_closed(inner) for inner in part]
     if not isinstance(part, dict):
         return part
-    closed = {name: _closed(one) for name, one in part.items()}
+    closed = {name: _closed(inner) for name, inner in part.items()}
     if isinstance(part.get("properties"), dict) and part.get("type") == "object":
         closed.setdefault("additionalProperties", False)
     if part.get("x-kubernetes-int-or-string"):
@@ -88,6 +88,8 @@ def test_volumes_that_are_mounted_are_there(name: str) -> None:
     for replica in manifest(name)["spec"][REPLICAS[name]].values():
         pod = replica["template"]["spec"]
         mounted = {
-            mount["name"] for one in pod["containers"] for mount in one.get("volumeMounts", ())
+            mount["name"]
+            for container in pod["containers"]
+            for mount in container.get("volumeMounts", ())
         }
         assert mounted == {volume["name"] for volume in pod.get("volumes", ())}

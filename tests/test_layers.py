@@ -137,15 +137,15 @@ TYPES_ONLY = {
 
 def modules() -> dict[str, Path]:
     """Return all modules of the package by name, with packages among them."""
-    found = {}
+    paths = {}
     for base, folder in FOLDERS.items():
         for path in folder.rglob("*.py"):
             inner = path.relative_to(folder)
             # The symlinks are for editors; their modules are counted at their real place.
             if not (folder / inner.parts[0]).is_symlink():
                 parts = [base, *inner.with_suffix("").parts]
-                found[".".join(parts).removesuffix(".__init__")] = path
-    return found
+                paths[".".join(parts).removesuffix(".__init__")] = path
+    return paths
 
 
 MODULES = modules()
@@ -174,16 +174,16 @@ def layer_of(name: str, below: str) -> str:
 
 def wrong_way(below: str, order: tuple[str, ...]) -> list[str]:
     """Return imports from a layer into a later one."""
-    found = []
+    imports = []
     for name in MODULES:
-        own = layer_of(name, below)
-        if not name.startswith(f"{below}.") or own not in order:
+        own_layer = layer_of(name, below)
+        if not name.startswith(f"{below}.") or own_layer not in order:
             continue
-        for other in imports_of(name):
-            layer = layer_of(other, below)
-            if other.startswith(f"{below}.") and order.index(layer) > order.index(own):
-                found.append(f"{name} imports {other}")
-    return found
+        for imported in imports_of(name):
+            layer = layer_of(imported, below)
+            if imported.startswith(f"{below}.") and order.index(layer) > order.index(own_layer):
+                imports.append(f"{name} imports {imported}")
+    return imports
 
 
 @pytest.mark.parametrize(

@@ -47,67 +47,67 @@ GPUS = [
 
 
 def test_important_quantities_come_first_and_totals_before_devices() -> None:
-    own = (
+    all_series = (
         series("disk_usage", "MB", 5.0),
         series("system_memory_usage", "MB", 5.0),
         series("cpu_utilization", "%", 5.0),
         *GPUS,
     )
-    found = quantities(run_of_series(own))
-    assert [(one.name, len(one.series)) for one in found] == [
+    ordered = quantities(run_of_series(all_series))
+    assert [(quantity.name, len(quantity.series)) for quantity in ordered] == [
         ("gpu_utilization", 4),
         ("cpu_utilization", 1),
         ("disk_usage", 1),
         ("system_memory_usage", 1),
         *((f"gpu_{gpu}_utilization", 1) for _ in range(2) for gpu in range(2)),
     ]
-    assert len({one.key for one in found}) == len(found)
-    assert found[0].key == "gpu_utilization/%"
-    assert found[4].key == "node_0/gpu_0_utilization/%"
+    assert len({quantity.key for quantity in ordered}) == len(ordered)
+    assert ordered[0].key == "gpu_utilization/%"
+    assert ordered[4].key == "node_0/gpu_0_utilization/%"
 
 
-def run_of_series(own: tuple[Series, ...]) -> Run:
+def run_of_series(all_series: tuple[Series, ...]) -> Run:
     """Make a run with series only."""
     blank = Run("id", "source", (), None, None)
-    return replace(blank, series=own)
+    return replace(blank, series=all_series)
 
 
 def test_a_column_has_the_lowest_mean_and_highest_value() -> None:
     at, values = np.arange(0, 100, 10), np.arange(10.0)
-    found = over([at], [values], 0, 100, 2)
+    binned = over([at], [values], 0, 100, 2)
     # A value at the edge of two columns belongs to the time before it.
-    assert (found.low.tolist(), found.high.tolist()) == ([1, 6], [5, 9])
-    assert found.mean.tolist() == [3, 7.5]
+    assert (binned.low.tolist(), binned.high.tolist()) == ([1, 6], [5, 9])
+    assert binned.mean.tolist() == [3, 7.5]
 
 
 def test_zoomed_in_a_value_fills_the_time_since_the_previous_one() -> None:
     at, values = np.array([0, 10, 20, 50, 60]), np.array([1.0, 2.0, 3.0, 4.0, 5.0])
-    found = over([at], [values], 0, 60, 60)
-    assert found.mean[:10].tolist() == [2] * 10
-    assert found.mean[10:20].tolist() == [3] * 10
+    binned = over([at], [values], 0, 60, 60)
+    assert binned.mean[:10].tolist() == [2] * 10
+    assert binned.mean[10:20].tolist() == [3] * 10
     # Values more than 20 apart are not connected.
-    assert np.isnan(found.mean[20:30]).all()
-    assert found.mean[31:50].tolist() == [4] * 19
-    assert (found.low[:20] == found.high[:20]).all()
+    assert np.isnan(binned.mean[20:30]).all()
+    assert binned.mean[31:50].tolist() == [4] * 19
+    assert (binned.low[:20] == binned.high[:20]).all()
 
 
 def test_columns_before_and_after_a_series_are_empty() -> None:
     at, values = np.arange(1000, 2000, 100), np.full(10, 7.0)
-    found = over([at], [values], 0, 4000, 40)
-    assert np.isnan(found.mean[:7]).all()
-    assert (found.mean[8:19] == 7).all()
-    assert np.isnan(found.mean[20:]).all()
+    binned = over([at], [values], 0, 4000, 40)
+    assert np.isnan(binned.mean[:7]).all()
+    assert (binned.mean[8:19] == 7).all()
+    assert np.isnan(binned.mean[20:]).all()
 
 
 def test_each_series_counts_once_in_the_mean() -> None:
     often, seldom = np.arange(0, 1000, 10), np.array([400, 900])
-    found = over([often, seldom], [np.full(100, 10.0), np.full(2, 30.0)], 0, 1000, 1)
-    assert (found.low[0], found.mean[0], found.high[0]) == (10, 20, 30)
+    binned = over([often, seldom], [np.full(100, 10.0), np.full(2, 30.0)], 0, 1000, 1)
+    assert (binned.low[0], binned.mean[0], binned.high[0]) == (10, 20, 30)
 
 
 def test_a_single_value_is_in_its_column() -> None:
-    found = over([np.array([55])], [np.array([3.0])], 0, 100, 10)
-    assert np.flatnonzero(~np.isnan(found.mean)).tolist() == [5]
+    binned = over([np.array([55])], [np.array([3.0])], 0, 100, 10)
+    assert np.flatnonzero(~np.isnan(binned.mean)).tolist() == [5]
 
 
 @given(
@@ -120,10 +120,10 @@ def test_columns_without_values_are_empty(
     times: list[int], begin: int, length: int, columns: int
 ) -> None:
     at, values = np.array(times), np.array(times, np.float64)
-    found = over([at], [values], begin, begin + length, columns)
+    binned = over([at], [values], begin, begin + length, columns)
     edges = np.linspace(begin, begin + length, columns + 1).astype(np.int64)
     for low, mean, high, left, right in zip(
-        found.low, found.mean, found.high, edges, edges[1:], strict=False
+        binned.low, binned.mean, binned.high, edges, edges[1:], strict=False
     ):
         inside = values[(at > left) & (at <= right)]
         if len(inside):
@@ -134,15 +134,15 @@ def test_columns_without_values_are_empty(
 
 
 def test_figures_use_the_values_in_the_interval() -> None:
-    own = series("cpu_utilization", "%", *range(10))
-    found = between([own, own], 2 * S, 4 * S)
-    assert found is not None
-    assert (found.mean, found.low, found.high, found.values) == (3, 2, 4, 6)
-    assert between([own], 20 * S, 30 * S) is None
+    cpu = series("cpu_utilization", "%", *range(10))
+    figures = between([cpu, cpu], 2 * S, 4 * S)
+    assert figures is not None
+    assert (figures.mean, figures.low, figures.high, figures.values) == (3, 2, 4, 6)
+    assert between([cpu], 20 * S, 30 * S) is None
 
 
-def one(*own: Series, whole: bool = False) -> MachineQuantity:
-    return MachineQuantity(own[0].name, own[0].unit, own, whole)
+def quantity_of(*all_series: Series, whole: bool = False) -> MachineQuantity:
+    return MachineQuantity(all_series[0].name, all_series[0].unit, all_series, whole)
 
 
 @pytest.mark.parametrize(
@@ -156,14 +156,14 @@ def one(*own: Series, whole: bool = False) -> MachineQuantity:
     ],
 )
 def test_names_of_quantities_are_words(name: str, unit: str, words: str) -> None:
-    assert label(one(series(name, unit, 1.0))) == words
+    assert label(quantity_of(series(name, unit, 1.0))) == words
 
 
 def test_owners_of_all_series_are_named() -> None:
     together = MachineQuantity("gpu_utilization", "%", tuple(GPUS), True)
     assert label(together) == "GPU utilization, % (4 GPUs on 2 nodes)"
     assert (title(together), of_whom(together)) == ("GPU utilization", "4 GPUs on 2 nodes")
-    assert label(one(GPUS[3])) == "GPU 1 utilization, % (node_1)"
+    assert label(quantity_of(GPUS[3])) == "GPU 1 utilization, % (node_1)"
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_owners_of_all_series_are_named() -> None:
     ],
 )
 def test_values_have_readable_units(unit: str, value: float, shown: str) -> None:
-    assert reading(value, scale(one(series("x", unit, value)))) == shown
+    assert reading(value, scale(quantity_of(series("x", unit, value)))) == shown
 
 
 def test_evidence_is_from_the_steady_steps_and_not_a_verdict(run: Run) -> None:
@@ -199,13 +199,13 @@ def test_without_values_in_the_steady_steps_there_is_no_evidence(run: Run) -> No
 
 
 def test_sizes_are_not_evidence(run: Run) -> None:
-    own = series("disk_usage", "%", *([5.0] * 12), begin=began(run))
-    assert evidence(analyse(replace(run, series=(own,)))) == ""
+    disk = series("disk_usage", "%", *([5.0] * 12), begin=began(run))
+    assert evidence(analyse(replace(run, series=(disk,)))) == ""
 
 
 def test_the_chart_counts_from_the_runs_start(run: Run) -> None:
-    own = series("system_memory_usage", "MB", *([4000.0] * 12), begin=began(run))
-    chart = machine_chart(analyse(replace(run, series=(own,))))
+    memory = series("system_memory_usage", "MB", *([4000.0] * 12), begin=began(run))
+    chart = machine_chart(analyse(replace(run, series=(memory,))))
     assert chart is not None
     assert (chart.title, chart.unit, chart.top) == ("System memory usage over the run", "GB", 4)
     assert chart.x[0] > 0

@@ -28,9 +28,9 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _insert(root / "parsers" / "registry.py", '    "keras_output.parser:', line)
     package = root / "src" / "stallscope"
     package.mkdir(parents=True)
-    for own in (ROOT / "src" / "stallscope").iterdir():
-        at = root / "parsers" if own.name == "parsers" else own.resolve()
-        (package / own.name).symlink_to(at)
+    for entry in (ROOT / "src" / "stallscope").iterdir():
+        at = root / "parsers" if entry.name == "parsers" else entry.resolve()
+        (package / entry.name).symlink_to(at)
     tests = root / "tests"
     for folder in ("support", "parsers"):
         shutil.copytree(ROOT / "tests" / folder, tests / folder)

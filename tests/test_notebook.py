@@ -69,7 +69,7 @@ def test_figures_are_plain_plotly_figures_in_the_reports_order(logs: Path) -> No
     figures = shown.figures()
     # Ledger, gains, baseline, ranks, steps, job.
     assert len(figures) == 6
-    assert all(isinstance(one, go.Figure) for one in figures)
+    assert all(isinstance(figure, go.Figure) for figure in figures)
     light, dark = figures[0], shown.figures(dark=True)[0]
     assert light.layout.font.color != dark.layout.font.color
 
@@ -102,10 +102,10 @@ Outputs = list[list[dict[str, Any]]]
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Run cells as a separate notebook, one after the other, and return their outputs."""
-    own = tmp_path_factory.mktemp("jupyter")
+    folder = tmp_path_factory.mktemp("jupyter")
     with pytest.MonkeyPatch.context() as patch:
         for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
-            patch.setenv(name, str(own / name.lower()))
+            patch.setenv(name, str(folder / name.lower()))
 
         def ran(*cells: str) -> Outputs:
             notebook = nbformat.v4.new_notebook()
@@ -134,10 +134,10 @@ def test_a_notebook_shows_the_report_and_plain_figures(logs: Path, kernel: Any) 
     assert not re.search(r"""(src|href)=["'](?!#|data:)""", page)
     assert not re.search(r"url\((?!#|data:)|@import", page)
 
-    assert {one["output_type"] for one in figures} == {"display_data"}
+    assert {output["output_type"] for output in figures} == {"display_data"}
     kind = "application/vnd.plotly.v1+json"
     # Older versions of plotly show their setup before the first figure.
-    shown_figures = [one["data"][kind] for one in figures if kind in one["data"]]
+    shown_figures = [output["data"][kind] for output in figures if kind in output["data"]]
     assert len(shown_figures) == 5
     for drawn in shown_figures:
         assert drawn["data"]
@@ -167,9 +167,14 @@ def test_the_docs_notebook_runs(kernel: Any) -> None:
     outputs = kernel(*(cell.source for cell in cells))
     assert all(outputs)
     assert outputs[0][0]["text"] == "Rank 1 holds this run back: its input is slow\n"
-    figures = [one for own in outputs for one in own if one["output_type"] == "display_data"]
+    figures = [
+        output
+        for cell_outputs in outputs
+        for output in cell_outputs
+        if output["output_type"] == "display_data"
+    ]
     kind = "application/vnd.plotly.v1+json"
-    assert sum(kind in one["data"] for one in figures) == 3
+    assert sum(kind in output["data"] for output in figures) == 3
     assert "<iframe" in outputs[-1][0]["data"]["text/html"]
 
 
@@ -190,7 +195,7 @@ def test_the_report_is_light_or_dark_like_the_notebook(
         f"document.querySelector('iframe').contentWindow"
         f".matchMedia('(prefers-color-scheme: {scheme})').matches"
     )
-    assert page.locator("iframe").evaluate("one => one.style.colorScheme") == scheme
+    assert page.locator("iframe").evaluate("frame => frame.style.colorScheme") == scheme
     page.close()
 
 

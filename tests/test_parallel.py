@@ -37,9 +37,9 @@ def test_one_case_of_each_test_is_chosen() -> None:
     single = ["tests/test_memory.py::test_alone", "tests/test_memory.py::test_one[case]"]
     chosen = one_case([*many, *single])
     assert set(single) < chosen
-    assert sorted(one.partition("[")[0] for one in chosen - set(single)) == sorted(names)
+    assert sorted(test.partition("[")[0] for test in chosen - set(single)) == sorted(names)
     # Different tests run different cases.
-    assert len({one.partition("[")[2] for one in chosen - set(single)}) == 9
+    assert len({test.partition("[")[2] for test in chosen - set(single)}) == 9
 
 
 @pytest.mark.parametrize("marker", ["horovod", "frameworks"])

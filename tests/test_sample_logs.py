@@ -61,14 +61,14 @@ def test_every_step_of_every_rank_is_recorded_and_adds_up(name: str) -> None:
 def test_a_slow_rank_is_named_with_its_cause(
     name: str, cause: str, rank: int, milliseconds: float | None
 ) -> None:
-    found = analysis_of(name)
-    assert found.baseline is not None
-    assert found.baseline.run.name == "synthetic"
-    verdict = found.bottleneck
+    analysis = analysis_of(name)
+    assert analysis.baseline is not None
+    assert analysis.baseline.run.name == "synthetic"
+    verdict = analysis.bottleneck
     assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", cause, (rank,))
     if milliseconds is not None:
-        own = {one.rank: getattr(one, f"{cause}_ms") for one in found.ranks}
-        assert own[rank] - own[1 - rank] == pytest.approx(milliseconds, rel=0.35)
+        costs = {figures.rank: getattr(figures, f"{cause}_ms") for figures in analysis.ranks}
+        assert costs[rank] - costs[1 - rank] == pytest.approx(milliseconds, rel=0.35)
 
 
 def test_slow_input_everywhere_names_no_rank() -> None:
@@ -86,8 +86,8 @@ def test_no_rank_is_blamed_in_a_run_without_a_fault(name: str) -> None:
 def test_rank_0s_log_alone_mistakes_waiting_for_communication() -> None:
     """A single rank's log is misleading: the reason for this project."""
     run = RUNS["slow-input-one-rank"]
-    own = run.steps.filter(run.steps["rank"].to_numpy() == 0).to_pydict()
-    seen = np.median(np.array(own["reduced"]) - np.array(own["ready"])) / 1e6
+    columns = run.steps.filter(run.steps["rank"].to_numpy() == 0).to_pydict()
+    seen = np.median(np.array(columns["reduced"]) - np.array(columns["ready"])) / 1e6
     entry = analysis_of("slow-input-one-rank").entry("allreduce")
     assert entry is not None
     assert seen > 4 * entry.ms

@@ -73,13 +73,13 @@ KINDS: dict[str, Callable[[Path], Path]] = {
 @pytest.fixture(scope="session")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ss.Run]:
     """Write the logs of a kind of run once, and open it; tests must not change what they share."""
-    made: dict[str, ss.Run] = {}
+    runs: dict[str, ss.Run] = {}
 
     def open_kind(kind: str) -> ss.Run:
-        if kind not in made:
+        if kind not in runs:
             folder = tmp_path_factory.mktemp("logs") / "job"
-            made[kind] = ss.open_run(KINDS[kind](folder))
-        return made[kind]
+            runs[kind] = ss.open_run(KINDS[kind](folder))
+        return runs[kind]
 
     return open_kind
 
@@ -87,11 +87,11 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ss.Run]:
 @pytest.fixture(scope="session")
 def analysed(opened: Callable[[str], ss.Run]) -> Callable[[str], ss.Analysis]:
     """Analyse a kind of run once."""
-    made: dict[str, ss.Analysis] = {}
+    analyses: dict[str, ss.Analysis] = {}
 
     def analyse_kind(kind: str) -> ss.Analysis:
-        if kind not in made:
-            made[kind] = ss.analyse(opened(kind))
-        return made[kind]
+        if kind not in analyses:
+            analyses[kind] = ss.analyse(opened(kind))
+        return analyses[kind]
 
     return analyse_kind

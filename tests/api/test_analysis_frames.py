@@ -42,35 +42,37 @@ def test_every_kind_of_run_has_the_same_columns_and_types(
     opened: Opened, analysed: Analysed, kind: str
 ) -> None:
     usual = frames(opened("steps"), analysed("steps"))
-    for name, own in frames(opened(kind), analysed(kind)).items():
-        assert own.index.names == usual[name].index.names, name
+    for name, frame in frames(opened(kind), analysed(kind)).items():
+        assert frame.index.names == usual[name].index.names, name
         types, others = (
-            {column: kind_of(dtype) for column, dtype in one.reset_index().dtypes.items()}
-            for one in (own, usual[name])
+            {column: kind_of(dtype) for column, dtype in table.reset_index().dtypes.items()}
+            for table in (frame, usual[name])
         )
-        if own.index.names == [None]:
+        if frame.index.names == [None]:
             del types["index"], others["index"]
         assert types == others, name
 
 
 def test_the_ledgers_add_up_to_the_step(analysed: Analysed) -> None:
-    found = analysed("steps")
-    assert [*found.ledger.index] == ENTRIES
-    assert found.ledger["ms"].sum() == pytest.approx(found.step_ms)
-    assert found.by_cause["ms"].sum() == pytest.approx(found.step_ms)
-    assert found.ledger.loc["imbalance", "ms"] == pytest.approx(9.0, rel=0.1)
-    assert found.by_cause.loc["input", "waiting_ms"] == pytest.approx(9.0, rel=0.1)
+    analysis = analysed("steps")
+    assert [*analysis.ledger.index] == ENTRIES
+    assert analysis.ledger["ms"].sum() == pytest.approx(analysis.step_ms)
+    assert analysis.by_cause["ms"].sum() == pytest.approx(analysis.step_ms)
+    assert analysis.ledger.loc["imbalance", "ms"] == pytest.approx(9.0, rel=0.1)
+    assert analysis.by_cause.loc["input", "waiting_ms"] == pytest.approx(9.0, rel=0.1)
 
 
 def test_frames_have_the_figures_of_the_json(analysed: Analysed) -> None:
-    found = analysed("steps")
-    content = found.to_dict()
-    assert found.ledger["ms"].tolist() == [entry["ms"] for entry in content["ledger"]]
-    assert found.ranks["wait_ms"].tolist() == [rank["wait_ms"] for rank in content["ranks"]]
+    analysis = analysed("steps")
+    content = analysis.to_dict()
+    assert analysis.ledger["ms"].tolist() == [entry["ms"] for entry in content["ledger"]]
+    assert analysis.ranks["wait_ms"].tolist() == [rank["wait_ms"] for rank in content["ranks"]]
     saved = {gain["fix"]: gain["saved_ms"] for gain in content["what_if"]}
-    assert found.gains["saved_ms"].to_dict().items() <= saved.items()
-    assert found.findings["code"].tolist() == [one["code"] for one in content["findings"]]
-    assert found.verdict == content["bottleneck"]["kind"]
+    assert analysis.gains["saved_ms"].to_dict().items() <= saved.items()
+    assert analysis.findings["code"].tolist() == [
+        finding["code"] for finding in content["findings"]
+    ]
+    assert analysis.verdict == content["bottleneck"]["kind"]
 
 
 def test_every_step_adds_up(analysed: Analysed) -> None:
@@ -85,19 +87,19 @@ def test_every_step_adds_up(analysed: Analysed) -> None:
 
 
 def test_the_mean_of_steady_steps_is_the_ledger(analysed: Analysed) -> None:
-    found = analysed("steps")
-    steps = found.steps
+    analysis = analysed("steps")
+    steps = analysis.steps
     means = steps.loc[~steps["warm_up"], [f"{name}_ms" for name in ENTRIES]].mean()
-    assert means.to_numpy() == pytest.approx(found.ledger["ms"].to_numpy())
-    epochs = found.epochs
+    assert means.to_numpy() == pytest.approx(analysis.ledger["ms"].to_numpy())
+    epochs = analysis.epochs
     weighted = np.average(epochs["step_ms"], weights=epochs["steps"])
-    assert weighted == pytest.approx(found.step_ms)
+    assert weighted == pytest.approx(analysis.step_ms)
     assert epochs.loc[1, "validation_s"] == pytest.approx(0.05, rel=0.2)
 
 
 def test_the_series_has_windows_of_steps(tmp_path: Path, analysed: Analysed) -> None:
-    found = analysed("steps")
-    assert len(found.series) == 240
+    analysis = analysed("steps")
+    assert len(analysis.series) == 240
     write_job(tmp_path, Job(ranks=1, steps=4500))
     long = ss.analyse(tmp_path).series
     assert [*long.index[:3]] == [0, 5, 10]
@@ -113,19 +115,19 @@ def test_lines_about_steps_are_a_series_without_stages(analysed: Analysed) -> No
 
 
 def test_stragglers_and_gains_name_what_is_slow(analysed: Analysed) -> None:
-    found = analysed("steps")
-    (slow,) = found.stragglers.to_dict("records")
+    analysis = analysed("steps")
+    (slow,) = analysis.stragglers.to_dict("records")
     assert (slow["ranks"], slow["stage"]) == ((2,), "input")
-    best = found.gains.iloc[0]
+    best = analysis.gains.iloc[0]
     assert best["title"] == "With host beta as fast as the others"
     assert best["speedup_ci_low"] < best["speedup"] < best["speedup_ci_high"]
 
 
 def test_one_log_of_many_does_not_tell_who_is_slow(analysed: Analysed) -> None:
-    found = analysed("one log of many")
-    assert found.verdict == "insufficient_data"
-    assert np.isnan(found.ledger.loc["imbalance", "ms"])
-    steps = found.steps
+    analysis = analysed("one log of many")
+    assert analysis.verdict == "insufficient_data"
+    assert np.isnan(analysis.ledger.loc["imbalance", "ms"])
+    steps = analysis.steps
     assert steps[["imbalance_ms", "slowest_rank", "cause"]].isna().all(axis=None)
     assert steps["allreduce_ms"].notna().all()
 
@@ -138,17 +140,17 @@ def test_steps_of_all_generations_are_there(analysed: Analysed) -> None:
 
 def test_figures_are_plotly_figures_by_name(tmp_path: Path, analysed: Analysed) -> None:
     write_job(tmp_path, Job(ranks=3, steps=240, facts={"synthetic": True}))
-    found = ss.analyse(analysed("steps").run, baseline=tmp_path)
-    assert found.baseline is not None
-    assert found.by_cause.loc["input", "excess_ms"] == pytest.approx(9.0, rel=0.1)
-    light, dark = found.figures(), found.figures(dark=True)
+    analysis = ss.analyse(analysed("steps").run, baseline=tmp_path)
+    assert analysis.baseline is not None
+    assert analysis.by_cause.loc["input", "excess_ms"] == pytest.approx(9.0, rel=0.1)
+    light, dark = analysis.figures(), analysis.figures(dark=True)
     assert [*light] == ["by_cause", "gains", "baseline", "ranks", "steps", "job"]
-    assert all(isinstance(one, go.Figure) for one in light.values())
+    assert all(isinstance(figure, go.Figure) for figure in light.values())
     assert light["ranks"].layout.paper_bgcolor != dark["ranks"].layout.paper_bgcolor
 
 
 def test_show_takes_an_analysis_as_it_is(analysed: Analysed) -> None:
-    found = analysed("steps")
-    shown = ss.show(found)
-    assert repr(shown) == f"slow: {found.headline}"
-    assert repr(found) == f"Analysis('slow': {found.headline})"
+    analysis = analysed("steps")
+    shown = ss.show(analysis)
+    assert repr(shown) == f"slow: {analysis.headline}"
+    assert repr(analysis) == f"Analysis('slow': {analysis.headline})"

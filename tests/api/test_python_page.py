@@ -25,9 +25,9 @@ Analysed = Callable[[str], ss.Analysis]
 
 def section(title: str) -> str:
     """Return the text below a heading, up to the next one."""
-    own = PAGE.partition(f"# {title}\n")[2]
-    assert own, title
-    return re.split(r"^#+ ", own, maxsplit=1, flags=re.MULTILINE)[0]
+    text = PAGE.partition(f"# {title}\n")[2]
+    assert text, title
+    return re.split(r"^#+ ", text, maxsplit=1, flags=re.MULTILINE)[0]
 
 
 def documented(title: str) -> set[str]:
@@ -59,30 +59,30 @@ def test_the_page_has_the_columns_of_an_analysis(analysed: Analysed, name: str) 
 
 
 def test_the_page_has_the_columns_of_ledgers_and_findings(analysed: Analysed) -> None:
-    found = analysed("steps")
-    ledgers = columns(found.ledger) | columns(found.by_cause)
+    analysis = analysed("steps")
+    ledgers = columns(analysis.ledger) | columns(analysis.by_cause)
     assert documented("`found.ledger`, `found.by_cause`") == ledgers
-    assert set(re.findall(r"`(\w+)`", section("`found.findings`"))) == columns(found.findings)
+    assert set(re.findall(r"`(\w+)`", section("`found.findings`"))) == columns(analysis.findings)
     of_steps = {name for name in documented("`found.steps`") if name.endswith(("_ms", "_s"))}
-    assert columns(found.epochs) == of_steps | {"epoch", "steps"}
+    assert columns(analysis.epochs) == of_steps | {"epoch", "steps"}
 
 
 def test_the_page_has_the_columns_of_several_runs(tmp_path: Path, analysed: Analysed) -> None:
-    found = analysed("steps")
-    change = ss.compare(found, found)
+    analysis = analysed("steps")
+    change = ss.compare(analysis, analysis)
     assert documented("Two runs") == columns(change.step) == columns(change.by_cause)
-    assert documented("Sizes") == columns(ss.scaling([found]).points)
+    assert documented("Sizes") == columns(ss.scaling([analysis]).points)
     collect_job(tmp_path, Job(steps=60))
     assert documented("Runs of a store") == columns(ss.runs(tmp_path / "store"))
 
 
 def test_the_page_has_the_columns_of_a_history(analysed: Analysed) -> None:
-    found = ss.history([analysed("steps")])
+    history = ss.history([analysed("steps")])
     rows = re.findall(r"^\| `nights\.(\w+)` (.*)$", section("Many runs of a job"), re.MULTILINE)
     assert len(rows) == 4
-    statuses = {*found.outcomes["status"].cat.categories}
+    statuses = {*history.outcomes["status"].cat.categories}
     for name, row in rows:
-        frame = getattr(found, name)
+        frame = getattr(history, name)
         words = {*re.findall(r"`(\w+)`", row)} - statuses
         assert {*frame.index.names} <= words <= columns(frame), name
 
@@ -107,9 +107,9 @@ def test_the_pages_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     program = "\n".join(examples).replace(".show()", "")
     names: dict[str, object] = {}
     exec(compile(program, "docs/python.md", "exec"), names)
-    found = names["found"]
-    assert isinstance(found, ss.Analysis)
-    assert f"# '{found.headline}'" in PAGE
+    analysis = names["found"]
+    assert isinstance(analysis, ss.Analysis)
+    assert f"# '{analysis.headline}'" in PAGE
 
 
 def test_an_unknown_name_is_no_name() -> None:
@@ -134,9 +134,9 @@ def members(public: object) -> Iterator[tuple[str, Callable[..., object]]]:
 
 @pytest.mark.parametrize("public", PUBLIC, ids=lambda public: str(public.__name__))
 def test_every_public_name_is_typed_and_described(public: object) -> None:
-    found = [*members(public)]
-    assert found
-    for name, function in found:
+    functions = [*members(public)]
+    assert functions
+    for name, function in functions:
         assert function.__doc__, name
         hints = get_type_hints(function)
         arguments = inspect.signature(function).parameters.keys() - {"self"}

@@ -26,83 +26,83 @@ def logs(tmp_path: Path) -> Path:
 
 def test_two_runs_are_compared(logs: Path) -> None:
     slow = ss.analyse(logs / "slow")
-    found = ss.compare(slow, logs / "fixed")
-    assert found.first is slow
-    step = found.step.loc["step"]
+    change = ss.compare(slow, logs / "fixed")
+    assert change.first is slow
+    step = change.step.loc["step"]
     assert step["by_ms"] == pytest.approx(-9.0, rel=0.1)
     assert step["by_ci_low_ms"] < step["by_ms"] < step["by_ci_high_ms"]
-    assert found.by_cause["by_ms"].sum() == pytest.approx(step["by_ms"])
-    assert found.ledger["by_ms"].sum() == pytest.approx(step["by_ms"])
-    assert found.by_cause["more_than_noise"].to_dict()["input"]
-    assert found.differences.loc["loader_workers"].tolist() == [0, 4]
-    assert found.speedup == pytest.approx(step["first_ms"] / step["second_ms"])
-    assert found.outcome in repr(found)
-    assert [*found.figures()] == ["by_cause", "changes"]
+    assert change.by_cause["by_ms"].sum() == pytest.approx(step["by_ms"])
+    assert change.ledger["by_ms"].sum() == pytest.approx(step["by_ms"])
+    assert change.by_cause["more_than_noise"].to_dict()["input"]
+    assert change.differences.loc["loader_workers"].tolist() == [0, 4]
+    assert change.speedup == pytest.approx(step["first_ms"] / step["second_ms"])
+    assert change.outcome in repr(change)
+    assert [*change.figures()] == ["by_cause", "changes"]
 
 
 def test_runs_without_steps_have_no_changes(tmp_path: Path, logs: Path) -> None:
     (tmp_path / "np2").mkdir()
     (tmp_path / "np2" / "stdout.txt").write_text("Epoch 1/2\n9/9 - 3s - loss: 1.0 - 3s/epoch\n" * 2)
-    found = ss.compare(logs / "slow", tmp_path / "np2")
-    assert found.by_cause.empty
-    assert found.speedup is None
-    assert found.figures() == {}
+    change = ss.compare(logs / "slow", tmp_path / "np2")
+    assert change.by_cause.empty
+    assert change.speedup is None
+    assert change.figures() == {}
 
 
 def test_a_history_has_the_night_of_the_change(tmp_path: Path) -> None:
     slower = {(rank, "compute"): 20.0 for rank in range(2)}
     for night in range(10):
-        own = replace(
+        job = replace(
             JOB,
             run_id=f"night-{night}",
             slow=slower if night >= 6 else {},
             facts={"loader_workers": 4 if night < 6 else 2},
         )
-        write_job(tmp_path / f"{night}", own)
-    found = ss.history(tmp_path / f"{night}" for night in range(10))
-    (headline,) = found.headlines
+        write_job(tmp_path / f"{night}", job)
+    history = ss.history(tmp_path / f"{night}" for night in range(10))
+    (headline,) = history.headlines
     assert headline.endswith("longer since night-6")
-    points = found.points.droplevel("job")
+    points = history.points.droplevel("job")
     assert points["run_id"].tolist() == [f"night-{night}" for night in range(10)]
-    step = found.changes.xs("step", level="figure").iloc[0]
+    step = history.changes.xs("step", level="figure").iloc[0]
     assert (step["number"], step["run_id"], step["unit"]) == (7, "night-6", "ms")
     # Without noise, the interval has no width.
     assert step["by_ci_low"] == step["by"] == step["by_ci_high"] == pytest.approx(20.0)
     assert step["after"] == pytest.approx(points["step_ms"].iloc[6:].mean())
-    outcomes = found.outcomes.droplevel("job")["status"]
+    outcomes = history.outcomes.droplevel("job")["status"]
     assert (outcomes["step"], outcomes["input"]) == ("change", "steady")
-    workers = found.differences.droplevel("job").loc[(7, "loader_workers")]
+    workers = history.differences.droplevel("job").loc[(7, "loader_workers")]
     assert workers.tolist() == [4, 2]
-    assert [*found.figures()] == ["step", "compute", "by_cause"]
-    assert headline in repr(found)
+    assert [*history.figures()] == ["step", "compute", "by_cause"]
+    assert headline in repr(history)
 
 
 def test_no_runs_have_no_history() -> None:
-    found = ss.history([])
-    assert (found.headlines, found.figures()) == ([], {})
-    assert found.points.empty
-    assert "step_ms" in found.points
+    history = ss.history([])
+    assert (history.headlines, history.figures()) == ([], {})
+    assert history.points.empty
+    assert "step_ms" in history.points
 
 
 def test_sizes_have_efficiencies(tmp_path: Path) -> None:
     for ranks in (1, 2, 4):
         write_job(tmp_path / str(ranks), Job(ranks=ranks, steps=200, run_id=f"on-{ranks}"))
-    found = ss.scaling(tmp_path / str(ranks) for ranks in (1, 2, 4))
-    points = found.points
+    scaling = ss.scaling(tmp_path / str(ranks) for ranks in (1, 2, 4))
+    points = scaling.points
     measured = points[~points["projected"]].droplevel("series")
     assert [*measured.index] == [1, 2, 4]
     assert measured.loc[1, "efficiency"] == 1.0
     lost = measured.filter(like="lost_").sum(axis=1)
     assert lost.to_numpy() == pytest.approx(1 - measured["efficiency"].to_numpy())
     assert points.loc[pd.IndexSlice[:, 8], "projected"].all()
-    assert [*found.figures()] == ["throughput", "efficiency", "steps"]
-    assert "1, 2, 4 ranks" in repr(found)
+    assert [*scaling.figures()] == ["throughput", "efficiency", "steps"]
+    assert "1, 2, 4 ranks" in repr(scaling)
 
 
 def test_no_runs_do_not_scale() -> None:
-    found = ss.scaling([])
-    assert found.points.empty
-    assert found.figures() == {}
+    scaling = ss.scaling([])
+    assert scaling.points.empty
+    assert scaling.figures() == {}
 
 
 def test_a_folder_of_runs_is_all_of_them(logs: Path) -> None:

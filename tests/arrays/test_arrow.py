@@ -34,9 +34,9 @@ def test_numbers_are_those_of_arrow(name: str, form: str) -> None:
     expected = column.to_numpy(
         **({} if isinstance(column, pa.ChunkedArray) else {"zero_copy_only": False})
     )
-    found = arrow.numbers(column)
-    assert found.dtype == expected.dtype
-    np.testing.assert_array_equal(found, expected)
+    converted = arrow.numbers(column)
+    assert converted.dtype == expected.dtype
+    np.testing.assert_array_equal(converted, expected)
 
 
 def test_numbers_are_views_that_cannot_be_written() -> None:
@@ -48,12 +48,12 @@ def test_numbers_are_views_that_cannot_be_written() -> None:
 
 @pytest.mark.parametrize("values", [[3, 1, 2], [0.5, 2.0], [True, False] * 5, []])
 def test_arrays_are_those_of_arrow(values: list[float]) -> None:
-    own = np.array(values)
-    assert arrow.array(own).equals(pa.array(own))
-    null = np.arange(len(own)) % 2 == 1
-    assert arrow.array(own, null=null).equals(pa.array(own, mask=null))
+    numbers = np.array(values)
+    assert arrow.array(numbers).equals(pa.array(numbers))
+    null = np.arange(len(numbers)) % 2 == 1
+    assert arrow.array(numbers, null=null).equals(pa.array(numbers, mask=null))
     # Every second value, which do not lie side by side.
-    assert arrow.array(own[::2]).equals(pa.array(own[::2].copy()))
+    assert arrow.array(numbers[::2]).equals(pa.array(numbers[::2].copy()))
 
 
 def test_texts_and_words() -> None:

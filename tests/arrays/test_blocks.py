@@ -57,22 +57,22 @@ def test_results_per_step_and_sums_are_those_of_the_whole(cells: Matrix) -> None
 def test_results_per_rank_come_in_the_requested_order(
     cells: Matrix, ranks: Sequence[int] | None
 ) -> None:
-    own = VALUES["input"] if ranks is None else VALUES["input"][:, list(ranks)]
-    found = np.concatenate(cells.by_ranks(_sums, "input", ranks=ranks))
-    np.testing.assert_array_equal(found, own.sum(axis=0))
-    made = cells.compute_by_ranks(_sorted, ranks=ranks)
-    np.testing.assert_array_equal(made.whole("sorted"), np.sort(own, axis=0))
+    expected = VALUES["input"] if ranks is None else VALUES["input"][:, list(ranks)]
+    sums = np.concatenate(cells.by_ranks(_sums, "input", ranks=ranks))
+    np.testing.assert_array_equal(sums, expected.sum(axis=0))
+    computed = cells.compute_by_ranks(_sorted, ranks=ranks)
+    np.testing.assert_array_equal(computed.whole("sorted"), np.sort(expected, axis=0))
 
 
 @pytest.mark.parametrize("allocate", [in_memory, on_disk])
 def test_results_of_a_kernel_can_be_read_with_the_rest(cells: Matrix, allocate: Allocator) -> None:
     cells = LocalMatrix.of(VALUES, allocate)
-    made, found = cells.compute_by_steps(_plus_steps, 5)
-    np.testing.assert_array_equal(np.concatenate(found), VALUES["input"].sum(axis=1))
-    both = cells.merged_with(made)
-    np.testing.assert_array_equal(both.whole("more"), VALUES["input"] + 5)
-    np.testing.assert_array_equal(both.whole("arrival"), VALUES["arrival"])
-    assert both.only("more").whole("more").flags.f_contiguous
+    computed, sums = cells.compute_by_steps(_plus_steps, 5)
+    np.testing.assert_array_equal(np.concatenate(sums), VALUES["input"].sum(axis=1))
+    merged = cells.merged_with(computed)
+    np.testing.assert_array_equal(merged.whole("more"), VALUES["input"] + 5)
+    np.testing.assert_array_equal(merged.whole("arrival"), VALUES["arrival"])
+    assert merged.only("more").whole("more").flags.f_contiguous
 
 
 def test_lazy_arrays_follow_the_selected_steps(cells: Matrix) -> None:
@@ -87,17 +87,17 @@ def test_lazy_arrays_follow_the_selected_steps(cells: Matrix) -> None:
 def test_lazy_arrays_are_computed_from_their_own_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_matrix, "CELLS", RANKS)
     monkeypatch.setattr(local_matrix, "_MOST_PIECES", 4)
-    made: list[int] = []
+    lengths: list[int] = []
 
     def doubled(block: Block, name: str) -> Array:
-        made.append(block.shape[0])
+        lengths.append(block.shape[0])
         return _doubled(block, name)
 
     every_other = np.arange(STEPS) % 2 == 0
     LocalMatrix.of(VALUES).with_computed(["input"], doubled).take(every_other).summed(
         _sums, "input"
     )
-    assert set(made) == {1}
+    assert set(lengths) == {1}
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,8 @@ def test_blocks_at_once_fill_the_same_arrays(
 ) -> None:
     monkeypatch.setattr(local_matrix, "CELLS", RANKS)
     for _ in range(20):
-        made, _ = LocalMatrix.of(VALUES, allocate).compute_by_steps(_plus_steps, 5)
-        np.testing.assert_array_equal(made.whole("more"), VALUES["input"] + 5)
+        computed, _ = LocalMatrix.of(VALUES, allocate).compute_by_steps(_plus_steps, 5)
+        np.testing.assert_array_equal(computed.whole("more"), VALUES["input"] + 5)
 
 
 @pytest.mark.parametrize("longest", [2**31 - 1, 2**31])
@@ -149,17 +149,17 @@ def test_times_are_exact_however_they_are_stored(longest: int) -> None:
     arrival[-1, -1] = longest
     whole = {"arrival": arrival, "input": arrival // 3, "compute": arrival // 2}
     matrix = LocalMatrix.of({name: np.asfortranarray(array) for name, array in whole.items()})
-    made, _ = matrix.compute_by_steps(_stages)
-    assert isinstance(made, LocalMatrix)
+    computed, _ = matrix.compute_by_steps(_stages)
+    assert isinstance(computed, LocalMatrix)
     fits = longest < 2**31
-    assert [array.dtype.itemsize for array in made.arrays] == [4 if fits else 8, 4, 4]
+    assert [array.dtype.itemsize for array in computed.arrays] == [4 if fits else 8, 4, 4]
     whole["other"] = arrival - arrival // 3 - arrival // 2
     for name, array in whole.items():
-        np.testing.assert_array_equal(np.concatenate(made.by_steps(_all_of, name)), array)
-        np.testing.assert_array_equal(made.columns(name, [0, 599]), array[:, [0, 599]])
-        np.testing.assert_array_equal(made.rows(name, np.array([2, 999])), array[[2, 999]])
-        assert made.at(name, np.array([999]), np.array([599])).tolist() == [array[-1, -1]]
-        assert made.whole(name).dtype == np.int64
+        np.testing.assert_array_equal(np.concatenate(computed.by_steps(_all_of, name)), array)
+        np.testing.assert_array_equal(computed.columns(name, [0, 599]), array[:, [0, 599]])
+        np.testing.assert_array_equal(computed.rows(name, np.array([2, 999])), array[[2, 999]])
+        assert computed.at(name, np.array([999]), np.array([599])).tolist() == [array[-1, -1]]
+        assert computed.whole(name).dtype == np.int64
 
 
 def _stages(block: Block) -> tuple[dict[str, Array], None]:

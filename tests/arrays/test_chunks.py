@@ -17,8 +17,8 @@ def test_equal_chunks_are_one() -> None:
     shared = SharedChunks(Constants(pa.int64()))
     first = shared.of(numbers(1, 2, 3))
     assert shared.of(numbers(1, 2, 3)) is first
-    for other in (numbers(1, 2), numbers(1, 2, 4), numbers(1, 2, None), numbers(1, 2, None)):
-        assert shared.of(other) is other
+    for chunks in (numbers(1, 2), numbers(1, 2, 4), numbers(1, 2, None), numbers(1, 2, None)):
+        assert shared.of(chunks) is chunks
 
 
 def test_one_value_is_in_memory_once() -> None:
@@ -39,9 +39,9 @@ def test_one_value_is_in_memory_once() -> None:
 def test_chunks_side_by_side_are_not_copied() -> None:
     whole = np.arange(10)
     parts = [arrow.array(whole[:4]), arrow.array(whole[4:9]), arrow.array(whole[9:])]
-    found = joined(parts, pa.int64())
-    assert found.to_pylist() == whole.tolist()
-    assert found.buffers()[1].address == whole.ctypes.data
+    chunk = joined(parts, pa.int64())
+    assert chunk.to_pylist() == whole.tolist()
+    assert chunk.buffers()[1].address == whole.ctypes.data
 
 
 def test_other_chunks_are_copied() -> None:

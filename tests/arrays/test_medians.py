@@ -16,9 +16,9 @@ from stallscope.arrays.medians import running_median
 def test_short_series(length: int, window: int, kind: type) -> None:
     values = np.random.default_rng(length).integers(0, 40, length).astype(kind)
     expected = ndimage.median_filter(values, size=window, mode="nearest")
-    found = running_median(values, window)
-    assert found.dtype == expected.dtype
-    np.testing.assert_array_equal(found, expected)
+    medians = running_median(values, window)
+    assert medians.dtype == expected.dtype
+    np.testing.assert_array_equal(medians, expected)
 
 
 def test_long_series(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,6 @@ from stallscope.arrays.partial_sort import smallest_of_few
 def test_every_kth_smallest_equals_sorting_and_inputs_stay_unchanged(count: int) -> None:
     values = np.random.default_rng(count).integers(-9, 9, (3, count, 50))
     before = values.copy()
-    found = smallest_of_few(values, range(count))
-    assert np.array_equal(np.stack(found, axis=1), np.sort(before, axis=1))
+    smallest = smallest_of_few(values, range(count))
+    assert np.array_equal(np.stack(smallest, axis=1), np.sort(before, axis=1))
     assert np.array_equal(values, before)

@@ -29,8 +29,8 @@ def with_sessions(table: pa.Table) -> pa.Table:
 
 def with_holes(table: pa.Table) -> pa.Table:
     """Remove one timestamp and some epochs."""
-    there = np.random.default_rng(1).random(table.num_rows)
-    for name, missing in (("reduced", there < 0.01), ("epoch", there < 0.3)):
+    draws = np.random.default_rng(1).random(table.num_rows)
+    for name, missing in (("reduced", draws < 0.01), ("epoch", draws < 0.3)):
         table = replaced(table, name, pa.array(table[name].to_numpy(), mask=missing))
     return table
 
@@ -41,12 +41,12 @@ def scattered(table: pa.Table) -> pa.Table:
     return table.take(pa.array(order)).combine_chunks()
 
 
-def assert_alike(one: Pivoted, other: Pivoted) -> None:
-    assert one.ranks == other.ranks
+def assert_alike(first: Pivoted, second: Pivoted) -> None:
+    assert first.ranks == second.ranks
     for name in ("steps", "epochs", "session_start"):
-        assert np.array_equal(getattr(one, name), getattr(other, name)), name
+        assert np.array_equal(getattr(first, name), getattr(second, name)), name
     for name in NAMES:
-        assert np.array_equal(one.cells.whole(name), other.cells.whole(name)), name
+        assert np.array_equal(first.cells.whole(name), second.cells.whole(name)), name
 
 
 @pytest.mark.parametrize("rows_at_a_time", [2**20, 130, 16])
@@ -59,11 +59,11 @@ def test_consecutive_ranks_equal_scattered_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "ROWS", rows_at_a_time)
-    own = None if sessions is None else np.array(sessions)
-    whole = pivot(table, NAMES, in_memory, own)
-    assert_alike(whole, pivot(scattered(table), NAMES, in_memory, own))
+    session_array = None if sessions is None else np.array(sessions)
+    whole = pivot(table, NAMES, in_memory, session_array)
+    assert_alike(whole, pivot(scattered(table), NAMES, in_memory, session_array))
     halves = pa.concat_tables([table.slice(0, 100), table.slice(100)])
-    assert_alike(whole, pivot(halves, NAMES, in_memory, own))
+    assert_alike(whole, pivot(halves, NAMES, in_memory, session_array))
     assert len(whole.steps) == 60
 
 
@@ -85,11 +85,11 @@ def test_a_single_row_out_of_place_is_found(name: str, row: int) -> None:
     # Of another rank, or of another step, so that one rank lacks a step and none is twice.
     values = STEPS[name].to_numpy().copy()
     values[row] = 9 if name == "rank" else 999
-    found = pivot(replaced(STEPS, name, pa.array(values)), NAMES, in_memory)
+    pivoted = pivot(replaced(STEPS, name, pa.array(values)), NAMES, in_memory)
     rank, step = (
         values[row] if name == "rank" else STEPS["rank"][row].as_py(),
         values[row] if name == "step" else STEPS["step"][row].as_py(),
     )
-    at = (int(np.searchsorted(found.steps, step)), found.ranks.index(int(rank)))
-    assert found.cells.whole("begin")[at] == STEPS["begin"][row].as_py()
-    assert found.cells.whole("begin").size > STEPS.num_rows
+    at = (int(np.searchsorted(pivoted.steps, step)), pivoted.ranks.index(int(rank)))
+    assert pivoted.cells.whole("begin")[at] == STEPS["begin"][row].as_py()
+    assert pivoted.cells.whole("begin").size > STEPS.num_rows

@@ -16,9 +16,9 @@ def test_as_numpy_has_them(count: int, kind: type) -> None:
         np.testing.assert_array_equal(median(some), np.median(some, axis=-1))
         shares = (1, 0.95, 0.5, 0.25, 0.2, 0.01, 0, 0)
         together = quantiles(some, shares)
-        for q, found in zip(shares, together, strict=True):
+        for q, computed in zip(shares, together, strict=True):
             np.testing.assert_array_equal(quantile(some, q), np.quantile(some, q, axis=-1))
-            np.testing.assert_array_equal(found, quantile(some, q))
+            np.testing.assert_array_equal(computed, quantile(some, q))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 40, 41])

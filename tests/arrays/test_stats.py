@@ -28,8 +28,8 @@ def test_the_interval_holds_the_truth_in_about_95_of_100_runs(phi: float, n: int
 @pytest.mark.parametrize("phi", [0.0, 0.5, 0.9])
 def test_the_autocorrelation_time_is_found(phi: float) -> None:
     expected = (1 + phi) / (1 - phi)
-    found = np.median([autocorrelation_time(series(phi, 5000, seed)) for seed in range(30)])
-    assert found == pytest.approx(expected, rel=0.15)
+    estimate = np.median([autocorrelation_time(series(phi, 5000, seed)) for seed in range(30)])
+    assert estimate == pytest.approx(expected, rel=0.15)
 
 
 def test_without_enough_data_there_is_no_interval() -> None:

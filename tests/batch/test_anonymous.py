@@ -259,17 +259,21 @@ def test_the_analysis_is_the_same(logs: Path) -> None:
     assert hidden.bottleneck.kind == named.bottleneck.kind == "imbalance"
     assert hidden.bottleneck.ranks == named.bottleneck.ranks
     assert hidden.bottleneck.hosts == ("host-2",)
-    assert [one.speedup for one in hidden.what_if] == [one.speedup for one in named.what_if]
-    assert [one.code for one in hidden.findings] == [one.code for one in named.findings]
+    assert [gain.speedup for gain in hidden.what_if] == [gain.speedup for gain in named.what_if]
+    assert [finding.code for finding in hidden.findings] == [
+        finding.code for finding in named.findings
+    ]
     assert len(hidden.warnings) == len(named.warnings)
 
 
 def test_the_findings_are_the_same_without_names(tmp_path: Path) -> None:
     (run,) = read(write_marked(tmp_path)[0])
     named, hidden = analyse(run), analyse(anonymous(run))
-    assert [one.code for one in hidden.findings] == [one.code for one in named.findings]
+    assert [finding.code for finding in hidden.findings] == [
+        finding.code for finding in named.findings
+    ]
     assert hidden.bottleneck.kind == named.bottleneck.kind
-    evidence = {one.code: one.evidence for one in hidden.findings}
+    evidence = {finding.code: finding.evidence for finding in hidden.findings}
     assert "tensor-" in evidence["weights_differ"]
     assert "ReduceLROnPlateau by metric-" in evidence["metrics_not_averaged"]
 
@@ -288,10 +292,10 @@ def test_settings_without_names_stay(logs: Path) -> None:
 @pytest.mark.parametrize("name", ["a", "vm", "rank", "node-1"])
 def test_hosts_of_any_name_are_replaced_as_whole_words(name: str, tmp_path: Path) -> None:
     run = run_of_job(tmp_path / "logs", replace(JOB, hosts=(name, "other"), facts={}))
-    found = anonymous(run)
-    assert found.hosts == ["host-1", "host-2"]
-    assert isinstance(found, Run)
-    assert name not in analyse(found).bottleneck.hosts
+    hidden = anonymous(run)
+    assert hidden.hosts == ["host-1", "host-2"]
+    assert isinstance(hidden, Run)
+    assert name not in analyse(hidden).bottleneck.hosts
 
 
 @pytest.mark.parametrize(

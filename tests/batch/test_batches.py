@@ -55,8 +55,8 @@ def test_parallel_runs_give_the_reports_of_sequential_ones(
         printed = capsys.readouterr()
         assert "nowhere: no such file or folder" in printed.err
         documents.append(json.loads(printed.out))
-    assert [one["run"]["id"] for one in documents[0]] == ["run-1", "base", "run-2"]
-    assert [one["baseline"] and one["baseline"]["id"] for one in documents[0]] == [
+    assert [document["run"]["id"] for document in documents[0]] == ["run-1", "base", "run-2"]
+    assert [document["baseline"] and document["baseline"]["id"] for document in documents[0]] == [
         "base",
         None,
         "base",
@@ -216,7 +216,7 @@ def test_two_batches_do_not_write_into_one_folder_at_once(
 def test_a_run_given_twice_is_reported_once(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "1", "1/", "2", str(logs / "1"), "--format", "json"]) == 0
     documents = json.loads(capsys.readouterr().out)
-    assert [one["run"]["id"] for one in documents] == ["run-1", "run-2"]
+    assert [document["run"]["id"] for document in documents] == ["run-1", "run-2"]
 
 
 def test_a_damaged_state_does_no_harm(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -379,7 +379,7 @@ def test_a_damaged_run_of_a_store_does_not_hide_the_others(
     capsys.readouterr()
     assert main(["report", "store", "--format", "json"]) == 2
     printed = capsys.readouterr()
-    assert [one["run"]["id"] for one in json.loads(printed.out)] == ["base", "run-2"]
+    assert [document["run"]["id"] for document in json.loads(printed.out)] == ["base", "run-2"]
     assert "store/run-1: the collected run is damaged" in printed.err
 
 
@@ -395,8 +395,8 @@ def test_remote_runs_are_fetched_once(logs: Path, capsys: pytest.CaptureFixture[
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         where = f"http://127.0.0.1:{server.server_port}"
-        names = [f"{one}/rank-00000.0.0.steps.csv" for one in (1, 2)]
-        assert main(["report", *(f"{where}/{one}" for one in names), "--format", "json"]) == 0
+        names = [f"{number}/rank-00000.0.0.steps.csv" for number in (1, 2)]
+        assert main(["report", *(f"{where}/{name}" for name in names), "--format", "json"]) == 0
         server.shutdown()
     assert len(json.loads(capsys.readouterr().out)) == 2
     assert sorted(asked) == [f"/{name}" for name in names]

@@ -109,7 +109,7 @@ def test_logs_of_epochs_in_a_folder_are_a_run_each(
         write_log_callback(logs, EpochJob(ranks, epoch_s=100 / ranks))
     first = reported(capsys, logs)
     assert len(first) == 3
-    assert [run for one in first for run in reported(capsys, f"{logs}#{one}")] == first
+    assert [run for name in first for run in reported(capsys, f"{logs}#{name}")] == first
     assert main(["report", str(logs), "--format", "md"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 4
     assert main(["report", str(logs), "--format", "md"]) == 0

@@ -53,7 +53,7 @@ def test_runs_of_folders_and_stores_are_selected_by_start_time(
     for sources in (["new", "old", "unknown"], ["store"]):
         assert main(["report", *sources, "--since", "7d", "--format", "json"]) == 0
         printed = capsys.readouterr()
-        assert [one["run"]["id"] for one in json.loads(printed.out)] == ["new"]
+        assert [document["run"]["id"] for document in json.loads(printed.out)] == ["new"]
         assert ("1 run is left out" in printed.err) == (len(sources) > 1)
     assert main(["report", "old", "--since", "1d", "--format", "json"]) == 0
     printed = capsys.readouterr()
@@ -66,9 +66,12 @@ def test_an_older_baseline_is_still_found(
 ) -> None:
     now = datetime.now(UTC)
     job = Job(ranks=2, steps=60)
-    for own, age in ((job, 1), (replace(job, run_id="base", facts={"synthetic": True}), 30)):
-        write_job(tmp_path / own.run_id, own)
-        began_at(tmp_path / own.run_id, now - timedelta(days=age))
+    for written_job, age in (
+        (job, 1),
+        (replace(job, run_id="base", facts={"synthetic": True}), 30),
+    ):
+        write_job(tmp_path / written_job.run_id, written_job)
+        began_at(tmp_path / written_job.run_id, now - timedelta(days=age))
     monkeypatch.chdir(tmp_path)
     assert main(["report", "run-a", "base", "--since", "7d", "--format", "json"]) == 0
     (document,) = json.loads(capsys.readouterr().out)

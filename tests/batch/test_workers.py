@@ -24,8 +24,8 @@ JOB = Job(ranks=2, steps=60)
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    made = ReportOptions(generated_at=datetime(2026, 11, 21, tzinfo=UTC))
-    return Settings("terminal", made, scratch=tmp_path, out=tmp_path / "out").of(4)
+    options = ReportOptions(generated_at=datetime(2026, 11, 21, tzinfo=UTC))
+    return Settings("terminal", options, scratch=tmp_path, out=tmp_path / "out").of(4)
 
 
 @pytest.mark.any_versions
@@ -38,13 +38,13 @@ def test_a_run_that_kills_its_process_fails_alone(settings: Settings, tmp_path: 
     units[1] = Deadly(units[1].place)
     counts: list[int] = []
     with Workers(settings, jobs=2) as workers:
-        found = dict(workers.each("identify", [(unit,) for unit in units], counts.append))
-    assert sorted(found) == [0, 1, 2, 3]
-    assert isinstance(found[1], Failed)
-    assert "the process that read it was killed" in found[1].message
-    looked = [run for at in (0, 2, 3) for run in found[at]]
-    assert all(isinstance(one, KnownRun) for one in looked)
-    assert [one.run.id for one in looked] == ["run-0", "run-2", "run-3"]
+        results = dict(workers.each("identify", [(unit,) for unit in units], counts.append))
+    assert sorted(results) == [0, 1, 2, 3]
+    assert isinstance(results[1], Failed)
+    assert "the process that read it was killed" in results[1].message
+    looked = [run for at in (0, 2, 3) for run in results[at]]
+    assert all(isinstance(known, KnownRun) for known in looked)
+    assert [known.run.id for known in looked] == ["run-0", "run-2", "run-3"]
     assert counts[-1] == 4
 
 

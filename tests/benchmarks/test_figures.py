@@ -39,7 +39,7 @@ def test_a_share_is_met_or_missed() -> None:
 
 def test_a_share_is_only_met_if_both_intervals_agree() -> None:
     sure, unsure = (90.0, 110.0), (10.0, 190.0)
-    for other, met in ((sure, True), (unsure, None)):
+    for alternative, met in ((sure, True), (unsure, None)):
         figure = figures.share_of(
             "cost",
             1.0,
@@ -48,7 +48,7 @@ def test_a_share_is_only_met_if_both_intervals_agree() -> None:
             100.0,
             most=0.02,
             interval=(0.5, 1.5),
-            alternative_interval=other,
+            alternative_interval=alternative,
         )
         assert figure.met is met
 
@@ -64,7 +64,7 @@ def test_a_multiple_is_judged_by_the_interval_of_the_ratio() -> None:
         return figures.times_as_much("time", 8.0, "µs", "a bare tool", 5.0, ratio, 2)
 
     met, noisy, missed = times(1.5, 1.9), times(1.5, 2.1), times(2.1, 2.5)
-    assert [one.met for one in (met, noisy, missed)] == [True, None, False]
+    assert [figure.met for figure in (met, noisy, missed)] == [True, None, False]
     assert run.cells(met)[4:] == ("1.7 (1.5 to 1.9)", "at most 2 times as much", "met")
 
 
@@ -85,9 +85,9 @@ def test_numbers_have_three_digits(value: float, shown: str) -> None:
 
 def test_what_an_arm_adds_is_found_despite_noise_that_both_share() -> None:
     shared = [10.0, 50.0, 12.0, 90.0, 11.0, 13.0, 70.0, 10.5]
-    found = paired.difference([one + 2.0 for one in shared], shared)
-    assert found.value == pytest.approx(2.0)
-    assert found.interval == pytest.approx((2.0, 2.0))
+    difference = paired.difference([time + 2.0 for time in shared], shared)
+    assert difference.value == pytest.approx(2.0)
+    assert difference.interval == pytest.approx((2.0, 2.0))
 
 
 def test_differences_between_processes_widen_the_interval() -> None:
@@ -109,7 +109,7 @@ def test_four_processes_that_agree_by_chance_are_distinguished_from_ones_that_di
 
 
 def test_intervals_that_must_hold_together_are_wider() -> None:
-    rounds = [[float(one) for one in range(by, by + 9)] for by in (-5, -4, -4, -3)]
+    rounds = [[float(value) for value in range(by, by + 9)] for by in (-5, -4, -4, -3)]
     alone, with_two_more = paired.over_processes(rounds), paired.over_processes(rounds, together=3)
     assert with_two_more.value == alone.value
     assert with_two_more.low < alone.low
@@ -161,11 +161,18 @@ def test_readme_and_page_have_the_figures_that_were_kept_last() -> None:
 
 def test_missed_targets_are_named_in_kinds_in_the_readme_and_one_by_one_on_the_page() -> None:
     content = readme.last(run.HISTORY)
-    missed = [own for one in content["benchmarks"] for own in one["figures"] if own["met"] is False]
+    missed = [
+        figure
+        for measured in content["benchmarks"]
+        for figure in measured["figures"]
+        if figure["met"] is False
+    ]
     text = readme.costs(content)
     assert f"**Targets missed**: {len(missed)} of " in text
-    assert all(own["name"].rpartition(": ")[2] in text for own in missed)
-    assert all(own["name"].partition(readme.AGAINST)[0] in readme.quoted(content) for own in missed)
+    assert all(figure["name"].rpartition(": ")[2] in text for figure in missed)
+    assert all(
+        figure["name"].partition(readme.AGAINST)[0] in readme.quoted(content) for figure in missed
+    )
 
 
 def test_a_page_without_markers_is_refused() -> None:

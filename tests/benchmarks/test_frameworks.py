@@ -56,13 +56,13 @@ def test_each_launch_has_both_faults_and_clean_runs() -> None:
 
 def test_each_batch_of_a_step_gets_its_part_of_the_fault() -> None:
     cell = cells.Cell("accumulate", 1, 0, 0, "input", "all", 100, "sleep")
-    one = injection.Injection(cell, rank=0, steps=3, clean_step_ns=4e6, batches=2)
+    fault = injection.Injection(cell, rank=0, steps=3, clean_step_ns=4e6, batches=2)
     for _ in range(6):
-        one.here("input")
-    assert all(ns >= 4e6 for ns in one.injected[:3])
-    assert one.injected[3] == 0
+        fault.here("input")
+    assert all(ns >= 4e6 for ns in fault.injected[:3])
+    assert fault.injected[3] == 0
     # A step lasts from its first batch to the next one's.
-    assert len(one._requested) == 3
+    assert len(fault._requested) == 3
 
 
 @pytest.mark.parametrize("right", [True, False])
@@ -72,11 +72,11 @@ def test_a_slow_rank_is_scored_against_what_was_injected(tmp_path: Path, right: 
         rank = cell.rank if right or cell.rank is None else 1 - cell.rank
         slow = {} if rank is None else {(rank, cell.stage): FAULT_MS}
         trained(tmp_path, cell, replace(CLEAN, slow=slow))
-    for one in driver.score_all(tmp_path):
-        assert one["right"] is (right or one["stage"] is None)
-        if one["stage"] is not None:
-            assert one["named"] == [one["rank"] if right else 1 - one["rank"]]
-            assert one["error"] == pytest.approx(0, abs=0.02)
+    for score in driver.score_all(tmp_path):
+        assert score["right"] is (right or score["stage"] is None)
+        if score["stage"] is not None:
+            assert score["named"] == [score["rank"] if right else 1 - score["rank"]]
+            assert score["error"] == pytest.approx(0, abs=0.02)
     assert len((tmp_path / driver.SCORES).read_text().splitlines()) == len(planned) - 1
 
 
@@ -89,13 +89,13 @@ def test_jax_is_right_if_it_names_no_rank(tmp_path: Path) -> None:
     trained(tmp_path, slow, replace(job, slow={(slow.rank, "input"): FAULT_MS}))
     for cell in (baseline, slow):
         forget_stages(tmp_path / cell.name / "logs")
-    one = scoring.score_cell(tmp_path, slow)
-    assert (one["right"], one["named"]) == (True, [])
-    assert one["recovered"] == pytest.approx(1, abs=0.05)
+    score = scoring.score_cell(tmp_path, slow)
+    assert (score["right"], score["named"]) == (True, [])
+    assert score["recovered"] == pytest.approx(1, abs=0.05)
 
 
 def run(**changed: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    score: dict[str, Any] = {
         "framework": "ray",
         "ranks": 2,
         "repeat": 0,
@@ -115,7 +115,7 @@ def run(**changed: Any) -> dict[str, Any]:
         "held": True,
         "evidence": "Rank 1 is late.",
     }
-    return {**found, **changed}
+    return {**score, **changed}
 
 
 CLEAN_RUN = run(stage=None, rank=None, named=[], found=None, error=None, recovered=None)

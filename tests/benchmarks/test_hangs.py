@@ -28,10 +28,10 @@ def scored(case: Any, *looks: Any) -> dict[str, Any]:
 
 
 def test_the_rank_and_its_stage_in_time_are_right() -> None:
-    one = scored(HANG, scoring.Look(MOMENT + 1), look(6.0), look(11.0))
-    assert scoring.right(one)
-    assert scoring.in_time(one)
-    assert (one["seen_s"], one["named_s"], one["alarm"]) == (6.0, 6.0, None)
+    score = scored(HANG, scoring.Look(MOMENT + 1), look(6.0), look(11.0))
+    assert scoring.right(score)
+    assert scoring.in_time(score)
+    assert (score["seen_s"], score["named_s"], score["alarm"]) == (6.0, 6.0, None)
 
 
 def test_another_rank_is_wrong_even_if_it_is_taken_back() -> None:
@@ -40,9 +40,9 @@ def test_another_rank_is_wrong_even_if_it_is_taken_back() -> None:
 
 
 def test_another_stage_is_wrong() -> None:
-    one = scored(HANG, look(6.0, stage="compute"))
-    assert scoring.rank_right(one)
-    assert not scoring.stage_right(one)
+    score = scored(HANG, look(6.0, stage="compute"))
+    assert scoring.rank_right(score)
+    assert not scoring.stage_right(score)
 
 
 def test_a_killed_rank_has_no_stage() -> None:
@@ -51,9 +51,9 @@ def test_a_killed_rank_has_no_stage() -> None:
 
 
 def test_a_missed_hang_is_wrong_and_late() -> None:
-    one = scored(HANG, scoring.Look(MOMENT + 20))
-    assert not scoring.right(one)
-    assert not scoring.in_time(one)
+    score = scored(HANG, scoring.Look(MOMENT + 20))
+    assert not scoring.right(score)
+    assert not scoring.in_time(score)
     assert not scoring.in_time(scored(HANG, look(10.1)))
 
 
@@ -63,14 +63,14 @@ def test_an_alarm_is_false_in_a_clean_run_and_before_the_moment() -> None:
 
 
 def test_each_seed_plans_the_same_and_every_fault_on_both_numbers_of_ranks() -> None:
-    found = plan.plan(plan.FRAMEWORKS, 102, 1)
-    assert found == plan.plan(plan.FRAMEWORKS, 102, 1)
-    assert found != plan.plan(plan.FRAMEWORKS, 102, 2)
-    assert len({case.name for case in found}) == 102
-    kinds = {(case.framework, case.what, case.ranks) for case in found if not case.clean}
+    cases = plan.plan(plan.FRAMEWORKS, 102, 1)
+    assert cases == plan.plan(plan.FRAMEWORKS, 102, 1)
+    assert cases != plan.plan(plan.FRAMEWORKS, 102, 2)
+    assert len({case.name for case in cases}) == 102
+    kinds = {(case.framework, case.what, case.ranks) for case in cases if not case.clean}
     assert len(kinds) == len(plan.FRAMEWORKS) * len(plan.FAULTS) * len(plan.RANKS)
     # The launcher's own host keeps its power.
-    powerless = [case for case in found if case.what == "power"]
+    powerless = [case for case in cases if case.what == "power"]
     assert all(case.hosts == case.ranks and case.rank for case in powerless)
 
 

@@ -15,19 +15,19 @@ from support.benchmarks import benchmark
 figures, history_page, paired, run = map(benchmark, ("figures", "history_page", "paired", "run"))
 
 
-def line(*found: Any, commit: str = "0123456789ab") -> dict[str, Any]:
+def line(*entries: Any, commit: str = "0123456789ab") -> dict[str, Any]:
     """Return a line of the history."""
     return {
         "date": "2026-11-23T13:22:14+00:00",
         "commit": commit,
         "machine": {"cpu": "AMD EPYC", "cores": 2},
-        "benchmarks": [{"name": "host_part", "figures": [asdict(one) for one in found]}],
+        "benchmarks": [{"name": "host_part", "figures": [asdict(entry) for entry in entries]}],
     }
 
 
 def charts_of(*lines: dict[str, Any]) -> list[Any]:
-    runs = [history_page.KeptRun.of(one) for one in lines]
-    return [chart for own in history_page.charts_of(runs).values() for chart in own]
+    runs = [history_page.KeptRun.of(content) for content in lines]
+    return [chart for charts in history_page.charts_of(runs).values() for chart in charts]
 
 
 def test_a_figure_is_drawn_over_the_runs_with_its_interval_and_target() -> None:
@@ -57,9 +57,9 @@ def test_a_target_that_is_a_ratio_is_drawn_with_ratios() -> None:
 
 
 def test_a_figure_that_a_run_lacks_or_has_in_another_unit_is_missing_there() -> None:
-    other = figures.at_most("other", 1.0, "s", 5)
+    second = figures.at_most("other", 1.0, "s", 5)
     (chart,) = charts_of(
-        line(other),
+        line(second),
         line(figures.at_most("cost", 4e3, "ns", 5e3)),
         line(figures.at_most("cost", 4.0, "µs", 5)),
     )
@@ -80,7 +80,7 @@ def test_the_command_draws_the_kept_history_as_one_page_that_needs_nothing_else(
         word in text for word in ("<script", '<link rel="stylesheet', "url(http", 'src="http')
     )
     last = json.loads(run.HISTORY.read_text().splitlines()[-1])
-    named = sum(len(one["figures"]) for one in last["benchmarks"])
+    named = sum(len(measured["figures"]) for measured in last["benchmarks"])
     drawings = [f"<svg{part.partition('</svg>')[0]}</svg>" for part in text.split("<svg")[1:]]
     assert len(drawings) == named
     for drawing in drawings:

@@ -19,7 +19,7 @@ CLEAN, CLOCK, REASONS = planning.CLEAN, planning.CLOCK, planning.REASONS
 RIGHT = {"rank": 1, "ranks": [1], "on_hosts": [], "cause": "compute", "why": ["throttled"]}
 
 
-def run(what: str = "throttled", **found: Any) -> dict[str, Any]:
+def run(what: str = "throttled", **changes: Any) -> dict[str, Any]:
     known = {
         "name": "torch-s1-000-x-2",
         "framework": "torch",
@@ -29,7 +29,7 @@ def run(what: str = "throttled", **found: Any) -> dict[str, Any]:
         "clocks_ms": [[0.1, 0.2]],
         "evidence": "Rank 1 is last.",
     }
-    return {**known, "what": what, **RIGHT, **found}
+    return {**known, "what": what, **RIGHT, **changes}
 
 
 LINK = {"cause": "network", "ranks": [], "on_hosts": ["h2"], "why": []}
@@ -54,7 +54,7 @@ def test_every_fault_comes_equally_often_with_sizes_in_its_range() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "right"),
+    ("score", "right"),
     [
         (run(), True),
         (run(on_hosts=["h2"]), True),
@@ -73,8 +73,8 @@ def test_every_fault_comes_equally_often_with_sizes_in_its_range() -> None:
         (run(CLOCK, **{**CLEAN_RUN, "rank": 1, "ranks": [1]}), False),
     ],
 )
-def test_a_host_is_right_if_it_alone_is_named(one: dict[str, Any], right: bool) -> None:
-    assert scoring.host_right(one) is right
+def test_a_host_is_right_if_it_alone_is_named(score: dict[str, Any], right: bool) -> None:
+    assert scoring.host_right(score) is right
 
 
 @pytest.mark.parametrize("what", REASONS)
@@ -102,9 +102,9 @@ def test_the_error_of_a_clock_is_its_mean_over_the_steps() -> None:
 
     def errors(ahead_at_begin_ms: float, ahead_at_end_ms: float) -> list[float]:
         moments = ((begin, ahead_at_begin_ms), (end, ahead_at_end_ms))
-        own = [[at + round(ms * 1e6), at + 86_400 * 10**9] for at, ms in moments]
-        found: list[float] = scoring.clock_errors_ms(aligned, [[[begin] * 2, [end] * 2], own])
-        return found
+        ahead = [[at + round(ms * 1e6), at + 86_400 * 10**9] for at, ms in moments]
+        errors_ms: list[float] = scoring.clock_errors_ms(aligned, [[[begin] * 2, [end] * 2], ahead])
+        return errors_ms
 
     assert errors(5_000, 5_000) == [0.0, pytest.approx(0.0, abs=0.2)]
     assert errors(5_000, 5_000)[1] - errors(5_020, 5_020)[1] == pytest.approx(20.0)

@@ -20,10 +20,10 @@ def test_both_ledgers_agree_to_the_nanosecond(ranks: int) -> None:
         faults=[Fault("compute", 40, ranks=(ranks - 1,))],
     )
     run = simulate(job).run
-    own, other = ledger_pandas.ours(run), ledger_pandas.by_pandas(run)
-    assert list(other.index) == list(own.steps)
+    ledger, frame = ledger_pandas.ours(run), ledger_pandas.by_pandas(run)
+    assert list(frame.index) == list(ledger.steps)
     for name in ("input", "compute", "other", "imbalance", "allreduce"):
-        np.testing.assert_array_equal(own.entry(name), other[name].to_numpy(), name)
+        np.testing.assert_array_equal(ledger.entry(name), frame[name].to_numpy(), name)
 
 
 def test_times_from_disk_are_a_separate_line_and_may_be_the_only_one() -> None:

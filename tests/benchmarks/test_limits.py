@@ -50,12 +50,12 @@ def test_one_that_does_not_finish_says_so_and_the_others_go_on(
     )
     endless, fine = json.loads(out.read_text())["benchmarks"]
     assert endless["figures"] == []
-    assert (fine["failed"], [one["name"] for one in fine["figures"]]) == (None, ["a cost"])
+    assert (fine["failed"], [figure["name"] for figure in fine["figures"]]) == (None, ["a cost"])
 
 
 def test_figures_of_one_that_ends_early_are_kept() -> None:
     result = run.result_of("killed", quick=True, limit=600)
-    assert [one["name"] for one in result["figures"]] == ["a cost"]
+    assert [figure["name"] for figure in result["figures"]] == ["a cost"]
     assert result["failed"] == "ended with -9"
 
 

@@ -89,23 +89,23 @@ def where(name: str = "a", **changed: Any) -> dict[str, Any]:
 
 def test_every_kind_of_fault_occurs_once_per_launch() -> None:
     pairs = plan.pairs("keras", 2, 0)
-    kinds = {(one.stage, one.prefetched, one.way, one.who) for one in pairs}
+    kinds = {(pair.stage, pair.prefetched, pair.way, pair.who) for pair in pairs}
     assert len(pairs) == len(kinds) == 16
-    assert len({one.name for one in pairs}) == 16
-    assert {one.who for one in plan.pairs("keras", 1, 0)} == {"all"}
+    assert len({pair.name for pair in pairs}) == 16
+    assert {pair.who for pair in plan.pairs("keras", 1, 0)} == {"all"}
 
 
 def test_sizes_are_mixed_and_differ_between_repeats() -> None:
     sizes = Counter(
-        one.percent
+        pair.percent
         for framework in plan.FRAMEWORKS
         for ranks in (1, 2, 4)
-        for one in plan.pairs(framework, ranks, 0)
+        for pair in plan.pairs(framework, ranks, 0)
     )
     assert set(sizes) == set(plan.PERCENTS)
     assert max(sizes.values()) - min(sizes.values()) <= 12
     first, second = (
-        {replace(one, repeat=0) for one in plan.pairs("ddp", 4, repeat)} for repeat in (0, 1)
+        {replace(pair, repeat=0) for pair in plan.pairs("ddp", 4, repeat)} for repeat in (0, 1)
     )
     assert not first & second
 
@@ -117,18 +117,18 @@ def test_a_prefetched_loader_is_slower_by_the_hidden_time() -> None:
 
 
 def test_one_faulty_rank_is_a_rank_of_the_run() -> None:
-    ranks = {one.rank for one in plan.pairs("torch", 4, 0) if one.who == "one"}
+    ranks = {pair.rank for pair in plan.pairs("torch", 4, 0) if pair.who == "one"}
     assert ranks <= {0, 1, 2, 3}
     assert len(ranks) > 1
-    assert {one.rank for one in plan.pairs("torch", 4, 0) if one.who == "all"} == {None}
+    assert {pair.rank for pair in plan.pairs("torch", 4, 0) if pair.who == "all"} == {None}
 
 
 def test_both_halves_get_about_as_many_pairs() -> None:
     halves = Counter(
-        one.half
+        pair.half
         for framework in plan.FRAMEWORKS
         for ranks in (1, 2, 4)
-        for one in plan.pairs(framework, ranks, 0)
+        for pair in plan.pairs(framework, ranks, 0)
     )
     assert set(halves) == {"calibration", "check"}
     assert min(halves.values()) > 40
@@ -137,8 +137,8 @@ def test_both_halves_get_about_as_many_pairs() -> None:
 def test_a_group_is_a_baseline_and_pairs_in_changing_order() -> None:
     group = plan.groups(plan.pairs("ddp", 2, 0))[1]
     assert group[0].role == "baseline"
-    assert [one.role for one in group[1:5]] == ["fixed", "faulty", "faulty", "fixed"]
-    assert {one.baseline for one in group} == {group[0].name}
+    assert [member.role for member in group[1:5]] == ["fixed", "faulty", "faulty", "fixed"]
+    assert {member.baseline for member in group} == {group[0].name}
     assert group[1].pair == group[2].pair
     assert group[2].fixed == group[1].name
 
@@ -224,9 +224,9 @@ def test_a_pair_is_trained_when_all_ranks_have_finished_all_three_runs(tmp_path:
 
 def test_a_fault_on_all_ranks_is_answered_by_its_stage(clean: Analysis) -> None:
     faulty = offering(clean, "imbalance", gain("imbalance", 5.0), gain("input", 3.0))
-    found = scoring.predict(faulty, clean, "input", "all")
-    assert (found.fix, found.led, found.verdict) == ("input", False, "imbalance")
-    assert found.predicted_ms == pytest.approx(clean.step.mean - 3.0)
+    predicted = scoring.predict(faulty, clean, "input", "all")
+    assert (predicted.fix, predicted.led, predicted.verdict) == ("input", False, "imbalance")
+    assert predicted.predicted_ms == pytest.approx(clean.step.mean - 3.0)
 
 
 def test_fixing_one_rank_does_not_answer_a_fault_on_all(clean: Analysis) -> None:
@@ -249,9 +249,9 @@ def test_a_fault_on_one_rank_is_answered_as_the_report_does(clean: Analysis) -> 
 
 
 def test_without_a_gain_there_is_a_reason_and_no_error(clean: Analysis) -> None:
-    found = scoring.predict(offering(clean, "balanced"), clean, "compute", "all")
-    assert (found.fix, found.predicted_ms, found.error, found.held) == (None,) * 4
-    assert found.reason == "no gain is offered for compute on all ranks without a baseline"
+    predicted = scoring.predict(offering(clean, "balanced"), clean, "compute", "all")
+    assert (predicted.fix, predicted.predicted_ms, predicted.error, predicted.held) == (None,) * 4
+    assert predicted.reason == "no gain is offered for compute on all ranks without a baseline"
 
 
 def test_a_fault_of_known_size_is_predicted_with_a_baseline(
@@ -261,9 +261,9 @@ def test_a_fault_of_known_size_is_predicted_with_a_baseline(
     write_job(tmp_path / "run", job)
     write_job(tmp_path / "base", replace(CLEAN, seed=3, run_id="b", facts={"synthetic": True}))
     faulty = analyse(read(str(tmp_path / "run"))[0], read(str(tmp_path / "base"))[0])
-    found = scoring.predict(faulty, clean, "input", "all")
-    assert (found.fix, found.led, found.held) == ("input", True, True)
-    assert found.error == pytest.approx(0.0, abs=0.01)
+    predicted = scoring.predict(faulty, clean, "input", "all")
+    assert (predicted.fix, predicted.led, predicted.held) == ("input", True, True)
+    assert predicted.error == pytest.approx(0.0, abs=0.01)
 
 
 def test_a_run_without_steps_cannot_be_scored(clean: Analysis) -> None:
@@ -302,13 +302,13 @@ def test_rows_count_predictions() -> None:
         scoring.line(prediction(fix=None, predicted_ms=None, predicted_ci95=None), where("c")),
         scoring.line(prediction(predicted_ms=10.0, bound=True), where("d", ranks=4)),
     ]
-    found = scoring.rows(scores, ("ranks",))
-    assert list(found) == [(2,), (4,)]
-    two = found[2,]
+    rows = scoring.rows(scores, ("ranks",))
+    assert list(rows) == [(2,), (4,)]
+    two = rows[2,]
     assert (two.n, two.predicted, two.bounds, two.with_interval) == (3, 2, 0, 2)
     assert (two.median, two.held) == (pytest.approx(0.105), 0.5)
     assert two.p90 == pytest.approx(0.01 + 0.9 * 0.19)
-    four = found[4,]
+    four = rows[4,]
     assert (four.predicted, four.bounds, four.median) == (0, 1, None)
     assert (two.bounds_held, four.bounds_held) == (None, 1.0)
     assert (four.with_interval, four.held) == (0, None)
@@ -326,8 +326,8 @@ def test_equal_fixed_runs_show_how_much_trainings_differ() -> None:
 
 def test_scores_come_back_from_the_file(tmp_path: Path) -> None:
     scores = [scoring.line(prediction(), where(name)) for name in "ab"]
-    for one in scores:
-        lines.append_score(tmp_path / "scores.jsonl", one)
+    for score in scores:
+        lines.append_score(tmp_path / "scores.jsonl", score)
     again = lines.read_scores(tmp_path / "scores.jsonl")
     assert again == json.loads(json.dumps(scores))
 
@@ -336,8 +336,8 @@ def test_scores_come_back_from_the_file(tmp_path: Path) -> None:
 
 
 def content(tmp_path: Path, *scores: dict[str, Any]) -> dict[str, Any]:
-    for one in scores:
-        lines.append_score(tmp_path / "scores.jsonl", one)
+    for score in scores:
+        lines.append_score(tmp_path / "scores.jsonl", score)
     page.bring_together(tmp_path / "scores.jsonl", tmp_path / "pairs.json")
     return dict(json.loads((tmp_path / "pairs.json").read_text()))
 

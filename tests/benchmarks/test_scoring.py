@@ -41,54 +41,61 @@ def straggler(pattern: str, stage: str, *ranks: int) -> Straggler:
 
 @pytest.mark.parametrize("stage", ["input", "compute", "other"])
 def test_one_slow_rank_is_right_with_its_stage_and_size(tmp_path: Path, stage: str) -> None:
-    one = scored(analysis_of(tmp_path, replace(CLEAN, slow={(1, stage): 6.0})), "one", stage, 1)
-    assert (one.cause_right, one.rank_right, one.verdict_right) == (True, True, True)
-    assert (one.named, one.stage, one.verdict) == ((1,), stage, "imbalance")
-    assert one.recovered == pytest.approx(1.0, abs=0.1)
+    score = scored(analysis_of(tmp_path, replace(CLEAN, slow={(1, stage): 6.0})), "one", stage, 1)
+    assert (score.cause_right, score.rank_right, score.verdict_right) == (True, True, True)
+    assert (score.named, score.stage, score.verdict) == ((1,), stage, "imbalance")
+    assert score.recovered == pytest.approx(1.0, abs=0.1)
     # The culprit's own log shows its stage; on the three waiting ranks it looks like allreduce.
-    assert one.own_log_right == 0.25
-    assert one.latest == (1, stage)
-    assert (one.latest_cause_right, one.latest_rank_right) == (True, True)
+    assert score.own_log_right == 0.25
+    assert score.latest == (1, stage)
+    assert (score.latest_cause_right, score.latest_rank_right) == (True, True)
 
 
 def test_cause_and_rank_are_scored_apart(tmp_path: Path) -> None:
-    found = analysis_of(tmp_path, replace(CLEAN, slow={(1, "compute"): 6.0}))
-    wrong_rank = scored(found, "one", "compute", 2)
+    analysis = analysis_of(tmp_path, replace(CLEAN, slow={(1, "compute"): 6.0}))
+    wrong_rank = scored(analysis, "one", "compute", 2)
     assert (wrong_rank.cause_right, wrong_rank.rank_right) == (True, False)
     assert (wrong_rank.verdict_right, wrong_rank.recovered) == (False, None)
     assert (wrong_rank.latest_cause_right, wrong_rank.latest_rank_right) == (True, False)
-    wrong_stage = scored(found, "one", "input", 1)
+    wrong_stage = scored(analysis, "one", "input", 1)
     assert (wrong_stage.cause_right, wrong_stage.rank_right) == (False, True)
     assert wrong_stage.verdict_right is False
-    one_too_many = replace(found, stragglers=(*found.stragglers, straggler("bursts", "input", 3)))
+    one_too_many = replace(
+        analysis, stragglers=(*analysis.stragglers, straggler("bursts", "input", 3))
+    )
     assert scored(one_too_many, "one", "compute", 1).rank_right is False
 
 
 def test_a_rank_that_is_late_at_times_is_not_persistent(tmp_path: Path) -> None:
     bursts = replace(analysis_of(tmp_path, CLEAN), stragglers=(straggler("bursts", "compute", 1),))
-    one = scored(bursts, "one", "compute", 1)
-    assert (one.named, one.cause_right, one.rank_right) == ((1,), False, False)
+    score = scored(bursts, "one", "compute", 1)
+    assert (score.named, score.cause_right, score.rank_right) == ((1,), False, False)
 
 
 @pytest.mark.parametrize("stage", ["input", "compute", "other"])
 def test_all_slow_ranks_are_right_when_no_rank_is_named(tmp_path: Path, stage: str) -> None:
     job = replace(CLEAN, slow={(rank, stage): 6.0 for rank in range(4)})
-    found = analysis_of(tmp_path, job)
-    one = scored(found, "all", stage)
-    assert (one.cause_right, one.rank_right, one.stage, one.named) == (True, True, stage, ())
-    assert one.recovered == pytest.approx(1.0, abs=0.1)
-    assert one.own_log_right == 1.0
-    assert one.latest is None
-    assert (one.latest_cause_right, one.latest_rank_right) == (False, True)
-    wrong = next(other for other in ("input", "compute", "other") if other != stage)
-    assert scored(found, "all", wrong).cause_right is False
-    named = replace(found, stragglers=(straggler("persistent", stage, 0),))
+    analysis = analysis_of(tmp_path, job)
+    score = scored(analysis, "all", stage)
+    assert (score.cause_right, score.rank_right, score.stage, score.named) == (
+        True,
+        True,
+        stage,
+        (),
+    )
+    assert score.recovered == pytest.approx(1.0, abs=0.1)
+    assert score.own_log_right == 1.0
+    assert score.latest is None
+    assert (score.latest_cause_right, score.latest_rank_right) == (False, True)
+    wrong = next(candidate for candidate in ("input", "compute", "other") if candidate != stage)
+    assert scored(analysis, "all", wrong).cause_right is False
+    named = replace(analysis, stragglers=(straggler("persistent", stage, 0),))
     assert scored(named, "all", stage).rank_right is False
 
 
 def test_an_excess_within_the_noise_is_not_a_cause(tmp_path: Path) -> None:
-    one = scored(analysis_of(tmp_path, replace(CLEAN, noise=0.1)), "all", "compute")
-    assert (one.stage, one.cause_right) == (None, False)
+    score = scored(analysis_of(tmp_path, replace(CLEAN, noise=0.1)), "all", "compute")
+    assert (score.stage, score.cause_right) == (None, False)
 
 
 def test_rotating_needs_the_pattern_and_the_stage(tmp_path: Path) -> None:
@@ -140,8 +147,8 @@ def test_scores_come_back_from_the_file(tmp_path: Path) -> None:
 
 
 def test_rows_contain_shares_and_medians(tmp_path: Path) -> None:
-    found = analysis_of(tmp_path, replace(CLEAN, slow={(1, "compute"): 6.0}))
-    right = scored(found, "one", "compute", 1)
+    analysis = analysis_of(tmp_path, replace(CLEAN, slow={(1, "compute"): 6.0}))
+    right = scored(analysis, "one", "compute", 1)
     wrong = replace(right, cause_right=False, found_ms=None, cv=())
     quiet = scored(analysis_of(tmp_path / "clean", CLEAN), "none", None)
     rows = {row.cell: row for row in scoring.table([right, wrong, quiet], ("who", "ranks"))}

@@ -11,7 +11,7 @@ soak = benchmark("soak")
 
 
 def samples(megabytes: list[float], descriptors: int = 8) -> list:
-    return [soak.Sample(one, descriptors) for one in megabytes]
+    return [soak.Sample(memory, descriptors) for memory in megabytes]
 
 
 def held(checks: list) -> list[bool]:

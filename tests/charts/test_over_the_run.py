@@ -22,9 +22,9 @@ def analysis() -> Analysis:
 
 
 def chart() -> StackedArea:
-    found = step_time_chart(analysis())
-    assert found is not None
-    return found
+    step_times = step_time_chart(analysis())
+    assert step_times is not None
+    return step_times
 
 
 def test_changes_name_the_stage_and_the_ranks() -> None:
@@ -58,7 +58,7 @@ def test_the_chart_has_them_all(width: int) -> None:
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_figure_has_them_all(dark: bool) -> None:
     drawn = figure(chart(), dark=dark)
-    assert any("ms waiting for rank 3" in one.text for one in drawn.layout.annotations)
+    assert any("ms waiting for rank 3" in note.text for note in drawn.layout.annotations)
     pauses = [trace for trace in drawn.data if trace.mode == "markers"]
     assert [list(trace.x) for trace in pauses] == [[300.0, 600.0]]
     rates = [trace for trace in drawn.data if trace.hovertemplate.startswith("Throughput")]

@@ -180,9 +180,9 @@ def test_names_are_never_taken_for_templates() -> None:
 
 @pytest.mark.parametrize("chart", [BARS, AREA], ids=["bars", "area"])
 def test_the_legend_can_be_left_to_the_page(chart: Chart) -> None:
-    own, without = figure(chart, dark=False), figure(chart, dark=False, legend=False)
+    with_legend, without = figure(chart, dark=False), figure(chart, dark=False, legend=False)
     assert without.layout.showlegend is False
-    assert without.layout.height < own.layout.height
+    assert without.layout.height < with_legend.layout.height
 
 
 def test_no_button_sends_anything_anywhere() -> None:

@@ -42,9 +42,10 @@ def analysis_of(
         if changed_at is not None:
             times[changed_at:] += 0.2
         apart = (every or {}).get(rank, 10)
-        for epoch, own in enumerate(times.reshape(epochs, STEPS)):
+        for epoch, seconds in enumerate(times.reshape(epochs, STEPS)):
             lines += [
-                f"[{rank}]<stdout>:" + METERS.format(epoch, at, STEPS, own[at - 1], own[:at].mean())
+                f"[{rank}]<stdout>:"
+                + METERS.format(epoch, at, STEPS, seconds[at - 1], seconds[:at].mean())
                 for at in range(apart, STEPS + 1, apart)
             ]
     (folder / "train.log").write_text("\n".join(lines) + "\n")
@@ -53,9 +54,9 @@ def analysis_of(
 
 
 def chart_of(analysis: Analysis) -> HeatMap:
-    found = printed_ranks_chart(analysis)
-    assert found is not None
-    return found
+    chart = printed_ranks_chart(analysis)
+    assert chart is not None
+    return chart
 
 
 def test_a_slow_rank_has_the_strongest_colour_in_its_lane(tmp_path: Path) -> None:
@@ -113,7 +114,7 @@ def test_pages_have_the_lanes(tmp_path: Path, dark: bool) -> None:
     chart = chart_of(analysis_of(tmp_path, 2, changed_at=450))
     drawn = figure(chart, dark=dark)
     assert drawn.layout.coloraxis.cmin == chart.least
-    *epochs, change = (one.text for one in drawn.layout.annotations)
+    *epochs, change = (note.text for note in drawn.layout.annotations)
     assert epochs == ["epoch 1", "epoch 2"]
     assert change.startswith("<b>+200.")
     assert "per step on average" in drawn.data[0].hovertemplate
@@ -122,4 +123,4 @@ def test_pages_have_the_lanes(tmp_path: Path, dark: bool) -> None:
 def test_one_rank_has_no_lanes(tmp_path: Path) -> None:
     analysis = analysis_of(tmp_path, 1)
     assert analysis.printed is not None
-    assert not [one for one in named_charts(analysis).values() if isinstance(one, HeatMap)]
+    assert not [chart for chart in named_charts(analysis).values() if isinstance(chart, HeatMap)]

@@ -28,10 +28,10 @@ def test_named_ranks_come_first_then_host_by_host() -> None:
 
 
 def test_of_many_ranks_the_latest_are_shown_and_the_mean_of_the_others() -> None:
-    found = labels(100, 70)
-    assert found[0] == "rank 70"
-    assert len(found) == MOST_RANKS + 1
-    assert found[-1] == f"mean of the other {100 - MOST_RANKS}"
+    shown = labels(100, 70)
+    assert shown[0] == "rank 70"
+    assert len(shown) == MOST_RANKS + 1
+    assert shown[-1] == f"mean of the other {100 - MOST_RANKS}"
 
 
 def test_the_mean_of_the_others_excludes_shown_ranks() -> None:
@@ -41,5 +41,5 @@ def test_the_mean_of_the_others_excludes_shown_ranks() -> None:
     shown = {bar.label.partition(" · ")[0] for bar in chart.bars}
     others = [rank for rank in analysis.ranks if f"rank {rank.rank}" not in shown]
     waits = [rank.wait_ms for rank in others if rank.wait_ms is not None]
-    (own,) = [one.value for one in chart.bars[-1].segments if one.name == "wait"]
-    assert own == pytest.approx(sum(waits) / len(waits))
+    (wait,) = [segment.value for segment in chart.bars[-1].segments if segment.name == "wait"]
+    assert wait == pytest.approx(sum(waits) / len(waits))

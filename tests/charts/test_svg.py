@@ -29,11 +29,11 @@ STAGES = ("input", "compute", "other", "imbalance", "allreduce")
 
 
 def bars(*values: tuple[float, ...], unit: str = "ms") -> StackedBars:
-    made = tuple(
-        Bar(f"rank {index}", tuple(map(Segment, STAGES, own)), emphasised=index == 1)
-        for index, own in enumerate(values)
+    stacks = tuple(
+        Bar(f"rank {index}", tuple(map(Segment, STAGES, lengths)), emphasised=index == 1)
+        for index, lengths in enumerate(values)
     )
-    return StackedBars("Ranks", "What ranks do.", unit, made)
+    return StackedBars("Ranks", "What ranks do.", unit, stacks)
 
 
 def area(steps: int, *means: float) -> StackedArea:
@@ -66,9 +66,9 @@ def over_time(level: float, hole: bool = False) -> OverTime:
     return OverTime("Busy", "How busy.", "%", 100.0, np.linspace(-5.0, 700.0, 100), columns)
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(first: str, second: str) -> float:
     """Return the contrast ratio of two colours as in WCAG 2, from 1 to 21."""
-    darker, lighter = sorted((luminance(one), luminance(other)))
+    darker, lighter = sorted((luminance(first), luminance(second)))
     return (lighter + 0.05) / (darker + 0.05)
 
 
@@ -457,7 +457,11 @@ def test_unmeasured_values_have_no_bar() -> None:
 
 def test_machine_series_have_gaps_where_nothing_was_measured() -> None:
     def line(chart: OverTime) -> str:
-        (path,) = [one for one in drawn(chart).iter(f"{NS}path") if "curve" in one.get("class", "")]
+        (path,) = [
+            element
+            for element in drawn(chart).iter(f"{NS}path")
+            if "curve" in element.get("class", "")
+        ]
         return path.get("d", "")
 
     assert line(over_time(80.0)).count("M") == 1
@@ -467,8 +471,8 @@ def test_machine_series_have_gaps_where_nothing_was_measured() -> None:
 
 def test_cells_are_the_darker_the_larger_and_what_is_missing_is_not_zero() -> None:
     svg = drawn(heat(4, 20, hole=True))
-    cells = [one for one in svg.iter(f"{NS}path") if "cells" in one.get("class", "")]
-    shades = {one.get("class", "").split()[1]: one.get("d", "") for one in cells}
+    cells = [element for element in svg.iter(f"{NS}path") if "cells" in element.get("class", "")]
+    shades = {element.get("class", "").split()[1]: element.get("d", "") for element in cells}
     assert list(shades) == ["unmeasured", "heat-0", "heat-2", "heat-5", "heat-7"]
     assert shades["heat-0"].split("H")[1] == shades["unmeasured"].split(" ")[0].removeprefix("M")
     (hole,) = [line for line in svg.iter(f"{NS}line") if line.get("class") == "hole"]
@@ -486,9 +490,9 @@ def test_a_heat_map_names_its_ends_events_and_rows() -> None:
 
 def test_values_up_to_the_least_have_the_weakest_colour() -> None:
     shades = [
-        one.get("class", "").split()[1]
-        for one in drawn(replace(heat(5, 10), least=5.0)).iter(f"{NS}path")
-        for _ in range(one.get("d", "").count("M"))
+        element.get("class", "").split()[1]
+        for element in drawn(replace(heat(5, 10), least=5.0)).iter(f"{NS}path")
+        for _ in range(element.get("d", "").count("M"))
     ]
     assert shades == ["heat-0", "heat-0", "heat-0", "heat-4", "heat-7"]
 

@@ -76,15 +76,17 @@ def started(words: tuple[str, ...], logs: Path, errors: int) -> Iterator[subproc
     env = {name: value for name, value in os.environ.items() if name != "FORCE_COLOR"}
     env |= {"PYTHONPATH": str(logs), "COLUMNS": "80", "TERM": "xterm", "NO_COLOR": "1"}
     pipe = subprocess.PIPE
-    with subprocess.Popen(named, stdin=pipe, stdout=pipe, stderr=errors, cwd=logs, env=env) as own:
+    with subprocess.Popen(
+        named, stdin=pipe, stdout=pipe, stderr=errors, cwd=logs, env=env
+    ) as process:
         # If the bar is not shown, the test never lets the parser continue.
-        guard = Timer(120, own.kill)
+        guard = Timer(120, process.kill)
         guard.start()
         try:
-            yield own
+            yield process
         finally:
             guard.cancel()
-            own.kill()
+            process.kill()
 
 
 @pytest.mark.slow

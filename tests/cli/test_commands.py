@@ -58,8 +58,8 @@ def stallscope(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
 def logs(tmp_path: Path) -> Path:
     write_job(tmp_path / "slow", replace(JOB, slow={(1, "input"): 9.0}))
     write_job(tmp_path / "base", replace(JOB, run_id="base", facts={"synthetic": True}))
-    one = replace(JOB, ranks=1, run_id="one", facts={"synthetic": True})
-    write_job(tmp_path / "one", one)
+    single = replace(JOB, ranks=1, run_id="one", facts={"synthetic": True})
+    write_job(tmp_path / "one", single)
     return tmp_path
 
 
@@ -204,10 +204,10 @@ def test_network_bandwidth_shows_what_backward_hides(stallscope: Command, logs: 
     write_job(logs / "known", job)
     words = ("known", "--network-bandwidth", "5", "--format", "json")
     (document,) = json.loads(stallscope("report", *words, cwd=logs).stdout)
-    found = document["communication"]
-    assert found["network_bandwidth_gb_s"] == 5
-    assert found["whole_ms"] == pytest.approx(5)
-    assert found["hidden_ms"] == pytest.approx(3, abs=0.1)
+    communication = document["communication"]
+    assert communication["network_bandwidth_gb_s"] == 5
+    assert communication["whole_ms"] == pytest.approx(5)
+    assert communication["hidden_ms"] == pytest.approx(3, abs=0.1)
 
 
 def test_files_are_written_once_and_not_overwritten(stallscope: Command, logs: Path) -> None:

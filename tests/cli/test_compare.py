@@ -47,11 +47,11 @@ def test_three_runs_are_ordered_by_their_start(
     assert main(["compare", "a", "b", "c", "--format", "json"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
-    found = json.loads(out)
-    assert found["pair"] is None
-    (history,) = found["histories"]
+    document = json.loads(out)
+    assert document["pair"] is None
+    (history,) = document["histories"]
     assert [run["id"] for run in history["runs"]] == ["run-c", "run-b", "run-a"]
-    assert {one["status"] for one in history["figures"]} == {"insufficient_data"}
+    assert {figure["status"] for figure in history["figures"]} == {"insufficient_data"}
 
 
 def test_a_store_is_all_of_its_runs(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:

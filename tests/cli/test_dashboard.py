@@ -24,7 +24,7 @@ JOBS = (
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write logs of two runs, and collect both into ``store``; read-only."""
     folder = tmp_path_factory.mktemp("made")
     for job in JOBS:
@@ -33,8 +33,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+def here(collected: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(collected, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -84,8 +84,8 @@ def test_unreadable_runs_are_reported_and_the_others_shown(here: Path) -> None:
         [*map(RunAddress.parse, ["nowhere", "store#nobody", "store#slow"])]
     )
     assert [run.id for run in store.runs()] == ["slow"]
-    assert any("nowhere: no such file or folder" in one for one in failures)
-    assert any('store: no such run: "nobody"; there are ' in one for one in failures)
+    assert any("nowhere: no such file or folder" in failure for failure in failures)
+    assert any('store: no such run: "nobody"; there are ' in failure for failure in failures)
 
 
 def test_with_nothing_to_show_there_is_no_dashboard(

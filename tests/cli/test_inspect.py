@@ -69,8 +69,8 @@ def test_several_kinds_in_a_folder_are_one_run_of_the_most_detailed(
     (run,) = document["runs"]
     assert (run["id"], run["size"], run["ranks"], run["steps"]) == ("run-a", 2, 2, 300)
     assert run["span"]["zone_known"]
-    files = {one["path"]: one for one in document["files"]}
-    assert {path: (one["format"], one["sure"], one["used"]) for path, one in files.items()} == {
+    files = {file["path"]: file for file in document["files"]}
+    assert {path: (file["format"], file["sure"], file["used"]) for path, file in files.items()} == {
         "autotune.csv": ("autotune-log", "certain", False),
         "empty": (None, None, False),
         "horovodrun-stamped.txt": ("keras-output", "likely", False),
@@ -120,7 +120,7 @@ def test_a_damaged_file_gets_its_line_and_the_others_are_read(
     (mixed / "old.gz").write_bytes(b"\x1f\x8bnonsense")
     (mixed / "new.steps.csv").write_bytes(b"#stallscope 7 {}\n")
     document = inspected(capsys, str(mixed))
-    files = {one["path"]: one for one in document["files"]}
+    files = {file["path"]: file for file in document["files"]}
     assert files["old.gz"]["title"] == files["new.steps.csv"]["title"] == "cannot be read"
     assert files["old.gz"]["notes"] == ["the compressed file is empty or damaged"]
     assert "newer than this Stallscope" in files["new.steps.csv"]["notes"][0]
@@ -245,7 +245,7 @@ def test_outputs_are_sparks_only_where_spark_writes(tmp_path: Path) -> None:
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("hello\n" if name.endswith("stdout") else "")
-    seen = {one.path: (one.title, one.notes) for one in inspect(str(tmp_path)).files}
+    seen = {file.path: (file.title, file.notes) for file in inspect(str(tmp_path)).files}
     assert seen == {
         "a.steps.csv": ("empty", ("an empty step log",)),
         "app-20261121132035-0000/0/stderr": ("Spark's own log", ()),
@@ -408,7 +408,7 @@ def test_a_report_names_all_files_that_are_no_logs_in_one_sentence(
         (tmp_path / "logs" / f"note-{number:02}.txt").write_text("remember the milk")
     assert main(["report", str(tmp_path / "logs"), "--format", "json"]) == 0
     (document,) = json.loads(capsys.readouterr().out)
-    assert [one for one in document["warnings"] if "left alone" in one] == [
+    assert [warning for warning in document["warnings"] if "left alone" in warning] == [
         "12 files: no log that Stallscope knows; left alone: note-00.txt, note-01.txt, note-02.txt, "
         "note-03.txt and 8 more"
     ]

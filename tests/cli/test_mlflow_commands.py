@@ -46,16 +46,19 @@ def test_an_experiment_is_reported_on_and_searched_by_findings(
     words = ["report", "--experiment", experiment, "--format", "json"]
     assert main([*words, "--to", "mlflow"]) == 0
     printed = capsys.readouterr()
-    assert {one["run"]["id"] for one in json.loads(printed.out)} == {"job-0", "job-1"}
+    assert {document["run"]["id"] for document in json.loads(printed.out)} == {"job-0", "job-1"}
     assert printed.err.count("summary and report written") == 2
 
     picked = "tags.`stallscope.bottleneck` = 'imbalance' and tags.`stallscope.ranks` = '1'"
     assert main([*words, "--filter", picked]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
-    assert (found["run"]["source"], found["bottleneck"]["ranks"]) == (f"mlflow:{run_ids[1]}", [1])
+    (document,) = json.loads(capsys.readouterr().out)
+    assert (document["run"]["source"], document["bottleneck"]["ranks"]) == (
+        f"mlflow:{run_ids[1]}",
+        [1],
+    )
     assert any(
-        one.path == "stallscope/report.html"
-        for one in client.list_artifacts(run_ids[1], "stallscope")
+        artifact.path == "stallscope/report.html"
+        for artifact in client.list_artifacts(run_ids[1], "stallscope")
     )
 
 
@@ -95,18 +98,18 @@ def test_series_of_steps_are_metrics_of_the_run(
     expected = scalars_of(exported_run(open_run(place), Selection()))
     for name, values in expected.values.items():
         points = client.get_metric_history(run_ids[1], name)
-        assert [one.step for one in points] == expected.steps.tolist()
-        assert [one.value for one in points] == pytest.approx(values.tolist())
-        times = [one.timestamp / 1000 for one in points]
+        assert [point.step for point in points] == expected.steps.tolist()
+        assert [point.value for point in points] == pytest.approx(values.tolist())
+        times = [point.timestamp / 1000 for point in points]
         assert times == pytest.approx(expected.seconds.tolist(), abs=1e-3)
     assert "stallscope_slowest_rank/input_ms" in expected.values
 
     # Points that follow the run are means of its windows.
-    other = f"mlflow:{run_ids[0]}"
-    assert main(["export", place, "--format", "mlflow", "--out", other, "--follow"]) == 0
+    second_run = f"mlflow:{run_ids[0]}"
+    assert main(["export", place, "--format", "mlflow", "--out", second_run, "--follow"]) == 0
     followed = client.get_metric_history(run_ids[0], "stallscope/step_ms")
-    assert [one.step for one in followed] == list(range(0, 300, 10))
-    assert np.mean([one.value for one in followed]) == pytest.approx(
+    assert [point.step for point in followed] == list(range(0, 300, 10))
+    assert np.mean([point.value for point in followed]) == pytest.approx(
         expected.values["stallscope/step_ms"].mean(), rel=0.01
     )
 

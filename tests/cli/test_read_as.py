@@ -39,7 +39,7 @@ class Abstract(Parser):
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def our_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make a folder with a user's module and its input."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*sys.path])
@@ -51,31 +51,33 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return logs
 
 
-def test_a_users_own_parser_is_imported(own: Path, capsys: Captured) -> None:
-    document = inspected(capsys, str(own), "--read-as", "our_parsers:Own")
+def test_a_users_own_parser_is_imported(our_logs: Path, capsys: Captured) -> None:
+    document = inspected(capsys, str(our_logs), "--read-as", "our_parsers:Own")
     assert (document["files"][0]["format"], document["files"][0]["sure"]) == ("own", "told")
     assert document["runs"][0]["epochs"] == 1
-    assert main(["report", str(own), "--read-as", "our_parsers:Own"]) == 0
+    assert main(["report", str(our_logs), "--read-as", "our_parsers:Own"]) == 0
     assert "our own lines" in capsys.readouterr().out
 
 
-def test_the_current_folder_replaces_no_module_of_python(own: Path, capsys: Captured) -> None:
+def test_the_current_folder_replaces_no_module_of_python(our_logs: Path, capsys: Captured) -> None:
     # The user's parser imports its neighbour when it reads the first file.
     text = OWN.replace("took = int(data)", "import seconds_of_ours as ours; took = ours.of(data)")
     Path("late_parsers.py").write_text(text)
     Path("seconds_of_ours.py").write_text("def of(data):\n    return int(data)\n")
     Path("this.py").write_text("raise ValueError('a file of the user')\n")
-    document = inspected(capsys, str(own), "--read-as", "late_parsers:Own")
+    document = inspected(capsys, str(our_logs), "--read-as", "late_parsers:Own")
     assert document["runs"][0]["epochs"] == 1
     spec = importlib.util.find_spec("this")
     assert spec is not None
     assert spec.origin != str(Path("this.py").resolve())
 
 
-def test_an_error_in_a_users_parser_is_reported_for_the_file(own: Path, capsys: Captured) -> None:
-    (own / "b.own").write_text("seventeen")
-    document = inspected(capsys, str(own), "--read-as", "our_parsers:Own")
-    files = {one["path"]: one for one in document["files"]}
+def test_an_error_in_a_users_parser_is_reported_for_the_file(
+    our_logs: Path, capsys: Captured
+) -> None:
+    (our_logs / "b.own").write_text("seventeen")
+    document = inspected(capsys, str(our_logs), "--read-as", "our_parsers:Own")
+    files = {file["path"]: file for file in document["files"]}
     assert files["b.own"]["notes"][0].startswith("the parser own failed: ValueError")
     assert document["runs"][0]["epochs"] == 1
 
@@ -95,9 +97,9 @@ def test_an_error_in_a_users_parser_is_reported_for_the_file(own: Path, capsys: 
     ],
 )
 def test_a_bad_name_of_a_parser_is_one_sentence(
-    own: Path, capsys: Captured, name: str, says: str
+    our_logs: Path, capsys: Captured, name: str, says: str
 ) -> None:
-    assert main(["inspect", str(own), "--read-as", name]) == 2
+    assert main(["inspect", str(our_logs), "--read-as", name]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert says in err

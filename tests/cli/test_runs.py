@@ -20,9 +20,9 @@ from stallscope.parsers import read
 def documents(at_store: Commands, *words: str) -> list[dict[str, object]]:
     status, out, errors = at_store("runs", *words, "--json")
     assert (status, errors) == (0, "")
-    found = json.loads(out)
-    assert isinstance(found, list)
-    return found
+    listed = json.loads(out)
+    assert isinstance(listed, list)
+    return listed
 
 
 def test_the_list_in_a_separate_process(at_store: Commands, tmp_path: Path) -> None:
@@ -139,26 +139,26 @@ def test_a_healthy_run_is_not_accused(at_store: Commands) -> None:
     (base,) = [line for line in out.splitlines() if line.startswith("base")]
     assert "no fault" in base
     faulty = documents(at_store, "store", "--where", "fault=yes")
-    assert [one["id"] for one in faulty] == ["slow"]
-    (one,) = documents(at_store, "store", "--where", "fault=no synthetic=yes ranks>1")
-    assert (one["id"], one["fault"]) == ("base", False)
+    assert [run["id"] for run in faulty] == ["slow"]
+    (healthy,) = documents(at_store, "store", "--where", "fault=no synthetic=yes ranks>1")
+    assert (healthy["id"], healthy["fault"]) == ("base", False)
 
 
 def test_json_has_everything_and_nothing_else_is_printed(at_store: Commands) -> None:
-    found = {str(one["id"]): one for one in documents(at_store, "store")}
-    assert found.keys() == {"slow", "base", "one"}
-    slow = found["slow"]
+    runs = {str(run["id"]): run for run in documents(at_store, "store")}
+    assert runs.keys() == {"slow", "base", "one"}
+    slow = runs["slow"]
     assert slow["path"] == "store/slow"
     assert (slow["ranks"], slow["steps"], slow["model"]) == (2, 200, "made")
     assert (slow["verdict"], slow["cause"], slow["named_ranks"]) == ("imbalance", "input", [1])
     assert slow["shares"].keys() == {"input", "compute", "other", "imbalance", "allreduce"}  # type: ignore[attr-defined]
-    assert (slow["baseline"], found["base"]["baseline"]) == ("base", None)
-    assert found["one"]["name"] == "alone"
+    assert (slow["baseline"], runs["base"]["baseline"]) == ("base", None)
+    assert runs["one"]["name"] == "alone"
 
 
 def test_filter_order_and_limit(at_store: Commands) -> None:
     def ids(*words: str) -> list[object]:
-        return [one["id"] for one in documents(at_store, "store", *words)]
+        return [run["id"] for run in documents(at_store, "store", *words)]
 
     assert ids("--where", "verdict=imbalance ranks>=2") == ["slow"]
     assert ids("--where", "synthetic=yes", "--sort", "ranks") == ["base", "one"]
@@ -228,8 +228,8 @@ def test_names_from_logs_are_printed_as_text(
     assert (status, errors) == (0, "")
     assert "[bold red]x[/] \\u001b[2J\\u0007\\u202e [link=http://evil]y #evil" in out
     assert not set(out) & set("\x1b\x07\u202e")
-    (found,) = documents(at_store, "store", "--where", "id=evil")
-    assert found["name"] == name
+    (run,) = documents(at_store, "store", "--where", "id=evil")
+    assert run["name"] == name
 
 
 def test_a_damaged_run_is_named_after_the_list(at_store: Commands) -> None:

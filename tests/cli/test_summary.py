@@ -18,9 +18,9 @@ SLOW = Job(ranks=2, steps=200, slow={(1, "input"): 9.0})
 
 def lines(capsys: pytest.CaptureFixture[str], *words: object) -> list[str]:
     assert main(["summary", *map(str, words)]) == 0
-    found = capsys.readouterr().out.splitlines()
-    assert len(found) == 6
-    return found
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 6
+    return printed
 
 
 def test_six_lines_name_the_slow_rank_and_the_gain(
@@ -41,8 +41,8 @@ def test_six_lines_name_the_slow_rank_and_the_gain(
 def test_one_rank_of_many_is_no_verdict_on_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, other = write_job(tmp_path, SLOW)
-    other.unlink()
+    _, second_log = write_job(tmp_path, SLOW)
+    second_log.unlink()
     verdict, step, stragglers, gain, logs, _ = lines(capsys, tmp_path)
     assert verdict.startswith("stallscope: Only rank 0's log is here; 2 ranks trained.")
     assert "waiting and allreduce" in step

@@ -26,7 +26,7 @@ Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make folders with the log and its steps, with the same job's without the tuner, and with
     neither.
     """
@@ -40,8 +40,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def here(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(made)
+def here(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folders)
     monkeypatch.setenv("COLUMNS", "80")
 
 
@@ -87,14 +87,14 @@ def test_steps_give_the_gain_of_the_setting(capsys: Captured) -> None:
     assert err == ""
     document = json.loads(out)
     jsonschema.validate(document, SCHEMA)
-    (one,) = document["autotune"]
-    assert (one["verdict"], one["settled"], one["run"]) == ("fix", True, "tuned")
-    (compared,) = one["compared"]
+    (tuned,) = document["autotune"]
+    assert (tuned["verdict"], tuned["settled"], tuned["run"]) == ("fix", True, "tuned")
+    (compared,) = tuned["compared"]
     assert compared["run"] == "own"
     assert compared["saved_ms"] == pytest.approx(4.0, abs=0.3)
     assert compared["ci95"][0] > 1
-    assert one["tried"][0]["steps"] == 47
-    assert one["tried"][0]["step_ci95_ms"] is not None
+    assert tuned["tried"][0]["steps"] == 47
+    assert tuned["tried"][0]["step_ci95_ms"] is not None
     assert main(["tune", "tuned", "own"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert printed.startswith("tuned/autotune.csv Fix cycles of 10.0 ms")
@@ -114,8 +114,12 @@ def test_timelines_are_read_as_well(capsys: Captured) -> None:
     assert main(["tune", "timeline.json", "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     jsonschema.validate(document, SCHEMA)
-    (found,) = document["timelines"]
-    assert (found["name"], found["reductions"], found["steps"]) == ("timeline.json", 1, None)
+    (timeline,) = document["timelines"]
+    assert (timeline["name"], timeline["reductions"], timeline["steps"]) == (
+        "timeline.json",
+        1,
+        None,
+    )
     assert main(["tune", "timeline.json"]) == 0
     out = capsys.readouterr().out
     assert "Nothing in it asks for other settings" in out
@@ -140,9 +144,9 @@ def test_horovodruns_flag_is_rounded_and_says_so(
 def test_a_log_named_twice_counts_once(capsys: Captured) -> None:
     words = ["tune", "tuned/autotune.csv", "tuned", "own", "own", "--format", "json"]
     assert main(words) == 0
-    (one,) = json.loads(capsys.readouterr().out)["autotune"]
-    assert one["verdict"] == "fix"
-    assert len(one["compared"]) == 1
+    (tuned,) = json.loads(capsys.readouterr().out)["autotune"]
+    assert tuned["verdict"] == "fix"
+    assert len(tuned["compared"]) == 1
 
 
 def test_files_are_written_once_and_not_overwritten(tmp_path: Path, capsys: Captured) -> None:
@@ -200,17 +204,17 @@ def test_unreadable_logs_are_reported_and_the_others_used(capsys: Captured) -> N
 @pytest.mark.extras
 @pytest.mark.parametrize("parts", [True, False], ids=["gives parts", "gives wholes"])
 def test_logs_of_a_web_server_are_read_where_they_are(
-    made: Path, capsys: Captured, parts: bool
+    folders: Path, capsys: Captured, parts: bool
 ) -> None:
     files = {
         "autotune.csv": (REAL / "autotune.csv").read_bytes(),
         "timeline.json.gz": gzip.compress((REAL / "timeline.json").read_bytes()),
-        **{path.name: path.read_bytes() for path in (made / "own").glob("*.steps.csv")},
+        **{path.name: path.read_bytes() for path in (folders / "own").glob("*.steps.csv")},
     }
     with web(files=files, parts=parts, sized=parts) as served:
         assert main(["tune", f"{served.url}/autotune.csv?key=secret", "--format", "json"]) == 0
-        (one,) = json.loads(capsys.readouterr().out)["autotune"]
-        assert one["name"] == f"{served.url}/autotune.csv"
+        (tuned,) = json.loads(capsys.readouterr().out)["autotune"]
+        assert tuned["name"] == f"{served.url}/autotune.csv"
         # The same file under both names counts once; the page's other files are named.
         links = "".join(f'<a href="{name}">{name}</a>' for name in files)
         files["logs/"] = links.replace('href="', 'href="/').encode()
@@ -223,17 +227,20 @@ def test_logs_of_a_web_server_are_read_where_they_are(
 
 
 @pytest.mark.extras
-def test_a_folder_of_a_web_server_is_read_as_well(made: Path, capsys: Captured) -> None:
+def test_a_folder_of_a_web_server_is_read_as_well(folders: Path, capsys: Captured) -> None:
     files = {
         "logs/autotune.csv": (REAL / "autotune.csv").read_bytes(),
-        **{f"logs/{path.name}": path.read_bytes() for path in (made / "tuned").glob("*.steps.csv")},
+        **{
+            f"logs/{path.name}": path.read_bytes()
+            for path in (folders / "tuned").glob("*.steps.csv")
+        },
     }
     links = "".join(f'<a href="/{name}">{name}</a>' for name in files)
     with web(files={**files, "logs/": links.encode()}) as served:
         assert main(["tune", f"{served.url}/logs/*.csv", "--format", "json"]) == 0
         document = json.loads(capsys.readouterr().out)
-    (one,) = document["autotune"]
-    assert (one["name"], one["run"]) == (f"{served.url}/logs/autotune.csv", "tuned")
+    (tuned,) = document["autotune"]
+    assert (tuned["name"], tuned["run"]) == (f"{served.url}/logs/autotune.csv", "tuned")
 
 
 def test_missing_files_of_a_web_server_are_reported(capsys: Captured) -> None:

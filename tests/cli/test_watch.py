@@ -91,24 +91,24 @@ def test_it_follows_a_job_that_stops_resumes_and_ends(tmp_path: Path, job: Runni
     assert " UTC run-42: goes on. " in goes_on
     assert completed.endswith(" UTC run-42: completed.")
     # The second one came within a minute of the first.
-    assert [one["event"] for one in got.accepted] == ["holds", "completed"]
+    assert [notification["event"] for notification in got.accepted] == ["holds", "completed"]
     assert [rank["rank"] for rank in got.accepted[0]["stopped"]["ranks"]] == [1]
     assert "trying again" in watch.errors
 
 
 @pytest.mark.any_versions
 def test_a_second_run_is_watched_until_it_has_completed(tmp_path: Path, job: RunningJob) -> None:
-    other = RunningJob(tmp_path / "other", run_id="run-43")
-    with watching(tmp_path, job.folder, other.folder, "--format", "json") as watch:
+    second_job = RunningJob(tmp_path / "other", run_id="run-43")
+    with watching(tmp_path, job.folder, second_job.folder, "--format", "json") as watch:
         job.end()
         watch.wait_for('"completed"')
         with watch.paused():
-            other.hang(dict.fromkeys(range(3), "ready"))
+            second_job.hang(dict.fromkeys(range(3), "ready"))
         watch.wait_for('"holds"')
-        other.end()
+        second_job.end()
         assert watch.status() == 1
     events = [json.loads(line) for line in watch.out.splitlines()]
-    assert [(one["event"], one["run"]["id"]) for one in events] == [
+    assert [(event["event"], event["run"]["id"]) for event in events] == [
         ("completed", "run-42"),
         ("holds", "run-43"),
         ("ceased", "run-43"),

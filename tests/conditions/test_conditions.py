@@ -131,10 +131,10 @@ def _stopped() -> Analysis:
 
 
 def test_a_stop_is_a_condition_by_itself() -> None:
-    found = check("stopped", _stopped())
-    assert found.held is True
-    assert found.why.startswith("No step has finished for 90 s, since step 300. All ranks")
-    assert not found.why.endswith(".")
+    outcome = check("stopped", _stopped())
+    assert outcome.held is True
+    assert outcome.why.startswith("No step has finished for 90 s, since step 300. All ranks")
+    assert not outcome.why.endswith(".")
     assert check("surely(stopped) and bottleneck=stopped", _stopped()).held is True
     assert check("stopped.seconds>60", _stopped()).why == "stopped.seconds is 90.0 s, over 60 s"
     assert check("stopped.seconds>2min", _stopped()).held is False
@@ -154,28 +154,35 @@ def test_conditions_report_whether_they_need_the_analysis(text: str, alone: bool
 
 
 def test_without_an_analysis_its_figures_are_unknown() -> None:
-    found = parse("size>1 and not stopped").check_progress(LogProgress(None))
-    assert (found.held, found.why) == (None, "size is not known: it needs the analysis of the run")
+    outcome = parse("size>1 and not stopped").check_progress(LogProgress(None))
+    assert (outcome.held, outcome.why) == (
+        None,
+        "size is not known: it needs the analysis of the run",
+    )
 
 
 def test_input_of_one_slow_rank_is_input_although_the_others_only_wait() -> None:
     job = Job(ranks=4, steps=300, faults=[Fault("input", 100, ranks=[2])], noise=Noise(cv=0.05))
-    found = analyse(simulator.simulate(job).run, simulator.simulate(job.baseline()).run)
-    own, reference, waiting = found.cause("input"), found.entry("input"), found.entry("imbalance")
-    assert own is not None
+    analysis = analyse(simulator.simulate(job).run, simulator.simulate(job.baseline()).run)
+    cause, reference, waiting = (
+        analysis.cause("input"),
+        analysis.entry("input"),
+        analysis.entry("imbalance"),
+    )
+    assert cause is not None
     assert reference is not None
     assert waiting is not None
-    assert own.share > 0.3 > 0.05 > reference.share
-    for name, share in (("input", own.share), ("imbalance", waiting.share)):
-        says = check(f"{name}.share>0.2", found).why
+    assert cause.share > 0.3 > 0.05 > reference.share
+    for name, share in (("input", cause.share), ("imbalance", waiting.share)):
+        says = check(f"{name}.share>0.2", analysis).why
         assert says.startswith(f"{name}.share is {share:.1%} "), says
-    assert check("surely(input.excess>20%)", found).held
-    assert check("input.ms-input.baseline_ms>90", found).held
+    assert check("surely(input.excess>20%)", analysis).held
+    assert check("input.ms-input.baseline_ms>90", analysis).held
 
 
 def test_the_outcome_shows_the_deciding_parts() -> None:
-    both = check("size==2 and size>5").why
-    assert both == "size is 2, not over 5"
+    why = check("size==2 and size>5").why
+    assert why == "size is 2, not over 5"
     assert check("size==2 and size>1").why == "size is 2, as much as 2; size is 2, over 1"
     assert check("size==2 or size>5").why == "size is 2, as much as 2"
 
@@ -194,16 +201,16 @@ def test_the_outcome_shows_the_deciding_parts() -> None:
     ],
 )
 def test_the_outcome_says_what_is_missing_and_why(text: str, why: str) -> None:
-    found = check(text, slow_input(baseline=False))
-    assert found.held is None
-    assert found.why.endswith(f"is not known: {why}")
+    outcome = check(text, slow_input(baseline=False))
+    assert outcome.held is None
+    assert outcome.why.endswith(f"is not known: {why}")
 
 
 def test_stages_that_were_not_measured_decide_nothing() -> None:
     for text in ("input.share>0", "what_if.input.speedup>0", "bottleneck=='input'", "changes>0"):
-        found = check(text, without_timestamps())
-        assert found.held is None, text
-        assert "the stages of the steps were not measured" in found.why, text
+        outcome = check(text, without_timestamps())
+        assert outcome.held is None, text
+        assert "the stages of the steps were not measured" in outcome.why, text
     assert check("bottleneck=='insufficient_data'", without_timestamps()).held
     assert check("step_ms.mean>100ms", without_timestamps()).held
 
@@ -223,9 +230,9 @@ def test_logs_of_epochs_decide_conditions_on_epochs() -> None:
 
 
 def test_throughput_of_a_baseline_of_another_size_is_not_compared() -> None:
-    found = check("samples_per_second<0.9*baseline", slow_input(baseline_ranks=4))
-    assert found.held is None
-    assert found.why.endswith("the baseline ran on 4 ranks and this run on 2")
+    outcome = check("samples_per_second<0.9*baseline", slow_input(baseline_ranks=4))
+    assert outcome.held is None
+    assert outcome.why.endswith("the baseline ran on 4 ranks and this run on 2")
 
 
 def test_logic_with_unknown_values() -> None:
@@ -242,9 +249,9 @@ def test_logic_with_unknown_values() -> None:
     ["size/findings.error>1", "size/(size-2)>1", "1e308*size*1e308>1", "size/(0*size)==0"],
 )
 def test_what_cannot_be_computed_is_unknown(text: str) -> None:
-    found = check(text)
-    assert found.held is None
-    assert re.search("is undefined|is too large", found.why)
+    outcome = check(text)
+    assert outcome.held is None
+    assert re.search("is undefined|is too large", outcome.why)
 
 
 def _with_step(low: float, mean: float, high: float) -> Analysis:
@@ -254,9 +261,9 @@ def _with_step(low: float, mean: float, high: float) -> Analysis:
 
 
 def test_a_condition_within_the_interval_is_marked_and_holds_by_the_estimate() -> None:
-    found = check("step_ms.mean>200ms", _with_step(180.0, 210.0, 240.0))
-    assert found.held is True
-    assert found.why.endswith("over 200ms; the interval 180–240 ms includes the limit")
+    outcome = check("step_ms.mean>200ms", _with_step(180.0, 210.0, 240.0))
+    assert outcome.held is True
+    assert outcome.why.endswith("over 200ms; the interval 180–240 ms includes the limit")
     outside = check("step_ms.mean>170ms", _with_step(180.0, 210.0, 240.0))
     assert "includes" not in outside.why
 
@@ -274,9 +281,9 @@ def test_surely_requires_the_whole_interval(limit: int, surely: bool, surely_not
 
 
 def test_surely_is_unknown_without_an_interval() -> None:
-    found = check("surely(step_ms.p99>1)")
-    assert found.held is None
-    assert found.why.endswith("it has no interval: percentiles have none")
+    outcome = check("surely(step_ms.p99>1)")
+    assert outcome.held is None
+    assert outcome.why.endswith("it has no interval: percentiles have none")
     assert check("surely(size==2)").held is True
     assert check("surely(step_ms.p99>1 or size==2)").held is True
 
@@ -356,15 +363,15 @@ def test_an_error_is_one_sentence_with_its_position(text: str, expected: str) ->
 
 
 def test_invisible_characters_from_logs_are_written_out() -> None:
-    found = check("what_if.'host:\u202eevil'.speedup>1", slow_input())
-    assert "\u202e" not in found.why
+    outcome = check("what_if.'host:\u202eevil'.speedup>1", slow_input())
+    assert "\u202e" not in outcome.why
 
 
 def test_what_is_not_a_number_is_unknown() -> None:
     for nothing in (float("nan"), float("inf")):
-        found = check("step_ms.mean>1", _with_step(1.0, nothing, 2.0))
-        assert found.held is None
-        assert found.why == "step_ms.mean is not known: it was not measured"
+        outcome = check("step_ms.mean>1", _with_step(1.0, nothing, 2.0))
+        assert outcome.held is None
+        assert outcome.why == "step_ms.mean is not known: it was not measured"
 
 
 def test_an_unknown_verdict_equals_no_other_verdict() -> None:

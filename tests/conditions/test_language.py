@@ -59,17 +59,20 @@ _amounts = st.recursive(
         st.just("baseline"),
     ),
     lambda inner: st.one_of(
-        st.builds(lambda one: f"-{one}", inner),
-        st.builds(lambda one: f"({one})", inner),
+        st.builds(lambda term: f"-{term}", inner),
+        st.builds(lambda term: f"({term})", inner),
         st.builds(
-            lambda one, sign, other: f"{one} {sign} {other}", inner, st.sampled_from("+-*/"), inner
+            lambda left, sign, right: f"{left} {sign} {right}",
+            inner,
+            st.sampled_from("+-*/"),
+            inner,
         ),
     ),
     max_leaves=5,
 )
 _comparisons = st.one_of(
     st.builds(
-        lambda one, sign, other: f"{one}{sign}{other}",
+        lambda left, sign, right: f"{left}{sign}{right}",
         _amounts,
         st.sampled_from(["<", "<=", ">", ">=", "==", "!="]),
         _amounts,
@@ -81,11 +84,11 @@ _comparisons = st.one_of(
 _conditions = st.recursive(
     _comparisons,
     lambda inner: st.one_of(
-        st.builds(lambda one: f"not {one}", inner),
-        st.builds(lambda one: f"({one})", inner),
-        st.builds(lambda one: f"surely({one})", inner),
+        st.builds(lambda condition: f"not {condition}", inner),
+        st.builds(lambda condition: f"({condition})", inner),
+        st.builds(lambda condition: f"surely({condition})", inner),
         st.builds(
-            lambda one, word, other: f"{one} {word} {other}",
+            lambda left, word, right: f"{left} {word} {right}",
             inner,
             st.sampled_from(["and", "or"]),
             inner,
@@ -153,11 +156,11 @@ def test_written_conditions_read_the_same(text: str) -> None:
 def test_no_order_of_words_crashes_a_filter(words: list[str], between: str) -> None:
     for parse_any in (parse_where, parse_search):
         try:
-            found = parse_any(between.join(words))
+            parsed = parse_any(between.join(words))
         except UsageError as error:
             message = str(error).removeprefix("--where: ")
         else:
-            assert found.finds(ENTRY, "training") in (True, False)
+            assert parsed.finds(ENTRY, "training") in (True, False)
             continue
         assert re.match(
             r"column \d+: \S|there is no field |\w.*?[<>=~].*?: \S|[\w.]+ is never ", message

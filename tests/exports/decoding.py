@@ -88,14 +88,14 @@ def expected(run: Run) -> dict[tuple[str, int], list[Bar]]:
     zero = min(begin for begin in aligned.begin[0].tolist())
     bars: dict[tuple[str, int], list[Bar]] = {}
     for at, rank in enumerate(ledger.ranks):
-        own = bars.setdefault((aligned.hosts[at], rank), [])
+        rank_bars = bars.setdefault((aligned.hosts[at], rank), [])
         for step in range(len(ledger)):
             time = int(ledger.reduced[step] - ledger.total[step]) - zero
             stages = [ledger.other, ledger.input, ledger.compute, ledger.wait]
             lengths = [int(stage[step, at]) for stage in stages]
             for name, length in zip(NAMES, [*lengths, int(ledger.allreduce[step])], strict=True):
                 if length:
-                    own.append((name, time, time + length))
+                    rank_bars.append((name, time, time + length))
                 time += length
             assert time == int(ledger.reduced[step]) - zero
     return bars
@@ -106,32 +106,32 @@ def read_chrome(path: Path) -> Decoded:
     data = path.read_bytes()
     data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
     document = json.loads(data, parse_float=Decimal, parse_constant=_refuse)
-    found = Decoded(wall_ns=document["otherData"]["wall_ns_at_0"])
+    trace = Decoded(wall_ns=document["otherData"]["wall_ns_at_0"])
     names: dict[Any, str] = {}
     for event in document["traceEvents"]:
         kind, thread = event["ph"], (event["pid"], event["tid"])
         if kind == "M":
             if event["name"] == "process_name":
                 names[event["pid"]] = event["args"]["name"]
-                found.processes.append(event["args"]["name"])
+                trace.processes.append(event["args"]["name"])
             elif event["name"] == "thread_name":
                 names[thread] = event["args"]["name"]
             continue
         time = _ns(event["ts"])
-        found.order.append(time)
+        trace.order.append(time)
         args = {
             k: float(v) if isinstance(v, Decimal) else v for k, v in event.get("args", {}).items()
         }
         if kind == "X":
             bar = (event["name"], time, time + _ns(event["dur"]))
-            found.add((names[event["pid"]], names[thread]), bar, args)
+            trace.add((names[event["pid"]], names[thread]), bar, args)
         elif kind == "C":
             (value,) = args.values()
-            found.counters.setdefault(event["name"], []).append((time, value))
+            trace.counters.setdefault(event["name"], []).append((time, value))
         else:
             assert kind == "i"
-            found.marks.append((event["name"], time, args))
-    return found
+            trace.marks.append((event["name"], time, args))
+    return trace
 
 
 def _refuse(word: str) -> None:
@@ -160,7 +160,7 @@ def packets_of(path: Path) -> Iterator[Any]:
 
 
 def read_perfetto(path: Path) -> Decoded:
-    found = Decoded()
+    trace = Decoded()
     tracks: dict[int, Any] = {}
     names: dict[int, str] = {}
     arguments: dict[int, str] = {}
@@ -171,25 +171,27 @@ def read_perfetto(path: Path) -> Decoded:
         assert packet.trusted_packet_sequence_id == 1
         assert cleared or flags & 1
         cleared = True
-        names.update((one.iid, one.name) for one in packet.interned_data.event_names)
-        arguments.update((one.iid, one.name) for one in packet.interned_data.debug_annotation_names)
+        names.update((entry.iid, entry.name) for entry in packet.interned_data.event_names)
+        arguments.update(
+            (entry.iid, entry.name) for entry in packet.interned_data.debug_annotation_names
+        )
         for clock in packet.clock_snapshot.clocks:
             if clock.clock_id == clock.REALTIME:
-                found.wall_ns = clock.timestamp
+                trace.wall_ns = clock.timestamp
         if packet.HasField("track_descriptor"):
-            own = packet.track_descriptor
-            tracks[own.uuid] = own
-            if own.HasField("process"):
-                found.processes.append(own.name)
+            descriptor = packet.track_descriptor
+            tracks[descriptor.uuid] = descriptor
+            if descriptor.HasField("process"):
+                trace.processes.append(descriptor.name)
         if packet.HasField("track_event"):
-            found.order.append(packet.timestamp)
-            _event(found, packet, tracks, names, arguments, open_)
+            trace.order.append(packet.timestamp)
+            _event(trace, packet, tracks, names, arguments, open_)
     assert not open_
-    return found
+    return trace
 
 
 def _event(
-    found: Decoded,
+    trace: Decoded,
     packet: Any,
     tracks: dict[int, Any],
     names: dict[int, str],
@@ -199,19 +201,19 @@ def _event(
     event = packet.track_event
     track = tracks[event.track_uuid]
     args = {
-        arguments[one.name_iid]: getattr(one, one.WhichOneof("value"))
-        for one in event.debug_annotations
+        arguments[annotation.name_iid]: getattr(annotation, annotation.WhichOneof("value"))
+        for annotation in event.debug_annotations
     }
     if event.type == event.TYPE_SLICE_BEGIN:
         assert track.uuid not in open_
         open_[track.uuid] = (names[event.name_iid], packet.timestamp, args)
     elif event.type == event.TYPE_SLICE_END:
-        name, begin, own = open_.pop(track.uuid)
+        name, begin, slice_args = open_.pop(track.uuid)
         place = (tracks[track.parent_uuid].name, track.name)
-        found.add(place, (name, begin, packet.timestamp), own)
+        trace.add(place, (name, begin, packet.timestamp), slice_args)
     elif event.type == event.TYPE_COUNTER:
         value = event.double_counter_value
-        found.counters.setdefault(track.name, []).append((packet.timestamp, value))
+        trace.counters.setdefault(track.name, []).append((packet.timestamp, value))
     else:
         assert event.type == event.TYPE_INSTANT
-        found.marks.append((names[event.name_iid], packet.timestamp, args))
+        trace.marks.append((names[event.name_iid], packet.timestamp, args))

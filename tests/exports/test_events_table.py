@@ -52,12 +52,12 @@ def test_an_event_is_a_row_with_all_its_facts(run: Run, tmp_path: Path) -> None:
     )
     stall = Event("stall", "out.txt", "ranks wait", local_ns=local, waited_ns=60 * S)
     early = replace(lost, kind="executor_added", wall_ns=zero(run) - S, ranks=())
-    found = rows(with_events(run, stall, lost, early), tmp_path)
-    assert [row["kind"] for row in found] == ["executor_added", "executor_lost", "stall"]
-    wall = found[1].pop("utc")
+    events = rows(with_events(run, stall, lost, early), tmp_path)
+    assert [row["kind"] for row in events] == ["executor_added", "executor_lost", "stall"]
+    wall = events[1].pop("utc")
     assert wall.startswith("2026-")
     assert wall.endswith("Z")
-    assert found[1] == {
+    assert events[1] == {
         "run_id": run.id,
         "at_ns": f"{2 * S}",
         "uncertainty_ns": "1000000",
@@ -69,9 +69,12 @@ def test_an_event_is_a_row_with_all_its_facts(run: Run, tmp_path: Path) -> None:
         "hosts": "a b",
         "file": "log",
     }
-    assert found[0]["at_ns"] == f"{-S}"
-    assert (found[2]["at_ns"], found[2]["utc"]) == ("", "")
-    assert (found[2]["local"], found[2]["waited_ns"]) == ("2020-11-21T09:20:00.000005", f"{60 * S}")
+    assert events[0]["at_ns"] == f"{-S}"
+    assert (events[2]["at_ns"], events[2]["utc"]) == ("", "")
+    assert (events[2]["local"], events[2]["waited_ns"]) == (
+        "2020-11-21T09:20:00.000005",
+        f"{60 * S}",
+    )
 
 
 def test_unknown_times_of_events_are_empty(run: Run, tmp_path: Path) -> None:
@@ -88,13 +91,13 @@ def test_a_selection_leaves_out_other_ranks_and_times(run: Run, tmp_path: Path) 
         wall = zero(run) + round(seconds * S)
         return Event("stall", "x", f"at {seconds} {ranks}", ranks=ranks, wall_ns=wall)
 
-    own = with_events(
+    run_with_events = with_events(
         run, at(-5), at(0.001), at(0.001, 1), at(0.001, 3), at(500), Event("a", "", "")
     )
 
     def shown(selection: Selection) -> list[str]:
         (tmp_path / "out").unlink(missing_ok=True)
-        return [row["what"] for row in rows(own, tmp_path, selection)]
+        return [row["what"] for row in rows(run_with_events, tmp_path, selection)]
 
     assert shown(Selection(ranks=frozenset({1}))) == [
         *("at -5 ()", "at 0.001 ()", "at 0.001 (1,)", "at 500 ()", "")

@@ -83,10 +83,10 @@ def test_points_are_appended_once(
     run = growing(*shares)
     with closing(open_series("tensorboard", str(tmp_path / "board"))) as series:
         follow(run.open, series, ALL, 0.0, lambda _: run.grow() and False)
-    found = events(tmp_path / "board")
-    assert found == at_once(run.open(), tmp_path / "whole")
+    written = events(tmp_path / "board")
+    assert written == at_once(run.open(), tmp_path / "whole")
     # 125 steps are 13 windows, and the first event is the format's version.
-    assert len(found) == 14
+    assert len(written) == 14
 
 
 def test_a_restarted_follower_continues(growing: Callable[..., Growing], tmp_path: Path) -> None:
@@ -102,8 +102,8 @@ def test_a_restarted_follower_continues(growing: Callable[..., Growing], tmp_pat
     assert 0 < again.last_step < 65
     follow(run.open, again, ALL, 0.0, lambda _: True)
     again.close()
-    found = events(tmp_path / "board")
-    assert len(found) == len(set(found)) == 14
+    written = events(tmp_path / "board")
+    assert len(written) == len(set(written)) == 14
 
 
 def test_points_that_a_server_refuses_for_a_while_come_later(
@@ -166,9 +166,9 @@ def test_weights_and_biases_has_one_offline_run(tmp_path: Path) -> None:
     words = ["export", "logs", "--format", "wandb", "--out", "wandb", "--follow"]
     assert python(tmp_path, "-m", "stallscope", *words) == "wandb\n"
     (folder,) = (tmp_path / "wandb").glob("wandb/offline-run-*")
-    found: dict[str, Any] = json.loads(python(tmp_path, "-c", READING, str(folder)))
-    assert found["name"] == "slow input"
-    assert [row["_step"] for row in found["rows"]] == list(range(0, 125, 10))
+    offline_run: dict[str, Any] = json.loads(python(tmp_path, "-c", READING, str(folder)))
+    assert offline_run["name"] == "slow input"
+    assert [row["_step"] for row in offline_run["rows"]] == list(range(0, 125, 10))
 
 
 def test_a_completed_run_is_written_and_the_command_ends(
@@ -234,8 +234,8 @@ def test_points_of_a_window_are_its_means(tmp_path: Path) -> None:
     # Window 50 has a point already, and the last one may not be complete.
     assert [step for step, _, _ in points] == [60, 70, 80, 90, 100, 110]
     for _, _, values in points:
-        own = [value for name, value in values.items() if name.startswith("stallscope_slowest")]
-        assert sum(own) == pytest.approx(values["stallscope/step_ms"])
+        stages = [value for name, value in values.items() if name.startswith("stallscope_slowest")]
+        assert sum(stages) == pytest.approx(values["stallscope/step_ms"])
 
 
 def test_a_format_without_series() -> None:

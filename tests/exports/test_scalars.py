@@ -39,58 +39,58 @@ def series(run: Run, selection: Selection = ALL) -> Scalars:
 
 def test_both_ledgers_add_up_to_the_step(tmp_path: Path) -> None:
     run = run_of_job(tmp_path, JOB)
-    found = series(run)
-    assert found.steps.tolist() == list(range(120))
+    scalars = series(run)
+    assert scalars.steps.tolist() == list(range(120))
     for stages in (SLOWEST, MEAN):
         names = [*stages, f"{stages[0].partition('/')[0]}/allreduce_ms"]
-        total = np.sum([found.values[name] for name in names], axis=0)
-        assert total == pytest.approx(found.values[TOTAL])
+        total = np.sum([scalars.values[name] for name in names], axis=0)
+        assert total == pytest.approx(scalars.values[TOTAL])
     ledger = analyse(run).ledger
     assert ledger is not None
-    assert found.values[TOTAL] == pytest.approx(ledger.total / 1e6)
-    assert found.values[MEAN[0]] == pytest.approx(ledger.input.mean(axis=1) / 1e6)
-    assert found.values[SLOWEST[0]].mean() > 3 * found.values[MEAN[0]].mean()
+    assert scalars.values[TOTAL] == pytest.approx(ledger.total / 1e6)
+    assert scalars.values[MEAN[0]] == pytest.approx(ledger.input.mean(axis=1) / 1e6)
+    assert scalars.values[SLOWEST[0]].mean() > 3 * scalars.values[MEAN[0]].mean()
 
 
 def test_times_are_when_steps_were_reduced() -> None:
     run = simulated()
-    found = series(run)
+    scalars = series(run)
     assert run.started_at is not None
-    assert 0 < found.seconds[0] - run.started_at.timestamp() < 60
-    assert (np.diff(found.seconds) > 0).all()
+    assert 0 < scalars.seconds[0] - run.started_at.timestamp() < 60
+    assert (np.diff(scalars.seconds) > 0).all()
 
 
 def test_long_runs_have_windows_of_steps() -> None:
     run = simulator.simulate(simulator.Job(ranks=1, steps=9001)).run
-    found = series(run)
-    assert found.steps.tolist() == list(range(0, 9001, 5))
+    scalars = series(run)
+    assert scalars.steps.tolist() == list(range(0, 9001, 5))
     every = series(run, Selection(5, 9))
     assert every.steps.tolist() == [5, 6, 7, 8, 9]
-    assert found.values[TOTAL][1] == pytest.approx(every.values[TOTAL].mean())
-    assert found.seconds[1] == every.seconds[-1]
+    assert scalars.values[TOTAL][1] == pytest.approx(every.values[TOTAL].mean())
+    assert scalars.seconds[1] == every.seconds[-1]
 
 
 def test_of_a_repeated_step_the_last_repetition_counts(tmp_path: Path) -> None:
     write_job(tmp_path, Job(ranks=2, steps=60, compute_ms=20))
     write_job(tmp_path, Job(ranks=2, steps=60, compute_ms=80, first_step=30, generation=1, seed=2))
     (run,) = read(str(tmp_path))
-    found = series(run)
-    assert found.steps.tolist() == list(range(90))
-    assert found.values[TOTAL][10:30].max() < 60 < found.values[TOTAL][31:].min()
+    scalars = series(run)
+    assert scalars.steps.tolist() == list(range(90))
+    assert scalars.values[TOTAL][10:30].max() < 60 < scalars.values[TOTAL][31:].min()
 
 
 def test_means_are_over_the_chosen_ranks(tmp_path: Path) -> None:
     run = run_of_job(tmp_path, JOB)
-    own = series(run, Selection(ranks=frozenset({1}))).values
+    chosen = series(run, Selection(ranks=frozenset({1}))).values
     every = series(run).values
-    assert own[MEAN[0]].mean() > 3 * every[MEAN[0]].mean()
-    assert own[SLOWEST[0]] == pytest.approx(every[SLOWEST[0]])
+    assert chosen[MEAN[0]].mean() > 3 * every[MEAN[0]].mean()
+    assert chosen[SLOWEST[0]] == pytest.approx(every[SLOWEST[0]])
 
 
 def test_one_rank_of_many_cannot_tell_waiting_from_allreduce(tmp_path: Path) -> None:
     _, *others = write_job(tmp_path, JOB)
-    for other in others:
-        other.unlink()
+    for log in others:
+        log.unlink()
     (run,) = read(str(tmp_path))
     names = series(run).values
     assert "stallscope_slowest_rank/waiting_and_allreduce_ms" in names
@@ -125,15 +125,15 @@ def test_weights_and_biases_has_an_offline_run(tmp_path: Path) -> None:
     printed = [python(tmp_path, *words), python(tmp_path, *words)]
     # Another export is another run.
     assert len({*printed}) == 2
-    assert all(one.startswith("wandb/offline-run-") for one in printed)
+    assert all(line.startswith("wandb/offline-run-") for line in printed)
     assert sorted(path.name for path in (tmp_path / "wandb").iterdir()) == sorted(
-        Path(one.strip()).name for one in printed
+        Path(line.strip()).name for line in printed
     )
-    found: dict[str, Any] = json.loads(python(tmp_path, "-c", READING, printed[0].strip()))
-    assert (found["name"], found["host"]) == ("slow input", "alpha")
-    assert found["config"]["stallscope_run"] == run.id
-    assert found["config"]["ranks"] == 4
+    offline_run: dict[str, Any] = json.loads(python(tmp_path, "-c", READING, printed[0].strip()))
+    assert (offline_run["name"], offline_run["host"]) == ("slow input", "alpha")
+    assert offline_run["config"]["stallscope_run"] == run.id
+    assert offline_run["config"]["ranks"] == 4
     expected = series(run)
-    assert [row["_step"] for row in found["rows"]] == expected.steps.tolist()
+    assert [row["_step"] for row in offline_run["rows"]] == expected.steps.tolist()
     for name, values in expected.values.items():
-        assert [row[name] for row in found["rows"]] == pytest.approx(values.tolist())
+        assert [row[name] for row in offline_run["rows"]] == pytest.approx(values.tolist())

@@ -46,20 +46,20 @@ def test_rows_are_the_ledgers(tmp_path: Path) -> None:
     ledger = build_ledger(aligned)
     zero = min(aligned.begin[0].tolist())
     for rank in range(4):
-        own = {name: table[name].to_pylist()[rank * 160 : (rank + 1) * 160] for name in COLUMNS}
-        assert own["step"] == list(range(160))
-        assert set(own["rank"]) == {rank}
-        assert set(own["host"]) == {f"host-{rank // 2}"}
-        assert own["begin_ns"] == (aligned.begin[:, rank] - zero).tolist()
-        assert own["other_ns"] == ledger.other[:, rank].tolist()
-        assert own["input_ns"] == ledger.input[:, rank].tolist()
-        assert own["compute_ns"] == ledger.compute[:, rank].tolist()
-        assert own["wait_ns"] == ledger.wait[:, rank].tolist()
-        assert own["allreduce_ns"] == ledger.allreduce.tolist()
-        assert own["step_ns"] == ledger.total.tolist()
-        assert own["critical"] == (ledger.critical == rank).tolist()
-        assert own["reference"] == (ledger.reference == rank).tolist()
-        assert set(own["samples"]) == {32}
+        columns = {name: table[name].to_pylist()[rank * 160 : (rank + 1) * 160] for name in COLUMNS}
+        assert columns["step"] == list(range(160))
+        assert set(columns["rank"]) == {rank}
+        assert set(columns["host"]) == {f"host-{rank // 2}"}
+        assert columns["begin_ns"] == (aligned.begin[:, rank] - zero).tolist()
+        assert columns["other_ns"] == ledger.other[:, rank].tolist()
+        assert columns["input_ns"] == ledger.input[:, rank].tolist()
+        assert columns["compute_ns"] == ledger.compute[:, rank].tolist()
+        assert columns["wait_ns"] == ledger.wait[:, rank].tolist()
+        assert columns["allreduce_ns"] == ledger.allreduce.tolist()
+        assert columns["step_ns"] == ledger.total.tolist()
+        assert columns["critical"] == (ledger.critical == rank).tolist()
+        assert columns["reference"] == (ledger.reference == rank).tolist()
+        assert set(columns["samples"]) == {32}
 
 
 def test_parquet_has_a_row_group_per_rank_and_documents_its_zero(tmp_path: Path) -> None:
@@ -76,26 +76,26 @@ def test_parquet_has_a_row_group_per_rank_and_documents_its_zero(tmp_path: Path)
 
 def test_stages_add_up_to_the_step_where_they_are_known(tmp_path: Path) -> None:
     run = simulated(ranks=16, ranks_per_host=8, lost_rows=0.02, jitter_ms=1.0)
-    found = rows(run, tmp_path)
-    assert len(found) == run.steps.num_rows
-    known = [row for row in found if row["other_ns"] is not None]
-    assert 0 < len(known) < len(found)
+    exported_rows = rows(run, tmp_path)
+    assert len(exported_rows) == run.steps.num_rows
+    known = [row for row in exported_rows if row["other_ns"] is not None]
+    assert 0 < len(known) < len(exported_rows)
     for row in known:
         assert sum(row[f"{name}_ns"] for name in STAGES) == row["step_ns"]  # type: ignore[misc]
     # Rows that are not in the ledger keep their own timestamps.
-    others = [row for row in found if row["other_ns"] is None]
+    others = [row for row in exported_rows if row["other_ns"] is None]
     assert all(row["input_ns"] is not None and row["wait_ns"] is None for row in others)
     assert all(row["critical"] is None for row in others)
 
 
 def test_without_stages_the_other_columns_are_kept(tmp_path: Path) -> None:
-    found = rows(simulated(stamps=False), tmp_path)
-    assert len(found) == 4 * 160
+    exported_rows = rows(simulated(stamps=False), tmp_path)
+    assert len(exported_rows) == 4 * 160
     nothing = [f"{name}_ns" for name in STAGES] + ["critical", "reference"]
-    assert all(row[name] is None for row in found for name in nothing)
-    assert all(row["begin_ns"] is not None and row["samples"] == 32 for row in found)
+    assert all(row[name] is None for row in exported_rows for name in nothing)
+    assert all(row["begin_ns"] is not None and row["samples"] == 32 for row in exported_rows)
     # The last step, and the last one of the first epoch, have no step after them.
-    unknown = {row["step"] for row in found if row["step_ns"] is None}
+    unknown = {row["step"] for row in exported_rows if row["step_ns"] is None}
     assert unknown == {79, 159}
 
 
@@ -113,16 +113,18 @@ def test_csv_equals_parquet(tmp_path: Path) -> None:
     wanted = rows(run, tmp_path)
     path = exported(run, "csv", tmp_path, file="out.csv")
     with path.open(newline="", encoding="utf-8") as file:
-        found = list(csv.DictReader(file))
+        csv_rows = list(csv.DictReader(file))
     assert path.read_bytes().count(b"\r\n") == len(wanted) + 1
 
     def text(value: object) -> str:
         return "" if value is None else str(value).lower() if value in (True, False) else str(value)
 
-    for row, own in zip(found, wanted, strict=True):
+    for row, expected in zip(csv_rows, wanted, strict=True):
         for name in COLUMNS:
             bool_ = name in ("critical", "reference")
-            assert row[name] == (text(own[name]) if bool_ or own[name] is None else str(own[name]))
+            assert row[name] == (
+                text(expected[name]) if bool_ or expected[name] is None else str(expected[name])
+            )
 
 
 @pytest.mark.parametrize("evil", ["=1+1", "+1", "-1", "@a", " =1", "＝1", '=a","b"\r\n'])
@@ -130,9 +132,9 @@ def test_names_are_not_formulas_and_stay_in_their_cells(evil: str, tmp_path: Pat
     run = replace(simulated(steps=40, facts={"host": evil}), id=evil)
     path = exported(run, "csv", tmp_path)
     with path.open(newline="", encoding="utf-8") as file:
-        found = list(csv.DictReader(file))
-    assert len(found) == 4 * 40
-    for row in found:
+        csv_rows = list(csv.DictReader(file))
+    assert len(csv_rows) == 4 * 40
+    for row in csv_rows:
         assert row["host"].startswith("'")
         assert row["run_id"].startswith("'")
         assert row["rank"] in "0123"

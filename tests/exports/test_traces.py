@@ -50,7 +50,7 @@ def test_slices_of_a_track_never_overlap(name: str, tmp_path: Path) -> None:
     trace = decoded(run, name, tmp_path)
     for bars in trace.slices.values():
         assert all(begin < end for _, begin, end in bars)
-        assert all(one[2] <= other[1] for one, other in pairwise(bars))
+        assert all(bar[2] <= next_bar[1] for bar, next_bar in pairwise(bars))
     assert trace.order == sorted(trace.order)
     assert trace.order[0] >= 0
 
@@ -62,11 +62,15 @@ def test_slices_have_step_epoch_length_and_lateness(name: str, tmp_path: Path) -
     ledger = build_ledger(align(run, 0))
     late = ledger.arrival - ledger.of("arrival", ledger.reference)[:, None]
     bars, args = trace.slices["host-1", "rank 2"], trace.args["host-1", "rank 2"]
-    chosen = [own for bar, own in zip(bars, args, strict=True) if bar[0] == "Compute"]
-    assert [own["step"] for own in chosen] == list(range(160))
-    assert {own["epoch"] for own in chosen} == {0, 1}
-    assert [own["ms"] for own in chosen] == [ns / 1e6 for ns in ledger.compute[:, 2].tolist()]
-    assert [own["lateness_ms"] for own in chosen] == [ns / 1e6 for ns in late[:, 2].tolist()]
+    chosen = [arguments for bar, arguments in zip(bars, args, strict=True) if bar[0] == "Compute"]
+    assert [arguments["step"] for arguments in chosen] == list(range(160))
+    assert {arguments["epoch"] for arguments in chosen} == {0, 1}
+    assert [arguments["ms"] for arguments in chosen] == [
+        ns / 1e6 for ns in ledger.compute[:, 2].tolist()
+    ]
+    assert [arguments["lateness_ms"] for arguments in chosen] == [
+        ns / 1e6 for ns in late[:, 2].tolist()
+    ]
 
 
 @BOTH
@@ -75,7 +79,7 @@ def test_steps_and_gaps_fill_the_run(name: str, tmp_path: Path) -> None:
     trace = decoded(run, name, tmp_path)
     bars, args = trace.slices[ALL, "Steps"], trace.args[ALL, "Steps"]
     ledger = build_ledger(align(run, 0))
-    assert all(one[2] == other[1] for one, other in pairwise(bars))
+    assert all(bar[2] == next_bar[1] for bar, next_bar in pairwise(bars))
     assert [bar[0] for bar in bars[80:84]] == [
         "Validation",
         "Checkpoints",
@@ -83,18 +87,22 @@ def test_steps_and_gaps_fill_the_run(name: str, tmp_path: Path) -> None:
         "Step 80",
     ]
     assert [bar[2] - bar[1] for bar in bars[80:83]] == ledger.gaps[80].tolist()
-    steps = [own for bar, own in zip(bars, args, strict=True) if bar[0].startswith("Step ")]
-    assert [own["last_rank"] for own in steps] == ledger.critical.tolist()
-    assert [own["lateness_ms"] for own in steps] == [ns / 1e6 for ns in ledger.imbalance.tolist()]
+    steps = [
+        arguments for bar, arguments in zip(bars, args, strict=True) if bar[0].startswith("Step ")
+    ]
+    assert [arguments["last_rank"] for arguments in steps] == ledger.critical.tolist()
+    assert [arguments["lateness_ms"] for arguments in steps] == [
+        ns / 1e6 for ns in ledger.imbalance.tolist()
+    ]
 
 
 @BOTH
 def test_a_ranks_own_validation_and_checkpoints_are_on_its_track(name: str, tmp_path: Path) -> None:
     trace = decoded(simulated(checkpoint_ranks=(0,)), name, tmp_path)
     first = [bar for bar in trace.slices["host-0", "rank 0"] if bar[0] not in NAMES]
-    other = [bar for bar in trace.slices["host-0", "rank 1"] if bar[0] not in NAMES]
+    second = [bar for bar in trace.slices["host-0", "rank 1"] if bar[0] not in NAMES]
     assert [bar[0] for bar in first] == ["Validation", "Checkpoints"] * 2
-    assert [bar[0] for bar in other] == ["Validation"] * 2
+    assert [bar[0] for bar in second] == ["Validation"] * 2
     # Intervals after the last step belong to no gap and are whole.
     assert first[-1][2] - first[-1][1] == 100_000_000
 
@@ -165,11 +173,11 @@ def test_generations_follow_each_other_each_with_its_ranks(name: str, tmp_path: 
     later = simulated(generation=1, first_step=160, **one_host)
     trace = decoded(joined(first, later), name, tmp_path)
     assert stages_of(trace)["host-1", 3] == expected(first)["host-1", 3]
-    own = stages_of(trace)["host-0", 0]
+    bars = stages_of(trace)["host-0", 0]
     before, after = expected(first)["host-0", 0], expected(later)["host-0", 0]
-    assert own[: len(before)] == before
-    moved = own[len(before)][1] - after[0][1]
-    assert [(n, b - moved, e - moved) for n, b, e in own[len(before) :]] == after
+    assert bars[: len(before)] == before
+    moved = bars[len(before)][1] - after[0][1]
+    assert [(n, b - moved, e - moved) for n, b, e in bars[len(before) :]] == after
     assert trace.order == sorted(trace.order)
 
 
@@ -199,10 +207,10 @@ def test_chrome_is_the_object_form_with_units_and_orders(tmp_path: Path) -> None
 
 def test_gzip_is_chosen_by_name_and_reproducible(tmp_path: Path) -> None:
     run = simulated()
-    one = exported(run, "chrome", tmp_path, file="one.json.gz").read_bytes()
-    other = exported(run, "chrome", tmp_path, file="two.json.gz").read_bytes()
-    assert one[:2] == b"\x1f\x8b"
-    assert one == other
+    first = exported(run, "chrome", tmp_path, file="one.json.gz").read_bytes()
+    second = exported(run, "chrome", tmp_path, file="two.json.gz").read_bytes()
+    assert first[:2] == b"\x1f\x8b"
+    assert first == second
 
 
 @pytest.mark.extras
@@ -214,21 +222,25 @@ def test_perfetto_names_are_interned_and_tracks_have_their_order(tmp_path: Path)
     described = [p.track_descriptor for p in packets if p.HasField("track_descriptor")]
     assert described[0].uuid == 0
     assert described[0].process_ordering == described[0].PROCESS_ORDERING_EXPLICIT
-    processes = [own for own in described if own.HasField("process")]
-    assert [own.sibling_order_rank for own in processes] == [0, 1, 2]
-    assert len({own.uuid for own in described}) == len(described)
-    counters = {own.name: own.counter.unit_name for own in described if own.HasField("counter")}
+    processes = [descriptor for descriptor in described if descriptor.HasField("process")]
+    assert [descriptor.sibling_order_rank for descriptor in processes] == [0, 1, 2]
+    assert len({descriptor.uuid for descriptor in described}) == len(described)
+    counters = {
+        descriptor.name: descriptor.counter.unit_name
+        for descriptor in described
+        if descriptor.HasField("counter")
+    }
     assert counters == {"Samples per second": "samples/s", "Waiting for slow ranks": "ms"}
     # Fewer bytes than a name and its arguments would take as text.
     events = sum(packet.HasField("track_event") for packet in packets)
     assert path.stat().st_size < 20 * events
 
 
-def joined(one: Run, other: Run) -> Run:
+def joined(first: Run, second: Run) -> Run:
     """Join two generations into one run."""
     import pyarrow as pa
 
-    count = len(one.logs)
+    count = len(first.logs)
 
     def moved(table: pa.Table) -> pa.Table:
         at = table.schema.get_field_index("log")
@@ -236,8 +248,8 @@ def joined(one: Run, other: Run) -> Run:
         return table.set_column(at, "log", logs)
 
     return replace(
-        one,
-        logs=(*one.logs, *other.logs),
-        steps=pa.concat_tables([one.steps, moved(other.steps)]),
-        intervals=pa.concat_tables([one.intervals, moved(other.intervals)]),
+        first,
+        logs=(*first.logs, *second.logs),
+        steps=pa.concat_tables([first.steps, moved(second.steps)]),
+        intervals=pa.concat_tables([first.intervals, moved(second.intervals)]),
     )

@@ -27,16 +27,17 @@ def records(data):
             whole = b""
 
 (path,) = Path(sys.argv[1]).glob("*.wandb")
-found = {"rows": []}
+content = {"rows": []}
 for record in records(path.read_bytes()):
     kind = record.WhichOneof("record_type")
     if kind == "run":
-        found["name"], found["host"] = record.run.display_name, record.run.host
-        found["config"] = {one.key: json.loads(one.value_json) for one in record.run.config.update}
+        content["name"], content["host"] = record.run.display_name, record.run.host
+        updates = record.run.config.update
+        content["config"] = {update.key: json.loads(update.value_json) for update in updates}
     if kind == "history":
-        items = {"".join(one.nested_key) or one.key: one for one in record.history.item}
-        found["rows"].append({key: json.loads(one.value_json) for key, one in items.items()})
-print(json.dumps(found))
+        items = {"".join(item.nested_key) or item.key: item for item in record.history.item}
+        content["rows"].append({key: json.loads(item.value_json) for key, item in items.items()})
+print(json.dumps(content))
 """
 
 

@@ -30,9 +30,9 @@ def settings() -> dict[str, str]:
 def interpreter(version: str) -> str | None:
     """Return a working Python of that version, from PATH or pyenv."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    found = shutil.which(f"python{version}")
+    on_path = shutil.which(f"python{version}")
     candidates = [
-        *([found] if found else []),
+        *([on_path] if on_path else []),
         *map(str, pyenv.glob(f"versions/{version}.*/bin/python")),
     ]
     if sys.version_info[:2] == tuple(map(int, version.split("."))):

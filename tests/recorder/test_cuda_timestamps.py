@@ -88,9 +88,9 @@ class Training:
 def read(clock: CudaClock, stamp: CudaTimestamp | None) -> float:
     """Return the device's milliseconds of a timestamp that has been reached."""
     assert stamp is not None
-    found = clock.read([stamp])
-    assert found is not None
-    return found[0]
+    times = clock.read([stamp])
+    assert times is not None
+    return times[0]
 
 
 def _ms(begin: int | None, end: int | None) -> float | None:
@@ -114,12 +114,12 @@ def test_timestamps_are_on_the_hosts_clock_for_any_drift_of_the_device() -> None
         host.ns += SECOND
         clock.take_anchor()
         for stamp, truth in stamps:
-            found = clock.time_of(read(clock, stamp))
-            assert found is not None
+            time_ns = clock.time_of(read(clock, stamp))
+            assert time_ns is not None
             assert truth is not None
             assert clock.error_ns is not None
             # At most the errors of two anchors, and float32 rounding.
-            assert abs(found - truth) <= clock.error_ns + 1000
+            assert abs(time_ns - truth) <= clock.error_ns + 1000
         clock.release([stamp for stamp, _ in stamps])
     assert clock.error_ns is not None
     assert clock.error_ns < 20_000
@@ -149,12 +149,12 @@ def test_timestamps_before_the_first_anchor_are_placed_by_it() -> None:
     assert clock.read([early]) is None
     cuda.answers_after_ns = 0
     clock.take_anchor()
-    found = clock.time_of(read(clock, early))
-    assert found is not None
+    time_ns = clock.time_of(read(clock, early))
+    assert time_ns is not None
     assert early[0].at is not None
     assert clock.error_ns is not None
     # The drift of half a second.
-    assert abs(found - early[0].at) <= clock.error_ns + 50_000
+    assert abs(time_ns - early[0].at) <= clock.error_ns + 50_000
 
 
 def test_timestamps_wait_three_seconds_for_a_first_anchor() -> None:

@@ -192,9 +192,9 @@ def test_a_terminal_shows_it_without_being_asked(tmp_path: Path, stream: str) ->
     ) as process:
         os.close(terminal)
         shown = everything_from(ours)
-        other = process.stderr if stream == "stdout" else process.stdout
-        assert other is not None
-        assert other.read() == b""
+        silent_stream = process.stderr if stream == "stdout" else process.stdout
+        assert silent_stream is not None
+        assert silent_stream.read() == b""
     assert process.returncode == 0
     lines_of(shown)
 
@@ -226,7 +226,9 @@ def test_a_notebook_shows_it_below_the_cell(
     ]
     notebook.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
     NotebookClient(notebook, timeout=240, kernel_name="python3").execute()
-    _, trained, after = ("".join(one["text"] for one in cell.outputs) for cell in notebook.cells)
+    _, trained, after = (
+        "".join(output["text"] for output in cell.outputs) for cell in notebook.cells
+    )
     first, _, rest = trained.partition("\n")
     assert first == "trained"
     lines_of(rest)
@@ -238,31 +240,31 @@ def test_a_notebook_shows_it_below_the_cell(
 
 def steps(numbers: Sequence[int], reduced: bool = True) -> OwnSteps:
     """Add steps of 10 ms with 2 ms until each next one."""
-    own = OwnSteps()
+    own_steps = OwnSteps()
     for number in numbers:
         begin = number * 12 * MS
         stages = (begin + 1 * MS, begin + 4 * MS, begin + 9 * MS if reduced else None)
-        own.add(StepRow(number, 0, begin, *stages, begin + 10 * MS, 1, 8, 0))
-    return own
+        own_steps.add(StepRow(number, 0, begin, *stages, begin + 10 * MS, 1, 8, 0))
+    return own_steps
 
 
 def test_the_parts_of_a_step_add_up_to_it() -> None:
-    own = steps(range(60))
-    assert (own.steps, own.counted) == (60, 50)
-    assert own.whole_ns == 12 * MS
-    assert own.parts_ns == [1 * MS, 3 * MS, 5 * MS, 3 * MS]
+    own_steps = steps(range(60))
+    assert (own_steps.steps, own_steps.counted) == (60, 50)
+    assert own_steps.whole_ns == 12 * MS
+    assert own_steps.parts_ns == [1 * MS, 3 * MS, 5 * MS, 3 * MS]
 
 
 def test_steps_after_a_gap_do_not_count() -> None:
     assert steps([*range(20), *range(100, 120)]).counted == 29
-    own = steps(range(20))
-    own.interrupt()
-    own.add(StepRow(20, 0, 900 * MS, None, None, None, 910 * MS, 1, 8, 0))
-    assert own.counted == 10
+    own_steps = steps(range(20))
+    own_steps.interrupt()
+    own_steps.add(StepRow(20, 0, 900 * MS, None, None, None, 910 * MS, 1, 8, 0))
+    assert own_steps.counted == 10
 
 
 def test_stages_that_were_not_measured_have_no_means() -> None:
-    own = steps(range(60), reduced=False)
-    assert own.whole_ns == 12 * MS
-    assert own.parts_ns is None
+    own_steps = steps(range(60), reduced=False)
+    assert own_steps.whole_ns == 12 * MS
+    assert own_steps.parts_ns is None
     assert steps(range(5)).whole_ns is None

@@ -43,13 +43,13 @@ def everywhere(size: int, act: Callable[[int, Callable[[Any, int], Any]], None])
 
 def gathered(tmp_path: Path, size: int = 3) -> list[list[Path]]:
     """Return each rank's result of the gathering."""
-    found: list[list[Path]] = [[] for _ in range(size)]
+    logs: list[list[Path]] = [[] for _ in range(size)]
 
     def act(rank: int, broadcast: Callable[[Any, int], Any]) -> None:
-        found[rank] = gather(tmp_path / f"host-{rank}", World(rank, size, 0), broadcast)
+        logs[rank] = gather(tmp_path / f"host-{rank}", World(rank, size, 0), broadcast)
 
     everywhere(size, act)
-    return found
+    return logs
 
 
 def write(path: Path, content: str) -> None:
@@ -102,7 +102,7 @@ def test_only_a_ranks_own_logs_are_gathered_and_written_inside_the_folder(
 
     with caplog.at_level(logging.WARNING):
         everywhere(2, hostile)
-    assert len([one for one in caplog.messages if "is not gathered" in one]) == 4
+    assert len([message for message in caplog.messages if "is not gathered" in message]) == 4
     assert not list(tmp_path.glob("**/host-0/*"))
 
 

@@ -31,10 +31,10 @@ NOWHERE = Position()
 
 def watch(steps: int = 20, stacks: StackFile | None = None) -> StepWatch:
     """A watch that has seen some steps of 10 ms."""
-    found = StepWatch(threading.get_ident(), 0, stacks)
+    step_watch = StepWatch(threading.get_ident(), 0, stacks)
     for number in range(steps):
-        found.row_written(step_row(number))
-    return found
+        step_watch.row_written(step_row(number))
+    return step_watch
 
 
 def step_row(number: int) -> StepRow:
@@ -42,8 +42,10 @@ def step_row(number: int) -> StepRow:
     return StepRow(number, 0, begin, begin, None, None, begin + 10 * MS, 1, 1, 0)
 
 
-def described(found: StepWatch, now: int, position: Position = NOWHERE) -> dict[str, Any] | None:
-    facts = found.overdue(now, 20, lambda: position)
+def described(
+    step_watch: StepWatch, now: int, position: Position = NOWHERE
+) -> dict[str, Any] | None:
+    facts = step_watch.overdue(now, 20, lambda: position)
     return None if facts is None else facts["in_flight"]
 
 
@@ -72,12 +74,12 @@ def test_a_timestamp_of_an_earlier_step_is_not_reached() -> None:
 
 
 def test_slow_steps_are_given_ten_times_as_long() -> None:
-    found = StepWatch(threading.get_ident(), 0, None)
+    step_watch = StepWatch(threading.get_ident(), 0, None)
     for number in range(20):
         end = (number + 1) * 2 * SECOND
-        found.row_written(StepRow(number, 0, end - SECOND, None, None, None, end, 1, 1, 0))
-    assert described(found, 40 * SECOND + 19 * SECOND) is None
-    assert described(found, 40 * SECOND + 21 * SECOND) is not None
+        step_watch.row_written(StepRow(number, 0, end - SECOND, None, None, None, end, 1, 1, 0))
+    assert described(step_watch, 40 * SECOND + 19 * SECOND) is None
+    assert described(step_watch, 40 * SECOND + 21 * SECOND) is not None
 
 
 def test_first_steps_are_given_longer() -> None:
@@ -88,85 +90,88 @@ def test_first_steps_are_given_longer() -> None:
 
 
 def test_validation_in_progress_is_named() -> None:
-    found = watch()
-    found.pause = ("validation", 210 * MS)
-    fact = described(found, 10 * SECOND)
+    step_watch = watch()
+    step_watch.pause = ("validation", 210 * MS)
+    fact = described(step_watch, 10 * SECOND)
     assert fact is not None
     assert (fact["reached"], fact["pause"]) == ("end", "validation")
 
 
 def test_progress_takes_the_description_back_once() -> None:
-    found = watch()
-    assert described(found, 6 * SECOND) is not None
-    found.row_written(IntervalRow("validation", 20, 0, 200 * MS, 7 * SECOND, 0))
-    assert found.overdue(7 * SECOND, 20, Position) == {"in_flight": None, "went_on_us": 7_000_000}
-    assert found.overdue(8 * SECOND, 20, Position) is None
+    step_watch = watch()
+    assert described(step_watch, 6 * SECOND) is not None
+    step_watch.row_written(IntervalRow("validation", 20, 0, 200 * MS, 7 * SECOND, 0))
+    assert step_watch.overdue(7 * SECOND, 20, Position) == {
+        "in_flight": None,
+        "went_on_us": 7_000_000,
+    }
+    assert step_watch.overdue(8 * SECOND, 20, Position) is None
 
 
 def test_a_log_that_ends_takes_the_description_back_only_after_progress() -> None:
-    found = watch()
-    assert found.taken_back() is None
-    assert described(found, 6 * SECOND) is not None
-    assert found.taken_back() is None
-    found.row_written(IntervalRow("validation", 20, 0, 200 * MS, 7 * SECOND, 0))
-    assert found.taken_back() == {"in_flight": None, "went_on_us": 7_000_000}
-    assert found.taken_back() is None
+    step_watch = watch()
+    assert step_watch.taken_back() is None
+    assert described(step_watch, 6 * SECOND) is not None
+    assert step_watch.taken_back() is None
+    step_watch.row_written(IntervalRow("validation", 20, 0, 200 * MS, 7 * SECOND, 0))
+    assert step_watch.taken_back() == {"in_flight": None, "went_on_us": 7_000_000}
+    assert step_watch.taken_back() is None
 
 
 def test_after_a_minute_descriptions_become_rare() -> None:
-    found = watch()
-    times = [now for now in range(6, 200) if described(found, now * SECOND) is not None]
+    step_watch = watch()
+    times = [now for now in range(6, 200) if described(step_watch, now * SECOND) is not None]
     assert times[:55] == list(range(6, 61))
     assert 25 <= len(times[55:]) <= 30
 
 
 def test_a_process_that_slept_says_from_when_to_when() -> None:
-    found = watch()
-    assert found.process_slept(SECOND, 2 * SECOND) is None
-    assert found.process_slept(2 * SECOND, 22 * SECOND) == {
+    step_watch = watch()
+    assert step_watch.process_slept(SECOND, 2 * SECOND) is None
+    assert step_watch.process_slept(2 * SECOND, 22 * SECOND) == {
         "suspended": [{"since_us": 2_000_000, "until_us": 22_000_000}]
     }
 
 
 def test_after_a_suspension_time_counts_anew() -> None:
-    found = watch()
-    found.process_slept(2 * SECOND, 22 * SECOND)
-    assert described(found, 22 * SECOND) is None
-    found.process_slept(26 * SECOND, 26 * SECOND)
+    step_watch = watch()
+    step_watch.process_slept(2 * SECOND, 22 * SECOND)
+    assert described(step_watch, 22 * SECOND) is None
+    step_watch.process_slept(26 * SECOND, 26 * SECOND)
     # Another rank may go on later than this one.
-    assert described(found, 26 * SECOND) is None
-    facts = described(found, 28 * SECOND)
+    assert described(step_watch, 26 * SECOND) is None
+    facts = described(step_watch, 28 * SECOND)
     assert facts is not None
     # The step has not finished since before the suspension.
     assert facts["since_us"] == 200_000
 
 
 def test_a_look_says_since_when_the_stack_is_the_same() -> None:
-    found = watch(stacks=StackFile(None))
+    step_watch = watch(stacks=StackFile(None))
 
     def somewhere_else(now: int) -> dict[str, Any] | None:
-        return described(found, now)
+        return described(step_watch, now)
 
     looks = (10, 11, 12)
-    here = [described(found, at * SECOND) for at in looks]
-    assert [one["stack_since_us"] for one in here if one] == [10_000_000] * 3
-    there = somewhere_else(13 * SECOND)
-    assert there is not None
-    assert there["stack_since_us"] == 13_000_000
+    here = [described(step_watch, at * SECOND) for at in looks]
+    assert [fact["stack_since_us"] for fact in here if fact] == [10_000_000] * 3
+    elsewhere = somewhere_else(13 * SECOND)
+    assert elsewhere is not None
+    assert elsewhere["stack_since_us"] == 13_000_000
 
 
 def test_a_process_that_is_late_again_and_again_is_described() -> None:
-    found = watch()
-    found.process_slept(2 * SECOND, 8 * SECOND)
-    found.process_slept(9 * SECOND, 15 * SECOND)
-    assert described(found, 15 * SECOND) is not None
+    step_watch = watch()
+    step_watch.process_slept(2 * SECOND, 8 * SECOND)
+    step_watch.process_slept(9 * SECOND, 15 * SECOND)
+    assert described(step_watch, 15 * SECOND) is not None
 
 
 def test_stacks_of_all_threads_are_written_twice(tmp_path: Path) -> None:
     file = StackFile(tmp_path / "rank-00000.0.0.stacks.txt")
-    found = watch(stacks=file)
+    step_watch = watch(stacks=file)
     for now in range(6, 1000, 5):
-        described(found, now * SECOND)
+        described(step_watch, now * SECOND)
     text = file.path.read_text() if file.path is not None else ""
     assert text.count("without progress") == 2
     assert "test_stacks_of_all_threads_are_written_twice" in text

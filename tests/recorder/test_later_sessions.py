@@ -48,10 +48,10 @@ def test_repeated_steps_are_another_generation(open_session: Opener) -> None:
 def test_another_rank_is_another_generation(open_session: Opener) -> None:
     first = open_session(0, world=World(0, 2, 0))
     first.close(counted=0)
-    other = open_session(0, world=World(1, 2, 1))
-    other.close(counted=0)
+    rank_1 = open_session(0, world=World(1, 2, 1))
+    rank_1.close(counted=0)
     run_id, _, _ = identity_of(first)
-    assert identity_of(other) == (run_id, 1, 0)
+    assert identity_of(rank_1) == (run_id, 1, 0)
 
 
 @pytest.mark.parametrize(

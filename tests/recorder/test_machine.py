@@ -125,16 +125,16 @@ def test_what_is_slow_to_read_is_read_rarely(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(process, "sources", lambda: [source])
     monkeypatch.setattr(host, "sources_of_cgroup", list)
     monitor = Monitor(local_rank=1)
-    found = [cells(monitor, at * SECOND)["count"] for at in range(30)]
+    counts = [cells(monitor, at * SECOND)["count"] for at in range(30)]
     # 5 ms are a half per mille of ten seconds.
     assert 2 <= reads <= 3
-    assert [one for one in found if one] == [str(at + 1) for at in range(reads)]
+    assert [count for count in counts if count] == [str(at + 1) for at in range(reads)]
     cells(monitor, 30 * SECOND, at_the_end=True)
     assert reads in (3, 4)
 
 
 @pytest.mark.parametrize(
-    ("text", "there", "found"),
+    ("text", "files", "expected"),
     [
         ("0::/job/rank\n", ["job/rank/cpu.stat"], {"": "job/rank"}),
         # A container sees its own group as the root.
@@ -149,12 +149,12 @@ def test_what_is_slow_to_read_is_read_rarely(monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_control_groups_are_found(
     text: str,
-    there: list[str],
-    found: dict[str, str],
+    files: list[str],
+    expected: dict[str, str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in there:
+    for name in files:
         path = tmp_path / "cgroup" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -162,7 +162,7 @@ def test_control_groups_are_found(
     monkeypatch.setattr(host, "_CGROUPS", str(tmp_path / "cgroup"))
     monkeypatch.setattr(host, "_OWN_GROUPS", tmp_path / "self")
     folders = {key: Path(path) for key, path in host.cgroup_folders().items()}
-    assert folders == {key: tmp_path / "cgroup" / path for key, path in found.items()}
+    assert folders == {key: tmp_path / "cgroup" / path for key, path in expected.items()}
 
 
 def connection(peer: str, sent: int, busy_ms: int, trip_us: int = 100) -> _Connection:
@@ -171,12 +171,12 @@ def connection(peer: str, sent: int, busy_ms: int, trip_us: int = 100) -> _Conne
 
 def test_connections_to_one_host_count_together() -> None:
     gradients, messages = connection("10.0.0.2", 9_000_000, 800), connection("10.0.0.2", 500, 9000)
-    other = connection("10.0.0.3", 1_000_000, 100)
-    found = _by_ends([messages, gradients, other])
-    both = found["10.0.0.1", "10.0.0.2"]
+    second_link = connection("10.0.0.3", 1_000_000, 100)
+    connections = _by_ends([messages, gradients, second_link])
+    total = connections["10.0.0.1", "10.0.0.2"]
     # Messages wait for each other, which tells nothing of the link.
-    assert (both.counts.sent, both.counts.busy_us) == (9_000_500, 800_000)
-    assert found["10.0.0.1", "10.0.0.3"] == other
+    assert (total.counts.sent, total.counts.busy_us) == (9_000_500, 800_000)
+    assert connections["10.0.0.1", "10.0.0.3"] == second_link
 
 
 def test_a_rate_is_of_the_time_in_which_only_the_link_was_in_the_way() -> None:
@@ -190,9 +190,9 @@ def test_a_rate_is_of_the_time_in_which_only_the_link_was_in_the_way() -> None:
 
 
 def test_a_process_without_connections_to_other_hosts_has_none() -> None:
-    found = Connections()
-    found.look()
-    assert found.totals() == []
+    connections = Connections()
+    connections.look()
+    assert connections.totals() == []
 
 
 def test_a_session_writes_lines_that_become_series(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_session_writes_lines_that_become_series(tmp_path: Path) -> None:
     session.close()
     (run,) = read(str(tmp_path))
     assert not run.problems
-    series = {one.name: one for one in run.series}
+    series = {measured.name: measured for measured in run.series}
     assert {"process_cpu", "process_memory", "host_cpu"} <= set(series)
     assert series["process_cpu"].rank == 0
     assert series["host_cpu"].rank is None
@@ -258,9 +258,9 @@ def test_figures_that_wait_while_the_log_continues_in_another_file_have_its_time
     (run,) = read(str(tmp_path))
     assert len(run.logs) == 4
     assert run.problems == ()
-    walls = sorted(wall for one in run.series for wall in one.wall_ns.tolist())
-    own = run.logs[0].wall_minus_monotonic
-    assert [abs(wall - own - earlier) < SECOND for wall in walls] == [True, True]
+    walls = sorted(wall for series in run.series for wall in series.wall_ns.tolist())
+    offset = run.logs[0].wall_minus_monotonic
+    assert [abs(wall - offset - earlier) < SECOND for wall in walls] == [True, True]
 
 
 def _has_figures(path: Path) -> bool:
@@ -348,21 +348,21 @@ def test_the_driver_tells_of_the_ranks_own_gpu(
     if visible is not None:
         env["CUDA_VISIBLE_DEVICES"] = visible
     words = [sys.executable, "-c", PROGRAM, str(rank)]
-    found = ast.literal_eval(
+    figures = ast.literal_eval(
         subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout
     )
     names = ["gpu_percent", "gpu_memory_mb", "gpu_clock_mhz", "gpu_power_cap", "gpu_heat"]
-    assert ([found[name] for name in names] if names[0] in found else None) == expected
+    assert ([figures[name] for name in names] if names[0] in figures else None) == expected
 
 
 def test_an_answer_that_does_not_come_any_more_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     stuck, answers = threading.Event(), iter([[87], [88]])
 
     def ask() -> list[int | None]:
-        found: list[int | None] = list(next(answers, []))
-        if not found:
+        figures: list[int | None] = list(next(answers, []))
+        if not figures:
             stuck.wait()
-        return found
+        return figures
 
     monkeypatch.setattr(gpus, "_EVERY_SECONDS", 0.001)
     latest = gpus._Latest(ask)

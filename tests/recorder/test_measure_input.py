@@ -28,9 +28,9 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(measure_module, "monotonic_ns", made)
-    return made
+    fake_clock = Clock()
+    monkeypatch.setattr(measure_module, "monotonic_ns", fake_clock)
+    return fake_clock
 
 
 @dataclass
@@ -60,17 +60,17 @@ def measured(folder: Path, pool: Pool, workers: int, **changes: Any) -> Measured
 
 def test_numbers_of_workers_are_tried_and_then_deeper_queues(tmp_path: Path, clock: Clock) -> None:
     pool = Pool(clock)
-    found = measured(tmp_path, pool, 6)
+    measurement = measured(tmp_path, pool, 6)
     deeper = [(workers, prefetch) for workers in (1, 2, 4) for prefetch in (4, 8)]
     # The first one is the measurement itself.
     assert pool.asked == [(1, 2), (1, 2), (2, 2), (4, 2), (6, 2), *deeper]
-    assert [trial[:2] for trial in found.trials] == sorted(pool.asked[1:])
-    times = [trial.mean.ms for trial in found.trials if trial.mean is not None]
+    assert [trial[:2] for trial in measurement.trials] == sorted(pool.asked[1:])
+    times = [trial.mean.ms for trial in measurement.trials if trial.mean is not None]
     assert times == [8.0] * 3 + [4.0] * 3 + [2.0] * 4
-    trials = found.document()["trials"]
-    assert [one["workers"] for one in trials] == [1, 1, 1, 2, 2, 2, 4, 4, 4, 6]
-    assert {us for one in trials[-4:] for us in one["batches_us"]} == {2000}
-    assert "more is no faster" in str(found)
+    trials = measurement.document()["trials"]
+    assert [trial["workers"] for trial in trials] == [1, 1, 1, 2, 2, 2, 4, 4, 4, 6]
+    assert {us for trial in trials[-4:] for us in trial["batches_us"]} == {2000}
+    assert "more is no faster" in str(measurement)
 
 
 def test_workers_deliver_in_rounds_which_is_no_uncertainty(tmp_path: Path, clock: Clock) -> None:
@@ -80,8 +80,8 @@ def test_workers_deliver_in_rounds_which_is_no_uncertainty(tmp_path: Path, clock
             yield batch
 
     loader = Pool(clock).loader()._replace(with_workers=in_rounds)
-    found = measure(loader, 60, tmp_path, ALONE, 8)
-    means = {trial.workers: trial.mean for trial in found.trials}
+    measurement = measure(loader, 60, tmp_path, ALONE, 8)
+    means = {trial.workers: trial.mean for trial in measurement.trials}
     assert {workers: mean and mean.ms for workers, mean in means.items()} == {
         1: 80.0,
         2: 40.0,
@@ -93,17 +93,19 @@ def test_workers_deliver_in_rounds_which_is_no_uncertainty(tmp_path: Path, clock
 
 def test_without_a_number_nothing_is_tried(tmp_path: Path, clock: Clock) -> None:
     pool = Pool(clock)
-    found = measured(tmp_path, pool, 0)
-    assert (pool.asked, found.trials) == ([(1, 2)], [])
-    assert "workers  prefetch" not in str(found)
+    measurement = measured(tmp_path, pool, 0)
+    assert (pool.asked, measurement.trials) == ([(1, 2)], [])
+    assert "workers  prefetch" not in str(measurement)
 
 
 def test_data_that_ends_before_there_is_a_rate_has_none(tmp_path: Path, clock: Clock) -> None:
-    found = measured(tmp_path, Pool(clock, batches=8), 8)
-    rates = {trial.workers: trial.mean is not None for trial in found.trials if trial.prefetch == 2}
+    measurement = measured(tmp_path, Pool(clock, batches=8), 8)
+    rates = {
+        trial.workers: trial.mean is not None for trial in measurement.trials if trial.prefetch == 2
+    }
     assert rates == {1: True, 2: True, 4: False, 8: False}
-    assert all(one["workers"] < 4 for one in found.document()["trials"])
-    assert "no rate" in str(found)
+    assert all(trial["workers"] < 4 for trial in measurement.document()["trials"])
+    assert "no rate" in str(measurement)
 
 
 def test_an_error_of_a_worker_is_a_sentence(tmp_path: Path, clock: Clock) -> None:
@@ -111,10 +113,10 @@ def test_an_error_of_a_worker_is_a_sentence(tmp_path: Path, clock: Clock) -> Non
         raise OSError("too many open files")
 
     loader = Pool(clock).loader()._replace(with_workers=broken)
-    found = measure(loader, 12, tmp_path, ALONE, 4)
-    assert found.trials == []
-    assert found.no_trials == "no more settings were tried: OSError: too many open files"
-    assert found.mean is not None
+    measurement = measure(loader, 12, tmp_path, ALONE, 4)
+    assert measurement.trials == []
+    assert measurement.no_trials == "no more settings were tried: OSError: too many open files"
+    assert measurement.mean is not None
 
 
 def test_trials_before_an_error_are_kept(tmp_path: Path, clock: Clock) -> None:
@@ -125,9 +127,9 @@ def test_trials_before_an_error_are_kept(tmp_path: Path, clock: Clock) -> None:
             raise OSError("too many open files")
         return pool.of(workers, prefetch)
 
-    found = measure(pool.loader()._replace(with_workers=broken), 12, tmp_path, ALONE, 4)
-    assert [trial.workers for trial in found.trials] == [1, 2]
-    assert found.no_trials == "no more settings were tried: OSError: too many open files"
+    measurement = measure(pool.loader()._replace(with_workers=broken), 12, tmp_path, ALONE, 4)
+    assert [trial.workers for trial in measurement.trials] == [1, 2]
+    assert measurement.no_trials == "no more settings were tried: OSError: too many open files"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,7 @@ def test_an_invalid_number_of_workers_is_refused(workers: Any, message: str, clo
 
 
 def test_only_a_loader_with_workers_has_some_to_try(clock: Clock) -> None:
-    other = Pool(clock).loader(kind="tf.data")._replace(with_workers=None)
-    assert check_workers(0, other) == 0
+    loader = Pool(clock).loader(kind="tf.data")._replace(with_workers=None)
+    assert check_workers(0, loader) == 0
     with pytest.raises(ValueError, match=r"needs a DataLoader; tf\.data has no workers"):
-        check_workers(4, other)
+        check_workers(4, loader)

@@ -200,20 +200,34 @@ def test_the_first_rank_of_each_host_exchanges() -> None:
 
 def test_everything_is_measured_if_there_is_time() -> None:
     ranks = PretendedRanks(["h1", "h1", "h2", "h3"], slow="h3")
-    found = measured_by(ranks, 40.0, [400, 10], [4 << 20, 3])
-    assert found.left_out == []
-    assert [one.bytes for one in found.sweep] == [4096, 65536, 1 << 20, 8 << 20, 64 << 20]
-    assert [one.messages for one in found.tiny] == [1, 8]
-    assert found.tiny[1].us[0] - found.tiny[0].us[0] == pytest.approx(7 * LATENCY, abs=1)
-    for times in (found.as_run_us, found.together_us, *(one.us for one in found.sweep)):
+    measurements = measured_by(ranks, 40.0, [400, 10], [4 << 20, 3])
+    assert measurements.left_out == []
+    assert [allreduce.bytes for allreduce in measurements.sweep] == [
+        4096,
+        65536,
+        1 << 20,
+        8 << 20,
+        64 << 20,
+    ]
+    assert [burst.messages for burst in measurements.tiny] == [1, 8]
+    assert measurements.tiny[1].us[0] - measurements.tiny[0].us[0] == pytest.approx(
+        7 * LATENCY, abs=1
+    )
+    for times in (
+        measurements.as_run_us,
+        measurements.together_us,
+        *(allreduce.us for allreduce in measurements.sweep),
+    ):
         assert 5 <= len(times) <= 50
-    rates = {one.hosts: rate_of(one._asdict()) for one in found.pairs}
+    rates = {pair.hosts: rate_of(pair._asdict()) for pair in measurements.pairs}
     assert rates == {
         ("h1", "h2"): pytest.approx(8 * RATE, rel=0.01),
         ("h1", "h3"): pytest.approx(0.8 * RATE, rel=0.01),
         ("h2", "h3"): pytest.approx(0.8 * RATE, rel=0.01),
     }
-    assert all(20_000 < one.us[0] < 50_000 for one in found.pairs if "h3" not in one.hosts)
+    assert all(
+        20_000 < pair.us[0] < 50_000 for pair in measurements.pairs if "h3" not in pair.hosts
+    )
     assert ranks.now_ns < 40e9
 
 
@@ -225,14 +239,14 @@ def test_a_rate_is_not_that_of_exchanges_that_waited_for_a_core() -> None:
 
 def test_measurements_beyond_the_time_are_left_out() -> None:
     ranks = PretendedRanks([f"h{number}" for number in range(12)], rate=1.0)
-    found = measured_by(ranks, 12.0, [20 << 20, 1])
+    measurements = measured_by(ranks, 12.0, [20 << 20, 1])
     assert ranks.now_ns < 20e9
-    assert found.as_run_us == found.together_us == []
-    left_out = "; ".join(found.left_out)
+    assert measurements.as_run_us == measurements.together_us == []
+    left_out = "; ".join(measurements.left_out)
     for what in ("the run's gradients:", "67108864 bytes", "of 66 pairs of hosts"):
         assert what in left_out
-    assert found.tiny
-    assert found.pairs
+    assert measurements.tiny
+    assert measurements.pairs
 
 
 def test_pairs_of_many_hosts_exchange_at_the_same_time() -> None:
@@ -284,14 +298,14 @@ def test_a_check_without_logs_writes_what_it_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = check(PretendedRanks(["h1", "h2"]), None, None, 0.2, {"HOROVOD_CYCLE_TIME": "3"})
-    assert found is not None
-    assert found.path.parent == tmp_path
-    content = json.loads(found.path.read_text())
+    outcome = check(PretendedRanks(["h1", "h2"]), None, None, 0.2, {"HOROVOD_CYCLE_TIME": "3"})
+    assert outcome is not None
+    assert outcome.path.parent == tmp_path
+    content = json.loads(outcome.path.read_text())
     assert (content["run_id"], content["gradients"]) == (None, None)
     assert content["settings"] == {"HOROVOD_CYCLE_TIME": "3"}
     assert len(lines_of(content)) <= 11
-    assert list(tmp_path.iterdir()) == [found.path]
+    assert list(tmp_path.iterdir()) == [outcome.path]
 
 
 def test_a_check_finds_the_newest_run_below_the_current_folder(
@@ -303,11 +317,11 @@ def test_a_check_finds_the_newest_run_below_the_current_folder(
         folder.parent.mkdir(parents=True, exist_ok=True)
         write_log(folder, 0, run_id=folder.name, began=1 if folder.name == "one" else 9)
     write_log(newest, 0, run_id="newest", began=5, late={"gradient_sizes": [[4000, 2]]})
-    found = check(PretendedRanks(["h1"] * 2), None, None, 1.0, {})
-    assert found is not None
-    assert found.run == f"newest in {newest}"
-    assert (found.content["run_id"], found.path.parent) == ("newest", newest)
-    assert found.content["gradients"]["sizes"] == [[4000, 2]]
+    outcome = check(PretendedRanks(["h1"] * 2), None, None, 1.0, {})
+    assert outcome is not None
+    assert outcome.run == f"newest in {newest}"
+    assert (outcome.content["run_id"], outcome.path.parent) == ("newest", newest)
+    assert outcome.content["gradients"]["sizes"] == [[4000, 2]]
     alone = check(PretendedRanks(["h1"] * 2), None, str(tmp_path), 1.0, {})
     assert alone is not None
     assert (alone.run, alone.content["run_id"], alone.path.parent) == (None, None, tmp_path)
@@ -315,20 +329,20 @@ def test_a_check_finds_the_newest_run_below_the_current_folder(
 
 def test_a_check_of_a_run_measures_its_gradients(tmp_path: Path) -> None:
     write_log(tmp_path, 0, size=3, late={"gradient_sizes": [[4000, 2]]})
-    found = check(PretendedRanks(["h2", "h3"]), str(tmp_path), None, 1.0, {})
-    assert found is not None
-    assert found.path.parent == tmp_path
-    gradients = found.content["gradients"]
+    outcome = check(PretendedRanks(["h2", "h3"]), str(tmp_path), None, 1.0, {})
+    assert outcome is not None
+    assert outcome.path.parent == tmp_path
+    gradients = outcome.content["gradients"]
     assert (gradients["from"], gradients["sizes"]) == ("sizes", [[4000, 2]])
-    assert len(found.warnings) == 2
-    assert "2 ranks, and the run had 3" in found.warnings[0]
-    assert "it also ran on h1" in found.warnings[1]
+    assert len(outcome.warnings) == 2
+    assert "2 ranks, and the run had 3" in outcome.warnings[0]
+    assert "it also ran on h1" in outcome.warnings[1]
     run, hosts = find_run(str(tmp_path)), ["h1", "h2", "h3"]
     assert differences(run, PretendedRanks(hosts), hosts) == []
     with_tensorflow = run._replace(facts={**run.facts, "framework": "tensorflow"})
     (warning,) = differences(with_tensorflow, PretendedRanks(hosts), hosts)
     assert "pass --framework tensorflow" in warning
-    lines = lines_of(found.content)
+    lines = lines_of(outcome.content)
     assert "7.812 KiB in 2 tensors" in lines[1]
     assert "negotiation" in lines[2]
 
@@ -337,9 +351,9 @@ def test_nothing_is_negotiated_without_horovod(tmp_path: Path) -> None:
     write_log(tmp_path, 0, size=2, late={"gradient_sizes": [[4000, 2]]})
     ranks = PretendedRanks(["h1", "h2"])
     ranks.reduced_by = "torch.distributed"
-    found = check(ranks, str(tmp_path), None, 1.0, {})
-    assert found is not None
-    (parts,) = [line for line in lines_of(found.content) if "of which" in line]
+    outcome = check(ranks, str(tmp_path), None, 1.0, {})
+    assert outcome is not None
+    (parts,) = [line for line in lines_of(outcome.content) if "of which" in line]
     assert "latency" in parts
     assert "negotiation" not in parts
 

@@ -72,7 +72,10 @@ def test_the_help_describes_every_option() -> None:
 def test_type_checkers_see_the_same_options_with_the_same_types() -> None:
     parameters = inspect.signature(Options).parameters
     typed = {name: parameters[name].annotation for name in OPTIONS}
-    written = {name: one.__forward_arg__ for name, one in OptionArguments.__annotations__.items()}
+    written = {
+        name: annotation.__forward_arg__
+        for name, annotation in OptionArguments.__annotations__.items()
+    }
     assert written == typed
 
 

@@ -80,13 +80,13 @@ def test_the_recorder_imports_the_standard_library_and_nothing_else(version: str
     command = [python, "-I", "-S", "-c", PROGRAM, str(ROOT / "src"), *MODULES]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert ".".join(map(str, found["version"])) == version
-    assert set(MODULES) <= set(found["modules"])
-    allowed = tuple(f"{path}{os.sep}" for path in [*found["standard"], str(ROOT)])
-    assert [file for file in found["files"] if not file.startswith(allowed)] == []
-    assert [file for file in found["files"] if "site-packages" in file] == []
-    ours = [name for name in found["modules"] if name.startswith("stallscope.")]
+    document = json.loads(done.stdout)
+    assert ".".join(map(str, document["version"])) == version
+    assert set(MODULES) <= set(document["modules"])
+    allowed = tuple(f"{path}{os.sep}" for path in [*document["standard"], str(ROOT)])
+    assert [file for file in document["files"] if not file.startswith(allowed)] == []
+    assert [file for file in document["files"] if "site-packages" in file] == []
+    ours = [name for name in document["modules"] if name.startswith("stallscope.")]
     folders = {name.rpartition(".")[0] for name in MODULES}
     assert set(ours) == {"stallscope.collector", *folders, *MODULES}
 

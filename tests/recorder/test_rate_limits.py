@@ -40,12 +40,12 @@ def uploads(size: int, seconds: float) -> list[float]:
     """Return when rank 0 of so many uploads, as its uploading process goes from one pause to the
     next.
     """
-    pause, now, found = FIRST_UPLOAD_SECONDS, FIRST_UPLOAD_SECONDS, []
+    pause, now, times = FIRST_UPLOAD_SECONDS, FIRST_UPLOAD_SECONDS, []
     while now < seconds:
-        found.append(now)
+        times.append(now)
         pause = next_pause_seconds(pause, now, size)
         now += pause
-    return found
+    return times
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -65,13 +65,13 @@ def test_ten_times_as_long_a_run_has_not_twice_the_uploads() -> None:
 
 def copies(rank: int, size: int, epoch_seconds: float, seconds: int) -> list[int]:
     """Return when a rank's spooled log is copied; it looks every second."""
-    schedule, found = CopySchedule(rank, size, 0.0), []
+    schedule, times = CopySchedule(rank, size, 0.0), []
     for now in range(seconds):
         if now and now % epoch_seconds == 0:
             schedule.epoch_ended(now)
         if schedule.is_due(now):
-            found.append(now)
-    return found
+            times.append(now)
+    return times
 
 
 def test_an_epochs_rows_are_copied_at_its_end() -> None:

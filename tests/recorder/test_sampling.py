@@ -61,17 +61,17 @@ def trained(folder: Path, rank: int, size: int = 2, **options: Any) -> Session:
 
 def rows() -> list[StepRow | IntervalRow]:
     """Make the same rows for every rank: 2 ms of input, 10 of compute, 3 of allreduce, 1 of other."""
-    found: list[StepRow | IntervalRow] = []
+    all_rows: list[StepRow | IntervalRow] = []
     now = 10_000 * MS
     for number in range(STEPS):
         epoch = number // EPOCH
         data = now + (42 if number % 50 == 0 else 2) * MS
         ready, reduced = data + 10 * MS, data + 13 * MS
-        found.append(StepRow(number, epoch, now, data, ready, reduced, reduced, 1, 8, 0))
+        all_rows.append(StepRow(number, epoch, now, data, ready, reduced, reduced, 1, 8, 0))
         now = reduced + 1 * MS
         if (number + 1) % EPOCH == 0:
-            found.append(IntervalRow("epoch", number + 1, epoch, now - MS, now, 0))
-    return found
+            all_rows.append(IntervalRow("epoch", number + 1, epoch, now - MS, now, 0))
+    return all_rows
 
 
 def the_run(folder: Path) -> Run:
@@ -84,10 +84,10 @@ def test_the_recorder_and_the_analysis_keep_the_same_steps() -> None:
     for sampling in (Sampling(100, 5), Sampling(0, 20, seed=7), Sampling(3, 1)):
         sampled = Sampled(sampling.full_steps, sampling.one_in, BLOCK, sampling.seed)
         steps = np.arange(3000)
-        own = [
+        expected = [
             step < sampling.full_steps or is_kept(step // BLOCK, sampling) for step in range(3000)
         ]
-        assert sampled.keeps(steps).tolist() == own
+        assert sampled.keeps(steps).tolist() == expected
 
 
 def test_blocks_are_kept_at_the_requested_rate_and_without_a_period() -> None:
@@ -95,21 +95,21 @@ def test_blocks_are_kept_at_the_requested_rate_and_without_a_period() -> None:
     assert 4600 < kept.sum() < 5400
     for period in (2, 3, 4, 5, 10, 25, 64):
         for phase in range(0, period, max(1, period // 4)):
-            own = kept[phase::period]
+            sample = kept[phase::period]
             # Five standard errors of as many draws.
-            assert abs(own.mean() - 0.1) < 5 * np.sqrt(0.09 / len(own))
+            assert abs(sample.mean() - 0.1) < 5 * np.sqrt(0.09 / len(sample))
 
 
 def test_all_ranks_write_the_same_steps_and_everything_is_counted(tmp_path: Path) -> None:
     for rank in (0, 1):
         trained(tmp_path, rank, **SAMPLED)
     run = the_run(tmp_path)
-    own = [
+    steps_of_ranks = [
         run.steps.filter(pc.equal(run.steps["rank"], rank))["step"].to_pylist() for rank in (0, 1)
     ]
-    assert own[0] == own[1]
-    assert own[0][:100] == list(range(100))
-    assert len(own[0]) < STEPS / 2
+    assert steps_of_ranks[0] == steps_of_ranks[1]
+    assert steps_of_ranks[0][:100] == list(range(100))
+    assert len(steps_of_ranks[0]) < STEPS / 2
     analysis = analyse(run)
     assert analysis.steps == STEPS
     assert analysis.coverage.unused == 0
@@ -125,11 +125,11 @@ def test_the_ledger_of_some_steps_is_that_of_all(tmp_path: Path) -> None:
         trained(tmp_path / "some", rank, **SAMPLED)
     whole, some = analyse(the_run(tmp_path / "all")), analyse(the_run(tmp_path / "some"))
     for name in ("input", "compute", "allreduce", "imbalance"):
-        one, other = whole.entry(name), some.entry(name)
-        assert one is not None
-        assert other is not None
-        low, high = other.ci95_ms or (other.ms, other.ms)
-        assert low - 0.01 <= one.ms <= high + 0.01
+        exact, estimate = whole.entry(name), some.entry(name)
+        assert exact is not None
+        assert estimate is not None
+        low, high = estimate.ci95_ms or (estimate.ms, estimate.ms)
+        assert low - 0.01 <= exact.ms <= high + 0.01
     # The time spent on steps is known of all of them.
     assert some.job.steps + some.job.warmup == pytest.approx(
         whole.job.steps + whole.job.warmup, 0.01
@@ -187,21 +187,21 @@ def test_a_large_log_continues_in_another_file(tmp_path: Path) -> None:
     assert session.path == files[-1]
     # A flush of 250 rows may exceed the limit.
     assert max(file.stat().st_size for file in files) < 40_000 + 250 * 64
-    several, one = the_run(tmp_path / "some"), the_run(tmp_path / "one")
+    several, single = the_run(tmp_path / "some"), the_run(tmp_path / "one")
     assert several.sessions == [0] * len(files)
     assert several.status == "completed"
     assert several.fact("model") == "m"
     for name in ("step", "epoch", "samples"):
-        assert several.steps[name].to_pylist() == one.steps[name].to_pylist()
+        assert several.steps[name].to_pylist() == single.steps[name].to_pylist()
     for name in ("begin", "data", "ready", "reduced", "end"):
-        gone = np.diff(several.steps[name].to_numpy()) - np.diff(one.steps[name].to_numpy())
+        gone = np.diff(several.steps[name].to_numpy()) - np.diff(single.steps[name].to_numpy())
         # Timestamps are whole microseconds from their file's own zero.
         assert np.abs(gone).max() <= 1000
     whole = analyse(several)
     assert whole.coverage.complete == STEPS
-    assert whole.warm_up.sum() == analyse(one).warm_up.sum()
+    assert whole.warm_up.sum() == analyse(single).warm_up.sum()
     assert not {finding.code for finding in whole.findings} - {
-        finding.code for finding in analyse(one).findings
+        finding.code for finding in analyse(single).findings
     }
 
 

@@ -359,13 +359,13 @@ def test_a_forked_child_leaves_the_log_to_its_parent(
 
 
 def test_an_existing_log_is_never_changed(open_session: Opener, tmp_path: Path) -> None:
-    there = tmp_path / "logs" / "rank-00000.0.0.steps.csv"
-    there.parent.mkdir()
-    there.write_text("of somebody else")
+    existing = tmp_path / "logs" / "rank-00000.0.0.steps.csv"
+    existing.parent.mkdir()
+    existing.write_text("of somebody else")
     session = open_session()
     assert session.path is not None
     assert session.path.name == "rank-00000.0.1.steps.csv"
-    assert there.read_text() == "of somebody else"
+    assert existing.read_text() == "of somebody else"
 
 
 def test_the_first_step_can_be_renumbered_before_it_is_recorded(open_session: Opener) -> None:

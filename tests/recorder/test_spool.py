@@ -91,7 +91,7 @@ def test_a_log_on_such_a_mount_is_as_whole_as_any(
     assert str(run.fact("spooled")).startswith(str(tmp_path / "local"))
     # Nothing stays on the local disk, and there is no message.
     assert list((tmp_path / "local").iterdir()) == []
-    assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def test_recorded_rows_are_on_the_mount_at_the_end_of_an_epoch(mount: ObjectStore) -> None:

@@ -377,8 +377,8 @@ def test_returned_timestamps_belong_to_the_call_that_returned_them() -> None:
     a.stream.check()
     a.stream.drain(between_calls=True)
     assert a.stream.trouble is None
-    found = [[round(at) for at in times(row) if at is not None] for row in a.rows]
-    assert found == [[0, 1, 4, 9, 10], [10, 12, 15, 19, 20], [20, 21, 24, 29, 30]]
+    moments = [[round(at) for at in times(row) if at is not None] for row in a.rows]
+    assert moments == [[0, 1, 4, 9, 10], [10, 12, 15, 19, 20], [20, 21, 24, 29, 30]]
     assert [row.samples for row in a.rows] == [8, 8, 8]
 
 

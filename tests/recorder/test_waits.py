@@ -24,48 +24,51 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_collective_returns_what_it_returned_and_its_time_counts() -> None:
-    own = counting()
-    assert own.timed(lambda one, two: (own.since, one + two))(1, two=2) == (0, 3)
-    assert own.since is None
-    assert own.before(1) == (10, ())
+    counter = counting()
+    assert counter.timed(lambda first, second: (counter.since, first + second))(1, second=2) == (
+        0,
+        3,
+    )
+    assert counter.since is None
+    assert counter.before(1) == (10, ())
 
 
 def test_a_collective_that_raises_counts_as_well() -> None:
-    own = counting()
+    counter = counting()
     with pytest.raises(ZeroDivisionError):
-        own.timed(lambda: 1 / 0)()
-    assert (own.since, own.before(1)) == (None, (10, ()))
+        counter.timed(lambda: 1 / 0)()
+    assert (counter.since, counter.before(1)) == (None, (10, ()))
 
 
 def test_each_step_has_its_own_waits() -> None:
-    own = counting()
-    collective = own.timed(lambda: None)
+    counter = counting()
+    collective = counter.timed(lambda: None)
     collective()
     collective()
-    assert own.before(1) == (20, ())
+    assert counter.before(1) == (20, ())
     collective()
     # Another reduction with the same cause ends the same step.
-    assert own.before(1) == (30, ())
+    assert counter.before(1) == (30, ())
     collective()
-    assert own.before(2) == (10, ())
+    assert counter.before(2) == (10, ())
 
 
 def test_a_reduction_may_be_a_collective_itself() -> None:
-    own = counting()
-    own.timed(lambda: None)()
-    assert own.before(1) == (10, ())
-    own.add(waits.monotonic_ns())
-    own.settle()
-    assert own.before(2) == (0, ())
+    counter = counting()
+    counter.timed(lambda: None)()
+    assert counter.before(1) == (10, ())
+    counter.add(waits.monotonic_ns())
+    counter.settle()
+    assert counter.before(2) == (0, ())
 
 
 def test_on_a_device_its_timestamps_are_kept() -> None:
     stamps = count(100)
-    own = counting(lambda: next(stamps))
-    own.timed(lambda: None)()
-    assert own.before(1) == (0, ((100, 101),))
-    own.timed(lambda: None)()
-    assert own.before(2) == (0, ((102, 103),))
+    counter = counting(lambda: next(stamps))
+    counter.timed(lambda: None)()
+    assert counter.before(1) == (0, ((100, 101),))
+    counter.timed(lambda: None)()
+    assert counter.before(2) == (0, ((102, 103),))
 
 
 def test_collectives_outside_of_steps_do_not_count() -> None:

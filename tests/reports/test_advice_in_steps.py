@@ -56,7 +56,7 @@ def test_no_word_is_lost(text: str) -> None:
 @pytest.mark.parametrize("name", ["everything", "a slow rank and a baseline", "two hosts"])
 def test_real_advice_keeps_its_words(name: str, case: Callable[[str], Analysis]) -> None:
     analysis = case(name)
-    texts = [*analysis.bottleneck.advice, *(one.advice for one in analysis.findings)]
+    texts = [*analysis.bottleneck.advice, *(finding.advice for finding in analysis.findings)]
     assert texts
     for text in texts:
         assert _words(text) == [word for step in steps_of(text) for word in _words_of(step)]

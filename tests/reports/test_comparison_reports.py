@@ -59,8 +59,10 @@ def printed(name: str) -> Analysis:
 
 
 def _history(runs: int, **more: Any) -> Compared:
-    made = [analysed(seed, compute_ms=150.0 if seed < 7 else 180.0, **more) for seed in range(runs)]
-    return Compared(histories=regression(made))
+    analyses = [
+        analysed(seed, compute_ms=150.0 if seed < 7 else 180.0, **more) for seed in range(runs)
+    ]
+    return Compared(histories=regression(analyses))
 
 
 @cache
@@ -199,7 +201,7 @@ def test_the_json_of_a_pair_has_its_figures() -> None:
 
 def test_the_json_of_a_history_names_the_run_of_a_change() -> None:
     (history,) = json_content(compared("history"))["histories"]
-    step = next(one for one in history["figures"] if one["name"] == "step")
+    step = next(figure for figure in history["figures"] if figure["name"] == "step")
     (change,) = step["changes"]
     assert change["run_id"] == "run-7"
     assert history["runs"][change["run"]]["id"] == "run-7"
@@ -210,8 +212,8 @@ def test_the_csv_has_a_row_per_run_and_figure() -> None:
     rows = list(csv.DictReader(io.StringIO(render("csv", compared("history")))))
     assert tuple(rows[0]) == COLUMNS
     assert len(rows) == 12 * 7
-    found = {(row["figure"], row["run_id"]) for row in rows if row["found"]}
-    assert ("step", "run-7") in found
+    changed = {(row["figure"], row["run_id"]) for row in rows if row["found"]}
+    assert ("step", "run-7") in changed
     pair = list(csv.DictReader(io.StringIO(render("csv", compared("pair")))))
     assert [row["number"] for row in pair] == ["1", "2"] * 6
 
@@ -240,8 +242,8 @@ PICTURES: tuple[Chart, ...] = (
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 def test_charts_stay_inside_and_escape_text_from_logs(width: int) -> None:
     (history,) = compared("history").histories
-    made = [*figure_charts(history).values(), runs_chart(history)]
-    for chart in (*PICTURES, *made):
+    charts = [*figure_charts(history).values(), runs_chart(history)]
+    for chart in (*PICTURES, *charts):
         assert chart is not None
         svg = ElementTree.fromstring(draw(chart, "key", width))
         assert not list(svg.iter("script"))

@@ -44,19 +44,19 @@ def rows(case: Callable[[str], Analysis], options: ReportOptions) -> Callable[[s
 
 
 def test_ledger_rows_add_up_to_the_mean_step(rows: Callable[[str], Rows]) -> None:
-    found = rows("a slow rank and a baseline")
-    (mean,) = [row for row in found if (row["scope"], row["name"]) == ("step", "mean")]
+    table = rows("a slow rank and a baseline")
+    (mean,) = [row for row in table if (row["scope"], row["name"]) == ("step", "mean")]
     for scope in ("by_cause", "ledger"):
-        own = [row for row in found if row["scope"] == scope]
+        parts = [row for row in table if row["scope"] == scope]
         for column in ("ms", "baseline_ms", "excess_ms"):
-            assert sum(float(row[column]) for row in own) == pytest.approx(float(mean[column]))
+            assert sum(float(row[column]) for row in parts) == pytest.approx(float(mean[column]))
     assert float(mean["ci_low_ms"]) < float(mean["ms"]) < float(mean["ci_high_ms"])
 
 
 def test_waiting_adds_up_to_the_imbalance(rows: Callable[[str], Rows]) -> None:
-    found = rows("a slow rank and a baseline")
-    waiting = {row["name"]: row["waiting_ms"] for row in found if row["scope"] == "by_cause"}
-    (imbalance,) = [row for row in found if row["name"] == "imbalance"]
+    table = rows("a slow rank and a baseline")
+    waiting = {row["name"]: row["waiting_ms"] for row in table if row["scope"] == "by_cause"}
+    (imbalance,) = [row for row in table if row["name"] == "imbalance"]
     assert waiting.pop("allreduce") == ""
     assert sum(map(float, waiting.values())) == pytest.approx(float(imbalance["ms"]))
 
@@ -81,10 +81,10 @@ def test_a_rank_is_compared_with_the_same_rank_of_the_baseline(rows: Callable[[s
 
 
 def test_unmeasured_values_are_empty_and_not_zero(rows: Callable[[str], Rows]) -> None:
-    found = rows("host stamps only")
-    assert {row["ms"] for row in found if row["scope"] == "rank"} == {""}
-    assert [row for row in found if row["scope"] == "ledger"] == []
-    assert float(found[0]["ms"]) > 0
+    table = rows("host stamps only")
+    assert {row["ms"] for row in table if row["scope"] == "rank"} == {""}
+    assert [row for row in table if row["scope"] == "ledger"] == []
+    assert float(table[0]["ms"]) > 0
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -95,9 +95,9 @@ def test_no_cell_is_a_formula(name: str, rows: Callable[[str], Rows]) -> None:
 
 
 def test_a_formula_from_a_log_is_shown_as_text(rows: Callable[[str], Rows]) -> None:
-    found = rows("hostile names")
-    assert found[0]["run_id"].startswith("'=HYPERLINK(")
-    assert {row["host"] for row in found if row["scope"] == "rank"} == {
+    table = rows("hostile names")
+    assert table[0]["run_id"].startswith("'=HYPERLINK(")
+    assert {row["host"] for row in table if row["scope"] == "rank"} == {
         "'=cmd|'\"><img src=x onerror=alert(1)>\\u202e "
     }
 

@@ -31,11 +31,11 @@ Told = Callable[..., Analysis]
 def with_events(case: Callable[[str], Analysis]) -> Told:
     """Analyse two ranks whose companion files contain these events."""
 
-    def made(*events: Event) -> Analysis:
+    def analysis_of(*events: Event) -> Analysis:
         analysis = case("two ranks")
         return replace(analysis, run=replace(analysis.run, events=events))
 
-    return made
+    return analysis_of
 
 
 def wall(analysis: Analysis, seconds: float) -> int:
@@ -71,10 +71,10 @@ def test_problems_come_before_other_events(with_events: Told) -> None:
     lost = Event("executor_lost", "app", "was lost", wall_ns=at + 79)
     exited = Event("rank_exited", "out", "rank 0 exited with status 1")
     analysis = with_events(*quiet, lost, exited)
-    found = rows(analysis)
-    assert [row[1] for row in found[-2:]] == ["was lost", "rank 0 exited with status 1"]
-    assert [row[1] for row in found[:2]] == ["0 was added", "1 was added"]
-    assert len(found) == 50
+    event_rows = rows(analysis)
+    assert [row[1] for row in event_rows[-2:]] == ["was lost", "rank 0 exited with status 1"]
+    assert [row[1] for row in event_rows[:2]] == ["0 was added", "1 was added"]
+    assert len(event_rows) == 50
     table = events_table(analysis)
     assert table is not None
     assert table.note.endswith("32 more of 82 are left out, the harmless ones first.")
@@ -105,9 +105,9 @@ def test_programs_get_numbers(with_events: Told) -> None:
     analysis = with_events(
         replace(STALL, wall_ns=wall(with_events(), 3.5), uncertainty_ns=S, waited_ns=60 * S)
     )
-    found = json_content(analysis)
-    assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(found)] == []
-    (event,) = found["events"]["listed"]
+    document = json_content(analysis)
+    assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(document)] == []
+    (event,) = document["events"]["listed"]
     assert event["since_begin_s"] == pytest.approx(3.5, abs=1e-6)
     assert event | {"since_begin_s": 3.5} == {
         "kind": "stall",

@@ -52,10 +52,10 @@ _NUMBER = re.compile(r"[−+]?[\d,]+(?:\.\d+)?")
 
 def number(text: str) -> Decimal | None:
     """Return the first number of a cell, as printed; None if there is none."""
-    found = _NUMBER.match(text.removeprefix("at most "))
-    if found is None:
+    match = _NUMBER.match(text.removeprefix("at most "))
+    if match is None:
         return None
-    return Decimal(found[0].replace(",", "").replace("−", "-"))
+    return Decimal(match[0].replace(",", "").replace("−", "-"))
 
 
 def assert_adds_up(cells: Sequence[str]) -> None:
@@ -71,11 +71,11 @@ def columns_of(table: Table) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("made", [cause_table, ledger_table])
+@pytest.mark.parametrize("make_table", [cause_table, ledger_table])
 def test_parts_of_the_step_add_up_as_printed(
-    made: Callable[[Analysis], Table], name: str, case: Callable[[str], Analysis]
+    make_table: Callable[[Analysis], Table], name: str, case: Callable[[str], Analysis]
 ) -> None:
-    table = made(case(name))
+    table = make_table(case(name))
     columns = dict(zip(table.columns, columns_of(table), strict=True))
     for title, cells in columns.items():
         if title.startswith("Waiting"):
@@ -85,8 +85,8 @@ def test_parts_of_the_step_add_up_as_printed(
     baseline = [cells for title, cells in columns.items() if title.startswith("Baseline")]
     if baseline:
         (difference,) = (c for title, c in columns.items() if title.startswith("Difference"))
-        for own, base, more in zip(columns_of(table)[1], *baseline, difference, strict=True):
-            assert_adds_up([base, more, own])
+        for value, base, more in zip(columns_of(table)[1], *baseline, difference, strict=True):
+            assert_adds_up([base, more, value])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -195,13 +195,13 @@ def test_the_chart_of_losses_has_the_tables_figures(
 def test_the_ledgers_agree_as_printed(name: str, case: Callable[[str], Analysis]) -> None:
     """A cause is the typical rank's stage plus the others' waiting for it; allreduce is one figure."""
     causes, ledger = cause_table(case(name)), ledger_table(case(name))
-    own, waits = cells_of(causes, causes.columns[1]), cells_of(causes, "Waiting")
+    amounts, waits = cells_of(causes, causes.columns[1]), cells_of(causes, "Waiting")
     typical = cells_of(ledger, ledger.columns[1])
     for title in ("Input", "Compute", "Other"):
-        assert_adds_up([typical[title], waits[title], own[title]])
+        assert_adds_up([typical[title], waits[title], amounts[title]])
     assert number(typical["Waiting for slow ranks"]) == number(waits["Step"])
     for title in (causes.rows[3][0], "Step"):
-        assert typical[title] == own[title]
+        assert typical[title] == amounts[title]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -219,9 +219,9 @@ def test_the_chart_of_stages_has_the_tables_figures(
     chart, table = stages_chart(case(name)), cause_table(case(name))
     if chart is None or not case(name).by_cause:
         return
-    own = cells_of(table, table.columns[1])
+    amounts = cells_of(table, table.columns[1])
     for group, cause in enumerate(CAUSES):
-        printed = own[entry_title(cause, case(name))]
+        printed = amounts[entry_title(cause, case(name))]
         assert (
             chart.text(group, 0).rpartition(" ")[0].partition(" ±")[0] == printed.partition(" ±")[0]
         )
@@ -237,9 +237,9 @@ def test_each_ranks_step_is_rounded_like_the_step(
     chart, figures = ranks_chart(analysis), StepFigures.of(analysis)
     for bar in () if chart is None or figures is None else chart.bars:
         assert bar.printed is not None
-        assert bar.printed.total == figures.rounded(sum(one.value for one in bar.segments)), (
-            bar.label
-        )
+        assert bar.printed.total == figures.rounded(
+            sum(segment.value for segment in bar.segments)
+        ), bar.label
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -283,8 +283,8 @@ def test_every_figure_of_a_step_adds_up_as_printed(
     path_values = {"step": str(number_of_it)}
     request = RunRequest(analysis.run.id, None, analysis, path_values, {})
     content = StepPage().parts(request, RunStore([]))
-    regions = [one for one in of_type(content, "Div") if getattr(one, "role", "") == "region"]
-    labels = [getattr(one, "aria-label") for one in regions]
+    regions = [div for div in of_type(content, "Div") if getattr(div, "role", "") == "region"]
+    labels = [getattr(region, "aria-label") for region in regions]
     _, *ranks = table_rows(content, "Ranks")
     drawn = step_chart(OneStepFigures.of(analysis, step))
     totals = {bar.total for bar in drawn.printed}
@@ -292,10 +292,12 @@ def test_every_figure_of_a_step_adds_up_as_printed(
     by_rank = {int(row[0]): row for row in ranks}
     waited = number(by_rank[step.reference][5])
     for row in by_rank.values():
-        input_, compute, other, wait, late = map(number, row[2:])
-        assert None not in (input_, compute, other, wait, late, waited)
+        input_, compute, other_work, wait, late = map(number, row[2:])
+        assert None not in (input_, compute, other_work, wait, late, waited)
         assert wait + late == waited, row
-        assert other + input_ + compute + wait == sum(map(number, by_rank[step.last][2:6])), row
+        assert other_work + input_ + compute + wait == sum(map(number, by_rank[step.last][2:6])), (
+            row
+        )
     if "Against the mean step" in labels:
         _, *rows = table_rows(content, "Against the mean step")
         columns = list(zip(*rows, strict=True))
@@ -306,8 +308,8 @@ def test_every_figure_of_a_step_adds_up_as_printed(
         assert number(waits[-1]) == waited
         last = by_rank[step.last]
         assert [number(cell) for cell in this[:3]] == [number(last[at]) for at in (2, 3, 4)]
-        for own, base, more in zip(this, mean, difference, strict=True):
-            assert_adds_up([base, more, own])
+        for value, base, more in zip(this, mean, difference, strict=True):
+            assert_adds_up([base, more, value])
 
 
 @pytest.mark.parametrize("name", ["a slow rank and a baseline", "everything"])
@@ -316,8 +318,8 @@ def test_two_runs_are_compared_in_the_same_figures_everywhere(
 ) -> None:
     analysis = case(name)
     assert analysis.baseline is not None
-    found = compare(analysis.baseline, analysis)
-    table, chart = changes_table(found), changes_chart(found)
+    comparison = compare(analysis.baseline, analysis)
+    table, chart = changes_table(comparison), changes_chart(comparison)
     assert table is not None
     assert chart is not None
     for column in columns_of(Table("", table.columns, table.rows[:-1]))[1:4]:
@@ -330,7 +332,7 @@ def test_two_runs_are_compared_in_the_same_figures_everywhere(
     assert_adds_up(notes)
     # The sentence has the step and its difference as the table has them.
     (step,) = (row for row in table.rows if row[0] == "Step")
-    amounts = re.findall(r"[\d.]+(?= ms| ± )", outcome(found)[1])
+    amounts = re.findall(r"[\d.]+(?= ms| ± )", outcome(comparison)[1])
     assert amounts[:3] == [cell.partition(" ±")[0].strip("+−") for cell in step[1:4]]
 
 

@@ -66,14 +66,14 @@ def page(case: Callable[[str], Analysis], options: ReportOptions) -> Callable[[s
 
 @every_case
 def test_the_page_is_valid(name: str, page: Callable[[str], Page]) -> None:
-    found = page(name)
-    assert found.unclosed == []
-    ids = Counter(attributes["id"] for _, attributes in found.elements if "id" in attributes)
+    document = page(name)
+    assert document.unclosed == []
+    ids = Counter(attributes["id"] for _, attributes in document.elements if "id" in attributes)
     assert [key for key, count in ids.items() if count > 1] == []
-    for _, attributes in found.elements:
+    for _, attributes in document.elements:
         for key in attributes.get("aria-labelledby", "").split():
             assert key in ids
-    levels = [int(tag[1]) for tag, _ in found.elements if re.fullmatch(r"h[1-6]", tag)]
+    levels = [int(tag[1]) for tag, _ in document.elements if re.fullmatch(r"h[1-6]", tag)]
     assert levels[0] == 1
     assert levels.count(1) == 1
     assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
@@ -81,18 +81,18 @@ def test_the_page_is_valid(name: str, page: Callable[[str], Page]) -> None:
 
 @every_case
 def test_it_needs_neither_scripts_nor_the_network(name: str, page: Callable[[str], Page]) -> None:
-    found = page(name)
-    assert not {tag for tag, _ in found.elements} & {"script", "img", "iframe", "object", "form"}
-    for tag, attributes in found.elements:
+    document = page(name)
+    assert not {tag for tag, _ in document.elements} & {"script", "img", "iframe", "object", "form"}
+    for tag, attributes in document.elements:
         assert not [key for key in attributes if key.startswith("on") or key == "src"]
         if "href" in attributes:
-            own = {("a", f"#{place}") for place in ("verdict", "findings", "warnings")}
-            assert (tag, attributes["href"]) in own | {("link", "data:,")}
-    assert "url(" not in found.source
-    assert "@import" not in found.source
+            links = {("a", f"#{place}") for place in ("verdict", "findings", "warnings")}
+            assert (tag, attributes["href"]) in links | {("link", "data:,")}
+    assert "url(" not in document.source
+    assert "@import" not in document.source
     (policy,) = [
         attributes["content"]
-        for attributes in found.all("meta")
+        for attributes in document.all("meta")
         if attributes.get("http-equiv") == "Content-Security-Policy"
     ]
     assert policy == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -140,19 +140,19 @@ def test_charts_come_before_tables(page: Callable[[str], Page]) -> None:
 
 
 def test_every_table_has_a_caption_and_scoped_heads(page: Callable[[str], Page]) -> None:
-    found = page("a slow rank and a baseline")
-    assert len(found.all("caption")) == len(found.all("table")) >= 4
-    assert {attributes.get("scope") for attributes in found.all("th")} == {"col", "row"}
+    document = page("a slow rank and a baseline")
+    assert len(document.all("caption")) == len(document.all("table")) >= 4
+    assert {attributes.get("scope") for attributes in document.all("th")} == {"col", "row"}
 
 
 def test_keyboards_reach_the_verdict_and_every_scrolled_table(page: Callable[[str], Page]) -> None:
-    found = page("a thousand ranks")
-    links = [attributes["href"] for attributes in found.all("a")]
+    document = page("a thousand ranks")
+    links = [attributes["href"] for attributes in document.all("a")]
     assert links == ["#verdict", "#findings"]
-    scrolled = [a for tag, a in found.elements if a.get("class") == "scroll"]
+    scrolled = [a for tag, a in document.elements if a.get("class") == "scroll"]
     assert scrolled
     assert all(a["tabindex"] == "0" and a["role"] == "region" and a["aria-label"] for a in scrolled)
-    assert ":focus-visible" in found.source
+    assert ":focus-visible" in document.source
 
 
 def test_light_dark_and_paper_have_styles(page: Callable[[str], Page]) -> None:
@@ -172,13 +172,13 @@ def test_all_ranks_are_in_the_table_and_the_named_one_stands_out(
 
 
 def test_unmeasured_stages_are_marked(page: Callable[[str], Page]) -> None:
-    found = page("host stamps only")
-    cells = re.findall(r"<td>(.*?)</td>", found.source)
+    document = page("host stamps only")
+    cells = re.findall(r"<td>(.*?)</td>", document.source)
     # The ledger's five, six for each of two ranks, ten parts of the job.
     assert cells.count("not measured") == 5 + 4 + 2 * 6 + 10
-    assert "These logs cannot show what holds the run back" in found.visible
-    assert "These logs cannot show it." in found.visible
-    assert found.all("svg") == []
+    assert "These logs cannot show what holds the run back" in document.visible
+    assert "These logs cannot show it." in document.visible
+    assert document.all("svg") == []
 
 
 @pytest.mark.parametrize("name", ["host stamps only, and a baseline", "a baseline without stages"])
@@ -200,10 +200,10 @@ def test_an_error_is_shown_next_to_the_verdict(page: Callable[[str], Page]) -> N
 
 @pytest.mark.parametrize("name", ["hostile names", "hostile names with stages"])
 def test_names_from_logs_stay_text(name: str, page: Callable[[str], Page]) -> None:
-    found = page(name)
-    assert "<script>alert(1)</script>" in found.visible
-    assert '"><img src=x onerror=alert(1)>' in found.visible
-    assert "<img src=x onerror=alert(2)>.steps.csv: 1 torn" in found.visible
+    document = page(name)
+    assert "<script>alert(1)</script>" in document.visible
+    assert '"><img src=x onerror=alert(1)>' in document.visible
+    assert "<img src=x onerror=alert(2)>.steps.csv: 1 torn" in document.visible
 
 
 @pytest.mark.parametrize("name", ["hostile names", "hostile names with stages"])
@@ -233,9 +233,9 @@ def test_all_warnings_are_shown(
 
 
 def test_stragglers_have_a_table(page: Callable[[str], Page]) -> None:
-    found = page("uneven work")
-    assert "Stragglers" in [text for tag, text in found.texts if tag == "h2"]
-    row = found.visible[found.visible.index("Costs per step") :]
+    document = page("uneven work")
+    assert "Stragglers" in [text for tag, text in document.texts if tag == "h2"]
+    row = document.visible[document.visible.index("Costs per step") :]
     assert re.match(
         r"Costs per step rank 2 all the time; uneven work: 1\.50 times its peers' samples Compute "
         r"7\d\.\d ± 0\.\d ms 100% 7\d\.\d ± 0\.\d ms ",

@@ -64,10 +64,10 @@ def test_nothing_sticks_out_to_the_side(
 def test_the_browser_sends_no_request_and_reports_no_error(
     name: str, opened: Callable[..., Opened]
 ) -> None:
-    found = opened(name)
-    assert [url for url in found.asked if not url.startswith(("file:", "data:"))] == []
-    assert len([url for url in found.asked if url.startswith("file:")]) == 1
-    assert found.complaints == []
+    visit = opened(name)
+    assert [url for url in visit.asked if not url.startswith(("file:", "data:"))] == []
+    assert len([url for url in visit.asked if url.startswith("file:")]) == 1
+    assert visit.complaints == []
 
 
 @pytest.mark.parametrize("width", [1300, 400])
@@ -93,12 +93,18 @@ def test_verdict_and_first_chart_are_on_the_first_screen(opened: Callable[..., O
 @pytest.mark.parametrize("name", ["a slow rank and a baseline", "everything"])
 def test_pages_are_accessible(name: str, opened: Callable[..., Opened]) -> None:
     page = opened(name).page
-    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    page.evaluate(
+        "document.querySelectorAll('details').forEach((details) => { details.open = true; })"
+    )
     for width, scheme in ((1300, "light"), (400, "dark")):
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-        found = Axe().run(page).response["violations"]
-        assert [one["help"] for one in found if one["impact"] in ("serious", "critical")] == []
+        violations = Axe().run(page).response["violations"]
+        assert [
+            violation["help"]
+            for violation in violations
+            if violation["impact"] in ("serious", "critical")
+        ] == []
 
 
 def test_phones_get_their_own_charts(opened: Callable[..., Opened]) -> None:

@@ -114,10 +114,10 @@ def test_json_and_csv_have_the_same_runs(index: Index, options: ReportOptions) -
     Draft202012Validator.check_schema(SCHEMA)
     jsonschema.validate(content, SCHEMA)
     rows = list(csv.DictReader(io.StringIO(render("csv", index, options))))
-    assert [one["id"] for one in content["runs"]] == [line.id for line in index.ranked]
+    assert [run["id"] for run in content["runs"]] == [line.id for line in index.ranked]
     assert len(rows) == len(NAMES)
-    for own, row in zip(content["runs"], rows, strict=True):
-        assert own["lost_h"] == (float(row["lost_hours"]) if row["lost_hours"] else None)
+    for run, row in zip(content["runs"], rows, strict=True):
+        assert run["lost_h"] == (float(row["lost_hours"]) if row["lost_hours"] else None)
         # Spreadsheets take text with such a start for a formula.
         assert not row["run_id"].startswith("=")
     assert content["failed"] == list(index.failed)
@@ -155,12 +155,12 @@ def of_day(line: IndexLine, day: str, **changes: object) -> IndexLine:
 
 def test_days_and_versions_of_a_job_are_compared(lines: list[IndexLine]) -> None:
     run = replace(lines[0], model="resnet50")
-    own = [
+    job_lines = [
         of_day(run, "2026-11-02", versions="horovod 0.28.1, torch 2.9.1"),
         of_day(run, "2026-11-01", versions="horovod 0.28.1, torch 2.8.0"),
         of_day(run, "2026-11-01", versions="horovod 0.28.1, torch 2.8.0", by_cause_ms={"input": 5}),
     ]
-    days, versions = trends([*own, *lines[1:]])
+    days, versions = trends([*job_lines, *lines[1:]])
     assert days.title == "resnet50 on 4 ranks: steps from day to day"
     assert [bar.label for bar in days.bars] == ["2026-11-01", "2026-11-02"]
     assert [bar.label for bar in versions.bars] == ["torch 2.8.0", "torch 2.9.1"]
@@ -170,8 +170,8 @@ def test_days_and_versions_of_a_job_are_compared(lines: list[IndexLine]) -> None
 
 
 def test_commits_distinguish_versions_if_known(lines: list[IndexLine]) -> None:
-    own = [of_day(lines[0], "2026-11-01", commit=commit) for commit in ("abc", "def")]
-    (versions,) = trends(own)
+    job_lines = [of_day(lines[0], "2026-11-01", commit=commit) for commit in ("abc", "def")]
+    (versions,) = trends(job_lines)
     assert [bar.label for bar in versions.bars] == ["abc", "def"]
 
 
@@ -179,8 +179,8 @@ def test_commits_distinguish_versions_if_known(lines: list[IndexLine]) -> None:
 def test_different_jobs_are_never_in_one_chart(
     changes: dict[str, object], lines: list[IndexLine]
 ) -> None:
-    own = of_day(lines[0], "2026-11-01"), of_day(lines[0], "2026-11-02", **changes)
-    assert trends(own) == []
+    job_lines = of_day(lines[0], "2026-11-01"), of_day(lines[0], "2026-11-02", **changes)
+    assert trends(job_lines) == []
 
 
 def test_many_days_are_cut_with_a_note(lines: list[IndexLine]) -> None:

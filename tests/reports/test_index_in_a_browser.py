@@ -99,5 +99,5 @@ def test_the_whole_table_fits_a_desktop(opened: Callable[..., Page]) -> None:
 def test_the_page_is_accessible(
     scheme: Literal["dark", "light"], opened: Callable[..., Page]
 ) -> None:
-    found = Axe().run(opened(scheme=scheme))
-    assert found.violations_count == 0, found.generate_report()
+    report = Axe().run(opened(scheme=scheme))
+    assert report.violations_count == 0, report.generate_report()

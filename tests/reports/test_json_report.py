@@ -94,15 +94,15 @@ SHOWN_BY = {
 
 def shown(key: str, case: Callable[[str], Analysis]) -> dict[str, Any]:
     """Return a document that has something under the key."""
-    found = json_content(case(SHOWN_BY.get(key, "everything")))
-    loaded = json.loads(json.dumps(found))
+    document = json_content(case(SHOWN_BY.get(key, "everything")))
+    loaded = json.loads(json.dumps(document))
     assert isinstance(loaded, dict)
     return loaded
 
 
-def under(key: str, found: dict[str, Any]) -> dict[str, Any]:
+def under(key: str, document: dict[str, Any]) -> dict[str, Any]:
     """Return the object under a key, the first one of several; ``a.b`` is the key b of the object a."""
-    inner: Any = found
+    inner: Any = document
     for name in key.split(".") if key else ():
         inner = inner[name]
         inner = inner[0] if isinstance(inner, list) else inner
@@ -153,27 +153,29 @@ def test_the_keys_are_those_that_scripts_rely_on(key: str, case: Callable[[str],
 
 @pytest.mark.parametrize("name", ["two ranks", "a slow rank and a baseline", "a thousand ranks"])
 def test_the_ledger_adds_up_to_the_step(name: str, case: Callable[[str], Analysis]) -> None:
-    found = json_content(case(name))
-    assert [entry["name"] for entry in found["ledger"]] == LEDGER
-    assert sum(entry["ms"] for entry in found["ledger"]) == pytest.approx(found["step_ms"]["mean"])
-    assert sum(entry["share"] for entry in found["ledger"]) == pytest.approx(1)
+    document = json_content(case(name))
+    assert [entry["name"] for entry in document["ledger"]] == LEDGER
+    assert sum(entry["ms"] for entry in document["ledger"]) == pytest.approx(
+        document["step_ms"]["mean"]
+    )
+    assert sum(entry["share"] for entry in document["ledger"]) == pytest.approx(1)
 
 
 def test_the_slow_rank_is_named_with_its_gain(case: Callable[[str], Analysis]) -> None:
-    found = json_content(case("a slow rank and a baseline"))
-    assert found["bottleneck"]["kind"] == "imbalance"
-    assert found["bottleneck"]["cause"] == "input"
-    assert found["bottleneck"]["ranks"] == [2]
-    (gain,) = [gain for gain in found["what_if"] if gain["fix"] == "rank:2"]
+    document = json_content(case("a slow rank and a baseline"))
+    assert document["bottleneck"]["kind"] == "imbalance"
+    assert document["bottleneck"]["cause"] == "input"
+    assert document["bottleneck"]["ranks"] == [2]
+    (gain,) = [gain for gain in document["what_if"] if gain["fix"] == "rank:2"]
     assert gain["ci95"][0] < gain["speedup"] < gain["ci95"][1]
     assert gain["speedup"] > 1.2
 
 
 def test_a_baseline_gives_excess_and_gap(case: Callable[[str], Analysis]) -> None:
-    found = json_content(case("a slow rank and a baseline"))
-    for entry in found["ledger"]:
+    document = json_content(case("a slow rank and a baseline"))
+    for entry in document["ledger"]:
         assert entry["excess_ms"] == pytest.approx(entry["ms"] - entry["baseline_ms"])
-    assert 0.2 < found["baseline"]["gap"] < 0.5
+    assert 0.2 < document["baseline"]["gap"] < 0.5
     without = json_content(case("a slow rank"))
     assert without["baseline"] is None
     assert {entry["baseline_ms"] for entry in without["ledger"]} == {None}
@@ -181,15 +183,15 @@ def test_a_baseline_gives_excess_and_gap(case: Callable[[str], Analysis]) -> Non
 
 
 def test_stages_that_were_not_measured_are_null(case: Callable[[str], Analysis]) -> None:
-    found = json_content(case("host stamps only"))
-    assert [entry["name"] for entry in found["ledger"]] == LEDGER
-    for entry in found["ledger"]:
+    document = json_content(case("host stamps only"))
+    assert [entry["name"] for entry in document["ledger"]] == LEDGER
+    for entry in document["ledger"]:
         assert {value for name, value in entry.items() if name != "name"} == {None}
-    assert found["step_ms"]["mean"] > 0
-    assert found["job_s"]["total"] > 0
-    assert {value for name, value in found["job_s"].items() if name != "total"} == {None}
-    assert {found["ranks"][0][f"{name}_ms"] for name in ("input", "compute", "wait")} == {None}
-    assert found["what_if"] == []
+    assert document["step_ms"]["mean"] > 0
+    assert document["job_s"]["total"] > 0
+    assert {value for name, value in document["job_s"].items() if name != "total"} == {None}
+    assert {document["ranks"][0][f"{name}_ms"] for name in ("input", "compute", "wait")} == {None}
+    assert document["what_if"] == []
 
 
 def test_a_baseline_is_included_even_if_the_run_has_no_stages(
@@ -203,29 +205,33 @@ def test_a_baseline_is_included_even_if_the_run_has_no_stages(
 def test_the_uncertainty_of_incomparable_clocks_is_null(
     case: Callable[[str], Analysis],
 ) -> None:
-    found = json_content(case("host stamps only, on two hosts"))
-    assert [rank["clock_uncertainty_ms"] for rank in found["ranks"]] == [0.0, None]
+    document = json_content(case("host stamps only, on two hosts"))
+    assert [rank["clock_uncertainty_ms"] for rank in document["ranks"]] == [0.0, None]
 
 
 def test_a_run_without_steps_has_no_step_time(case: Callable[[str], Analysis]) -> None:
-    found = json_content(case("no steps"))
-    assert set(found["step_ms"].values()) == {None}
-    assert found["run"]["steps"] == 0
-    assert found["bottleneck"]["kind"] == "insufficient_data"
+    document = json_content(case("no steps"))
+    assert set(document["step_ms"].values()) == {None}
+    assert document["run"]["steps"] == 0
+    assert document["bottleneck"]["kind"] == "insufficient_data"
 
 
 def test_epochs_are_included_if_there_are_no_steps(case: Callable[[str], Analysis]) -> None:
-    found = json_content(case("epochs only"))
-    known = found["epoch_times"]
+    document = json_content(case("epochs only"))
+    known = document["epoch_times"]
     # 78 steps of 218 ms, rounded to half a millisecond.
-    assert [one["s"] for one in known["epochs"]] == pytest.approx([17.004] * 3)
+    assert [epoch["s"] for epoch in known["epochs"]] == pytest.approx([17.004] * 3)
     assert known["epochs"][0]["precision_s"] == pytest.approx(0.039)
     assert (known["step_ms"], known["step_precision_ms"]) == (218, 0.5)
     assert known["samples_per_second_per_rank"] is None
-    assert (found["run"]["epochs"], found["run"]["steps"], found["run"]["hosts"]) == (3, 0, [])
-    assert found["bottleneck"]["kind"] == "insufficient_data"
-    assert {entry["ms"] for entry in found["ledger"]} == {None}
-    assert found["job_s"]["steps"] is None
+    assert (document["run"]["epochs"], document["run"]["steps"], document["run"]["hosts"]) == (
+        3,
+        0,
+        [],
+    )
+    assert document["bottleneck"]["kind"] == "insufficient_data"
+    assert {entry["ms"] for entry in document["ledger"]} == {None}
+    assert document["job_s"]["steps"] is None
     assert json_content(case("two ranks"))["epoch_times"] is None
 
 
@@ -233,12 +239,12 @@ def test_one_log_of_many_has_no_waiting_times(
     case: Callable[[str], Analysis],
 ) -> None:
     analysis = case("rank 0 only")
-    found = json_content(analysis)
-    ledger = {entry["name"]: entry["ms"] for entry in found["ledger"]}
+    document = json_content(analysis)
+    ledger = {entry["name"]: entry["ms"] for entry in document["ledger"]}
     assert ledger.pop("imbalance") is None
-    assert sum(ledger.values()) == pytest.approx(found["step_ms"]["mean"])
-    assert {entry["waiting_ms"] for entry in found["by_cause"]} == {None}
-    (rank,) = found["ranks"]
+    assert sum(ledger.values()) == pytest.approx(document["step_ms"]["mean"])
+    assert {entry["waiting_ms"] for entry in document["by_cause"]} == {None}
+    (rank,) = document["ranks"]
     assert {rank[name] for name in ("wait_ms", "allreduce_ms", "critical_share")} == {None}
     assert rank["input_ms"] == ledger["input"]
     assert "imbalance" not in AnalysisSummary.of(analysis).shares
@@ -247,17 +253,17 @@ def test_one_log_of_many_has_no_waiting_times(
 def test_throughput_of_epochs_is_of_one_rank_if_their_number_is_unknown(
     case: Callable[[str], Analysis],
 ) -> None:
-    found = json_content(case("samples of epochs only"))
-    assert found["epoch_times"]["samples_per_second_per_rank"] == pytest.approx(60000 / 19)
-    assert found["run"]["samples_per_second"] is None
+    document = json_content(case("samples of epochs only"))
+    assert document["epoch_times"]["samples_per_second_per_rank"] == pytest.approx(60000 / 19)
+    assert document["run"]["samples_per_second"] is None
     short = json_content(case("epochs that are shorter than a second"))["epoch_times"]
     assert (short["mean_s"], short["precision_s"], short["step_ms"]) == (0, 0.5, 2)
 
 
 def test_too_few_steps_give_no_interval(case: Callable[[str], Analysis]) -> None:
-    found = json_content(case("few steps"))
-    assert found["ledger"][0]["ms"] is not None
-    assert found["bottleneck"]["kind"] == "insufficient_data"
+    document = json_content(case("few steps"))
+    assert document["ledger"][0]["ms"] is not None
+    assert document["bottleneck"]["kind"] == "insufficient_data"
 
 
 def test_the_start_is_in_utc(case: Callable[[str], Analysis]) -> None:
@@ -277,8 +283,8 @@ def test_text_from_logs_is_kept_and_can_be_encoded(case: Callable[[str], Analysi
 
 
 def test_the_cost_of_all_ranks_is_broken_down(case: Callable[[str], Analysis]) -> None:
-    found = json_content(case("everything"))
-    parts = found["baseline"]["decomposition"]
+    document = json_content(case("everything"))
+    parts = document["baseline"]["decomposition"]
     assert parts["input_stall"]["ms"] == pytest.approx(8, rel=0.05)
     assert parts["loss"]["ms"] == pytest.approx(
         sum(parts[name]["ms"] for name in ("input_stall", "compute", "other", "allreduce"))
@@ -286,14 +292,14 @@ def test_the_cost_of_all_ranks_is_broken_down(case: Callable[[str], Analysis]) -
     assert parts["loss"]["ci95_ms"][0] < 8 < parts["loss"]["ci95_ms"][1]
     # On one rank there is no waiting and nothing to reduce.
     assert parts["scale"]["ms"] == pytest.approx(parts["communication"]["ms"], rel=0.1)
-    assert found["baseline"]["single"]["match"]["differs"] == []
-    single = {entry["name"]: entry["single_ms"] for entry in found["ledger"]}
+    assert document["baseline"]["single"]["match"]["differs"] == []
+    single = {entry["name"]: entry["single_ms"] for entry in document["ledger"]}
     assert single["compute"] == pytest.approx(150, rel=0.02)
     assert (single["imbalance"], single["allreduce"]) == (0, 0)
-    low, high = found["baseline"]["gap_ci95"]
-    assert low < found["baseline"]["gap"] < high
+    low, high = document["baseline"]["gap_ci95"]
+    assert low < document["baseline"]["gap"] < high
     assert high - low < 0.02
-    for entry in found["ledger"]:
+    for entry in document["ledger"]:
         low, high = entry["excess_ci95_ms"]
         assert low <= entry["excess_ms"] <= high
 
@@ -307,22 +313,22 @@ def test_without_a_run_on_one_rank_scale_is_null(case: Callable[[str], Analysis]
 
 
 def test_communicated_bytes_and_their_speed(case: Callable[[str], Analysis]) -> None:
-    found = json_content(case("everything"))["communication"]
-    assert found["gradient_bytes"] == 100_000_000
+    communication = json_content(case("everything"))["communication"]
+    assert communication["gradient_bytes"] == 100_000_000
     # 2 · 7/8 · 100 MB at 12.5 GB/s, and 14 messages of 10 µs.
-    assert found["exposed_ms"] == pytest.approx(14.14, rel=0.02)
-    assert found["bus_bandwidth_gb_s"] == pytest.approx(175 / 14.14, rel=0.02)
-    assert found["network_bandwidth_gb_s"] == 6.25
-    assert found["whole_ms"] == pytest.approx(28)
-    assert found["hidden_ms"] == pytest.approx(28 - 14.14, rel=0.02)
+    assert communication["exposed_ms"] == pytest.approx(14.14, rel=0.02)
+    assert communication["bus_bandwidth_gb_s"] == pytest.approx(175 / 14.14, rel=0.02)
+    assert communication["network_bandwidth_gb_s"] == 6.25
+    assert communication["whole_ms"] == pytest.approx(28)
+    assert communication["hidden_ms"] == pytest.approx(28 - 14.14, rel=0.02)
     assert json_content(case("one rank"))["communication"] is None
 
 
 def test_answers_are_among_the_gains_and_marked_as_extrapolated(
     case: Callable[[str], Analysis],
 ) -> None:
-    found = json_content(case("everything"))
-    gains = {gain["fix"]: gain for gain in found["what_if"]}
+    document = json_content(case("everything"))
+    gains = {gain["fix"]: gain for gain in document["what_if"]}
     assert gains["bandwidth:2"]["extrapolated"] is True
     assert gains["bandwidth:2"]["saved_ms"] == pytest.approx(7.07, rel=0.02)
     assert gains["ranks:64"]["extrapolated"] is True
@@ -372,13 +378,13 @@ def test_incomplete_steps_are_counted(case: Callable[[str], Analysis]) -> None:
 
 def test_clocks_have_their_alignment(case: Callable[[str], Analysis]) -> None:
     assert json_content(case("two ranks"))["clocks"]["method"] == "one clock"
-    found = json_content(case("a clock that was set"))["clocks"]
-    assert found["method"] == "completions"
-    (jump,) = found["jumps"]
+    clocks = json_content(case("a clock that was set"))["clocks"]
+    assert clocks["method"] == "completions"
+    (jump,) = clocks["jumps"]
     assert (jump["clock"], jump["step"]) == ("clock of host-1", 200)
     assert jump["ms"] == pytest.approx(50, abs=1)
-    assert found["violations"] == 0
-    assert found["skew_bound_ms"] > found["skew_ms"]
+    assert clocks["violations"] == 0
+    assert clocks["skew_bound_ms"] > clocks["skew_ms"]
     assert json_content(case("no steps"))["clocks"] is None
 
 

@@ -33,12 +33,12 @@ def measured(case: Callable[[str], Analysis]) -> Analysis:
     assert run.started_at is not None
     walls = round(run.started_at.timestamp() * S) + (S // 10) * np.arange(1, 60, dtype=np.int64)
     values = np.where(np.arange(59) % 2, 40.0, 60.0)
-    own = [
+    gpus = [
         Series(f"gpu_{n}_utilization", "%", "node.secret", None, "/vault/m.json", walls, values)
         for n in range(2)
     ]
     hostile = Series(f"{SCRIPT}_x", "", IMAGE, None, IMAGE, walls, values)
-    return analyse(replace(run, series=(*own, hostile)))
+    return analyse(replace(run, series=(*gpus, hostile)))
 
 
 def test_the_verdict_shows_them_with_its_evidence(
@@ -80,9 +80,9 @@ def test_names_stay_text(measured: Analysis, options: ReportOptions) -> None:
 
 
 def test_programs_get_each_series(measured: Analysis) -> None:
-    found = json_content(measured)
-    assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(found)] == []
-    first, _, last = found["machines"]
+    document = json_content(measured)
+    assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(document)] == []
+    first, _, last = document["machines"]
     assert first | {"whole": None, "steady": None} == {
         "name": "gpu_0_utilization",
         "unit": "%",

@@ -17,40 +17,40 @@ from .cases import CASES
 def samples(analysis: Analysis, options: ReportOptions) -> dict[tuple[str, ...], float]:
     """Return values by name and labels, without the run's id, as Prometheus's own parser reads them."""
     text = rendered("openmetrics", analysis, options)
-    found = {}
+    values = {}
     for family in text_string_to_metric_families(text):
-        for one in family.samples:
-            assert one.labels.pop("run_id")
-            found[(one.name, *one.labels.values())] = one.value
-    return found
+        for sample in family.samples:
+            assert sample.labels.pop("run_id")
+            values[(sample.name, *sample.labels.values())] = sample.value
+    return values
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_prometheus_reads_every_run(
     name: str, case: Callable[[str], Analysis], options: ReportOptions
 ) -> None:
-    found = samples(case(name), options)
-    assert [key for key in found if key[0] == "stallscope_run_info"]
+    values = samples(case(name), options)
+    assert [key for key in values if key[0] == "stallscope_run_info"]
 
 
 def test_figures_are_those_of_the_analysis_in_seconds(
     case: Callable[[str], Analysis], options: ReportOptions
 ) -> None:
     analysis = case("a slow rank and a baseline")
-    found = samples(analysis, options)
+    values = samples(analysis, options)
     assert analysis.step is not None
-    assert found["stallscope_step_mean_seconds",] == analysis.step.mean / 1e3
-    assert found["stallscope_step_seconds", "0.95"] == analysis.step.p95 / 1e3
-    stages = [value for key, value in found.items() if key[0] == "stallscope_stage_seconds"]
+    assert values["stallscope_step_mean_seconds",] == analysis.step.mean / 1e3
+    assert values["stallscope_step_seconds", "0.95"] == analysis.step.p95 / 1e3
+    stages = [value for key, value in values.items() if key[0] == "stallscope_stage_seconds"]
     assert sum(stages) == pytest.approx(analysis.step.mean / 1e3)
     imbalance = analysis.entry("imbalance")
     assert imbalance is not None
-    waits = [v for key, v in found.items() if key[0] == "stallscope_stage_waiting_seconds"]
+    waits = [v for key, v in values.items() if key[0] == "stallscope_stage_waiting_seconds"]
     assert len(waits) == 3
     assert sum(waits) == pytest.approx(imbalance.ms / 1e3)
-    assert found["stallscope_ranks",] == 4
-    assert found["stallscope_baseline_gap_ratio",] == analysis.gap
-    assert found["stallscope_fix_speedup_ratio", "imbalance"] > 1.1
+    assert values["stallscope_ranks",] == 4
+    assert values["stallscope_baseline_gap_ratio",] == analysis.gap
+    assert values["stallscope_fix_speedup_ratio", "imbalance"] > 1.1
 
 
 def test_unmeasured_values_are_absent(

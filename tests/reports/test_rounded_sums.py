@@ -19,16 +19,19 @@ MS = st.floats(-50.0, 500.0).map(lambda ms: round(ms, 4))
 def test_parts_and_their_shares_add_up_and_stay_within_a_digit(
     stages: list[tuple[float, float]], allreduce: float, decimals: int
 ) -> None:
-    parts, shares = [own + wait for own, wait in stages] + [allreduce], [wait for _, wait in stages]
+    parts, shares = (
+        [work + wait for work, wait in stages] + [allreduce],
+        [wait for _, wait in stages],
+    )
     digits = SumColumn.of([1.0], 1.0)
     column = SumColumn(digits.scale, decimals, (), 0.0)
     total, waits = column.with_shares(parts, shares)
 
     typical = [part - wait for part, wait in zip(total.parts, waits.parts, strict=False)]
-    exact = [*parts, *shares, *(own for own, _ in stages), sum(shares), sum(parts)]
-    found = [*total.parts, *waits.parts, *typical, waits.total, total.total]
+    exact = [*parts, *shares, *(work for work, _ in stages), sum(shares), sum(parts)]
+    rounded = [*total.parts, *waits.parts, *typical, waits.total, total.total]
     last_digit = 10.0**-decimals
-    for value, figure in zip(exact, found, strict=True):
+    for value, figure in zip(exact, rounded, strict=True):
         assert abs(figure - value) < last_digit * (1 + 1e-6)
     assert abs(total.total - sum(parts)) <= last_digit / 2 * (1 + 1e-3)
     assert total.total == pytest.approx(sum(total.parts))

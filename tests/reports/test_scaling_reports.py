@@ -105,9 +105,9 @@ def test_every_document_is_valid(case: str) -> None:
 
 
 def test_the_keys_that_scripts_rely_on_exist() -> None:
-    found = json_content(series_of("from one rank on"))
-    assert found["schema_version"] == 1
-    (series,) = found["series"]
+    document = json_content(series_of("from one rank on"))
+    assert document["schema_version"] == 1
+    (series,) = document["series"]
     assert [point["ranks"] for point in series["points"]] == [1, 2, 4]
     for point in series["points"]:
         assert sum(point["lost"].values()) == pytest.approx(1 - point["efficiency"])
@@ -115,7 +115,7 @@ def test_the_keys_that_scripts_rely_on_exist() -> None:
         assert point["samples_per_second_job"] < point["samples_per_second"]
         assert point["efficiency_job"] > 0
         assert point["runs"] == [f"{point['ranks']}-1"]
-    assert [there["ranks"] for there in series["projection"]] == [8, 16, 32]
+    assert [point["ranks"] for point in series["projection"]] == [8, 16, 32]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -180,15 +180,15 @@ def test_losses_add_up_as_printed_and_match_the_headline(case: str) -> None:
                 Decimal(cell.partition(" ")[0].strip("%").replace("−", "-")) for cell in row[1:]
             )
             assert sum(parts) == lost, row
-            (one,) = (one for one in series.points if str(one.point.ranks) == row[0])
-            efficiency = Decimal(percentage(one.efficiency).partition(" ")[0].strip("%"))
+            (entry,) = (entry for entry in series.points if str(entry.point.ranks) == row[0])
+            efficiency = Decimal(percentage(entry.efficiency).partition(" ")[0].strip("%"))
             assert abs(100 - efficiency - lost) <= Decimal(1).scaleb(lost.as_tuple().exponent)
         if table is not None:
             text, cells = headline(series), dict(zip(table.columns, table.rows[-1], strict=True))
-            found = re.search(r"most is lost to (.+) \((.+)%\)", text)
-            assert found is not None
-            printed = cells[found[1].capitalize()]
-            assert printed.startswith((f"{found[2]}%", f"{found[2]} ± ")), (text, printed)
+            match = re.search(r"most is lost to (.+) \((.+)%\)", text)
+            assert match is not None
+            printed = cells[match[1].capitalize()]
+            assert printed.startswith((f"{match[2]}%", f"{match[2]} ± ")), (text, printed)
 
 
 def test_the_headline_names_the_largest_loss() -> None:
@@ -207,7 +207,7 @@ def test_charts_are_drawn_both_ways(case: str) -> None:
             steps_chart(series),
         ]
         assert (charts[2] is None) == (case in ("without stages", "known by epochs"))
-        for chart in (one for one in charts if one is not None):
+        for chart in (drawable for drawable in charts if drawable is not None):
             for width in (WIDE, NARROW):
                 drawn = draw(chart, "key", width)
                 assert drawn.startswith("<svg")
@@ -246,9 +246,9 @@ def test_errors_of_projections_are_shown_next_to_them(report_format: str) -> Non
 
 def test_figures_that_epochs_lack_are_null_or_empty_and_never_zero() -> None:
     series = series_of("known by epochs")
-    (found,) = json_content(series)["series"]
-    assert (found["unit"], found["projection"]) == ("epochs", [])
-    two = found["points"][1]
+    (json_series,) = json_content(series)["series"]
+    assert (json_series["unit"], json_series["projection"]) == ("epochs", [])
+    two = json_series["points"][1]
     assert two["efficiency"] == pytest.approx(0.5, abs=0.01)
     assert two["efficiency_job"] == pytest.approx(0.5, abs=0.01)
     assert two["samples_per_second"] == pytest.approx(1 / 50, rel=0.01)

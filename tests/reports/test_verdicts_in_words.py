@@ -55,8 +55,8 @@ def straggler(pattern: str, stage: str, *ranks: int, **more: Any) -> Straggler:
 
 def verdict(*stragglers: Straggler) -> Bottleneck:
     """Return the verdict of an analysis with these stragglers."""
-    ranks = sorted({rank for one in stragglers for rank in one.ranks})
-    hosts = [host for one in stragglers for host in one.hosts]
+    ranks = sorted({rank for straggler in stragglers for rank in straggler.ranks})
+    hosts = [host for straggler in stragglers for host in straggler.hosts]
     named = tuple(ranks), tuple(hosts)
     return Bottleneck("imbalance", stragglers[0].stage, "", *named, fault=True)
 
@@ -66,7 +66,7 @@ IN_TURN = straggler("rotating", "compute")
 
 
 @pytest.mark.parametrize(
-    ("found", "text"),
+    ("slow_ranks", "text"),
     [
         ([HOST_B], "Ranks 2 and 3 of host b hold this run back: their compute is slow"),
         (
@@ -96,8 +96,8 @@ IN_TURN = straggler("rotating", "compute")
         ([IN_TURN], "Compute varies from rank to rank and from step to step"),
     ],
 )
-def test_the_headline_names_rank_and_cause(found: list[Straggler], text: str) -> None:
-    assert headline(verdict(*found), found) == text
+def test_the_headline_names_rank_and_cause(slow_ranks: list[Straggler], text: str) -> None:
+    assert headline(verdict(*slow_ranks), slow_ranks) == text
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_short_verdict_names_only_stragglers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "cells"),
+    ("straggler", "cells"),
     [
         (HOST_B, ("host b (ranks 2 and 3)", "all the time")),
         (straggler("ramp", "compute", 3), ("rank 3", "increasing")),
@@ -154,10 +154,10 @@ def test_a_short_verdict_names_only_stragglers() -> None:
     ],
 )
 def test_a_straggler_is_described_by_rank_and_pattern(
-    one: Straggler, cells: tuple[str, str]
+    straggler: Straggler, cells: tuple[str, str]
 ) -> None:
-    assert (stragglers.who(one), stragglers.pattern(one)) == cells
-    assert stragglers.excess(one) == stragglers.cost(one) == "12.0 ± 0.5 ms"
+    assert (stragglers.who(straggler), stragglers.pattern(straggler)) == cells
+    assert stragglers.excess(straggler) == stragglers.cost(straggler) == "12.0 ± 0.5 ms"
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_a_run_name_is_never_a_path(
     out = tmp_path / "out"
     (path,) = write_reports([called(analysis, name)], ["csv"], out)
     assert path == out / file
-    assert [found for found in tmp_path.rglob("*") if found.is_file()] == [path]
+    assert [entry for entry in tmp_path.rglob("*") if entry.is_file()] == [path]
 
 
 def test_runs_of_one_name_get_their_ids(analysis: Analysis, tmp_path: Path) -> None:
@@ -122,9 +122,9 @@ def test_a_failed_report_leaves_the_old_one(
 
 def test_reports_are_readable_as_other_new_files_are(analysis: Analysis, tmp_path: Path) -> None:
     (path,) = write_reports([analysis], ["csv"], tmp_path)
-    own = tmp_path / "own"
-    own.touch()
-    assert path.stat().st_mode == own.stat().st_mode
+    new_file = tmp_path / "own"
+    new_file.touch()
+    assert path.stat().st_mode == new_file.stat().st_mode
 
 
 def test_a_folder_that_is_a_file_is_named(analysis: Analysis, tmp_path: Path) -> None:

@@ -34,11 +34,11 @@ def run(folder: Path) -> None:
         outcome(**command) for command in json.loads((folder / "commands.json").read_text())
     ]
     # A session from another thread must not stop Spark: only its owner does.
-    other = threading.Thread(target=use_session)
-    other.start()
-    other.join()
-    there = spark.range(3).count() == 3
-    (folder / "outcomes.json").write_text(json.dumps({"commands": outcomes, "there": there}))
+    thread = threading.Thread(target=use_session)
+    thread.start()
+    thread.join()
+    alive = spark.range(3).count() == 3
+    (folder / "outcomes.json").write_text(json.dumps({"commands": outcomes, "there": alive}))
     spark.stop()
 
 
@@ -71,9 +71,9 @@ def kill_one(store: Path, over: threading.Event, killed: list[int]) -> None:
     """Kill an executor of this Spark when executors have begun to write."""
     while not over.wait(0.01):
         if list(store.glob(".stallscope-spark-*/*")):
-            one = min(executors(os.getpid()))
-            os.kill(one, signal.SIGKILL)
-            killed.append(one)
+            pid = min(executors(os.getpid()))
+            os.kill(pid, signal.SIGKILL)
+            killed.append(pid)
             return
 
 

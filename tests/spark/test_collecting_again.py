@@ -18,7 +18,7 @@ def test_collected_logs_count_with_their_rows(tmp_path: Path) -> None:
     run = run_of_job(tmp_path / "logs", Job(ranks=3, steps=200, epochs=2))
     steps = RemoteSteps(None, str(tmp_path), [])
     steps.load(save_run(run, tmp_path / "store"))
-    assert [one.rows for one in steps.fragments] == [200, 200, 200]
+    assert [fragment.rows for fragment in steps.fragments] == [200, 200, 200]
 
 
 def test_a_large_log_counts_alone_and_small_ones_share_a_row_group(tmp_path: Path) -> None:

@@ -37,9 +37,9 @@ files = [
     SourceFile(path.name, str(path), path.stat().st_size, "", partial(parsing._bytes_of, str(path)))
     for path in sorted(logs.glob("rank*"))
 ]
-found = on_executor(parsing._read, parsing._Task([0, 1], files, None, folder))
-read = [one.fragment for _, looked in found for one in looked.reading.parsed]
-pieces = [arranging._Piece(log, log, 0, one, (), ()) for log, one in enumerate(read)]
+parts = on_executor(parsing._read, parsing._Task([0, 1], files, None, folder))
+fragments = [log.fragment for _, looked in parts for log in looked.reading.parsed]
+pieces = [arranging._Piece(log, log, 0, fragment, (), ()) for log, fragment in enumerate(fragments)]
 print(on_executor(arranging._arrange, arranging._Task(pieces, folder)).rows)
 """
 

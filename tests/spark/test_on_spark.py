@@ -55,7 +55,9 @@ class Outcome:
 
     def runs(self) -> tuple[list[Run], list[Run]]:
         """Return the runs that Spark has collected, and those of one machine."""
-        return tuple([load_run(one) for one in collected_runs(store)] for store in self.stores)  # type: ignore[return-value]
+        return tuple(
+            [load_run(folder) for folder in collected_runs(store)] for store in self.stores
+        )  # type: ignore[return-value]
 
     @property
     def stores(self) -> tuple[Path, Path]:
@@ -172,8 +174,8 @@ def outcomes(
     shutil.copytree(later, earlier)
     for path in earlier.glob("rank*"):
         # The host that joined is collected later, after a log of the others was lost.
-        own = earlier if '"gamma"' in path.read_text().partition("\n")[0] else later
-        (own / path.name).unlink()
+        job_logs = earlier if '"gamma"' in path.read_text().partition("\n")[0] else later
+        (job_logs / path.name).unlink()
     commands["earlier"] = collecting(folder, "later", "first")
     commands["later"] = collecting(folder, "later")
     write_job(folder / "killed" / "logs", JOB)
@@ -200,8 +202,8 @@ def outcomes(
     results = json.loads((folder / "outcomes.json").read_text())
     assert results["there"]
     return {
-        name: on_both(words, one)
-        for (name, words), one in zip(commands.items(), results["commands"], strict=True)
+        name: on_both(words, outcome)
+        for (name, words), outcome in zip(commands.items(), results["commands"], strict=True)
     }
 
 
@@ -268,24 +270,24 @@ def test_spark_collects_what_one_machine_collects(outcomes: dict[str, Outcome], 
     assert outcome.status == 0, outcome.err
     ours, theirs = outcome.runs()
     assert [run.id for run in ours] == [run.id for run in theirs]
-    for own, other in zip(ours, theirs, strict=True):
-        assert own.logs == other.logs
-        assert own.steps.num_rows == other.steps.num_rows
+    for spark_run, local_run in zip(ours, theirs, strict=True):
+        assert spark_run.logs == local_run.logs
+        assert spark_run.steps.num_rows == local_run.steps.num_rows
         order = [("log", "ascending"), ("step", "ascending")]
-        assert own.steps.sort_by(order).equals(other.steps.sort_by(order))
-        assert own.intervals.equals(other.intervals)
-        assert sorted(map(str, own.problems)) == sorted(map(str, other.problems))
-        assert own.events == other.events
-        assert measured(own) == measured(other)
+        assert spark_run.steps.sort_by(order).equals(local_run.steps.sort_by(order))
+        assert spark_run.intervals.equals(local_run.intervals)
+        assert sorted(map(str, spark_run.problems)) == sorted(map(str, local_run.problems))
+        assert spark_run.events == local_run.events
+        assert measured(spark_run) == measured(local_run)
 
 
 def measured(run: Run) -> list[tuple[str, list[int], list[float]]]:
-    return [(one.name, one.wall_ns.tolist(), one.value.tolist()) for one in run.series]
+    return [(series.name, series.wall_ns.tolist(), series.value.tolist()) for series in run.series]
 
 
 def test_measurements_of_machines_are_collected_too(outcomes: dict[str, Outcome]) -> None:
     ((run,), _) = outcomes["plain"].runs()
-    assert [one.name for one in run.series] == ["gpu_0_utilization"]
+    assert [series.name for series in run.series] == ["gpu_0_utilization"]
 
 
 @pytest.mark.parametrize("name", cases("plain", "skewed", "damaged", "killed"))

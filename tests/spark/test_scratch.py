@@ -47,12 +47,12 @@ def left(store: Path) -> list[Path]:
 
 def test_scratch_is_removed_with_its_run(collected: Path) -> None:
     with remote_runs(None) as runs:
-        one, other = opened(runs, collected), opened(runs, collected)
+        first, second = opened(runs, collected), opened(runs, collected)
         assert len(left(collected.parent)) == 2
         (left(collected.parent)[0] / "some.cells").touch()
-        del one
+        del first
         assert len(left(collected.parent)) == 1
-    assert other.id
+    assert second.id
     assert not left(collected.parent)
 
 
@@ -104,10 +104,10 @@ def test_the_error_of_an_unwritable_folder_names_the_option() -> None:
 
 def test_executors_write_to_the_named_scratch(collected: Path, tmp_path: Path) -> None:
     with remote_runs(None, str(tmp_path / "there")) as runs:
-        one = opened(runs, collected)
+        run = opened(runs, collected)
         assert len(left(tmp_path / "there")) == 1
         assert not left(collected.parent)
-        assert one.id
+        assert run.id
     assert not left(tmp_path / "there")
 
 
@@ -155,7 +155,7 @@ def test_logs_that_executors_cannot_read_are_fetched_for_them(tmp_path: Path) ->
     for near in (copies, _accessible(place, str(tmp_path / "scratch"))):
         assert near.local
         # Executors need no source packages, only paths that all machines have.
-        assert [one.read() for one in pickle.loads(pickle.dumps(near.files()))] == [
+        assert [file.read() for file in pickle.loads(pickle.dumps(near.files()))] == [
             path.read_bytes() for path in sorted((tmp_path / "logs").iterdir())
         ]
     with pytest.raises(UsageError, match=r"^elsewhere:run-a: executors cannot read there"):

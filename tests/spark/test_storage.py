@@ -25,8 +25,8 @@ def test_any_part_of_cells_is_read(place: str, rank_by_rank: bool) -> None:
     cells = np.arange(7 * 5, dtype=np.int64).reshape(7, 5)
     (file,) = write_cells(cells, place, 10, 20, rank_by_rank=rank_by_rank)
     for steps, ranks in (((0, 7), [0, 1, 2, 3, 4]), ((2, 5), [3, 1]), ((6, 7), [4]), ((0, 1), [0])):
-        found = file.read(slice(steps[0] + 10, steps[1] + 10), np.array(ranks) + 20)
-        assert found.tolist() == cells[steps[0] : steps[1], ranks].tolist()
+        part = file.read(slice(steps[0] + 10, steps[1] + 10), np.array(ranks) + 20)
+        assert part.tolist() == cells[steps[0] : steps[1], ranks].tolist()
 
 
 def test_tables_are_read_until_they_are_removed(place: str) -> None:

@@ -66,8 +66,8 @@ def cluster(s3_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         (folder / "commands.json").write_text(json.dumps(words))
         keys = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
         run_on_spark(PROGRAM, folder, 1, STALLSCOPE_TEST_HAVE_FSSPEC="1", **keys)
-        found = json.loads((folder / "outcomes.json").read_text())["commands"]
-        yield Cluster(bucket, store, dict(zip(commands, found, strict=True)))
+        results = json.loads((folder / "outcomes.json").read_text())["commands"]
+        yield Cluster(bucket, store, dict(zip(commands, results, strict=True)))
         s3_store.forget()
 
 
@@ -157,8 +157,8 @@ def test_a_store_in_a_bucket_is_written_and_read_by_executors(
     capsys.readouterr()
     (figures,) = json.loads(reported["out"])
     assert figures["baseline"] is not None
-    for own in (store, str(here)):
-        assert main(["report", f"{own}#run-a", "--format", "json"]) == 0
+    for place in (store, str(here)):
+        assert main(["report", f"{place}#run-a", "--format", "json"]) == 0
         equal([figures], json.loads(capsys.readouterr().out))
     assert (nowhere["status"], nowhere["err"].count("\n")) == (2, 1)
     assert f"stallscope: {REFUSED}: cannot be " in nowhere["err"]

@@ -11,8 +11,8 @@ from training.recorded import Recorded, record_cases
 @pytest.fixture(scope="session")
 def training_side() -> None:
     """Need the environment with TensorFlow and Horovod."""
-    there = (ENVIRONMENT / "bin" / "horovodrun").exists()
-    need(there, "there is no .venv-horovod to train in: make training-env")
+    installed = (ENVIRONMENT / "bin" / "horovodrun").exists()
+    need(installed, "there is no .venv-horovod to train in: make training-env")
 
 
 @pytest.fixture(scope="session")

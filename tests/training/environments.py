@@ -28,8 +28,8 @@ _HOW = {
 
 def needs(environment: Path) -> None:
     """Skip a test without its environment; in CI it fails."""
-    there = (environment / ".ready").exists()
-    need(there, f"there is no {environment.name} to train in: {_HOW[environment]}")
+    ready = (environment / ".ready").exists()
+    need(ready, f"there is no {environment.name} to train in: {_HOW[environment]}")
 
 
 def apps_packages() -> str:

@@ -68,7 +68,7 @@ class Training:
         torch.manual_seed(11)
         # The block in the middle is slow: the blocks before and after it wait as well.
         slow = (0.0, 0.0), (forward, backward), (0.0, 0.0)
-        self.model = nn.Sequential(*[Block(*own, again) for own in slow], nn.Linear(WIDTH, 4))
+        self.model = nn.Sequential(*[Block(*delays, again) for delays in slow], nn.Linear(WIDTH, 4))
         for block in self.model[:3]:
             fully_shard(block)
         fully_shard(self.model)
@@ -127,10 +127,17 @@ class Training:
 
     def ours(self) -> list[str]:
         """Return what the recorder has left behind in the model."""
-        modules = [one for one in self.model.modules() if isinstance(one, FSDPModule)]
-        groups = [group for one in modules for group in one._get_fsdp_state()._fsdp_param_groups]
-        collectives = [(one._all_gather_comm, one._reduce_scatter_comm) for one in groups]
-        left = [repr(type(one)) for pair in collectives for one in pair if "pytorch" in repr(one)]
+        modules = [module for module in self.model.modules() if isinstance(module, FSDPModule)]
+        groups = [
+            group for module in modules for group in module._get_fsdp_state()._fsdp_param_groups
+        ]
+        collectives = [(group._all_gather_comm, group._reduce_scatter_comm) for group in groups]
+        left = [
+            repr(type(collective))
+            for pair in collectives
+            for collective in pair
+            if "pytorch" in repr(collective)
+        ]
         left += ["hook" for p in self.model.parameters() if p._post_accumulate_grad_hooks]
         # FSDP has one hook.
         return left + ["forward hook"] * (len(self.model._forward_pre_hooks) - 1)

@@ -36,11 +36,11 @@ def dataset() -> tf.data.Dataset:
     random = np.random.default_rng(hvd.rank())
     x, y = random.random((1600, 8), np.float32), random.integers(0, 4, 1600)
 
-    def one(inputs: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def slow_batch(inputs: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         batch = tf.py_function(slowly, [inputs], tf.float32)
         return tf.ensure_shape(batch, (16, 8)), labels
 
-    return tf.data.Dataset.from_tensor_slices((x, y)).repeat().batch(16).map(one)
+    return tf.data.Dataset.from_tensor_slices((x, y)).repeat().batch(16).map(slow_batch)
 
 
 def train_in_fit(out: Path, model: tf.keras.Model) -> None:

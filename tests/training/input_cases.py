@@ -100,7 +100,7 @@ def of_keras(out: Path) -> dict[str, Any]:
     )
     cached = tf.data.Dataset.range(400).batch(BATCH).cache(str(out / "cached"))
     logs = str(out / "keras_run")
-    found = {
+    results = {
         "pipeline": seen(measure_input(whole, steps=20)),
         "tiny": seen(measure_input(tf.data.Dataset.range(3).batch(1), log_dir=out / "other")),
         "one": seen(measure_input(tf.data.Dataset.range(1).batch(1), log_dir=out / "other")),
@@ -122,12 +122,12 @@ def of_keras(out: Path) -> dict[str, Any]:
         ),
         "cached": seen(measure_input(cached, steps=8, log_dir=out / "other")),
     }
-    found["cached"]["after"] = sum(1 for _ in cached)
+    results["cached"]["after"] = sum(1 for _ in cached)
     assert warnings.messages == []
     raises = tf.data.Dataset.range(400).map(checked).batch(BATCH)
-    found["raises"] = seen(measure_input(raises, log_dir=out / "other"))
-    found["raises"]["warnings"] = warnings.messages[:]
-    found["refused"] = []
+    results["raises"] = seen(measure_input(raises, log_dir=out / "other"))
+    results["raises"]["warnings"] = warnings.messages[:]
+    results["refused"] = []
     for arguments in (
         (np.zeros([3, 3]),),
         (whole, 1),
@@ -137,13 +137,13 @@ def of_keras(out: Path) -> dict[str, Any]:
         try:
             measure_input(*arguments)
         except (TypeError, ValueError) as error:
-            found["refused"].append(str(error))
+            results["refused"].append(str(error))
     model = tf.keras.Sequential([tf.keras.Input([INPUTS]), tf.keras.layers.Dense(4)])
     model.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     model.fit(whole, steps_per_epoch=60, epochs=2, verbose=0, callbacks=[StepLogger(logs)])
-    found["after"] = seen(measure_input(whole, steps=20))
-    found["warnings"] = warnings.messages
-    return found
+    results["after"] = seen(measure_input(whole, steps=20))
+    results["warnings"] = warnings.messages
+    return results
 
 
 def of_torch(out: Path) -> dict[str, Any]:
@@ -223,17 +223,17 @@ def of_torch(out: Path) -> dict[str, Any]:
         logs = out / "ranks_run"
         # A busy machine may start one rank much later than the other.
         hvd.allreduce(torch.zeros(1))
-        found = {"loader": seen(measure_input(loader, log_dir=logs))}
+        results = {"loader": seen(measure_input(loader, log_dir=logs))}
         with StepLogger(logs, optimizer=optimizer) as log:
             for _ in range(3):
                 for batch in log.watch(loader):
                     optimizer.zero_grad()
                     model(batch).sum().backward()
                     optimizer.step()
-        found["warnings"] = warnings.messages
-        return found
+        results["warnings"] = warnings.messages
+        return results
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
-    found = {
+    results = {
         "transforms": seen(measure_input(loader, log_dir=out / "other")),
         "subset": seen(measure_input(DataLoader(Subset(images, range(40)), batch_size=BATCH))),
         "workers": seen(measure_input(DataLoader(Images(), batch_size=BATCH, num_workers=2))),
@@ -246,20 +246,20 @@ def of_torch(out: Path) -> dict[str, Any]:
         "generator": seen(measure_input(torch.zeros(BATCH) for _ in range(6))),
     }
     assert warnings.messages == []
-    found["raises"] = seen(measure_input(DataLoader(Damaged(), batch_size=BATCH)))
-    found["raises"]["warnings"] = warnings.messages
-    found["same_numbers"] = (
+    results["raises"] = seen(measure_input(DataLoader(Damaged(), batch_size=BATCH)))
+    results["raises"]["warnings"] = warnings.messages
+    results["same_numbers"] = (
         bool((torch.get_rng_state() == states[0]).all())
         and random.getstate() == states[1]
         and np.random.get_state()[1].tolist() == states[2]
     )
-    found["profile"] = sys.getprofile() is None
-    found["refused"] = []
+    results["profile"] = sys.getprofile() is None
+    results["refused"] = []
     try:
         measure_input(3)
     except TypeError as error:
-        found["refused"].append(str(error))
-    return found
+        results["refused"].append(str(error))
+    return results
 
 
 def of_petastorm(folder: Path) -> dict[str, Any]:
@@ -275,7 +275,7 @@ def of_petastorm(folder: Path) -> dict[str, Any]:
 
     rows = 40 * BATCH
     url = written(folder, np.zeros((rows, INPUTS), np.float32), np.arange(rows), rows=BATCH)
-    found = {}
+    results = {}
     for name, options, collate in (
         ("slow_pool", {"pause": SLOW_SECONDS}, decimal_friendly_collate),
         ("fast_pool", {}, slowly),
@@ -283,8 +283,8 @@ def of_petastorm(folder: Path) -> dict[str, Any]:
     ):
         with reader(url, num_epochs=4, **options) as source:
             loader = DataLoader(source, batch_size=BATCH, collate_fn=collate)
-            found[name] = seen(measure_input(loader))
-    return found
+            results[name] = seen(measure_input(loader))
+    return results
 
 
 if __name__ == "__main__":

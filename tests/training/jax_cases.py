@@ -159,7 +159,9 @@ def flax_and_optax(folder: Path) -> Any:
     @jax.jit
     def step(state: Any, inputs: Any) -> Any:
         model, optimizer = nnx.merge(graph, state)
-        loss, gradients = nnx.value_and_grad(lambda own: jnp.mean((own(inputs) - 1.0) ** 2))(model)
+        loss, gradients = nnx.value_and_grad(
+            lambda network: jnp.mean((network(inputs) - 1.0) ** 2)
+        )(model)
         optimizer.update(model, gradients)
         return nnx.split((model, optimizer))[1], loss
 
@@ -180,8 +182,8 @@ def synthetic(folder: Path) -> Any:
     """Measure a loader alone, and train on synthetic batches like its own."""
     loader = list(batches())
     measured = measure_input(loader, steps=6, log_dir=folder / "logs")
-    found = recorded(folder, make=lambda: synthetic_like(loader))
-    return {**found, "kind": measured.kind, "samples_per_second": measured.samples_per_second}
+    results = recorded(folder, make=lambda: synthetic_like(loader))
+    return {**results, "kind": measured.kind, "samples_per_second": measured.samples_per_second}
 
 
 @ranked
@@ -205,7 +207,7 @@ def pmapped(folder: Path) -> Any:
 
     weights = np.eye(WIDTH, dtype=np.float32)[None]
     with StepLogger(folder / "logs") as log:
-        for batch in log.watch(one[None] for one in batches()):
+        for batch in log.watch(inputs[None] for inputs in batches()):
             weights, loss = step(weights, batch)
             log.results({"loss": loss})
     return seen(weights)
@@ -341,7 +343,7 @@ def start_ranks() -> int:
         )
         for rank in range(PROCESSES)
     ]
-    return max(abs(one.wait()) for one in started)
+    return max(abs(process.wait()) for process in started)
 
 
 def main() -> None:

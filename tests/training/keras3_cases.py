@@ -120,7 +120,7 @@ def noting(threads: set[str]) -> Any:
     """Return a callback that notes the threads during training."""
 
     def note(epoch: int, logs: Any) -> None:
-        threads.update(one.name for one in threading.enumerate())
+        threads.update(thread.name for thread in threading.enumerate())
 
     return keras.callbacks.LambdaCallback(on_epoch_end=note)
 
@@ -148,8 +148,8 @@ def _slow_zeros(inputs: Any) -> Any:
     if BACKEND == "tensorflow":
         import tensorflow as tf
 
-        found = tf.numpy_function(zeros, [tf.stop_gradient(inputs)], inputs.dtype, stateful=True)
-        return tf.ensure_shape(found, inputs.shape)
+        delayed = tf.numpy_function(zeros, [tf.stop_gradient(inputs)], inputs.dtype, stateful=True)
+        return tf.ensure_shape(delayed, inputs.shape)
     if inputs.device.type == "cpu":
         time.sleep(SLOW_SECONDS)
     return 0.0
@@ -165,8 +165,8 @@ def plain(case: Case) -> Any:
     logger = case.logger(run_name="plain run")
     listed = keras.callbacks.CallbackList([logger])
     built = model()
-    found = fit(built, data, [logger, saving], validation_data=data)
-    return {**found, "silent": silent, "async": listed._async_train}
+    results = fit(built, data, [logger, saving], validation_data=data)
+    return {**results, "silent": silent, "async": listed._async_train}
 
 
 @case()
@@ -187,8 +187,8 @@ def slow_callback(case: Case) -> Any:
     def slow(batch: int, logs: Any) -> None:
         time.sleep(SLOW_SECONDS)
 
-    other = keras.callbacks.LambdaCallback(on_train_batch_begin=slow)
-    return fit(model(), case.arrays(), [other, case.logger()])
+    callback = keras.callbacks.LambdaCallback(on_train_batch_begin=slow)
+    return fit(model(), case.arrays(), [callback, case.logger()])
 
 
 @case()
@@ -228,8 +228,8 @@ def pipeline(case: Case) -> Any:
     import tensorflow as tf
 
     data = tf.data.Dataset.from_tensor_slices(case.arrays()).batch(BATCH)
-    found = fit(model(), data, [case.logger()])
-    return {**found, "input": str(measure_input(data, 10)), "like": len(synthetic_like(data))}
+    results = fit(model(), data, [case.logger()])
+    return {**results, "input": str(measure_input(data, 10)), "like": len(synthetic_like(data))}
 
 
 @case("torch")
@@ -238,9 +238,9 @@ def data_loader(case: Case) -> Any:
 
     data = torch.utils.data.TensorDataset(*map(torch.tensor, case.arrays()))
     loader = torch.utils.data.DataLoader(data, batch_size=BATCH)
-    found = fit(model(), loader, [case.logger()])
+    results = fit(model(), loader, [case.logger()])
     fit(model(), synthetic_like(loader), epochs=1)
-    return {**found, "input": str(measure_input(loader, 10)), "like": len(synthetic_like(loader))}
+    return {**results, "input": str(measure_input(loader, 10)), "like": len(synthetic_like(loader))}
 
 
 @case()
@@ -253,8 +253,8 @@ def last_batch_smaller(case: Case) -> Any:
 @case()
 def without_stages(case: Case) -> Any:
     threads: set[str] = set()
-    found = fit(model(), case.arrays(), [case.logger(stages=False), noting(threads)])
-    return {**found, "threads": list(threads)}
+    results = fit(model(), case.arrays(), [case.logger(stages=False), noting(threads)])
+    return {**results, "threads": list(threads)}
 
 
 @case()
@@ -324,21 +324,21 @@ class Sequence(keras.utils.PyDataset):
 
 @case()
 def dataset_of_python(case: Case) -> Any:
-    found = fit(model(), Sequence(), [case.logger(synthetic=True)])
-    made = synthetic_like(Sequence())
-    fit(model(), made, epochs=1)
-    labels = np.asarray(made[0][1])
+    results = fit(model(), Sequence(), [case.logger(synthetic=True)])
+    synthetic_data = synthetic_like(Sequence())
+    fit(model(), synthetic_data, epochs=1)
+    labels = np.asarray(synthetic_data[0][1])
     like = [
-        len(made),
-        made[0][0].shape,
-        str(made[0][0].dtype),
+        len(synthetic_data),
+        synthetic_data[0][0].shape,
+        str(synthetic_data[0][0].dtype),
         int(labels.min()),
         int(labels.max()),
     ]
     generated = next(synthetic_like(case.batches(3)))
     arrays = synthetic_like(case.arrays())
     return {
-        **found,
+        **results,
         "like": like,
         "generated": [len(generated), generated[0].shape],
         "arrays": arrays[0].shape,

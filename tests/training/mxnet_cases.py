@@ -165,22 +165,22 @@ def slow_compute(case: Case) -> Any:
 def overlap(case: Case) -> Any:
     """Count steps that reduce the last layer's gradient before the first layer's is ready."""
     training = Training(SLOW_SECONDS)
-    found: list[bool] = []
+    overlaps: list[bool] = []
 
     def step(inputs: Any, labels: Any) -> None:
         before = Sleep.ended
         training.backward(inputs, labels)
         training.trainer.allreduce_grads()
         training.net.second.weight.grad().wait_to_read()
-        found.append(Sleep.ended == before)
+        overlaps.append(Sleep.ended == before)
         training.trainer.update(BATCH)
         mx.nd.waitall()
 
     training.run(case.loader(), step=step)
-    silent = found.copy()
+    silent = overlaps.copy()
     with StepLogger(case.folder / "logs", trainer=training.trainer) as log:
         training.run(log.watch(case.loader()), step=step)
-    recorded = found[len(silent) :]
+    recorded = overlaps[len(silent) :]
     return {**training.seen(), "silent": sum(silent), "recorded": sum(recorded)}
 
 
@@ -261,19 +261,19 @@ def batches_of_every_size(case: Case) -> Any:
         gluon.data.DataLoader(data, batch_sampler=[[0, 1, 2], list(range(30)), [7]]),
         [(mx.nd.ones((size, INPUTS)), mx.nd.zeros(size)) for size in (5, 7)],
     ]
-    found = []
+    sizes = []
     with StepLogger(case.folder / "logs", trainer=training.trainer) as log:
         for loader in loaders:
             for inputs, labels in log.watch(loader):
-                found.append(len(inputs))
+                sizes.append(len(inputs))
                 training.step(inputs, labels)
-    return {**training.seen(), "samples": found}
+    return {**training.seen(), "samples": sizes}
 
 
 @alone
 def wrong_trainer(case: Case) -> Any:
-    training, other = Training(), Training()
-    with StepLogger(case.folder / "logs", trainer=other.trainer) as log:
+    training, second_training = Training(), Training()
+    with StepLogger(case.folder / "logs", trainer=second_training.trainer) as log:
         training.run(log.watch(case.loader()))
     return training.seen()
 

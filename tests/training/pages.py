@@ -13,6 +13,6 @@ RECORDERS = ROOT / "docs" / "recorders"
 
 def blocks(page: Path, language: str) -> list[str]:
     """Return the code blocks of a page in a language."""
-    found = re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
-    assert found, f"{page.name} has no {language}"
-    return found
+    code = re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    assert code, f"{page.name} has no {language}"
+    return code

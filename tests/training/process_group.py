@@ -23,8 +23,8 @@ def end_process_group() -> None:
 
 def _others_run() -> bool:
     """Whether another thread runs or waits for a core."""
-    own = str(threading.get_native_id())
-    return any(_runs(path) for path in Path("/proc/self/task").iterdir() if path.name != own)
+    thread_id = str(threading.get_native_id())
+    return any(_runs(path) for path in Path("/proc/self/task").iterdir() if path.name != thread_id)
 
 
 def _runs(thread: Path) -> bool:

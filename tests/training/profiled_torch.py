@@ -90,7 +90,7 @@ def train(folder: Path, case: frozenset[str]) -> None:
     profiler = profile(
         activities=[ProfilerActivity.CPU],
         schedule=schedule(wait=1, warmup=_BEFORE - 1, active=STEPS, repeat=1),
-        on_trace_ready=lambda one: one.export_chrome_trace(
+        on_trace_ready=lambda trace: trace.export_chrome_trace(
             str(traces / f"rank{rank}.pt.trace.json")
         ),
     )

@@ -77,8 +77,8 @@ class Recorded:
         assert not error.exists(), f"{case} raised on rank {rank}:\n{error.read_text()}"
         result = self.out / case / f"result-{rank}.json"
         assert result.exists(), f"{case} left no result on rank {rank}; the launch:\n{self.output}"
-        found: dict[str, Any] = json.loads(result.read_text())
-        return found
+        content: dict[str, Any] = json.loads(result.read_text())
+        return content
 
     def logs(self, case: str, name: str = "logs") -> Path:
         return self.out / case / name
@@ -210,20 +210,20 @@ def check_gathered(recorded: Recorded) -> None:
     (run,) = read(str(recorded.out / "gathered" / "logs-0"))
     assert run.ranks == [0, 1]
     assert run.problems == ()
-    (own,) = read(str(recorded.out / "gathered" / "logs-1"))
+    (run_of_rank_1,) = read(str(recorded.out / "gathered" / "logs-1"))
     gathered = run.steps.filter(pc.equal(run.steps["rank"], 1))
-    assert gathered.drop_columns("log").equals(own.steps.drop_columns("log"))
+    assert gathered.drop_columns("log").equals(run_of_rank_1.steps.drop_columns("log"))
 
 
 def check_sampled(recorded: Recorded, steps: int) -> None:
     """Check that both ranks have the same steps in full and count the others, in several files."""
     (run,) = read(str(recorded.out / "sampled" / "logs"))
-    own = [
+    steps_of_ranks = [
         run.steps.filter(pc.equal(run.steps["rank"], rank))["step"].to_pylist() for rank in (0, 1)
     ]
-    assert own[0] == own[1]
-    assert own[0][:64] == list(range(64))
-    assert 64 < len(own[0]) < steps - 64
+    assert steps_of_ranks[0] == steps_of_ranks[1]
+    assert steps_of_ranks[0][:64] == list(range(64))
+    assert 64 < len(steps_of_ranks[0]) < steps - 64
     assert len(run.logs) > 2
     assert run.status == "completed"
     analysis = analyse(run)

@@ -64,8 +64,8 @@ BOTH_BADLY = {
 def test_each_mistake_is_a_finding_and_nothing_else(
     logs: dict[str, Path], training: str, expected: set[str]
 ) -> None:
-    found = {one.code for one in analyse(run_in(logs[training])).findings}
-    assert found - ALWAYS == expected
+    codes = {finding.code for finding in analyse(run_in(logs[training])).findings}
+    assert codes - ALWAYS == expected
 
 
 def test_callbacks_are_recorded_in_their_order(logs: dict[str, Path]) -> None:
@@ -101,16 +101,18 @@ def test_the_operations_of_a_keras_pipeline_are_recorded_in_order(logs: dict[str
 
 @pytest.mark.parametrize("framework", ["keras", "torch"])
 def test_compression_is_recorded(logs: dict[str, Path], framework: str) -> None:
-    found = [
+    compressions = [
         fits(logs[f"{framework} {name}"])[0].facts["compression"] for name in ("well", "badly")
     ]
-    assert found == ["fp16", "none"]
+    assert compressions == ["fp16", "none"]
 
 
 def test_the_epochs_of_a_sampler_are_recorded(logs: dict[str, Path]) -> None:
     for training, epochs in (("torch well", [0, 1, 2]), ("torch badly", [0, 0, 0])):
         for fit in fits(logs[training]):
-            assert [one["drawn"] for one in fit.facts["orders"]] == [[0, epoch] for epoch in epochs]
+            assert [order["drawn"] for order in fit.facts["orders"]] == [
+                [0, epoch] for epoch in epochs
+            ]
 
 
 def test_learning_rates_are_recorded_when_they_change(logs: dict[str, Path]) -> None:

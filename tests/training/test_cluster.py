@@ -68,14 +68,14 @@ def test_a_slow_rank_on_a_host_with_wrong_clocks_is_named(
     assert [log.host for log in run.logs] == ["h1", "h2"]
 
     clocks, begin = align(run, 0).clocks, align(run, 0).begin
-    own = clocks.offset[:, clocks.of_rank[1]]
+    offsets = clocks.offset[:, clocks.of_rank[1]]
     first, second = (log.wall_minus_monotonic for log in run.logs)
     # The clocks drift apart for a minute at most.
-    assert (np.median(own) + second - first) / 1e9 == pytest.approx(AHEAD_SECONDS, abs=0.05)
+    assert (np.median(offsets) + second - first) / 1e9 == pytest.approx(AHEAD_SECONDS, abs=0.05)
     seconds = begin[:, 0] / 1e9
-    slope = theilslopes((own - own[0]) / 1e9, seconds).slope
+    slope = theilslopes((offsets - offsets[0]) / 1e9, seconds).slope
     # On a busy machine the offset is uncertain by milliseconds, as the analysis reports.
-    (unsure_ms,) = (one.clock_uncertainty_ms for one in analysis.ranks if one.rank == 1)
+    (unsure_ms,) = (rank.clock_uncertainty_ms for rank in analysis.ranks if rank.rank == 1)
     within = max(0.5 * DRIFT, 2 * unsure_ms / 1e3 / (seconds[-1] - seconds[0]))
     assert slope == pytest.approx(DRIFT, abs=within)
 
@@ -120,7 +120,7 @@ def test_the_host_with_a_slow_link_is_named_and_its_delay_is_not_clock_error(
     assert {link.sender for link in verdict.links} == {"h1", "h3"}
     assert all(10 < link.mbit_s[1] < 60 for link in verdict.links)
     # The link's delay of completions is allreduce; between steps the ranks hardly work.
-    shares = {one.name: one.share for one in analysis.by_cause}
+    shares = {cause.name: cause.share for cause in analysis.by_cause}
     assert shares["other"] < 0.1 * shares["allreduce"]
     # All hosts have one wall clock; their monotonic clocks are a day apart.
     clocks = align(run, 0).clocks
@@ -142,7 +142,7 @@ def test_the_verdict_names_too_few_cores_as_the_reason(hosts: Lab, tmp_path: Pat
     verdict = analyse(run).bottleneck
     assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", "compute", (1,))
     assert [reason.code for reason in verdict.why][:1] == ["throttled"]
-    (reason,) = (one for one in verdict.why if one.code == "throttled")
+    (reason,) = (reason for reason in verdict.why if reason.code == "throttled")
     assert reason.ranks == (1,)
     assert reason.value > 50.0
     assert reason.peers == pytest.approx(0.0, abs=1.0)

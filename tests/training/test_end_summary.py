@@ -41,9 +41,9 @@ def summary(folder: Path, launcher: str, *packages: str) -> list[str]:
 
 
 def milliseconds(stage: str, line: str) -> float:
-    found = re.search(rf"\b{stage} ([\d.]+)", line)
-    assert found, line
-    return float(found[1])
+    match = re.search(rf"\b{stage} ([\d.]+)", line)
+    assert match, line
+    return float(match[1])
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)

@@ -31,9 +31,9 @@ def wait_for(condition: Callable[[], bool], launched: Launch) -> None:
     """Wait for a condition during a launch."""
 
     def met() -> object:
-        found = condition()
-        assert found or launched.process.poll() is None, f"it ended; printed:\n{launched.output}"
-        return found
+        outcome = condition()
+        assert outcome or launched.process.poll() is None, f"it ended; printed:\n{launched.output}"
+        return outcome
 
     wait_until(met, lambda: f"nothing happens; printed:\n{launched.output}")
 

@@ -79,7 +79,7 @@ def test_the_slow_rank_is_found(ranks: Recorded, case: str, cause: str) -> None:
     assert fits_of(run)[1].median_ms(start, end) > 40
     analysis = analyse(run)
     # On busy cores the collectives of all blocks may cost more than the slow rank.
-    [straggler] = [one for one in analysis.stragglers if one.ranks]
+    [straggler] = [straggler for straggler in analysis.stragglers if straggler.ranks]
     assert (straggler.pattern, straggler.stage, straggler.ranks) == ("persistent", cause, (1,))
     by_cause = {entry.name: entry.ms for entry in analysis.by_cause}
     assert by_cause[cause] > 40

@@ -43,7 +43,7 @@ class SeenLog:
 
 
 def logs_in(folder: Path) -> list[SeenLog]:
-    found = []
+    logs = []
     for file in folder.glob("*.steps.csv"):
         text = file.read_text()
         if "\n" not in text:
@@ -51,12 +51,12 @@ def logs_in(folder: Path) -> list[SeenLog]:
             continue
         facts = json.loads(text.partition("\n")[0].split(" ", 2)[2])
         steps = [int(step) for step in re.findall(r"^step,(\d+),", text, re.MULTILINE)]
-        found.append(
+        logs.append(
             SeenLog(
                 file.name, facts["pid"], facts["rank"], facts["size"], len(steps), max([0, *steps])
             )
         )
-    return found
+    return logs
 
 
 def write_at_once(path: Path, text: str) -> None:
@@ -103,16 +103,16 @@ class Elastic:
     def wait_for(self, size: int) -> list[SeenLog]:
         """Return the logs of a new generation of this size, once each has enough steps."""
 
-        def own() -> list[SeenLog]:
+        def new_logs() -> list[SeenLog]:
             logs = [log for log in logs_in(self.logs) if log.size == size]
             logs = [log for log in logs if log.name not in self._earlier]
             return [log for log in logs if log.steps >= STEPS_BEFORE_CHANGE]
 
         what = f"{size} ranks train; printed:\n"
-        wait_until(lambda: len(own()) >= size, lambda: what + self.launched.output)
-        found = own()
-        self._earlier |= {log.name for log in found}
-        return found
+        wait_until(lambda: len(new_logs()) >= size, lambda: what + self.launched.output)
+        logs = new_logs()
+        self._earlier |= {log.name for log in logs}
+        return logs
 
     def analysis(self) -> Analysis:
         """Let the job end, and analyse its logs."""
@@ -171,11 +171,16 @@ def cluster(training_side: None, start_lab: LabStarter, tmp_path: Path) -> Analy
 def assert_no_step_is_lost(analysis: Analysis) -> None:
     """Check that no generation loses a step, and that a repeated step counts once."""
     recorded = analysis.run.steps.to_pandas()
-    steps = [recorded[recorded["generation"] == one.number]["step"] for one in analysis.generations]
-    assert [one.steps for one in analysis.generations] == [own.nunique() for own in steps]
-    again = [before.max() + 1 - own.min() for before, own in pairwise(steps)]
+    steps = [
+        recorded[recorded["generation"] == generation.number]["step"]
+        for generation in analysis.generations
+    ]
+    assert [generation.steps for generation in analysis.generations] == [
+        numbers.nunique() for numbers in steps
+    ]
+    again = [before.max() + 1 - after.min() for before, after in pairwise(steps)]
     assert min(again) >= 0
-    assert [one.repeated_steps for one in analysis.generations] == [*again, 0]
+    assert [generation.repeated_steps for generation in analysis.generations] == [*again, 0]
     assert recorded["step"].nunique() == steps[-1].max() + 1 - steps[0].min()
 
 
@@ -190,9 +195,9 @@ def assert_time_adds_up(analysis: Analysis) -> None:
 
 def test_every_generation_on_one_machine_is_found_with_its_ranks(one_machine: Analysis) -> None:
     generations = one_machine.generations
-    assert [one.size for one in generations] == [2, 3, 2]
-    assert [one.ended_by for one in generations] == ["resized", "killed", "completed"]
-    assert all(one.entries for one in generations)
+    assert [generation.size for generation in generations] == [2, 3, 2]
+    assert [generation.ended_by for generation in generations] == ["resized", "killed", "completed"]
+    assert all(generation.entries for generation in generations)
     # The job continues from its last commit.
     assert generations[0].repeated_steps == 0
     assert_no_step_is_lost(one_machine)
@@ -218,16 +223,21 @@ def test_survivors_end_their_logs_and_continue_with_other_ranks(one_machine: Ana
 
 def test_every_generation_of_a_cluster_is_found_with_its_hosts(cluster: Analysis) -> None:
     generations = cluster.generations
-    assert [one.size for one in generations] == [2, 3, 2, 3]
-    assert [one.ended_by for one in generations] == ["resized", "killed", "resized", "completed"]
+    assert [generation.size for generation in generations] == [2, 3, 2, 3]
+    assert [generation.ended_by for generation in generations] == [
+        "resized",
+        "killed",
+        "resized",
+        "completed",
+    ]
     # Each host has its own boot id and monotonic clock.
-    assert [sorted(one.hosts) for one in generations] == [
+    assert [sorted(generation.hosts) for generation in generations] == [
         ["h1", "h2"],
         ["h1", "h2", "h3"],
         ["h1", "h3"],
         ["h1", "h2", "h3"],
     ]
-    assert all(one.entries for one in generations)
+    assert all(generation.entries for generation in generations)
     assert_no_step_is_lost(cluster)
     assert_time_adds_up(cluster)
 
@@ -248,9 +258,13 @@ def test_a_restart_from_a_checkpoint_is_another_generation_of_the_run(
     torchrun(tmp_path, 120, fatal_step=90)
     (run,) = read(str(tmp_path / "logs"))
     analysis = analyse(run)
-    assert [one.ended_by for one in analysis.generations] == ["restarted", "killed", "completed"]
-    assert [one.steps for one in analysis.generations] == [50, 50, 40]
+    assert [generation.ended_by for generation in analysis.generations] == [
+        "restarted",
+        "killed",
+        "completed",
+    ]
+    assert [generation.steps for generation in analysis.generations] == [50, 50, 40]
     # The checkpoints were saved after 40 and 80 steps.
-    assert [one.repeated_steps for one in analysis.generations] == [10, 10, 0]
+    assert [generation.repeated_steps for generation in analysis.generations] == [10, 10, 0]
     assert analysis.job.restart > 0
     assert analysis.job.repeated > 0

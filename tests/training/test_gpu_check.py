@@ -25,19 +25,19 @@ def training(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> P
 
 def test_the_recorders_times_agree_with_those_of_the_training(training: Path) -> None:
     launching = benchmark("gpu.launching")
-    run, own = launching.run_of(training), launching.truth_of(training)["steps"]
-    assert len(own) == STEPS
+    run, truth = launching.run_of(training), launching.truth_of(training)["steps"]
+    assert len(truth) == STEPS
     for name in ("data", "ready", "end"):
-        found = launching.recorded(run, name)
-        apart = np.abs(found - [one[name] for one in own])
-        assert np.median(apart) < np.median(np.diff(found)) / 10
+        times = launching.recorded(run, name)
+        apart = np.abs(times - [step[name] for step in truth])
+        assert np.median(apart) < np.median(np.diff(times)) / 10
 
 
 def test_the_check_compares_timestamps_and_trace(training: Path) -> None:
     timestamps = benchmark("gpu.timestamps")
     events = timestamps.against_events(training, "cpu")
-    assert [one.what for one in events] == ["cpu: data", "cpu: ready", "cpu: end"]
-    assert all("median" in one.seen for one in events)
+    assert [check.what for check in events] == ["cpu: data", "cpu: ready", "cpu: end"]
+    assert all("median" in check.seen for check in events)
     steps, backward = timestamps.against_profiler(training)
     assert "ms in the trace" in steps.seen
     assert (backward.seen, backward.passed) == ("the trace has none", None)
@@ -58,6 +58,6 @@ def test_ranks_that_share_a_gpu_name_different_hosts_and_devices() -> None:
 @pytest.mark.parametrize("gpus", [[], ["GPU-1", "GPU-2"]])
 def test_ranks_with_their_own_gpus_or_without_any_stay_as_they_are(gpus: list[str]) -> None:
     rank = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}
-    own = dict(rank)
-    benchmark("gpu.one_gpu_rank").share_gpu(own, gpus)
-    assert own == rank
+    environment = dict(rank)
+    benchmark("gpu.one_gpu_rank").share_gpu(environment, gpus)
+    assert environment == rank

@@ -78,12 +78,12 @@ def opened(pipe: Path) -> bool:
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_the_rank_is_named_with_its_stage_and_line(hung: Hung, place: str, framework: str) -> None:
-    found = wait_for_stopped(hung[framework], 240.0)
-    (missing,) = found.ranks
+    stopped = wait_for_stopped(hung[framework], 240.0)
+    (missing,) = stopped.ranks
     assert (missing.rank, missing.stage) == (1, STAGES[place])
-    assert found.waiting == (0,)
+    assert stopped.waiting == (0,)
     assert missing.where is not None
     assert Path(missing.where[0]).name == f"hang_{framework}.py"
-    assert found.step in (FATAL_STEP, FATAL_STEP + 1)
+    assert stopped.step in (FATAL_STEP, FATAL_STEP + 1)
     (run,) = read(str(hung[framework]))
     assert analyse(run).bottleneck.kind == "stopped"

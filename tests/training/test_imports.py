@@ -41,15 +41,15 @@ def imported(environment: Path, module: str, framework: str, **settings: str) ->
         env={"PATH": "/usr/bin:/bin", "TF_CPP_MIN_LOG_LEVEL": "3", **settings},
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    for name, file in found["new"].items():
+    imports = json.loads(done.stdout.splitlines()[-1])
+    for name, file in imports["new"].items():
         if file is None:
             continue
-        own = file.startswith((f"{ROOT / 'src'}/", f"{ROOT / 'collector'}/"))
-        third = any(file.startswith(path) for path in found["third"])
-        standard = not third and any(file.startswith(path) for path in found["standard"])
-        assert own or standard, f"{module} imports {name} from {file}"
-    return found
+        ours = file.startswith((f"{ROOT / 'src'}/", f"{ROOT / 'collector'}/"))
+        third = any(file.startswith(path) for path in imports["third"])
+        standard = not third and any(file.startswith(path) for path in imports["standard"])
+        assert ours or standard, f"{module} imports {name} from {file}"
+    return imports
 
 
 def test_recorders_of_keras_3_lightning_and_transformers_import_nothing_else() -> None:
@@ -59,8 +59,8 @@ def test_recorders_of_keras_3_lightning_and_transformers_import_nothing_else() -
     names = ",".join(f"stallscope.collector.recorder.keras3.{name}" for name in recorders)
     doors = "stallscope.lightning,stallscope.transformers"
     frameworks = "keras,torch,jax,tensorflow,numpy,lightning.pytorch,transformers.trainer"
-    found = imported(KERAS3, f"stallscope.keras,{names},{doors}", frameworks)
-    assert ".keras3." in found["recorder"]
+    imports = imported(KERAS3, f"stallscope.keras,{names},{doors}", frameworks)
+    assert ".keras3." in imports["recorder"]
 
 
 def test_the_recorder_of_jax_imports_nothing_else() -> None:
@@ -69,8 +69,8 @@ def test_the_recorder_of_jax_imports_nothing_else() -> None:
 
 
 def test_keras_2_gets_its_own_recorder(training_side: None) -> None:
-    found = imported(ENVIRONMENT, "stallscope.keras", "tensorflow,tensorflow.keras")
-    assert ".tf_keras." in found["recorder"]
+    imports = imported(ENVIRONMENT, "stallscope.keras", "tensorflow,tensorflow.keras")
+    assert ".tf_keras." in imports["recorder"]
 
 
 def test_the_recorder_of_mxnet_imports_nothing_else() -> None:

@@ -72,11 +72,11 @@ def test_recording_does_not_change_the_weights(alone: Recorded, ranks: Recorded)
 
 
 def test_slow_input_is_input_of_its_rank(ranks: Recorded) -> None:
-    other, slow = fits_of(ranks.run("slow_input"))
+    fast, slow = fits_of(ranks.run("slow_input"))
     assert slow.median_ms("begin", "data") > 30
-    assert other.median_ms("begin", "data") < 10
+    assert fast.median_ms("begin", "data") < 10
     # The other rank waits inside its compiled step.
-    assert other.median_ms("data", "end") > 30
+    assert fast.median_ms("data", "end") > 30
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -104,19 +104,19 @@ def test_no_rank_is_blamed_if_waiting_looks_like_compute(
     analysis = analyse(ranks.run(case))
     assert analysis.bottleneck.kind == "insufficient_data"
     assert analysis.bottleneck.ranks == ()
-    assert not any(one.ranks for one in analysis.stragglers)
+    assert not any(straggler.ranks for straggler in analysis.stragglers)
     assert known in analysis.bottleneck.evidence
 
 
 def test_the_input_of_each_rank_is_known(ranks: Recorded) -> None:
     analysis = analyse(ranks.run("slow_input"))
-    other, slow = (one.input_ms for one in analysis.ranks)
-    assert other is not None
+    fast, slow = (rank.input_ms for rank in analysis.ranks)
+    assert fast is not None
     assert slow is not None
-    assert slow > 30 > other
+    assert slow > 30 > fast
     assert analysis.printed is not None
     assert analysis.printed.input_ms is not None
-    assert analysis.printed.input_ms.value == pytest.approx((slow + other) / 2)
+    assert analysis.printed.input_ms.value == pytest.approx((slow + fast) / 2)
 
 
 def test_slow_input_on_all_ranks_is_the_verdict(ranks: Recorded) -> None:
@@ -131,7 +131,7 @@ def test_synthetic_data_is_recorded_with_the_speed_of_the_loader(
     for recorded, size in ((ranks, 2), (alone, 1)):
         run = recorded.run("synthetic")
         assert run.steps.num_rows == size * 24
-        assert {one.rank for one in run.input_times} == set(range(size))
+        assert {measurement.rank for measurement in run.input_times} == set(range(size))
         result = recorded.result("synthetic")
         assert result["kind"] == "list"
         assert result["samples_per_second"] > 0

@@ -36,12 +36,12 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorded]:
         for backend in BACKENDS
     }
     try:
-        for one in launches.values():
-            one.succeed()
+        for job in launches.values():
+            job.succeed()
     finally:
-        for one in launches.values():
-            one.end()
-    return {name: Recorded(folder / name, one.output) for name, one in launches.items()}
+        for job in launches.values():
+            job.end()
+    return {name: Recorded(folder / name, job.output) for name, job in launches.items()}
 
 
 @pytest.fixture(params=BACKENDS)

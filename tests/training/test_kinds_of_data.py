@@ -76,6 +76,6 @@ def test_slow_compute_is_compute_of_its_rank(recorded: Recorded) -> None:
 
 def test_a_waiting_rank_sleeps(recorded: Recorded) -> None:
     """Horovod's PyTorch polls: see test_torch_ranks.py."""
-    found = recorded.result("waits_for_a_rank")
+    seconds = recorded.result("waits_for_a_rank")
     # A polling thread uses most of a core, even on a busy machine.
-    assert found["cpu_seconds"] < 0.1 * found["waited_seconds"]
+    assert seconds["cpu_seconds"] < 0.1 * seconds["waited_seconds"]

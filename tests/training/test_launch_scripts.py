@@ -46,11 +46,11 @@ def at_once(commands: Sequence[Sequence[str]]) -> list[str]:
         for words in commands
     ]
     try:
-        printed = [one.communicate(timeout=PATIENCE_SECONDS)[0] for one in processes]
+        printed = [process.communicate(timeout=PATIENCE_SECONDS)[0] for process in processes]
     finally:
-        for one in processes:
-            one.kill()
-    assert [one.returncode for one in processes] == [0] * len(processes), "\n".join(printed)
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0] * len(processes), "\n".join(printed)
     return printed
 
 
@@ -85,18 +85,18 @@ def container(manifest: str, replicas: str) -> list[str]:
     """Return the command of the first container of some replicas."""
     replica_specs = ("mpiReplicaSpecs", "pytorchReplicaSpecs")
     spec = yaml.safe_load((SCRIPTS / manifest).read_text())["spec"]
-    (found,) = (spec[name][replicas] for name in replica_specs if name in spec)
-    command: list[str] = found["template"]["spec"]["containers"][0]["command"]
+    (replica_spec,) = (spec[name][replicas] for name in replica_specs if name in spec)
+    command: list[str] = replica_spec["template"]["spec"]["containers"][0]["command"]
     return [word.replace("/train/", f"{SCRIPTS}/") for word in command]
 
 
 def test_ranks_of_an_mpi_job_are_one_run(hosts: Lab, tmp_path: Path) -> None:
     need(shutil.which("mpirun"), "there is no mpirun: apt-get install openmpi-bin")
-    own = {
+    replacements = {
         "/etc/mpi/hostfile": str(hostfile(hosts, tmp_path)),
         "/logs/run-42": str(hosts.disk / "logs"),
     }
-    words = [own.get(word, word) for word in container("mpijob.yaml", "Launcher")]
+    words = [replacements.get(word, word) for word in container("mpijob.yaml", "Launcher")]
     at_once([hosts.ssh("h1", words)])
     check_run(collected(hosts, tmp_path), "PMIX_NAMESPACE:")
 

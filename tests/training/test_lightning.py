@@ -60,9 +60,9 @@ def test_pytorch_lightning_is_recorded_like_lightning(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     cases = ("plain", "validation_and_checkpoints")
-    other = launched(tmp_path_factory, cases=cases, LIGHTNING="pytorch_lightning")
+    recorded = launched(tmp_path_factory, cases=cases, LIGHTNING="pytorch_lightning")
     for case in cases:
-        fit = other.fit(case)
+        fit = recorded.fit(case)
         check_steps(fit, 0, 24)
         assert fit.facts["stamps"] == ALL
         assert fit.facts["versions"].keys() == {"torch", "pytorch_lightning"}

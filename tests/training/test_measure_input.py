@@ -108,10 +108,10 @@ def test_data_without_known_stages_has_the_reason(keras: Measured) -> None:
     ("case", "batches"), [("tiny", 3), ("generator", 6), ("from_generator", 6), ("sequence", 5)]
 )
 def test_short_data_is_measured_to_its_end(keras: Measured, case: str, batches: int) -> None:
-    found = keras.cases[case]
-    assert (found["batches"], found["ended"]) == (batches, True)
-    assert found["rate"] > 0
-    assert "the data has ended" in found["text"]
+    measurement = keras.cases[case]
+    assert (measurement["batches"], measurement["ended"]) == (batches, True)
+    assert measurement["rate"] > 0
+    assert "the data has ended" in measurement["text"]
 
 
 def test_one_batch_has_no_rate(keras: Measured) -> None:
@@ -151,22 +151,26 @@ def test_measurements_belong_to_the_run_of_the_process(keras: Measured) -> None:
     assert keras.cases["pipeline"]["path"] is None
     [run] = read(str(keras.out / "keras_run"))
     assert run.problems == ()
-    assert [one.batches + one.warm_up for one in run.input_times] == [20, 20]
+    assert [measurement.batches + measurement.warm_up for measurement in run.input_times] == [
+        20,
+        20,
+    ]
     assert Path(keras.cases["after"]["path"]).parent == keras.out / "keras_run"
-    assert len({one.path for one in run.input_times}) == 2
+    assert len({measurement.path for measurement in run.input_times}) == 2
 
 
 def test_the_verdict_names_the_longest_stage_and_advises_on_it(keras: Measured) -> None:
     [run] = read(str(keras.out / "keras_run"))
-    found = analyse(run)
-    assert found.bottleneck.kind == "input"
-    assert "less than the" in found.bottleneck.evidence
+    analysis = analyse(run)
+    assert analysis.bottleneck.kind == "input"
+    assert "less than the" in analysis.bottleneck.evidence
     assert (
-        "longest stage is augment: ParallelMap(of_keras.slow_augment)" in found.bottleneck.evidence
+        "longest stage is augment: ParallelMap(of_keras.slow_augment)"
+        in analysis.bottleneck.evidence
     )
-    assert found.bottleneck.advice[0].startswith("Augmentation takes longest")
-    assert found.input_rates is not None
-    assert found.input_rates.enough is False
+    assert analysis.bottleneck.advice[0].startswith("Augmentation takes longest")
+    assert analysis.input_rates is not None
+    assert analysis.input_rates.enough is False
 
 
 def test_transforms_are_timed_one_by_one(torch: Measured) -> None:
@@ -212,14 +216,14 @@ def test_measuring_does_not_change_random_numbers_or_the_profiler(torch: Measure
 def test_measurements_of_ranks_at_the_same_time_are_recognised(
     ranks: list[Measured], tmp_path: Path
 ) -> None:
-    assert all(one.cases["warnings"] == [] for one in ranks)
+    assert all(rank.cases["warnings"] == [] for rank in ranks)
     [run] = read(str(ranks[0].out / "ranks_run"))
-    assert [one.rank for one in run.input_times] == [0, 1]
-    found = analyse(run)
-    assert found.input_rates is not None
-    assert found.input_rates.at_once
-    assert found.input_rates.longest is not None
-    assert found.input_rates.longest.name == "RandomFlip"
+    assert [measurement.rank for measurement in run.input_times] == [0, 1]
+    analysis = analyse(run)
+    assert analysis.input_rates is not None
+    assert analysis.input_rates.at_once
+    assert analysis.input_rates.longest is not None
+    assert analysis.input_rates.longest.name == "RandomFlip"
     assert load_run(save_run(run, tmp_path)).input_times == run.input_times
 
 

@@ -46,16 +46,16 @@ def new_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[NewRun]:
     """Return a function that makes a run on a server, and sets this server for all processes."""
     from mlflow import MlflowClient
 
-    made: list[str] = []
+    run_ids: list[str] = []
 
     def make(uri: str) -> tuple[Any, str]:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
         client = MlflowClient()
-        made.append(client.create_run("0").info.run_id)
-        return client, made[-1]
+        run_ids.append(client.create_run("0").info.run_id)
+        return client, run_ids[-1]
 
     yield make
-    for run_id in made:
+    for run_id in run_ids:
         end_uploads(run_id)
 
 
@@ -125,7 +125,12 @@ def test_measurements_of_loaders_are_uploaded_with_the_log(
         path.name: path.read_bytes() for path in (tmp_path / "logs").glob("rank-*")
     }
     measured = open_run(run_id).input_times
-    assert sorted(one.batches + one.warm_up for one in measured) == [4, 5, 6, 60_000]
+    assert sorted(measurement.batches + measurement.warm_up for measurement in measured) == [
+        4,
+        5,
+        6,
+        60_000,
+    ]
 
 
 def test_everything_that_a_killed_rank_has_written_is_uploaded(
@@ -134,15 +139,15 @@ def test_everything_that_a_killed_rank_has_written_is_uploaded(
     _, run_id = new_run(mlflow_server)
     launched = start("uploading.py", "torch", str(tmp_path), run_id, ranks=2)
     wait_until(lambda: epochs(tmp_path) > 3, "some epochs")
-    found = re.search(rb'"pid":(\d+)', (tmp_path / "logs" / LOGS[1]).read_bytes())
-    assert found is not None
-    os.kill(int(found.group(1)), signal.SIGKILL)
+    match = re.search(rb'"pid":(\d+)', (tmp_path / "logs" / LOGS[1]).read_bytes())
+    assert match is not None
+    os.kill(int(match.group(1)), signal.SIGKILL)
     assert launched.wait() != 0
     wait_until(lambda: not uploaders(run_id), "the end of the processes that upload")
-    there, local = uploaded(run_id), written(tmp_path / "logs")
-    assert there[LOGS[1]] == local[LOGS[1]]
+    remote, local = uploaded(run_id), written(tmp_path / "logs")
+    assert remote[LOGS[1]] == local[LOGS[1]]
     # The launcher has ended the other rank, perhaps with its upload.
-    assert local[LOGS[0]].startswith(there.get(LOGS[0], b""))
+    assert local[LOGS[0]].startswith(remote.get(LOGS[0], b""))
     upload_folder(tmp_path / "logs", run_id)
     assert uploaded(run_id) == local
 

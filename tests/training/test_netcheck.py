@@ -58,14 +58,14 @@ def fastest(pair: dict[str, Any]) -> float:
 
 
 def check_times(content: dict[str, Any]) -> None:
-    assert [one["messages"] for one in content["tiny"]] == [1, 8]
-    sizes = [one["bytes"] for one in content["sweep"]]
+    assert [burst["messages"] for burst in content["tiny"]] == [1, 8]
+    sizes = [allreduce["bytes"] for allreduce in content["sweep"]]
     assert sizes[:2] == [4096, 65536]
     # What has no time left on a busy machine is named.
     assert (1 << 20) in sizes or "an allreduce of 1048576 bytes: no time was left" in " ".join(
         content["left_out"]
     )
-    for times in (one["us"] for one in (*content["tiny"], *content["sweep"])):
+    for times in (measurement["us"] for measurement in (*content["tiny"], *content["sweep"])):
         assert 5 <= len(times) <= 50
         assert all(10 < us < 60e6 for us in times)
 

@@ -34,9 +34,9 @@ def test_each_validation_is_an_interval(recorded: Recorded) -> None:
 
 
 def test_each_checkpoint_is_an_interval_of_the_rank_that_saves(recorded: Recorded) -> None:
-    saving, other = recorded.fits("checkpoints")
+    saving, peer = recorded.fits("checkpoints")
     check_steps(saving, 0, 24)
-    check_steps(other, 0, 24)
+    check_steps(peer, 0, 24)
     rows = saving.of_kind("checkpoint")
     # Each epoch has one after its sixth batch, and one per format at its end.
     assert list(rows["step"]) == [6, 12, 12, 12, 18, 24, 24, 24]
@@ -44,7 +44,7 @@ def test_each_checkpoint_is_an_interval_of_the_rank_that_saves(recorded: Recorde
     for begin, end in zip(rows["begin"], rows["end"], strict=True):
         assert end > begin
         assert not _overlaps_steps(saving, begin, end)
-    assert list(other.of_kind("checkpoint")["step"]) == []
+    assert list(peer.of_kind("checkpoint")["step"]) == []
     recorded.clean("checkpoints")
 
 

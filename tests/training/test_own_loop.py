@@ -45,8 +45,8 @@ def test_slow_compute_is_compute_of_its_rank(recorded: Recorded) -> None:
 def test_gradients_that_the_user_reduces_and_marks_have_timestamps(
     recorded: Recorded, recorded_alone: Recorded
 ) -> None:
-    for found, count in ((recorded, 2), (recorded_alone, 1)):
-        for fit in found.fits("loop_marked_by_hand", ranks=count):
+    for results, count in ((recorded, 2), (recorded_alone, 1)):
+        for fit in results.fits("loop_marked_by_hand", ranks=count):
             check_steps(fit, 0, 12)
             assert fit.facts["stamps"] == {"placed": list(TIMESTAMPS), "reason": None}
 

@@ -27,14 +27,16 @@ HEADER += b"cycle_time_ms,tensor_fusion_threshold,score\n"
 
 @pytest.mark.parametrize("framework", ["keras", "torch"])
 def test_every_line_of_python_runs(training_side: None, tmp_path: Path, framework: str) -> None:
-    own = {
+    pasted_lines = {
         piece.line
         for setup, piece in every_piece()
         if setup.framework == framework and piece.line
         if not SHELL.match(piece.line) and not NOT_HERE.search(piece.line)
     }
     # Threads can only be set before anything computes, and a policy affects all later lines.
-    lines = sorted(own, key=lambda line: ("mixed_precision" in line, "config" not in line, line))
+    lines = sorted(
+        pasted_lines, key=lambda line: ("mixed_precision" in line, "config" not in line, line)
+    )
     assert len(lines) > 8
     path = tmp_path / "lines.json"
     path.write_text(json.dumps(lines))
@@ -48,14 +50,14 @@ def test_horovodruns_flags_set_the_same_environment(training_side: None, tmp_pat
     files = [AutotuneFile("log", parse_autotune("log", HEADER + row)) for row in rows]
     tuned = [tune([file], [], []).tuned[0] for file in files]
     path = tmp_path / "lines.json"
-    path.write_text(json.dumps([commands(one)["horovodrun"] for one in tuned]))
+    path.write_text(json.dumps([commands(tuning)["horovodrun"] for tuning in tuned]))
     launched = launch(tmp_path / "printed.txt", "pasted.py", "flags", str(path))
     launched.succeed()
-    for one, printed in zip(tuned, launched.output.splitlines()[-2:], strict=True):
-        found = json.loads(printed)
-        for line in environment(one):
+    for tuning, printed in zip(tuned, launched.output.splitlines()[-2:], strict=True):
+        variables = json.loads(printed)
+        for line in environment(tuning):
             name, _, value = line.partition("=")
-            assert float(found[name]) == float(value)
+            assert float(variables[name]) == float(value)
 
 
 def test_a_real_tuners_settings_are_found_in_the_steps(training_side: None, tmp_path: Path) -> None:

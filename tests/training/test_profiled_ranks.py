@@ -62,11 +62,11 @@ def test_traces_and_step_logs_of_the_same_steps_agree(trained: Path, case: str) 
         assert len(log) == len(trace) == STEPS - 1
         assert trace["data"].notna().all()
         assert trace["reduced"].notna().all()
-        took = [own["reduced"].iloc[-1] - own["reduced"].iloc[0] for own in (log, trace)]
+        took = [rows["reduced"].iloc[-1] - rows["reduced"].iloc[0] for rows in (log, trace)]
         # Both take times in different threads, and each may wait for a core.
         assert took[1] == pytest.approx(took[0], rel=0.05)
         of_a_step = took[0] / (STEPS - 2)
-        waits = [(own["data"] - own["begin"]).mean() for own in (log, trace)]
+        waits = [(rows["data"] - rows["begin"]).mean() for rows in (log, trace)]
         assert waits[1] == pytest.approx(waits[0], rel=0.02, abs=0.02 * of_a_step)
 
 
@@ -74,7 +74,9 @@ def test_traces_and_step_logs_of_the_same_steps_agree(trained: Path, case: str) 
 def test_the_ledgers_of_both_show_the_same_input(trained: Path, case: str) -> None:
     logs, traces = (analyse(run_in(trained / case / name)) for name in ("logs", "traces"))
     step_ms = sum(entry.ms for entry in logs.by_cause)
-    log, trace = ({entry.name: entry.ms for entry in one.by_cause} for one in (logs, traces))
+    log, trace = (
+        {entry.name: entry.ms for entry in analysis.by_cause} for analysis in (logs, traces)
+    )
     assert log["input"] > 0.1 * step_ms
     # The recorder has a few more steps.
     assert trace["input"] == pytest.approx(log["input"], abs=0.1 * step_ms)
@@ -87,20 +89,24 @@ def test_steps_have_as_much_input_and_exposed_communication_as_their_spans(
     traces = run_in(trained / case / "traces")
     for rank in range(RANKS):
         path = trained / case / "traces" / f"rank{rank}.pt.trace.json"
-        events = [one for one in json.loads(path.read_text())["traceEvents"] if one["ph"] == "X"]
-        own = rows_of(traces, rank, set(traces.steps["step"].to_pylist()))
-        input_ns = (own["data"] - own["begin"]).sum()
+        events = [
+            event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"
+        ]
+        rows = rows_of(traces, rank, set(traces.steps["step"].to_pylist()))
+        input_ns = (rows["data"] - rows["begin"]).sum()
         assert input_ns == pytest.approx(
             total(of(events, "enumerate(DataLoader)#")) * 1e3, rel=0.02
         )
-        exposed_ns = (own["reduced"] - own["ready"]).sum()
+        exposed_ns = (rows["reduced"] - rows["ready"]).sum()
         least, most = (exposed_us(events, waits_within=waits) * 1e3 for waits in (False, True))
         assert 0.98 * least <= exposed_ns <= 1.02 * most
 
 
 def of(events: list[dict[str, Any]], start: str) -> list[Times]:
     """Return start and length of the events with a name that starts so, microseconds."""
-    return sorted((one["ts"], one["dur"]) for one in events if one["name"].startswith(start))
+    return sorted(
+        (event["ts"], event["dur"]) for event in events if event["name"].startswith(start)
+    )
 
 
 def total(times: list[Times]) -> float:
@@ -115,14 +121,14 @@ def exposed_us(events: list[dict[str, Any]], *, waits_within: bool) -> float:
     Args:
         waits_within: whether operators that start a collective only wait for it.
     """
-    (thread,) = {one["tid"] for one in events if one["name"].startswith("ProfilerStep#")}
+    (thread,) = {event["tid"] for event in events if event["name"].startswith("ProfilerStep#")}
     updates = [begin for begin, _ in of(events, "Optimizer.step#")]
     starts = [begin for begin, _ in of(events, "c10d::")]
     edges = []
-    for one in events:
-        begin, end = one["ts"], one["ts"] + one["dur"]
+    for event in events:
+        begin, end = event["ts"], event["ts"] + event["dur"]
         waits = waits_within and any(begin < at < end for at in starts)
-        if one["tid"] == thread and one["cat"] == "cpu_op" and not waits:
+        if event["tid"] == thread and event["cat"] == "cpu_op" and not waits:
             edges.append((begin, end, 0))
     for begin, takes in of(events, "gloo:"):
         update = min((at for at in updates if at > begin), default=begin + takes)

@@ -25,15 +25,15 @@ def test_the_proposed_number_of_workers_trains_as_fast_as_any(
         analysis = analyse(run)
         rates[workers] = analysis.samples_per_second or 0.0
         if workers == 1:
-            found = analysis
-    assert found.input_rates is not None
-    proposed = found.input_rates.proposed
+            slow = analysis
+    assert slow.input_rates is not None
+    proposed = slow.input_rates.proposed
     assert proposed is not None
     # One worker needs 80 ms for a batch, and a step takes 25 ms without waiting.
     assert (proposed.workers, proposed.prefetch) == (4, 2)
     assert rates[proposed.workers] > 0.95 * max(rates.values())
     assert rates[2] < 0.8 * rates[4]
-    assert found.bottleneck.kind == "input"
-    assert "num_workers=4, prefetch_factor=2" in found.bottleneck.advice[0]
+    assert slow.bottleneck.kind == "input"
+    assert "num_workers=4, prefetch_factor=2" in slow.bottleneck.advice[0]
     rows = re.findall(r"^ +(\d+) +(\d+) +[\d.]+(?:  ← .*)?$", launched.output, re.MULTILINE)
     assert rows == [(workers, depth) for workers in "1248" for depth in "248"]

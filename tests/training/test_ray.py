@@ -119,9 +119,9 @@ def test_a_restart_is_another_generation_of_a_run_whose_workers_share_nothing(
     assert main(["collect", str(trained.out / "own"), "--to", str(tmp_path / "store")]) == 0
     assert capsys.readouterr().out.count("2 of 2 ranks") == 1
     analysis = analyse(open_run(str(tmp_path / "store")))
-    assert [one.ended_by for one in analysis.generations] == ["killed", "completed"]
-    assert [one.size for one in analysis.generations] == [2, 2]
-    assert [one.steps for one in analysis.generations][1:] == [STEPS - 20]
+    assert [generation.ended_by for generation in analysis.generations] == ["killed", "completed"]
+    assert [generation.size for generation in analysis.generations] == [2, 2]
+    assert [generation.steps for generation in analysis.generations][1:] == [STEPS - 20]
     # The checkpoint was saved after 20 steps, and the last steps before the kill may be lost.
     first, _ = analysis.generations
     assert first.steps in (23, 24, 25)

@@ -101,8 +101,8 @@ def test_after_an_exception_the_next_fit_of_any_model_closes_the_log(recorded: R
     case = "interrupted_then_another_model"
     for fit in recorded.fits(case):
         check_steps(fit, 0, 5)
-    [other] = read(str(recorded.logs(case, "other")))
-    for fit in fits_of(other):
+    [second_run] = read(str(recorded.logs(case, "other")))
+    for fit in fits_of(second_run):
         check_steps(fit, 0, 12)
     assert recorded.result(case)["raised"] == "tripped"
     recorded.clean(case)

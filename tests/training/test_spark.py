@@ -48,8 +48,8 @@ class Applications:
 @pytest.fixture(scope="module")
 def spark_side(training_side: None) -> None:
     """Need Spark in Horovod's environment."""
-    there = (ENVIRONMENT / ".ready-spark").exists()
-    need(there, "there is no Spark in .venv-horovod: tools/spark-env.sh .venv-horovod")
+    installed = (ENVIRONMENT / ".ready-spark").exists()
+    need(installed, "there is no Spark in .venv-horovod: tools/spark-env.sh .venv-horovod")
 
 
 @pytest.fixture(scope="module")
@@ -92,10 +92,14 @@ def application(master: str, out: Path, *cases: str) -> None:
 
 def settings() -> dict[str, str]:
     """Return the variables of an application, without those of an outer Spark."""
-    own = environment_of(ENVIRONMENT)
+    environment = environment_of(ENVIRONMENT)
     return {
         "JAVA_TOOL_OPTIONS": JAVA_OPTIONS,
-        **{name: own[name] for name in own if not name.startswith(("PYSPARK_", "SPARK_"))},
+        **{
+            name: environment[name]
+            for name in environment
+            if not name.startswith(("PYSPARK_", "SPARK_"))
+        },
         "PYSPARK_PYTHON": str(ENVIRONMENT / "bin" / "python"),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }

@@ -24,11 +24,12 @@ pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 READING = """
 import json, sys
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-found = EventAccumulator(sys.argv[1], size_guidance={"scalars": 0})
-found.Reload()
-series = {tag: found.Scalars(tag) for tag in found.Tags()["scalars"]}
+accumulator = EventAccumulator(sys.argv[1], size_guidance={"scalars": 0})
+accumulator.Reload()
+series = {tag: accumulator.Scalars(tag) for tag in accumulator.Tags()["scalars"]}
 print(json.dumps({
-    tag: [(one.wall_time, one.step, one.value) for one in events] for tag, events in series.items()
+    tag: [(event.wall_time, event.step, event.value) for event in events]
+    for tag, events in series.items()
 }))
 """
 
@@ -42,8 +43,8 @@ def as_tensorboard_reads(folder: Path) -> dict[str, list[Event]]:
     python = ENVIRONMENT / "bin" / "python"
     done = subprocess.run([python, "-c", READING, str(folder)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    found: dict[str, list[Event]] = json.loads(done.stdout)
-    return found
+    events: dict[str, list[Event]] = json.loads(done.stdout)
+    return events
 
 
 def test_rank_0_writes_the_series_of_all_ranks_during_training(
@@ -59,16 +60,16 @@ def test_rank_0_writes_the_series_of_all_ranks_during_training(
     )
     launched.succeed()
     assert "scalars" not in launched.output
-    found = as_tensorboard_reads(tmp_path / "board")
+    events = as_tensorboard_reads(tmp_path / "board")
     names = ("stallscope/step_ms", "stallscope_slowest_rank/compute_ms")
-    step_ms, compute_ms = ([value for _, _, value in found[name]] for name in names)
-    assert all([step for _, step, _ in found[name]] == [*range(0, 95, 10)] for name in names)
+    step_ms, compute_ms = ([value for _, _, value in events[name]] for name in names)
+    assert all([step for _, step, _ in events[name]] == [*range(0, 95, 10)] for name in names)
     # The first step starts when both ranks have arrived, and rank 1 may already sleep.
     assert min(step_ms[1:]) > 40
     # On a busy machine rank 0, which does not sleep, may be the slowest in some steps.
     assert median(compute_ms) > 40
     # Only the shared folder has the waits of both ranks.
-    waits = [value for _, _, value in found["stallscope_mean_of_ranks/wait_ms"]]
+    waits = [value for _, _, value in events["stallscope_mean_of_ranks/wait_ms"]]
     assert min(waits) > 10
 
 
@@ -77,11 +78,11 @@ def test_tensorboard_reads_every_value(training_side: None, tmp_path: Path) -> N
     exported = exported_run(run_of_job(tmp_path / "logs", job), Selection())
     export = registry.by_name("tensorboard")
     folder = write_export(export, exported, place_of(export, tmp_path / "board")).parent
-    found = as_tensorboard_reads(folder)
+    events = as_tensorboard_reads(folder)
     expected = scalars_of(exported)
-    assert set(found) == set(expected.values)
+    assert set(events) == set(expected.values)
     for name, values in expected.values.items():
-        seconds, steps, read = zip(*found[name], strict=True)
+        seconds, steps, read = zip(*events[name], strict=True)
         assert list(steps) == expected.steps.tolist()
         assert list(seconds) == pytest.approx(expected.seconds.tolist())
         assert list(read) == pytest.approx(values.tolist(), rel=1e-6)

@@ -45,27 +45,27 @@ def keras_timelines(training_side: None, tmp_path_factory: pytest.TempPathFactor
     return folder
 
 
-def found(path: Path) -> Tensors:
+def tensors_of(path: Path) -> Tensors:
     with open_timeline(path) as timeline:
         return tensors(timeline)
 
 
 @pytest.mark.parametrize("case", TORCH)
 def test_a_timeline_of_pytorch_has_all_steps(torch_timelines: Path, case: str) -> None:
-    result = found(torch_timelines / f"{case}.json")
+    result = tensors_of(torch_timelines / f"{case}.json")
     assert (len(result.steps), result.no_steps) == (STEPS, "")
 
 
 @pytest.mark.parametrize("case", KERAS)
 def test_a_timeline_of_keras_or_tensorflow_has_all_steps(keras_timelines: Path, case: str) -> None:
-    result = found(keras_timelines / f"{case}.json")
+    result = tensors_of(keras_timelines / f"{case}.json")
     assert (len(result.steps), result.no_steps) == (STEPS, "")
     assert result.steps.tensors.min() == 4
 
 
 def test_the_timeline_of_a_killed_job_has_its_steps(torch_timelines: Path) -> None:
-    result = found(torch_timelines / "killed.json")
+    result = tensors_of(torch_timelines / "killed.json")
     # The writer's thread may not have written the last steps before the kill.
-    written = max(one.operations for one in result.tensors)
+    written = max(tensor.operations for tensor in result.tensors)
     assert written <= len(result.steps) <= min(written + 1, STEPS)
     assert len(result.steps) > 1

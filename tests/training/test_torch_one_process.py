@@ -99,11 +99,11 @@ def test_petastorms_queue_is_sampled_during_training(alone: Recorded) -> None:
     fit = alone.fit_of_one_process("petastorm")
     check_steps(fit, 0, 12)
     assert set(fit.steps["samples"]) == {16}
-    found = fit.facts["petastorm"]
-    assert (found["pool"], found["workers"], found["room"]) == ("ThreadPool", 1, 10)
-    assert found["loader"] == "DataLoader"
-    assert found["looks"] > 0
-    assert found["waiting"] < 1
+    queue = fit.facts["petastorm"]
+    assert (queue["pool"], queue["workers"], queue["room"]) == ("ThreadPool", 1, 10)
+    assert queue["loader"] == "DataLoader"
+    assert queue["looks"] > 0
+    assert queue["waiting"] < 1
 
 
 def test_the_users_batch_size_counts(alone: Recorded) -> None:

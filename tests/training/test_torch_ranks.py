@@ -166,9 +166,9 @@ def test_waiting_for_a_broadcast_is_not_compute(ranks: Recorded) -> None:
 
 
 def test_a_waiting_rank_polls_under_horovod(ranks: Recorded) -> None:
-    found = ranks.result("waits_for_a_rank")
+    seconds = ranks.result("waits_for_a_rank")
     # A polling thread uses most of a core, even on a busy machine; a sleeping one uses nothing.
-    polls = found["cpu_seconds"] > 0.1 * found["waited_seconds"]
+    polls = seconds["cpu_seconds"] > 0.1 * seconds["waited_seconds"]
     assert polls is is_horovod(ranks)
 
 

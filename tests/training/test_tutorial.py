@@ -83,13 +83,13 @@ def test_the_prediction_is_printed_next_to_the_measurement(
     monkeypatch.chdir(tutorial.folder)
     _, program = blocks(TUTORIAL, "python")
     exec(compile(program, "docs/tutorial.md", "exec"), {})
-    found = re.fullmatch(
+    match = re.fullmatch(
         # There is no interval if a busy machine leaves too few independent steps.
         r"predicted ([0-9.]+)× \((?:[0-9.]+ to [0-9.]+|nan to nan)×\)\nmeasured ([0-9.]+)×\n",
         capsys.readouterr().out,
     )
-    assert found
+    assert match
     # What two workers gain depends on the cores that other processes leave them, and so does how long a
     # step on synthetic data takes.
     slow = ss.analyse("logs/slow", baseline="logs/synthetic").by_cause
-    assert float(found[1]) > 1 or slow["baseline_ms"].sum() > 0.95 * slow["ms"].sum()
+    assert float(match[1]) > 1 or slow["baseline_ms"].sum() > 0.95 * slow["ms"].sum()

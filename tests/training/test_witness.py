@@ -34,26 +34,26 @@ def test_ledger_and_timeline_agree_step_by_step(
     """
     words = (TRAIN, str(tmp_path), "--fault", fault, "--steps", str(STEPS))
     launch(tmp_path / "printed.txt", *words, ranks=2).succeed()
-    found = witness.compare(tmp_path)
+    comparison = witness.compare(tmp_path)
 
-    assert found.matched == 1.0
-    assert found.gradients == 8
-    assert len(found.ours) == STEPS - witness.SKIPPED
+    assert comparison.matched == 1.0
+    assert comparison.gradients == 8
+    assert len(comparison.ours) == STEPS - witness.SKIPPED
     # Both anchors align the two clocks to within the time of reading a clock.
-    assert abs(found.clocks.correction_ms) < 1.0
+    assert abs(comparison.clocks.correction_ms) < 1.0
     # The additional parts of ours add up to the nanosecond, and are never negative.
-    parts = found.exposed + found.lead + found.gaps + found.tail
-    np.testing.assert_allclose(found.ours, parts, atol=1e-6)
-    assert min(part.min() for part in (found.exposed, found.lead, found.gaps)) >= 0.0
-    assert found.tail.min() > -witness.RESOLUTION_NS / 1e6
+    parts = comparison.exposed + comparison.lead + comparison.gaps + comparison.tail
+    np.testing.assert_allclose(comparison.ours, parts, atol=1e-6)
+    assert min(part.min() for part in (comparison.exposed, comparison.lead, comparison.gaps)) >= 0.0
+    assert comparison.tail.min() > -witness.RESOLUTION_NS / 1e6
 
     # On busy cores some steps have a long lead, which the exposed union lacks; the median step has none.
     for measure in ("exposed", "span"):
-        agreement = found.agreement(measure)
+        agreement = comparison.agreement(measure)
         assert abs(agreement.difference_ms) < close_to(agreement.ours_ms)
-    assert found.agreement("span").correlation > 0.8
+    assert comparison.agreement("span").correlation > 0.8
     if fault == "slow-compute-rank":
-        exposed = found.agreement("exposed")
+        exposed = comparison.agreement("exposed")
         assert exposed.correlation > 0.8
         assert abs(exposed.ours_ms - exposed.theirs_ms) < close_to(exposed.ours_ms)
         # Both see rank 0 wait for rank 1.

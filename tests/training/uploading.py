@@ -83,8 +83,8 @@ def train_torch(out: Path, run_id: str) -> None:
             for inputs, labels in log.watch(list(batches(STEPS))):
                 time.sleep(PAUSE_SECONDS)
                 optimizer.zero_grad()
-                found = model(torch.from_numpy(inputs))
-                torch.nn.functional.cross_entropy(found, torch.from_numpy(labels)).backward()
+                outputs = model(torch.from_numpy(inputs))
+                torch.nn.functional.cross_entropy(outputs, torch.from_numpy(labels)).backward()
                 optimizer.step()
             note(out, hvd.rank(), epoch)
             if hvd.broadcast_object((out / "stop").exists()):

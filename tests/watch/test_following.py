@@ -41,15 +41,15 @@ def test_a_place_that_does_not_answer_delays_no_other(tmp_path: Path) -> None:
     quick = RunningJob(tmp_path / "quick", run_id="quick")
     watchers = [watcher_of(slow, Slow), watcher_of(quick)]
     quick.wait_for_rank_1()
-    found = []
+    reported = []
     for events in follow(watchers, _INTERVAL_S):
-        found += [(event.kind, event.run_id) for event in events]
-        if found == [("holds", "quick")]:
+        reported += [(event.kind, event.run_id) for event in events]
+        if reported == [("holds", "quick")]:
             quick.end()
-        if ("completed", "quick") in found and not Slow.may_answer.is_set():
+        if ("completed", "quick") in reported and not Slow.may_answer.is_set():
             slow.end()
             Slow.may_answer.set()
-    assert found == [
+    assert reported == [
         ("holds", "quick"),
         ("ceased", "quick"),
         ("completed", "quick"),

@@ -30,7 +30,7 @@ def event(
 
 
 def texts(events: list[WatchEvent]) -> list[str]:
-    return [one.text for one in events]
+    return [event.text for event in events]
 
 
 @pytest.fixture
@@ -98,8 +98,8 @@ def test_commands_get_json_only() -> None:
 def test_after_failures_they_are_delivered_in_order_and_once(notes: list[str]) -> None:
     with receiver(503, 500) as got:
         deliver(receiver_of(got.url), notes, "one", "two", "three")
-    assert [one["text"] for one in got.accepted] == ["one", "two", "three"]
-    assert len({one["id"] for one in got.accepted}) == 3
+    assert [notification["text"] for notification in got.accepted] == ["one", "two", "three"]
+    assert len({notification["id"] for notification in got.accepted}) == 3
     first, second = notes
     assert first.endswith("not delivered: it answers with 503; trying again")
     assert second.endswith("delivered again")
@@ -127,7 +127,7 @@ def test_a_receiver_that_was_down_gets_them_when_it_is_back(
     with receiver() as got:
         back.to = Webhook(got.url)
         delivery.close(PATIENCE_SECONDS)
-    assert [one["text"] for one in got.accepted] == ["one", "two"]
+    assert [notification["text"] for notification in got.accepted] == ["one", "two"]
     assert "Connection refused; trying again" in notes[0]
 
 
@@ -135,7 +135,7 @@ def test_a_receiver_that_was_down_gets_them_when_it_is_back(
 def test_refused_notifications_are_not_sent_again(notes: list[str], status: int) -> None:
     with receiver(status) as got:
         deliver(receiver_of(got.url), notes, "one", "two")
-    assert [one["text"] for one in got.accepted] == ["two"]
+    assert [notification["text"] for notification in got.accepted] == ["two"]
     assert [path for path, _ in got.requests] == ["/hook", "/hook"]
     assert notes == [
         f"--notify {got.url.removesuffix('/hook')}: not delivered: it answers with {status}"
@@ -193,7 +193,7 @@ def test_the_oldest_are_dropped_when_too_many_wait(
         for number in range(1, 6):
             delivery.add(event(str(number)))
         delivery.close(PATIENCE_SECONDS)
-    assert [one["text"] for one in got.accepted][-2:] == ["4", "5"]
+    assert [notification["text"] for notification in got.accepted][-2:] == ["4", "5"]
     assert sum("the oldest are dropped" in note for note in notes) == 1
 
 
@@ -202,7 +202,7 @@ def test_a_command_has_the_json_on_its_standard_input(notes: list[str], tmp_path
     program = f"import sys; open({str(out)!r}, 'a').write(sys.stdin.read() + chr(10))"
     deliver(receiver_of(f'{sys.executable} -c "{program}"'), notes, "one; rm -rf /", "two")
     got = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [one["text"] for one in got] == ["one; rm -rf /", "two"]
+    assert [notification["text"] for notification in got] == ["one; rm -rf /", "two"]
     assert notes == []
 
 

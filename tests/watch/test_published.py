@@ -40,8 +40,10 @@ def scraped(address: str, **headers: str) -> str:
 
 def test_prometheus_reads_the_figures_of_all_runs(figures: LatestFigures) -> None:
     with served(figures, "127.0.0.1", 0) as address:
-        families = {one.name: one for one in text_string_to_metric_families(scraped(address))}
-    assert {one.labels["run_id"] for one in families[STEP].samples} == {"one", "two"}
+        families = {
+            family.name: family for family in text_string_to_metric_families(scraped(address))
+        }
+    assert {sample.labels["run_id"] for sample in families[STEP].samples} == {"one", "two"}
 
 
 def test_only_the_figures_are_served_and_only_to_this_machine(figures: LatestFigures) -> None:
@@ -65,7 +67,7 @@ def test_a_port_in_use_is_one_sentence(figures: LatestFigures) -> None:
 
 def test_the_latest_analysis_of_a_run_counts(figures: LatestFigures, tmp_path: Path) -> None:
     figures.measured(analyse(run_of_job(tmp_path / "later", Job(ranks=4, run_id="one"))))
-    (ranks,) = [one for one in figures.all() if one.name == "stallscope_ranks"]
+    (ranks,) = [figure for figure in figures.all() if figure.name == "stallscope_ranks"]
     assert sorted(value for _, value in ranks.samples if value) == [2, 4]
 
 
@@ -103,17 +105,19 @@ def test_a_receiver_of_opentelemetry_gets_the_figures_of_all_runs(figures: Lates
     notes: list[str] = []
     with telemetry() as (url, got), sent(figures, url, notes.append) as refresh:
         refresh()
-    found: dict[str, set[str]] = {}
+    run_ids: dict[str, set[str]] = {}
     for body in got:
         plain = gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body
         for resource in ExportMetricsServiceRequest.FromString(plain).resource_metrics:
-            for metric in (one for scope in resource.scope_metrics for one in scope.metrics):
+            for metric in (figure for scope in resource.scope_metrics for figure in scope.metrics):
                 for point in metric.gauge.data_points:
                     ids = {
-                        one.value.string_value for one in point.attributes if one.key == "run_id"
+                        attribute.value.string_value
+                        for attribute in point.attributes
+                        if attribute.key == "run_id"
                     }
-                    found.setdefault(metric.name, set()).update(ids)
-    assert found[STEP] == {"one", "two"}
+                    run_ids.setdefault(metric.name, set()).update(ids)
+    assert run_ids[STEP] == {"one", "two"}
     assert notes == []
 
 

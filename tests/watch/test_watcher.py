@@ -29,7 +29,7 @@ def job(tmp_path: Path) -> RunningJob:
 
 def watcher_of(place: object, *conditions: str, notes: list[str] | None = None) -> Watcher:
     parsed = [parse(text) for text in conditions or ("stopped",)]
-    whole = any(one.needs_analysis for one in parsed)
+    whole = any(condition.needs_analysis for condition in parsed)
     note = (notes if notes is not None else []).append
     return Watcher(
         Place(str(place), None, Path("unused"), whole=whole, note=note), parsed, note=note
@@ -296,8 +296,8 @@ def test_old_steps_are_dropped_and_the_state_is_the_same(
     )
     for change in (lambda: None, job.wait_for_rank_1, job.go_on, lambda: job.end([0])):
         change()
-        (one,), (other,) = short.look(), whole.look()
-        assert find_stopped(one) == find_stopped(other)
-        assert [log.facts for log in one.logs] == [log.facts for log in other.logs]
-        assert [log.ended for log in one.logs] == [log.ended for log in other.logs]
-    assert (one.rows, other.rows) == (3 * 10, 3 * 150)
+        (short_run,), (whole_run,) = short.look(), whole.look()
+        assert find_stopped(short_run) == find_stopped(whole_run)
+        assert [log.facts for log in short_run.logs] == [log.facts for log in whole_run.logs]
+        assert [log.ended for log in short_run.logs] == [log.ended for log in whole_run.logs]
+    assert (short_run.rows, whole_run.rows) == (3 * 10, 3 * 150)

@@ -32,20 +32,20 @@ def model(well: bool, seed: int) -> Any:
         tf.keras.layers.Flatten(),
         tf.keras.layers.Dense(CLASSES),
     ]
-    made = tf.keras.Sequential(layers)
+    network = tf.keras.Sequential(layers)
     optimizer = hvd.DistributedOptimizer(
         tf.keras.optimizers.SGD(0.1),
         sparse_as_dense=well,
         compression=hvd.Compression.fp16 if well else hvd.Compression.none,
     )
-    made.compile(optimizer, tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    return made
+    network.compile(optimizer, tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return network
 
 
 @ranked
 def trained_well(case: Case) -> Any:
     data = tf.data.Dataset.from_tensor_slices(data_of(case))
-    shuffled = data.shuffle(64).map(lambda *both: both, num_parallel_calls=2)
+    shuffled = data.shuffle(64).map(lambda *pair: pair, num_parallel_calls=2)
     options = tf.data.Options()
     options.threading.private_threadpool_size = 2
     shuffled = shuffled.batch(BATCH, drop_remainder=True).prefetch(2).with_options(options)

@@ -124,8 +124,8 @@ class Wraps(tf.keras.callbacks.Callback):
     """A callback that wraps the train function, and leaves the wrapper there."""
 
     def on_train_begin(self, logs: Any = None) -> None:
-        found = self.model.train_function
-        self.model.train_function = lambda iterator: found(iterator)
+        train_function = self.model.train_function
+        self.model.train_function = lambda iterator: train_function(iterator)
 
 
 @ranked

@@ -49,8 +49,8 @@ def silent_fits(case: Case) -> Any:
     between = weights_of(model)
     case.fit(model, case.data(5), callbacks=[])
     # The other rank may still be closing its log.
-    own = len(list(Path(case.logs()).glob(f"rank-{case.rank:05d}.*")))
-    return seen(model, own=own, trained=weights_of(model) != between)
+    own_logs = len(list(Path(case.logs()).glob(f"rank-{case.rank:05d}.*")))
+    return seen(model, own=own_logs, trained=weights_of(model) != between)
 
 
 @ranked
@@ -96,9 +96,9 @@ def interrupted_then_silent(case: Case) -> Any:
 
 @ranked
 def interrupted_then_another_model(case: Case) -> Any:
-    model, other = classifier(), classifier()
+    model, second_model = classifier(), classifier()
     raised = _interrupted(case, model)
-    case.fit(other, case.data(), log=StepLogger(case.logs("other")))
+    case.fit(second_model, case.data(), log=StepLogger(case.logs("other")))
     return seen(model, raised=raised)
 
 

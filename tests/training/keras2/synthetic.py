@@ -55,7 +55,7 @@ def synthetic(case: Case) -> Any:
         ],
         "arrays": [(inputs, labels), synthetic_like((inputs, labels))],
     }
-    made = first["dataset"][1]
+    synthetic_batch = first["dataset"][1]
     try:
         synthetic_like(iter([]))
         refused = ""
@@ -71,8 +71,10 @@ def synthetic(case: Case) -> Any:
             "stream": int(synthetic_like(stream).cardinality()),
             "sequence": len(synthetic_like(blocks)),
         },
-        same_numbers=bool(np.array_equal(made[0]["numbers"], first["dataset"][0][0]["numbers"])),
-        labels_in_range=bool(np.all((made[1] >= 0) & (made[1] < CLASSES))),
-        words=sorted({word.decode() for word in made[0]["words"].numpy()}),
+        same_numbers=bool(
+            np.array_equal(synthetic_batch[0]["numbers"], first["dataset"][0][0]["numbers"])
+        ),
+        labels_in_range=bool(np.all((synthetic_batch[1] >= 0) & (synthetic_batch[1] < CLASSES))),
+        words=sorted({word.decode() for word in synthetic_batch[0]["words"].numpy()}),
         refused=refused,
     )

@@ -69,13 +69,13 @@ def batches_of_every_size(case: Case) -> Any:
         DataLoader(Streamed(data), BATCH),
         [data[:5], data[5:12]],
     ]
-    found = []
+    sizes = []
     with training.logger(case) as log:
         for loader in loaders:
             for batch in log.watch(loader):
-                found.append(len(batch[0]))
+                sizes.append(len(batch[0]))
                 training.step(batch)
-    return training.seen(samples=found)
+    return training.seen(samples=sizes)
 
 
 Pair = namedtuple("Pair", ["inputs", "labels"])

@@ -55,7 +55,9 @@ class Witness:
 
     def others(self) -> int:
         """Return the number of the recorder's hooks."""
-        return sum(len(one._post_accumulate_grad_hooks) - 1 for one in self._net.parameters())
+        return sum(
+            len(parameter._post_accumulate_grad_hooks) - 1 for parameter in self._net.parameters()
+        )
 
     def remove(self) -> None:
         for handle in self._handles:

@@ -80,8 +80,8 @@ def by_hand() -> Training:
 @ranked
 def wrong_object(case: Case) -> Any:
     """Pass a logger another optimizer and model than those that train."""
-    training, other = Training(), Training()
-    with other.logger(case) as log:
+    training, second_training = Training(), Training()
+    with second_training.logger(case) as log:
         for _ in range(2):
             for batch in log.watch(case.loader()):
                 training.step(batch)

@@ -110,8 +110,8 @@ def closed_and_entered(case: Case) -> Any:
 
 @alone
 def another_optimizer_updates(case: Case) -> Any:
-    training, other = Training(), Training()
-    return {**training.recorded(case, other.step), "weights": other.weights()}
+    training, second_training = Training(), Training()
+    return {**training.recorded(case, second_training.step), "weights": second_training.weights()}
 
 
 @alone
@@ -193,11 +193,11 @@ def devices_of_parameters(case: Case) -> Any:
         "mixed": ["cpu", "cuda:0"],
         "none": ["cpu", "cpu"],
     }
-    found = {}
+    results = {}
     for name, devices in places.items():
         parameters = [SimpleNamespace(device=torch.device(device)) for device in devices]
-        found[name] = [cuda_device(parameters), why_no_timestamps(Reductions(), parameters, True)]
-    return {"weights": "", "ours": [], "found": found}
+        results[name] = [cuda_device(parameters), why_no_timestamps(Reductions(), parameters, True)]
+    return {"weights": "", "ours": [], "found": results}
 
 
 @alone
