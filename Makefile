@@ -8,11 +8,11 @@ KERAS3 := .venv-keras3
 MXNET := .venv-mxnet
 RAY := .venv-ray
 DEEPSPEED := .venv-deepspeed
-RAY_PACKAGES := "ray[train]>=2.60,<3" torch lightning transformers accelerate
+RAY_PACKAGES := "ray[train]>=2.60,<3" torch lightning transformers accelerate datasets
 DEEPSPEED_PACKAGES := deepspeed==0.19.8 transformers accelerate
-# Public examples train in this environment, and in Horovod's.
+# Public examples train in this environment, in Horovod's and in Ray's.
 EXAMPLES := .venv-examples
-EXAMPLES_PACKAGES := $(RAY_PACKAGES) $(DEEPSPEED_PACKAGES) datasets timm torchvision
+EXAMPLES_PACKAGES := torch lightning $(DEEPSPEED_PACKAGES) datasets timm torchvision
 SERVICES := .venv-services
 PEERS := .venv-bench
 RELEASE := .venv-release
@@ -158,7 +158,7 @@ hosts: training-env ## slow down one host of real jobs, and score how that is fo
 frameworks: keras3-env ray-env ## train with one slow rank under each recorder, and score how that is found (40 minutes; ARGS=--estimate only looks)
 	$(BENCHMARKS)/scorecard/frameworks.py $(ARGS)
 
-public-examples: $(VENV)/.ready training-env examples-env ## train public examples of the frameworks with the recorder (20 minutes; ARGS="--only NAME")
+public-examples: $(VENV)/.ready training-env ray-env examples-env ## train public examples of the frameworks with the recorder (20 minutes; ARGS="--only NAME")
 	$(BIN)/python tools/public_examples.py $(ARGS)
 
 fuzz: $(VENV)/.ready-dev ## look for input that breaks a parser (ARGS=--seconds 600; --keep puts what reaches new code into tools/fuzz)

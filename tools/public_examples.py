@@ -2,9 +2,9 @@
 
     python tools/public_examples.py [--only PART-OF-A-NAME] [--from URL] [--to FOLDER]
 
-Needs the network and ``make training-env examples-env``. Models are small, and data sets, weights and
-tokenizers random. Each example trains three times: without the recorder, with it, and with it while
-rank 1 loads slowly. It fails if
+Needs the network and ``make training-env ray-env examples-env``. Models are small, and data sets,
+weights and tokenizers random. Each example trains three times: without the recorder, with it, and
+with it while rank 1 loads slowly. It fails if
 
 - the recorder changes the final weights of a rank,
 - a rank lacks timestamps, or its steps are not the updates of the weights that a stopwatch saw,
@@ -61,8 +61,10 @@ ELASTIC = (
     "lo",
 )
 TORCHRUN = (".venv-examples", "torchrun", "--standalone", "--nproc-per-node", "2")
-# Ray starts the ranks itself.
-RAY = (".venv-examples",)
+# Ray starts the ranks itself. Its workers import transformers before the example can help, and
+# transformers imports an installed torchvision, which may be built for another torch: this
+# environment has none.
+RAY = (".venv-ray",)
 RAY_SETTINGS = (
     ("RAY_AUTH_MODE", "disabled"),
     ("RAY_USAGE_STATS_ENABLED", "0"),
