@@ -158,7 +158,7 @@ hosts: training-env ## slow down one host of real jobs, and score how that is fo
 frameworks: keras3-env ray-env ## train with one slow rank under each recorder, and score how that is found (40 minutes; ARGS=--estimate only looks)
 	$(BENCHMARKS)/scorecard/frameworks.py $(ARGS)
 
-public-examples: $(VENV)/.ready training-env ray-env examples-env ## train public examples of the frameworks with the recorder (20 minutes; ARGS="--only NAME")
+public-examples: $(VENV)/.ready training-env ray-env examples-env ## train public examples of the frameworks with the recorder (30 minutes; ARGS="--only NAME")
 	$(BIN)/python tools/public_examples.py $(ARGS)
 
 fuzz: $(VENV)/.ready-dev ## look for input that breaks a parser (ARGS=--seconds 600; --keep puts what reaches new code into tools/fuzz)
@@ -191,6 +191,8 @@ deepspeed-env: ## DeepSpeed on CPUs, alone and below Accelerate and the Trainer,
 	tools/torch-env.sh $(DEEPSPEED) $(DEEPSPEED_PACKAGES)
 
 examples-env: ## what public examples of PyTorch's frameworks need, in .venv-examples
+	@# DeepSpeed compiles an allreduce.
+	tools/system-packages.sh g++
 	tools/torch-env.sh $(EXAMPLES) $(EXAMPLES_PACKAGES)
 
 services-env: $(VENV)/.ready ## the servers that tests of collecting talk to, in .venv-services

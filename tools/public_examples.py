@@ -16,6 +16,7 @@ The exit status is then 1.
 from __future__ import annotations
 
 import argparse
+import atexit
 import hashlib
 import importlib.machinery
 import json
@@ -29,11 +30,15 @@ import tempfile
 import time
 import types
 from bisect import bisect_right
+from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Callable, Iterator
+from urllib.parse import urljoin
 from urllib.request import urlopen
+
+from processes import end
 
 TOOLS = Path(__file__).resolve().parent
 TIMESTAMPS = ["data", "ready", "reduced"]
@@ -45,6 +50,7 @@ HOROVOD = ("horovod/horovod", "2626dc87a3a8eb8fb7d2216198ce45bce0f9e65a")
 LIGHTNING = ("Lightning-AI/pytorch-lightning", "7f0c3436cd3f6ad3753125672024fc415cbcb414")
 DEEPSPEED = ("deepspeedai/DeepSpeedExamples", "45b4b7156c8794a3452a5a7d03dbd8d797068569")
 ACCELERATE = ("huggingface/accelerate", "16cb6eb80dd9aa8b4df1a63ef57863e455d53b83")
+PYTORCH = ("pytorch/examples", "77f55b912142e11fcfdf5b530231fb9c52f181e8")
 TIMM = ("huggingface/pytorch-image-models", "aa4b5850c1543fa488abf260f18390eda46cf85d")
 RAY_LINEAR = ("ray-project/ray", "1b0239505cf1c9c1e6f799c76c404d8ee841a2ca")
 RAY_TRAINER = ("ray-project/ray", "046d64d9f048ffbd60ed3765aef61fe48e30e532")
@@ -60,6 +66,8 @@ ELASTIC = (
     "--network-interfaces",
     "lo",
 )
+# Horovod's optimizer calls the step of the class that it wraps.
+HOROVOD_UPDATES = 2
 TORCHRUN = (".venv-examples", "torchrun", "--standalone", "--nproc-per-node", "2")
 # Ray starts the ranks itself. Its workers import transformers before the example can help, and
 # transformers imports an installed torchvision, which may be built for another torch: this
@@ -158,6 +166,10 @@ class Example:
     slow_seconds: float = 0.005
     #: Files in the current folder: names and texts.
     files: tuple[tuple[str, str], ...] = ()
+    #: Modules of the example that lie next to it.
+    modules: tuple[str, ...] = ()
+    #: Calls of ``step`` of torch's optimizers per step.
+    updates_per_step: int = 1
     variant: str = ""
 
     @property
@@ -176,6 +188,7 @@ EXAMPLES = (
             (r"\n    for epoch in", "\n    log = logger(optimizer=optimizer, model=model)\\g<0>"),
         ),
         arguments=("--epochs", "2", "--batch-size", "32"),
+        updates_per_step=HOROVOD_UPDATES,
     ),
     Example(
         HOROVOD,
@@ -187,6 +200,7 @@ EXAMPLES = (
             (r"\nstate = ", "\nlog = logger(optimizer=optimizer, model=model)\\g<0>"),
         ),
         arguments=("--epochs", "2", "--batch-size", "32"),
+        updates_per_step=HOROVOD_UPDATES,
     ),
     Example(
         HOROVOD,
@@ -231,6 +245,34 @@ EXAMPLES = (
         (IN_CALLBACKS,),
         (*SHORT_FIT, NO_DROPOUT),
         slow_seconds=0.15,
+    ),
+    Example(
+        PYTORCH,
+        "distributed/ddp-tutorial-series/multigpu_torchrun.py",
+        TORCHRUN,
+        TORCH,
+        (
+            (r"in self\.train_data:", "in self.log.watch(self.train_data):"),
+            (
+                r"\n +self\.model = DDP\(.*\)",
+                "\\g<0>\n        self.log = logger(optimizer=self.optimizer, model=self.model)",
+            ),
+        ),
+        (
+            (r"\n    torch\.cuda\.set_device\(.*\)", ""),
+            (r'"nccl"', '"gloo"'),
+            (r"\.to\(self\.gpu_id\)", '.to("cpu")'),
+            (r"device_ids=\[self\.gpu_id\]", "device_ids=None"),
+            (
+                r"pin_memory=True,",
+                "collate_fn=slowly(torch.utils.data.default_collate),",
+            ),
+            # For a single class, cross entropy and its gradients are 0.
+            (r"F\.cross_entropy", "F.mse_loss"),
+        ),
+        ("3", "10"),
+        slow_seconds=0.05,
+        modules=("datautils.py",),
     ),
     Example(
         LIGHTNING,
@@ -285,7 +327,7 @@ EXAMPLES = (
     *(
         Example(
             ACCELERATE,
-            "examples/nlp_example.py",
+            f"examples/{path}",
             TORCHRUN,
             TORCH,
             (
@@ -302,25 +344,40 @@ EXAMPLES = (
                 ),
                 (r'"num_epochs": 3', '"num_epochs": 2'),
                 NO_METRICS,
-                (r"\n    accelerator = ", f"\n    {before}\\g<0>"),
+                *adapted,
             ),
-            # Accelerate makes no engine of DeepSpeed with --cpu.
-            () if variant else ("--cpu",),
+            arguments,
             settings,
             slow_seconds=0.15,
             variant=variant,
         )
-        for variant, before, settings in (
-            ("", "", ()),
+        for path, variant, adapted, arguments, settings in (
+            ("nlp_example.py", "", (), ("--cpu",), ()),
             (
+                "nlp_example.py",
                 " with DeepSpeed",
-                "__import__('accelerate').PartialState(cpu=True)",
+                # Accelerate makes no engine of DeepSpeed with --cpu.
+                (
+                    (
+                        r"\n    accelerator = ",
+                        "\n    __import__('accelerate').PartialState(cpu=True)\\g<0>",
+                    ),
+                ),
+                (),
                 (
                     ("DS_ACCELERATOR", "cpu"),
                     ("ACCELERATE_USE_DEEPSPEED", "true"),
                     ("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2"),
                 ),
             ),
+            (
+                "by_feature/gradient_accumulation.py",
+                "",
+                (),
+                ("--cpu", "--gradient_accumulation_steps", "2"),
+                (),
+            ),
+            ("by_feature/ddp_comm_hook.py", "", (), ("--cpu", "--ddp_comm_hook", "fp16"), ()),
         )
     ),
     *(
@@ -347,10 +404,12 @@ EXAMPLES = (
                 ("deepspeed.json", json.dumps(ZERO_STAGE_2)),
             ),
             variant=variant,
+            updates_per_step=updates,
         )
-        for variant, deepspeed in (
-            ("", ()),
-            (" with DeepSpeed", ("--deepspeed", "deepspeed.json")),
+        for variant, deepspeed, updates in (
+            ("", (), 1),
+            # ZeRO updates parameters with weight decay and those without it one after the other.
+            (" with DeepSpeed", ("--deepspeed", "deepspeed.json"), 2),
         )
     ),
     Example(
@@ -440,6 +499,8 @@ EXAMPLES = (
 
 
 def main() -> int:
+    from stallscope.errors import StallscopeError
+
     parser = argparse.ArgumentParser(description="train public examples with the recorder")
     parser.add_argument("--only", default="", metavar="PART-OF-A-NAME")
     parser.add_argument(
@@ -451,14 +512,18 @@ def main() -> int:
     if not chosen:
         print(f"no example's name has {arguments.only!r} in it", file=sys.stderr)
         return 2
-    out = arguments.to or Path(tempfile.mkdtemp(prefix="public-examples-"))
+    out = (arguments.to or Path(tempfile.mkdtemp(prefix="public-examples-"))).resolve()
+    folders = [out / re.sub(r"\W+", "-", example.name) for example in chosen]
+    for folder in folders:
+        if folder.exists():
+            print(f"{folder} exists: name another folder with --to, or remove it", file=sys.stderr)
+            return 2
     faults = 0
-    for example in chosen:
+    for example, folder in zip(chosen, folders):
         began = time.monotonic()
-        folder = out.resolve() / re.sub(r"\W+", "-", example.name)
         try:
             text, fault = check(example, folder, arguments.url), None
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
+        except (OSError, ValueError, StallscopeError) as error:
             text, fault = f"{error}", error
         faults += fault is not None
         seconds = time.monotonic() - began
@@ -476,7 +541,10 @@ def check(example: Example, folder: Path, url: str) -> str:
     Raises:
         ValueError: if that is not what happened.
     """
-    source = source_of(example, url)
+    source_url = "/".join((url, *example.source, example.path))
+    source = text_of(source_url)
+    modules = [(name, text_of(urljoin(source_url, name))) for name in example.modules]
+    example = replace(example, files=(*example.files, *modules))
     unrecorded = train(example, source, folder / "unrecorded", recorder=False)
     seen = []
     for name, seconds in (("recorded", 0.0), ("slow", example.slow_seconds)):
@@ -484,7 +552,7 @@ def check(example: Example, folder: Path, url: str) -> str:
         for rank, (before, after) in enumerate(zip(unrecorded, ranks)):
             if before["weights"] != after["weights"]:
                 raise ValueError(f"{name}: with the recorder, rank {rank} ends with other weights")
-        seen.append(f"{name}: {judge(folder / name / 'logs', ranks, slow=seconds > 0)}")
+        seen.append(f"{name}: {judge(example, folder / name / 'logs', ranks, slow=seconds > 0)}")
     return "; ".join(seen)
 
 
@@ -507,6 +575,8 @@ def train(
         (folder / name).write_text(text)
     environment, *words = example.launcher
     programs = TOOLS.parent / environment / "bin"
+    if not programs.exists():
+        raise ValueError(f"{programs.parent} is missing: make public-examples makes it")
     python = [] if words[:1] == ["torchrun"] else [str(programs / "python")]
     settings = {
         **os.environ,
@@ -517,6 +587,7 @@ def train(
         "OMP_NUM_THREADS": "1",
         "TF_NUM_INTRAOP_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
+        "CUDA_VISIBLE_DEVICES": "",
         "HF_HOME": str(folder / "hugging-face"),
         "HF_HUB_OFFLINE": "1",
         # DeepSpeed compiles an allreduce, for each environment anew.
@@ -526,25 +597,37 @@ def train(
     }
     printed = folder / "printed.txt"
     with printed.open("wb") as file:
-        ended = subprocess.run(
+        launched = subprocess.Popen(
             [*words, *python, __file__, "--rank", str(program), *example.arguments],
             cwd=folder,
             env=settings,
             stdout=file,
             stderr=subprocess.STDOUT,
-            timeout=SECONDS,
         )
+    try:
+        status = launched.wait(SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise ValueError(f"training takes over {SECONDS} seconds: see {printed}") from error
+    finally:
+        # Launchers that are killed leave ranks behind.
+        end(launched.pid)
     results = sorted(folder.glob("rank-*.json"))
-    if ended.returncode or len(results) != 2:
-        raise ValueError(f"exit status {ended.returncode} and {len(results)} ranks: see {printed}")
+    if status or len(results) != 2:
+        raise ValueError(f"exit status {status} and {len(results)} ranks: see {printed}")
     return [json.loads(result.read_text()) for result in results]
 
 
-def source_of(example: Example, url: str) -> str:
-    """Return the text of the example at its commit."""
-    repository, commit = example.source
-    with urlopen(f"{url}/{repository}/{commit}/{example.path}", timeout=60) as answer:
-        text: bytes = answer.read()
+def text_of(url: str) -> str:
+    """Return the text at a URL.
+
+    Raises:
+        ValueError: if the URL cannot be read.
+    """
+    try:
+        with urlopen(url, timeout=60) as answer:
+            text: bytes = answer.read()
+    except OSError as error:
+        raise ValueError(f"{url} cannot be read: {error}") from error
     return text.decode()
 
 
@@ -561,7 +644,7 @@ def changed(example: Example, text: str, recorder: bool) -> str:
     return ADAPTED + (example.recorder if recorder else "") + text
 
 
-def judge(logs: Path, ranks: list[Any], slow: bool) -> str:
+def judge(example: Example, logs: Path, ranks: list[Any], slow: bool) -> str:
     """Return what the logs show.
 
     Raises:
@@ -583,7 +666,7 @@ def judge(logs: Path, ranks: list[Any], slow: bool) -> str:
     rows = run.steps.select(["rank", "begin"]).to_pydict()
     for rank, result in enumerate(ranks):
         begins = [begin for row_rank, begin in zip(rows["rank"], rows["begin"]) if row_rank == rank]
-        compare_with_stopwatch(rank, sorted(begins), result["updates"])
+        compare_with_stopwatch(rank, sorted(begins), result["updates"], example.updates_per_step)
     verdict = analyse(run).bottleneck
     if slow and (verdict.cause, verdict.ranks) != ("input", (SLOW_RANK,)):
         raise ValueError(
@@ -593,20 +676,23 @@ def judge(logs: Path, ranks: list[Any], slow: bool) -> str:
     return f"{run.rows} rows, {verdict.kind}, cause {verdict.cause}, ranks {list(verdict.ranks)}"
 
 
-def compare_with_stopwatch(rank: int, begins: list[int], updates: list[int]) -> None:
-    """Check that each step has an update of the weights, and each update a step.
+def compare_with_stopwatch(
+    rank: int, begins: list[int], updates: list[int], updates_per_step: int
+) -> None:
+    """Check that each step has its updates of the weights, and each update a step.
 
     Raises:
-        ValueError: if a step has no update, or an update no step.
+        ValueError: if a step lacks an update or has too many, or an update has no step.
     """
-    places = [bisect_right(begins, update) for update in updates]
+    places = Counter(bisect_right(begins, update) for update in updates)
     # Horovod updates once before training, with zeros, to have an optimizer's state to broadcast.
-    early = places.count(0)
-    without = len(begins) - len(set(places) - {0})
-    if early > 1 or without:
+    early_updates = places[0]
+    wrong_steps = sum(places[step] != updates_per_step for step in range(1, len(begins) + 1))
+    if early_updates > 1 or wrong_steps or not begins:
         raise ValueError(
-            f"rank {rank}: {without} of {len(begins)} steps have no update of the weights,"
-            f" and {early} of {len(updates)} updates are before the first step"
+            f"rank {rank}: {wrong_steps} of {len(begins)} steps do not have {updates_per_step}"
+            f" updates of the weights, and {early_updates} of {len(updates)} updates are before"
+            " the first step"
         )
 
 
@@ -644,6 +730,8 @@ def begin_rank() -> None:
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
+    # After the recorder's end: what is registered first runs last.
+    atexit.register(destroy_process_group)
     torch.manual_seed(7)
     load_torchvision()
 
@@ -653,6 +741,14 @@ def begin_rank() -> None:
         _weights[:] = [lambda: [tensor.detach() for group in groups for tensor in group["params"]]]
 
     register_optimizer_step_post_hook(updated)
+
+
+def destroy_process_group() -> None:
+    """Destroy torch's process group, whose threads may otherwise abort a process that ends."""
+    from torch import distributed
+
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 def end_rank() -> None:
