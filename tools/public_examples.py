@@ -730,8 +730,7 @@ def begin_rank() -> None:
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    # After the recorder's end: what is registered first runs last.
-    atexit.register(destroy_process_group)
+    destroy_process_group_at_rest()
     torch.manual_seed(7)
     load_torchvision()
 
@@ -743,12 +742,23 @@ def begin_rank() -> None:
     register_optimizer_step_post_hook(updated)
 
 
-def destroy_process_group() -> None:
-    """Destroy torch's process group, whose threads may otherwise abort a process that ends."""
+def destroy_process_group_at_rest() -> None:
+    """Let process groups end when their threads rest, whether or not an example destroys them."""
     from torch import distributed
 
-    if distributed.is_initialized():
-        distributed.destroy_process_group()
+    # Last, as packages of tests have common names.
+    sys.path.append(str(TOOLS.parent / "tests"))
+    from training.process_group import end_process_group, wait_for_threads
+
+    destroy = distributed.destroy_process_group
+
+    def destroy_at_rest(*args: Any, **kwargs: Any) -> None:
+        wait_for_threads()
+        destroy(*args, **kwargs)
+
+    distributed.destroy_process_group = destroy_at_rest
+    # After the recorder's end: what is registered first runs last.
+    atexit.register(end_process_group)
 
 
 def end_rank() -> None:

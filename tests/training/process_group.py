@@ -10,15 +10,21 @@ import torch
 
 
 def end_process_group() -> None:
-    """Destroy the process group, if there is one, when all other threads rest.
-
-    After a reduction has ended, Gloo's threads still release its tensors. One that is late, and does it
-    while the interpreter ends, aborts the process (PyTorch's issue 190489).
-    """
+    """Destroy the process group, if there is one, when all other threads rest."""
     if torch.distributed.is_initialized():
-        while _others_run():
-            time.sleep(0.001)
+        wait_for_threads()
         torch.distributed.destroy_process_group()
+
+
+def wait_for_threads() -> None:
+    """Wait until all other threads rest.
+
+    After a reduction has ended, Gloo's threads still release its tensors. A process group that is
+    destroyed meanwhile may never end, and an interpreter that ends meanwhile aborts the process
+    (PyTorch's issue 190489).
+    """
+    while _others_run():
+        time.sleep(0.001)
 
 
 def _others_run() -> bool:
