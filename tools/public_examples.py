@@ -66,7 +66,7 @@ ELASTIC = (
     "--network-interfaces",
     "lo",
 )
-# Horovod's optimizer calls the step of the class that it wraps.
+# Horovod's optimizer calls the step of the class that it wraps, and both count.
 HOROVOD_UPDATES = 2
 TORCHRUN = (".venv-examples", "torchrun", "--standalone", "--nproc-per-node", "2")
 # Ray starts the ranks itself. Its workers import transformers before the example can help, and
@@ -168,7 +168,7 @@ class Example:
     files: tuple[tuple[str, str], ...] = ()
     #: Modules of the example that lie next to it.
     modules: tuple[str, ...] = ()
-    #: Calls of ``step`` of torch's optimizers per step.
+    #: Updates of the weights that the stopwatch counts per step.
     updates_per_step: int = 1
     variant: str = ""
 
