@@ -590,8 +590,9 @@ def train(
         "CUDA_VISIBLE_DEVICES": "",
         "HF_HOME": str(folder / "hugging-face"),
         "HF_HUB_OFFLINE": "1",
-        # DeepSpeed compiles an allreduce, for each environment anew.
-        "TORCH_EXTENSIONS_DIR": str(programs.parent / "torch-extensions"),
+        # DeepSpeed compiles an allreduce. A compilation that was interrupted leaves a lock behind, and
+        # later ones wait for it: each example has its folder.
+        "TORCH_EXTENSIONS_DIR": str(folder.parent / "torch-extensions"),
         "SLOW_SECONDS": str(slow_seconds),
         **dict(example.settings),
     }
