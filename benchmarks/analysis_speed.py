@@ -33,8 +33,8 @@ from stallscope.analysis.analyse import analyse
 from stallscope.analysis.findings import find
 from stallscope.analysis.gains.attribution import attribute
 from stallscope.analysis.ledger.build import build_ledger
+from stallscope.analysis.ledger.by_generation import warm_up_steps
 from stallscope.analysis.ledger.change_points import change_points
-from stallscope.analysis.ledger.warmup import warm_up_steps
 from stallscope.analysis.steps.alignment import align
 from stallscope.collector.store.loading import load_run
 from stallscope.reports.formats.terminal import terminal_summary

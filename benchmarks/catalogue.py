@@ -26,10 +26,10 @@ from simulator import Job, simulate, write_logs
 
 from stallscope.catalogue.entry import AnalysisSummary, Entry
 from stallscope.catalogue.index import Catalogue
-from stallscope.catalogue.matching import Baselines
+from stallscope.catalogue.listing import Baselines
 from stallscope.catalogue.where import parse_where
 from stallscope.collector.store.layout import MANIFEST
-from stallscope.collector.store.runs import save_run
+from stallscope.collector.store.run_folders import save_run
 from stallscope.parsers import read
 
 _MODELS = [f"model-{number}" for number in range(40)]

@@ -34,9 +34,9 @@ from simulator import Clocks, Fault, Job, Noise, simulate
 from stallscope.analysis.views.lanes import Lanes
 from stallscope.catalogue.collecting import list_runs
 from stallscope.collector.store.layout import ANALYSIS
-from stallscope.collector.store.runs import save_run
+from stallscope.collector.store.run_folders import save_run
 from stallscope.dashboard import RunStore, create_app
-from stallscope.dashboard.store.page_cache import lanes_of
+from stallscope.dashboard.store.cache import lanes_of
 from stallscope.dashboard.store.run_sources import CollectedRuns
 from stallscope.dashboard.timeline.answer import answer
 from stallscope.run import Run

@@ -22,7 +22,7 @@ import numpy as np
 
 from stallscope.analysis.views.lanes import Lanes
 from stallscope.dashboard import RunStore, create_app
-from stallscope.dashboard.store.page_cache import lanes_of
+from stallscope.dashboard.store.cache import lanes_of
 from stallscope.dashboard.store.run_sources import CollectedRuns
 
 COLUMNS, LANES = 1100, 140

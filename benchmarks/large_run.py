@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from simulator import Clocks, Fault, Job, Noise, simulate
 
-from stallscope.collector.recorder.step_log.format import COLUMNS, file_name, header
+from stallscope.collector.recorder.step_log.line_format import COLUMNS, file_name, header
 from stallscope.collector.store.layout import MANIFEST, checksum
 from stallscope.collector.store.loading import load_run
-from stallscope.collector.store.runs import save_run
+from stallscope.collector.store.run_folders import save_run
 from stallscope.collector.store.step_files import write_logs
 from stallscope.run import STEPS_SCHEMA, Run
 

@@ -15,7 +15,7 @@ from figures import Figure, share_of
 from printed_output import KINDS, epochs, printed, seconds, whole
 
 from stallscope.parsers.formats.line_pattern import LinePatternParser
-from stallscope.parsers.formats.printed_steps.mxnet_speedometer import MxnetSpeedometerParser
+from stallscope.parsers.formats.printed_steps.trainers import MxnetSpeedometerParser
 
 # Multiples of the CPU time of splitting the same text at its line ends.
 _MOST_FOR_EPOCHS, _MOST_FOR_A_RUN = 4, 8

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from svg_file import svg_file
 
-from stallscope.charts.kinds import Bar, StackedBars
+from stallscope.charts.chart_kinds import Bar, StackedBars
 from stallscope.charts.svg import WIDE
 from stallscope.charts.svg.draw import frame, legend
 from stallscope.charts.svg.markup import coordinate, element, line, text, tooltip

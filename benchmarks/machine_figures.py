@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from figures import Figure, at_most
 
 from stallscope.collector.recorder.machine.monitor import Monitor
-from stallscope.collector.recorder.step_log.format import RowFormatter
+from stallscope.collector.recorder.step_log.line_format import RowFormatter
 
 SECOND = 1_000_000_000
 SECONDS = 3_600

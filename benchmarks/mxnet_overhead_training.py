@@ -20,8 +20,8 @@ import horovod.mxnet as hvd
 import mxnet as mx
 from mxnet import autograd, gluon
 
-from stallscope.collector.recorder.mxnet.engine import Handles, Moment
 from stallscope.collector.recorder.mxnet.gradient_probe import Answer, GradientProbe
+from stallscope.collector.recorder.mxnet.mxnet_engine import Handles, Moment
 from stallscope.mxnet import StepLogger
 
 BATCH, WIDTH = 32, 32

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from stallscope.analysis.scaling import held_out
-from stallscope.collector.recorder.step_log.rate_limits import (
+from stallscope.collector.recorder.step_log.line_format import BLOCK
+from stallscope.collector.recorder.step_log.log_files import (
     COPIED_PART_BYTES,
     COPY_SECONDS,
     FIRST_UPLOAD_REQUESTS,
@@ -22,7 +23,6 @@ from stallscope.collector.recorder.step_log.rate_limits import (
     shortest_pause_seconds,
     turn_seconds,
 )
-from stallscope.collector.recorder.step_log.sampling import BLOCK
 from stallscope.formatting.numbers import percent
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 
 from stallscope.parsers.base import Parser
-from stallscope.parsers.formats.keras_output.parser import KerasOutputParser
+from stallscope.parsers.formats.keras_output import KerasOutputParser
 from stallscope.parsers.launcher_output import output_by_rank, rank_lines
 from stallscope.parsers.runs.reading import Reading
 

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from figures import Figure, at_most
 from peers import TRAINING, output_of
 
-from stallscope.collector.recorder.step_log.format import RowFormatter, StepRow
+from stallscope.collector.recorder.step_log.line_format import RowFormatter, StepRow
 
 STEPS = 100_000
 # The last step of nine hours: a third of a second each, on a batch of 1,024.

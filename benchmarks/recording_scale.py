@@ -24,7 +24,7 @@ from figures import Figure, at_most
 from simulator import Job, Ring, simulate, write_logs
 
 from stallscope.catalogue.collecting import collect
-from stallscope.collector.registry import open_source
+from stallscope.collector.source_kinds import open_source
 
 # Each recorder writes its log in so many parts.
 _FLUSHES = 8

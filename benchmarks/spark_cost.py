@@ -30,9 +30,9 @@ from processes import stat_fields, with_children
 from stallscope.analysis.analyse import analyse
 from stallscope.batch.units import Unit
 from stallscope.collector.store.loading import load_run
-from stallscope.spark import cells, each, table
+from stallscope.spark import each, reporting, spark_cells
 from stallscope.spark.reporting import remote_runs
-from stallscope.spark.session import session
+from stallscope.spark.spark_collecting import session
 
 _BILLION = 10**9
 _CLUSTERS = (32, 256)
@@ -165,7 +165,9 @@ def _jobs_counted(cost: Cost) -> Iterator[None]:
         cost.jobs, cost.tasks = cost.jobs + 1, cost.tasks + len(tasks)
         return each.each(spark, function, tasks, *shared)
 
-    with mock.patch.object(cells, "each", counted), mock.patch.object(table, "each", counted):
+    with mock.patch.object(spark_cells, "each", counted), mock.patch.object(
+        reporting, "each", counted
+    ):
         yield
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.csv
 from figures import Figure, share_of
 
-from stallscope.parsers.formats.step_log.parser import StepLogParser
+from stallscope.parsers.formats.step_log.step_log_parser import StepLogParser
 
 _HEADER = b'#stallscope 1 {"rank": 0, "size": 1, "run_id": "long"}\n'
 _COLUMNS = b"kind,step,epoch,begin_us,data_us,ready_us,reduced_us,end_us,micro,samples,clock_us\n"

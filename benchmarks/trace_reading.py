@@ -28,8 +28,8 @@ def work():
     return 1
 """
 _KINETO = """
-from stallscope.parsers.formats.kineto.reader import read_spans
-from stallscope.parsers.formats.kineto.steps import steps_of
+from stallscope.parsers.formats.kineto.kineto_reader import read_spans
+from stallscope.parsers.formats.kineto.kineto_steps import steps_of
 def work():
     with open(sys.argv[1], "rb") as file:
         return len(steps_of(read_spans(file)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from .sources.base import without_credentials
+from .sources.source import without_credentials
 
 #: The file in a mirror's folder with the URL of its store (``mirror.py``).
 ADDRESS = ".url"

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from typing import List, NamedTuple, Sequence
 
 from stallscope.errors import NotFoundError, UsageError
-from stallscope.formatting.suggestions import did_you_mean
+from stallscope.formatting.plain import did_you_mean
 
 _MOST_NAMED = 10
 _LOCAL_URL = "file://"
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+# With a suffix, names must fit into the 255 bytes that file systems allow.
+_LONGEST = 100
 
 
 class RunAddress(NamedTuple):
@@ -103,3 +108,13 @@ def _listed(runs: Sequence[NamedRun]) -> str:
     names: List[str] = [run.title for run in runs[:_MOST_NAMED]]
     more = ["…"] if len(runs) > _MOST_NAMED else []
     return ", ".join(names + more)
+
+
+# -- safe file names -------------------------------------------------------------------------------
+#
+# Convert names from logs to safe file names: never a path, hidden or empty.
+
+
+def safe_name(text: str) -> str:
+    """Reduce ``text`` to letters, digits, dots, dashes and underscores, not starting with a dot."""
+    return _UNSAFE.sub("-", text).strip(".-")[:_LONGEST] or "unnamed"

@@ -13,17 +13,16 @@ from dash import Dash
 from flask import Response, request, send_file
 
 from stallscope.analysis import Analysis
-from stallscope.collector.safe_names import safe_name
+from stallscope.collector.run_names import safe_name
 from stallscope.errors import NotFoundError
-from stallscope.exports.generations import exported_run
-from stallscope.exports.registry import PERFETTO
-from stallscope.exports.selection import Selection
-from stallscope.reports.base import ReportOptions
-from stallscope.reports.registry import render
+from stallscope.exports.export_formats import PERFETTO
+from stallscope.exports.exported_run import Selection, exported_run
+from stallscope.reports.parts import ReportOptions
+from stallscope.reports.report_formats import render
 from stallscope.reports.run import parts
 
 from .addresses import baseline_query, root_path
-from .http_errors import message_and_status
+from .security import message_and_status
 from .store import RunStore
 
 #: The path of downloads; the run's id and the download's name follow.

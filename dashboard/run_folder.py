@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from stallscope.run import Run
-from stallscope.text.recorded import rough_duration
+from stallscope.text.table_cells import rough_duration
 
 # Long steps, validation and checkpoints pause logs that are still being recorded.
 _LONGEST_PAUSE_S = 60.0

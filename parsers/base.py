@@ -16,7 +16,25 @@ from stallscope.run import Event, Log, MeasuredInput, NetworkCheck, Problem, Ser
 if TYPE_CHECKING:
     from .files.unpacking import Readable
     from .formats.flight_recorder.dump import Dump
-    from .formats.log_records import LogRecords
+    from .log_records import LogRecords
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import numpy as np
+
+from stallscope.arrays import arrow
+from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA
+
+#: The schemas of a log's tables.
+STEP_ROWS, INTERVAL_ROWS = (
+    pa.schema(list(schema)[1:]) for schema in (STEPS_SCHEMA, INTERVALS_SCHEMA)
+)
+
+#: Called from time to time with the number of finished items.
+UpdateProgress = Callable[[int], None]
+#: Starts a display, given the name of the work and the number of items.
+ShowProgress = Callable[[str, int], AbstractContextManager[UpdateProgress]]
 
 
 @dataclass(frozen=True)
@@ -180,3 +198,41 @@ class CompanionFormat(Format):
 
     def read(self, path: str, data: bytes) -> Contents:
         return Contents()
+
+
+# -- tables ----------------------------------------------------------------------------------------
+#
+# Make the tables of a log: steps and intervals, without the log's number in its run.
+
+
+def cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Cast a column, unless it has the type: thousands of needless casts take a while."""
+    return column if column.type == kind else column.cast(kind)
+
+
+def table_of(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.Table:
+    """Make a table of columns of equal length, ``rank`` among them; missing columns are null."""
+    count = len(columns["rank"])
+    nulls = {
+        field.name: pa.nulls(count, field.type) for field in schema if field.name not in columns
+    }
+    arrays = {
+        name: arrow.array(column) if isinstance(column, np.ndarray) else column
+        for name, column in columns.items()
+    }
+    return pa.table({**arrays, **nulls}).select(schema.names).cast(schema)
+
+
+# -- progress --------------------------------------------------------------------------------------
+#
+# Report the progress of long work to any display.
+
+
+@contextmanager
+def no_progress(_what: str, _count: int) -> Iterator[UpdateProgress]:
+    """Show no progress."""
+    yield ignore_progress
+
+
+def ignore_progress(_done: int) -> None:
+    """Ignore an update."""

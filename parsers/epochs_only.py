@@ -19,9 +19,8 @@ from stallscope.arrays import arrow
 from stallscope.arrays.types import Ints
 from stallscope.run import Log, Problem
 
-from .base import Parsed
+from .base import INTERVAL_ROWS, STEP_ROWS, Parsed, table_of
 from .lines.timestamps import Timestamp
-from .tables import INTERVAL_ROWS, STEP_ROWS, table_of
 
 #: Times that are later on a log's clock are damage.
 LATEST_NS = 2**62

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import Protocol, TypeVar
 
-from stallscope.collector.sources.base import Source, SourceFile, without_companions
+from stallscope.collector.sources.source import Source, SourceFile, without_companions
 from stallscope.collector.sources.spark_layout import is_event_log, is_spark_output
 from stallscope.errors import (
     NotFoundError,
@@ -22,24 +22,32 @@ from stallscope.errors import (
 from stallscope.formatting.lists import counted, joined
 from stallscope.run import Run
 
-from .base import Contents, Parsed, Parser, ReadsBlocks
+from .base import (
+    Contents,
+    Parsed,
+    Parser,
+    ReadsBlocks,
+    ShowProgress,
+    UpdateProgress,
+    ignore_progress,
+    no_progress,
+)
 from .files.archives import with_members
-from .files.ranges import beginning, opened
 from .files.unpacking import (
     ENDING,
     Unpacked,
+    beginning,
     is_packed,
+    opened,
     packed_ns,
     readable_within_limits,
     unpacked_up_to,
     unpacked_whole,
 )
-from .formats.step_log.parser import StepLogParser
+from .formats.step_log.step_log_parser import StepLogParser
 from .lines.timestamps import written_at
-from .progress import ShowProgress, UpdateProgress, ignore_progress, no_progress
 from .registry import START_BYTES, parsers, recognise
-from .runs.reading import Reading
-from .runs.step_memory import StepMemory
+from .runs.reading import Reading, StepMemory
 
 _TIMELINE_HEAD = 4096
 _TRACE_NAME = re.compile(rf"\.json({ENDING})?$")
@@ -154,7 +162,7 @@ def _read_event_logs(
     Args:
         done: the number of files that were read before.
     """
-    from .formats.spark.event_logs import applications, most_bytes, read_event_log
+    from .formats.spark import applications, most_bytes, read_event_log
 
     for parts in applications(files):
         update(done)
@@ -165,7 +173,7 @@ def _read_event_logs(
 
 
 def _named(name: str) -> Parser:
-    from .named import by_name
+    from .registry import by_name
 
     return by_name(name)
 
@@ -245,7 +253,7 @@ def _opened(source: str | Source) -> Source:
     if isinstance(source, Source):
         return source
     # Executors read files that the driver has listed, and import no code that opens places.
-    from stallscope.collector.registry import open_source
+    from stallscope.collector.source_kinds import open_source
 
     return open_source(source)
 

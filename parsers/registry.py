@@ -5,56 +5,60 @@ The formats of the recorder's files are always imported, the others only for oth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from .base import EmbeddedFormat, Format, Parser
-from .formats.measurements.input_times import InputTimesFormat
-from .formats.measurements.network_check import NetworkCheckFormat
-from .formats.step_log.parser import StepLogParser
+from stallscope.errors import StallscopeError, UnreadableError, UsageError
+
+from .base import EmbeddedFormat, Format, Parsed, Parser
+from .formats.measurements import InputTimesFormat, NetworkCheckFormat
+from .formats.step_log.step_log_parser import StepLogParser
+from .pattern import PREFIX
 
 #: The formats of the recorder's files, which no other format recognises.
 STEP_LOG = StepLogParser()
 _RECORDED: tuple[Format, ...] = (InputTimesFormat(), NetworkCheckFormat(), STEP_LOG)
-
 # Other formats of logs, which ``--read-as`` can name.
 _PARSERS = (
-    "mlflow.parser:MlflowMetricsParser",
+    "mlflow:MlflowMetricsParser",
     "kineto:KinetoParser",
-    "dftracer.parser:DftracerParser",
+    "dftracer:DftracerParser",
     "tensorboard:TensorboardParser",
     "ehealth:EhealthParser",
     "horovod_runner:HorovodRunnerParser",
-    "printed_steps.time_history:TimeHistoryParser",
-    "printed_steps.mxnet_speedometer:MxnetSpeedometerParser",
-    "printed_steps.tensorflow_steps:TensorflowStepsParser",
-    "printed_steps.tf_cnn_benchmarks:TfCnnBenchmarksParser",
-    "printed_steps.pytorch_meters:PytorchMetersParser",
-    "printed_steps.torchvision:TorchvisionParser",
-    "printed_steps.maskrcnn_benchmark:MaskrcnnBenchmarkParser",
-    "printed_steps.detectron2:Detectron2Parser",
-    "printed_steps.openmmlab:OpenmmlabParser",
-    "printed_steps.nvidia_bert:NvidiaBertParser",
-    "mlperf.parser:MlperfParser",
-    "keras_output.parser:KerasOutputParser",
+    "printed_steps.trainers:TimeHistoryParser",
+    "printed_steps.trainers:MxnetSpeedometerParser",
+    "printed_steps.trainers:TensorflowStepsParser",
+    "printed_steps.trainers:TfCnnBenchmarksParser",
+    "printed_steps.trainers:PytorchMetersParser",
+    "printed_steps.trainers:TorchvisionParser",
+    "printed_steps.trainers:MaskrcnnBenchmarkParser",
+    "printed_steps.trainers:Detectron2Parser",
+    "printed_steps.trainers:OpenmmlabParser",
+    "printed_steps.trainers:NvidiaBertParser",
+    "mlperf.mlperf_parser:MlperfParser",
+    "keras_output:KerasOutputParser",
 )
 # Formats with lines in any output, and in logs without steps. They are read in this order, and the last
 # one with contents names the file.
 _EMBEDDED = (
     "horovod_log:HorovodLogFormat",
-    "spark.events:SparkEventsFormat",
-    "log_records:LogRecordsFormat",
+    "spark:SparkEventsFormat",
+    "step_log.step_log_parser:LogRecordsFormat",
 )
 # Formats of files next to logs: some are tried before the logs' formats, the others after all.
 _COMPANIONS_FIRST = ("flight_recorder:FlightRecorderFormat",)
 _COMPANIONS_LAST = (
     "horovod_timeline:HorovodTimelineFormat",
     "autotune:AutotuneFormat",
-    "spark.output:SparkOutputFormat",
+    "spark:SparkOutputFormat",
 )
-
 #: The start of a file by which it is recognised. Before the first epoch, programs print their settings,
 #: and the summary of a model has hundreds of lines.
 START_BYTES = 256 << 10
@@ -108,3 +112,102 @@ def recognise(file_name: str, head: bytes) -> Format | None:
 
 def _first_of(formats: Sequence[Format], file_name: str, head: bytes) -> Format | None:
     return next((candidate for candidate in formats if candidate.recognises(file_name, head)), None)
+
+
+# -- parsers by name -------------------------------------------------------------------------------
+#
+# Find the parser that a user names: by its name, by a pattern, or by its import path.
+
+
+def by_name(name: str) -> Parser:
+    """Return the parser with a name, ``pattern:…``, or ``mypackage.module:Class``.
+
+    Raises:
+        UsageError: if there is none; the message lists the known names, or has the error.
+    """
+    for parser in parsers():
+        if parser.name == name:
+            return parser
+    if name.startswith(PREFIX):
+        # It needs the readers of epochs, and only some commands have a pattern.
+        from .formats.line_pattern import LinePatternParser
+
+        return LinePatternParser(name.removeprefix(PREFIX))
+    if ":" in name:
+        return _Guarded(_imported(name))
+    known = ", ".join(parser.name for parser in parsers())
+    raise UsageError(
+        f"no parser {name!r}: there are {known}, {PREFIX}PATTERN, and your own as mypackage.module:Class"
+    )
+
+
+def _imported(name: str) -> Parser:
+    module_name, _, class_name = name.partition(":")
+    try:
+        with _current_folder_first():
+            module = importlib.import_module(module_name)
+    except Exception as error:  # a user's module may raise anything
+        raise UsageError(
+            f"--read-as {name}: {module_name!r} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    parser_class = getattr(module, class_name, None)
+    if parser_class is None:
+        raise UsageError(f"--read-as {name}: {module_name} has no {class_name!r}")
+    if not isinstance(parser_class, type) or not issubclass(parser_class, Parser):
+        raise UsageError(
+            f"--read-as {name}: {class_name} is not a class derived from stallscope.parsers.Parser"
+        )
+    try:
+        return parser_class()
+    except Exception as error:
+        raise UsageError(
+            f"--read-as {name}: {class_name}() failed: {type(error).__name__}: {error}"
+        ) from error
+
+
+@contextmanager
+def _current_folder_first() -> Iterator[None]:
+    """Import from the current folder first in this block; the path has the environment's folder.
+
+    Afterwards the folder is last: the user's module may import others later, and none of them replaces
+    a module of Python or of a library.
+    """
+    here = str(Path.cwd())
+    if here in sys.path:
+        yield
+        return
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+        sys.path.append(here)
+
+
+class _Guarded(Parser):
+    """A user's parser, with its errors as errors of the file, so that other files are still read."""
+
+    def __init__(self, parser: Parser) -> None:
+        self._parser = parser
+        kind = type(parser)
+        # These attributes may be missing.
+        self.name = getattr(parser, "name", kind.__name__)  # type: ignore[misc]
+        self.title = getattr(parser, "title", kind.__name__)  # type: ignore[misc]
+        self.suffix = getattr(parser, "suffix", "")  # type: ignore[misc]
+        self.has_steps = parser.has_steps  # type: ignore[misc]
+
+    def recognises(self, file_name: str, head: bytes) -> bool:
+        return True
+
+    def parse(self, path: str, data: bytes) -> Parsed:
+        try:
+            parsed = self._parser.parse(path, data)
+        except StallscopeError:
+            raise
+        except Exception as error:
+            raise UnreadableError(
+                f"{path}: the parser {self.name} failed: {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(parsed, Parsed):
+            raise UnreadableError(f"{path}: the parser {self.name} did not return a Parsed")
+        return parsed

@@ -16,17 +16,16 @@ from simulator import Between, Clocks, Fault, Job, Noise, simulate
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.ledger.ledger import ENTRIES, Ledger
 from stallscope.catalogue import analysis_cache
-from stallscope.catalogue.analysis_cache import StoredRun, cached_analysis
-from stallscope.catalogue.analysis_table import from_cache, table_of
+from stallscope.catalogue.analysis_cache import StoredRun, cached_analysis, from_cache, table_of
 from stallscope.catalogue.checking import check_run
 from stallscope.catalogue.collecting import list_runs
 from stallscope.charts.charts import named_charts
 from stallscope.collector.store.layout import ANALYSIS
 from stallscope.collector.store.loading import RunOnDisk, load_run
-from stallscope.collector.store.runs import save_run
+from stallscope.collector.store.run_folders import save_run
 from stallscope.parsers import read
 from stallscope.run import Run, Series
-from stallscope.text.machines import evidence
+from stallscope.text.machine_words import evidence
 
 JOBS = {
     "a late rank on hosts with different clocks": Job(

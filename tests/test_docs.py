@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.analysis import findings
+from stallscope import analysis
 from stallscope.cli.main import COMMANDS
-from stallscope.collector.recorder.step_log.format import COLUMNS
+from stallscope.collector.recorder.step_log.line_format import COLUMNS
 from stallscope.parsers import read
 
 ROOT = Path(__file__).parents[1]
@@ -63,8 +63,8 @@ def test_every_finding_is_documented() -> None:
 
 
 def _source() -> str:
-    """Return the source of the package of findings."""
-    return "".join(path.read_text() for path in Path(findings.__file__).parent.glob("*.py"))
+    """Return the source of the analysis."""
+    return "".join(path.read_text() for path in Path(analysis.__file__).parent.rglob("*.py"))
 
 
 def _anchors(page: Path) -> set[str]:

@@ -12,11 +12,11 @@ from support.parser_contract import holds
 from stallscope.parsers import PARSERS
 from stallscope.parsers.formats.autotune import parse_autotune
 from stallscope.parsers.formats.flight_recorder import parse_dump
-from stallscope.parsers.formats.measurements.input_times import parse_input_times
+from stallscope.parsers.formats.measurements import parse_input_times
+from stallscope.parsers.inspection.inspected import Proposal
 from stallscope.parsers.inspection.proposals import Proposer
-from stallscope.parsers.inspection.result import Proposal
 from stallscope.parsers.lines.timestamps import read_moment
-from stallscope.parsers.named import by_name
+from stallscope.parsers.registry import by_name
 
 DOCS = Path(__file__).parents[1] / "docs"
 LOGS = (DOCS / "logs.md").read_text()

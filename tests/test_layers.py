@@ -51,17 +51,18 @@ ANALYSIS = (
     "steps",
     "ledger",
     "stragglers",
-    "settings",
+    "setup",
     "gains",
-    "why",
+    "symptoms",
+    "reasons",
     "network",
     "advice",
     "findings",
     "stopped",
-    "generation_summary",
     "result",
     "scaling",
-    "history",
+    "comparison",
+    "regression",
     "tuning",
     "views",
     "other_logs",
@@ -71,18 +72,14 @@ COLLECTOR = (
     "recorder",
     "run_names",
     "netcheck",
-    "safe_names",
     "sources",
     "mlflow",
-    "registry",
+    "source_kinds",
     "address",
     "store",
 )
 #: What records any training, and then the recorders of the frameworks.
 RECORDER = (
-    "patching",
-    "clock",
-    "cost",
     "guards",
     "subprocesses",
     "job",
@@ -90,16 +87,16 @@ RECORDER = (
     "machine",
     "hangs",
     "input",
-    "after_training",
     "options",
     "row_lines",
+    "end_summary",
+    "gathering",
     "session",
     "base_recording",
-    "loops",
+    "loop_steps",
+    "loop_recording",
     "keras_common",
     "pytorch",
-    "lightning",
-    "transformers",
     "mxnet",
     "jax",
     "tf_keras",
@@ -110,28 +107,25 @@ PARSERS = (
     "lines",
     "files",
     "launcher_output",
-    "progress",
-    "tables",
+    "log_records",
     "rank_names",
-    "world_size",
     "base",
     "epochs_only",
     "metric_times",
-    "patterns",
-    "windows",
+    "pattern_columns",
+    "pattern",
+    "window_lines",
+    "window_durations",
     "formats",
     "registry",
-    "named",
     "runs",
     "reader",
     "growing",
-    "following",
     "inspection",
 )
-#: The contract names the types of two formats' contents.
+#: The contract names the type of one format's contents.
 TYPES_ONLY = {
     "stallscope.parsers.base imports stallscope.parsers.formats.flight_recorder.dump",
-    "stallscope.parsers.base imports stallscope.parsers.formats.log_records",
 }
 
 
@@ -239,7 +233,17 @@ def test_the_root_of_the_package_has_entry_modules_only() -> None:
 
 def test_the_root_of_the_analysis_has_its_pipeline_only() -> None:
     files = {path.stem for path in (FOLDERS["stallscope"] / "analysis").glob("*.py")}
-    assert files == {"__init__", "analyse", "generation_summary", "other_logs", "result"}
+    assert files == {
+        "__init__",
+        "analyse",
+        "comparison",
+        "other_logs",
+        "reasons",
+        "regression",
+        "result",
+        "setup",
+        "symptoms",
+    }
 
 
 def test_no_module_is_long() -> None:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from support.step_logs import Job, run_of_job
 
 from stallscope.analysis import analyse
-from stallscope.analysis.views.machines import MachineQuantity, between, over, quantities
-from stallscope.charts.over_time import machine_chart
+from stallscope.analysis.views.machine_series import MachineQuantity, between, over, quantities
+from stallscope.charts.step_time import machine_chart
 from stallscope.run import Run, Series
-from stallscope.text.machines import evidence, label, of_whom, reading, scale, title
+from stallscope.text.machine_words import evidence, label, of_whom, reading, scale, title
 
 S = 10**9
 

@@ -25,7 +25,7 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ROOT / "parsers", root / "parsers", ignore=shutil.ignore_patterns("__pycache__")
     )
     (root / "parsers" / "formats" / "steps_each.py").write_text(parser)
-    _insert(root / "parsers" / "registry.py", '    "keras_output.parser:', line)
+    _insert(root / "parsers" / "registry.py", '    "keras_output:', line)
     package = root / "src" / "stallscope"
     package.mkdir(parents=True)
     for entry in (ROOT / "src" / "stallscope").iterdir():

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import tomllib
+from setuptools import find_packages
 
 import stallscope
 
@@ -30,7 +31,7 @@ def test_the_packages_on_disk_are_those_that_are_installed() -> None:
             # The symlinks are for editors; their packages are counted at their real place.
             if not any((folder / part).is_symlink() for part in inner.parts[:1]):
                 on_disk.add(".".join([base, *inner.parts]))
-    assert set(PROJECT["tool"]["setuptools"]["packages"]) == on_disk
+    assert set(find_packages(ROOT / "src")) == on_disk
 
 
 _NEEDS_A_FRAMEWORK = (

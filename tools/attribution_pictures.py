@@ -29,9 +29,9 @@ from svg_file import svg_file
 from stallscope.analysis import ENTRIES, Analysis, analyse
 from stallscope.analysis.network.communication import expected_imbalance
 from stallscope.analysis.steps.alignment import align
-from stallscope.charts.against_baselines import decomposition_chart
-from stallscope.charts.by_cause import cause_bar
-from stallscope.charts.kinds import Bar, Segment, StackedBars, Waterfall
+from stallscope.charts.chart_kinds import Bar, Segment, StackedBars, Waterfall
+from stallscope.charts.charts import decomposition_chart
+from stallscope.charts.compared_bars import cause_bar
 from stallscope.charts.svg import WIDE, draw
 from stallscope.opening import open_run
 from stallscope.run import Run

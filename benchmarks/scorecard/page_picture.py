@@ -9,11 +9,18 @@ from page_tables import WHO, run_share
 from svg_file import svg_file
 
 from stallscope.charts.axis import Axis
-from stallscope.charts.kinds import Bar, StackedBars
+from stallscope.charts.chart_kinds import Bar, StackedBars
 from stallscope.charts.svg import WIDE
-from stallscope.charts.svg.axis import PixelAxis, vertical
 from stallscope.charts.svg.draw import frame, legend
-from stallscope.charts.svg.markup import coordinate, element, line, text, tooltip
+from stallscope.charts.svg.markup import (
+    PixelAxis,
+    coordinate,
+    element,
+    line,
+    text,
+    tooltip,
+    vertical,
+)
 
 Cell = dict[str, Any]
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.what_if import WhatIf
-from stallscope.text.gains import main_gain
+from stallscope.text.gain_words import main_gain
 
 Interval = tuple[float, float]
 Score = dict[str, Any]

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from scipy.signal import lfilter
 
-from stallscope.analysis.ledger.rise import REFERENCE_STEPS, RISE, find_rise
+from stallscope.analysis.ledger.change_points import REFERENCE_STEPS, RISE, find_rise
 from stallscope.arrays.types import Floats
 
 PAGE = Path(__file__).parents[2] / "docs" / "scorecard" / "rise.md"

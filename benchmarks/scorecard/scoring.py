@@ -20,7 +20,7 @@ from score_lines import read_scores
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.ledger import STAGES, Ledger
 from stallscope.analysis.steps.alignment import align
-from stallscope.analysis.stragglers.straggler import Straggler
+from stallscope.analysis.stragglers.lateness import Straggler
 from stallscope.run import Run
 
 # With two ranks one of them is last in half of the steps by chance: twice that is always.

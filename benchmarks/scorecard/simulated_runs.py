@@ -11,7 +11,7 @@ from simulated_cells import Cell
 from simulator import Always, Job, Ramp, Simulated, simulate
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.stragglers.straggler import Straggler
+from stallscope.analysis.stragglers.lateness import Straggler
 
 Record = dict[str, Any]
 

@@ -13,7 +13,7 @@ import torch
 from torch_net import loader, network
 from turns import Arms, Bare, Ruler, run
 
-from stallscope.collector.recorder.lightning.recording import LightningRecording
+from stallscope.collector.recorder.pytorch.lightning_callback import LightningRecording
 from stallscope.lightning import StepLogger
 
 

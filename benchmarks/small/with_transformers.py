@@ -13,7 +13,7 @@ from torch_net import network
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from turns import BATCH, WIDTH, Arms, Bare, Ruler, run
 
-from stallscope.collector.recorder.transformers.recording import TransformersRecording
+from stallscope.collector.recorder.pytorch.trainer_callback import TransformersRecording
 from stallscope.transformers import StepLogger
 
 

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from stallscope.errors import MissingExtraError, StallscopeError
 
-from ..recorder.step_log.format import SUFFIX, header_facts
-from ..recorder.step_log.rate_limits import (
+from ..recorder.step_log.line_format import SUFFIX, header_facts
+from ..recorder.step_log.log_files import (
     FIRST_UPLOAD_REQUESTS,
     FIRST_UPLOAD_SECONDS,
     LONGEST_LAST_TURN_SECONDS,
@@ -31,8 +31,8 @@ from ..recorder.step_log.rate_limits import (
     next_pause_seconds,
     turn_seconds,
 )
-from ..recorder.subprocesses.upload import ENDED, OVER, WATCH
-from .chunks import LogUpload
+from ..recorder.subprocesses import ENDED, OVER, WATCH
+from .artifacts import LogUpload
 from .client import MlflowRun
 
 # Logs that have ended are uploaded after this time, unless the next fit starts before.

@@ -8,11 +8,10 @@ import os
 from abc import abstractmethod
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type
 
-from stallscope.collector.recorder.job.facts import horovod_transports, module_version
 from stallscope.errors import UsageError
 
-from .cuda_device import agreed_device, own_device
-from .ranks import Exchange, Ranks, Run, numbers_in, partner_in
+from ..recorder.job.job_facts import horovod_transports, module_version
+from .ranks import Exchange, Ranks, Run, agreed_device, numbers_in, own_device, partner_in
 
 
 class HorovodRanks(Ranks):

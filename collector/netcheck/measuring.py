@@ -10,7 +10,6 @@ from statistics import median
 from time import monotonic_ns
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from .pairs import Pair, first_ranks, turns_of
 from .ranks import FLOAT_BYTES, Ranks, Run
 from .sizes import SWEEP, Gradients
 
@@ -20,7 +19,6 @@ _FEWEST_ROUNDS, _MOST_ROUNDS = 6, 50
 _MESSAGES = (1, 8)
 # Larger tensors have more numbers than the libraries count.
 _MOST_BYTES_AT_ONCE = 4 << 30
-
 # The wanted time of an exchange: much longer than its start, and short enough for many pairs.
 _EXCHANGE_US = 20_000.0
 _WANTED_US = 30_000.0
@@ -29,7 +27,6 @@ _MOST_EXCHANGE_BYTES = 64 << 20
 _FASTEST_GROWTH = 16.0
 _MOST_PAIR_ROUNDS = 20
 _SMALL_ROUNDS = 10
-
 # The share of the remaining time that each measurement may take.
 _TINY_SHARE = 0.05
 _SMALL_SHARE = 0.06
@@ -40,9 +37,12 @@ _LARGE_SHARE = 0.7
 _LEAST_IN_PROPORTION = 64 << 10
 # The sweep up to here comes before the gradients, and predicts their time.
 _SMALL_BYTES = 1 << 20
-
 #: Microseconds of each round.
 Times = List[float]
+
+Pair = Tuple[int, int]
+# With more hosts, pairs without a common host exchange data at the same time.
+_MOST_HOSTS_ALONE = 16
 
 
 class Sized(NamedTuple):
@@ -302,3 +302,44 @@ def _grown(size: int, us: float) -> int:
     growth = min(max(_WANTED_US / max(us, 1.0), 1.5), _FASTEST_GROWTH)
     # Multiples of four: whole floats.
     return min(int(size * growth) // 4 * 4, _MOST_EXCHANGE_BYTES)
+
+
+# -- pairs of hosts --------------------------------------------------------------------------------
+#
+# Decide in which order pairs of hosts exchange data.
+
+
+def first_ranks(hosts: Sequence[str]) -> Dict[str, int]:
+    """Return the lowest rank of each host, in the order of ranks."""
+    lowest: Dict[str, int] = {}
+    for rank, host in enumerate(hosts):
+        lowest.setdefault(host, rank)
+    return lowest
+
+
+def turns_of(members: Sequence[int]) -> List[List[Pair]]:
+    """Return all pairs of the members in turns; the pairs of a turn exchange data at the same time.
+
+    Every member comes early, so that the first turns cover all of them.
+    """
+    rounds = _round_robin(members)
+    if len(members) > _MOST_HOSTS_ALONE:
+        return rounds
+    return [[pair] for pairs in rounds for pair in pairs]
+
+
+def _round_robin(members: Sequence[int]) -> List[List[Pair]]:
+    """Return rounds in which every member is in one pair; all rounds together have every pair once."""
+    circle: List[Optional[int]] = list(members)
+    if len(circle) % 2:
+        circle.append(None)
+    rounds = []
+    for _ in range(len(circle) - 1):
+        half = len(circle) // 2
+        opposite = zip(circle[:half], reversed(circle[half:]))
+        rounds.append(
+            [(min(a, b), max(a, b)) for a, b in opposite if a is not None and b is not None]
+        )
+        # The first one stays, the others move on by one.
+        circle[1:] = [circle[-1], *circle[1:-1]]
+    return rounds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from abc import ABC, abstractmethod
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
@@ -10,7 +11,6 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 Exchange = Tuple[int, int, int]
 #: Starts something on this rank, and waits until it is done.
 Run = Callable[[], None]
-
 #: The size of a number that is sent.
 FLOAT_BYTES = 4
 
@@ -96,3 +96,31 @@ def partner_in(exchanges: Sequence[Exchange], rank: int) -> Optional[Tuple[int, 
         if rank in (first, second):
             return (second if rank == first else first), size
     return None
+
+
+# -- cuda device -----------------------------------------------------------------------------------
+#
+# Choose the CUDA device of a rank.
+
+
+def own_device(count: int, local_rank: int) -> Optional[int]:
+    """Return the number of this rank's device; None without devices.
+
+    Args:
+        count: the devices that this process sees; some launchers show each process only its own.
+        local_rank: the rank on its host.
+    """
+    if not count:
+        return None
+    return local_rank if local_rank < count else 0
+
+
+def agreed_device(ranks: Ranks, device: Optional[int]) -> Optional[int]:
+    """Return the number of this rank's device if every rank has a separate one, otherwise None.
+
+    NCCL refuses two ranks on one device.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    everyone = ranks.collect(None if device is None else [socket.gethostname(), visible, device])
+    distinct = {tuple(place) for place in everyone if place is not None}
+    return device if len(distinct) == ranks.size else None

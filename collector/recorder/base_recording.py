@@ -6,9 +6,9 @@ import logging
 import os
 from typing import Any, Callable, Dict, Optional
 
-from .hangs.in_flight import PositionReader
-from .job.facts import host_facts, timeline_is_on
-from .job.settings import settings
+from .hangs import PositionReader
+from .job.job_facts import host_facts, timeline_is_on
+from .job.job_settings import settings
 from .job.world import World, world_of_training
 from .options import Options
 from .session import Session

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import time
-from typing import Any, Callable, Deque, Iterator, TypeVar
+from time import monotonic_ns
+from typing import Any, Callable, Deque, Dict, Iterator, List, Tuple, TypeVar
 
 # Long enough for a waiting thread to wake up and take Python's lock.
 _MOMENT = 1e-5
 # Rows that take a fraction of a millisecond; Python switches threads every 5 ms.
 _IN_ONE_GO = 32
-
 _this_thread = threading.local()
-
 Method = Callable[..., None]
 Item = TypeVar("Item")
+
+# The scheduler interrupted readings further apart than this: take them again.
+_INTERRUPTED_NS = 50_000
+_ATTEMPTS = 3
+# Linux slews both clocks alike, so their difference changes only when the wall clock is set.
+# Twice the error of an interrupted reading, and well above the cost of reading.
+JUMP_NS = 250_000
+# The median covers this many of the latest iterations.
+_MEDIAN_OF = 512
 
 
 def never_raises(method: Method) -> Method:
@@ -69,3 +78,112 @@ def take_ready(
         yield waiting.popleft()
         done += 1
         yield_to_training(done)
+
+
+# -- patching --------------------------------------------------------------------------------------
+#
+# Replace attributes of single instances, and restore them.
+
+
+def patch(owner: Any, name: str, replacement: Any) -> Callable[[], None]:
+    """Replace an attribute of an instance or a class; return the function that restores it."""
+    had_own, original = name in own_attributes(owner), getattr(owner, name)
+    setattr(owner, name, replacement)
+
+    def restore() -> None:
+        # Keep a replacement that was made since.
+        if own_attributes(owner).get(name) is not replacement:
+            return
+        if had_own:
+            setattr(owner, name, original)
+        else:
+            delattr(owner, name)
+
+    return restore
+
+
+def own_attributes(owner: Any) -> Dict[str, Any]:
+    """Return the attributes of the instance itself; none where its class has slots."""
+    attributes: Dict[str, Any] = getattr(owner, "__dict__", {})
+    return attributes
+
+
+# -- clocks ----------------------------------------------------------------------------------------
+#
+# Read the two clocks of a host together.
+
+
+def read_clocks() -> Tuple[int, int]:
+    """Return monotonic time now, and wall time minus monotonic time, both in nanoseconds.
+
+    The first gives durations; the second maps timestamps that exist only as wall time.
+    """
+    for _ in range(_ATTEMPTS):
+        before = time.monotonic_ns()
+        wall = time.time_ns()
+        after = time.monotonic_ns()
+        if after - before <= _INTERRUPTED_NS:
+            break
+    return before, wall - (before + after) // 2
+
+
+# -- cost ------------------------------------------------------------------------------------------
+#
+# Count what recording costs.
+
+
+class Cost:
+    """The cost of one session; one thread at a time adds to each count."""
+
+    __slots__ = ("_latest", "background_ns", "bytes", "flushes", "host_ns", "iterations")
+
+    def __init__(self) -> None:
+        #: Nanoseconds that the training thread spent in the recorder, and the number of iterations.
+        self.host_ns = 0
+        self.iterations = 0
+        self._latest: List[int] = []
+        #: Bytes written to the log, the number of writes, and nanoseconds of CPU time for them.
+        self.bytes = 0
+        self.flushes = 0
+        self.background_ns = 0
+
+    def count_iteration(self, nanoseconds: int) -> None:
+        """Count the recorder's own work in one iteration of the training loop."""
+        self.host_ns += nanoseconds
+        if self.iterations < _MEDIAN_OF:
+            self._latest.append(nanoseconds)
+        else:
+            self._latest[self.iterations % _MEDIAN_OF] = nanoseconds
+        self.iterations += 1
+
+    @contextlib.contextmanager
+    def outside_iterations(self) -> Iterator[None]:
+        """Count the recorder's own work on the training thread outside of any iteration."""
+        begun = monotonic_ns()
+        try:
+            yield
+        finally:
+            self.host_ns += monotonic_ns() - begun
+
+    def count_write(self, size: int) -> None:
+        """Count a write of ``size`` bytes."""
+        self.bytes += size
+        self.flushes += 1
+
+    def fact(self) -> Dict[str, Any]:
+        """Return the counts so far, as the log shows them.
+
+        Microseconds per iteration are null without an iteration. One-time work, and iterations in which
+        another thread had the CPU core or Python's lock, make the mean larger than the median.
+        """
+        iterations = self.iterations
+        return {
+            "host_us_mean": round(self.host_ns / iterations / 1e3, 2) if iterations else None,
+            "host_us_median": round(sorted(self._latest)[len(self._latest) // 2] / 1e3, 2)
+            if iterations
+            else None,
+            "turns": iterations,
+            "bytes": self.bytes,
+            "flushes": self.flushes,
+            "background_ms": round(self.background_ns / 1e6, 2),
+        }

@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 from typing import Any, Callable, Optional, Tuple, TypedDict, TypeVar, Union
 
-from .step_log.sampling import Sampling
+from .step_log.line_format import Sampling
 from .step_log.sinks import check_sink
-from .subprocesses.upload import mlflow_run_of
+from .subprocesses import mlflow_run_of
 
 LogDir = Union[str, "os.PathLike[str]", None]
 
@@ -144,7 +144,7 @@ def with_options(constructor: _Constructor) -> _Constructor:
 
 def _scalars(scalars: str, sink: str) -> Tuple[str, str]:
     # Few trainings need the modules that start another process.
-    from .subprocesses.live_scalars import check_scalars
+    from .subprocesses import check_scalars
 
     checked = check_scalars(scalars)
     if sink == "logging":

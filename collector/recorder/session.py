@@ -16,23 +16,19 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Callable, Deque, Dict, List, Optional
 
-from .after_training import end_summary
-from .clock import read_clocks
-from .cost import Cost
-from .guards import mark_background_thread, yield_to_training
-from .hangs.in_flight import Position, PositionReader, StepWatch
-from .hangs.stacks import stack_file_of
-from .input import input_file
-from .job.facts import known
-from .job.launch import launch_of_training
-from .job.world import World
+from . import end_summary
+from .guards import Cost, mark_background_thread, read_clocks, yield_to_training
+from .hangs import Position, PositionReader, StepWatch, stack_file_of
+from .input import input_times
+from .job.job_facts import known
+from .job.world import World, launch_of_training
 from .machine.monitor import Monitor
 from .options import Options
 from .row_lines import Row, RowLines
-from .step_log.format import END, EPOCH, IntervalRow, StepRow, facts_line
+from .step_log.line_format import END, EPOCH, IntervalRow, StepRow, facts_line
 from .step_log.log_files import LogFiles
 from .step_log.run_identity import join_or_continue_run, session_closed
-from .subprocesses.upload import finish, start_scalars, watch
+from .subprocesses import finish, start_scalars, watch
 
 logger = logging.getLogger("stallscope")
 
@@ -113,7 +109,7 @@ class Session:
         """Start everything that accompanies the recording, last the thread that writes it."""
         self._lines.own_steps = end_summary.begin(self.log_dir, self.world, self._options.summary)
         if self.path is not None:
-            input_file.recording_started(self.log_dir, run_id)
+            input_times.recording_started(self.log_dir, run_id)
             start_scalars(self.log_dir, run_id, self._options.scalars, self.world.rank)
             if self._options.mlflow_run_id:
                 watch(self.path, self._options.mlflow_run_id)

@@ -32,8 +32,8 @@ from stallscope.errors import (
     timed_out,
 )
 
-from .base import Source, SourceFile, announced_wait, files_below, reason
-from .s3 import S3Files
+from .buckets import S3Files
+from .source import Source, SourceFile, announced_wait, files_below, reason
 from .spark_layout import is_event_log
 
 if TYPE_CHECKING:

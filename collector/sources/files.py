@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 import time
@@ -9,7 +10,9 @@ from collections.abc import Iterable, Mapping
 from contextlib import nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from difflib import get_close_matches
+from itertools import islice
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,7 +31,8 @@ from stallscope.errors import (
     timed_out,
 )
 
-from .base import (
+from .pieces import join_chunks
+from .source import (
     DEEPEST,
     DENIED,
     Source,
@@ -41,8 +45,6 @@ from .base import (
     walk,
     without_credentials,
 )
-from .chunks import join_chunks
-from .near_names import did_you_mean
 
 # Metadata that changes with a file, by file system; the first that exists counts.
 _VERSIONS = (
@@ -74,6 +76,9 @@ TIMEOUTS = dict.fromkeys(TIMEOUTS_BY_NAME, "no data arrived for {seconds} s")
 _SILENT_UNTIL: dict[str, float] = {}
 _ASKED_AGAIN_SECONDS = 30.0
 _WINDOWS_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
+
+# A folder with more entries is not searched further.
+_MOST_ENTRIES = 10_000
 
 
 class Files(Source):
@@ -401,3 +406,22 @@ def has_folders(file_system: fsspec.AbstractFileSystem) -> bool:
     protocol = file_system.protocol
     protocols = {protocol} if isinstance(protocol, str) else set(protocol)
     return bool(protocols & {"file", "local", "sftp", "ssh"})
+
+
+# -- near names ------------------------------------------------------------------------------------
+#
+# Suggest an existing path for a misspelt one.
+
+
+def did_you_mean(missing: str) -> str:
+    """Return "; did you mean PATH?" with a path that exists; empty if none is near the missing one."""
+    path = Path(missing)
+    # The first missing part is the misspelt one.
+    while not path.parent.exists() and path.parent != path:
+        path = path.parent
+    with suppress(OSError), os.scandir(path.parent) as entries:
+        names = [entry.name for entry in islice(entries, _MOST_ENTRIES)]
+        near = get_close_matches(path.name, names, n=1)
+        if near:
+            return f"; did you mean {path.parent / near[0]}?"
+    return ""

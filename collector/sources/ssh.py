@@ -17,8 +17,8 @@ import fsspec
 
 from stallscope.errors import StallscopeError, UnreadableError
 
-from .base import SourceFile
 from .files import Files
+from .source import SourceFile
 
 # The timeout for logging in to a host that answers, as an agent may ask for a key to be touched.
 # ConnectTimeout of the user's configuration may be shorter.

@@ -17,9 +17,8 @@ import fsspec
 
 from stallscope.errors import StallscopeError, UnreadableError
 
-from .base import SourceFile, without_credentials
-from .copies import LocalCopies
 from .files import TIMEOUTS, Files
+from .source import LocalCopies, SourceFile, without_credentials
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer

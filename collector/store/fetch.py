@@ -33,7 +33,7 @@ from stallscope.errors import (
     causes,
 )
 
-from ..sources.base import Source, SourceFile, bytes_of, is_denial, reason
+from ..sources.source import Source, SourceFile, bytes_of, is_denial, reason
 from .layout import written_whole
 
 _AT_ONCE = 8

@@ -28,11 +28,11 @@ from stallscope.run import (
 )
 
 from ..address import where_is
-from ..recorder.job.settings import with_masked_settings
+from ..recorder.job.job_settings import with_masked_settings
 from .layout import MANIFEST
 from .manifests import ListedFile
 from .mirror import Mirror
-from .reading_steps import read_steps
+from .step_files import read_steps
 
 T = TypeVar("T")
 

@@ -38,7 +38,7 @@ from stallscope.arrays.memory import folder_for_files
 from stallscope.errors import UnreadableError, UnwritableError, causes
 
 from ..address import ADDRESS
-from ..sources.base import announced_wait, logger
+from ..sources.source import announced_wait, logger
 from .layout import CATALOGUE, MANIFEST, SUMMARY, checksum, written_whole
 from .manifests import NOT_A_MANIFEST, ListedFile, is_inside, parse_manifest, read_manifest
 from .remote_folder import RemoteFolder

@@ -11,7 +11,7 @@ from typing import Any
 
 from stallscope.errors import StallscopeError, UnreadableError, UsageError
 
-from ..registry import open_source
+from ..source_kinds import open_source
 from ..sources.files import Files, has_folders
 
 

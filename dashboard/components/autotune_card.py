@@ -7,8 +7,7 @@ from typing import Any
 
 import dash_mantine_components as dmc
 
-from stallscope.charts.plotly_figures.drawing import Drawing
-from stallscope.charts.plotly_figures.theme import Theme
+from stallscope.charts.plotly_figures.theme import Drawing, Theme
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import significant
 from stallscope.formatting.plain import plain
@@ -19,7 +18,7 @@ from ..companion_files import LoadedAutotune
 from .basics import card, code_block
 from .chart_card import custom_chart_card
 from .chart_csv import Row
-from .tables import folded_table
+from .data_tables import folded_table
 
 _MOST_SAMPLES = 2000
 

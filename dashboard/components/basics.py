@@ -8,10 +8,10 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, html
 
-from stallscope.analysis.gains.bottleneck import Bottleneck
-from stallscope.charts.palette import COLOURS, SHADES, STATUS
-from stallscope.text.advice import Step, steps_of
-from stallscope.text.recorded import code_parts
+from stallscope.analysis.gains.what_if import Bottleneck
+from stallscope.charts.chart_kinds import COLOURS, SHADES, STATUS
+from stallscope.text.advice_words import Step, steps_of
+from stallscope.text.table_cells import code_parts
 from stallscope.text.titles import TITLES
 from stallscope.text.verdicts import short_verdict
 

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
 from dash import MATCH, Dash, Input, Output, State, dcc, html
 
+from stallscope.charts.chart_kinds import HEAT, StackedArea
 from stallscope.charts.charts import Chart
 from stallscope.charts.heat_map import HeatMap
-from stallscope.charts.kinds import StackedArea
-from stallscope.charts.layouts import layout_of
+from stallscope.charts.marks import Shape, layout_of, legend_of, marks_of
 from stallscope.charts.plotly_figures import CONFIG, draw
-from stallscope.charts.plotly_figures.drawing import Drawing
-from stallscope.charts.plotly_figures.theme import Theme, empty
+from stallscope.charts.plotly_figures.theme import Drawing, Theme, empty
 
-from .basics import add_script, aria
+from .basics import add_script, aria, labelled_swatch
 from .chart_csv import Row, chart_csv, csv_text
-from .legend import chart_legend
 
 #: The store in the shell with the page's theme: ``light`` or ``dark``.
 COLOUR_SCHEME = "colour-scheme"
-
 Draw = Callable[[Drawing, Theme], None]
-
 _CUSTOM_HEIGHT = 260
 # The card has a button that saves it.
 _NO_BUTTONS = ["select2d", "lasso2d", "autoScale2d", "toImage"]
@@ -43,6 +39,9 @@ _KINDS = (
     ("svg", "SVG", "Save as SVG: the chart as shown, at any size"),
     ("csv", "CSV", "Save as CSV: its numbers"),
 )
+
+# Marks that are characters; the stylesheet draws the others.
+_SAMPLES: dict[Shape, str] = {"pause": "△", "beyond": "▲", "named": "◀", "cut": "//"}
 
 
 def picture(name: str, chart: Chart | None, *tables: Any) -> Any:
@@ -206,3 +205,40 @@ def _save_buttons(title: str, name: str) -> Any:
         data = {"data-save": kind, "data-chart": name, **aria(label=label.partition(":")[0])}
         buttons.append(html.Button(words, className="save-button", title=label, **data))
     return html.Div(buttons, className="save-buttons", role="group", **aria(label=f"Save: {title}"))
+
+
+# -- legend ----------------------------------------------------------------------------------------
+#
+# Legends of charts, as parts of their cards.
+
+
+def chart_legend(chart: Chart) -> Any:
+    """Make a chart's legend; None without anything to explain."""
+    # Not Plotly's legend, which takes space from the chart on narrow screens.
+    scale = [heat_scale(chart.least_shown, chart.most_shown)] if isinstance(chart, HeatMap) else []
+    colours = [labelled_swatch(name, label) for name, label in legend_of(chart)]
+    marks = [_mark(shape, label) for shape, label in marks_of(chart)]
+    entries = [*scale, *colours, *marks]
+    return legend(entries) if entries else None
+
+
+def _mark(shape: Shape, label: str) -> Any:
+    sample = html.Span(_SAMPLES.get(shape, ""), className=f"sample sample-{shape}")
+    return html.Span([sample, label], className="named-swatch")
+
+
+def legend(entries: Iterable[Any]) -> Any:
+    """Make a legend from its entries."""
+    return dmc.Group(list(entries), gap="md", className="legend")
+
+
+def heat_scale(least: str, most: str) -> Any:
+    """Make the scale of a heat map's colours between the labels of its ends."""
+    # Both schemes' colours; the stylesheet picks one.
+    style = {
+        f"--{scheme}": "linear-gradient(to right, "
+        f"{', '.join(getattr(colour, scheme) for colour in HEAT)})"
+        for scheme in ("light", "dark")
+    }
+    scale = html.Span(className="heat-scale", style=style, **aria(hidden="true"))
+    return html.Span([least, scale, most], className="named-swatch")

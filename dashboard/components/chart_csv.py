@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from stallscope.arrays.stats import Mean
+from stallscope.charts.chart_kinds import Segment, StackedArea, StackedBars, Waterfall
 from stallscope.charts.charts import Chart
 from stallscope.charts.compared_bars import ComparedBars
 from stallscope.charts.curves import EfficiencyLines, Level, OverRuns
-from stallscope.charts.gains import GainBars
 from stallscope.charts.heat_map import HeatMap
-from stallscope.charts.kinds import Segment, StackedArea, StackedBars, Waterfall
-from stallscope.charts.over_time import OverTime
-from stallscope.charts.rates import RateBars
+from stallscope.charts.rows import GainBars
+from stallscope.charts.scaling_curves import RateBars
+from stallscope.charts.step_time import OverTime
 from stallscope.formatting.numbers import finite
-from stallscope.reports.formats.csv_text import cell
+from stallscope.reports.formats.machine_formats import cell
 from stallscope.text.titles import TITLES
 
 Value = str | int | float | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -11,9 +11,8 @@ from dash import html
 from stallscope.analysis.findings.finding import Finding
 
 from ..addresses import run_address
-from .basics import advice_steps, card, link, points
-from .run_tabs import PAGE_OF, TABS
-from .tables import folded
+from .basics import advice_steps, aria, card, link, points
+from .data_tables import folded
 
 #: For runs whose logs were deleted while the dashboard shows them.
 LOGS_DELETED = (
@@ -23,6 +22,41 @@ LOGS_DELETED = (
 # Logs that are not whole can have one for each rank.
 _MOST_WARNINGS = 6
 _COLOURS = {"error": "red", "warning": "orange", "info": "blue"}
+
+#: Titles of a run's pages, and the last part of their addresses.
+TABS: dict[str, str] = {
+    "Overview": "",
+    "Live": "live",
+    "Timeline": "timeline",
+    "Stragglers": "stragglers",
+    "Baseline": "baseline",
+    "Communication": "communication",
+    "Log health": "health",
+}
+#: A key of ``TABS`` per finding code. Findings about settings have no page.
+PAGE_OF: dict[str, str] = {
+    "causality_broken": "Log health",
+    "checkpoint_on_all_ranks": "Timeline",
+    "clock_jumped": "Log health",
+    "clocks_unsteady": "Log health",
+    "epochs_of_different_lengths": "Log health",
+    "host_stamps_only": "Log health",
+    "missing_ranks": "Log health",
+    "no_baseline": "Baseline",
+    "not_ended": "Log health",
+    "one_rank_only": "Log health",
+    "rank_0_alone": "Timeline",
+    "rank_0_extra_work": "Stragglers",
+    "ranks_apart": "Timeline",
+    "slow_every_nth_step": "Timeline",
+    "slow_first_steps": "Timeline",
+    "step_time_changed": "Timeline",
+    "unequal_steps": "Log health",
+    "uneven_batches": "Stragglers",
+    "uneven_shards": "Stragglers",
+    "validation_on_all_ranks": "Timeline",
+}
+_ALWAYS = [name for name in TABS if name != "Live"]
 
 
 def findings_card(findings: Sequence[Finding], run_id: str | None, baseline_id: str | None) -> Any:
@@ -72,3 +106,30 @@ def _finding(finding: Finding, run_id: str | None, baseline_id: str | None) -> A
             None if address is None else link(f"See it: {page}", address, size="sm"),
         ]
     )
+
+
+# -- run tabs --------------------------------------------------------------------------------------
+#
+# The pages of a run, the links between them, and the page for each finding.
+
+
+def run_tabs(address_of: Callable[[str], str], current: str, *, live: bool) -> Any:
+    """Link to the pages of a run; the current one is marked.
+
+    Args:
+        address_of: returns the address of a page of the run.
+        current: the tab that is open.
+        live: whether the run can be watched while it is recorded.
+    """
+    links = [
+        link(
+            name,
+            address_of(page),
+            underline="never",
+            className="run-tab",
+            **(aria(current="page") if name == current else {}),
+        )
+        for name, page in TABS.items()
+        if live or name in (current, *_ALWAYS)
+    ]
+    return html.Nav(links, className="run-tabs", **aria(label="Pages of this run"))

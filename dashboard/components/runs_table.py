@@ -12,11 +12,11 @@ from dash import html
 from stallscope.analysis import ENTRIES
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.catalogue.entry import AnalysisSummary
-from stallscope.charts.palette import COLOURS
+from stallscope.charts.chart_kinds import COLOURS
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount, finite, percent, significant
 from stallscope.formatting.plain import plain
-from stallscope.text.recorded import age
+from stallscope.text.table_cells import age
 from stallscope.text.titles import TITLES
 from stallscope.text.verdicts import reason, short_verdict
 

@@ -20,21 +20,19 @@ from stallscope.analysis.network.tensors import (
     by_size,
 )
 from stallscope.arrays.types import Floats
-from stallscope.charts.plotly_figures.drawing import Drawing
-from stallscope.charts.plotly_figures.theme import Theme
+from stallscope.charts.plotly_figures.theme import Drawing, Theme
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount, between, finite, percent, significant
 from stallscope.formatting.plain import plain
 from stallscope.reports.document import NOTHING, Table
 from stallscope.run import Run
-from stallscope.text.cells import Cells
-from stallscope.text.figures import bytes_in_words
+from stallscope.text.figure_words import bytes_in_words
+from stallscope.text.table_cells import Cells
 
 from ..companion_files import LoadedTimeline, LoadingTimeline
 from .basics import card, line_sample, progress_bar
-from .chart_card import custom_chart_card
-from .legend import legend
-from .tables import AS_A_TABLE, data_card, data_table, folded, folded_table
+from .chart_card import custom_chart_card, legend
+from .data_tables import AS_A_TABLE, data_card, data_table, folded, folded_table
 
 # The table of more tensors is folded.
 _MOST_OPEN_TENSORS = 12

@@ -1,6 +1,6 @@
 """The pages, one file per page."""
 
-from .base import Page, View
-from .registry import PAGES
+from .all_pages import PAGES
+from .run_page import Page, View
 
 __all__ = ["PAGES", "Page", "View"]

@@ -1,8 +1,8 @@
 """Runs of a dashboard, and their analyses."""
 
 from .experiments import Experiment
-from .listing import ANALYSED_SORTS, SORTS, ListedRun, RunListing
 from .refresh import WatchedPlace
+from .run_list import ANALYSED_SORTS, SORTS, ListedRun, RunListing
 from .run_sources import CollectedRuns, RunSource, SourceContents
 from .run_store import RunStore
 

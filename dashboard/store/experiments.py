@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from threading import Lock
 from typing import Any
 
-from stallscope.catalogue import values
+from stallscope.catalogue import entry as catalogue_entry
 from stallscope.catalogue.entry import CAUSES, SHARES, AnalysisSummary, Entry
-from stallscope.collector.mlflow.search import search_runs
+from stallscope.collector.mlflow.client import search_runs
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.opening import newest_run, open_runs
 from stallscope.reports.mlflow_run import NONE, PREFIX
@@ -86,7 +86,7 @@ def _entry(run: Any) -> Entry:
     return Entry(
         folder=info.run_id,
         id=info.run_id,
-        name=values.text(info.run_name) or info.run_id,
+        name=catalogue_entry.text(info.run_name) or info.run_id,
         source=f"mlflow:{info.run_id}",
         framework=None,
         model=None,
@@ -114,7 +114,7 @@ def _tags(run: Any) -> dict[str, str]:
 
 
 def _metrics(run: Any) -> dict[str, float]:
-    found = {key: values.number(value) for key, value in _own(run.data.metrics).items()}
+    found = {key: catalogue_entry.number(value) for key, value in _own(run.data.metrics).items()}
     return {key: value for key, value in found.items() if value is not None}
 
 
@@ -150,4 +150,4 @@ def _split(tags: Mapping[str, str], name: str) -> list[str]:
 def _timestamp(milliseconds: int | None) -> str | None:
     if milliseconds is None:
         return None
-    return values.moment(datetime.fromtimestamp(milliseconds / 1000, UTC))
+    return catalogue_entry.moment(datetime.fromtimestamp(milliseconds / 1000, UTC))

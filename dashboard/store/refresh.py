@@ -19,7 +19,7 @@ from stallscope.collector.run_names import RunAddress
 from stallscope.errors import StallscopeError
 from stallscope.opening import place_warnings
 from stallscope.parsers import read
-from stallscope.parsers.progress import ShowProgress, no_progress
+from stallscope.parsers.base import ShowProgress, no_progress
 from stallscope.run import Run
 
 from ..run_folder import recording_folder

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from stallscope.catalogue.entry import AnalysisSummary, Entry, entry_of_run
 from stallscope.catalogue.index import Catalogue, folders_of
-from stallscope.collector.safe_names import safe_name
+from stallscope.collector.run_names import safe_name
 from stallscope.collector.store.layout import CATALOGUE, MANIFEST
 from stallscope.collector.store.loading import RunOnDisk
 from stallscope.errors import UnreadableError

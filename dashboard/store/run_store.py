@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 
+import numpy as np
+import numpy.typing as npt
+
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.gains.bottleneck import Bottleneck
+from stallscope.analysis.gains.what_if import Bottleneck
+from stallscope.analysis.ledger.ledger import BYTES_PER_RANK, CachedLedger
+from stallscope.arrays.local_matrix import LocalMatrix
 from stallscope.catalogue.analysis_cache import Analyse, StoredRun, cached_analysis
 from stallscope.catalogue.entry import AnalysisSummary
+from stallscope.collector.store.loading import RunOnDisk
 from stallscope.errors import NotFoundError, StallscopeError
-from stallscope.parsers.progress import ShowProgress, no_progress
+from stallscope.parsers.base import ShowProgress, no_progress
 from stallscope.run import Run
 
-from .cache import Cache
-from .current import CurrentListing
-from .listing import ListedRun, RunListing
-from .page_cache import free_tables
+from .cache import Cache, free_tables
 from .refresh import PlaceContents, Refresher, WatchedPlace
+from .run_list import CurrentListing, ListedRun, RunListing
 from .run_sources import RunsInMemory, RunSource
-from .sizes import size_of
 
 # For runs and analyses together. A run of a thousand ranks and steps takes about 100 MB, its analysis
 # 50 MB more.
@@ -29,6 +32,11 @@ _MOST_BYTES = 1 << 30
 _MOST_SUMMARIES = 10_000
 # With more runs than these, only runs of the same job are offered for comparison.
 _MOST_CANDIDATES = 200
+
+# The facts of a log, as Python objects.
+_BYTES_PER_LOG = 8192
+# A step of one rank in the timeline's sums.
+_BYTES_PER_CELL = 12
 
 
 class RunStore:
@@ -258,3 +266,52 @@ class RunStore:
                 self._memory.summarise(listed.id, summary)
 
         self._current.apply(summarise)
+
+
+# -- sizes -----------------------------------------------------------------------------------------
+#
+# Estimate how much memory runs and analyses take.
+
+
+def size_of(value: Run | Analysis) -> int:
+    """Return the bytes of a run's tables, or of an analysis with its runs and baselines.
+
+    A run that several analyses share counts for each of them, so sums are upper bounds.
+    """
+    if isinstance(value, Run):
+        return _tables_of(value) + _BYTES_PER_LOG * len(value.logs)
+    # Views of one array are counted once.
+    owners = {id(owner): owner.nbytes for owner in map(_owner, _arrays(value))}
+    others = (other for other in (value.baseline, value.single) if other is not None)
+    return sum(owners.values()) + _on_demand(value) + size_of(value.run) + sum(map(size_of, others))
+
+
+def _on_demand(analysis: Analysis) -> int:
+    """Return the bytes of arrays that pages compute on demand."""
+    ledger = analysis.ledger
+    if ledger is None:
+        return 0
+    if len(analysis.generations) > 1:
+        return analysis.run.rows * (BYTES_PER_RANK + _BYTES_PER_CELL)
+    per_rank = ledger.pending_bytes if isinstance(ledger, CachedLedger) else 0
+    return per_rank + len(ledger) * len(ledger.ranks) * _BYTES_PER_CELL
+
+
+def _tables_of(run: Run) -> int:
+    if isinstance(run, RunOnDisk):
+        # They are freed after the analysis.
+        return 0
+    series = sum(one.wall_ns.nbytes + one.value.nbytes for one in run.series)
+    return int(run.steps.nbytes + run.intervals.nbytes) + series
+
+
+def _arrays(analysis: Analysis) -> Iterator[npt.NDArray[np.generic]]:
+    for ledger in (analysis.ledger, analysis.steady):
+        if ledger is not None:
+            yield from (one for one in vars(ledger).values() if isinstance(one, np.ndarray))
+            cells = vars(ledger).get("cells")
+            yield from cells.arrays if isinstance(cells, LocalMatrix) else ()
+
+
+def _owner(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    return array.base if isinstance(array.base, np.ndarray) else array

@@ -10,17 +10,24 @@ import numpy as np
 import numpy.typing as npt
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.gains.bottleneck import Reason
+from stallscope.analysis.gains.what_if import Reason
 from stallscope.analysis.views.lanes import Lanes
-from stallscope.analysis.views.machines import MachineQuantity, over, quantities
+from stallscope.analysis.views.machine_series import MachineQuantity, over, quantities
+from stallscope.analysis.views.window_map import reduced_at
 from stallscope.arrays.types import Ints
-from stallscope.text.machines import label, of_whom, scale, title
+from stallscope.formatting.numbers import amount
+from stallscope.run import Event, Run
+from stallscope.text.job_words import NOT_KNOWN, what, who
+from stallscope.text.machine_words import label, of_whom, scale, title
 
-from ..store.page_cache import cached
-from .axis import TimeAxis
+from ..store.cache import cached
 
 # More are too many to choose from. Metrics of all machines together come first.
 _MOST_GAUGES = 200
+
+_S = 1e-9
+# Marks on the axis and lines in the list: more are too many to read.
+MOST_MARKS = 500
 
 
 @dataclass(frozen=True)
@@ -93,3 +100,113 @@ def _head(quantity: MachineQuantity) -> dict[str, Any]:
         "factor": unit.factor,
         "top": quantity.top,
     }
+
+
+# -- axis ------------------------------------------------------------------------------------------
+#
+# Convert wall time to positions on the timeline's axis.
+#
+# The axis follows the clock of one log per generation; events and metrics have the wall clocks of
+# their writers. Positions are as accurate as these clocks agree.
+
+
+@dataclass(frozen=True)
+class TimeAxis:
+    """Wall time of the steps: nanoseconds since 1970."""
+
+    lanes: Lanes
+    #: When each step starts, with the gap before it, in ascending order; and when it ends.
+    start: Ints
+    end: Ints
+
+    @classmethod
+    def of(cls, run: Run, lanes: Lanes) -> TimeAxis | None:
+        """Return the axis; None if a log has no wall clock, or has several unrelated ones."""
+        ends = [reduced_at(run, one.ledger, one.number) for one in lanes.generations]
+        known = [one for one in ends if one is not None]
+        if len(known) < len(ends):
+            return None
+        end = np.concatenate(known)
+        return cls(lanes, np.maximum.accumulate(end - (lanes.end - lanes.gap_begin)), end)
+
+    def place(self, walls: Ints) -> Ints:
+        """Return nanoseconds on the axis: below 0 before the first step, above the span at the end."""
+        lanes = self.lanes
+        step = np.maximum(np.searchsorted(self.start, walls, "right") - 1, 0)
+        at = lanes.end[step] + walls - self.end[step]
+        # Time between unrelated clocks has no length on the axis.
+        following = np.minimum(step + 1, len(lanes) - 1)
+        return np.where(following > step, np.minimum(at, lanes.gap_begin[following]), at)
+
+
+# -- marks -----------------------------------------------------------------------------------------
+#
+# Place the events of other logs on the timeline's axis.
+
+
+@dataclass(frozen=True)
+class EventMark:
+    """An event, and its position."""
+
+    event: Event
+    #: Nanoseconds on the axis; None if it is outside of the axis or not known.
+    at: int | None
+    #: Its time as text.
+    when: str
+
+    @property
+    def words(self) -> str:
+        return what(self.event)
+
+    @property
+    def who(self) -> str:
+        """The ranks and hosts of the event."""
+        return who(self.event)
+
+
+def marks(run: Run, lanes: Lanes | None) -> list[EventMark]:
+    """Return all events of a run by time; events without a known time come last.
+
+    Args:
+        run: the run.
+        lanes: the lanes with the axis to place events on; None without any.
+    """
+    axis = None if lanes is None else TimeAxis.of(run, lanes)
+    ordered = sorted(run.events, key=lambda event: (event.wall_ns is None, event.wall_ns or 0))
+    return [_mark(event, axis) for event in ordered]
+
+
+def marks_head(found: Sequence[EventMark], lanes: Lanes) -> list[dict[str, Any]]:
+    """Return the marks on the axis for the script; times in seconds."""
+    return [
+        {
+            "at": mark.at * _S,
+            # From the start of the reported event to the end of its uncertainty.
+            "from": max(mark.at - mark.event.waited_ns, 0) * _S,
+            "to": min(mark.at + mark.event.uncertainty_ns, lanes.span) * _S,
+            "when": mark.when,
+            "words": mark.words,
+            "who": mark.who,
+        }
+        for mark in found
+        if mark.at is not None
+    ][:MOST_MARKS]
+
+
+def _mark(event: Event, axis: TimeAxis | None) -> EventMark:
+    if event.wall_ns is None:
+        return EventMark(event, None, NOT_KNOWN)
+    if axis is None:
+        return EventMark(event, None, f"{_utc(event.wall_ns)} UTC")
+    (at,) = axis.place(np.array([event.wall_ns])).tolist()
+    span = axis.lanes.span
+    if at < 0:
+        return EventMark(event, None, f"{amount(-at / 1e6, 'ms')} before the first step")
+    if at > span:
+        return EventMark(event, None, f"{amount((at - span) / 1e6, 'ms')} after the last step")
+    step = int(axis.lanes.steps[axis.lanes.at(at)])
+    return EventMark(event, at, f"{amount(at / 1e6, 'ms')}, step {step:,}")
+
+
+def _utc(wall: int) -> str:
+    return str(np.datetime64(wall, "ns").astype("datetime64[ms]")).replace("T", " ")

@@ -24,12 +24,11 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from stallscope.collector.sources.base import SourceFile, reason
+from stallscope.collector.sources.source import SourceFile, reason
 from stallscope.errors import StallscopeError, UnreadableError
 
 from ..lines.timestamps import LATEST_SECOND
-from .ranges import opened
-from .unpacking import TRUNCATED, is_packed, most_unpacked, readable_within_limits, too_much
+from .unpacking import TRUNCATED, is_packed, most_unpacked, opened, readable_within_limits, too_much
 
 _TAR = re.compile(r"\.(?:tar(?:\.(?:gz|bz2|xz|zst|lz4))?|tgz|tbz2?|txz|tzst)$", re.IGNORECASE)
 _ZIP = re.compile(r"\.zip$", re.IGNORECASE)

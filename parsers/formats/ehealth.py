@@ -25,7 +25,7 @@ from stallscope.run import Problem
 from ..base import Parsed, Parser
 from ..epochs_only import in_one_file, with_end
 from ..lines.timestamps import Timestamp, read_timestamp
-from .keras_output.parser import KNOWN_FROM, KerasOutputParser
+from .keras_output import KNOWN_FROM, KerasOutputParser
 from .line_pattern import LinePatternParser
 
 _MOMENT = rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"

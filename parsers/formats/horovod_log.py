@@ -26,7 +26,7 @@ from stallscope.run import Event
 
 from ..base import Contents, EmbeddedFormat
 from ..launcher_output import Line, LineFilter, rank_lines
-from ..lines.blocks import Needle, contains_any
+from ..lines.line_blocks import Needle, contains_any
 from ..lines.timestamps import Timestamp, read_timestamp
 
 # Each message contains one of these, and no other log does.

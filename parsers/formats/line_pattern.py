@@ -33,12 +33,16 @@ from stallscope.run import Problem
 
 from ..base import Parsed, Parser
 from ..epochs_only import clock_facts, epochs_log, in_one_file, rounded_to
-from ..patterns.columns import Column
-from ..patterns.pattern import Pattern, by_rank, first_in, timestamp_at
-from ..rank_names import rank_in
-from ..world_size import FROM_LABELS
+from ..pattern import Pattern, by_rank, first_in, timestamp_at
+from ..pattern_columns import Column
+from ..rank_names import FROM_LABELS, rank_in
 from .printed_steps import NO_RANK, Meaning, logs_of, with_year_note
-from .printed_steps.epochs import Epochs, epochs_as_printed, epochs_between_lines, first_epoch
+from .printed_steps.printed_step_parser import (
+    Epochs,
+    epochs_as_printed,
+    epochs_between_lines,
+    first_epoch,
+)
 
 KNOWN_FROM = "lines of the given pattern"
 

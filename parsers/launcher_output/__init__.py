@@ -38,10 +38,9 @@ Memory: one block and one unfinished line per rank, whatever the size of the fil
 time in proportion to the bytes, for any input.
 """
 
-from .filtering import LineFilter
+from .filtering import LineFilter, may_contain
+from .labelled_lines import LONGEST_LINE, Line, Lines, line_blocks, output_by_rank, rank_lines
 from .labels import LONGEST_PREFIX, Labels, labels_of
-from .lines import LONGEST_LINE, Line, Lines, line_blocks, output_by_rank, rank_lines
-from .search import may_contain
 
 __all__ = [
     "LONGEST_LINE",

@@ -7,7 +7,7 @@ import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..lines.blocks import Needle, contains_any, sample_parts
+from ..lines.line_blocks import Needle, contains_any, sample_parts
 from ..lines.timestamps import CTIME, read_timestamp
 
 #: Timestamps with names of loggers are far shorter.

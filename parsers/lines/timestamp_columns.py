@@ -18,7 +18,7 @@ import numpy as np
 
 from stallscope.arrays.types import Bools, Ints
 
-from .blocks import Bytes, LineBlock, Words, digits_of, eight, mask, others_among, word
+from .line_blocks import Bytes, LineBlock, Words, digits_of, eight, mask, others_among, word
 from .timestamps import LATEST_SECOND, LEAP_YEAR, Timestamp, assumed_year, read_moment
 
 _SECOND_NS = 10**9

@@ -4,19 +4,18 @@ There is one recorder for Keras 2 (``tf.keras`` of TensorFlow up to 2.15, and ``
 Keras 3 on any backend. The Keras that the program imports determines which one this is.
 """
 
-from stallscope.collector.recorder.after_training.gathering import gather_logs
-from stallscope.collector.recorder.keras_common.which_keras import is_keras_2
+from stallscope.collector.recorder.gathering import gather_logs
+from stallscope.collector.recorder.keras_common.fit_callback import is_keras_2
 
 if is_keras_2():
-    from stallscope.collector.recorder.tf_keras.callback import StepLogger
-    from stallscope.collector.recorder.tf_keras.loader import measure_input
-    from stallscope.collector.recorder.tf_keras.synthetic import synthetic_like
+    from stallscope.collector.recorder.tf_keras.loader import measure_input, synthetic_like
+    from stallscope.collector.recorder.tf_keras.tf_keras_callback import StepLogger
 else:
     # The recorder for Keras 3 does not support custom loops.
-    from stallscope.collector.recorder.keras3.callback import (  # type: ignore[assignment]
+    from stallscope.collector.recorder.keras3.keras3_callback import (  # type: ignore[assignment]
         StepLogger,
+        measure_input,
+        synthetic_like,
     )
-    from stallscope.collector.recorder.keras3.loader import measure_input
-    from stallscope.collector.recorder.keras3.synthetic import synthetic_like
 
 __all__ = ["StepLogger", "gather_logs", "measure_input", "synthetic_like"]

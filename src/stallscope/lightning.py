@@ -1,7 +1,7 @@
 """The recorder for Lightning: ``from stallscope.lightning import StepLogger``."""
 
-from stallscope.collector.recorder.lightning.callback import StepLogger
-from stallscope.collector.recorder.pytorch.loader import measure_input
-from stallscope.collector.recorder.pytorch.synthetic import synthetic_like
+from stallscope.collector.recorder.pytorch.batches import synthetic_like
+from stallscope.collector.recorder.pytorch.lightning_callback import StepLogger
+from stallscope.collector.recorder.pytorch.loader_pipeline import measure_input
 
 __all__ = ["StepLogger", "measure_input", "synthetic_like"]

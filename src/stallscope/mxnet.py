@@ -1,5 +1,5 @@
 """The recorder for MXNet: ``from stallscope.mxnet import StepLogger``."""
 
-from stallscope.collector.recorder.mxnet.logger import StepLogger
+from stallscope.collector.recorder.mxnet.mxnet_recording import StepLogger
 
 __all__ = ["StepLogger"]

@@ -12,11 +12,11 @@ from stallscope.analysis import Analysis
 from stallscope.api import Analysis as Analysed
 from stallscope.api import analyse
 from stallscope.api.analysis import AnalysisLike
-from stallscope.api.figures import figures_of
+from stallscope.api.frames import figures_of
 from stallscope.charts.charts import named_charts
 from stallscope.formatting.plain import plain
-from stallscope.reports import registry
-from stallscope.reports.base import ReportOptions
+from stallscope.reports import report_formats
+from stallscope.reports.parts import ReportOptions
 from stallscope.reports.run import parts
 from stallscope.text.verdicts import headline
 
@@ -55,7 +55,7 @@ class Shown:
     def _repr_html_(self) -> str:
         """Return the HTML report in a frame, which separates its styles from the notebook's."""
         options = ReportOptions(generated_at=datetime.now(UTC))
-        page = registry.render("html", parts(self.analysis), options)
+        page = report_formats.render("html", parts(self.analysis), options)
         title = escape(f"Stallscope report of {plain(self.analysis.run.name)}")
         return (
             f'<iframe title="{title}" sandbox="allow-same-origin" '

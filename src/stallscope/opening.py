@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from stallscope.collector.run_names import NamedRun, RunAddress, index_of
-from stallscope.collector.store.folders import (
+from stallscope.collector.store.manifests import (
     closed_folder_problem,
     closed_folders,
     collected_folder,
@@ -18,7 +18,7 @@ from stallscope.collector.store.mirror import open_mirror, temporary_mirrors
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.formatting.lists import counted
 from stallscope.parsers import read
-from stallscope.parsers.progress import ShowProgress, no_progress
+from stallscope.parsers.base import ShowProgress, no_progress
 from stallscope.run import Problem, Run
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from analysis.advice_setups import IN_ORDER
 
 from stallscope.analysis.advice.piece import Advice
-from stallscope.analysis.settings.setup import AVERAGES, Setup
+from stallscope.analysis.setup import AVERAGES, Setup
 
 Follow = Callable[[Setup, "re.Match[str]"], Setup]
 

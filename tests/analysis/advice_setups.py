@@ -13,20 +13,21 @@ from support.network_checks import network_check
 
 from stallscope.analysis import analyse
 from stallscope.analysis.advice.advise import between_steps, for_crowded_cores, fuller_compute
-from stallscope.analysis.advice.communication import for_allreduce, larger_cache
-from stallscope.analysis.advice.imbalance import even_work, for_imbalance
-from stallscope.analysis.advice.input import (
+from stallscope.analysis.advice.communication_advice import for_allreduce, larger_cache
+from stallscope.analysis.advice.input_advice import (
     for_late_input,
     for_slower_compute,
     slow_first_steps,
 )
 from stallscope.analysis.advice.piece import Advice
-from stallscope.analysis.advice.training import (
+from stallscope.analysis.advice.training_advice import (
     ONE_BROADCAST,
     averaged_metrics,
     broadcast_once,
     checkpoints_on_rank_0,
     dense_gradients,
+    even_work,
+    for_imbalance,
     scaled_rate,
     sharding,
     shared_validation,
@@ -36,11 +37,10 @@ from stallscope.analysis.advice.training import (
 from stallscope.analysis.ledger.ledger import Ledger
 from stallscope.analysis.network.communication import Communication
 from stallscope.analysis.network.network_check import NetworkUse
-from stallscope.analysis.settings.cores import CpuLoad
-from stallscope.analysis.settings.setup import AVERAGES, Pool, Setup
-from stallscope.analysis.stragglers.straggler import Straggler
+from stallscope.analysis.setup import AVERAGES, CpuLoad, Pool, Setup
+from stallscope.analysis.stragglers.lateness import Straggler
 from stallscope.arrays.stats import Mean
-from stallscope.parsers.formats.measurements.network_check import parse_network_check
+from stallscope.parsers.formats.measurements import parse_network_check
 from stallscope.run import LoaderTrial, Run
 
 #: Four ranks on one host with spare CPU cores.

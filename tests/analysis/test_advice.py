@@ -26,11 +26,11 @@ from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.advice.advise import between_steps, fuller_compute
-from stallscope.analysis.advice.communication import for_allreduce
-from stallscope.analysis.advice.imbalance import for_imbalance
-from stallscope.analysis.advice.input import for_late_input, for_slower_compute
+from stallscope.analysis.advice.communication_advice import for_allreduce
+from stallscope.analysis.advice.input_advice import for_late_input, for_slower_compute
+from stallscope.analysis.advice.training_advice import for_imbalance
 from stallscope.analysis.ledger.ledger import Ledger
-from stallscope.analysis.settings.setup import Setup
+from stallscope.analysis.setup import Setup
 from stallscope.parsers import read
 from stallscope.run import Run
 

@@ -13,10 +13,10 @@ from simulator import Job as SimulatedJob
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import analyse
-from stallscope.analysis.advice.communication import for_allreduce
-from stallscope.analysis.advice.input import for_late_input
+from stallscope.analysis.advice.communication_advice import for_allreduce
+from stallscope.analysis.advice.input_advice import for_late_input
 from stallscope.analysis.ledger.ledger import Ledger
-from stallscope.analysis.settings.setup import AVERAGES, Pool, Setup
+from stallscope.analysis.setup import AVERAGES, Pool, Setup
 from stallscope.parsers import read
 
 TWO_HOSTS = {"hosts": {"alpha": 2, "beta": 2}}

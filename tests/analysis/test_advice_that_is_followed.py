@@ -15,7 +15,7 @@ from analysis.advice_setups import every_piece, pieces_for
 
 from stallscope.analysis import advice
 from stallscope.analysis.advice.piece import Advice
-from stallscope.analysis.settings.setup import Setup
+from stallscope.analysis.setup import Setup
 
 FOLDER = Path(advice.__file__).parent
 

@@ -11,7 +11,7 @@ import pytest
 from simulator import Clocks, Fault, Job, Jump, Simulated, Slew, simulate
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.findings.clocks import clock_findings
+from stallscope.analysis.findings.log_quality import clock_findings
 from stallscope.analysis.ledger.build import build_ledger
 from stallscope.analysis.ledger.ledger import Ledger
 from stallscope.analysis.steps.alignment import align

@@ -12,7 +12,7 @@ import simulator
 from support.step_logs import Job, simulated_job
 
 from stallscope.analysis import ENTRIES, Analysis, analyse
-from stallscope.analysis.history.comparison import Change, Comparison, compare
+from stallscope.analysis.comparison import Change, Comparison, compare
 from stallscope.arrays.stats import Mean
 from stallscope.parsers import read
 

@@ -10,8 +10,7 @@ from support.step_logs import Job, run_of_job
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.advice.advise import for_crowded_cores
-from stallscope.analysis.settings.cores import CoreUse, CpuLoad, crowded_cores
-from stallscope.analysis.settings.setup import Setup
+from stallscope.analysis.setup import CoreUse, CpuLoad, Setup, crowded_cores
 from stallscope.parsers import read
 from stallscope.run import Run
 

@@ -12,7 +12,7 @@ import pytest
 from support.findings import CLEAN, codes, finding_of, only, threads
 from support.step_logs import run_of_job
 
-from stallscope.analysis import findings
+from stallscope import analysis
 from stallscope.analysis.findings import find
 from stallscope.run import Event
 
@@ -119,8 +119,8 @@ ON_ITS_OWN = {"responses_evicted"}
 
 
 def test_every_finding_has_an_example_or_a_reason() -> None:
-    folder = Path(findings.__file__).parent
-    source = "".join(path.read_text() for path in folder.glob("*.py"))
+    folder = Path(analysis.__file__).parent
+    source = "".join(path.read_text() for path in folder.rglob("*.py"))
     known = {*BY_FACTS, *BY_MEASUREMENT, *ONLY_LOOKS, *ON_ITS_OWN}
     assert set(re.findall(r'Finding\(\s+"([a-z0-9_]+)"', source)) == known
 

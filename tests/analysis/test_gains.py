@@ -11,7 +11,7 @@ from simulator import Bursts, Fault, Fixed, Job, Noise, simulate
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.gains.what_if import WhatIf
-from stallscope.text.gains import gains, gains_note
+from stallscope.text.gain_words import gains, gains_note
 from stallscope.text.verdicts import headline
 
 JOB = Job(ranks=8, steps=500, noise=Noise(cv=0.05), communication=Fixed(20.0))

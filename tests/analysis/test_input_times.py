@@ -14,9 +14,9 @@ from support.input_times import measured
 from support.step_logs import Job, simulated_job
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.findings.loader_rates import longest_stage
-from stallscope.analysis.gains.input_times import step_with
-from stallscope.parsers.formats.measurements.input_times import parse_input_times
+from stallscope.analysis.findings.imbalance import longest_stage
+from stallscope.analysis.gains.baseline import step_with
+from stallscope.parsers.formats.measurements import parse_input_times
 from stallscope.reports.run import json_content
 from stallscope.run import LoaderTrial
 

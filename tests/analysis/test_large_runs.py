@@ -18,9 +18,9 @@ from stallscope.analysis import analyse
 from stallscope.analysis.gains.baseline import find_baseline
 from stallscope.analysis.stragglers import lateness
 from stallscope.arrays import local_matrix, pivot
-from stallscope.catalogue.analysis_table import table_of
+from stallscope.catalogue.analysis_cache import table_of
 from stallscope.collector.store.loading import load_run
-from stallscope.collector.store.runs import save_run
+from stallscope.collector.store.run_folders import save_run
 from stallscope.opening import open_run
 from stallscope.run import Run
 

@@ -10,10 +10,10 @@ import pytest
 from support.links import HOSTS, row, run_with_links
 
 from stallscope.analysis import analyse
-from stallscope.analysis.gains.bottleneck import Bottleneck
+from stallscope.analysis.gains.what_if import Bottleneck
+from stallscope.analysis.reasons import with_slow_links
 from stallscope.analysis.steps.alignment import align
 from stallscope.analysis.steps.links import Link, links, slow_links
-from stallscope.analysis.why.explain import with_slow_links
 
 
 def link(

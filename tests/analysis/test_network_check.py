@@ -15,10 +15,9 @@ from support.network_checks import around, network_check, pair
 from support.step_logs import Job, simulated_job
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.findings.network_use import network_sentence
-from stallscope.analysis.network.network_check import median_ms
-from stallscope.collector.netcheck.parts import parts_of
-from stallscope.parsers.formats.measurements.network_check import parse_network_check
+from stallscope.analysis.network.network_check import median_ms, network_sentence
+from stallscope.collector.netcheck.sizes import parts_of
+from stallscope.parsers.formats.measurements import parse_network_check
 from stallscope.reports.run import json_content
 from stallscope.reports.run.network_tables import network_tables
 

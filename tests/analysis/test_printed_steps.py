@@ -14,7 +14,7 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.ledger.printed_steps import PrintedSteps
 from stallscope.analysis.scaling import scaling
 from stallscope.parsers import read
-from stallscope.text.printed_steps import printed_figures
+from stallscope.text.figure_words import printed_figures
 
 METERS = (
     "Epoch: [{epoch}][{step}/{steps}] Time {seconds} ({mean_seconds}) Data {data} ({mean_data})"

@@ -10,7 +10,7 @@ import pytest
 from simulator import Job, simulate
 
 from stallscope.analysis import analyse
-from stallscope.analysis.views.progress import Progress, progress
+from stallscope.analysis.views.log_health import Progress, progress
 from stallscope.run import Run
 
 JOB = Job(ranks=2, steps=400, epochs=4, validation_ms=900.0)

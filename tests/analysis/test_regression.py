@@ -13,14 +13,14 @@ import simulator
 from simulator import Job, Noise
 
 from stallscope.analysis import ENTRIES, Analysis, analyse
-from stallscope.analysis.history.regression import (
+from stallscope.analysis.ledger.ledger_figures import StepTime
+from stallscope.analysis.regression import (
     FEWEST_FOR_A_CHANGE,
     FEWEST_FOR_A_TREND,
     Figure,
     History,
     regression,
 )
-from stallscope.analysis.ledger.figures import StepTime
 
 JOB = Job(ranks=2, steps=80, noise=Noise(cv=0.05))
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stallscope.analysis.ledger.rise import REFERENCE_STEPS, find_rise
+from stallscope.analysis.ledger.change_points import REFERENCE_STEPS, find_rise
 from stallscope.arrays.types import Floats
 
 USUAL_MS = 50.0

@@ -14,7 +14,7 @@ from simulator import Fault, Job, Noise, Ring, simulate
 
 from stallscope.analysis import ENTRIES, Analysis, analyse
 from stallscope.analysis.scaling import ScalingSeries, held_out, scaling, track_record
-from stallscope.analysis.scaling.published import CURVES
+from stallscope.analysis.scaling.projection import CURVES
 from stallscope.opening import open_run
 
 SIZES = (1, 2, 4, 8)

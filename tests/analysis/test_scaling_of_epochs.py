@@ -11,8 +11,8 @@ from support.step_logs import Job, write_job
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.scaling import ScalingSeries, scaling, untimed
-from stallscope.analysis.scaling.published import CURVES, PublishedCurve
-from stallscope.analysis.scaling.warnings import fault_of
+from stallscope.analysis.scaling.projection import CURVES, PublishedCurve
+from stallscope.analysis.scaling.series import fault_of
 from stallscope.parsers import read
 
 POINT = 0.01

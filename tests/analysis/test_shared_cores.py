@@ -17,7 +17,7 @@ from simulator import Fault, Fixed, Job, Noise, simulate
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.gains.slowed_peers import sped_up_peers
 from stallscope.analysis.gains.what_if import WhatIf
-from stallscope.analysis.settings.cores import CpuLoad
+from stallscope.analysis.setup import CpuLoad
 
 # Ranks, and the cores that they share.
 SHAPES = ((2, 2), (4, 2), (8, 4))

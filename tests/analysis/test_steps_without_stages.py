@@ -11,8 +11,8 @@ from support.step_logs import Job, forget_stages, write_job
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.ledger.printed_steps import PrintedSteps
 from stallscope.parsers import read
-from stallscope.reports.run.tables import printed_ranks_table, printed_steps_table
-from stallscope.text.summary import six_lines
+from stallscope.reports.run.run_tables import printed_ranks_table, printed_steps_table
+from stallscope.text.summary_words import six_lines
 
 REASON = "the compiled step reduces its gradients where no timestamp can be taken"
 EXPOSED = {"stamps": {"placed": ["data"], "reason": REASON, "input_exposed": True}}

@@ -17,10 +17,10 @@ import pytest
 from simulator import Job, simulate
 
 from stallscope.analysis import analyse
-from stallscope.analysis.stopped.processes import process_has_ended
+from stallscope.analysis.stopped.positions import process_has_ended
 from stallscope.analysis.stopped.stopped import Stopped, find_stopped
 from stallscope.batch.anonymous import anonymous
-from stallscope.collector.recorder.job.launch import process_start_ns
+from stallscope.collector.recorder.job.world import process_start_ns
 from stallscope.reports.run.json_content import json_content
 from stallscope.run import Event, Log, Run
 

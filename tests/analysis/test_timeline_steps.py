@@ -13,7 +13,7 @@ from support.timelines import GENERATIONS, GRADIENTS, METRIC, Generation, Job, T
 
 from stallscope.analysis.network.tensors import Tensors, tensors
 from stallscope.analysis.network.tensors.repetitions import Negotiations, step_positions
-from stallscope.analysis.tuning.timelines import advise_on_timeline
+from stallscope.analysis.tuning.recommend import advise_on_timeline
 from stallscope.parsers.formats.horovod_timeline import TimelineReader
 
 NEW = GENERATIONS["0.28, Gloo"]

@@ -16,10 +16,10 @@ from simulator import Between, Fault, Fixed, Job, simulate
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.network.tensors import tensors
 from stallscope.analysis.tuning import AutotuneFile, TimelineFile, Tuned, tune
-from stallscope.analysis.tuning.during import TuningRounds
+from stallscope.analysis.tuning.recommend import TuningRounds
 from stallscope.parsers.formats.autotune import AutotuneLog, parse_autotune
 from stallscope.parsers.formats.horovod_timeline import open_timeline
-from stallscope.reports.tuning.document import sentences
+from stallscope.reports.tuning.tuning_document import sentences
 
 REAL = Path(__file__).parents[1] / "cli" / "tune"
 HEADER = b"hierarchical_allreduce,cache_enabled,cycle_time_ms,tensor_fusion_threshold,score\n"

@@ -8,7 +8,7 @@ import pytest
 from simulator import Fault, Job, Noise, simulate
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.stragglers.straggler import Straggler
+from stallscope.analysis.stragglers.lateness import Straggler
 
 QUIET = Job(ranks=8, steps=500, noise=Noise(cv=0.02, phi=0.0), seed=5)
 

@@ -13,7 +13,7 @@ from simulator import Bursts, Clocks, Fault, Job, simulate
 from stallscope.analysis import Analysis, analyse
 from stallscope.arrays.types import Bools, Ints
 from stallscope.run import Run, Series
-from stallscope.text.why import why
+from stallscope.text.machine_words import why
 
 S = 1_000_000_000
 RANKS = 4

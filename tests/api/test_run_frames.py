@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import stallscope as ss
-from stallscope.api import run as api_run
+from stallscope.api import opened_run
 from stallscope.errors import NotFoundError, UsageError
 
 Opened = Callable[[str], ss.Run]
@@ -47,7 +47,7 @@ def test_ranks_can_be_read_one_after_the_other(opened: Opened) -> None:
 def test_a_large_run_is_no_surprise(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     run = opened("steps")
     # Five million rows would take the memory of the test's machine.
-    monkeypatch.setattr(api_run, "MOST_ROWS", 719)
+    monkeypatch.setattr(opened_run, "MOST_ROWS", 719)
     with pytest.raises(UsageError, match=r"720 rows.*at most 719.*run\.steps_of\(columns="):
         _ = run.steps
     assert len(run.steps_of()) == 720

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from stallscope.arrays import medians
-from stallscope.arrays.medians import running_median
+from stallscope.arrays import quantiles
+from stallscope.arrays.quantiles import running_median
 
 
 @pytest.mark.parametrize("length", [1, 2, 50, 51, 1000])
@@ -24,6 +24,6 @@ def test_short_series(length: int, window: int, kind: type) -> None:
 def test_long_series(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(1).normal(size=1000)
     short = running_median(values, 51)
-    monkeypatch.setattr(medians, "_FEW", 100)
+    monkeypatch.setattr(quantiles, "_FEW", 100)
     np.testing.assert_array_equal(running_median(values, 51), short)
     assert len(running_median(values[:0], 51)) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stallscope.arrays.partial_sort import smallest_of_few
+from stallscope.arrays.quantiles import smallest_of_few
 
 
 @pytest.mark.parametrize("count", range(1, 20))

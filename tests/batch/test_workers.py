@@ -11,12 +11,11 @@ from support.deadly import Deadly
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import analyse
-from stallscope.batch.settings import Settings
-from stallscope.batch.units import Unit
+from stallscope.batch.units import Settings, Unit
 from stallscope.batch.worker import KnownRun
 from stallscope.batch.workers import Failed, Workers
 from stallscope.parsers import read
-from stallscope.reports.base import ReportOptions
+from stallscope.reports.parts import ReportOptions
 from stallscope.reports.run import json_content
 
 JOB = Job(ranks=2, steps=60)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from support.benchmarks import benchmark
 
-from stallscope.collector.recorder.step_log import rate_limits
+from stallscope.collector.recorder.step_log import log_files
 
 pages = benchmark("pages")
 
@@ -29,13 +29,13 @@ def test_a_page_without_its_markers_is_an_error() -> None:
 def test_the_page_names_the_limits() -> None:
     text = " ".join((pages.DOCS / "scale.md").read_text().split())
     for sentence in (
-        f"every {rate_limits.COPY_SECONDS:.0f} s and at the ends of epochs",
-        f"never twice within {rate_limits.SHORTEST_COPY_SECONDS:.0f} s",
-        f"after {rate_limits.FIRST_UPLOAD_SECONDS:.0f} s, then",
-        f"up to {rate_limits.UPLOAD_SECONDS:.0f} s, or up to 1/{1 / rate_limits.UPLOAD_SHARE:.0f} of",
-        f"{rate_limits.REQUESTS_PER_SECOND:.0f} per second",
-        f"within {rate_limits.LONGEST_LAST_TURN_SECONDS:.0f} s",
-        f"at {rate_limits.COPIED_PART_BYTES >> 20} MiB",
+        f"every {log_files.COPY_SECONDS:.0f} s and at the ends of epochs",
+        f"never twice within {log_files.SHORTEST_COPY_SECONDS:.0f} s",
+        f"after {log_files.FIRST_UPLOAD_SECONDS:.0f} s, then",
+        f"up to {log_files.UPLOAD_SECONDS:.0f} s, or up to 1/{1 / log_files.UPLOAD_SHARE:.0f} of",
+        f"{log_files.REQUESTS_PER_SECOND:.0f} per second",
+        f"within {log_files.LONGEST_LAST_TURN_SECONDS:.0f} s",
+        f"at {log_files.COPIED_PART_BYTES >> 20} MiB",
     ):
         assert sentence in text
 
@@ -43,7 +43,7 @@ def test_the_page_names_the_limits() -> None:
 @pytest.mark.parametrize("size", pages.SIZES)
 def test_all_ranks_together_keep_to_the_limit(size: int) -> None:
     most = pages.requests_in_busiest_minute(size)
-    assert most <= 60 * rate_limits.REQUESTS_PER_SECOND * 1.01
+    assert most <= 60 * log_files.REQUESTS_PER_SECOND * 1.01
 
 
 def test_copied_bytes_match_the_formula() -> None:
@@ -52,6 +52,6 @@ def test_copied_bytes_match_the_formula() -> None:
     for _ in range(round(pages.HOURS * 3_600 / pages.copy_seconds(64))):
         part += grown
         copied += part
-        if part >= rate_limits.COPIED_PART_BYTES:
+        if part >= log_files.COPIED_PART_BYTES:
             part = 0.0
     assert pages.copied_bytes(64) == pytest.approx(copied, rel=0.05)

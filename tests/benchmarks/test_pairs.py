@@ -14,8 +14,7 @@ from support.benchmarks import benchmark
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.gains.bottleneck import Bottleneck
-from stallscope.analysis.gains.what_if import WhatIf
+from stallscope.analysis.gains.what_if import Bottleneck, WhatIf
 from stallscope.arrays.stats import Mean
 from stallscope.parsers import read
 

@@ -11,7 +11,7 @@ from support.benchmarks import benchmark
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.stragglers.straggler import Straggler
+from stallscope.analysis.stragglers.lateness import Straggler
 from stallscope.arrays.stats import Mean
 from stallscope.parsers import read
 

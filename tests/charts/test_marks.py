@@ -9,10 +9,9 @@ import pytest
 from simulator import Fault, Job, simulate
 
 from stallscope.analysis import Analysis, analyse
+from stallscope.charts.chart_kinds import Bar, Segment, StackedBars
 from stallscope.charts.charts import named_charts
-from stallscope.charts.kinds import Bar, Segment, StackedBars
-from stallscope.charts.layouts import legend_of
-from stallscope.charts.marks import marks_of
+from stallscope.charts.marks import legend_of, marks_of
 from stallscope.charts.plotly_figures import figure
 from stallscope.charts.step_time import step_time_chart
 from stallscope.charts.svg import draw

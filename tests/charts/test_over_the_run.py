@@ -8,7 +8,7 @@ import pytest
 from simulator import Between, Fault, Job, simulate
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.charts.kinds import StackedArea
+from stallscope.charts.chart_kinds import StackedArea
 from stallscope.charts.plotly_figures import figure
 from stallscope.charts.step_time import step_time_chart
 from stallscope.charts.svg import NARROW, WIDE, draw

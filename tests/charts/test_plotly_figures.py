@@ -8,18 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stallscope.analysis.views.machines import ValueColumns
+from stallscope.analysis.views.machine_series import ValueColumns
 from stallscope.arrays.stats import Mean
+from stallscope.charts.chart_kinds import COLOURS, Bar, Segment, StackedArea, StackedBars, Waterfall
 from stallscope.charts.charts import Chart
 from stallscope.charts.compared_bars import ComparedBars
 from stallscope.charts.heat_map import HeatMap, HeatMapRow
-from stallscope.charts.kinds import Bar, Segment, StackedArea, StackedBars, Waterfall
 from stallscope.charts.marks import marks_of
-from stallscope.charts.over_time import OverTime
-from stallscope.charts.palette import COLOURS
 from stallscope.charts.plotly_figures import CONFIG, figure
-from stallscope.charts.plotly_figures.drawing import Drawing
-from stallscope.charts.rates import RateBar, RateBars
+from stallscope.charts.plotly_figures.theme import Drawing
+from stallscope.charts.scaling_curves import RateBar, RateBars
+from stallscope.charts.step_time import OverTime
 from stallscope.formatting.sums import SumColumn
 
 HOSTILE = "<img src=x onerror=alert(1)> & %{x}"

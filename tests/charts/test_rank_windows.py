@@ -12,7 +12,7 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.charts.charts import named_charts
 from stallscope.charts.heat_map import HeatMap
 from stallscope.charts.plotly_figures import figure
-from stallscope.charts.rank_windows import printed_ranks_chart
+from stallscope.charts.step_time import printed_ranks_chart
 from stallscope.charts.svg import NARROW, WIDE, draw
 from stallscope.parsers import read
 

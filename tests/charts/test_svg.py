@@ -11,16 +11,23 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from stallscope.analysis.views.machines import ValueColumns
+from stallscope.analysis.views.machine_series import ValueColumns
 from stallscope.arrays.stats import Mean
 from stallscope.charts.axis import Axis
+from stallscope.charts.chart_kinds import (
+    COLOURS,
+    HEAT,
+    Bar,
+    Segment,
+    StackedArea,
+    StackedBars,
+    Waterfall,
+)
 from stallscope.charts.charts import Chart
 from stallscope.charts.compared_bars import ComparedBars
 from stallscope.charts.curves import EfficiencyLine, EfficiencyLines
 from stallscope.charts.heat_map import HeatMap, HeatMapRow
-from stallscope.charts.kinds import Bar, Segment, StackedArea, StackedBars, Waterfall
-from stallscope.charts.over_time import OverTime
-from stallscope.charts.palette import COLOURS, HEAT
+from stallscope.charts.step_time import OverTime
 from stallscope.charts.svg import NARROW, WIDE, draw, stylesheet
 from stallscope.formatting.sums import SumColumn
 

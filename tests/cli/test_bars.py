@@ -17,11 +17,11 @@ import pytest
 from rich.console import Console
 from support.step_logs import Job, write_job
 
-from stallscope.cli import bars, compare, tune
+from stallscope.cli import compare, progress_bars, tune
 from stallscope.cli.main import main
 from stallscope.opening import open_runs
 from stallscope.parsers import read
-from stallscope.parsers.progress import ShowProgress
+from stallscope.parsers.base import ShowProgress
 
 #: Reads a file only when a test allows it, so that the test sees the bar meanwhile.
 SLOW = """
@@ -136,18 +136,18 @@ def _drain(terminal: int) -> None:
 def test_short_work_shows_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     now, shown = [0.0], io.StringIO()
     console = Console(file=shown, force_terminal=True, width=80, get_time=lambda: now[0])
-    monkeypatch.setattr(bars, "Console", lambda stderr: console)
+    monkeypatch.setattr(progress_bars, "Console", lambda stderr: console)
 
     def frame() -> str:
-        display = bars._shown.get()
+        display = progress_bars._shown.get()
         assert display is not None
         before = len(shown.getvalue())
         display.refresh()
         return shown.getvalue()[before:]
 
-    with bars.show_progress("reading", 1):
+    with progress_bars.show_progress("reading", 1):
         assert "reading …" in frame()
-        with bars.show_progress("reading files", 5) as update:
+        with progress_bars.show_progress("reading files", 5) as update:
             update(1)
             now[0] = 1.9
             assert "reading …" in frame()
@@ -155,7 +155,7 @@ def test_short_work_shows_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
             assert "1/5" in frame()
             assert "reading …" not in frame()
         assert "reading …" in frame()
-    assert bars._shown.get() is None
+    assert progress_bars._shown.get() is None
 
 
 @pytest.fixture

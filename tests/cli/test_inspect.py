@@ -19,7 +19,7 @@ from support.step_logs import Job, write_job
 
 from stallscope.cli.main import main
 from stallscope.collector.mlflow.metrics import MlflowRecord, record_file
-from stallscope.parsers.inspection.inspect import inspect
+from stallscope.parsers.inspection.inspect_files import inspect
 
 ROOT = Path(__file__).parents[2]
 PRINTED = ROOT / "tests" / "parsers" / "printed"

@@ -14,9 +14,8 @@ import pytest
 from support.step_logs import Job, write_job
 
 from stallscope.cli.main import main
-from stallscope.exports.generations import exported_run
+from stallscope.exports.exported_run import Selection, exported_run
 from stallscope.exports.scalars import scalars_of
-from stallscope.exports.selection import Selection
 from stallscope.opening import open_run
 
 pytestmark = pytest.mark.services

@@ -10,8 +10,7 @@ import subprocess
 import pytest
 
 from stallscope.cli.completion import SHELLS
-from stallscope.cli.examples import EXAMPLES
-from stallscope.cli.main import COMMANDS, main
+from stallscope.cli.main import COMMANDS, EXAMPLES, main
 
 # Completes the words after the script, the last of which is unfinished.
 _COMPLETE = """

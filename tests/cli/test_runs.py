@@ -11,9 +11,9 @@ import pytest
 from support.commands import Commands
 from support.step_logs import Job, write_job
 
-from stallscope.cli.runs_table import COLUMNS
+from stallscope.cli.runs import COLUMNS
 from stallscope.collector.store.layout import MANIFEST
-from stallscope.collector.store.runs import save_run
+from stallscope.collector.store.run_folders import save_run
 from stallscope.parsers import read
 
 

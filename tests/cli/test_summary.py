@@ -11,7 +11,7 @@ from support.step_logs import Job, write_job
 
 from stallscope.cli import summary
 from stallscope.cli.main import main
-from stallscope.text.summary import six_lines
+from stallscope.text.summary_words import six_lines
 
 SLOW = Job(ranks=2, steps=200, slow={(1, "input"): 9.0})
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from support.commands import Commands
 
-from stallscope.cli import bars
+from stallscope.cli import progress_bars
 from stallscope.collector.store.layout import MANIFEST
 from stallscope.collector.store.loading import load_run
-from stallscope.collector.store.runs import save_run
+from stallscope.collector.store.run_folders import save_run
 
 
 def test_an_undamaged_store_is_ok(at_store: Commands) -> None:
@@ -141,7 +141,7 @@ def test_there_is_something_to_check(at_store: Commands, place: str) -> None:
 def test_a_bar_goes_to_the_terminal_alone(
     at_store: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bars, "_PATIENCE_SECONDS", -1.0)
+    monkeypatch.setattr(progress_bars, "_PATIENCE_SECONDS", -1.0)
     monkeypatch.setenv("FORCE_COLOR", "1")
     status, out, errors = at_store("verify", "store")
     assert status == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.collector.sources import base, files
+from stallscope.collector.sources import files, source
 from stallscope.collector.sources.files import Files
 
 
@@ -14,7 +14,7 @@ from stallscope.collector.sources.files import Files
 def no_silent_servers() -> None:
     """Forget which servers did not answer in tests before."""
     files._SILENT_UNTIL.clear()
-    base._silent_until.clear()
+    source._silent_until.clear()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from support.places import refusal
 from support.stores import SECRET, Bucket
 
-from stallscope.collector.registry import open_source
+from stallscope.collector.source_kinds import open_source
 from stallscope.errors import UsageError
 
 pytestmark = [pytest.mark.services, pytest.mark.usefixtures("one_attempt")]

@@ -14,10 +14,10 @@ from support.step_logs import Job, write_job
 from support.stores import SECRET, Bucket, put_job
 
 from stallscope.catalogue.collecting import collect
-from stallscope.collector.registry import open_source
-from stallscope.collector.sources.base import Source, SourceFile
+from stallscope.collector.source_kinds import open_source
 from stallscope.collector.sources.files import Files
-from stallscope.collector.store.folders import collected_runs
+from stallscope.collector.sources.source import Source, SourceFile
+from stallscope.collector.store.manifests import collected_runs
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.opening import open_run
 

@@ -16,9 +16,9 @@ from stallscope.analysis import ENTRIES, analyse
 from stallscope.analysis.gains.baseline import COMPARED
 from stallscope.analysis.ledger import ledger as analysis_ledger
 from stallscope.catalogue import checking
+from stallscope.catalogue.database import COLUMNS, SCHEMA_VERSION
 from stallscope.catalogue.entry import CAUSES, SHARES, Entry
 from stallscope.catalogue.index import Catalogue
-from stallscope.catalogue.rows import COLUMNS, SCHEMA_VERSION
 from stallscope.catalogue.where import FIELDS
 from stallscope.collector.store.layout import CATALOGUE, MANIFEST, SUMMARY
 from stallscope.collector.store.loading import load_run

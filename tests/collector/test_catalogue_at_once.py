@@ -15,8 +15,8 @@ import pytest
 from support.catalogues import JOB, collected
 
 from stallscope.catalogue import database
+from stallscope.catalogue.database import SCHEMA_VERSION
 from stallscope.catalogue.index import Catalogue
-from stallscope.catalogue.rows import SCHEMA_VERSION
 from stallscope.collector.store.layout import CATALOGUE
 
 _ADDS = """

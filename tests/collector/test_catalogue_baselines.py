@@ -12,7 +12,7 @@ from support.step_logs import run_of_job
 
 from stallscope.analysis import analyse
 from stallscope.catalogue.index import Catalogue
-from stallscope.catalogue.matching import Baselines, has_fault_as_baseline
+from stallscope.catalogue.listing import Baselines, has_fault_as_baseline
 from stallscope.collector.store.layout import CATALOGUE, SUMMARY
 from stallscope.collector.store.loading import load_run
 

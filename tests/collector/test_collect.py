@@ -15,14 +15,14 @@ import pytest
 from support.step_logs import Job, write_job
 
 from stallscope.catalogue.collecting import Collected, collect
-from stallscope.cli.engine import collecting_engine
+from stallscope.cli.engine_option import collecting_engine
 from stallscope.cli.main import main
-from stallscope.collector.registry import open_source
-from stallscope.collector.sources.base import Source, SourceFile
+from stallscope.collector.source_kinds import open_source
 from stallscope.collector.sources.files import Files
+from stallscope.collector.sources.source import Source, SourceFile
 from stallscope.collector.store import fetch as fetching
-from stallscope.collector.store.folders import collected_runs
 from stallscope.collector.store.loading import load_run
+from stallscope.collector.store.manifests import collected_runs
 from stallscope.errors import MissingExtraError, UnreadableError, UnwritableError
 from stallscope.opening import open_run
 from stallscope.parsers import read

@@ -14,7 +14,7 @@ from support.databricks import TOKEN, Workspace, workspace
 from support.step_logs import Job, run_of_job
 
 from stallscope.catalogue.collecting import collect
-from stallscope.collector.recorder.step_log.records import key_of, records
+from stallscope.collector.recorder.step_log.sinks import key_of, records
 from stallscope.collector.sources import databricks as source
 from stallscope.collector.sources.databricks import DatabricksLogs
 from stallscope.collector.sources.files import Files

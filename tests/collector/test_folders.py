@@ -14,7 +14,7 @@ import pytest
 from support.step_logs import Job, write_job
 
 from stallscope.catalogue.collecting import collect
-from stallscope.collector.registry import open_source
+from stallscope.collector.source_kinds import open_source
 from stallscope.collector.store.fetch import fetch
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.opening import open_run

@@ -9,7 +9,7 @@ from support.google import ACCOUNT
 from support.places import refusal
 from support.stores import Bucket
 
-from stallscope.collector.registry import open_source
+from stallscope.collector.source_kinds import open_source
 
 pytestmark = [pytest.mark.services, pytest.mark.usefixtures("one_attempt")]
 

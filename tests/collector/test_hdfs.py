@@ -15,9 +15,9 @@ from support.step_logs import Job, write_job
 from support.webhdfs import Cluster, cluster
 
 from stallscope.catalogue.collecting import collect
-from stallscope.collector.registry import open_source
-from stallscope.collector.sources.base import SourceFile
+from stallscope.collector.source_kinds import open_source
 from stallscope.collector.sources.files import Files
+from stallscope.collector.sources.source import SourceFile
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.opening import open_run
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.collector.sources.hosts import expand_hosts
+from stallscope.cli.collect import expand_hosts
 from stallscope.errors import NotFoundError, UnreadableError, UsageError
 
 

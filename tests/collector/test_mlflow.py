@@ -15,11 +15,11 @@ from support.uploads import upload_folder
 
 from stallscope.analysis import analyse
 from stallscope.catalogue.entry import CAUSES, SHARES
-from stallscope.collector.mlflow import search
-from stallscope.collector.mlflow.search import find_runs
-from stallscope.collector.mlflow.upload import Uploaded
-from stallscope.collector.registry import open_source
-from stallscope.collector.sources.chunk_names import ChunkName
+from stallscope.collector.mlflow import client as mlflow_client
+from stallscope.collector.mlflow.artifacts import Uploaded
+from stallscope.collector.mlflow.client import find_runs
+from stallscope.collector.source_kinds import open_source
+from stallscope.collector.sources.pieces import ChunkName
 from stallscope.collector.store.fetch import fetch
 from stallscope.errors import MissingExtraError, NotFoundError, UnreadableError, UsageError
 from stallscope.opening import open_run, open_runs
@@ -103,7 +103,7 @@ def test_collecting_a_run_that_grows_fetches_its_new_end(tmp_path: Path, run_id:
 def test_a_large_log_is_several_chunks(
     tmp_path: Path, client: Any, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stallscope.collector.mlflow.chunks._LARGEST_CHUNK", 1000)
+    monkeypatch.setattr("stallscope.collector.mlflow.artifacts._LARGEST_CHUNK", 1000)
     [log] = write_job(tmp_path, replace(JOB, ranks=1))
     upload_folder(tmp_path, run_id)
     assert len(chunks_of(client, run_id, log.name)) == -(-log.stat().st_size // 1000)
@@ -286,7 +286,7 @@ def test_a_summary_that_is_written_again_replaces_the_verdict(
 def test_all_pages_of_a_search_are_read(
     client: Any, experiment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "_PAGE", 2)
+    monkeypatch.setattr(mlflow_client, "_PAGE", 2)
     runs = [client.create_run(experiment).info.run_id for _ in range(5)]
     assert sorted(find_runs(client.get_experiment(experiment).name)) == sorted(runs)
 

@@ -7,14 +7,14 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallscope.collector.sources.base import SourceFile
-from stallscope.collector.sources.chunk_names import (
+from stallscope.collector.sources.pieces import (
     ChunkName,
     chunk_name,
     fingerprint,
+    join_chunks,
     joined_length,
 )
-from stallscope.collector.sources.chunks import join_chunks
+from stallscope.collector.sources.source import SourceFile
 
 LOG = bytes(range(200))
 FOLDER = "stallscope/logs/rank-00000.0.0.steps.csv"

@@ -14,7 +14,7 @@ from support.uploads import upload_folder
 from stallscope.analysis import analyse
 from stallscope.catalogue.collecting import collect
 from stallscope.cli.main import main
-from stallscope.collector.registry import open_source
+from stallscope.collector.source_kinds import open_source
 from stallscope.opening import open_run
 from stallscope.reports.mlflow_run import write_summary
 from stallscope.reports.run import json_content

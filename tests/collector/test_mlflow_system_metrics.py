@@ -15,9 +15,9 @@ from support.waiting import wait_until
 
 from stallscope.catalogue.collecting import collect
 from stallscope.cli.main import main
-from stallscope.collector.mlflow import system_metrics
-from stallscope.collector.mlflow.system_metrics import read_histories
-from stallscope.collector.registry import open_source
+from stallscope.collector.mlflow import metrics
+from stallscope.collector.mlflow.metrics import read_histories
+from stallscope.collector.source_kinds import open_source
 from stallscope.collector.store.loading import RunOnDisk
 from stallscope.opening import open_run
 from stallscope.run import Series
@@ -33,7 +33,7 @@ def test_the_most_useful_metrics_are_requested_first_and_their_number_is_limited
     histories, left_out = read_histories(names, lambda _: [(5, 0, 1.0)])
     assert list(histories)[:11] == names[:11]
     assert (len(histories), left_out) == (64, 8)
-    monkeypatch.setattr(system_metrics, "_MOST_VALUES", 30)
+    monkeypatch.setattr(metrics, "_MOST_VALUES", 30)
     histories, left_out = read_histories(names, lambda _: [(5, 0, 1.0)] * 7)
     assert (list(histories), left_out) == (names[:4], 68)
 

@@ -19,8 +19,8 @@ from support.uploads import end_uploads, uploaders
 from support.waiting import wait_until
 
 from stallscope.collector.mlflow import process
-from stallscope.collector.recorder.subprocesses.upload import WATCH
-from stallscope.collector.registry import open_source
+from stallscope.collector.recorder.subprocesses import WATCH
+from stallscope.collector.source_kinds import open_source
 from stallscope.opening import open_run
 
 pytestmark = pytest.mark.services
@@ -34,11 +34,11 @@ settings = json.loads(sys.argv[1])
 if settings["without_packages"]:
     sys.path[:] = [path for path in sys.path if "site-packages" not in path]
 sys.path.insert(0, settings["source"])
-from stallscope.collector.recorder.clock import read_clocks
+from stallscope.collector.recorder.guards import read_clocks
 from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
-from stallscope.collector.recorder.step_log.format import StepRow
+from stallscope.collector.recorder.step_log.line_format import StepRow
 folder, stop = Path(settings["folder"]), Path(settings["stop"])
 for fit in range(settings["fits"]):
     options = Options(folder, flush_seconds=0.1, mlflow_run_id=settings["run"])
@@ -252,11 +252,11 @@ def test_without_mlflow_there_is_one_warning(start: Starter, server: str) -> Non
 def test_a_process_that_cannot_be_started_is_one_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from stallscope.collector.recorder.subprocesses import upload
+    from stallscope.collector.recorder import subprocesses
 
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
-    upload.watch(tmp_path / "rank-00000.0.0.steps.csv", "f" * 32)
-    upload.finish(tmp_path / "rank-00000.0.0.steps.csv", "f" * 32)
+    subprocesses.watch(tmp_path / "rank-00000.0.0.steps.csv", "f" * 32)
+    subprocesses.finish(tmp_path / "rank-00000.0.0.steps.csv", "f" * 32)
     [record] = caplog.records
     assert "logs are not uploaded to MLflow's run" in record.message
     assert "training goes on" in record.message
@@ -265,7 +265,7 @@ def test_a_process_that_cannot_be_started_is_one_warning(
 def test_the_run_is_the_named_one_or_the_environments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from stallscope.collector.recorder.subprocesses.upload import mlflow_run_of
+    from stallscope.collector.recorder.subprocesses import mlflow_run_of
 
     monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
     assert mlflow_run_of(None) is None

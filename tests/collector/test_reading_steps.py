@@ -13,9 +13,8 @@ import pytest
 from simulator import Job, simulate
 
 from stallscope.arrays.memory import MEMORY
-from stallscope.collector.store import reading_steps, step_files
-from stallscope.collector.store.reading_steps import read_steps
-from stallscope.collector.store.step_files import write_rows
+from stallscope.collector.store import step_files
+from stallscope.collector.store.step_files import read_steps, write_rows
 from stallscope.run import STEPS_SCHEMA, TIMESTAMPS
 
 STEPS = simulate(Job(ranks=6, steps=700, epochs=3)).run.steps
@@ -65,8 +64,8 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> WrittenSteps:
 @pytest.fixture(params=["a thread", "threads"])
 def at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "threads":
-        monkeypatch.setattr(reading_steps, "_ROWS_AT_A_TIME", 64)
-        monkeypatch.setattr(reading_steps, "_ROWS_PER_TASK", 256)
+        monkeypatch.setattr(step_files, "_ROWS_AT_A_TIME", 64)
+        monkeypatch.setattr(step_files, "_ROWS_PER_TASK", 256)
 
 
 @pytest.mark.usefixtures("at_once")
@@ -84,7 +83,7 @@ def test_all_rows_come_back_in_their_order_and_timestamps_in_one_piece(
 def test_what_all_ranks_have_in_common_is_in_memory_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading_steps, "FEWEST_ROWS", 500)
+    monkeypatch.setattr(step_files, "FEWEST_ROWS", 500)
     monkeypatch.setattr(step_files, "_ROWS_OF_SEVERAL_LOGS", 500)
     write_rows(STEPS, tmp_path / "a.parquet")
     back = read_steps([tmp_path / "a.parquet"])

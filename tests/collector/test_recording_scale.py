@@ -15,14 +15,14 @@ from support.door import Door, Request, door
 from support.stores import Bucket, Store
 
 from stallscope.catalogue.collecting import collect
-from stallscope.collector.recorder.step_log.rate_limits import (
+from stallscope.collector.recorder.step_log.log_files import (
     FIRST_UPLOAD_REQUESTS,
     FIRST_UPLOAD_SECONDS,
     REQUESTS_PER_SECOND,
     next_pause_seconds,
     turn_seconds,
 )
-from stallscope.collector.registry import open_source
+from stallscope.collector.source_kinds import open_source
 from stallscope.parsers import read
 from stallscope.run import Run
 

@@ -9,8 +9,8 @@ from support.places import refusal
 from support.step_logs import Job
 from support.stores import SECRET, Bucket, put_job
 
-from stallscope.collector.registry import open_source
-from stallscope.collector.sources.base import Source, SourceFile
+from stallscope.collector.source_kinds import open_source
+from stallscope.collector.sources.source import Source, SourceFile
 from stallscope.errors import UnreadableError
 
 pytestmark = pytest.mark.services

@@ -13,10 +13,10 @@ from tenacity import stop_after_attempt
 
 from stallscope.catalogue.collecting import collect
 from stallscope.cli.main import main
-from stallscope.collector.registry import open_source
+from stallscope.collector.source_kinds import open_source
 from stallscope.collector.sources.files import Files
 from stallscope.collector.store import fetch as fetching
-from stallscope.collector.store.folders import collected_runs
+from stallscope.collector.store.manifests import collected_runs
 from stallscope.errors import UnreadableError
 from stallscope.opening import open_run
 

@@ -12,13 +12,13 @@ from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.catalogue.collecting import collect
 from stallscope.cli.main import main
-from stallscope.collector.recorder.step_log.records import key_of, records
-from stallscope.collector.registry import open_source
-from stallscope.collector.sources.base import Source, SourceFile
+from stallscope.collector.recorder.step_log.sinks import key_of, records
+from stallscope.collector.source_kinds import open_source
+from stallscope.collector.sources.source import Source, SourceFile
 from stallscope.collector.sources.spark_layout import is_event_log, is_spark_output
 from stallscope.errors import NotFoundError
 from stallscope.parsers import read
-from stallscope.parsers.formats.spark import event_logs
+from stallscope.parsers.formats import spark
 from stallscope.run import Run
 
 JOB = Job(ranks=2, steps=300)
@@ -198,7 +198,7 @@ def test_event_logs_in_the_folder_are_read_piece_by_piece(
 def test_little_is_fetched_of_a_long_remote_event_log(
     tmp_path: Path, original: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_logs, "_MOST_REMOTE_BYTES", 1_000_000)
+    monkeypatch.setattr(spark, "_MOST_REMOTE_BYTES", 1_000_000)
     asked: list[int] = []
 
     class Far(Source):

@@ -19,11 +19,11 @@ from support.services import Sshd, tool, use_sshd
 from support.step_logs import Job, write_job
 
 from stallscope.cli.main import main
-from stallscope.collector.registry import open_source
+from stallscope.collector.source_kinds import open_source
 from stallscope.collector.sources import ssh
 from stallscope.collector.sources.ssh import SshFiles
-from stallscope.collector.store.folders import collected_runs
 from stallscope.collector.store.loading import load_run
+from stallscope.collector.store.manifests import collected_runs
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.opening import open_run
 

@@ -16,14 +16,14 @@ from simulator import Job as SimulatedJob
 from simulator import simulate
 from support.step_logs import Job, write_job
 
-from stallscope.collector.sources.base import reason
 from stallscope.collector.sources.files import Files
-from stallscope.collector.store.folders import collected_runs
+from stallscope.collector.sources.source import reason
 from stallscope.collector.store.layout import MANIFEST
 from stallscope.collector.store.loading import RunOnDisk, load_run
+from stallscope.collector.store.manifests import collected_runs
 from stallscope.collector.store.mirror import Mirror
 from stallscope.collector.store.remote_folder import RemoteFolder
-from stallscope.collector.store.runs import save_run
+from stallscope.collector.store.run_folders import save_run
 from stallscope.errors import (
     NotFoundError,
     UnknownVersionError,

@@ -21,8 +21,8 @@ from support.waiting import wait_until
 
 from stallscope.cli.dashboard import open_store
 from stallscope.cli.main import main
-from stallscope.collector.registry import open_source
 from stallscope.collector.run_names import RunAddress
+from stallscope.collector.source_kinds import open_source
 from stallscope.collector.sources.files import Files
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.mirror import Mirror, open_mirror

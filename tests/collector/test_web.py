@@ -26,15 +26,16 @@ from support.web import Web, web
 
 from stallscope.cli.main import main
 from stallscope.collector.mlflow import client
-from stallscope.collector.registry import open_source
-from stallscope.collector.sources import base, databricks
+from stallscope.collector.source_kinds import open_source
+from stallscope.collector.sources import databricks
+from stallscope.collector.sources import source as sources_source
 from stallscope.collector.sources import web as web_files
 from stallscope.collector.sources.files import Files
 from stallscope.collector.store import fetch as fetching
 from stallscope.errors import NotFoundError, UnansweredError, UnreadableError
 from stallscope.opening import open_run
 from stallscope.parsers import read
-from stallscope.parsers.inspection.inspect import inspect
+from stallscope.parsers.inspection.inspect_files import inspect
 
 pytestmark = pytest.mark.extras
 
@@ -279,7 +280,7 @@ def test_a_server_that_stops_answering_is_named_once_while_its_files_are_read(
     with web(files=files, **SERVERS["wholes"]) as server, door(server.url) as front:
         place = open_source(f"{front.url}/*.steps.csv")
         logs = place.files()
-        monkeypatch.setattr(base, "_SILENT_SECONDS", 0.1)
+        monkeypatch.setattr(sources_source, "_SILENT_SECONDS", 0.1)
         front.concerns, front.stops_after = lambda request: True, 0
         for log in logs:
             with pytest.raises(UnreadableError, match="cannot be read: no data arrived for 1 s"):
@@ -297,7 +298,7 @@ def test_a_server_that_stops_answering_is_named_once_while_its_files_are_read(
 def test_a_wait_for_an_answer_is_announced(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(base, "_SILENT_SECONDS", 0.1)
+    monkeypatch.setattr(sources_source, "_SILENT_SECONDS", 0.1)
     with silent_server(monkeypatch) as silent:
         place = open_source(url.format(silent.address))
         with pytest.raises(UnansweredError, match="cannot be opened"):

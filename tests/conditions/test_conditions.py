@@ -13,7 +13,7 @@ from simulator import Fault, Job, Noise
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.conditions import Outcome, parse
-from stallscope.conditions.stopping import LogProgress
+from stallscope.conditions.quantities import LogProgress
 from stallscope.parsers import read
 
 #: Its input takes 44 ms in a step of about 225 ms, the baseline's 1 ms.

@@ -18,9 +18,9 @@ from stallscope.analysis import ENTRIES, Analysis, analyse
 from stallscope.catalogue.entry import AnalysisSummary, Entry
 from stallscope.catalogue.where import parse_search, parse_where
 from stallscope.conditions import Condition, parse
-from stallscope.conditions.figures import known_names
+from stallscope.conditions.known_figures import known_names
 from stallscope.errors import UsageError
-from stallscope.query.kinds import UNITS
+from stallscope.query.field_kinds import UNITS
 
 PAGE = Path(__file__).parents[2] / "docs" / "conditions.md"
 _NAMES = [name.replace("FIX", "input") for name in known_names()]

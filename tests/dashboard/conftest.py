@@ -12,7 +12,7 @@ from support.step_logs import Job, run_of_job
 from stallscope.analysis import analyse
 from stallscope.analysis.views.lanes import Lanes
 from stallscope.dashboard import RunStore
-from stallscope.dashboard.store.page_cache import lanes_of
+from stallscope.dashboard.store.cache import lanes_of
 from stallscope.run import Run
 
 from .browsing import Open, opening, served

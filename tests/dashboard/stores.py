@@ -9,11 +9,11 @@ from pathlib import Path
 
 from support.step_logs import Job, write_job
 
-from stallscope.catalogue import values
+from stallscope.catalogue import entry as catalogue_entry
 from stallscope.catalogue.collecting import list_runs
 from stallscope.catalogue.entry import AnalysisSummary, Entry
 from stallscope.collector.store.loading import load_run
-from stallscope.collector.store.runs import save_run
+from stallscope.collector.store.run_folders import save_run
 from stallscope.dashboard.store import RunSource, SourceContents
 from stallscope.parsers import read
 from stallscope.run import Run
@@ -50,7 +50,7 @@ def listed(number: int, **changed: object) -> Entry:
         folder=name,
         id=name,
         name=f"training {number}",
-        started_at=values.moment(NOW - timedelta(hours=number)),
+        started_at=catalogue_entry.moment(NOW - timedelta(hours=number)),
         summary=AnalysisSummary(
             steps=600,
             epochs=3,

@@ -11,10 +11,10 @@ from dash import Dash
 
 from stallscope.cli.dashboard import _token
 from stallscope.dashboard import RunStore
-from stallscope.dashboard.access import checked_token, new_token, require_token
 from stallscope.dashboard.addresses import checked_prefix
 from stallscope.dashboard.app import create_app
-from stallscope.dashboard.components.run_tabs import TABS
+from stallscope.dashboard.components.notices import TABS
+from stallscope.dashboard.security import checked_token, new_token, require_token
 from stallscope.errors import UsageError
 
 TOKEN = "a-token-of-ours_1234"

@@ -8,7 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from stallscope.dashboard.components.run_tabs import TABS
+from stallscope.dashboard.components.notices import TABS
 
 from .browsing import NARROW, Open, drawn, still
 

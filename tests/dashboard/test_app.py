@@ -22,9 +22,9 @@ from support.step_logs import run_of_job, write_job
 
 from stallscope.analysis import ENTRIES
 from stallscope.dashboard import RunStore, create_app
+from stallscope.dashboard.app import view_at
 from stallscope.dashboard.pages import PAGES
-from stallscope.dashboard.pages.runs import analysed_row, rows_of
-from stallscope.dashboard.routing import view_at
+from stallscope.dashboard.pages.runs_page import analysed_row, rows_of
 from stallscope.dashboard.security import require_host
 from stallscope.errors import UnreadableError
 from stallscope.parsers import read

@@ -15,8 +15,8 @@ from support.step_logs import run_of_job
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.catalogue.entry import AnalysisSummary
 from stallscope.dashboard import RunStore
-from stallscope.dashboard.components.baseline_howto import baseline_facts, grouped_baselines
-from stallscope.dashboard.routing import view_at
+from stallscope.dashboard.app import view_at
+from stallscope.dashboard.components.run_head import baseline_facts, grouped_baselines
 from stallscope.run import Run
 from stallscope.text.titles import TITLES
 

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from stallscope.arrays.stats import Mean
+from stallscope.charts.chart_kinds import Bar, Segment, StackedArea, StackedBars, Waterfall
 from stallscope.charts.charts import Chart
 from stallscope.charts.compared_bars import ComparedBars
 from stallscope.charts.curves import EfficiencyLine, EfficiencyLines
-from stallscope.charts.gains import GainBar, GainBars
-from stallscope.charts.kinds import Bar, Segment, StackedArea, StackedBars, Waterfall
-from stallscope.charts.rates import RateBar, RateBars
+from stallscope.charts.rows import GainBar, GainBars
+from stallscope.charts.scaling_curves import RateBar, RateBars
 from stallscope.dashboard import RunStore
+from stallscope.dashboard.app import view_at
 from stallscope.dashboard.components.chart_csv import chart_csv
-from stallscope.dashboard.components.run_tabs import TABS
-from stallscope.dashboard.routing import view_at
+from stallscope.dashboard.components.notices import TABS
 from stallscope.formatting.sums import SumColumn
 
 from .content import of_type

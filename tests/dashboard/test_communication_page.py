@@ -18,8 +18,9 @@ from support.network_checks import pair, write_network_check
 from support.step_logs import write_job
 
 from stallscope.analysis import analyse
-from stallscope.charts.palette import COLOURS
+from stallscope.charts.chart_kinds import COLOURS
 from stallscope.dashboard import RunStore
+from stallscope.dashboard.app import view_at
 from stallscope.dashboard.companion_files import (
     LoadedTimeline,
     LoadingTimeline,
@@ -27,8 +28,7 @@ from stallscope.dashboard.companion_files import (
     companion_timeline,
 )
 from stallscope.dashboard.components.tensor_cards import reading_card
-from stallscope.dashboard.pages.communication import timeline_update
-from stallscope.dashboard.routing import view_at
+from stallscope.dashboard.pages.communication_page import timeline_update
 from stallscope.errors import UnreadableError
 from stallscope.parsers import read
 from stallscope.run import Run
@@ -353,7 +353,7 @@ def test_what_cannot_be_read_is_one_sentence(folder: Path, monkeypatch: pytest.M
     def broken(run: Run) -> None:
         raise UnreadableError("timeline.json: cannot be read: Input/output error")
 
-    monkeypatch.setattr("stallscope.dashboard.pages.communication.companion_timeline", broken)
+    monkeypatch.setattr("stallscope.dashboard.pages.communication_page.companion_timeline", broken)
     said = texts(_content(read(str(folder))[0]))
     assert "timeline.json: cannot be read: Input/output error" in said
 

@@ -9,8 +9,8 @@ import pytest
 from werkzeug.test import TestResponse
 
 from stallscope.dashboard import RunStore, create_app
-from stallscope.dashboard.access import require_token
 from stallscope.dashboard.components.run_head import run_head
+from stallscope.dashboard.security import require_token
 
 from .cases import SCRIPT
 from .content import components

@@ -16,12 +16,12 @@ from simulator import Fault, Job, simulate, write_logs
 from support.epoch_logs import WRITERS, EpochJob
 
 from stallscope.dashboard import RunStore, create_app
-from stallscope.dashboard.components.run_tabs import TABS
-from stallscope.dashboard.routing import view_at
+from stallscope.dashboard.app import view_at
+from stallscope.dashboard.components.notices import TABS
 from stallscope.parsers import read
-from stallscope.reports.run.tables import epochs_table
+from stallscope.reports.run.run_tables import epochs_table
 from stallscope.run import Run
-from stallscope.text.job import epoch_figures
+from stallscope.text.job_words import epoch_figures
 
 from .browsing import NARROW, Open, drawn, served
 from .content import table_rows, texts

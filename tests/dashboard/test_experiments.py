@@ -20,9 +20,9 @@ from stallscope.cli.dashboard import open_store
 from stallscope.cli.main import main
 from stallscope.collector.mlflow.client import MlflowRun
 from stallscope.collector.run_names import RunAddress
+from stallscope.dashboard.app import view_at
 from stallscope.dashboard.components.runs_table import line_of
-from stallscope.dashboard.pages.runs import rows_of
-from stallscope.dashboard.routing import view_at
+from stallscope.dashboard.pages.runs_page import rows_of
 from stallscope.dashboard.store import Experiment, RunStore
 from stallscope.errors import UnreadableError
 from stallscope.opening import open_run

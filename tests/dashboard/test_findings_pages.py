@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 from stallscope.analysis.findings.finding import Finding
-from stallscope.dashboard.components.notices import findings_card
-from stallscope.dashboard.components.run_tabs import PAGE_OF, TABS
+from stallscope.dashboard.components.notices import PAGE_OF, TABS, findings_card
 
 from .content import of_type
 

@@ -16,8 +16,8 @@ from support.step_logs import run_of_job, write_job
 
 from stallscope.analysis.views.log_health import missing_timestamps, rank_logs, timestamps_measured
 from stallscope.dashboard import RunStore
-from stallscope.dashboard.pages.health import ranks_card
-from stallscope.dashboard.routing import view_at
+from stallscope.dashboard.app import view_at
+from stallscope.dashboard.pages.health_page import ranks_card
 from stallscope.parsers import read
 from stallscope.run import Problem, Run
 

@@ -15,11 +15,10 @@ from support.running_job import RunningJob
 from support.step_logs import Job
 
 from stallscope.dashboard import RunStore
+from stallscope.dashboard.app import view_at
 from stallscope.dashboard.components.notices import LOGS_DELETED
-from stallscope.dashboard.live import LiveRuns
-from stallscope.dashboard.pages.live import live_update
-from stallscope.dashboard.pages.runs import rows_of
-from stallscope.dashboard.routing import view_at
+from stallscope.dashboard.pages.live_page import LiveRuns, live_update
+from stallscope.dashboard.pages.runs_page import rows_of
 from stallscope.dashboard.run_folder import recording_folder
 from stallscope.errors import NotFoundError
 from stallscope.parsers import read

@@ -18,7 +18,7 @@ from support.step_logs import Job, write_job
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.dashboard import RunStore
-from stallscope.dashboard.routing import view_at
+from stallscope.dashboard.app import view_at
 from stallscope.parsers import read
 from stallscope.run import Run
 

@@ -13,9 +13,9 @@ from stallscope.analysis import Analysis
 from stallscope.catalogue import analysis_cache
 from stallscope.catalogue.collecting import list_runs
 from stallscope.collector.store.loading import load_run
-from stallscope.collector.store.runs import save_run
+from stallscope.collector.store.run_folders import save_run
 from stallscope.dashboard import RunStore, create_app
-from stallscope.dashboard.routing import view_at
+from stallscope.dashboard.app import view_at
 from stallscope.dashboard.store import CollectedRuns
 from stallscope.run import Run
 

@@ -15,10 +15,9 @@ from stallscope.batch.units import Unit
 from stallscope.collector.run_names import RunAddress
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.addresses import RUNS
-from stallscope.dashboard.components.notices import LOGS_DELETED
-from stallscope.dashboard.components.run_tabs import TABS
-from stallscope.dashboard.pages.runs import analysed_row, rows_of
-from stallscope.dashboard.routing import view_at
+from stallscope.dashboard.app import view_at
+from stallscope.dashboard.components.notices import LOGS_DELETED, TABS
+from stallscope.dashboard.pages.runs_page import analysed_row, rows_of
 from stallscope.dashboard.store import WatchedPlace, refresh
 from stallscope.errors import UnreadableError
 from stallscope.parsers import read

@@ -8,7 +8,7 @@ import pytest
 
 from stallscope.catalogue.where import parse_search
 from stallscope.dashboard import RunStore
-from stallscope.dashboard.pages.runs import rows_of
+from stallscope.dashboard.pages.runs_page import rows_of
 
 from .stores import Listed, listed
 

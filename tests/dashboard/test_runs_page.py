@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from support.step_logs import run_of_job
 
-from stallscope.analysis.history.comparison import compare
+from stallscope.analysis.comparison import compare
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.catalogue.entry import AnalysisSummary
 from stallscope.dashboard import RunStore, create_app
 from stallscope.dashboard.addresses import compare_address
+from stallscope.dashboard.app import view_at
 from stallscope.dashboard.components.runs_table import BLOCK, line_of
-from stallscope.dashboard.pages.runs import RowBlock, analysed_row, comparison_links, rows_of
-from stallscope.dashboard.routing import view_at
+from stallscope.dashboard.pages.runs_page import RowBlock, analysed_row, comparison_links, rows_of
 from stallscope.dashboard.store import RunListing
 from stallscope.errors import UnreadableError
 from stallscope.formatting.numbers import percent

@@ -13,10 +13,10 @@ from playwright.sync_api import expect
 from support.epoch_logs import EpochJob, write_keras
 from support.step_logs import run_of_job
 
-from stallscope.analysis.scaling.published import CURVES
+from stallscope.analysis.scaling.projection import CURVES
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.addresses import scaling_address
-from stallscope.dashboard.routing import view_at
+from stallscope.dashboard.app import view_at
 from stallscope.parsers import read
 
 from .browsing import NARROW, Open, served

@@ -14,12 +14,12 @@ from playwright.sync_api import expect
 from simulator import Job, Noise, simulate
 
 from stallscope.arrays.stats import Mean
+from stallscope.charts.chart_kinds import COLOURS
 from stallscope.charts.curves import Level, OverRuns, RunDot
-from stallscope.charts.palette import COLOURS
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.addresses import compare_address
+from stallscope.dashboard.app import view_at
 from stallscope.dashboard.components.chart_csv import chart_csv
-from stallscope.dashboard.routing import view_at
 from stallscope.run import Run
 
 from .browsing import NARROW, WIDE, Open, served, tab_stops

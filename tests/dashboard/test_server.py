@@ -22,7 +22,7 @@ from waitress.server import BaseWSGIServer
 from waitress.task import ThreadedTaskDispatcher
 
 from stallscope.dashboard import RunStore
-from stallscope.dashboard.access import new_token
+from stallscope.dashboard.security import new_token
 from stallscope.dashboard.server import DashboardServer, serve
 from stallscope.errors import UsageError
 from stallscope.run import Run

@@ -14,7 +14,7 @@ from support.step_logs import run_of_job
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.dashboard import RunStore
-from stallscope.dashboard.store.sizes import size_of
+from stallscope.dashboard.store.run_store import size_of
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.run import Run
 

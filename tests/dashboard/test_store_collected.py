@@ -17,14 +17,8 @@ from stallscope.collector.store.layout import CATALOGUE, MANIFEST
 from stallscope.collector.store.loading import RunOnDisk, load_run
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.store import CollectedRuns, RunSource, run_store
-from stallscope.dashboard.store.page_cache import (
-    PREPARATION,
-    lanes_of,
-    lateness_of,
-    logs_of,
-    prepare,
-)
-from stallscope.dashboard.store.sizes import size_of
+from stallscope.dashboard.store.cache import PREPARATION, lanes_of, lateness_of, logs_of, prepare
+from stallscope.dashboard.store.run_store import size_of
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.run import Run
 

@@ -16,13 +16,12 @@ from playwright.sync_api import expect
 from support.step_logs import write_job
 
 from stallscope.analysis import analyse
-from stallscope.analysis.stragglers.host_lateness import host_lateness
-from stallscope.analysis.views.lateness_map import lateness_map, rows_of_ranks
+from stallscope.analysis.views.lateness_map import host_lateness, lateness_map, rows_of_ranks
+from stallscope.charts.chart_kinds import HEAT
 from stallscope.charts.heat_map import lateness_chart
-from stallscope.charts.palette import HEAT
 from stallscope.dashboard import RunStore, create_app
-from stallscope.dashboard.components.rate_inputs import read_rate, search_with_rate
-from stallscope.dashboard.routing import view_at
+from stallscope.dashboard.app import view_at
+from stallscope.dashboard.pages.stragglers_page import read_rate, search_with_rate
 from stallscope.parsers import read
 from stallscope.run import Run
 

@@ -20,12 +20,12 @@ from support.step_logs import run_of_job
 from stallscope.analysis import analyse
 from stallscope.analysis.views.lanes import LANE_STAGES, Lanes
 from stallscope.dashboard import RunStore, create_app
-from stallscope.dashboard.components.timeline_card import GENERATION_KEY, KEYS
-from stallscope.dashboard.routing import view_at
+from stallscope.dashboard.app import view_at
+from stallscope.dashboard.pages.timeline_page import GENERATION_KEY, KEYS
 from stallscope.dashboard.security import require_host
-from stallscope.dashboard.store.page_cache import lanes_of
+from stallscope.dashboard.store.cache import lanes_of
 from stallscope.dashboard.timeline import head
-from stallscope.dashboard.timeline.positions import end_of, names, start_of
+from stallscope.dashboard.timeline.answer import end_of, names, start_of
 from stallscope.formatting.numbers import amount
 from stallscope.run import Run
 

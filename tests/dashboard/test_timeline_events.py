@@ -15,7 +15,7 @@ from playwright.sync_api import Page, expect
 from stallscope.analysis import analyse
 from stallscope.analysis.views.lanes import Lanes
 from stallscope.dashboard import RunStore
-from stallscope.dashboard.routing import view_at
+from stallscope.dashboard.app import view_at
 from stallscope.dashboard.timeline import head, marks
 from stallscope.run import Event, Run
 

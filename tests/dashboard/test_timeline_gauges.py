@@ -14,10 +14,10 @@ import pytest
 from playwright.sync_api import expect
 
 from stallscope.analysis import analyse
-from stallscope.analysis.gains.bottleneck import Reason
+from stallscope.analysis.gains.what_if import Reason
 from stallscope.analysis.views.lanes import Lanes
 from stallscope.dashboard import RunStore
-from stallscope.dashboard.routing import view_at
+from stallscope.dashboard.app import view_at
 from stallscope.dashboard.timeline import gauges_of, head
 from stallscope.run import Run, Series
 

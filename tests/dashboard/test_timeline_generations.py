@@ -17,11 +17,11 @@ from support.generations import GROWN_AND_SHRUNK, write_generations
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.views.lanes import Lanes
 from stallscope.dashboard import RunStore
-from stallscope.dashboard.components.timeline_card import GENERATION_KEY
-from stallscope.dashboard.routing import view_at
-from stallscope.dashboard.store.page_cache import lanes_of
+from stallscope.dashboard.app import view_at
+from stallscope.dashboard.pages.timeline_page import GENERATION_KEY
+from stallscope.dashboard.store.cache import lanes_of
 from stallscope.dashboard.timeline import head
-from stallscope.dashboard.timeline.positions import end_of, names, row_of, start_of
+from stallscope.dashboard.timeline.answer import end_of, names, row_of, start_of
 from stallscope.parsers import read
 from stallscope.run import Run
 

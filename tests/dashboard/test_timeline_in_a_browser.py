@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
-from stallscope.charts.palette import COLOURS
+from stallscope.charts.chart_kinds import COLOURS
 from stallscope.dashboard import RunStore
 from stallscope.run import Run
 

@@ -15,10 +15,9 @@ import simulator
 
 from stallscope.analysis.ledger.build import build_ledger
 from stallscope.analysis.steps.alignment import align
-from stallscope.exports import registry
-from stallscope.exports.generations import exported_run
-from stallscope.exports.selection import Selection
-from stallscope.exports.write import write_export
+from stallscope.exports import export_formats
+from stallscope.exports.export_formats import write_export
+from stallscope.exports.exported_run import Selection, exported_run
 from stallscope.run import Run
 
 NAMES = ("Other", "Input", "Compute", "Waiting for slow ranks", "Exposed allreduce")
@@ -71,7 +70,7 @@ def exported(
     run: Run, name: str, folder: Path, selection: Selection = ALL, file: str = "out"
 ) -> Path:
     path = folder / file
-    write_export(registry.by_name(name), exported_run(run, selection), path)
+    write_export(export_formats.by_name(name), exported_run(run, selection), path)
     return path
 
 

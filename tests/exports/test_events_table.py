@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import simulator
 
-from stallscope.exports.generations import exported_run
-from stallscope.exports.selection import Selection
+from stallscope.exports.exported_run import Selection, exported_run
 from stallscope.run import Event, Run
 
 from .decoding import ALL, JOB, exported

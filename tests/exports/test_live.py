@@ -20,10 +20,10 @@ from stallscope.cli.export import FollowedRun
 from stallscope.cli.main import main
 from stallscope.errors import NotFoundError, UnreadableError, UsageError
 from stallscope.exports import live
-from stallscope.exports.generations import ExportedRun, exported_run
+from stallscope.exports.exported_run import ExportedRun, exported_run
 from stallscope.exports.live import follow, open_series, points_after, window_starts
 from stallscope.exports.scalars import Point
-from stallscope.exports.tensorboard import FILE_NAME, TensorboardSeries
+from stallscope.exports.tensorboard_file import FILE_NAME, TensorboardSeries
 from stallscope.parsers import read
 from stallscope.parsers.files.tfrecord import records
 from stallscope.run import Run

@@ -17,11 +17,10 @@ from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.analysis import analyse
 from stallscope.errors import NotFoundError
-from stallscope.exports import registry
-from stallscope.exports.generations import exported_run
+from stallscope.exports import export_formats
+from stallscope.exports.export_formats import place_of, write_export
+from stallscope.exports.exported_run import Selection, exported_run
 from stallscope.exports.scalars import TOTAL, Scalars, scalars_of
-from stallscope.exports.selection import Selection
-from stallscope.exports.write import place_of, write_export
 from stallscope.parsers import read
 from stallscope.run import Run
 
@@ -105,7 +104,7 @@ def test_steps_without_stages_have_no_series(tmp_path: Path) -> None:
 
 def test_an_event_file_has_an_event_per_window(tmp_path: Path) -> None:
     run = run_of_job(tmp_path / "logs", JOB)
-    export = registry.by_name("tensorboard")
+    export = export_formats.by_name("tensorboard")
     path = write_export(export, exported_run(run, ALL), place_of(export, tmp_path / "board"))
     assert (path.parent, path.name) == (tmp_path / "board", "events.out.tfevents.0.stallscope")
     data, lengths = path.read_bytes(), []

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stallscope.errors import UsageError
-from stallscope.exports.selection import Selection, parse_ranks
+from stallscope.exports.exported_run import Selection, parse_ranks
 
 
 def test_ranks_and_ranges_of_them() -> None:

@@ -12,7 +12,7 @@ import simulator
 
 from stallscope.analysis.ledger.build import build_ledger
 from stallscope.analysis.steps.alignment import align
-from stallscope.exports.selection import Selection
+from stallscope.exports.exported_run import Selection
 from stallscope.run import Run
 
 from .decoding import NAMES, Decoded, decoded, expected, exported, packets_of, simulated

@@ -9,10 +9,9 @@ import pytest
 import simulator
 
 from stallscope.errors import UnwritableError, UsageError, WouldOverwriteError
-from stallscope.exports import registry
-from stallscope.exports.generations import ExportedRun, exported_run
-from stallscope.exports.selection import Selection
-from stallscope.exports.write import write_export
+from stallscope.exports import export_formats
+from stallscope.exports.export_formats import write_export
+from stallscope.exports.exported_run import ExportedRun, Selection, exported_run
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +26,7 @@ def _write_half(exported: ExportedRun, file: BinaryIO) -> None:
 
 def test_folders_are_made_and_nothing_is_overwritten(exported: ExportedRun, tmp_path: Path) -> None:
     path = tmp_path / "new" / "out.csv"
-    csv = registry.by_name("csv")
+    csv = export_formats.by_name("csv")
     write_export(csv, exported, path)
     before = path.read_bytes()
     with pytest.raises(WouldOverwriteError, match="add --force"):
@@ -41,16 +40,16 @@ def test_a_full_disk_leaves_the_old_file(name: str, exported: ExportedRun, tmp_p
     path = tmp_path / name
     path.write_text("old")
     with pytest.raises(UnwritableError, match="No space left on device"):
-        write_export(registry.Export("broken", _write_half), exported, path, force=True)
+        write_export(export_formats.Export("broken", _write_half), exported, path, force=True)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_bad_paths_are_an_error_of_one_sentence(exported: ExportedRun, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="compressed already"):
-        write_export(registry.by_name("parquet"), exported, tmp_path / "out.parquet.gz")
+        write_export(export_formats.by_name("parquet"), exported, tmp_path / "out.parquet.gz")
     with pytest.raises(UsageError, match="this is a folder"):
-        write_export(registry.by_name("csv"), exported, tmp_path)
+        write_export(export_formats.by_name("csv"), exported, tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(UnwritableError, match="cannot be written here"):
-        write_export(registry.by_name("csv"), exported, tmp_path / "file" / "out.csv")
+        write_export(export_formats.by_name("csv"), exported, tmp_path / "file" / "out.csv")

@@ -21,9 +21,9 @@ from stallscope.parsers.launcher_output import (
     output_by_rank,
     rank_lines,
 )
-from stallscope.parsers.launcher_output.srun import CUT_BYTES
-from stallscope.parsers.lines import blocks
-from stallscope.parsers.lines.blocks import LineBlock, Needle, contains_any, distinct
+from stallscope.parsers.launcher_output.splitting import CUT_BYTES
+from stallscope.parsers.lines import line_blocks as lines_line_blocks
+from stallscope.parsers.lines.line_blocks import LineBlock, Needle, contains_any, distinct
 from stallscope.parsers.lines.timestamps import read_timestamp
 
 MARK = b"stallscope:1:"
@@ -168,7 +168,7 @@ def test_needles_are_found_as_by_a_plain_search(text: bytes, needle: Needle) -> 
 @given(outputs, needles, st.integers(1, 40))
 def test_a_text_is_searched_piece_by_piece(text: bytes, needle: Needle, piece: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "_PIECE_BYTES", piece)
+        patch.setattr(lines_line_blocks, "_PIECE_BYTES", piece)
         contained = contains_any(text, [Needle(b"never printed"), needle])
     assert contained == bool(plain_places(text, needle))
 

@@ -21,9 +21,9 @@ from support.work import calls_of
 from stallscope.errors import UnreadableError
 from stallscope.parsers import Parsed, read
 from stallscope.parsers.formats.horovod_timeline import BlockRows, TimelineReader
-from stallscope.parsers.formats.log_records import LogRecords
-from stallscope.parsers.formats.measurements.input_times import parse_input_times
-from stallscope.parsers.named import by_name
+from stallscope.parsers.formats.measurements import parse_input_times
+from stallscope.parsers.log_records import LogRecords
+from stallscope.parsers.registry import by_name
 
 #: Logs of lines, which are read as far as possible; the others are all or nothing.
 OF_LINES = ["step-log", "ehealth", "horovod-runner", "time-history", "keras-output", PATTERN]

@@ -17,14 +17,14 @@ import pyarrow as pa
 import pytest
 
 from stallscope.catalogue.collecting import collect
-from stallscope.collector.registry import open_source
-from stallscope.collector.sources.base import SourceFile
+from stallscope.collector.source_kinds import open_source
 from stallscope.collector.sources.files import Files
+from stallscope.collector.sources.source import SourceFile
 from stallscope.errors import StallscopeError, UnreadableError
 from stallscope.parsers import read
 from stallscope.parsers.files import archives, unpacking
 from stallscope.parsers.files.archives import with_members
-from stallscope.parsers.inspection.inspect import inspect
+from stallscope.parsers.inspection.inspect_files import inspect
 from stallscope.run import Run
 
 KERAS = (

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.collector.registry import open_source
+from stallscope.collector.source_kinds import open_source
 from stallscope.errors import NotFoundError, UnreadableError
-from stallscope.parsers.files.ranges import beginning
+from stallscope.parsers.files.unpacking import beginning
 from stallscope.parsers.formats.autotune import is_autotune_log, parse_autotune, read_autotune
 
 HEADER = (

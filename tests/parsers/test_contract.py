@@ -22,10 +22,9 @@ from support.reader_contract import COMPANIONS, READERS
 from stallscope.cli.main import main
 from stallscope.errors import StallscopeError
 from stallscope.parsers import PARSERS, read
-from stallscope.parsers.inspection.inspect import inspect
-from stallscope.parsers.inspection.result import InspectedFile
-from stallscope.parsers.named import by_name
-from stallscope.parsers.registry import formats
+from stallscope.parsers.inspection.inspect_files import inspect
+from stallscope.parsers.inspection.inspected import InspectedFile
+from stallscope.parsers.registry import by_name, formats
 from stallscope.run import Run
 
 HERE = Path(__file__).parent

@@ -13,8 +13,8 @@ import pytest
 from stallscope.analysis import analyse
 from stallscope.errors import UnreadableError
 from stallscope.parsers import read
-from stallscope.parsers.formats.dftracer.parser import DftracerParser
-from stallscope.parsers.inspection.inspect import inspect
+from stallscope.parsers.formats.dftracer import DftracerParser
+from stallscope.parsers.inspection.inspect_files import inspect
 from stallscope.run import Run
 
 TRACES = [Path(__file__).parent / "dftracer" / f"trace-{rank}-of-2.pfw" for rank in (0, 1)]

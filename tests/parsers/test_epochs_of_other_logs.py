@@ -9,7 +9,7 @@ from support.epoch_logs import epoch_times_of
 
 from stallscope.errors import NotFoundError, UnreadableError, UsageError
 from stallscope.parsers import read
-from stallscope.parsers.named import by_name
+from stallscope.parsers.registry import by_name
 from stallscope.run import Run
 
 EHEALTH = (

@@ -18,14 +18,13 @@ import pyarrow as pa
 import pytest
 from support.step_logs import Job, run_of_job
 
-from stallscope.collector.sources.base import SourceFile
+from stallscope.collector.sources.source import SourceFile
 from stallscope.parsers import read
 from stallscope.parsers.files.spark_blocks import lz4_blocks
 from stallscope.parsers.files.unpacking import unpacked_whole
-from stallscope.parsers.formats.spark import event_logs
-from stallscope.parsers.formats.spark.event_logs import applications, read_event_log
-from stallscope.parsers.formats.spark.events import spark_events
-from stallscope.parsers.inspection.inspect import inspect
+from stallscope.parsers.formats import spark
+from stallscope.parsers.formats.spark import applications, read_event_log, spark_events
+from stallscope.parsers.inspection.inspect_files import inspect
 from stallscope.run import Event
 
 NEIGHBOURS = Path(__file__).parent / "neighbours"
@@ -175,7 +174,7 @@ def test_a_long_log_is_read_at_its_start_with_a_note() -> None:
 
 
 def test_endless_events_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_logs, "_MOST_EVENTS", 5)
+    monkeypatch.setattr(spark, "_MOST_EVENTS", 5)
     log = read_event_log([given(APPLICATION, REAL)])
     assert events_of(log.events) == WHOLE[:5]
     assert "the first 5 events" in log.problems[0].what

@@ -24,7 +24,7 @@ from stallscope.cli.main import main
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.parsers import read
 from stallscope.parsers.formats.flight_recorder import DumpComparison, compare, parse_dump
-from stallscope.parsers.inspection.inspect import inspect
+from stallscope.parsers.inspection.inspect_files import inspect
 
 SAMPLES = Path(__file__).parent / "flight"
 T = TypeVar("T")

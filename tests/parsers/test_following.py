@@ -10,7 +10,7 @@ from support.step_logs import Job, write_job
 
 from stallscope.errors import NotFoundError
 from stallscope.parsers import read
-from stallscope.parsers.following import Follower
+from stallscope.parsers.growing import Follower
 
 JOB = Job(ranks=2, steps=120, epochs=2, validation_ms=50, run_id="growing")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from support.step_logs import Job, write_job
 
-from stallscope.collector.registry import open_source
-from stallscope.collector.sources.base import Source, SourceFile
+from stallscope.collector.source_kinds import open_source
+from stallscope.collector.sources.source import Source, SourceFile
 from stallscope.parsers import read
 from stallscope.parsers.growing import Growing
 from stallscope.run import Run

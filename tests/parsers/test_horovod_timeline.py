@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.timelines import Writer
 
-from stallscope.collector.registry import open_source
+from stallscope.collector.source_kinds import open_source
 from stallscope.errors import NotFoundError, UnreadableError
-from stallscope.parsers.files.ranges import beginning
+from stallscope.parsers.files.unpacking import beginning
 from stallscope.parsers.formats.horovod_timeline import (
     HEAD_BYTES,
     BlockRows,

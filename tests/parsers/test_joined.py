@@ -9,7 +9,7 @@ import pytest
 from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.parsers import read
-from stallscope.parsers.inspection.inspect import inspect
+from stallscope.parsers.inspection.inspect_files import inspect
 from stallscope.run import Run
 
 

@@ -13,12 +13,12 @@ from support.epoch_logs import epoch_times_of
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import analyse
-from stallscope.collector.recorder.step_log.records import key_of, records
+from stallscope.collector.recorder.step_log.sinks import key_of, records
 from stallscope.collector.store.loading import load_run
-from stallscope.collector.store.runs import save_run
+from stallscope.collector.store.run_folders import save_run
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.parsers import read
-from stallscope.parsers.formats.keras_output.parser import KerasOutputParser
+from stallscope.parsers.formats.keras_output import KerasOutputParser
 from stallscope.parsers.registry import recognise
 from stallscope.parsers.runs.epoch_runs import as_runs
 from stallscope.parsers.runs.grouping import group

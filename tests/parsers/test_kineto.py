@@ -19,8 +19,8 @@ from support.traces import event
 from stallscope.analysis import analyse
 from stallscope.errors import UnreadableError
 from stallscope.parsers import read
-from stallscope.parsers.formats.kineto.log import RankTrace, read_trace
-from stallscope.parsers.inspection.inspect import inspect
+from stallscope.parsers.formats.kineto.kineto_log import RankTrace, read_trace
+from stallscope.parsers.inspection.inspect_files import inspect
 
 TRACES = [Path(__file__).parent / "neighbours" / f"rank{rank}.pt.trace.json.gz" for rank in (0, 1)]
 REAL = gzip.decompress(TRACES[0].read_bytes())

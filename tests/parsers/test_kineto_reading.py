@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from support.traces import GLOO, LOADER, OPERATOR, event, head_of, trace_of
 
-from stallscope.collector.sources.base import Source, SourceFile
+from stallscope.collector.sources.source import Source, SourceFile
 from stallscope.errors import UnreadableError
 from stallscope.parsers import read
 from stallscope.parsers.files.unpacking import readable_within_limits
-from stallscope.parsers.formats.kineto.reader import read_spans
+from stallscope.parsers.formats.kineto.kineto_reader import read_spans
 
 NAME = "rank0.pt.trace.json"
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallscope.parsers.formats.kineto.spans import DisjointSpans
+from stallscope.parsers.formats.kineto.kineto_events import DisjointSpans
 
 MOST = 40
 SPANS = st.lists(st.tuples(st.integers(0, MOST), st.integers(0, MOST)), max_size=8)

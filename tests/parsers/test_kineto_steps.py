@@ -29,8 +29,8 @@ from support.traces import (
 from stallscope.analysis import analyse
 from stallscope.arrays.blocks import NULL
 from stallscope.parsers import read
-from stallscope.parsers.formats.kineto.log import read_trace
-from stallscope.parsers.formats.kineto.steps import TracedSteps
+from stallscope.parsers.formats.kineto.kineto_log import read_trace
+from stallscope.parsers.formats.kineto.kineto_steps import TracedSteps
 from stallscope.run import Run
 
 TWO_RANKS = head_of(0, 2, backend="gloo")

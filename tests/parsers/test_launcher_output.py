@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallscope.parsers.launcher_output import Line, LineFilter, rank_lines
-from stallscope.parsers.launcher_output import lines as made_lines
+from stallscope.parsers.launcher_output import labelled_lines as made_lines
 from stallscope.parsers.lines.timestamps import read_timestamp
 
 # Open MPI 4.1.8 with --tag-output, of two ranks that write three updates of a bar each.

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from stallscope.parsers.launcher_output import LONGEST_LINE, labels_of, line_blocks, rank_lines
 from stallscope.parsers.lines.timestamps import Timestamp, read_dated
-from stallscope.parsers.patterns.columns import FLOATS
-from stallscope.parsers.patterns.pattern import Pattern
+from stallscope.parsers.pattern import Pattern
+from stallscope.parsers.pattern_columns import FLOATS
 
 PATTERNS = (
     "{time} {}epoch={epoch} step={step}",

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from support.step_logs import Job, run_of_job, write_job
 
-from stallscope.collector.recorder.step_log.records import LONGEST, key_of, records
+from stallscope.collector.recorder.step_log.sinks import LONGEST, key_of, records
 from stallscope.errors import UnreadableError
 from stallscope.parsers import read
 from stallscope.parsers.files import unpacking

@@ -14,7 +14,7 @@ from support.epoch_logs import epoch_times_of
 from stallscope.analysis import analyse
 from stallscope.collector.mlflow.metrics import MlflowRecord, checked_record_file, metrics_to_read
 from stallscope.errors import NotFoundError, StallscopeError
-from stallscope.parsers.formats.mlflow.parser import MlflowMetricsParser
+from stallscope.parsers.formats.mlflow import MlflowMetricsParser
 from stallscope.parsers.registry import recognise
 from stallscope.parsers.runs.epoch_runs import as_runs
 from stallscope.parsers.runs.grouping import group

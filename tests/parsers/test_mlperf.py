@@ -12,7 +12,7 @@ from support.epoch_logs import epoch_times_of
 
 from stallscope.errors import UnreadableError
 from stallscope.parsers import read
-from stallscope.parsers.formats.mlperf.parser import MlperfParser
+from stallscope.parsers.formats.mlperf.mlperf_parser import MlperfParser
 from stallscope.run import Run
 
 HERE = Path(__file__).parent

@@ -12,10 +12,10 @@ from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.collector.store.layout import MANIFEST
 from stallscope.collector.store.loading import load_run
-from stallscope.collector.store.runs import save_run
+from stallscope.collector.store.run_folders import save_run
 from stallscope.errors import NotFoundError, UnknownVersionError, UnreadableError
 from stallscope.parsers import read
-from stallscope.parsers.formats.measurements.network_check import parse_network_check
+from stallscope.parsers.formats.measurements import parse_network_check
 
 JOB = Job(ranks=2, steps=20)
 

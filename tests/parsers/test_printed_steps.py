@@ -17,8 +17,7 @@ from stallscope.errors import UnreadableError
 from stallscope.parsers import PARSERS, Parsed, read
 from stallscope.parsers.launcher_output import output_by_rank
 from stallscope.parsers.lines.timestamps import written_at
-from stallscope.parsers.named import by_name
-from stallscope.parsers.registry import START_BYTES, recognise
+from stallscope.parsers.registry import START_BYTES, by_name, recognise
 
 # The last line of an epoch counts twice as many steps as a line in the middle.
 _MOST_TIMES_THE_TYPICAL = 3

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from support.work import calls_of
 
 from stallscope.parsers.formats.line_pattern import LinePatternParser
+from stallscope.parsers.inspection.inspected import Proposal
 from stallscope.parsers.inspection.proposals import NoProposal, Proposer
-from stallscope.parsers.inspection.proposals.lines import SAMPLE_BYTES
-from stallscope.parsers.inspection.result import Proposal
-from stallscope.parsers.patterns.pattern import PREFIX
+from stallscope.parsers.inspection.proposals.line_groups import SAMPLE_BYTES
+from stallscope.parsers.pattern import PREFIX
 
 BEGAN = datetime(2026, 11, 21, 2, 28, 1, 250_000)
 STEP_S = 0.5

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.step_logs import Job, write_job
 
-from stallscope.collector.recorder.step_log.records import key_of, records
+from stallscope.collector.recorder.step_log.sinks import key_of, records
 from stallscope.parsers import read
 from stallscope.parsers.launcher_output import labels_of, may_contain, output_by_rank
 

@@ -14,8 +14,8 @@ from support.step_logs import Job, run_of_job, write_job
 from stallscope.analysis.findings import find
 from stallscope.errors import NotFoundError
 from stallscope.parsers import read
-from stallscope.parsers.formats.spark.events import spark_events
-from stallscope.parsers.inspection.inspect import inspect
+from stallscope.parsers.formats.spark import spark_events
+from stallscope.parsers.inspection.inspect_files import inspect
 from stallscope.parsers.runs.companion_records import with_events
 from stallscope.run import Event, Log, Run
 

@@ -18,7 +18,7 @@ from stallscope.parsers.launcher_output import (
     output_by_rank,
     rank_lines,
 )
-from stallscope.parsers.launcher_output.srun import CUT_BYTES
+from stallscope.parsers.launcher_output.splitting import CUT_BYTES
 
 #: Printed under Slurm 22.05.8, by batch jobs with ``srun --label`` on two nodes and on three.
 PRINTED = Path(__file__).parent / "srun"

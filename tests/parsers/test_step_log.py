@@ -22,7 +22,7 @@ from stallscope.errors import (
     UsageError,
 )
 from stallscope.parsers import read
-from stallscope.parsers.formats.step_log.parser import StepLogParser
+from stallscope.parsers.formats.step_log.step_log_parser import StepLogParser
 from stallscope.parsers.runs.grouping import group
 
 JOB = Job(ranks=2, steps=20)

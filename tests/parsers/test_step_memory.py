@@ -12,7 +12,7 @@ from simulator.logs import write_logs
 
 from stallscope.arrays import chunks
 from stallscope.parsers.reader import read
-from stallscope.parsers.runs import grouping, step_memory
+from stallscope.parsers.runs import grouping, reading
 from stallscope.run import TIMESTAMPS, Run
 
 RANKS, STEPS = 4, 300
@@ -26,8 +26,8 @@ def folder(tmp_path: Path) -> Path:
 
 def kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Read a folder as if it were large."""
-    monkeypatch.setattr(step_memory, "_FEWEST_BYTES", 1)
-    for module in (step_memory, chunks):
+    monkeypatch.setattr(reading, "_FEWEST_BYTES", 1)
+    for module in (reading, chunks):
         monkeypatch.setattr(module, "FEWEST_ROWS", STEPS // 2)
     (run,) = read(str(folder))
     return run
@@ -65,7 +65,7 @@ def test_more_rows_than_expected(
     folder: Path, monkeypatch: pytest.MonkeyPatch, more_rows: float
 ) -> None:
     (small,) = read(str(folder))
-    monkeypatch.setattr(step_memory, "_MORE_ROWS", more_rows)
+    monkeypatch.setattr(reading, "_MORE_ROWS", more_rows)
     assert kept(folder, monkeypatch).steps.equals(small.steps)
 
 

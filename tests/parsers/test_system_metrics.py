@@ -15,8 +15,8 @@ from support.step_logs import Job, write_job
 
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.parsers import read
-from stallscope.parsers.formats.mlflow.parser import MlflowMetricsParser
-from stallscope.parsers.inspection.inspect import inspect
+from stallscope.parsers.formats.mlflow import MlflowMetricsParser
+from stallscope.parsers.inspection.inspect_files import inspect
 from stallscope.parsers.runs.reading import Reading
 from stallscope.run import Run
 

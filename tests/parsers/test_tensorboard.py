@@ -13,7 +13,7 @@ from support.step_logs import Job, write_job
 from stallscope.errors import UnreadableError
 from stallscope.parsers import read
 from stallscope.parsers.formats.tensorboard import TensorboardParser
-from stallscope.parsers.inspection.inspect import inspect
+from stallscope.parsers.inspection.inspect_files import inspect
 from stallscope.run import Run
 
 HERE = Path(__file__).parent / "neighbours"

@@ -10,7 +10,7 @@ from support.printed_steps import LABELS, SIZE, Floats, Truth
 
 from stallscope.parsers import Parsed
 from stallscope.parsers.lines.timestamps import written_at
-from stallscope.parsers.named import by_name
+from stallscope.parsers.registry import by_name
 
 EVERY, SAMPLES = 20, 128
 FORMS: dict[str, str] = {

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallscope.parsers.formats.line_pattern import LinePatternParser
-from stallscope.parsers.lines.blocks import LineBlock
+from stallscope.parsers.lines.line_blocks import LineBlock
 from stallscope.parsers.lines.timestamp_columns import in_assumed_years, line_starts
 from stallscope.parsers.lines.timestamps import (
     Timestamp,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from stallscope.collector.recorder.step_log.format import StepRow
+from stallscope.collector.recorder.step_log.line_format import StepRow
 
 
 def step_row(number: int) -> StepRow:

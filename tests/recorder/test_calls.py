@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stallscope.collector.recorder.cost import Cost
-from stallscope.collector.recorder.keras_common import calls
-from stallscope.collector.recorder.keras_common.calls import FinishedCalls
+from stallscope.collector.recorder.guards import Cost
+from stallscope.collector.recorder.keras_common import finished_calls
+from stallscope.collector.recorder.keras_common.finished_calls import FinishedCalls
 
 
 def test_the_cost_of_recording_is_counted_once_per_call() -> None:
@@ -34,8 +34,8 @@ def test_dropped_calls_do_not_count_as_work_of_the_recorder() -> None:
 
 def test_calls_belong_to_the_epoch_in_which_they_started(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0]
-    monkeypatch.setattr(calls, "read_clocks", lambda: (now[0], 0))
-    monkeypatch.setattr(calls, "monotonic_ns", lambda: now[0])
+    monkeypatch.setattr(finished_calls, "read_clocks", lambda: (now[0], 0))
+    monkeypatch.setattr(finished_calls, "monotonic_ns", lambda: now[0])
     ended = FinishedCalls(Cost())
     for begin, epoch, steps in ((10, 3, 1), (20, 4, 2)):
         now[0] = begin

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from training.fake_cuda import NEVER, FakeCuda, HostClock
 
-from stallscope.collector.recorder.loops.steps import Iteration, Reduction, StepAssembler
+from stallscope.collector.recorder.loop_steps import Iteration, Reduction, StepAssembler
 from stallscope.collector.recorder.pytorch.cuda import CudaClock, CudaTimestamp
 from stallscope.collector.recorder.pytorch.device_steps import DeviceSteps
-from stallscope.collector.recorder.step_log.format import StepRow
+from stallscope.collector.recorder.step_log.line_format import StepRow
 
 MS = 1_000_000
 SECOND = 1000 * MS

@@ -15,8 +15,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from stallscope.collector.recorder.after_training.own_steps import OwnSteps
-from stallscope.collector.recorder.step_log.format import StepRow
+from stallscope.collector.recorder.row_lines import OwnSteps
+from stallscope.collector.recorder.step_log.line_format import StepRow
 
 from .processes import settings
 
@@ -26,15 +26,15 @@ MS = 1_000_000
 TRAINING = """
 import os, signal, sys
 from pathlib import Path
-from stallscope.collector.recorder.after_training import summary_lines
+from stallscope.collector.recorder import end_summary
 from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
-from stallscope.collector.recorder.step_log.format import StepRow
-from stallscope.collector.recorder.subprocesses.limited_process import Limits
+from stallscope.collector.recorder.step_log.line_format import StepRow
+from stallscope.collector.recorder.subprocesses import Limits
 
 MS = 1_000_000
-summary_lines.LIMITS = Limits(240.0, 2_000_000_000)
+end_summary.LIMITS = Limits(240.0, 2_000_000_000)
 
 def train(folder, rank=0, summary=True, **options):
     world = World(rank, 1, None)
@@ -46,7 +46,7 @@ def train(folder, rank=0, summary=True, **options):
     session.close()
 """
 #: Without the other process, which takes seconds: the lines of one rank.
-AT_ONCE = "summary_lines.LIMITS = Limits(0.0, 1)\n"
+AT_ONCE = "end_summary.LIMITS = Limits(0.0, 1)\n"
 OWN_STEP = "10.0 ms on rank 0, the mean of 50 steps: input 6.0 ms, compute 3.0 ms, other 1.0 ms"
 
 
@@ -126,7 +126,7 @@ def test_the_last_of_several_trainings_is_summarised_once(tmp_path: Path) -> Non
     ids=["time", "memory"],
 )
 def test_at_a_limit_the_rank_says_what_it_knows(tmp_path: Path, limits: str, limit: str) -> None:
-    done = run(f"summary_lines.LIMITS = Limits({limits}); train('logs')", tmp_path)
+    done = run(f"end_summary.LIMITS = Limits({limits}); train('logs')", tmp_path)
     assert (done.returncode, done.stdout) == (0, "")
     verdict, step, _, gain, _, more = lines_of(done.stderr)
     assert verdict.endswith(f": the analysis of all ranks was ended at its limit of {limit}")

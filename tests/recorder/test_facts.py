@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from stallscope.collector.recorder.job.facts import host_facts, timeline_is_on
-from stallscope.collector.recorder.job.settings import MASK, masked, settings
+from stallscope.collector.recorder.job.job_facts import host_facts, timeline_is_on
+from stallscope.collector.recorder.job.job_settings import MASK, masked, settings
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_facts_that_the_system_does_not_report_are_none(monkeypatch: pytest.Monk
     def refuse(*_: object) -> None:
         raise OSError("not on this system")
 
-    monkeypatch.setattr("stallscope.collector.recorder.job.facts.Path.read_text", refuse)
+    monkeypatch.setattr("stallscope.collector.recorder.job.job_facts.Path.read_text", refuse)
     monkeypatch.setattr("os.sched_getaffinity", refuse)
     facts = host_facts()
     assert facts["clock_domain"] is None

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallscope.collector.recorder.step_log.format import (
+from stallscope.collector.recorder.step_log.line_format import (
     COLUMNS,
     IntervalRow,
     RowFormatter,
@@ -19,7 +19,7 @@ from stallscope.collector.recorder.step_log.format import (
     header,
     header_facts,
 )
-from stallscope.parsers.formats.step_log.parser import StepLogParser
+from stallscope.parsers.formats.step_log.step_log_parser import StepLogParser
 
 ANCHOR = 5_000_000_000
 CLOCK = 1_700_000_000_000_000_000

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stallscope.collector.recorder.after_training.gathering import gather
+from stallscope.collector.recorder.gathering import gather
 from stallscope.collector.recorder.job.world import World
 
 

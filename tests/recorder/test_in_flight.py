@@ -12,13 +12,18 @@ from typing import Any
 import pytest
 from support.waiting import wait_until
 
-from stallscope.collector.recorder.hangs import in_flight
-from stallscope.collector.recorder.hangs.in_flight import Position, StepWatch
-from stallscope.collector.recorder.hangs.stacks import StackFile, frames_of, stacks_in_user_code
+from stallscope.collector.recorder import hangs as recorder_hangs
+from stallscope.collector.recorder.hangs import (
+    Position,
+    StackFile,
+    StepWatch,
+    frames_of,
+    stacks_in_user_code,
+)
 from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
-from stallscope.collector.recorder.step_log.format import IntervalRow, StepRow
+from stallscope.collector.recorder.step_log.line_format import IntervalRow, StepRow
 from stallscope.parsers import read
 from stallscope.run import Log
 
@@ -214,7 +219,7 @@ def test_a_file_of_stacks_is_bounded(tmp_path: Path) -> None:
 def test_times_are_relative_to_the_file_that_they_are_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(in_flight, "_OVERDUE_AT_START_NS", 1)
+    monkeypatch.setattr(recorder_hangs, "_OVERDUE_AT_START_NS", 1)
     world = World(0, 1, None)
     session = Session(Options(tmp_path, flush_seconds=0.01, max_file_mb=1e-6), world, {}, 0)
     row = late_row(0)
@@ -267,15 +272,15 @@ def test_no_frame_is_no_stack() -> None:
 KILLED = """
 import os, signal, sys, time
 from pathlib import Path
-from stallscope.collector.recorder.hangs import in_flight
-from stallscope.collector.recorder.hangs.in_flight import Position
+from stallscope.collector.recorder import hangs
+from stallscope.collector.recorder.hangs import Position
 from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
-from stallscope.collector.recorder.step_log.format import StepRow
+from stallscope.collector.recorder.step_log.line_format import StepRow
 
-in_flight._OVERDUE_NS = in_flight._OVERDUE_AT_START_NS = 0
-in_flight._STACKS_AFTER_NS = (0, 1)
+hangs._OVERDUE_NS = hangs._OVERDUE_AT_START_NS = 0
+hangs._STACKS_AFTER_NS = (0, 1)
 folder = Path(sys.argv[1])
 session = Session(Options(folder, flush_seconds=0.01), World(0, 2, 0), {}, 0, position=Position)
 for number in range(20):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stallscope.collector.recorder.options import Options
-from stallscope.collector.recorder.subprocesses.live_scalars import check_scalars
+from stallscope.collector.recorder.subprocesses import check_scalars
 from stallscope.parsers.files.tfrecord import records
 
 from .processes import settings
@@ -21,12 +21,12 @@ from pathlib import Path
 from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
-from stallscope.collector.recorder.step_log.format import StepRow
-from stallscope.collector.recorder.subprocesses import live_scalars
+from stallscope.collector.recorder.step_log.line_format import StepRow
+from stallscope.collector.recorder import subprocesses
 
 MS = 1_000_000
 # A busy machine takes longer than a user may wait.
-live_scalars.PATIENCE_SECONDS = 240.0
+subprocesses.PATIENCE_SECONDS = 240.0
 logging.basicConfig(format="%(message)s")
 
 def train(folder, board, rank=0, first=0):

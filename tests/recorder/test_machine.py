@@ -18,18 +18,19 @@ from support.needing import need
 from support.waiting import wait_until
 
 from stallscope.collector.recorder.job.world import World
-from stallscope.collector.recorder.machine import gpus, host, process
+from stallscope.collector.recorder.machine import host
+from stallscope.collector.recorder.machine import monitor as machine_monitor
 from stallscope.collector.recorder.machine.connections import (
     Connections,
     _by_ends,
     _Connection,
     _Counts,
 )
-from stallscope.collector.recorder.machine.figures import FigureColumn, FigureSource
+from stallscope.collector.recorder.machine.host import FigureColumn, FigureSource
 from stallscope.collector.recorder.machine.monitor import Monitor
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
-from stallscope.collector.recorder.step_log.format import MachineRow, RowFormatter
+from stallscope.collector.recorder.step_log.line_format import MachineRow, RowFormatter
 from stallscope.parsers import read
 
 SECOND = 1_000_000_000
@@ -64,7 +65,7 @@ def test_lines_have_what_grew_since_the_line_before() -> None:
 def test_nothing_is_lost_to_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     value = iter(range(0, 100_000, 333))
     source = FigureSource((FigureColumn("some_ms", divisor=1000),), lambda: [next(value)])
-    monkeypatch.setattr(process, "sources", lambda: [source])
+    monkeypatch.setattr(host, "sources", lambda: [source])
     monkeypatch.setattr(host, "sources_of_cgroup", list)
     monitor = Monitor(local_rank=1)
     grown = [cells(monitor, at * SECOND)["some_ms"] for at in range(101)]
@@ -91,7 +92,7 @@ def test_what_a_system_does_not_offer_is_missing(monkeypatch: pytest.MonkeyPatch
     def nothing() -> FigureSource:
         raise FileNotFoundError("/proc")
 
-    for module, name in ((process, "_disk"), (process, "_usage"), (host, "_cores")):
+    for module, name in ((host, "_disk"), (host, "_usage"), (host, "_cores")):
         monkeypatch.setattr(module, name, nothing)
     columns = Monitor(local_rank=0).columns
     assert not {"read_kb", "cpu_ms", "host_cpu_ms"} & set(columns)
@@ -101,7 +102,7 @@ def test_what_a_system_does_not_offer_is_missing(monkeypatch: pytest.MonkeyPatch
 def test_a_figure_that_has_gone_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     values: Iterator[list[int | None]] = iter([[1, 5], [4, None]])
     source = FigureSource((FigureColumn("a"), FigureColumn("b", grows=False)), lambda: next(values))
-    monkeypatch.setattr(process, "sources", lambda: [source])
+    monkeypatch.setattr(host, "sources", lambda: [source])
     monkeypatch.setattr(host, "sources_of_cgroup", list)
     monitor = Monitor(local_rank=1)
     assert cells(monitor, 0) == {"time_us": "0", "a": "", "b": "5"}
@@ -122,7 +123,7 @@ def test_what_is_slow_to_read_is_read_rarely(monkeypatch: pytest.MonkeyPatch) ->
         return [reads]
 
     source = FigureSource((FigureColumn("count", grows=False),), slowly, is_slow=True)
-    monkeypatch.setattr(process, "sources", lambda: [source])
+    monkeypatch.setattr(host, "sources", lambda: [source])
     monkeypatch.setattr(host, "sources_of_cgroup", list)
     monitor = Monitor(local_rank=1)
     counts = [cells(monitor, at * SECOND)["count"] for at in range(30)]
@@ -364,10 +365,10 @@ def test_an_answer_that_does_not_come_any_more_is_missing(monkeypatch: pytest.Mo
             stuck.wait()
         return figures
 
-    monkeypatch.setattr(gpus, "_EVERY_SECONDS", 0.001)
-    latest = gpus._Latest(ask)
+    monkeypatch.setattr(machine_monitor, "_EVERY_SECONDS", 0.001)
+    latest = machine_monitor._Latest(ask)
     wait_until(lambda: latest.read() == [88], "the second answer")
-    monkeypatch.setattr(gpus, "_FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(machine_monitor, "_FRESH_SECONDS", 0.0)
     assert latest.read() == [None]
     latest.stop.set()
     stuck.set()

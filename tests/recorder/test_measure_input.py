@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from stallscope.collector.recorder.input import measure as measure_module
-from stallscope.collector.recorder.input.measure import Loader, check_workers, measure
-from stallscope.collector.recorder.input.result import MeasuredInput
+from stallscope.collector.recorder.input import measuring_input as measure_module
+from stallscope.collector.recorder.input.input_times import MeasuredInput
+from stallscope.collector.recorder.input.measuring_input import Loader, check_workers, measure
 from stallscope.collector.recorder.job.world import World
 
 ALONE = World(0, 1, None)

@@ -13,19 +13,21 @@ from typing import Any
 import pytest
 from recorder.processes import interpreter
 
-from stallscope.collector.netcheck.check import RefusedError, check, differences
+from stallscope.collector.netcheck.check import RefusedError, check, differences, find_run
 from stallscope.collector.netcheck.horovod_ranks import join_with_horovod
 from stallscope.collector.netcheck.joining import join, library_of
-from stallscope.collector.netcheck.measuring import Measured, MeasuredPair, measure
-from stallscope.collector.netcheck.pairs import first_ranks, turns_of
-from stallscope.collector.netcheck.parts import mbit_s
+from stallscope.collector.netcheck.measuring import (
+    Measured,
+    MeasuredPair,
+    first_ranks,
+    measure,
+    turns_of,
+)
 from stallscope.collector.netcheck.ranks import Exchange, Ranks, Run
-from stallscope.collector.netcheck.recorded_run import find_run
-from stallscope.collector.netcheck.result_file import document, save
-from stallscope.collector.netcheck.sizes import Gradients, buckets, gradients_of
-from stallscope.collector.netcheck.summary import lines_of, rate_of
-from stallscope.collector.recorder.job.facts import size_counts
-from stallscope.collector.recorder.step_log.format import facts_line, file_name, header
+from stallscope.collector.netcheck.result_file import document, lines_of, rate_of, save
+from stallscope.collector.netcheck.sizes import Gradients, buckets, gradients_of, mbit_s
+from stallscope.collector.recorder.job.job_facts import size_counts
+from stallscope.collector.recorder.step_log.line_format import facts_line, file_name, header
 from stallscope.errors import NotFoundError, UnwritableError, UsageError
 
 ROOT = Path(__file__).parents[2]

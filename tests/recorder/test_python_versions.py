@@ -16,23 +16,13 @@ ROOT = Path(__file__).parents[2]
 RECORDER = ROOT / "collector" / "recorder"
 FILES = sorted(RECORDER.rglob("*.py"))
 #: Folders that are not of one framework.
-SHARED = (
-    "after_training",
-    "hangs",
-    "input",
-    "job",
-    "keras_common",
-    "loops",
-    "machine",
-    "step_log",
-    "subprocesses",
-)
+SHARED = ("input", "job", "keras_common", "machine", "step_log")
 #: Modules that import no framework.
 MODULES = [
     f"stallscope.collector.recorder.{'.'.join(path.relative_to(RECORDER).with_suffix('').parts)}"
     for folder in (".", *SHARED)
     for path in (RECORDER / folder).glob("[!_]*.py")
-    if path.stem != "synthetic"  # makes NumPy arrays
+    if path.stem != "random_arrays"  # makes NumPy arrays
 ]
 
 #: What the recorders of a folder may import in addition.
@@ -40,11 +30,14 @@ FRAMEWORKS = {
     "jax": {"jax", "numpy"},
     "keras3": {"keras", "numpy"},
     "keras_common": {"numpy"},
-    "lightning": {"lightning", "pytorch_lightning"},
     "mxnet": {"mxnet"},
     "pytorch": {"torch"},
     "tf_keras": {"tensorflow", "numpy"},
-    "transformers": {"transformers"},
+}
+#: And those of trainers, which drive another recorder.
+TRAINERS = {
+    "lightning_callback": {"lightning", "pytorch_lightning"},
+    "trainer_callback": {"transformers"},
 }
 
 PROGRAM = """
@@ -93,7 +86,7 @@ def test_the_recorder_imports_the_standard_library_and_nothing_else(version: str
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(RECORDER)))
 def test_every_file_imports_the_standard_library_and_the_users_framework_only(path: Path) -> None:
-    framework = FRAMEWORKS.get(path.parent.name, set())
+    framework = FRAMEWORKS.get(path.parent.name, set()) | TRAINERS.get(path.stem, set())
     imported = set()
     for node in ast.walk(RunTime().visit(ast.parse(path.read_text()))):
         if isinstance(node, ast.Import):
@@ -106,7 +99,9 @@ def test_every_file_imports_the_standard_library_and_the_users_framework_only(pa
 def test_there_is_something_to_test() -> None:
     folders = {path.parent.name for path in RECORDER.glob("*/__init__.py")}
     assert folders == {*FRAMEWORKS, *SHARED}
-    assert {"session", "format", "run_identity"} <= {name.rsplit(".", 1)[1] for name in MODULES}
+    assert {"session", "line_format", "run_identity"} <= {
+        name.rsplit(".", 1)[1] for name in MODULES
+    }
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(RECORDER)))

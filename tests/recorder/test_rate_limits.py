@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stallscope.collector.recorder.step_log.rate_limits import (
+from stallscope.collector.recorder.step_log.log_files import (
     COPY_SECONDS,
     FIRST_UPLOAD_REQUESTS,
     FIRST_UPLOAD_SECONDS,
@@ -12,10 +12,10 @@ from stallscope.collector.recorder.step_log.rate_limits import (
     SHORTEST_COPY_SECONDS,
     UPLOAD_SECONDS,
     UPLOAD_SHARE,
+    CopySchedule,
     next_pause_seconds,
     turn_seconds,
 )
-from stallscope.collector.recorder.step_log.spool import CopySchedule
 
 SIZES = [1, 8, 64, 1_000, 4_096, 10_000]
 # Multiples of the golden ratio are never further from evenly spread than a few of them.

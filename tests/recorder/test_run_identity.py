@@ -15,19 +15,20 @@ from typing import NoReturn, TextIO
 
 import pytest
 
-from stallscope.collector.recorder.job.launch import (
+from stallscope.collector.recorder.job.world import (
+    World,
     job_start_ns,
     launch_name,
     launch_of_training,
     process_start_ns,
     rejoins,
     run_id_of_training,
+    world_from_environment,
+    world_of_training,
 )
-from stallscope.collector.recorder.job.world import World, world_from_environment, world_of_training
 from stallscope.collector.recorder.step_log import run_identity
-from stallscope.collector.recorder.step_log.format import file_name, header
-from stallscope.collector.recorder.step_log.new_files import write_new
-from stallscope.collector.recorder.step_log.run_identity import RunIdentity, join_run
+from stallscope.collector.recorder.step_log.line_format import file_name, header
+from stallscope.collector.recorder.step_log.run_identity import RunIdentity, join_run, write_new
 
 NOON = 1_700_000_000_000_000_000
 MINUTE = 60 * 1_000_000_000

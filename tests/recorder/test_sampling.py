@@ -21,12 +21,18 @@ from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
 from stallscope.collector.recorder.step_log import run_identity
-from stallscope.collector.recorder.step_log.format import IntervalRow, StepRow
-from stallscope.collector.recorder.step_log.sampling import BLOCK, Sampler, Sampling, is_kept
+from stallscope.collector.recorder.step_log.line_format import (
+    BLOCK,
+    IntervalRow,
+    Sampler,
+    Sampling,
+    StepRow,
+    is_kept,
+)
 from stallscope.collector.recorder.step_log.sinks import FileSink
 from stallscope.parsers import read
 from stallscope.run import Run
-from stallscope.text.figures import coverage
+from stallscope.text.figure_words import coverage
 from stallscope.text.verdicts import basis
 
 MS = 1_000_000

@@ -13,7 +13,7 @@ from support.waiting import PATIENCE_SECONDS, wait_until
 
 import stallscope
 from stallscope.collector.recorder import session as session_module
-from stallscope.collector.recorder.cost import Cost
+from stallscope.collector.recorder.guards import Cost
 from stallscope.collector.recorder.session import Session
 from stallscope.parsers import read
 
@@ -70,7 +70,7 @@ def test_a_session_that_closes_while_it_starts_ends_quietly(
         starting[0].close()
 
     monkeypatch.setattr(Session, "_open", open_and_note)
-    monkeypatch.setattr(session_module.input_file, "recording_started", close_early)
+    monkeypatch.setattr(session_module.input_times, "recording_started", close_early)
     session = open_session(0)
     assert (session.closed, session.recording) == (True, False)
     assert rows_of(session)[-1].startswith("end,")
@@ -164,7 +164,7 @@ def test_work_between_iterations_is_in_the_mean_and_not_in_the_median(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = iter([1_000, 41_000])
-    monkeypatch.setattr("stallscope.collector.recorder.cost.monotonic_ns", lambda: next(now))
+    monkeypatch.setattr("stallscope.collector.recorder.guards.monotonic_ns", lambda: next(now))
     cost = Cost()
     for _ in range(4):
         cost.count_iteration(5_000)

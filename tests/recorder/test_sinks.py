@@ -12,7 +12,7 @@ import pytest
 from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
-from stallscope.collector.recorder.step_log.format import StepRow
+from stallscope.collector.recorder.step_log.line_format import StepRow
 from stallscope.collector.recorder.step_log.sinks import check_sink
 from stallscope.parsers import read
 

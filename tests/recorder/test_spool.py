@@ -19,8 +19,8 @@ from support.waiting import wait_until
 from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
-from stallscope.collector.recorder.step_log import spool
-from stallscope.collector.recorder.step_log.spool import needs_spooling
+from stallscope.collector.recorder.step_log import log_files
+from stallscope.collector.recorder.step_log.log_files import needs_spooling
 from stallscope.parsers import read
 
 from .rows import step_row
@@ -139,8 +139,8 @@ def test_a_log_that_cannot_be_copied_is_kept_locally(
 def test_copied_bytes_grow_with_the_run_and_not_with_its_square(
     mount: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spool, "COPIED_PART_BYTES", 10_000)
-    monkeypatch.setattr(spool, "SHORTEST_COPY_SECONDS", 0.0)
+    monkeypatch.setattr(log_files, "COPIED_PART_BYTES", 10_000)
+    monkeypatch.setattr(log_files, "SHORTEST_COPY_SECONDS", 0.0)
     copied = []
     copy = shutil.copyfile
     monkeypatch.setattr(
@@ -167,7 +167,7 @@ def test_copied_bytes_grow_with_the_run_and_not_with_its_square(
 def test_a_folder_that_refuses_another_file_gets_the_rest_in_the_existing_one(
     mount: ObjectStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(spool, "COPIED_PART_BYTES", 100)
+    monkeypatch.setattr(log_files, "COPIED_PART_BYTES", 100)
     session = session_in(mount.folder, flush_seconds=0.01)
 
     def refused(*_: object) -> NoReturn:
@@ -194,7 +194,7 @@ def test_a_killed_process_leaves_the_last_copy_and_the_local_file(tmp_path: Path
         "from stallscope.collector.recorder.job.world import World\n"
         "from stallscope.collector.recorder.options import Options\n"
         "from stallscope.collector.recorder.session import Session\n"
-        "from stallscope.collector.recorder.step_log.format import StepRow\n"
+        "from stallscope.collector.recorder.step_log.line_format import StepRow\n"
         "options = Options(sys.argv[1], flush_seconds=0.01)\n"
         "session = Session(options, World(0, 1, None), {}, 0)\n"
         "session.step(StepRow(0, 0, 1000, None, None, None, 2000, 1, 8, 0))\n"

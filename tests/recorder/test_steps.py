@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stallscope.collector.recorder.clock import JUMP_NS
-from stallscope.collector.recorder.cost import Cost
-from stallscope.collector.recorder.keras_common import calls
-from stallscope.collector.recorder.keras_common.calls import MOST_WAITING, FinishedCalls
-from stallscope.collector.recorder.keras_common.steps import (
+from stallscope.collector.recorder.guards import JUMP_NS, Cost
+from stallscope.collector.recorder.keras_common import finished_calls
+from stallscope.collector.recorder.keras_common.finished_calls import (
     LOST,
+    MOST_WAITING,
     Call,
     CallAssembler,
+    FinishedCalls,
     GraphStep,
     graph_step,
 )
-from stallscope.collector.recorder.step_log.format import StepRow
+from stallscope.collector.recorder.step_log.line_format import StepRow
 from stallscope.collector.recorder.tf_keras.stream import StepStream
 
 CLOCK = 1_700_000_000_000_000_000
@@ -29,8 +29,8 @@ MS = 1_000_000
 def wall(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The monotonic clock, and the wall clock's offset, which only these tests change."""
     clocks = [0, CLOCK]
-    monkeypatch.setattr(calls, "read_clocks", lambda: (clocks[0], clocks[1]))
-    monkeypatch.setattr(calls, "monotonic_ns", lambda: clocks[0])
+    monkeypatch.setattr(finished_calls, "read_clocks", lambda: (clocks[0], clocks[1]))
+    monkeypatch.setattr(finished_calls, "monotonic_ns", lambda: clocks[0])
     return clocks
 
 

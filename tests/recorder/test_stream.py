@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from stallscope.collector.recorder.cost import Cost
-from stallscope.collector.recorder.keras_common import calls
-from stallscope.collector.recorder.keras_common.calls import FinishedCalls
-from stallscope.collector.recorder.keras_common.steps import CallAssembler, GraphStep
-from stallscope.collector.recorder.step_log.format import StepRow
+from stallscope.collector.recorder.guards import Cost
+from stallscope.collector.recorder.keras_common import finished_calls
+from stallscope.collector.recorder.keras_common.finished_calls import (
+    CallAssembler,
+    FinishedCalls,
+    GraphStep,
+)
+from stallscope.collector.recorder.step_log.line_format import StepRow
 from stallscope.collector.recorder.tf_keras.stream import StepStream
 
 MS = 1_000_000
@@ -17,7 +20,7 @@ MS = 1_000_000
 @pytest.fixture(autouse=True)
 def one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Timestamps of these tests are on the monotonic clock."""
-    monkeypatch.setattr(calls, "read_clocks", lambda: (0, 0))
+    monkeypatch.setattr(finished_calls, "read_clocks", lambda: (0, 0))
 
 
 class Ring:

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from stallscope.collector.recorder.keras_common.which_keras import is_keras_2
+from stallscope.collector.recorder.keras_common.fit_callback import is_keras_2
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import pytest
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.advice.piece import Advice, in_words
-from stallscope.text.advice import Step, steps_of
+from stallscope.text.advice_words import Step, steps_of
 
 CACHE = Advice(
     "Cache decoded samples, before shuffling",

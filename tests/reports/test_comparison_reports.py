@@ -19,20 +19,19 @@ from rich.console import Console
 from simulator import Job, Noise, simulate
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.history.comparison import compare
-from stallscope.analysis.history.regression import regression
-from stallscope.charts.charts import Chart
-from stallscope.charts.comparison import changes_chart, figure_charts, runs_chart
+from stallscope.analysis.comparison import compare
+from stallscope.analysis.regression import regression
+from stallscope.charts.charts import Chart, changes_chart, figure_charts, runs_chart
 from stallscope.charts.curves import Level, OverRuns, RunDot
 from stallscope.charts.plotly_figures import figure
 from stallscope.charts.svg import NARROW, WIDE, draw
 from stallscope.parsers import read
-from stallscope.reports.base import ReportOptions
 from stallscope.reports.comparison import Compared, parts
-from stallscope.reports.comparison.records import COLUMNS, json_content
+from stallscope.reports.comparison.comparison_records import COLUMNS, json_content
 from stallscope.reports.formats.terminal import terminal_summary
-from stallscope.reports.registry import SEVERAL_RUNS
-from stallscope.reports.registry import render as rendered
+from stallscope.reports.parts import ReportOptions
+from stallscope.reports.report_formats import SEVERAL_RUNS
+from stallscope.reports.report_formats import render as rendered
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "compare.schema.json").read_text())
 OPTIONS = ReportOptions(generated_at=datetime(2026, 1, 2, tzinfo=UTC))

@@ -13,9 +13,9 @@ from support.reports import rendered
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.batch.anonymous import anonymous
-from stallscope.reports.base import ReportOptions
+from stallscope.reports.parts import ReportOptions
 from stallscope.reports.run import json_content
-from stallscope.reports.run.tables import events_table
+from stallscope.reports.run.run_tables import events_table
 from stallscope.run import Event
 
 from .cases import IMAGE, SCRIPT

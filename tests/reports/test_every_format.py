@@ -13,20 +13,20 @@ from dashboard.content import charts, texts
 from support.reports import contradictions, rendered, written
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.history.comparison import compare
-from stallscope.analysis.history.regression import regression
+from stallscope.analysis.comparison import compare
+from stallscope.analysis.regression import regression
 from stallscope.analysis.scaling import scaling
 from stallscope.cli.main import main
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.pages import PAGES
 from stallscope.dashboard.pages.run_page import RunPage, RunRequest
 from stallscope.errors import UsageError
-from stallscope.reports import comparison, registry
+from stallscope.reports import comparison, report_formats
 from stallscope.reports import scaling as scaling_reports
-from stallscope.reports.base import ReportOptions
 from stallscope.reports.comparison import Compared
-from stallscope.reports.registry import ReportFormat
-from stallscope.text.summary import six_lines
+from stallscope.reports.parts import ReportOptions
+from stallscope.reports.report_formats import ReportFormat
+from stallscope.text.summary_words import six_lines
 
 from .cases import CASES
 
@@ -71,7 +71,9 @@ COMMANDS = {
 }
 
 every_case = pytest.mark.parametrize("name", CASES)
-every_report = pytest.mark.parametrize("report", registry.FORMATS, ids=lambda report: report.name)
+every_report = pytest.mark.parametrize(
+    "report", report_formats.FORMATS, ids=lambda report: report.name
+)
 
 
 @every_case
@@ -128,7 +130,7 @@ def runs(case: Callable[[str], Analysis]) -> list[Analysis]:
     return [replace(analysis, run=replace(analysis.run, id=name)) for name, analysis in named]
 
 
-@pytest.mark.parametrize("name", ["terminal", *registry.SEVERAL_RUNS])
+@pytest.mark.parametrize("name", ["terminal", *report_formats.SEVERAL_RUNS])
 def test_reports_on_several_runs_show_no_contradictions(
     name: str, runs: list[Analysis], options: ReportOptions
 ) -> None:
@@ -217,8 +219,8 @@ def test_reports_show_when_and_by_which_version_they_were_made(
 
 
 def test_formats_are_found_by_name() -> None:
-    assert registry.names() == ["html", "md", "json", "csv", "openmetrics"]
-    assert [registry.by_name(name).suffix for name in registry.names()] == [
+    assert report_formats.names() == ["html", "md", "json", "csv", "openmetrics"]
+    assert [report_formats.by_name(name).suffix for name in report_formats.names()] == [
         ".html",
         ".md",
         ".json",
@@ -229,14 +231,14 @@ def test_formats_are_found_by_name() -> None:
 
 def test_an_unknown_format_lists_the_known_ones() -> None:
     with pytest.raises(UsageError, match="'pdf': there are html, md, json, csv"):
-        registry.by_name("pdf")
+        report_formats.by_name("pdf")
 
 
 def test_a_list_of_formats_contains_each_once() -> None:
-    assert registry.parse("md, HTML,md,") == ["md", "html"]
+    assert report_formats.parse("md, HTML,md,") == ["md", "html"]
 
 
 @pytest.mark.parametrize("text", ["", " , ", "html,pdf"])
 def test_a_list_with_no_format_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="there are html, md, json, csv"):
-        registry.parse(text)
+        report_formats.parse(text)

@@ -15,32 +15,35 @@ from rich.console import Console
 from support.reports import rendered, summary
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.history.comparison import compare
+from stallscope.analysis.comparison import compare
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.analysis.views.one_step import find_step
-from stallscope.charts.against_baselines import decomposition_chart
-from stallscope.charts.by_cause import cause_chart
-from stallscope.charts.charts import baseline_chart, job_chart, ranks_chart
-from stallscope.charts.compared_bars import stages_chart
-from stallscope.charts.comparison import changes_chart
+from stallscope.charts.charts import (
+    baseline_chart,
+    changes_chart,
+    decomposition_chart,
+    job_chart,
+    ranks_chart,
+)
+from stallscope.charts.compared_bars import cause_chart, stages_chart
 from stallscope.charts.plotly_figures import figure
 from stallscope.charts.svg import draw
 from stallscope.dashboard import RunStore
-from stallscope.dashboard.pages.baseline import BaselinePage
-from stallscope.dashboard.pages.overview import OverviewPage
+from stallscope.dashboard.pages.baseline_page import BaselinePage
+from stallscope.dashboard.pages.overview_page import OverviewPage
 from stallscope.dashboard.pages.run_page import RunRequest
-from stallscope.dashboard.pages.step import StepPage, step_chart
+from stallscope.dashboard.pages.step_page import StepPage, step_chart
 from stallscope.formatting.sums import SumColumn
-from stallscope.reports.base import ReportOptions
 from stallscope.reports.comparison.pair import changes_table, outcome
 from stallscope.reports.document import Table
+from stallscope.reports.parts import ReportOptions
+from stallscope.reports.run.run_tables import gains_table, job_table, ranks_table
 from stallscope.reports.run.step_tables import (
     baselines_table,
     cause_table,
     ledger_table,
     step_unit,
 )
-from stallscope.reports.run.tables import gains_table, job_table, ranks_table
 from stallscope.text.baselines import decomposed
 from stallscope.text.step_figures import OneStepFigures, StepFigures
 from stallscope.text.titles import TITLES, entry_title

@@ -9,7 +9,7 @@ from support.generations import GROWN_AND_SHRUNK, write_generations
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.parsers import read
-from stallscope.text.job import ranks_and_hosts
+from stallscope.text.job_words import ranks_and_hosts
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from support.reports import rendered
 
 from stallscope.analysis import Analysis
-from stallscope.reports.base import ReportOptions
 from stallscope.reports.formats.html import environment
+from stallscope.reports.parts import ReportOptions
 
 from .cases import CASES
 

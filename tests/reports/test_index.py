@@ -15,12 +15,12 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from stallscope.analysis import Analysis
-from stallscope.reports.base import ReportOptions
 from stallscope.reports.index import Index, IndexLine, by_time_lost, line_of, parts
-from stallscope.reports.index.trends import trends
-from stallscope.reports.registry import SEVERAL_RUNS
-from stallscope.reports.registry import render as rendered
-from stallscope.text.gains import main_gain
+from stallscope.reports.index.index_document import trends
+from stallscope.reports.parts import ReportOptions
+from stallscope.reports.report_formats import SEVERAL_RUNS
+from stallscope.reports.report_formats import render as rendered
+from stallscope.text.gain_words import main_gain
 
 NAMES = (
     "a slow rank and a baseline",

@@ -12,9 +12,9 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 from stallscope.analysis import Analysis
-from stallscope.reports.base import ReportOptions
 from stallscope.reports.index import Index, line_of, parts
-from stallscope.reports.registry import render
+from stallscope.reports.parts import ReportOptions
+from stallscope.reports.report_formats import render
 
 pytestmark = pytest.mark.browser
 

@@ -15,7 +15,7 @@ from support.simulated import analysis_of_job
 
 from stallscope.analysis import Analysis
 from stallscope.catalogue.entry import AnalysisSummary
-from stallscope.reports.base import ReportOptions
+from stallscope.reports.parts import ReportOptions
 from stallscope.reports.run import json_content
 
 from .cases import CASES

@@ -10,9 +10,9 @@ from support.input_times import write_measured
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.dashboard import RunStore
-from stallscope.dashboard.routing import view_at
+from stallscope.dashboard.app import view_at
 from stallscope.parsers import read
-from stallscope.reports.run.loader_tables import rates_table, stages_table
+from stallscope.reports.run.network_tables import rates_table, stages_table
 from stallscope.reports.write import write_reports
 
 # 32 samples in 100 ms on a rank; 30 of them are input.

@@ -25,7 +25,7 @@ from stallscope.formatting.numbers import (
     signed,
     significant,
 )
-from stallscope.text.cells import Cells
+from stallscope.text.table_cells import Cells
 
 
 @pytest.mark.parametrize(

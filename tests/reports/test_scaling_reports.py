@@ -22,19 +22,19 @@ from support.epoch_logs import EpochJob, write_keras
 
 from stallscope.analysis import ENTRIES, Analysis, analyse
 from stallscope.analysis.scaling import ScalingSeries, scaling
-from stallscope.analysis.scaling.published import CURVES
+from stallscope.analysis.scaling.projection import CURVES
 from stallscope.charts.charts import Chart
 from stallscope.charts.plotly_figures import figure
-from stallscope.charts.scaling import efficiency_chart, rate_chart, steps_chart
+from stallscope.charts.scaling_curves import efficiency_chart, rate_chart, steps_chart
 from stallscope.charts.svg import NARROW, WIDE, draw
 from stallscope.parsers import read
-from stallscope.reports.base import ReportOptions
 from stallscope.reports.formats.terminal import terminal_summary
-from stallscope.reports.registry import SEVERAL_RUNS
-from stallscope.reports.registry import render as rendered
+from stallscope.reports.parts import ReportOptions
+from stallscope.reports.report_formats import SEVERAL_RUNS
+from stallscope.reports.report_formats import render as rendered
 from stallscope.reports.scaling import parts
-from stallscope.reports.scaling.contents import headline, lost_table, percentage
-from stallscope.reports.scaling.records import COLUMNS, json_content
+from stallscope.reports.scaling.scaling_contents import headline, lost_table, percentage
+from stallscope.reports.scaling.scaling_document import COLUMNS, json_content
 from stallscope.text.titles import TITLES
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "scaling.schema.json").read_text())

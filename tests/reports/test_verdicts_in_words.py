@@ -11,15 +11,14 @@ from support.links import run_with_links
 from support.reports import rendered
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.gains.bottleneck import Bottleneck, Reason
-from stallscope.analysis.gains.what_if import WhatIf
-from stallscope.analysis.stragglers.straggler import Straggler
+from stallscope.analysis.gains.what_if import Bottleneck, Reason, WhatIf
+from stallscope.analysis.stragglers.lateness import Straggler
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import listed
-from stallscope.reports.base import ReportOptions
-from stallscope.reports.run.contents import advice
-from stallscope.text import stragglers
-from stallscope.text.gains import (
+from stallscope.reports.parts import ReportOptions
+from stallscope.reports.run.run_contents import advice
+from stallscope.text import straggler_words
+from stallscope.text.gain_words import (
     answers,
     fix_title,
     gains,
@@ -156,8 +155,8 @@ def test_a_short_verdict_names_only_stragglers() -> None:
 def test_a_straggler_is_described_by_rank_and_pattern(
     straggler: Straggler, cells: tuple[str, str]
 ) -> None:
-    assert (stragglers.who(straggler), stragglers.pattern(straggler)) == cells
-    assert stragglers.excess(straggler) == stragglers.cost(straggler) == "12.0 ± 0.5 ms"
+    assert (straggler_words.who(straggler), straggler_words.pattern(straggler)) == cells
+    assert straggler_words.excess(straggler) == straggler_words.cost(straggler) == "12.0 ± 0.5 ms"
 
 
 @pytest.mark.parametrize(

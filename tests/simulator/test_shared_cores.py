@@ -10,7 +10,7 @@ import pytest
 from simulator import Clocks, EveryNth, Fault, Fixed, Job, Noise, simulate
 from simulator.shared_cores import share_out
 
-from stallscope.analysis.settings.cores import CoreUse, crowded_cores
+from stallscope.analysis.setup import CoreUse, crowded_cores
 
 MS = 1_000_000
 # Every rank works for 40 ms.

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 from stallscope.parsers import Parsed
-from stallscope.parsers.formats.step_log.parser import StepLogParser
+from stallscope.parsers.formats.step_log.step_log_parser import StepLogParser
 
 #: The variable with a file that marks that it has happened; set for driver and executors.
 NOTE = "STALLSCOPE_TEST_KILLED"

@@ -24,8 +24,8 @@ from pyspark.sql import SparkSession
 
 from stallscope.cli.main import main
 from stallscope.spark import reporting
-from stallscope.spark.session import session
-from stallscope.spark.table import ROWS_OF_A_PART
+from stallscope.spark.reporting import ROWS_OF_A_PART
+from stallscope.spark.spark_collecting import session
 
 
 def run(folder: Path) -> None:

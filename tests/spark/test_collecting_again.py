@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from support.step_logs import Job, run_of_job
 
-from stallscope.collector.store.runs import save_run
+from stallscope.collector.store.run_folders import save_run
 from stallscope.collector.store.step_files import write_rows
 from stallscope.run import STEPS_SCHEMA
 from stallscope.spark.arranging import RemoteSteps, _rows_of_logs

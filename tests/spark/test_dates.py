@@ -6,7 +6,7 @@ import gzip
 from functools import partial
 from pathlib import Path
 
-from stallscope.collector.sources.base import SourceFile
+from stallscope.collector.sources.source import SourceFile
 from stallscope.parsers import read
 from stallscope.spark import parsing
 

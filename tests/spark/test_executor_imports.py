@@ -24,7 +24,7 @@ sys.meta_path.insert(0, Only())
 from functools import partial
 from pathlib import Path
 from stallscope import __version__
-from stallscope.collector.sources.base import SourceFile
+from stallscope.collector.sources.source import SourceFile
 from stallscope.spark import arranging, each, parsing
 
 logs, folder = Path(sys.argv[1]), sys.argv[2]

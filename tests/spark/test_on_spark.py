@@ -21,10 +21,10 @@ from support.step_logs import Job, run_of_job, write_job
 from stallscope.catalogue.checking import check_run
 from stallscope.catalogue.index import Catalogue
 from stallscope.cli.main import main
-from stallscope.collector.recorder.step_log.records import key_of, records
-from stallscope.collector.store.folders import collected_runs
+from stallscope.collector.recorder.step_log.sinks import key_of, records
 from stallscope.collector.store.loading import load_run
-from stallscope.collector.store.runs import save_run
+from stallscope.collector.store.manifests import collected_runs
+from stallscope.collector.store.run_folders import save_run
 from stallscope.parsers import read
 from stallscope.run import Run
 

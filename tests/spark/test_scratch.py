@@ -12,17 +12,16 @@ from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.batch.units import Unit
 from stallscope.cli.main import main
-from stallscope.collector.registry import open_source
-from stallscope.collector.sources.base import Source, SourceFile
-from stallscope.collector.store.runs import save_run
+from stallscope.collector.source_kinds import open_source
+from stallscope.collector.sources.source import Source, SourceFile
+from stallscope.collector.store.run_folders import save_run
 from stallscope.errors import UnwritableError, UsageError
 from stallscope.parsers import read
 from stallscope.run import Run
 from stallscope.spark import reporting
-from stallscope.spark.collecting import SparkEngine
-from stallscope.spark.reporting import RemoteRuns, _accessible, remote_runs
+from stallscope.spark.reporting import RemoteRuns, SparkTable, _accessible, remote_runs
 from stallscope.spark.scratch import scratch_in
-from stallscope.spark.table import SparkTable
+from stallscope.spark.spark_collecting import SparkEngine
 
 
 @pytest.fixture(scope="module")

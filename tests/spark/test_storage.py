@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from stallscope.errors import UnreadableError, UnwritableError
-from stallscope.spark.cells import write_cells
+from stallscope.spark.spark_cells import write_cells
 from stallscope.spark.storage import new_file, remove, rows_of
 
 

@@ -15,8 +15,8 @@ from support.step_logs import Job, write_job
 from support.stores import Bucket, Store, put_job
 
 from stallscope.cli.main import main
-from stallscope.collector.store.folders import collected_runs
 from stallscope.collector.store.loading import load_run
+from stallscope.collector.store.manifests import collected_runs
 
 pytestmark = pytest.mark.services
 

@@ -8,7 +8,7 @@ from stallscope.analysis import analyse
 from stallscope.catalogue.entry import Entry
 from stallscope.catalogue.index import Catalogue
 from stallscope.collector.store.loading import load_run
-from stallscope.collector.store.runs import save_run
+from stallscope.collector.store.run_folders import save_run
 from stallscope.parsers import read
 from support.step_logs import Job, write_job
 

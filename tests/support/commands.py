@@ -19,7 +19,7 @@ from stallscope.catalogue.entry import Entry
 from stallscope.catalogue.index import Catalogue
 from stallscope.cli.main import main
 from stallscope.collector.store.loading import load_run
-from stallscope.collector.store.runs import save_run
+from stallscope.collector.store.run_folders import save_run
 
 from .step_logs import Job, run_of_job
 

@@ -6,7 +6,7 @@ import os
 import signal
 
 from stallscope.batch.units import Unit
-from stallscope.parsers.progress import ShowProgress, no_progress
+from stallscope.parsers.base import ShowProgress, no_progress
 from stallscope.run import Run
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from stallscope.analysis import analyse
-from stallscope.analysis.ledger.epochs import EpochTimes
+from stallscope.analysis.ledger.epoch_ledger import EpochTimes
 from stallscope.run import Run
 
 BEGIN = datetime(2019, 11, 6, 0, 0, 0, 250000, tzinfo=UTC)

@@ -20,8 +20,8 @@ from stallscope.collector.mlflow.client import MlflowRun
 from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
-from stallscope.collector.recorder.step_log.format import StepRow
-from stallscope.collector.recorder.subprocesses.upload import WATCH
+from stallscope.collector.recorder.step_log.line_format import StepRow
+from stallscope.collector.recorder.subprocesses import WATCH
 
 SECOND = "X-Stallscope-Second"
 NEVER = 1e9

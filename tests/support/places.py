@@ -6,7 +6,7 @@ import traceback
 
 import pytest
 
-from stallscope.collector.registry import open_source
+from stallscope.collector.source_kinds import open_source
 from stallscope.errors import StallscopeError
 
 from .stores import SECRET

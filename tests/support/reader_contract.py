@@ -11,18 +11,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from stallscope.collector.recorder.step_log.records import key_of, records
-from stallscope.collector.sources.base import SourceFile
+from stallscope.collector.recorder.step_log.sinks import key_of, records
+from stallscope.collector.sources.source import SourceFile
 from stallscope.errors import StallscopeError
 from stallscope.parsers.formats.autotune import is_autotune_log, parse_autotune
 from stallscope.parsers.formats.flight_recorder import compare, parse_dump
 from stallscope.parsers.formats.horovod_timeline import is_timeline, timeline_reader
-from stallscope.parsers.formats.measurements.input_times import parse_input_times
-from stallscope.parsers.formats.measurements.network_check import parse_network_check
-from stallscope.parsers.formats.spark.event_logs import read_event_log
-from stallscope.parsers.inspection.unknown_files import likely_content
-from stallscope.parsers.named import by_name
-from stallscope.parsers.registry import embedded
+from stallscope.parsers.formats.measurements import parse_input_times, parse_network_check
+from stallscope.parsers.formats.spark import read_event_log
+from stallscope.parsers.inspection.inspect_files import likely_content
+from stallscope.parsers.registry import by_name, embedded
 from stallscope.parsers.runs.reading import Reading
 from stallscope.run import Event
 

@@ -12,9 +12,9 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from stallscope.analysis import Analysis
-from stallscope.reports.base import ReportOptions, ReportParts
 from stallscope.reports.formats.terminal import terminal_summary
-from stallscope.reports.registry import render
+from stallscope.reports.parts import ReportOptions, ReportParts
+from stallscope.reports.report_formats import render
 from stallscope.reports.run import parts
 
 _WIDE = 200

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from stallscope.collector.registry import open_source
+from stallscope.collector.source_kinds import open_source
 
 from .google import TOKEN, write_key_file
 from .step_logs import Job, write_job

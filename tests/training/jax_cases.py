@@ -305,25 +305,25 @@ def donated(folder: Path) -> Any:
 
 @alone
 def recorder_breaks(folder: Path) -> Any:
-    from stallscope.collector.recorder.jax import results
+    from stallscope.collector.recorder.jax import jax_results
 
     def broken(*_: Any) -> None:
         raise ZeroDivisionError("broken on purpose")
 
-    original = results.ResultTimes.add
-    results.ResultTimes.add = broken  # type: ignore[method-assign]
+    original = jax_results.ResultTimes.add
+    jax_results.ResultTimes.add = broken  # type: ignore[method-assign]
     try:
         return recorded(folder)
     finally:
-        results.ResultTimes.add = original  # type: ignore[method-assign]
+        jax_results.ResultTimes.add = original  # type: ignore[method-assign]
 
 
 @alone
 def device_behind_at_the_end(folder: Path) -> Any:
     """End Python, after this last case, while the device still computes and nothing waits for it."""
-    from stallscope.collector.recorder.jax import results
+    from stallscope.collector.recorder.jax import jax_results
 
-    results._PATIENCE_NS = 0
+    jax_results._PATIENCE_NS = 0
     state = long(INNER).block_until_ready()
     with StepLogger(folder / "logs") as log:
         for _ in log.watch(range(AHEAD_STEPS)):

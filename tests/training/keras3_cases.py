@@ -292,20 +292,20 @@ def two_loggers(case: Case) -> Any:
 
 @case()
 def recorder_breaks(case: Case) -> Any:
-    from stallscope.collector.recorder.keras3 import recording
+    from stallscope.collector.recorder.keras3 import keras3_recording
 
     data, built = case.arrays(), model()
     silent = fit(model(), data)["weights"]
-    original = recording.Recording._record_facts
+    original = keras3_recording.Recording._record_facts
 
     def broken(self: Any) -> None:
         raise ZeroDivisionError("broken on purpose")
 
-    recording.Recording._record_facts = broken
+    keras3_recording.Recording._record_facts = broken
     try:
         return {**fit(built, data, [case.logger()]), "silent": silent}
     finally:
-        recording.Recording._record_facts = original
+        keras3_recording.Recording._record_facts = original
 
 
 @case()

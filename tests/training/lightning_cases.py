@@ -227,19 +227,19 @@ def resumed(case: Case) -> Any:
 
 @alone
 def recorder_breaks(case: Case) -> Any:
-    from stallscope.collector.recorder.lightning import recording
+    from stallscope.collector.recorder.pytorch import lightning_callback
 
     def broken(_: Any) -> None:
         raise ZeroDivisionError("broken on purpose")
 
-    silent, original = case.fit()["weights"], recording.shape_in
-    recording.shape_in = broken
+    silent, original = case.fit()["weights"], lightning_callback.shape_in
+    lightning_callback.shape_in = broken
     try:
         # Without a batch size, the recorder calls ``shape_in`` for each batch.
         batches = DataLoader(list(case.loader()), batch_size=None)
         return {**case.fit(case.logger(), data=batches), "silent": silent}
     finally:
-        recording.shape_in = original
+        lightning_callback.shape_in = original
 
 
 @ranked

@@ -11,7 +11,7 @@ import time
 import torch
 from process_group import end_process_group
 
-from stallscope.collector.recorder.subprocesses import live_scalars
+from stallscope.collector.recorder import subprocesses
 from stallscope.torch import StepLogger
 
 STEPS = 95
@@ -20,7 +20,7 @@ SLOW_SECONDS = 0.04
 
 def main() -> None:
     # A busy machine may need longer than the default.
-    live_scalars.PATIENCE_SECONDS = 240.0
+    subprocesses.PATIENCE_SECONDS = 240.0
     logs, board = sys.argv[1:]
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo")

@@ -336,18 +336,18 @@ def host_far_ahead(case: Case) -> Any:
 @alone
 def engine_takes_no_times(case: Case) -> Any:
     """Train with a C library that has other streams."""
-    from stallscope.collector.recorder.mxnet import engine
+    from stallscope.collector.recorder.mxnet import mxnet_engine
 
     class OtherSystem:
         def __getattr__(self, name: str) -> Any:
             return getattr(system, "getpid" if name == "getc" else name)
 
     # Any object with a C library's functions will do.
-    system, engine._system = engine._system, OtherSystem()  # type: ignore[assignment]
+    system, mxnet_engine._system = mxnet_engine._system, OtherSystem()  # type: ignore[assignment]
     try:
         return recorded(case, Training(), case.loader())
     finally:
-        engine._system = system
+        mxnet_engine._system = system
 
 
 @alone

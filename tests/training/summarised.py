@@ -17,7 +17,7 @@ import torch
 from asleep import wait_asleep
 from process_group import end_process_group
 
-from stallscope.collector.recorder.after_training import summary_lines
+from stallscope.collector.recorder import end_summary
 from stallscope.torch import StepLogger
 
 STEPS = 80
@@ -50,8 +50,8 @@ def is_closed(log: Path) -> bool:
 
 def main() -> None:
     # A busy machine may need longer than the defaults.
-    summary_lines.LIMITS = summary_lines.LIMITS._replace(seconds=240.0)
-    summary_lines.WAIT_SECONDS = 120.0
+    end_summary.LIMITS = end_summary.LIMITS._replace(seconds=240.0)
+    end_summary.WAIT_SECONDS = 120.0
     torch.set_num_threads(1)
     model = torch.nn.Linear(8, 4)
     if "HOROVOD_RANK" in os.environ:

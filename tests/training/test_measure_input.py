@@ -13,7 +13,7 @@ from training.launching import Launch, launch
 
 from stallscope.analysis import analyse
 from stallscope.collector.store.loading import load_run
-from stallscope.collector.store.runs import save_run
+from stallscope.collector.store.run_folders import save_run
 from stallscope.parsers import read
 
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]

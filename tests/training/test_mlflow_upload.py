@@ -15,7 +15,7 @@ from support.uploads import end_uploads, upload_folder, uploaders
 from support.waiting import wait_until
 from training.launching import Launch, launch
 
-from stallscope.collector.registry import open_source
+from stallscope.collector.source_kinds import open_source
 from stallscope.errors import NotFoundError
 from stallscope.opening import open_run
 

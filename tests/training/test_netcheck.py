@@ -22,7 +22,7 @@ from training.launching import (
     programs_of,
 )
 
-from stallscope.collector.netcheck.summary import rate_of
+from stallscope.collector.netcheck.result_file import rate_of
 from stallscope.parsers import read
 
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]

@@ -14,7 +14,7 @@ from stallscope.analysis import analyse
 from stallscope.analysis.tuning import AutotuneFile, tune
 from stallscope.parsers import read
 from stallscope.parsers.formats.autotune import parse_autotune, read_autotune
-from stallscope.reports.tuning.launch_commands import commands, environment
+from stallscope.reports.tuning.tuning_document import commands, environment
 
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 

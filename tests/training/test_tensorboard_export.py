@@ -13,11 +13,10 @@ from support.step_logs import Job, run_of_job
 from training.environments import ROOT, apps_packages
 from training.launching import ENVIRONMENT, launch_words
 
-from stallscope.exports import registry
-from stallscope.exports.generations import exported_run
+from stallscope.exports import export_formats
+from stallscope.exports.export_formats import place_of, write_export
+from stallscope.exports.exported_run import Selection, exported_run
 from stallscope.exports.scalars import scalars_of
-from stallscope.exports.selection import Selection
-from stallscope.exports.write import place_of, write_export
 
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
@@ -76,7 +75,7 @@ def test_rank_0_writes_the_series_of_all_ranks_during_training(
 def test_tensorboard_reads_every_value(training_side: None, tmp_path: Path) -> None:
     job = Job(ranks=4, steps=300, slow={(1, "input"): 9.0})
     exported = exported_run(run_of_job(tmp_path / "logs", job), Selection())
-    export = registry.by_name("tensorboard")
+    export = export_formats.by_name("tensorboard")
     folder = write_export(export, exported, place_of(export, tmp_path / "board")).parent
     events = as_tensorboard_reads(folder)
     expected = scalars_of(exported)

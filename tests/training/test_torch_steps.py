@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stallscope.collector.recorder.loops.steps import Iteration, Reduction, StepAssembler
-from stallscope.collector.recorder.step_log.format import StepRow
+from stallscope.collector.recorder.loop_steps import Iteration, Reduction, StepAssembler
+from stallscope.collector.recorder.step_log.line_format import StepRow
 
 
 def iteration_at(

@@ -10,9 +10,8 @@ from support.running_job import RunningJob
 
 from stallscope.conditions import parse
 from stallscope.run import Run
-from stallscope.watch.following import follow
 from stallscope.watch.places import Place
-from stallscope.watch.watcher import Watcher
+from stallscope.watch.watcher import Watcher, follow
 
 _INTERVAL_S = 0.01
 

@@ -13,11 +13,8 @@ from support.waiting import PATIENCE_SECONDS, wait_until
 
 from stallscope.errors import UsageError
 from stallscope.watch import delivery as delivering
-from stallscope.watch.chat import form_for
-from stallscope.watch.delivery import Delivery
-from stallscope.watch.events import EventKind, WatchEvent
-from stallscope.watch.receivers import NotDeliveredError, Receiver, Webhook, receiver_of
-from stallscope.watch.throttle import Throttle
+from stallscope.watch.delivery import Delivery, EventKind, Throttle, WatchEvent
+from stallscope.watch.receivers import NotDeliveredError, Receiver, Webhook, form_for, receiver_of
 
 SECRET = "s3cret"
 

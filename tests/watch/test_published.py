@@ -17,9 +17,7 @@ from support.step_logs import Job, run_of_job
 from stallscope.analysis import analyse
 from stallscope.cli.main import main
 from stallscope.errors import UsageError
-from stallscope.watch.latest import LatestFigures
-from stallscope.watch.otlp import sent
-from stallscope.watch.scraping import served
+from stallscope.watch.latest import LatestFigures, sent, served
 
 STEP = "stallscope_step_mean_seconds"
 

@@ -17,7 +17,7 @@ from stallscope.conditions import parse
 from stallscope.errors import NotFoundError
 from stallscope.watch import places
 from stallscope.watch import watcher as watching
-from stallscope.watch.events import WatchEvent
+from stallscope.watch.delivery import WatchEvent
 from stallscope.watch.places import Place
 from stallscope.watch.watcher import Watcher
 

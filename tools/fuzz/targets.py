@@ -15,10 +15,8 @@ from stallscope.parsers.files.unpacking import unpacked_whole
 from stallscope.parsers.formats.autotune import is_autotune_log, parse_autotune
 from stallscope.parsers.formats.flight_recorder import compare, parse_dump
 from stallscope.parsers.formats.horovod_timeline import TimelineReader, is_timeline
-from stallscope.parsers.formats.kineto.reader import read_spans
-from stallscope.parsers.formats.log_records import LogRecords
-from stallscope.parsers.formats.measurements.input_times import parse_input_times
-from stallscope.parsers.formats.measurements.network_check import parse_network_check
+from stallscope.parsers.formats.kineto.kineto_reader import read_spans
+from stallscope.parsers.formats.measurements import parse_input_times, parse_network_check
 from stallscope.parsers.launcher_output import (
     LONGEST_LINE,
     LineFilter,
@@ -26,8 +24,8 @@ from stallscope.parsers.launcher_output import (
     output_by_rank,
     rank_lines,
 )
-from stallscope.parsers.named import by_name
-from stallscope.parsers.registry import embedded
+from stallscope.parsers.log_records import LogRecords
+from stallscope.parsers.registry import by_name, embedded
 from stallscope.parsers.runs.reading import Reading
 from stallscope.run import Run
 

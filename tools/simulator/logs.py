@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from stallscope.collector.recorder.step_log.format import (
+from stallscope.collector.recorder.step_log.line_format import (
     IntervalRow,
     RowFormatter,
     StepRow,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stallscope.collector.recorder.step_log.format import (
+from stallscope.collector.recorder.step_log.line_format import (
     CHECKPOINT,
     END,
     EPOCH,

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from ..jax.results import ResultTimes
-from ..job.facts import SWITCHED_OFF, WHOLE_STEP
-from ..keras_common.steps import Call
-from ..step_log.format import StepRow
+from ..jax.jax_results import ResultTimes
+from ..job.job_facts import SWITCHED_OFF, WHOLE_STEP
+from ..keras_common.finished_calls import Call
+from ..step_log.line_format import StepRow
 from .stages import FetchedInPython, KerasFit
 
 

@@ -10,10 +10,9 @@ from typing import Any, Callable, Optional
 
 import keras
 
-from ..hangs.in_flight import Position
-from ..job.facts import SWITCHED_OFF, WHOLE_STEP
-from ..keras_common.steps import CallAssembler
-from ..keras_common.timing import code_of, is_made_by
+from ..hangs import Position
+from ..job.job_facts import SWITCHED_OFF, WHOLE_STEP
+from ..keras_common.finished_calls import CallAssembler, code_of, is_made_by
 from ..tf_keras.instrument import Instrumentation, tensors_of
 from ..tf_keras.stream import StepStream
 from ..tf_keras.timestamp_ring import CAPACITY, READY, TimestampRing

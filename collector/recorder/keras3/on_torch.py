@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from ..hangs.in_flight import Position
-from ..job.facts import SWITCHED_OFF, WHOLE_STEP
-from ..keras_common.steps import Call
-from ..pytorch.facts import device_types
-from ..pytorch.gradients import GradientClock
-from ..step_log.format import StepRow
+from ..hangs import Position
+from ..job.job_facts import SWITCHED_OFF, WHOLE_STEP
+from ..keras_common.finished_calls import Call
+from ..pytorch.gradient_timestamps import GradientClock
+from ..pytorch.pytorch_facts import device_types
+from ..step_log.line_format import StepRow
 from .stages import FetchedInPython, KerasFit
 
 

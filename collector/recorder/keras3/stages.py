@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable, List, NamedTuple, Optional, Tuple
+from collections import deque
+from itertools import chain, repeat
+from time import monotonic_ns
+from typing import Any, Callable, Deque, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from ..guards import yield_to_training
-from ..hangs.in_flight import Position
-from ..keras_common.calls import MOST_WAITING, FinishedCalls
-from ..keras_common.steps import Call
-from ..loops.iterations import IterationSummer
-from ..step_log.format import StepRow
-from .batches import BatchClock, samples_of, wait_of
+from ..guards import patch, yield_to_training
+from ..hangs import Position
+from ..keras_common.finished_calls import MOST_WAITING, Call, FinishedCalls
+from ..loop_steps import IterationSummer
+from ..step_log.line_format import StepRow
 
 # Making rows takes milliseconds; a process forked meanwhile must not wait for it.
 _PATIENCE_SECONDS = 2.0
+
+#: One batch: when it was requested and when it arrived, in monotonic nanoseconds, and its shape. In the
+#: queue also when the recorder was done with the previous batch; None where unknown. Bare tuples: named
+#: ones take training ten times as long to make.
+Fetch = Tuple[int, int, Optional[Sequence[Any]]]
+TimedFetch = Tuple[int, int, Optional[Sequence[Any]], Optional[int]]
+# The most batches that wait to become rows.
+_MOST_CALLS = 8 * MOST_WAITING
+# Marks that the batches before it belong to no call.
+_OF_NO_CALL: Sequence[Any] = []
 
 
 class KerasFit(NamedTuple):
@@ -151,3 +162,174 @@ class FetchedInPython(Stages):
             samples_of(fetches),
             call.clock_begin,
         )
+
+
+# -- batches ---------------------------------------------------------------------------------------
+#
+# Time how long training waits for batches, by wrapping the iterator of ``fit``.
+
+
+class BatchClock:
+    """Times the batches of one ``fit``, where Keras fetches them in Python (torch and JAX)."""
+
+    def __init__(self, per_call: int) -> None:
+        #: A deque: training appends and another thread takes, without a lock. It is bounded, because
+        #: nothing takes after the recording has failed.
+        self.fetches: Deque[TimedFetch] = deque(maxlen=_MOST_CALLS * per_call)
+        #: When the recorder was done with the latest batch, kept between iterators.
+        self.recorded_at: Optional[int] = None
+        # When the latest batch taken arrived, and the cost of recording batches that was not reported
+        # yet.
+        self._arrived: Optional[int] = None
+        self._own_ns = 0
+        self._iterator: Any = None
+        # Keras' current iterator, and the iterator inside it.
+        self._running: Tuple[Any, Any] = (None, None)
+        self._restore: Optional[Callable[[], None]] = None
+
+    def install(self, epoch_iterator: Any) -> None:
+        """Time the batches of a fit's epoch iterator; Keras asks it for an iterator every epoch."""
+        original: Callable[[], Any] = epoch_iterator._get_iterator
+        adapter = getattr(epoch_iterator, "data_adapter", None)
+
+        def get_iterator() -> Iterator[Any]:
+            return self._timed(iter(original()), *full_batches(adapter))
+
+        self._iterator = epoch_iterator
+        self._restore = patch(epoch_iterator, "_get_iterator", get_iterator)
+        running = getattr(epoch_iterator, "_current_iterator", None)
+        if running is not None:
+            # Early Keras 3 has already asked for one, to build the model with its first batch.
+            epoch_iterator._current_iterator = self._timed(running)
+
+    def remove(self) -> None:
+        iterator, self._iterator = self._iterator, None
+        timed, batches = self._running
+        self._running = None, None
+        if timed is not None and getattr(iterator, "_current_iterator", None) is timed:
+            iterator._current_iterator = batches
+        if self._restore is not None:
+            self._restore()
+        self._restore = None
+
+    def _timed(self, batches: Iterator[Any], *known: Any) -> Iterator[Any]:
+        timed = timed_batches(batches, self, *known)
+        self._running = timed, batches
+        return timed
+
+    def forget(self) -> None:
+        """Assign the batches since the last call to no call."""
+        now = monotonic_ns()
+        self.fetches.append((now, now, _OF_NO_CALL, None))
+
+    def take(self, end: int) -> List[Fetch]:
+        """Take the batches of the next call, which ended then."""
+        waiting = self.fetches
+        taken: List[Fetch] = []
+        while waiting and waiting[0][1] <= end:
+            asked, arrived, shape, recorded_at = waiting.popleft()
+            if shape is _OF_NO_CALL:
+                taken.clear()
+                continue
+            taken.append((asked, arrived, shape))
+            if recorded_at is not None and self._arrived is not None:
+                self._own_ns += recorded_at - self._arrived
+            self._arrived = arrived
+        return taken
+
+    def own_ns(self) -> int:
+        """Return the nanoseconds that recording batches took since the last request."""
+        own_ns, self._own_ns = self._own_ns, 0
+        return own_ns
+
+
+def timed_batches(
+    batches: Iterator[Any],
+    clock: BatchClock,
+    full: int = 0,
+    shape: Optional[Sequence[int]] = None,
+) -> Iterator[Any]:
+    """Wrap an iterator in two readings of the clock; the first batches may have a known shape.
+
+    Everything that runs for every batch is in this one function with local variables: training has just
+    evicted everything else from the CPU's caches.
+    """
+    append, now, recorded_at = clock.fetches.append, monotonic_ns, clock.recorded_at
+    known: Iterator[Optional[Sequence[Any]]] = chain(repeat(shape, full), repeat(None))
+    begin = now()
+    try:
+        for batch in batches:
+            end, batch_shape = now(), next(known)
+            if batch_shape is None:
+                # The usual kind of batch, without a call, which takes as long as all of this.
+                leaf = batch[0] if type(batch) is tuple and batch else batch
+                batch_shape = getattr(leaf, "shape", None) or shape_in(batch)
+            append((begin, end, batch_shape, recorded_at))
+            recorded_at = now()
+            yield batch
+            # Free it before the next batch arrives.
+            batch = None
+            begin = now()
+    finally:
+        clock.recorded_at = recorded_at
+
+
+def full_batches(adapter: Any) -> Tuple[int, Optional[Sequence[int]]]:
+    """Return the number of batches at the start that are certainly full, and the start of their shape.
+
+    Reading a batch's shape takes as long as everything else. It is known where Keras cuts the batches
+    out of arrays; elsewhere the result is 0.
+    """
+    if type(adapter).__name__ != "ArrayDataAdapter":
+        return 0, None
+    try:
+        full = int(adapter.num_batches) - bool(adapter.has_partial_batch)
+        return full, (int(adapter.batch_size),)
+    except Exception:
+        # These attributes are not public.
+        return 0, None
+
+
+def samples_in(batch: Any) -> Optional[int]:
+    """Return the samples in a batch: the first dimension of the first array that has one."""
+    return first_of(shape_in(batch))
+
+
+def first_of(shape: Optional[Sequence[Any]]) -> Optional[int]:
+    """Return the first dimension; None where it is unknown."""
+    return shape[0] if shape and isinstance(shape[0], int) else None
+
+
+def shape_in(batch: Any) -> Optional[Sequence[Any]]:
+    """Return the shape of the first array in a batch that has dimensions; None without any.
+
+    The number of samples can be computed from it later; only the shape is read during training.
+    """
+    if isinstance(batch, dict):
+        batch = list(batch.values())
+    if isinstance(batch, (list, tuple)):
+        return next(filter(None, map(shape_in, batch)), None)
+    shape: Optional[Sequence[Any]] = getattr(batch, "shape", None)
+    return shape or None
+
+
+def wait_of(call: Call, fetches: List[Fetch]) -> Tuple[int, Optional[int]]:
+    """Return when a call of one step began to wait for its batch, and when the batch arrived.
+
+    In monotonic nanoseconds; the arrival is None if unknown. Where Keras fetches before it calls
+    the train function, callbacks run in between. Their time is moved before the fetch, with everything
+    else between steps.
+    """
+    if len(fetches) != 1:
+        return call.begin, None
+    [(asked, arrived, _)] = fetches
+    if asked < call.begin:
+        return call.begin - (arrived - asked), call.begin
+    return call.begin, arrived
+
+
+def samples_of(fetches: List[Fetch]) -> Optional[int]:
+    """Return the samples of all batches of a call; None where one is unknown or none was seen."""
+    counts = [first_of(shape) for _, _, shape in fetches]
+    known = [samples for samples in counts if samples is not None]
+    return sum(known) if known and len(known) == len(fetches) else None

@@ -10,14 +10,13 @@ from typing import Any, Callable, Dict, List, Optional
 
 from ..base_recording import BaseRecording
 from ..guards import never_raises
-from ..hangs.in_flight import Position, running_frame
-from ..job.facts import count_or_none, known
+from ..hangs import Position, running_frame
+from ..job.job_facts import count_or_none, known
 from ..job.world import World
 from ..options import Options
 from ..session import Session
-from ..step_log.format import CHECKPOINT, EPOCH, VALIDATION
-from .calls import FinishedCalls
-from .timing import TimedFunction, TimedSaving, calls_through
+from ..step_log.line_format import CHECKPOINT, EPOCH, VALIDATION
+from .finished_calls import FinishedCalls, TimedSaving
 
 # Recordings that still run. An exception ends fit without calling the callbacks.
 _open: List["FitRecording"] = []
@@ -304,3 +303,104 @@ class FitRecording(BaseRecording):
                 # Batches of another shape may have caused another trace.
                 self._update_facts()
                 session.interval(kind, self.epoch, begin, end)
+
+
+# -- the train function ----------------------------------------------------------------------------
+
+
+class TimedFunction:
+    """Wraps the model's train function in two readings of the clock.
+
+    Unlike times of batch hooks, these do not depend on the order of callbacks: the work of other
+    callbacks is between steps, not inside them.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_function":  # missing while a copy is made
+            raise AttributeError(name)
+        return getattr(self._function, name)
+
+
+def timed(
+    function: Callable[..., Any],
+    recording: FitRecording,
+    session: Session,
+    calls: FinishedCalls,
+    saw: Optional[Callable[[Any], Any]] = None,
+    key: Optional[str] = None,
+    last_of: Any = None,
+) -> TimedFunction:
+    """Wrap the function in a timer that adds its calls to ``calls``.
+
+    Further information about a call comes from the returned logs, under ``key``, which is removed; or
+    it is ``last_of.last``; or ``saw`` extracts it from the returned value.
+
+    Every call does as little as possible, with few objects: training has just evicted them from the
+    CPU's caches, and fetching an object takes longer than using it. So all of them are in the closure of
+    a class per timer.
+    """
+    model_has, add_call, now = vars(recording.model), calls.waiting.append, monotonic_ns
+    # Keras makes a new history for every fit, so the history identifies the fit.
+    history = model_has.get("history")
+
+    class Timer(TimedFunction):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            entered = now()
+            checks_call = entered >= calls.check_at or model_has.get("history") is not history
+            if checks_call:
+                trained = recording.model.train_function
+                recording.before_call()
+                if not session.recording:
+                    trains = recording.model.train_function
+                    # Call what trains now, if the recording has just restored the model; but not a
+                    # wrapper that someone put around this timer and that calls it.
+                    given_back = trained is self and trains is not None and trains is not self
+                    if given_back:
+                        return trains(*args, **kwargs)
+                    outputs = function(*args, **kwargs)
+                    if key is not None and type(outputs) is dict:
+                        outputs.pop(key, None)
+                    return outputs
+            begin = now()
+            try:
+                outputs = function(*args, **kwargs)
+            except BaseException:
+                recording.call_aborted(begin)
+                raise
+            end = now()
+            seen = None
+            if key is not None:
+                if type(outputs) is dict:
+                    seen = outputs.pop(key, None)
+            elif last_of is not None:
+                seen = last_of.last
+            elif saw is not None:
+                try:
+                    seen = saw(outputs)
+                except Exception as error:  # no error may reach training
+                    recording.fail(error)
+            add_call((entered, begin, end, calls.recorded_at, seen))
+            if checks_call:
+                calls.checks += 1
+                recording.after_call()
+            # The thread that makes rows computes the cost from it.
+            calls.recorded_at = now()
+            return outputs
+
+    return Timer(function)
+
+
+def calls_through(timer: TimedFunction) -> bool:
+    """Return whether this thread is inside a call of the timer."""
+    frame, code = sys._getframe(), type(timer).__call__.__code__
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_code is code and frame.f_locals.get("self") is timer:
+            return True
+    return False

@@ -7,9 +7,7 @@ import os
 import re
 from functools import partial
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Optional
-
-from .figures import FigureColumn, FigureSource, KernelFile, numbers_by_name
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 _PRESSURES = ("cpu", "memory", "io")
 _TOTAL = re.compile(rb"some .*total=(\d+)")
@@ -33,6 +31,10 @@ _RECEIVED_BYTES, _SENT_BYTES, _ERRORS = 0, 8, (2, 3, 10, 11)
 _CGROUPS, _OWN_GROUPS = "/sys/fs/cgroup", Path("/proc/self/cgroup")
 # adjtimex: the clock is not synchronised.
 _UNSYNCHRONISED = 0x40
+# Files that are read here are shorter, except for counts per core, which are not needed.
+_MOST_BYTES = 16384
+
+_THREADS = Path("/proc/self/task")
 
 
 def sources_of_host() -> Iterator[FigureSource]:
@@ -207,3 +209,147 @@ def _clock_error() -> FigureSource:
         return [timex.greatest_error]
 
     return FigureSource((FigureColumn("clock_error_us", grows=False),), read)
+
+
+# -- figures ---------------------------------------------------------------------------------------
+#
+# Define the kernel's figures and their sources.
+
+
+class FigureColumn(NamedTuple):
+    """One column of the log's lines of figures."""
+
+    #: Its name, which ends with the unit.
+    name: str
+    #: Whether it only grows; then the log has its growth since the line before.
+    grows: bool = True
+    #: The number of the source's units in one of the log's.
+    divisor: int = 1
+
+
+class FigureSource(NamedTuple):
+    """Some figures that are read together."""
+
+    figures: Tuple[FigureColumn, ...]
+    #: Return a value per figure, None for those that are missing.
+    read: Callable[[], List[Optional[int]]]
+    #: Whether reading is slow; then its cost decides how often it is read.
+    is_slow: bool = False
+    #: Stop its work in the background.
+    close: Optional[Callable[[], None]] = None
+
+
+class KernelFile:
+    """A file that the kernel writes anew whenever it is read; it stays open.
+
+    Raises:
+        OSError: if it does not exist, or this process may not read it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+
+    def read(self) -> bytes:
+        return os.pread(self._descriptor, _MOST_BYTES, 0)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):
+            os.close(self._descriptor)
+
+
+def numbers_by_name(text: bytes) -> Dict[bytes, int]:
+    """Parse lines of a name and a number: ``read_bytes: 4096``."""
+    numbers = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) >= 2 and words[1].isdigit():
+            numbers[words[0].rstrip(b":")] = int(words[1])
+    return numbers
+
+
+# -- this process ----------------------------------------------------------------------------------
+#
+# Read the figures of this process: time on cores, memory, faults, reads and writes.
+
+
+def sources() -> Iterator[FigureSource]:
+    """Yield the figures that this system has."""
+    for make in (_usage, _memory, _disk, _run_delay):
+        try:
+            yield make()
+        except (ImportError, OSError, ValueError, IndexError):
+            continue
+
+
+def _usage() -> FigureSource:
+    import resource
+
+    def read() -> List[Optional[int]]:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        cpu_us = int((used.ru_utime + used.ru_stime) * 1e6)
+        return [cpu_us, used.ru_nvcsw, used.ru_nivcsw, used.ru_minflt, used.ru_majflt]
+
+    figures = (
+        FigureColumn("cpu_ms", divisor=1000),
+        FigureColumn("voluntary_switches"),
+        FigureColumn("involuntary_switches"),
+        FigureColumn("minor_faults"),
+        FigureColumn("major_faults"),
+    )
+    return FigureSource(figures, read)
+
+
+def _memory() -> FigureSource:
+    statm, page = KernelFile("/proc/self/statm"), os.sysconf("SC_PAGE_SIZE")
+
+    def read() -> List[Optional[int]]:
+        return [int(statm.read().split()[1]) * page]
+
+    return _checked(FigureSource((FigureColumn("resident_mb", grows=False, divisor=10**6),), read))
+
+
+def _disk() -> FigureSource:
+    """Count bytes that really come from a disk or a network file system, or go there."""
+    file = KernelFile("/proc/self/io")
+
+    def read() -> List[Optional[int]]:
+        numbers = numbers_by_name(file.read())
+        return [numbers.get(b"read_bytes"), numbers.get(b"write_bytes")]
+
+    return _checked(
+        FigureSource(
+            (FigureColumn("read_kb", divisor=1000), FigureColumn("written_kb", divisor=1000)), read
+        )
+    )
+
+
+def _run_delay() -> FigureSource:
+    """Measure how long all threads were ready to run and had no core."""
+    # Threads that have ended must not make the sum smaller.
+    ended = 0
+    known: Dict[str, int] = {}
+
+    def read() -> List[Optional[int]]:
+        nonlocal ended, known
+        now = {}
+        for thread in _THREADS.iterdir():
+            try:
+                now[thread.name] = int((thread / "schedstat").read_bytes().split()[1])
+            except (FileNotFoundError, ProcessLookupError):  # it has just ended
+                continue
+        for name, delay in known.items():
+            # A reused thread id starts at 0.
+            if now.get(name, -1) < delay:
+                ended += delay
+        known = now
+        return [ended + sum(now.values())]
+
+    return _checked(
+        FigureSource((FigureColumn("run_delay_ms", divisor=10**6),), read, is_slow=True)
+    )
+
+
+def _checked(source: FigureSource) -> FigureSource:
+    """Return a source after a first reading, which raises if it does not work."""
+    source.read()
+    return source

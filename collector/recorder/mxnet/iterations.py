@@ -6,8 +6,7 @@ import time
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Callable, Deque, List, Optional, Tuple
 
-from ..loops.deferred_steps import DeferredSteps, EmitSteps
-from ..loops.steps import Reduction, StepAssembler
+from ..loop_steps import DeferredSteps, EmitSteps, Reduction, StepAssembler
 
 if TYPE_CHECKING:
     from .gradient_probe import Answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any, Iterable, Optional, Sequence, Tuple
 
@@ -9,8 +10,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
+from ..input.synthetic import RepeatedBatch
+
 # Old versions have it in another module.
 _default_collate = getattr(torch.utils.data, "default_collate", None)
+
+_SEED = 20240229
 
 
 def samples_in(batch: Any) -> Optional[int]:
@@ -75,3 +80,83 @@ def full_batches(loader: Any) -> Tuple[int, Optional[Sequence[int]]]:
     except Exception:
         # Most samplers call the data set, which is user code.
         return 0, None
+
+
+# -- synthetic data --------------------------------------------------------------------------------
+#
+# Random data in the shape of real data, as input of a baseline run.
+
+
+def synthetic_like(loader: Iterable[Any]) -> "SyntheticLoader":
+    """Make random batches with the same structure, shapes and dtypes as the loader's, held in memory.
+
+    They are modelled on one real batch, and integers stay within its range, so that labels stay valid.
+    One random batch is repeated; torch's random state is restored.
+
+    Args:
+        loader: a ``DataLoader``, or any other iterable of batches.
+
+    Returns:
+        A loader as long as the real one where that has a length, otherwise endless. All its other
+        attributes, such as the sampler, are the real loader's.
+
+    Raises:
+        ValueError: if the loader has no batch.
+    """
+    with torch.random.fork_rng(devices=[]):
+        try:
+            real = next(iter(loader))
+        except StopIteration:
+            raise ValueError("the loader has no batch to take shapes from") from None
+    return SyntheticLoader(loader, _random_like(real, torch.Generator().manual_seed(_SEED)))
+
+
+class SyntheticLoader(RepeatedBatch):
+    """Repeats one batch, with the real loader's attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # missing while a copy is made
+            raise AttributeError(name)
+        return getattr(self._real, name)
+
+
+def _random_like(structure: Any, generator: torch.Generator) -> Any:
+    if isinstance(structure, torch.Tensor):
+        return _random_tensor(structure, generator)
+    if isinstance(structure, Mapping):
+        values = {key: _random_like(value, generator) for key, value in structure.items()}
+        if isinstance(structure, dict):
+            like = copy.copy(structure)
+            like.update(values)
+            return like
+        return type(structure)(values)  # type: ignore[call-arg]  # a tokenizer's batch takes a dict
+    if isinstance(structure, torch.nn.utils.rnn.PackedSequence):
+        return structure._replace(data=_random_tensor(structure.data, generator))
+    if isinstance(structure, tuple) and hasattr(structure, "_fields"):
+        return type(structure)(*[_random_like(value, generator) for value in structure])
+    if isinstance(structure, (list, tuple)):
+        return type(structure)([_random_like(value, generator) for value in structure])
+    # Numbers, text and objects of other libraries.
+    return structure
+
+
+def _random_tensor(real: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Make a random tensor on the same device, in pinned memory where the real one is."""
+    # Keep sparse tensors: the positions of their values decide how much work there is.
+    if real.numel() == 0 or real.layout is not torch.strided:
+        return real
+    flat = real.detach().cpu().reshape(-1)
+    order = torch.randperm(flat.numel(), generator=generator)
+    if flat.dtype.is_floating_point:
+        finite = flat[flat.isfinite()].double()
+        low, high = finite.aminmax() if finite.numel() else (0.0, 1.0)
+        random = torch.rand(flat.shape, generator=generator, dtype=torch.float64)
+        values = (low + (high - low) * random).to(flat.dtype)
+    elif flat.dtype.is_complex or flat.dtype is torch.bool:
+        values = flat[order]
+    else:
+        low, high = flat.min(), flat.max()
+        values = torch.randint(int(low), int(high) + 1, flat.shape, generator=generator)
+        values = values.to(flat.dtype)
+    values = values.reshape(real.shape).to(real.device)
+    return values.pin_memory() if real.is_pinned() else values

@@ -18,8 +18,8 @@ from itertools import chain
 from typing import Any, Callable, Deque, List, Optional, Tuple
 
 from ..guards import take_ready
-from ..loops.steps import Iteration, Reduction, StepAssembler
-from ..step_log.format import StepRow
+from ..loop_steps import Iteration, Reduction, StepAssembler
+from ..step_log.line_format import StepRow
 from .cuda import CudaClock, CudaTimestamp
 
 logger = logging.getLogger("stallscope")

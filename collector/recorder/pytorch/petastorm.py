@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Dict, List, Optional
 
-from ..input.measure import Loader, Stages
-from ..job.facts import count_or_none
+from ..input.measuring_input import Loader, Stages
+from ..job.job_facts import count_or_none
 from .batches import samples_in
 
 # With a fuller queue training does not wait for the pool.

@@ -17,9 +17,9 @@ from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 
-from ..loops.steps import Reduction
-from ..patching import patch
-from .gradients import GradientClock, after_backward
+from ..guards import patch
+from ..loop_steps import Reduction
+from .gradient_timestamps import GradientClock, after_backward
 from .waits import Waits
 
 Report = Callable[[Reduction], None]

@@ -16,9 +16,9 @@ from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
-from ..loops.steps import Reduction
-from ..patching import patch
-from .gradients import GradientClock
+from ..guards import patch
+from ..loop_steps import Reduction
+from .gradient_timestamps import GradientClock
 from .reductions import ForwardHook, Reductions, Report
 from .waits import Waits
 

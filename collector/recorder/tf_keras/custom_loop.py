@@ -13,19 +13,17 @@ from typing import Any, Callable, Deque, Iterator, Optional, Tuple, Type
 import tensorflow as tf
 
 from ..base_recording import BaseRecording
-from ..clock import JUMP_NS, read_clocks
-from ..guards import never_raises, while_running
-from ..hangs.in_flight import Position
-from ..job.launch import is_elastic
-from ..job.world import world_of_training
-from ..keras_common.calls import CHECK_INTERVAL_NS, MOST_WAITING
+from ..guards import JUMP_NS, never_raises, read_clocks, while_running
+from ..hangs import Position
+from ..job.world import is_elastic, world_of_training
+from ..keras_common.finished_calls import CHECK_INTERVAL_NS, MOST_WAITING
 from ..options import Options
 from ..session import Session
-from ..step_log.format import EPOCH, StepRow
-from .facts import model_facts, parameters
+from ..step_log.line_format import EPOCH, StepRow
+from .gradient_marks import DATA, GRADIENTS, REDUCED, FinishedStep, Marks, TracedMarks
 from .instrument import gradient_facts
-from .marks import DATA, GRADIENTS, REDUCED, FinishedStep, Marks, TracedMarks
 from .optimizers import passes_counted
+from .tf_keras_facts import model_facts, parameters
 
 # The names of marks in a step log.
 _COLUMNS = {DATA: "data", GRADIENTS: "ready", REDUCED: "reduced"}

@@ -23,8 +23,8 @@ try:
 except ImportError:  # not public: without it only Keras' own use of XLA is detected
     control_flow_util = None
 
-from ..job.facts import gradient_sizes, known, largest_gathered
-from ..patching import patch
+from ..guards import patch
+from ..job.job_facts import gradient_sizes, known, largest_gathered
 from .optimizers import innermost, reductions_of
 from .timestamp_ring import DONE, READY, REDUCED, TimestampRing
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, List, Optional, Tuple
 
-from ..job.facts import compression_name
-from ..patching import own_attributes
+from ..guards import own_attributes
+from ..job.job_facts import compression_name
 
 
 def layers_of(optimizer: Any) -> List[Any]:

@@ -6,9 +6,15 @@ import threading
 from typing import TYPE_CHECKING, Callable, List, Optional
 
 from ..guards import yield_to_training
-from ..keras_common.calls import MOST_WAITING, FinishedCalls
-from ..keras_common.steps import Call, CallAssembler, GraphStep, graph_step
-from ..step_log.format import StepRow
+from ..keras_common.finished_calls import (
+    MOST_WAITING,
+    Call,
+    CallAssembler,
+    FinishedCalls,
+    GraphStep,
+    graph_step,
+)
+from ..step_log.line_format import StepRow
 
 if TYPE_CHECKING:
     from .timestamp_ring import TimestampRing

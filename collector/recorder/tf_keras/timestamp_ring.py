@@ -13,10 +13,9 @@ from typing import Any, Dict, List, Optional
 
 import tensorflow as tf
 
-from ..clock import read_clocks
-from ..hangs.in_flight import Position
-from ..keras_common.calls import MOST_WAITING
-from ..keras_common.steps import LOST, GraphStep, graph_step
+from ..guards import read_clocks
+from ..hangs import Position
+from ..keras_common.finished_calls import LOST, MOST_WAITING, GraphStep, graph_step
 
 #: Timestamps after the one that starts a step.
 READY, REDUCED, DONE = range(3)

@@ -2,7 +2,7 @@
 
 from .comparing import KIND, DumpComparison, compare
 from .dump import CollectiveEntry, Dump, Group
-from .format import FlightRecorderFormat, parse_dump
+from .recorder_format import FlightRecorderFormat, parse_dump
 
 __all__ = [
     "KIND",

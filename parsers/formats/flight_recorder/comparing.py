@@ -11,8 +11,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from stallscope.formatting.frames import in_frame
 from stallscope.formatting.lists import ranks_in_words
+from stallscope.formatting.plain import in_frame
 from stallscope.run import Event, Problem
 
 from .dump import CollectiveEntry, Dump, Group, group_title, is_default

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from stallscope.collector.recorder.hangs.stacks import Frame, is_users
+from stallscope.collector.recorder.hangs import Frame, is_users
 from stallscope.formatting.lists import clipped
 from stallscope.formatting.plain import plain
 

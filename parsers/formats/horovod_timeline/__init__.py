@@ -22,7 +22,8 @@ and ranks are not ticked for tensors in the response cache, so the late rank is 
 negotiation of each tensor.
 """
 
-from .reader import (
+from .timeline_events import Activities, BlockRows, Ticks
+from .timeline_reader import (
     HEAD_BYTES,
     HorovodTimelineFormat,
     TimelineReader,
@@ -30,7 +31,6 @@ from .reader import (
     open_timeline,
     timeline_reader,
 )
-from .rows import Activities, BlockRows, Ticks
 
 __all__ = [
     "HEAD_BYTES",

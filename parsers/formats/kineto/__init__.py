@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from ...base import Contents, Parsed, Parser, ReadsBlocks
 from ...files.unpacking import Readable
-from .log import as_log, events_of, of_one_run, read_trace
+from .kineto_log import as_log, events_of, of_one_run, read_trace
 
 __all__ = ["KinetoParser", "of_one_run"]
 

@@ -9,6 +9,6 @@ for data, if it is printed (``windows``).
 - ``rates`` decides whether a rate is that of one rank or of all ranks.
 """
 
-from .parser import NO_RANK, Meaning, PrintedStepsParser, logs_of, with_year_note
+from .printed_step_parser import NO_RANK, Meaning, PrintedStepsParser, logs_of, with_year_note
 
 __all__ = ["NO_RANK", "Meaning", "PrintedStepsParser", "logs_of", "with_year_note"]

@@ -18,7 +18,7 @@ from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import counted
 from stallscope.run import Log, Problem, Series
 
-from .csv_cells import read_cells
+from .step_rows import read_cells
 
 #: The start of such a line.
 MARK = b"#machine "

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from .lines import Template
+from .line_groups import Template
 
 RoleKind = Literal[
     "time",

@@ -11,34 +11,35 @@ from stallscope.run import Run
 
 from .advice.advise import advise
 from .findings import by_severity, find
-from .findings.clocks import clock_findings
 from .findings.finding import Finding
-from .findings.imbalance import rank_0_extra_work, ranks_starve_in_turn
-from .findings.loader_rates import input_too_slow_alone, loader_rate_sentence, longest_stage
-from .findings.network_use import network_sentence
+from .findings.imbalance import (
+    input_too_slow_alone,
+    loader_rate_sentence,
+    longest_stage,
+    rank_0_extra_work,
+    ranks_starve_in_turn,
+)
+from .findings.log_quality import clock_findings
 from .findings.slow_steps import step_findings
 from .gains.attribution import Attribution, attribute
 from .gains.baseline import (
     BaselineMatch,
     Decomposition,
+    InputRates,
     baseline_warnings,
     decompose,
+    input_rates,
     match_single,
     match_with_steps,
 )
-from .gains.bottleneck import Bottleneck
-from .gains.input_times import InputRates, input_rates
 from .gains.verdict import ComparableRuns, decide, fault_as_baseline, insufficient
-from .generation_summary import (
-    GenerationSummary,
-    ended_by,
-    lifetime,
-    repeated_steps,
-    run_of_generation,
-)
+from .gains.what_if import Bottleneck
+from .ledger.by_generation import Generations
 from .ledger.change_points import ChangePoint, change_points
 from .ledger.entries import CauseEntry, LedgerEntry, cause_entries, ledger_entries
-from .ledger.figures import (
+from .ledger.job_time import JobTime, generation_times, goodput, sum_of
+from .ledger.ledger import Ledger
+from .ledger.ledger_figures import (
     Coverage,
     StepTime,
     clock_summary,
@@ -51,22 +52,24 @@ from .ledger.figures import (
     throughput_gap,
     why_one_log,
 )
-from .ledger.generations import Generations
-from .ledger.goodput import goodput
-from .ledger.job_time import JobTime, generation_times, sum_of
-from .ledger.ledger import Ledger
 from .ledger.sampled import sampling_bias_warning
 from .network.communication import Communication, communication
-from .network.network_check import NetworkUse, network_use
+from .network.network_check import NetworkUse, network_sentence, network_use
 from .other_logs import with_other_logs
-from .result import Analysis
-from .settings.cores import CoreUse
-from .settings.setup import Setup
+from .reasons import may_have_reasons, with_reasons, with_slow_links
+from .result import (
+    Analysis,
+    GenerationSummary,
+    ended_by,
+    lifetime,
+    repeated_steps,
+    run_of_generation,
+)
+from .setup import CoreUse, Setup
 from .steps.clocks import ClockSummary
 from .steps.links import slow_links
 from .stopped.stopped import Stopped, find_stopped, stopped_verdict
-from .why.counted import count
-from .why.explain import may_have_reasons, with_reasons, with_slow_links
+from .symptoms import count
 
 
 def analyse(

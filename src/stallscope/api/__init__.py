@@ -4,11 +4,9 @@
 """
 
 from .analysis import Analysis, analyse
-from .comparison import Comparison, compare
-from .job_history import History, history
+from .job_history import Comparison, History, compare, history, runs
 from .job_scaling import Scaling, scaling
-from .listing import runs
-from .run import Run, open_run
+from .opened_run import Run, open_run
 
 __all__ = [
     "Analysis",

@@ -12,21 +12,19 @@ import plotly.graph_objects as go
 
 from stallscope import analysis as analysing
 from stallscope.analysis.gains.what_if import WhatIf
-from stallscope.analysis.stragglers.straggler import Straggler
+from stallscope.analysis.stragglers.lateness import Straggler
 from stallscope.charts.charts import named_charts
 from stallscope.formatting.numbers import finite
 from stallscope.formatting.plain import plain
 from stallscope.opening import open_runs
-from stallscope.reports.base import fields_of
+from stallscope.reports.parts import fields_of
 from stallscope.reports.run import json_content
-from stallscope.text.gains import answers, gains, is_throughput
+from stallscope.text.gain_words import answers, gains, is_throughput
 from stallscope.text.verdicts import headline
 
-from .figures import figures_of
-from .frames import STAGE, Columns, frame, interval, interval_columns
-from .ledgers import by_cause_frame, epochs_frame, ledger_frame, steps_frame
-from .run import Run, RunLike, as_run
-from .series import series_frame
+from .frames import STAGE, Columns, figures_of, frame, interval, interval_columns
+from .ledgers import by_cause_frame, epochs_frame, ledger_frame, series_frame, steps_frame
+from .opened_run import Run, RunLike, as_run
 
 _RANK_FIELDS = (
     "rank host input_ms compute_ms wait_ms allreduce_ms other_ms critical_share "

@@ -7,16 +7,19 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 
 from stallscope.analysis import ENTRIES
 from stallscope.analysis.ledger.ledger import CAUSES, STAGES
 from stallscope.arrays.stats import Mean
+from stallscope.charts.chart_kinds import Colour
+from stallscope.charts.charts import Chart
+from stallscope.charts.plotly_figures import figure
 
 #: The content of a column: numbers, whole numbers that are always known (``index``) or may be missing
 #: (``count``), yes or no, text, a few names, moments in UTC, or tuples.
 Kind = Literal["number", "index", "count", "flag", "text", "name", "moment", "tuple"]
 Columns = Mapping[str, Kind | pd.CategoricalDtype]
-
 _DTYPES: Mapping[Kind, str] = {
     "number": "float64",
     "moment": "datetime64[ns, UTC]",
@@ -31,6 +34,8 @@ _DTYPES: Mapping[Kind, str] = {
 ENTRY = pd.CategoricalDtype([*ENTRIES], ordered=True)
 CAUSE = pd.CategoricalDtype([*CAUSES], ordered=True)
 STAGE = pd.CategoricalDtype([*STAGES], ordered=True)
+
+_BACKGROUND = Colour("#ffffff", "#1b1f24")
 
 
 def frame(
@@ -105,3 +110,23 @@ def interval(mean: Mean | None, name: str, unit: str = "") -> dict[str, float | 
 def interval_columns(name: str, unit: str = "") -> dict[str, Kind]:
     """Return the columns that ``interval`` fills."""
     return dict.fromkeys(interval(None, name, unit), "number")
+
+
+# -- figures ---------------------------------------------------------------------------------------
+#
+# Draw charts as Plotly figures with a background, so that they are readable anywhere.
+
+
+def figures_of(charts: Mapping[str, Chart | None], *, dark: bool) -> dict[str, go.Figure]:
+    """Draw charts by name.
+
+    Args:
+        charts: the charts; None if there is nothing to draw.
+        dark: whether the page is dark.
+    """
+    background = _BACKGROUND.dark if dark else _BACKGROUND.light
+    return {
+        name: figure(chart, dark=dark).update_layout(paper_bgcolor=background)
+        for name, chart in charts.items()
+        if chart is not None
+    }

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from os import PathLike
+from os import PathLike, fspath
 from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
 
-from stallscope.analysis import ENTRIES
-from stallscope.analysis.history import regression as over_time
-from stallscope.charts.charts import Chart
-from stallscope.charts.comparison import figure_charts, runs_chart
+from stallscope.analysis import ENTRIES, comparison, regression
+from stallscope.catalogue.entry import SHARES
+from stallscope.catalogue.index import Catalogue
+from stallscope.catalogue.listing import Baselines, entry_content, local_store
+from stallscope.catalogue.where import parse_where
+from stallscope.charts.charts import Chart, changes_chart, figure_charts, ledgers_chart, runs_chart
 from stallscope.formatting.plain import plain
 from stallscope.reports.comparison.histories import headline
+from stallscope.reports.comparison.pair import caveats, outcome
 
-from .analysis import AnalysisLike, each_analysis
-from .figures import figures_of
-from .frames import Columns, frame, interval, interval_columns
+from .analysis import Analysis, AnalysisLike, analyse, each_analysis
+from .frames import CAUSE, ENTRY, Columns, Kind, figures_of, frame, interval, interval_columns
 
 _TIMES = ("step", *ENTRIES)
 _POINTS: Columns = {
@@ -29,7 +31,7 @@ _POINTS: Columns = {
     "run": "text",
     "started_at": "moment",
     **{column: "number" for name in _TIMES for column in interval_columns(name, "_ms")},
-    **interval_columns(over_time.RATE),
+    **interval_columns(regression.RATE),
 }
 _OUTCOMES: Columns = {
     "job": "name",
@@ -52,13 +54,49 @@ _CHANGES: Columns = {
     **interval_columns("by"),
     "p": "number",
 }
+_CHANGES_OF_PAIR: Columns = {
+    **interval_columns("first", "_ms"),
+    **interval_columns("second", "_ms"),
+    **interval_columns("by", "_ms"),
+    "more_than_noise": "flag",
+}
+
+_SHARES = {f"{name}_share": name for name in SHARES}
+_COLUMNS: Columns = {
+    "id": "text",
+    "name": "text",
+    "path": "text",
+    "source": "text",
+    "framework": "name",
+    "model": "name",
+    "ranks": "index",
+    "hosts": "tuple",
+    "steps": "count",
+    "epochs": "count",
+    "batch_size": "count",
+    "synthetic": "flag",
+    "status": "name",
+    "started_at": "moment",
+    "collected_at": "moment",
+    "bytes": "index",
+    "samples_per_second": "number",
+    "step_ms": "number",
+    "verdict": "name",
+    "cause": "name",
+    "fault": "flag",
+    "goodput": "number",
+    "named_ranks": "tuple",
+    "named_hosts": "tuple",
+    **dict.fromkeys(_SHARES, "number"),
+    "baseline": "text",
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class History:
     """Jobs over their runs, the job with the most runs first; ``history`` makes it."""
 
-    _jobs: Sequence[over_time.History]
+    _jobs: Sequence[regression.History]
 
     @property
     def headlines(self) -> list[str]:
@@ -163,16 +201,16 @@ class History:
         return f"History({'; '.join(jobs)})"
 
 
-def _names(job: over_time.History, figure: over_time.Figure) -> dict[str, str]:
+def _names(job: regression.History, figure: regression.Figure) -> dict[str, str]:
     return {"job": job.name, "figure": figure.name, "unit": figure.unit}
 
 
-def _trend(trend: over_time.Trend | None) -> dict[str, float | None]:
+def _trend(trend: regression.Trend | None) -> dict[str, float | None]:
     per_run, p = (None, None) if trend is None else (trend.per_run, trend.p)
     return {**interval(per_run, "per_run"), "p": p}
 
 
-def _point(job: over_time.History, at: int) -> dict[str, Any]:
+def _point(job: regression.History, at: int) -> dict[str, Any]:
     run = job.runs[at].analysis.run
     row: dict[str, Any] = {"number": at + 1, "run_id": run.id, "run": run.name}
     row["started_at"] = run.started_at
@@ -194,4 +232,140 @@ def history(runs: Iterable[AnalysisLike] | str | PathLike[str]) -> History:
         NotFoundError: if nothing is at a place.
         UnreadableError: if a run cannot be read.
     """
-    return History(over_time.regression(analysis._analysis for analysis in each_analysis(runs)))
+    return History(regression.regression(analysis._analysis for analysis in each_analysis(runs)))
+
+
+# -- comparison ------------------------------------------------------------------------------------
+#
+# Offer the comparison of two runs to analysts.
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """The changes from the first run to the second; ``compare`` makes it."""
+
+    first: Analysis
+    second: Analysis
+    _comparison: comparison.Comparison
+
+    @property
+    def outcome(self) -> str:
+        """The result in one sentence, as the report begins: ``B's steps are 35% shorter``."""
+        return outcome(self._comparison)[0]
+
+    @property
+    def caveats(self) -> list[str]:
+        """Reasons to be careful with the figures, a sentence each."""
+        return caveats(self._comparison)
+
+    @property
+    def speedup(self) -> float | None:
+        """The second run's throughput over the first one's; None if either is unknown."""
+        ratio = self._comparison.speedup
+        return None if ratio is None else ratio.value
+
+    @property
+    def step(self) -> pd.DataFrame:
+        """One row: the change of the whole step."""
+        step = self._comparison.step
+        return _changes([] if step is None else [step], "text")
+
+    @property
+    def by_cause(self) -> pd.DataFrame:
+        """A row per cause: its change, which add up to the step's."""
+        return _changes(self._comparison.by_cause, CAUSE)
+
+    @property
+    def ledger(self) -> pd.DataFrame:
+        """A row per entry of the ledger: its change, which add up to the step's."""
+        return _changes(self._comparison.entries, ENTRY)
+
+    @property
+    def differences(self) -> pd.DataFrame:
+        """A row per fact that differs: settings, versions, hosts."""
+        columns: Columns = {"name": "text", "first": "tuple", "second": "tuple"}
+        facts = frame(map(vars, self._comparison.differences), columns)
+        return facts.rename(columns={"name": "fact"}).set_index("fact")
+
+    def figures(self, *, dark: bool = False) -> dict[str, go.Figure]:
+        """Return the report's charts by name, as Plotly figures.
+
+        Args:
+            dark: whether the page is dark.
+        """
+        charts = {
+            "by_cause": ledgers_chart(self._comparison),
+            "changes": changes_chart(self._comparison),
+        }
+        return figures_of(charts, dark=dark)
+
+    def __repr__(self) -> str:
+        names = (plain(analysis.run.name) for analysis in (self.first, self.second))
+        return f"Comparison({' → '.join(names)}: {plain(self.outcome)})"
+
+
+def _changes(
+    changes: Sequence[comparison.Change], name: Kind | pd.CategoricalDtype
+) -> pd.DataFrame:
+    rows = (
+        {
+            "name": change.name,
+            **interval(change.first, "first", "_ms"),
+            **interval(change.second, "second", "_ms"),
+            **interval(change.by, "by", "_ms"),
+            "more_than_noise": change.is_real,
+        }
+        for change in changes
+    )
+    return frame(rows, {"name": name, **_CHANGES_OF_PAIR}, ["name"])
+
+
+def compare(
+    first: AnalysisLike, second: AnalysisLike, baseline: AnalysisLike | None = None
+) -> Comparison:
+    """Compare the second run with the first.
+
+    Args:
+        first: a run, its analysis, or what ``open_run`` takes.
+        second: likewise.
+        baseline: the same job on synthetic data, for runs that are not analysed yet.
+
+    Raises:
+        NotFoundError: if nothing is there.
+        UnreadableError: if it cannot be read.
+    """
+    a, b = (run if isinstance(run, Analysis) else analyse(run, baseline) for run in (first, second))
+    return Comparison(a, b, comparison.compare(a._analysis, b._analysis))
+
+
+# -- runs of a store -------------------------------------------------------------------------------
+#
+# The runs of a store as a DataFrame.
+
+
+def runs(store: str | PathLike[str] = ".", where: str = "", sort: str = "age") -> pd.DataFrame:
+    """List the collected runs of a store by id, without reading their steps.
+
+    Args:
+        store: a folder that runs were collected into, or its URL.
+        where: only matching runs, as ``stallscope runs --where`` takes it:
+            ``model=resnet50 ranks>=8``.
+        sort: the field to sort by: numbers from the largest, times from the newest, text from A.
+
+    Raises:
+        NotFoundError: if no runs were collected there.
+        UsageError: if ``where`` or ``sort`` names an unknown field.
+    """
+    wanted = parse_where(where)
+    with local_store(fspath(store)) as folder, Catalogue.open(folder) as catalogue:
+        baselines = Baselines(catalogue)
+        rows = [
+            _row(entry_content(folder, entry, baselines.of(entry)))
+            for entry in catalogue.entries(wanted, sort)
+        ]
+    return frame(rows, _COLUMNS, ["id"])
+
+
+def _row(content: Mapping[str, Any]) -> dict[str, Any]:
+    shares = content["shares"]
+    return {**content, **{column: shares[name] for column, name in _SHARES.items()}}

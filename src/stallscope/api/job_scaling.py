@@ -11,12 +11,11 @@ import plotly.graph_objects as go
 
 from stallscope.analysis import scaling as sizes
 from stallscope.charts.charts import Chart
-from stallscope.charts.scaling import efficiency_chart, rate_chart, steps_chart
-from stallscope.reports.scaling.records import COLUMNS, records
+from stallscope.charts.scaling_curves import efficiency_chart, rate_chart, steps_chart
+from stallscope.reports.scaling.scaling_document import COLUMNS, records
 
 from .analysis import AnalysisLike, each_analysis
-from .figures import figures_of
-from .frames import Columns, Kind, frame
+from .frames import Columns, Kind, figures_of, frame
 
 _KINDS: dict[str, Kind] = {
     "series": "name",

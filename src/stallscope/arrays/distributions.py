@@ -6,10 +6,12 @@ report on a small run.
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
-from .lazy_scipy import special
 from .types import Floats
 
 # Relative to the value: smaller steps of the search only change its last digit.
@@ -76,3 +78,30 @@ def binomial_tail(count: int, trials: int, p: float) -> float:
 
 def _floats(values: object) -> Floats:
     return np.asarray(values, np.float64)
+
+
+# -- lazy scipy ------------------------------------------------------------------------------------
+#
+# Import scipy on first use: machines that only run kernels do not need it.
+
+
+class _LazyModule:
+    """A module that is imported when an attribute is first read."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._name), name)
+
+
+ndimage = _LazyModule("scipy.ndimage")
+
+
+optimize = _LazyModule("scipy.optimize")
+
+
+special = _LazyModule("scipy.special")
+
+
+scipy_stats = _LazyModule("scipy.stats")

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .distributions import chi_square_quantile, student_quantile
-from .medians import running_median
-from .quantiles import median
+from .quantiles import median, running_median
 from .types import Bools, Floats, Ints
 
 # With fewer independent values, no interval of this kind has its nominal coverage.

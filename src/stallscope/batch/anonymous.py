@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
-from stallscope.collector.recorder.job.settings import is_recorded
+from stallscope.collector.recorder.job.job_settings import is_recorded
 from stallscope.formatting.plain import LEFT_OUT, without_paths
 from stallscope.parsers.runs.reading import NO_LOG
 from stallscope.run import Event, Log, MeasuredInput, NetworkCheck, PairRounds, Problem, Run, Series

@@ -22,7 +22,7 @@ from .workers import Failed, Result
 
 if TYPE_CHECKING:
     from stallscope.catalogue.index import Catalogue
-    from stallscope.catalogue.matching import Baselines
+    from stallscope.catalogue.listing import Baselines
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def find_baselines(
 def _search(store: Path) -> tuple[Catalogue, Baselines]:
     # Only runs of stores have a catalogue.
     from stallscope.catalogue.index import Catalogue
-    from stallscope.catalogue.matching import Baselines
+    from stallscope.catalogue.listing import Baselines
 
     catalogue = Catalogue.open(store)
     return catalogue, Baselines(catalogue)

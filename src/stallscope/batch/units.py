@@ -6,24 +6,33 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from stallscope.analysis import Analysis
 from stallscope.catalogue.fingerprints import fingerprint
 from stallscope.collector.address import where_is
-from stallscope.collector.recorder.step_log.format import SUFFIX, header_facts
-from stallscope.collector.registry import open_source
+from stallscope.collector.recorder.step_log.line_format import SUFFIX, header_facts
 from stallscope.collector.run_names import RunAddress
-from stallscope.collector.sources.base import SourceFile, is_companion_file
-from stallscope.collector.store.folders import collected_folder, collected_runs, is_collected
-from stallscope.collector.store.manifests import read_manifest
+from stallscope.collector.source_kinds import open_source
+from stallscope.collector.sources.source import SourceFile, is_companion_file
+from stallscope.collector.store.manifests import (
+    collected_folder,
+    collected_runs,
+    is_collected,
+    read_manifest,
+)
 from stallscope.errors import StallscopeError
 from stallscope.opening import load_collected, runs_at, store_warnings
-from stallscope.parsers.progress import ShowProgress, no_progress
-from stallscope.parsers.runs.launches import Launch, by_launch
+from stallscope.parsers.base import ShowProgress, no_progress
+from stallscope.parsers.runs.grouping import Launch, by_launch
+from stallscope.reports.parts import ReportOptions
 from stallscope.run import Run
 
 # A first line has some kilobytes.
 _USUAL_BYTES, _MOST_BYTES = 64 << 10, 1 << 20
+
+#: Files in a folder, one JSON array, or summaries for a terminal.
+Output = Literal["files", "json", "terminal"]
 
 
 @dataclass(frozen=True)
@@ -183,3 +192,65 @@ def _first_line(file: SourceFile) -> tuple[str, Launch]:
     facts: dict[str, Any] = header_facts(start.partition(b"\n")[0])
     rank, began_ns = int(facts["rank"]), int(facts["anchor"]["wall_ns"])
     return str(facts["run_id"]), Launch.of_log(facts.get("launch"), rank, began_ns)
+
+
+# -- settings --------------------------------------------------------------------------------------
+#
+# The settings of a batch, which every process of it receives.
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings for reading, analysing and reporting runs."""
+
+    output: Output
+    report: ReportOptions
+    #: A temporary folder of this batch, for copies of remote runs and documents to print.
+    scratch: Path
+    out: Path
+    formats: tuple[str, ...] = ()
+    read_as: str | None = None
+    #: Bus bandwidth of the network, GB/s.
+    bandwidth: float | None = None
+    #: The values of ``--what-if``.
+    questions: tuple[str, ...] = ()
+    #: The values of ``--fail-if``.
+    conditions: tuple[str, ...] = ()
+    anonymous: bool = False
+    #: Whether to render single reports as Markdown, too.
+    markdown: bool = False
+    #: Called with every analysis and its run's source; returns a message.
+    afterwards: Callable[[Analysis, str], str] | None = None
+    #: Whether there are several runs: then no run stays in memory between the passes.
+    many: bool = False
+    #: Whether to only redo reports that have changed since the last time.
+    resumable: bool = False
+
+    @property
+    def asks_for_ranks(self) -> bool:
+        """Whether a question needs other runs of the batch."""
+        return any(question.startswith("ranks:") for question in self.questions)
+
+    def of(self, count: int) -> Settings:
+        """Return the settings for this many runs; a single run is always reported in full."""
+        many = count > 1
+        return replace(
+            self,
+            many=many,
+            resumable=many and self.output == "files",
+            markdown=self.markdown and not many,
+        )
+
+    @property
+    def report_inputs(self) -> tuple[object, ...]:
+        """Return all inputs of reports other than their runs."""
+        return (
+            self.report.version,
+            sorted(self.formats),
+            self.read_as,
+            self.bandwidth,
+            self.questions,
+            self.conditions,
+            self.anonymous,
+            self.afterwards is not None,
+        )

@@ -16,18 +16,17 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.collector.run_names import RunAddress
 from stallscope.errors import StallscopeError
 from stallscope.opening import named_runs
-from stallscope.parsers.progress import ShowProgress, no_progress
+from stallscope.parsers.base import ShowProgress, no_progress
 from stallscope.reports.formats.terminal import terminal_summary
-from stallscope.reports.index.index import IndexLine, line_of
-from stallscope.reports.registry import render
+from stallscope.reports.index.index_lines import IndexLine, line_of
+from stallscope.reports.report_formats import render
 from stallscope.reports.run import parts
 from stallscope.reports.write import paths_of, write_report
 from stallscope.run import Run
 
 from .anonymous import anonymous
-from .run_summary import RunSummary, run_of_summary, summarise
-from .settings import Settings
-from .units import Unit
+from .state import RunSummary, run_of_summary, summarise
+from .units import Settings, Unit
 
 if TYPE_CHECKING:
     from stallscope.conditions import Outcome
@@ -99,7 +98,7 @@ class LocalReader:
 def _copy(run: Run, scratch: Path | None) -> Unit:
     """Save a run of another machine, so that the second pass does not fetch it again."""
     # Only runs of other machines are saved.
-    from stallscope.collector.store.runs import save_run
+    from stallscope.collector.store.run_folders import save_run
 
     place = Path(tempfile.mkdtemp(prefix="fetched-", dir=scratch))
     return Unit(str(save_run(run, place)), collected=True)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from stallscope.arrays.memory import share_memory
 from stallscope.errors import StallscopeError, TerminatedError
 
-from .settings import Settings
+from .units import Settings
 from .worker import RunReader, Worker
 
 # Each process has one run in work and one waiting.

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
+from threading import Lock
+from typing import Any, get_type_hints
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from cattrs import BaseValidationError
+from cattrs.preconf.json import make_converter
 
+from stallscope import analysis, arrays
 from stallscope.analysis import Analysis, analyse
+from stallscope.analysis.ledger.by_generation import Generations
+from stallscope.analysis.ledger.ledger import (
+    CAUSES,
+    ENTRIES,
+    GAPS,
+    PER_RANK,
+    CachedLedger,
+    Ledger,
+    causes_of,
+    entries_of,
+)
+from stallscope.arrays import arrow
 from stallscope.collector.store.layout import ANALYSIS, written_whole
 from stallscope.run import Run
 
-from .analysis_table import code_state, from_cache, table_of
-
 #: Analyses a run with its baseline and its run on one rank.
 Analyse = Callable[[Run, Run | Analysis | None, Run | Analysis | None], Analysis]
-
 _VERSION = 1
 _IDENTITY_KEY = b"of"
 # Smaller runs are analysed in a moment.
@@ -34,6 +50,17 @@ _MALFORMED = (
     RecursionError,
     BaseValidationError,
 )
+
+#: Fields that are inputs, or are computed from the run's steps.
+_EXCLUDED = {"run", "ledger", "warm_up", "steady", "baseline", "single"}
+_FIELDS = tuple(field.name for field in fields(Analysis) if field.name not in _EXCLUDED)
+_PER_STEP = tuple(
+    field.name
+    for field in fields(Ledger)
+    if field.name not in (*PER_RANK, "ranks", "gaps", "boundary_sd")
+)
+_FIELDS_KEY, _LEDGER_KEY = b"found", b"ledger"
+_CONVERTER = make_converter(forbid_extra_keys=True)
 
 
 @dataclass(frozen=True)
@@ -111,3 +138,142 @@ def _save(analysis: Analysis, identity: bytes, folder: Path) -> None:
     # If the cache cannot be written, the run is analysed again next time.
     with suppress(OSError), written_whole(folder / ANALYSIS, folder.parent) as draft:
         pq.write_table(table, draft)
+
+
+# -- analysis table --------------------------------------------------------------------------------
+#
+# Convert the results of an analysis to a table and back, to cache them.
+#
+# The table has a row per step of the ledger. Results that are not per step are JSON in the metadata
+# of its schema. Results per step and rank are not in the table; they are computed from the run's
+# steps on demand, in a third of the time of an analysis.
+
+
+@cache
+def code_state() -> str:
+    """Return a fingerprint of the analysis code, because other code may have other results."""
+    digest = hashlib.sha256()
+    for package in (analysis, arrays):
+        for file in sorted(Path(package.__path__[0]).rglob("*.py")):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def table_of(analysis: Analysis) -> pa.Table:
+    """Return all results of an analysis as a table."""
+    types = _types()
+    results = {
+        name: _CONVERTER.unstructure(getattr(analysis, name), unstructure_as=types[name])
+        for name in _FIELDS
+    }
+    ledger = analysis.ledger
+    all_steps = (
+        None if ledger is None else {"ranks": ledger.ranks, "boundary_sd": ledger.boundary_sd}
+    )
+    return pa.table(
+        {
+            name: arrow.array(values)
+            for name, values in ({} if ledger is None else _columns(analysis, ledger)).items()
+        },
+        metadata={
+            key: json.dumps(content, default=_to_json)
+            for key, content in ((_FIELDS_KEY, results), (_LEDGER_KEY, all_steps))
+        },
+    )
+
+
+def from_cache(
+    table: pa.Table, run: Run, baseline: Analysis | None, single: Analysis | None
+) -> Analysis:
+    """Return the analysis of a run from its table.
+
+    Args:
+        table: a table of ``table_of``.
+        run: the run.
+        baseline: the analysis of its baseline.
+        single: the analysis of its run on one rank.
+
+    Raises:
+        cattrs.BaseValidationError, ValueError, TypeError, AttributeError, KeyError: if the table is
+            malformed.
+    """
+    types = _types()
+    metadata = table.schema.metadata or {}
+    results = json.loads(metadata[_FIELDS_KEY])
+    known = {name: _CONVERTER.structure(results[name], types[name]) for name in _FIELDS}
+    run.recall_incomplete_ranks(known["coverage"].incomplete)
+    ledgers = _Ledgers(run, table, json.loads(metadata[_LEDGER_KEY]))
+    return Analysis(
+        run=run,
+        ledger=ledgers.all_steps,
+        warm_up=ledgers.warm_up,
+        steady=ledgers.steady,
+        baseline=baseline,
+        single=single,
+        **known,
+    )
+
+
+def _columns(analysis: Analysis, ledger: Ledger) -> dict[str, Any]:
+    return {
+        "warm_up": analysis.warm_up,
+        **{name: getattr(ledger, name) for name in _PER_STEP},
+        **{f"gap_{name}": ledger.gaps[:, index] for index, name in enumerate(GAPS)},
+        **{f"entry_{name}": values for name, values in entries_of(ledger).items()},
+        **{f"cause_{name}": values for name, values in causes_of(ledger).items()},
+    }
+
+
+class _Ledgers:
+    """The ledgers of all steps and of the steady steps, from the columns of a table."""
+
+    def __init__(self, run: Run, table: pa.Table, constants: Mapping[str, Any] | None) -> None:
+        self._run = run
+        self._lock = Lock()
+        self._rebuilt: tuple[Ledger | None, Ledger | None] | None = None
+        self.all_steps = self.steady = None
+        self.warm_up = np.zeros(0, bool)
+        if constants is None:
+            return
+        columns = {name: arrow.numbers(table[name]) for name in table.column_names}
+        self.warm_up = columns["warm_up"]
+        constants = {
+            "ranks": tuple(constants["ranks"]),
+            "boundary_sd": float(constants["boundary_sd"]),
+        }
+        everything = np.ones(len(self.warm_up), bool)
+        self.all_steps = _ledger(columns, everything, constants, lambda: self._rebuild()[0])
+        if not self.warm_up.all():
+            self.steady = _ledger(columns, ~self.warm_up, constants, lambda: self._rebuild()[1])
+
+    def _rebuild(self) -> tuple[Ledger | None, Ledger | None]:
+        """Compute both ledgers from the run's steps, once."""
+        with self._lock:
+            if self._rebuilt is None:
+                rebuilt = Generations.of(self._run)
+                self._rebuilt = rebuilt.ledger, rebuilt.steady
+            return self._rebuilt
+
+
+def _ledger(
+    columns: Mapping[str, Any], chosen: Any, constants: Mapping[str, Any], rebuild: Any
+) -> CachedLedger:
+    selected = {name: values[chosen] for name, values in columns.items()}
+    gaps = np.stack([selected[f"gap_{name}"] for name in GAPS], axis=1)
+    per_step = {name: selected[name] for name in _PER_STEP}
+    entries = {name: selected[f"entry_{name}"] for name in ENTRIES}
+    causes = {name: selected[f"cause_{name}"] for name in CAUSES}
+    return CachedLedger.from_cache(
+        {**constants, **per_step, "gaps": gaps}, entries, causes, rebuild
+    )
+
+
+@cache
+def _types() -> dict[str, Any]:
+    return get_type_hints(Analysis)
+
+
+def _to_json(value: object) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} cannot be written")

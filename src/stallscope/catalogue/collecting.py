@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stallscope.collector.sources.base import CombinedSource, Source, SourceFile
+from stallscope.collector.sources.source import CombinedSource, Source, SourceFile
 from stallscope.collector.store.fetch import Progress, copies_folder, fetch, write_json
-from stallscope.collector.store.folders import is_collected
 from stallscope.collector.store.layout import SUMMARY
 from stallscope.collector.store.loading import RunOnDisk, load_run
-from stallscope.collector.store.manifests import read_manifest
+from stallscope.collector.store.manifests import is_collected, read_manifest
 from stallscope.collector.store.mirror import Mirror
-from stallscope.collector.store.runs import save_run
+from stallscope.collector.store.run_folders import save_run
 from stallscope.parsers import read
 from stallscope.parsers.growing import Growing
 from stallscope.parsers.reader import Reads
@@ -24,7 +23,7 @@ from .analysis_cache import StoredRun, cached_analysis
 from .entry import Entry
 from .fingerprints import fingerprint
 from .index import Catalogue
-from .matching import Baselines
+from .listing import Baselines
 
 _STATE = "seen.json"
 

@@ -14,12 +14,13 @@ from stallscope.collector.store.layout import SUMMARY, written_whole
 from stallscope.collector.store.manifests import Manifest, read_manifest
 from stallscope.errors import UnreadableError
 
-from . import values
-
 if TYPE_CHECKING:
     # Listing runs does not need these modules, which take a second to import.
     from stallscope.analysis import Analysis
     from stallscope.run import Run
+import math
+import re
+from datetime import UTC, datetime
 
 #: The parts of a step by cause, which add up to the step.
 CAUSES = ("input", "compute", "other", "allreduce")
@@ -40,6 +41,10 @@ _MALFORMED = (
     ArithmeticError,
     RecursionError,
 )
+
+# Lone surrogates cannot be encoded.
+_LONE_SURROGATES = re.compile("[\ud800-\udfff]")
+_LARGEST = 2**63
 
 
 @dataclass(frozen=True)
@@ -78,13 +83,13 @@ class AnalysisSummary:
         return cls(
             steps=analysis.steps,
             epochs=analysis.epochs,
-            samples_per_second=values.number(analysis.samples_per_second),
-            step_ms=None if analysis.step is None else values.number(analysis.step.mean),
+            samples_per_second=number(analysis.samples_per_second),
+            step_ms=None if analysis.step is None else number(analysis.step.mean),
             verdict=verdict.kind,
             cause=verdict.cause,
             fault=verdict.fault,
             fault_as_baseline=as_baseline is not None,
-            goodput=None if analysis.goodput is None else values.number(analysis.goodput.fraction),
+            goodput=None if analysis.goodput is None else number(analysis.goodput.fraction),
             named_ranks=tuple(verdict.ranks),
             named_hosts=_texts(verdict.hosts),
             shares=_finite({entry.name: entry.share for entry in entries if entry is not None}),
@@ -180,8 +185,8 @@ def circumstances(hosts: int, facts: Mapping[str, Any]) -> tuple[str, ...]:
 def _entry(run: Run, summary: AnalysisSummary, folder: Path, manifest: Manifest) -> Entry:
     return replace(
         entry_of_run(run, folder.name),
-        collected_at=values.moment(manifest.collected_at),
-        bytes=values.whole(manifest.bytes) or 0,
+        collected_at=moment(manifest.collected_at),
+        bytes=whole(manifest.bytes) or 0,
         summary=summary,
         manifest=manifest.sha256,
     )
@@ -200,17 +205,17 @@ def entry_of_run(run: Run, folder: str) -> Entry:
         facts, job = {}, ""  # logs cannot have such facts, only a Run made by hand
     return Entry(
         folder=folder,
-        id=values.text(run.id) or "",
-        name=values.text(run.name) or "",
-        source=values.text(run.source) or "",
-        framework=values.text(facts.get("framework")),
-        model=values.text(facts.get("model")),
-        ranks=values.whole(run.size) or 0,
+        id=text(run.id) or "",
+        name=text(run.name) or "",
+        source=text(run.source) or "",
+        framework=text(facts.get("framework")),
+        model=text(facts.get("model")),
+        ranks=whole(run.size) or 0,
         hosts=_texts(run.hosts),
-        batch_size=values.whole(facts.get("batch_size")),
+        batch_size=whole(facts.get("batch_size")),
         synthetic=run.synthetic,
         status=run.status,
-        started_at=values.moment(run.started_at),
+        started_at=moment(run.started_at),
         collected_at=None,
         bytes=sum(log.size for log in run.logs),
         facts=facts,
@@ -260,17 +265,17 @@ def _read_summary(folder: Path, manifest: Manifest) -> AnalysisSummary:
 
 def summary_of(content: Mapping[str, Any]) -> AnalysisSummary:
     """Parse a summary."""
-    ranks = (values.whole(rank) for rank in content["named_ranks"])
+    ranks = (whole(rank) for rank in content["named_ranks"])
     return AnalysisSummary(
-        steps=values.whole(content["steps"]),
-        epochs=values.whole(content["epochs"]),
-        samples_per_second=values.number(content["samples_per_second"]),
-        step_ms=values.number(content["step_ms"]),
-        verdict=values.text(content["verdict"]),
-        cause=values.text(content["cause"]),
+        steps=whole(content["steps"]),
+        epochs=whole(content["epochs"]),
+        samples_per_second=number(content["samples_per_second"]),
+        step_ms=number(content["step_ms"]),
+        verdict=text(content["verdict"]),
+        cause=text(content["cause"]),
         fault=_known_bool(content.get("fault")),
         fault_as_baseline=_known_bool(content.get("fault_as_baseline")),
-        goodput=values.number(content.get("goodput")),
+        goodput=number(content.get("goodput")),
         named_ranks=tuple(rank for rank in ranks if rank is not None),
         named_hosts=_texts(content["named_hosts"]),
         shares=_finite(content["shares"]),
@@ -282,9 +287,44 @@ def _known_bool(value: object) -> bool | None:
 
 
 def _finite(shares: Mapping[str, Any]) -> dict[str, float]:
-    known = {name: values.number(shares.get(name)) for name in SHARES}
+    known = {name: number(shares.get(name)) for name in SHARES}
     return {name: value for name, value in known.items() if value is not None}
 
 
 def _texts(items: Iterable[object]) -> tuple[str, ...]:
-    return tuple(values.text(item) or "" for item in items)
+    return tuple(text(item) or "" for item in items)
+
+
+# -- values of fields ------------------------------------------------------------------------------
+#
+# Convert facts from logs to values for SQLite and JSON; other types become None.
+
+
+def text(value: Any) -> str | None:
+    return None if value is None else _LONE_SURROGATES.sub("\ufffd", str(value))
+
+
+def whole(value: Any) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if -_LARGEST <= value < _LARGEST else None
+
+
+def number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def moment(value: datetime | str | None) -> str | None:
+    """Return a time in UTC as text of constant length, so that texts sort like times."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    if value is None:
+        return None
+    if value.tzinfo is None:
+        value = value.replace(tzinfo=UTC)
+    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

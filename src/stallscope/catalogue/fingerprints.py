@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 
 from stallscope import __version__
-from stallscope.collector.sources.base import SourceFile
+from stallscope.collector.sources.source import SourceFile
 
 
 def fingerprint(files: Sequence[SourceFile], read_as: str | None) -> str:

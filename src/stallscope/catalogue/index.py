@@ -15,19 +15,18 @@ from typing import Any
 
 from stallscope.collector.address import where_is
 from stallscope.collector.run_names import NamedRun, index_of
-from stallscope.collector.store.folders import (
+from stallscope.collector.store.layout import CATALOGUE
+from stallscope.collector.store.manifests import (
     closed_folder_problem,
     is_collected,
     is_regular_file,
     may_be_entered,
 )
-from stallscope.collector.store.layout import CATALOGUE
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError, UnwritableError
 
-from . import values
-from .database import Database
+from . import entry as catalogue_entry
+from .database import COLUMNS, SELECT_LIST, Database, entry_of, row_of
 from .entry import Entry
-from .rows import COLUMNS, SELECT_LIST, entry_of, row_of
 from .where import Filter, order_of
 
 _ALL = Filter()
@@ -227,7 +226,7 @@ def folders_of(store: Path) -> set[str]:
 
 def _may_be_a_run(item: os.DirEntry[str]) -> bool:
     # Stallscope does not create names that are not valid text, and they cannot be printed.
-    return item.name[0] != "." and values.text(item.name) == item.name and item.is_dir()
+    return item.name[0] != "." and catalogue_entry.text(item.name) == item.name and item.is_dir()
 
 
 def is_store(folder: Path) -> bool:

@@ -32,12 +32,11 @@ from stallscope.query import (
     find,
     parse_filter,
 )
+from stallscope.query.field_kinds import VERDICT_CAUSES, VERDICTS, Kind
 from stallscope.query.filters import unknown_field
-from stallscope.query.kinds import Kind
-from stallscope.query.names import VERDICT_CAUSES, VERDICTS
 from stallscope.query.syntax import Binary, Node, Unary, leaves_of
 
-from . import values
+from . import entry as catalogue_entry
 from .entry import SHARES, Entry
 
 _UNKNOWN = Evaluation(State.UNKNOWN)
@@ -141,18 +140,18 @@ def order_of(name: str, reverse: bool = False) -> str:
 
 
 def _text(text: str) -> str:
-    return values.text(text) or ""
+    return catalogue_entry.text(text) or ""
 
 
 def _whole(text: str) -> int:
-    value = values.whole(int(text.replace(",", "")))
+    value = catalogue_entry.whole(int(text.replace(",", "")))
     if value is None:
         raise ValueError("too large")
     return value
 
 
 def _moment(text: str) -> str:
-    moment = values.moment(text)
+    moment = catalogue_entry.moment(text)
     if moment is None:
         raise ValueError("no time")
     return moment
@@ -161,7 +160,7 @@ def _moment(text: str) -> str:
 def _age(text: str) -> str:
     """Return the start time of a run of this age."""
     began = datetime.now(UTC) - timedelta(milliseconds=amount(text, unit=Kind.MS, needs_unit=True))
-    return values.moment(began) or ""
+    return catalogue_entry.moment(began) or ""
 
 
 _IN_WORDS = "{field} can be =, != or, in words, ~"

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stallscope.analysis import Analysis
+from stallscope.analysis.ledger.entries import waiting_part
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.numbers import NOT_MEASURED, amount
 from stallscope.formatting.sums import SumColumn
 from stallscope.text.step_figures import StepFigures
+from stallscope.text.titles import entry_name, entry_title
 
-from .kinds import drawn_as
+from .chart_kinds import Bar, Segment, StackedBars, drawn_as
 
 
 @dataclass(frozen=True)
@@ -81,3 +83,50 @@ def _mean(analysis: Analysis, name: str) -> Mean | None:
         return None
     # On one rank imbalance is zero by definition, not by estimate.
     return Mean(entry.ms, None if entry.ci95_ms == (0.0, 0.0) else entry.ci95_ms)
+
+
+# -- by cause --------------------------------------------------------------------------------------
+#
+# Chart the step by cause as a bar; waiting for slow ranks is paler.
+
+
+def cause_chart(analysis: Analysis) -> StackedBars | None:
+    """Chart the step by cause, and the baseline's step below it. None without stages.
+
+    The pale part of a stage is the time that other ranks wait for the slowest rank.
+    """
+    step = analysis.step
+    figures = StepFigures.of(analysis)
+    if step is None or figures is None:
+        return None
+    bars = [cause_bar("this run", analysis, figures)]
+    base = figures.in_same_digits(analysis.baseline)
+    if analysis.baseline is not None and base is not None:
+        bars.append(cause_bar("baseline", analysis.baseline, base))
+    largest = max(analysis.by_cause, key=lambda entry: entry.ms)
+    name = entry_title(largest.name, analysis).lower()
+    time = figures.causes.amount(figures.part(largest.name), largest.ci95_ms)
+    waiting = ""
+    if figures.waiting(largest.name):
+        waits = figures.causes.amount(figures.waiting(largest.name))
+        waiting = f", {waits} of it waiting for slow ranks"
+    return StackedBars(
+        f"Step time: {figures.causes.amount(figures.causes.total, step.ci95)}",
+        f"The largest part is {name} with {time}{waiting}.",
+        "ms",
+        tuple(bars),
+    )
+
+
+def cause_bar(label: str, analysis: Analysis, figures: StepFigures) -> Bar:
+    """Chart the step by cause as a bar; the part that others wait for is a separate segment."""
+    segments, printed = [], []
+    for entry in analysis.by_cause:
+        waiting, waits = waiting_part(entry), figures.waiting(entry.name)
+        ci95 = entry.ci95_ms if not waiting else None
+        segments.append(Segment(entry_name(entry.name, analysis), entry.ms - waiting, ci95))
+        printed.append(figures.part(entry.name) - waits)
+        if waiting:
+            segments.append(Segment(f"{entry.name}_waiting", waiting))
+            printed.append(waits)
+    return Bar(label, tuple(segments), printed=figures.causes.of_rounded(printed))

@@ -6,6 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
+from stallscope.analysis import Analysis
+from stallscope.analysis.ledger.ledger import CAUSES
+from stallscope.arrays.stats import Mean
 from stallscope.formatting.numbers import (
     NOT_MEASURED,
     Interval,
@@ -13,12 +16,12 @@ from stallscope.formatting.numbers import (
     percent,
 )
 from stallscope.formatting.sums import SumColumn
+from stallscope.text.gain_words import Gain, gains_note, gains_worth_mentioning, saved, speedup
 from stallscope.text.titles import title_of
 
 from .axis import Axis
+from .chart_kinds import Bar, Segment, StackedBars, Waterfall
 from .compared_bars import ComparedBars
-from .gains import GainBar, GainBars
-from .kinds import Bar, Segment, StackedBars, Waterfall
 
 # Height of a bar and the gap below it in pixels: stacked bars get thinner the more there are.
 _STACKED = ((3, 46.0, 14.0), (8, 28.0, 9.0), (16, 20.0, 6.0))
@@ -30,6 +33,9 @@ _SMALL_CHANGES, _BEFORE_CHANGES, _TICKS = 0.25, 0.25, 4
 _COMPARED = (15.0, 5.0)
 #: Opacities of the first series, the second one, and all later ones.
 OPACITIES = (1.0, 0.6, 0.35)
+
+# The colours of fixes that are not causes.
+_ALL, _WAITING = "total", "wait"
 
 
 @dataclass(frozen=True)
@@ -219,3 +225,46 @@ def _size(segment: Segment) -> float:
 
 def _total(bar: Bar) -> float:
     return sum(map(_size, bar.segments))
+
+
+# -- gains -----------------------------------------------------------------------------------------
+#
+# Chart the time that each fix saves per step.
+
+
+@dataclass(frozen=True)
+class GainBar:
+    """A fix and the milliseconds that it saves per step; ``name`` is a key of the palette."""
+
+    title: str
+    name: str
+    saved_ms: Mean
+    speedup: str
+    saves: str
+    #: Whether the gain is an upper bound.
+    bound: bool
+
+
+@dataclass(frozen=True)
+class GainBars:
+    """A bar for each fix, with the interval of the saved time."""
+
+    title: str
+    sentence: str
+    unit: str
+    bars: tuple[GainBar, ...]
+
+
+def gains_chart(analysis: Analysis) -> GainBars | None:
+    """Chart the time that each fix saves per step. None if no fix saves anything."""
+    gains = gains_worth_mentioning(analysis)
+    if not gains:
+        return None
+    sentence = f"Time saved per step. {gains_note(analysis)}"
+    return GainBars("Potential gains", sentence, "ms", tuple(map(_bar, gains)))
+
+
+def _bar(gain: Gain) -> GainBar:
+    fix = gain.what_if
+    name = _ALL if fix.fix == "all" else fix.fix if fix.fix in CAUSES else _WAITING
+    return GainBar(gain.title, name, fix.saved_ms, speedup(fix), f"saves {saved(fix)}", fix.bound)

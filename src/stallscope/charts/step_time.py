@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,13 +12,19 @@ from stallscope.analysis.ledger.change_points import ChangePoint
 from stallscope.analysis.ledger.ledger import CAUSES, STAGES, Ledger
 from stallscope.analysis.ledger.printed_steps import PrintedSteps
 from stallscope.analysis.ledger.windows import RankWindows
+from stallscope.analysis.views.lateness_map import rows_of_ranks
+from stallscope.analysis.views.machine_series import MachineQuantity, ValueColumns, over, quantities
+from stallscope.analysis.views.window_map import MOST_ROWS, WindowMap, window_map
 from stallscope.arrays.types import Floats, Ints
-from stallscope.formatting.lists import counted
-from stallscope.formatting.numbers import amount
-from stallscope.text.printed_steps import printed_lines
+from stallscope.formatting.lists import counted, joined
+from stallscope.formatting.numbers import Scale, amount, scale_for
+from stallscope.text.figure_words import printed_lines
+from stallscope.text.machine_words import of_whom, reading, scale, title
 from stallscope.text.titles import TITLES, entry_name
 
-from .kinds import StackedArea, StepWindows
+from .axis import Axis
+from .chart_kinds import StackedArea, StepWindows
+from .heat_map import HeatMap, HeatMapRow, HeatWords, label_of
 
 #: The most points along the run that a chart shows; a screen cannot show more.
 MOST_POINTS = 400
@@ -26,6 +33,14 @@ _MOST_MARKS = 200
 _PAUSES = ("validation", "checkpoint")
 # Windows whose median and 95th percentile make lines: each of enough steps for a percentile.
 _MOST_WINDOWS, _FEWEST_WINDOWS, _FEWEST_STEPS = 40, 3, 20
+# Nearly all cells are between the weakest and the strongest colour.
+_NEARLY_LEAST, _NEARLY_MOST = 2, 95
+# The least difference between them, as a share of the step: noise must not look like a fault.
+_FULL_SHARE = 0.25
+_WORDS = HeatWords("per step on average", "slowest")
+
+#: Columns next to each other; a screen cannot show more.
+_COLUMNS = 400
 
 
 def step_time_chart(analysis: Analysis) -> StackedArea | None:
@@ -146,3 +161,161 @@ def _rates(analysis: Analysis, step_ms: Floats) -> Floats | None:
         return None
     per_step = analysis.samples_per_second * analysis.step.mean
     return np.divide(per_step, step_ms, out=np.zeros(len(step_ms)), where=step_ms > 0)
+
+
+# -- rank windows ----------------------------------------------------------------------------------
+#
+# Chart the step time of each rank over the run, from printed lines or another tool's log.
+
+
+def printed_ranks_chart(analysis: Analysis) -> HeatMap | None:
+    """Chart the step time of each rank over the run, without warm-up. None for one rank."""
+    printed = analysis.printed
+    if printed is None or len(printed.ranks) < 2:
+        return None
+    host_of = {log.rank: str(log.facts.get("host") or "") for log in analysis.run.logs}
+    hosts = [host_of.get(rank.rank, "") for rank in printed.ranks]
+    rows = rows_of_ranks(hosts, most=MOST_ROWS)
+    windows = window_map(printed.ranks, rows, printed.first_steady_step)
+    numbers = [rank.rank for rank in printed.ranks]
+    together = max(map(len, rows))
+    cell = _cell(windows, together)
+    least, full = _scale(windows)
+    return HeatMap(
+        title="Step time of each rank over the run",
+        sentence=_sentence(printed, cell),
+        unit="ms",
+        x_label="step",
+        rows=tuple(
+            HeatMapRow(
+                label_of([numbers[at] for at in row]),
+                hosts[row[0]] if hosts[row[0]] == hosts[row[-1]] else "",
+            )
+            for row in rows
+        ),
+        edges=windows.edges.astype(np.float64) - 0.5,
+        values=windows.mean,
+        most=windows.most,
+        most_at=windows.most_step.astype(np.float64),
+        most_of=np.asarray(numbers, np.float64)[windows.most_rank],
+        full=full,
+        cell=cell,
+        of_latest=together > 1,
+        words=_WORDS,
+        least=least,
+        marks=_shifted(epoch_starts(printed.whole.chosen(~printed.is_warm_up))),
+        changes=_shifted((float(change.step), change_text(change)) for change in printed.changes),
+    )
+
+
+def _shifted(marks: Iterable[tuple[float, str]]) -> tuple[tuple[float, str], ...]:
+    """Move marks to where the cells of their steps begin."""
+    return tuple((at - 0.5, label) for at, label in marks)
+
+
+def _scale(windows: WindowMap) -> tuple[float, float]:
+    known = windows.mean[~np.isnan(windows.mean)]
+    least, most = np.percentile(known, (_NEARLY_LEAST, _NEARLY_MOST)).tolist()
+    return least, max(most, least * (1 + _FULL_SHARE))
+
+
+def _cell(windows: WindowMap, together: int) -> str:
+    """Describe a cell; empty if it is one step of one rank."""
+    steps = int(np.median(np.diff(windows.edges)))
+    of_steps = f"the mean of about {counted(steps, 'step')}" if steps > 1 else ""
+    if together == 1:
+        return of_steps
+    of_ranks = f"the slowest of up to {together:,} ranks"
+    return f"{of_ranks}, {of_steps}" if of_steps else of_ranks
+
+
+def _sentence(printed: PrintedSteps, cell: str) -> str:
+    ranks = len(printed.ranks)
+    stands_for = f" Each cell is {cell}." if cell else ""
+    return (
+        f"How long a step takes on each of {counted(ranks, 'rank')}, without warm-up: the stronger the "
+        f"colour, the longer.{stands_for} {_range(printed)}"
+    )
+
+
+def _range(printed: PrintedSteps) -> str:
+    ordered = sorted(printed.ranks, key=lambda rank: rank.mean_ms)
+    low, high = (
+        f"{amount(rank.mean_ms, 'ms')} (rank {rank.rank})" for rank in (ordered[0], ordered[-1])
+    )
+    return f"Means over all steps are from {low} to {high}."
+
+
+# -- over time -------------------------------------------------------------------------------------
+#
+# Chart machine metrics over a run's time.
+
+
+@dataclass(frozen=True)
+class OverTime:
+    """A mean within the range of single values; NaN was not measured."""
+
+    title: str
+    sentence: str
+    unit: str
+    #: The end of the axis of values, which starts at zero.
+    top: float
+    #: Seconds since the run's start: the middle of each column.
+    x: Floats
+    columns: ValueColumns
+
+    @property
+    def y(self) -> Axis:
+        """The axis of values."""
+        return Axis(0.0, self.top, self.unit)
+
+    @property
+    def times(self) -> Scale:
+        """A readable unit for the times."""
+        return scale_for(float(self.x[-1]), "s")
+
+
+def machine_chart(analysis: Analysis) -> OverTime | None:
+    """Chart how busy machines were: GPUs, or else CPU cores. None if it was not measured."""
+    measured = quantities(analysis.run)
+    began = analysis.run.started_at
+    if not measured or began is None:
+        return None
+    quantity = measured[0]
+    zero = round(began.timestamp() * 1e9)
+    start = min(zero, min(int(series.wall_ns[0]) for series in quantity.series))
+    end = max(int(series.wall_ns[-1]) for series in quantity.series) + 1
+    columns = over(
+        [series.wall_ns for series in quantity.series],
+        [series.value for series in quantity.series],
+        start,
+        end,
+        _COLUMNS,
+    )
+    unit = scale(quantity)
+    middles = (
+        start - zero + (end - start) * (np.arange(_COLUMNS, dtype=np.float64) + 0.5) / _COLUMNS
+    )
+    return OverTime(
+        f"{title(quantity)} over the run",
+        _rate_sentence(quantity, columns),
+        unit.unit,
+        quantity.top * unit.factor,
+        middles * 1e-9,
+        ValueColumns(*(part * unit.factor for part in (columns.low, columns.mean, columns.high))),
+    )
+
+
+def _rate_sentence(quantity: MachineQuantity, columns: ValueColumns) -> str:
+    of, unit = of_whom(quantity), scale(quantity)
+    apart = [np.diff(series.wall_ns) for series in quantity.series if len(series.wall_ns) > 1]
+    often = (
+        f", every {amount(float(np.median(np.concatenate(apart))) / 1e6, 'ms')}" if apart else ""
+    )
+    low, high = np.nanmin(columns.low), np.nanmax(columns.high)
+    where = joined(list(dict.fromkeys(series.where for series in quantity.series)))
+    return (
+        f"{f'Of {of}: the' if of else 'The'} mean, and the range of single values, "
+        f"{reading(low, unit)} to {reading(high, unit)} in all. Measured by the machines themselves"
+        f"{often} ({where})."
+    )

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from stallscope.catalogue.collecting import Collected, Engine, collect
 from stallscope.collector.address import where_is
-from stallscope.collector.registry import open_source
-from stallscope.collector.sources.base import Source
+from stallscope.collector.source_kinds import open_source
+from stallscope.collector.sources.source import Source
 from stallscope.collector.store.mirror import Mirror, temporary_mirrors
-from stallscope.errors import StallscopeError
+from stallscope.errors import NotFoundError, StallscopeError, UnreadableError, UsageError
 from stallscope.formatting.lists import counted
 from stallscope.run import Run
 
-from .bars import show_bytes
-from .engine import add_engine, collecting_engine
+from .engine_option import add_engine, collecting_engine
 from .main import FAILED, SUCCESS, add_read_as
+from .progress_bars import show_bytes
 
 # Following takes at most this share of the time, however large a run has grown.
 _MOST_TIME_SHARE = 0.2
 # The number of problems printed per run; reports list all of them.
 _PROBLEMS_SHOWN = 10
+
+# The placeholder for a host's name in a URL.
+_HOST = "{host}"
+# "host1 slots=2" of a hostfile, or "host1:2" of the option -H; slots are ignored.
+_ENTRY = re.compile(r"(?P<host>\w[\w.-]*)(?:\s+slots\s*=\s*\d+|:\d+)?", re.ASCII)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -125,8 +132,6 @@ def _round(
 def _jobs(sources: Sequence[str], hosts: Path | None) -> list[list[Source]]:
     """Return the sources of every job: one each, or all hosts of one job."""
     if hosts is not None:
-        from stallscope.collector.sources.hosts import expand_hosts
-
         return [[open_source(url) for url in expand_hosts(source, hosts)] for source in sources]
     remote = [source for source in sources if source.startswith(("ssh://", "sftp://"))]
     if len(remote) > 1:
@@ -156,7 +161,7 @@ def _has_ended(collected: Collected) -> bool:
 
 
 def _upload(sources: Sequence[str], run_id: str) -> int:
-    from stallscope.collector.mlflow.upload import upload_logs
+    from stallscope.collector.mlflow.artifacts import upload_logs
 
     for source in sources:
         place = open_source(source)
@@ -168,3 +173,66 @@ def _upload(sources: Sequence[str], run_id: str) -> int:
             f"{counted(done.size, 'byte')} uploaded to mlflow:{run_id}"
         )
     return SUCCESS
+
+
+# -- hosts of a hostfile ---------------------------------------------------------------------------
+#
+# Expand a path to one URL per host of a horovodrun hostfile.
+
+
+def expand_hosts(path: str, hostfile: Path) -> list[str]:
+    """Return an ``ssh://`` URL of the path on every host, in the order of the file.
+
+    Args:
+        path: an absolute path, or a URL such as ``ssh://train@{host}:2222/logs``; ``{host}`` is
+            replaced by the host's name.
+        hostfile: one host per line, ``host1 slots=2`` or ``host1:2``; comments start with ``#``.
+
+    Raises:
+        UsageError: if the path is neither.
+        NotFoundError: if the file does not exist.
+        UnreadableError: if a line has no host, or there are no hosts.
+    """
+    template = _template(path)
+    hosts = dict.fromkeys(_hosts(hostfile))
+    if not hosts:
+        raise UnreadableError(f"{hostfile}: has no hosts; write one per line: host1 slots=2")
+    return [template.replace(_HOST, host) for host in hosts]
+
+
+def _template(path: str) -> str:
+    if path.startswith("/"):
+        return f"ssh://{_HOST}{path}"
+    parts = urlsplit(path)
+    if parts.scheme not in ("ssh", "sftp"):
+        raise UsageError(
+            f"{path}: with a hostfile, give an absolute path on every host, or a URL such as "
+            f"ssh://user@{_HOST}/path"
+        )
+    if _HOST not in parts.netloc:
+        raise UsageError(
+            f"{path}: write {_HOST} in place of the host's name: ssh://user@{_HOST}/path"
+        )
+    return path
+
+
+def _hosts(hostfile: Path) -> Iterator[str]:
+    for number, line in enumerate(_lines(hostfile), start=1):
+        entries = line.partition("#")[0].strip()
+        for entry in entries.split(",") if entries else ():
+            match = _ENTRY.fullmatch(entry.strip())
+            if match is None:
+                raise UnreadableError(
+                    f"{hostfile}, line {number}: {entry.strip()!r} is not a valid host; "
+                    "write 'host1 slots=2' or 'host1:2'"
+                )
+            yield match["host"]
+
+
+def _lines(hostfile: Path) -> list[str]:
+    try:
+        return hostfile.read_text(encoding="utf-8-sig").splitlines()
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{hostfile}: no such hostfile") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnreadableError(f"{hostfile}: cannot be read as a hostfile: {error}") from error

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.history.comparison import compare
-from stallscope.analysis.history.regression import regression
+from stallscope.analysis.comparison import compare
+from stallscope.analysis.regression import regression
 from stallscope.errors import UsageError
 from stallscope.formatting.lists import counted
 from stallscope.formatting.plain import plain
@@ -20,7 +20,7 @@ from stallscope.run import Run, newest_first
 
 from . import output
 from .main import print_failures
-from .opening import open_all, open_one, with_progress
+from .output import open_all, open_one, with_progress
 
 _STEM = "comparison"
 

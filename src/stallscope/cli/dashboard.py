@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from stallscope.catalogue.index import Catalogue, is_store
 from stallscope.collector.run_names import RunAddress
-from stallscope.collector.store.folders import is_collected
+from stallscope.collector.store.manifests import is_collected
 from stallscope.collector.store.mirror import temporary_mirrors
 from stallscope.errors import StallscopeError, UsageError
 from stallscope.opening import local_address
 
 from . import mlflow_runs
-from .bars import show_progress
 from .main import SUCCESS, add_read_as, print_failures, print_warnings
+from .progress_bars import show_progress
 
 if TYPE_CHECKING:
     from stallscope.dashboard.store import Experiment, RunStore
@@ -93,7 +93,7 @@ def _token(given: str | None) -> str | None:
 
     Other users of the machine can read command lines, so the value may come from the environment.
     """
-    from stallscope.dashboard.access import new_token
+    from stallscope.dashboard.security import new_token
 
     if given is None:
         return None

@@ -10,9 +10,9 @@ from pathlib import Path
 from stallscope.analysis import analyse
 from stallscope.analysis.gains.baseline import find_baseline, find_single
 from stallscope.catalogue.collecting import collect, list_runs
-from stallscope.collector.registry import open_source
-from stallscope.collector.store.folders import collected_runs
+from stallscope.collector.source_kinds import open_source
 from stallscope.collector.store.loading import load_run
+from stallscope.collector.store.manifests import collected_runs
 from stallscope.errors import NotFoundError, UsageError
 from stallscope.reports.write import write_reports
 from stallscope.run import Run
@@ -20,7 +20,7 @@ from stallscope.text.verdicts import headline
 
 from .dashboard import DEFAULT_PORT
 from .main import SUCCESS
-from .opening import with_progress
+from .output import with_progress
 
 STORE = Path(".stallscope/demo")
 REPORTS = Path("reports/demo")

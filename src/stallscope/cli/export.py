@@ -11,16 +11,15 @@ from pathlib import Path
 
 from stallscope.collector.run_names import RunAddress
 from stallscope.errors import StallscopeError, UsageError
-from stallscope.exports import registry
-from stallscope.exports.generations import exported_run
+from stallscope.exports import export_formats
+from stallscope.exports.export_formats import check_path, place_of, write_export
+from stallscope.exports.exported_run import Selection, exported_run, parse_ranks
 from stallscope.exports.live import follow_into
-from stallscope.exports.selection import Selection, parse_ranks
-from stallscope.exports.write import check_path, place_of, write_export
 from stallscope.opening import open_runs, several_runs_error
 from stallscope.run import Run
 
 from .main import SUCCESS, add_read_as
-from .opening import open_one, with_progress
+from .output import open_one, with_progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "run", metavar="RUN", help="a folder with logs, a log, a URL, or a collected run"
     )
     parser.add_argument(
-        "--format", metavar="NAME", required=True, help=f"one of {', '.join(registry.names())}"
+        "--format",
+        metavar="NAME",
+        required=True,
+        help=f"one of {', '.join(export_formats.names())}",
     )
     parser.add_argument(
         "--out",
@@ -57,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    export = registry.by_name(options.format)
+    export = export_formats.by_name(options.format)
     selection = _selection(options)
     if options.follow:
         return _follow(options, selection)

@@ -9,8 +9,8 @@ import threading
 import time
 
 from stallscope.errors import StallscopeError
+from stallscope.exports.exported_run import Selection
 from stallscope.exports.live import follow_into
-from stallscope.exports.selection import Selection
 from stallscope.opening import open_run
 
 from .beside_training import yield_to_training

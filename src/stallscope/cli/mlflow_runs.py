@@ -63,7 +63,7 @@ def picked_runs(options: argparse.Namespace) -> list[str]:
     names = experiments(options)
     if not names:
         return []
-    from stallscope.collector.mlflow.search import find_runs
+    from stallscope.collector.mlflow.client import find_runs
 
     return [f"mlflow:{run_id}" for name in names for run_id in find_runs(name, options.filter)]
 

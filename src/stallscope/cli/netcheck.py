@@ -13,7 +13,7 @@ import time
 from stallscope.collector.netcheck.check import Check, RefusedError, check
 from stallscope.collector.netcheck.horovod_ranks import FRAMEWORKS
 from stallscope.collector.netcheck.joining import LIBRARIES, join
-from stallscope.collector.netcheck.summary import lines_of
+from stallscope.collector.netcheck.result_file import lines_of
 from stallscope.collector.recorder.job.world import world_from_environment
 from stallscope.errors import StallscopeError, UsageError
 from stallscope.formatting.plain import plain

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from rich.console import Console
 
-from stallscope.errors import UsageError
-from stallscope.reports import registry, write
-from stallscope.reports.base import ReportOptions, ReportParts
+from stallscope.collector.run_names import RunAddress
+from stallscope.errors import StallscopeError, UsageError
+from stallscope.opening import open_run, open_runs, place_warnings
+from stallscope.reports import report_formats, write
 from stallscope.reports.formats.terminal import terminal_summary
+from stallscope.reports.parts import ReportOptions, ReportParts
+from stallscope.run import Run
 
-from .main import add_read_as
+from .main import add_read_as, print_warnings
+from .progress_bars import show_progress
 
 #: Where reports go without ``--out``.
 REPORTS = Path("reports")
 
+T = TypeVar("T")
+
 
 def add_arguments(
-    parser: argparse.ArgumentParser, formats: Sequence[str] = registry.SEVERAL_RUNS
+    parser: argparse.ArgumentParser, formats: Sequence[str] = report_formats.SEVERAL_RUNS
 ) -> None:
     """Add ``--out``, ``--format``, ``--force`` and ``--read-as``."""
     parser.add_argument(
@@ -39,7 +46,7 @@ def add_arguments(
 
 
 def formats_of(
-    options: argparse.Namespace, known: Sequence[str] = registry.SEVERAL_RUNS
+    options: argparse.Namespace, known: Sequence[str] = report_formats.SEVERAL_RUNS
 ) -> list[str]:
     """Return the requested formats; an empty list for a summary in the terminal.
 
@@ -47,7 +54,7 @@ def formats_of(
         UsageError: if a format is unknown, or ``--out`` is given without a format.
     """
     if options.format:
-        return registry.parse(options.format, known)
+        return report_formats.parse(options.format, known)
     if options.out is not None:
         raise UsageError(f"--out needs --format: say which of {', '.join(known)} to write")
     return []
@@ -80,7 +87,7 @@ def show(
         options: the command's options.
     """
     render = partial(
-        registry.render, parts=parts, options=ReportOptions(generated_at=datetime.now(UTC))
+        report_formats.render, parts=parts, options=ReportOptions(generated_at=datetime.now(UTC))
     )
     if not formats:
         Console().print(terminal_summary(parts.document("terminal")))
@@ -104,3 +111,49 @@ def print_array(documents: Sequence[Path]) -> None:
         sys.stdout.write(",\n" if number else "\n")
         sys.stdout.write(path.read_text().rstrip())
     sys.stdout.write("\n]\n")
+
+
+# -- opening ---------------------------------------------------------------------------------------
+#
+# Open the runs that a command names, and show progress.
+
+
+def open_all(
+    sources: Sequence[str | RunAddress], read_as: str | None
+) -> tuple[list[Run], list[str]]:
+    """Return the runs of all sources, and an error message for every source that cannot be read.
+
+    What is in none of their runs is printed.
+    """
+    runs: list[Run] = []
+    failures: list[str] = []
+    for source in with_progress(sources, "reading"):
+        try:
+            runs += open_runs(source, read_as=read_as, show_progress=show_progress)
+        except StallscopeError as error:
+            failures.append(str(error))
+    print_warnings(place_warnings(runs))
+    return runs, failures
+
+
+def open_one(source: str, read_as: str | None = None, known: Iterable[str] = ()) -> Run:
+    """Return the one run of a source, and print what is not in it.
+
+    Args:
+        known: warnings that were printed.
+
+    Raises:
+        StallscopeError: see ``open_run``.
+    """
+    with show_progress("reading", 1):
+        run = open_run(source, read_as=read_as, show_progress=show_progress)
+    print_warnings([warning for warning in run.place_warnings if warning not in known])
+    return run
+
+
+def with_progress(items: Sequence[T], label: str) -> Iterable[T]:
+    """Yield the items, and show progress on a terminal's standard error."""
+    with show_progress(label, len(items)) as update:
+        for done, item in enumerate(items):
+            update(done)
+            yield item

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from stallscope.batch.batch import Batch
 from stallscope.batch.plan import baseline_units, named_baselines
+from stallscope.batch.run_batch import Batch
 from stallscope.batch.state import lock_folder
 from stallscope.batch.units import Unit, units_of
 from stallscope.batch.worker import KnownRun, ReportResult
@@ -24,14 +24,13 @@ from stallscope.collector.run_names import RunAddress
 from stallscope.collector.store.mirror import temporary_mirrors
 from stallscope.errors import UsageError
 from stallscope.opening import local_address, place_warnings, store_of
-from stallscope.reports import registry
+from stallscope.reports import report_formats
 
-from . import github, mlflow_runs, output
-from .bars import show_progress
-from .engine import add_engine, add_scratch, reading_engine
+from . import mlflow_runs, output, report_settings
+from .engine_option import add_engine, add_scratch, reading_engine
 from .main import SUCCESS, print_failures, print_warnings
-from .report_list import print_list
-from .report_settings import jobs_of, parse_since, settings_of
+from .progress_bars import show_progress
+from .report_settings import jobs_of, parse_since, print_list, settings_of
 
 if TYPE_CHECKING:
     from stallscope.conditions import Outcome
@@ -90,12 +89,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--anonymous", action="store_true", help="leave out names of hosts, users, files and code"
     )
     mlflow_runs.add_arguments(parser)
-    github.add_arguments(parser)
-    output.add_arguments(parser, registry.names())
+    report_settings.add_arguments(parser)
+    output.add_arguments(parser, report_formats.names())
 
 
 def run(options: argparse.Namespace) -> int:
-    github.check(options)
+    report_settings.check(options)
     mlflow_runs.check_target(options.to)
     since = None if options.since is None else parse_since(options.since, datetime.now(UTC))
     jobs_of(options, 1)
@@ -170,7 +169,7 @@ def _reported(
     if done or batch.settings.resumable or not batch.failed:
         _show(batch, done, options.runs, _has_several(places, known))
     if options.github_summary:
-        github.append(_markdown(batch, done))
+        report_settings.append(_markdown(batch, done))
     _print_notes(batch, done, options)
     conditions = _print_conditions(batch.checked(done))
     return print_failures(message for _, message in batch.failed) or conditions

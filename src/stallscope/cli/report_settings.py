@@ -12,10 +12,19 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from stallscope.batch.settings import Settings
-from stallscope.errors import UsageError
-from stallscope.reports import registry
-from stallscope.reports.base import ReportOptions
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from stallscope.analysis.gains.what_if import WORTH_MENTIONING
+from stallscope.batch.units import Settings
+from stallscope.collector.run_names import NamedRun
+from stallscope.errors import UnwritableError, UsageError
+from stallscope.formatting.numbers import amount, faster_in_short
+from stallscope.formatting.plain import plain
+from stallscope.reports import report_formats
+from stallscope.reports.index.index_lines import IndexLine
+from stallscope.reports.parts import ReportOptions
 
 from . import mlflow_runs, output
 
@@ -24,6 +33,7 @@ _RUNS_PER_PROCESS = 8
 _MOST_JOBS = 1024
 _SPAN = re.compile(r"(\d{1,6})\s*(min|h|d|w)")
 _SPAN_UNITS = {"min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
 def settings_of(options: argparse.Namespace, scratch: Path) -> Settings:
@@ -32,7 +42,7 @@ def settings_of(options: argparse.Namespace, scratch: Path) -> Settings:
     Raises:
         UsageError: if an option is invalid.
     """
-    formats = output.formats_of(options, registry.names())
+    formats = output.formats_of(options, report_formats.names())
     as_json = output.goes_to_standard_output(formats, options)
     return Settings(
         output="terminal" if not formats else "json" if as_json else "files",
@@ -118,3 +128,86 @@ def parse_since(text: str, now: datetime) -> datetime:
             f"--since {text}: give a date such as 2026-11-01, or an age such as 7d or 12h"
         ) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+# -- github ----------------------------------------------------------------------------------------
+#
+# Append reports to the job summaries of GitHub Actions.
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--github-summary",
+        action="store_true",
+        help=f"add the report, or the index of several, to the job summary ({_VARIABLE})",
+    )
+
+
+def check(options: argparse.Namespace) -> None:
+    """Check that the command runs in a job of GitHub Actions.
+
+    Raises:
+        UsageError: if it does not, and ``--github-summary`` is given.
+    """
+    if options.github_summary and not os.environ.get(_VARIABLE):
+        raise UsageError(
+            f"--github-summary: {_VARIABLE} is not set; GitHub Actions sets it for every step"
+        )
+
+
+def append(markdown: str) -> None:
+    """Append Markdown to the summary of the job.
+
+    Raises:
+        UnwritableError: if the file cannot be written.
+    """
+    path = Path(os.environ[_VARIABLE])
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"{markdown}\n")
+    except OSError as error:
+        raise UnwritableError(
+            f"{path}: the summary cannot be written ({error.strerror})"
+        ) from error
+
+
+# -- report list -----------------------------------------------------------------------------------
+#
+# Print one line per run of a place with several, and the command that shows one.
+
+
+def print_list(lines: Sequence[IndexLine], place: str) -> None:
+    """Print the runs, and the command that reports on the first.
+
+    Args:
+        place: the folder or store that has them.
+    """
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("run", overflow="fold")
+    for title in ("ranks", "steps", "step"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("verdict", overflow="fold")
+    table.add_column("gain", justify="right", no_wrap=True)
+    for line in lines:
+        table.add_row(*(Text(plain(text), overflow="fold") for text in _cells(line)))
+    console = Console()
+    console.print(table)
+    first = lines[0]
+    console.print(Text(plain(f"for one run: stallscope report {place}#{first.id}"), style="dim"))
+
+
+def _cells(line: IndexLine) -> tuple[str, ...]:
+    return (
+        NamedRun(line.id, line.name).title,
+        f"{line.ranks:,}",
+        "" if line.steps is None else f"{line.steps:,}",
+        "" if line.step_ms is None else amount(line.step_ms, "ms"),
+        line.said,
+        _gain(line),
+    )
+
+
+def _gain(line: IndexLine) -> str:
+    if line.speedup is None or line.speedup < WORTH_MENTIONING:
+        return ""
+    return f"{'≤ ' if line.bound else ''}{faster_in_short(line.speedup, line.speedup_ci95)}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.filesize import decimal
 
-from stallscope.catalogue.removing import Removable, removable, remove
+from stallscope.catalogue.checking import Removable, removable, remove
 from stallscope.collector.address import where_is
 from stallscope.collector.run_names import RunAddress
 from stallscope.collector.store.mirror import Mirror, open_mirror, temporary_mirrors

@@ -4,24 +4,61 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from stallscope.catalogue.entry import CAUSES, Entry
 from stallscope.catalogue.index import Catalogue
-from stallscope.catalogue.listing import entry_content, local_store
-from stallscope.catalogue.matching import Baselines
-from stallscope.catalogue.where import Filter, parse_where
+from stallscope.catalogue.listing import Baselines, entry_content, local_store
+from stallscope.catalogue.where import FIELDS, Filter, parse_where
+from stallscope.charts.chart_kinds import COLOURS
 from stallscope.collector.address import where_is
+from stallscope.collector.run_names import NamedRun
 from stallscope.errors import UsageError
-from stallscope.formatting.plain import plain
+from stallscope.formatting.lists import listed
+from stallscope.formatting.numbers import percent, significant
+from stallscope.formatting.plain import did_you_mean, plain
+from stallscope.query import find
+from stallscope.text.table_cells import age
 
 from .main import SUCCESS
-from .runs_table import COLUMNS, parse_columns, print_table
 
 # More rows are hard to read; JSON lists all runs.
 _LINES = 50
+
+COLUMNS = (
+    "run",
+    "ranks",
+    "steps",
+    "samples/s",
+    "goodput",
+    "verdict",
+    "step",
+    "baseline",
+    "size",
+    "age",
+)
+# The order in which columns are left out if they do not fit.
+_LEFT_OUT_FIRST = ("goodput", "size", "baseline", "step", "samples/s", "steps", "age", "ranks")
+_TEXTS = ("run", "verdict", "baseline", "step")
+# Longer names are cut in a table that does not fit: they would displace all other columns.
+_LONGEST_NAME = 32
+# A terminal of this width has space between the columns.
+_WIDE = 100
+# Output into a file or a program has no width.
+_ENDLESS = 100_000
+_BAR_CELLS = 10
+# Each cause has its own pattern, for terminals without colours and colour-blind readers.
+_BLOCKS = dict(zip(CAUSES, "█▓░▒", strict=True))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -117,3 +154,186 @@ def _print_json(documents: Iterable[Mapping[str, Any]]) -> None:
     # An object per line: a long list is written ten times as fast as with indents.
     lines = ",\n".join(json.dumps(document, allow_nan=False) for document in documents)
     print(f"[\n{lines}\n]" if lines else "[]")
+
+
+# -- runs table ------------------------------------------------------------------------------------
+#
+# Print runs as a table that fits the terminal: columns are left out, and only long names are cut.
+
+
+def parse_columns(text: str) -> list[str]:
+    """Parse the value of ``--columns``: columns of the table, and fields of ``--where``.
+
+    Raises:
+        UsageError: if there is no such column.
+    """
+    columns = [name.strip() for name in text.split(",") if name.strip()]
+    for name in columns:
+        if name not in COLUMNS and find(FIELDS, name) is None:
+            known = list(dict.fromkeys([*COLUMNS, *FIELDS]))
+            hint = did_you_mean(name, known, f"there are {', '.join(known)}")
+            raise UsageError(f'--columns: no such column: "{name}"; {hint}')
+    return columns or [*COLUMNS]
+
+
+def print_table(
+    entries: Sequence[Entry],
+    baselines: Sequence[Entry | None],
+    of_all: int,
+    columns: Sequence[str] | None = None,
+) -> None:
+    """Print the runs.
+
+    Args:
+        baselines: of each run.
+        of_all: the number of runs that could be shown.
+        columns: those to show; default: as many as fit.
+    """
+    if not of_all:
+        print("no runs")
+        return
+    console = _console()
+    now = datetime.now(UTC)
+    further = [name for name in columns or () if name not in COLUMNS]
+    rows = [
+        dict(zip(COLUMNS, _cells(entry, baseline, now), strict=True))
+        | {name: _field_cell(name, entry) for name in further}
+        for entry, baseline in zip(entries, baselines, strict=True)
+    ]
+    gap = 2 if console.width >= _WIDE else 1
+    if _width(rows, columns or COLUMNS, gap) > console.width:
+        for row, entry in zip(rows, entries, strict=True):
+            row["run"] = _text(_short_title(entry))
+            row["baseline"] = _text(_middle_cut(row["baseline"].plain, _LONGEST_NAME))
+    shown = list(columns or _fitting(rows, console.width, gap))
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
+    for title in shown:
+        table.add_column(title, justify="left" if _is_text(title) else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(row[title] for title in shown))
+    console.print(table)
+    if "step" in shown:
+        console.print(_legend())
+    left_out = [title for title in COLUMNS if title not in shown]
+    if left_out and columns is None:
+        console.print(Text(f"more --columns: {', '.join(left_out)}", style="dim"))
+    if of_all > len(entries):
+        console.print(
+            Text(f"{len(entries):,} of {of_all:,} runs; --limit {of_all} shows all", style="dim")
+        )
+
+
+def _console() -> Console:
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _ENDLESS
+    return console
+
+
+def _fitting(rows: Sequence[Mapping[str, Text]], width: int, gap: int) -> list[str]:
+    """Return the columns that fit; run and verdict always stay."""
+    shown = [*COLUMNS]
+    for title in _LEFT_OUT_FIRST:
+        if _width(rows, shown, gap) > width:
+            shown.remove(title)
+    return shown
+
+
+def _width(rows: Sequence[Mapping[str, Text]], titles: Sequence[str], gap: int) -> int:
+    """Return the width of a table with these columns."""
+    widths = (max([len(title), *(row[title].cell_len for row in rows)]) for title in titles)
+    return sum(width + gap for width in widths) - gap
+
+
+def _is_text(title: str) -> bool:
+    field = None if title in COLUMNS else find(FIELDS, title)
+    return title in _TEXTS or (field is not None and field.kind.is_text)
+
+
+def _field_cell(name: str, entry: Entry) -> Text:
+    """Return the value of a field of ``--where``; empty if it is unknown."""
+    field = find(FIELDS, name)
+    value = None if field is None else field.read(entry)
+    return Text() if field is None or value is None else _text(field.kind.text(value))
+
+
+def _short_title(entry: Entry) -> str:
+    """Return a run's name, cut in the middle, and its id, which commands take."""
+    title = NamedRun(entry.id, entry.name).title
+    if entry.name == entry.id:
+        return _middle_cut(title, _LONGEST_NAME)
+    return _middle_cut(entry.name, _LONGEST_NAME) + title[len(entry.name) :]
+
+
+def _middle_cut(text: str, length: int) -> str:
+    """Replace the middle of a longer text by an ellipsis."""
+    if len(text) <= length:
+        return text
+    end = (length - 1) // 2
+    return f"{text[: length - 1 - end]}…{text[-end:]}"
+
+
+def _cells(entry: Entry, baseline: Entry | None, now: datetime) -> list[Text]:
+    summary = entry.summary
+    baseline_name = "is one" if entry.synthetic else "" if baseline is None else baseline.name
+    return [
+        _text(NamedRun(entry.id, entry.name).title),
+        Text(f"{entry.ranks:,}"),
+        Text("" if summary.steps is None else f"{summary.steps:,}"),
+        Text("" if summary.samples_per_second is None else significant(summary.samples_per_second)),
+        Text("" if summary.goodput is None else percent(summary.goodput)),
+        _text(_verdict(entry)),
+        _bar(summary.shares),
+        _text(baseline_name),
+        Text(decimal(entry.bytes, precision=0)),
+        Text(age(entry.began, now)),
+    ]
+
+
+def _text(text: str) -> Text:
+    """Return text from logs without markup."""
+    return Text(plain(text), overflow="fold")
+
+
+def _verdict(entry: Entry) -> str:
+    """Return the verdict as filters take it, with the slow ranks; or "no fault"."""
+    summary = entry.summary
+    if summary.verdict is None:
+        return "not analysed"
+    if summary.fault is False and summary.verdict != "insufficient_data":
+        return "no fault"
+    if summary.named_ranks:
+        return f"{listed('rank', summary.named_ranks)}: {summary.verdict}"
+    return summary.verdict
+
+
+def _bar(shares: Mapping[str, float]) -> Text:
+    """Draw the share of each cause in a step as a bar."""
+    if not shares:
+        return Text()
+    lengths = _apportion([max(shares.get(name, 0.0), 0.0) for name in CAUSES])
+    bar = Text()
+    for name, length in zip(CAUSES, lengths, strict=True):
+        bar.append(_BLOCKS[name] * length, style=COLOURS[name].light)
+    return bar
+
+
+def _apportion(shares: Sequence[float]) -> list[int]:
+    """Distribute a fixed number of cells by share: round up the largest remainders."""
+    whole = sum(shares)
+    if not whole:
+        return [0] * len(shares)
+    exact = [share / whole * _BAR_CELLS for share in shares]
+    lengths = [int(length) for length in exact]
+    rest = sorted(range(len(exact)), key=lambda index: lengths[index] - exact[index])
+    for index in rest[: _BAR_CELLS - sum(lengths)]:
+        lengths[index] += 1
+    return lengths
+
+
+def _legend() -> Text:
+    legend = Text("step: ", style="dim")
+    for name in CAUSES:
+        legend.append(_BLOCKS[name], style=COLOURS[name].light)
+        legend.append(f" {name}  ")
+    return legend

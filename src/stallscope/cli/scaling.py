@@ -11,7 +11,7 @@ from stallscope.reports.scaling import parts
 
 from . import output
 from .main import print_failures
-from .opening import open_all, with_progress
+from .output import open_all, with_progress
 
 _STEM = "scaling"
 

@@ -9,7 +9,7 @@ from stallscope.analysis import analyse
 from stallscope.errors import UsageError
 from stallscope.opening import open_run
 from stallscope.run import Run
-from stallscope.text.summary import six_lines
+from stallscope.text.summary_words import six_lines
 
 from .main import SUCCESS, add_read_as, print_warnings
 

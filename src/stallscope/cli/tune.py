@@ -12,20 +12,20 @@ from pathlib import Path, PurePosixPath
 from stallscope.analysis import analyse
 from stallscope.analysis.network.tensors import tensors
 from stallscope.analysis.tuning import AutotuneFile, TimelineFile, tune
-from stallscope.collector.registry import open_source
-from stallscope.collector.sources.base import Source, SourceFile
+from stallscope.collector.source_kinds import open_source
+from stallscope.collector.sources.source import Source, SourceFile
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.opening import open_runs, place_warnings
-from stallscope.parsers.files.ranges import beginning, opened
+from stallscope.parsers.files.unpacking import beginning, opened
 from stallscope.parsers.formats.autotune import MOST_BYTES, is_autotune_log, parse_autotune
 from stallscope.parsers.formats.horovod_timeline import HEAD_BYTES, is_timeline, timeline_reader
 from stallscope.reports.tuning import FORMATS, parts
 from stallscope.run import Run
 
 from . import output
-from .bars import show_progress
 from .main import print_failures, print_warnings
-from .opening import with_progress
+from .output import with_progress
+from .progress_bars import show_progress
 
 _STEM = "tune"
 _SUFFIXES = (".csv", ".json", ".log", ".txt", ".gz", ".bz2", ".xz", ".zst", ".lz4")

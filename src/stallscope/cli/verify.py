@@ -15,8 +15,8 @@ from stallscope.errors import NotFoundError, UsageError
 from stallscope.formatting.lists import counted
 from stallscope.formatting.plain import plain
 
-from .bars import show_bytes
 from .main import FAILED, SUCCESS
+from .progress_bars import show_bytes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,20 +15,14 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.collector.store.mirror import temporary_mirrors
 from stallscope.conditions import Condition, parse
 from stallscope.errors import UsageError
-from stallscope.watch.chat import Form
-from stallscope.watch.delivery import Delivery
-from stallscope.watch.events import WatchEvent
-from stallscope.watch.following import follow
-from stallscope.watch.latest import LatestFigures
-from stallscope.watch.otlp import sent
+from stallscope.watch.delivery import Delivery, Throttle, WatchEvent
+from stallscope.watch.latest import LatestFigures, sent, served
 from stallscope.watch.places import Place
-from stallscope.watch.receivers import receiver_of
-from stallscope.watch.scraping import served
-from stallscope.watch.throttle import Throttle
-from stallscope.watch.watcher import STOPPED, Watcher
+from stallscope.watch.receivers import Form, receiver_of
+from stallscope.watch.watcher import STOPPED, Watcher, follow
 
 from .main import SUCCESS, add_read_as
-from .opening import open_one
+from .output import open_one
 
 #: The exit status if a condition has held.
 CONDITION_HELD = 1

@@ -8,14 +8,22 @@ approximated to first order.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from stallscope.analysis import Analysis
+from stallscope.analysis.stopped.stopped import Stopped
 from stallscope.arrays.stats import Mean
-from stallscope.query import kinds
-from stallscope.query.kinds import Kind
+from stallscope.query import field_kinds
+from stallscope.query.field_kinds import Kind
+from stallscope.query.syntax import Name
 
 #: Why a figure may lack its interval.
 TOO_FEW_STEPS = "too few independent steps"
+
+#: Why comparisons with a baseline are unknown.
+NO_BASELINE = "there is no baseline; --baseline names one"
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,7 @@ def negative(quantity: Quantity) -> Quantity:
 
 
 def plus(left: Quantity, right: Quantity) -> Quantity:
-    kind = kinds.same(left.kind, right.kind) or left.kind
+    kind = field_kinds.same(left.kind, right.kind) or left.kind
     left, right = left.taken_as(kind), right.taken_as(kind)
     spread = _joined(left.spread, right.spread, left, right)
     return _quantity(left.value + right.value, kind, spread, (left, right))
@@ -78,7 +86,7 @@ def minus(left: Quantity, right: Quantity) -> Quantity:
 
 
 def times(left: Quantity, right: Quantity) -> Quantity:
-    kind = kinds.product(left.kind, right.kind) or left.kind
+    kind = field_kinds.product(left.kind, right.kind) or left.kind
     spread = _joined(
         _scaled(left.spread, right.value), _scaled(right.spread, left.value), left, right
     )
@@ -89,7 +97,7 @@ def over(dividend: Quantity, divisor: Quantity) -> Quantity | None:
     """Divide; None if the divisor is zero."""
     if divisor.value == 0:
         return None
-    kind = kinds.quotient(dividend.kind, divisor.kind) or dividend.kind
+    kind = field_kinds.quotient(dividend.kind, divisor.kind) or dividend.kind
     value = dividend.value / divisor.value
     ends = divisor.ci95
     if ends is not None and ends[0] <= 0 <= ends[1]:
@@ -138,3 +146,117 @@ def _joined(
         below = math.hypot(first_spread[0], second_spread[0])
         return below, math.hypot(first_spread[1], second_spread[1])
     return first_spread[0] + second_spread[0], first_spread[1] + second_spread[1]
+
+
+# -- found -----------------------------------------------------------------------------------------
+#
+# Figures, and the kinds of their values.
+
+
+@dataclass(frozen=True)
+class WordValue:
+    """The value of a figure that is a word; ``unsure`` is the reason for an unknown one."""
+
+    text: str
+    unsure: str = ""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The value of a figure that is a condition by itself, with its reason in a sentence."""
+
+    held: bool
+    why: str
+
+
+Found = Quantity | WordValue | Truth | Missing
+
+
+@dataclass(frozen=True)
+class NamedFigure:
+    """A named figure; ``source`` is ``run`` or ``baseline``, the source of its uncertainty."""
+
+    kind: Kind
+    read: Callable[[Analysis, str], Found]
+    #: The possible words; empty if any word is possible.
+    choices: tuple[str, ...] = ()
+    #: Whether a baseline has it, too.
+    of_baseline: bool = True
+
+
+def count(number: int) -> Quantity:
+    """Return an exact number."""
+    return Quantity(float(number), Kind.NUMBER)
+
+
+def number(value: float | None, kind: Kind, source: str, without: str) -> Found:
+    """Return an amount without an interval."""
+    if value is None:
+        return Missing("it was not measured")
+    return estimate(Mean(value, None), kind, source, without)
+
+
+def unmeasured(analysis: Analysis) -> Missing:
+    """Return that stages were not measured, with the verdict's reason if it has one."""
+    evidence = analysis.bottleneck.evidence.rstrip(".")
+    if analysis.bottleneck.kind != "insufficient_data" or not evidence:
+        return Missing("it was not measured")
+    return Missing(evidence[0].lower() + evidence[1:])
+
+
+# -- stopping --------------------------------------------------------------------------------------
+#
+# Figures of a job that hangs, and of logs that stop; they need no analysis of the steps.
+
+
+class LogProgress(NamedTuple):
+    """The progress of a run and its logs."""
+
+    #: How the job hangs; None if it does not.
+    stopped: Stopped | None
+    #: The time since the logs of an open run have grown; None if they were not watched.
+    silent_s: float | None = None
+
+
+def _stopped(progress: LogProgress) -> Truth:
+    if progress.stopped is None:
+        return Truth(False, "the job does not hang")
+    return Truth(True, progress.stopped.evidence.rstrip("."))
+
+
+def _stopped_seconds(progress: LogProgress) -> Quantity:
+    return Quantity(0.0 if progress.stopped is None else progress.stopped.seconds * 1e3, Kind.S)
+
+
+def _silent_seconds(progress: LogProgress) -> Found:
+    if progress.silent_s is None:
+        return Missing("only stallscope watch sees whether logs grow")
+    return Quantity(progress.silent_s * 1e3, Kind.S)
+
+
+def _of_analysis(kind: Kind, read: Callable[[LogProgress], Found]) -> NamedFigure:
+    return NamedFigure(
+        kind, lambda analysis, _: read(LogProgress(analysis.stopped)), of_baseline=False
+    )
+
+
+_READ: dict[str, tuple[Kind, Callable[[LogProgress], Found]]] = {
+    "stopped": (Kind.TRUTH, _stopped),
+    "stopped.seconds": (Kind.S, _stopped_seconds),
+    "silent.seconds": (Kind.S, _silent_seconds),
+}
+
+
+PROGRESS_FIGURES = {name: _of_analysis(kind, read) for name, (kind, read) in _READ.items()}
+
+
+def is_of_progress(name: Name) -> bool:
+    """Return whether the figure needs no analysis."""
+    return not name.of_baseline and ".".join(name.path) in _READ
+
+
+def read_of_progress(progress: LogProgress, name: Name) -> Found:
+    """Read a figure for which ``is_of_progress`` holds."""
+    if not is_of_progress(name):
+        return Missing("it needs the analysis of the run")
+    return _READ[".".join(name.path)][1](progress)

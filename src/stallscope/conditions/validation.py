@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stallscope.query import kinds
-from stallscope.query.kinds import UNITS, Kind
-from stallscope.query.names import nearest, never
-from stallscope.query.reader import wrong
+from stallscope.query import field_kinds
+from stallscope.query.field_kinds import UNITS, Kind, nearest, never
 from stallscope.query.syntax import (
     COMPARING,
     Binary,
@@ -17,9 +15,10 @@ from stallscope.query.syntax import (
     TextLiteral,
     Unary,
     leaves_of,
+    wrong,
 )
 
-from .figures import figure, known_names
+from .known_figures import figure, known_names
 
 _ORDERED = ("<", "<=", ">", ">=")
 
@@ -60,7 +59,7 @@ def _checked_comparison(node: Binary) -> Binary:
         _check_words(node, left, right)
     elif node.word == "~":
         raise wrong(node.column, f"~ looks into words, and {node.left} is {left.value}")
-    elif kinds.same(left, right) is None:
+    elif field_kinds.same(left, right) is None:
         raise wrong(
             node.right.column, f"{node.left} is {left.value} and {node.right} {right.value}"
         )
@@ -139,7 +138,7 @@ def _kind_of(node: Node) -> Kind:
 
 def _kind_of_arithmetic(node: Binary) -> Kind:
     left, right = _kind_of(node.left), _kind_of(node.right)
-    rule = {"*": kinds.product, "/": kinds.quotient}.get(node.word, kinds.same)
+    rule = {"*": field_kinds.product, "/": field_kinds.quotient}.get(node.word, field_kinds.same)
     kind = rule(left, right)
     if kind is None:
         raise wrong(

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, NamedTuple
 from stallscope import __version__
 from stallscope.formatting.plain import plain
 
-from .generations import ExportedRun
+from .exported_run import ExportedRun
 from .trace import Counter, Event, Slice, Trace, Track
 
 # Lines per write.

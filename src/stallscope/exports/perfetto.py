@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from stallscope.errors import MissingExtraError
 
-from .generations import ExportedRun
+from .exported_run import ExportedRun
 from .trace import Counter, Event, Process, Slice, Trace
 
 _SEQUENCE = 1

@@ -25,8 +25,8 @@ from stallscope.arrays.blocks import NULL
 from stallscope.arrays.types import Bools, Ints
 from stallscope.formatting.plain import plain
 
-from .generations import ExportedRun, Generation
-from .raw_slices import next_begin
+from .exported_run import ExportedRun, Generation
+from .trace import next_begin
 
 SCHEMA = pa.schema(
     [

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from difflib import get_close_matches
+from pathlib import PurePath
+from typing import Iterable
 
 # Controls, invisible and direction-changing format characters, lone surrogates, private use,
 # unassigned, line and paragraph separators: they hide or reorder text, or break terminals and files.
@@ -39,3 +42,33 @@ def _seen(character: str) -> str:
     if unicodedata.category(character) not in _UNSEEN:
         return character
     return f"\\u{ord(character):04x}"
+
+
+# -- frames ----------------------------------------------------------------------------------------
+#
+# Write a place in the user's code in a sentence.
+
+
+def in_frame(frame: tuple[str, int, str] | None) -> str:
+    """Write a frame (file, line, function) after a clause; empty without one."""
+    if frame is None:
+        return ""
+    path, line, function = frame
+    return f", in `{function}` at `{PurePath(path).name}:{line}`"
+
+
+# -- suggestions -----------------------------------------------------------------------------------
+#
+# Suggest the known name that a user may have misspelt.
+
+
+def did_you_mean(written: str, known: Iterable[str], otherwise: str) -> str:
+    """Return ``did you mean "NAME"?`` with the closest name, or another hint if none is close.
+
+    Args:
+        written: what the user has written.
+        known: the names that exist.
+        otherwise: the hint if none of them is close.
+    """
+    near = get_close_matches(written, list(known), n=1)
+    return f'did you mean "{near[0]}"?' if near else otherwise

@@ -5,11 +5,22 @@ All have ``and``, ``or``, ``not`` and parentheses. ``--fail-if`` compares comput
 blanks between its conditions mean ``and``, and a search also takes words of the runs' texts.
 """
 
-from .evaluation import NO, YES, Evaluation, State, evaluate
-from .expressions import parse_expression
-from .fields import Field, FieldKind, amount, fold
-from .filters import Test, Word, parse_filter
-from .names import find
+from .field_kinds import find
+from .filters import (
+    NO,
+    YES,
+    Evaluation,
+    Field,
+    FieldKind,
+    State,
+    Test,
+    Word,
+    amount,
+    evaluate,
+    fold,
+    parse_expression,
+    parse_filter,
+)
 
 __all__ = [
     "NO",

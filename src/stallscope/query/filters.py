@@ -8,23 +8,45 @@ incomplete condition.
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from enum import IntEnum
+from math import isfinite
+from typing import Any, NamedTuple
 
 from stallscope.formatting.plain import plain
 
-from .evaluation import COMPARED
-from .fields import Field, fold
-from .names import find, nearest, never
-from .reader import Reader, Token, wrong
-from .syntax import TURNED, WRITTEN, Node, Unary
+from .field_kinds import UNITS, Kind, find, nearest, never
+from .syntax import (
+    BINDING,
+    COMPARING,
+    COMPARISON,
+    SIMPLE_PART,
+    TURNED,
+    WRITTEN,
+    Binary,
+    Name,
+    Node,
+    Number,
+    Reader,
+    TextLiteral,
+    Token,
+    Unary,
+    wrong,
+)
 
 _MOST_CONDITIONS = 50
 _START = re.compile(r"\s*(?P<field>\w[\w.:]*)\s*(?P<sign>!=|>=|<=|==|=|<|>|~)\s*")
 _QUOTED_VALUE = re.compile(r"""("[^"]*"|'[^']*')(?=[\s)]|$)""")
 _QUOTED_WORD = re.compile(r""""([^"]*)(?:"|$)|'([^']*)(?:'|$)""")
+#: The longest condition, in characters.
+_LONGEST = 1000
+_TEXT = r"'[^']*'|\"[^\"]*\""
+_PART = rf"(?:{SIMPLE_PART.pattern}|{_TEXT})"
+
+_AMOUNT = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)([%A-Za-z]*)")
 
 
 @dataclass(frozen=True)
@@ -202,3 +224,197 @@ def unknown_field(name: str, fields: Mapping[str, Field]) -> str:
     near = nearest(name, fields)
     hint = f"; did you mean {near}?" if near else ""
     return f"there is no field {name!r}; there are {', '.join(fields)}{hint}"
+
+
+# -- evaluation ------------------------------------------------------------------------------------
+#
+# Logic in which a condition may be undecided.
+
+
+class State(IntEnum):
+    """The state of a condition, ordered so that ``and`` is the minimum and ``or`` the maximum."""
+
+    NO = 0
+    #: Within ``surely``: an interval includes the limit.
+    UNSURE = 1
+    #: A figure is missing.
+    UNKNOWN = 2
+    YES = 3
+
+
+class Evaluation(NamedTuple):
+    """A state and the sentences that explain it."""
+
+    state: State
+    why: tuple[str, ...] = ()
+
+
+COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+
+#: Evaluations without sentences, for lists.
+YES = Evaluation(State.YES)
+
+
+NO = Evaluation(State.NO)
+
+
+_DECIDING = {"and": NO, "or": YES}
+
+
+_INVERSE = {State.YES: State.NO, State.NO: State.YES}
+
+
+def evaluate(
+    node: Node, compare: Callable[[Any, bool], Evaluation], surely: bool = False
+) -> Evaluation:
+    """Return whether a condition holds.
+
+    ``compare`` decides single comparisons; its flag is True within ``surely``.
+    """
+    if isinstance(node, Unary) and node.word == "not":
+        inner = evaluate(node.operand, compare, surely)
+        return inner._replace(state=_INVERSE.get(inner.state, inner.state))
+    if isinstance(node, Unary):
+        inner = evaluate(node.operand, compare, True)
+        # Nested ones mean the same.
+        is_no = inner.state is State.UNSURE and not surely
+        return inner._replace(state=State.NO) if is_no else inner
+    if isinstance(node, Binary) and node.word in ("and", "or"):
+        left = evaluate(node.left, compare, surely)
+        if left is _DECIDING[node.word]:
+            return left
+        right = evaluate(node.right, compare, surely)
+        # Only the decisive parts explain the result.
+        if left.state is right.state:
+            return Evaluation(left.state, left.why + right.why)
+        return left if (left.state < right.state) == (node.word == "and") else right
+    return compare(node, surely)
+
+
+# -- expressions -----------------------------------------------------------------------------------
+#
+# Conditions on computed figures, ``step_ms.p99>2*step_ms.p50``.
+
+
+def parse_expression(text: str) -> Node:
+    """Parse a condition; its names and units are not validated yet.
+
+    Raises:
+        ValueError: if it cannot be read; the message gives the error and its column.
+    """
+    if len(text) > _LONGEST:
+        raise ValueError(
+            f"a condition has at most {_LONGEST:,} characters, and this one {len(text):,}"
+        )
+    return _Expression(text).read()
+
+
+class _Expression(Reader):
+    token = re.compile(
+        rf"""\s*(?:(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"""
+        rf"""|(?P<sign>(?:and|or|not|surely)(?![A-Za-z0-9_:.])|==|!=|>=|<=|[-<>=~()+*/%])"""
+        rf"""|(?P<name>{SIMPLE_PART.pattern}(?:\.{_PART})*)|(?P<text>{_TEXT}))"""
+    )
+
+    def read(self) -> Node:
+        node, token = self._parts(), self._next
+        if token.kind == "end":
+            return node
+        if BINDING.get(token.text) == COMPARISON:
+            raise wrong(token.column, "a second comparison: join the two with and")
+        if token.text == ")":
+            raise wrong(token.column, "this ) closes nothing")
+        raise wrong(token.column, f"{token.text!r} joins nothing: join conditions with and, or")
+
+    def _leaf(self) -> Node:
+        token = self._next
+        if token.kind in ("end", "sign"):
+            problem = f"there is {token.text!r}" if token.text else "the text ends"
+            raise wrong(token.column, f"{problem} where a figure or a number is missing")
+        self._pass(token)
+        if token.kind == "number":
+            return self._number(token)
+        parts = re.findall(_PART, token.text)
+        path = tuple(part[1:-1] if part[0] in "'\"" else part for part in parts)
+        if token.kind == "text":
+            return TextLiteral(path[0], column=token.column)
+        of_baseline = path[0] == "baseline"
+        return Name(path[of_baseline:], of_baseline, column=token.column)
+
+    def _number(self, token: Token) -> Number:
+        value, unit = float(token.text), self._next
+        known = unit.text if unit.text in UNITS else ""
+        if known:
+            self._pass(unit)
+        if not isfinite(value * UNITS[known][1]):
+            raise wrong(token.column, f"{token.text} is too large a number")
+        return Number(value, known, column=token.column)
+
+
+# -- fields ----------------------------------------------------------------------------------------
+#
+# Fields of a list: how their values are parsed and compared.
+
+
+@dataclass(frozen=True)
+class FieldKind:
+    """A kind of field."""
+
+    #: Parses a text; raises ValueError, LookupError or OverflowError if it is not such a value.
+    read: Callable[[str], Any]
+    #: An example of a value.
+    example: str
+    signs: tuple[str, ...] = tuple(sign for sign in COMPARING if sign != "~")
+    #: Why other signs are not allowed; ``{field}`` and ``{value}`` are filled in.
+    refusal: str = ""
+    #: Whether the order of stored values is reversed.
+    is_reversed: bool = False
+    #: All words that the field may be; empty for any.
+    choices: tuple[str, ...] = ()
+    #: Writes a value for people.
+    text: Callable[[Any], str] = str
+
+    @property
+    def is_text(self) -> bool:
+        """Whether values are words, of which a filter may look for a part."""
+        return "~" in self.signs
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field: its kind, its value in an object of the list, and the SQL of its value in a row."""
+
+    kind: FieldKind
+    read: Callable[[Any], Any]
+    column: str
+    #: Whether only an analysis of the run tells the value.
+    is_of_analysis: bool = False
+
+
+def amount(text: str, unit: Kind = Kind.BARE, *, needs_unit: bool = False) -> float:
+    """Parse a plain number, or an amount of a kind: times in milliseconds, sizes in bytes.
+
+    Raises:
+        ValueError, LookupError: if it is not an amount.
+    """
+    match = _AMOUNT.fullmatch(text)
+    if match is None:
+        raise ValueError("no amount")
+    kind, factor, divisor = UNITS[match[2]]
+    value = float(match[1]) * factor / divisor
+    if kind not in (unit, unit if needs_unit else Kind.BARE) or not isfinite(value):
+        raise ValueError("another kind, or too large")
+    return value
+
+
+def fold(value: object) -> str:
+    """Return a text in a form that ignores case."""
+    return "" if value is None else str(value).casefold()

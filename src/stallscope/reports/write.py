@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from stallscope.analysis import Analysis
-from stallscope.collector.safe_names import safe_name
+from stallscope.collector.run_names import safe_name
 from stallscope.collector.store.layout import written_whole
 from stallscope.errors import UsageError, WouldOverwriteError
 from stallscope.run import Run
 
-from .base import ReportOptions
-from .registry import by_name, render
+from .parts import ReportOptions
+from .report_formats import by_name, render
 from .run import parts
 
 

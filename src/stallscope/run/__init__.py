@@ -4,12 +4,18 @@ Times are int64 nanoseconds on the monotonic clock of the rank's host; each log'
 clock to wall time. Values that were not measured are null.
 """
 
-from .events import Event, Series
-from .log import Log, Problem, sessions_of, wall_offsets
-from .measured_input import InputStage, LoaderTrial, MeasuredInput
-from .network_check import NetworkCheck, PairRounds, Rounds
+from .events import (
+    Event,
+    InputStage,
+    LoaderTrial,
+    MeasuredInput,
+    NetworkCheck,
+    PairRounds,
+    Rounds,
+    Series,
+)
+from .log import INTERVALS_SCHEMA, STEPS_SCHEMA, TIMESTAMPS, Log, Problem, sessions_of, wall_offsets
 from .run import IncompleteRank, Run, newest_first
-from .schemas import INTERVALS_SCHEMA, STEPS_SCHEMA, TIMESTAMPS
 
 __all__ = [
     "INTERVALS_SCHEMA",

@@ -15,10 +15,8 @@ from stallscope.arrays import arrow
 from stallscope.arrays.memory import Allocator, allocator_for
 from stallscope.arrays.pivot import by_parts
 
-from .events import Event, Series
+from .events import Event, MeasuredInput, NetworkCheck, Series
 from .log import Log, Problem, sessions_of, wall_offsets
-from .measured_input import MeasuredInput
-from .network_check import NetworkCheck
 
 # A rank that lacks a smaller share of the steps, or fewer steps, was only written, or read, a moment
 # earlier.

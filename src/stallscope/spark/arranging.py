@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stallscope.arrays.types import Ints
-from stallscope.collector.store.deduplicate import last_attempts, repeat_problems
 from stallscope.collector.store.generations import (
     NOTHING_COMPLETED,
     Completions,
     some_completions_of,
     with_generations,
 )
+from stallscope.collector.store.merge import last_attempts, repeat_problems
 from stallscope.collector.store.step_files import write_rows
 from stallscope.run import STEPS_SCHEMA, Log, Run
 
@@ -33,7 +33,7 @@ from .storage import is_url, metadata_of, new_file, rows_of
 
 if TYPE_CHECKING:
     # Executors import this module, and do not need the packages of stores.
-    from stallscope.collector.store.runs import WrittenSteps
+    from stallscope.collector.store.run_folders import WrittenSteps
 
 # The rows of a file, which one task writes, and the most files of a run.
 _ROWS_PER_FILE = 1 << 20
@@ -97,7 +97,7 @@ class RemoteSteps:
     def write(self, run: Run, folder: Path, place: Path) -> WrittenSteps:
         from stallscope.collector.address import address
         from stallscope.collector.store.manifests import ListedFile
-        from stallscope.collector.store.runs import WrittenSteps, list_files
+        from stallscope.collector.store.run_folders import WrittenSteps, list_files
 
         # Files at a URL cannot be renamed, so executors write to the final place.
         url = address(place) if is_url(address(place)) else None

@@ -14,17 +14,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stallscope.arrays.types import Ints
-from stallscope.collector.sources.base import SourceFile
+from stallscope.collector.sources.source import SourceFile
 from stallscope.collector.store.generations import NOTHING_COMPLETED, some_completions_of
 from stallscope.errors import NotFoundError, UnreadableError
-from stallscope.parsers.base import Parsed
+from stallscope.parsers.base import STEP_ROWS, Parsed
 from stallscope.parsers.files.unpacking import in_utf8, unpacked_whole
-from stallscope.parsers.formats.log_records import LogRecordsFormat
+from stallscope.parsers.formats.step_log.step_log_parser import LogRecordsFormat
 from stallscope.parsers.lines.timestamps import written_at
-from stallscope.parsers.named import by_name
 from stallscope.parsers.reader import last_changed_ns, read_file
+from stallscope.parsers.registry import by_name
 from stallscope.parsers.runs.reading import Reading
-from stallscope.parsers.tables import STEP_ROWS
 
 from .each import check_shared, each
 from .storage import new_file

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from stallscope.collector.sources.base import reason
+from stallscope.collector.sources.source import reason
 from stallscope.errors import StallscopeError, UnreadableError, UnwritableError, UsageError
 
 _AT_ONCE = 16
@@ -125,7 +125,7 @@ def remove(folder: str) -> None:
 
 def _open(path: str) -> tuple[Any, str]:
     # Executors only need the libraries for URLs if there are URLs.
-    from stallscope.collector.registry import open_source
+    from stallscope.collector.source_kinds import open_source
     from stallscope.collector.sources.files import Files
 
     place = open_source(path)
@@ -142,7 +142,7 @@ def _translated(
     path: str, kind: type[StallscopeError] = UnreadableError, does: str = "read"
 ) -> Iterator[None]:
     """Raise the errors of libraries for URLs as ``kind``, without credentials in the path."""
-    from stallscope.collector.sources.base import without_credentials
+    from stallscope.collector.sources.source import without_credentials
 
     try:
         yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.settings.cores import CoreUse
+from stallscope.analysis.setup import CoreUse
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import joined
 from stallscope.formatting.numbers import finite, percent, percent_ends

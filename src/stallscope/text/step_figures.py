@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from stallscope.analysis import ENTRIES, Analysis
-from stallscope.analysis.generation_summary import GenerationSummary
-from stallscope.analysis.ledger.figures import RankSummary
 from stallscope.analysis.ledger.ledger import CAUSES, STAGES
+from stallscope.analysis.ledger.ledger_figures import RankSummary
+from stallscope.analysis.result import GenerationSummary
 from stallscope.analysis.views.one_step import OneStep, RankInStep
 from stallscope.arrays.types import Floats
 from stallscope.formatting.numbers import Interval

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.gains.bottleneck import Bottleneck
-from stallscope.analysis.stragglers.straggler import Straggler
+from stallscope.analysis.gains.what_if import Bottleneck
+from stallscope.analysis.stragglers.lateness import Straggler
 from stallscope.formatting.lists import capitalised, counted, joined, listed
 
 Status = Literal["neutral", "warning", "error"]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from stallscope.analysis.stopped.positions import OverduePosition
 from stallscope.collector.address import where_is
-from stallscope.collector.registry import open_source
-from stallscope.collector.sources.base import Source
-from stallscope.collector.store.folders import collected_folder, collected_runs, is_collected
+from stallscope.collector.source_kinds import open_source
+from stallscope.collector.sources.source import Source
 from stallscope.collector.store.loading import RunOnDisk
+from stallscope.collector.store.manifests import collected_folder, collected_runs, is_collected
 from stallscope.collector.store.mirror import Mirror
 from stallscope.formatting.lists import joined
 from stallscope.formatting.plain import plain

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from queue import Empty, SimpleQueue
 from typing import Literal
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.stopped.stopped import Stopped, find_stopped
-from stallscope.analysis.stragglers.straggler import Straggler
+from stallscope.analysis.stragglers.lateness import Straggler
 from stallscope.conditions import Condition, Outcome
-from stallscope.conditions.stopping import LogProgress
+from stallscope.conditions.quantities import LogProgress
 from stallscope.errors import StallscopeError
 from stallscope.formatting.lists import listed
 from stallscope.formatting.numbers import amount
 from stallscope.reports.run.json_content import stopped_content
 from stallscope.run import Run
-from stallscope.text.summary import straggler_sentence
+from stallscope.text.summary_words import straggler_sentence
 
-from .events import WatchEvent, utc
+from .delivery import WatchEvent, utc
 from .places import Place
 
 #: The condition that events describe with its evidence.
 STOPPED = "stopped"
 # One failure may be a file that another process is replacing.
 _FAILURES = 2
+
+# Looking takes at most this share of the time, however large a run has grown.
+_MOST_TIME_SHARE = 0.5
+# The limit for looks that have begun when following ends.
+_LAST_LOOK_SECONDS = 1.0
 
 
 @dataclass
@@ -244,3 +252,87 @@ def _resumed_text(stopped: Stopped, *, ended: bool) -> str:
     what = "ended" if ended else "goes on"
     duration = amount(stopped.seconds, "s")
     return f"{what}. It hung for at least {duration} at step {stopped.step}."
+
+
+# -- following -------------------------------------------------------------------------------------
+#
+# Follow several places at a time.
+
+
+@dataclass(frozen=True)
+class _Look:
+    """The result of one look at a place."""
+
+    watcher: Watcher
+    events: list[WatchEvent]
+    #: Whether all runs at the place have completed.
+    all_completed: bool
+
+
+def follow(watchers: Sequence[Watcher], interval_s: float) -> Iterator[list[WatchEvent]]:
+    """Yield new events, or an empty list after the interval, until all runs have completed.
+
+    Each place has its own thread, so that a host that does not answer does not delay the others.
+
+    Args:
+        watchers: one for each place, after the first look.
+        interval_s: the pause between two looks at a place.
+    """
+    open_places = {watcher for watcher in watchers if not watcher.all_completed}
+    if not open_places:
+        return
+    with _looks(watchers, interval_s) as looks:
+        while open_places:
+            try:
+                look = looks.get(timeout=interval_s)
+            except Empty:
+                yield []
+                continue
+            if isinstance(look, Exception):
+                raise look
+            # A job may be started again after it has completed.
+            (open_places.discard if look.all_completed else open_places.add)(look.watcher)
+            yield look.events
+
+
+@contextmanager
+def _looks(
+    watchers: Sequence[Watcher], interval_s: float
+) -> Iterator[SimpleQueue[_Look | Exception]]:
+    """Look at each place in a thread; at the end of the block, wait briefly for the last looks."""
+    looks: SimpleQueue[_Look | Exception] = SimpleQueue()
+    ended = threading.Event()
+    # Daemons: the process can end while they wait for an answer.
+    threads = [
+        threading.Thread(
+            target=_look_repeatedly, args=(watcher, interval_s, looks, ended), daemon=True
+        )
+        for watcher in watchers
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield looks
+    finally:
+        ended.set()
+        deadline = time.monotonic() + _LAST_LOOK_SECONDS
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _look_repeatedly(
+    watcher: Watcher,
+    interval_s: float,
+    looks: SimpleQueue[_Look | Exception],
+    ended: threading.Event,
+) -> None:
+    took = 0.0
+    while not ended.wait(max(interval_s, took * (1 - _MOST_TIME_SHARE) / _MOST_TIME_SHARE)):
+        start = time.monotonic()
+        try:
+            events = watcher.look()
+        except Exception as error:
+            looks.put(error)
+            return
+        took = time.monotonic() - start
+        looks.put(_Look(watcher, events, watcher.all_completed))

@@ -20,10 +20,10 @@ from keras2.base import (
 @ranked
 def recorder_breaks(case: Case) -> Any:
     """The recorder raises in the middle of training."""
-    from stallscope.collector.recorder.keras_common import steps
+    from stallscope.collector.recorder.keras_common import finished_calls
 
     model = classifier()
-    original = steps.CallAssembler.graph_rows
+    original = finished_calls.CallAssembler.graph_rows
 
     def broken(*args: Any) -> Any:
         raise ZeroDivisionError("broken on purpose")
@@ -31,7 +31,7 @@ def recorder_breaks(case: Case) -> Any:
     class Breaks(tf.keras.callbacks.Callback):
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
             if batch == 6:
-                steps.CallAssembler.graph_rows = broken
+                finished_calls.CallAssembler.graph_rows = broken
 
     batches = Batches()
     reduction = reduction_of(model)
@@ -39,7 +39,7 @@ def recorder_breaks(case: Case) -> Any:
         callbacks = [case.logger(flush_seconds=0.05), Breaks(), batches, Sleeps()]
         case.fit(model, case.data(), epochs=2, callbacks=callbacks)
     finally:
-        steps.CallAssembler.graph_rows = original
+        finished_calls.CallAssembler.graph_rows = original
     return seen(model, batches=batches.count, reduction_is_back=reduction_of(model) is reduction)
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras2.base import BATCH, RANKED, STEPS, Case, alone, ranked, weights_of
 
 from stallscope.collector.recorder.tf_keras import custom_loop
-from stallscope.collector.recorder.tf_keras.marks import Marks
+from stallscope.collector.recorder.tf_keras.gradient_marks import Marks
 from stallscope.collector.recorder.tf_keras.timestamp_ring import CAPACITY, TimestampRing
 from stallscope.keras import StepLogger
 

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
-from stallscope.collector.recorder.pytorch import recording
+from stallscope.collector.recorder.pytorch import pytorch_recording
 from stallscope.collector.recorder.pytorch.cuda import CudaClock
 from stallscope.torch import StepLogger
 
@@ -160,12 +160,12 @@ class Training:
 @contextlib.contextmanager
 def fake_device() -> Iterator[FakeCuda]:
     """Make the recorder treat the CPU's parameters as those of a device that lags behind the host."""
-    cuda, clock_of = FakeCuda(lag_ns=LAG_NS), recording._clock_of
-    recording._clock_of = lambda _: CudaClock(cuda, 0)
+    cuda, clock_of = FakeCuda(lag_ns=LAG_NS), pytorch_recording._clock_of
+    pytorch_recording._clock_of = lambda _: CudaClock(cuda, 0)
     try:
         yield cuda
     finally:
-        recording._clock_of = clock_of
+        pytorch_recording._clock_of = clock_of
 
 
 def accumulating(training: Training, passes: int) -> Callable[[Any], None]:

@@ -44,7 +44,7 @@ def disk_gets_full(case: Case) -> Any:
 @ranked
 def recorder_breaks(case: Case) -> Any:
     """The recorder raises in the fifth iteration, when the first ones are on disk."""
-    from stallscope.collector.recorder.loops.steps import Iteration
+    from stallscope.collector.recorder.loop_steps import Iteration
 
     return breaking(case, Iteration, "reduced", pause=0.5)
 
@@ -52,7 +52,7 @@ def recorder_breaks(case: Case) -> Any:
 @ranked
 def recorder_breaks_in_its_own_thread(case: Case) -> Any:
     """The recorder raises in its own thread."""
-    from stallscope.collector.recorder.loops.steps import StepAssembler
+    from stallscope.collector.recorder.loop_steps import StepAssembler
 
     return breaking(case, StepAssembler, "rows", pause=0.0)
 
@@ -80,9 +80,9 @@ def breaking(case: Case, owner: Any, name: str, pause: float) -> Any:
 @ranked
 def recorder_cannot_start(case: Case) -> Any:
     """The recorder raises after it has added its hooks: it removes them at once."""
-    from stallscope.collector.recorder.pytorch import recording
+    from stallscope.collector.recorder.pytorch import pytorch_recording
 
-    original = recording.reductions_of
+    original = pytorch_recording.reductions_of
 
     def broken(*args: Any) -> Any:
         reductions = original(*args)
@@ -95,7 +95,7 @@ def recorder_cannot_start(case: Case) -> Any:
         reductions.install = install_and_raise
         return reductions
 
-    recording.reductions_of = broken
+    pytorch_recording.reductions_of = broken
     training = Training()
     in_training: list[str] = []
 
@@ -106,5 +106,5 @@ def recorder_cannot_start(case: Case) -> Any:
     try:
         result = training.recorded(case, step)
     finally:
-        recording.reductions_of = original
+        pytorch_recording.reductions_of = original
     return {**result, "in_training": in_training}

@@ -22,7 +22,7 @@ from pytorch.base import (
 )
 from torch import nn
 
-from stallscope.collector.recorder.pytorch.facts import cuda_device, why_no_timestamps
+from stallscope.collector.recorder.pytorch.pytorch_facts import cuda_device, why_no_timestamps
 from stallscope.collector.recorder.pytorch.reductions import Reductions
 from stallscope.torch import StepLogger, synthetic_like
 

@@ -8,16 +8,15 @@ from stallscope.formatting.lists import counted
 from stallscope.run import LoaderTrial, Run
 
 from ..gains.attribution import Attribution
-from ..gains.bottleneck import Bottleneck
+from ..gains.what_if import Bottleneck
 from ..ledger.ledger import Ledger
 from ..network.communication import Communication
 from ..network.network_check import NetworkUse
-from ..settings.cores import CpuLoad, crowded_cores
-from ..settings.setup import Setup
-from .communication import for_allreduce
-from .imbalance import for_imbalance
-from .input import for_late_input, for_slower_compute
+from ..setup import CpuLoad, Setup, crowded_cores
+from .communication_advice import for_allreduce
+from .input_advice import for_late_input, for_slower_compute
 from .piece import Advice
+from .training_advice import for_imbalance
 
 
 def advise(

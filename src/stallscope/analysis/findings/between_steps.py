@@ -12,10 +12,9 @@ from stallscope.arrays.types import Bools, Ints
 from stallscope.formatting.lists import capitalised, counted, listed, ranks_in_words
 
 from ..advice.piece import in_words
-from ..advice.training import checkpoints_on_rank_0, shared_validation, shorter_solo_work
+from ..advice.training_advice import checkpoints_on_rank_0, shared_validation, shorter_solo_work
 from ..steps.alignment import PAUSES
-from .finding import Finding
-from .records import LogIntervals, Records
+from .finding import Finding, LogIntervals, Records
 
 # A smaller share of the job is not worth a change.
 _WORTHWHILE = 0.02

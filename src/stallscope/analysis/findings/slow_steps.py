@@ -9,11 +9,11 @@ import numpy as np
 from stallscope.arrays.stats import above_usual
 from stallscope.arrays.types import Bools, Floats, Ints
 
-from ..advice.input import slow_first_steps
+from ..advice.input_advice import slow_first_steps
 from ..advice.piece import in_words
 from ..ledger.change_points import ChangePoint
 from ..ledger.ledger import ENTRIES, Ledger
-from ..settings.setup import Setup
+from ..setup import Setup
 from .finding import Finding
 
 _WINDOW = 51

@@ -10,10 +10,10 @@ import numpy as np
 from stallscope.arrays.stats import Mean
 
 from ..ledger.ledger import STAGES, Ledger
-from ..settings.cores import CoreUse
+from ..setup import CoreUse
+from ..stragglers.lateness import Straggler
 from ..stragglers.loaders import peer_limit_unknown, with_loaders_at_work
 from ..stragglers.replay import without_faulty
-from ..stragglers.straggler import Straggler
 from ..stragglers.stragglers import FoundStragglers, find_stragglers
 from ..stragglers.variation import variation
 from .gains import Faults, gains_with_baseline, gains_without_baseline

@@ -19,7 +19,7 @@ from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Bools, Ints
 
 from ..ledger.ledger import STAGES, Ledger, mean_over_ranks
-from ..settings.cores import CoreUse
+from ..setup import CoreUse
 
 _COMPUTE = STAGES.index("compute")
 # More cells do not make the mean of the last rank's arrival more precise.

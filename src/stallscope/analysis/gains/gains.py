@@ -13,10 +13,9 @@ from stallscope.arrays.stats import Mean
 from stallscope.arrays.types import Bools, Ints
 
 from ..ledger.ledger import STAGES, Ledger
-from ..settings.cores import CoreUse
-from ..stragglers.lateness import LateCells
+from ..setup import CoreUse
+from ..stragglers.lateness import LateCells, Straggler
 from ..stragglers.replay import ASSUMED_MS, Replay, with_usual_stage, without_lateness
-from ..stragglers.straggler import Straggler
 from ..stragglers.stragglers import FoundStragglers
 from ..stragglers.variation import Variation
 from .baseline_replay import BaselineReplay

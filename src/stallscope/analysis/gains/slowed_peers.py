@@ -18,10 +18,10 @@ from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Floats
 
 from ..ledger.ledger import Ledger
-from ..settings.cores import CoreUse, CpuLoad
+from ..setup import CoreUse, CpuLoad
+from ..stragglers.lateness import Straggler
 from ..stragglers.loaders import late_batches
 from ..stragglers.replay import some_of
-from ..stragglers.straggler import Straggler
 from .baseline_replay import ALLREDUCE_AFTER_WAITING
 
 _NOTHING = Mean(0.0, (0.0, 0.0))

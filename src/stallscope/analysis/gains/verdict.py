@@ -15,16 +15,14 @@ from stallscope.formatting.numbers import amount, exact, faster, faster_in_short
 from stallscope.run import Run
 
 from ..ledger.ledger import STAGES, Ledger
-from ..settings.cores import CpuLoad, crowded_cores
-from ..settings.setup import Setup
+from ..setup import CpuLoad, Setup, crowded_cores
 from ..stragglers.lap_test import too_few
+from ..stragglers.lateness import Straggler
 from ..stragglers.replay import ASSUMED_MS
-from ..stragglers.straggler import Straggler
 from .attribution import Attribution
 from .baseline_replay import longer_allreduce
-from .bottleneck import Bottleneck
 from .gains import FAULTS
-from .what_if import WhatIf
+from .what_if import Bottleneck, WhatIf
 
 #: A fault on all ranks that costs a smaller share of the step is not worth a verdict.
 WORTHWHILE = 0.05

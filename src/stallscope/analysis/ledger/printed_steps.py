@@ -18,9 +18,9 @@ from stallscope.arrays.stats import Mean, above_usual, mean_with_interval
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.run import Run
 
+from .by_generation import settling_length_within
 from .change_points import ChangePoint, largest, possible_places, split_points
-from .figures import StepTime
-from .warmup import settling_length_within
+from .ledger_figures import StepTime
 from .windows import RankWindows, over_ranks, printed_windows, single_steps
 
 #: The precision of steps that another tool has recorded.

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stallscope.arrays.distributions import normal_quantile, student_quantile
-from stallscope.arrays.lazy_scipy import optimize
+from stallscope.arrays.distributions import normal_quantile, optimize, student_quantile
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Floats
-from stallscope.collector.netcheck.parts import bus_bytes
+from stallscope.collector.netcheck.sizes import bus_bytes
 
 from ..gains.what_if import WhatIf, what_if
 from ..ledger.ledger import Ledger

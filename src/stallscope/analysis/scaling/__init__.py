@@ -1,9 +1,8 @@
 """Show how jobs scale over numbers of ranks."""
 
-from .held_out import HeldOut, TrackRecord, held_out, track_record
-from .jobs import FACTS, untimed
+from .pace import FACTS, untimed
 from .points import Point, Scaled
-from .projection import Projected
+from .projection import HeldOut, Projected, TrackRecord, held_out, track_record
 from .series import ScalingSeries, SizeTest, scaling
 
 __all__ = [

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import log2
+
+import numpy as np
 
 from stallscope.arrays.stats import Mean
 
@@ -28,6 +31,11 @@ CONTENTION = 0.1
 # More ranks on the same cores do not get more work done: four ranks on two cores were up to 9 % slower
 # together than two (Keras, Horovod).
 _LEAST_ON_SHARED_CORES = 0.85
+
+# Curves only have ratios: one rank's step is the unit.
+_ALONE_MS = 1_000.0
+# Projections go up to this many times the largest size.
+_FURTHEST = 8.0
 
 
 @dataclass(frozen=True)
@@ -114,3 +122,173 @@ def slower_compute(point: Point, single: Point) -> float:
         return 0.0
     compute, alone = point.entries_ms["compute"].value, single.entries_ms["compute"].value
     return compute / point.work / (alone / single.work) - 1 if alone > 0 else 0.0
+
+
+# -- published curves ------------------------------------------------------------------------------
+#
+# Published scaling curves to compare with, each with its source.
+#
+# Figures are as printed there, from tables and text, not read off charts.
+
+
+@dataclass(frozen=True)
+class PublishedCurve:
+    """A published series: per number of processes a rate, or only an efficiency."""
+
+    name: str
+    source: str
+    #: The unit of ``values``: ``samples/s``, ``efficiency`` (a fraction) or ``seconds`` for the same
+    #: work.
+    unit: str
+    processes: tuple[int, ...]
+    values: tuple[float, ...]
+
+    @property
+    def efficiency(self) -> tuple[float, ...]:
+        """Fractions of ideal scaling from one process."""
+        if self.unit == "efficiency":
+            return self.values
+        rates = [1 / value if self.unit == "seconds" else value for value in self.values]
+        pairs = zip(self.processes, rates, strict=True)
+        return tuple(rate / rates[0] * self.processes[0] / count for count, rate in pairs)
+
+
+_HOROVOD = "Horovod's docs/benchmarks: 128 servers with 4 Pascal GPUs each, 25 Gbit/s RoCE"
+
+
+_RUNNER = "Pan et al. 2020 (arXiv:2005.05510), HorovodRunner on Databricks"
+
+
+_CALTECH = f"{_RUNNER}: Caltech101 on GPUs, images/s of the whole job"
+
+
+_MNIST = f"{_RUNNER}: MNIST on CPUs, seconds for the same work"
+
+
+_SIZES = (1, 8, 16, 32)
+
+
+CURVES: tuple[PublishedCurve, ...] = (
+    PublishedCurve("Inception V3, 512 GPUs", _HOROVOD, "efficiency", (512,), (0.90,)),
+    PublishedCurve("ResNet-101, 512 GPUs", _HOROVOD, "efficiency", (512,), (0.90,)),
+    PublishedCurve("VGG-16, 512 GPUs", _HOROVOD, "efficiency", (512,), (0.68,)),
+    PublishedCurve(
+        "VGG-16, HorovodRunner", _CALTECH, "samples/s", _SIZES, (24.6, 96.5, 110.6, 145.5)
+    ),
+    PublishedCurve(
+        "Inception V3, HorovodRunner", _CALTECH, "samples/s", _SIZES, (21.5, 137.3, 217.0, 337.3)
+    ),
+    PublishedCurve(
+        "MNIST, HorovodRunner",
+        _MNIST,
+        "seconds",
+        (1, 2, 4, 8, 16, 32),
+        (1631.0, 1113.0, 687.0, 477.0, 400.0, 390.0),
+    ),
+)
+
+# -- errors on published curves --------------------------------------------------------------------
+#
+# Measure the errors of projections on published curves: fit smaller sizes, predict larger ones.
+#
+# A published curve has no ledger, so everything that a rank loses against a single one counts as
+# communication. The projections and their intervals are those of reports.
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A published size and its projection from smaller ones; efficiencies are fractions."""
+
+    curve: PublishedCurve
+    #: The sizes that the model was fitted to, including one rank.
+    sizes: tuple[int, ...]
+    ranks: int
+    projected: Mean
+    published: float
+
+    @property
+    def error(self) -> float:
+        """The error of the projected throughput relative to the published one; positive: too high."""
+        return self.projected.value / self.published - 1
+
+    @property
+    def inside(self) -> bool:
+        """Whether the interval of the projection contains the published value."""
+        low, high = self.projected.ci95 or (self.projected.value, self.projected.value)
+        return low <= self.published <= high
+
+    @property
+    def doublings(self) -> float:
+        """The distance of the projection, in doublings."""
+        return log2(self.ranks / self.sizes[-1])
+
+
+@dataclass(frozen=True)
+class TrackRecord:
+    """The errors of projections from one size on several ranks, or from more."""
+
+    projections: tuple[HeldOut, ...]
+
+    @property
+    def median(self) -> float:
+        """The median of the errors' sizes."""
+        return float(np.median([abs(projection.error) for projection in self.projections]))
+
+    @property
+    def largest(self) -> float:
+        """The largest error, with its sign."""
+        return max((projection.error for projection in self.projections), key=abs)
+
+    @property
+    def inside(self) -> int:
+        """The number of intervals that contain the published value."""
+        return sum(projection.inside for projection in self.projections)
+
+
+@cache
+def held_out() -> tuple[HeldOut, ...]:
+    """Project sizes of the published curves from every number of smaller ones, up to eight times."""
+    return tuple(projection for curve in CURVES for projection in _of_curve(curve))
+
+
+def track_record(sizes_on_several: int, doublings: int) -> TrackRecord | None:
+    """Summarise the errors of projections from one size on several ranks, or more, by doublings.
+
+    None if no published curve has such sizes.
+    """
+    projections = tuple(
+        projection
+        for projection in held_out()
+        if projection.doublings == doublings
+        and (len(projection.sizes) > 2) == (sizes_on_several > 1)
+    )
+    return TrackRecord(projections) if projections else None
+
+
+def _of_curve(curve: PublishedCurve) -> Iterator[HeldOut]:
+    efficiency = dict(zip(curve.processes, curve.efficiency, strict=True))
+    # A projection needs one rank and a size on several.
+    for count in range(2, len(curve.processes)) if 1 in efficiency else ():
+        sizes = curve.processes[:count]
+        for ranks in curve.processes[count:]:
+            if ranks <= _FURTHEST * sizes[-1]:
+                projected = _projected([(size, efficiency[size]) for size in sizes], ranks)
+                yield HeldOut(curve, sizes, ranks, projected, efficiency[ranks])
+
+
+def _projected(known: Sequence[tuple[int, float]], ranks: int) -> Mean:
+    """Project the efficiency on more ranks than the known ones."""
+    runs = [
+        MeasuredAllreduce(size, 1, Mean(_ALONE_MS * (1 / efficiency - 1), None))
+        for size, efficiency in known
+        if size > 1
+    ]
+    model = fit_communication(runs)
+    assert model is not None
+    value = model.at(ranks).value
+    low, high = model_of_interval(model, runs[-1], ranks).at(ranks).ci95 or (value, value)
+    return Mean(_efficiency(value), (_efficiency(max(high, value)), _efficiency(min(low, value))))
+
+
+def _efficiency(exposed_ms: float) -> float:
+    return _ALONE_MS / (_ALONE_MS + exposed_ms)

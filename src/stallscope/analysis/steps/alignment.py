@@ -17,7 +17,7 @@ from stallscope.run import TIMESTAMPS, Run
 
 from .causality import LateTimestamps, bounded
 from .clocks import Clocks, align_clocks
-from .link_delays import corrected_by_links
+from .links import corrected_by_links
 
 #: Kinds of intervals between two steps.
 PAUSES = ("validation", "checkpoint")

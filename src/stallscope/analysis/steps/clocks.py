@@ -18,13 +18,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stallscope.arrays.blocks import LATEST, NULL, Matrix, on_all_cores
-from stallscope.arrays.medians import running_median
-from stallscope.arrays.quantiles import median, quantile
+from stallscope.arrays.quantiles import median, quantile, running_median
 from stallscope.arrays.stats import MAD_TO_SD
 from stallscope.arrays.types import Bools, Floats, Ints
 
-from .causality import UNBROKEN, Bounds
-from .completions import ClockCompletions
+from .causality import UNBROKEN, Bounds, ClockCompletions
 
 # Long enough to average over completion jitter, short enough to follow slewed clocks.
 _WINDOW = 51

@@ -16,15 +16,20 @@ import pyarrow.compute as pc
 
 from stallscope.arrays import arrow
 from stallscope.arrays.pivot import by_parts
-from stallscope.collector.recorder.hangs.in_flight import overdue_ns
-from stallscope.collector.recorder.hangs.stacks import Frame
+from stallscope.collector.recorder.hangs import Frame, overdue_ns
 from stallscope.formatting.lists import listed
 from stallscope.run import Log, Run
 
-from ..gains.bottleneck import Bottleneck
-from .evidence import evidence, exits_of, has_stopped, stalled_ranks
-from .positions import OverduePosition, missing_and_waiting
-from .processes import process_has_ended
+from ..gains.what_if import Bottleneck
+from .positions import (
+    OverduePosition,
+    evidence,
+    exits_of,
+    has_stopped,
+    missing_and_waiting,
+    process_has_ended,
+    stalled_ranks,
+)
 
 # The first steps are traced and compiled, before the usual time of a step is known.
 _LONGEST_START_S = 300.0

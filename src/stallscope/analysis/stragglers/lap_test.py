@@ -18,8 +18,7 @@ import numpy.typing as npt
 from stallscope.arrays.blocks import Block, Matrix, added
 from stallscope.arrays.distributions import student_quantile
 from stallscope.arrays.local_matrix import LocalMatrix
-from stallscope.arrays.partial_sort import smallest_of_few
-from stallscope.arrays.quantiles import median
+from stallscope.arrays.quantiles import median, smallest_of_few
 from stallscope.arrays.stats import Mean, autocorrelation_time, evenly, robust_sd
 from stallscope.arrays.types import Bools, Floats, Ints
 

@@ -14,16 +14,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stallscope.arrays.blocks import NULL, Block
-from stallscope.arrays.distributions import binomial_tail
-from stallscope.arrays.lazy_scipy import scipy_stats
+from stallscope.arrays.distributions import binomial_tail, scipy_stats
 from stallscope.arrays.stats import mean_with_interval
 from stallscope.arrays.types import Bools, Floats, Ints
 
 from ..ledger.ledger import STAGES, Ledger
 from .lap_test import ALPHA, LapTestResult, indifference, slow_hosts, slow_ranks
-from .lateness import Episodes, LateCells, episodes, joined, late_cells, piled_up
+from .lateness import Episodes, LateCells, Straggler, episodes, joined, late_cells, piled_up
 from .replay import mean_saved, others, some_of, without_faulty, without_lateness
-from .straggler import Straggler
 
 # Lateness that costs less of a step names no rank; lateness that varies from step to step is left out.
 _BURSTS_WORTH = 0.01

@@ -17,8 +17,8 @@ from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Floats, Ints
 
 from ..ledger.ledger import STAGES, Ledger
+from .lateness import Straggler
 from .replay import Replay, without_lateness
-from .straggler import Straggler
 from .stragglers import FoundStragglers
 
 # A smaller part of the step is not reported, because two runs of one job differ by this much.

@@ -23,10 +23,17 @@ import numpy.typing as npt
 
 from stallscope.arrays.types import Ints
 
-from ..generation_summary import GenerationLedger
 from ..ledger.ledger import GAPS, Ledger
-from .lane_groups import UsuallyLate, groupings, late_from, usually_late
-from .lane_sums import LANE_STAGES, Floats32, LaneSums
+from ..result import GenerationLedger
+from .lane_sums import (
+    LANE_STAGES,
+    Floats32,
+    LaneSums,
+    UsuallyLate,
+    groupings,
+    late_from,
+    usually_late,
+)
 
 __all__ = ["BETWEEN", "LANE_STAGES", "Floats32", "Gap", "Lanes", "LanesView"]
 

@@ -10,9 +10,8 @@ import numpy as np
 
 from stallscope.arrays.types import Ints
 
-from ..generation_summary import GenerationLedger
 from ..ledger.ledger import GAPS, STAGES, Ledger
-from ..result import Analysis
+from ..result import Analysis, GenerationLedger
 
 _MS = 1e-6
 

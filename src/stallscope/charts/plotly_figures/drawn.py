@@ -7,22 +7,18 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from ..area import Areas
+from ..axis import Areas
 from ..charts import Chart
 from ..curves import Curves
 from ..heat_map import HeatMap
-from ..layouts import Layout, layout_of
-from ..over_time import OverTime
-from ..rates import RateBars
+from ..marks import Layout, layout_of
 from ..rows import Rows
-from .area import draw_area
-from .curves import draw_curves
-from .drawing import Drawing
-from .heat_map import draw_heat_map
-from .over_time import draw_over_time
-from .rate_bars import draw_rate_bars
-from .rows import draw_rows
-from .theme import Theme, empty
+from ..scaling_curves import RateBars
+from ..step_time import OverTime
+from .plotly_curves import draw_area, draw_curves, draw_over_time
+from .plotly_heat_map import draw_heat_map
+from .plotly_rows import draw_rate_bars, draw_rows
+from .theme import Drawing, Theme, empty
 
 #: For ``Figure.show(config=CONFIG)`` and ``dcc.Graph``: no logo, and nothing that sends data anywhere.
 CONFIG: dict[str, Any] = {

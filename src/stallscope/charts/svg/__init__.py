@@ -1,6 +1,5 @@
 """Charts as inline SVG: without scripts or other files, light and dark through CSS properties."""
 
-from .draw import NARROW, WIDE, draw
-from .style import stylesheet
+from .draw import NARROW, WIDE, draw, stylesheet
 
 __all__ = ["NARROW", "WIDE", "draw", "stylesheet"]

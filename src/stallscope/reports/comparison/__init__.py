@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from ..base import ReportParts
-from .document import Compared, document
-from .records import json_content, records
+from ..parts import ReportParts
+from .comparison_document import Compared, document
+from .comparison_records import json_content, records
 
 __all__ = ["Compared", "parts"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stallscope.analysis.history.comparison import Difference
-from stallscope.analysis.history.regression import RATE, Figure, History
+from stallscope.analysis.comparison import Difference
+from stallscope.analysis.regression import RATE, Figure, History
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import counted, joined
 from stallscope.formatting.numbers import amount, percent, plus_minus, rate

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.history.comparison import Change, Comparison
+from stallscope.analysis.comparison import Change, Comparison
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import (
     Interval,
@@ -22,7 +22,7 @@ from stallscope.formatting.numbers import (
 from stallscope.formatting.plain import plain
 from stallscope.formatting.sums import SumColumn
 from stallscope.run import Run
-from stallscope.text.job import epoch_figures
+from stallscope.text.job_words import epoch_figures
 from stallscope.text.step_figures import StepFigures
 from stallscope.text.titles import TITLES
 from stallscope.text.verdicts import short_verdict

@@ -16,11 +16,11 @@ from stallscope.charts.charts import Chart
 from stallscope.charts.svg import NARROW, WIDE, draw, stylesheet
 from stallscope.charts.svg.markup import element, rectangle, tooltip
 from stallscope.formatting.plain import plain
-from stallscope.text.advice import steps_of
-from stallscope.text.recorded import code_parts
+from stallscope.text.advice_words import steps_of
+from stallscope.text.table_cells import code_parts
 
-from ..base import ReportOptions, ReportParts
 from ..document import CellBar, Table
+from ..parts import ReportOptions, ReportParts
 
 _BAR = (120.0, 14.0)
 

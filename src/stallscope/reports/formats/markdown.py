@@ -8,10 +8,9 @@ from typing import Any
 from urllib.parse import quote
 
 from stallscope.formatting.plain import plain
-from stallscope.text.advice import Step, steps_of
-from stallscope.text.recorded import code_parts
+from stallscope.text.advice_words import Step, steps_of
+from stallscope.text.table_cells import code_parts
 
-from ..base import ReportOptions, ReportParts
 from ..document import (
     Cell,
     Code,
@@ -23,6 +22,7 @@ from ..document import (
     Table,
     Text,
 )
+from ..parts import ReportOptions, ReportParts
 
 _NAME = "md"
 _SPECIAL = re.compile(r"([\\`*_{}\[\]|~#$])")

@@ -11,9 +11,9 @@ from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.text import Text as Line
 
-from stallscope.charts.palette import COLOURS
+from stallscope.charts.chart_kinds import COLOURS
 from stallscope.formatting.plain import plain
-from stallscope.text.advice import steps_of
+from stallscope.text.advice_words import steps_of
 
 from ..document import (
     Cell,

@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from ..base import ReportParts
-from .index import Index, IndexLine, by_time_lost, line_of
+from ..parts import ReportParts
+from .index_lines import Index, IndexLine, by_time_lost, line_of
 
 __all__ = ["Index", "IndexLine", "by_time_lost", "line_of", "parts"]
 
@@ -11,8 +11,8 @@ __all__ = ["Index", "IndexLine", "by_time_lost", "line_of", "parts"]
 def parts(index: Index) -> ReportParts:
     """Return the parts of the index."""
     # Every report makes a line for an index, but few runs have one.
-    from .document import document
-    from .records import json_content, records
+    from .index_document import document
+    from .index_lines import json_content, records
 
     return ReportParts(
         partial(document, index), partial(json_content, index), partial(records, index)

@@ -4,11 +4,10 @@ from functools import partial
 
 from stallscope.analysis import Analysis
 
-from ..base import ReportParts
-from .document import document
+from ..parts import ReportParts
 from .json_content import json_content
-from .metrics import metrics
-from .records import records
+from .run_document import document
+from .run_records import metrics, records
 
 __all__ = ["json_content", "parts"]
 

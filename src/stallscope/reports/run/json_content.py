@@ -8,23 +8,23 @@ from typing import Any
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.gains.baseline import Decomposition
 from stallscope.analysis.gains.what_if import WhatIf
-from stallscope.analysis.generation_summary import GenerationSummary
 from stallscope.analysis.ledger.entries import CauseEntry, LedgerEntry
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.analysis.ledger.printed_steps import PrintedSteps
 from stallscope.analysis.ledger.windows import RankWindows
 from stallscope.analysis.network.network_check import NetworkUse, Parts
+from stallscope.analysis.result import GenerationSummary
 from stallscope.analysis.stopped.stopped import Stopped
-from stallscope.analysis.views.machines import between, figures_of
-from stallscope.analysis.views.utc import steady_wall
+from stallscope.analysis.views.machine_series import between, figures_of
+from stallscope.analysis.views.window_map import steady_wall
 from stallscope.arrays.stats import Mean
-from stallscope.catalogue.values import moment
+from stallscope.catalogue.entry import moment
 from stallscope.run import Event, Run, Series
-from stallscope.text.events import since_start_s, worst
-from stallscope.text.gains import is_throughput
+from stallscope.text.gain_words import is_throughput
+from stallscope.text.job_words import since_start_s, worst
 
-from ..base import Content, content_of, fields_of, mean_fields, value_of
-from .contents import job_parts, single_match
+from ..parts import Content, content_of, fields_of, mean_fields, value_of
+from .run_contents import job_parts, single_match
 
 # A Spark application may have had a hundred thousand tasks.
 _MOST_EVENTS = 1_000

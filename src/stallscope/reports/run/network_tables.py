@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from stallscope.analysis import Analysis
-from stallscope.formatting.numbers import amount, percent, significant
-from stallscope.text import network_check
-from stallscope.text.cells import Cells
-from stallscope.text.figures import bytes_in_words
+from stallscope.analysis.gains.baseline import InputRates, loader_rate
+from stallscope.formatting.lists import capitalised, counted, listed
+from stallscope.formatting.numbers import (
+    NOT_MEASURED,
+    amount,
+    percent,
+    rate,
+    rate_between,
+    significant,
+)
+from stallscope.run import InputStage
+from stallscope.text import machine_words
+from stallscope.text.figure_words import bytes_in_words
+from stallscope.text.table_cells import Cells
 
 from ..document import NOTHING, Table
 
@@ -16,6 +26,12 @@ _LINKS_NOTE = (
     "medians over time. A late rank acknowledges late, which lowers rates to it; a slow link has long "
     "round trips as well."
 )
+
+_ENOUGH = {
+    True: "Alone it is fast enough: during training something takes CPU cores, disk or memory from it",
+    False: "Alone it is too slow already",
+    None: "Its interval is too wide to tell whether it is fast enough alone",
+}
 
 
 def network_tables(analysis: Analysis) -> list[Table]:
@@ -59,7 +75,7 @@ def network_check_table(analysis: Analysis) -> Table | None:
         [use.gradients_ms.value, *([use.exposed_ms.value] if use.exposed_ms else [])]
     )
     rows = [("All gradients of a step", use.gradients_ms, "reduced as the run does it")]
-    rows += [(f"– {name}", mean, network_check.PARTS[name]) for name, mean in parts.items()]
+    rows += [(f"– {name}", mean, machine_words.PARTS[name]) for name, mean in parts.items()]
     if use.exposed_ms is not None and not use.differs:
         rows.append(
             (
@@ -76,7 +92,7 @@ def network_check_table(analysis: Analysis) -> Table | None:
             "": [text for _, _, text in rows],
         },
         words=frozenset({0, 2}),
-        note=network_check.measured(use),
+        note=machine_words.measured(use),
     )
 
 
@@ -117,3 +133,87 @@ def pairs_table(analysis: Analysis) -> Table | None:
         note="Both send at once. Marked are pairs with less than half of the faster pairs' rate.",
         most={"md": _MOST_LINKS},
     )
+
+
+# -- loader tables ---------------------------------------------------------------------------------
+#
+# The tables on a loader that ran alone: its rate, the training's rates, and its stages.
+
+
+def rates_table(analysis: Analysis) -> Table | None:
+    """Return the three rates of one rank's input; None if no loader was run alone."""
+    rates = analysis.input_rates
+    if rates is None:
+        return None
+    title = f"Loader alone (rank {rates.slowest.rank}, the slowest)"
+    rows = (
+        (title, rate(None if rates.alone is None else rates.alone.value), _interval(rates)),
+        ("Training on synthetic data", rate(rates.synthetic), NOTHING),
+        ("Training on real data", rate(rates.real), NOTHING),
+    )
+    return Table(
+        "Where input time goes: three rates",
+        ("Per rank", "Rate", "95% interval"),
+        rows,
+        note=f"Of one rank. {_ENOUGH[rates.enough]}. {_measured_on(analysis, rates)}",
+    )
+
+
+def stages_table(analysis: Analysis) -> Table | None:
+    """Return the stages of the slowest loader; None if it has none."""
+    rates = analysis.input_rates
+    if rates is None or not rates.slowest.stages:
+        return None
+    slowest = rates.slowest
+    cells = Cells.for_all([slowest.ms])
+    rows = [_stage_row(stage, cells, slowest.ms) for stage in slowest.stages]
+    missing = f" {capitalised(slowest.no_stages)}." if slowest.no_stages else ""
+    return Table(
+        "The loader's stages",
+        ("Stage", "What it is", f"{cells.unit} per batch", "Share"),
+        tuple(rows),
+        words=frozenset({0, 1}),
+        note=f"Rank {slowest.rank}: the time that each adds to a batch, without training.{missing}",
+    )
+
+
+def trials_table(analysis: Analysis) -> Table | None:
+    """Return the settings of the slowest loader that were tried; None if none were."""
+    rates = analysis.input_rates
+    if rates is None or not rates.slowest.trials:
+        return None
+    trials = rates.slowest.trials
+    cells = Cells.for_all([trial.ms for trial in trials])
+    keeps_up = "The marked one is the smallest that keeps up with what a rank needs."
+    return Table.of(
+        "Settings of the loader",
+        {
+            "Workers": [str(trial.workers) for trial in trials],
+            "Prefetch": [str(trial.prefetch) for trial in trials],
+            f"{cells.unit} per batch": [cells.mean(trial.ms, trial.ci95_ms) for trial in trials],
+        },
+        words=frozenset(),
+        emphasised=frozenset(at for at, trial in enumerate(trials) if trial == rates.proposed),
+        note=f"Rank {rates.slowest.rank}: the loader alone with other settings."
+        f"{f' {keeps_up}' if rates.proposed else ''}",
+    )
+
+
+def _stage_row(stage: InputStage, cells: Cells, whole: float | None) -> tuple[str, ...]:
+    part = percent(stage.ms / whole) if whole else NOTHING
+    return (stage.kind, stage.name, cells.mean(stage.ms, stage.ci95_ms), part)
+
+
+def _interval(rates: InputRates) -> str:
+    alone = loader_rate(rates.slowest)
+    if alone is None or alone.ci95 is None:
+        return NOT_MEASURED if alone is None else NOTHING
+    return rate_between(*alone.ci95)
+
+
+def _measured_on(analysis: Analysis, rates: InputRates) -> str:
+    batches = counted(rates.slowest.batches, "batch", "batches")
+    on = listed("rank", [rank.rank for rank in rates.ranks])
+    together = "at the same time" if rates.at_once else "not all ranks at the same time"
+    several = f", {together}" if analysis.run.size > 1 else ""
+    return f"measure_input ran on {on}{several}; {batches} after the warm-up."

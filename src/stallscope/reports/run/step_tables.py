@@ -17,8 +17,8 @@ from stallscope.formatting.numbers import (
 )
 from stallscope.formatting.sums import SumColumn
 from stallscope.text.baselines import decomposed, input_name
-from stallscope.text.cells import Cells
 from stallscope.text.step_figures import StepFigures
+from stallscope.text.table_cells import Cells
 from stallscope.text.titles import entry_title
 
 from ..document import NOTHING, Table

@@ -5,9 +5,8 @@ from functools import partial
 
 from stallscope.analysis.scaling import ScalingSeries
 
-from ..base import ReportParts
-from .document import document
-from .records import json_content, records
+from ..parts import ReportParts
+from .scaling_document import document, json_content, records
 
 __all__ = ["parts"]
 

@@ -5,9 +5,8 @@ from functools import partial
 
 from stallscope.analysis.tuning import Tuning
 
-from ..base import ReportParts
-from .document import document
-from .json_content import json_content
+from ..parts import ReportParts
+from .tuning_document import document, json_content
 
 __all__ = ["FORMATS", "parts"]
 

@@ -12,7 +12,8 @@ negotiation of each tensor has them. The coordinator records ticks when it reads
 once per cycle and in the order of ranks. So ticks within one cycle count as simultaneous.
 """
 
-from .figures import (
+from .tally import tensors
+from .tensor_figures import (
     SIZES,
     AllreduceSteps,
     Cycles,
@@ -24,7 +25,6 @@ from .figures import (
     TensorTimes,
     by_size,
 )
-from .tally import tensors
 
 __all__ = [
     "SIZES",

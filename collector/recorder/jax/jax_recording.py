@@ -1,0 +1,268 @@
+"""Record one training loop, and write its steps as rows."""
+
+from __future__ import annotations
+
+from time import monotonic_ns
+from typing import Any, Dict, Iterator, Optional
+
+import jax
+
+from ..guards import never_raises, while_running
+from ..hangs import Position, running_frame
+from ..job.job_facts import SWITCHED_OFF, WHOLE_STEP, known, module_version
+from ..job.world import World, world_of_training
+from ..loop_recording import LoopRecording
+from ..options import Options
+from .jax_results import (
+    END,
+    OWN_NS,
+    RESULTS,
+    Interval,
+    IterationStream,
+    ResultTimes,
+    RunningIteration,
+)
+
+_LIBRARIES = ("jax", "jaxlib", "flax", "optax")
+
+
+class Recording(LoopRecording):
+    """One StepLogger's training: its epochs, iterations and pauses."""
+
+    # Slots, not a dict: training has just evicted everything from the CPU's caches.
+    __slots__ = (
+        "_devices",
+        "_first_step",
+        "_iteration",
+        "_stream",
+        "_times",
+        "_waiting",
+    )
+
+    def __init__(self, options: Options, first_step: Optional[int] = None) -> None:
+        super().__init__(options)
+        #: The number of the first step; None where the user does not give it.
+        self._first_step = first_step
+        # The current iteration; None outside of one.
+        self._iteration: Optional[RunningIteration] = None
+        self._times: Optional[ResultTimes] = None
+        # None until the log is open.
+        self._stream: Optional[IterationStream] = None
+
+    # -- start and stop --------------------------------------------------------------------------
+
+    @never_raises
+    def start(self) -> None:
+        """Open the log."""
+        options, world = self._options, self._world_of_training()
+        self._devices = jax.local_device_count()
+        facts = training_facts(world.size, options.stages)
+        session = self._open_session(
+            world, facts, self._first_step or 0, self._drain, self._position
+        )
+        if not session.recording:
+            return
+        if options.stages:
+            self._times = ResultTimes()
+            self._times.start()
+        costs = session.cost.count_iteration
+        stream = IterationStream(
+            self._times, world.size == 1, costs, self._emit, self._emit_interval
+        )
+        self._waiting, self._stream = stream.waiting, stream
+
+    @never_raises
+    def stop(self) -> None:
+        """Write what is left and close the log."""
+        self.end_epoch()
+        session = self._session
+        if session is not None:
+            if session.recording and self._stream is not None:
+                self._stream.close()
+                if self._stream.gave_up:
+                    session.facts({"stamps": NO_RESULTS})
+            # JAX counts no steps.
+            session.close(0 if self._first_step is None else None)
+        if self._times is not None:
+            self._times.stop()
+
+    def _world_of_training(self) -> World:
+        # Training with JAX has started its devices by now.
+        return world_of_training(asks_jax=True)
+
+    def _next_step(self) -> Optional[int]:
+        if self._times is not None:
+            self._times.settle()
+        self._drain()
+        return super()._next_step()
+
+    def _position(self) -> Position:
+        """Return the progress of the step; called on the flushing thread."""
+        on_device = None if self._stream is None else self._stream.unfinished()
+        if on_device is not None:
+            return Position(on_device[1], on_device[2])
+        fetch = running_frame(self._thread, _ITERATE)
+        if fetch is not None:
+            return Position(fetch.f_locals.get("begin"))
+        iteration = self._iteration
+        return Position() if iteration is None else Position(iteration[1], iteration[2])
+
+    # -- iterations of the loop ------------------------------------------------------------------
+
+    def _interval(self, kind: str, began: int) -> None:
+        # Its row follows those of the steps before it, which the device may not have finished.
+        self._waiting.append(Interval(kind, max(self._epoch, 0), began, monotonic_ns()))
+
+    def iterate(self, loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield the batches of a loop, which is an epoch, and record its iterations.
+
+        Everything that runs in every iteration is in this one function with local variables: training
+        has just evicted everything else from the CPU's caches.
+        """
+        loop, session = object(), self._session
+        if session is None or not session.recording:
+            yield from batches
+            return
+        self.begin_loop(loop, loader)
+        self.begin_epoch()
+        now, finished, epoch, size = (
+            monotonic_ns,
+            self._waiting.append,
+            self._epoch,
+            self._samples_given,
+        )
+        samples_in, ranks, devices = samples_of, session.world.size, self._devices
+        begin, own_ns = now(), 0
+        try:
+            for batch in batches:
+                data = now()
+                try:
+                    samples = samples_in(batch, ranks, devices) if size is None else size
+                except Exception as error:  # no error may reach training
+                    self.fail(error)
+                    samples = None
+                if session.recording:
+                    self._iteration = [epoch, begin, data, samples, own_ns + now() - data, 0, None]
+                yield batch
+                end, iteration = now(), self._iteration
+                if iteration is not None:
+                    iteration[END] = end
+                    finished(iteration)
+                    self._iteration = None
+                # Free it before the next batch arrives.
+                batch = None
+                begin = now()
+                own_ns = begin - end
+        finally:
+            self.end_loop(loop)
+
+    def results(self, values: Any) -> None:
+        """Note a result of the step: the step ends when it is ready."""
+        iteration, times = self._iteration, self._times
+        if iteration is None or times is None or self._failed:
+            return
+        began = monotonic_ns()
+        try:
+            times.add(_array_in(values))
+            iteration[RESULTS] += 1
+        except Exception as error:  # no error may reach training
+            self.fail(error)
+        iteration[OWN_NS] += monotonic_ns() - began
+
+    @while_running
+    def _end_iteration_early(self) -> None:
+        """End the iteration where the user left the loop; it counts if it has given results."""
+        iteration, self._iteration = self._iteration, None
+        if iteration is not None and iteration[RESULTS]:
+            iteration[END] = monotonic_ns()
+            self._waiting.append(iteration)
+
+    @while_running
+    def _drain(self) -> None:
+        """Make rows before a flush, on the flushing thread, which may be early."""
+        if self._stream is not None:
+            self._stream.drain()
+            if self._times is not None and self._times.error is not None:
+                self.fail(self._times.error)
+
+    def _emit_interval(self, interval: Interval) -> None:
+        session = self._session
+        assert session is not None
+        session.interval(interval.kind, interval.epoch, interval.begin, interval.end)
+
+
+def _array_in(values: Any) -> Any:
+    """Return one of the arrays that the step computes; None without any."""
+    if hasattr(values, "block_until_ready"):
+        return values
+    leaves = jax.tree_util.tree_leaves(values)
+    return next((leaf for leaf in leaves if hasattr(leaf, "block_until_ready")), None)
+
+
+#: While a thread runs this generator, and not the body of its loop, it fetches a batch.
+_ITERATE = Recording.iterate.__code__
+
+
+# -- facts -----------------------------------------------------------------------------------------
+#
+# Facts of JAX and its devices.
+
+
+def training_facts(size: int, stages: bool) -> Dict[str, Any]:
+    """Return facts of a training by ``size`` processes; the compiled step shows none."""
+    return {
+        "framework": "jax",
+        "versions": {name: module_version(name) for name in _LIBRARIES},
+        "devices": known(
+            lambda: sorted({device.platform.upper() for device in jax.local_devices()})
+        ),
+        # Whether the step reduces its gradients cannot be seen.
+        "gradients_reduced": True if size == 1 else None,
+        "stamps": timestamps(size, stages),
+    }
+
+
+def timestamps(size: int, stages: bool) -> Dict[str, Any]:
+    """Return which timestamps are taken, and why others are not."""
+    if not stages:
+        return {"placed": ["data"], "reason": SWITCHED_OFF}
+    if size > 1:
+        reason = "the compiled step reduces its gradients where no timestamp can be taken"
+        return {"placed": ["data"], "reason": reason, "input_exposed": True}
+    return {"placed": ["data", "ready", "reduced"], "reason": None, "ready": WHOLE_STEP}
+
+
+#: The timestamps of a loop that never calls ``log.results``.
+NO_RESULTS = {
+    "placed": ["data"],
+    "reason": "log.results was never called, so a step ends when the host is done with it",
+}
+
+# -- batches ---------------------------------------------------------------------------------------
+#
+# Count the samples of a batch.
+
+
+def samples_of(batch: Any, processes: int, devices: int) -> Optional[int]:
+    """Return this process's samples in a batch: the first dimension of its first array, or None.
+
+    Args:
+        batch: arrays in any structure.
+        processes: the number of processes, for arrays that are spread over the devices of all.
+        devices: the number of this process's devices. An array with such a first dimension may be one
+            for ``pmap``, with a part for each device: its samples are unknown.
+    """
+    # The usual kinds of batch. Training has just filled the caches, and flattening takes longest.
+    kind = type(batch)
+    first = batch[0] if (kind is tuple or kind is list) and batch else batch
+    shape = getattr(first, "shape", None)
+    if not shape:
+        leaves = jax.tree_util.tree_leaves(batch)
+        first = next((leaf for leaf in leaves if getattr(leaf, "shape", None)), None)
+        if first is None:
+            return None
+        shape = first.shape
+    # A single process addresses all devices.
+    if processes > 1 and not getattr(first, "is_fully_addressable", True):
+        return int(shape[0]) // processes
+    return None if shape[0] == devices else int(shape[0])

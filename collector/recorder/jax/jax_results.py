@@ -1,0 +1,217 @@
+"""Time when the results of a compiled step are ready, without making training wait."""
+
+from __future__ import annotations
+
+import atexit
+import queue
+import threading
+import time
+from collections import deque
+from time import monotonic_ns
+from typing import Any, Callable, Deque, List, NamedTuple, Optional, Union
+
+from ..loop_steps import DeferredSteps, EmitSteps, Reduction, StepAssembler
+from ..step_log.line_format import EPOCH
+
+# A device that takes longer for the last steps must not delay an interval or the end of training.
+_PATIENCE_NS = 5_000_000_000
+_PAUSE_SECONDS = 0.001
+# Follows the last results in the queue.
+_NO_MORE = object()
+
+#: An iteration's epoch, its start, the arrival of its batch, its samples, the nanoseconds that recording
+#: it took, how many results it gave, and its end. A bare list: a named tuple takes training ten times as
+#: long to make.
+RunningIteration = List[Any]
+OWN_NS, RESULTS, END = 4, 5, 6
+
+
+class ResultTimes:
+    """Waits for arrays, in order, on a separate thread.
+
+    All outputs of a compiled function are ready at once, so one of them stands for the step.
+    """
+
+    def __init__(self) -> None:
+        #: For each array: the monotonic time in nanoseconds when it was ready; None after an error.
+        self.done: Deque[Optional[int]] = deque()
+        #: The first error of waiting; None without one.
+        self.error: Optional[Exception] = None
+        self._given = self._reported = 0
+        self._stopped = False
+        self._before: Any = None
+        self._waiting: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._wait, name="stallscope-jax", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        atexit.register(self._join)
+
+    def stop(self) -> None:
+        """End the thread after the array that it waits for."""
+        self._stopped = True
+        self._waiting.put(_NO_MORE)
+        if self._reported == self._given:
+            atexit.unregister(self._join)
+
+    def _join(self) -> None:
+        """Wait for the thread: Python aborts if it ends while a thread is inside JAX.
+
+        JAX itself waits for its devices when Python ends, so this takes no longer.
+        """
+        self._waiting.put(_NO_MORE)
+        self._thread.join()
+
+    def add(self, array: Any) -> None:
+        """Note an array that a step computes; None stands for a step without one.
+
+        Raises:
+            ValueError: if the step after an earlier array has deleted it.
+            Exception: whatever waiting for an earlier array has raised.
+        """
+        if _is_deleted(self._before):
+            # Its time may have been missed.
+            raise _donated()
+        self._before = array
+        if self._reported == self._given and _is_ready(array):
+            # Already ready: no thread has to wake up.
+            self.done.append(monotonic_ns())
+            self._reported += 1
+        else:
+            self._waiting.put(array)
+        self._given += 1
+        if self.error is not None:
+            raise self.error
+
+    def settle(self) -> None:
+        """Wait until all arrays are ready, for five seconds at most."""
+        deadline = monotonic_ns() + _PATIENCE_NS
+        while self._reported < self._given and monotonic_ns() < deadline:
+            time.sleep(_PAUSE_SECONDS)
+
+    def _wait(self) -> None:
+        while True:
+            array = self._waiting.get()
+            if array is _NO_MORE or self._stopped:
+                return
+            done = None
+            try:
+                if array is not None:
+                    array.block_until_ready()
+                    done = monotonic_ns()
+            except Exception as error:  # raised on the training thread, which ends the recording
+                self.error = self.error or _plainer(error, array)
+            self.done.append(done)
+            self._reported += 1
+
+
+def _is_ready(array: Any) -> bool:
+    """Return whether the array is known to be computed already."""
+    # Old versions lack the method.
+    is_ready = getattr(array, "is_ready", None)
+    return is_ready is not None and bool(is_ready())
+
+
+def _plainer(error: Exception, array: Any) -> Exception:
+    return _donated() if _is_deleted(array) else error
+
+
+def _is_deleted(array: Any) -> bool:
+    is_deleted = getattr(array, "is_deleted", None)
+    return is_deleted is not None and bool(is_deleted())
+
+
+def _donated() -> Exception:
+    return ValueError(
+        "the next step deletes these results (donate_argnums); give others, such as the loss"
+    )
+
+
+# -- iterations ------------------------------------------------------------------------------------
+#
+# Make rows of iterations once the device has computed their results.
+
+
+class Interval(NamedTuple):
+    """Something other than a step, between the iterations before and after it."""
+
+    kind: str
+    epoch: int
+    begin: int
+    end: int
+
+
+class IterationStream(DeferredSteps):
+    """Takes iterations and the intervals between them; a step ends when its results are ready.
+
+    Args:
+        times: when results are ready; None where iterations have none.
+        single: whether there is one process, in which the end of a step is the end of its compute.
+        emit_interval: receives the intervals.
+    """
+
+    waiting: Deque[Union[RunningIteration, Interval]]
+
+    def __init__(
+        self,
+        times: Optional[ResultTimes],
+        single: bool,
+        costs: Callable[[int], None],
+        emit: EmitSteps,
+        emit_interval: Callable[[Interval], None],
+    ) -> None:
+        super().__init__(StepAssembler(times is not None, single), costs, emit)
+        self._times = times
+        self._single = single
+        self._emit_interval = emit_interval
+        self._epoch_end = 0
+
+    def close(self) -> None:
+        """Wait for the last results, and make the last rows."""
+        if self._times is not None:
+            self._times.settle()
+        self.drain()
+        self._give_up()
+
+    def unfinished(self) -> Optional[RunningIteration]:
+        """Return the first iteration without ready results."""
+        waiting = list(self.waiting)
+        first = waiting[0] if waiting else None
+        return None if first is None or isinstance(first, Interval) else first
+
+    def _is_ready(self, entry: Union[RunningIteration, Interval]) -> bool:
+        if self._times is None or isinstance(entry, Interval):
+            return True
+        return bool(len(self._times.done) >= entry[RESULTS])
+
+    def _take(self, entry: Union[RunningIteration, Interval], clock: int) -> None:
+        if isinstance(entry, Interval):
+            self._end_interval(entry)
+            return
+        epoch, begin, data, samples, own_ns, results, end = entry
+        iteration = self._begin(epoch, begin, data, clock)
+        assert iteration.data is not None
+        iteration.samples = samples
+        end = max(end, iteration.data)
+        if results:
+            end = max(self._done(results, end), iteration.data)
+            self._done_before = end
+            self._count += 1
+            seen = end if self._single else None
+            iteration.reduced(Reduction(self._count, seen, seen))
+        self._end(iteration, end, own_ns)
+
+    def _end_interval(self, interval: Interval) -> None:
+        # The device may still compute the last step when the host continues.
+        is_epoch = interval.kind == EPOCH
+        begin = max(interval.begin, self._epoch_end if is_epoch else self._done_before)
+        end = max(interval.end, self._done_before, begin)
+        if is_epoch:
+            self._epoch_end = end
+        self._emit_interval(interval._replace(begin=begin, end=end))
+
+    def _done(self, results: int, end: int) -> int:
+        """Return when the last of an iteration's results was ready; its end if waiting failed."""
+        assert self._times is not None
+        done = [self._times.done.popleft() for _ in range(results)][-1]
+        return end if done is None else done

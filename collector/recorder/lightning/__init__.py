@@ -1,1 +1,0 @@
-"""The recorder for Lightning: PyTorch's recorder, driven by the Trainer's callbacks."""

@@ -1,0 +1,283 @@
+"""Join iterations of the user's loop and their reductions into rows."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Any, Callable, Deque, List, NamedTuple, Optional, Sequence, Tuple
+
+from .guards import read_clocks, take_ready
+from .step_log.line_format import StepRow
+
+# More iterations without any reduction are not gradient accumulation.
+_MOST_ITERATIONS = 1024
+
+EmitSteps = Callable[[List[StepRow]], None]
+
+
+class Reduction(NamedTuple):
+    """One reduction of gradients, in monotonic nanoseconds; None was not measured."""
+
+    #: Identifies its cause: two reductions with the same cause are one.
+    cause: Optional[int]
+    ready: Optional[int]
+    reduced: Optional[int]
+    #: Timestamps of an asynchronous device, read later.
+    device_ready: Any = None
+    device_reduced: Any = None
+    #: Nanoseconds of the step before ``ready`` that this rank spent in collectives.
+    waited: int = 0
+    #: The same on an asynchronous device: timestamps before and after each collective.
+    device_waits: Tuple[Tuple[Any, Any], ...] = ()
+
+
+class Iteration:
+    """One iteration of the loop, while it runs."""
+
+    __slots__ = (
+        "begin",
+        "clock",
+        "data",
+        "device_begin",
+        "device_data",
+        "epoch",
+        "micro",
+        "reductions",
+        "samples",
+        "shape",
+    )
+
+    def __init__(self, epoch: int, begin: int, clock: int = 0) -> None:
+        self.epoch = epoch
+        self.begin = begin
+        #: Wall minus monotonic clock, as of a recent reading.
+        self.clock = clock
+        self.data: Optional[int] = None
+        self.samples: Optional[int] = None
+        #: The shape of the batch, from which samples are counted later.
+        self.shape: Optional[Sequence[int]] = None
+        self.reductions: List[Reduction] = []
+        #: Batches that it fetches before it computes.
+        self.micro = 1
+        #: As in Reduction.
+        self.device_begin: Any = None
+        self.device_data: Any = None
+
+    def reduced(self, reduction: Reduction) -> None:
+        """Add a reduction; it replaces the previous one if both have the same cause."""
+        if self.reductions and self.reductions[-1].cause == reduction.cause:
+            self.reductions.pop()
+        self.reductions.append(reduction)
+
+
+class StepAssembler:
+    """Makes rows of iterations, and keeps iterations until their step is complete.
+
+    Args:
+        counts: whether reductions are seen; otherwise every iteration is a step.
+        single: whether there is one rank, with which ready gradients need no reduction.
+    """
+
+    def __init__(self, counts: bool, single: bool) -> None:
+        self._counts = counts
+        self._single = single
+        self._iterations: List[StepRow] = []
+        self._any_reduction = False
+
+    @property
+    def lost_count(self) -> bool:
+        """Return whether iterations pile up without any reduction so far."""
+        return (
+            self._counts and not self._any_reduction and len(self._iterations) >= _MOST_ITERATIONS
+        )
+
+    def rows(self, iteration: Iteration, end: int, ready: Optional[int] = None) -> List[StepRow]:
+        """Make the rows of a finished iteration: one for each of its reductions.
+
+        The rows have no numbers yet. ``ready`` is the time of the last gradient, for an iteration
+        whose reductions are not seen.
+        """
+        if not self._counts:
+            return [self._row(iteration, Reduction(None, ready, None), end)]
+        if not iteration.reductions:
+            self._iterations.append(self._row(iteration, Reduction(None, None, None), end))
+            return []
+        self._any_reduction = True
+        rows = []
+        last = iteration.reductions[-1]
+        for reduction in iteration.reductions:
+            # Several reductions in one iteration: the time between them belongs to the later one.
+            row_end = end if reduction is last else reduction.reduced or end
+            row = self._row(iteration, reduction, row_end)
+            summed = sum_iterations([*self._iterations, row]) if self._iterations else row
+            rows.append(_without_waits(summed, reduction.waited) if reduction.waited else summed)
+            self._iterations.clear()
+            iteration.begin = iteration.data = row.end
+            iteration.micro = 1
+            iteration.samples = None if iteration.samples is None else 0
+        return rows
+
+    def give_up(self) -> List[StepRow]:
+        """Return the rows of the remaining iterations if there never was a reduction.
+
+        From here on every iteration is a step. Iterations after the last reduction make no step.
+        """
+        if self._any_reduction or not self._counts:
+            return []
+        self._counts = False
+        rows, self._iterations = self._iterations, []
+        return rows
+
+    def _row(self, iteration: Iteration, reduction: Reduction, end: int) -> StepRow:
+        ready = _within(reduction.ready, iteration.data, end)
+        reduced = (
+            ready if self._single else _within(reduction.reduced, ready or iteration.data, end)
+        )
+        return StepRow(
+            0,
+            iteration.epoch,
+            iteration.begin,
+            iteration.data,
+            ready,
+            reduced,
+            end,
+            iteration.micro,
+            iteration.samples,
+            iteration.clock,
+        )
+
+
+def _without_waits(row: StepRow, waited: int) -> StepRow:
+    """Move the time in collectives to after the last gradient: it is waiting, not compute."""
+    if row.ready is None:
+        return row
+    return row._replace(ready=max(row.ready - waited, row.data or row.begin))
+
+
+def _within(timestamp: Optional[int], low: Optional[int], high: int) -> Optional[int]:
+    """Return the timestamp if it lies in its iteration; otherwise None."""
+    return timestamp if timestamp is not None and (low or 0) <= timestamp <= high else None
+
+
+# -- iterations of a step --------------------------------------------------------------------------
+#
+# Sum iterations of a training loop into steps.
+
+
+class IterationSummer:
+    """Sums iterations that only accumulate gradients into steps, and numbers the steps.
+
+    Args:
+        next_step: the number of the next row.
+        passes_per_step: iterations that make a step.
+        iterations_done: how many of those the optimizer had already done before the first row.
+    """
+
+    def __init__(self, next_step: int, passes_per_step: int, iterations_done: int = 0) -> None:
+        self.next_step = next_step
+        self._passes = passes_per_step
+        self._iterations: List[StepRow] = []
+        self._missing = passes_per_step - iterations_done % passes_per_step
+
+    def rows(self, iteration: StepRow) -> List[StepRow]:
+        """Return the step that an iteration completes; nothing while gradients accumulate."""
+        self._iterations.append(iteration)
+        if len(self._iterations) < self._missing:
+            return []
+        row = sum_iterations(self._iterations)._replace(step=self.next_step)
+        self._iterations = []
+        self._missing = self._passes
+        self.next_step += 1
+        return [row]
+
+
+def sum_iterations(iterations: List[StepRow]) -> StepRow:
+    """Sum iterations into one step; only the last one ended with a reduction.
+
+    Input waits and samples add up; the other values are the last iteration's.
+    """
+    first, last = iterations[0], iterations[-1]
+    fetched = _total(
+        [
+            None if iteration.data is None else iteration.data - iteration.begin
+            for iteration in iterations
+        ]
+    )
+    return last._replace(
+        begin=first.begin,
+        data=None if fetched is None else first.begin + fetched,
+        micro=sum(iteration.micro for iteration in iterations),
+        samples=_total([iteration.samples for iteration in iterations]),
+        clock=first.clock,
+    )
+
+
+def _total(values: List[Optional[int]]) -> Optional[int]:
+    """Return the sum; None where a value is unknown."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+# -- asynchronous devices --------------------------------------------------------------------------
+#
+# Make rows of iterations once an asynchronous device has finished them.
+
+
+class DeferredSteps:
+    """Takes iterations in order, and makes rows on the thread that drains.
+
+    The host may run ahead of the device, and its work meanwhile costs nothing: a step starts, at the
+    earliest, when the device has finished the previous one.
+
+    Args:
+        assembler: joins iterations into rows.
+        costs: receives the nanoseconds that recording an iteration took.
+        emit: receives the rows.
+    """
+
+    def __init__(
+        self, assembler: StepAssembler, costs: Callable[[int], None], emit: EmitSteps
+    ) -> None:
+        self._assembler = assembler
+        self._costs = costs
+        self._emit = emit
+        #: A deque: the training thread appends while another takes, without a lock.
+        self.waiting: Deque[Any] = deque()
+        self._drains = threading.Lock()
+        #: The number of reductions so far, and when the device has finished the last step.
+        self._count = self._done_before = 0
+        #: Whether there were iterations, and never a reduction.
+        self.gave_up = False
+
+    def drain(self) -> None:
+        """Make rows of the iterations that the device has finished."""
+        with self._drains:
+            clock = read_clocks()[1]
+            for entry in take_ready(self.waiting, self._is_ready):
+                self._take(entry, clock)
+
+    def _is_ready(self, entry: Any) -> bool:
+        """Return whether the device has finished an iteration."""
+        raise NotImplementedError
+
+    def _take(self, entry: Any, clock: int) -> None:
+        """Make the rows of an iteration."""
+        raise NotImplementedError
+
+    def _begin(self, epoch: int, begin: int, data: int, clock: int) -> Iteration:
+        """Return an iteration that starts when the previous step is done."""
+        iteration = Iteration(epoch, max(begin, self._done_before), clock)
+        iteration.data = max(data, iteration.begin)
+        return iteration
+
+    def _end(self, iteration: Iteration, end: int, own_ns: int) -> None:
+        self._costs(own_ns)
+        self._emit(self._assembler.rows(iteration, end))
+        if self._assembler.lost_count:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Make every iteration a step if there never was a reduction."""
+        rows = self._assembler.give_up()
+        self._emit(rows)
+        self.gave_up = self.gave_up or bool(rows)

@@ -1,0 +1,357 @@
+"""Record one training: patch it, and write its steps as rows."""
+
+from __future__ import annotations
+
+import logging
+from time import monotonic_ns
+from typing import Any, Callable, Dict, Iterator, List, Optional
+
+import torch
+
+from ..guards import never_raises, while_running
+from ..hangs import Position
+from ..job.job_facts import known
+from ..job.world import world_of_training
+from ..loop_steps import StepAssembler
+from ..options import Options
+from .batches import full_batches, shape_in
+from .cuda import CudaClock
+from .device_steps import DeviceSteps
+from .gradient_timestamps import GradientClock
+from .iterations import MOST_WAITING, FinishedIterations, IterationRecording
+from .pytorch_facts import (
+    LateFacts,
+    computes_on_host,
+    cuda_device,
+    device_types,
+    model_facts,
+    parameters_of,
+    steps_counted,
+    why_no_timestamps,
+)
+from .reductions import (
+    DdpReductions,
+    HorovodReductions,
+    Reductions,
+    Updates,
+    innermost_model,
+    innermost_optimizer,
+)
+from .sharded import DeepSpeedReductions, FsdpReductions, is_deepspeed, is_fully_sharded
+from .waits import Waits
+
+logger = logging.getLogger("stallscope")
+
+# Recordings that still run.
+_open: List["Recording"] = []
+
+
+class Recording(IterationRecording):
+    """One StepLogger's training: its epochs, iterations, reductions and pauses."""
+
+    __slots__ = (
+        "_first_step",
+        "_model",
+        "_optimizer",
+        "_times_gradients",
+        "_undo",
+        "_waits",
+    )
+
+    def __init__(
+        self, optimizer: Any, model: Any, options: Options, first_step: Optional[int] = None
+    ) -> None:
+        super().__init__(options)
+        #: The number of the first step; None where the optimizer counts.
+        self._first_step = first_step
+        self._optimizer = innermost_optimizer(optimizer)
+        self._model = model
+        self._undo: List[Callable[[], None]] = []
+
+    # -- start and stop --------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Open the log and watch gradients and reductions."""
+        try:
+            self._take_over()
+            self._start()
+        except Exception as error:
+            self.fail(error)
+            self._undo_all()
+
+    @never_raises
+    def stop(self) -> None:
+        """Restore optimizer and model, write what is left and close the log."""
+        self._end_iteration_early()
+        self._settle()
+        self._give_up()
+        self.end_epoch()
+        if self in _open:
+            _open.remove(self)
+        self._undo_all()
+        if self._session is not None:
+            self._session.close(self._counted())
+
+    def _counted(self) -> Optional[int]:
+        """Return the steps that the optimizer has counted; None if the user counts them."""
+        return steps_counted(self._optimizer) if self._first_step is None else None
+
+    def _next_step(self) -> Optional[int]:
+        self._settle()
+        return super()._next_step()
+
+    def _take_over(self) -> None:
+        for recording in list(_open):
+            if self._same_training(recording):
+                logger.warning(
+                    "stallscope: another StepLogger records this training from here on; one is enough"
+                )
+                recording.stop()
+
+    def _same_training(self, recording: "Recording") -> bool:
+        mine, theirs = (self._optimizer, self._model), (recording._optimizer, recording._model)
+        return any(left is not None and left is right for left, right in zip(mine, theirs))
+
+    def _start(self) -> None:
+        optimizer, model, options = self._optimizer, self._model, self._options
+        world = world_of_training()
+        parameters = parameters_of(optimizer, model)
+        reductions = reductions_of(optimizer, model, world.size)
+        no_timestamps = why_no_timestamps(reductions, parameters, options.stages)
+        self._single = world.size == 1
+        reduced = True if self._single or (reductions.counts and not reductions.reason) else None
+        if not no_timestamps:
+            self._device = known(lambda: _clock_of(parameters))
+            if self._device is None and device_types(parameters) == ["cuda"]:
+                no_timestamps = "the CUDA device gives no times"
+        self._timestamps = {
+            "placed": ["data"] if no_timestamps else ["data", "ready", "reduced"],
+            "reason": no_timestamps,
+        }
+        if self._device is not None:
+            self._timestamps["clock"] = "cuda"
+        elif no_timestamps and computes_on_host(parameters):
+            # The host computes itself, so nothing computes while it waits for a batch.
+            self._timestamps["input_exposed"] = True
+        facts = {
+            **model_facts(optimizer, model, parameters, world.size),
+            "loader_workers": None,
+            "gradients_reduced": reduced,
+            "stamps": self._timestamps,
+        }
+        self._assembler = StepAssembler(reductions.counts, self._single)
+        self._finished = FinishedIterations(
+            self._assembler, self._samples_given, self._emit_finished
+        )
+        self._waiting = self._finished.waiting
+        counted = steps_counted(optimizer) if self._first_step is None else self._first_step
+        session = self._open_session(world, facts, counted, self._before_flush, self._position)
+        self._late_facts = LateFacts(session, optimizer, model, world.size, options.batch_size)
+        if not session.recording:
+            return
+        _open.append(self)
+        self._gradients = GradientClock(self._device)
+        if self._device is not None:
+            assembler = StepAssembler(reductions.counts, self._single)
+            self._device_steps = DeviceSteps(self._device, assembler, session.late_step)
+        self._waits = Waits(self._iteration_began, self._gradients.timestamp)
+        self._times_gradients = not no_timestamps and reductions.needs_gradients
+        self._undo.append(self._gradients.remove)
+        self._undo.append(reductions.remove)
+        gradients = None if no_timestamps else self._gradients
+        reductions.install(gradients, self._reduced, self._waits)
+
+    def _iteration_began(self) -> Optional[int]:
+        return None if self._iteration is None else self._iteration.begin
+
+    def _undo_all(self) -> None:
+        while self._undo:
+            try:
+                self._undo.pop()()
+            except Exception as error:
+                self.fail(error)
+
+    # -- iterations of the loop ------------------------------------------------------------------
+
+    def iterate(self, loader: Any, batches: Iterator[Any], is_epoch: bool) -> Iterator[Any]:
+        """Yield the batches of a loop, and record its iterations.
+
+        The work of every iteration on a CPU is in this one function with local variables: training has
+        just evicted everything else from the CPU's caches.
+        """
+        if not self.running:
+            yield from batches
+            return
+        loop = object()
+        self.begin_loop(loop, loader)
+        full, shape = full_batches(loader)
+        if is_epoch:
+            self.begin_epoch()
+        now, gradients, waiting = monotonic_ns, self._gradients, self._waiting
+        finished, most_waiting, tensor = waiting.append, MOST_WAITING, torch.Tensor
+        on_device = self._device is not None
+        try:
+            self.begin_iteration()
+            for batch in batches:
+                iteration = self._iteration
+                if iteration is None or on_device:
+                    self.data_arrived(batch, shape if full > 0 else None)
+                else:
+                    data = iteration.data = now()
+                    if full > 0:
+                        iteration.shape = shape
+                    elif type(batch) is tensor:
+                        iteration.shape = batch.shape
+                    else:
+                        try:
+                            iteration.shape = shape_in(batch)
+                        except Exception as error:
+                            self.fail(error)
+                    self._own_ns += now() - data
+                full -= 1
+                yield batch
+                iteration = self._iteration
+                if iteration is None or on_device or len(waiting) >= most_waiting:
+                    self.next_iteration()
+                    continue
+                try:
+                    end, ready = now(), gradients.last
+                    # As _keep does, without the call.
+                    finished(
+                        (
+                            iteration.epoch,
+                            iteration.begin,
+                            iteration.data,
+                            iteration.shape,
+                            iteration.reductions,
+                            end,
+                            ready,
+                            self._own_ns,
+                            1,
+                            None,
+                        )
+                    )
+                    if ready is None or gradients.on_gradient is None:
+                        gradients.forget()
+                    else:
+                        # A backward pass that ended normally leaves nothing else to reset.
+                        gradients.last = None
+                    # Reuse the object, which is in the CPU's caches.
+                    iteration.data = iteration.shape = None
+                    iteration.reductions = []
+                    begin = iteration.begin = now()
+                    self._own_ns = begin - end
+                except Exception as error:
+                    self.fail(error)
+            self.drop_iteration()
+        finally:
+            self.end_loop(loop, is_epoch)
+
+    # -- epochs, and events between steps --------------------------------------------------------
+
+    @while_running
+    def begin_loop(self, loop: object, loader: Any) -> None:
+        self._end_iteration_early()
+        self._loop = loop
+        self._late_facts.begin_loop(loader)
+        if self._times_gradients:
+            self._gradients.hook(parameters_of(self._optimizer, self._model))
+
+    @while_running
+    def begin_epoch(self, number: Optional[int] = None) -> None:
+        is_first = self._epoch < 0
+        super().begin_epoch(number)
+        if not is_first:
+            self._late_facts.record_rate(self._epoch)
+
+    @while_running
+    def end_epoch(self) -> None:
+        in_epoch = self._epoch_start is not None
+        super().end_epoch()
+        if in_epoch:
+            self._late_facts.end_epoch()
+
+    def _before_flush(self) -> None:
+        """Make rows before a flush, on the flushing thread, and at the end on the training thread."""
+        device_steps, session = self._device_steps, self._session
+        self._finished.settle()
+        if self._iteration is not None:
+            self._late_facts.sample_queue()
+        if device_steps is not None:
+            ends = session is not None and session.closed
+            if ends:
+                device_steps.read(last=True)
+            device_steps.settle()
+            if ends:
+                self._record_device_clock()
+
+    def _position(self) -> Position:
+        """Return the progress of the iteration on the host; called on the flushing thread."""
+        iteration = self._iteration
+        if iteration is None:
+            return Position()
+        reduced = iteration.reductions[-1].reduced if iteration.reductions else None
+        # A collective before the last gradient waits for the other ranks, too.
+        ready = self._gradients.last if self._gradients.is_complete else self._waits.since
+        return Position(iteration.begin, iteration.data, ready, reduced)
+
+    def _record_device_clock(self) -> None:
+        """Record the quality of the device's times, at the end."""
+        device_steps, device, session = self._device_steps, self._device, self._session
+        assert device_steps is not None
+        assert device is not None
+        assert session is not None
+        described: Dict[str, Any] = {
+            "clock_error_us": None if device.error_ns is None else round(device.error_ns / 1e3, 1),
+            "turns_without_times": device_steps.lost,
+        }
+        if device.broken is not None:
+            described["reason"] = "the device gave no more times: %s" % device.broken
+        session.facts({"stamps": {**self._timestamps, **described}})
+
+    @while_running
+    def begin_pause(self, kind: str) -> None:
+        """Start a pause. A step with reduced gradients ends before it."""
+        if self._iteration is not None and self._iteration.reductions:
+            self.end_iteration()
+        assert self._session is not None
+        self._session.pause(kind)
+
+    def _interval(self, kind: str, began: int) -> None:
+        session, end = self._session, monotonic_ns()
+        assert session is not None
+        # Write earlier steps first: the interval row names the next step.
+        self._settle()
+        session.interval(kind, max(self._epoch, 0), began, end)
+
+
+def _clock_of(parameters: List[torch.Tensor]) -> Optional[CudaClock]:
+    """Return the clock of the parameters' CUDA device; None where the host sees gradients itself."""
+    index = cuda_device(parameters)
+    # torch.cuda makes a new object of the stream at every call.
+    stream_of = getattr(torch._C, "_cuda_getCurrentStream", None)
+    return None if index is None else CudaClock(torch.cuda, index, stream_of=stream_of)
+
+
+def reductions_of(optimizer: Any, model: Any, size: int) -> Reductions:
+    """Return the reductions of this training."""
+    model = innermost_model(model)
+    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        return DdpReductions(model)
+    reason = None
+    if size > 1 and is_fully_sharded(model):
+        return FsdpReductions(model)
+    if size > 1 and is_deepspeed(model):
+        return DeepSpeedReductions(model)
+    if hasattr(optimizer, "_starting_models"):
+        reason = "Adasum reduces in the middle of the optimizer's step"
+    elif hasattr(optimizer, "skip_synchronize"):
+        return HorovodReductions(optimizer)
+    elif size > 1:
+        reason = (
+            "the optimizer is not Horovod's and the model not DistributedDataParallel"
+            " or sharded by fully_shard"
+        )
+    # Before torch 2.0 updates cannot be seen either.
+    updates = hasattr(optimizer, "register_step_post_hook")
+    return Updates(optimizer, reason) if updates else Reductions(reason)

@@ -1,0 +1,212 @@
+"""Set the marks of a custom loop: on the host, and in the graph of a ``tf.function``."""
+
+from __future__ import annotations
+
+from collections import deque
+from time import monotonic_ns
+from typing import Any, Deque, Dict, List, NamedTuple, Optional, Tuple
+
+import tensorflow as tf
+
+from ..keras_common.finished_calls import RESOLUTION_NS
+from .instrument import done, in_xla, tensors_of
+from .loader import samples_in
+from .timestamp_ring import TimestampRing
+
+#: The marks, in the order of a step.
+DATA, GRADIENTS, REDUCED = "data", "gradients", "reduced"
+MARKS = (DATA, GRADIENTS, REDUCED)
+
+_SCOPE = "stallscope"
+
+
+class FinishedStep(NamedTuple):
+    """A finished step with the host's marks; monotonic nanoseconds."""
+
+    epoch: int
+    begin: int
+    end: int
+    #: The marks.
+    data: Optional[int]
+    gradients: Optional[int]
+    reduced: Optional[int]
+    samples: Optional[int]
+    #: Nanoseconds that recording took up to the step's end, and when the recorder was done with the
+    #: previous step.
+    own_ns: int
+    recorded_at: Optional[int]
+
+
+class TracedMarks:
+    """The marks that traces have put into graphs: graphs outlive a recording, and its ranks."""
+
+    __slots__ = ("gradients", "rings")
+
+    def __init__(self) -> None:
+        #: For each mark in a graph: its timestamps.
+        self.rings: Dict[str, TimestampRing] = {}
+        #: Facts about the gradients that were marked first.
+        self.gradients: Dict[str, Any] = {}
+
+
+class Marks:
+    """The marks of the current step, and marks that graphs have set since the last reading."""
+
+    # Slots, not a dict: training has just evicted everything from the CPU's caches.
+    __slots__ = (
+        "_read",
+        "_traced",
+        "data",
+        "eager",
+        "gradients",
+        "has_news",
+        "on_host",
+        "placed",
+        "reduced",
+        "samples",
+        "samples_now",
+        "trouble",
+    )
+
+    def __init__(self, traced: TracedMarks) -> None:
+        self._traced = traced
+        #: Marks that were set at least once, or are in a graph.
+        self.placed: List[str] = list(traced.rings)
+        #: Why a requested mark could not be placed; None without trouble.
+        self.trouble: Optional[str] = None
+        #: Whether ``placed`` or ``trouble`` has changed since they were recorded.
+        self.has_news = True
+        #: Samples of the first batch that was passed.
+        self.samples: Optional[int] = None
+        #: Samples of the current step's batches; None where none was passed.
+        self.samples_now: Optional[int] = None
+        #: The host's marks in the current step, by name.
+        self.data: Optional[int] = None
+        self.gradients: Optional[int] = None
+        self.reduced: Optional[int] = None
+        #: Marks that the host has set at least once, and the type of eager tensors.
+        self.on_host: List[str] = []
+        self.eager: Optional[type] = None
+        # For each mark in a graph: its timestamps that were read and not yet assigned to a step.
+        self._read: Dict[str, Deque[int]] = {}
+
+    def mark(self, name: str, tensors: Any) -> None:
+        """Mark now; in a trace, mark every run of the graph."""
+        if name not in MARKS:
+            self._trouble("there is no mark %r: use one of %s" % (name, ", ".join(MARKS)))
+        elif not tf.executing_eagerly():
+            self._mark_in_graph(name, tensors)
+        elif name != DATA and tf.config.list_logical_devices("GPU"):
+            self._trouble("on a GPU the host runs ahead of gradients outside of a tf.function")
+        else:
+            # The first batch of a step, and the last of its gradients.
+            if name != DATA or self.data is None:
+                setattr(self, name, monotonic_ns())
+            self._note_placed(name)
+            if name not in self.on_host:
+                self.on_host.append(name)
+            self._learn(tensors)
+            if name == DATA and tensors is not None:
+                self._count(samples_in(tensors))
+
+    def mark_data_again(self, first: Any, now: int) -> None:
+        """Mark data as ``mark`` does, after the host's first mark; ``first`` is an eager tensor."""
+        if self.data is None:
+            self.data = now
+        # Faster than ``shape``. _learn has checked that the method exists.
+        shape = first._shape_tuple()
+        if shape:
+            self.samples_now = (self.samples_now or 0) + shape[0]
+
+    def read(self) -> None:
+        """Read the marks of graphs, once for many steps; not thread-safe."""
+        # A trace may add a mark meanwhile.
+        for name, ring in list(self._traced.rings.items()):
+            timestamps = (step.data for step in ring.take())
+            self._read.setdefault(name, deque()).extend(at for at in timestamps if at is not None)
+
+    def forget_read(self) -> None:
+        """Drop marks that were read: the host's clock has changed since."""
+        for waiting in self._read.values():
+            waiting.clear()
+
+    def times_of(
+        self, step: FinishedStep, next_begin: Optional[int], clock: int
+    ) -> Tuple[Optional[int], ...]:
+        """Return the time of each mark in a step; None where it was not set.
+
+        Args:
+            step: the step after the last one that was asked for.
+            next_begin: when the next step started, if that has ended.
+            clock: wall time minus monotonic time, in nanoseconds: graphs use wall time.
+        """
+        by_host = zip(MARKS, (step.data, step.gradients, step.reduced))
+        marked = {name: at for name, at in by_host if at is not None}
+        until = step.end + RESOLUTION_NS
+        if next_begin is not None:
+            until = min(until, next_begin)
+        for name in self._read:
+            inside = self._inside(name, step, until, clock)
+            if inside:
+                at = inside[0] if name == DATA else inside[-1]
+                marked.setdefault(name, min(max(at, step.begin), step.end))
+        low, times = step.begin, []
+        for name in MARKS:
+            at_or_none = marked.get(name)
+            # The meaning of a mark out of order is unknown.
+            times.append(at_or_none if at_or_none is not None and at_or_none >= low else None)
+            low = times[-1] or low
+        return tuple(times)
+
+    def _inside(self, name: str, step: FinishedStep, until: int, clock: int) -> List[int]:
+        """Return the times of a mark in this step; later times wait for later steps."""
+        waiting, inside = self._read[name], []
+        while waiting and waiting[0] - clock <= until:
+            at = waiting.popleft() - clock
+            if at >= step.begin - RESOLUTION_NS:
+                inside.append(at)
+        return inside
+
+    def _mark_in_graph(self, name: str, tensors: Any) -> None:
+        flat = [] if tensors is None else tensors_of(tensors)
+        if not flat:
+            self._trouble(
+                "log.mark(%r) in a tf.function needs the tensors that it waits for" % name
+            )
+        elif in_xla():
+            self._trouble("XLA compiles the step and has no clock")
+        elif tf.distribute.has_strategy():
+            self._trouble("tf.distribute runs the step in replicas")
+        else:
+            rings = self._traced.rings
+            ring = rings.get(name) or rings.setdefault(name, TimestampRing())
+            try:
+                with tf.name_scope(_SCOPE), tf.control_dependencies(done(flat)):
+                    ring.begin_step(-1)
+                    ring.write()
+            except Exception as error:  # the host's marks are still good
+                self._trouble("no mark of %s could be put into a graph: %r" % (name, error))
+            else:
+                self._note_placed(name)
+
+    def _count(self, samples: Optional[int]) -> None:
+        """Add the samples of a batch; a step may have several batches."""
+        if samples is not None:
+            self.samples = samples if self.samples is None else self.samples
+            self.samples_now = (self.samples_now or 0) + samples
+
+    def _learn(self, tensors: Any) -> None:
+        """Learn the type of eager tensors; symbolic tensors have another one."""
+        leaves = [] if tensors is None else tf.nest.flatten(tensors)
+        if leaves and tf.is_tensor(leaves[0]) and hasattr(leaves[0], "_shape_tuple"):
+            kind = type(leaves[0])
+            self.eager = None if kind is tf.Tensor else kind
+
+    def _trouble(self, reason: str) -> None:
+        if self.trouble is None:
+            self.trouble, self.has_news = reason, True
+
+    def _note_placed(self, name: str) -> None:
+        if name not in self.placed:
+            self.placed.append(name)
+            self.has_news = True

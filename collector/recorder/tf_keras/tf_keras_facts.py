@@ -1,0 +1,228 @@
+"""Facts of a Keras model and of TensorFlow's settings."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, List, Optional
+
+import tensorflow as tf
+
+from ..job.job_facts import SWITCHED_OFF, horovod_transports, known, module_version, optimizer_facts
+from ..keras_common.fit_recording import fit_frame
+from .dataset_pipeline import operation_of, operations_of
+from .loader import keras, keras_version
+from .optimizers import compression_of, has_own_variables, innermost, passes_per_step
+
+#: The order of samples in later epochs: a new one each time, the shuffled order of the first epoch, or
+#: the stored order.
+ANEW, ALIKE, NEVER = "anew", "alike", "never"
+_MOST_CALLBACKS = 32
+_MOST_OPERATIONS = 64
+_FRAMEWORKS = ("keras", "tf_keras", "tensorflow", "horovod")
+# Callbacks that always act on a metric; a checkpoint does so only with save_best_only.
+_BY_A_METRIC = ("ReduceLROnPlateau", "EarlyStopping")
+# Operations that keep the order of elements, and sources with a fixed order.
+_KEEP_ORDER = re.compile(
+    r"Options|Prefetch|Repeat|Take|Skip|Cache|Map|ParallelMap|Batch|ParallelBatch|PaddedBatch|Shard|"
+    r"Enumerate|TFRecord|TextLine|FixedLengthRecord|TensorSlice|Tensor|Range"
+)
+_PYTHON = re.compile(r"PyFunc")
+
+
+def model_facts(model: Any, size: int) -> Dict[str, Any]:
+    """Return facts of the model and its optimizer; None where a custom model stores them elsewhere."""
+    optimizer = innermost(getattr(model, "optimizer", None))
+    rate = learning_rate(optimizer)
+    return {
+        "framework": "tensorflow",
+        "versions": {
+            "tensorflow": tf.__version__,
+            "keras": keras_version(),
+            "horovod": module_version("horovod"),
+        },
+        "model": known(lambda: model.name),
+        "parameters": parameters(model),
+        **optimizer_facts(optimizer, "learning_rate", rate, size),
+        "backward_passes_per_step": passes_per_step(optimizer),
+        "compression": known(lambda: compression_of(model.optimizer)),
+        "compute_dtypes": known(lambda: sorted({layer.compute_dtype for layer in model.layers})),
+        "steps_per_execution": known(lambda: steps_per_execution(model)),
+        "threads": {
+            "inter_op": tf.config.threading.get_inter_op_parallelism_threads(),
+            "intra_op": tf.config.threading.get_intra_op_parallelism_threads(),
+        },
+        "loader_workers": None,
+        "reduces_with": horovod_transports() if size > 1 else None,
+        "devices": [device.device_type for device in tf.config.list_logical_devices()],
+    }
+
+
+def parameters(model: Any) -> Optional[int]:
+    """Return the number of parameters; None before the model is built."""
+    return known(lambda: int(model.count_params()) if model.built else None)
+
+
+def why_no_timestamps(model: Any, stages: bool) -> Optional[str]:
+    """Return why timestamps must not go into this model's graph; None where they may.
+
+    An error inside a running graph cannot be caught, so this is decided before the trace.
+    """
+    if not stages:
+        return SWITCHED_OFF
+    if not keras_version().startswith("2."):
+        return "Keras %s builds its train step differently" % keras_version()
+    if getattr(model, "_jit_compile", None):
+        return "jit_compile=True: XLA has no clock"
+    if type(model.distribute_strategy).__name__ != "_DefaultDistributionStrategy":
+        return "tf.distribute runs the train step in replicas"
+    return None
+
+
+def steps_per_execution(model: Any) -> int:
+    variable = getattr(model, "_steps_per_execution", None)
+    return 1 if variable is None else int(variable.numpy())
+
+
+def learning_rate(optimizer: Any) -> Optional[float]:
+    """Return the current learning rate."""
+
+    def read() -> float:
+        rate = innermost(optimizer).learning_rate
+        return float(rate.numpy() if hasattr(rate, "numpy") else rate)
+
+    return known(read)
+
+
+def weights(model: Any) -> Optional[Dict[str, Any]]:
+    """Return some numbers of the smallest trained matrix, which are equal on ranks that train one model.
+
+    None where they may differ: with variables or process sets of single ranks.
+    """
+
+    def read() -> Optional[Dict[str, Any]]:
+        # Vectors mostly start as zeros or ones, equal on all ranks anyway.
+        matrices = [
+            variable for variable in model.trainable_variables if (variable.shape.rank or 0) > 1
+        ]
+        if not matrices or not tf.executing_eagerly() or has_own_variables(model.optimizer):
+            return None
+        smallest = min(matrices, key=lambda matrix: matrix.shape.num_elements())
+        if smallest.shape.num_elements() > _LARGEST_READ:
+            return None
+        numbers = smallest.numpy().reshape(-1)[:_SOME_WEIGHTS]
+        return {
+            "of": smallest.name.partition(":")[0],
+            "values": [float(number) for number in numbers],
+        }
+
+    return known(read)
+
+
+# Numbers that may be copied from a device once; only a few of them are kept.
+_LARGEST_READ = 1_000_000
+
+
+_SOME_WEIGHTS = 8
+
+# -- fit facts -------------------------------------------------------------------------------------
+#
+# Read facts of a running ``fit``: its callbacks in order, its data, and how that is shuffled.
+
+
+def fit_facts(model: Any) -> Dict[str, Any]:
+    """Return facts of the running ``fit``; unknown ones are None."""
+    frame = fit_frame(model)
+    seen = {} if frame is None else frame.f_locals
+    callbacks = getattr(seen.get("callbacks"), "callbacks", None)
+    callback_list = callbacks if isinstance(callbacks, list) else None
+    return {
+        "callbacks": known(lambda: _callbacks(callback_list)),
+        "broadcasts": known(lambda: _broadcasts(callback_list)),
+        "shuffled": known(lambda: _shuffled(seen)),
+        "pipeline": known(lambda: _pipeline(seen.get("x"))),
+        "loader_threads": known(lambda: _loader_threads(seen.get("x"))),
+    }
+
+
+def _callbacks(callbacks: Optional[List[Any]]) -> Optional[List[Dict[str, str]]]:
+    """Return each callback's kind, and the metric that it acts on."""
+    return None if callbacks is None else list(map(_callback, callbacks[:_MOST_CALLBACKS]))
+
+
+def _callback(callback: Any) -> Dict[str, str]:
+    kind = _kind(callback)
+    described = {"name": "%s.%s" % (kind.__module__.partition(".")[0], kind.__name__)}
+    by_a_metric = kind.__name__ in _BY_A_METRIC or getattr(callback, "save_best_only", False)
+    if by_a_metric and isinstance(getattr(callback, "monitor", None), str):
+        described["monitor"] = callback.monitor
+    return described
+
+
+def _kind(callback: Any) -> type:
+    """Return the framework's class that it derives from; its own class if that is ``Callback``."""
+    for kind in type(callback).__mro__:
+        if kind.__module__.partition(".")[0] in _FRAMEWORKS and kind.__name__ != "Callback":
+            return kind
+    return type(callback)
+
+
+def _broadcasts(callbacks: Optional[List[Any]]) -> Optional[int]:
+    """Count the broadcasts of the whole model that Horovod's callbacks will make in this ``fit``."""
+    if callbacks is None:
+        return None
+    return sum(getattr(callback, "broadcast_done", None) is False for callback in callbacks)
+
+
+def _shuffled(seen: Dict[str, Any]) -> Optional[str]:
+    data = seen.get("x")
+    if isinstance(data, tf.data.Dataset):
+        return _of_dataset(data)
+    if _shuffles_itself(data):
+        return None
+    adapter = getattr(seen.get("data_handler"), "_adapter", None)
+    for name in ("_shuffle", "_shuffle_sequence"):
+        if hasattr(adapter, name):
+            return ANEW if getattr(adapter, name) else NEVER
+    return None
+
+
+def _pipeline(data: Any) -> Optional[List[str]]:
+    """Return the operations of a ``tf.data`` pipeline from its source on; None for other data."""
+    if not isinstance(data, tf.data.Dataset):
+        return None
+    before = [name for source in data._inputs() for name in _pipeline(source) or ()]
+    # TFRecordDataset interleaves several files internally.
+    at_once = getattr(data, "_num_parallel_reads", None) is not None
+    return [*before, *(["ParallelInterleave"] if at_once else []), operation_of(data)][
+        -_MOST_OPERATIONS:
+    ]
+
+
+def _loader_threads(data: Any) -> Optional[int]:
+    """Return the size of a ``tf.data`` pipeline's private thread pool; 0 where it has none."""
+    if not isinstance(data, tf.data.Dataset):
+        return None
+    return int(data.options().threading.private_threadpool_size or 0)
+
+
+def _shuffles_itself(data: Any) -> bool:
+    """Return whether a ``Sequence`` may change its order after each epoch."""
+    on_epoch_end = getattr(type(data), "on_epoch_end", None)
+    return on_epoch_end is not None and on_epoch_end is not keras.utils.Sequence.on_epoch_end
+
+
+def _of_dataset(dataset: Any, cached: bool = False) -> Optional[str]:
+    """Return how a pipeline shuffles; ``cached`` if a later cache keeps the order of the first epoch."""
+    operation = operation_of(dataset)
+    cached = cached or operation == "Cache"
+    before = [_of_dataset(source, cached) for source in dataset._inputs()]
+    if operation == "Shuffle" and not cached and dataset._reshuffle_each_iteration:
+        return ANEW
+    if ANEW in before:
+        return ANEW
+    if operation == "Shuffle" or ALIKE in before:
+        return ALIKE
+    if None in before or not _KEEP_ORDER.fullmatch(operation):
+        return None
+    # A Python function may pick samples in any order.
+    return None if any(map(_PYTHON.search, operations_of(dataset))) else NEVER

@@ -1,1 +1,0 @@
-"""The recorder for Hugging Face's Trainer: PyTorch's recorder, driven by the Trainer's callbacks."""

@@ -1,1 +1,0 @@
-"""Read the output of Keras while it fits."""

@@ -1,1 +1,0 @@
-"""Read measurements of loaders alone and of networks."""

@@ -1,1 +1,0 @@
-"""Read MLflow's record of a run."""

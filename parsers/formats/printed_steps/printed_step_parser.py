@@ -1,0 +1,399 @@
+"""Read the lines of a format, and make a log of each rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from stallscope.arrays.types import Ints
+from stallscope.errors import UnreadableError
+from stallscope.formatting.lists import counted
+from stallscope.run import Problem
+
+from ...base import Parsed, Parser
+from ...epochs_only import (
+    LATEST_NS,
+    clock_facts,
+    epochs_log,
+    epochs_table,
+    in_one_file,
+    windows_table,
+)
+from ...pattern import Pattern, by_rank, columns_of, first_in, timestamp_at, year_note
+from ...pattern_columns import Column
+from ...rank_names import FROM_TEXT, labelled_ranks, rank_in, size_facts, stated_ranks
+from ...window_durations import Durations, Value, durations, half_unit
+from ...window_lines import StepLines, step_lines, without_repeated
+from ..mlperf.mlperf_marks import logged
+from ..mlperf.mlperf_parser import completed
+from .rates import PrintedSettings, RateOf, RateSamples, printed_settings, rate_samples
+
+#: The rank of lines without a launcher's label.
+NO_RANK = -1
+# If more of a rank's lines are repeated, several ranks print them.
+_MOST_REPEATED = 0.5
+
+# No program prints durations of epochs more precisely than this.
+_LEAST_HALF_MS = 0.5
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """The meaning of a format's lines."""
+
+    #: The program that prints them.
+    known_from: str
+    #: The meaning of their times.
+    value: Value
+    #: Whose their rates are; None if that varies.
+    rate_of: RateOf | None = None
+    #: The printed number of the first step; None if that varies.
+    first_step: int | None = None
+    #: The number of first steps that are not in means so far.
+    untimed: int = 0
+    #: Reads batch sizes from a log, given the number of ranks if it is known.
+    settings: Callable[[bytes, int | None], PrintedSettings] = printed_settings
+    framework: str | None = None
+
+
+class PrintedStepsParser(Parser):
+    """A format whose lines have step times."""
+
+    suffix: ClassVar[str] = ".log"
+    has_steps: ClassVar[bool] = False
+    reads_stated_ranks = True
+    certain: ClassVar[bool] = False
+    looks_further: ClassVar[bool] = True
+    #: Patterns of the lines about steps; the first one that a file has counts.
+    patterns: ClassVar[Sequence[str]]
+    #: Patterns of the lines with durations of epochs, with ``epoch`` and ``seconds``.
+    epoch_patterns: ClassVar[Sequence[str]] = ()
+    meaning: ClassVar[Meaning]
+
+    @cached_property
+    def _patterns(self) -> list[Pattern]:
+        return [Pattern(text) for text in self.patterns]
+
+    @cached_property
+    def _epoch_patterns(self) -> list[Pattern]:
+        return [Pattern(text) for text in self.epoch_patterns]
+
+    def recognises(self, file_name: str, head: bytes) -> bool:
+        return first_in(self._patterns, head) is not None
+
+    def parse(self, path: str, data: bytes) -> Parsed:
+        of_steps, of_epochs = (
+            first_in(candidates, data) for candidates in (self._patterns, self._epoch_patterns)
+        )
+        logs = []
+        if of_steps is not None:
+            patterns = [of_steps, *([] if of_epochs is None else [of_epochs])]
+            columns, *epochs = columns_of(patterns, data, NO_RANK)
+            assert columns is not None
+            logs = logs_of(path, data, columns, self.meaning, *epochs)
+        if not any(log.intervals.num_rows for log in logs):
+            raise UnreadableError(
+                f"{path}: this looks like {self.title}, and no two of its lines tell how long steps took"
+            )
+        return in_one_file(logs, len(data))
+
+
+def logs_of(
+    path: str,
+    data: bytes,
+    columns: Mapping[str, Column],
+    meaning: Meaning,
+    epochs: Mapping[str, Column] | None = None,
+) -> list[Parsed]:
+    """Make a log of each rank: the times of steps, and of epochs if lines have them.
+
+    Args:
+        path: the file.
+        data: its content, to find ranks and batch sizes.
+        columns: fields of its lines, ``step`` among them; the rank is -1 without a launcher's label.
+        meaning: their meaning.
+        epochs: fields of lines with durations of epochs (``seconds``).
+
+    Raises:
+        UnreadableError: if their times are not those of steps.
+    """
+    mlperf = logged(data)
+    ranks = _Ranks.of(path, data, columns, mlperf.settings.size)
+    lines = {
+        rank: step_lines(rank_columns, meaning.first_step, meaning.untimed)
+        for rank, rank_columns in ranks.split(columns).items()
+    }
+    zero = min(
+        (int(ns[0]) for rank_lines in lines.values() if (ns := rank_lines.stamps_ns) is not None),
+        default=0,
+    )
+    settings = meaning.settings(data, ranks.size)
+    known = {
+        "framework": meaning.framework,
+        "known_from": meaning.known_from,
+        "batch_size": settings.rank_batch,
+        **mlperf.settings.facts,
+        **ranks.facts,
+    }
+    if ranks.size is None and settings.ranks is not None:
+        known |= size_facts(settings.ranks)
+    facts = {name: value for name, value in known.items() if value is not None}
+    of_epochs = {} if epochs is None else ranks.split(epochs)
+    took = {
+        rank: without_repeated(rank_columns, "epoch")[0] for rank, rank_columns in of_epochs.items()
+    }
+    first, *others = (
+        _log(path, rank, rank_lines, took.get(rank), meaning, settings, zero, facts)
+        for rank, rank_lines in lines.items()
+    )
+    return completed([with_year_note(first, columns), *others], mlperf, zero)
+
+
+def with_year_note(log: Parsed, columns: Mapping[str, Column]) -> Parsed:
+    """Add a note that the year of the lines' timestamps is assumed, if they have none."""
+    note = year_note(columns)
+    if note is None:
+        return log
+    return replace(log, problems=(*log.problems, Problem(log.log.path, note)))
+
+
+def _log(
+    path: str,
+    rank: int,
+    lines: StepLines,
+    epoch_lines: Mapping[str, Column] | None,
+    meaning: Meaning,
+    settings: PrintedSettings,
+    zero: int,
+    facts: Mapping[str, Any],
+) -> Parsed:
+    samples = rate_samples(lines, settings, meaning.rate_of, _epoch_seconds(epoch_lines))
+    windows = durations(lines, meaning.value, samples.per_step)
+    first = first_epoch([lines.columns, epoch_lines or {}])
+    facts = {**facts, **_clock_facts(lines, zero), **_rate_facts(lines, samples)}
+    if lines.numbers is not None:
+        facts["step_numbers"] = lines.numbers
+    tables = []
+    if windows is not None:
+        facts |= windows.facts
+        tables.append(_windows(path, rank, lines, windows, zero, first))
+    epochs = _epochs(lines, epoch_lines, zero, first)
+    if epochs is not None and len(epochs.number):
+        facts |= epochs.facts
+        tables.append(epochs.table(path, rank))
+    problems = [Problem(path, what) for what in _problems(rank, lines, samples, bool(tables))]
+    return epochs_log(path, rank=rank, facts=facts, ended=False, tables=tables, problems=problems)
+
+
+def _epoch_seconds(epoch_lines: Mapping[str, Column] | None) -> dict[int, float]:
+    if epoch_lines is None:
+        return {}
+    return dict(zip(epoch_lines["epoch"].tolist(), epoch_lines["seconds"].tolist(), strict=True))
+
+
+def _epochs(
+    lines: StepLines, epoch_lines: Mapping[str, Column] | None, zero: int, first: int
+) -> Epochs | None:
+    if epoch_lines is not None:
+        return epochs_as_printed(epoch_lines, zero, first)
+    if lines.of("epoch") is not None:
+        return epochs_between_lines(lines.columns, zero, first)
+    return None
+
+
+@dataclass(frozen=True)
+class _Ranks:
+    """The ranks of a file's lines, and the number of all ranks."""
+
+    #: The rank of all lines; None if lines have their own.
+    only: int | None
+    #: The number of ranks that trained; None if unknown.
+    size: int | None
+    facts: Mapping[str, Any]
+
+    def split(self, columns: Mapping[str, Column]) -> dict[int, dict[str, Column]]:
+        """Split columns by rank."""
+        if self.only is not None:
+            columns = {**columns, "rank": np.full(len(columns["rank"]), self.only)}
+        # Among labelled lines, those without a label are the launcher's own.
+        return {
+            rank: rank_columns for rank, rank_columns in by_rank(columns).items() if rank != NO_RANK
+        }
+
+    @classmethod
+    def of(
+        cls, path: str, data: bytes, columns: Mapping[str, Column], in_mlperf: int | None
+    ) -> _Ranks:
+        """Find the ranks by launchers' labels, else by the path, else in the program's text.
+
+        Args:
+            path: the file.
+            data: its content.
+            columns: fields of its lines.
+            in_mlperf: the number of ranks in MLPerf's metadata.
+        """
+        stated, by_path = stated_ranks(data), rank_in(path)[0]
+        labelled = [rank for rank in np.unique(columns["rank"]).tolist() if rank != NO_RANK]
+        launched = {*labelled, *labelled_ranks(data)}
+        facts, only = size_facts(stated.size, launched, in_mlperf), None
+        if stated.varies:
+            facts["size_varies"] = True
+        if by_path is not None and len(labelled) < 2:
+            # Programs that do not know the other ranks print 0.
+            only = by_path
+        elif not labelled:
+            only = stated.rank or 0
+            if stated.rank is not None:
+                facts["rank_from"] = FROM_TEXT
+        return cls(only, facts.get("size"), facts)
+
+
+def _clock_facts(lines: StepLines, zero: int) -> dict[str, Any]:
+    ns = lines.stamps_ns
+    if ns is None:
+        return clock_facts(None, zero)
+    at = int(np.argmax(lines.columns["timed"]))
+    first = replace(timestamp_at(lines.columns, at), resolution_ns=lines.stamp_unit_ns)
+    return clock_facts(first, zero)
+
+
+def _rate_facts(lines: StepLines, samples: RateSamples) -> dict[str, Any]:
+    """Return the facts about printed rates; nothing without rates."""
+    if not _has_rates(lines):
+        return {}
+    known = {"rate_samples": samples.per_step, "rate_of": samples.of, "rate_why": samples.why}
+    if samples.assumed:
+        known["samples_per_step"] = samples.per_step
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _has_rates(lines: StepLines) -> bool:
+    return lines.of("rate") is not None or lines.of("mean_rate") is not None
+
+
+def _problems(rank: int, lines: StepLines, samples: RateSamples, timed: bool) -> Iterator[str]:
+    if not timed:
+        yield "lines have no times: no timestamps, or there is only one line"
+    if lines.repeated > _MOST_REPEATED * len(lines):
+        yield (
+            f"{counted(lines.repeated, 'line')} of rank {rank} about the step of the line before: "
+            "several ranks print into this file without labels, and one line of each step is used"
+        )
+    if _has_rates(lines) and samples.of is None:
+        yield f"printed rates may be of one rank or of all: {samples.why}"
+
+
+def _windows(
+    path: str, rank: int, lines: StepLines, windows: Durations, zero: int, first: int
+) -> pa.Table:
+    took = np.rint(windows.step_s * windows.steps * 1e9)
+    ends = np.cumsum(took)
+    ns = lines.stamps_ns
+    # If timestamps are coarser than a window, the windows' own times are more precise.
+    if ns is not None and lines.stamp_unit_ns <= np.median(took):
+        ends = (ns[windows.at] - zero).astype(np.float64)
+    furthest = np.abs(ends).max(initial=0) + took.max(initial=0)
+    if not np.isfinite(furthest) or furthest > LATEST_NS:
+        raise UnreadableError(f"{path}: its steps take a century: these are no times of steps")
+    end = ends.astype(np.int64)
+    epoch, data = lines.epochs, windows.data_s
+    first = first if lines.of("epoch") is not None else 0
+    return windows_table(
+        rank,
+        step=lines.last_step[windows.at] + 1,
+        epoch=None if epoch is None else epoch[windows.at] - first,
+        begin=end - took.astype(np.int64),
+        end=end,
+        steps=windows.steps,
+        data=None if data is None else np.rint(data * windows.steps * 1e9).astype(np.int64),
+    )
+
+
+# -- epochs ----------------------------------------------------------------------------------------
+#
+# Epochs in lines: between timestamps, or as printed.
+
+
+class Epochs(NamedTuple):
+    """Epochs as columns, in nanoseconds on the log's clock."""
+
+    #: Counted from 0.
+    number: Ints
+    begin: Ints
+    end: Ints
+    #: Half of the unit that their durations are rounded to, milliseconds.
+    half_ms: float
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Return the facts about the epochs for a log; nothing without epochs."""
+        if not len(self.number):
+            return {}
+        return {"epoch_precision_ms": self.half_ms, "first_epoch": int(self.number.min())}
+
+    def table(self, path: str, rank: int) -> pa.Table:
+        """Make the intervals of a rank's epochs.
+
+        Raises:
+            UnreadableError: if they take longer than any epochs do.
+        """
+        if self.end.max(initial=0) > LATEST_NS:
+            raise UnreadableError(
+                f"{path}: its epochs take a century: these are no times of epochs"
+            )
+        return epochs_table(rank, self.number, self.begin, self.end)
+
+
+def first_epoch(columns: Iterable[Mapping[str, Column]]) -> int:
+    """Return the printed number of the first epoch, 0 or 1."""
+    lowest = min(
+        (int(rank_columns["epoch"].min()) for rank_columns in columns if "epoch" in rank_columns),
+        default=0,
+    )
+    return 1 if lowest == 1 else 0
+
+
+def epochs_between_lines(columns: Mapping[str, Column], zero: int, first: int) -> Epochs:
+    """Measure epochs from their first line to that of the next epoch; the end of the last is unknown.
+
+    Args:
+        columns: fields of a rank's lines, ``epoch`` among them.
+        zero: the timestamp at which the log's clock is 0.
+        first: the number of the first epoch, as printed.
+    """
+    timed = np.flatnonzero(columns["timed"])
+    number, ns = columns["epoch"][timed], columns["ns"][timed]
+    at = np.flatnonzero(np.append(True, number[1:] != number[:-1])[: len(number)])
+    begin, end = at[:-1], at[1:]
+    fits = (number[end] > number[begin]) & (ns[end] >= ns[begin])
+    begin, end = begin[fits], end[fits]
+    # Both timestamps are rounded down: their difference is wrong by less than one unit either way.
+    rounded = columns["resolution_ns"][timed][np.append(begin, end)]
+    half_ms = int(rounded.max(initial=0)) / 1e6
+    return Epochs(number[begin] - first, ns[begin] - zero, ns[end] - zero, half_ms)
+
+
+def epochs_as_printed(columns: Mapping[str, Column], zero: int, first: int) -> Epochs:
+    """Return epochs with printed durations: each ends when its line was printed.
+
+    Args:
+        columns: fields of a rank's lines, ``epoch`` and ``seconds`` among them.
+        zero: the timestamp at which the log's clock is 0.
+        first: the number of the first epoch, as printed.
+    """
+    seconds, timed = columns["seconds"], columns["timed"]
+    took = np.rint(seconds * 1e9).astype(np.int64)
+    # An epoch without a timestamp follows the one before it.
+    since = np.cumsum(took)
+    timed_at = np.maximum.accumulate(np.where(timed, np.arange(len(timed)), -1))
+    end = since.copy()
+    known = timed_at >= 0
+    at = timed_at[known]
+    end[known] += columns["ns"][at] - zero - since[at]
+    half_ms = max(1e3 * half_unit(seconds), _LEAST_HALF_MS)
+    return Epochs(columns["epoch"] - first, end - took, end, half_ms)

@@ -1,1 +1,0 @@
-"""Read Spark's event logs, and recognise its other logs."""

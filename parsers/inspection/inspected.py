@@ -1,0 +1,218 @@
+"""The result of inspecting logs: files, and the runs that they make up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+import pyarrow.compute as pc
+
+from stallscope.arrays import arrow
+from stallscope.run import Log
+
+from ..base import Parsed
+
+Sure = Literal["certain", "likely", "told"]
+
+#: The precision of step logs, and of all other logs with steps.
+PRECISION = "steps, to the microsecond"
+
+
+@dataclass(frozen=True)
+class TimeSpan:
+    """A time span as ISO 8601; without a zone if the zone is unknown."""
+
+    begin: str
+    end: str
+    zone_known: bool
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A pattern for a file that no parser knows, with its results. Unknown values are None."""
+
+    #: For ``--read-as``.
+    read_as: str
+    #: The number of matching lines, and the share of the lines for which the pattern was made.
+    lines: int
+    share: float
+    ranks: tuple[int, ...]
+    #: The first and the last one.
+    epochs: tuple[int, int] | None
+    steps: tuple[int, int] | None
+    #: The mean step time over the ranks, and the possible error of each rank's.
+    step_ms: float | None
+    step_precision_ms: float | None
+    #: The mean of all epochs with a known end.
+    epoch_s: float | None
+    span: TimeSpan | None
+    #: What it leaves out or assumes.
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class InspectedFile:
+    """One file. Unknown values are None."""
+
+    path: str
+    bytes: int
+    #: The format's name; None if it is unknown.
+    format: str | None
+    title: str
+    sure: Sure | None
+    #: The launcher that has labelled its lines.
+    launcher: str | None = None
+    ranks: tuple[int, ...] = ()
+    steps: int | None = None
+    epochs: int | None = None
+    span: TimeSpan | None = None
+    precision: str | None = None
+    torn_lines: int = 0
+    #: Whether its times are used in a run.
+    used: bool = False
+    #: Skipped parts, with the reasons, and other remarks.
+    notes: tuple[str, ...] = ()
+    #: A pattern that could read it, if no parser does.
+    proposal: Proposal | None = None
+
+
+@dataclass(frozen=True)
+class InspectedRun:
+    """One run that the files make up."""
+
+    id: str
+    name: str
+    source: str
+    #: The number of ranks that trained, and of those with a log.
+    size: int
+    ranks: int
+    #: Whether logs have the number of ranks, and its source; None for the recorder's logs.
+    size_known: bool
+    size_from: str | None
+    #: None if unknown.
+    hosts: int | None
+    steps: int | None
+    epochs: int | None
+    span: TimeSpan | None
+    precision: str
+    status: str
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """All files and runs at a place."""
+
+    files: tuple[InspectedFile, ...]
+    runs: tuple[InspectedRun, ...]
+    #: Problems of all files together.
+    warnings: tuple[str, ...]
+
+
+# -- summaries -------------------------------------------------------------------------------------
+#
+# Summaries of logs, kept in place of their rows.
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A log without its rows."""
+
+    log: Log
+    #: The number of distinct steps; all from the first to the last one if the middle was not read.
+    steps: int
+    first_step: int
+    last_step: int
+    #: The fit and the number of each epoch; the fit is 0 if fits are not distinguished.
+    epochs: frozenset[tuple[int, int]]
+    #: Nanoseconds on the log's clock.
+    begin: int | None
+    end: int | None
+
+
+def summary_of(parsed: Parsed, *, whole: bool) -> Summary:
+    """Summarise a log.
+
+    Args:
+        whole: whether all of it was read.
+    """
+    steps, intervals = parsed.steps, parsed.intervals
+    windows = intervals.filter(arrow.equal(intervals["kind"], "window"))
+    extremes = pc.min_max(steps["step"]).as_py()
+    first, last = extremes["min"] or 0, extremes["max"] or 0
+    count = pc.count_distinct(steps["step"]).as_py()
+    if count and not whole:
+        count = last - first + 1
+    if windows.num_rows:
+        # Windows have the step after their last one, and a number of steps.
+        last = pc.max(windows["step"]).as_py() - 1
+        first = windows["step"][0].as_py() - windows["steps"][0].as_py()
+        count = pc.sum(windows["steps"]).as_py() if whole else last - first + 1
+    epochs = {*pc.unique(steps["epoch"]).to_pylist()}
+    ended = intervals.filter(arrow.equal(intervals["kind"], "epoch"))
+    epochs |= {*pc.unique(ended["epoch"]).to_pylist(), *pc.unique(windows["epoch"]).to_pylist()}
+    fit = 0 if steps.num_rows else parsed.log.part
+    begins = [pc.min(table["begin"]).as_py() for table in (steps, intervals)]
+    ends = [pc.max(table["end"]).as_py() for table in (steps, intervals)]
+    return Summary(
+        log=parsed.log,
+        steps=count,
+        first_step=first,
+        last_step=last,
+        epochs=frozenset((fit, number) for number in epochs if number is not None),
+        begin=min((begin for begin in begins if begin is not None), default=None),
+        end=max((end for end in ends if end is not None), default=None),
+    )
+
+
+def steps_of(summaries: Iterable[Summary]) -> int:
+    """Count the distinct steps of several logs, each without gaps."""
+    logs = [summary for summary in summaries if summary.steps]
+    if len(logs) == 1:
+        return logs[0].steps
+    count, until = 0, None
+    for first, last in sorted((summary.first_step, summary.last_step) for summary in logs):
+        begin = first if until is None else max(first, until + 1)
+        count += max(last - begin + 1, 0)
+        until = last if until is None else max(until, last)
+    return count
+
+
+def span_of(summaries: Sequence[Summary]) -> TimeSpan | None:
+    """Return the first and last moment by wall clocks or timestamps of lines; None without them."""
+    anchored = [
+        summary for summary in summaries if summary.begin is not None and summary.log.has_wall_clock
+    ]
+    if anchored:
+        begins = [(summary.begin or 0) + summary.log.wall_minus_monotonic for summary in anchored]
+        ends = [(summary.end or 0) + summary.log.wall_minus_monotonic for summary in anchored]
+        return TimeSpan(iso(min(begins)) + "Z", iso(max(ends)) + "Z", True)
+    local = [
+        summary
+        for summary in summaries
+        if summary.begin is not None and summary.log.facts.get("began_local")
+    ]
+    if not local:
+        return None
+    # Times of lines count from the first line.
+    zero = datetime.fromisoformat(f"{local[0].log.facts['began_local']}+00:00")
+    zero_ns = int(zero.timestamp()) * 10**9
+    begin, end = (
+        min(summary.begin or 0 for summary in local),
+        max(summary.end or 0 for summary in local),
+    )
+    return TimeSpan(iso(zero_ns + begin), iso(zero_ns + end), False)
+
+
+def iso(ns: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(ns // 10**9, UTC):%Y-%m-%dT%H:%M:%S}"
+    except (ValueError, OverflowError, OSError):
+        return "unknown"  # a damaged clock
+
+
+def key_of(log: Log) -> tuple[object, ...]:
+    of = (str(log.facts.get("run_id")), log.facts.get("repeat"))
+    return log.path, *of, log.generation, log.rank, log.part

@@ -1,1 +1,0 @@
-"""Match patterns of lines, with the text of each place in columns."""

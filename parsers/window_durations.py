@@ -1,0 +1,399 @@
+"""Measure the steps of windows by the most precise times in their lines.
+
+Means over all steps so far give sums. Differences of sums are exact except for rounding, which grows
+with the number of steps. If that is too coarse, the window's own value counts, which may be that of a
+single step. Lines without times are measured between their timestamps, in windows that are long enough
+for the clock.
+
+Programs do not say what their means are over, so lines must agree with it: means so far with the times
+of single steps, and means of windows with timestamps. Running means are undone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from stallscope.arrays.types import Floats, Ints
+from stallscope.formatting.numbers import typical
+
+from .epochs_only import rounded_to
+from .window_lines import StepLines, stretches, without_running
+
+#: The meaning of a printed time: of the line's only step, of the last step of its window, or the mean,
+#: the median or the sum over the window.
+Value = Literal["step", "last", "mean", "median", "total"]
+
+# The required relative precision of a window's time.
+_PRECISE = 0.05
+# The fewest windows after joining lines, in each piece of the log.
+_FEWEST = 5
+# If precise windows would have more lines, each line is a window.
+_MOST_JOINED = 4
+# Lines are about single steps if most of them are; if nearly all are, their times need no rounded means.
+_MOST, _NEARLY_ALL = 0.5, 0.95
+_MOST_DECIMALS = 6
+# Sums of steps are printed to the hundredth of a second or finer.
+_MOST_HALF_OF_TOTALS_S = 0.005
+# Running means over more steps than this are not looked for.
+_LONGEST_RUNNING = 200
+# A clock agrees with steps up to this share of its time and this many of its units.
+_CLOCK_SHARE, _CLOCK_UNITS = 0.02, 2
+_SINGLE = "times of single steps"
+_IN_WORDS = {
+    "step": _SINGLE,
+    "running": f"{_SINGLE}, from running means",
+    "last": "times of the last of {steps} steps",
+    "mean": "means of {steps} steps",
+    "median": "medians of {steps} steps",
+    "differences": "means of {steps} steps",
+    "scaled": "times of a few of {steps} steps",
+    "stamps": "timestamps of lines",
+}
+
+
+@dataclass(frozen=True)
+class Durations:
+    """Windows of one rank, as arrays with an entry for each."""
+
+    #: The last line of each window.
+    at: Ints
+    steps: Ints
+    #: Seconds per step, and the part of them that is waiting for data; None if it is not printed.
+    step_s: Floats
+    data_s: Floats | None
+    #: The source of the times: a ``Value``, ``running`` means undone, ``differences`` of means so far,
+    #: ``scaled`` to these, or ``stamps``.
+    source: str
+    #: Half of the unit that a typical window's time per step is rounded to, seconds.
+    half_s: float
+    #: The mean over all steps, its half width, and the mean wait for data, seconds.
+    mean_s: float
+    mean_half_s: float
+    mean_data_s: float | None = None
+    #: Whether these means are over all steps, and not only over those with printed times.
+    of_all_steps: bool = False
+    #: The time of all steps of the job; None unless the windows have all of them.
+    logged_s: float | None = None
+
+    @property
+    def precision(self) -> str:
+        """Describe what the times are, in words."""
+        steps = typical(self.steps)
+        return _SINGLE if steps == "1" else _IN_WORDS[self.source].format(steps=steps)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Return the facts about step times for a log."""
+        facts: dict[str, Any] = {
+            "precision": f"{self.precision}, to {rounded_to(1e3 * self.half_s)}",
+            "windows": self.source,
+            "window_precision_ms": 1e3 * self.half_s,
+            "step_ms": 1e3 * self.mean_s,
+            "step_precision_ms": 1e3 * self.mean_half_s,
+        }
+        if self.mean_data_s is not None:
+            facts["data_ms"] = 1e3 * self.mean_data_s
+        if self.logged_s is not None:
+            facts |= {"steps_timed": int(self.steps.sum()), "time_logged_ms": 1e3 * self.logged_s}
+        if self.of_all_steps:
+            facts["means_of_all_steps"] = True
+        return facts
+
+
+@dataclass(frozen=True)
+class _Times:
+    """Seconds per step for each line, and half of the unit that they are rounded to."""
+
+    seconds: Floats
+    half_s: float
+
+    @classmethod
+    def of(cls, lines: StepLines, seconds: str, rate: str, samples: float | None) -> _Times | None:
+        """Read times from seconds, or from a rate; None if lines have neither."""
+        times, printed_rate = lines.of(seconds), lines.of(rate)
+        if times is not None:
+            return cls(times, half_unit(times))
+        if printed_rate is None or samples is None:
+            return None
+        times = samples / np.maximum(printed_rate, 1e-9)
+        half = half_unit(printed_rate) * float(np.median(times / np.maximum(printed_rate, 1e-9)))
+        return cls(times, half)
+
+
+def durations(lines: StepLines, value: Value, samples: float | None) -> Durations | None:
+    """Measure windows; None if lines have no times.
+
+    Args:
+        lines: the lines of one rank.
+        value: the meaning of their ``seconds`` and ``data``.
+        samples: samples per step in the lines' rates; None if unknown.
+    """
+    if value == "step" and (lines.since == 1).mean() < _MOST:
+        value = "last"
+    printed = _Times.of(lines, "seconds", "rate", samples)
+    so_far = _Times.of(lines, "mean_seconds", "mean_rate", samples)
+    if value in ("step", "last") and printed and so_far and _of_other_steps(lines, printed, so_far):
+        so_far = None
+    if so_far is None:
+        if value == "total" and printed is not None:
+            return _of_totals(lines, printed)
+        if value == "mean" and printed is not None:
+            return _undone(lines, printed) or _as_printed(lines, printed, value)
+        return _between_stamps(lines) if printed is None else _as_printed(lines, printed, value)
+    windows = _differences(lines, so_far)
+    if printed is not None and value in ("step", "last") and _exact(lines, printed, windows):
+        return _as_printed(lines, printed, value)
+    if windows is None:
+        windows = _as_printed(lines, printed or so_far, value)
+    elif printed is not None and len(windows.at) * _MOST_JOINED < len(lines):
+        windows = _scaled(lines, so_far, printed, windows)
+    data = _data_so_far(lines)
+    return replace(
+        windows,
+        mean_s=_sums(lines, so_far.seconds),
+        mean_half_s=so_far.half_s,
+        mean_data_s=None if data is None else _sums(lines, data),
+        of_all_steps=True,
+    )
+
+
+def _exact(lines: StepLines, printed: _Times, differences: Durations | None) -> bool:
+    """Whether nearly every step has a line, and its time is as precise as differences of means."""
+    finer = differences is None or printed.half_s <= differences.half_s
+    return finer and bool((lines.since == 1).mean() >= _NEARLY_ALL)
+
+
+def _of_other_steps(lines: StepLines, printed: _Times, mean: _Times) -> bool:
+    """Whether means so far are not over the steps since their piece of the log began.
+
+    Some programs print means over the whole job. Where a piece begins with the line of a single step,
+    its mean is the time of that step; where each step has a line, sums of means grow by these times.
+    """
+    counted, half_s = lines.in_means, printed.half_s + mean.half_s
+    first = lines.begins & (counted == 1)
+    if first.any():
+        wrong = np.abs(printed.seconds - mean.seconds)[first] > 2 * half_s
+        return bool(wrong.mean() > _MOST)
+    alone = ~lines.begins & (lines.since == 1)
+    if not alone.any():
+        return False
+    sums = mean.seconds * counted
+    grows = sums - np.roll(sums, 1)
+    wrong = np.abs(grows - printed.seconds)[alone] > (2 * counted * half_s)[alone]
+    return bool(wrong.mean() > _MOST)
+
+
+def _undone(lines: StepLines, times: _Times) -> Durations | None:
+    """Return the times of single steps behind running means; None if the times are no such means.
+
+    Timestamps tell: steps must take as long as the clock says, and the printed times must not.
+    """
+    ns, values = lines.stamps_ns, times.seconds
+    each = (
+        (lines.since == 1).all()
+        and lines.last_step[0] == 0
+        and (np.diff(lines.last_step) == 1).all()
+    )
+    if ns is None or not each or len(lines) < _FEWEST or lines.breaks[1:].any():
+        return None
+    clock = (ns - ns[0]) / 1e9
+
+    def off(seconds: Floats) -> float:
+        return float(np.abs(np.cumsum(seconds) - seconds[0] - clock).max())
+
+    unit = lines.stamp_unit_ns / 1e9
+    most = min(off(values) / 2, _CLOCK_UNITS * unit + _CLOCK_SHARE * float(clock[-1]))
+    least = -2 * times.half_s * len(lines)
+    windows = [len(lines), *range(2, min(len(lines), _LONGEST_RUNNING + 1))]
+    fits = [
+        (off(steps), window)
+        for window in windows
+        if (steps := without_running(values, window)).min() >= least and off(steps) <= most
+    ]
+    if not fits:
+        return None
+    _, window = min(fits)
+    step_s = np.maximum(without_running(values, window), 0.0)
+    data = lines.of("data")
+    data_s = None if data is None else np.clip(without_running(data, window), 0.0, step_s)
+    return replace(
+        _as_printed(lines, times, "mean"),
+        step_s=step_s,
+        data_s=data_s,
+        source="running",
+        half_s=times.half_s * min(window, len(lines) // 2),
+        mean_s=float(step_s.mean()),
+        mean_data_s=None if data_s is None else float(data_s.mean()),
+    )
+
+
+def _as_printed(lines: StepLines, times: _Times, value: Value) -> Durations:
+    steps, data = lines.since, lines.of("data")
+    return Durations(
+        at=np.arange(len(lines)),
+        steps=steps,
+        step_s=times.seconds,
+        data_s=data,
+        source=value,
+        half_s=times.half_s,
+        mean_s=float(np.average(times.seconds, weights=steps)),
+        mean_half_s=times.half_s,
+        mean_data_s=None if data is None else float(np.average(data, weights=steps)),
+    )
+
+
+def _of_totals(lines: StepLines, times: _Times) -> Durations:
+    """Make windows of printed sums over their steps."""
+    steps = lines.since
+    # The first steps include tracing.
+    counted = slice(min(1, len(steps) - 1), None)
+    total, count = float(times.seconds[counted].sum()), int(steps[counted].sum())
+    # A few sums may have no fraction by chance.
+    half_s = min(times.half_s, _MOST_HALF_OF_TOTALS_S)
+    return Durations(
+        at=np.arange(len(lines)),
+        steps=steps,
+        step_s=times.seconds / steps,
+        data_s=None,
+        source="mean",
+        half_s=half_s / float(np.median(steps)),
+        mean_s=total / count,
+        mean_half_s=half_s * len(steps[counted]) / count,
+        logged_s=float(times.seconds.sum()),
+    )
+
+
+def _differences(lines: StepLines, mean: _Times) -> Durations | None:
+    """Make windows of differences of means so far, with enough lines in each to be precise.
+
+    None if the means are rounded too much for that.
+    """
+    data, printed_data = _data_so_far(lines), lines.of("mean_data")
+    half_s = mean.half_s if printed_data is None else max(mean.half_s, half_unit(printed_data))
+    at = np.arange(len(lines))
+    for joined in (1, *_joined(lines, mean, half_s)):
+        at = _every(lines, joined)
+        steps, step_s, half = _differences_at(lines, mean.seconds, half_s, at)
+        if np.median(half) <= _PRECISE * np.median(step_s):
+            break
+    else:
+        return None
+    # If sums go down, the values are not means over all steps so far.
+    if (step_s < -2 * half).any():
+        return None
+    data_s = None if data is None else _differences_at(lines, data, half_s, at)[1]
+    return Durations(
+        at=at,
+        steps=steps,
+        step_s=np.maximum(step_s, 0.0),
+        data_s=None if data_s is None else np.maximum(data_s, 0.0),
+        source="differences",
+        half_s=float(np.median(half)),
+        mean_s=0.0,
+        mean_half_s=0.0,
+    )
+
+
+def _scaled(lines: StepLines, mean: _Times, printed: _Times, joined: Durations) -> Durations:
+    """Make a window of each line, in proportion to its printed time.
+
+    In each piece of the log they are scaled to the sum that the last mean so far gives. So changes are
+    located to a line even if only windows of many lines would be precise.
+    """
+    steps = lines.in_means - np.where(lines.begins, 0, np.roll(lines.in_means, 1))
+    last = lines.lasts
+
+    def scaled(values: Floats, means: Floats) -> Floats:
+        totals = np.bincount(lines.piece, values * steps, len(last))
+        sums = means[last] * lines.in_means[last]
+        return np.asarray(
+            values * np.where(totals > 0, sums / np.where(totals > 0, totals, 1), 1)[lines.piece]
+        )
+
+    data, data_so_far = lines.of("data"), _data_so_far(lines)
+    return replace(
+        joined,
+        at=np.arange(len(lines)),
+        steps=steps,
+        step_s=scaled(printed.seconds, mean.seconds),
+        data_s=None if data is None or data_so_far is None else scaled(data, data_so_far),
+        source="scaled",
+        half_s=printed.half_s,
+    )
+
+
+def _data_so_far(lines: StepLines) -> Floats | None:
+    """Return the mean waits for data so far, printed or computed from those of windows."""
+    mean, data = lines.of("mean_data"), lines.of("data")
+    if mean is not None or data is None:
+        return mean
+    steps = lines.in_means - np.where(lines.begins, 0, np.roll(lines.in_means, 1))
+    return np.asarray(lines.sums(data * steps) / lines.in_means)
+
+
+def _joined(lines: StepLines, mean: _Times, half_s: float) -> list[int]:
+    """Return numbers of lines to join for precise windows; none if too few windows would be left."""
+    _, step_s, half = _differences_at(lines, mean.seconds, half_s, np.arange(len(lines)))
+    joined = math.ceil(float(np.median(half)) / max(_PRECISE * float(np.median(step_s)), 1e-12))
+    most = len(lines) // (_FEWEST * len(lines.starts))
+    # The median of coarse lines is uncertain: also try twice as many.
+    return [count for count in (joined, 2 * joined) if count <= most]
+
+
+def _every(lines: StepLines, joined: int) -> Ints:
+    """Return the last of every ``joined`` lines of each piece."""
+    place = np.arange(len(lines)) - lines.starts[lines.piece]
+    return np.flatnonzero(place % joined == joined - 1)
+
+
+def _differences_at(
+    lines: StepLines, mean: Floats, half_s: float, at: Ints
+) -> tuple[Ints, Floats, Floats]:
+    """Return the steps of windows that end at these lines, their means, and the means' half widths."""
+    counted, piece = lines.in_means, lines.piece[at]
+    sums = (mean * counted)[at]
+    goes_on = np.append(False, piece[1:] == piece[:-1])[: len(at)]
+    before = np.where(goes_on, np.roll(counted[at], 1), 0)
+    steps = counted[at] - before
+    step_s = (sums - np.where(goes_on, np.roll(sums, 1), 0.0)) / steps
+    return steps, np.asarray(step_s), np.asarray(half_s * (counted[at] + before) / steps)
+
+
+def _sums(lines: StepLines, mean: Floats) -> float:
+    """Return the mean over all steps, from the last mean so far of each piece."""
+    return float(np.average(mean[lines.lasts], weights=lines.in_means[lines.lasts]))
+
+
+def half_unit(values: Floats) -> float:
+    """Return half of the unit that numbers are rounded to, by their decimals."""
+    for decimals in range(_MOST_DECIMALS):
+        scaled = values * 10.0**decimals
+        if np.all(np.abs(scaled - np.rint(scaled)) <= 1e-9 * np.maximum(np.abs(scaled), 1.0)):
+            return float(0.5 * 10.0**-decimals)
+    return float(0.5 * 10.0**-_MOST_DECIMALS)
+
+
+def _between_stamps(lines: StepLines) -> Durations | None:
+    """Make windows between timestamps, with enough lines in each to be precise."""
+    ns, unit = lines.stamps_ns, lines.stamp_unit_ns
+    if ns is None:
+        return None
+    begin, at = stretches(ns, lines.breaks, int(unit / _PRECISE))
+    steps, took = lines.counted[at] - lines.counted[begin], (ns[at] - ns[begin]) / 1e9
+    if not len(at) or not took.sum():
+        return None
+    total = int(steps.sum())
+    return Durations(
+        at=at,
+        steps=steps,
+        step_s=took / steps,
+        data_s=None,
+        source="stamps",
+        half_s=unit / 1e9 / float(np.median(steps)),
+        mean_s=float(took.sum()) / total,
+        mean_half_s=unit / 1e9 * int(np.count_nonzero(lines.breaks)) / total,
+    )

@@ -1,0 +1,256 @@
+"""Number the steps of printed lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from stallscope.arrays.types import Bools, Floats, Ints
+from stallscope.formatting.lists import counted
+
+from .pattern_columns import Column
+
+_OF_TIMESTAMPS = ("timed", "ns", "zone_known", "resolution_ns", "year_known")
+# If this share of lines has timestamps, those of the others are interpolated.
+_NEARLY_ALL = 0.9
+# A job with fewer pieces may have been restarted.
+_FEWEST_EPOCHS = 3
+
+
+@dataclass(frozen=True)
+class StepLines:
+    """Lines of one rank, in their order, each about other steps."""
+
+    columns: Mapping[str, Column]
+    #: Whether a line is the first of a piece: step numbers begin again there, as in each epoch.
+    begins: Bools
+    #: Steps since the start of the piece, and since the line before; for a first line, its own steps.
+    so_far: Ints
+    since: Ints
+    #: The last step of a line, counted from 0 over the job.
+    last_step: Ints
+    #: Lines that were left out because the line before is about the same step.
+    repeated: int
+    #: The number of first steps that are not in means so far.
+    untimed: int = 0
+    #: The printed number of the first step; None if unknown.
+    first_step: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.last_step)
+
+    def of(self, name: str) -> Column | None:
+        """Return a field of the lines; None if the format does not have it."""
+        return self.columns.get(name)
+
+    @cached_property
+    def piece(self) -> Ints:
+        """Number the pieces of the log in which step numbers count up."""
+        return pieces(self.begins)
+
+    @cached_property
+    def starts(self) -> Ints:
+        """Return the first line of each piece."""
+        return np.flatnonzero(self.begins)
+
+    @cached_property
+    def lasts(self) -> Ints:
+        """Return the last line of each piece."""
+        return np.append(self.starts[1:], len(self)) - 1
+
+    def sums(self, values: Column) -> Column:
+        """Return cumulative sums within each piece."""
+        total = np.cumsum(values)
+        return np.asarray(total - (total - values)[self.starts][self.piece])
+
+    @cached_property
+    def counted(self) -> Ints:
+        """Count the steps of lines since the start of their piece."""
+        return self.sums(self.since)
+
+    @cached_property
+    def in_means(self) -> Ints:
+        """Count the steps in means so far."""
+        left_out = np.minimum(self.untimed, self.counted[self.starts] - 1)
+        return np.asarray(self.counted - left_out[self.piece])
+
+    @cached_property
+    def epochs(self) -> Column | None:
+        """Return each line's epoch; None if unknown.
+
+        If no epoch is printed, pieces of equal length are epochs.
+        """
+        printed = self.of("epoch")
+        if printed is not None or len(self.starts) < _FEWEST_EPOCHS:
+            return printed
+        lengths = self.counted[self.lasts][:-1]
+        alike = (lengths == lengths[0]).all() and self.counted[-1] <= lengths[0]
+        return self.piece if alike else None
+
+    @property
+    def numbers(self) -> str | None:
+        """Describe how printed step numbers count: ``from 1 in each epoch``; None if unknown."""
+        if self.first_step is None:
+            return None
+        again = len(self.starts) - 1
+        if not again:
+            return f"from {self.first_step}"
+        if self.of("epoch") is not None:
+            return f"from {self.first_step} in each epoch"
+        return f"from {self.first_step}, and begins again {counted(again, 'time')}"
+
+    @cached_property
+    def stamps_ns(self) -> Ints | None:
+        """Return the timestamps of the lines; None unless nearly all of them have one.
+
+        A timestamp that other output has cut off is interpolated.
+        """
+        timed, ns = self.columns["timed"], self.columns["ns"]
+        if not len(self) or timed.mean() < _NEARLY_ALL:
+            return None
+        if timed.all():
+            return ns
+        at, known = np.arange(len(ns)), np.flatnonzero(timed)
+        zero = ns[known[0]]
+        between = np.interp(at, known, (ns[known] - zero).astype(np.float64))
+        return np.where(timed, ns, zero + np.rint(between).astype(np.int64))
+
+    @property
+    def breaks(self) -> Bools:
+        """Mark lines before which the time is not that of their steps.
+
+        A piece begins, after other work between epochs, or a clock was set back.
+        """
+        stamps = self.stamps_ns
+        ns = self.columns["ns"] if stamps is None else stamps
+        return np.asarray(self.begins | np.append(True, ns[1:] < ns[:-1])[: len(ns)])
+
+    @property
+    def stamp_unit_ns(self) -> int:
+        """Return the unit that timestamps are rounded down to, nanoseconds.
+
+        The median counts: some programs leave out zeros at the end of a fraction.
+        """
+        units = np.sort(self.columns["resolution_ns"][self.columns["timed"]])
+        return int(units[len(units) // 2]) if len(units) else 1
+
+
+def step_lines(
+    columns: Mapping[str, Column], first_step: int | None = None, untimed: int = 0
+) -> StepLines:
+    """Number the steps of one rank's lines.
+
+    Args:
+        columns: fields of the lines, ``step`` among them.
+        first_step: the printed number of the first step; None to find it in the lines.
+        untimed: the number of first steps that are not in means so far.
+    """
+    columns, repeated = without_repeated(columns, "step", "epoch")
+    step = columns["step"]
+    first = first_step
+    if first is None:
+        first = 0 if (step == 0).any() else 1
+    so_far = step - first + 1
+    begins = np.append(True, step[1:] <= step[:-1])[: len(step)]
+    since = np.diff(so_far, prepend=0)
+    since[begins] = so_far[begins]
+    if not begins.all():
+        # A job that continues from a checkpoint has not made all steps before its first line.
+        since[begins] = np.minimum(since[begins], int(np.median(since[~begins])))
+    return StepLines(
+        columns,
+        begins,
+        so_far,
+        np.maximum(since, 1),
+        _over_the_job(columns, begins, so_far),
+        repeated,
+        untimed,
+        # Lines about every tenth step may count from 0 or from 1.
+        first if first_step is not None or (step <= 1).any() else None,
+    )
+
+
+def without_repeated(
+    columns: Mapping[str, Column], *names: str
+) -> tuple[Mapping[str, Column], int]:
+    """Keep one of consecutive lines about the same step or epoch, with a timestamp if one has it.
+
+    Args:
+        columns: fields of the lines.
+        names: the fields that tell what a line is about.
+
+    Returns:
+        The lines, and the number of dropped ones that differ from the kept ones: other ranks print into
+        the same file, while a second logger repeats lines.
+    """
+    same = _as_before(columns, *names)
+    if not same.any():
+        return columns, 0
+    starts, timed = np.flatnonzero(~same), columns["timed"]
+    lines = len(same)
+    chosen = np.minimum.reduceat(np.where(timed, np.arange(lines), lines), starts)
+    chosen = np.where(chosen < lines, chosen, starts)
+    copies = _as_before(columns, *(set(columns) - set(_OF_TIMESTAMPS)))
+    return {name: column[chosen] for name, column in columns.items()}, int((same & ~copies).sum())
+
+
+def _as_before(columns: Mapping[str, Column], *names: str) -> Bools:
+    """Mark lines with the same values as the line before."""
+    known = [columns[name] for name in names if name in columns]
+    same = np.logical_and.reduce([column[1:] == column[:-1] for column in known])
+    return np.append(False, same)[: len(known[0])]
+
+
+def _over_the_job(columns: Mapping[str, Column], begins: Bools, so_far: Ints) -> Ints:
+    """Return the last step of each line, counted over all pieces."""
+    starts = np.flatnonzero(begins)
+    lasts = np.append(starts[1:], len(begins)) - 1
+    lengths = so_far[lasts].copy()
+    if "steps" in columns:
+        lengths = np.maximum(lengths, columns["steps"][lasts])
+    offsets = np.cumsum(lengths) - lengths
+    return np.asarray(offsets[pieces(begins)] + so_far - 1)
+
+
+def pieces(begins: Bools) -> Ints:
+    """Number the pieces that begin at marked lines."""
+    return np.cumsum(begins) - 1
+
+
+def stretches(ns: Ints, breaks: Bools, enough: int) -> tuple[Ints, Ints]:
+    """Return the first and the last line of stretches that are long enough for the clock.
+
+    They leave out the time before steps begin again, as it may contain a validation.
+    """
+    inside = np.flatnonzero(~breaks)
+    if not len(inside) or np.median(ns[inside] - ns[inside - 1]) >= enough:
+        return inside - 1, inside
+    first: list[int] = []
+    last: list[int] = []
+    for start, end in pairwise([*np.flatnonzero(breaks).tolist(), len(ns)]):
+        at = start
+        while at < end - 1:
+            later = max(int(np.searchsorted(ns[at:end], ns[at] + enough)) + at, at + 1)
+            # A short rest counts only if it is the whole stretch.
+            if later >= end and at > start:
+                break
+            later = min(later, end - 1)
+            first.append(at)
+            last.append(later)
+            at = later
+    return np.array(first, np.int64), np.array(last, np.int64)
+
+
+def without_running(means: Floats, window: int) -> Floats:
+    """Return the values whose running means these are, over at most ``window`` values."""
+    counts = np.minimum(np.arange(len(means)) + 1, window)
+    values = np.diff(means * counts, prepend=0.0)
+    # Each value of a full window takes the place of an earlier one.
+    for begin in range(window, len(means), window):
+        end = min(begin + window, len(means))
+        values[begin:end] += values[begin - window : end - window]
+    return np.asarray(values)

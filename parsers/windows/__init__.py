@@ -1,1 +1,0 @@
-"""Windows of steps: number the steps of lines, and measure the time between the lines."""

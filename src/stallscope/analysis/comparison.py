@@ -1,0 +1,170 @@
+"""Compare two runs: what changed in each entry of the ledger, and whether that is more than noise.
+
+A difference of means has the combined interval of both runs' steps. Among the step and the five entries
+of two equal runs, one is often outside its own 95 % interval. So a figure only counts as changed outside
+an interval that holds for all six in 99.8 % of pairs (Bonferroni). No interval covers differences
+between two starts of a job (another host, a warm cache): only more runs show them (regression.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stallscope.arrays.distributions import normal_quantile
+from stallscope.arrays.stats import Mean
+from stallscope.run import Run
+
+from .gains.baseline import COMPARED
+from .ledger.ledger import CAUSES, ENTRIES, Ledger
+from .result import Analysis
+
+# Further facts that step times may depend on, in addition to those that baselines are matched on.
+_FURTHER = (
+    "learning_rate",
+    "gradient_bytes",
+    "loader_workers",
+    "cpus_allowed",
+    "devices",
+    "timeline",
+    "python",
+    "settings",
+)
+# Settings that a launcher changes for every process and job.
+_OF_THE_LAUNCH = re.compile(r"_(RANK|SIZE|ADDR|PORT|HOSTNAME|ID|KEY)$")
+# Two in 1,000 equal pairs; up to five in simulations with few, highly correlated steps.
+_BY_CHANCE = 0.002
+# The width of the joint intervals of the step and its entries, relative to 95 % intervals.
+_TOGETHER = float(normal_quantile(1 - _BY_CHANCE / 2 / (1 + len(ENTRIES))) / normal_quantile(0.975))
+
+
+@dataclass(frozen=True)
+class Change:
+    """A mean in both runs, milliseconds: an entry of the ledger, or the whole ``step``."""
+
+    name: str
+    first: Mean
+    second: Mean
+
+    @property
+    def by(self) -> Mean:
+        """Second − first, with its 95 % interval."""
+        return self.second.minus(self.first)
+
+    @property
+    def is_real(self) -> bool | None:
+        """Whether the change is more than noise of steps; None with too few steps."""
+        by = self.by
+        if by.ci95 is None:
+            return None
+        half = (by.ci95[1] - by.ci95[0]) / 2
+        return abs(by.value) > half * _TOGETHER
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A fact that differs between the runs; None if a run did not record it."""
+
+    name: str
+    first: Any
+    second: Any
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The changes from one run to another."""
+
+    first: Analysis
+    second: Analysis
+    #: None if one of them has no steps.
+    step: Change | None
+    #: One per entry of the ledger by cause; they add up to the step's. Empty if a run has no stages.
+    by_cause: tuple[Change, ...]
+    #: The same of the ledger with imbalance.
+    entries: tuple[Change, ...]
+    differences: tuple[Difference, ...]
+
+    @property
+    def largest(self) -> Change | None:
+        """The largest change by cause that is more than noise; None without one."""
+        real = [change for change in self.by_cause if change.is_real]
+        return max(real, key=lambda change: abs(change.by.value), default=None)
+
+    @property
+    def speedup(self) -> Mean | None:
+        """The second run's throughput over the first one's; None if either is unknown."""
+        first, second = self.first.samples_per_second, self.second.samples_per_second
+        if not first or second is None:
+            return None
+        ratio = second / first
+        steps = (self.first.step, self.second.step)
+        halves = [
+            (step.ci95[1] - step.ci95[0]) / 2 / step.mean
+            for step in steps
+            if step is not None and step.ci95 is not None and step.mean
+        ]
+        if len(halves) < 2:
+            return Mean(ratio, None)
+        half = ratio * float(np.hypot(halves[0], halves[1]))
+        return Mean(ratio, (ratio - half, ratio + half))
+
+    @property
+    def same_run(self) -> bool:
+        """Whether a run is compared with itself."""
+        return self.first.run.id == self.second.run.id
+
+
+def compare(first: Analysis, second: Analysis) -> Comparison:
+    """Compare the second run with the first."""
+    step_ms = first.step_ms, second.step_ms
+    return Comparison(
+        first,
+        second,
+        None
+        if step_ms[0] is None or step_ms[1] is None
+        else Change("step", step_ms[0], step_ms[1]),
+        tuple(_changes(first.steady, second.steady, CAUSES, by_cause=True)),
+        tuple(_changes(first.steady, second.steady, ENTRIES, by_cause=False)),
+        tuple(differences(first.run, second.run)),
+    )
+
+
+def _changes(
+    first: Ledger | None, second: Ledger | None, names: Sequence[str], *, by_cause: bool
+) -> Iterator[Change]:
+    if first is not None and second is not None:
+        for name in names:
+            yield Change(name, first.mean_ms(name, by_cause), second.mean_ms(name, by_cause))
+
+
+def differences(first: Run, second: Run) -> Iterator[Difference]:
+    """Return the facts that differ between two runs."""
+    first_facts, second_facts = _facts(first), _facts(second)
+    for name in dict.fromkeys([*first_facts, *second_facts]):
+        if first_facts.get(name) != second_facts.get(name):
+            yield Difference(name, first_facts.get(name), second_facts.get(name))
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    """Return facts by name; a fact with parts becomes several: ``versions.keras``."""
+    facts: dict[str, Any] = {
+        # Logs of epochs may not record the number of ranks.
+        "ranks": run.size if run.steps.num_rows else run.fact("size"),
+        "hosts": len(run.hosts),
+        "synthetic": run.synthetic,
+    }
+    for name in (*COMPARED, *_FURTHER):
+        value = run.fact(name)
+        if isinstance(value, Mapping):
+            facts |= {
+                f"{name}.{part}": part_value
+                for part, part_value in value.items()
+                if not _OF_THE_LAUNCH.search(str(part))
+            }
+        else:
+            facts[name] = value
+    return facts

@@ -1,1 +1,0 @@
-"""Two runs compared, and a series of runs."""

@@ -1,1 +1,0 @@
-"""Settings and CPU cores that the ranks recorded."""

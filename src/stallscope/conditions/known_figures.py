@@ -1,0 +1,410 @@
+"""Figures for conditions, by their names in the JSON report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from stallscope.analysis import Analysis
+from stallscope.analysis.findings.finding import Severity
+from stallscope.analysis.gains.what_if import Bottleneck, WhatIf
+from stallscope.analysis.ledger.change_points import REFERENCE_STEPS, find_rise
+from stallscope.analysis.ledger.entries import LedgerEntry
+from stallscope.analysis.ledger.job_time import JobTime
+from stallscope.analysis.ledger.ledger import CAUSES, Ledger
+from stallscope.analysis.symptoms import CPU_TIME, SYMPTOMS, was_counted
+from stallscope.arrays.stats import Mean, mean_with_interval
+from stallscope.formatting.lists import counted, listed
+from stallscope.query import find
+from stallscope.query.field_kinds import VERDICT_CAUSES, VERDICTS, Kind
+
+from .quantities import (
+    NO_BASELINE,
+    PROGRESS_FIGURES,
+    Found,
+    Missing,
+    NamedFigure,
+    Quantity,
+    WordValue,
+    count,
+    estimate,
+    number,
+    unmeasured,
+)
+
+_PERCENTILES = "percentiles have none"
+_ALONE = "it is known without one"
+_IMBALANCE = "imbalance"
+
+# -- entries ---------------------------------------------------------------------------------------
+#
+# Figures of a step's parts: times, shares of the step, and the excess over the baseline's.
+#
+# Input, compute, other and allreduce are those of the ledger by cause. Imbalance is the part of
+# them that ranks spend waiting for a slow rank.
+
+
+def _of_entry(
+    name: str, read: Callable[[LedgerEntry, Analysis, str], Found]
+) -> Callable[[Analysis, str], Found]:
+    def figure_value(analysis: Analysis, source: str) -> Found:
+        entry = _entry(analysis, name)
+        return unmeasured(analysis) if entry is None else read(entry, analysis, source)
+
+    return figure_value
+
+
+def _entry(analysis: Analysis, name: str) -> LedgerEntry | None:
+    return analysis.entry(name) if name == _IMBALANCE else analysis.cause(name)
+
+
+def _per_step(steady: Ledger, name: str) -> npt.NDArray[np.int64]:
+    return steady.imbalance if name == _IMBALANCE else steady.by_cause(name)
+
+
+def _ms(entry: LedgerEntry, _: Analysis, source: str) -> Found:
+    return estimate(Mean(entry.ms, entry.ci95_ms), Kind.MS, source)
+
+
+def _share(entry: LedgerEntry, analysis: Analysis, source: str) -> Found:
+    return estimate(_over_the_step(entry.name, entry.share, analysis), Kind.SHARE, source)
+
+
+def _over_the_step(name: str, share: float, analysis: Analysis) -> Mean:
+    """Divide a part of the step by the step; the interval is that of a ratio over the same steps."""
+    steady, step = analysis.steady, analysis.step
+    if steady is None or step is None or not step.mean:
+        return Mean(share, None)
+    rest = mean_with_interval(_per_step(steady, name) - share * steady.total)
+    rest = steady.widened_by_clocks(name, rest).scaled(1e-6 / step.mean)
+    if rest.ci95 is None:
+        return Mean(share, None)
+    below, above = rest.value - rest.ci95[0], rest.ci95[1] - rest.value
+    return Mean(share, (share - below, share + above))
+
+
+def _excess(entry: LedgerEntry, analysis: Analysis, source: str) -> Found:
+    step, base = analysis.step, analysis.baseline
+    if base is None:
+        return Missing(NO_BASELINE)
+    base_entry = _entry(base, entry.name)
+    if entry.excess_ms is None or step is None or base_entry is None:
+        return Missing("the stages of the baseline's steps were not measured")
+    excess = _over_the_step(entry.name, entry.excess_ms / step.mean, analysis)
+    # The run's own steps do not contain the baseline's uncertainty.
+    usual = Mean(base_entry.ms, base_entry.ci95_ms).scaled(1 / step.mean)
+    return estimate(excess.minus(Mean(0.0, _around_zero(usual))), Kind.SHARE, source)
+
+
+def _around_zero(mean: Mean) -> tuple[float, float] | None:
+    ends = mean.ci95
+    return None if ends is None else (ends[0] - mean.value, ends[1] - mean.value)
+
+
+def _excess_ms(entry: LedgerEntry, analysis: Analysis, source: str) -> Found:
+    if analysis.baseline is None:
+        return Missing(NO_BASELINE)
+    if entry.excess_ms is None:
+        return Missing("the stages of the baseline's steps were not measured")
+    return estimate(Mean(entry.excess_ms, entry.excess_ci95_ms), Kind.MS, source)
+
+
+def _baseline_ms(entry: LedgerEntry, analysis: Analysis, _: str) -> Found:
+    base = analysis.baseline
+    if base is None:
+        return Missing(NO_BASELINE)
+    base_entry = _entry(base, entry.name)
+    return unmeasured(base) if base_entry is None else _ms(base_entry, base, "baseline")
+
+
+_KINDS = {
+    "ms": (Kind.MS, _ms, True),
+    "share": (Kind.SHARE, _share, True),
+    "excess": (Kind.SHARE, _excess, False),
+    "excess_ms": (Kind.MS, _excess_ms, False),
+    "baseline_ms": (Kind.MS, _baseline_ms, False),
+}
+
+
+#: By name: ``input.excess``.
+ENTRY_FIGURES = {
+    f"{entry}.{name}": NamedFigure(kind, _of_entry(entry, value), of_baseline=of_baseline)
+    for entry in (*CAUSES, _IMBALANCE)
+    for name, (kind, value, of_baseline) in _KINDS.items()
+}
+
+
+def figure(path: tuple[str, ...]) -> NamedFigure | None:
+    """Return the figure of this name; None if there is none."""
+    if len(path) == 3 and path[0] == "what_if":
+        return gain_figure(path[1], path[2])
+    if len(path) == 3 and path[0] == "by_cause" and path[1] in CAUSES:
+        path = path[1:]
+    return find(_FIGURES, ".".join(path))
+
+
+def known_names() -> list[str]:
+    """Return all names, with FIX in the place of a fix."""
+    return [*_FIGURES, *(f"what_if.FIX.{name}" for name in GAINS)]
+
+
+def read(path: tuple[str, ...], of_baseline: bool, analysis: Analysis) -> Found:
+    """Read a figure of this run or its baseline; its name must be known to ``figure``."""
+    named_figure = figure(path)
+    assert named_figure is not None
+    if not of_baseline:
+        return named_figure.read(analysis, "run")
+    base = analysis.baseline
+    if base is None:
+        return Missing(NO_BASELINE)
+    if named_figure.kind is Kind.RATE and base.run.size != analysis.run.size:
+        return Missing(
+            f"the baseline ran on {counted(base.run.size, 'rank')} and this run on {analysis.run.size:,}"
+        )
+    return named_figure.read(base, "baseline")
+
+
+def _throughput(analysis: Analysis, source: str) -> Found:
+    rate, step = analysis.samples_per_second, analysis.step
+    if rate is None:
+        return Missing("it is not known how many samples a step has, or how long it takes")
+    if step is None or step.ci95 is None or min(step.ci95) <= 0:
+        return estimate(Mean(rate, None), Kind.RATE, source)
+    low, high = (rate * step.mean / end for end in reversed(step.ci95))
+    return estimate(Mean(rate, (low, high)), Kind.RATE, source)
+
+
+def _step(name: str) -> Callable[[Analysis, str], Found]:
+    def figure_value(analysis: Analysis, source: str) -> Found:
+        step = analysis.step
+        if step is None:
+            return Missing("no step could be timed")
+        if name == "mean":
+            return estimate(Mean(step.mean, step.ci95), Kind.MS, source)
+        return number(getattr(step, name), Kind.MS, source, _PERCENTILES)
+
+    return figure_value
+
+
+def _rise(analysis: Analysis, _: str) -> Found:
+    if analysis.steady is None:
+        return unmeasured(analysis)
+    times = analysis.steady.total.astype(np.float64)
+    if len(times) < REFERENCE_STEPS:
+        return Missing(
+            f"it takes {REFERENCE_STEPS} steady steps to tell how long steps usually take"
+        )
+    rise = find_rise(times)
+    return Quantity(0.0 if rise is None else rise.by, Kind.SHARE)
+
+
+def _gap(analysis: Analysis, source: str) -> Found:
+    if analysis.baseline is None:
+        return Missing(NO_BASELINE)
+    if analysis.gap is None:
+        return Missing("throughputs of the run and its baseline cannot be compared")
+    return estimate(Mean(analysis.gap, analysis.gap_ci95), Kind.SHARE, source)
+
+
+def _job(name: str) -> Callable[[Analysis, str], Found]:
+    def figure_value(analysis: Analysis, _: str) -> Found:
+        if analysis.epoch_times is not None or (analysis.ledger is None and name != "total"):
+            return unmeasured(analysis)
+        return Quantity(getattr(analysis.job, name) * 1e3, Kind.S)
+
+    return figure_value
+
+
+def _goodput(name: str) -> Callable[[Analysis, str], Found]:
+    def figure_value(analysis: Analysis, _: str) -> Found:
+        if analysis.goodput is None:
+            return unmeasured(analysis)
+        return Quantity(getattr(analysis.goodput, name), Kind.SHARE)
+
+    return figure_value
+
+
+def _verdict(analysis: Analysis, _: str) -> Found:
+    kind = analysis.bottleneck.kind
+    unsure = unmeasured(analysis).why if kind == "insufficient_data" else ""
+    return WordValue(kind, unsure)
+
+
+def _of_verdict(word: Callable[[Bottleneck], str]) -> Callable[[Analysis, str], Found]:
+    def figure_value(analysis: Analysis, _: str) -> Found:
+        if analysis.bottleneck.kind == "insufficient_data":
+            return unmeasured(analysis)
+        return WordValue(word(analysis.bottleneck))
+
+    return figure_value
+
+
+def _fault(verdict: Bottleneck) -> str:
+    return "yes" if verdict.fault else "no"
+
+
+def _cause(verdict: Bottleneck) -> str:
+    return "none" if verdict.cause is None else verdict.cause
+
+
+def _why(analysis: Analysis, _: str) -> Found:
+    reasons = analysis.bottleneck.why
+    if analysis.bottleneck.kind == "insufficient_data":
+        return unmeasured(analysis)
+    if not reasons and not was_counted(analysis.run):
+        return Missing("the logs have no counters of the machine")
+    return WordValue(reasons[0].code if reasons else "none")
+
+
+def _findings(severity: str | None) -> Callable[[Analysis, str], Found]:
+    return lambda analysis, _: count(
+        sum(severity in (None, finding.severity) for finding in analysis.findings)
+    )
+
+
+def _exposed(analysis: Analysis, source: str) -> Found:
+    communication = analysis.communication
+    if communication is None:
+        return Missing("communication was not measured")
+    return estimate(communication.exposed_ms, Kind.MS, source)
+
+
+def _bandwidth(analysis: Analysis, source: str) -> Found:
+    communication = analysis.communication
+    value = None if communication is None else communication.bus_bandwidth
+    if value is None:
+        return Missing("communication was not measured")
+    return number(value, Kind.NUMBER, source, _ALONE)
+
+
+def _epoch(analysis: Analysis, source: str) -> Found:
+    known = analysis.epoch_times
+    if known is None or known.mean_s is None:
+        return Missing("only logs that know epochs and no steps have it")
+    return number(known.mean_s * 1e3, Kind.S, source, _ALONE)
+
+
+def _size(analysis: Analysis, _: str) -> Found:
+    if analysis.epoch_times is not None and analysis.run.fact("size") is None:
+        return Missing("logs of epochs do not contain the number of ranks")
+    return count(analysis.run.size)
+
+
+def _stragglers(analysis: Analysis, _: str) -> Found:
+    if analysis.bottleneck.kind == "insufficient_data":
+        return unmeasured(analysis)
+    return count(len(analysis.stragglers))
+
+
+def _changes(analysis: Analysis, _: str) -> Found:
+    return unmeasured(analysis) if analysis.steady is None else count(len(analysis.changes))
+
+
+_CAUSES = (*VERDICT_CAUSES, "none")
+
+
+_REASONS = (*(symptom.code for symptom in (*SYMPTOMS, CPU_TIME)), "none")
+
+
+_FIGURES: dict[str, NamedFigure] = {
+    "samples_per_second": NamedFigure(Kind.RATE, _throughput),
+    "gap": NamedFigure(Kind.SHARE, _gap, of_baseline=False),
+    **{
+        f"step_ms.{name}": NamedFigure(Kind.MS, _step(name))
+        for name in ("mean", "p50", "p95", "p99")
+    },
+    "step_ms.rise": NamedFigure(Kind.SHARE, _rise, of_baseline=False),
+    **ENTRY_FIGURES,
+    "bottleneck": NamedFigure(Kind.TEXT, _verdict, VERDICTS),
+    "bottleneck.fault": NamedFigure(Kind.TEXT, _of_verdict(_fault), ("yes", "no")),
+    "bottleneck.cause": NamedFigure(Kind.TEXT, _of_verdict(_cause), _CAUSES),
+    "bottleneck.why": NamedFigure(Kind.TEXT, _why, _REASONS),
+    **PROGRESS_FIGURES,
+    "findings": NamedFigure(Kind.NUMBER, _findings(None)),
+    **{
+        f"findings.{severity}": NamedFigure(Kind.NUMBER, _findings(severity))
+        for severity in get_args(Severity)
+    },
+    "stragglers": NamedFigure(Kind.NUMBER, _stragglers),
+    "changes": NamedFigure(Kind.NUMBER, _changes),
+    "warnings": NamedFigure(Kind.NUMBER, lambda analysis, _: count(len(analysis.warnings))),
+    "size": NamedFigure(Kind.NUMBER, _size),
+    "epochs": NamedFigure(Kind.NUMBER, lambda analysis, _: count(analysis.epochs)),
+    "steps.total": NamedFigure(Kind.NUMBER, lambda analysis, _: count(analysis.coverage.steps)),
+    "steps.unused": NamedFigure(Kind.NUMBER, lambda analysis, _: count(analysis.coverage.unused)),
+    "status": NamedFigure(
+        Kind.TEXT, lambda analysis, _: WordValue(analysis.run.status), ("completed", "open")
+    ),
+    **{f"job_s.{field.name}": NamedFigure(Kind.S, _job(field.name)) for field in fields(JobTime)},
+    "goodput": NamedFigure(Kind.SHARE, _goodput("fraction")),
+    "goodput.compute": NamedFigure(Kind.SHARE, _goodput("compute_fraction")),
+    "communication.exposed_ms": NamedFigure(Kind.MS, _exposed),
+    "communication.bus_bandwidth_gb_s": NamedFigure(Kind.NUMBER, _bandwidth),
+    "epoch_times.mean_s": NamedFigure(Kind.S, _epoch),
+}
+
+# -- gains -----------------------------------------------------------------------------------------
+#
+# Figures of what-if gains, by fix.
+
+
+def _saved(gain: WhatIf, source: str) -> Quantity:
+    return estimate(gain.saved_ms, Kind.MS, source)
+
+
+def _speedup(gain: WhatIf, source: str) -> Quantity:
+    return estimate(Mean(gain.speedup, gain.ci95), Kind.NUMBER, source)
+
+
+#: The figures of a fix: kind, reader, and the value if no rank is slow.
+GAINS: Mapping[str, tuple[Kind, Callable[[WhatIf, str], Quantity], float]] = {
+    "speedup": (Kind.NUMBER, _speedup, 1.0),
+    "saved_ms": (Kind.MS, _saved, 0.0),
+}
+
+
+_STAGE_FIXES = ("input", "compute", "other", "allreduce", "imbalance", "variation", "all")
+
+
+def gain_figure(fix: str, name: str) -> NamedFigure | None:
+    """Return the figure ``what_if.FIX.NAME``; None if there is none."""
+    kind, _, value = fix.partition(":")
+    known = fix in _STAGE_FIXES or (kind in ("rank", "host", "bandwidth", "ranks") and value)
+    if name not in GAINS or not known:
+        return None
+    return NamedFigure(GAINS[name][0], _gain(fix, name), of_baseline=False)
+
+
+def _gain(fix: str, name: str) -> Callable[[Analysis, str], Found]:
+    kind, value_of, nothing = GAINS[name]
+
+    def figure_value(analysis: Analysis, source: str) -> Found:
+        if analysis.bottleneck.kind == "insufficient_data":
+            return unmeasured(analysis)
+        gain = next((gain for gain in analysis.what_if if gain.fix == fix), None)
+        if gain is not None:
+            return value_of(gain, source)
+        why = _not_offered(fix, analysis)
+        # No such rank is slow, so there is nothing to fix.
+        return Missing(why) if why else number(nothing, kind, source, "no rank was found slow")
+
+    return figure_value
+
+
+def _not_offered(fix: str, analysis: Analysis) -> str:
+    """Return why a fix has no gain; empty if there is nothing to fix."""
+    kind, _, value = fix.partition(":")
+    run = analysis.run
+    if kind in ("bandwidth", "ranks"):
+        return f"it was not computed; add --what-if {fix}"
+    if fix == "compute" and analysis.predicted_from == "run":
+        return "it needs a baseline of the same job (--baseline)"
+    if kind == "rank" and value not in map(str, run.ranks):
+        return f"the run has no log of rank {value}"
+    if kind == "host" and value not in run.hosts:
+        return f"the run has no log of {listed('host', [value])}"
+    return "" if kind in ("imbalance", "rank", "host") else "it was not measured"
