@@ -116,6 +116,7 @@ lint: $(VENV)/.ready-dev ## formatting, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy tools/attribution_pictures.py tools/screenshots.py tools/terminal_picture.py
+	$(BIN)/python tools/names.py src collector parsers dashboard tests tools benchmarks
 
 format: $(VENV)/.ready-dev ## bring the code into shape
 	$(BIN)/ruff check --fix --quiet . || true

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
+
+from stallscope.plugins import plugins
 
 from .sources.files import Files
 from .sources.source import Source
@@ -46,13 +50,24 @@ def open_source(text: str) -> Source:
     return _kind_of(text)(text)
 
 
-def _kind_of(text: str) -> type[Files]:
+def _kind_of(text: str) -> Callable[[str], Source]:
     kind = next((kind for start, kind in _KINDS.items() if text.startswith(start)), None)
     if kind is None:
-        return Files
+        scheme, mark, _ = text.partition("://")
+        return _of_packages().get(scheme, Files) if mark else Files
     module, _, name = kind.partition(":")
     files_class: type[Files] = getattr(import_module(f".sources.{module}", __package__), name)
     return files_class
+
+
+@cache
+def _of_packages() -> Mapping[str, Callable[[str], Source]]:
+    """Return the kinds that other packages bring, by the scheme of their URLs."""
+
+    def taken() -> list[str]:
+        return [start.removesuffix("://") for start in _KINDS]
+
+    return {plugin.name: plugin.part for plugin in plugins("sources", Source, taken)}
 
 
 def is_mlflow_run(text: str) -> bool:

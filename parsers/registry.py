@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from stallscope.errors import StallscopeError, UnreadableError, UsageError
+from stallscope.plugins import plugins
 
 from .base import EmbeddedFormat, Format, Parsed, Parser
 from .formats.measurements import InputTimesFormat, NetworkCheckFormat
@@ -68,8 +69,31 @@ HEAD_BYTES = 4 << 20
 
 @cache
 def parsers() -> tuple[Parser, ...]:
-    """Return the formats of logs."""
-    return STEP_LOG, *map(_new_format, _PARSERS)
+    """Return the formats of logs; those of other packages are tried before those of other trainers."""
+    return STEP_LOG, *(parser for parser, _ in _of_packages()), *_built_in()
+
+
+@cache
+def _built_in() -> tuple[Parser, ...]:
+    return tuple(map(_new_format, _PARSERS))
+
+
+@cache
+def _of_packages() -> tuple[tuple[Parser, str], ...]:
+    """Return the parsers that other packages bring, each with its package."""
+
+    def taken() -> list[str]:
+        return [parser.name for parser in (STEP_LOG, *_built_in())]
+
+    return tuple(
+        (_Guarded(plugin.part, plugin.name), plugin.package)
+        for plugin in plugins("parsers", Parser, taken, calls=True)
+    )
+
+
+def names_of_plugins() -> list[str]:
+    """Return the names of the parsers that other packages bring, each with its package."""
+    return [f"{parser.name} ({package})" for parser, package in _of_packages()]
 
 
 @cache
@@ -185,19 +209,27 @@ def _current_folder_first() -> Iterator[None]:
 
 
 class _Guarded(Parser):
-    """A user's parser, with its errors as errors of the file, so that other files are still read."""
+    """A user's parser, with its errors as errors of the file, so that other files are still read.
 
-    def __init__(self, parser: Parser) -> None:
+    Args:
+        parser: the parser.
+        name: the name of a plug-in's entry point; the parser's own by default.
+    """
+
+    def __init__(self, parser: Parser, name: str = "") -> None:
         self._parser = parser
         kind = type(parser)
         # These attributes may be missing.
-        self.name = getattr(parser, "name", kind.__name__)  # type: ignore[misc]
+        self.name = name or getattr(parser, "name", kind.__name__)  # type: ignore[misc]
         self.title = getattr(parser, "title", kind.__name__)  # type: ignore[misc]
         self.suffix = getattr(parser, "suffix", "")  # type: ignore[misc]
         self.has_steps = parser.has_steps  # type: ignore[misc]
 
     def recognises(self, file_name: str, head: bytes) -> bool:
-        return True
+        try:
+            return bool(self._parser.recognises(file_name, head))
+        except Exception:  # a file that it cannot even look at is not its own
+            return False
 
     def parse(self, path: str, data: bytes) -> Parsed:
         try:

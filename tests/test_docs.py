@@ -18,7 +18,19 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 
 
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")]
+#: Rooms with a map.
+ROOMS = (
+    "collector/recorder",
+    "collector",
+    "parsers",
+    *(f"src/stallscope/{room}" for room in ("run", "analysis", "catalogue", "reports")),
+    "dashboard",
+)
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    *(ROOT / room / "README.md" for room in ROOMS),
+    *DOCS.rglob("*.md"),
+]
 LINK = re.compile(r"\]\(([\w./-]*)(?:#([\w-]+))?\)")
 
 
@@ -52,6 +64,19 @@ def test_every_fact_of_a_recorded_run_is_documented() -> None:
     (run,) = read(str(ROOT / "sample_logs" / "clean"))
     for log in run.logs:
         assert set(log.facts) <= documented
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_file_that_a_rooms_map_names_exists(room: str) -> None:
+    map_of_room = ROOT / room / "README.md"
+    text = map_of_room.read_text()
+    cells = re.findall(r"^\| (.+?) \| .+ \|$", text, re.MULTILINE)
+    names = [name for cell in cells for name in re.findall(r"`([\w./]+)`", cell)]
+    assert len(names) > 2
+    assert [name for name in names if not (map_of_room.parent / name).exists()] == []
+    # A map fits on a screen, and the page for developers leads to it.
+    assert len(text.splitlines()) <= 40
+    assert f"{room}/README.md" in (ROOT / "CONTRIBUTING.md").read_text()
 
 
 def test_every_finding_is_documented() -> None:

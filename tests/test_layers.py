@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +23,7 @@ FOLDERS = {
 LAYERS = (
     "errors",
     "config",
+    "plugins",
     "arrays",
     "formatting",
     "query",
@@ -218,6 +221,23 @@ def test_the_recorder_imports_itself_only() -> None:
     assert len(inside) > 50
 
 
+def test_the_check_of_names_finds_pronouns(tmp_path: Path) -> None:
+    (tmp_path / "code.py").write_text(
+        "def found(one, *, own=1):\n"
+        "    for other in one:\n"
+        "        both = [made for made in other]\n"
+        "class Stages:\n"
+        "    other: int\n"
+        "    one: int\n"
+    )
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "names.py", tmp_path], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    words = [line.split(": ")[1] for line in done.stdout.splitlines()]
+    assert sorted(words) == ["both", "found", "made", "one", "one", "other", "own"]
+
+
 def test_the_root_of_the_package_has_entry_modules_only() -> None:
     files = {path.stem for path in FOLDERS["stallscope"].glob("*.py")}
     assert files == {
@@ -227,6 +247,7 @@ def test_the_root_of_the_package_has_entry_modules_only() -> None:
         "errors",
         "notebook",
         "opening",
+        "plugins",
         *ENTRY_MODULES,
     }
 

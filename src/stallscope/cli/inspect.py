@@ -29,6 +29,7 @@ from stallscope.parsers.inspection.inspected import (
     Proposal,
     TimeSpan,
 )
+from stallscope.parsers.registry import names_of_plugins
 
 from .main import add_read_as, print_failures
 from .progress_bars import show_progress
@@ -117,6 +118,11 @@ def _print_seen(place: str, seen: Inspection, several: bool) -> None:
     if not seen.runs:
         console.print(
             Text("\nno runs: no file here contains times of steps or epochs", style="dim")
+        )
+    brought = names_of_plugins()
+    if brought:
+        console.print(
+            Text(f"\nplug-ins that read logs: {', '.join(map(plain, brought))}", style="dim")
         )
     print_proposals(console, place, seen)
 

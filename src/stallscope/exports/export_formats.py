@@ -7,12 +7,14 @@ import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, BinaryIO, cast
 
 from stallscope.collector.store.layout import written_whole
 from stallscope.errors import UnwritableError, UsageError, WouldOverwriteError
+from stallscope.plugins import plugins
 
 from .exported_run import ExportedRun
 from .scalars import run_id_of
@@ -97,9 +99,20 @@ EXPORTS: tuple[AnyExport, ...] = (
 )
 
 
+@cache
+def _exports() -> tuple[AnyExport, ...]:
+    """Return all formats, with those of other packages."""
+    kinds = (Export, FolderExport, ServerExport)
+
+    def taken() -> list[str]:
+        return [export.name for export in EXPORTS]
+
+    return *EXPORTS, *(plugin.part for plugin in plugins("exports", kinds, taken))
+
+
 def names() -> list[str]:
     """Return the names for ``--format``."""
-    return [export.name for export in EXPORTS]
+    return [export.name for export in _exports()]
 
 
 def by_name(name: str) -> AnyExport:
@@ -108,7 +121,7 @@ def by_name(name: str) -> AnyExport:
     Raises:
         UsageError: if there is none; the message lists the formats.
     """
-    for export in EXPORTS:
+    for export in _exports():
         if export.name == name:
             return export
     raise UsageError(f"no export format {name!r}: there are {', '.join(names())}")

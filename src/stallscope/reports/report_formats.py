@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pkgutil import resolve_name
 
 from stallscope.errors import UsageError
+from stallscope.plugins import plugins
 
 from .parts import ReportOptions, ReportParts
 
 
 @dataclass(frozen=True)
 class ReportFormat:
-    """A format of files. A new one is a file in ``formats/`` and an entry below."""
+    """A format of files. A new one is a function in ``formats/`` and an entry below."""
 
     #: The name for ``--format``.
     name: str
     #: The suffix of its files.
     suffix: str
-    #: Its module in ``formats/`` and its function, which are imported on first use.
-    writer: str
+    #: Writes the whole report. Of a built-in format, its module in ``formats/`` and its function, which
+    #: are imported on first use.
+    writer: str | Callable[[ReportParts, ReportOptions], str]
 
 
 FORMATS = (
@@ -35,9 +38,19 @@ FORMATS = (
 SEVERAL_RUNS = ("html", "md", "json", "csv")
 
 
+@cache
+def _formats() -> tuple[ReportFormat, ...]:
+    """Return all formats, with those of other packages."""
+
+    def taken() -> list[str]:
+        return [report_format.name for report_format in FORMATS]
+
+    return *FORMATS, *(plugin.part for plugin in plugins("reports", ReportFormat, taken))
+
+
 def names() -> list[str]:
     """Return the names for ``--format``."""
-    return [report_format.name for report_format in FORMATS]
+    return [report_format.name for report_format in _formats()]
 
 
 def by_name(name: str) -> ReportFormat:
@@ -46,7 +59,7 @@ def by_name(name: str) -> ReportFormat:
     Raises:
         UsageError: if there is none; the message lists the known names.
     """
-    for report_format in FORMATS:
+    for report_format in _formats():
         if report_format.name == name:
             return report_format
     raise UsageError(f"no report format {name!r}: there are {', '.join(names())}")
@@ -58,7 +71,9 @@ def render(name: str, parts: ReportParts, options: ReportOptions) -> str:
     Raises:
         UsageError: if there is no such format.
     """
-    writer = resolve_name(f"{__package__}.formats.{by_name(name).writer}")
+    writer = by_name(name).writer
+    if isinstance(writer, str):
+        writer = resolve_name(f"{__package__}.formats.{writer}")
     return str(writer(parts, options))
 
 
