@@ -1,4 +1,4 @@
-"""Parse RUN arguments, and find the run that a user names: by id, by name, or by the start of either."""
+"""Parse RUN arguments, find the run that a user names, and make names that are safe for files."""
 
 from __future__ import annotations
 

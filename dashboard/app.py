@@ -1,4 +1,4 @@
-"""Build the Dash app from shell, pages, callbacks and headers."""
+"""Build the Dash app from shell, pages, callbacks and headers, and route addresses to pages."""
 
 from __future__ import annotations
 

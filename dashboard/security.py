@@ -1,4 +1,4 @@
-"""Restrict what browsers may do with the pages, and which hosts requests may name."""
+"""Restrict what browsers and requests may do, and answer errors in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serve the dashboard over HTTP."""
+"""Serve the dashboard over HTTP, and check the requests of callbacks."""
 
 from __future__ import annotations
 

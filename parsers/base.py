@@ -1,4 +1,4 @@
-"""The contract of formats: they recognise a file, and return its contents."""
+"""The contract of formats: they recognise a file, and return its contents as tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read the step logs of a place repeatedly, and only the new rows of logs that have grown."""
+"""Read the step logs of a place repeatedly, and only the new rows; follow a run with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the rank of a file in the names of files and folders.
+"""Find the rank of a file in names of files and folders, and the number of ranks in texts.
 
 1/rank.07/stdout  rank_3.log  log_rank3.txt  worker-3.log     the name has it
 attempt_0/3/stdout.log  F.prterun-host-17@1.3.out             torchrun, Open MPI 5

@@ -1,4 +1,4 @@
-"""All formats; the first one that recognises a file reads it.
+"""All formats, by name and in order; the first one that recognises a file reads it.
 
 The formats of the recorder's files are always imported, the others only for other files.
 """

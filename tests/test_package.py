@@ -43,11 +43,9 @@ _NEEDS_A_FRAMEWORK = (
     "stallscope.transformers",
     "stallscope.collector.recorder.jax",
     "stallscope.collector.recorder.keras3",
-    "stallscope.collector.recorder.lightning",
     "stallscope.collector.recorder.mxnet",
     "stallscope.collector.recorder.pytorch",
     "stallscope.collector.recorder.tf_keras",
-    "stallscope.collector.recorder.transformers",
 )
 
 

@@ -20,11 +20,9 @@ RECORDERS_OF_FRAMEWORKS = (
     "jax",
     "keras3",
     "keras_common",
-    "lightning",
     "mxnet",
     "pytorch",
     "tf_keras",
-    "transformers",
 )
 
 

@@ -1,4 +1,4 @@
-"""Upload one log to a run, in chunks of new bytes."""
+"""Upload logs to an MLflow run, in chunks of new bytes, while it trains and afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read and write one run of an MLflow server, and convert MLflow's errors to one-line errors.
+"""Read and write runs of an MLflow server, search them, and turn MLflow's errors into one line each.
 
 All requests use ``MlflowClient``, which finds server and credentials as MLflow does. MLflow's fluent
 functions are not used, because they start and end runs and have an active run.

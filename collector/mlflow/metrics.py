@@ -1,4 +1,4 @@
-"""Read the logs among a run's artifacts and MLflow's record of the run, which is one more file.
+"""Read MLflow's record of a run: its metrics, and those of its machines.
 
 {"stallscope_mlflow": 1, "run_id": …, "start_ms": …, "params": {…},
  "metrics": {"loss": [[milliseconds since 1970, step, value], …], …},

@@ -1,4 +1,4 @@
-"""Join the other ranks of this launch, with the library that the training uses."""
+"""Join the other ranks of this launch, with the library that the training uses, or torch.distributed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measure allreduces and exchanges, in a limited time.
+"""Measure allreduces and exchanges between pairs of hosts, in a limited time.
 
 Every rank measures with its own monotonic clock. The first rank alone decides what is measured and how
 often, and broadcasts it: ranks that decided by their own clocks would wait for each other for ever.

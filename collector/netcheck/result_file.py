@@ -1,4 +1,4 @@
-"""Write the file with the measurement, next to the logs of the run."""
+"""Write the file with the measurement, next to the logs of the run, and its summary in the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Describe the run's gradients, and group them into messages."""
+"""Describe the run's gradients as messages, and divide the time among their sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keep the recorder's errors and its own work out of training's way."""
+"""Keep the recorder out of training's way: its errors, its patches, its clocks and its cost."""
 
 from __future__ import annotations
 

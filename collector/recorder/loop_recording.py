@@ -1,4 +1,4 @@
-"""Record the loops, epochs and pauses of a training that takes its batches from ``iterate``."""
+"""Record loops that users write: their epochs and pauses; the base of their ``StepLogger``."""
 
 from __future__ import annotations
 

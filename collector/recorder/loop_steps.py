@@ -1,4 +1,4 @@
-"""Join iterations of the user's loop and their reductions into rows."""
+"""Join iterations of the user's loop and their reductions into rows, also on asynchronous devices."""
 
 from __future__ import annotations
 

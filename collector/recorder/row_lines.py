@@ -1,4 +1,4 @@
-"""Turn the rows of a session into the lines of its log."""
+"""Turn the rows of a session into the lines of its log, and sum up their times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Upload logs to an MLflow run, from a separate process.
+"""What other processes do for a training: uploads to MLflow, points of other tools, limited programs.
 
 The recorder imports the standard library only and waits for no server. So it starts another process,
 ``stallscope.collector.mlflow.process``, and sends it the logs' paths over a pipe. That process continues

@@ -1,4 +1,4 @@
-"""Read files in S3 stores, with the keys, region and endpoint that S3 clients find."""
+"""Read files in S3, Google Cloud Storage and Azure, with the login that their own clients find."""
 
 from __future__ import annotations
 

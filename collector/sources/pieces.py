@@ -1,4 +1,4 @@
-"""Join chunks to logs, at a server or in a copy."""
+"""Chunks of logs at a server or in a copy: their names, and joining them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Define sources: places with files, and the metadata of each file."""
+"""Define sources: places with files, the metadata of each file, and local copies of them."""
 
 from __future__ import annotations
 

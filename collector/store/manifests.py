@@ -1,4 +1,4 @@
-"""Read manifests of collected runs without opening their tables."""
+"""Find the runs in a store, and read their manifests without opening their tables."""
 
 from __future__ import annotations
 

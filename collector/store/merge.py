@@ -1,4 +1,4 @@
-"""Merge two collections of one run: ranks may come from another host, and logs may be deleted."""
+"""Merge collections of one run: ranks may come from another host, and rows may be there twice."""
 
 from __future__ import annotations
 

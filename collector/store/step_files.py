@@ -1,4 +1,4 @@
-"""Write steps as Parquet files, on this machine or on executors."""
+"""Write steps as Parquet files, on this machine or on executors, and read them."""
 
 from __future__ import annotations
 

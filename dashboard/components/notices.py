@@ -1,4 +1,4 @@
-"""Findings, warnings, and missing pages."""
+"""Findings, warnings, missing pages, and the tabs of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The head of a run's pages: its name, its facts, and the choice of a baseline."""
+"""The head of a run's pages: its name, its facts, the choice of a baseline, and how to record one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cache of limited size that computes every value once."""
+"""A cache of limited size that computes every value once, for analyses and pages."""
 
 from __future__ import annotations
 

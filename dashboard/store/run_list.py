@@ -1,4 +1,4 @@
-"""The list of all runs at one moment, with search, sorting, and lookups by id and job."""
+"""The list of all runs, now or at one moment, with search, sorting, and lookups by id and job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encode a part of a run as bytes: JSON, then arrays that the browser uses without parsing.
+"""Encode a part of a run as bytes that the browser uses without parsing, with the place of each step.
 
 The body starts with the length of the JSON (a 32-bit integer, little-endian). Spaces pad the JSON so
 that the arrays after it are aligned to eight bytes. The JSON contains each array's name, type, length

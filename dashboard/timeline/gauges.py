@@ -1,4 +1,4 @@
-"""Place machine metrics on the timeline's axis; one of them is shown below the lanes."""
+"""Place machine metrics and events on the timeline's axis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collect the data of a run that the timeline's script needs from the start."""
+"""Collect what the timeline's script needs from the start, and answer its requests."""
 
 from __future__ import annotations
 

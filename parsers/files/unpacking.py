@@ -1,4 +1,4 @@
-"""Uncompress files up to the first damage, whatever their names: rolled and delivered logs often are."""
+"""Uncompress files up to the first damage, whatever their names, and read ranges of them."""
 
 from __future__ import annotations
 

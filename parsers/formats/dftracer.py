@@ -1,4 +1,4 @@
-"""Make a log of each process with steps."""
+"""Read traces of DFTracer: a log of each process with steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read Spark's event logs of any length: one file, or rolled into several, compressed or not.
+"""Read Spark's event logs of any length, and recognise what else Spark writes.
 
     app-20261121230239-0000[.lz4|.snappy|.lzf|.zstd][.inprogress]
     eventlog_v2_app-20261121230239-0000/{appstatus_app-…, events_1_app-…, events_2_app-…[.compact]}

@@ -1,4 +1,4 @@
-"""The result of inspecting logs: files, and the runs that they make up."""
+"""The result of inspecting logs: files, the runs that they make up, and summaries of logs."""
 
 from __future__ import annotations
 

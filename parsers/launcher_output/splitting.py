@@ -1,4 +1,4 @@
-"""Split blocks of output at labels and newlines, many places at once."""
+"""Split blocks of output at labels and newlines, many places at once, those of srun included."""
 
 from __future__ import annotations
 

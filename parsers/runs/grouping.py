@@ -1,4 +1,4 @@
-"""Group logs into runs: by run id, or by the launcher's name of the job if ids differ."""
+"""Group logs into runs: by run id, or by the launch if ids differ."""
 
 from __future__ import annotations
 

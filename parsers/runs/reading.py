@@ -1,4 +1,4 @@
-"""Collect the contents of files, and make runs of them."""
+"""Collect the contents of files, and make runs of them in limited memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The result of measuring a loader alone: numbers, a printed table, and a file's content."""
+"""The result of measuring a loader alone: numbers, a printed table, and a file."""
 
 from __future__ import annotations
 

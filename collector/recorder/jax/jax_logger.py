@@ -1,4 +1,4 @@
-"""``StepLogger`` for JAX: a context around a training loop and its batches."""
+"""``StepLogger`` for JAX, and ``measure_input`` and ``synthetic_like`` for its batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collect facts of a run that every framework has: host and CPU cores."""
+"""Collect facts that every framework has: host, CPU cores, learning rate."""
 
 from __future__ import annotations
 

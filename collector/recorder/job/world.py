@@ -1,4 +1,4 @@
-"""Find out the rank of this process and the number of ranks, and its worker of Ray Train."""
+"""Find out the rank of this process, the number of ranks, and the launcher."""
 
 from __future__ import annotations
 

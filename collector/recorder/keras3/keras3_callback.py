@@ -1,4 +1,4 @@
-"""``StepLogger`` for Keras 3: a callback of ``model.fit``."""
+"""``StepLogger`` for Keras 3, and ``measure_input`` and ``synthetic_like`` for its data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Join the host's times of calls and the graph's timestamps into rows."""
+"""Make rows of finished calls of the train function, and time the model's saving."""
 
 from __future__ import annotations
 

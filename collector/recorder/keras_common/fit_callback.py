@@ -1,4 +1,4 @@
-"""Pass Keras' callback events to a recording, for every version of Keras."""
+"""Pass Keras' callback events to a recording, for every version of Keras; tell which one it is."""
 
 from __future__ import annotations
 

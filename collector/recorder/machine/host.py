@@ -1,4 +1,4 @@
-"""Read the figures of the host and of the process's cgroup: cores, pressure, throttling, network."""
+"""Read figures of the host, the process and its cgroup: cores, pressure, throttling, network."""
 
 from __future__ import annotations
 

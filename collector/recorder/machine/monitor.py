@@ -1,4 +1,4 @@
-"""Read the kernel's figures once a second, for lines of the log."""
+"""Read the figures of the host and its GPUs once a second, for lines of the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read the number of samples from a batch of any structure."""
+"""The samples in a batch of any structure, and random batches of the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measure the stages of a ``DataLoader``: the functions that make samples, and collating a batch.
+"""Measure a ``DataLoader`` alone, and its stages: the functions that make samples, and collating.
 
 Everything runs in this process, without workers.
 """

@@ -1,4 +1,4 @@
-"""Format facts and rows as lines of a step log, format 1.
+"""Format facts and rows as lines of a step log, format 1, and choose the steps that are kept.
 
 docs/step-log.md describes every column; the parser is in ``parsers/formats/step_log``.
 """

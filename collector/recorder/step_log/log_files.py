@@ -1,4 +1,4 @@
-"""Write one rank's log to files and records."""
+"""Write one rank's log to files, also where files cannot be appended to, and limit how often."""
 
 from __future__ import annotations
 

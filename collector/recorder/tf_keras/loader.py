@@ -1,4 +1,4 @@
-"""``measure_input`` for Keras 2: the speed of the input without training."""
+"""``measure_input`` and ``synthetic_like`` for Keras 2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read the lines of a format, and make a log of each rank."""
+"""Read the lines of a format, and make a log of each rank, with its epochs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decide whether printed rates are those of one rank or of all ranks."""
+"""Decide whether printed rates are those of one rank or of all, also from printed settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read times that the meters of PyTorch's ImageNet example print, and programs with the same meters.
+"""Read the steps that trainers print: one class per trainer.
 
     Epoch: [0][  10/5005]  Time  0.353 ( 0.623)  Data  0.001 ( 0.213)  Loss 6.9 (7.0)
     Epoch: [0][10/5005]  Time 0.353 (0.623)  Speed 2175.6 (1232.7)  Loss 6.9 (7.0)

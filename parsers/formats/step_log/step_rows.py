@@ -1,4 +1,4 @@
-"""Rows of step logs as tables: steps, and intervals between them."""
+"""Rows of step logs as tables: cells of CSV, steps, and intervals between them."""
 
 from __future__ import annotations
 

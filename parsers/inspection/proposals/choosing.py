@@ -1,4 +1,4 @@
-"""Choose the lines that report progress, and the numbers in them that a pattern can read."""
+"""Choose the lines that report progress, and the numbers and durations that a pattern can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Propose a pattern for the output of a program, with the results of reading with it."""
+"""Propose and write a pattern for the output of a program, with the results of reading with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explain stragglers and verdicts by the machines' counters."""
+"""Explain stragglers and verdicts by the machines' counters, in sentences and advice."""
 
 from __future__ import annotations
 

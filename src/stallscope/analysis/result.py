@@ -1,4 +1,4 @@
-"""Define the result of an analysis, which dashboard, reports and exports show."""
+"""Define the result of an analysis, and that of each generation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recorded setup of a run, on which advice depends."""
+"""The recorded setup of a run, on which advice depends, and its use of CPU cores."""
 
 from __future__ import annotations
 

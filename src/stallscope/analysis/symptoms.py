@@ -1,4 +1,4 @@
-"""Define symptoms of slow ranks in the kernel's counters."""
+"""Define symptoms of slow ranks in the kernel's counters, and average these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Build DataFrames: the types of their columns, and missing values."""
+"""Build DataFrames and figures: types of columns, and missing values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offer the history of jobs that ran many times to analysts."""
+"""Offer jobs over their runs, two runs compared, and the runs of a store to analysts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Return both ledgers as DataFrames: their means, and every step and epoch."""
+"""Return both ledgers as DataFrames: means, and every step and epoch; machine metrics over time."""
 
 from __future__ import annotations
 

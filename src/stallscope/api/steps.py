@@ -1,4 +1,4 @@
-"""Return the table of steps as a DataFrame: a row per rank and recorded step."""
+"""Return steps, epochs and windows as DataFrames: a row per rank and recorded step, epoch or line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compute probabilities and quantiles of common distributions with ``scipy.special``.
+"""Compute probabilities and quantiles of common distributions; import scipy when it is needed.
 
 ``scipy.stats`` has the same functions, but takes a third of a second to import: most of the time of a
 report on a small run.

@@ -1,4 +1,4 @@
-"""Pivot a table of steps into arrays of steps × ranks."""
+"""Pivot a table of steps into arrays of steps × ranks, here or on a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compute quantiles of many values, equal to numpy's to the last digit.
+"""Compute quantiles and running medians of many values, equal to numpy's to the last digit.
 
 numpy selects four values for each quantile, and each costs as much as the first. One selection is
 enough: the next larger value is the minimum of those above.

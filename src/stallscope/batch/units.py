@@ -1,4 +1,4 @@
-"""Expand RUN arguments to places that the first pass of a batch reads."""
+"""Expand RUN arguments to places that the first pass of a batch reads, and hold a batch's settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check the files of collected runs against their manifests."""
+"""Check the files of collected runs against their manifests, and remove runs."""
 
 from __future__ import annotations
 

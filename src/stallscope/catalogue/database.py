@@ -1,4 +1,4 @@
-"""Open or create the catalogue's SQLite file; replace it if it is damaged, or work in memory.
+"""Keep the catalogue's rows in SQLite; replace the file if it is damaged, or work in memory.
 
 Stores may be on network file systems, so the journal is SQLite's classic one: the newer one, WAL, needs
 shared memory between processes, which different hosts do not have. Every change is one short

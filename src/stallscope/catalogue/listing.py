@@ -1,4 +1,4 @@
-"""List the runs of a store that a user names: a folder or a URL."""
+"""List the runs of a store that a user names, and find the baselines among them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Axes of values, which both drawings share: limits, a readable unit, ticks, labels."""
+"""Axes of values, which both drawings share: limits, a readable unit, ticks, labels and their widths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds of charts."""
+"""Kinds of charts, and their colours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stages of several runs, with intervals."""
+"""The stages of several runs by cause, with intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""List the marks of a chart other than colours: lines, triangles, whiskers, paler bars."""
+"""The marks of a chart other than colours, and the layout of charts."""
 
 from __future__ import annotations
 

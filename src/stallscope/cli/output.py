@@ -1,4 +1,4 @@
-"""Options and output that the commands with reports share."""
+"""Options and output that the commands with reports share, and opening the runs that they name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check the options of ``report``, before anything is read."""
+"""Check the options of ``report`` before anything is read, and print its list and GitHub's lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A condition: parsed from text, evaluated for an analysis."""
+"""A condition: parsed from text, evaluated for an analysis, and said in a sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compute with amounts and their 95 % intervals.
+"""Compute with amounts and their 95 % intervals, and read them from an analysis.
 
 Errors of figures of different runs are independent and add up as squares. Errors of figures of one run
 may be correlated in any way and add up linearly, which is the worst case. Products and quotients are

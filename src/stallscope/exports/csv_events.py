@@ -1,4 +1,4 @@
-"""CSV of events from other logs while the run trained, one row each (RFC 4180).
+"""CSV: a row per step and rank, or per event from other logs (RFC 4180).
 
 | column | is |
 | --- | --- |

@@ -1,4 +1,4 @@
-"""The export formats."""
+"""The export formats by name, and writing them whole or not at all."""
 
 from __future__ import annotations
 

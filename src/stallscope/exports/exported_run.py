@@ -1,4 +1,4 @@
-"""Put a run's generations on one time line.
+"""Put a run's generations on one time line, and select a part of it.
 
 Within a generation, the hosts' clocks are aligned as in the analysis. Between generations, and between
 hosts without a common completed collective, wall clocks are used. Time 0 is the start of the run's first

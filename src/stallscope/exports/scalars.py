@@ -1,4 +1,4 @@
-"""Compute step time by cause over the run, for tools that draw scalars over steps.
+"""Compute step time by cause over the run, for tools that draw scalars over steps; send it to MLflow.
 
 A point is the mean over a window of steps: windows are 1, 2, 5, 10, … steps long, so that there are
 2,000 points at most. The last repetition of a step counts.

@@ -1,4 +1,4 @@
-"""Make text from logs safe to show: without invisible characters, and for others without paths."""
+"""Make text from logs safe to show; frames of a stack, and names that a user may have meant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds of figures and their units: which kinds can be added, multiplied and divided."""
+"""Kinds of figures and their units, and the names that fields share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The syntax tree of a condition; parsing a printed tree gives the same tree."""
+"""The syntax tree of a condition and its reader; parsing a printed tree gives the same tree."""
 
 from __future__ import annotations
 

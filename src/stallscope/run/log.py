@@ -1,4 +1,4 @@
-"""Define one log of one rank, and problems in logs."""
+"""Define one log of one rank, problems in logs, and the schemas of their tables."""
 
 from __future__ import annotations
 

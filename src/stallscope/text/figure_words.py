@@ -1,4 +1,4 @@
-"""Describe the basis of the figures: communication, clocks, and the steps that count."""
+"""Describe figures: their basis, printed steps, scaling, and the health of logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Describe the whole job: its time, its ranks, its steps, and the figures of logs of epochs."""
+"""Describe the whole job: its time, ranks, steps, events and generations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Describe machine metrics."""
+"""Describe machines: their metrics, why they make a rank slow, and their network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write figures in the cells of a table that names the unit once."""
+"""Write figures and dates in the cells of tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deliver notifications in order, in a separate thread; retry while the receiver is down."""
+"""Deliver events in order, in a thread; limit how many, and retry while the receiver is down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The latest figures of watched runs, to be scraped or sent."""
+"""The latest figures of watched runs, to be scraped, or sent by OTLP."""
 
 from __future__ import annotations
 

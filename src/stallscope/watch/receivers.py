@@ -1,4 +1,4 @@
-"""Receivers of notifications: a URL that takes POST requests, or a command."""
+"""Receivers of notifications: a URL that takes POST requests, a chat, or a command."""
 
 from __future__ import annotations
 

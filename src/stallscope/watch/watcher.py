@@ -1,4 +1,4 @@
-"""Look at the runs of a place repeatedly, and return the events since the last look."""
+"""Look at the runs of a place repeatedly, follow those that grow, and return the events since then."""
 
 from __future__ import annotations
 

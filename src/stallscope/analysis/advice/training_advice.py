@@ -1,4 +1,4 @@
-"""Advise on the training setup: shards, learning rates, broadcasts, validation and checkpoints."""
+"""Advise on slow ranks and on the training setup: shards, learning rates, validation, checkpoints."""
 
 from __future__ import annotations
 

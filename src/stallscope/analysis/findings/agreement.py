@@ -1,4 +1,4 @@
-"""Check that ranks that train one model agree: weights, learning rates, averaged metrics."""
+"""Check that ranks that train one model agree, and stay together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A finding about a run."""
+"""A finding about a run, and the tables that checks share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find imbalance with a known reason: extra work of rank 0, and slow input on all ranks."""
+"""Find imbalance and late input with a known reason: extra work of rank 0, rates of loaders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find recorded settings that cost time: debugging left on, and slow reductions of Horovod and NCCL."""
+"""Find settings that cost time: debugging left on, slow reductions, ranks in the wrong place."""
 
 from __future__ import annotations
 

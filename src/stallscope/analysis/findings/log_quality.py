@@ -1,4 +1,4 @@
-"""Find gaps in the recording: missing ranks, stages, ends of logs, and baselines."""
+"""Find gaps in the recording: missing ranks and stages, suspended processes, clocks that jump."""
 
 from __future__ import annotations
 

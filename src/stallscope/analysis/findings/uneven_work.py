@@ -1,4 +1,4 @@
-"""Check epochs: their lengths, and the order of their samples."""
+"""Check that ranks have equal work: epochs, shards, batches, and the order of samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gains of fixes: the time saved per step, the speed-up, and their intervals."""
+"""Gains of fixes with their intervals, and the verdict that rests on them."""
 
 from __future__ import annotations
 

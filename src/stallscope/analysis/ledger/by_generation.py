@@ -1,4 +1,4 @@
-"""Split a run's steps into generations, and build their ledgers."""
+"""Split a run's steps into generations without their warm-up, and build their ledgers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the steps at which step time changed for good, and the entries that changed.
+"""Find the steps at which step time changed for good, and a rise during training.
 
 Moving sums (Eichinger and Kirch 2018) find changes that follow one another: the means of equally many
 steps before and after a change differ by more than the means of neighbouring steps usually do. Between

@@ -1,4 +1,4 @@
-"""Split the job's wall time into steps and everything else."""
+"""Split the job's wall time into steps and everything else: its goodput."""
 
 from __future__ import annotations
 

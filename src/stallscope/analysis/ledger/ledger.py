@@ -1,4 +1,4 @@
-"""The ledger: where the time of every step goes, exact to the nanosecond.
+"""The ledger: where the time of every step goes, exact to the nanosecond; also from a cache.
 
 Step i lasts from R(i−1) to R(i), the earliest moment at which it is reduced on any rank. Its time is
 input + compute + other of the reference rank, plus imbalance (how much later the critical rank was

@@ -1,4 +1,4 @@
-"""Compute the pace of a run from logs of every step, of means of steps, or of epochs only."""
+"""Compute the pace of runs from logs of every step, of means or of epochs, and group runs by job."""
 
 from __future__ import annotations
 

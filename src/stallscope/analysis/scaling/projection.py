@@ -1,4 +1,4 @@
-"""Project a job to more ranks than were measured."""
+"""Project a job to more ranks than were measured, and check that on published curves."""
 
 from __future__ import annotations
 

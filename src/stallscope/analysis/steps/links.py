@@ -1,4 +1,4 @@
-"""Find slow links by the kernel's counters of the ranks' connections."""
+"""Find slow links by the ranks' connections, and what delays mean for clocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read the position of a rank within an overdue step from its log."""
+"""Read where each rank hangs: its position in a step, its stack, its process."""
 
 from __future__ import annotations
 

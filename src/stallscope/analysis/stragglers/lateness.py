@@ -1,4 +1,4 @@
-"""Find late cells: steps of a rank in which a stage took far longer than usual.
+"""Find late cells: steps of a rank in which a stage took far longer than usual; define stragglers.
 
 The lap test finds persistent slowness. Here every stage is compared with its usual time, so that a
 loader's hiccup shows although the noise of compute is larger. Late cells that concentrate on one rank or

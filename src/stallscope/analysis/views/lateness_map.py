@@ -1,4 +1,4 @@
-"""Map how late every rank is over the run, in as many cells as a screen can show.
+"""Map how late every rank or host is over the run, in as many cells as a screen can show.
 
 Lateness is the rank's arrival minus the reference rank's: negative where it was earlier.
 """

@@ -1,4 +1,4 @@
-"""Summarise a run's logs rank by rank: their content, and the missing parts."""
+"""Summarise a run's logs rank by rank, and the progress of each rank."""
 
 from __future__ import annotations
 

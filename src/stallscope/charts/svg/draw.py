@@ -1,4 +1,4 @@
-"""Any chart as an SVG element: the drawing of its kind, its text and its legend."""
+"""Any chart as an SVG element: the drawing of its kind, its text, its legend and its style."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SVG as text: elements, escaped."""
+"""SVG as text: elements, escaped, and axes."""
 
 from __future__ import annotations
 

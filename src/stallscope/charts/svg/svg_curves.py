@@ -1,4 +1,4 @@
-"""Dots and lines between two axes."""
+"""Dots, lines and areas between two axes, also over time."""
 
 from __future__ import annotations
 

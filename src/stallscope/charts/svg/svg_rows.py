@@ -1,4 +1,4 @@
-"""Rows of boxes."""
+"""Rows of boxes, and bars of rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON for programs."""
+"""Write reports for programs: JSON, CSV for spreadsheets, OpenMetrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An index of runs: each as one line with its bottleneck, and how much time it costs."""
+"""An index of runs: each as one line with its bottleneck and how much time it costs, and as records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables on the network: links between hosts, and its performance without training."""
+"""The tables on what was measured alone: links between hosts, the network, the loader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Select what a report shows of an analysis: advice, ranks that matter, facts."""
+"""Select what a report shows of an analysis: verdict, advice, ranks that matter, facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of one run for spreadsheets: one row each, in long form."""
+"""The figures of one run for spreadsheets, one row each, and for OpenMetrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The document on tuning: a headline, sentences and tables for each autotune log and each Timeline."""
+"""The document on tuning: for each autotune log and Timeline, tables and commands to paste."""
 
 from __future__ import annotations
 

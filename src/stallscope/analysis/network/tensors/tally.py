@@ -1,4 +1,4 @@
-"""Analyse a timeline block by block; memory grows with its reductions and not with its events.
+"""Analyse a timeline block by block: fusion and late ranks, in memory that grows with reductions.
 
 The numbers of negotiated tensors are also kept: about 1% of the file's size.
 """
