@@ -47,6 +47,7 @@ JOBS = {
     "hardly any steps": Job(ranks=4, steps=3),
 }
 
+FINDING = {"code": "timeline_on", "severity": "warning", "title": "It was on", "evidence": ""}
 CELLS = ("input", "compute", "arrival", "measured", "samples")
 LEDGER = [*CELLS, *(field.name for field in fields(Ledger) if field.name != "cells")]
 
@@ -163,6 +164,9 @@ def test_a_damaged_cache_is_analysed_again(
         {"bottleneck": {"kind": "input"}},
         {"ranks": [{"rank": "x"}]},
         {"job": None},
+        # Advice was text once.
+        {"bottleneck": {"kind": "input", "cause": None, "evidence": "", "advice": ["Look."]}},
+        {"findings": [{**FINDING, "advice": "Look."}]},
     ],
 )
 def test_a_cache_with_other_fields_is_analysed_again(

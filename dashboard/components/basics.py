@@ -8,9 +8,8 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, html
 
-from stallscope.analysis.gains.what_if import Bottleneck
+from stallscope.analysis.gains.what_if import Advice, Bottleneck
 from stallscope.charts.chart_kinds import COLOURS, SHADES, STATUS
-from stallscope.text.advice_words import Step, steps_of
 from stallscope.text.table_cells import code_parts
 from stallscope.text.titles import TITLES
 from stallscope.text.verdicts import short_verdict
@@ -104,19 +103,19 @@ def coded_words(text: str) -> list[Any]:
     return [dmc.Code(part) if is_code else part for part, is_code in code_parts(text)]
 
 
-def advice_steps(advice: str) -> list[Any]:
+def advice_steps(pieces: Iterable[Advice]) -> list[Any]:
     """Show advice: a bold action, a line to copy, a caveat."""
-    return [part for step in steps_of(advice) for part in _step(step)]
+    return [part for advice in pieces for part in _step(advice)]
 
 
-def _step(step: Step) -> Iterator[Any]:
-    reason = [*coded_words(step.reason), " "] if step.reason else []
-    action = html.Strong(coded_words(step.action))
-    yield dmc.Text([*reason, action, *coded_words(step.detail)], size="sm")
-    if step.line:
-        yield code_block(step.line, "To copy", my=4)
-    if step.caveat:
-        yield dmc.Text(coded_words(step.caveat), size="sm", c="dimmed")
+def _step(advice: Advice) -> Iterator[Any]:
+    reason = [*coded_words(advice.reason), " "] if advice.reason else []
+    action = html.Strong(coded_words(advice.emphasised))
+    yield dmc.Text([*reason, action, *coded_words(advice.rest)], size="sm")
+    if advice.line:
+        yield code_block(advice.line, "To copy", my=4)
+    if advice.caveat:
+        yield dmc.Text(coded_words(advice.caveat), size="sm", c="dimmed")
 
 
 def progress_bar(done: float, whole: float, label: str, **look: Any) -> Any:

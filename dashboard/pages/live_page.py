@@ -166,7 +166,7 @@ def _stop(analysis: Analysis) -> Any:
     if stopped is None:
         return None
     since = "" if stopped.since is None else f" since {stopped.since:%Y-%m-%d %H:%M:%S} UTC"
-    advice = [part for text in analysis.bottleneck.advice for part in advice_steps(text)]
+    advice = advice_steps(analysis.bottleneck.advice)
     return dmc.Alert(
         [dmc.Text(coded_words(stopped.evidence), size="sm"), *advice],
         title=f"The job hangs{since}",

@@ -151,7 +151,7 @@ def verdict_card(analysis: Analysis) -> Any:
         status(bottleneck),
         _listed(TITLE, map(coded_words, why(analysis))),
         _gain(analysis),
-        _listed("What to do", map(advice_steps, bottleneck.advice)),
+        _listed("What to do", (advice_steps([advice]) for advice in bottleneck.advice)),
         label="Verdict",
         h="100%",
     )

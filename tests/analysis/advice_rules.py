@@ -13,7 +13,7 @@ from typing import Any
 
 from analysis.advice_setups import IN_ORDER
 
-from stallscope.analysis.advice.piece import Advice
+from stallscope.analysis.gains.what_if import Advice
 from stallscope.analysis.setup import AVERAGES, Setup
 
 Follow = Callable[[Setup, "re.Match[str]"], Setup]
@@ -160,7 +160,7 @@ NO_FACT_TELLS: Mapping[str, str] = {
 
 def following(piece: Advice, setup: Setup) -> Setup | None:
     """Return the set-up of a user who has followed a piece; None where no rule says how."""
-    for rules, text in ((BY_LINE, piece.line), (BY_WORDS, piece.what)):
+    for rules, text in ((BY_LINE, piece.line), (BY_WORDS, piece.sentence)):
         for pattern, follow in rules.items():
             match = re.search(pattern, text)
             if match:
@@ -170,4 +170,4 @@ def following(piece: Advice, setup: Setup) -> Setup | None:
 
 def excused(piece: Advice) -> bool:
     """Tell whether a table says why no fact of a set-up shows that a piece is followed."""
-    return any(re.search(pattern, piece.what) for pattern in (*MEASURED, *NO_FACT_TELLS))
+    return any(re.search(pattern, piece.sentence) for pattern in (*MEASURED, *NO_FACT_TELLS))

@@ -19,7 +19,6 @@ from stallscope.analysis.advice.input_advice import (
     for_slower_compute,
     slow_first_steps,
 )
-from stallscope.analysis.advice.piece import Advice
 from stallscope.analysis.advice.training_advice import (
     ONE_BROADCAST,
     averaged_metrics,
@@ -34,6 +33,7 @@ from stallscope.analysis.advice.training_advice import (
     shorter_solo_work,
     shuffled_anew,
 )
+from stallscope.analysis.gains.what_if import Advice
 from stallscope.analysis.ledger.ledger import Ledger
 from stallscope.analysis.network.communication import Communication
 from stallscope.analysis.network.network_check import NetworkUse

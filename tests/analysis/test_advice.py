@@ -29,6 +29,7 @@ from stallscope.analysis.advice.advise import between_steps, fuller_compute
 from stallscope.analysis.advice.communication_advice import for_allreduce
 from stallscope.analysis.advice.input_advice import for_late_input, for_slower_compute
 from stallscope.analysis.advice.training_advice import for_imbalance
+from stallscope.analysis.gains.what_if import Advice, in_words
 from stallscope.analysis.ledger.ledger import Ledger
 from stallscope.analysis.setup import Setup
 from stallscope.parsers import read
@@ -71,13 +72,45 @@ def run() -> Run:
 
 # -- how it reads --------------------------------------------------------------------------------
 
+FULL = Advice(
+    "Shard first",
+    "dataset = dataset.shard(2, 0)",
+    "Steps are shorter.",
+    "Not if ranks share files.",
+    reason="Reading takes longest.",
+    detail=": before shuffling",
+    note="Or read less.",
+)
+
+
+def test_advice_becomes_one_text_with_its_line_as_code() -> None:
+    assert str(FULL) == (
+        "Reading takes longest. Shard first: before shuffling: `dataset = dataset.shard(2, 0)`. Steps "
+        "are shorter. Not if ranks share files. Or read less."
+    )
+    assert str(Advice("Look")) == "Look."
+    assert str(Advice("Look", detail="; it is late")) == "Look; it is late."
+    assert in_words((Advice("Look"), Advice("Unset it", "unset A"))) == "Look. Unset it: `unset A`."
+
+
+def test_what_stands_out_ends_its_sentence_unless_more_follows() -> None:
+    assert (FULL.emphasised, FULL.rest) == ("Shard first", ": before shuffling:")
+    assert (Advice("Look").emphasised, Advice("Look").rest) == ("Look.", "")
+    assert Advice("Unset it", "unset A").emphasised == "Unset it:"
+    assert FULL.caveat == "Steps are shorter. Not if ranks share files. Or read less."
+
 
 def test_every_piece_has_sentences_and_a_line_of_python_or_shell() -> None:
     seen = {piece for _, piece in every_piece()}
     assert len(seen) > 40
     for piece in seen:
-        assert not piece.what.endswith(".")
-        assert all(part == "" or part.endswith(".") for part in (piece.gain, piece.unless))
+        assert not piece.sentence.endswith(".")
+        sentences = (piece.gain, piece.unless, piece.note)
+        assert all(part == "" or part.endswith(".") for part in sentences)
+        # The action is one clause: what is before or after it has fields of its own.
+        assert not re.search(r"[.:;] ", piece.action)
+        assert piece.reason == "" or piece.reason.endswith((".", ":"))
+        assert piece.detail == "" or piece.detail.startswith((": ", "; ", " ("))
         assert "\n" not in str(piece)
         if piece.line and not SHELL.match(piece.line):
             ast.parse(piece.line)
@@ -188,7 +221,7 @@ def test_of_measured_stages_the_longest_comes_first(stage: str, first: str) -> N
 
 def test_augmentation_goes_to_the_accelerator_or_gets_more_workers() -> None:
     (first, *rest) = for_late_input(TORCH, "augment")
-    assert "cannot be done beforehand" in first.what
+    assert "cannot be done beforehand" in first.reason
     assert "num_workers=3" in text(rest)
     assert "augment" not in text(for_late_input(TORCH, "decode"))
 
@@ -386,7 +419,7 @@ def test_verdicts_come_with_their_own_advice(
 ) -> None:
     base = None if baseline is None else replace(baseline, facts=TF_FACTS)
     analysis = analysis_of(tmp_path, replace(job, facts=TF_FACTS), base)
-    assert any(line in piece for piece in analysis.bottleneck.advice)
+    assert line in in_words(analysis.bottleneck.advice)
 
 
 def test_without_findings_there_is_no_advice(tmp_path: Path) -> None:

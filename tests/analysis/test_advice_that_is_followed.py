@@ -14,7 +14,7 @@ from analysis.advice_rules import BY_LINE, BY_WORDS, MEASURED, NO_FACT_TELLS, ex
 from analysis.advice_setups import every_piece, pieces_for
 
 from stallscope.analysis import advice
-from stallscope.analysis.advice.piece import Advice
+from stallscope.analysis.gains.what_if import Advice
 from stallscope.analysis.setup import Setup
 
 FOLDER = Path(advice.__file__).parent
@@ -27,7 +27,7 @@ def given() -> list[tuple[Setup, Advice]]:
 
 def test_every_piece_has_a_rule_or_a_reason(given: list[tuple[Setup, Advice]]) -> None:
     without = {
-        piece.what
+        piece.sentence
         for setup, piece in given
         if following(piece, setup) is None and not excused(piece)
     }
@@ -46,17 +46,17 @@ def test_followed_advice_is_not_given_again(given: list[tuple[Setup, Advice]]) -
         same = [
             candidate
             for candidate in pieces
-            if (candidate.line or candidate.what) == (piece.line or piece.what)
+            if (candidate.line or candidate.sentence) == (piece.line or piece.sentence)
         ]
         assert same == [], f"{piece}\nis given to {followed}"
 
 
 def test_every_rule_is_for_a_given_piece(given: list[tuple[Setup, Advice]]) -> None:
-    for rules, name in ((BY_LINE, "line"), (BY_WORDS, "what")):
+    for rules, name in ((BY_LINE, "line"), (BY_WORDS, "sentence")):
         texts = [getattr(piece, name) for _, piece in given]
         unused = [rule for rule in rules if not any(re.search(rule, text) for text in texts)]
         assert unused == []
-    words = [piece.what for _, piece in given]
+    words = [piece.sentence for _, piece in given]
     for table in (MEASURED, NO_FACT_TELLS):
         assert [
             pattern for pattern in table if not any(re.search(pattern, text) for text in words)
@@ -73,16 +73,16 @@ def test_every_place_that_makes_advice_is_tried(monkeypatch: pytest.MonkeyPatch)
         make(self, *args, **kwargs)
 
     monkeypatch.setattr(Advice, "__init__", remember)
-    words = {piece.what for _, piece in every_piece()}
-    for place, what in _places():
-        assert place in tried or what in words, place
+    actions = {piece.action for _, piece in every_piece()}
+    for place, action in _places():
+        assert place in tried or action in actions, place
 
 
 def _places() -> Iterator[tuple[tuple[str, int], str | None]]:
-    """Return where advice is made: file and line, and the words of advice made on import."""
+    """Return where advice is made: file and line, and the action of advice made on import."""
     for path in sorted(FOLDER.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "Advice":
                 first = node.args[0]
-                what = first.value if isinstance(first, ast.Constant) else None
-                yield (path.name, node.lineno), what if isinstance(what, str) else None
+                action = first.value if isinstance(first, ast.Constant) else None
+                yield (path.name, node.lineno), action if isinstance(action, str) else None

@@ -10,6 +10,7 @@ import pytest
 from support.findings import CLEAN, TWO_HOSTS, codes, finding_of, only
 from support.step_logs import MS, run_of_job, write_job
 
+from stallscope.analysis.gains.what_if import in_words
 from stallscope.parsers import read
 from stallscope.run import INTERVALS_SCHEMA, Run
 
@@ -26,7 +27,7 @@ def test_validation_on_all_ranks_is_reported_with_its_cost(tmp_path: Path) -> No
     assert finding.severity == "info"
     assert finding.evidence.startswith("All 4 ranks validate for about the same time: ")
     assert f"0.8 s on every rank, {0.8 / seconds_of(run):.1%} of the job" in finding.evidence
-    assert "MetricAverageCallback" in finding.advice
+    assert "MetricAverageCallback" in in_words(finding.advice)
     assert "2 of 4 ranks (ranks 1 and 2)" in (
         finding_of(only(run, "validation", [1, 2]), "validation_on_all_ranks").evidence
     )

@@ -10,6 +10,7 @@ from support.step_logs import Job, run_of_job
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.advice.advise import for_crowded_cores
+from stallscope.analysis.gains.what_if import in_words
 from stallscope.analysis.setup import CoreUse, CpuLoad, Setup, crowded_cores
 from stallscope.parsers import read
 from stallscope.run import Run
@@ -94,11 +95,13 @@ def test_four_ranks_on_two_cores_are_bound_by_cores() -> None:
 def test_followed_advice_is_not_repeated() -> None:
     verdict = ranks_4().bottleneck
     (advice,) = verdict.advice
-    assert "Start no more than 2 ranks" in advice
+    assert "Start no more than 2 ranks" in advice.action
     findings = [
         finding for finding in ranks_4().findings if finding.code == "threads_oversubscribed"
     ]
-    assert all("set_intra_op_parallelism_threads" not in finding.advice for finding in findings)
+    assert all(
+        "set_intra_op_parallelism_threads" not in in_words(finding.advice) for finding in findings
+    )
 
 
 @pytest.mark.parametrize(("threads", "line"), [(8, "threads(2)"), (16, "threads(2)")])

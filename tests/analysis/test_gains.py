@@ -390,7 +390,7 @@ def test_a_host_that_hides_behind_slower_ranks_is_listed_last_and_is_not_to_be_r
     assert "Ranks 0 and 1 hold" in sentence
     assert analysis.bottleneck.hosts == ()
     assert [straggler.hosts for straggler in analysis.stragglers] == [(), (), ("host-1",)]
-    assert not any("Replace" in advice for advice in analysis.bottleneck.advice)
+    assert not any("Replace" in advice.action for advice in analysis.bottleneck.advice)
     (together,) = [gain.title for gain in gains(analysis) if gain.what_if.fix == "imbalance"]
     for name in ("rank 0", "rank 1", "host-1"):
         assert name in together

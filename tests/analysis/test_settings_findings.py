@@ -10,6 +10,7 @@ import pytest
 from support.findings import CLEAN, TWO_HOSTS, Row, codes, finding_of, threads, with_facts
 from support.step_logs import run_of_job
 
+from stallscope.analysis.gains.what_if import in_words
 from stallscope.run import Run
 
 # -- settings ------------------------------------------------------------------------------------
@@ -110,7 +111,7 @@ def test_settings_that_make_reductions_slow(
     run = reducing(tmp_path, settings)
     finding = finding_of(run, code)
     assert codes(run) == [code]
-    assert line in f"{finding.evidence} {finding.advice}"
+    assert line in f"{finding.evidence} {in_words(finding.advice)}"
 
 
 @pytest.mark.parametrize(
@@ -145,10 +146,10 @@ def test_disabled_transports_matter_if_they_would_be_used(tmp_path: Path) -> Non
     on_gpus = with_facts(run, {"devices": ["CPU", "GPU"]})
     finding = finding_of(on_gpus, "transports_shut")
     assert "NCCL_P2P_DISABLE=1 on all ranks" in finding.evidence
-    assert "`unset NCCL_P2P_DISABLE`" in finding.advice
+    assert "`unset NCCL_P2P_DISABLE`" in in_words(finding.advice)
     two = replace(CLEAN, **TWO_HOSTS, facts={**settings, "devices": ["CPU", "GPU"]})
     finding = finding_of(run_of_job(tmp_path / "two", two), "transports_shut")
-    assert "`unset NCCL_P2P_DISABLE NCCL_IB_DISABLE`" in finding.advice
+    assert "`unset NCCL_P2P_DISABLE NCCL_IB_DISABLE`" in in_words(finding.advice)
 
 
 # -- where ranks run -----------------------------------------------------------------------------
@@ -160,7 +161,7 @@ def test_ranks_of_a_host_that_see_each_others_accelerators(tmp_path: Path) -> No
         run_of_job(tmp_path / "a", replace(CLEAN, facts=several)), "accelerators_not_pinned"
     )
     assert "On host alpha, ranks 0–3 each see 2 accelerators" in finding.evidence
-    assert "[hvd.local_rank()]" in finding.advice
+    assert "[hvd.local_rank()]" in in_words(finding.advice)
     pinned = replace(CLEAN, facts={"devices": ["CPU", "GPU"]})
     assert codes(run_of_job(tmp_path / "b", pinned)) == []
     # A rank alone on its host may have all of its accelerators.
@@ -174,9 +175,11 @@ def test_horovods_end_of_support_on_databricks(tmp_path: Path) -> None:
     assert codes(here) == []
     on_databricks = replace(here, source="databricks:job/42")
     finding = finding_of(on_databricks, "horovod_leaves_databricks")
-    assert "TorchDistributor(num_processes=4, local_mode=False, use_gpu=False)" in finding.advice
+    assert "TorchDistributor(num_processes=4, local_mode=False, use_gpu=False)" in in_words(
+        finding.advice
+    )
     keras = with_facts(on_databricks, {"framework": "tensorflow"})
-    assert "tf.distribute" in finding_of(keras, "horovod_leaves_databricks").advice
+    assert "tf.distribute" in in_words(finding_of(keras, "horovod_leaves_databricks").advice)
     assert codes(with_facts(on_databricks, {"versions": {"torch": "2.13.0"}})) == []
 
 

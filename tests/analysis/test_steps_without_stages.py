@@ -72,7 +72,7 @@ def test_ranks_that_all_wait_for_data_have_slow_input(tmp_path: Path) -> None:
     verdict = analysis.bottleneck
     assert (verdict.kind, verdict.ranks, verdict.fault) == ("input", (), True)
     assert verdict.evidence.startswith("All ranks wait at least 29")
-    assert not any("Train with StepLogger" in advice for advice in verdict.advice)
+    assert not any("Train with StepLogger" in advice.action for advice in verdict.advice)
     (gain,) = analysis.what_if
     # Whether the longest wait costs all of its time is not known.
     assert gain.bound

@@ -358,4 +358,4 @@ def test_unnamed_tensors_are_to_be_named() -> None:
     job = Job(NEW, 4)
     unnamed(job, [("", (64, 64)), ("", (10,))])
     advice, *_ = advise_on_timeline(tensors_of(job)).advice
-    assert "Name the tensors" in advice.what
+    assert "Name the tensors" in advice.action

@@ -139,7 +139,7 @@ def test_waiting_for_cores_follows_from_throttling_and_is_left_out() -> None:
     figures = {"cgroup_throttled_periods": 9.0, "process_waiting_for_cores": 2.0}
     analysis = analyse(measured(figures))
     assert codes(analysis) == ["throttled"]
-    assert analysis.bottleneck.advice[0].startswith("Raise the CPU limit of rank 3 ")
+    assert str(analysis.bottleneck.advice[0]).startswith("Raise the CPU limit of rank 3 ")
 
 
 def test_a_slow_host_is_explained_by_what_else_runs_there() -> None:

@@ -93,7 +93,7 @@ def test_the_verdict_states_what_is_known_and_what_to_do() -> None:
     assert analysis.bottleneck.kind == "insufficient_data"
     assert "how long epochs took, but not the stages of a step" in analysis.bottleneck.evidence
     assert "what Keras printed (epochs, to the second)" in analysis.bottleneck.evidence
-    assert "StepLogger" in analysis.bottleneck.advice[0]
+    assert "StepLogger" in str(analysis.bottleneck.advice[0])
     assert (analysis.findings, analysis.what_if, analysis.step) == ((), (), None)
     assert (analysis.epochs, analysis.steps) == (3, 0)
     assert analysis.samples_per_second is None

@@ -250,7 +250,7 @@ def test_a_verdict_without_advice_uses_that_of_the_severest_finding(
 ) -> None:
     analysis = case("rank 0 only")
     assert analysis.bottleneck.advice == ()
-    assert advice(analysis) == [analysis.findings[0].advice]
+    assert advice(analysis) == [*analysis.findings[0].advice]
     assert analysis.findings[0].severity == "error"
     assert advice(replace(analysis, findings=())) == ()
 

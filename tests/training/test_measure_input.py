@@ -168,7 +168,7 @@ def test_the_verdict_names_the_longest_stage_and_advises_on_it(keras: Measured) 
         "longest stage is augment: ParallelMap(of_keras.slow_augment)"
         in analysis.bottleneck.evidence
     )
-    assert analysis.bottleneck.advice[0].startswith("Augmentation takes longest")
+    assert str(analysis.bottleneck.advice[0]).startswith("Augmentation takes longest")
     assert analysis.input_rates is not None
     assert analysis.input_rates.enough is False
 

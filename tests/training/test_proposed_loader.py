@@ -34,6 +34,6 @@ def test_the_proposed_number_of_workers_trains_as_fast_as_any(
     assert rates[proposed.workers] > 0.95 * max(rates.values())
     assert rates[2] < 0.8 * rates[4]
     assert slow.bottleneck.kind == "input"
-    assert "num_workers=4, prefetch_factor=2" in slow.bottleneck.advice[0]
+    assert "num_workers=4, prefetch_factor=2" in str(slow.bottleneck.advice[0])
     rows = re.findall(r"^ +(\d+) +(\d+) +[\d.]+(?:  ← .*)?$", launched.output, re.MULTILINE)
     assert rows == [(workers, depth) for workers in "1248" for depth in "248"]

@@ -10,12 +10,11 @@ from stallscope.formatting.lists import capitalised, counted
 from stallscope.formatting.numbers import amount, percent, percent_ends
 
 from .advice.input_advice import for_late_input, slow_first_steps
-from .advice.piece import in_words
 from .findings import by_severity
 from .findings.finding import Finding
 from .findings.slow_steps import WORTH, changed
 from .gains.verdict import FEWEST_STEPS, WORTHWHILE, insufficient
-from .gains.what_if import Bottleneck, WhatIf, saving
+from .gains.what_if import Advice, Bottleneck, WhatIf, saving
 from .ledger.epoch_ledger import EpochTimes, epoch_times, samples_of_all_ranks
 from .ledger.printed_steps import PRECISION, PrintedSteps, SlowWindows, printed_steps
 from .result import Analysis
@@ -26,9 +25,10 @@ _RECORDER = "the recorder's timestamps"
 
 # A smaller share of the step does not count as waiting.
 _HARDLY = 0.01
-_ADVICE = (
-    'Train with StepLogger on every rank: model.fit(data, callbacks=[StepLogger("logs/run-42")]), or '
-    "stallscope.torch's. A few hundred steps separate input, compute, slow ranks and allreduce.",
+_ADVICE = Advice(
+    "Train with StepLogger on every rank",
+    gain="A few hundred steps separate input, compute, slow ranks and allreduce.",
+    detail=': model.fit(data, callbacks=[StepLogger("logs/run-42")]), or stallscope.torch\'s',
 )
 
 
@@ -66,7 +66,7 @@ def _of_series(analysis: Analysis, printed: PrintedSteps, precision: str) -> Ana
         evidence = f"{verdict.evidence} {capitalised(reason)}." if reason else verdict.evidence
         # A run of StepLogger needs no advice to use it.
         more = () if run.fact("known_from") is None else verdict.advice
-        advice = (*map(str, for_late_input(setup)), *more)
+        advice = (*for_late_input(setup), *more)
         verdict = replace(verdict, evidence=evidence, advice=advice)
     elif run.rows:
         # The verdict so far says why the stages are missing.
@@ -102,7 +102,7 @@ def printed_step_findings(printed: PrintedSteps, setup: Setup) -> Iterator[Findi
             "warning",
             "Epochs start slowly",
             f"The first lines of epochs are about steps that take {_longer(starts)}.",
-            in_words(slow_first_steps(setup)),
+            tuple(slow_first_steps(setup)),
         )
     if bursts is not None and bursts.cost >= WORTH:
         yield Finding(
@@ -110,8 +110,12 @@ def printed_step_findings(printed: PrintedSteps, setup: Setup) -> Iterator[Findi
             "warning",
             "Some steps take much longer",
             f"In {bursts.windows:,} of {bursts.of:,} lines, steps take {_longer(bursts)}.",
-            "Compare their times with what else ran on the hosts and the storage. A run recorded with "
-            "StepLogger shows the rank and the stage.",
+            (
+                Advice(
+                    "Compare their times with what else ran on the hosts and the storage",
+                    note="A run recorded with StepLogger shows the rank and the stage.",
+                ),
+            ),
         )
 
 
@@ -164,7 +168,7 @@ def without_steps(times: EpochTimes) -> Bottleneck:
 
 def _insufficient(what: str, known_from: str, precision: str) -> Bottleneck:
     known = f"these logs record {what}: they are {known_from} ({precision})"
-    return replace(insufficient(known), advice=_ADVICE)
+    return replace(insufficient(known), advice=(_ADVICE,))
 
 
 def gains_of_lines(bottleneck: Bottleneck, printed: PrintedSteps) -> tuple[WhatIf, ...]:
@@ -188,7 +192,7 @@ def _input(printed: PrintedSteps, wait: Mean, share: Mean, known_from: str) -> B
         f"{_who_waits(printed)} {amount(wait.value, 'ms', wait.ci95)} of {step} for their data, "
         f"{percent(share.value)}{sure}, by {known_from}. These logs do not show the other stages of "
         "a step.",
-        advice=_ADVICE,
+        advice=(_ADVICE,),
         fault=True,
     )
 

@@ -14,7 +14,7 @@ from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import capitalised, joined, listed, ranks_in_words
 from stallscope.formatting.numbers import amount, significant
 
-from .gains.what_if import Bottleneck, Reason
+from .gains.what_if import Advice, Bottleneck, Reason
 from .ledger.ledger import STAGES, Ledger
 from .steps.links import Link, SlowLinks
 from .stragglers.lateness import Straggler
@@ -53,25 +53,6 @@ _SENTENCES = {
     "waits_for_cores": "{who}: {value} were ready to run and had no core{than}.",
     "more_cpu_time": "{who}: a step takes {value} of CPU time{than}: more work, or slower cores.",
 }
-# The other codes need no separate advice.
-_ADVICE = {
-    "throttled": "Raise the CPU limit of {who} (Kubernetes: resources.limits.cpu; Docker: --cpus), "
-    "or use fewer threads and loader workers than it has cores.",
-    "gpu_power_cap": "Compare the power limits of the GPUs (nvidia-smi -q -d POWER), and raise that "
-    "of {who}.",
-    "gpu_heat": "Look at the cooling of {who}: fans, airflow, and nvidia-smi -q -d TEMPERATURE.",
-    "other_processes": "Find what else runs on {who} (top, or the scheduler's list of jobs), and "
-    "move it, or reserve cores for the ranks.",
-    "stolen_cores": "The virtual machine of {who} shares its cores with others: use a machine type "
-    "with dedicated cores.",
-    "major_faults": "Give {who} more memory: pages that were dropped from memory are read again.",
-    "memory_pressure": "Give {who} more memory, or lower the loader's workers and prefetch.",
-    "disk": "Put the data of {who} on a faster disk, or into memory: cache it, or read larger pieces.",
-}
-_LINK = (
-    "Look at the network {where}: the speed that its card has negotiated (ethtool), errors and "
-    "drops (ip -s link), the port and the cable, other traffic, and limits of the machine type."
-)
 _UNITS = {"cores": "core", "threads": "thread"}
 
 
@@ -129,8 +110,8 @@ def with_reasons(
     reasons = tuple(
         _of_stragglers(counted, stragglers, steady) if verdict.ranks else _of_all(counted, verdict)
     )
-    todo = [advice(reason.code, whom(reason.ranks, reason.hosts)) for reason in reasons]
-    first = dict.fromkeys(text for text in todo if text is not None)
+    todo = [advice_on(reason.code, whom(reason.ranks, reason.hosts)) for reason in reasons]
+    first = dict.fromkeys(advice for advice in todo if advice is not None)
     return replace(verdict, why=reasons, advice=(*first, *verdict.advice))
 
 
@@ -358,18 +339,59 @@ def sentence(
     return _SENTENCES[code].format(who=capitalised(who), value=_with_unit(value, unit), than=than)
 
 
-def advice(code: str, who: str) -> str | None:
+def advice_on(code: str, who: str) -> Advice | None:
     """Return advice on a reason; None if the other advice on the verdict suffices."""
-    return _ADVICE[code].format(who=who) if code in _ADVICE else None
+    return _advice_by_code(who).get(code)
 
 
-def advice_on_link(where: str) -> str:
+def _advice_by_code(who: str) -> dict[str, Advice]:
+    """Return advice on the reasons that need any of their own."""
+    return {
+        "throttled": Advice(
+            f"Raise the CPU limit of {who}",
+            detail=" (Kubernetes: resources.limits.cpu; Docker: --cpus), or use fewer threads and "
+            "loader workers than it has cores",
+        ),
+        "gpu_power_cap": Advice(
+            f"Compare the power limits of the GPUs (nvidia-smi -q -d POWER), and raise that of {who}"
+        ),
+        "gpu_heat": Advice(
+            f"Look at the cooling of {who}",
+            detail=": fans, airflow, and nvidia-smi -q -d TEMPERATURE",
+        ),
+        "other_processes": Advice(
+            f"Find what else runs on {who} (top, or the scheduler's list of jobs), and move it, or "
+            "reserve cores for the ranks"
+        ),
+        "stolen_cores": Advice(
+            "use a machine type with dedicated cores",
+            reason=f"The virtual machine of {who} shares its cores with others:",
+        ),
+        "major_faults": Advice(
+            f"Give {who} more memory",
+            detail=": pages that were dropped from memory are read again",
+        ),
+        "memory_pressure": Advice(
+            f"Give {who} more memory, or lower the loader's workers and prefetch"
+        ),
+        "disk": Advice(
+            f"Put the data of {who} on a faster disk, or into memory",
+            detail=": cache it, or read larger pieces",
+        ),
+    }
+
+
+def advice_on_link(where: str) -> Advice:
     """Return advice on the cause of a slow link.
 
     Args:
         where: ``of host h3``, or ``between h2 and h3``.
     """
-    return _LINK.format(where=where)
+    return Advice(
+        f"Look at the network {where}",
+        detail=": the speed that its card has negotiated (ethtool), errors and drops (ip -s link), the "
+        "port and the cable, other traffic, and limits of the machine type",
+    )
 
 
 def whom(ranks: tuple[int, ...], hosts: tuple[str, ...]) -> str:

@@ -19,6 +19,7 @@ from stallscope.formatting.plain import plain
 from stallscope.opening import open_runs
 from stallscope.reports.parts import fields_of
 from stallscope.reports.run import json_content
+from stallscope.reports.run.json_content import finding_content
 from stallscope.text.gain_words import answers, gains, is_throughput
 from stallscope.text.verdicts import headline
 
@@ -150,7 +151,7 @@ class Analysis:
     @property
     def findings(self) -> pd.DataFrame:
         """A row per finding, the most severe first."""
-        return frame(map(vars, self._analysis.findings), _FINDINGS)
+        return frame(map(finding_content, self._analysis.findings), _FINDINGS)
 
     def figures(self, *, dark: bool = False) -> dict[str, go.Figure]:
         """Return the report's charts by name, as Plotly figures.

@@ -37,7 +37,7 @@ from stallscope.run import Run
 
 #: Analyses a run with its baseline and its run on one rank.
 Analyse = Callable[[Run, Run | Analysis | None, Run | Analysis | None], Analysis]
-_VERSION = 1
+_VERSION = 2
 _IDENTITY_KEY = b"of"
 # Smaller runs are analysed in a moment.
 _FEWEST_ROWS = 500_000

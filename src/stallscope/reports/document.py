@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from stallscope.analysis.findings.finding import Finding
+from stallscope.analysis.gains.what_if import Advice
 from stallscope.text.verdicts import Status
 
 if TYPE_CHECKING:
@@ -39,14 +40,23 @@ class Text:
 
 @dataclass(frozen=True)
 class Listing:
-    """Points, one below the other: sentences, steps to take, or caveats."""
+    """Points, one below the other: sentences or caveats."""
 
     kind: ClassVar[str] = "listing"
     items: Sequence[str]
-    role: Literal["points", "steps", "caveats"] = "points"
+    role: Literal["points", "caveats"] = "points"
     title: str = ""
     #: The number of items that a format shows, by its name.
     most: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Steps to take, one below the other."""
+
+    kind: ClassVar[str] = "steps"
+    items: Sequence[Advice]
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -208,7 +218,9 @@ class Fold:
     is_open: bool = False
 
 
-DocumentBlock = Text | Listing | KeyFigures | BigFigure | Findings | Table | Figure | Code | Fold
+DocumentBlock = (
+    Text | Listing | Steps | KeyFigures | BigFigure | Findings | Table | Figure | Code | Fold
+)
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,13 @@ from stallscope.formatting.lists import counted
 from stallscope.run import LoaderTrial, Run
 
 from ..gains.attribution import Attribution
-from ..gains.what_if import Bottleneck
+from ..gains.what_if import Advice, Bottleneck
 from ..ledger.ledger import Ledger
 from ..network.communication import Communication
 from ..network.network_check import NetworkUse
 from ..setup import CpuLoad, Setup, crowded_cores
 from .communication_advice import for_allreduce
 from .input_advice import for_late_input, for_slower_compute
-from .piece import Advice
 from .training_advice import for_imbalance
 
 
@@ -28,7 +27,7 @@ def advise(
     network: NetworkUse | None = None,
     longest_stage: str | None = None,
     proposed: LoaderTrial | None = None,
-) -> tuple[str, ...]:
+) -> tuple[Advice, ...]:
     """Return advice, the most certain first; nothing if there is no bottleneck.
 
     Args:
@@ -57,14 +56,14 @@ def advise(
             pieces = [for_crowded_cores(setup, crowded)]
         else:
             pieces = for_slower_compute(setup) if verdict.fault else fuller_compute(setup)
-    return tuple(map(str, pieces))
+    return tuple(pieces)
 
 
 def between_steps(setup: Setup) -> Iterator[Advice]:
     """Return advice on work between steps, on all ranks."""
     yield Advice(
-        "Look at what runs between steps on every rank: callbacks, logging, checkpoints, metrics "
-        "fetched in every batch"
+        "Look at what runs between steps on every rank",
+        detail=": callbacks, logging, checkpoints, metrics fetched in every batch",
     )
     if setup.framework == "keras" and (setup.steps_per_execution or 1) == 1:
         yield Advice(
@@ -78,13 +77,14 @@ def fuller_compute(setup: Setup) -> Iterator[Advice]:
     """Return advice for steps that consist of compute only."""
     halves = "" if setup.half_precision else "mixed precision, if it is not on yet, "
     yield Advice(
-        f"The step consists of forward and backward passes: only a larger batch, {halves}or faster "
-        "devices can help"
+        f"only a larger batch, {halves}or faster devices can help",
+        reason="The step consists of forward and backward passes:",
     )
     if setup.framework == "keras" and setup.gpu and not setup.half_precision:
         yield Advice(
-            "Compute in 16-bit floats; set this before the model is built",
-            'tf.keras.mixed_precision.set_global_policy("mixed_float16")',
+            "Compute in 16-bit floats",
+            detail="; set this before the model is built",
+            line='tf.keras.mixed_precision.set_global_policy("mixed_float16")',
             unless="It gains nothing on accelerators without 16-bit units. Keep the last layer in "
             "float32.",
         )

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from stallscope.collector.netcheck.sizes import bus_bytes
 from stallscope.formatting.numbers import faster_between, faster_in_words
 
-from ..gains.what_if import WhatIf
+from ..gains.what_if import Advice, WhatIf
 from ..ledger.ledger import Ledger
 from ..network.communication import Communication, with_bandwidth
 from ..network.network_check import NetworkUse
 from ..setup import Setup
-from .piece import Advice
 
 # Gradients with fewer bytes per parameter are 16-bit already.
 _FULL_BYTES = 3.0
@@ -75,9 +74,9 @@ def for_allreduce(
 
 def _not_the_network() -> Advice:
     return Advice(
-        "Look for what delays the allreduce while training, as more bandwidth would not help: leave a "
-        "CPU core per rank to the threads that reduce (fewer threads for compute, fewer loader "
-        "workers), and look for other traffic on the network"
+        "Look for what delays the allreduce while training, as more bandwidth would not help",
+        detail=": leave a CPU core per rank to the threads that reduce (fewer threads for compute, "
+        "fewer loader workers), and look for other traffic on the network",
     )
 
 
@@ -151,10 +150,11 @@ def _cycle_by_sizes(setup: Setup, ledger: Ledger) -> Iterator[Advice]:
     if per_cycle >= _MOSTLY_LATENCY or cycle < 2 * _CYCLE_MS:
         return
     yield Advice(
-        f"Or choose by the gradients' sizes: {tensors:,} gradients, {size / _MB:,.2g} MB together, "
-        f"become ready over about {backward_ms:.0f} ms of backward. A cycle of {_CYCLE_MS:g} ms "
-        f"reduces about {per_cycle / 1e3:,.2g} kB, which is mostly latency. Try a longer one",
+        "Try a longer one",
         f"HOROVOD_CYCLE_TIME={cycle}",
+        reason=f"Or choose by the gradients' sizes: {tensors:,} gradients, {size / _MB:,.2g} MB "
+        f"together, become ready over about {backward_ms:.0f} ms of backward. A cycle of {_CYCLE_MS:g} "
+        f"ms reduces about {per_cycle / 1e3:,.2g} kB, which is mostly latency.",
         unless="The last gradient waits for the end of a cycle: keep the longer cycle only if steps "
         "become shorter.",
     )
@@ -175,11 +175,12 @@ def _compression(setup: Setup, communication: Communication | None, half: str) -
     if halves or setup.compresses or setup.framework is None or setup.library is None:
         return
     yield Advice(
-        "Reduce gradients as 16-bit floats: half of the bytes",
+        "Reduce gradients as 16-bit floats",
         line,
         half,
         "The gain is smaller if latency dominates. Not if gradients leave the range of 16-bit floats: "
         "compare the loss with a run without.",
+        detail=": half of the bytes",
     )
 
 
@@ -195,15 +196,17 @@ def _of_shards(setup: Setup, half: str) -> Iterator[Advice]:
     """Advise on FSDP, which gathers parameters before forward and backward, and reduces gradients."""
     if not setup.compresses:
         yield Advice(
-            "Gather parameters and reduce gradients as 16-bit floats: half of the bytes",
+            "Gather parameters and reduce gradients as 16-bit floats",
             "fully_shard(module, mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16))",
             half,
             "The gain is smaller if latency dominates. Compare the loss with a run without.",
+            detail=": half of the bytes",
         )
     if setup.gathers_for_backward:
         yield Advice(
-            "Keep the parameters after forward, so that backward gathers none: two thirds of the bytes",
+            "Keep the parameters after forward, so that backward gathers none",
             "fully_shard(module, reshard_after_forward=False)",
+            detail=": two thirds of the bytes",
             unless="Not if memory is short: each rank then holds all parameters until backward is "
             "over.",
         )
@@ -226,14 +229,19 @@ def _less_often(setup: Setup, half: str) -> Advice:
             else "",
             unless=f"Not without checking accuracy: {twice}",
         )
-    what = "Reduce only after every second batch: a step then has twice the batch"
+    action, detail = "Reduce only after every second batch", ": a step then has twice the batch"
+    unless = f"Or a larger batch per rank, as far as memory allows; {twice}"
     if setup.library == "ddp":
-        what += ". Do not reduce in every second backward pass"
-        line = "with model.no_sync(): loss.backward()"
-    else:
-        averaged = ", average_aggregated_gradients=True" if setup.framework == "keras" else ""
-        line = setup.optimizer_line(f"backward_passes_per_step=2{averaged}")
-    return Advice(what, line, half, f"Or a larger batch per rank, as far as memory allows; {twice}")
+        return Advice(
+            "Do not reduce in every second backward pass",
+            "with model.no_sync(): loss.backward()",
+            half,
+            unless,
+            reason=f"{action}{detail}.",
+        )
+    averaged = ", average_aggregated_gradients=True" if setup.framework == "keras" else ""
+    line = setup.optimizer_line(f"backward_passes_per_step=2{averaged}")
+    return Advice(action, line, half, unless, detail=detail)
 
 
 def _hierarchy(setup: Setup) -> Iterator[Advice]:
@@ -256,9 +264,9 @@ def _transport(setup: Setup) -> Iterator[Advice]:
     built = setup.reduces_with
     if setup.library == "ddp" and setup.gpu and built == ("gloo",):
         yield Advice(
-            "Reduce with NCCL: this run's process group uses Gloo, which copies gradients through the "
-            "host",
+            "Reduce with NCCL",
             'torch.distributed.init_process_group("nccl")',
+            detail=": this run's process group uses Gloo, which copies gradients through the host",
             unless=_ONE_EACH,
         )
     if setup.library != "horovod" or setup.framework is None:
@@ -266,15 +274,16 @@ def _transport(setup: Setup) -> Iterator[Advice]:
     if setup.gpu and built is None:
         module = "tensorflow" if setup.framework == "keras" else "torch"
         yield Advice(
-            "Make sure that Horovod reduces with NCCL on these accelerators: this prints 0 if it does "
-            "not",
-            f'python -c "import horovod.{module} as hvd; print(hvd.nccl_built())"',
+            "Make sure that Horovod reduces with NCCL on these accelerators",
+            detail=": this prints 0 if it does not",
+            line=f'python -c "import horovod.{module} as hvd; print(hvd.nccl_built())"',
         )
     elif setup.gpu and built is not None and "nccl" not in built:
         yield Advice(
-            f"Build Horovod with NCCL: this one uses {' and '.join(built) or 'no known transport'}, and "
-            "copies gradients through the host",
+            "Build Horovod with NCCL",
             "HOROVOD_GPU_OPERATIONS=NCCL pip install --no-cache-dir --force-reinstall horovod",
+            detail=f": this one uses {' and '.join(built) or 'no known transport'}, and copies "
+            "gradients through the host",
             unless=_ONE_EACH,
         )
     elif not setup.gpu and built == ("gloo",) and len(setup.hosts) > 1:
@@ -300,10 +309,11 @@ def _network(setup: Setup, communication: Communication | None) -> Iterator[Advi
         )
     elif bus < _MOSTLY * network:
         yield Advice(
-            f"Check whether traffic between hosts is encrypted: {bus:.2g} GB/s during the exposed time "
-            f"are less than half of the network's {network:.3g}, and encryption takes CPU time. "
             "On a host, this counts IPsec's associations",
             "sudo ip xfrm state count",
+            reason="Check whether traffic between hosts is encrypted: "
+            f"{bus:.2g} GB/s during the exposed time are less than half of the network's {network:.3g}, "
+            "and encryption takes CPU time.",
             unless="It does not show WireGuard and service meshes. Many small tensors are as slow: they "
             "need larger fusion.",
         )

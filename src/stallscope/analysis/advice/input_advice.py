@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from stallscope.formatting.lists import counted
 from stallscope.run import LoaderTrial
 
+from ..gains.what_if import Advice
 from ..setup import Pool, Setup
-from .piece import Advice
 
 # In most jobs, more workers than this wait for the same disk.
 _MOST_WORKERS = 16
@@ -18,9 +18,10 @@ _FEW_THREADS = 2
 # emptier than the second.
 _FULL, _EMPTY = 0.5, 0.1
 _SAME_BYTES = "Not if it waits for a disk or a network: more workers wait for the same bytes."
+_CHEAPER = "Decode beforehand, augment on the accelerator, read larger files."
 _AUGMENTATION = (
     "Augmentation takes longest, and it cannot be done beforehand because every epoch draws new random "
-    "values"
+    "values."
 )
 
 
@@ -39,8 +40,9 @@ def for_late_input(
     pieces = [*_by_stage(setup, stage), *_crowded(setup), *_ahead(setup), *_once(setup)]
     return tuple(dict.fromkeys(pieces)) or (
         Advice(
-            "Make each batch cheaper: the pipeline already prefetches and works in parallel. Decode "
-            "beforehand, augment on the accelerator, read larger files"
+            "Make each batch cheaper",
+            detail=": the pipeline already prefetches and works in parallel",
+            note=_CHEAPER,
         ),
     )
 
@@ -53,18 +55,21 @@ def for_slower_compute(setup: Setup) -> Iterator[Advice]:
         setting = f"options.threading.private_threadpool_size = {_FEW_THREADS}"
         if not 0 < (setup.loader_threads or 0) <= _FEW_THREADS:
             yield Advice(
-                "Limit the loader's threads: it may take CPU cores that compute needs",
-                f"options = tf.data.Options(); {setting}; dataset = dataset.with_options(options)",
+                "Limit the loader's threads",
+                detail=": it may take CPU cores that compute needs",
+                line=f"options = tf.data.Options(); {setting}; dataset = dataset.with_options(options)",
                 unless=slower,
             )
     elif workers is None:
         yield Advice(
-            "The loader may take the cores that compute needs: use fewer loader threads, or pin them"
+            "use fewer loader threads, or pin them",
+            reason="The loader may take the cores that compute needs:",
         )
     elif workers > 1:
         yield Advice(
-            f"Give the loader fewer workers: its {workers} may take CPU cores that compute needs",
+            "Give the loader fewer workers",
             _loader(setup, workers // 2),
+            detail=f": its {workers} may take CPU cores that compute needs",
             unless=slower,
         )
     yield Advice("Otherwise look at throttling, and at what differs from the baseline")
@@ -81,9 +86,9 @@ def slow_first_steps(setup: Setup) -> Iterator[Advice]:
     repeats_first = "Repeat" in steps and "Shuffle" not in steps[: steps.index("Repeat")]
     if setup.framework == "keras" and not repeats_first:
         yield Advice(
-            "Repeat the dataset before shuffling, and pass steps_per_epoch: otherwise shuffle buffers "
-            "and prefetch queues fill again in every epoch",
+            "Repeat the dataset before shuffling, and pass steps_per_epoch",
             "dataset = dataset.repeat().shuffle(10_000)",
+            detail=": otherwise shuffle buffers and prefetch queues fill again in every epoch",
         )
     yield Advice("Make epochs longer, or check what the loader does at the start of one")
 
@@ -91,9 +96,10 @@ def slow_first_steps(setup: Setup) -> Iterator[Advice]:
 def _as_tried(setup: Setup, proposed: LoaderTrial) -> Advice:
     return Advice(
         f"Give the loader {counted(proposed.workers, 'worker')} that prefetch "
-        f"{counted(proposed.prefetch, 'batch', 'batches')} each: the smallest setting that was tried "
-        f"and keeps up, with {proposed.ms:.3g} ms per batch alone",
+        f"{counted(proposed.prefetch, 'batch', 'batches')} each",
         _loader(setup, proposed.workers, proposed.prefetch),
+        detail=": the smallest setting that was tried and keeps up, with "
+        f"{proposed.ms:.3g} ms per batch alone",
         unless="Not if training takes the loader's cores: then compare the steps of two runs.",
     )
 
@@ -104,8 +110,9 @@ def _by_stage(setup: Setup, stage: str | None) -> Iterator[Advice]:
         workers = setup.loader_workers
         more = workers is None or _most_workers(setup) > workers
         yield Advice(
-            f"{_AUGMENTATION}. Do it on the accelerator, batch by batch"
+            "Do it on the accelerator, batch by batch"
             f"{', or give it more workers' if more else ''}",
+            reason=_AUGMENTATION,
             unless="Not if the model computes on the loader's CPU cores.",
         )
     if setup.framework != "keras":
@@ -119,8 +126,9 @@ def _by_stage(setup: Setup, stage: str | None) -> Iterator[Advice]:
         )
     if stage == "augment":
         yield Advice(
-            f"{_AUGMENTATION}. Move it into the model, onto the accelerator",
-            'model = tf.keras.Sequential([tf.keras.layers.RandomFlip("horizontal"), model])',
+            "Move it into the model, onto the accelerator",
+            reason=_AUGMENTATION,
+            line='model = tf.keras.Sequential([tf.keras.layers.RandomFlip("horizontal"), model])',
             unless="Not if the model computes on the loader's CPU cores: then give the loader more of "
             "them.",
         )
@@ -153,9 +161,10 @@ def _crowded(setup: Setup) -> Iterator[Advice]:
     single = setup.ranks_on_machine == 1
     fewer = "Use hosts" if single else "Use fewer ranks on a host, hosts"
     yield Advice(
-        f"Give the loaders CPU cores: {counted(setup.ranks_on_machine, 'rank')} on a host "
-        f"{'has' if single else 'have'} {counted(setup.cpu_cores, 'CPU core')} for training and "
-        f"loading. {fewer} with more CPU cores, or decode the data beforehand",
+        "Give the loaders CPU cores",
+        detail=f": {counted(setup.ranks_on_machine, 'rank')} on a host {'has' if single else 'have'} "
+        f"{counted(setup.cpu_cores, 'CPU core')} for training and loading",
+        note=f"{fewer} with more CPU cores, or decode the data beforehand.",
     )
 
 
@@ -188,33 +197,36 @@ def _workers(setup: Setup) -> Advice:
     workers, spare = setup.loader_workers, setup.spare_cores
     if workers is None and setup.has_unknown_workers:
         return Advice(
-            "Give the DataLoader more workers than it has, or make each batch cheaper: decode "
-            "beforehand, augment on the accelerator, read larger files",
+            "Give the DataLoader more workers than it has, or make each batch cheaper",
+            detail=": decode beforehand, augment on the accelerator, read larger files",
             unless=_SAME_BYTES,
         )
     if workers is None:
         return Advice(
-            "Load batches in separate processes, ahead of training: this run's loader is not a "
-            "DataLoader",
+            "Load batches in separate processes, ahead of training",
             _loader(setup, max(1, min(spare or 1, _MOST_WORKERS))),
+            detail=": this run's loader is not a DataLoader",
         )
     too_many = setup.cpu_cores is not None and workers * setup.ranks_on_machine > setup.cpu_cores
     if too_many and workers > 1:
         return Advice(
-            f"Use fewer workers, or more CPU cores: {workers} for each of {setup.ranks_on_machine} "
-            f"ranks on a host are more than its {setup.cpu_cores} CPU cores",
+            "Use fewer workers, or more CPU cores",
             _loader(setup, max(1, spare or 0)),
+            detail=f": {workers} for each of {setup.ranks_on_machine} ranks on a host are more than its "
+            f"{setup.cpu_cores} CPU cores",
         )
     more = _most_workers(setup)
     if more > workers:
         return Advice(
-            f"Give the DataLoader more workers; it has {workers or 'none'}",
+            "Give the DataLoader more workers",
             _loader(setup, more),
+            detail=f"; it has {workers or 'none'}",
             unless=_SAME_BYTES,
         )
     return Advice(
-        f"Make each batch cheaper: there are as many workers ({workers}) as CPU cores for them. "
-        "Decode beforehand, augment on the accelerator, read larger files"
+        "Make each batch cheaper",
+        detail=f": there are as many workers ({workers}) as CPU cores for them",
+        note=_CHEAPER,
     )
 
 
@@ -246,15 +258,15 @@ def _for_pool(setup: Setup, pool: Pool) -> Iterator[Advice]:
         yield _faster_batches(setup, pool, waited)
     elif pool.waiting > _EMPTY * pool.capacity:
         yield Advice(
-            "Check the pool that reads and decodes, and the code that makes batches of its rows: "
-            f"neither is clearly ahead, because {waited}"
+            "Check the pool that reads and decodes, and the code that makes batches of its rows",
+            detail=f": neither is clearly ahead, because {waited}",
         )
     else:
         # Only a thread pool shows its queue.
         yield Advice(
-            f"Read and decode in processes: {waited}, so Petastorm's pool is too slow, and its "
-            "threads share one interpreter",
+            "Read and decode in processes",
             processes,
+            detail=f": {waited}, so Petastorm's pool is too slow, and its threads share one interpreter",
             unless="Not if it waits for a disk or a network, or only decompresses: threads are enough "
             "for that.",
         )
@@ -267,25 +279,27 @@ def _sampled_queue(pool: Pool, make: str) -> Advice:
             "Train for half a minute at least, so that Petastorm's queue shows which side is slow"
         )
     return Advice(
-        "Find out which side of Petastorm's queue is slow: the pool that reads and decodes, or the "
-        "code that makes batches of its rows. Only a thread pool shows it; half a minute is enough",
+        "Only a thread pool shows it",
         f'reader = {make}(url, reader_pool_type="thread")',
+        reason="Find out which side of Petastorm's queue is slow: the pool that reads and decodes, or "
+        "the code that makes batches of its rows.",
+        detail="; half a minute is enough",
         unless="Only for that run: a process pool may be faster.",
     )
 
 
 def _faster_batches(setup: Setup, pool: Pool, waited: str) -> Advice:
-    what = (
-        f"Make batches of Petastorm's rows faster: {waited}, so its pool is ahead, and the code after "
-        "it is slow"
-    )
+    action = "Make batches of Petastorm's rows faster"
+    detail = f": {waited}, so its pool is ahead, and the code after it is slow"
     if pool.loader == "BatchedDataLoader":
         return Advice(
-            f"{what}. Pass a transform_fn of the loader to the reader, as a TransformSpec"
+            "Pass a transform_fn of the loader to the reader, as a TransformSpec",
+            reason=f"{action}{detail}.",
         )
     return Advice(
-        what,
-        f"loader = BatchedDataLoader(reader, batch_size={setup.batch_size or 32})",
+        action,
+        detail=detail,
+        line=f"loader = BatchedDataLoader(reader, batch_size={setup.batch_size or 32})",
         unless="Not if a transform_fn of the loader takes the time: pass it to the reader, as a "
         "TransformSpec.",
     )

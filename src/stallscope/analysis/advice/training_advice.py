@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterator, Sequence
 from stallscope.formatting.lists import listed
 from stallscope.run import Log, Run
 
+from ..gains.what_if import Advice
 from ..setup import AVERAGES, Setup, number
 from ..stragglers.lateness import Straggler
-from .piece import Advice
 
 _BROADCASTS = "horovod.BroadcastGlobalVariablesCallback"
 # Epochs over which the rate rises to N times its value; the default of Horovod's callback.
@@ -38,8 +38,8 @@ def sharding(setup: Setup) -> Iterator[Advice]:
         )
     if shared:
         yield Advice(
-            "Every rank has its part of the data already: if it repeats, divide the steps of an epoch "
-            "by the number of ranks"
+            "if it repeats, divide the steps of an epoch by the number of ranks",
+            reason="Every rank has its part of the data already:",
         )
 
 
@@ -67,31 +67,31 @@ def scaled_rate(setup: Setup, rate: float) -> Iterator[Advice]:
 
 def broadcast_once(setup: Setup) -> Advice:
     """Return advice to start all ranks with rank 0's model."""
-    what = "Start with the same weights on all ranks: broadcast rank 0's once"
+    action, detail = "Start with the same weights on all ranks", ": broadcast rank 0's once"
     line = "callbacks.insert(0, hvd.callbacks.BroadcastGlobalVariablesCallback(0))"
     if setup.library == "ddp":
-        what += "; DistributedDataParallel does it unless init_sync is False"
+        detail += "; DistributedDataParallel does it unless init_sync is False"
         line = "[torch.distributed.broadcast(one.data, src=0) for one in model.parameters()]"
     elif setup.framework == "torch":
-        what += ", before the first epoch"
+        detail += ", before the first epoch"
         line = (
             "hvd.broadcast_parameters(model.state_dict(), root_rank=0); "
             "hvd.broadcast_optimizer_state(optimizer, root_rank=0)"
         )
     elif _BROADCASTS in setup.callbacks:
-        line = ""
-        what = (
+        line = detail = ""
+        action = (
             "Find what sets weights on some ranks after BroadcastGlobalVariablesCallback, which all "
             "ranks have"
         )
-    return Advice(what, line, unless="Not if ranks should train separate models.")
+    return Advice(action, line, detail=detail, unless="Not if ranks should train separate models.")
 
 
 #: Advice to use one broadcast callback for all fits of a job.
 ONE_BROADCAST = Advice(
-    "Train all epochs in one fit, or create this callback once and pass it to every fit: it broadcasts "
-    "only once",
+    "Train all epochs in one fit, or create this callback once and pass it to every fit",
     "broadcast = hvd.callbacks.BroadcastGlobalVariablesCallback(0)",
+    detail=": it broadcasts only once",
     unless="Not if weights are loaded on rank 0 between fits.",
 )
 
@@ -103,8 +103,8 @@ def averaged_metrics(setup: Setup) -> Advice:
     if setup.framework == "keras" and setup.library == "horovod":
         if setup.averages_first:
             return Advice(
-                "Find what uses a metric, or sets learning rates, on some ranks only: "
-                "MetricAverageCallback comes first already"
+                "Find what uses a metric, or sets learning rates, on some ranks only",
+                detail=": MetricAverageCallback comes first already",
             )
         if AVERAGES in setup.callbacks:
             return Advice("Move MetricAverageCallback before all callbacks that use a metric")
@@ -134,8 +134,9 @@ def shuffled_anew(setup: Setup, shuffles: bool) -> Advice:
             "dataset = dataset.cache().shuffle(10_000, reshuffle_each_iteration=True)",
         )
     return Advice(
-        "Shuffle before batching; for arrays use fit(shuffle=True)",
+        "Shuffle before batching",
         "dataset = dataset.shuffle(10_000)",
+        detail="; for arrays use fit(shuffle=True)",
     )
 
 
@@ -241,7 +242,9 @@ def even_work(setup: Setup) -> Iterator[Advice]:
     if several and not setup.distributed_sampler:
         line = sampler_line(setup)
     yield Advice(
-        "Give every rank the same number of samples per step: equal batches and equal shards", line
+        "Give every rank the same number of samples per step",
+        line,
+        detail=": equal batches and equal shards",
     )
     if several and not setup.set_epoch:
         yield SET_EPOCH
@@ -256,23 +259,25 @@ def sampler_line(setup: Setup) -> str:
 
 #: Advice to call a sampler's ``set_epoch``.
 SET_EPOCH = Advice(
-    "Call this at the start of every epoch; otherwise all epochs have the same order",
+    "Call this at the start of every epoch",
     "sampler.set_epoch(epoch)",
+    detail="; otherwise all epochs have the same order",
 )
 
 
 _BY_STAGE = {
     "input": Advice(
-        "Look at this rank's share of the data and the disk or network it reads from: shards of another "
-        "size, larger files, a cold cache, fewer loader processes"
+        "Look at this rank's share of the data and the disk or network it reads from",
+        detail=": shards of another size, larger files, a cold cache, fewer loader processes",
     ),
     "compute": Advice(
-        "Look at this rank's device and host: throttling, other processes on it, fewer or wrongly "
-        "pinned cores (threads, OMP_NUM_THREADS), more work per sample than the others"
+        "Look at this rank's device and host",
+        detail=": throttling, other processes on it, fewer or wrongly pinned cores (threads, "
+        "OMP_NUM_THREADS), more work per sample than the others",
     ),
     "other": Advice(
-        "Look at what only this rank does between steps: logging, checkpoints, metrics fetched in every "
-        "batch, extra callbacks"
+        "Look at what only this rank does between steps",
+        detail=": logging, checkpoints, metrics fetched in every batch, extra callbacks",
     ),
 }
 
@@ -298,7 +303,7 @@ def _different_settings(run: Run, late: Straggler) -> Iterator[Advice]:
         if fact is not None and len(others) == 1 and None not in others and fact not in others:
             differences.append(f"{title}: {fact} there, {others.pop()} on the others")
     if differences:
-        yield Advice(f"Start rank {rank} like the others; {'; '.join(differences)}")
+        yield Advice(f"Start rank {rank} like the others", detail=f"; {'; '.join(differences)}")
 
 
 def _fact(log: Log, name: str) -> int | None:
@@ -327,8 +332,8 @@ def _replace(setup: Setup, hosts: Sequence[str]) -> Advice:
 def _without_named_rank(setup: Setup) -> Iterator[Advice]:
     """Return advice on imbalance that varies from step to step."""
     yield Advice(
-        "Look at what varies from batch to batch on every rank: sequences of different lengths, "
-        "garbage collection, other processes on the hosts"
+        "Look at what varies from batch to batch on every rank",
+        detail=": sequences of different lengths, garbage collection, other processes on the hosts",
     )
     if setup.framework == "keras" and not setup.has("GroupByWindow"):
         yield Advice(

@@ -23,6 +23,7 @@ from stallscope.formatting.lists import clipped, ranks_in_words
 from stallscope.run import Log
 
 from ..advice.training_advice import ONE_BROADCAST, averaged_metrics, broadcast_once
+from ..gains.what_if import Advice
 from ..setup import AVERAGES, callbacks_of, number
 from .finding import Finding, Records, ReductionTimes
 
@@ -76,7 +77,7 @@ def weights_differ(records: Records) -> Iterator[Finding]:
         f"with {comparable[differing[0]][0]:.4g} on rank {differing[0]}; "
         f"{_differ(differing, len(comparable), reference)}. Gradients are reduced, so equal models stay "
         f"equal.{' No callback broadcasts them.' if missing else ''}",
-        str(broadcast_once(records.setup)),
+        (broadcast_once(records.setup),),
     )
 
 
@@ -114,7 +115,7 @@ def learning_rates_differ(records: Records) -> Iterator[Finding]:
                 f"{rates[differing[0]]:g} on rank {differing[0]}; "
                 f"{_differ(differing, len(rates), reference)}. The models then diverge although they "
                 "get the same gradients.",
-                str(averaged_metrics(records.setup)),
+                (averaged_metrics(records.setup),),
             )
             return
 
@@ -158,7 +159,7 @@ def metrics_not_averaged(records: Records) -> Iterator[Finding]:
             if decides
             else "The best checkpoint is then the best for that rank's data only."
         ),
-        str(averaged_metrics(records.setup)),
+        (averaged_metrics(records.setup),),
     )
 
 
@@ -181,7 +182,7 @@ def broadcast_in_every_fit(records: Records) -> Iterator[Finding]:
         "The model is broadcast repeatedly",
         f"{times} fits of this job each broadcast the model{moved} from rank 0 after their first "
         "batch, and each traces its train step again.",
-        str(ONE_BROADCAST),
+        (ONE_BROADCAST,),
     )
 
 
@@ -268,9 +269,13 @@ def ranks_apart(records: Records) -> Iterator[Finding]:
             "error",
             "Ranks train independently of each other",
             evidence,
-            "Make sure that every rank wraps its optimizer or tape (hvd.DistributedOptimizer, "
-            "hvd.DistributedGradientTape, DistributedDataParallel), and that all ranks were started "
-            "as one job.",
+            (
+                Advice(
+                    "Make sure that every rank wraps its optimizer or tape (hvd.DistributedOptimizer, "
+                    "hvd.DistributedGradientTape, DistributedDataParallel), and that all ranks were "
+                    "started as one job"
+                ),
+            ),
         )
 
 

@@ -11,7 +11,6 @@ from stallscope.arrays.blocks import NULL
 from stallscope.arrays.types import Bools, Ints
 from stallscope.formatting.lists import capitalised, counted, listed, ranks_in_words
 
-from ..advice.piece import in_words
 from ..advice.training_advice import checkpoints_on_rank_0, shared_validation, shorter_solo_work
 from ..steps.alignment import PAUSES
 from .finding import Finding, LogIntervals, Records
@@ -42,7 +41,7 @@ def validation_on_all_ranks(records: Records) -> Iterator[Finding]:
         f"{who} validate for "
         f"about the same time: {cost:.1f} s on every rank, {share:.1%} of the job. Unless each has "
         "its own part of the validation data, they all compute the same.",
-        str(shared_validation(records.setup)),
+        (shared_validation(records.setup),),
     )
 
 
@@ -65,7 +64,7 @@ def checkpoint_on_all_ranks(records: Records) -> Iterator[Finding]:
         "Several ranks write checkpoints",
         f"{capitalised(who)}{where} wrote {counted(number, 'checkpoint')} in all: with the "
         "same path they overwrite each other and can corrupt the file.",
-        str(checkpoints_on_rank_0(records.setup)),
+        (checkpoints_on_rank_0(records.setup),),
     )
 
 
@@ -85,7 +84,7 @@ def rank_0_alone(records: Records) -> Iterator[Finding]:
         "info",
         f"Rank {rank} works while the others wait",
         f"Only rank {rank} did {did}; the others waited {cost:.1f} s for it, {share:.1%} of the job.",
-        in_words(shorter_solo_work(records.setup, counts)),
+        tuple(shorter_solo_work(records.setup, counts)),
     )
 
 

@@ -17,6 +17,7 @@ from stallscope.arrays.pivot import by_parts, of_generation, pivot, without_logs
 from stallscope.arrays.types import Bools, Ints
 from stallscope.run import Log, Run
 
+from ..gains.what_if import Advice
 from ..setup import Setup
 
 Severity = Literal["info", "warning", "error"]
@@ -30,7 +31,7 @@ class Finding:
     severity: Severity
     title: str
     evidence: str
-    advice: str
+    advice: tuple[Advice, ...]
 
 
 # -- tables that checks share ----------------------------------------------------------------------

@@ -9,8 +9,8 @@ from typing import Any
 
 from stallscope.formatting.lists import clipped, counted
 
-from ..advice.piece import in_words
 from ..advice.training_advice import dense_gradients, scaled_rate
+from ..gains.what_if import Advice
 from ..setup import number
 from .finding import Finding, Records
 
@@ -28,8 +28,13 @@ def gradients_not_reduced(records: Records) -> Iterator[Finding]:
             "Gradients are not reduced",
             f"{run.size} ranks trained, and the traced train step contains no allreduce: every rank "
             "trained its own model.",
-            "In a custom train_step, reduce gradients with hvd.DistributedGradientTape or "
-            "optimizer.minimize(); apply_gradients does not reduce them.",
+            (
+                Advice(
+                    "In a custom train_step, reduce gradients with hvd.DistributedGradientTape or "
+                    "optimizer.minimize()",
+                    detail="; apply_gradients does not reduce them",
+                ),
+            ),
         )
 
 
@@ -43,7 +48,7 @@ def learning_rate_not_scaled(records: Records) -> Iterator[Finding]:
             "info",
             "The learning rate is the optimizer's default",
             f"{rate:g} on {run.size} ranks, the same as on one.",
-            in_words(scaled_rate(records.setup, float(rate))),
+            tuple(scaled_rate(records.setup, float(rate))),
         )
 
 
@@ -69,7 +74,7 @@ def sparse_gradients(records: Records) -> Iterator[Finding]:
         "Gradients of embeddings are gathered, not reduced",
         f"{counted(count, 'gradient')} of {ranks} ranks {'is' if count == 1 else 'are'} sparse: "
         f"{gradient.cost(ranks)}",
-        str(dense_gradients(records.setup, gradient.shape)),
+        (dense_gradients(records.setup, gradient.shape),),
     )
 
 

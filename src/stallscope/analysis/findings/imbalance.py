@@ -9,9 +9,8 @@ from stallscope.formatting.lists import clipped
 from stallscope.formatting.numbers import between, percent, rate, significant
 
 from ..advice.input_advice import for_late_input
-from ..advice.piece import in_words
 from ..gains.baseline import InputRates
-from ..gains.what_if import Bottleneck
+from ..gains.what_if import Advice, Bottleneck
 from ..ledger.ledger import Ledger
 from ..setup import Setup
 from ..stragglers.lateness import Straggler
@@ -37,8 +36,13 @@ def ranks_starve_in_turn(from_input_ms: float, ledger: Ledger) -> Iterator[Findi
         "Waiting caused by slow input",
         f"In {from_input_ms:.1f} of the {imbalance:.1f} ms that ranks wait per step, they wait for "
         "another rank's batch while their own loaders work. Which rank's batch arrives first is random.",
-        "Consider input and waiting together: faster loaders on all ranks fix both, and another "
-        "machine for the last rank fixes neither.",
+        (
+            Advice(
+                "Consider input and waiting together",
+                detail=": faster loaders on all ranks fix both, and another machine for the last rank "
+                "fixes neither",
+            ),
+        ),
     )
 
 
@@ -53,8 +57,13 @@ def rank_0_extra_work(stragglers: Sequence[Straggler]) -> Iterator[Finding]:
                 f"It takes {straggler.excess_ms.value:.1f} ms longer than its peers between steps, in "
                 f"{percent(straggler.late_share)} of them; all ranks wait "
                 f"{straggler.cost_ms.value:.1f} ms per step for it.",
-                "Callbacks that run on rank 0 only (logging, summaries, progress, checkpoints) make all "
-                "other ranks wait: do less in them, less often, or on a thread.",
+                (
+                    Advice(
+                        "do less in them, less often, or on a thread",
+                        reason="Callbacks that run on rank 0 only (logging, summaries, progress, "
+                        "checkpoints) make all other ranks wait:",
+                    ),
+                ),
             )
 
 
@@ -74,7 +83,7 @@ def input_too_slow_alone(
         "warning",
         "The loader is slower than training",
         loader_rate_sentence(rates),
-        in_words(for_late_input(setup, longest_stage(rates), rates.proposed)),
+        for_late_input(setup, longest_stage(rates), rates.proposed),
     )
 
 

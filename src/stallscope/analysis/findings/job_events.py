@@ -8,6 +8,7 @@ from stallscope.formatting.lists import capitalised, clipped, counted, ranks_in_
 from stallscope.run import Event
 
 from ..advice.communication_advice import larger_cache
+from ..gains.what_if import Advice
 from .finding import Finding, Records
 
 # At most this many hosts are named.
@@ -35,8 +36,13 @@ def ranks_stalled(records: Records) -> Iterator[Finding]:
         "error" if shut else "warning",
         f"Horovod waited for {who}" + (" and shut the job down" if shut else ""),
         f"{often}{last}{'Horovod shut the job down.' if shut else ''}".strip(),
-        "Check what these ranks did at that time: other steps than the rest, a reduction that only some "
-        "ranks make, a slow loader, or a dead process.",
+        (
+            Advice(
+                "Check what these ranks did at that time",
+                detail=": other steps than the rest, a reduction that only some ranks make, a slow "
+                "loader, or a dead process",
+            ),
+        ),
     )
 
 
@@ -53,8 +59,13 @@ def collectives_incomplete(records: Records) -> Iterator[Finding]:
         "warning",
         f"PyTorch's ranks waited for {ranks_in_words(ranks)} in a collective",
         f"{capitalised(stalls[0].what[:_LONGEST])}.{more}",
-        "Look at the code of these ranks before that collective: a loader, one batch fewer than on the "
-        "others, a branch that only some ranks take, collectives in another order, or a dead process.",
+        (
+            Advice(
+                "Look at the code of these ranks before that collective",
+                detail=": a loader, one batch fewer than on the others, a branch that only some ranks "
+                "take, collectives in another order, or a dead process",
+            ),
+        ),
     )
 
 
@@ -71,7 +82,7 @@ def ranks_exited(records: Records) -> Iterator[Finding]:
             f"The launcher reported that {who} failed",
             f"{clipped(exits[0].what)}, in {_files(exits)}: when one rank fails, the launcher stops the "
             "others.",
-            "Read the end of that rank's output: it contains the error.",
+            (Advice("Read the end of that rank's output", detail=": it contains the error"),),
         )
 
 
@@ -85,7 +96,7 @@ def hosts_blacklisted(records: Records) -> Iterator[Finding]:
             "warning",
             f"{counted(count, 'host')} failed and got no more work",
             f"{named}: the elastic job continued without, as {_files(exclusions)} reports.",
-            "Find out what failed there before another job uses these hosts.",
+            (Advice("Find out what failed there before another job uses these hosts"),),
         )
 
 
@@ -101,8 +112,12 @@ def workers_reset(records: Records) -> Iterator[Finding]:
             f"The elastic job restarted {counted(len(resets), 'time')}{ended}",
             f"Reported in {_files(resets or over)}. Each time the workers start again and repeat the "
             "steps since the last commit.",
-            "Commit states more often than workers fail, but not much more often: each commit costs "
-            "time.",
+            (
+                Advice(
+                    "Commit states more often than workers fail, but not much more often",
+                    detail=": each commit costs time",
+                ),
+            ),
         )
 
 
@@ -116,7 +131,7 @@ def responses_evicted(records: Records) -> Iterator[Finding]:
             "Horovod's response cache was too small",
             f"{counted(len(evictions), 'warning')} in {_files(evictions)}: evicted tensors are "
             "negotiated in full again, through rank 0.",
-            str(larger_cache(records.setup, evicts=True)),
+            (larger_cache(records.setup, evicts=True),),
         )
 
 
@@ -134,9 +149,14 @@ def executors_lost(records: Records) -> Iterator[Finding]:
         "error" if failed else "warning",
         f"Spark lost {counted(len(lost), 'executor')}{where}",
         f"{clipped(lost[0].where)} reports for the first one: {lost[0].what}.{tasks}",
-        "Read the end of that executor's stderr. If its host was preempted, request hosts that are not. "
-        "If its memory ran out, raise spark.executor.memoryOverhead, which includes Python's memory. A "
-        "barrier stage that loses one task restarts all of them.",
+        (
+            Advice(
+                "Read the end of that executor's stderr",
+                note="If its host was preempted, request hosts that are not. If its memory ran out, "
+                "raise spark.executor.memoryOverhead, which includes Python's memory. A barrier stage "
+                "that loses one task restarts all of them.",
+            ),
+        ),
     )
 
 

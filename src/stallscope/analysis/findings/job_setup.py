@@ -12,7 +12,7 @@ from stallscope.formatting.lists import clipped, counted, listed, ranks_in_words
 
 from ..advice.advise import for_crowded_cores
 from ..advice.communication_advice import larger_cache
-from ..advice.piece import Advice
+from ..gains.what_if import Advice
 from ..setup import cpu_loads, machines
 from .finding import Finding, Records
 
@@ -82,7 +82,11 @@ def timeline_on(records: Records) -> Iterator[Finding]:
             "The Horovod Timeline was left on",
             "HOROVOD_TIMELINE was set: rank 0 logs every tensor of every step, about 100 KB a step with "
             "160 gradients, and on a GPU waits for every device event.",
-            "Leave it off except for the minutes when you need it: `unset HOROVOD_TIMELINE`.",
+            (
+                Advice(
+                    "Leave it off except for the minutes when you need it", "unset HOROVOD_TIMELINE"
+                ),
+            ),
         )
 
 
@@ -98,7 +102,7 @@ def debug_logging_on(records: Records) -> Iterator[Finding]:
             f"{settings}: every step writes lines or checks collectives."
             if often
             else f"{settings}: mostly lines at the start, but from every rank.",
-            f"Unset it{'' if often else ', or set it to WARN,'} except while you debug.",
+            (Advice(f"Unset it{'' if often else ', or set it to WARN,'} except while you debug"),),
         )
 
 
@@ -114,7 +118,7 @@ def cuda_launch_blocking(records: Records) -> Iterator[Finding]:
             "warning",
             "The host waits for every CUDA kernel",
             f"{settings[0]}: kernels do not overlap with Python, nor backward with allreduce.",
-            "Unset it: it is for finding a kernel that fails.",
+            (Advice("Unset it", detail=": it is for finding a kernel that fails"),),
         )
 
 
@@ -127,7 +131,7 @@ def stall_check_off(records: Records) -> Iterator[Finding]:
             "info",
             "Horovod's stall check is off",
             f"{settings[0]}: if ranks wait for a missing one, Horovod does not report which.",
-            "Leave the check on: it costs nothing between stalls.",
+            (Advice("Leave the check on", detail=": it costs nothing between stalls"),),
         )
 
 
@@ -145,9 +149,14 @@ def fusion_off(records: Records) -> Iterator[Finding]:
             f"HOROVOD_FUSION_THRESHOLD={threshold:.0f}: {tensors:,} gradients of "
             f"{size / tensors / 1e3:,.1f} kB on average are reduced one by one, each with its own "
             "latency.",
-            "Leave it at Horovod's default (128 MiB since 0.21), or pin the settings that stallscope "
-            "tune recommends: `unset HOROVOD_FUSION_THRESHOLD`. Not if reductions must be bitwise equal "
-            "in every run.",
+            (
+                Advice(
+                    "Leave it at Horovod's default (128 MiB since 0.21), or pin the settings that "
+                    "stallscope tune recommends",
+                    "unset HOROVOD_FUSION_THRESHOLD",
+                    unless="Not if reductions must be bitwise equal in every run.",
+                ),
+            ),
         )
 
 
@@ -162,9 +171,14 @@ def long_cycle_time(records: Records) -> Iterator[Finding]:
         "Gradients wait for Horovod's next cycle",
         f"HOROVOD_CYCLE_TIME={cycle:g}: a gradient that is ready waits up to {cycle:g} ms before "
         f"the next cycle; a step takes {step:.1f} ms, and the last gradient always delays it.",
-        "Leave it at Horovod's default (1 ms since 0.21), or pin the settings that stallscope tune "
-        "recommends: `unset HOROVOD_CYCLE_TIME`. Not if you measured on this job that larger reductions "
-        "are faster.",
+        (
+            Advice(
+                "Leave it at Horovod's default (1 ms since 0.21), or pin the settings that stallscope "
+                "tune recommends",
+                "unset HOROVOD_CYCLE_TIME",
+                unless="Not if you measured on this job that larger reductions are faster.",
+            ),
+        ),
     )
 
 
@@ -179,7 +193,7 @@ def response_cache_too_small(records: Records) -> Iterator[Finding]:
             "Horovod negotiates in every step",
             f"HOROVOD_CACHE_CAPACITY={capacity:.0f} and {tensors:,} gradients: tensors that are not "
             f"cached are negotiated in full by {records.run.size:,} ranks, through rank 0.",
-            str(larger_cache(records.setup, evicts=False)),
+            (larger_cache(records.setup, evicts=False),),
         )
 
 
@@ -192,8 +206,12 @@ def autotune_on(records: Records) -> Iterator[Finding]:
             "Horovod's autotuner was on",
             "HOROVOD_AUTOTUNE is set: it tries each setting for about fifty steps, including slow ones, "
             "so these steps do not show how fast the job can be.",
-            "Pin the settings that it found, and leave it off in later runs: "
-            "`stallscope tune RUN autotune.csv`.",
+            (
+                Advice(
+                    "Pin the settings that it found, and leave it off in later runs",
+                    "stallscope tune RUN autotune.csv",
+                ),
+            ),
         )
 
 
@@ -211,8 +229,13 @@ def transports_shut(records: Records) -> Iterator[Finding]:
             "warning",
             "NCCL may not use the fastest transport between accelerators",
             f"{'; '.join(shut)}: these settings are for debugging, and leave only slower transports.",
-            f"Unset it: `unset {names}`. Not if the job fails or hangs without it, or there is no such "
-            "hardware.",
+            (
+                Advice(
+                    "Unset it",
+                    f"unset {names}",
+                    unless="Not if the job fails or hangs without it, or there is no such hardware.",
+                ),
+            ),
         )
 
 
@@ -228,8 +251,13 @@ def traffic_encrypted(records: Records) -> Iterator[Finding]:
             "Gradients are encrypted in transit",
             f"{settings[0]}: every byte of a reduction is encrypted and decrypted by the ranks' CPU "
             "cores.",
-            "Turn it off if the network between the hosts is private: `unset GLOO_DEVICE_TRANSPORT`. "
-            "Not if others can read the traffic: gradients reveal the data.",
+            (
+                Advice(
+                    "Turn it off if the network between the hosts is private",
+                    "unset GLOO_DEVICE_TRANSPORT",
+                    unless="Not if others can read the traffic: gradients reveal the data.",
+                ),
+            ),
         )
 
 
@@ -290,7 +318,7 @@ def threads_oversubscribed(records: Records) -> Iterator[Finding]:
         f"On {listed('host', [worst.host])}, {ranks_in_words(worst.ranks)} compute with "
         f"{counted(worst.threads, 'intra-op thread')} together on "
         f"{counted(worst.cores, 'CPU core')}, and compete for them.{also}",
-        str(for_crowded_cores(records.setup, worst)),
+        (for_crowded_cores(records.setup, worst),),
     )
 
 
@@ -312,7 +340,7 @@ def accelerators_not_pinned(records: Records) -> Iterator[Finding]:
             f"On {listed('host', [logs[0].host])}, {ranks_in_words(sorted(several))} each see {count} "
             "accelerators: every rank allocates memory on all of them, and all ranks compute on the "
             "first.",
-            f"Give every rank its own accelerator, before anything computes: `{line}`.",
+            (Advice("Give every rank its own accelerator, before anything computes", line),),
         )
         return
 
@@ -340,7 +368,7 @@ def horovod_leaves_databricks(records: Records) -> Iterator[Finding]:
         "Databricks' later runtimes come without Horovod",
         "This job trained with Horovod, and its logs are on Databricks. HorovodRunner and Horovod are "
         "deprecated there; runtimes after 15.4 LTS ML have neither.",
-        str(advice),
+        (advice,),
     )
 
 

@@ -10,6 +10,7 @@ from stallscope.formatting.lists import capitalised, counted, ranks_in_words
 from stallscope.formatting.numbers import amount
 from stallscope.run import Log
 
+from ..gains.what_if import Advice
 from ..steps.clocks import ClockSummary
 from .finding import Finding, Records
 
@@ -35,7 +36,11 @@ def missing_ranks(records: Records) -> Iterator[Finding]:
             f"Only rank {rank}'s log is here",
             f"{run.size} ranks trained. The other logs were not recorded or not collected, so waiting "
             "for another rank looks like a slow network.",
-            "Add StepLogger to the callbacks of every rank, and collect the logs of all hosts.",
+            (
+                Advice(
+                    "Add StepLogger to the callbacks of every rank, and collect the logs of all hosts"
+                ),
+            ),
         )
         return
     yield Finding(
@@ -43,8 +48,12 @@ def missing_ranks(records: Records) -> Iterator[Finding]:
         "warning",
         "Logs of some ranks are missing",
         f"{len(missing)} of {run.size} ranks left no log here: {ranks_in_words(missing)}.",
-        "Collect the logs of all hosts into one folder. Until then, waiting for the missing ranks "
-        "counts as allreduce.",
+        (
+            Advice(
+                "Collect the logs of all hosts into one folder",
+                note="Until then, waiting for the missing ranks counts as allreduce.",
+            ),
+        ),
     )
 
 
@@ -63,8 +72,12 @@ def host_stamps_only(records: Records) -> Iterator[Finding]:
             "warning",
             "Stages were not measured",
             f"Only {recorded} were recorded: {reason}.",
-            "To see the stages, record a few hundred steps without it, if your framework can. Step "
-            "times are correct either way.",
+            (
+                Advice(
+                    "To see the stages, record a few hundred steps without it, if your framework can",
+                    note="Step times are correct either way.",
+                ),
+            ),
         )
 
 
@@ -81,7 +94,7 @@ def not_ended(records: Records) -> Iterator[Finding]:
         "Some logs have no end",
         f"{counted(len(open_ranks), 'log')} of {len(last)}, {ranks_in_words(open_ranks)}: still "
         "training, or killed.",
-        "All rows flushed before then are complete.",
+        (Advice("All rows flushed before then are complete"),),
     )
 
 
@@ -93,8 +106,12 @@ def no_baseline(records: Records) -> Iterator[Finding]:
             "info",
             "No synthetic baseline",
             "Input stall and extra work between steps are compared with assumed values.",
-            "Run the same job once on synthetic_like(data) with StepLogger(…, synthetic=True), "
-            "and pass it with --baseline.",
+            (
+                Advice(
+                    "Run the same job once on synthetic_like(data) with StepLogger(…, synthetic=True), "
+                    "and pass it with --baseline"
+                ),
+            ),
         )
 
 
@@ -140,8 +157,13 @@ def processes_suspended(records: Records) -> Iterator[Finding]:
         "warning",
         f"{capitalised(ranks_in_words(ranks))} did not run for a while",
         f"{capitalised(quoted)}{rest}.",
-        "A process is suspended by a debugger, by SIGSTOP (Ctrl-Z), by its scheduler, or with its "
-        "machine. A library that holds Python's interpreter lock looks the same.",
+        (
+            Advice(
+                "A process is suspended by a debugger, by SIGSTOP (Ctrl-Z), by its scheduler, or with "
+                "its machine",
+                note="A library that holds Python's interpreter lock looks the same.",
+            ),
+        ),
     )
 
 
@@ -178,8 +200,12 @@ def clock_findings(clocks: ClockSummary) -> Iterator[Finding]:
             "A host's clock was set while the job ran",
             f"{shown}{f' and {more} more times' if more > 0 else ''}. The step in which it happened "
             "is left out for that host; clocks are aligned separately before and after it.",
-            "Either a virtual machine was suspended, or the clock is not monotonic: check the host's "
-            "time service.",
+            (
+                Advice(
+                    "check the host's time service",
+                    reason="Either a virtual machine was suspended, or the clock is not monotonic:",
+                ),
+            ),
         )
     if clocks.violations > _WORTH_A_FINDING:
         yield Finding(
@@ -189,8 +215,12 @@ def clock_findings(clocks: ClockSummary) -> Iterator[Finding]:
             f"In {clocks.violations:.0%} of steps a rank completed the allreduce before the last rank "
             "was ready, which is impossible: clocks or timestamps are off by more than their "
             "uncertainty.",
-            "Trust waiting and allreduce only where they exceed that error. The usual cause is "
-            "overloaded cores, which delay timestamps.",
+            (
+                Advice(
+                    "Trust waiting and allreduce only where they exceed that error",
+                    note="The usual cause is overloaded cores, which delay timestamps.",
+                ),
+            ),
         )
     if clocks.method == "every step":
         yield Finding(
@@ -199,5 +229,5 @@ def clock_findings(clocks: ClockSummary) -> Iterator[Finding]:
             "The hosts' clocks could not be aligned over time",
             "Offsets estimated from allreduce completions violated causality too often. Instead, "
             "completions are assumed to be simultaneous in every step, which needs no clocks.",
-            "Do not trust small differences between hosts in this run.",
+            (Advice("Do not trust small differences between hosts in this run"),),
         )

@@ -10,7 +10,7 @@ from stallscope.arrays.stats import above_usual
 from stallscope.arrays.types import Bools, Floats, Ints
 
 from ..advice.input_advice import slow_first_steps
-from ..advice.piece import in_words
+from ..gains.what_if import Advice
 from ..ledger.change_points import ChangePoint
 from ..ledger.ledger import ENTRIES, Ledger
 from ..setup import Setup
@@ -60,7 +60,7 @@ def _at_positions(
             "Epochs start slowly",
             f"Step {words} of an epoch takes {over[slow].mean() / 1e6:.1f} ms longer than the steps "
             f"around it in most epochs: {cost:.1%} of all steps' time.",
-            in_words(slow_first_steps(setup)),
+            tuple(slow_first_steps(setup)),
         )
 
 
@@ -87,8 +87,13 @@ def _periodic(ledger: Ledger, over: Floats, slow: Bools) -> Iterator[Finding]:
         "Periodic slow steps",
         f"One step in every {period} takes {over[regular].mean() / 1e6:.1f} ms longer than the steps "
         f"around it, most of it in {entry}: {cost:.1%} of all steps' time.",
-        "Look for periodic work: logging, metrics, checkpoints, summaries, or opening the next file "
-        "of the dataset.",
+        (
+            Advice(
+                "Look for periodic work",
+                detail=": logging, metrics, checkpoints, summaries, or opening the next file of the "
+                "dataset",
+            ),
+        ),
     )
 
 
@@ -107,6 +112,10 @@ def changed(change: ChangePoint) -> Finding:
         "Steps became slower" if slower else "Steps became faster",
         f"From step {change.step} on{about}, a step takes {change.after_ms:.1f} ms instead of "
         f"{change.before_ms:.1f} ms{most}.",
-        "Check what happened at that time: other jobs on the host, throttling, another part of "
-        "the data, growing state.",
+        (
+            Advice(
+                "Check what happened at that time",
+                detail=": other jobs on the host, throttling, another part of the data, growing state",
+            ),
+        ),
     )

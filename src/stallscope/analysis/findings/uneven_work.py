@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +13,8 @@ from stallscope.arrays.blocks import NULL
 from stallscope.formatting.lists import counted, ranks_in_words
 from stallscope.run import Log, Run
 
-from ..advice.piece import Advice, in_words
 from ..advice.training_advice import even_work, sharding, shuffled_anew
+from ..gains.what_if import Advice
 from .finding import CompletedEpochs, Finding, Records
 
 # Relative difference below which epochs have the same length; a last batch may be missing.
@@ -22,6 +23,13 @@ _SAME_LENGTH = 0.05
 _SAME_JOB = ("model", "parameters", "batch_size", "backward_passes_per_step")
 _SHUFFLED_ONCE = "samples are shuffled once, and every epoch repeats that order"
 _NEVER = "nothing shuffles samples before training"
+_EQUAL_WEIGHTS = (
+    "Averaging gives every rank's gradients the same weight, so samples of smaller batches count "
+    "more."
+)
+_BY_SAMPLE = Advice(
+    "Shard by sample rather than by file, or give every rank the same number of files of equal size"
+)
 
 # Smaller differences come from the last batches of epochs, and their cost is not measurable.
 _UNEVEN = 0.01
@@ -53,9 +61,14 @@ def epochs_of_different_lengths(records: Records) -> Iterator[Finding]:
         f"{np.count_nonzero(difference):,} of {counted(len(difference), 'epoch')}. Every step needs "
         f"every rank: rank {epochs.rank[short]} is in its next epoch while others are still in this "
         "one.",
-        "Give every rank the same number of batches (equal shards, drop_remainder=True, or "
-        "steps_per_epoch). Otherwise some ranks see their batches more often, and at the end the ranks "
-        "with more steps wait forever.",
+        (
+            Advice(
+                "Give every rank the same number of batches (equal shards, drop_remainder=True, or "
+                "steps_per_epoch)",
+                note="Otherwise some ranks see their batches more often, and at the end the ranks with "
+                "more steps wait forever.",
+            ),
+        ),
     )
 
 
@@ -82,8 +95,13 @@ def unequal_steps(records: Records) -> Iterator[Finding]:
         f"At its end rank {fewest} had made {counted(last[fewest], 'step')} and rank {most} "
         f"{last[most]:,}: the last {last[most] - last[fewest]:,} were not made by all ranks and are "
         "not in the ledger.",
-        "Give every rank the same number of batches: with Horovod, a rank that makes fewer steps "
-        "makes the others wait forever, unless it calls hvd.join().",
+        (
+            Advice(
+                "Give every rank the same number of batches",
+                detail=": with Horovod, a rank that makes fewer steps makes the others wait forever, "
+                "unless it calls hvd.join()",
+            ),
+        ),
     )
 
 
@@ -102,7 +120,7 @@ def steps_not_divided(records: Records) -> Iterator[Finding]:
         f"{run.size} ranks make {on_all:,.0f} steps in an epoch, and one rank {on_one:,.0f} with the "
         f"same batch size of {run.fact('batch_size')}: if the data is the same, every batch is seen "
         f"{run.size} times in an epoch.",
-        in_words(sharding(records.setup)),
+        tuple(sharding(records.setup)),
     )
 
 
@@ -138,7 +156,7 @@ def same_order_every_epoch(records: Records) -> Iterator[Finding]:
         "warning" if shuffles else "info",
         "Every epoch sees its samples in the same order",
         f"On {ranks_in_words(sorted(ranks))}: {reason}. Then every epoch has the same batches.",
-        str(Advice(advised.what, advised.line, unless=unless)),
+        (replace(advised, unless=unless),),
     )
 
 
@@ -174,6 +192,7 @@ def _reason(log: Log) -> str | None:
 def uneven_batches(records: Records) -> Iterator[Finding]:
     """Find ranks with batches of different sizes."""
     per_step = _samples_per_step(records) or _batch_sizes(records)
+    *first, last = even_work(records.setup)
     for fewest, most, more in _fewest_and_most(per_step):
         yield Finding(
             "uneven_batches",
@@ -182,8 +201,7 @@ def uneven_batches(records: Records) -> Iterator[Finding]:
             f"Rank {most} processes {per_step[most].known:,.1f} samples per step and rank {fewest} "
             f"{per_step[fewest].known:,.1f}: rank {most} has {more:.1%} more to compute in every step, "
             "and the others wait for it unless its device is faster by as much.",
-            f"{in_words(even_work(records.setup))} Averaging gives every rank's gradients the same "
-            "weight, so samples of smaller batches count more.",
+            (*first, replace(last, note=_EQUAL_WEIGHTS)),
         )
 
 
@@ -202,8 +220,7 @@ def uneven_shards(records: Records) -> Iterator[Finding]:
             "Ranks have shards of different sizes",
             f"Rank {most} processes {per_epoch[most].known:,.0f} samples in an epoch and rank {fewest} "
             f"{per_epoch[fewest].known:,.0f}: rank {most} has {more:.1%} more to compute.",
-            f"{in_words(even_work(records.setup))} Shard by sample rather than by file, or give every "
-            "rank the same number of files of equal size.",
+            (*even_work(records.setup), _BY_SAMPLE),
         )
 
 

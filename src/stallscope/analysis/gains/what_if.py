@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass, replace
 
 import numpy as np
 
@@ -122,7 +123,63 @@ def what_if_saved(fix: str, ledger: Ledger, saved: Mean) -> WhatIf:
 
 # -- verdict ---------------------------------------------------------------------------------------
 #
-# Define the verdict on a run: its bottleneck, and the reasons for it.
+# Define the verdict on a run: its bottleneck, the reasons for it, and what to do about it.
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A recommended change.
+
+    ``line`` is a line of Python or shell to paste; names such as ``dataset``, ``model`` and
+    ``optimizer`` stand for the user's own. Pages show the parts one by one; ``str`` joins them.
+    """
+
+    #: What to do, which stands out: the start of a sentence without its end.
+    action: str
+    line: str = ""
+    #: The gain, and the exceptions and alternatives, as whole sentences.
+    gain: str = ""
+    unless: str = ""
+    _: KW_ONLY
+    #: Why, before the action: whole sentences, or a clause with its colon.
+    reason: str = ""
+    #: More on the action in the same sentence, with the punctuation before it.
+    detail: str = ""
+    #: Further remarks, as whole sentences.
+    note: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The reason, the action and its detail, without the sentence's end."""
+        return f"{self.reason} {self.action}{self.detail}".lstrip()
+
+    @property
+    def emphasised(self) -> str:
+        """The action, with the sentence's end if nothing follows."""
+        return self.action if self.detail else f"{self.action}{self._end}"
+
+    @property
+    def rest(self) -> str:
+        """The detail with the sentence's end; empty without detail."""
+        return f"{self.detail}{self._end}" if self.detail else ""
+
+    @property
+    def caveat(self) -> str:
+        """The sentences after the line."""
+        return " ".join(part for part in (self.gain, self.unless, self.note) if part)
+
+    @property
+    def _end(self) -> str:
+        return ":" if self.line else "."
+
+    def __str__(self) -> str:
+        line = f": `{self.line}`" if self.line else ""
+        return f"{self.sentence}{line}. {self.caveat}".rstrip()
+
+
+def in_words(pieces: Iterable[Advice]) -> str:
+    """Join the texts of advice."""
+    return " ".join(map(str, pieces))
 
 
 @dataclass(frozen=True)
@@ -163,7 +220,7 @@ class Bottleneck:
     evidence: str
     ranks: tuple[int, ...] = ()
     hosts: tuple[str, ...] = ()
-    advice: tuple[str, ...] = ()
+    advice: tuple[Advice, ...] = ()
     fault: bool = False
     #: Slow links between hosts, if these make communication slow.
     links: tuple[Link, ...] = ()

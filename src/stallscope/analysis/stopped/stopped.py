@@ -20,7 +20,7 @@ from stallscope.collector.recorder.hangs import Frame, overdue_ns
 from stallscope.formatting.lists import listed
 from stallscope.run import Log, Run
 
-from ..gains.what_if import Bottleneck
+from ..gains.what_if import Advice, Bottleneck
 from .positions import (
     OverduePosition,
     evidence,
@@ -167,18 +167,20 @@ def stopped_verdict(stopped: Stopped) -> Bottleneck:
     )
 
 
-def _advice(stopped: Stopped) -> str:
+def _advice(stopped: Stopped) -> Advice:
     described = [rank.rank for rank in stopped.ranks if rank.stage is not None or rank.stack]
     if described:
-        return (
+        return Advice(
             f"The stacks of all threads of {listed('rank', described)} are in files that end with "
-            "`.stacks.txt`, next to the logs, once a step takes 30 seconds."
+            "`.stacks.txt`, next to the logs, once a step takes 30 seconds"
         )
     if stopped.ranks:
-        return "Look at the end of the output of these ranks, and at the memory of their hosts."
-    return (
-        "Look at the network between the hosts, and at what the reduction prints: start the job with "
-        "`HOROVOD_LOG_LEVEL=info`, or with `NCCL_DEBUG=INFO` on GPUs."
+        return Advice(
+            "Look at the end of the output of these ranks, and at the memory of their hosts"
+        )
+    return Advice(
+        "Look at the network between the hosts, and at what the reduction prints",
+        detail=": start the job with `HOROVOD_LOG_LEVEL=info`, or with `NCCL_DEBUG=INFO` on GPUs",
     )
 
 

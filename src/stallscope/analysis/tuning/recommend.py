@@ -16,8 +16,8 @@ from stallscope.arrays.types import Floats, Ints
 from stallscope.formatting.lists import counted
 from stallscope.parsers.formats.autotune import AutotuneLog, Sample
 
-from ..advice.piece import Advice
 from ..gains.baseline import match_baseline
+from ..gains.what_if import Advice
 from ..network.tensors import Tensors
 from ..result import Analysis
 from ..setup import Setup
@@ -411,7 +411,7 @@ def advise_on_timeline(tensors: Tensors) -> TimelineAdvice:
         copy_ms=_median(tensors, tensors.steps.copy_ms),
         transfer_ms=_median(tensors, tensors.steps.transfer_ms),
         cannot_name=tensors.cannot_name,
-        advice=tuple(_advice(tensors, steps, len(fused), small)),
+        advice=tuple(_advice(tensors, steps, small)),
     )
 
 
@@ -420,30 +420,31 @@ def _median(tensors: Tensors, values: Floats) -> float | None:
     return float(np.median(values)) if len(values) and len(tensors.fusion.tensors) else None
 
 
-def _advice(
-    tensors: Tensors, steps: int | None, reductions: int, small: float | None
-) -> Iterator[Advice]:
+def _advice(tensors: Tensors, steps: int | None, small: float | None) -> Iterator[Advice]:
     if steps is None or steps < _FEWEST_ROUNDS:
         return
-    in_full = tensors.ticked >= _MOSTLY * tensors.negotiations
-    if in_full and tensors.negotiations < _FEWEST_ROUNDS * len(tensors.tensors):
+    names, negotiations = len(tensors.tensors), tensors.negotiations
+    reductions = len(tensors.fusion.tensors)
+    in_full = tensors.ticked >= _MOSTLY * negotiations
+    if in_full and negotiations < _FEWEST_ROUNDS * names:
         yield Advice(
-            f"Name the tensors that are reduced: most of their {len(tensors.tensors):,} names occur "
-            "once, so the response cache cannot answer them",
+            "Name the tensors that are reduced",
             "hvd.allreduce(gradient, name='layer1')",
+            detail=f": most of their {names:,} names occur once, so the response cache cannot answer "
+            "them",
         )
     elif in_full:
-        capacity = max(_DEFAULT_CAPACITY, 1 << (2 * len(tensors.tensors) - 1).bit_length())
         yield Advice(
-            f"Let Horovod cache its {counted(len(tensors.tensors), 'tensor')}: {tensors.ticked:,} of "
-            f"{tensors.negotiations:,} negotiations went through rank 0 in full",
-            f"HOROVOD_CACHE_CAPACITY={capacity}",
+            f"Let Horovod cache its {counted(names, 'tensor')}",
+            f"HOROVOD_CACHE_CAPACITY={max(_DEFAULT_CAPACITY, 1 << (2 * names - 1).bit_length())}",
+            detail=f": {tensors.ticked:,} of {negotiations:,} negotiations went through rank 0 in full",
             unless="Not if it was off for this Timeline only, to see which rank was late.",
         )
     if small is not None and small >= _MOSTLY and reductions >= 2 * steps:
         yield Advice(
-            f"Let the autotuner look for a longer cycle: {reductions / steps:.1f} reductions in every "
-            f"step, {small:.0%} of them below 100 kB, each with its own latency",
+            "Let the autotuner look for a longer cycle",
             "HOROVOD_AUTOTUNE=1 HOROVOD_AUTOTUNE_LOG=autotune.csv",
+            detail=f": {reductions / steps:.1f} reductions in every step, {small:.0%} of them below 100 "
+            "kB, each with its own latency",
             unless="Not if backward hides them: the step logs show what is exposed.",
         )

@@ -16,7 +16,6 @@ from stallscope.charts.charts import Chart
 from stallscope.charts.svg import NARROW, WIDE, draw, stylesheet
 from stallscope.charts.svg.markup import element, rectangle, tooltip
 from stallscope.formatting.plain import plain
-from stallscope.text.advice_words import steps_of
 from stallscope.text.table_cells import code_parts
 
 from ..document import CellBar, Table
@@ -58,7 +57,6 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["coded"] = _coded
-    environment.filters["steps"] = steps_of
     environment.filters["svg"] = _svg
     environment.filters["quoted"] = quote
     environment.filters["chart"] = _chart

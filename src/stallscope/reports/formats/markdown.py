@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from urllib.parse import quote
 
+from stallscope.analysis.gains.what_if import Advice
 from stallscope.formatting.plain import plain
-from stallscope.text.advice_words import Step, steps_of
 from stallscope.text.table_cells import code_parts
 
 from ..document import (
@@ -19,6 +19,7 @@ from ..document import (
     KeyFigures,
     Listing,
     Section,
+    Steps,
     Table,
     Text,
 )
@@ -78,30 +79,37 @@ def _text(text: Text) -> Iterator[str]:
 
 
 def _listing(listing: Listing) -> Iterator[str]:
-    title = f"**{escaped(listing.title)}**\n\n" if listing.title else ""
-    yield title + "\n".join(_points(listing))
+    yield _titled(listing.title, _points(listing))
+
+
+def _titled(title: str, points: Iterable[str]) -> str:
+    heading = f"**{escaped(title)}**\n\n" if title else ""
+    return heading + "\n".join(points)
 
 
 def _points(listing: Listing) -> Iterator[str]:
     most = listing.most.get(_NAME, len(listing.items))
-    write = _advice if listing.role == "steps" else _sentence
-    yield from (f"- {write(item)}" for item in listing.items[:most])
+    yield from (f"- {_sentence(item)}" for item in listing.items[:most])
     if len(listing.items) > most:
         yield f"- and {len(listing.items) - most:,} more"
 
 
-def _advice(advice: str) -> str:
+def _steps(steps: Steps) -> Iterator[str]:
+    yield _titled(steps.title, (f"- {_advice([advice])}" for advice in steps.items))
+
+
+def _advice(pieces: Iterable[Advice]) -> str:
     """Write advice after a point's dash: a bold action, a line to copy, a caveat."""
-    return "\n\n  ".join(part for step in steps_of(advice) for part in _step(step))
+    return "\n\n  ".join(part for advice in pieces for part in _parts(advice))
 
 
-def _step(step: Step) -> Iterator[str]:
-    reason = f"{_sentence(step.reason)} " if step.reason else ""
-    yield f"{reason}**{_sentence(step.action)}**{_sentence(step.detail)}"
-    if step.line:
-        yield f"```\n  {plain(step.line)}\n  ```"
-    if step.caveat:
-        yield _sentence(step.caveat)
+def _parts(advice: Advice) -> Iterator[str]:
+    reason = f"{_sentence(advice.reason)} " if advice.reason else ""
+    yield f"{reason}**{_sentence(advice.emphasised)}**{_sentence(advice.rest)}"
+    if advice.line:
+        yield f"```\n  {plain(advice.line)}\n  ```"
+    if advice.caveat:
+        yield _sentence(advice.caveat)
 
 
 def _key_figures(block: KeyFigures) -> Iterator[str]:
@@ -155,6 +163,7 @@ def _cell(cell: str) -> str:
 _WRITERS: dict[type[DocumentBlock], Callable[[Any], Iterator[str]]] = {
     Text: _text,
     Listing: _listing,
+    Steps: _steps,
     KeyFigures: _key_figures,
     Findings: _findings,
     Table: _table,

@@ -11,9 +11,9 @@ from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.text import Text as Line
 
+from stallscope.analysis.gains.what_if import Advice, in_words
 from stallscope.charts.chart_kinds import COLOURS
 from stallscope.formatting.plain import plain
-from stallscope.text.advice_words import steps_of
 
 from ..document import (
     Cell,
@@ -25,6 +25,7 @@ from ..document import (
     KeyFigures,
     Listing,
     Section,
+    Steps,
     Table,
     Text,
 )
@@ -85,26 +86,27 @@ def _text(text: Text) -> Iterator[Line]:
 def _listing(listing: Listing) -> Iterator[RenderableType]:
     most = listing.most.get(_NAME)
     items = listing.items[:most]
-    if listing.role == "steps":
-        steps = grids.Table.grid(padding=(0, 1, 0, 0))
-        for item in items:
-            steps.add_row("→", Group(*_advice(item)))
-        yield steps
-    elif listing.role == "caveats":
+    if listing.role == "caveats":
         yield from (Line(f"! {plain(item)}", style="yellow") for item in items)
     else:
         yield from (Line(plain(item)) for item in items)
     yield from _left_out(len(listing.items) - len(items))
 
 
-def _advice(advice: str) -> Iterator[Line]:
-    for step in steps_of(advice):
-        reason = f"{step.reason} " if step.reason else ""
-        yield Line.assemble(plain(reason), (plain(step.action), "bold"), plain(step.detail))
-        if step.line:
-            yield Line(plain(step.line), style="green", overflow="fold")
-        if step.caveat:
-            yield Line(plain(step.caveat), style="dim")
+def _steps(steps: Steps) -> Iterator[grids.Table]:
+    grid = grids.Table.grid(padding=(0, 1, 0, 0))
+    for advice in steps.items:
+        grid.add_row("→", Group(*_advice(advice)))
+    yield grid
+
+
+def _advice(advice: Advice) -> Iterator[Line]:
+    reason = f"{advice.reason} " if advice.reason else ""
+    yield Line.assemble(plain(reason), (plain(advice.emphasised), "bold"), plain(advice.rest))
+    if advice.line:
+        yield Line(plain(advice.line), style="green", overflow="fold")
+    if advice.caveat:
+        yield Line(plain(advice.caveat), style="dim")
 
 
 def _left_out(count: int) -> Iterator[Line]:
@@ -132,7 +134,7 @@ def _findings(findings: Findings) -> Iterator[Line]:
         # Reports as files have the evidence of minor findings.
         left_out = finding.severity == "info" and finding.code not in _UNCLEAR_ALONE
         evidence = "" if left_out else f"{finding.evidence} "
-        yield mark + Line(plain(f"{finding.title}. {evidence}{finding.advice}"))
+        yield mark + Line(plain(f"{finding.title}. {evidence}{in_words(finding.advice)}"))
 
 
 def _table(table: Table) -> Iterator[RenderableType]:
@@ -182,6 +184,7 @@ def _bar(bar: CellBar) -> Line:
 _DRAWERS: dict[type[DocumentBlock], Callable[[Any], Iterator[RenderableType]]] = {
     Text: _text,
     Listing: _listing,
+    Steps: _steps,
     KeyFigures: _key_figures,
     Findings: _findings,
     Table: _table,

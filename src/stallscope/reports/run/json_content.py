@@ -6,8 +6,9 @@ from dataclasses import fields
 from typing import Any
 
 from stallscope.analysis import ENTRIES, Analysis
+from stallscope.analysis.findings.finding import Finding
 from stallscope.analysis.gains.baseline import Decomposition
-from stallscope.analysis.gains.what_if import WhatIf
+from stallscope.analysis.gains.what_if import Bottleneck, WhatIf, in_words
 from stallscope.analysis.ledger.entries import CauseEntry, LedgerEntry
 from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.analysis.ledger.printed_steps import PrintedSteps
@@ -64,13 +65,13 @@ def json_content(analysis: Analysis) -> Content:
         links=analysis.links,
         network_check=_network_check(analysis.network_use),
         input=_input(analysis),
-        bottleneck=analysis.bottleneck,
+        bottleneck=_bottleneck(analysis.bottleneck),
         stopped=stopped_content(analysis.stopped),
         stragglers=[fields_of(straggler, _STRAGGLER) for straggler in analysis.stragglers],
         what_if=[_gain(gain) for gain in analysis.what_if],
         predicted_from=analysis.predicted_from,
         changes=analysis.changes,
-        findings=analysis.findings,
+        findings=[finding_content(finding) for finding in analysis.findings],
         events=_events(analysis.run),
         machines=[_series(series, analysis) for series in analysis.run.series],
         warnings=analysis.warnings,
@@ -119,6 +120,15 @@ def stopped_content(stopped: Stopped | None) -> dict[str, Any] | None:
     }
 
 
+def _bottleneck(bottleneck: Bottleneck) -> dict[str, Any]:
+    return {**vars(bottleneck), "advice": [str(advice) for advice in bottleneck.advice]}
+
+
+def finding_content(finding: Finding) -> dict[str, Any]:
+    """Return a finding with its advice as one text."""
+    return {**vars(finding), "advice": in_words(finding.advice)}
+
+
 def _goodput(analysis: Analysis) -> dict[str, Any] | None:
     if analysis.goodput is None:
         return None
@@ -146,9 +156,9 @@ def _generation(generation: GenerationSummary, alone: bool) -> dict[str, Any]:
         "step_ms": generation.step,
         "ledger": generation.entries,
         "by_cause": generation.by_cause,
-        "bottleneck": generation.bottleneck,
+        "bottleneck": _bottleneck(generation.bottleneck),
         "stragglers": [fields_of(straggler, _STRAGGLER) for straggler in generation.stragglers],
-        "findings": generation.findings,
+        "findings": [finding_content(finding) for finding in generation.findings],
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.baseline import BaselineMatch, match_single
+from stallscope.analysis.gains.what_if import Advice
 from stallscope.analysis.ledger.ledger_figures import RankSummary
 from stallscope.analysis.network.network_check import network_sentence
 from stallscope.formatting.lists import as_text, counted, listed
@@ -26,7 +27,16 @@ from stallscope.text.job_words import JOB_PARTS, ranks_and_hosts, steps_and_epoc
 from stallscope.text.machine_words import TITLE, evidence, why
 from stallscope.text.verdicts import badge, basis, headline, status
 
-from ..document import BigFigure, DocumentBlock, KeyFigure, KeyFigures, Listing, Section, Text
+from ..document import (
+    BigFigure,
+    DocumentBlock,
+    KeyFigure,
+    KeyFigures,
+    Listing,
+    Section,
+    Steps,
+    Text,
+)
 
 _MOST_LATEST = 4
 _TEXTS = (
@@ -91,18 +101,19 @@ _NOTHING_GAINED = {
 }
 
 
-def advice(analysis: Analysis) -> Sequence[str]:
+def advice(analysis: Analysis) -> Sequence[Advice]:
     """Return the verdict's advice, or that of the most severe findings."""
     if analysis.bottleneck.advice:
         return analysis.bottleneck.advice
     for severity in ("error", "warning", "info"):
-        texts = [
-            finding.advice
+        pieces = [
+            advice
             for finding in analysis.findings
-            if finding.severity == severity and finding.advice
+            if finding.severity == severity
+            for advice in finding.advice
         ]
-        if texts:
-            return texts
+        if pieces:
+            return pieces
     return ()
 
 
@@ -243,7 +254,7 @@ def _blocks(analysis: Analysis, form: str) -> Iterator[DocumentBlock]:
         yield Text(f" ({how_sure(what_if)}).", lead=lead)
     steps = advice(analysis)
     if steps:
-        yield Listing(steps, role="steps", title="What to do")
+        yield Steps(steps, title="What to do")
     if form == "terminal":
         yield Text(f"From {basis(analysis)}.", note=True)
     if form == "html":

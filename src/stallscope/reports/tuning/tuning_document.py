@@ -28,6 +28,7 @@ from ..document import (
     KeyFigures,
     Listing,
     Section,
+    Steps,
     Table,
     Text,
     sections_of,
@@ -76,7 +77,7 @@ def _tuned(tuned: Tuned) -> Iterator[Section]:
 def _timeline(name: str, says: TimelineAdvice) -> Section:
     blocks: list[DocumentBlock] = [KeyFigures.of(timeline_figures(says))]
     if says.advice:
-        blocks.append(Listing([str(piece) for piece in says.advice], role="steps"))
+        blocks.append(Steps(says.advice))
     if says.no_steps:
         blocks.append(Text(f"Steps are unknown: {says.no_steps}."))
     if says.cannot_name:
