@@ -8,16 +8,20 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import dash_mantine_components as dmc
 import pytest
-from dashboard.content import charts, texts
+from dashboard.content import charts, of_type, texts
 from support.reports import contradictions, rendered, written
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.comparison import compare
+from stallscope.analysis.findings.finding import Finding
+from stallscope.analysis.gains.what_if import Advice
 from stallscope.analysis.regression import regression
 from stallscope.analysis.scaling import scaling
 from stallscope.cli.main import main
 from stallscope.dashboard import RunStore
+from stallscope.dashboard.components.basics import advice_steps
 from stallscope.dashboard.layout import PAGES
 from stallscope.dashboard.pages.run_page import RunPage, RunRequest
 from stallscope.errors import UsageError
@@ -26,6 +30,7 @@ from stallscope.reports import scaling as scaling_reports
 from stallscope.reports.comparison import Compared
 from stallscope.reports.parts import ReportOptions
 from stallscope.reports.report_formats import ReportFormat
+from stallscope.reports.run import json_content
 from stallscope.text.summary_words import six_lines
 
 from .cases import CASES
@@ -242,3 +247,53 @@ def test_a_list_of_formats_contains_each_once() -> None:
 def test_a_list_with_no_format_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="there are html, md, json, csv"):
         report_formats.parse(text)
+
+
+# -- advice ----------------------------------------------------------------------------------------
+
+#: Its names, which come from logs, look like sentences, clauses and lines to copy.
+NAMES = Advice("Replace host a. Then run: `rm b`. C; d", unless="Not if it is: `rm c`. E.")
+LINE = Advice(
+    "Unset it", "unset A", reason="It is slow:", detail="; it is old", gain="It is short."
+)
+#: What stands out, and the lines to copy.
+PARTS = {
+    "md": (r"\*\*(.+?)\*\*", r"```\n  (.*)\n  ```"),
+    "html": (r"<b>(.*?)</b>", r'<pre tabindex="0" aria-label="To copy">(.*?)</pre>'),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_advice_reaches_reports_in_its_parts(
+    name: str, case: Callable[[str], Analysis], options: ReportOptions
+) -> None:
+    analysis = case("a slow rank")
+    verdict = replace(analysis.bottleneck, advice=(NAMES, LINE))
+    finding = Finding("timeline_on", "warning", "It was on", "It is set.", (LINE, NAMES))
+    emphasised, to_copy = PARTS[name]
+    text = rendered(name, replace(analysis, bottleneck=verdict, findings=(finding,)), options)
+    marked = [re.sub("</?code>|`", "", part) for part in re.findall(emphasised, text)]
+    actions = [part for part in marked if part.startswith(("Replace", "Unset"))]
+    names = "Replace host a. Then run: rm b. C; d."
+    assert actions == [names, "Unset it", "Unset it", names]
+    assert re.findall(to_copy, text) == ["unset A"] * 2
+
+
+def test_advice_reaches_the_dashboard_in_its_parts() -> None:
+    content = dmc.Box(advice_steps((NAMES, LINE)))
+    actions = ["".join(texts(action)) for action in of_type(content, "Strong")]
+    assert actions == ["Replace host a. Then run: rm b. C; d.", "Unset it"]
+    lines = [code.children for code in of_type(content, "Code") if getattr(code, "block", False)]
+    assert lines == ["unset A"]
+    assert "".join(texts(content)).endswith("It is slow: Unset it; it is old:unset AIt is short.")
+
+
+def test_programs_get_advice_as_text(case: Callable[[str], Analysis]) -> None:
+    analysis = case("a slow rank")
+    finding = Finding("timeline_on", "warning", "It was on", "It is set.", (LINE, NAMES))
+    verdict = replace(analysis.bottleneck, advice=(LINE,))
+    content = json_content(replace(analysis, bottleneck=verdict, findings=(finding,)))
+    line = "It is slow: Unset it; it is old: `unset A`. It is short."
+    assert content["bottleneck"]["advice"] == [line]
+    names = "Replace host a. Then run: `rm b`. C; d. Not if it is: `rm c`. E."
+    assert content["findings"][0]["advice"] == f"{line} {names}"

@@ -192,8 +192,8 @@ def _reason(log: Log) -> str | None:
 def uneven_batches(records: Records) -> Iterator[Finding]:
     """Find ranks with batches of different sizes."""
     per_step = _samples_per_step(records) or _batch_sizes(records)
-    *first, last = even_work(records.setup)
     for fewest, most, more in _fewest_and_most(per_step):
+        *first, last = even_work(records.setup)
         yield Finding(
             "uneven_batches",
             "warning",
