@@ -341,11 +341,6 @@ def sentence(
 
 def advice_on(code: str, who: str) -> Advice | None:
     """Return advice on a reason; None if the other advice on the verdict suffices."""
-    return _advice_by_code(who).get(code)
-
-
-def _advice_by_code(who: str) -> dict[str, Advice]:
-    """Return advice on the reasons that need any of their own."""
     return {
         "throttled": Advice(
             f"Raise the CPU limit of {who}",
@@ -378,7 +373,7 @@ def _advice_by_code(who: str) -> dict[str, Advice]:
             f"Put the data of {who} on a faster disk, or into memory",
             detail=": cache it, or read larger pieces",
         ),
-    }
+    }.get(code)
 
 
 def advice_on_link(where: str) -> Advice:
