@@ -14,7 +14,7 @@ import pytest
 from simulator import Between, Clocks, Fault, Job, Noise, simulate
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.ledger.ledger import ENTRIES, Ledger
+from stallscope.analysis.ledger.ledger import Ledger
 from stallscope.catalogue import analysis_cache
 from stallscope.catalogue.analysis_cache import StoredRun, cached_analysis, from_cache, table_of
 from stallscope.catalogue.checking import check_run
@@ -26,6 +26,7 @@ from stallscope.collector.store.run_folders import save_run
 from stallscope.parsers import read
 from stallscope.run import Run, Series
 from stallscope.text.machine_words import evidence
+from stallscope.words import ENTRIES
 
 JOBS = {
     "a late rank on hosts with different clocks": Job(
@@ -162,6 +163,7 @@ def test_a_damaged_cache_is_analysed_again(
     [
         {"step": "fast"},
         {"bottleneck": {"kind": "input"}},
+        {"bottleneck": {"kind": "imbalence", "cause": None, "evidence": ""}},
         {"ranks": [{"rank": "x"}]},
         {"job": None},
         # Advice was text once.

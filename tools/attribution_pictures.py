@@ -178,7 +178,7 @@ def what_if_estimators() -> StackedBars:
         job = Job(ranks=16, steps=1000, noise=Noise(cv=0.1), faults=(fault,))
         simulated = simulate(job)
         analysis = analyse(simulated.run)
-        saved = next(gain.saved_ms.value for gain in analysis.what_if if gain.fix == "rank:1")
+        saved = next(gain.saved_ms.value for gain in analysis.what_if if str(gain.fix) == "rank:1")
         truth = simulated.truth.step_ms(1) - simulate(job.healthy()).truth.step_ms(1)
         imbalance = analysis.entry("imbalance")
         assert imbalance is not None

@@ -16,6 +16,7 @@ import numpy as np
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.what_if import WhatIf
 from stallscope.text.gain_words import main_gain
+from stallscope.words import Fix
 
 Interval = tuple[float, float]
 Score = dict[str, Any]
@@ -91,7 +92,7 @@ def predict(faulty: Analysis, fixed: Analysis, stage: str, who: str) -> Predicti
         return Prediction(fix=None, led=False, reason=_no_gain(faulty, stage, who), **common)
     ci95 = gain.saved_ms.ci95
     return Prediction(
-        fix=gain.fix,
+        fix=str(gain.fix),
         led=main is not None and main.what_if == gain,
         reason=None,
         predicted_ms=step - gain.saved_ms.value,
@@ -114,15 +115,13 @@ def answering_gain(faulty: Analysis, stage: str, who: str) -> WhatIf | None:
     return min(offered, key=lambda gain: _order(gain.fix), default=None)
 
 
-def _answers(fix: str, stage: str, who: str) -> bool:
-    return fix == stage or (who == "one" and (fix == "imbalance" or fix.startswith("rank:")))
+def _answers(fix: Fix, stage: str, who: str) -> bool:
+    return fix.kind == stage or (who == "one" and fix.kind in ("imbalance", "rank"))
 
 
-def _order(fix: str) -> int:
+def _order(fix: Fix) -> int:
     """Order fixes: all slow ranks before one of them, and a rank before a stage."""
-    if fix == "imbalance":
-        return 0
-    return 1 if fix.startswith("rank:") else 2
+    return {"imbalance": 0, "rank": 1}.get(fix.kind, 2)
 
 
 def _no_gain(faulty: Analysis, stage: str, who: str) -> str:

@@ -18,10 +18,11 @@ import numpy.typing as npt
 from score_lines import read_scores
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.ledger.ledger import STAGES, Ledger
+from stallscope.analysis.ledger.ledger import Ledger
 from stallscope.analysis.steps.alignment import align
 from stallscope.analysis.stragglers.lateness import Straggler
 from stallscope.run import Run
+from stallscope.words import STAGES
 
 # With two ranks one of them is last in half of the steps by chance: twice that is always.
 _LAST_SHARE_OF_TWO = 0.75

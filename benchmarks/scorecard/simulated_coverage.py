@@ -15,7 +15,7 @@ from simulator import Job, Simulated, simulate
 
 from stallscope.analysis import ENTRIES, Analysis, analyse
 from stallscope.analysis.gains.what_if import WhatIf
-from stallscope.analysis.ledger.ledger import STAGES
+from stallscope.words import STAGES, Fix
 
 Record = dict[str, Any]
 
@@ -73,36 +73,36 @@ def _figures(analysis: Analysis) -> Iterator[tuple[str, tuple[float, list[float]
 
 def _with_truth(analysis: Analysis) -> list[WhatIf]:
     """Return the gains whose truth can be simulated; that of half the variation cannot."""
-    return [gain for gain in analysis.what_if if gain.fix != "variation"]
+    return [gain for gain in analysis.what_if if gain.fix.kind != "variation"]
 
 
 def _listed(interval: tuple[float, float] | None) -> list[float] | None:
     return None if interval is None else list(interval)
 
 
-def _true(simulated: Simulated, fixes: set[str]) -> dict[str, float]:
+def _true(simulated: Simulated, fixes: set[Fix]) -> dict[str, float]:
     """Return the true figures of this run."""
     means = simulated.truth.ledger_means_ms()
     true = {name: means[name] for name in (*ENTRIES, "step")}
     step = simulated.truth.step_ms()
-    for fix in sorted(fixes | {"input", "other", "allreduce"}):
-        if fix == "allreduce":
+    for fix in sorted(fixes | {Fix("input"), Fix("other"), Fix("allreduce")}, key=str):
+        if fix.kind == "allreduce":
             true[f"fix {fix}"] = means["allreduce"]
         else:
             true[f"fix {fix}"] = step - simulate(_fixed(simulated.job, fix)).truth.step_ms()
     return true
 
 
-def _fixed(job: Job, fix: str) -> Job:
+def _fixed(job: Job, fix: Fix) -> Job:
     """Return the job without the problem that a fix removes."""
-    if fix == "all":
+    if fix.kind == "all":
         return replace(job, faults=(), input_ms=_DISPATCH_MS)
-    if fix in STAGES:
+    if fix.kind in STAGES:
         # Slow ranks are fixed separately.
-        kept = [fault for fault in job.faults if fault.stage != fix or fault.ranks]
+        kept = [fault for fault in job.faults if fault.stage != fix.kind or fault.ranks]
         fixed = replace(job, faults=kept)
-        return replace(fixed, input_ms=_DISPATCH_MS) if fix == "input" else fixed
-    fixed_ranks = {int(fix.removeprefix("rank:"))} if fix.startswith("rank:") else None
+        return replace(fixed, input_ms=_DISPATCH_MS) if fix.kind == "input" else fixed
+    fixed_ranks = {int(fix.value)} if fix.kind == "rank" else None
     kept = [
         fault
         for fault in job.faults

@@ -10,7 +10,6 @@ import dash_ag_grid
 from dash import html
 
 from stallscope.analysis import ENTRIES
-from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.catalogue.entry import AnalysisSummary
 from stallscope.charts.chart_kinds import COLOURS
 from stallscope.formatting.lists import counted
@@ -19,6 +18,7 @@ from stallscope.formatting.plain import plain
 from stallscope.text.table_cells import age
 from stallscope.text.titles import TITLES
 from stallscope.text.verdicts import reason, short_verdict
+from stallscope.words import CAUSES
 
 from ..addresses import compare_address, run_address
 from ..run_folder import is_recording
@@ -174,7 +174,9 @@ def _verdict(listed: ListedRun) -> dict[str, str]:
             # A colour stands for a fault.
             "stage": kind if listed.verdict.fault and kind in ENTRIES else "",
         }
-    verdict = "…" if listed.is_pending else "not analysed"
+    # Another version, or somebody else, may have written a word that this one does not know.
+    unknown = listed.entry.summary.verdict or "not analysed"
+    verdict = "…" if listed.is_pending else unknown
     return {"verdict": plain(listed.failure or verdict), "why": "", "stage": ""}
 
 

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import dash_mantine_components as dmc
 
 from stallscope.analysis import ENTRIES, Analysis
-from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.analysis.ledger.ledger_figures import StepTime
 from stallscope.charts.chart_kinds import drawn_as
 from stallscope.charts.charts import job_chart, ranks_chart
@@ -34,6 +33,7 @@ from stallscope.text.job_words import epoch_figures
 from stallscope.text.machine_words import TITLE, why
 from stallscope.text.titles import entry_name
 from stallscope.text.verdicts import headline, status
+from stallscope.words import CAUSES
 
 from ..components.basics import advice_steps, coded_words, points, sentence_card
 from ..components.chart_card import chart_card, picture

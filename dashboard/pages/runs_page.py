@@ -12,11 +12,11 @@ from urllib.parse import urlencode
 import dash_mantine_components as dmc
 from dash import ALL, MATCH, Dash, Input, Output, State, dcc, html, no_update
 
-from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.catalogue.where import parse_search
 from stallscope.errors import StallscopeError
 from stallscope.formatting.lists import counted
 from stallscope.formatting.plain import plain
+from stallscope.words import CAUSES
 
 from ..addresses import RUNS, Address, compare_address, run_address, runs_address, scaling_address
 from ..components.basics import add_script, aria, link, named_swatch

@@ -11,7 +11,6 @@ import numpy as np
 from dash import html
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.ledger.ledger import CAUSES, STAGES
 from stallscope.analysis.views.one_step import (
     OneStep,
     RankInStep,
@@ -24,9 +23,10 @@ from stallscope.charts.charts import MOST_RANKS
 from stallscope.formatting.lists import counted, joined, listed
 from stallscope.formatting.numbers import amount
 from stallscope.reports.document import Table
-from stallscope.text.step_figures import RANK_PARTS, OneStepFigures
+from stallscope.text.step_figures import OneStepFigures
 from stallscope.text.table_cells import Cells
 from stallscope.text.titles import TITLES, entry_title
+from stallscope.words import CAUSES, RANK_PARTS, STAGES
 
 from ..components.basics import aria, link, sentence_card
 from ..components.chart_card import picture

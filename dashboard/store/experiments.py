@@ -10,12 +10,13 @@ from threading import Lock
 from typing import Any
 
 from stallscope.catalogue import entry as catalogue_entry
-from stallscope.catalogue.entry import CAUSES, SHARES, AnalysisSummary, Entry
+from stallscope.catalogue.entry import SHARES, AnalysisSummary, Entry
 from stallscope.collector.mlflow.client import search_runs
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.opening import newest_run, open_runs
 from stallscope.reports.mlflow_run import NONE, PREFIX
 from stallscope.run import Run
+from stallscope.words import CAUSES, VERDICT_CAUSES, known
 
 from .run_sources import RunSource, SourceContents
 
@@ -125,16 +126,16 @@ def _own(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _summary(tags: Mapping[str, str], metrics: Mapping[str, float]) -> AnalysisSummary:
     shares = {name: metrics.get(f"{name}_share") for name in SHARES}
-    known = {name: share for name, share in shares.items() if share is not None}
+    recorded = {name: share for name, share in shares.items() if share is not None}
     return AnalysisSummary(
         samples_per_second=metrics.get("samples_per_second"),
         step_ms=metrics.get("step_ms_mean"),
         verdict=tags.get("bottleneck"),
         fault={"true": True, "false": False}.get(tags.get("fault", "")),
-        cause=tags.get("cause") if tags.get("cause") in SHARES else None,
+        cause=known(tags.get("cause"), VERDICT_CAUSES),
         named_ranks=tuple(int(rank) for rank in _split(tags, "ranks") if rank.isdecimal()),
         named_hosts=tuple(_split(tags, "hosts")),
-        shares=known if _add_up(known) else {},
+        shares=recorded if _add_up(recorded) else {},
     )
 
 

@@ -17,6 +17,7 @@ from stallscope.catalogue.where import Filter
 from stallscope.errors import StallscopeError
 from stallscope.query import fold
 from stallscope.text.verdicts import short_verdict
+from stallscope.words import VERDICT_CAUSES, VERDICTS, known
 
 from .run_sources import RunSource, SourceContents
 
@@ -45,13 +46,14 @@ class ListedRun:
 
     @cached_property
     def verdict(self) -> Bottleneck | None:
-        """The verdict as far as the list knows it; None if the run was not analysed."""
+        """The verdict as far as the list knows it; None without one that this version knows."""
         found = self.entry.summary
-        if found.verdict is None:
+        kind, cause = known(found.verdict, VERDICTS), known(found.cause, VERDICT_CAUSES)
+        if kind is None:
             return None
         named = found.named_ranks, found.named_hosts
         # Older versions did not distinguish faults from other parts of the step.
-        return Bottleneck(found.verdict, found.cause, "", *named, fault=found.fault is not False)
+        return Bottleneck(kind, cause, "", *named, fault=found.fault is not False)
 
     def with_summary(self, summary: AnalysisSummary) -> ListedRun:
         """Return the run with the summary of its analysis."""

@@ -23,8 +23,8 @@ from stallscope.errors import NotFoundError, UsageError
 from stallscope.formatting.numbers import amount, finite
 from stallscope.formatting.plain import plain
 from stallscope.text.job_words import generation_sentence
-from stallscope.text.step_figures import RANK_PARTS
 from stallscope.text.titles import TITLES
+from stallscope.words import RANK_PARTS
 
 from ..addresses import baseline_query, root_path, run_address
 from ..security import message_and_status
@@ -101,7 +101,7 @@ def head(
 def _legend(lanes: Lanes) -> dict[str, Any]:
     """Return the names of the stages and gaps that the run has, and whether a cell is marked as late."""
     whole = lanes.view(0, lanes.span, (0, len(lanes.ranks)), 1, 1)
-    measured = {
+    measured: dict[str, bool] = {
         name: bool((stage > 0).any()) for name, stage in zip(LANE_STAGES, whole.stages, strict=True)
     }
     measured["allreduce"] = bool((whole.allreduce > 0).any())

@@ -113,7 +113,7 @@ def test_a_baseline_slower_than_the_run_predicts_nothing(slower_ms: float, is_us
     run = simulate(replace(JOB, faults=(LOADER,))).run
     busy = Fault("compute", slower_ms, cv=0.01)
     analysis = analyse(run, simulate(replace(JOB.baseline(), faults=(busy,))).run)
-    (gain,) = (gain for gain in analysis.what_if if gain.fix == "input")
+    (gain,) = (gain for gain in analysis.what_if if str(gain.fix) == "input")
     assert analysis.match is not None
     assert (analysis.match.slower is None) is is_used
     assert (
@@ -139,7 +139,7 @@ def test_a_baseline_with_a_fault_on_all_ranks_does_not_hide_a_slow_rank(
     assert analysis.match.slower is not None or analysis.match.faulty is not None
     assert analysis.predicted_from == "run"
     assert analysis.bottleneck.ranks == (3,)
-    assert next(gain for gain in analysis.what_if if gain.fix == "rank:3").speedup > 1.1
+    assert next(gain for gain in analysis.what_if if str(gain.fix) == "rank:3").speedup > 1.1
 
 
 def test_on_shared_cores_a_baseline_may_compute_more_slowly() -> None:

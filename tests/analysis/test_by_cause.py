@@ -10,7 +10,8 @@ from analysis.samples import SAMPLES, sample
 from simulator import Bursts, Fault, Job, Noise, simulate
 
 from stallscope.analysis import analyse
-from stallscope.analysis.ledger.ledger import CAUSES, STAGES, Ledger
+from stallscope.analysis.ledger.ledger import Ledger
+from stallscope.words import CAUSES, STAGES
 
 JOB = Job(ranks=8, steps=300, noise=Noise(cv=0.1))
 FAULTS = {

@@ -13,6 +13,7 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.gains.what_if import WhatIf
 from stallscope.text.gain_words import gains, gains_note
 from stallscope.text.verdicts import headline
+from stallscope.words import Fix
 
 JOB = Job(ranks=8, steps=500, noise=Noise(cv=0.05), communication=Fixed(20.0))
 # The baseline has as many of these.
@@ -20,7 +21,7 @@ SHRINK = ("allreduce", "variation")
 
 
 def gain(analysis: Analysis, fix: str) -> WhatIf:
-    return next(what_if for what_if in analysis.what_if if what_if.fix == fix)
+    return next(what_if for what_if in analysis.what_if if str(what_if.fix) == fix)
 
 
 def analysed(*faults: Fault, **changes: object) -> Analysis:
@@ -48,7 +49,7 @@ def test_no_fix_promises_a_step_below_the_baselines(faults: tuple[Fault, ...]) -
     assert analysis.baseline is not None
     assert analysis.baseline.step is not None
     for what_if in analysis.what_if:
-        if what_if.fix not in SHRINK:
+        if str(what_if.fix) not in SHRINK:
             after = analysis.step.mean - what_if.saved_ms.value
             assert after >= min(analysis.baseline.step.mean, analysis.step.mean) - 1e-6
 
@@ -93,8 +94,8 @@ def test_each_gain_is_of_its_fix_alone(on_all: int, on_one: int) -> None:
         assert gain(analysis, fix).saved_ms.value == pytest.approx(
             step - without_slow_rank, abs=0.01 * step
         )
-    assert gain(analysis, "other").overlaps == ("imbalance", "rank:2")
-    assert "other" in gain(analysis, "rank:2").overlaps
+    assert gain(analysis, "other").overlaps == (Fix("imbalance"), Fix("rank", "2"))
+    assert Fix("other") in gain(analysis, "rank:2").overlaps
 
 
 SLOW_INPUT = Fault("input", 40, ranks=(1,))
@@ -154,7 +155,7 @@ def test_gains_of_the_samples_do_not_contradict_the_ledger(name: str, baseline: 
 def check_gains(analysis: Analysis) -> None:
     """Check that no gain contradicts the ledger, the loss, or a gain that includes it."""
     assert analysis.step is not None
-    gains = {what_if.fix: what_if for what_if in analysis.what_if}
+    gains = {str(what_if.fix): what_if for what_if in analysis.what_if}
     most = analysis.step.mean
     if analysis.predicted_from == "baseline":
         assert analysis.decomposition is not None
@@ -166,7 +167,7 @@ def check_gains(analysis: Analysis) -> None:
         ):
             assert ci95 is None or ci95[0] <= value <= ci95[1]
         assert what_if.saved_ms.value <= (most if fix not in SHRINK else analysis.step.mean) + 1e-6
-        assert all(fix in gains[it].overlaps for it in what_if.overlaps)
+        assert all(what_if.fix in gains[str(fix)].overlaps for fix in what_if.overlaps)
     for stage in ("input", "compute", "other"):
         if stage not in gains:
             continue
@@ -275,7 +276,7 @@ def test_a_run_as_fast_as_its_baseline_gains_nothing() -> None:
 def test_a_healthy_sample_does_not_surely_differ_from_its_baseline() -> None:
     analysis = sample("clean", "synthetic")
     for what_if in analysis.what_if:
-        if what_if.fix in ("input", "compute", "other", "imbalance"):
+        if str(what_if.fix) in ("input", "compute", "other", "imbalance"):
             assert what_if.saved_ms.ci95 is not None
             assert what_if.saved_ms.ci95[0] <= 0
     assert not analysis.bottleneck.fault
@@ -391,7 +392,7 @@ def test_a_host_that_hides_behind_slower_ranks_is_listed_last_and_is_not_to_be_r
     assert analysis.bottleneck.hosts == ()
     assert [straggler.hosts for straggler in analysis.stragglers] == [(), (), ("host-1",)]
     assert not any("Replace" in advice.action for advice in analysis.bottleneck.advice)
-    (together,) = [gain.title for gain in gains(analysis) if gain.what_if.fix == "imbalance"]
+    (together,) = [gain.title for gain in gains(analysis) if str(gain.what_if.fix) == "imbalance"]
     for name in ("rank 0", "rank 1", "host-1"):
         assert name in together
     assert "host-1" in gains_note(analysis).partition("Nothing to gain from")[2]

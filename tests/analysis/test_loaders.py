@@ -46,7 +46,7 @@ def test_no_rank_is_named_if_all_loaders_starve(ranks: int, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_faster_loaders_gain_the_step_without_stalls(seed: int) -> None:
     job = replace(STARVING, seed=seed)
-    (gain,) = [gain for gain in analysis_of_job(job).what_if if gain.fix == "input"]
+    (gain,) = [gain for gain in analysis_of_job(job).what_if if str(gain.fix) == "input"]
     fixed = simulate(replace(job, input_ms=ASSUMED_MS, prefetch=0)).truth.step_ms()
     assert simulate(job).truth.step_ms() - gain.saved_ms.value == pytest.approx(fixed, rel=0.02)
 
@@ -131,7 +131,7 @@ def test_if_the_others_queues_are_full_the_gain_is_a_bound() -> None:
     slow = Fault("input", 120, ranks=(5,))
     analysis = analysis_of_job(replace(STARVING, input_ms=30, faults=(slow,)))
     assert "so their limit is unknown. Fixing rank 5 saves at most" in analysis.bottleneck.evidence
-    assert {gain.fix for gain in analysis.what_if if gain.bound} >= {"rank:5", "imbalance"}
+    assert {str(gain.fix) for gain in analysis.what_if if gain.bound} >= {"rank:5", "imbalance"}
     asked = replace(WHEN_ASKED, input_ms=50, faults=(Fault("input", 70, ranks=(1,)),))
     assert "at most" not in analysis_of_job(asked).bottleneck.evidence
 
@@ -154,7 +154,7 @@ def test_a_rank_that_waits_for_delivery_of_its_batch_does_not_starve() -> None:
 
 def test_a_rank_that_is_slow_now_that_loaders_starve_gains_what_it_would_without_them() -> None:
     job = replace(STARVING, faults=(Fault("compute", 70, ranks=(1,)),), seed=2)
-    (gain,) = [gain for gain in analysis_of_job(job).what_if if gain.fix == "input"]
+    (gain,) = [gain for gain in analysis_of_job(job).what_if if str(gain.fix) == "input"]
     fixed = simulate(replace(job, input_ms=2, prefetch=0)).truth.step_ms()
     assert simulate(job).truth.step_ms() - gain.saved_ms.value == pytest.approx(fixed, rel=0.02)
 

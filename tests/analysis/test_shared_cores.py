@@ -64,7 +64,7 @@ class Case:
 
     def gain(self) -> WhatIf | None:
         analysis = analysed(self.job, self.with_baseline)
-        return next((gain for gain in analysis.what_if if gain.fix == self.fix), None)
+        return next((gain for gain in analysis.what_if if str(gain.fix) == self.fix), None)
 
 
 def analysed(job_: Job, with_baseline: bool = True) -> Analysis:
@@ -190,13 +190,13 @@ def test_a_fault_and_its_effect_on_other_ranks_are_distinguished() -> None:
     on_one = Fault("input", half, ranks=(1,))
     on_all = Fault("other", fifth)
     faulty = replace(healthy, faults=(on_one, on_all))
-    saved = {gain.fix: gain.saved_ms.value for gain in analysed(faulty).what_if}
+    saved = {str(gain.fix): gain.saved_ms.value for gain in analysed(faulty).what_if}
     step, only_all = step_ms(faulty), step_ms(replace(healthy, faults=(on_all,)))
     assert saved["imbalance"] == pytest.approx(step - only_all, abs=0.1 * step)
     assert saved["other"] == pytest.approx(only_all - step_ms(healthy), abs=0.1 * step)
 
     burning = replace(healthy, faults=(replace(on_one, burns=4),))
-    saved = {gain.fix: gain.saved_ms.value for gain in analysed(burning).what_if}
+    saved = {str(gain.fix): gain.saved_ms.value for gain in analysed(burning).what_if}
     step = step_ms(burning)
     assert saved["imbalance"] == pytest.approx(step - step_ms(healthy), abs=0.03 * step)
     assert saved["compute"] == pytest.approx(0, abs=0.03 * step)

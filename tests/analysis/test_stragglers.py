@@ -19,6 +19,7 @@ from simulator import (
 from support.simulated import analysis_of_job
 
 from stallscope.analysis import analyse
+from stallscope.words import Fix
 
 JOB = Job(ranks=16, steps=500, noise=Noise(cv=0.05))
 STAGES = ("input", "compute", "other")
@@ -73,9 +74,9 @@ def test_a_rank_that_is_slower_than_its_slow_host_is_a_straggler_too() -> None:
         assert host.excess_ms.value == pytest.approx(25, rel=0.05)
         # Another host does not repair the rank's input.
         assert host.cost_ms.value == pytest.approx(25, abs=4)
-        gains = {gain.fix: gain for gain in analysis.what_if}
-        assert "rank:11" in gains["host:host-1"].overlaps
-        assert {"host:host-1", "input"} <= set(gains["rank:11"].overlaps)
+        gains = {str(gain.fix): gain for gain in analysis.what_if}
+        assert Fix("rank", "11") in gains["host:host-1"].overlaps
+        assert {"host:host-1", "input"} <= set(map(str, gains["rank:11"].overlaps))
 
 
 def test_a_slow_rank_that_is_never_last_does_not_hold_the_run_back() -> None:
@@ -87,7 +88,7 @@ def test_a_slow_rank_that_is_never_last_does_not_hold_the_run_back() -> None:
     ]
     assert analysis.bottleneck.ranks == (11,)
     # Its peers are the healthy ranks, not the slower one.
-    hidden = next(gain for gain in analysis.what_if if gain.fix == "rank:3")
+    hidden = next(gain for gain in analysis.what_if if str(gain.fix) == "rank:3")
     assert hidden.saved_ms.value == pytest.approx(0, abs=0.05)
 
 

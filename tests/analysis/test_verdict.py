@@ -32,7 +32,7 @@ def test_one_slow_rank_is_named_with_its_cause(tmp_path: Path, stage: str, ranks
     analysis = analysis_of(tmp_path, job, replace(CLEAN, ranks=ranks))
     assert (analysis.bottleneck.kind, analysis.bottleneck.cause) == ("imbalance", stage)
     assert analysis.bottleneck.ranks == (1,)
-    gain = next(gain for gain in analysis.what_if if gain.fix == "rank:1")
+    gain = next(gain for gain in analysis.what_if if str(gain.fix) == "rank:1")
     healthy = analysis_of(tmp_path / "healthy", replace(job, slow={}))
     assert analysis.step is not None
     assert healthy.step is not None
@@ -96,7 +96,7 @@ def test_a_slow_host_is_named(tmp_path: Path) -> None:
     analysis = analysis_of(tmp_path, job)
     assert analysis.bottleneck.hosts == ("b",)
     assert analysis.bottleneck.ranks == (4, 5, 6, 7)
-    assert "host:b" in [gain.fix for gain in analysis.what_if]
+    assert "host:b" in [str(gain.fix) for gain in analysis.what_if]
 
 
 @pytest.mark.parametrize("hosts", [("a", "b"), ("a", "b", "c")])
@@ -203,7 +203,7 @@ def test_a_loss_in_nearly_every_step_is_reported_despite_autocorrelation() -> No
     # Noise correlated over fifty steps leaves three or four independent ones of 200.
     slow = SimulatedJob(ranks=2, steps=200, noise=Noise(cv=0.1, phi=0.98), seed=1)
     analysis = analyse(simulate(replace(slow, input_ms=60.0)).run)
-    gain = next(gain for gain in analysis.what_if if gain.fix == "input")
+    gain = next(gain for gain in analysis.what_if if str(gain.fix) == "input")
     assert gain.ci95 is None
     assert gain.mostly_ms > 40
     assert (analysis.bottleneck.kind, analysis.bottleneck.ranks) == ("input", ())

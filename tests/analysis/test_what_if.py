@@ -15,14 +15,15 @@ from stallscope.analysis.network.communication import (
     expected_imbalance,
     fit_communication,
 )
-from stallscope.analysis.views.what_if_queries import ask
+from stallscope.analysis.views.what_if_queries import ask, parse
 from stallscope.arrays.stats import Mean
+from stallscope.words import FIX_KINDS, Fix, FixKind
 
 JOB = Job(ranks=8, steps=1000, noise=Noise(cv=0.05))
 
 
 def saved_ms(analysis: Analysis, fix: str) -> float:
-    return next(gain.saved_ms.value for gain in analysis.what_if if gain.fix == fix)
+    return next(gain.saved_ms.value for gain in analysis.what_if if str(gain.fix) == fix)
 
 
 def truly_saved_ms(job: Job, better: Job) -> float:
@@ -31,7 +32,7 @@ def truly_saved_ms(job: Job, better: Job) -> float:
 
 
 def test_no_interval_of_a_speedup_reaches_a_step_of_zero() -> None:
-    gain = WhatIf("input", Mean(0.0, None), 1.0, None)
+    gain = WhatIf(Fix("input"), Mean(0.0, None), 1.0, None)
     sure = saving(gain, Mean(50.0, (40.0, 60.0)), step_ms=100.0)
     assert sure.speedup == 2
     assert sure.ci95 == pytest.approx((100 / 60, 100 / 40))
@@ -88,7 +89,7 @@ def test_allreduce_gains_at_most_itself_and_bandwidth_a_part() -> None:
     analysis = analyse(simulate(job).run)
     truth = truly_saved_ms(job, replace(job, communication=Fixed(0.0)))
     assert saved_ms(analysis, "allreduce") == pytest.approx(truth, rel=0.01)
-    answer = ask("bandwidth:2", analysis)
+    answer = ask(parse("bandwidth:2"), analysis)
     assert answer is not None
     assert answer.extrapolated
     half = truly_saved_ms(job, replace(job, communication=Fixed(15.0)))
@@ -96,12 +97,11 @@ def test_allreduce_gains_at_most_itself_and_bandwidth_a_part() -> None:
 
 
 @pytest.mark.parametrize(
-    "question", ["", "bandwidth", "bandwidth:0", "ranks:2.5", "ranks:0", "x:3"]
+    "question", ["", "bandwidth", "bandwidth:0", "ranks:2.5", "ranks:0", "x:3", "rank:3"]
 )
 def test_other_questions_are_refused_in_a_sentence(question: str) -> None:
-    analysis = analyse(simulate(replace(JOB, steps=60)).run)
     with pytest.raises(ValueError, match="use bandwidth:4 or ranks:64"):
-        ask(question, analysis)
+        parse(question)
 
 
 RING = Ring(bytes=100_000_000, bandwidth_gb_s=10.0, latency_us=200.0)
@@ -111,14 +111,14 @@ RING = Ring(bytes=100_000_000, bandwidth_gb_s=10.0, latency_us=200.0)
 def test_runs_of_several_sizes_are_projected_to_more_ranks(network: Ring | Tree) -> None:
     job = replace(JOB, communication=network, noise=Noise(cv=0.05, phi=0.3))
     runs = [analyse(simulate(replace(job, ranks=n, run_id=f"r{n}")).run) for n in (2, 4, 8, 16)]
-    answer = ask("ranks:64", runs[-1], runs)
+    answer = ask(parse("ranks:64"), runs[-1], runs)
     assert answer is not None
     assert answer.extrapolated
     steps = {n: simulate(replace(job, ranks=n)).truth.step_ms(1) for n in (16, 64)}
     truth = 64 / 16 * steps[16] / steps[64]
     assert answer.speedup == pytest.approx(truth, rel=0.03)
     assert answer.ci95 is not None
-    inside = ask("ranks:8", runs[-1], runs)
+    inside = ask(parse("ranks:8"), runs[-1], runs)
     assert inside is not None
     assert not inside.extrapolated
 
@@ -126,7 +126,7 @@ def test_runs_of_several_sizes_are_projected_to_more_ranks(network: Ring | Tree)
 def test_from_one_size_the_interval_goes_from_bandwidth_to_latency() -> None:
     job = replace(JOB, communication=RING)
     analysis = analyse(simulate(job).run)
-    answer = ask("ranks:64", analysis)
+    answer = ask(parse("ranks:64"), analysis)
     assert answer is not None
     assert answer.ci95 is not None
     steps = {n: simulate(replace(job, ranks=n)).truth.step_ms(1) for n in (8, 64)}
@@ -135,7 +135,7 @@ def test_from_one_size_the_interval_goes_from_bandwidth_to_latency() -> None:
 
 
 def test_a_run_on_one_rank_has_no_communication_to_project() -> None:
-    assert ask("ranks:4", analyse(simulate(replace(JOB, ranks=1)).run)) is None
+    assert ask(parse("ranks:4"), analyse(simulate(replace(JOB, ranks=1)).run)) is None
 
 
 def test_the_model_finds_latency_and_bandwidth() -> None:
@@ -173,3 +173,15 @@ def test_bus_bandwidth_and_what_backward_hides() -> None:
     assert plain is not None
     assert (plain.whole_ms, plain.hidden_ms) == (None, None)
     assert analyse(simulate(replace(JOB, ranks=1)).run).communication is None
+
+
+@pytest.mark.parametrize("kind", FIX_KINDS)
+def test_the_text_of_a_fix_means_the_fix(kind: FixKind) -> None:
+    fix = Fix(kind, "a:b" if kind in ("rank", "host", "bandwidth", "ranks") else "")
+    assert Fix.parse(str(fix)) == fix
+
+
+@pytest.mark.parametrize("text", ["", "luck", "rank", "rank:", "input:", "input:3", "Rank:3"])
+def test_other_texts_are_no_fixes(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no fix: it is one of input, .*, rank:…, host:…"):
+        Fix.parse(text)

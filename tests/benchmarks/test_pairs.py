@@ -17,6 +17,7 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.gains.what_if import Bottleneck, WhatIf
 from stallscope.arrays.stats import Mean
 from stallscope.parsers import read
+from stallscope.words import Fix
 
 plan = benchmark("pairs_plan", "scorecard")
 turns = benchmark("pairs_turns", "scorecard")
@@ -38,7 +39,7 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
 
 
 def gain(fix: str, saved: float, ci95: tuple[float, float] | None = None) -> WhatIf:
-    return WhatIf(fix, Mean(saved, ci95), 1.0, None)
+    return WhatIf(Fix.parse(fix), Mean(saved, ci95), 1.0, None)
 
 
 def offering(

@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 from support.step_logs import Job, write_job
 
-from stallscope.cli import compare, progress_bars, tune
+from stallscope.cli import output, progress_bars, tune
 from stallscope.cli.main import main
 from stallscope.opening import open_runs
 from stallscope.parsers import read
@@ -47,7 +47,7 @@ class Slow(Parser):
 """
 #: The command line, with bars from the start.
 AT_ONCE = (
-    "import sys; from stallscope.cli import bars, main; bars._PATIENCE_SECONDS = 0.0; "
+    "import sys; from stallscope.cli import main, progress_bars; progress_bars._PATIENCE_SECONDS = 0.0; "
     "sys.exit(main.main(sys.argv[1:]))"
 )
 COMMANDS = [
@@ -220,9 +220,12 @@ def test_files_of_a_baseline_are_counted(
     show_progress: ShowProgress,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(compare, "show_progress", show_progress)
+    monkeypatch.setattr(output, "show_progress", show_progress)
     for name in ("a", "b", "base"):
         write_job(tmp_path / name, Job(steps=60, run_id=name))
     a, b, base = (str(tmp_path / name) for name in ("a", "b", "base"))
     assert main(["compare", a, b, "--baseline", base]) == 0
-    assert announced == [("reading", 1), ("reading files", 2), 0, 1]
+    once = [("reading", 1), ("reading files", 2), 0, 1]
+    # The two runs are read first.
+    assert announced[-len(once) :] == once
+    assert announced.count(("reading files", 2)) == 3

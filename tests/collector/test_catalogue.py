@@ -17,7 +17,7 @@ from stallscope.analysis.gains.baseline import COMPARED
 from stallscope.analysis.ledger import ledger as analysis_ledger
 from stallscope.catalogue import checking
 from stallscope.catalogue.database import COLUMNS, SCHEMA_VERSION
-from stallscope.catalogue.entry import CAUSES, SHARES, Entry
+from stallscope.catalogue.entry import SHARES, Entry
 from stallscope.catalogue.index import Catalogue
 from stallscope.catalogue.where import FIELDS
 from stallscope.collector.store.layout import CATALOGUE, MANIFEST, SUMMARY
@@ -28,6 +28,7 @@ from stallscope.errors import (
     UnreadableError,
     UnwritableError,
 )
+from stallscope.words import CAUSES
 
 
 def entries(store: Path) -> list[str]:

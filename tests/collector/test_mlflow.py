@@ -14,7 +14,7 @@ from support.step_logs import Job, write_job
 from support.uploads import upload_folder
 
 from stallscope.analysis import analyse
-from stallscope.catalogue.entry import CAUSES, SHARES
+from stallscope.catalogue.entry import SHARES
 from stallscope.collector.mlflow import client as mlflow_client
 from stallscope.collector.mlflow.artifacts import Uploaded
 from stallscope.collector.mlflow.client import find_runs
@@ -26,6 +26,7 @@ from stallscope.opening import open_run, open_runs
 from stallscope.reports.mlflow_run import write_summary
 from stallscope.reports.write import write_reports
 from stallscope.run import Run
+from stallscope.words import CAUSES
 
 pytestmark = pytest.mark.services
 

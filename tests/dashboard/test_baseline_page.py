@@ -12,13 +12,13 @@ import pytest
 from playwright.sync_api import expect
 from support.step_logs import run_of_job
 
-from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.catalogue.entry import AnalysisSummary
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.app import view_at
 from stallscope.dashboard.components.run_head import baseline_facts, grouped_baselines
 from stallscope.run import Run
 from stallscope.text.titles import TITLES
+from stallscope.words import CAUSES
 
 from .browsing import NARROW, WIDE, Open
 from .cases import JOBS, ONE_RANK, REAL, SCRIPT, SLOW_RANK, SYNTHETIC

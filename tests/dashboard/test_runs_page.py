@@ -14,7 +14,6 @@ import pytest
 from support.step_logs import run_of_job
 
 from stallscope.analysis.comparison import compare
-from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.catalogue.entry import AnalysisSummary
 from stallscope.dashboard import RunStore, create_app
 from stallscope.dashboard.addresses import compare_address
@@ -26,6 +25,7 @@ from stallscope.errors import UnreadableError
 from stallscope.formatting.numbers import percent
 from stallscope.reports.comparison.pair import outcome
 from stallscope.run import Run
+from stallscope.words import CAUSES
 
 from .cases import IMAGE, REAL, SCRIPT, SLOW_RANK, SYNTHETIC, WITHOUT_STAMPS
 from .content import charts, of_type, texts

@@ -11,7 +11,7 @@ from support.network_checks import pair, write_network_check
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.views.what_if_queries import ask
+from stallscope.analysis.views.what_if_queries import ask, parse
 from stallscope.parsers import read
 from stallscope.run import Run
 
@@ -234,7 +234,7 @@ def analysis_of(folder: Path, case: Case) -> Analysis:
         case.single and run_of_case(folder / "single", case.single),
         case.network_bandwidth,
     )
-    answers = [ask(question, analysis) for question in case.questions]
+    answers = [ask(parse(question), analysis) for question in case.questions]
     return replace(analysis, what_if=(*analysis.what_if, *filter(None, answers)))
 
 

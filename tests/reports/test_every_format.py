@@ -22,7 +22,7 @@ from stallscope.analysis.scaling import scaling
 from stallscope.cli.main import main
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.components.basics import advice_steps
-from stallscope.dashboard.layout import PAGES
+from stallscope.dashboard.pages import PAGES
 from stallscope.dashboard.pages.run_page import RunPage, RunRequest
 from stallscope.errors import UsageError
 from stallscope.reports import comparison, report_formats

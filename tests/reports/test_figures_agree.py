@@ -16,7 +16,6 @@ from support.reports import rendered, summary
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.comparison import compare
-from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.analysis.views.one_step import find_step
 from stallscope.charts.charts import (
     baseline_chart,
@@ -47,6 +46,7 @@ from stallscope.reports.run.step_tables import (
 from stallscope.text.baselines import decomposed
 from stallscope.text.step_figures import OneStepFigures, StepFigures
 from stallscope.text.titles import TITLES, entry_title
+from stallscope.words import CAUSES
 
 from .cases import CASES
 

@@ -29,6 +29,7 @@ from stallscope.text.gain_words import (
     speedup,
 )
 from stallscope.text.verdicts import badge, basis, headline, reason, short_verdict
+from stallscope.words import Fix
 
 
 @pytest.mark.parametrize(
@@ -173,13 +174,13 @@ def test_a_straggler_is_described_by_rank_and_pattern(
     ],
 )
 def test_a_fix_states_the_condition_of_its_gain(fix: str, text: str) -> None:
-    assert fix_title(fix, ["rank:3", "host:a:b"]) == text
+    assert fix_title(Fix.parse(fix), [Fix("rank", "3"), Fix("host", "a:b")]) == text
 
 
 def test_fixing_all_is_more_than_fixing_the_named_ranks() -> None:
     title = "With rank 3 as fast as the others, and no rank late at times"
-    assert fix_title("imbalance", ["rank:3"], in_turn=True) == title
-    assert fix_title("imbalance", [], in_turn=True) == "With no rank late at times"
+    assert fix_title(Fix("imbalance"), [Fix("rank", "3")], in_turn=True) == title
+    assert fix_title(Fix("imbalance"), [], in_turn=True) == "With no rank late at times"
 
 
 def test_a_slow_rank_next_to_moving_lateness_is_a_separate_fix(
@@ -193,11 +194,13 @@ def test_a_slow_rank_next_to_moving_lateness_is_a_separate_fix(
 
 
 def test_a_ratio_of_throughputs_saves_no_time() -> None:
-    gain = WhatIf("ranks:64", Mean(-3.0, None), 7.41, None, extrapolated=True)
+    gain = WhatIf(Fix("ranks", "64"), Mean(-3.0, None), 7.41, None, extrapolated=True)
     assert speedup(gain) == "7.41× throughput"
     assert saved(gain) is None
     assert how_sure(gain) == "no interval: too few runs or steps"
-    faster = WhatIf("bandwidth:4", Mean(3.0, (2.9, 3.1)), 1.10, (1.09, 1.11), extrapolated=True)
+    faster = WhatIf(
+        Fix("bandwidth", "4"), Mean(3.0, (2.9, 3.1)), 1.10, (1.09, 1.11), extrapolated=True
+    )
     assert (speedup(faster), saved(faster)) == ("1.10×", "3.0 ± 0.1 ms")
     assert how_sure(faster) == "95% interval: 1.09–1.11×"
 
@@ -210,8 +213,11 @@ def test_answers_are_separate_from_fixes_and_labelled(
         "With 2× the bandwidth (extrapolated)",
         "On 64 ranks (extrapolated)",
     ]
-    assert not {gain.what_if.fix for gain in gains(analysis)} & {"bandwidth:2", "ranks:64"}
-    assert not {gain.what_if.fix for gain in other_gains(analysis)} & {"bandwidth:2", "ranks:64"}
+    assert not {str(gain.what_if.fix) for gain in gains(analysis)} & {"bandwidth:2", "ranks:64"}
+    assert not {str(gain.what_if.fix) for gain in other_gains(analysis)} & {
+        "bandwidth:2",
+        "ranks:64",
+    }
     shown = replace(answers(analysis)[1].what_if, extrapolated=False)
     assert [gain.title for gain in answers(replace(analysis, what_if=(shown,)))] == ["On 64 ranks"]
 
@@ -228,9 +234,9 @@ def test_the_main_gain_is_the_bottlenecks_and_the_others_are_worthwhile(
     analysis = case("a slow rank and a baseline")
     main = main_gain(analysis)
     assert main is not None
-    assert main.what_if.fix == "imbalance"
+    assert str(main.what_if.fix) == "imbalance"
     others = other_gains(analysis)
-    assert "allreduce" in {gain.what_if.fix for gain in others}
+    assert "allreduce" in {str(gain.what_if.fix) for gain in others}
     assert main not in others
     assert min(gain.what_if.speedup for gain in others) > 1.004
 
@@ -289,5 +295,5 @@ def test_every_format_says_why_and_which_link_is_slow(
 def test_names_do_without_the_noun_that_they_begin_with() -> None:
     assert listed("host", ["host-5"]) == "host-5"
     assert listed("host", ["host-5", "b"]) == "hosts host-5 and b"
-    assert fix_title("host:host-5", ()) == "With host-5 as fast as the others"
+    assert fix_title(Fix("host", "host-5"), ()) == "With host-5 as fast as the others"
     assert listed("rank", [3, *range(24, 32), 40]) == "ranks 3, 24–31 and 40"

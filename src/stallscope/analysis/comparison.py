@@ -18,9 +18,10 @@ import numpy as np
 from stallscope.arrays.distributions import normal_quantile
 from stallscope.arrays.stats import Mean
 from stallscope.run import Run
+from stallscope.words import CAUSES, ENTRIES
 
 from .gains.baseline import COMPARED
-from .ledger.ledger import CAUSES, ENTRIES, Ledger
+from .ledger.ledger import Ledger
 from .result import Analysis
 
 # Further facts that step times may depend on, in addition to those that baselines are matched on.

@@ -8,6 +8,7 @@ from dataclasses import replace
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import capitalised, counted
 from stallscope.formatting.numbers import amount, percent, percent_ends
+from stallscope.words import Fix
 
 from .advice.input_advice import for_late_input, slow_first_steps
 from .findings import by_severity
@@ -178,7 +179,7 @@ def gains_of_lines(bottleneck: Bottleneck, printed: PrintedSteps) -> tuple[WhatI
     """
     if bottleneck.kind != "input" or printed.input_ms is None:
         return ()
-    gain = WhatIf("input", Mean(0.0, None), 1.0, None, bound=True)
+    gain = WhatIf(Fix("input"), Mean(0.0, None), 1.0, None, bound=True)
     return (saving(gain, printed.most_input_ms or printed.input_ms, printed.step.mean),)
 
 

@@ -13,9 +13,10 @@ from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import capitalised, joined, listed, ranks_in_words
 from stallscope.formatting.numbers import amount, significant
+from stallscope.words import STAGES
 
 from .gains.what_if import Advice, Bottleneck, Reason
-from .ledger.ledger import STAGES, Ledger
+from .ledger.ledger import Ledger
 from .steps.links import Link, SlowLinks
 from .stragglers.lateness import Straggler
 from .symptoms import CPU_TIME, SYMPTOMS, Counted, Symptom

@@ -28,9 +28,9 @@ from stallscope.arrays.distributions import (
 from stallscope.arrays.stats import Mean
 from stallscope.arrays.types import Floats
 from stallscope.run import Run
+from stallscope.words import ENTRIES
 
 from .comparison import Difference, differences
-from .ledger.ledger import ENTRIES
 from .result import Analysis
 
 #: A change needs a known spread within its parts, from at least three differences.

@@ -214,7 +214,9 @@ def _straggler(straggler: Straggler) -> dict[str, Any]:
 def _gain(title: str, gain: WhatIf) -> dict[str, Any]:
     low, high = gain.ci95 or (None, None)
     return {
-        **fields_of(gain, "fix speedup bound estimate extrapolated overlaps"),
+        "fix": str(gain.fix),
+        "overlaps": tuple(map(str, gain.overlaps)),
+        **fields_of(gain, "speedup bound estimate extrapolated"),
         "title": title,
         # On other numbers of ranks, steps take another time: no time is saved per step.
         **interval(None if is_throughput(gain) else gain.saved_ms, "saved", "_ms"),

@@ -10,11 +10,11 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from stallscope.analysis import ENTRIES
-from stallscope.analysis.ledger.ledger import CAUSES, STAGES
 from stallscope.arrays.stats import Mean
 from stallscope.charts.chart_kinds import Colour
 from stallscope.charts.charts import Chart
 from stallscope.charts.plotly_figures import figure
+from stallscope.words import CAUSES, STAGES
 
 #: The content of a column: numbers, whole numbers that are always known (``index``) or may be missing
 #: (``count``), yes or no, text, a few names, moments in UTC, or tuples.

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from stallscope.analysis import ENTRIES, Analysis
-from stallscope.analysis.ledger.ledger import CAUSES, GAPS, STAGES, Ledger
+from stallscope.analysis.ledger.ledger import GAPS, Ledger
 from stallscope.analysis.ledger.printed_steps import PrintedSteps
 from stallscope.analysis.result import GenerationLedger
 from stallscope.analysis.views.window_map import reduced_at
@@ -17,6 +17,7 @@ from stallscope.exports.exported_run import ExportedRun
 from stallscope.exports.scalars import MEAN, MOST_POINTS, SLOWEST, TOTAL, scalars_of
 from stallscope.reports.run.run_records import ledger_rows
 from stallscope.run import Run
+from stallscope.words import CAUSES, STAGES
 
 from .frames import CAUSE, ENTRY, STAGE, Columns, frame, typed
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from stallscope.analysis import Analysis
-from stallscope.catalogue.fingerprints import fingerprint
+from stallscope.catalogue.collecting import fingerprint
 from stallscope.collector.address import where_is
 from stallscope.collector.recorder.step_log.line_format import SUFFIX, header_facts
 from stallscope.collector.run_names import RunAddress

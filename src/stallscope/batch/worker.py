@@ -279,14 +279,14 @@ def with_answers(
     if not questions:
         return analysis
     # Few reports have questions, which are answered from the scaling of many runs.
-    from stallscope.analysis.views.what_if_queries import ask
+    from stallscope.analysis.views.what_if_queries import ask, parse
 
     answers = []
     unanswered = []
     # Without knowing where the time goes, no answer is reliable.
     sufficient = analysis.bottleneck.kind != "insufficient_data"
     for question in questions:
-        answer = ask(question, analysis, others) if sufficient else None
+        answer = ask(parse(question), analysis, others) if sufficient else None
         if answer is not None:
             answers.append(answer)
         elif sufficient:

@@ -18,12 +18,10 @@ import pyarrow.parquet as pq
 from cattrs import BaseValidationError
 from cattrs.preconf.json import make_converter
 
-from stallscope import analysis, arrays
+from stallscope import analysis, arrays, words
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.ledger.by_generation import Generations
 from stallscope.analysis.ledger.ledger import (
-    CAUSES,
-    ENTRIES,
     GAPS,
     PER_RANK,
     CachedLedger,
@@ -34,6 +32,7 @@ from stallscope.analysis.ledger.ledger import (
 from stallscope.arrays import arrow
 from stallscope.collector.store.layout import ANALYSIS, written_whole
 from stallscope.run import Run
+from stallscope.words import CAUSES, ENTRIES, Fix
 
 #: Analyses a run with its baseline and its run on one rank.
 Analyse = Callable[[Run, Run | Analysis | None, Run | Analysis | None], Analysis]
@@ -61,6 +60,8 @@ _PER_STEP = tuple(
 )
 _FIELDS_KEY, _LEDGER_KEY = b"found", b"ledger"
 _CONVERTER = make_converter(forbid_extra_keys=True)
+_CONVERTER.register_unstructure_hook(Fix, str)
+_CONVERTER.register_structure_hook(Fix, lambda text, _: Fix.parse(text))
 
 
 @dataclass(frozen=True)
@@ -153,9 +154,10 @@ def _save(analysis: Analysis, identity: bytes, folder: Path) -> None:
 def code_state() -> str:
     """Return a fingerprint of the analysis code, because other code may have other results."""
     digest = hashlib.sha256()
-    for package in (analysis, arrays):
-        for file in sorted(Path(package.__path__[0]).rglob("*.py")):
-            digest.update(file.read_bytes())
+    folders = [Path(package.__path__[0]) for package in (analysis, arrays)]
+    files = [file for folder in folders for file in sorted(folder.rglob("*.py"))]
+    for file in (*files, Path(words.__file__)):
+        digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -261,8 +263,8 @@ def _ledger(
     selected = {name: values[chosen] for name, values in columns.items()}
     gaps = np.stack([selected[f"gap_{name}"] for name in GAPS], axis=1)
     per_step = {name: selected[name] for name in _PER_STEP}
-    entries = {name: selected[f"entry_{name}"] for name in ENTRIES}
-    causes = {name: selected[f"cause_{name}"] for name in CAUSES}
+    entries: dict[str, Any] = {name: selected[f"entry_{name}"] for name in ENTRIES}
+    causes: dict[str, Any] = {name: selected[f"cause_{name}"] for name in CAUSES}
     return CachedLedger.from_cache(
         {**constants, **per_step, "gaps": gaps}, entries, causes, rebuild
     )

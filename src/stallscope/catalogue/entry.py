@@ -13,6 +13,7 @@ from stallscope.arrays import arrow
 from stallscope.collector.store.layout import SUMMARY, written_whole
 from stallscope.collector.store.manifests import Manifest, read_manifest
 from stallscope.errors import UnreadableError
+from stallscope.words import CAUSES
 
 if TYPE_CHECKING:
     # Listing runs does not need these modules, which take a second to import.
@@ -22,8 +23,6 @@ import math
 import re
 from datetime import UTC, datetime
 
-#: The parts of a step by cause, which add up to the step.
-CAUSES = ("input", "compute", "other", "allreduce")
 #: The recorded shares of a step: its parts, and the waiting for slow ranks in them.
 SHARES = (*CAUSES, "imbalance")
 #: Facts that baselines are matched on, and that may differ within a job.

@@ -32,9 +32,10 @@ from stallscope.query import (
     find,
     parse_filter,
 )
-from stallscope.query.field_kinds import VERDICT_CAUSES, VERDICTS, Kind
+from stallscope.query.field_kinds import Kind
 from stallscope.query.filters import unknown_field
 from stallscope.query.syntax import Binary, Node, Unary, leaves_of
+from stallscope.words import VERDICT_CAUSES, VERDICTS
 
 from . import entry as catalogue_entry
 from .entry import SHARES, Entry

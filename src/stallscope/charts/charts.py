@@ -26,8 +26,9 @@ from stallscope.text.job_words import (
     job_column,
     parts_of_jobs,
 )
-from stallscope.text.step_figures import RANK_PARTS, StepFigures
+from stallscope.text.step_figures import StepFigures
 from stallscope.text.titles import TITLES
+from stallscope.words import RANK_PARTS
 
 from .chart_kinds import Bar, Segment, StackedArea, StackedBars, Waterfall, drawn_as
 from .compared_bars import ComparedBars, cause_bar, cause_chart, compared_runs

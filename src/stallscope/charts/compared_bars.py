@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.entries import waiting_part
-from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.numbers import NOT_MEASURED, amount
 from stallscope.formatting.sums import SumColumn
 from stallscope.text.step_figures import StepFigures
 from stallscope.text.titles import entry_name, entry_title
+from stallscope.words import CAUSES
 
 from .chart_kinds import Bar, Segment, StackedBars, drawn_as
 

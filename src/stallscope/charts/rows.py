@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.numbers import (
     NOT_MEASURED,
@@ -18,6 +17,7 @@ from stallscope.formatting.numbers import (
 from stallscope.formatting.sums import SumColumn
 from stallscope.text.gain_words import Gain, gains_note, gains_worth_mentioning, saved, speedup
 from stallscope.text.titles import title_of
+from stallscope.words import CAUSES
 
 from .axis import Axis
 from .chart_kinds import Bar, Segment, StackedBars, Waterfall
@@ -265,6 +265,8 @@ def gains_chart(analysis: Analysis) -> GainBars | None:
 
 
 def _bar(gain: Gain) -> GainBar:
-    fix = gain.what_if
-    name = _ALL if fix.fix == "all" else fix.fix if fix.fix in CAUSES else _WAITING
-    return GainBar(gain.title, name, fix.saved_ms, speedup(fix), f"saves {saved(fix)}", fix.bound)
+    what_if = gain.what_if
+    kind = what_if.fix.kind
+    name = _ALL if kind == "all" else kind if kind in CAUSES else _WAITING
+    saves = f"saves {saved(what_if)}"
+    return GainBar(gain.title, name, what_if.saved_ms, speedup(what_if), saves, what_if.bound)

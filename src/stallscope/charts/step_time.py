@@ -9,7 +9,7 @@ import numpy as np
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.change_points import ChangePoint
-from stallscope.analysis.ledger.ledger import CAUSES, STAGES, Ledger
+from stallscope.analysis.ledger.ledger import Ledger
 from stallscope.analysis.ledger.printed_steps import PrintedSteps
 from stallscope.analysis.ledger.windows import RankWindows
 from stallscope.analysis.views.lateness_map import rows_of_ranks
@@ -21,6 +21,7 @@ from stallscope.formatting.numbers import Scale, amount, scale_for
 from stallscope.text.figure_words import printed_lines
 from stallscope.text.machine_words import of_whom, reading, scale, title
 from stallscope.text.titles import TITLES, entry_name
+from stallscope.words import CAUSES, STAGES
 
 from .axis import Axis
 from .chart_kinds import StackedArea, StepWindows

@@ -16,7 +16,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from stallscope.catalogue.entry import CAUSES, Entry
+from stallscope.catalogue.entry import Entry
 from stallscope.catalogue.index import Catalogue
 from stallscope.catalogue.listing import Baselines, entry_content, local_store
 from stallscope.catalogue.where import FIELDS, Filter, parse_where
@@ -29,6 +29,7 @@ from stallscope.formatting.numbers import percent, significant
 from stallscope.formatting.plain import did_you_mean, plain
 from stallscope.query import find
 from stallscope.text.table_cells import age
+from stallscope.words import CAUSES
 
 from .main import SUCCESS
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from typing import get_args
 
@@ -15,12 +16,13 @@ from stallscope.analysis.gains.what_if import Bottleneck, WhatIf
 from stallscope.analysis.ledger.change_points import REFERENCE_STEPS, find_rise
 from stallscope.analysis.ledger.entries import LedgerEntry
 from stallscope.analysis.ledger.job_time import JobTime
-from stallscope.analysis.ledger.ledger import CAUSES, Ledger
+from stallscope.analysis.ledger.ledger import Ledger
 from stallscope.analysis.symptoms import CPU_TIME, SYMPTOMS, was_counted
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.formatting.lists import counted, listed
 from stallscope.query import find
-from stallscope.query.field_kinds import VERDICT_CAUSES, VERDICTS, Kind
+from stallscope.query.field_kinds import Kind
+from stallscope.words import CAUSES, VERDICT_CAUSES, VERDICTS, Fix
 
 from .quantities import (
     NO_BASELINE,
@@ -367,19 +369,15 @@ GAINS: Mapping[str, tuple[Kind, Callable[[WhatIf, str], Quantity], float]] = {
 }
 
 
-_STAGE_FIXES = ("input", "compute", "other", "allreduce", "imbalance", "variation", "all")
-
-
 def gain_figure(fix: str, name: str) -> NamedFigure | None:
     """Return the figure ``what_if.FIX.NAME``; None if there is none."""
-    kind, _, value = fix.partition(":")
-    known = fix in _STAGE_FIXES or (kind in ("rank", "host", "bandwidth", "ranks") and value)
-    if name not in GAINS or not known:
-        return None
-    return NamedFigure(GAINS[name][0], _gain(fix, name), of_baseline=False)
+    with suppress(ValueError):
+        if name in GAINS:
+            return NamedFigure(GAINS[name][0], _gain(Fix.parse(fix), name), of_baseline=False)
+    return None
 
 
-def _gain(fix: str, name: str) -> Callable[[Analysis, str], Found]:
+def _gain(fix: Fix, name: str) -> Callable[[Analysis, str], Found]:
     kind, value_of, nothing = GAINS[name]
 
     def figure_value(analysis: Analysis, source: str) -> Found:
@@ -395,13 +393,12 @@ def _gain(fix: str, name: str) -> Callable[[Analysis, str], Found]:
     return figure_value
 
 
-def _not_offered(fix: str, analysis: Analysis) -> str:
+def _not_offered(fix: Fix, analysis: Analysis) -> str:
     """Return why a fix has no gain; empty if there is nothing to fix."""
-    kind, _, value = fix.partition(":")
-    run = analysis.run
+    kind, value, run = fix.kind, fix.value, analysis.run
     if kind in ("bandwidth", "ranks"):
         return f"it was not computed; add --what-if {fix}"
-    if fix == "compute" and analysis.predicted_from == "run":
+    if kind == "compute" and analysis.predicted_from == "run":
         return "it needs a baseline of the same job (--baseline)"
     if kind == "rank" and value not in map(str, run.ranks):
         return f"the run has no log of rank {value}"

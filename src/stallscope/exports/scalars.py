@@ -13,12 +13,12 @@ from itertools import islice
 
 import numpy as np
 
-from stallscope.analysis.ledger.ledger import CAUSES, STAGES
 from stallscope.arrays.blocks import Block
 from stallscope.arrays.types import Floats, Ints
 from stallscope.collector.mlflow.client import MlflowRun, convert_errors
 from stallscope.errors import NotFoundError, UsageError
 from stallscope.formatting.plain import plain
+from stallscope.words import CAUSES, STAGES
 
 from .exported_run import ExportedRun, Generation
 

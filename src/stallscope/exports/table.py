@@ -24,6 +24,7 @@ from stallscope import __version__
 from stallscope.arrays.blocks import NULL
 from stallscope.arrays.types import Bools, Ints
 from stallscope.formatting.plain import plain
+from stallscope.words import RANK_PARTS
 
 from .exported_run import ExportedRun, Generation
 from .trace import next_begin
@@ -36,10 +37,7 @@ SCHEMA = pa.schema(
         pa.field("epoch", pa.int32()),
         pa.field("rank", pa.int32(), nullable=False),
         pa.field("host", pa.string(), nullable=False),
-        *(
-            pa.field(f"{name}_ns", pa.int64())
-            for name in ("begin", "input", "compute", "other", "wait", "allreduce", "step")
-        ),
+        *(pa.field(f"{name}_ns", pa.int64()) for name in ("begin", *RANK_PARTS, "step")),
         pa.field("critical", pa.bool_()),
         pa.field("reference", pa.bool_()),
         pa.field("samples", pa.int64()),

@@ -7,20 +7,18 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import TypeVar
 
+from stallscope.words import ENTRIES
+
 T = TypeVar("T")
-_PARTS = ("input", "compute", "other", "imbalance", "allreduce")
-#: The words of verdicts, and of their causes.
-VERDICTS = (*_PARTS, "balanced", "stopped", "insufficient_data")
-VERDICT_CAUSES = ("input", "compute", "other", "network", "cores")
 #: The report's names by the list's.
-SYNONYMS = {
+SYNONYMS: dict[str, str] = {
     "verdict": "bottleneck",
     "fault": "bottleneck.fault",
     "cause": "bottleneck.cause",
     "ranks": "size",
     "steps": "steps.total",
     "step_ms": "step_ms.mean",
-    **{part: f"{part}.share" for part in _PARTS},
+    **{part: f"{part}.share" for part in ENTRIES},
 }
 _OTHER_NAME = SYNONYMS | {report: listed for listed, report in SYNONYMS.items()}
 

@@ -11,6 +11,7 @@ from stallscope import __version__
 from stallscope.arrays.stats import Mean
 from stallscope.catalogue.entry import text
 from stallscope.formatting.numbers import finite
+from stallscope.words import Fix
 
 from .document import Document
 
@@ -73,11 +74,11 @@ def content_of(**parts: Any) -> Content:
 
 
 def _valid(value: Any) -> Any:
-    """Convert a value for JSON: no dataclasses, NaN, infinity, tuples or lone surrogates."""
+    """Convert a value for JSON: no dataclasses, fixes, NaN, infinity, tuples or surrogates."""
     if isinstance(value, float):
         return finite(value)
-    if isinstance(value, str):
-        return text(value)
+    if isinstance(value, (str, Fix)):
+        return text(str(value))
     if isinstance(value, Mapping):
         return {name: _valid(part) for name, part in value.items()}
     if isinstance(value, Sequence):

@@ -20,8 +20,9 @@ from stallscope.formatting.numbers import (
     share_saved,
     significant,
 )
+from stallscope.words import Fix, FixKind, Verdict
 
-_TITLES = {
+_TITLES: dict[FixKind, str] = {
     "input": "Without input stalls",
     "compute": "With compute as in the baseline",
     "other": "Without extra work between steps",
@@ -32,7 +33,7 @@ _TITLES = {
 #: For fixes that make steps no faster.
 NO_GAIN = "no gain"
 _NO_RANK_LATE = "no rank late at times"
-_SHORT = {
+_SHORT: dict[FixKind, str] = {
     "input": "input",
     "compute": "compute",
     "other": "work between steps",
@@ -47,25 +48,24 @@ _GAINS_FROM = {
     "run": "Predicted by replaying the run's own steps without the fault.",
 }
 # These are answers to the user's questions.
-_WHAT_IF = ("bandwidth:", "ranks:")
+_WHAT_IF = ("bandwidth", "ranks")
 
 
-def fix_title(fix: str, slow: Sequence[str], in_turn: bool = False) -> str:
+def fix_title(fix: Fix, slow: Sequence[Fix], in_turn: bool = False) -> str:
     """Describe the condition of a gain: ``With rank 3 as fast as the others``.
 
     Args:
-        fix: the name of the fix.
+        fix: the fix.
         slow: fixes of single ranks and hosts, which the fix ``imbalance`` combines.
         in_turn: whether that fix also ends lateness that varies from step to step.
     """
-    kind, _, value = fix.partition(":")
-    if fix in _TITLES:
-        return _TITLES[fix]
-    if kind == "bandwidth":
-        return f"With {value}× the bandwidth"
-    if kind == "ranks":
-        return f"On {counted(int(value), 'rank')}"
-    if fix != "imbalance":
+    if fix.kind in _TITLES:
+        return _TITLES[fix.kind]
+    if fix.kind == "bandwidth":
+        return f"With {fix.value}× the bandwidth"
+    if fix.kind == "ranks":
+        return f"On {counted(int(fix.value), 'rank')}"
+    if fix.kind != "imbalance":
         return f"With {_named(fix)} as fast as the others"
     if not slow:
         return f"With {_NO_RANK_LATE}"
@@ -73,15 +73,14 @@ def fix_title(fix: str, slow: Sequence[str], in_turn: bool = False) -> str:
     return f"With {fixed} as fast as the others" + (f", and {_NO_RANK_LATE}" if in_turn else "")
 
 
-def _named(fix: str) -> str:
+def _named(fix: Fix) -> str:
     """Name the rank or the host of a fix."""
-    kind, _, value = fix.partition(":")
-    return listed(kind, [value])
+    return listed(fix.kind, [fix.value])
 
 
 def is_throughput(gain: WhatIf) -> bool:
     """Whether the gain is a ratio of throughputs: on more ranks, each with the same work."""
-    return gain.fix.startswith("ranks:")
+    return gain.fix.kind == "ranks"
 
 
 def at_most(gain: WhatIf) -> str:
@@ -162,7 +161,7 @@ def gains(analysis: Analysis) -> list[Gain]:
     """
     if analysis.bottleneck.kind == "insufficient_data":
         return []
-    fixes = [gain for gain in analysis.what_if if not gain.fix.startswith(_WHAT_IF)]
+    fixes = [gain for gain in analysis.what_if if gain.fix.kind not in _WHAT_IF]
     # Fixing the slow ranks fixes those as well that cost nothing while another one is slower.
     slow = [fix for straggler in analysis.stragglers for fix in straggler.fixes]
     in_turn = any(
@@ -172,15 +171,17 @@ def gains(analysis: Analysis) -> list[Gain]:
     alone = len(slow) == 1 and not in_turn
     shown = [gain for gain in fixes if not alone or gain.fix not in slow]
     best = max((gain.speedup for gain in shown if _order(gain)[0] == 0), default=1.0)
-    shown = [gain for gain in shown if gain.fix != "all" or gain.speedup > best * WORTH_MENTIONING]
+    shown = [
+        gain for gain in shown if gain.fix.kind != "all" or gain.speedup > best * WORTH_MENTIONING
+    ]
     main = _main_fix(analysis)
-    shown.sort(key=lambda gain: (gain.fix != main, *_order(gain)))
+    shown.sort(key=lambda gain: (gain.fix.kind != main, *_order(gain)))
     return [Gain(fix_title(gain.fix, slow, in_turn), gain) for gain in shown]
 
 
 def _order(gain: WhatIf) -> tuple[int, float]:
     """Sort fixes of faults first, then all of them together, then parts that every run has."""
-    group = {"all": 1, "allreduce": 2, "variation": 2}.get(gain.fix, 0)
+    group = {"all": 1, "allreduce": 2, "variation": 2}.get(gain.fix.kind, 0)
     return group, -gain.speedup
 
 
@@ -217,13 +218,13 @@ def overlap_sentence(analysis: Analysis) -> str:
 def _short(gain: WhatIf, analysis: Analysis) -> str:
     """Name what a fix is about in a few words."""
     slow = [fix for straggler in analysis.stragglers for fix in straggler.fixes]
-    fix = slow[0] if gain.fix == "imbalance" and len(slow) == 1 else gain.fix
-    return _SHORT.get(fix) or _named(fix)
+    fix = slow[0] if gain.fix.kind == "imbalance" and len(slow) == 1 else gain.fix
+    return _SHORT.get(fix.kind) or _named(fix)
 
 
 def answers(analysis: Analysis) -> list[Gain]:
     """Return the answers to the user's questions: another bandwidth or number of ranks."""
-    asked = [answer for answer in analysis.what_if if answer.fix.startswith(_WHAT_IF)]
+    asked = [answer for answer in analysis.what_if if answer.fix.kind in _WHAT_IF]
     return [
         Gain(fix_title(answer.fix, ()) + (" (extrapolated)" if answer.extrapolated else ""), answer)
         for answer in asked
@@ -233,11 +234,11 @@ def answers(analysis: Analysis) -> list[Gain]:
 def main_gain(analysis: Analysis) -> Gain | None:
     """Return the gain of fixing the bottleneck; None if the verdict names nothing to fix."""
     fix = _main_fix(analysis)
-    main = next((gain for gain in gains(analysis) if gain.what_if.fix == fix), None)
+    main = next((gain for gain in gains(analysis) if gain.what_if.fix.kind == fix), None)
     return None if main is None or main.what_if.saved_ms.value <= 0 else main
 
 
-def _main_fix(analysis: Analysis) -> str | None:
+def _main_fix(analysis: Analysis) -> FixKind | Verdict | None:
     bottleneck = analysis.bottleneck
     if bottleneck.cause == "cores":
         return None

@@ -8,16 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from stallscope.analysis import ENTRIES, Analysis
-from stallscope.analysis.ledger.ledger import CAUSES, STAGES
 from stallscope.analysis.ledger.ledger_figures import RankSummary
 from stallscope.analysis.result import GenerationSummary
 from stallscope.analysis.views.one_step import OneStep, RankInStep
 from stallscope.arrays.types import Floats
 from stallscope.formatting.numbers import Interval
 from stallscope.formatting.sums import SumColumn
-
-#: Parts of a rank's own step, in the order of the ledger.
-RANK_PARTS = ("input", "compute", "other", "wait", "allreduce")
+from stallscope.words import CAUSES, RANK_PARTS, STAGES, PartByCause, RankPart
 
 
 @dataclass(frozen=True)
@@ -59,19 +56,19 @@ class StepFigures:
     @property
     def entries(self) -> SumColumn:
         """Return the ledger with imbalance: one part per entry of ENTRIES."""
-        waits = dict(zip(STAGES, self.waits.parts, strict=True))
-        rounded = {
+        waits: dict[str, float] = dict(zip(STAGES, self.waits.parts, strict=True))
+        rounded: dict[str, float] = {
             name: ms - waits.get(name, 0.0)
             for name, ms in zip(CAUSES, self.causes.parts, strict=True)
         }
         rounded["imbalance"] = self.waits.total
         return self.causes.of_rounded([rounded[name] for name in ENTRIES])
 
-    def part(self, name: str) -> float:
+    def part(self, name: PartByCause) -> float:
         """Return an entry of the ledger by cause."""
         return self.causes.parts[CAUSES.index(name)]
 
-    def waiting(self, name: str) -> float:
+    def waiting(self, name: PartByCause) -> float:
         """Return how much of a cause others wait for; 0 if the critical rank's stage is shorter."""
         if name not in STAGES:
             return 0.0
@@ -89,7 +86,7 @@ class StepFigures:
         steps = self.rounded(base.step.mean), self.rounded(single.step.mean)
         return round(steps[0] - steps[1], self.causes.decimals)
 
-    def of_ranks(self, ranks: Sequence[RankSummary]) -> list[dict[str, float]]:
+    def of_ranks(self, ranks: Sequence[RankSummary]) -> list[dict[RankPart, float]]:
         """Round each rank's own step by name of RANK_PARTS; empty without its stages."""
         parts = np.array(
             [[getattr(rank, f"{name}_ms") for name in RANK_PARTS] for rank in ranks], np.float64
@@ -97,7 +94,7 @@ class StepFigures:
         known = np.isfinite(parts)
         rounded = self._of_rows(np.where(known, parts, 0.0)).tolist()
         # A single rank's log of many: its stages are the step's.
-        stages = {name: self.part(name) for name in STAGES}
+        stages: dict[RankPart, float] = {name: self.part(name) for name in STAGES}
         complete, partly = (whether(known, axis=1).tolist() for whether in (np.all, np.any))
         return [
             dict(zip(RANK_PARTS, row, strict=True))
@@ -177,8 +174,9 @@ class OneStepFigures:
         """
         parts = [[getattr(rank, name) for name in RANK_PARTS[:-1]] for rank in ranks]
         rounded = self._of_rows(np.array(parts, np.float64)).tolist()
-        causes = dict(zip(CAUSES, self.ledgers.causes.parts, strict=True)) | {"wait": 0.0}
-        entries = dict(zip(ENTRIES, self.ledgers.entries.parts, strict=True))
+        causes: dict[str, float] = dict(zip(CAUSES, self.ledgers.causes.parts, strict=True))
+        causes["wait"] = 0.0
+        entries: dict[str, float] = dict(zip(ENTRIES, self.ledgers.entries.parts, strict=True))
         entries["wait"] = entries.pop("imbalance")
         known = {self.step.reference: entries, self.step.last: causes}
         for at, rank in enumerate(ranks):

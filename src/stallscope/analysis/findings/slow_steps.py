@@ -8,11 +8,12 @@ import numpy as np
 
 from stallscope.arrays.stats import above_usual
 from stallscope.arrays.types import Bools, Floats, Ints
+from stallscope.words import ENTRIES
 
 from ..advice.input_advice import slow_first_steps
 from ..gains.what_if import Advice
 from ..ledger.change_points import ChangePoint
-from ..ledger.ledger import ENTRIES, Ledger
+from ..ledger.ledger import Ledger
 from ..setup import Setup
 from .finding import Finding
 

@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stallscope.arrays.stats import Mean
+from stallscope.words import STAGES, Fix
 
-from ..ledger.ledger import STAGES, Ledger
+from ..ledger.ledger import Ledger
 from ..setup import CoreUse
 from ..stragglers.lateness import Straggler
 from ..stragglers.loaders import peer_limit_unknown, with_loaders_at_work
 from ..stragglers.replay import without_faulty
 from ..stragglers.stragglers import FoundStragglers, find_stragglers
 from ..stragglers.variation import variation
-from .gains import Faults, gains_with_baseline, gains_without_baseline
+from .gains import IMBALANCE, Faults, gains_with_baseline, gains_without_baseline
 from .what_if import WhatIf
 
 # A straggler whose fix alone saves this share of a step holds the run back, however rarely it is last.
@@ -43,7 +44,7 @@ class Attribution:
     #: Whether the named ranks' loaders prefetch and the limit of the other loaders is unknown.
     peer_limit_unknown: bool = False
 
-    def gain(self, fix: str) -> WhatIf | None:
+    def gain(self, fix: Fix) -> WhatIf | None:
         """Return the gain of a fix; None if it was not predicted."""
         return next((gain for gain in self.gains if gain.fix == fix), None)
 
@@ -112,7 +113,7 @@ def attribute(
 
 
 def _costliest_first(
-    saved: Mapping[str, Mean], stragglers: Sequence[Straggler]
+    saved: Mapping[Fix, Mean], stragglers: Sequence[Straggler]
 ) -> tuple[Straggler, ...]:
     """Set each straggler's cost to the saving of its fix, and sort by cost.
 
@@ -124,7 +125,7 @@ def _costliest_first(
         fixes = straggler.fixes
         if not fixes and straggler.counts_as_imbalance and only_one:
             # It names no rank, but it is the only cause of the imbalance.
-            fixes = ("imbalance",)
+            fixes = (IMBALANCE,)
         cost = next((saved[fix] for fix in fixes if fix in saved), straggler.cost_ms)
         if straggler.ranks or cost.value > 0:
             costly.append(replace(straggler, cost_ms=cost))

@@ -11,8 +11,9 @@ from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.formatting.lists import as_text
 from stallscope.formatting.numbers import amount
 from stallscope.run import InputStage, LoaderTrial, MeasuredInput, Run, newest_first
+from stallscope.words import CAUSES, STAGES
 
-from ..ledger.ledger import CAUSES, STAGES, Ledger
+from ..ledger.ledger import Ledger
 from .what_if import WhatIf
 
 #: Facts that must be the same for a valid comparison; other facts may differ.
@@ -311,7 +312,7 @@ def input_rates(
         None if rate is None else rate / run.size for rate in (samples_per_second, synthetic)
     )
     alone, needed = loader_rate(slowest), base
-    faster = next((gain.speedup for gain in gains if gain.fix == "input"), None)
+    faster = next((gain.speedup for gain in gains if gain.fix.kind == "input"), None)
     if needed is None and real is not None and faster is not None:
         needed = real * faster
     together = max(measurement.began for measurement in ranks) < min(

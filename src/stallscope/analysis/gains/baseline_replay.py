@@ -17,8 +17,9 @@ import numpy as np
 
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Bools, Ints
+from stallscope.words import STAGES, FixKind, PartByCause
 
-from ..ledger.ledger import STAGES, Ledger, mean_over_ranks
+from ..ledger.ledger import Ledger, mean_over_ranks
 from ..setup import CoreUse
 
 _COMPUTE = STAGES.index("compute")
@@ -63,11 +64,11 @@ class BaselineReplay:
     #: The fraction by which a fully fixed step may still differ from the baseline's.
     model_error: float
     #: Per entry: below this fraction of the largest fault, it is slower because of that fault.
-    own_fault: Mapping[str, float]
+    own_fault: Mapping[PartByCause, float]
     #: The largest share of its speed that compute loses to loaders that work at the same time.
     taken_by_loaders: float
     #: Per stage, nanoseconds per step that its fix may win back beyond its share.
-    side_effects: Mapping[str, float] = field(default_factory=dict)
+    side_effects: Mapping[FixKind, float] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -183,7 +184,9 @@ class BaselineReplay:
         enough = self.slower_allreduce >= least.get("allreduce", 0.0)
         allreduce = self.slower_allreduce if enough else 0.0
         slower = self.slower & (np.array(list(keep.values()))[:, None] | named)
-        side_effects = {stage: costs[stage] for stage in STAGES if not keep[stage]}
+        side_effects: dict[FixKind, float] = {
+            stage: costs[stage] for stage in STAGES if not keep[stage]
+        }
         if keep["compute"] and self._loaders_may_slow_compute:
             # Input is hardly late, but its loaders may slow compute.
             side_effects["input"] = costs["input"] + costs["compute"]
@@ -209,7 +212,7 @@ class BaselineReplay:
         return _last(self.usual)
 
 
-def _own_fault(cores: CoreUse) -> dict[str, float]:
+def _own_fault(cores: CoreUse) -> dict[PartByCause, float]:
     if not cores.shared:
         return {"compute": _OWN_FAULT_UNSHARED} if cores.on_cpu else {}
     share = _OWN_FAULT

@@ -11,8 +11,9 @@ import numpy as np
 
 from stallscope.arrays.stats import Mean
 from stallscope.arrays.types import Bools, Ints
+from stallscope.words import STAGES, Fix, LedgerPart, Stage
 
-from ..ledger.ledger import STAGES, Ledger
+from ..ledger.ledger import Ledger
 from ..setup import CoreUse
 from ..stragglers.lateness import LateCells, Straggler
 from ..stragglers.replay import ASSUMED_MS, Replay, with_usual_stage, without_lateness
@@ -31,9 +32,14 @@ from .what_if import (
 )
 
 #: Fixes that remove one fault from the run; the verdict chooses among them.
-FAULTS = ("imbalance", "input", "compute", "other")
+FAULTS: tuple[LedgerPart, ...] = ("imbalance", *STAGES)
+#: The fix of all slow ranks.
+IMBALANCE = Fix("imbalance")
+_ALL = Fix("all")
+# These fixes make slow ranks as fast as the others.
+_OF_RANKS = ("imbalance", "all", "rank", "host")
 # Without a baseline, the time that compute needs is unknown.
-_ASSUMED_STAGES = ("input", "other")
+_ASSUMED_STAGES: tuple[Stage, ...] = ("input", "other")
 
 # After a pause caches are cold and cores clock low. Compute on a CPU core loses this fraction of the
 # pause, or of compute if that is shorter: the median of single ranks in one half of the pairs of
@@ -76,7 +82,7 @@ class Gains:
     #: leaves. The verdict compares these.
     in_turn: tuple[WhatIf, ...]
     #: By fix, the estimated milliseconds per step that it saves alone, also where only a bound is shown.
-    saved_ms: Mapping[str, Mean]
+    saved_ms: Mapping[Fix, Mean]
 
 
 def gains_with_baseline(faults: Faults, baseline: Ledger, cores: CoreUse) -> Gains:
@@ -88,9 +94,9 @@ def gains_with_baseline(faults: Faults, baseline: Ledger, cores: CoreUse) -> Gai
     ledger = faults.ledger
     replay = BaselineReplay.of(ledger, baseline, *_late_and_named(faults), cores)
 
-    def gains(shares: Mapping[str, float]) -> list[WhatIf]:
+    def gains(shares: Mapping[Fix, float]) -> list[WhatIf]:
         predicted = [
-            what_if_saved(fix, ledger, replay.saved(share, replay.side_effects.get(fix, 0.0)))
+            what_if_saved(fix, ledger, replay.saved(share, replay.side_effects.get(fix.kind, 0.0)))
             for fix, share in shares.items()
         ]
         if cores.busy_loaders:
@@ -127,31 +133,31 @@ def _gains(
     )
 
 
-def _overlapping(fixes: set[str], faults: Faults) -> dict[str, tuple[str, ...]]:
+def _overlapping(fixes: set[Fix], faults: Faults) -> dict[Fix, tuple[Fix, ...]]:
     """Return, for each of these fixes, the others that save some of the same time.
 
     ``all`` combines every fix, so it is left out.
     """
-    pairs: set[tuple[str, str]] = set()
+    pairs: set[tuple[Fix, Fix]] = set()
     stragglers = [
         straggler for straggler in faults.detection.stragglers if straggler.counts_as_imbalance
     ]
     for straggler in stragglers:
-        stages = _slower_stages(straggler, faults)
-        pairs |= {("imbalance", fix) for fix in (straggler.stage, *straggler.fixes)}
+        stages = [Fix(stage) for stage in _slower_stages(straggler, faults)]
+        pairs |= {(IMBALANCE, fix) for fix in (Fix(straggler.stage), *straggler.fixes)}
         pairs |= {(fix, stage) for fix in straggler.fixes for stage in stages}
     for first, second in combinations(stragglers, 2):
         if set(first.ranks) & set(second.ranks):
             pairs |= set(product(first.fixes, second.fixes))
-    overlapping: dict[str, list[str]] = {fix: [] for fix in fixes}
-    for fix, fix_too in sorted(pairs):
+    overlapping: dict[Fix, list[Fix]] = {fix: [] for fix in fixes}
+    for fix, fix_too in sorted(pairs, key=lambda pair: (str(pair[0]), str(pair[1]))):
         if fix in fixes and fix_too in fixes:
             overlapping[fix].append(fix_too)
             overlapping[fix_too].append(fix)
-    return {fix: tuple(sorted(shared)) for fix, shared in overlapping.items()}
+    return {fix: tuple(sorted(shared, key=str)) for fix, shared in overlapping.items()}
 
 
-def _slower_stages(straggler: Straggler, faults: Faults) -> set[str]:
+def _slower_stages(straggler: Straggler, faults: Faults) -> set[Stage]:
     """Return the stages in which a straggler is slower than healthy ranks: its fix saves all of them."""
     ledger = faults.ledger
     ranks = np.flatnonzero(np.isin(ledger.ranks, straggler.ranks))
@@ -167,9 +173,9 @@ def _slower_stages(straggler: Straggler, faults: Faults) -> set[str]:
     return stages
 
 
-def _speeds_up_input(fix: str, detection: FoundStragglers) -> bool:
+def _speeds_up_input(fix: Fix, detection: FoundStragglers) -> bool:
     """Whether a fix makes input faster."""
-    if fix in ("input", "all"):
+    if fix.kind in ("input", "all"):
         return True
     fixes = {
         fix
@@ -177,7 +183,7 @@ def _speeds_up_input(fix: str, detection: FoundStragglers) -> bool:
         if straggler.stage == "input"
         for fix in straggler.fixes
     }
-    return fix in fixes or (fix == "imbalance" and bool(fixes))
+    return fix in fixes or (fix == IMBALANCE and bool(fixes))
 
 
 @dataclass(frozen=True)
@@ -187,39 +193,40 @@ class _Shares:
     faults: Faults
     replay: BaselineReplay
 
-    def alone(self) -> dict[str, float]:
+    def alone(self) -> dict[Fix, float]:
         """Return the share that each fix wins back while every other fault stays."""
         replay, stragglers = self.replay, self.faults.detection.stragglers
-        shares = {stage: replay.share(self._nothing, self._all_of(stage)) for stage in STAGES}
+        shares = {Fix(stage): replay.share(self._nothing, self._all_of(stage)) for stage in STAGES}
         for straggler in stragglers:
             share = replay.share(self._nothing, self._cells_of(straggler))
             shares |= dict.fromkeys(straggler.fixes, share)
         if any(straggler.counts_as_imbalance for straggler in stragglers):
             compute = self._after_slow_ranks["compute"]
             varying = _varying_compute(self.faults.detection, replay, compute)
-            shares["imbalance"] = min(replay.share_of_all, self._slow_ranks + varying)
+            shares[IMBALANCE] = min(replay.share_of_all, self._slow_ranks + varying)
         if sum(share > 0 for share in self.in_turn.values()) > 1:
-            shares["all"] = replay.share_of_all
+            shares[_ALL] = replay.share_of_all
         return shares
 
     @cached_property
-    def in_turn(self) -> dict[str, float]:
+    def in_turn(self) -> dict[Fix, float]:
         """Return the shares of FAULTS that share nothing.
 
         The larger fault is fixed first: the slow ranks, or the stage that costs most on all ranks,
         including the slow ranks' part of it.
         """
         replay, stragglers = self.replay, self.faults.detection.stragglers
-        slow_ranks, shares = self._slow_ranks, {**self._after_slow_ranks}
-        largest = max(shares, key=shares.__getitem__)
-        if shares[largest] > slow_ranks:
+        slow_ranks, stages = self._slow_ranks, {**self._after_slow_ranks}
+        largest = max(stages, key=stages.__getitem__)
+        if stages[largest] > slow_ranks:
             first = self._all_of(largest)
-            shares[largest] = replay.share(self._nothing, first)
+            stages[largest] = replay.share(self._nothing, first)
             slow_ranks = replay.share(first, self._named)
-        varying = _varying_compute(self.faults.detection, replay, shares["compute"])
-        shares["compute"] -= varying
+        varying = _varying_compute(self.faults.detection, replay, stages["compute"])
+        stages["compute"] -= varying
+        shares = {Fix(stage): share for stage, share in stages.items()}
         if any(straggler.counts_as_imbalance for straggler in stragglers):
-            shares["imbalance"] = slow_ranks + varying
+            shares[IMBALANCE] = slow_ranks + varying
         return _capped(shares, replay.share_of_all)
 
     @cached_property
@@ -228,7 +235,7 @@ class _Shares:
         return self.replay.share(self._nothing, self._named)
 
     @cached_property
-    def _after_slow_ranks(self) -> dict[str, float]:
+    def _after_slow_ranks(self) -> dict[Stage, float]:
         """Return the share that each stage on all ranks still wins back after the named ranks."""
         return {stage: self.replay.share(self._named, self._all_of(stage)) for stage in STAGES}
 
@@ -258,7 +265,7 @@ class _Shares:
                 cells[STAGES.index(part.stage), np.isin(ranks, part.ranks)] = False
         return cells
 
-    def _all_of(self, stage: str) -> Bools:
+    def _all_of(self, stage: Stage) -> Bools:
         """Mark a stage of all ranks, stages × ranks."""
         return np.outer([stage == name for name in STAGES], np.ones(self._nothing.shape[1], bool))
 
@@ -279,15 +286,15 @@ def _varying_compute(detection: FoundStragglers, replay: BaselineReplay, compute
     return min(varying, compute) if own_fault else 0.0
 
 
-def _capped(shares: dict[str, float], everything: float) -> dict[str, float]:
+def _capped(shares: dict[Fix, float], everything: float) -> dict[Fix, float]:
     """Shrink the shares of stages so that all faults together win back no more than the whole loss.
 
     Each stage is replayed separately. If two stages are slow on one rank, both replays count that rank.
     """
-    stages = sum(shares[stage] for stage in STAGES)
-    left = max(0.0, everything - shares.get("imbalance", 0.0))
+    stages = sum(shares[Fix(stage)] for stage in STAGES)
+    left = max(0.0, everything - shares.get(IMBALANCE, 0.0))
     shrink = min(1.0, left / stages) if stages > 0 else 1.0
-    return {fix: share * (shrink if fix in STAGES else 1.0) for fix, share in shares.items()}
+    return {fix: share * (shrink if fix.kind in STAGES else 1.0) for fix, share in shares.items()}
 
 
 def gains_without_baseline(faults: Faults, cores: CoreUse) -> Gains:
@@ -354,10 +361,7 @@ def _with_bounds(gains: Sequence[WhatIf], faults: Faults) -> list[WhatIf]:
     """Mark the gains of fixing ranks as upper bounds if the limit of the other loaders is unknown."""
     if not faults.peer_limit_unknown:
         return list(gains)
-    fixes = {"imbalance", "all"} | {
-        gain.fix for gain in gains if gain.fix.startswith(("rank:", "host:"))
-    }
-    return [replace(gain, bound=gain.bound or gain.fix in fixes) for gain in gains]
+    return [replace(gain, bound=gain.bound or gain.fix.kind in _OF_RANKS) for gain in gains]
 
 
 def _what_could_shrink(faults: Faults) -> list[WhatIf]:
@@ -368,9 +372,9 @@ def _what_could_shrink(faults: Faults) -> list[WhatIf]:
     # When the last rank would be ready if no named rank were slow or late.
     usual = faults.fixed.last - faults.late_ns(faults.detection.named_late)
     rest = usual - (ledger.last - ledger.imbalance)
-    allreduce = what_if("allreduce", ledger, ledger.allreduce)
+    allreduce = what_if(Fix("allreduce"), ledger, ledger.allreduce)
     return [
-        what_if("variation", ledger, np.asarray(rest // 2)),
+        what_if(Fix("variation"), ledger, np.asarray(rest // 2)),
         as_bound(replace(allreduce, bound=True), faults.step_ms, faults.step_ms),
     ]
 
@@ -380,7 +384,7 @@ def _imbalance_gain(faults: Faults) -> WhatIf:
     saved = faults.fixed.saved(ledger) + faults.late_ns(faults.detection.late)
     if variation is not None:
         saved, uncertainty = saved + variation.saved, variation.uncertainty_ns
-    return what_if("imbalance", ledger, saved, faults.fixed.fixed, uncertainty)
+    return what_if(IMBALANCE, ledger, saved, faults.fixed.fixed, uncertainty)
 
 
 def _with_more_saved(gain: WhatIf, more_ms: Sequence[Mean], step_ms: float) -> WhatIf:
@@ -401,7 +405,7 @@ def _with_idle_loaders(
     return saving(gain, Mean(gain.saved_ms.value, (ci95[0], ci95[1] + idle_ms)), step_ms)
 
 
-def _stage_gain(stage: str, faults: Faults, cores: CoreUse, alone: bool = False) -> WhatIf:
+def _stage_gain(stage: Stage, faults: Faults, cores: CoreUse, alone: bool = False) -> WhatIf:
     """Predict the gain if a stage takes the assumed time on every rank.
 
     Args:
@@ -425,4 +429,4 @@ def _stage_gain(stage: str, faults: Faults, cores: CoreUse, alone: bool = False)
         saved = saved + np.asarray(_SLOWER_AFTER_PAUSE * shorter, np.int64)
     # The time that a stage needs is unknown: at most its whole time.
     uncertainty = min(ASSUMED_MS * 1e6, float(ledger.by_cause(stage).mean()))
-    return what_if(stage, ledger, saved, uncertainty_ns=uncertainty)
+    return what_if(Fix(stage), ledger, saved, uncertainty_ns=uncertainty)

@@ -13,15 +13,16 @@ from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.formatting.lists import capitalised, counted, listed, ranks_in_words
 from stallscope.formatting.numbers import amount, exact, faster, faster_in_short, percent
 from stallscope.run import Run
+from stallscope.words import CAUSES, STAGES, Fix, FixKind, known
 
-from ..ledger.ledger import STAGES, Ledger
+from ..ledger.ledger import Ledger
 from ..setup import CpuLoad, Setup, crowded_cores
 from ..stragglers.lap_test import too_few
 from ..stragglers.lateness import Straggler
 from ..stragglers.replay import ASSUMED_MS
 from .attribution import Attribution
 from .baseline_replay import longer_allreduce
-from .gains import FAULTS
+from .gains import FAULTS, IMBALANCE
 from .what_if import Bottleneck, WhatIf
 
 #: A fault on all ranks that costs a smaller share of the step is not worth a verdict.
@@ -38,7 +39,7 @@ FEWEST_STEPS = 20
 _FEWEST_TRACED = 5
 _NEARLY_ALWAYS = 0.995
 
-_PARTS = {
+_PARTS: dict[FixKind, str] = {
     "allreduce": "exposed allreduce",
     "variation": "waiting caused by variation among ranks",
 }
@@ -81,10 +82,10 @@ def decide(
     if not faults:
         return _healthy(ledger, attribution, run, compared)
     best, rest = faults[0], faults[1:]
-    if best.fix in FAULTS:
+    if best.fix.kind in FAULTS:
         # Reports print the gain of this fix alone, as their tables do.
         best = attribution.gain(best.fix) or best
-    if best.fix == "allreduce" and run.unknown_ranks:
+    if best.fix.kind == "allreduce" and run.unknown_ranks:
         return _allreduce_unknown(run)
     mean = mean_with_interval(ledger.total).scaled(1e-6)
     step = exact(mean.value, "ms", mean.ci95)
@@ -98,7 +99,7 @@ def decide(
             "which saves more.",
             fault=True,
         )
-    if best.fix == "imbalance":
+    if best.fix == IMBALANCE:
         return _imbalance(best, attribution, step)
     return _on_all_ranks(best, ledger, attribution, step, compared.baseline is not None)
 
@@ -106,26 +107,26 @@ def decide(
 def _faults(ledger: Ledger, attribution: Attribution, baseline: Ledger | None) -> list[WhatIf]:
     """Select the fixes of faults that are worth a verdict, the best first."""
     step_ms = float(ledger.total.mean()) / 1e6
-    gains = [gain for gain in attribution.gains_in_turn if gain.fix in FAULTS]
+    gains = [gain for gain in attribution.gains_in_turn if gain.fix.kind in FAULTS]
     gains += _allreduce_faults(ledger, attribution, baseline)
-    least = dict.fromkeys((*FAULTS, "allreduce"), WORTHWHILE * step_ms)
+    least: dict[FixKind, float] = dict.fromkeys((*FAULTS, "allreduce"), WORTHWHILE * step_ms)
     if attribution.named:
         least["imbalance"] = _WORTHWHILE_OF_NAMED * step_ms
-    worth = [gain for gain in gains if _certain_saving_ms(gain) >= least[gain.fix]]
+    worth = [gain for gain in gains if _certain_saving_ms(gain) >= least[gain.fix.kind]]
     return sorted(worth, key=lambda gain: gain.saved_ms.value, reverse=True)
 
 
 def _certain_saving_ms(gain: WhatIf) -> float:
     """Return the milliseconds that a fix saves; for a stage on all ranks, the interval's low end."""
     ci95 = gain.saved_ms.ci95
-    return ci95[0] if ci95 is not None and gain.fix in STAGES else gain.saved_ms.value
+    return ci95[0] if ci95 is not None and gain.fix.kind in STAGES else gain.saved_ms.value
 
 
 def _allreduce_faults(
     ledger: Ledger, attribution: Attribution, baseline: Ledger | None
 ) -> list[WhatIf]:
     """Return exposed allreduce if it is a fault: longer than the baseline's, or much of the step."""
-    gain = attribution.gain("allreduce")
+    gain = attribution.gain(Fix("allreduce"))
     if gain is None:
         return []
     if baseline is None:
@@ -231,23 +232,26 @@ def _on_all_ranks(
     where = "" if attribution.too_few_steps or len(ledger.ranks) == 1 else " on all ranks"
     saved = _saved(best, step)
     beyond = " more than in the baseline" if has_baseline else ""
+    part, cause = known(best.fix.kind, CAUSES), known(best.fix.kind, STAGES)
+    assert part is not None  # faults of ranks have another verdict
     evidence = {
         "input": f"Batches arrive late{where}. Fixing input saves {saved} per step",
         "compute": f"Compute is slower{where} than in the baseline. Fixing it saves {saved} per step",
         "other": f"Work between steps is slow{where}. Fixing it saves {saved} per step",
         "allreduce": f"Exposed allreduce takes {_measured(best, step)} per step{beyond}",
-    }[best.fix]
-    if best.fix in STAGES and not has_baseline:
+    }[part]
+    if cause is not None and not has_baseline:
         needs = f"{ASSUMED_MS:g} ± {ASSUMED_MS:g} ms"
         evidence += f", if it needs {needs}. A synthetic baseline would show what it needs"
     if attribution.too_few_steps and len(ledger.ranks) > 1:
         evidence += ". Too few independent steps to tell whether one rank is slower"
-    cause = best.fix if best.fix in STAGES else None
-    return Bottleneck(best.fix, cause, f"{evidence}.", fault=True)
+    return Bottleneck(part, cause, f"{evidence}.", fault=True)
 
 
 def _title(gain: WhatIf) -> str:
-    return {"imbalance": "slow ranks", "other": "work between steps"}.get(gain.fix, gain.fix)
+    return {"imbalance": "slow ranks", "other": "work between steps"}.get(
+        gain.fix.kind, gain.fix.kind
+    )
 
 
 def _healthy(
@@ -255,24 +259,25 @@ def _healthy(
 ) -> Bottleneck:
     """Return the verdict on a healthy run: the largest part of the step that could shrink."""
     step_ms = float(ledger.total.mean()) / 1e6
-    parts = [gain for gain in attribution.gains if gain.fix in _PARTS]
+    parts = [gain for gain in attribution.gains if gain.fix.kind in _PARTS]
     most = max(parts, key=lambda gain: gain.saved_ms.value, default=None)
     if most is None or most.saved_ms.value < WORTHWHILE * step_ms:
         if compared.baseline is not None:
             return Bottleneck("compute", "compute", "The step takes as long as the baseline's.")
         unknown = "A synthetic baseline would show whether compute is as fast as it can be."
         return Bottleneck("balanced", None, unknown)
-    if most.fix == "allreduce" and run.unknown_ranks:
+    if most.fix.kind == "allreduce" and run.unknown_ranks:
         return _allreduce_unknown(run)
     gain = f"at most {faster_in_short(most.speedup, most.ci95)}"
     varying = max(STAGES, key=lambda stage: float(ledger.excess(stage).mean()))
-    if most.fix == "variation":
+    varies = most.fix.kind == "variation"
+    if varies:
         faster_by = " ".join(faster(most.speedup, most.ci95))
         gain = f"with half the variation, steps would be {faster_by}"
     return Bottleneck(
-        "imbalance" if most.fix == "variation" else most.fix,
-        varying if most.fix == "variation" else None,
-        f"The largest part that could shrink is {_PARTS[most.fix]}: {gain}.",
+        "imbalance" if varies else "allreduce",
+        varying if varies else None,
+        f"The largest part that could shrink is {_PARTS[most.fix.kind]}: {gain}.",
     )
 
 

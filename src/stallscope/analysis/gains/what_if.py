@@ -9,6 +9,7 @@ import numpy as np
 
 from stallscope.arrays.stats import Mean
 from stallscope.arrays.types import Floats, Ints
+from stallscope.words import Cause, Fix, Verdict
 
 from ..ledger.ledger import Ledger
 from ..steps.links import Link
@@ -28,22 +29,20 @@ WORTH_MENTIONING = 1.005
 class WhatIf:
     """A fix, the time per step that it saves, and the resulting speed-up.
 
-    ``fix`` is ``input``, ``compute``, ``other``, ``allreduce``, ``imbalance``, ``rank:3``,
-    ``host:NAME``, ``variation`` (half of it), ``all`` (every fault at once), ``bandwidth:2`` or
-    ``ranks:64``. ``bound`` marks an upper bound of the gain: it has no interval, and ``estimate`` is the
-    speed-up that the run's steps show. ``extrapolated`` marks a gain that the run cannot show.
-    ``mostly_ms`` is the least that nine in ten steps save. It is known even if there are too few
-    independent steps for an interval. ``overlaps`` are other fixes that save some of the same time.
+    ``bound`` marks an upper bound of the gain: it has no interval, and ``estimate`` is the speed-up that
+    the run's steps show. ``extrapolated`` marks a gain that the run cannot show. ``mostly_ms`` is the
+    least that nine in ten steps save. It is known even if there are too few independent steps for an
+    interval. ``overlaps`` are other fixes that save some of the same time.
     """
 
-    fix: str
+    fix: Fix
     saved_ms: Mean
     speedup: float
     ci95: tuple[float, float] | None
     extrapolated: bool = False
     mostly_ms: float = 0.0
     bound: bool = False
-    overlaps: tuple[str, ...] = ()
+    overlaps: tuple[Fix, ...] = ()
     estimate: float | None = None
 
     @property
@@ -53,7 +52,7 @@ class WhatIf:
 
 
 def what_if(
-    fix: str,
+    fix: Fix,
     ledger: Ledger,
     saved: Ints,
     fixed: Floats | None = None,
@@ -86,7 +85,7 @@ def as_bound(gain: WhatIf, step_ms: float, limit_ms: float, more_ms: float = 0.0
     """
     if not gain.bound:
         return gain
-    most, measured = gain.saved_ms.value, gain.fix == "allreduce"
+    most, measured = gain.saved_ms.value, gain.fix.kind == "allreduce"
     if gain.saved_ms.ci95 is not None:
         most = gain.saved_ms.ci95[1]
     elif not measured:
@@ -113,7 +112,7 @@ def saving(gain: WhatIf, saved_ms: Mean, step_ms: float) -> WhatIf:
     return replace(gain, saved_ms=saved_ms, speedup=speedup(saved_ms.value), ci95=interval)
 
 
-def what_if_saved(fix: str, ledger: Ledger, saved: Mean) -> WhatIf:
+def what_if_saved(fix: Fix, ledger: Ledger, saved: Mean) -> WhatIf:
     """Return the gain of a fix that saves this many nanoseconds per step on average."""
     step = float(ledger.total.mean())
     mostly = float(np.quantile(ledger.total, 0.1)) - (step - saved.value)
@@ -215,8 +214,8 @@ class Bottleneck:
     ``fault`` is False for a healthy run; ``kind`` is then the largest part that could shrink.
     """
 
-    kind: str
-    cause: str | None
+    kind: Verdict
+    cause: Cause | None
     evidence: str
     ranks: tuple[int, ...] = ()
     hosts: tuple[str, ...] = ()

@@ -19,8 +19,9 @@ import numpy as np
 from stallscope.arrays.quantiles import running_median
 from stallscope.arrays.stats import autocorrelation_time, robust_sd
 from stallscope.arrays.types import Floats
+from stallscope.words import ENTRIES
 
-from .ledger import ENTRIES, Ledger
+from .ledger import Ledger
 
 # Shorter parts are bursts.
 _SHORTEST = 25

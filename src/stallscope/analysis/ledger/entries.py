@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from stallscope.arrays.stats import Mean
+from stallscope.words import CAUSES, ENTRIES, STAGES, LedgerPart, PartByCause
 
-from .ledger import CAUSES, ENTRIES, STAGES, Ledger
+from .ledger import Ledger
 
 
 @dataclass(frozen=True)
 class LedgerEntry:
     """One entry of the ledger: its mean over the steady steps. Excess is over the baseline's."""
 
-    name: str
+    name: LedgerPart
     ms: float
     #: Fraction of the step time.
     share: float
@@ -36,6 +37,7 @@ class CauseEntry(LedgerEntry):
     only one of several ranks has a log.
     """
 
+    name: PartByCause
     waiting_ms: float | None = 0.0
 
 

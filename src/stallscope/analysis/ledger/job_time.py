@@ -17,10 +17,11 @@ from stallscope.arrays.pivot import by_parts
 from stallscope.arrays.types import Bools, Ints
 from stallscope.collector.recorder.hangs import overdue_ns
 from stallscope.run import Log, Run
+from stallscope.words import ENTRIES
 
 from ..steps.alignment import PAUSES, AlignedSteps
 from .by_generation import Generations, first_log
-from .ledger import ENTRIES, GAPS
+from .ledger import GAPS
 from .sampled import time_outside
 
 

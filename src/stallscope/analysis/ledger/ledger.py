@@ -26,15 +26,10 @@ import numpy as np
 from stallscope.arrays.blocks import Block, Matrix
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Bools, Floats, Ints
+from stallscope.words import CAUSES, ENTRIES, STAGES
 
 from ..steps.alignment import PAUSES
 
-#: Stages of a rank's own work, numbered as in ``Ledger.cause``.
-STAGES = ("input", "compute", "other")
-#: Entries of the ledger, in the order of a step.
-ENTRIES = ("input", "compute", "other", "imbalance", "allreduce")
-#: Entries of the ledger by cause.
-CAUSES = ("input", "compute", "other", "allreduce")
 #: Time between steps, by kind.
 GAPS = (*PAUSES, "epoch_gap")
 # Quantities of the reference and the critical rank of each step.

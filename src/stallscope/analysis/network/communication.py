@@ -16,6 +16,7 @@ from stallscope.arrays.distributions import normal_quantile, optimize, student_q
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Floats
 from stallscope.collector.netcheck.sizes import bus_bytes
+from stallscope.words import Fix
 
 from ..gains.what_if import WhatIf, what_if
 from ..ledger.ledger import Ledger
@@ -72,7 +73,7 @@ def with_bandwidth(ledger: Ledger, factor: float) -> WhatIf:
     If a part is hidden now, the gain is larger: that part shrinks and stays hidden.
     """
     saved = (ledger.allreduce * (1 - 1 / factor)).astype(np.int64)
-    return what_if(f"bandwidth:{factor:g}", ledger, saved)
+    return what_if(Fix("bandwidth", f"{factor:g}"), ledger, saved)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from functools import cached_property
 import numpy as np
 
 from stallscope.arrays.stats import Mean
+from stallscope.words import ENTRIES
 
-from ..ledger.ledger import ENTRIES
 from ..result import Analysis
 from .pace import Pace, Unit, mean_over
 
@@ -85,7 +85,7 @@ def _point(size: int, runs: Sequence[Pace], unit: Unit) -> Point:
         unit_ms = step_ms.scaled(1 / work)
     assert unit_ms is not None
     entries = {name: _over_all([run.analysis.entry_ms(name) for run in runs]) for name in ENTRIES}
-    known = {name: mean for name, mean in entries.items() if mean is not None}
+    known: dict[str, Mean] = {name: mean for name, mean in entries.items() if mean is not None}
     return Point(
         ranks=size,
         runs=tuple(run.analysis for run in runs),

@@ -17,12 +17,13 @@ from stallscope.collector.recorder.job.world import process_start_ns
 from stallscope.formatting.lists import capitalised, joined, listed
 from stallscope.formatting.plain import in_frame
 from stallscope.run import Event, Log, Run
+from stallscope.words import PartByCause
 
 from ..steps.alignment import PAUSES
 
 # The timestamps of a step in order, and the stage that follows each of them.
 _REACHED = ("end", "begin", "data", "ready", "reduced")
-_STAGES = ("other", "input", "compute", "allreduce", "other")
+_STAGES: tuple[PartByCause, ...] = ("other", "input", "compute", "allreduce", "other")
 _READY = _REACHED.index("ready")
 _LIBRARIES = re.compile(r"-packages/(?:horovod|torch/distributed)/")
 _NAMES = re.compile(
@@ -38,7 +39,7 @@ Place = tuple[str, int] | str
 OF_STEP: Place = "step"
 
 # The predicate of one rank and of several ranks in a stage.
-_DOING = {
+_DOING: dict[PartByCause, tuple[str, str]] = {
     "input": ("waits for its batch", "wait for their batches"),
     "compute": (
         "has its batch, and its gradients are not ready",
@@ -107,8 +108,8 @@ class OverduePosition:
         return (self.step + 1, 0) if self.reached > _READY else (self.step, self.reached)
 
     @property
-    def stage(self) -> str:
-        """Return ``input``, ``compute``, ``allreduce`` or ``other``."""
+    def stage(self) -> PartByCause:
+        """Return the stage that it has not finished."""
         return _STAGES[self.reached]
 
     @property
@@ -353,7 +354,7 @@ def _doing(rank: OverduePosition, several: bool) -> str:
     if rank.collective is not None and not rank.waits_in_reduction:
         verb = "wait" if several else "waits"
         return f"{verb} in `{rank.collective.name}`{in_frame(rank.collective.caller)}"
-    stage = "allreduce" if rank.waits_in_reduction else rank.stage
+    stage: PartByCause = "allreduce" if rank.waits_in_reduction else rank.stage
     return _DOING[stage][several]
 
 

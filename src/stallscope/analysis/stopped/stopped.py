@@ -19,6 +19,7 @@ from stallscope.arrays.pivot import by_parts
 from stallscope.collector.recorder.hangs import Frame, overdue_ns
 from stallscope.formatting.lists import listed
 from stallscope.run import Log, Run
+from stallscope.words import HangPlace
 
 from ..gains.what_if import Advice, Bottleneck
 from .positions import (
@@ -49,9 +50,9 @@ class StoppedRank:
 
     rank: int
     host: str
-    #: ``input``, ``compute``, ``other``; ``allreduce`` or ``collective`` if it waits elsewhere than the
-    #: others; None if its log only shows its last step.
-    stage: str | None
+    #: ``allreduce`` or ``collective`` if it waits elsewhere than the others; None if its log only shows
+    #: its last step.
+    stage: HangPlace | None
     #: ``validation`` or ``checkpoint`` if it runs one.
     pause: str | None
     #: Its training thread's stack, the innermost frame first.
@@ -233,7 +234,7 @@ def _stands_still(rank: OverduePosition) -> bool:
 
 
 def _of_position(rank: OverduePosition) -> StoppedRank:
-    stage = rank.stage
+    stage: HangPlace = rank.stage
     if rank.waits_in is not None:
         stage = "allreduce" if rank.waits_in_reduction else "collective"
     return StoppedRank(

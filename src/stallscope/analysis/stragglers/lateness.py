@@ -25,8 +25,9 @@ from stallscope.arrays.distributions import (
 from stallscope.arrays.quantiles import quantile, quantiles
 from stallscope.arrays.stats import Mean, evenly
 from stallscope.arrays.types import Bools, Floats, Ints
+from stallscope.words import STAGES, Fix, Pattern, Stage
 
-from ..ledger.ledger import STAGES, Ledger
+from ..ledger.ledger import Ledger
 from .lap_test import ALPHA
 
 # A stage is late if it is this many SDs above usual (of logarithms, because noise is skewed), and by
@@ -81,7 +82,7 @@ class LateCells:
         """Return the cells of ranks at these positions."""
         return self.take(np.isin(self.rank, list(ranks)))
 
-    def of_stage(self, stage: str) -> LateCells:
+    def of_stage(self, stage: Stage) -> LateCells:
         """Return the cells of a stage."""
         return self.take(self.stage == STAGES.index(stage))
 
@@ -112,7 +113,7 @@ class LateCells:
         return (whole, seen) if seen >= _LEAST_SEEN else (mean, 1.0)
 
     @property
-    def worst_stage(self) -> str:
+    def worst_stage(self) -> Stage:
         """Return the stage with the most lateness."""
         lost = np.bincount(self.stage, self.by, minlength=len(STAGES))
         return STAGES[int(lost.argmax())]
@@ -340,10 +341,10 @@ class Straggler:
     than chance allows) or ``rotating`` (at times, on any rank: ``ranks`` and ``hosts`` are empty).
     """
 
-    pattern: str
+    pattern: Pattern
     ranks: tuple[int, ...]
     hosts: tuple[str, ...]
-    stage: str
+    stage: Stage
     #: How much longer the stage takes than its peers': over all steps, or over the late ones if the
     #: rank is late at times.
     excess_ms: Mean
@@ -359,10 +360,10 @@ class Straggler:
     holds_back: bool = True
 
     @property
-    def fixes(self) -> tuple[str, ...]:
-        """Return the names of its fixes: ``host:NAME`` or ``rank:3``; none if it varies."""
-        of_hosts = tuple(f"host:{host}" for host in self.hosts)
-        return of_hosts or tuple(f"rank:{rank}" for rank in self.ranks)
+    def fixes(self) -> tuple[Fix, ...]:
+        """Return the fixes of its hosts or else of its ranks; none if it varies."""
+        of_hosts = tuple(Fix("host", host) for host in self.hosts)
+        return of_hosts or tuple(Fix("rank", str(rank)) for rank in self.ranks)
 
     @property
     def counts_as_imbalance(self) -> bool:

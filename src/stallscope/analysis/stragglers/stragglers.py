@@ -17,8 +17,9 @@ from stallscope.arrays.blocks import NULL, Block
 from stallscope.arrays.distributions import binomial_tail, scipy_stats
 from stallscope.arrays.stats import mean_with_interval
 from stallscope.arrays.types import Bools, Floats, Ints
+from stallscope.words import STAGES, Pattern, Stage
 
-from ..ledger.ledger import STAGES, Ledger
+from ..ledger.ledger import Ledger
 from .lap_test import ALPHA, LapTestResult, indifference, slow_hosts, slow_ranks
 from .lateness import Episodes, LateCells, Straggler, episodes, joined, late_cells, piled_up
 from .replay import mean_saved, others, some_of, without_faulty, without_lateness
@@ -241,7 +242,7 @@ def _persistent(
 
 def _excess(
     ledger: Ledger, ranks: Sequence[int], peers: Sequence[int]
-) -> tuple[Bools, dict[str, Floats]]:
+) -> tuple[Bools, dict[Stage, Floats]]:
     """Return per step whether these ranks measured it, and the excess of their stages over their peers'.
 
     The excess is that of the measured steps.
@@ -404,7 +405,7 @@ def _worth(straggler: Straggler, ledger: Ledger, share: float) -> bool:
 
 
 def _late_straggler(
-    pattern: str,
+    pattern: Pattern,
     ledger: Ledger,
     replayed: Ledger,
     cells: LateCells,

@@ -15,8 +15,9 @@ import numpy as np
 from stallscope.arrays.blocks import Block
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Floats, Ints
+from stallscope.words import STAGES, Stage
 
-from ..ledger.ledger import STAGES, Ledger
+from ..ledger.ledger import Ledger
 from .lateness import Straggler
 from .replay import Replay, without_lateness
 from .stragglers import FoundStragglers
@@ -25,7 +26,7 @@ from .stragglers import FoundStragglers
 _WORTH = 0.005
 # Without a baseline the usual variation is unknown.
 _WORTH_UNCOMPARED = 0.15
-_STAGE = "compute"
+_STAGE: Stage = "compute"
 _PARTS = 20
 # If more cells than this are long, there is no usual length for them to exceed.
 _MOST_LONG = 0.5

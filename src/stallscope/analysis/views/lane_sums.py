@@ -15,13 +15,14 @@ import numpy.typing as npt
 
 from stallscope.arrays.stats import evenly, robust_sd
 from stallscope.arrays.types import Ints
+from stallscope.words import RankPart
 
 from ..ledger.ledger import Ledger
 from ..result import GenerationLedger
 
 Floats32 = npt.NDArray[np.float32]
 #: A rank's own stages in the order of a step; exposed allreduce follows.
-LANE_STAGES = ("other", "input", "compute", "wait")
+LANE_STAGES: tuple[RankPart, ...] = ("other", "input", "compute", "wait")
 _MS = 1e-6
 _FAN = 4
 # Summing this few blocks is faster than a further level.

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from stallscope.arrays.types import Ints
+from stallscope.words import STAGES, Stage
 
-from ..ledger.ledger import GAPS, STAGES, Ledger
+from ..ledger.ledger import GAPS, Ledger
 from ..result import Analysis, GenerationLedger
 
 _MS = 1e-6
@@ -53,7 +54,7 @@ class OneStep:
     last: int
     reference: int
     #: The stage that explains most of the last rank's delay against the reference rank.
-    cause: str
+    cause: Stage
     #: The time that all ranks waited for the last one, rank-seconds.
     waited_rank_s: float
     #: Whether the step is unusual: its last rank was later than usual and than chance explains.

@@ -8,9 +8,11 @@ single size, the interval covers everything between pure bandwidth and pure late
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from stallscope.arrays.stats import Mean
+from stallscope.words import Fix
 
 from ..gains.baseline import match_single
 from ..gains.what_if import WhatIf
@@ -22,43 +24,37 @@ from ..scaling.projection import communication_of
 _MOST_RANKS = 1_000_000
 
 
-def ask(fix: str, analysis: Analysis, others: Sequence[Analysis] = ()) -> WhatIf | None:
+def ask(question: Fix, analysis: Analysis, others: Sequence[Analysis] = ()) -> WhatIf | None:
     """Answer a question; None if the run has no ledger to replay.
 
     Args:
-        fix: ``bandwidth:FACTOR`` or ``ranks:NUMBER``.
+        question: another bandwidth, or another number of ranks, from ``parse``.
         analysis: the run.
         others: further runs; those of the same job on other numbers of ranks are used.
-
-    Raises:
-        ValueError: if the question is neither.
     """
-    kind, number = parse(fix)
     ledger = analysis.steady
     if ledger is None:
         return None
-    if kind == "bandwidth":
+    if question.kind == "bandwidth":
         # The run does not show a network with more bandwidth.
-        return replace(with_bandwidth(ledger, number), extrapolated=True)
-    return _on_ranks(int(number), analysis, ledger, others)
+        return replace(with_bandwidth(ledger, float(question.value)), extrapolated=True)
+    return _on_ranks(int(question.value), analysis, ledger, others)
 
 
-def parse(fix: str) -> tuple[str, float]:
-    """Return the kind of question and its number.
+def parse(text: str) -> Fix:
+    """Return a user's question: ``bandwidth:FACTOR`` or ``ranks:NUMBER``.
 
     Raises:
-        ValueError: if the question is neither.
+        ValueError: if the text is neither.
     """
-    kind, _, text = fix.partition(":")
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if kind == "bandwidth" and 0 < number < float("inf"):
-        return kind, number
-    if kind == "ranks" and 1 <= number <= _MOST_RANKS and number == int(number):
-        return kind, number
-    raise ValueError(f"{fix!r} is not a what-if question: use bandwidth:4 or ranks:64")
+    with suppress(ValueError):
+        question = Fix.parse(text)
+        number = float(question.value)
+        if question.kind == "bandwidth" and 0 < number < float("inf"):
+            return question
+        if question.kind == "ranks" and 1 <= number <= _MOST_RANKS and number == int(number):
+            return Fix("ranks", str(int(number)))
+    raise ValueError(f"{text!r} is not a what-if question: use bandwidth:4 or ranks:64")
 
 
 def _on_ranks(
@@ -83,5 +79,5 @@ def _on_ranks(
     now = float(ledger.total.mean()) / 1e6
     saved = Mean(now - projected.step_ms.value, None)
     return WhatIf(
-        f"ranks:{ranks}", saved, projected.speedup, projected.ci95, projected.extrapolated
+        Fix("ranks", str(ranks)), saved, projected.speedup, projected.ci95, projected.extrapolated
     )

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import fmean
 
 from stallscope.analysis.gains.what_if import WORTH_MENTIONING
-from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.charts.chart_kinds import Bar, Segment, StackedBars
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import (
@@ -22,6 +21,7 @@ from stallscope.formatting.numbers import (
 )
 from stallscope.text.gain_words import NO_GAIN
 from stallscope.text.titles import TITLES
+from stallscope.words import CAUSES
 
 from ..document import (
     NOTHING,

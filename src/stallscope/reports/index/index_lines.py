@@ -7,12 +7,12 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.catalogue.entry import job_facts, job_of, moment
 from stallscope.formatting.lists import as_text, counted
 from stallscope.formatting.numbers import Scale, amount, finite, scale_for
 from stallscope.text.gain_words import gains, main_gain
 from stallscope.text.verdicts import short_verdict
+from stallscope.words import CAUSES
 
 from ..parts import Content, ReportRecords, Row, content_of, fields_of
 
@@ -116,10 +116,10 @@ def line_of(analysis: Analysis, stem: str) -> IndexLine:
     run, bottleneck = analysis.run, analysis.bottleneck
     facts = job_facts(run)
     best = main_gain(analysis) or next(iter(gains(analysis)), None)
-    fix = None if best is None else best.what_if
+    gain = None if best is None else best.what_if
     steps = None if analysis.epoch_times else analysis.steps
     per_ms = None if steps is None else steps * run.size / _HOUR
-    saved = None if fix is None or per_ms is None else fix.saved_ms
+    saved = None if gain is None or per_ms is None else gain.saved_ms
     ends = None if saved is None else saved.ci95
     commit = run.fact("git_commit")
     return IndexLine(
@@ -137,10 +137,10 @@ def line_of(analysis: Analysis, stem: str) -> IndexLine:
         verdict=bottleneck.kind,
         said=short_verdict(bottleneck),
         fix=None if best is None else best.title,
-        speedup=None if fix is None else finite(fix.speedup),
-        speedup_ci95=None if fix is None else fix.ci95,
+        speedup=None if gain is None else finite(gain.speedup),
+        speedup_ci95=None if gain is None else gain.ci95,
         # The gain of a healthy run is a bound, not a certain loss.
-        bound=fix is not None and (fix.bound or not bottleneck.fault),
+        bound=gain is not None and (gain.bound or not bottleneck.fault),
         # A fix that gains nothing loses nothing.
         lost_h=None if saved is None else finite(max(0.0, saved.value) * (per_ms or 0.0)),
         lost_ci95_h=None if ends is None else _hours(ends, per_ms or 0.0),

@@ -10,7 +10,6 @@ from stallscope.analysis.findings.finding import Finding
 from stallscope.analysis.gains.baseline import Decomposition
 from stallscope.analysis.gains.what_if import Bottleneck, WhatIf, in_words
 from stallscope.analysis.ledger.entries import CauseEntry, LedgerEntry
-from stallscope.analysis.ledger.ledger import CAUSES
 from stallscope.analysis.ledger.printed_steps import PrintedSteps
 from stallscope.analysis.ledger.windows import RankWindows
 from stallscope.analysis.network.network_check import NetworkUse, Parts
@@ -23,6 +22,7 @@ from stallscope.catalogue.entry import moment
 from stallscope.run import Event, Run, Series
 from stallscope.text.gain_words import is_throughput
 from stallscope.text.job_words import since_start_s, worst
+from stallscope.words import CAUSES
 
 from ..parts import Content, content_of, fields_of, mean_fields, value_of
 from .run_contents import job_parts, single_match

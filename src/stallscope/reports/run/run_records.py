@@ -8,10 +8,10 @@ from itertools import chain
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.entries import CauseEntry
-from stallscope.analysis.ledger.ledger import STAGES
 from stallscope.analysis.ledger.ledger_figures import RankSummary
 from stallscope.formatting.numbers import Interval
 from stallscope.text.gain_words import gains, is_throughput
+from stallscope.words import RANK_PARTS, STAGES
 
 from ..parts import Metric, ReportRecords, Row
 from .run_contents import job_parts
@@ -30,7 +30,6 @@ COLUMNS = (
     "excess_ms",
     "waiting_ms",
 )
-_RANK_STAGES = ("input", "compute", "other", "wait", "allreduce")
 
 _PERCENTILES = {"0.5": "p50", "0.95": "p95", "0.99": "p99"}
 
@@ -77,7 +76,7 @@ def _rank_rows(analysis: Analysis) -> Iterator[Row]:
     others = {} if base is None else {rank.rank: rank for rank in base.ranks}
     whole = None if analysis.step is None else analysis.step.mean
     for rank in analysis.ranks:
-        for name in _RANK_STAGES:
+        for name in RANK_PARTS:
             ms = _stage(rank, name)
             yield {
                 "scope": "rank",
@@ -199,11 +198,11 @@ def _times(analysis: Analysis) -> Iterator[Metric]:
 
 
 def _gains(analysis: Analysis) -> Iterator[Metric]:
-    fixes = [({"fix": gain.what_if.fix}, gain.what_if) for gain in gains(analysis)]
-    speedups = tuple((label, fix.speedup) for label, fix in fixes)
+    predicted = [({"fix": str(gain.what_if.fix)}, gain.what_if) for gain in gains(analysis)]
+    speedups = tuple((label, gain.speedup) for label, gain in predicted)
     yield Metric("stallscope_fix_speedup_ratio", "Speed-up by a fix", speedups, "ratio")
     saved = tuple(
-        (label, fix.saved_ms.value / 1e3) for label, fix in fixes if not is_throughput(fix)
+        (label, gain.saved_ms.value / 1e3) for label, gain in predicted if not is_throughput(gain)
     )
     yield Metric("stallscope_fix_saved_seconds", "Time that a fix saves per step", saved, "seconds")
 

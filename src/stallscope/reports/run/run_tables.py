@@ -36,9 +36,10 @@ from stallscope.text.job_words import (
     goodput_sentence,
     job_total,
 )
-from stallscope.text.step_figures import RANK_PARTS, StepFigures
+from stallscope.text.step_figures import StepFigures
 from stallscope.text.titles import TITLES
 from stallscope.text.verdicts import headline
+from stallscope.words import RANK_PARTS
 
 from ..document import NOTHING, Table
 from .run_contents import job_parts

@@ -7,7 +7,6 @@ from math import nan
 
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.gains.baseline import Decomposition
-from stallscope.analysis.ledger.ledger import CAUSES, STAGES
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import (
@@ -20,6 +19,7 @@ from stallscope.text.baselines import decomposed, input_name
 from stallscope.text.step_figures import StepFigures
 from stallscope.text.table_cells import Cells
 from stallscope.text.titles import entry_title
+from stallscope.words import CAUSES, STAGES
 
 from ..document import NOTHING, Table
 
