@@ -11,8 +11,8 @@ from dash import ClientsideFunction, Dash, html
 from stallscope.analysis.gains.what_if import Advice, Bottleneck
 from stallscope.charts.chart_kinds import COLOURS, SHADES, STATUS
 from stallscope.text.table_cells import code_parts
-from stallscope.text.titles import TITLES
 from stallscope.text.verdicts import short_verdict
+from stallscope.text.vocabulary import TITLES
 
 
 def aria(**attributes: str) -> dict[str, Any]:

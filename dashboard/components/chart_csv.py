@@ -21,7 +21,7 @@ from stallscope.charts.scaling_curves import RateBars
 from stallscope.charts.step_time import OverTime
 from stallscope.formatting.numbers import finite
 from stallscope.reports.formats.machine_formats import cell
-from stallscope.text.titles import TITLES
+from stallscope.text.vocabulary import TITLES
 
 Value = str | int | float | None
 Row = Sequence[Value]

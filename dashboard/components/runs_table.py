@@ -16,8 +16,8 @@ from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount, finite, percent, significant
 from stallscope.formatting.plain import plain
 from stallscope.text.table_cells import age
-from stallscope.text.titles import TITLES
 from stallscope.text.verdicts import reason, short_verdict
+from stallscope.text.vocabulary import TITLES
 from stallscope.words import CAUSES
 
 from ..addresses import compare_address, run_address

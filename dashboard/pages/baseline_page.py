@@ -25,7 +25,8 @@ from stallscope.reports.run.step_tables import baselines_table
 from stallscope.run import Run
 from stallscope.text.baselines import against
 from stallscope.text.job_words import job_texts, job_total, parts_of_jobs
-from stallscope.text.titles import TITLES
+from stallscope.text.table_cells import as_text
+from stallscope.text.vocabulary import TITLES
 
 from ..components.basics import card, sentence_card
 from ..components.chart_card import chart_card, picture

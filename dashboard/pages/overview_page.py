@@ -31,8 +31,8 @@ from stallscope.reports.run.step_tables import cause_table, ledger_table
 from stallscope.text.gain_words import as_fast, how_sure, main_gain
 from stallscope.text.job_words import epoch_figures
 from stallscope.text.machine_words import TITLE, why
-from stallscope.text.titles import entry_name
 from stallscope.text.verdicts import headline, status
+from stallscope.text.vocabulary import entry_name
 from stallscope.words import CAUSES
 
 from ..components.basics import advice_steps, coded_words, points, sentence_card

@@ -25,7 +25,7 @@ from stallscope.formatting.numbers import amount
 from stallscope.reports.document import Table
 from stallscope.text.step_figures import OneStepFigures
 from stallscope.text.table_cells import Cells
-from stallscope.text.titles import TITLES, entry_title
+from stallscope.text.vocabulary import TITLES, entry_title
 from stallscope.words import CAUSES, RANK_PARTS, STAGES
 
 from ..components.basics import aria, link, sentence_card

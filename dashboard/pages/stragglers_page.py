@@ -22,7 +22,8 @@ from stallscope.reports.document import NOTHING, Table
 from stallscope.text import straggler_words
 from stallscope.text.straggler_words import change, costs, waiting
 from stallscope.text.table_cells import Cells
-from stallscope.text.titles import TITLES
+from stallscope.text.vocabulary import TITLES
+from stallscope.words import Pattern
 
 from ..addresses import ADDRESS, query_of, run_address
 from ..components.basics import aria, card, link, link_in_text, points, sentence_card
@@ -32,7 +33,7 @@ from ..store import RunStore
 from ..store.cache import hosts_of, lateness_of
 from .run_page import RunPage, RunRequest
 
-_PATTERNS = {
+_PATTERNS: dict[Pattern, str] = {
     "persistent": "Persistent",
     "ramp": "Ramp",
     "bursts": "Bursts",
@@ -116,7 +117,7 @@ def _table(analysis: Analysis, rate: Rate | None) -> Table:
 def _row(one: Straggler, analysis: Analysis, rate: Rate | None) -> tuple[str, ...]:
     row = [
         straggler_words.who(one),
-        f"{_PATTERNS.get(one.pattern, one.pattern)}: {straggler_words.pattern(one)}",
+        f"{_PATTERNS[one.pattern]}: {straggler_words.pattern(one)}",
         TITLES[one.stage],
         straggler_words.excess(one),
         percent(one.late_share),

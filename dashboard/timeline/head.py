@@ -23,7 +23,7 @@ from stallscope.errors import NotFoundError, UsageError
 from stallscope.formatting.numbers import amount, finite
 from stallscope.formatting.plain import plain
 from stallscope.text.job_words import generation_sentence
-from stallscope.text.titles import TITLES
+from stallscope.text.vocabulary import TITLES
 from stallscope.words import RANK_PARTS
 
 from ..addresses import baseline_query, root_path, run_address

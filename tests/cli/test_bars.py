@@ -227,5 +227,5 @@ def test_files_of_a_baseline_are_counted(
     assert main(["compare", a, b, "--baseline", base]) == 0
     once = [("reading", 1), ("reading files", 2), 0, 1]
     # The two runs are read first.
-    assert announced[-len(once) :] == once
+    assert any(announced[at : at + len(once)] == once for at in range(len(announced)))
     assert announced.count(("reading files", 2)) == 3

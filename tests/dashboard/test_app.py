@@ -29,7 +29,7 @@ from stallscope.dashboard.security import require_host
 from stallscope.errors import UnreadableError
 from stallscope.parsers import read
 from stallscope.run import Run
-from stallscope.text.titles import TITLES
+from stallscope.text.vocabulary import TITLES
 
 from .cases import IMAGE, JOBS, ONE_RANK, REAL, SCRIPT, SYNTHETIC
 from .content import assert_known_components, charts, of_type, table_rows, texts

@@ -17,7 +17,7 @@ from stallscope.dashboard import RunStore
 from stallscope.dashboard.app import view_at
 from stallscope.dashboard.components.run_head import baseline_facts, grouped_baselines
 from stallscope.run import Run
-from stallscope.text.titles import TITLES
+from stallscope.text.vocabulary import TITLES
 from stallscope.words import CAUSES
 
 from .browsing import NARROW, WIDE, Open

@@ -13,7 +13,7 @@ from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 from stallscope.analysis import ENTRIES
 from stallscope.charts.chart_kinds import COLOURS
 from stallscope.dashboard import RunStore
-from stallscope.text.titles import TITLES
+from stallscope.text.vocabulary import TITLES
 
 from .browsing import NARROW, WIDE, Open, css_rgb, still, tab_stops
 from .cases import SCRIPT

@@ -45,7 +45,7 @@ from stallscope.reports.run.step_tables import (
 )
 from stallscope.text.baselines import decomposed
 from stallscope.text.step_figures import OneStepFigures, StepFigures
-from stallscope.text.titles import TITLES, entry_title
+from stallscope.text.vocabulary import TITLES, entry_title
 from stallscope.words import CAUSES
 
 from .cases import CASES

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -17,6 +17,7 @@ from stallscope.analysis import Analysis
 from stallscope.catalogue.entry import AnalysisSummary
 from stallscope.reports.parts import ReportOptions
 from stallscope.reports.run import json_content
+from stallscope.words import CAUSES, ENTRIES, PATTERNS, STAGES, VERDICT_CAUSES, VERDICTS, HangPlace
 
 from .cases import CASES
 
@@ -117,6 +118,30 @@ def as_loaded(analysis: Analysis, options: ReportOptions) -> dict[str, Any]:
     loaded = json.loads(rendered("json", analysis, options), parse_constant=refuse)
     assert isinstance(loaded, dict)
     return loaded
+
+
+def _enums(schema: Any, key: str) -> Iterator[set[str]]:
+    """Return the words that properties of this name may have, anywhere in a schema."""
+    if isinstance(schema, dict):
+        words = schema.get("properties", {}).get(key, {}).get("enum")
+        if words:
+            yield {*words} - {None}
+        for part in schema.values():
+            yield from _enums(part, key)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from _enums(part, key)
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        *(("kind", VERDICTS), ("cause", VERDICT_CAUSES), ("pattern", PATTERNS), ("stage", STAGES)),
+        *(("stage", get_args(HangPlace)), ("name", ENTRIES), ("name", CAUSES), ("entry", ENTRIES)),
+    ],
+)
+def test_the_schema_has_the_declared_words(key: str, words: Sequence[str]) -> None:
+    assert {*words} in [*_enums(SCHEMA, key)]
 
 
 @pytest.mark.parametrize("name", CASES)

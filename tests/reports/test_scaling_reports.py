@@ -35,7 +35,7 @@ from stallscope.reports.report_formats import render as rendered
 from stallscope.reports.scaling import parts
 from stallscope.reports.scaling.scaling_contents import headline, lost_table, percentage
 from stallscope.reports.scaling.scaling_document import COLUMNS, json_content
-from stallscope.text.titles import TITLES
+from stallscope.text.vocabulary import TITLES
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "scaling.schema.json").read_text())
 OPTIONS = ReportOptions(generated_at=datetime(2026, 1, 2, tzinfo=UTC))

@@ -29,7 +29,25 @@ from stallscope.text.gain_words import (
     speedup,
 )
 from stallscope.text.verdicts import badge, basis, headline, reason, short_verdict
-from stallscope.words import Fix
+from stallscope.text.vocabulary import (
+    FIX_NAMES,
+    FIX_TITLES,
+    NAMES,
+    NAMES_IN_LISTS,
+    TITLES,
+    VERDICT_WORDS,
+)
+from stallscope.words import (
+    CAUSES,
+    ENTRIES,
+    FIX_KINDS,
+    PATTERNS,
+    RANK_PARTS,
+    VERDICTS,
+    Fix,
+    Pattern,
+    Verdict,
+)
 
 
 @pytest.mark.parametrize(
@@ -51,6 +69,33 @@ def straggler(pattern: str, stage: str, *ranks: int, **more: Any) -> Straggler:
     return Straggler(
         pattern=pattern, ranks=ranks, stage=stage, excess_ms=time, cost_ms=time, **given
     )
+
+
+def test_every_word_has_its_words_for_people() -> None:
+    assert {*VERDICT_WORDS} == {*VERDICTS}
+    assert {*NAMES} == {*NAMES_IN_LISTS} == {*ENTRIES}
+    assert {*TITLES} >= {*ENTRIES, *CAUSES, *RANK_PARTS}
+    by_value = {"rank", "host", "bandwidth", "ranks"}
+    assert {*FIX_NAMES} == {*FIX_KINDS} - by_value
+    assert {*FIX_TITLES} == {*FIX_NAMES} - {"imbalance"}  # it names the slow ranks
+
+
+@pytest.mark.parametrize("kind", VERDICTS)
+@pytest.mark.parametrize("ranks", [(), (3,)])
+def test_every_verdict_has_a_headline(kind: Verdict, ranks: tuple[int, ...]) -> None:
+    stragglers = [straggler(name, "input", *ranks) for name in PATTERNS]
+    found = Bottleneck(kind, None, "", ranks, fault=kind != "insufficient_data")
+    for text in (badge(found), short_verdict(found), reason(found), headline(found, stragglers)):
+        assert text
+        assert text != kind
+        assert "{" not in text
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_every_pattern_of_lateness_has_words(name: Pattern) -> None:
+    words = straggler_words.pattern(straggler(name, "input", 3))
+    assert words
+    assert words != name
 
 
 def verdict(*stragglers: Straggler) -> Bottleneck:

@@ -27,7 +27,7 @@ from stallscope.text.job_words import (
     parts_of_jobs,
 )
 from stallscope.text.step_figures import StepFigures
-from stallscope.text.titles import TITLES
+from stallscope.text.vocabulary import TITLES
 from stallscope.words import RANK_PARTS
 
 from .chart_kinds import Bar, Segment, StackedArea, StackedBars, Waterfall, drawn_as

@@ -10,7 +10,7 @@ from stallscope.arrays.stats import Mean
 from stallscope.formatting.numbers import NOT_MEASURED, amount
 from stallscope.formatting.sums import SumColumn
 from stallscope.text.step_figures import StepFigures
-from stallscope.text.titles import entry_name, entry_title
+from stallscope.text.vocabulary import entry_name, entry_title
 from stallscope.words import CAUSES
 
 from .chart_kinds import Bar, Segment, StackedBars, drawn_as

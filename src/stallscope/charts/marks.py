@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from stallscope.formatting.numbers import NOT_MEASURED, finite, significant
-from stallscope.text.titles import title_of
+from stallscope.text.vocabulary import title_of
 
 from .axis import Areas, areas_of
 from .chart_kinds import StackedArea, StackedBars, Waterfall

@@ -16,7 +16,7 @@ from stallscope.formatting.numbers import (
 )
 from stallscope.formatting.sums import SumColumn
 from stallscope.text.gain_words import Gain, gains_note, gains_worth_mentioning, saved, speedup
-from stallscope.text.titles import title_of
+from stallscope.text.vocabulary import title_of
 from stallscope.words import CAUSES
 
 from .axis import Axis

@@ -20,7 +20,7 @@ from stallscope.formatting.lists import counted, joined
 from stallscope.formatting.numbers import Scale, amount, scale_for
 from stallscope.text.figure_words import printed_lines
 from stallscope.text.machine_words import of_whom, reading, scale, title
-from stallscope.text.titles import TITLES, entry_name
+from stallscope.text.vocabulary import TITLES, entry_name
 from stallscope.words import CAUSES, STAGES
 
 from .axis import Axis

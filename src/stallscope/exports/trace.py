@@ -22,7 +22,7 @@ from stallscope.analysis.views.lane_sums import LANE_STAGES
 from stallscope.arrays.blocks import NULL
 from stallscope.arrays.types import Bools, Ints
 from stallscope.formatting.plain import plain
-from stallscope.text.titles import TITLES
+from stallscope.text.vocabulary import TITLES
 
 from .exported_run import ExportedRun, Generation, Selection
 

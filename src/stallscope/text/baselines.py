@@ -8,10 +8,12 @@ from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import joined
 from stallscope.formatting.numbers import finite, percent, percent_ends
 from stallscope.formatting.sums import SumColumn
+from stallscope.words import PartByCause
 
 from .step_figures import StepFigures
+from .vocabulary import NAMES
 
-_PARTS = {"compute": "compute", "other": "work between steps", "allreduce": "exposed allreduce"}
+_PARTS: tuple[PartByCause, ...] = ("compute", "other", "allreduce")
 
 
 def against(analysis: Analysis) -> tuple[str, str]:
@@ -64,7 +66,7 @@ def decomposed(analysis: Analysis) -> str:
     for name, mean, part in zip(_PARTS, means, others, strict=True):
         size = by.amount(abs(part), mean.ci95)
         if part >= 0:
-            more.append(f"{size} {_PARTS[name]}")
+            more.append(f"{size} {NAMES[name]}")
         else:
             less.append(_faster_stage(name, size, analysis))
     sentences = [f"Of the {by.amount(by.total, parts.loss.ci95)} difference, {joined(more)}", *less]
@@ -80,9 +82,9 @@ def input_name(analysis: Analysis) -> str:
     return "input stall" if analysis.baseline and analysis.baseline.run.synthetic else "input"
 
 
-def _faster_stage(name: str, by: str, analysis: Analysis) -> str:
+def _faster_stage(name: PartByCause, by: str, analysis: Analysis) -> str:
     """Say that a stage takes less than in the baseline, and why where ranks share cores."""
-    sentence = f"{_PARTS[name].capitalize()} is {by} faster than in the baseline"
+    sentence = f"{NAMES[name].capitalize()} is {by} faster than in the baseline"
     if name != "compute" or not _waits_longer(analysis):
         return sentence
     cores = CoreUse.of(analysis.run)

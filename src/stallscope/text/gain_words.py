@@ -22,26 +22,11 @@ from stallscope.formatting.numbers import (
 )
 from stallscope.words import Fix, FixKind, Verdict
 
-_TITLES: dict[FixKind, str] = {
-    "input": "Without input stalls",
-    "compute": "With compute as in the baseline",
-    "other": "Without extra work between steps",
-    "allreduce": "If allreduce cost nothing",
-    "variation": "With half the variation between ranks",
-    "all": "With all of these fixed",
-}
+from .vocabulary import FIX_NAMES, FIX_TITLES
+
 #: For fixes that make steps no faster.
 NO_GAIN = "no gain"
 _NO_RANK_LATE = "no rank late at times"
-_SHORT: dict[FixKind, str] = {
-    "input": "input",
-    "compute": "compute",
-    "other": "work between steps",
-    "imbalance": "slow ranks",
-    "all": "all of these",
-    "allreduce": "allreduce",
-    "variation": "variation between ranks",
-}
 # By the source of the prediction.
 _GAINS_FROM = {
     "baseline": "Predicted from the baseline's steps.",
@@ -59,8 +44,8 @@ def fix_title(fix: Fix, slow: Sequence[Fix], in_turn: bool = False) -> str:
         slow: fixes of single ranks and hosts, which the fix ``imbalance`` combines.
         in_turn: whether that fix also ends lateness that varies from step to step.
     """
-    if fix.kind in _TITLES:
-        return _TITLES[fix.kind]
+    if fix.kind in FIX_TITLES:
+        return FIX_TITLES[fix.kind]
     if fix.kind == "bandwidth":
         return f"With {fix.value}× the bandwidth"
     if fix.kind == "ranks":
@@ -219,7 +204,7 @@ def _short(gain: WhatIf, analysis: Analysis) -> str:
     """Name what a fix is about in a few words."""
     slow = [fix for straggler in analysis.stragglers for fix in straggler.fixes]
     fix = slow[0] if gain.fix.kind == "imbalance" and len(slow) == 1 else gain.fix
-    return _SHORT.get(fix.kind) or _named(fix)
+    return FIX_NAMES.get(fix.kind) or _named(fix)
 
 
 def answers(analysis: Analysis) -> list[Gain]:

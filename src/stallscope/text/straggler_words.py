@@ -8,8 +8,10 @@ from stallscope.analysis.stragglers.lap_test import enough_to_name, rank_hours, 
 from stallscope.analysis.stragglers.lateness import Straggler
 from stallscope.formatting.lists import capitalised, counted, listed
 from stallscope.formatting.numbers import amount, exact, percent
+from stallscope.words import Pattern
 
 from .step_figures import StepFigures
+from .vocabulary import NAMES, NAMES_IN_LISTS
 
 #: Explains the columns, below every table of stragglers.
 NOTE = (
@@ -18,20 +20,24 @@ NOTE = (
     "save without it, on average; they do not add up."
 )
 
-_PATTERNS = {
+_PATTERNS: dict[Pattern, str] = {
     "persistent": "all the time",
     "ramp": "increasing",
     "bursts": "at times",
     "rotating": "varies from step to step",
 }
 _CANNOT_TELL = "These logs cannot show which rank is slow"
-_ENTRIES = {"imbalance": "waiting for slow ranks", "allreduce": "exposed allreduce"}
-_STAGES = {"input": "input", "compute": "compute", "other": "work between steps"}
-_WHEN = {"persistent": " all the time", "ramp": " increasingly", "bursts": " at times"}
-_LATER = {
+_WHEN: dict[Pattern, str] = {
+    "persistent": " all the time",
+    "ramp": " increasingly",
+    "bursts": " at times",
+    "rotating": "",
+}
+_LATER: dict[Pattern, str] = {
     "persistent": "takes {by} longer than its peers'",
     "ramp": "takes longer and longer than its peers', by {by} on average",
     "bursts": "takes {by} longer than usual in {share} of steps",
+    "rotating": "is {by} later",
 }
 
 
@@ -45,7 +51,7 @@ def who(straggler: Straggler) -> str:
 
 def pattern(straggler: Straggler) -> str:
     """Name the pattern; a rank with more samples than its peers has more work, and is not slower."""
-    words = _PATTERNS.get(straggler.pattern, straggler.pattern)
+    words = _PATTERNS[straggler.pattern]
     if straggler.work is None:
         return words
     return f"{words}; uneven work: {straggler.work:.2f} times its peers' samples"
@@ -98,9 +104,7 @@ def change(change: ChangePoint) -> str:
     sign = "+" if change.by_ms >= 0 else "−"
     which = "" if change.rank is None else f"; rank {change.rank} is the critical one in most steps"
     most = (
-        ""
-        if change.entry is None
-        else f", most of it {_ENTRIES.get(change.entry, change.entry)} ({sign}{by})"
+        "" if change.entry is None else f", most of it {NAMES_IN_LISTS[change.entry]} ({sign}{by})"
     )
     return (
         f"{amount(change.before_ms, 'ms')} → {amount(change.after_ms, 'ms')} per step{most}{which}"
@@ -114,14 +118,14 @@ def _named(analysis: Analysis) -> tuple[str, str]:
     worst, more = named[0], len(analysis.stragglers) - 1
     rest = f" {more} more {'is' if more == 1 else 'are'} in the table below." if more else ""
     verb = "makes" if len(worst.ranks) == 1 or worst.hosts else "make"
-    when = _WHEN.get(worst.pattern, "")
+    when = _WHEN[worst.pattern]
     title = f"{capitalised(who(worst))} {verb} the others wait{when}: {_how(worst)}"
     return title, f"{_cost(worst, analysis)}{rest}"
 
 
 def _rotating(analysis: Analysis) -> tuple[str, str]:
     worst = analysis.stragglers[0]
-    stage = _STAGES.get(worst.stage, worst.stage)
+    stage = NAMES[worst.stage]
     title = f"No single straggler: late {stage} varies from step to step"
     late = (
         f"In {percent(worst.late_share)} of steps one rank or another is late by "
@@ -131,8 +135,8 @@ def _rotating(analysis: Analysis) -> tuple[str, str]:
 
 
 def _how(straggler: Straggler) -> str:
-    stage = _STAGES.get(straggler.stage, straggler.stage)
-    how = _LATER.get(straggler.pattern, "is {by} later").format(
+    stage = NAMES[straggler.stage]
+    how = _LATER[straggler.pattern].format(
         by=excess(straggler), share=percent(straggler.late_share)
     )
     work = (

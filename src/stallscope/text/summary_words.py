@@ -16,15 +16,10 @@ from .job_words import epoch_figures
 from .step_figures import StepFigures
 from .straggler_words import cost, excess, waiting, who
 from .verdicts import basis, headline
+from .vocabulary import NAMES_IN_LISTS
 
-_NAMES = {
-    "input": "input",
-    "compute": "compute",
-    "other": "other",
-    "allreduce": "exposed allreduce",
-}
 # Without the other ranks' logs, these two cannot be distinguished.
-_ONE_RANK = {**_NAMES, "allreduce": "waiting and allreduce"}
+_ONE_RANK = {**NAMES_IN_LISTS, "allreduce": "waiting and allreduce"}
 # A line names this many stragglers.
 _MOST_STRAGGLERS = 2
 
@@ -65,7 +60,7 @@ def _step_time(analysis: Analysis) -> str:
         return f"{whole}: input {wait} on average over ranks; the rest was not measured apart"
     if figures is None:
         return f"{whole}; its stages were not measured"
-    names = _ONE_RANK if analysis.run.one_log_of_many else _NAMES
+    names = _ONE_RANK if analysis.run.one_log_of_many else NAMES_IN_LISTS
     parts = [
         f"{names[entry.name]} {figures.causes.amount(part)}"
         for entry, part in zip(analysis.by_cause, figures.causes.parts, strict=True)
@@ -87,7 +82,7 @@ def _stragglers(analysis: Analysis) -> str:
 
 def straggler_sentence(straggler: Straggler) -> str:
     """Write the slow ranks, their stage, the excess and its cost; without a full stop."""
-    stage = _NAMES.get(straggler.stage, straggler.stage)
+    stage = NAMES_IN_LISTS[straggler.stage]
     return (
         f"{who(straggler)}, {stage} {excess(straggler)} longer than its peers', "
         f"late in {percent(straggler.late_share)} of steps, costs {cost(straggler)} per step"

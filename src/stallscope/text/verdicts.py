@@ -9,43 +9,20 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.gains.what_if import Bottleneck
 from stallscope.analysis.stragglers.lateness import Straggler
 from stallscope.formatting.lists import capitalised, counted, joined, listed
+from stallscope.words import STAGES, Cause, Pattern, known
+
+from .vocabulary import NAMES, VERDICT_WORDS
 
 Status = Literal["neutral", "warning", "error"]
 
-_KINDS = {
-    "input": "Input",
-    "compute": "Compute",
-    "other": "Between steps",
-    "imbalance": "Slow ranks",
-    "allreduce": "Exposed allreduce",
-    "balanced": "Balanced",
-    "stopped": "Stopped",
-    "insufficient_data": "Insufficient data",
-}
-
-_HEADLINES = {
-    "input": "Input holds this run back: batches come late",
-    "compute": "Compute is slower than in the baseline",
-    "other": "Work between steps holds this run back",
-    "allreduce": "Exposed allreduce holds this run back",
-    "balanced": "Two faults cost about the same",
-    "stopped": "The job hangs",
-    "insufficient_data": "These logs cannot show what holds the run back",
-}
-_REASONS = {
-    "input": "batches come late",
-    "compute": "slower than in the baseline",
-    "other": "callbacks, logging or optimizer",
-    "allreduce": "backward does not hide it",
-    "balanced": "two faults cost about the same",
-    "stopped": "ranks wait for each other",
-    "insufficient_data": "the logs cannot show it",
-}
 _NO_FAULT = "No fault found"
 
-_CAUSES = {"input": "input", "compute": "compute", "other": "work between steps"}
-
-_SLOW = {"bursts": "is slow at times", "ramp": "gets slower and slower"}
+_SLOW: dict[Pattern, str] = {
+    "persistent": "is slow",
+    "ramp": "gets slower and slower",
+    "bursts": "is slow at times",
+    "rotating": "is slow",
+}
 
 
 def badge(bottleneck: Bottleneck) -> str:
@@ -56,7 +33,7 @@ def badge(bottleneck: Bottleneck) -> str:
         return "Too few cores"
     if bottleneck.kind == "imbalance" and not bottleneck.ranks:
         return f"Varying {_cause(bottleneck.cause)}"
-    return _KINDS.get(bottleneck.kind, bottleneck.kind)
+    return VERDICT_WORDS[bottleneck.kind].title
 
 
 def status(bottleneck: Bottleneck) -> Status:
@@ -79,10 +56,8 @@ def reason(bottleneck: Bottleneck) -> str:
         return ""
     if bottleneck.cause == "cores":
         return "ranks share too few CPU cores"
-    if bottleneck.kind != "imbalance":
-        return _REASONS.get(bottleneck.kind, "")
-    if not bottleneck.ranks:
-        return "another rank is late in every step"
+    if bottleneck.kind != "imbalance" or not bottleneck.ranks:
+        return VERDICT_WORDS[bottleneck.kind].reason
     if bottleneck.hosts:
         return f"{_cause(bottleneck.cause)} is slow on {listed('host', bottleneck.hosts)}"
     their = "its" if len(bottleneck.ranks) == 1 else "their"
@@ -95,12 +70,9 @@ def headline(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
         return _NO_FAULT
     if bottleneck.cause == "cores":
         return "The ranks of a host share too few CPU cores"
-    if bottleneck.kind != "imbalance":
-        return _HEADLINES.get(bottleneck.kind, bottleneck.kind)
-    if not bottleneck.ranks:
-        return capitalised(
-            f"{_cause(bottleneck.cause)} varies from rank to rank and from step to step"
-        )
+    if bottleneck.kind != "imbalance" or not bottleneck.ranks:
+        sentence = VERDICT_WORDS[bottleneck.kind].sentence
+        return capitalised(sentence.format(cause=_cause(bottleneck.cause)))
     stragglers = [straggler for straggler in stragglers if straggler.holds_back]
     verb = "holds" if len(bottleneck.ranks) == 1 else "hold"
     return f"{capitalised(_named(bottleneck, stragglers))} {verb} this run back: " + _fault(
@@ -134,14 +106,15 @@ def _fault(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
     if named and all(straggler.work is not None for straggler in named):
         return f"{'it has' if it else 'they have'} more to do than the others"
     patterns = {straggler.pattern for straggler in named}
-    stages: set[str | None] = {straggler.stage for straggler in named} or {bottleneck.cause}
+    stages: set[Cause | None] = {straggler.stage for straggler in named} or {bottleneck.cause}
     what = _cause(stages.pop()) if len(stages) == 1 else "work"
-    slow = _SLOW.get(patterns.pop(), "is slow") if len(patterns) == 1 else "is slow"
+    slow = _SLOW[patterns.pop()] if len(patterns) == 1 else "is slow"
     return f"{'its' if it else 'their'} {what} {slow}"
 
 
-def _cause(stage: str | None) -> str:
-    return _CAUSES.get(stage or "", "work")
+def _cause(cause: Cause | None) -> str:
+    stage = known(cause, STAGES)
+    return "work" if stage is None else NAMES[stage]
 
 
 def basis(analysis: Analysis) -> str:

@@ -39,6 +39,8 @@ FEWEST_STEPS = 20
 _FEWEST_TRACED = 5
 _NEARLY_ALWAYS = 0.995
 
+# Faults that have another name in sentences.
+_NAMES: dict[FixKind, str] = {"imbalance": "slow ranks", "other": "work between steps"}
 _PARTS: dict[FixKind, str] = {
     "allreduce": "exposed allreduce",
     "variation": "waiting caused by variation among ranks",
@@ -220,7 +222,7 @@ def sentence(straggler: Straggler) -> str:
         if straggler.work is not None
         else ""
     )
-    what = "work between steps" if straggler.stage == "other" else straggler.stage
+    what = _NAMES.get(straggler.stage, straggler.stage)
     return (
         f"{capitalised(who)} is last in {share}, with {by} more {what} than its peers{grows}.{work}"
     )
@@ -249,9 +251,7 @@ def _on_all_ranks(
 
 
 def _title(gain: WhatIf) -> str:
-    return {"imbalance": "slow ranks", "other": "work between steps"}.get(
-        gain.fix.kind, gain.fix.kind
-    )
+    return _NAMES.get(gain.fix.kind, gain.fix.kind)
 
 
 def _healthy(

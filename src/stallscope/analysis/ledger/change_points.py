@@ -19,7 +19,7 @@ import numpy as np
 from stallscope.arrays.quantiles import running_median
 from stallscope.arrays.stats import autocorrelation_time, robust_sd
 from stallscope.arrays.types import Floats
-from stallscope.words import ENTRIES
+from stallscope.words import ENTRIES, LedgerPart
 
 from .ledger import Ledger
 
@@ -65,7 +65,7 @@ class ChangePoint:
     after_ms: float
     #: The entry of the ledger that changed most, and by how much. Without stages: None, and the change
     #: of the whole step.
-    entry: str | None
+    entry: LedgerPart | None
     by_ms: float
     #: The rank that is critical in the slower part, if imbalance changed most; None otherwise.
     rank: int | None

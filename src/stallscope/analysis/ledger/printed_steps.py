@@ -17,6 +17,7 @@ import numpy as np
 from stallscope.arrays.stats import Mean, above_usual, mean_with_interval
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.run import Run
+from stallscope.words import LedgerPart
 
 from .by_generation import settling_length_within
 from .change_points import ChangePoint, largest, possible_places, split_points
@@ -240,7 +241,8 @@ def _changes(whole: RankWindows, steady: Bools) -> tuple[ChangePoint, ...]:
 def _change(windows: RankWindows, begin: int, at: int, end: int) -> ChangePoint:
     before, after = slice(begin, at), slice(at, end)
     was, became = float(windows.ms[before].mean()), float(windows.ms[after].mean())
-    entry, by = None, became - was
+    entry: LedgerPart | None = None
+    by = became - was
     if windows.input_ms is not None:
         waited = float(windows.input_ms[after].mean() - windows.input_ms[before].mean())
         if abs(waited) > abs(by) / 2:

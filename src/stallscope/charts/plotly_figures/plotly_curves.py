@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stallscope.text.titles import title_of
+from stallscope.text.vocabulary import title_of
 
 from ..axis import Areas, shortened, text_width
 from ..curves import Curve, Curves, moved_apart

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from stallscope.text.titles import title_of
+from stallscope.text.vocabulary import title_of
 
 from ..axis import Axis, text_width
 from ..chart_kinds import Colour

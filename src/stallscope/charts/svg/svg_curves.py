@@ -8,7 +8,7 @@ import numpy as np
 
 from stallscope.arrays.types import Floats
 from stallscope.formatting.numbers import amount, percent
-from stallscope.text.titles import title_of
+from stallscope.text.vocabulary import title_of
 
 from ..axis import Areas, Axis, shortened, text_width
 from ..curves import Curve, Curves, Dot, moved_apart

@@ -9,8 +9,8 @@ from stallscope.analysis.regression import RATE, Figure, History
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import counted, joined
 from stallscope.formatting.numbers import amount, percent, plus_minus, rate
-from stallscope.text.titles import TITLES
 from stallscope.text.verdicts import short_verdict
+from stallscope.text.vocabulary import TITLES
 
 from ..document import NOTHING, Table
 from .pair import fact_title, fact_value, started

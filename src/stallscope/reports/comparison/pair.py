@@ -24,8 +24,8 @@ from stallscope.formatting.sums import SumColumn
 from stallscope.run import Run
 from stallscope.text.job_words import epoch_figures
 from stallscope.text.step_figures import StepFigures
-from stallscope.text.titles import TITLES
 from stallscope.text.verdicts import short_verdict
+from stallscope.text.vocabulary import TITLES
 
 from ..document import NOTHING, Table
 

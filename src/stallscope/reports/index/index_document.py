@@ -20,7 +20,7 @@ from stallscope.formatting.numbers import (
     rate,
 )
 from stallscope.text.gain_words import NO_GAIN
-from stallscope.text.titles import TITLES
+from stallscope.text.vocabulary import TITLES
 from stallscope.words import CAUSES
 
 from ..document import (

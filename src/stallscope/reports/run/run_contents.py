@@ -26,6 +26,7 @@ from stallscope.text.gain_words import (
 from stallscope.text.job_words import JOB_PARTS, ranks_and_hosts, steps_and_epochs
 from stallscope.text.machine_words import TITLE, evidence, why
 from stallscope.text.verdicts import badge, basis, headline, status
+from stallscope.words import Verdict
 
 from ..document import (
     BigFigure,
@@ -95,7 +96,7 @@ HOW_TO_READ = (
 )
 
 _MOST_GAINS = 4
-_NOTHING_GAINED = {
+_NOTHING_GAINED: dict[Verdict, str] = {
     "insufficient_data": "These logs cannot show it.",
     "compute": "Beyond compute, nothing that is worth mentioning.",
 }

@@ -21,8 +21,8 @@ from stallscope.text.job_words import (
     steps_and_epochs,
 )
 from stallscope.text.step_figures import StepFigures
-from stallscope.text.titles import TITLES
 from stallscope.text.verdicts import basis
+from stallscope.text.vocabulary import TITLES
 
 from ..document import (
     Cell,

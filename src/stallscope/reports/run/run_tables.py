@@ -37,8 +37,8 @@ from stallscope.text.job_words import (
     job_total,
 )
 from stallscope.text.step_figures import StepFigures
-from stallscope.text.titles import TITLES
 from stallscope.text.verdicts import headline
+from stallscope.text.vocabulary import TITLES
 from stallscope.words import RANK_PARTS
 
 from ..document import NOTHING, Table

@@ -18,7 +18,7 @@ from stallscope.formatting.sums import SumColumn
 from stallscope.text.baselines import decomposed, input_name
 from stallscope.text.step_figures import StepFigures
 from stallscope.text.table_cells import Cells
-from stallscope.text.titles import entry_title
+from stallscope.text.vocabulary import entry_title
 from stallscope.words import CAUSES, STAGES
 
 from ..document import NOTHING, Table

@@ -20,7 +20,7 @@ from stallscope.formatting.numbers import (
     significant,
 )
 from stallscope.text.figure_words import lost_column, lost_of, lost_to
-from stallscope.text.titles import TITLES
+from stallscope.text.vocabulary import TITLES
 
 from ..document import NOTHING, Table
 
