@@ -31,13 +31,13 @@ from stallscope.catalogue.where import parse_where
 from stallscope.collector.store.layout import MANIFEST
 from stallscope.collector.store.run_folders import save_run
 from stallscope.parsers import read
+from stallscope.words import ENTRIES
 
 _MODELS = [f"model-{number}" for number in range(40)]
 _SIZES = (1, 2, 4, 8)
 # One in so many runs of a job is on synthetic data.
 _RUNS_PER_BASELINE = 10
 _BARE = "read all manifests"
-_VERDICTS = ("input", "compute", "other", "imbalance", "allreduce")
 
 
 def figures(quick: bool) -> list[Figure]:
@@ -180,8 +180,8 @@ def _summary(number: int) -> AnalysisSummary:
         epochs=10,
         samples_per_second=1000.0 + number,
         step_ms=100.0,
-        verdict=_VERDICTS[number % len(_VERDICTS)],
-        shares=dict.fromkeys(_VERDICTS, 0.2),
+        verdict=ENTRIES[number % len(ENTRIES)],
+        shares=dict.fromkeys(ENTRIES, 0.2),
     )
 
 

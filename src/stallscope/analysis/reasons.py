@@ -13,7 +13,7 @@ from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import capitalised, joined, listed, ranks_in_words
 from stallscope.formatting.numbers import amount, significant
-from stallscope.words import STAGES
+from stallscope.words import STAGES, Cause, Stage
 
 from .gains.what_if import Advice, Bottleneck, Reason
 from .ledger.ledger import Ledger
@@ -36,7 +36,9 @@ _SOME_PEERS = 16
 # A cause that slows down all ranks shows on at least this share of them.
 _NEARLY_ALL = 0.9
 # Reasons that make a stage slow more directly than others do.
-_OF_STAGE = {"input": frozenset({"disk", "major_faults", "memory_pressure"})}
+_OF_CAUSE: dict[Cause, frozenset[str]] = {
+    "input": frozenset({"disk", "major_faults", "memory_pressure"}),
+}
 # A reason, with the ratio of its difference to the least difference that matters.
 _Weighed = tuple[float, Reason]
 
@@ -156,8 +158,8 @@ def _of_all(counted: Counted, verdict: Bottleneck) -> Iterator[Reason]:
     yield from (reason for _, reason in reasons[:_MOST_REASONS])
 
 
-def _without_consequences(reasons: Sequence[_Weighed], stage: str | None) -> list[_Weighed]:
-    """Sort reasons, those of the stage first and then the largest; leave out consequences of others.
+def _without_consequences(reasons: Sequence[_Weighed], cause: Cause | None) -> list[_Weighed]:
+    """Sort reasons, those of the cause first and then the largest; leave out consequences of others.
 
     A throttled process waits for cores. Other processes only disturb one that waits for cores. A power
     cap or heat lowers the clock.
@@ -169,8 +171,8 @@ def _without_consequences(reasons: Sequence[_Weighed], stage: str | None) -> lis
     if "waits_for_cores" not in codes:
         dropped.add("other_processes")
     kept = [(weight, reason) for weight, reason in reasons if reason.code not in dropped]
-    of_stage = _OF_STAGE.get(stage or "", frozenset())
-    return sorted(kept, key=lambda pair: (pair[1].code not in of_stage, -pair[0]))
+    of_cause = frozenset() if cause is None else _OF_CAUSE.get(cause, frozenset())
+    return sorted(kept, key=lambda pair: (pair[1].code not in of_cause, -pair[0]))
 
 
 def _compared(
@@ -242,7 +244,7 @@ def _late_pieces(counted: Counted, straggler: Straggler, steady: Ledger) -> Bool
     return pieces
 
 
-def _stage_of(steady: Ledger, stage: str, at: int) -> Ints:
+def _stage_of(steady: Ledger, stage: Stage, at: int) -> Ints:
     """Return a stage of the rank at a position, per step."""
     return steady.of(stage, np.full(len(steady), at))
 

@@ -27,6 +27,7 @@ from stallscope.parsers.base import ShowProgress, no_progress
 from stallscope.parsers.runs.grouping import Launch, by_launch
 from stallscope.reports.parts import ReportOptions
 from stallscope.run import Run
+from stallscope.words import Fix
 
 # A first line has some kilobytes.
 _USUAL_BYTES, _MOST_BYTES = 64 << 10, 1 << 20
@@ -213,7 +214,7 @@ class Settings:
     #: Bus bandwidth of the network, GB/s.
     bandwidth: float | None = None
     #: The values of ``--what-if``.
-    questions: tuple[str, ...] = ()
+    questions: tuple[Fix, ...] = ()
     #: The values of ``--fail-if``.
     conditions: tuple[str, ...] = ()
     anonymous: bool = False
@@ -229,7 +230,7 @@ class Settings:
     @property
     def asks_for_ranks(self) -> bool:
         """Whether a question needs other runs of the batch."""
-        return any(question.startswith("ranks:") for question in self.questions)
+        return any(question.kind == "ranks" for question in self.questions)
 
     def of(self, count: int) -> Settings:
         """Return the settings for this many runs; a single run is always reported in full."""
@@ -249,7 +250,7 @@ class Settings:
             sorted(self.formats),
             self.read_as,
             self.bandwidth,
-            self.questions,
+            tuple(map(str, self.questions)),
             self.conditions,
             self.anonymous,
             self.afterwards is not None,

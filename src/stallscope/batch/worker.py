@@ -23,6 +23,7 @@ from stallscope.reports.report_formats import render
 from stallscope.reports.run import parts
 from stallscope.reports.write import paths_of, write_report
 from stallscope.run import Run
+from stallscope.words import Fix
 
 from .anonymous import anonymous
 from .state import RunSummary, run_of_summary, summarise
@@ -273,20 +274,20 @@ def _checked(texts: Sequence[str], analysis: Analysis, is_baseline: bool) -> tup
 
 
 def with_answers(
-    analysis: Analysis, questions: Sequence[str], others: Sequence[Analysis]
+    analysis: Analysis, questions: Sequence[Fix], others: Sequence[Analysis]
 ) -> Analysis:
     """Add the answers to the analysis, and a warning for every question without an answer."""
     if not questions:
         return analysis
     # Few reports have questions, which are answered from the scaling of many runs.
-    from stallscope.analysis.views.what_if_queries import ask, parse
+    from stallscope.analysis.views.what_if_queries import ask
 
     answers = []
     unanswered = []
     # Without knowing where the time goes, no answer is reliable.
     sufficient = analysis.bottleneck.kind != "insufficient_data"
     for question in questions:
-        answer = ask(parse(question), analysis, others) if sufficient else None
+        answer = ask(question, analysis, others) if sufficient else None
         if answer is not None:
             answers.append(answer)
         elif sufficient:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -44,6 +45,8 @@ def settings_of(options: argparse.Namespace, scratch: Path) -> Settings:
     """
     formats = output.formats_of(options, report_formats.names())
     as_json = output.goes_to_standard_output(formats, options)
+    queries = "stallscope.analysis.views.what_if_queries"
+    questions = _parsed("--what-if", options.what_if, queries)
     return Settings(
         output="terminal" if not formats else "json" if as_json else "files",
         report=ReportOptions(generated_at=datetime.now(UTC)),
@@ -52,10 +55,8 @@ def settings_of(options: argparse.Namespace, scratch: Path) -> Settings:
         formats=tuple(formats),
         read_as=options.read_as,
         bandwidth=_bandwidth(options.network_bandwidth),
-        questions=_checked(
-            "--what-if", options.what_if, "stallscope.analysis.views.what_if_queries"
-        ),
-        conditions=_checked("--fail-if", options.fail_if, "stallscope.conditions"),
+        questions=tuple(dict.fromkeys(questions.values())),
+        conditions=tuple(_parsed("--fail-if", options.fail_if, "stallscope.conditions")),
         anonymous=options.anonymous,
         markdown=options.github_summary,
         afterwards=None
@@ -79,15 +80,16 @@ def _bandwidth(text: str | None) -> float | None:
     return value
 
 
-def _checked(option: str, texts: Sequence[str], module: str) -> tuple[str, ...]:
-    """Check an option's values with the module's ``parse``; return each once."""
+def _parsed(option: str, texts: Sequence[str], module: str) -> dict[str, Any]:
+    """Parse an option's values with the module's ``parse``; return what each text means."""
+    values = {}
     for text in texts:
         try:
             # Few reports have questions or conditions, whose languages are large.
-            import_module(module).parse(text)
+            values[text] = import_module(module).parse(text)
         except ValueError as error:
             raise UsageError(f"{option}: {error}") from None
-    return tuple(dict.fromkeys(texts))
+    return values
 
 
 def jobs_of(options: argparse.Namespace, count: int) -> int:

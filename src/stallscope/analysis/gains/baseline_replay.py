@@ -17,7 +17,7 @@ import numpy as np
 
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Bools, Ints
-from stallscope.words import STAGES, FixKind, PartByCause
+from stallscope.words import STAGES, FixKind, PartByCause, Stage
 
 from ..ledger.ledger import Ledger, mean_over_ranks
 from ..setup import CoreUse
@@ -151,7 +151,7 @@ class BaselineReplay:
         above = uncertainty * (most / self.loss if self.loss > 0 else 0.0)
         return Mean(value, (value - share * uncertainty, most + above))
 
-    def cells_of(self, stage: str, ranks: Bools) -> Bools:
+    def cells_of(self, stage: Stage, ranks: Bools) -> Bools:
         """Mark the stages × ranks that are fixed together with a stage of slow ranks.
 
         Other stages in which these ranks are slower than their peers belong to the same fault. Times
@@ -247,7 +247,7 @@ def _slower(ledger: Ledger, baseline: Ledger, named: Bools) -> Bools:
     return np.array(slower)
 
 
-def _over_ranks(ledger: Ledger, stage: str, ranks: Ints) -> Mean:
+def _over_ranks(ledger: Ledger, stage: Stage, ranks: Ints) -> Mean:
     return mean_with_interval(ledger.cells.per_step(mean_over_ranks, stage, ranks))
 
 

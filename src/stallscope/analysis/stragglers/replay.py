@@ -16,6 +16,7 @@ import numpy as np
 from stallscope.arrays.blocks import NULL, Array, Block
 from stallscope.arrays.stats import Mean, evenly, mean_with_interval
 from stallscope.arrays.types import Floats, Ints
+from stallscope.words import Stage
 
 from ..ledger.ledger import Ledger
 from .lateness import LateCells
@@ -189,7 +190,9 @@ def _not_late(block: Block, step: Ints, rank: Ints, by: Ints) -> tuple[Ints, Int
     return at, arrival.max(axis=1)
 
 
-def with_usual_stage(ledger: Ledger, stage: str, fixed_last: Ints, healthy: Sequence[int]) -> Ints:
+def with_usual_stage(
+    ledger: Ledger, stage: Stage, fixed_last: Ints, healthy: Sequence[int]
+) -> Ints:
     """Return when the last rank would be ready if a stage took no more than ASSUMED_MS, per step.
 
     Args:
@@ -206,7 +209,7 @@ def with_usual_stage(ledger: Ledger, stage: str, fixed_last: Ints, healthy: Sequ
     return np.asarray(fixed_last - gained)
 
 
-def _without_excess(block: Block, stage: str, ranks: Ints) -> Ints:
+def _without_excess(block: Block, stage: Stage, ranks: Ints) -> Ints:
     """Kernel: return when the last of these ranks would be ready if the stage took the assumed time."""
     arrival = block.of("arrival", ranks)
     if stage == "other":

@@ -12,7 +12,7 @@ from stallscope.formatting.lists import as_text, counted
 from stallscope.formatting.numbers import Scale, amount, finite, scale_for
 from stallscope.text.gain_words import gains, main_gain
 from stallscope.text.verdicts import short_verdict
-from stallscope.words import CAUSES
+from stallscope.words import CAUSES, Verdict
 
 from ..parts import Content, ReportRecords, Row, content_of, fields_of
 
@@ -71,7 +71,7 @@ class IndexLine:
     #: Steps that any rank recorded; None if logs know epochs only.
     steps: int | None
     #: The kind of the bottleneck, and the verdict in a few words.
-    verdict: str
+    verdict: Verdict
     said: str
     #: The verdict's fix with the largest gain.
     fix: str | None
