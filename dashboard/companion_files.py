@@ -137,14 +137,14 @@ class _TimelineLoader:
         try:
             with self._path.open("rb") as self._file:
                 reader = timeline_reader(str(self._path), self._file)
-                found = tensors(reader)
+                timeline_tensors = tensors(reader)
         except OSError as error:
             raise UnreadableError(f"{self._path}: cannot be read: {error.strerror}") from None
         return LoadedTimeline(
             self._path,
             self._size,
             reader.start_us,
-            found,
+            timeline_tensors,
             reader.unreadable + reader.unmatched,
             reader.unfinished,
         )
@@ -190,7 +190,9 @@ def _levels(run: Run) -> Iterator[set[Path]]:
     root = root.resolve()
     # Names of logs are untrusted: they may point outside of the root.
     folders = (_resolved(root / log.path).parent for log in run.logs)
-    level = set(islice((one for one in folders if one.is_relative_to(root)), _MOST_FOLDERS))
+    level = set(
+        islice((folder for folder in folders if folder.is_relative_to(root)), _MOST_FOLDERS)
+    )
     while level:
         yield level
         level = {folder.parent for folder in level if folder != root}

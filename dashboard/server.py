@@ -255,13 +255,13 @@ def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, str]:
     if not 0 <= port <= 65535:
         raise UsageError(f"there is no port {port}: choose one from 0 to 65535 with --port")
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
         raise UsageError(
             f"{host!r} is not a name or address of this machine: leave out --host"
         ) from None
     # localhost often has an IPv4 and an IPv6 address; every browser tries IPv4.
-    family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+    family, _, _, _, address = min(addresses, key=lambda entry: entry[0] != socket.AF_INET)
     return family, str(address[0])
 
 

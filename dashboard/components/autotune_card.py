@@ -60,8 +60,8 @@ def _sentence(loaded: LoadedAutotune, best: Sample) -> str:
 
 def _numbers(log: AutotuneLog) -> tuple[Sequence[str], list[Row]]:
     rows: list[Row] = [
-        (number, one.score, one.cycle_time_ms, one.fusion_mib)
-        for number, one in enumerate(log.samples, start=1)
+        (number, sample.score, sample.cycle_time_ms, sample.fusion_mib)
+        for number, sample in enumerate(log.samples, start=1)
     ]
     return ("setting", "score, MB/s", "cycle, ms", "fusion, MiB"), rows
 
@@ -71,8 +71,8 @@ def _draw(drawn: Drawing, theme: Theme, log: AutotuneLog, best: Sample) -> None:
     drawn.add_trace(
         "scatter",
         x=numbers,
-        y=[one.score for one in log.samples],
-        customdata=[[one.cycle_time_ms, one.fusion_mib] for one in log.samples],
+        y=[sample.score for sample in log.samples],
+        customdata=[[sample.cycle_time_ms, sample.fusion_mib] for sample in log.samples],
         mode="lines+markers",
         line={"width": 1, "color": theme.of("allreduce")},
         marker={"size": 5, "color": theme.of("allreduce")},
@@ -80,7 +80,9 @@ def _draw(drawn: Drawing, theme: Theme, log: AutotuneLog, best: Sample) -> None:
         "%{customdata[1]:.3g} MiB<extra></extra>",
     )
     # Tuning ends with a line that repeats the best sample.
-    at = next((number for number, one in zip(numbers, log.samples, strict=True) if one == best), 0)
+    at = next(
+        (number for number, sample in zip(numbers, log.samples, strict=True) if sample == best), 0
+    )
     if at:
         drawn.add_trace(
             "scatter",

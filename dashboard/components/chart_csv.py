@@ -66,18 +66,18 @@ def _means(title: str, unit: str, means: Iterable[Mean | Segment | None]) -> Col
 
 
 def _of_bars(chart: StackedBars) -> Columns:
-    unsure = any(one.ci95 is not None for bar in chart.bars for one in bar.segments)
-    own = [{one.name: one for one in bar.segments} for bar in chart.bars]
+    unsure = any(segment.ci95 is not None for bar in chart.bars for segment in bar.segments)
+    by_name = [{segment.name: segment for segment in bar.segments} for bar in chart.bars]
     columns: Columns = [("bar", [bar.label for bar in chart.bars])]
     for name in chart.names:
-        segments = [segments.get(name) for segments in own]
+        segments = [segments.get(name) for segments in by_name]
         columns += _means(TITLES[name], chart.unit, segments)[: 3 if unsure else 1]
     return [*columns, (f"Total, {chart.unit}", [bar.total for bar in chart.bars])]
 
 
 def _of_area(chart: StackedArea) -> Columns:
-    columns: Columns = [(chart.x_label, [int(one) for one in chart.x.tolist()])]
-    columns += [(f"{TITLES[name]}, {chart.unit}", own.tolist()) for name, own in chart.layers]
+    columns: Columns = [(chart.x_label, [int(position) for position in chart.x.tolist()])]
+    columns += [(f"{TITLES[name]}, {chart.unit}", layer.tolist()) for name, layer in chart.layers]
     if chart.rates is not None:
         columns.append(("Throughput, samples/s", chart.rates.tolist()))
     return columns
@@ -87,7 +87,7 @@ def _of_waterfall(chart: Waterfall) -> Columns:
     (first, start), (last, end) = chart.start, chart.end
     nothing = [None] * len(chart.changes)
     return [
-        ("entry", [first, *(TITLES[one.name] for one in chart.changes), last]),
+        ("entry", [first, *(TITLES[change.name] for change in chart.changes), last]),
         (f"Total, {chart.unit}", [start, *nothing, end]),
         *_means("Adds", chart.unit, [None, *chart.changes, None]),
     ]
@@ -102,20 +102,20 @@ def _of_compared_bars(chart: ComparedBars) -> Columns:
 
 def _of_gains(chart: GainBars) -> Columns:
     return [
-        ("fix", [one.title for one in chart.bars]),
-        ("bound", ["yes" if one.bound else "no" for one in chart.bars]),
-        *_means("Saved per step", chart.unit, [one.saved_ms for one in chart.bars]),
-        ("Speed-up", [one.speedup for one in chart.bars]),
+        ("fix", [bar.title for bar in chart.bars]),
+        ("bound", ["yes" if bar.bound else "no" for bar in chart.bars]),
+        *_means("Saved per step", chart.unit, [bar.saved_ms for bar in chart.bars]),
+        ("Speed-up", [bar.speedup for bar in chart.bars]),
     ]
 
 
 def _of_rates(chart: RateBars) -> Columns:
     return [
-        ("ranks", [one.ranks for one in chart.bars]),
-        ("projected", ["yes" if one.projected else "no" for one in chart.bars]),
-        *_means("Steady steps", chart.unit, [one.steady for one in chart.bars]),
-        *_means("Whole job", chart.unit, [one.whole_job for one in chart.bars]),
-        (f"Ideal, {chart.unit}", [one.ideal for one in chart.bars]),
+        ("ranks", [bar.ranks for bar in chart.bars]),
+        ("projected", ["yes" if bar.projected else "no" for bar in chart.bars]),
+        *_means("Steady steps", chart.unit, [bar.steady for bar in chart.bars]),
+        *_means("Whole job", chart.unit, [bar.whole_job for bar in chart.bars]),
+        (f"Ideal, {chart.unit}", [bar.ideal for bar in chart.bars]),
     ]
 
 
@@ -152,10 +152,10 @@ def _of_over_time(chart: OverTime) -> Columns:
 
 def _level(levels: Sequence[Level], run: int) -> float | None:
     """Find the level at a run, counted from 1; None without levels."""
-    for one in levels:
-        if one.first <= run <= one.last:
-            part = (run - one.first) / max(one.last - one.first, 1)
-            return one.begin + part * (one.end - one.begin)
+    for level in levels:
+        if level.first <= run <= level.last:
+            part = (run - level.first) / max(level.last - level.first, 1)
+            return level.begin + part * (level.end - level.begin)
     return None
 
 

@@ -192,14 +192,14 @@ def _actions(run_id: str, baseline_id: str | None) -> Any:
     """Link to downloads, and copy the address."""
     links = [
         html.A(
-            one.words,
-            href=download_address(run_id, baseline_id, one),
-            target="_blank" if one.inline else None,
-            rel="noopener" if one.inline else None,
-            title=one.title,
+            download.words,
+            href=download_address(run_id, baseline_id, download),
+            target="_blank" if download.inline else None,
+            rel="noopener" if download.inline else None,
+            title=download.title,
             className="run-action",
         )
-        for one in DOWNLOADS
+        for download in DOWNLOADS
     ]
     data: Any = {"data-copy": "address", **aria(live="polite")}
     copy = html.Button(
@@ -227,7 +227,7 @@ def _label(run: ListedRun, runs: Sequence[ListedRun]) -> str:
     """Name a run with its ranks and its fault, and with its id if others have its name."""
     facts = baseline_facts(run)
     name = f"{run.entry.name}: {facts}" if facts else run.entry.name
-    twins = sum(other.entry.name == run.entry.name for other in runs)
+    twins = sum(candidate.entry.name == run.entry.name for candidate in runs)
     return f"{name} ({run.id})" if twins > 1 else name
 
 

@@ -75,7 +75,7 @@ _COLUMNS = (
 def runs_table(number: int, sort: str = "", *, reverse: bool = False) -> Any:
     """Make the table of so many runs, which requests its rows itself."""
     order = {"sort": "desc" if reverse else "asc"}
-    columns = [{**one, **(order if one["colId"] == sort else {})} for one in _COLUMNS]
+    columns = [{**column, **(order if column["colId"] == sort else {})} for column in _COLUMNS]
     grid = dash_ag_grid.AgGrid(
         id=GRID,
         columnDefs=columns,
@@ -109,15 +109,15 @@ def runs_table(number: int, sort: str = "", *, reverse: bool = False) -> Any:
     return html.Div(grid, className="runs-grid", style=_colours())
 
 
-def _goodput(found: AnalysisSummary) -> str:
-    return "" if found.goodput is None else f"goodput {percent(found.goodput)}"
+def _goodput(summary: AnalysisSummary) -> str:
+    return "" if summary.goodput is None else f"goodput {percent(summary.goodput)}"
 
 
 def line_of(listing: RunListing, listed: ListedRun, now: datetime | None = None) -> dict[str, Any]:
     """Make a run's row of the table. All texts are plain text, never markup."""
-    entry, found = listed.entry, listed.entry.summary
+    entry, summary = listed.entry, listed.entry.summary
     how_old = age(entry.began, now or datetime.now(UTC))
-    throughput = _number(found.samples_per_second)
+    throughput = _number(summary.samples_per_second)
     trend = listing.trend(listed)
     ranks = counted(entry.ranks, "rank") if entry.ranks else ""
     return {
@@ -129,15 +129,15 @@ def line_of(listing: RunListing, listed: ListedRun, now: datetime | None = None)
         # A phone breaks the line between figures only.
         "figures": " · ".join(
             figure.replace(" ", "\u00a0")
-            for figure in (throughput and f"{throughput}/s", _goodput(found), ranks, how_old)
+            for figure in (throughput and f"{throughput}/s", _goodput(summary), ranks, how_old)
             if figure
         ),
         **_verdict(listed),
-        "shares": _shares(found.shares),
+        "shares": _shares(summary.shares),
         "sharesText": ", ".join(
-            f"{TITLES[name]} {percent(found.shares[name])}" for name in _causes(found.shares)
+            f"{TITLES[name]} {percent(summary.shares[name])}" for name in _causes(summary.shares)
         ),
-        "step": "" if found.step_ms is None else amount(found.step_ms, "ms"),
+        "step": "" if summary.step_ms is None else amount(summary.step_ms, "ms"),
         "throughput": throughput,
         "gap": _gap(listing.gap(listed)),
         "trend": trend,

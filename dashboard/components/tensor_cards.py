@@ -63,16 +63,19 @@ def reading_card(timeline: LoadingTimeline) -> Any:
 
 def timeline_card(timeline: LoadedTimeline, run: Run) -> Any:
     """Tabulate the contents of a timeline, and where its time goes."""
-    found = timeline.tensors
+    tensors = timeline.tensors
     rows = [
         ("File", plain(timeline.path.name)),
         ("Read", f"all of its {bytes_in_words(timeline.size)}"),
         ("Begins", _start(timeline, run)),
-        ("Covers", amount(found.span_ms, "ms")),
-        ("Time in which tensors are negotiated", percent(found.negotiating)),
-        ("Time in which operations run", percent(found.operating)),
-        ("Cycles", _cycles(found)),
-        ("Steps", f"unknown: {found.no_steps}" if found.no_steps else f"{len(found.steps):,}"),
+        ("Covers", amount(tensors.span_ms, "ms")),
+        ("Time in which tensors are negotiated", percent(tensors.negotiating)),
+        ("Time in which operations run", percent(tensors.operating)),
+        ("Cycles", _cycles(tensors)),
+        (
+            "Steps",
+            f"unknown: {tensors.no_steps}" if tensors.no_steps else f"{len(tensors.steps):,}",
+        ),
     ]
     if timeline.damaged:
         rows.append(("Damaged", f"{counted(timeline.damaged, 'event')} left out"))
@@ -108,22 +111,22 @@ def _start(timeline: LoadedTimeline, run: Run) -> str:
     return text + (": maybe of another run" if abs(apart) > _ANOTHER_RUN_S else "")
 
 
-def _cycles(found: Tensors) -> str:
-    if found.cycles is None:
+def _cycles(tensors: Tensors) -> str:
+    if tensors.cycles is None:
         return "not marked (HOROVOD_TIMELINE_MARK_CYCLES=1)"
-    median, p95 = amount(found.cycles.median_ms, "ms"), amount(found.cycles.p95_ms, "ms")
-    return f"{found.cycles.count:,}; median {median}, 95th percentile {p95}"
+    median, p95 = amount(tensors.cycles.median_ms, "ms"), amount(tensors.cycles.p95_ms, "ms")
+    return f"{tensors.cycles.count:,}; median {median}, 95th percentile {p95}"
 
 
-def tensors_card(found: Tensors) -> Any:
+def tensors_card(tensors: Tensors) -> Any:
     """Tabulate every tensor, the busiest first; many are folded."""
-    if not found.tensors:
+    if not tensors.tensors:
         return None
-    shown = found.tensors[:_MOST_TENSORS]
-    parts = found.parts[:_MOST_PARTS]
-    waits = Cells.for_all(one.negotiation_ms for one in shown)
-    cells = Cells.for_all(one.operation_ms for one in shown)
-    left_out = len(found.tensors) - len(shown)
+    shown = tensors.tensors[:_MOST_TENSORS]
+    parts = tensors.parts[:_MOST_PARTS]
+    waits = Cells.for_all(tensor.negotiation_ms for tensor in shown)
+    cells = Cells.for_all(tensor.operation_ms for tensor in shown)
+    left_out = len(tensors.tensors) - len(shown)
     table = Table(
         "Tensors",
         (
@@ -149,16 +152,16 @@ def tensors_card(found: Tensors) -> Any:
 
 
 def _tensor_row(
-    one: TensorTimes, parts: tuple[str, ...], waits: Cells, cells: Cells
+    tensor: TensorTimes, parts: tuple[str, ...], waits: Cells, cells: Cells
 ) -> tuple[str, ...]:
-    times = (one.operation_ms, *(one.parts_ms.get(part) for part in parts))
-    name = plain(one.name)
+    times = (tensor.operation_ms, *(tensor.parts_ms.get(part) for part in parts))
+    name = plain(tensor.name)
     return (
         name if len(name) <= _LONGEST_NAME else f"…{name[1 - _LONGEST_NAME :]}",
-        plain(one.operation).lower() or NOTHING,
-        NOTHING if one.size is None else bytes_in_words(one.size),
-        f"{one.operations:,}",
-        NOTHING if one.negotiation_ms is None else waits.plain(one.negotiation_ms),
+        plain(tensor.operation).lower() or NOTHING,
+        NOTHING if tensor.size is None else bytes_in_words(tensor.size),
+        f"{tensor.operations:,}",
+        NOTHING if tensor.negotiation_ms is None else waits.plain(tensor.negotiation_ms),
         *(NOTHING if value is None else cells.plain(value) for value in times),
     )
 
@@ -217,8 +220,8 @@ def sizes_card(fusion: Fusion, ranks: int) -> Any:
     classes = by_size(fusion, ranks)
     if not classes:
         return None
-    cells = Cells.for_all(one.transfer_ms for one in classes)
-    whole = sum(one.bytes for one in classes)
+    cells = Cells.for_all(size_class.transfer_ms for size_class in classes)
+    whole = sum(size_class.bytes for size_class in classes)
     return data_card(
         "Allreduces by size",
         "The reduction itself, without negotiation and copies: medians, and for the bandwidth the "
@@ -231,18 +234,18 @@ def sizes_card(fusion: Fusion, ranks: int) -> Any:
             "Bus bandwidth, GB/s",
             "Middle half, GB/s",
         ),
-        [_size_row(one, whole, cells) for one in classes],
+        [_size_row(size_class, whole, cells) for size_class in classes],
     )
 
 
-def _size_row(one: SizeClass, whole: float, cells: Cells) -> tuple[str, ...]:
+def _size_row(size_class: SizeClass, whole: float, cells: Cells) -> tuple[str, ...]:
     return (
-        _size(SIZES.index(one.up_to)),
-        f"{one.operations:,}",
-        percent(one.bytes / whole),
-        cells.plain(one.transfer_ms),
-        NOTHING if one.bandwidth is None else significant(one.bandwidth),
-        NOTHING if one.quartiles is None else between(*one.quartiles),
+        _size(SIZES.index(size_class.up_to)),
+        f"{size_class.operations:,}",
+        percent(size_class.bytes / whole),
+        cells.plain(size_class.transfer_ms),
+        NOTHING if size_class.bandwidth is None else significant(size_class.bandwidth),
+        NOTHING if size_class.quartiles is None else between(*size_class.quartiles),
     )
 
 
@@ -256,31 +259,31 @@ def _size(at: int) -> str:
     return f"{above} – {bytes_in_words(int(SIZES[at]))}"
 
 
-def late_card(found: Tensors) -> Any:
+def late_card(tensors: Tensors) -> Any:
     """Tabulate the ranks that came last in negotiations, if ranks were marked."""
-    if not found.negotiations:
+    if not tensors.negotiations:
         return None
     coverage = (
-        f"In {found.ticked:,} of {counted(found.negotiations, 'negotiation')} more than one rank is "
+        f"In {tensors.ticked:,} of {counted(tensors.negotiations, 'negotiation')} more than one rank is "
         "marked as ready"
     )
-    if found.ticked < found.negotiations:
+    if tensors.ticked < tensors.negotiations:
         coverage += (
             ": the response cache answers the others, unless HOROVOD_CACHE_CAPACITY=0. The page of "
             "stragglers shows late ranks in every step"
         )
-    late = found.lateness
+    late = tensors.lateness
     if late is None:
         rows = []
     else:
         rows = [
             (
-                f"rank {one.rank:,}",
-                f"{one.last:,}",
-                percent(one.last / late.rounds),
-                NOTHING if one.delay_ms is None else amount(one.delay_ms, "ms"),
+                f"rank {late_rank.rank:,}",
+                f"{late_rank.last:,}",
+                percent(late_rank.last / late.rounds),
+                NOTHING if late_rank.delay_ms is None else amount(late_rank.delay_ms, "ms"),
             )
-            for one in late.ranks[:_MOST_RANKS]
+            for late_rank in late.ranks[:_MOST_RANKS]
         ]
         coverage += (
             f". Negotiations that overlap are one round: in {late.together:,} of "

@@ -25,7 +25,6 @@ from stallscope.reports.run.step_tables import baselines_table
 from stallscope.run import Run
 from stallscope.text.baselines import against
 from stallscope.text.job_words import job_texts, job_total, parts_of_jobs
-from stallscope.text.table_cells import as_text
 from stallscope.text.vocabulary import TITLES
 
 from ..components.basics import card, sentence_card
@@ -195,24 +194,28 @@ def _step(run: Analysis) -> str:
 
 
 def _rates(run: Analysis) -> tuple[str, str, str]:
-    own = run.samples_per_second
-    if own is None:
+    throughput = run.samples_per_second
+    if throughput is None:
         return NOT_MEASURED, NOTHING, NOTHING
-    ends = _interval(run, own)
-    return rate(own), NOTHING if ends is None else rate_between(*ends), rate(own / run.run.size)
+    ends = _interval(run, throughput)
+    return (
+        rate(throughput),
+        NOTHING if ends is None else rate_between(*ends),
+        rate(throughput / run.run.size),
+    )
 
 
-def _interval(run: Analysis, own: float) -> Interval | None:
+def _interval(run: Analysis, throughput: float) -> Interval | None:
     """Compute the throughput's interval from the step time's."""
     step = run.step
     if step is None or step.ci95 is None or step.ci95[0] <= 0:
         return None
-    return own * step.mean / step.ci95[1], own * step.mean / step.ci95[0]
+    return throughput * step.mean / step.ci95[1], throughput * step.mean / step.ci95[0]
 
 
 def _efficiency(run: Analysis, alone: float) -> str:
-    own = run.samples_per_second
-    return NOT_MEASURED if own is None else percent(own / (run.run.size * alone))
+    throughput = run.samples_per_second
+    return NOT_MEASURED if throughput is None else percent(throughput / (run.run.size * alone))
 
 
 def _job_part(name: str, run: Analysis) -> str:

@@ -202,22 +202,22 @@ def _reduced(analysis: Analysis) -> Any:
 
 
 def _bandwidth(analysis: Analysis) -> str:
-    found = analysis.communication
-    if found is None or found.bus_bandwidth is None:
+    communication = analysis.communication
+    if communication is None or communication.bus_bandwidth is None:
         return "not known"
-    return f"{significant(found.bus_bandwidth)} GB/s"
+    return f"{significant(communication.bus_bandwidth)} GB/s"
 
 
 def _hidden(analysis: Analysis) -> str:
-    found, use = analysis.communication, analysis.network_use
+    communication, use = analysis.communication, analysis.network_use
     if use is not None and use.gradients_ms is not None and use.excess_ms is not None:
         hidden, whole = max(0.0, -use.excess_ms.value), use.gradients_ms.value
         return f"{amount(hidden, 'ms')} of {amount(whole, 'ms')}, as measured while nothing trains"
-    if found is None or found.network_bandwidth is None:
+    if communication is None or communication.network_bandwidth is None:
         return "not known without stallscope netcheck, or the network's own bandwidth"
     return (
-        f"{amount(found.hidden_ms, 'ms')} of {amount(found.whole_ms, 'ms')}, at "
-        f"{significant(found.network_bandwidth)} GB/s"
+        f"{amount(communication.hidden_ms, 'ms')} of {amount(communication.whole_ms, 'ms')}, at "
+        f"{significant(communication.network_bandwidth)} GB/s"
     )
 
 
@@ -236,13 +236,13 @@ def _timeline_parts(
 def _timeline_cards(timeline: LoadedTimeline | None, analysis: Analysis) -> list[Any]:
     if timeline is None:
         return []
-    found = timeline.tensors
+    tensors = timeline.tensors
     return [
-        side_by_side(timeline_card(timeline, analysis.run), fusion_card(found.fusion)),
-        timeline_steps_card(found.steps),
-        tensors_card(found),
-        sizes_card(found.fusion, analysis.run.size),
-        late_card(found),
+        side_by_side(timeline_card(timeline, analysis.run), fusion_card(tensors.fusion)),
+        timeline_steps_card(tensors.steps),
+        tensors_card(tensors),
+        sizes_card(tensors.fusion, analysis.run.size),
+        late_card(tensors),
     ]
 
 

@@ -52,20 +52,24 @@ class ComparePage(Page):
 
 
 def _pair(first: str, second: str, store: RunStore) -> View:
-    found = compare(store.analysis(first), store.analysis(second))
-    title, sentence = outcome(found)
+    comparison = compare(store.analysis(first), store.analysis(second))
+    title, sentence = outcome(comparison)
     parts = [
         _head(first, second),
-        side_by_side(_run("A", first, found.first, store), _run("B", second, found.second, store)),
-        outcome_card(title, [sentence, *caveats(found)]),
         side_by_side(
-            chart_card("ledgers", ledgers_chart(found)),
-            chart_card("changes", changes_chart(found)),
+            _run("A", first, comparison.first, store), _run("B", second, comparison.second, store)
         ),
-        side_by_side(text_table_card(changes_table(found)), text_table_card(facts_table(found))),
-        None if found.differences else dmc.Text(NOTHING_ELSE, size="sm"),
+        outcome_card(title, [sentence, *caveats(comparison)]),
+        side_by_side(
+            chart_card("ledgers", ledgers_chart(comparison)),
+            chart_card("changes", changes_chart(comparison)),
+        ),
+        side_by_side(
+            text_table_card(changes_table(comparison)), text_table_card(facts_table(comparison))
+        ),
+        None if comparison.differences else dmc.Text(NOTHING_ELSE, size="sm"),
     ]
-    names = f"{found.first.run.name} and {found.second.run.name}"
+    names = f"{comparison.first.run.name} and {comparison.second.run.name}"
     return View.of(names, parts)
 
 
@@ -85,23 +89,25 @@ def _over_time(ids: Sequence[str], store: RunStore) -> View:
             addresses.setdefault(analysis.run.id, address)
             yield analysis
 
-    found = regression(analyses())
+    histories = regression(analyses())
     title = f"Compare {counted(len(ids), 'run')}"
-    if not found:
+    if not histories:
         text = "None of these runs has steps that could be timed: there is nothing to compare."
         return View(title, notice(title, text))
     notice_of_missing = _missing_card(not_compared, len(ids))
-    if all(len(one.runs) == 1 for one in found):
-        different = [run.analysis for one in found for run in one.runs]
+    if all(len(history.runs) == 1 for history in histories):
+        different = [run.analysis for history in histories for run in history.runs]
         links = [addresses[analysis.run.id] for analysis in different]
         return View.of(title, _different_jobs(title, different, links, notice_of_missing))
     parts = [
         part
-        for index, one in enumerate(found)
-        for part in _history_cards(one, index, [addresses[run.analysis.run.id] for run in one.runs])
+        for index, history in enumerate(histories)
+        for part in _history_cards(
+            history, index, [addresses[run.analysis.run.id] for run in history.runs]
+        )
     ]
     heading = dmc.Title(title, order=1, size="h2", tabIndex=-1)
-    return View.of(f"{found[0].name}: {title.lower()}", [heading, notice_of_missing, *parts])
+    return View.of(f"{histories[0].name}: {title.lower()}", [heading, notice_of_missing, *parts])
 
 
 def _why_not_compared(analysis: Analysis, compared: Container[str]) -> str:
@@ -138,7 +144,7 @@ def _history_cards(history: History, index: int, addresses: Sequence[str]) -> li
         *(_over_runs(history, index) if len(history.runs) > 1 else []),
         chart_card(f"ledgers-{index}", runs_chart(history)),
         text_table_card(histories.runs_table(history), addresses),
-        warnings_card([plain(one) for one in history.warnings]),
+        warnings_card([plain(warning) for warning in history.warnings]),
     ]
 
 

@@ -48,7 +48,9 @@ class HealthPage(RunPage):
         missing = lacks(analysis, ranks)
         title, text = health(analysis, ranks)
         problems = {str(problem) for problem in analysis.run.problems}
-        findings = [one for one in analysis.findings if PAGE_OF.get(one.code) == self.tab]
+        findings = [
+            finding for finding in analysis.findings if PAGE_OF.get(finding.code) == self.tab
+        ]
         return [
             sentence_card(title, text, "warning" if missing else "neutral"),
             side_by_side(
@@ -112,17 +114,17 @@ def problems_card(run: Run) -> Any:
 
 def clocks_card(analysis: Analysis) -> Any:
     """Tabulate how the hosts' clocks are aligned."""
-    found = analysis.clocks
-    if found is None:
+    alignment = analysis.clocks
+    if alignment is None:
         return None
     hosts: dict[str, RankSummary] = {}
     for rank in analysis.ranks:
         hosts.setdefault(rank.host, rank)
-    jumps = [f"{name}: {ms:+.1f} ms at step {step:,}" for name, step, ms in found.jumps]
+    jumps = [f"{name}: {ms:+.1f} ms at step {step:,}" for name, step, ms in alignment.jumps]
     return data_card(
         "Clocks",
-        f"{capitalised(clocks(analysis))}. Causality is broken in {share(found.violations)} of steps. "
-        f"{late_timestamps(analysis)} "
+        f"{capitalised(clocks(analysis))}. Causality is broken in {share(alignment.violations)} of "
+        f"steps. {late_timestamps(analysis)} "
         + (f"Set while the job ran: {'; '.join(jumps)}." if jumps else "No clock was set."),
         ("Host", "Ahead of the first host's, ms"),
         [(host, clock(rank)) for host, rank in hosts.items()],
@@ -137,7 +139,7 @@ def timestamps_card(analysis: Analysis) -> Any:
     if not analysis.steps:
         return None
     missing = missing_timestamps(analysis.run)
-    reasons = [f"{listed('rank', one.ranks)}: {one.reason}" for one in missing]
+    reasons = [f"{listed('rank', timestamps.ranks)}: {timestamps.reason}" for timestamps in missing]
     why = f"Not everywhere: {'; '.join(reasons)}." if reasons else "No recorder left one out."
     return data_card(
         "Stages",
@@ -159,10 +161,10 @@ def recorder_card(run: Run, ranks: Sequence[RankLogs]) -> Any:
 
 def _cost(ranks: Sequence[RankLogs]) -> str:
     """Return the median and the largest cost of the ranks that recorded it."""
-    costs = sorted(one.cost_us for one in ranks if one.cost_us is not None)
+    costs = sorted(rank.cost_us for rank in ranks if rank.cost_us is not None)
     if not costs:
         return "not in these logs: recorders write it at the end"
-    written = [one.written for one in ranks if one.written is not None]
+    written = [rank.written for rank in ranks if rank.written is not None]
     most = f", at most {costs[-1]:.3g} µs on a rank" if len(costs) > 1 else ""
     return (
         f"{costs[len(costs) // 2]:.3g} µs of the training thread per step{most}; "
@@ -174,16 +176,16 @@ def _fact(value: object) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else as_text(value)
 
 
-def _rank_row(one: RankLogs) -> tuple[str, ...]:
-    if not one.files:
-        return (str(one.rank), NOTHING, "no log", "0", *[NOTHING] * 4)
+def _rank_row(logs: RankLogs) -> tuple[str, ...]:
+    if not logs.files:
+        return (str(logs.rank), NOTHING, "no log", "0", *[NOTHING] * 4)
     return (
-        str(one.rank),
-        one.host or NOTHING,
-        "ended" if one.ended else "no end: running, or killed",
-        f"{one.files:,}",
-        bytes_in_words(one.size),
-        f"{one.steps:,}",
-        f"{one.missing_steps:,}",
-        f"{one.torn:,}",
+        str(logs.rank),
+        logs.host or NOTHING,
+        "ended" if logs.ended else "no end: running, or killed",
+        f"{logs.files:,}",
+        bytes_in_words(logs.size),
+        f"{logs.steps:,}",
+        f"{logs.missing_steps:,}",
+        f"{logs.torn:,}",
     )

@@ -117,19 +117,20 @@ def _chart(live: LiveState | None) -> StackedArea:
 
 
 def _status(live: LiveState, ended: bool) -> Any:
-    found, analysis = live.progress, live.analysis
-    if found is None:
+    progress, analysis = live.progress, live.analysis
+    if progress is None:
         return dmc.Text("Training has started; no step has ended yet.")
     bottleneck = analysis.bottleneck
     step = analysis.step
     figures = [
         (
             "Step",
-            f"{found.last_step:,}" + ("" if found.epoch is None else f" in epoch {found.epoch}"),
+            f"{progress.last_step:,}"
+            + ("" if progress.epoch is None else f" in epoch {progress.epoch}"),
         ),
         ("Throughput", rate(analysis.samples_per_second)),
         ("Step time", "not known yet" if step is None else amount(step.mean, "ms", step.ci95)),
-        ("Time left", _left(found, live, ended)),
+        ("Time left", _left(progress, live, ended)),
     ]
     return dmc.Stack(
         [
@@ -144,9 +145,9 @@ def _status(live: LiveState, ended: bool) -> Any:
                 gap="md",
             ),
             _stop(analysis),
-            _bar(found),
+            _bar(progress),
             dmc.SimpleGrid([_figure(*figure) for figure in figures], cols={"base": 2, "sm": 4}),
-            dmc.Text(_late_ranks(found), size="sm") if found.behind else None,
+            dmc.Text(_late_ranks(progress), size="sm") if progress.behind else None,
         ],
         gap="sm",
     )
@@ -174,11 +175,11 @@ def _stop(analysis: Analysis) -> Any:
     )
 
 
-def _bar(found: Progress) -> Any:
-    if found.total is None or found.done is None:
+def _bar(progress: Progress) -> Any:
+    if progress.total is None or progress.done is None:
         return _dimmed("The logs do not contain the number of steps.")
-    text = f"{found.done:,} of {counted(found.total, 'step')}"
-    bar = progress_bar(found.done, found.total, text, size="lg")
+    text = f"{progress.done:,} of {counted(progress.total, 'step')}"
+    bar = progress_bar(progress.done, progress.total, text, size="lg")
     return dmc.Box([bar, _dimmed(text, mt=4)])
 
 
@@ -186,24 +187,24 @@ def _figure(name: str, value: str) -> Any:
     return dmc.Box([_dimmed(name), dmc.Text(value, fw=600)])
 
 
-def _left(found: Progress, live: LiveState, ended: bool) -> str:
+def _left(progress: Progress, live: LiveState, ended: bool) -> str:
     if ended:
         return "none"
-    unknown = found.left_s is None or not is_recording(live.silent_s)
-    return "not known" if unknown else f"about {amount(found.left_s, 's')}"
+    unknown = progress.left_s is None or not is_recording(live.silent_s)
+    return "not known" if unknown else f"about {amount(progress.left_s, 's')}"
 
 
 def _dimmed(text: str, **look: Any) -> Any:
     return dmc.Text(text, size="sm", c="dimmed", **look)
 
 
-def _late_ranks(found: Progress) -> str:
+def _late_ranks(progress: Progress) -> str:
     ranks = ", ".join(
         f"rank {rank} (step {last:,})" if last >= 0 else f"rank {rank} (no step yet)"
-        for rank, last in found.behind[:_MOST_RANKS]
+        for rank, last in progress.behind[:_MOST_RANKS]
     )
-    more = len(found.behind) - _MOST_RANKS
-    text = f"{counted(len(found.behind), 'rank')} behind the others: {ranks}"
+    more = len(progress.behind) - _MOST_RANKS
+    text = f"{counted(len(progress.behind), 'rank')} behind the others: {ranks}"
     return text + (f" and {more} more" if more > 0 else "")
 
 

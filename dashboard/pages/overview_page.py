@@ -183,8 +183,8 @@ def _gain(analysis: Analysis) -> Any:
     )
 
 
-def _listed(title: str, found: Iterable[Any]) -> Any:
-    items = list(found)
+def _listed(title: str, contents: Iterable[Any]) -> Any:
+    items = list(contents)
     if not items:
         return None
     return dmc.Box(

@@ -91,10 +91,10 @@ class RunsPage(Page):
                 return (no_update,) * 7
             block = rows_of(store, request, text or "")
             return (
-                {"rowData": block.rows, "rowCount": block.found},
+                {"rowData": block.rows, "rowCount": block.matching},
                 _count(block),
                 block.error,
-                None if block.found else _no_match(block),
+                None if block.matching else _no_match(block),
                 [dcc.Store(id=_pending(run_id)) for run_id in block.pending],
                 runs_address() + block.query,
                 block.undecided,
@@ -118,7 +118,7 @@ class RowBlock:
 
     rows: list[dict[str, Any]]
     #: The number of runs that match the search, and of all runs.
-    found: int
+    matching: int
     total: int
     #: Ids of runs to analyse: those among the rows, and the next ones that search and order wait for.
     pending: list[str]
@@ -144,7 +144,7 @@ def rows_of(store: RunStore, request: Mapping[str, Any], text: str) -> RowBlock:
     message = None
     try:
         search = parse_search(text)
-        matching = listing.found(search, sort, reverse=reverse)
+        matching = listing.matching(search, sort, reverse=reverse)
         undecided, not_analysed = listing.undecided(search), listing.not_analysed(search)
     except StallscopeError as error:
         message = str(error)
@@ -160,7 +160,7 @@ def rows_of(store: RunStore, request: Mapping[str, Any], text: str) -> RowBlock:
     analysed_next = [*rows_and_above, *undecided[:_RUNS_IN_TURN]]
     return RowBlock(
         rows=[line_of(listing, listed) for listed in matching[start : start + BLOCK]],
-        found=len(matching),
+        matching=len(matching),
         total=len(listing.shown),
         pending=list(dict.fromkeys(listed.id for listed in analysed_next if listed.is_pending)),
         undecided=len(undecided),
@@ -293,7 +293,7 @@ def _tools(search: str) -> Any:
 
 def _count(block: RowBlock) -> str:
     total = counted(block.total, "run")
-    text = total if block.found == block.total else f"{block.found:,} of {total}"
+    text = total if block.matching == block.total else f"{block.matching:,} of {total}"
     if block.undecided:
         text += f", {block.undecided:,} still to analyse"
     if block.not_analysed:

@@ -50,10 +50,10 @@ class ScalingPage(Page):
         by = address.query.get("by")
         by = by if by in FACTS else None
         analyses = [store.analysis(run_id) for run_id in ids]
-        found = scaling(analyses, by, one_per_size=True)
+        all_series = scaling(analyses, by, one_per_size=True)
         if not selected:
             # Without a selection, show only jobs with several numbers of ranks.
-            found = [series for series in found if len(series.points) > 1]
+            all_series = [series for series in all_series if len(series.points) > 1]
         addresses = {
             id(analysis): run_address(run_id)
             for run_id, analysis in zip(ids, analyses, strict=True)
@@ -62,12 +62,12 @@ class ScalingPage(Page):
             _head(len(ids), by),
             *[
                 part
-                for index, series in enumerate(found)
+                for index, series in enumerate(all_series)
                 for part in _series(series, index, addresses)
             ],
-            None if found else dmc.Text(_NOTHING_SCALES),
+            None if all_series else dmc.Text(_NOTHING_SCALES),
             warnings_card([plain(text) for text in untimed(analyses)]),
-            picture("published", None, folded_table(published_table())) if found else None,
+            picture("published", None, folded_table(published_table())) if all_series else None,
         ]
         return View.of("Scaling", content)
 

@@ -80,9 +80,9 @@ def _missing(analysis: Analysis, number: int | None, generation: int | None) -> 
     run, recorded = analysis.run, analysis.run.steps["step"].to_numpy() == number
     subject, size = "This run", run.size
     if generation is not None:
-        generations = tuple(one for one in generations if one.number == generation)
+        generations = tuple(entry for entry in generations if entry.number == generation)
         if not generations:
-            known = joined([str(one.number) for one in analysis.generation_ledgers])
+            known = joined([str(entry.number) for entry in analysis.generation_ledgers])
             return sentence_card(
                 f"Generation {generation:,} is not known", f"Those with ledgers are: {known}."
             )
@@ -94,8 +94,8 @@ def _missing(analysis: Analysis, number: int | None, generation: int | None) -> 
             f"{counted(int(recorded.sum()), 'rank')} recorded it, but too many of {size} have no "
             "timestamps in it, or the step before it is missing, so its time cannot be attributed.",
         )
-    first = min(int(one.ledger.steps.min()) for one in generations)
-    last = max(int(one.ledger.steps.max()) for one in generations)
+    first = min(int(entry.ledger.steps.min()) for entry in generations)
+    last = max(int(entry.ledger.steps.max()) for entry in generations)
     return sentence_card(
         f"{subject} has no step {number:,}", f"Its steps are {first:,} to {last:,}."
     )
@@ -242,20 +242,20 @@ def _against_mean(analysis: Analysis, figures: OneStepFigures) -> Any:
     """Return the step by cause with the mean of the steady steps; None without steady steps."""
     if figures.mean is None:
         return None
-    own, mean_step, waits = figures.ledgers.causes, figures.mean.causes, figures.ledgers.waits
+    causes, mean_step, waits = figures.ledgers.causes, figures.mean.causes, figures.ledgers.waits
     titles = [*(entry_title(name, analysis) for name in CAUSES), "Step"]
     columns = (
-        (*own.parts, own.total),
+        (*causes.parts, causes.total),
         (*waits.parts, None, waits.total),
         (*mean_step.parts, mean_step.total),
     )
     rows = [
         [
             title,
-            own.text(here),
-            "" if wait is None else own.text(wait),
-            own.text(mean),
-            own.signed(round(here - mean, own.decimals)),
+            causes.text(here),
+            "" if wait is None else causes.text(wait),
+            causes.text(mean),
+            causes.signed(round(here - mean, causes.decimals)),
         ]
         for title, here, wait, mean in zip(titles, *columns, strict=True)
     ]
@@ -295,9 +295,9 @@ def _ranks(figures: OneStepFigures) -> Table:
     """Tabulate the stages of all ranks."""
     rows = []
     ranks = figures.step.ranks
-    for rank, own in zip(ranks, figures.ranks(ranks), strict=True):
-        stages = [own.text(part) for part in own.parts[:-1]]
-        rows.append((str(rank.rank), rank.host, *stages, figures.late(own)))
+    for rank, rank_figures in zip(ranks, figures.ranks(ranks), strict=True):
+        stages = [rank_figures.text(part) for part in rank_figures.parts[:-1]]
+        rows.append((str(rank.rank), rank.host, *stages, figures.late(rank_figures)))
     titles = [f"{title}, {figures.unit}" for title in ("Input", "Compute", "Other", "Waiting")]
     return Table(
         "Ranks",

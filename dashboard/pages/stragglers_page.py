@@ -109,49 +109,53 @@ def _table(analysis: Analysis, rate: Rate | None) -> Table:
     return Table(
         "Stragglers",
         (*columns, *([] if rate is None else ["In money"])),
-        tuple(_row(one, analysis, rate) for one in analysis.stragglers),
+        tuple(_row(straggler, analysis, rate) for straggler in analysis.stragglers),
         words=frozenset({0, 1, 2}),
     )
 
 
-def _row(one: Straggler, analysis: Analysis, rate: Rate | None) -> tuple[str, ...]:
+def _row(straggler: Straggler, analysis: Analysis, rate: Rate | None) -> tuple[str, ...]:
     row = [
-        straggler_words.who(one),
-        f"{_PATTERNS[one.pattern]}: {straggler_words.pattern(one)}",
-        TITLES[one.stage],
-        straggler_words.excess(one),
-        percent(one.late_share),
-        straggler_words.cost(one),
-        costs(one, analysis),
+        straggler_words.who(straggler),
+        f"{_PATTERNS[straggler.pattern]}: {straggler_words.pattern(straggler)}",
+        TITLES[straggler.stage],
+        straggler_words.excess(straggler),
+        percent(straggler.late_share),
+        straggler_words.cost(straggler),
+        costs(straggler, analysis),
     ]
     if rate is not None:
-        hours = rank_hours(one.cost_ms, len(analysis.steady or ()), analysis.run.size)
+        hours = rank_hours(straggler.cost_ms, len(analysis.steady or ()), analysis.run.size)
         money = hours.scaled(rate.per_hour)
         row.append(rate.amount(money.value, money.ci95))
     return tuple(row)
 
 
 def _hosts(analysis: Analysis) -> Any:
-    found = hosts_of(analysis)
-    if not found:
+    unordered = hosts_of(analysis)
+    if not unordered:
         return None
-    named = {host for one in analysis.stragglers for host in one.hosts}
-    ranks = {rank for one in analysis.stragglers for rank in one.ranks if not one.hosts}
-    hosts = tuple(sorted(found, key=lambda one: _who_of(one, named, ranks) == NOTHING))
-    cells = Cells.for_all(abs(one.late_ms.value) for one in hosts)
+    named = {host for straggler in analysis.stragglers for host in straggler.hosts}
+    ranks = {
+        rank for straggler in analysis.stragglers for rank in straggler.ranks if not straggler.hosts
+    }
+    hosts = tuple(
+        sorted(unordered, key=lambda lateness: _who_of(lateness, named, ranks) == NOTHING)
+    )
+    cells = Cells.for_all(abs(lateness.late_ms.value) for lateness in hosts)
     table = Table(
         "Hosts",
         ("Host", "Named", "Ranks", f"Late, {cells.unit}", "Has the last rank", "By chance"),
         tuple(
             (
-                one.host,
-                _who_of(one, named, ranks),
-                f"{len(one.ranks):,}",
-                cells.mean(one.late_ms.value, one.late_ms.ci95),
-                percent(one.critical_share),
-                percent(one.chance_share),
+                lateness.host,
+                _who_of(lateness, named, ranks),
+                f"{len(lateness.ranks):,}",
+                cells.mean(lateness.late_ms.value, lateness.late_ms.ci95),
+                percent(lateness.critical_share),
+                percent(lateness.chance_share),
             )
-            for one in hosts
+            for lateness in hosts
         ),
         words=frozenset({0, 1}),
     )
@@ -165,12 +169,12 @@ def _hosts(analysis: Analysis) -> Any:
     return card(table.title, every_host, note=note)
 
 
-def _who_of(one: HostLateness, hosts: set[str], ranks: set[int]) -> str:
+def _who_of(lateness: HostLateness, hosts: set[str], ranks: set[int]) -> str:
     """Return the stragglers of a host: the whole host, some of its ranks, or none."""
-    own = [rank for rank in one.ranks if rank in ranks]
-    if one.host in hosts:
+    late_ranks = [rank for rank in lateness.ranks if rank in ranks]
+    if lateness.host in hosts:
         return "the host"
-    return listed("rank", own) if own else NOTHING
+    return listed("rank", late_ranks) if late_ranks else NOTHING
 
 
 def _changes(request: RunRequest) -> Any:
@@ -178,10 +182,12 @@ def _changes(request: RunRequest) -> Any:
         return None
     changes = [
         [
-            link_in_text(f"Step {one.step:,}", request.address(f"step/{one.step}")),
-            f": {change(one)}.",
+            link_in_text(
+                f"Step {level_change.step:,}", request.address(f"step/{level_change.step}")
+            ),
+            f": {change(level_change)}.",
         ]
-        for one in request.analysis.changes
+        for level_change in request.analysis.changes
     ]
     nothing = dmc.Text("The step time does not change for good in this run.", size="sm")
     return card(

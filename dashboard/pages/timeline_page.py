@@ -114,7 +114,7 @@ class TimelinePage(RunPage):
 def _sentence(analysis: Analysis, lanes: Lanes) -> str:
     ranks = counted(len(lanes.ranks), "rank")
     if len(lanes.generations) > 1:
-        sizes = joined([f"{one.size:,}" for one in lanes.generations])
+        sizes = joined([f"{generation.size:,}" for generation in lanes.generations])
         ranks = f"{len(lanes.generations):,} generations of {sizes} ranks"
     return (
         f"{ranks}, {counted(len(lanes), 'step')} in {amount(lanes.span / 1e6, 'ms')}. "
@@ -167,10 +167,16 @@ def _usual_lateness(analysis: Analysis, lanes: Lanes) -> list[str]:
 
 def _clock_sentence(lanes: Lanes) -> str:
     """Describe the accuracy of the lanes' alignment."""
-    methods = {one.clocks.method for one in lanes.generations if one.clocks is not None}
+    methods = {
+        generation.clocks.method
+        for generation in lanes.generations
+        if generation.clocks is not None
+    }
     if methods <= {"one clock"}:
         return "All ranks share one clock, so lanes are aligned exactly."
-    known = [finite(ms) for one in lanes.generations for ms in one.clock_uncertainty_ms]
+    known = [
+        finite(ms) for generation in lanes.generations for ms in generation.clock_uncertainty_ms
+    ]
     most = max((value for value in known if value is not None), default=0.0)
     how = next(words for method, words in _ALIGNED.items() if method in methods)
     shift = (
@@ -186,9 +192,9 @@ def _clock_sentence(lanes: Lanes) -> str:
 def _rank_jumps(analysis: Analysis, lanes: Lanes) -> list[Any]:
     """Return buttons that jump to slow ranks, or to the first rank of a slow host."""
     labels: dict[int, str] = {}
-    for at, found in verdicts(analysis, lanes):
-        where = "" if found is analysis else f" in generation {lanes.generations[at].number}"
-        for rank, name in _slow(found.stragglers).items():
+    for at, verdict in verdicts(analysis, lanes):
+        where = "" if verdict is analysis else f" in generation {lanes.generations[at].number}"
+        for rank, name in _slow(verdict.stragglers).items():
             row = lanes.row_of(rank, at)
             if row is not None:
                 labels.setdefault(row, name + where)
@@ -214,12 +220,12 @@ def _change_jumps(data: dict[str, Any]) -> list[Any]:
 
 
 def _limits(analysis: Analysis, lanes: Lanes) -> list[str]:
-    shown = {one.number for one in lanes.generations}
+    shown = {generation.number for generation in lanes.generations}
     limits = [
-        f"generation {one.number} of {counted(one.size, 'rank')} has no lanes: its stages were "
-        "not measured"
-        for one in analysis.generations
-        if one.number not in shown
+        f"generation {generation.number} of {counted(generation.size, 'rank')} has no lanes: its "
+        "stages were not measured"
+        for generation in analysis.generations
+        if generation.number not in shown
     ]
     missing = analysis.run.missing_ranks
     if missing:
@@ -389,7 +395,7 @@ def _gauges(gauges: Sequence[dict[str, Any]]) -> Any:
     """Let the user choose a machine metric below the lanes; None if none was measured."""
     if not gauges:
         return None
-    options = [html.Option(one["label"], value=one["key"]) for one in gauges]
+    options = [html.Option(gauge["label"], value=gauge["key"]) for gauge in gauges]
     return html.Label(
         [
             "Below the lanes: ",

@@ -221,14 +221,14 @@ def _use_tables(analysis: Analysis) -> None:
     logs_of(analysis)
     timestamps_of(analysis)
     # Only ledgers need the tables; they take a third of the memory.
-    for one in analysis.generation_ledgers:
-        _ = one.ledger.cells
+    for generation in analysis.generation_ledgers:
+        _ = generation.ledger.cells
     free_tables(analysis)
 
 
 def free_tables(analysis: Analysis) -> None:
     """Free the tables of runs from disk: they are larger than everything that is computed from them."""
-    for one in (analysis, analysis.baseline, analysis.single):
-        if one is not None and isinstance(one.run, RunOnDisk):
-            one.run.forget_tables()
+    for analysed in (analysis, analysis.baseline, analysis.single):
+        if analysed is not None and isinstance(analysed.run, RunOnDisk):
+            analysed.run.forget_tables()
     give_back()

@@ -42,7 +42,7 @@ class Experiment(RunSource):
         self._clock = clock
         self._lock = Lock()
         self._searched_at: float | None = None
-        self._found: list[Any] = []
+        self._tracked_runs: list[Any] = []
 
     def state(self) -> Hashable:
         return tuple(map(_version, self._runs()))
@@ -70,9 +70,9 @@ class Experiment(RunSource):
         with self._lock:
             now = self._clock()
             if self._searched_at is None or now - self._searched_at >= _SEARCH_INTERVAL_S:
-                self._found = search_runs(self._name, self._filter)
+                self._tracked_runs = search_runs(self._name, self._filter)
                 self._searched_at = now
-            return self._found
+            return self._tracked_runs
 
 
 def _version(run: Any) -> tuple[Hashable, ...]:
@@ -111,15 +111,17 @@ def _entry(run: Any) -> Entry:
 
 def _tags(run: Any) -> dict[str, str]:
     """Return the tags that Stallscope has written to a run, without empty ones."""
-    return {key: value for key, value in _own(run.data.tags).items() if value != NONE}
+    return {key: value for key, value in _written_data(run.data.tags).items() if value != NONE}
 
 
 def _metrics(run: Any) -> dict[str, float]:
-    found = {key: catalogue_entry.number(value) for key, value in _own(run.data.metrics).items()}
-    return {key: value for key, value in found.items() if value is not None}
+    numbers = {
+        key: catalogue_entry.number(value) for key, value in _written_data(run.data.metrics).items()
+    }
+    return {key: value for key, value in numbers.items() if value is not None}
 
 
-def _own(data: Mapping[str, Any]) -> dict[str, Any]:
+def _written_data(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the data that Stallscope has written, by keys without its prefix."""
     return {key.removeprefix(PREFIX): data[key] for key in data if key.startswith(PREFIX)}
 

@@ -105,23 +105,23 @@ class Refresher:
 
 def _read(run: Run) -> Run | None:
     try:
-        return next((one for one in read(run.source) if one.id == run.id), None)
+        return next((current for current in read(run.source) if current.id == run.id), None)
     except StallscopeError:
         return None  # keep showing the previous state
 
 
 def _files(folder: Path, run: Run) -> Hashable:
     """Return names and sizes of all files in the folders of a run's logs."""
-    found = []
+    files = []
     for log_folder in sorted({(folder / log.path).parent for log in run.logs}):
         try:
             with os.scandir(log_folder) as entries:
-                found += [
+                files += [
                     (entry.path, entry.stat().st_size) for entry in entries if entry.is_file()
                 ]
         except OSError:
             continue  # deleted; the run's page shows the rest
-    return tuple(sorted(found))
+    return tuple(sorted(files))
 
 
 @dataclass(frozen=True)

@@ -47,13 +47,13 @@ class ListedRun:
     @cached_property
     def verdict(self) -> Bottleneck | None:
         """The verdict as far as the list knows it; None without one that this version knows."""
-        found = self.entry.summary
-        kind, cause = known(found.verdict, VERDICTS), known(found.cause, VERDICT_CAUSES)
+        summary = self.entry.summary
+        kind, cause = known(summary.verdict, VERDICTS), known(summary.cause, VERDICT_CAUSES)
         if kind is None:
             return None
-        named = found.named_ranks, found.named_hosts
+        named = summary.named_ranks, summary.named_hosts
         # Older versions did not distinguish faults from other parts of the step.
-        return Bottleneck(kind, cause, "", *named, fault=found.fault is not False)
+        return Bottleneck(kind, cause, "", *named, fault=summary.fault is not False)
 
     def with_summary(self, summary: AnalysisSummary) -> ListedRun:
         """Return the run with the summary of its analysis."""
@@ -62,12 +62,17 @@ class ListedRun:
     @cached_property
     def text(self) -> str:
         """The text that a search looks at."""
-        entry, found = self.entry, self.verdict
+        entry, bottleneck = self.entry, self.verdict
         # A healthy run's kind is no fault, and the list does not show it.
-        kind = "" if found is None or found.healthy else found.kind
-        verdict = "" if found is None else f"{kind} {short_verdict(found)}"
-        own = (entry.name, entry.id, entry.model, entry.framework, entry.source)
-        texts = [*filter(None, own), *entry.hosts, verdict, "synthetic" if entry.synthetic else ""]
+        kind = "" if bottleneck is None or bottleneck.healthy else bottleneck.kind
+        verdict = "" if bottleneck is None else f"{kind} {short_verdict(bottleneck)}"
+        names = (entry.name, entry.id, entry.model, entry.framework, entry.source)
+        texts = [
+            *filter(None, names),
+            *entry.hosts,
+            verdict,
+            "synthetic" if entry.synthetic else "",
+        ]
         return fold("\n".join(texts))
 
 
@@ -80,9 +85,9 @@ class RunListing:
         problems: Sequence[str] = (),
     ) -> None:
         self.problems = tuple(problems)
-        self._by_id = {one.id: one for one in listed}
-        self.shown = tuple(one for one in self._by_id.values() if one.shown)
-        self._ids = {id(one.entry): one.id for one in self._by_id.values()}
+        self._by_id = {run.id: run for run in listed}
+        self.shown = tuple(run for run in self._by_id.values() if run.shown)
+        self._ids = {id(run.entry): run.id for run in self._by_id.values()}
         self._baselines = Baselines(self)
         self._gaps: dict[str, float | None] = {}
 
@@ -130,7 +135,7 @@ class RunListing:
 
         The runs have the same number of ranks and the same kind of data.
         """
-        values = [one.summary.samples_per_second for one in self._reruns(listed)]
+        values = [entry.summary.samples_per_second for entry in self._reruns(listed)]
         known = [value for value in values if value is not None]
         return known if len(known) > 1 else []
 
@@ -143,11 +148,15 @@ class RunListing:
         if entry.model is None or entry.summary.samples_per_second is None:
             return []
         newest_first = self.same_job(entry.job, entry.synthetic, entry.ranks)
-        at = next(place for place, one in enumerate(newest_first) if one is entry)
-        known = [one for one in newest_first[at:] if one.summary.samples_per_second is not None]
+        at = next(place for place, candidate in enumerate(newest_first) if candidate is entry)
+        known = [
+            candidate
+            for candidate in newest_first[at:]
+            if candidate.summary.samples_per_second is not None
+        ]
         return known[:_TREND][::-1]
 
-    def found(self, search: Filter, sort: str = "", *, reverse: bool = False) -> list[ListedRun]:
+    def matching(self, search: Filter, sort: str = "", *, reverse: bool = False) -> list[ListedRun]:
         """Return the runs that a search finds, sorted by a key of ``SORTS`` or in the list's order.
 
         Runs of ``undecided`` are not among them.
@@ -157,18 +166,18 @@ class RunListing:
         """
         search.check_words([run.text for run in self.shown])
         undecided = {run.id for run in self.undecided(search)}
-        found = [
+        matches = [
             run
             for run in self.shown
             if run.id not in undecided and search.finds(run.entry, run.text)
         ]
         value = SORTS.get(sort)
         if value is None:
-            return found
-        known = [(key, one) for one in found if (key := value(self, one)) is not None]
-        unknown = [one for one in found if value(self, one) is None]
+            return matches
+        known = [(key, run) for run in matches if (key := value(self, run)) is not None]
+        unknown = [run for run in matches if value(self, run) is None]
         return [
-            *(one for _, one in sorted(known, key=lambda item: item[0], reverse=reverse)),
+            *(run for _, run in sorted(known, key=lambda item: item[0], reverse=reverse)),
             *unknown,
         ]
 
@@ -192,8 +201,8 @@ class RunListing:
     @cached_property
     def _jobs(self) -> Mapping[tuple[str, bool], list[Entry]]:
         jobs: dict[tuple[str, bool], list[Entry]] = defaultdict(list)
-        for one in self.all:
-            jobs[one.entry.job, one.entry.synthetic].append(one.entry)
+        for run in self.all:
+            jobs[run.entry.job, run.entry.synthetic].append(run.entry)
         for entries in jobs.values():
             entries.sort(key=lambda entry: entry.began or "", reverse=True)
         return jobs
@@ -201,12 +210,12 @@ class RunListing:
     def _id_of(self, entry: Entry | None) -> str | None:
         return None if entry is None else self._ids[id(entry)]
 
-    def _twin(self, own: Entry, ranks: int, hosts: int | None = None) -> Entry | None:
+    def _twin(self, entry: Entry, ranks: int, hosts: int | None = None) -> Entry | None:
         """Find the newest synthetic run in memory that agrees with one in memory in all facts."""
-        for other in self.same_job(own.job, True, ranks) if own.job else ():
-            same_hosts = hosts in (None, len(other.hosts))
-            if self._in_memory(other) and same_hosts and other.facts == own.facts:
-                return other
+        for candidate in self.same_job(entry.job, True, ranks) if entry.job else ():
+            same_hosts = hosts in (None, len(candidate.hosts))
+            if self._in_memory(candidate) and same_hosts and candidate.facts == entry.facts:
+                return candidate
         return None
 
     def _collected(self, entry: Entry | None) -> Entry | None:
@@ -218,19 +227,19 @@ class RunListing:
 
     def _gap(self, listed: ListedRun) -> float | None:
         baseline_id = self.baseline_of(listed)
-        own = listed.entry.summary.samples_per_second
-        if baseline_id is None or own is None:
+        throughput = listed.entry.summary.samples_per_second
+        if baseline_id is None or throughput is None:
             return listed.gap
         best = self[baseline_id].entry.summary.samples_per_second
-        return 1 - own / best if best else None
+        return 1 - throughput / best if best else None
 
 
-def _verdict(_: RunListing, one: ListedRun) -> Any:
-    return None if one.verdict is None else short_verdict(one.verdict)
+def _verdict(_: RunListing, run: ListedRun) -> Any:
+    return None if run.verdict is None else short_verdict(run.verdict)
 
 
-def _age(_: RunListing, one: ListedRun) -> Any:
-    at = one.entry.began
+def _age(_: RunListing, run: ListedRun) -> Any:
+    at = run.entry.began
     return None if at is None else -datetime.fromisoformat(at).timestamp()
 
 
@@ -240,15 +249,15 @@ ANALYSED_SORTS = ("verdict", "step", "throughput", "gap")
 
 #: Sort keys of the list: smallest values first, None if unknown.
 SORTS: dict[str, Callable[[RunListing, ListedRun], Any]] = {
-    "name": lambda _, one: fold(one.entry.name),
+    "name": lambda _, run: fold(run.entry.name),
     "verdict": _verdict,
-    "step": lambda _, one: one.entry.summary.step_ms,
-    "throughput": lambda _, one: one.entry.summary.samples_per_second,
-    "gap": lambda listing, one: listing.gap(one),
+    "step": lambda _, run: run.entry.summary.step_ms,
+    "throughput": lambda _, run: run.entry.summary.samples_per_second,
+    "gap": lambda listing, run: listing.gap(run),
     # 0 if the number is unknown.
-    "ranks": lambda _, one: one.entry.ranks or None,
+    "ranks": lambda _, run: run.entry.ranks or None,
     "age": _age,
-    "source": lambda _, one: fold(one.entry.source),
+    "source": lambda _, run: fold(run.entry.source),
 }
 
 # -- current ---------------------------------------------------------------------------------------
@@ -289,7 +298,7 @@ class CurrentListing:
 
     def _list(self) -> None:
         listed = [
-            one for number, source in enumerate(self._sources, 1) for one in source.listed(number)
+            run for number, source in enumerate(self._sources, 1) for run in source.listed(number)
         ]
         self.listing = RunListing(
             listed, [problem for source in self._sources for problem in source.problems]

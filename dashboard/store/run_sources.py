@@ -223,7 +223,7 @@ class CollectedRuns(RunSource):
         with Catalogue.open(self._store) as catalogue:
             entries = catalogue.entries()
             return SourceContents(
-                [(_key_of(one.folder), one) for one in entries], catalogue.problems
+                [(_key_of(entry.folder), entry) for entry in entries], catalogue.problems
             )
 
     def version(self, entry: Entry) -> Hashable:

@@ -133,12 +133,12 @@ class RunStore:
         Raises:
             NotFoundError: if there is no run with that id.
         """
-        own = self._listed(run_id).entry
-        there = list(self.listing().all)
-        if len(there) > _MOST_CANDIDATES:
-            there = [one for one in there if one.entry.job == own.job or one.id == chosen]
-            there.sort(key=lambda one: one.id != chosen)
-        return there[:_MOST_CANDIDATES]
+        entry = self._listed(run_id).entry
+        runs = list(self.listing().all)
+        if len(runs) > _MOST_CANDIDATES:
+            runs = [run for run in runs if run.entry.job == entry.job or run.id == chosen]
+            runs.sort(key=lambda run: run.id != chosen)
+        return runs[:_MOST_CANDIDATES]
 
     def __contains__(self, run_id: str) -> bool:
         return run_id in self.listing()
@@ -150,17 +150,19 @@ class RunStore:
             NotFoundError: if there is no run with one of the ids.
             UnreadableError: if one of the runs was deleted or is damaged.
         """
-        listed = [self._listed(one) for one in (run_id, baseline_id) if one is not None]
-        versions = tuple(one.source.version(one.entry) for one in listed)
+        listed = [
+            self._listed(known_id) for known_id in (run_id, baseline_id) if known_id is not None
+        ]
+        versions = tuple(run.source.version(run.entry) for run in listed)
 
         def make() -> Analysis:
-            own, *baseline = [self._placed(one) for one in listed]
+            stored, *baseline = [self._placed(run) for run in listed]
             single = self._single(listed[0])
             start = self._clock()
-            made = cached_analysis(own, next(iter(baseline), None), single, self._analyse)
+            analysis = cached_analysis(stored, next(iter(baseline), None), single, self._analyse)
             self._refresher.add_cost(run_id, self._clock() - start)
-            free_tables(made)
-            return made
+            free_tables(analysis)
+            return analysis
 
         result = self._cache.get(("analysis", run_id, baseline_id, versions), make)
         self._list_summary(listed[0], versions[0], baseline_id, result)
@@ -241,10 +243,10 @@ class RunStore:
         return StoredRun(self._load(listed), place, listed.entry.manifest)
 
     def _single(self, listed: ListedRun) -> StoredRun | None:
-        found = self.listing().single_of(listed)
+        single_id = self.listing().single_of(listed)
         # If it was deleted in the meantime, the analysis ignores it.
         with suppress(StallscopeError):
-            return None if found is None else self._placed(self._listed(found))
+            return None if single_id is None else self._placed(self._listed(single_id))
         return None
 
     def _summarise(self, listed: ListedRun) -> AnalysisSummary:
@@ -282,7 +284,7 @@ def size_of(value: Run | Analysis) -> int:
         return _tables_of(value) + _BYTES_PER_LOG * len(value.logs)
     # Views of one array are counted once.
     owners = {id(owner): owner.nbytes for owner in map(_owner, _arrays(value))}
-    others = (other for other in (value.baseline, value.single) if other is not None)
+    others = (reference for reference in (value.baseline, value.single) if reference is not None)
     return sum(owners.values()) + _on_demand(value) + size_of(value.run) + sum(map(size_of, others))
 
 
@@ -301,14 +303,14 @@ def _tables_of(run: Run) -> int:
     if isinstance(run, RunOnDisk):
         # They are freed after the analysis.
         return 0
-    series = sum(one.wall_ns.nbytes + one.value.nbytes for one in run.series)
+    series = sum(metric.wall_ns.nbytes + metric.value.nbytes for metric in run.series)
     return int(run.steps.nbytes + run.intervals.nbytes) + series
 
 
 def _arrays(analysis: Analysis) -> Iterator[npt.NDArray[np.generic]]:
     for ledger in (analysis.ledger, analysis.steady):
         if ledger is not None:
-            yield from (one for one in vars(ledger).values() if isinstance(one, np.ndarray))
+            yield from (array for array in vars(ledger).values() if isinstance(array, np.ndarray))
             cells = vars(ledger).get("cells")
             yield from cells.arrays if isinstance(cells, LocalMatrix) else ()
 

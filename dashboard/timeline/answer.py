@@ -58,8 +58,8 @@ def answer(
 
 def gaps_between(lanes: Lanes, start: int, end: int, shortest: int) -> list[list[float]]:
     """Return the gaps between steps: the start and the duration of each part, in seconds."""
-    found = lanes.gaps(start, end, shortest)
-    return [[gap.begin * _S, *(part * _S for part in gap.parts)] for gap in found]
+    gaps = lanes.gaps(start, end, shortest)
+    return [[gap.begin * _S, *(part * _S for part in gap.parts)] for gap in gaps]
 
 
 def _per_cell(lanes: Lanes, view: LanesView) -> dict[str, npt.NDArray[Any]]:
@@ -115,7 +115,7 @@ def _epochs(lanes: Lanes, view: LanesView, most: int = 200) -> list[tuple[float,
         at = np.append(0, at)
     at = at[lanes.epochs[at] >= 0]
     at = at[:: -(-len(at) // most) or 1]
-    return [(float(lanes.begin[one]) * _S, int(lanes.epochs[one])) for one in at]
+    return [(float(lanes.begin[step]) * _S, int(lanes.epochs[step])) for step in at]
 
 
 def _packed(head: dict[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
@@ -170,27 +170,27 @@ def row_of(lanes: Lanes, text: str | None) -> int | None:
         return None
     if match[2] is None:
         return lanes.row_of(int(match[1]))
-    own = _generation(lanes, match[2])
-    return None if own is None else lanes.row_of(int(match[1]), own)
+    generation = _generation(lanes, match[2])
+    return None if generation is None else lanes.row_of(int(match[1]), generation)
 
 
 def row_names(lanes: Lanes) -> list[str]:
     """Return the name of each row: its rank, and a generation if that number was elsewhere later."""
-    found = [""] * len(lanes.ranks)
+    names = [""] * len(lanes.ranks)
     last: dict[int, int] = {}
     for index, generation in enumerate(lanes.generations):
         rows = lanes.rows_of(index).tolist()
         last.update(zip(generation.ledger.ranks, rows, strict=True))
         for row, rank in zip(rows, generation.ledger.ranks, strict=True):
-            found[row] = f"{rank}g{generation.number}"
+            names[row] = f"{rank}g{generation.number}"
     for rank, row in last.items():
-        found[row] = str(rank)
-    return found
+        names[row] = str(rank)
+    return names
 
 
 def _generation(lanes: Lanes, number: str) -> int | None:
     """Return the position of the generation with a number."""
-    numbers = [one.number for one in lanes.generations]
+    numbers = [generation.number for generation in lanes.generations]
     return numbers.index(int(number)) if int(number) in numbers else None
 
 
@@ -202,17 +202,17 @@ def _position(lanes: Lanes, text: str | None, *, at_end: bool) -> int | None:
     step, fraction = int(match[1]), float(f"0.{match[2] or 0}")
     low, high = 0, len(lanes)
     if match[3] is not None:
-        own = _generation(lanes, match[3])
-        if own is None:
+        generation = _generation(lanes, match[3])
+        if generation is None:
             return None
-        low, high = lanes.starts[own : own + 2].tolist()
+        low, high = lanes.starts[generation : generation + 2].tolist()
     steps = lanes.steps[low:high]
     if at_end:
-        found = np.flatnonzero(steps <= step)
-        at = low + (int(found[-1]) if len(found) else 0)
+        places = np.flatnonzero(steps <= step)
+        at = low + (int(places[-1]) if len(places) else 0)
     else:
-        found = np.flatnonzero(steps >= step)
-        at = low + (int(found[0]) if len(found) else len(steps) - 1)
+        places = np.flatnonzero(steps >= step)
+        at = low + (int(places[0]) if len(places) else len(steps) - 1)
     if not fraction or lanes.steps[at] != step:
         fraction = float(at_end)
     return int(lanes.begin[at]) + int(fraction * (lanes.end[at] - lanes.begin[at]))
@@ -230,5 +230,5 @@ def _name(lanes: Lanes, at: int, fraction: float) -> str:
         digits = ".999"
     if len(lanes.generations) == 1:
         return f"{step}{digits}"
-    (own,) = lanes.generation_at(np.array([at]))
-    return f"{step}{digits}g{lanes.generations[own].number}"
+    (generation,) = lanes.generation_at(np.array([at]))
+    return f"{step}{digits}g{lanes.generations[generation].number}"

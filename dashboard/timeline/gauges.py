@@ -49,11 +49,11 @@ def gauges(analysis: Analysis, lanes: Lanes) -> list[Gauge]:
         Gauge(quantity, tuple(at[id(series)] for series in quantity.series))
         for quantity in quantities(run)
     )
-    found = [gauge for gauge in placed if _is_on_axis(gauge, lanes.span)]
+    on_axis = [gauge for gauge in placed if _is_on_axis(gauge, lanes.span)]
     if analysis.bottleneck.why:
         reason = analysis.bottleneck.why[0]
-        found.sort(key=lambda gauge: _order(gauge.quantity, reason))
-    return found[:_MOST_GAUGES]
+        on_axis.sort(key=lambda gauge: _order(gauge.quantity, reason))
+    return on_axis[:_MOST_GAUGES]
 
 
 def _order(quantity: MachineQuantity, reason: Reason) -> int:
@@ -68,9 +68,9 @@ def gauges_of(analysis: Analysis, lanes: Lanes) -> list[Gauge]:
     return cached(analysis, "gauges", lambda: gauges(analysis, lanes))
 
 
-def gauges_head(found: Sequence[Gauge]) -> list[dict[str, Any]]:
+def gauges_head(on_axis: Sequence[Gauge]) -> list[dict[str, Any]]:
     """Return the names and units of gauges for the script."""
-    return [_head(gauge.quantity) for gauge in found]
+    return [_head(gauge.quantity) for gauge in on_axis]
 
 
 def columns_of(
@@ -78,8 +78,8 @@ def columns_of(
 ) -> dict[str, npt.NDArray[np.float32]]:
     """Return minimum, mean and maximum per column of a part of the axis; NaN without a value."""
     values = [series.value for series in gauge.quantity.series]
-    found = over(gauge.at, values, start, end, columns)
-    arrays = {"low": found.low, "mean": found.mean, "high": found.high}
+    ranges = over(gauge.at, values, start, end, columns)
+    arrays = {"low": ranges.low, "mean": ranges.mean, "high": ranges.high}
     return {name: array.astype(np.float32) for name, array in arrays.items()}
 
 
@@ -122,8 +122,11 @@ class TimeAxis:
     @classmethod
     def of(cls, run: Run, lanes: Lanes) -> TimeAxis | None:
         """Return the axis; None if a log has no wall clock, or has several unrelated ones."""
-        ends = [reduced_at(run, one.ledger, one.number) for one in lanes.generations]
-        known = [one for one in ends if one is not None]
+        ends = [
+            reduced_at(run, generation.ledger, generation.number)
+            for generation in lanes.generations
+        ]
+        known = [times for times in ends if times is not None]
         if len(known) < len(ends):
             return None
         end = np.concatenate(known)
@@ -176,7 +179,7 @@ def marks(run: Run, lanes: Lanes | None) -> list[EventMark]:
     return [_mark(event, axis) for event in ordered]
 
 
-def marks_head(found: Sequence[EventMark], lanes: Lanes) -> list[dict[str, Any]]:
+def marks_head(event_marks: Sequence[EventMark], lanes: Lanes) -> list[dict[str, Any]]:
     """Return the marks on the axis for the script; times in seconds."""
     return [
         {
@@ -188,7 +191,7 @@ def marks_head(found: Sequence[EventMark], lanes: Lanes) -> list[dict[str, Any]]
             "words": mark.words,
             "who": mark.who,
         }
-        for mark in found
+        for mark in event_marks
         if mark.at is not None
     ][:MOST_MARKS]
 

@@ -150,7 +150,9 @@ def _generations(analysis: Analysis, lanes: Lanes) -> list[dict[str, Any]]:
     """Return number, size, start, end and description of each generation; empty for a single one."""
     if len(lanes.generations) == 1:
         return []
-    sentences = {one.number: generation_sentence(one) for one in analysis.generations}
+    sentences = {
+        generation.number: generation_sentence(generation) for generation in analysis.generations
+    }
     return [
         {
             "number": generation.number,
@@ -169,8 +171,11 @@ def _named(analysis: Analysis, lanes: Lanes) -> list[int]:
     """Return the rows of ranks that are stragglers or in a verdict."""
     rows = {
         lanes.row_of(rank, at)
-        for at, one in verdicts(analysis, lanes)
-        for rank in (*one.bottleneck.ranks, *(r for own in one.stragglers for r in own.ranks))
+        for at, verdict in verdicts(analysis, lanes)
+        for rank in (
+            *verdict.bottleneck.ranks,
+            *(r for straggler in verdict.stragglers for r in straggler.ranks),
+        )
     }
     return sorted(row for row in rows if row is not None)
 
@@ -180,23 +185,30 @@ def verdicts(analysis: Analysis, lanes: Lanes) -> list[tuple[int, Analysis | Gen
 
     The run, with the verdict on the last generation, comes first.
     """
-    position = {one.number: index for index, one in enumerate(lanes.generations)}
-    own = [(position[one.number], one) for one in analysis.generations if one.number in position]
-    return [(len(lanes.generations) - 1, analysis), *(own if len(lanes.generations) > 1 else ())]
+    position = {generation.number: index for index, generation in enumerate(lanes.generations)}
+    generations = [
+        (position[generation.number], generation)
+        for generation in analysis.generations
+        if generation.number in position
+    ]
+    return [
+        (len(lanes.generations) - 1, analysis),
+        *(generations if len(lanes.generations) > 1 else ()),
+    ]
 
 
 def _clock(lanes: Lanes) -> list[float | None]:
     """Return the uncertainty of each row's clock, in the last generation that has the row."""
-    found: list[float | None] = [None] * len(lanes.ranks)
+    uncertainties: list[float | None] = [None] * len(lanes.ranks)
     for index, generation in enumerate(lanes.generations):
         for row, ms in zip(lanes.rows_of(index), generation.clock_uncertainty_ms, strict=True):
-            found[row] = finite(ms)
-    return found
+            uncertainties[row] = finite(ms)
+    return uncertainties
 
 
 def _changes(analysis: Analysis, lanes: Lanes) -> list[dict[str, Any]]:
-    changes = {one.number: one.changes for one in analysis.generations}
-    found = []
+    changes = {generation.number: generation.changes for generation in analysis.generations}
+    jumps = []
     for start, generation in zip(lanes.starts, lanes.generations, strict=False):
         for change in changes.get(generation.number, ()):
             (at,) = np.flatnonzero(generation.ledger.steps == change.step)
@@ -204,8 +216,8 @@ def _changes(analysis: Analysis, lanes: Lanes) -> list[dict[str, Any]]:
                 f"Step {change.step:,}: {amount(change.before_ms, 'ms')} → "
                 f"{amount(change.after_ms, 'ms')}"
             )
-            found.append({"at": float(lanes.begin[start + at]) * _S, "words": words})
-    return found
+            jumps.append({"at": float(lanes.begin[start + at]) * _S, "words": words})
+    return jumps
 
 
 def _late(lanes: Lanes) -> list[list[float]]:
@@ -284,10 +296,10 @@ def _part(store: RunStore, run_id: str, http: Request) -> bytes:
 
 
 def _gauge(key: str, gauges: Sequence[Gauge]) -> Gauge:
-    found = next((gauge for gauge in gauges if gauge.quantity.key == key), None)
-    if found is None:
+    selected = next((gauge for gauge in gauges if gauge.quantity.key == key), None)
+    if selected is None:
         raise NotFoundError(f"no machine measured {key!r} during this run")
-    return found
+    return selected
 
 
 def _seconds(http: Request, name: str) -> float:

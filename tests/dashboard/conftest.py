@@ -20,7 +20,7 @@ from .cases import HOSTILE, JOBS, REAL, SLOW_RANK, SYNTHETIC, WITHOUT_STAMPS
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+def named_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
     """The run of a job of ``JOBS``, by its name."""
 
     @cache
@@ -31,9 +31,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
 
 
 @pytest.fixture(scope="module")
-def slow(made: Callable[[str], Run]) -> tuple[Run, Lanes]:
+def slow(named_run: Callable[[str], Run]) -> tuple[Run, Lanes]:
     """The run with a slow rank, and its lanes on the timeline."""
-    run = made("a slow rank")
+    run = named_run("a slow rank")
     lanes = lanes_of(analyse(run))
     assert lanes is not None
     return run, lanes

@@ -53,15 +53,15 @@ def texts(content: Any) -> list[str]:
 
 def of_type(content: Any, name: str) -> list[Component]:
     """The components of a type, by its name: ``Graph``, ``Anchor``."""
-    return [one for one in components(content) if type(one).__name__ == name]
+    return [component for component in components(content) if type(component).__name__ == name]
 
 
 def table_rows(content: Any, label: str) -> list[list[str]]:
     """Return the rows of the table with a label, its head first."""
     region = next(
-        one
-        for one in of_type(content, "Div")
-        if getattr(one, "role", "") == "region" and getattr(one, "aria-label") == label
+        component
+        for component in of_type(content, "Div")
+        if getattr(component, "role", "") == "region" and getattr(component, "aria-label") == label
     )
     (table,) = of_type(region, "Table")
     data = getattr(table, "data", None)
@@ -73,15 +73,15 @@ def table_rows(content: Any, label: str) -> list[list[str]]:
 def charts(content: Any) -> dict[str, Any]:
     """The light figures of the chart cards, by name."""
     return {
-        one.id["name"]: figure_of(one.data["light"])
-        for one in of_type(content, "Store")
-        if isinstance(one.id, dict) and one.id.get("type") == "chart-figures"
+        component.id["name"]: figure_of(component.data["light"])
+        for component in of_type(content, "Store")
+        if isinstance(component.id, dict) and component.id.get("type") == "chart-figures"
     }
 
 
 def figure_of(plain: Mapping[str, Any]) -> go.Figure:
     """Let Plotly check a chart card's figure, with its numbers as arrays again."""
-    traces = [{name: _unpacked(value) for name, value in one.items()} for one in plain["data"]]
+    traces = [{name: _unpacked(value) for name, value in trace.items()} for trace in plain["data"]]
     return go.Figure(traces, plain["layout"])
 
 

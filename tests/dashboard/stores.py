@@ -45,7 +45,7 @@ ENTRY = Entry(
 def listed(number: int, **changed: object) -> Entry:
     """The entry of a run that began so many hours ago: ``run-00042``, ever slower."""
     name = f"run-{number:05d}"
-    own = replace(
+    entry = replace(
         ENTRY,
         folder=name,
         id=name,
@@ -60,7 +60,7 @@ def listed(number: int, **changed: object) -> Entry:
             shares={"input": 0.3, "compute": 0.6, "other": 0.1},
         ),
     )
-    return replace(own, **changed)  # type: ignore[arg-type]
+    return replace(entry, **changed)  # type: ignore[arg-type]
 
 
 class Listed(RunSource):

@@ -101,8 +101,8 @@ def test_below_a_path_every_address_stands_below_it(below: Dash, stripped: bool)
         with client.get(asked) as answer:
             assert answer.status_code == 200, asked
     links = _hrefs(client.get(f"{at}_dash-layout").get_json())
-    own = "/user/ada/proxy/"
-    assert links == ["#content", own, own, f"{own}scaling"]
+    home = "/user/ada/proxy/"
+    assert links == ["#content", home, home, f"{home}scaling"]
 
 
 @pytest.mark.parametrize("stripped", [False, True])
@@ -174,6 +174,6 @@ def test_the_command_takes_a_token_from_the_environment_or_makes_one(
     assert _token("another-token-of-ours") == "another-token-of-ours"
     assert _token(None) is None
     monkeypatch.delenv("STALLSCOPE_TOKEN")
-    made = _token("")
-    assert made is not None
-    assert checked_token(made) != _token("")
+    token = _token("")
+    assert token is not None
+    assert checked_token(token) != _token("")

@@ -46,7 +46,7 @@ def _serious(page: Page) -> list[str]:
     drawn(page)
     still(page)
     violations = Axe().run(page).response["violations"]
-    return [_said(one) for one in violations if one["impact"] in SERIOUS]
+    return [_said(violation) for violation in violations if violation["impact"] in SERIOUS]
 
 
 def _said(violation: dict[str, Any]) -> str:

@@ -57,9 +57,9 @@ def _ask(app: Dash, pathname: str, search: str = "") -> Any:
 def _region(content: Any, label: str) -> Any:
     """The frame of a table, by its label."""
     return next(
-        one
-        for one in of_type(content, "Div")
-        if getattr(one, "role", "") == "region" and getattr(one, "aria-label") == label
+        component
+        for component in of_type(content, "Div")
+        if getattr(component, "role", "") == "region" and getattr(component, "aria-label") == label
     )
 
 
@@ -70,11 +70,11 @@ def test_two_apps_in_one_process_show_each_its_own_runs(tmp_path: Path) -> None:
         )
         for name in ("first", "second")
     }
-    for name, other in (("first", "second"), ("second", "first")):
+    for name, foreign in (("first", "second"), ("second", "first")):
         listed = json.dumps(_ask(apps[name], "/nowhere"))
         assert f"/run/{name}" in listed
-        assert f"/run/{other}" not in listed
-        assert "No such run" in json.dumps(_ask(apps[name], f"/run/{other}"))
+        assert f"/run/{foreign}" not in listed
+        assert "No such run" in json.dumps(_ask(apps[name], f"/run/{foreign}"))
 
 
 def test_the_list_says_what_holds_each_run_back(store: RunStore) -> None:
@@ -102,7 +102,7 @@ def test_the_overview_begins_with_the_verdict_and_what_fixing_it_gains(store: Ru
 def test_code_in_advice_looks_like_code(store: RunStore) -> None:
     content = view_at(store, "/run/real", "?baseline=synthetic").content
     assert "dataset = dataset.prefetch(tf.data.AUTOTUNE)" in [
-        text for one in of_type(content, "Code") for text in texts(one)
+        text for component in of_type(content, "Code") for text in texts(component)
     ]
     assert not any("`" in text for text in texts(content))
 
@@ -111,7 +111,9 @@ def test_the_overview_shows_every_picture_with_its_sentence(store: RunStore) -> 
     content = view_at(store, "/run/real", "?baseline=synthetic").content
     assert set(charts(content)) == {"by-cause", "gains", "ranks", "step-time", "job"}
     labelled = [
-        one for one in of_type(content, "Div") if getattr(one, "role", "") in ("img", "figure")
+        component
+        for component in of_type(content, "Div")
+        if getattr(component, "role", "") in ("img", "figure")
     ]
     said = texts(content)
     assert len(labelled) == 5
@@ -175,7 +177,7 @@ def test_the_overview_says_who_makes_the_others_wait(store: RunStore) -> None:
     assert rows[1][:3] == ["rank 2", "all the time", "Compute"]
     assert re.fullmatch(r"1[12]\.\d+ ± \S+ ms", rows[1][3])
     healthy = view_at(store, "/run/real", "").content
-    labels = [getattr(one, "aria-label", "") for one in of_type(healthy, "Div")]
+    labels = [getattr(component, "aria-label", "") for component in of_type(healthy, "Div")]
     assert "Ranks" in labels
     assert "Stragglers" not in labels
 
@@ -200,8 +202,8 @@ def test_the_page_of_the_baseline_takes_the_loss_apart_against_both_baselines(
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_every_kind_of_run_has_an_overview(name: str, made: Callable[[str], Run]) -> None:
-    run = made(name)
+def test_every_kind_of_run_has_an_overview(name: str, named_run: Callable[[str], Run]) -> None:
+    run = named_run(name)
     store = RunStore([run])
     key = store.runs()[0].id
     content = view_at(store, f"/run/{key}", "").content
@@ -226,10 +228,12 @@ def test_logs_of_rank_0_only_are_distinguished_from_a_slow_network(tmp_path: Pat
 
 
 def test_a_thousand_ranks_are_all_in_the_table_and_the_latest_in_the_picture(
-    made: Callable[[str], Run],
+    named_run: Callable[[str], Run],
 ) -> None:
-    content = view_at(RunStore([made("a thousand ranks")]), "/run/thousand", "").content
-    table = next(one for one in of_type(content, "Table") if getattr(one, "data", None))
+    content = view_at(RunStore([named_run("a thousand ranks")]), "/run/thousand", "").content
+    table = next(
+        component for component in of_type(content, "Table") if getattr(component, "data", None)
+    )
     assert len(table.data["body"]) == 1000
     assert table.data["body"][0][0] == "700 (slow)"
     labels = charts(content)["ranks"].layout.yaxis.ticktext
@@ -271,7 +275,7 @@ def test_an_unknown_baseline_is_named_and_left_out(store: RunStore) -> None:
 
 
 def test_a_run_that_cannot_be_analysed_is_a_page_and_a_line(
-    made: Callable[[str], Run], caplog: pytest.LogCaptureFixture
+    named_run: Callable[[str], Run], caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(run: Run, baseline: Run | None, single: Run | None) -> Any:
         raise ZeroDivisionError("a bug")
@@ -279,19 +283,19 @@ def test_a_run_that_cannot_be_analysed_is_a_page_and_a_line(
     def unreadable(run: Run, baseline: Run | None, single: Run | None) -> Any:
         raise UnreadableError("the logs are gone; collect them again")
 
-    store = RunStore([made("two ranks")], broken)
+    store = RunStore([named_run("two ranks")], broken)
     with caplog.at_level(logging.ERROR):
         assert view_at(store, "/run/two", "").title == "This page cannot be shown"
         assert "could not be analysed" in analysed_row(store, "two")["verdict"]
     assert "ZeroDivisionError" in caplog.text
     assert "a bug" not in " ".join(texts(view_at(store, "/run/two", "").content))
 
-    store = RunStore([made("two ranks")], unreadable)
+    store = RunStore([named_run("two ranks")], unreadable)
     assert "the logs are gone; collect them again" in texts(view_at(store, "/run/two", "").content)
 
 
-def test_hostile_names_are_text_and_nothing_else(made: Callable[[str], Run]) -> None:
-    store = RunStore([made("hostile names")])
+def test_hostile_names_are_text_and_nothing_else(named_run: Callable[[str], Run]) -> None:
+    store = RunStore([named_run("hostile names")])
     key = store.runs()[0].id
     assert re.fullmatch(r"[A-Za-z0-9._-]+", key)
     content = view_at(store, f"/run/{key}", "").content
@@ -314,16 +318,16 @@ def test_every_answer_carries_the_headers(store: RunStore) -> None:
     app = create_app(store)
     require_host(app.server, "127.0.0.1", 8050, "elsewhere")
     client = app.server.test_client()
-    own = "127.0.0.1:8050"
+    local = "127.0.0.1:8050"
     answers = [
         client.open(address, method=method, headers={"Host": host}, buffered=True)
         for address, method, host in (
-            ("/", "GET", own),
-            ("/run/real", "GET", own),
-            ("/assets/stallscope.css", "GET", own),
-            ("/assets/none.css", "GET", own),
-            ("/_dash-layout", "GET", own),
-            ("/", "POST", own),
+            ("/", "GET", local),
+            ("/run/real", "GET", local),
+            ("/assets/stallscope.css", "GET", local),
+            ("/assets/none.css", "GET", local),
+            ("/_dash-layout", "GET", local),
+            ("/", "POST", local),
             ("/", "GET", "evil.example"),
         )
     ]

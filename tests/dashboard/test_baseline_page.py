@@ -116,7 +116,7 @@ def test_throughput_has_its_interval_and_the_loader_alone_was_not_measured(
         low, high = (float(end.split()[0].replace(",", "")) for end in row[4].split(" to "))
         assert low < float(row[3].split()[0].replace(",", "")) < high
     assert any(
-        "The loader alone, without training, was not measured" in one for one in texts(content)
+        "The loader alone, without training, was not measured" in text for text in texts(content)
     )
 
 
@@ -141,8 +141,8 @@ def test_the_whole_jobs_add_up_side_by_side(three: RunStore) -> None:
 
 
 def test_facts_that_differ_come_first(tmp_path: Path) -> None:
-    other = replace(SYNTHETIC, batch_size=64, ranks=2)
-    jobs = {"real": REAL, "other": other}
+    different = replace(SYNTHETIC, batch_size=64, ranks=2)
+    jobs = {"real": REAL, "other": different}
     store = RunStore([run_of_job(tmp_path / name, job) for name, job in jobs.items()])
     content = _page(store, "real", "?baseline=synthetic")
     head, *rows = table_rows(content, "Are they the same job?")
@@ -153,7 +153,9 @@ def test_facts_that_differ_come_first(tmp_path: Path) -> None:
     ]
     assert ["Model", "made", "made", "same"] in rows
     assert rows[-1][-1] == "not recorded"
-    (facts,) = (one for one in of_type(content, "Details") if "11 facts" in texts(one))
+    (facts,) = (
+        component for component in of_type(content, "Details") if "11 facts" in texts(component)
+    )
     assert facts.open is True
     assert any("2 of them differ from the baseline's" in text for text in texts(content))
 
@@ -168,7 +170,7 @@ def test_without_a_baseline_the_page_says_what_one_is_and_how_to_record_one(
     assert "from stallscope.keras import StepLogger, synthetic_like" in code.children
     assert "model.fit(synthetic_like(data)" in code.children
     assert "synthetic=True" in code.children
-    links = [one for one in of_type(content, "Anchor") if "?baseline=" in one.href]
+    links = [anchor for anchor in of_type(content, "Anchor") if "?baseline=" in anchor.href]
     assert links[0].href == "/run/real/baseline?baseline=synthetic"
     assert any(text.startswith(": same job on synthetic data, 4 ranks") for text in said)
     assert len(links) == len(store.runs()) - 1
@@ -293,30 +295,30 @@ def test_the_same_run_again_is_as_fast(tmp_path: Path, seed: int, title: str) ->
 def test_a_faster_run_has_gained(three: RunStore) -> None:
     said = texts(_page(three, "synthetic", "?baseline=real"))
     assert any(
-        re.match(r"A step takes 8\.\d+ ± \S+ ms shorter than in [^,]+, a run on real data", one)
-        for one in said
+        re.match(r"A step takes 8\.\d+ ± \S+ ms shorter than in [^,]+, a run on real data", text)
+        for text in said
     )
-    assert any("of the baseline's throughput is gained" in one for one in said)
+    assert any("of the baseline's throughput is gained" in text for text in said)
 
 
 @pytest.mark.parametrize("name", JOBS)
 def test_every_kind_of_run_has_the_page_with_and_without_a_baseline(
-    name: str, made: Callable[[str], Run], store: RunStore
+    name: str, named_run: Callable[[str], Run], store: RunStore
 ) -> None:
-    run = made(name)
-    own = RunStore([run, *(made("four ranks") for _ in range(name != "four ranks"))])
-    key = own.runs()[0].id
-    assert "This page cannot be shown" not in texts(_page(own, key))
+    run = named_run(name)
+    runs = RunStore([run, *(named_run("four ranks") for _ in range(name != "four ranks"))])
+    key = runs.runs()[0].id
+    assert "This page cannot be shown" not in texts(_page(runs, key))
     if name != "four ranks":
-        content = _page(own, key, "?baseline=real")
+        content = _page(runs, key, "?baseline=real")
         said = texts(content)
         assert "This page cannot be shown" not in said
         measured = name not in ("without stamps", "no steps")
         assert ("decomposition" in charts(content)) is measured
 
 
-def test_hostile_names_are_text(made: Callable[[str], Run]) -> None:
-    store = RunStore([made("hostile names"), made("four ranks")])
+def test_hostile_names_are_text(named_run: Callable[[str], Run]) -> None:
+    store = RunStore([named_run("hostile names"), named_run("four ranks")])
     key = next(run.id for run in store.runs() if run.id != "real")
     for content in (_page(store, key, "?baseline=real"), _page(store, "real", f"?baseline={key}")):
         assert any(SCRIPT in text for text in texts(content))

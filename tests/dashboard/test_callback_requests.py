@@ -31,8 +31,8 @@ def served(run: Run, **settings: str) -> Iterator[DashboardServer]:
 
 
 @pytest.fixture(scope="module")
-def server(made: Callable[[str], Run]) -> Iterator[DashboardServer]:
-    with served(made("two ranks")) as server:
+def server(named_run: Callable[[str], Run]) -> Iterator[DashboardServer]:
+    with served(named_run("two ranks")) as server:
         yield server
 
 
@@ -52,9 +52,9 @@ def answer(server: DashboardServer, body: bytes, **headers: str) -> tuple[int, s
 def asked_by_a_page(server: DashboardServer) -> bytes:
     """Return the request of a callback that a page sends, with inputs that the page does not have."""
     with urllib.request.urlopen(f"{server.url}_dash-dependencies", timeout=PATIENCE_S) as opened:
-        callback = next(one for one in json.load(opened) if not one["clientside_function"])
-    inputs = [{**one, "value": None} for one in callback["inputs"]]
-    state = [{**one, "value": None} for one in callback["state"]]
+        callback = next(entry for entry in json.load(opened) if not entry["clientside_function"])
+    inputs = [{**field, "value": None} for field in callback["inputs"]]
+    state = [{**field, "value": None} for field in callback["state"]]
     names = callback["output"].strip(".").split("...")
     outputs = [dict(zip(("id", "property"), name.rsplit(".", 1), strict=True)) for name in names]
     body = {"output": callback["output"], "inputs": inputs, "state": state, "changedPropIds": []}
@@ -223,17 +223,17 @@ def test_other_sites_are_refused(server: DashboardServer, headers: dict[str, str
 
 def test_pages_are_answered(server: DashboardServer) -> None:
     body = asked_by_a_page(server)
-    own = server.url.removeprefix("http://").rstrip("/")
+    host = server.url.removeprefix("http://").rstrip("/")
     for headers in (
         {},
-        {"Origin": f"http://{own}"},
+        {"Origin": f"http://{host}"},
         {"Sec_Fetch_Site": "same-origin", "Origin": "https://hub.example"},
     ):
         assert answer(server, body, **headers)[0] in (200, 204)
 
 
-def test_behind_a_proxy_pages_have_any_name(made: Callable[[str], Run]) -> None:
-    with served(made("two ranks"), prefix="/hub/") as server:
+def test_behind_a_proxy_pages_have_any_name(named_run: Callable[[str], Run]) -> None:
+    with served(named_run("two ranks"), prefix="/hub/") as server:
         body = asked_by_a_page(server)
         assert answer(server, body, Origin="http://hub.example")[0] in (200, 204)
         assert answer(server, body, Sec_Fetch_Site="cross-site")[0] == 403

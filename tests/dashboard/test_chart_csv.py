@@ -29,9 +29,9 @@ from .content import of_type
 def test_every_picture_of_every_page_has_its_numbers(store: RunStore, page: str) -> None:
     content = view_at(store, f"/run/slow/{page}".rstrip("/"), "?baseline=synthetic").content
     pictures = [
-        one
-        for one in of_type(content, "Store")
-        if isinstance(one.id, dict) and one.id["type"] == "chart-figures"
+        component
+        for component in of_type(content, "Store")
+        if isinstance(component.id, dict) and component.id["type"] == "chart-figures"
     ]
     graphs = of_type(content, "Graph")
     assert len(pictures) == len(graphs)
@@ -83,7 +83,7 @@ def test_a_waterfall_tells_totals_from_changes() -> None:
         ("baseline", 40.0),
         changes,
         ("this run", 38.0),
-        SumColumn.of([one.value for one in changes], 38.0),
+        SumColumn.of([change.value for change in changes], 38.0),
         40.0,
     )
     assert rows(chart) == [
@@ -104,9 +104,9 @@ def test_rates_and_efficiencies_say_what_is_projected() -> None:
     measured = RateBar(1, Mean(10.0, (9.0, 11.0)), None, 10.0)
     projected = RateBar(2, Mean(1.0, None), None, None, projected=True)
     bars = (measured, projected)
-    _, one, two = rows(RateBars("Title", "", "samples/s", bars))
-    assert one == ["1", "no", "10.0", "9.0", "11.0", "", "", "", "10.0"]
-    assert two == ["2", "yes", "1.0", "", "", "", "", "", ""]
+    _, measured_row, projected_row = rows(RateBars("Title", "", "samples/s", bars))
+    assert measured_row == ["1", "no", "10.0", "9.0", "11.0", "", "", "", "10.0"]
+    assert projected_row == ["2", "yes", "1.0", "", "", "", "", "", ""]
     lines = (EfficiencyLine("this job", ((2, Mean(0.9, (0.8, 1.0))),)),)
     assert rows(EfficiencyLines("Title", "", lines))[1] == ["this job", "2", "0.9", "0.8", "1.0"]
 

@@ -131,7 +131,7 @@ def test_from_step_logs_alone(folder: Path) -> None:
 
 def test_what_would_be_recorded_stands_there_with_what_it_costs(folder: Path) -> None:
     content = _content(read(str(folder))[0])
-    code = [one.children for one in of_type(content, "Code")]
+    code = [component.children for component in of_type(content, "Code")]
     assert code == [
         f"HOROVOD_TIMELINE={folder}/timeline.json\nHOROVOD_TIMELINE_MARK_CYCLES=1",
         "HOROVOD_CACHE_CAPACITY=0",
@@ -147,8 +147,8 @@ def test_without_horovod_its_files_are_not_recommended(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_every_kind_of_run_has_the_page(name: str, made: Callable[[str], Run]) -> None:
-    content = _content(made(name))
+def test_every_kind_of_run_has_the_page(name: str, named_run: Callable[[str], Run]) -> None:
+    content = _content(named_run(name))
     said = texts(content)
     assert "This page cannot be shown" not in said
     known = name not in ("one rank", "without stamps", "no steps")
@@ -165,9 +165,9 @@ def test_every_kind_of_run_has_the_page(name: str, made: Callable[[str], Run]) -
     ],
 )
 def test_an_unknown_result_is_reported(
-    name: str, sentence: str, made: Callable[[str], Run]
+    name: str, sentence: str, named_run: Callable[[str], Run]
 ) -> None:
-    assert sentence in texts(_content(made(name)))
+    assert sentence in texts(_content(named_run(name)))
 
 
 def test_a_timeline_next_to_the_logs_is_found_and_no_problem(folder: Path) -> None:
@@ -199,7 +199,9 @@ def test_a_timeline_next_to_the_logs_is_found_and_no_problem(folder: Path) -> No
     late = table_rows(content, "Last in negotiation")
     assert late[1][:3] == ["rank 1", "1", "100%"]
     assert any("In 2 of 80 negotiations" in text for text in texts(content))
-    assert not any("HOROVOD_TIMELINE=" in one.children for one in of_type(content, "Code"))
+    assert not any(
+        "HOROVOD_TIMELINE=" in component.children for component in of_type(content, "Code")
+    )
 
 
 def test_sizes_of_every_class_have_names(folder: Path) -> None:
@@ -237,8 +239,8 @@ def test_logs_in_folders_below_have_their_own_timeline_first(tmp_path: Path) -> 
     (tmp_path / "one" / "timeline.json").write_text(timeline_of(1))
     (tmp_path / "two" / "logs" / "timeline.json").write_text(timeline_of(2))
     runs = {run.id: run for run in read(str(tmp_path))}
-    found = {name: companion_timeline(run) for name, run in runs.items()}
-    assert {name: seen and seen.tensors.negotiations for name, seen in found.items()} == {
+    timelines = {name: companion_timeline(run) for name, run in runs.items()}
+    assert {name: seen and seen.tensors.negotiations for name, seen in timelines.items()} == {
         "one": 2,
         "two": 4,
     }
@@ -259,7 +261,7 @@ def test_a_long_timeline_is_read_whole_while_the_page_is_there(folder: Path) -> 
     assert (seen.damaged, seen.tensors.negotiations) == (0, 800)
     parts, all_there = timeline_update(analyse(run))
     assert all_there
-    assert "Allreduces of each step" in [one for part in parts for one in texts(part)]
+    assert "Allreduces of each step" in [text for part in parts for text in texts(part)]
 
 
 def test_a_timeline_that_grows_is_read_again_by_who_opens_the_page(folder: Path) -> None:
@@ -315,9 +317,9 @@ def test_every_step_has_its_parts_as_lines_and_as_a_table(folder: Path) -> None:
     assert not stages & {line.line.color for line in lines.values()}
     assert any("Each point is the mean of 3 steps." in text for text in texts(content))
     (table,) = [
-        one
-        for one in of_type(content, "Table")
-        if getattr(one, "data", {}).get("head", [""])[0] == "Step"
+        table
+        for table in of_type(content, "Table")
+        if getattr(table, "data", {}).get("head", [""])[0] == "Step"
     ]
     assert table.data["body"][0][0] == "0"
     assert len(table.data["body"]) == 134
@@ -367,7 +369,7 @@ def test_an_autotune_log_tells_the_best_setting(folder: Path) -> None:
     said = next(text for text in texts(content) if text.startswith("autotune.csv: "))
     assert "2 settings tried, tuning had not ended" in said
     assert "The best one reduces 54.0 MB/s" in said
-    code = [one.children for one in of_type(content, "Code")]
+    code = [component.children for component in of_type(content, "Code")]
     assert code[0].splitlines()[:2] == ["HOROVOD_FUSION_THRESHOLD=4194304", "HOROVOD_CYCLE_TIME=5"]
     samples, best = charts(content)["autotune"].data
     assert list(samples.y) == [54.0453, 10.722]

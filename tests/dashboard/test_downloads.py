@@ -73,7 +73,7 @@ def test_links_stand_below_the_prefix_and_name_the_baseline(store: RunStore) -> 
     with app.server.test_request_context("/", environ_overrides={"SCRIPT_NAME": "/proxy/8050"}):
         analysis = store.analysis("real", "synthetic")
         head = run_head(analysis, "real", "synthetic", store.runs())
-    links = [one.href for one in components(head) if type(one).__name__ == "A"]
+    links = [anchor.href for anchor in components(head) if type(anchor).__name__ == "A"]
     assert links == [
         f"/proxy/8050/download/real/{name}?baseline=synthetic"
         for name in ("report", "trace", "json")

@@ -139,8 +139,10 @@ def _too_wide(page: Page) -> list[str]:
 
 
 @pytest.mark.parametrize("path", TABS.values())
-def test_every_page_of_a_run_without_steps_says_so(made: Callable[[str], Run], path: str) -> None:
-    data = answer(create_app(RunStore([made("no steps")])), f"/run/none/{path}".rstrip("/"))
+def test_every_page_of_a_run_without_steps_says_so(
+    named_run: Callable[[str], Run], path: str
+) -> None:
+    data = answer(create_app(RunStore([named_run("no steps")])), f"/run/none/{path}".rstrip("/"))
     title = json.loads(data)["response"]["loaded-page"]["data"]["title"]
     assert "cannot be shown" not in title
     assert "No such" not in title
@@ -167,6 +169,8 @@ def test_a_run_of_epochs_shows_the_figures_of_the_report(writer: str, tmp_path: 
 
 
 def test_the_overview_of_a_run_without_steps_has_no_empty_boxes(
-    made: Callable[[str], Run],
+    named_run: Callable[[str], Run],
 ) -> None:
-    assert "Slow steps" not in texts(view_at(RunStore([made("no steps")]), "/run/none", "").content)
+    assert "Slow steps" not in texts(
+        view_at(RunStore([named_run("no steps")]), "/run/none", "").content
+    )

@@ -41,7 +41,7 @@ class Tracked:
 
     name: str
     #: With logs and what was found, with logs alone, and without logs.
-    found: str
+    analysed: str
     logs: str
     empty: str
 
@@ -56,15 +56,15 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def tracked(client: Any, logs: Path, request: pytest.FixtureRequest) -> Tracked:
     experiment = client.create_experiment(request.node.name)
-    empty, only_logs, found = (
+    empty, only_logs, analysed = (
         client.create_run(experiment, run_name=name).info.run_id
         for name in ("without logs", "only logs", "with all")
     )
-    for run_id in (only_logs, found):
+    for run_id in (only_logs, analysed):
         upload_folder(logs, run_id)
         client.set_terminated(run_id)
-    write_summary(analyse(open_run(str(logs))), found)
-    return Tracked(request.node.name, found, only_logs, empty)
+    write_summary(analyse(open_run(str(logs))), analysed)
+    return Tracked(request.node.name, analysed, only_logs, empty)
 
 
 @pytest.fixture
@@ -91,14 +91,16 @@ def test_what_was_written_to_runs_is_listed_and_nothing_is_fetched(
     store, failures = open_store([], experiments=[Experiment(tracked.name)])
     assert failures == []
     lines = by_id(store)
-    assert list(lines) == [tracked.found, tracked.logs, tracked.empty]
-    analysis = analyse(open_run(f"mlflow:{tracked.found}"))
+    assert list(lines) == [tracked.analysed, tracked.logs, tracked.empty]
+    analysis = analyse(open_run(f"mlflow:{tracked.analysed}"))
     del downloads[:]
-    found = lines[tracked.found]
-    assert (found["name"], found["verdict"], found["ranks"]) == ("with all", "Slow rank 1", "3")
-    assert found["source"] == f"mlflow:{tracked.found}"
-    assert [one["name"] for one in found["shares"]] == [one.name for one in analysis.by_cause]
-    assert found["throughput"]
+    line = lines[tracked.analysed]
+    assert (line["name"], line["verdict"], line["ranks"]) == ("with all", "Slow rank 1", "3")
+    assert line["source"] == f"mlflow:{tracked.analysed}"
+    assert [share["name"] for share in line["shares"]] == [
+        share.name for share in analysis.by_cause
+    ]
+    assert line["throughput"]
     for run_id in (tracked.logs, tracked.empty):
         blank = lines[run_id]
         assert blank["verdict"] == "not analysed"
@@ -118,8 +120,8 @@ def test_logs_are_fetched_when_a_run_is_opened_and_once(
         assert any("Rank 1" in text or "rank 1" in text for text in texts(view.content))
     assert downloads == [tracked.logs] * JOB.ranks
     # Picked for comparing, another one is fetched, too.
-    assert store.analysis(tracked.logs, tracked.found).baseline is not None
-    assert set(downloads) == {tracked.logs, tracked.found}
+    assert store.analysis(tracked.logs, tracked.analysed).baseline is not None
+    assert set(downloads) == {tracked.logs, tracked.analysed}
     assert tracked.empty not in downloads
 
 
@@ -136,22 +138,22 @@ def test_it_is_searched_like_any_other_list(tracked: Tracked) -> None:
     listing = RunStore(sources=[Experiment(tracked.name)]).listing()
     store = RunStore(sources=[Experiment(tracked.name)])
     for search in ("verdict=imbalance", "ranks<8", '"with all"', "imbalance>10%"):
-        assert [line["id"] for line in rows_of(store, {}, search).rows] == [tracked.found]
+        assert [line["id"] for line in rows_of(store, {}, search).rows] == [tracked.analysed]
     sort = {"sortModel": [{"colId": "ranks", "sort": "desc"}]}
-    assert rows_of(store, sort, "").rows[0]["id"] == tracked.found
-    assert line_of(listing, listing[tracked.found])["ranks"] == "3"
+    assert rows_of(store, sort, "").rows[0]["id"] == tracked.analysed
+    assert line_of(listing, listing[tracked.analysed])["ranks"] == "3"
 
 
 def test_a_filter_selects_runs_and_experiments_are_listed_next_to_other_runs(
     tracked: Tracked, client: Any, logs: Path
 ) -> None:
-    other = client.create_experiment(f"{tracked.name} too")
-    another = client.create_run(other).info.run_id
+    second = client.create_experiment(f"{tracked.name} too")
+    another = client.create_run(second).info.run_id
     picked = "tags.`stallscope.bottleneck` = 'imbalance'"
     experiments = [Experiment(tracked.name, picked), Experiment(f"{tracked.name} too")]
     store, _ = open_store([RunAddress(str(logs))], experiments=experiments)
-    assert [run.id for run in store.runs()] == ["tracked", f"{tracked.found}~2", f"{another}~3"]
-    assert store.analysis(f"{tracked.found}~2").bottleneck.ranks == (1,)
+    assert [run.id for run in store.runs()] == ["tracked", f"{tracked.analysed}~2", f"{another}~3"]
+    assert store.analysis(f"{tracked.analysed}~2").bottleneck.ranks == (1,)
 
 
 def test_the_server_is_asked_once_in_a_while_and_new_runs_come(

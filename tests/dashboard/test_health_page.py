@@ -86,9 +86,9 @@ def test_ranks_with_problems_come_first(damaged: Run) -> None:
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_ranks_are_folded_if_all_logs_are_whole(
-    whole: bool, damaged: Run, made: Callable[[str], Run]
+    whole: bool, damaged: Run, named_run: Callable[[str], Run]
 ) -> None:
-    store = RunStore([made("a slow rank") if whole else damaged])
+    store = RunStore([named_run("a slow rank") if whole else damaged])
     (fold,) = of_type(_page(store, "slow"), "Details")
     assert texts(fold)[0] == ("All 8 ranks" if whole else "All 16 ranks")
     assert getattr(fold, "open", False) is not whole
@@ -110,9 +110,9 @@ def test_the_rank_that_lacks_most_comes_first(damaged: Run) -> None:
 
 
 def test_late_timestamps_are_counted_with_the_rank_that_has_most(
-    made: Callable[[str], Run],
+    named_run: Callable[[str], Run],
 ) -> None:
-    run = made("four ranks")
+    run = named_run("four ranks")
     late = made_late(run, 3, "ready", range(20, 44), 500_000_000)
     said = " ".join(texts(_page(RunStore([late]), "real")))
     assert "A timestamp came late in 10.0% of steps, most often on rank 3 (10.0%)" in said
@@ -131,11 +131,11 @@ def test_problems_are_shown_where_they_are(damaged: Run) -> None:
 
 
 def test_every_step_is_missed_that_another_rank_of_the_generation_has(damaged: Run) -> None:
-    found = {one.rank: one for one in rank_logs(damaged)}
-    assert len(found) == 16
-    assert (found[5].files, found[5].host, found[5].whole) == (0, None, False)
-    assert found[0].whole
-    assert found[9].steps + found[9].missing_steps == 240
+    logs = {rank.rank: rank for rank in rank_logs(damaged)}
+    assert len(logs) == 16
+    assert (logs[5].files, logs[5].host, logs[5].whole) == (0, None, False)
+    assert logs[0].whole
+    assert logs[9].steps + logs[9].missing_steps == 240
 
 
 def test_numbers_far_apart_cost_no_memory(damaged: Run) -> None:
@@ -143,16 +143,16 @@ def test_numbers_far_apart_cost_no_memory(damaged: Run) -> None:
     step[-1] = 2**52
     at = damaged.steps.schema.get_field_index("step")
     steps = damaged.steps.set_column(at, damaged.steps.schema.field(at), pa.array(step))
-    found = rank_logs(replace(damaged, steps=steps))
-    assert found[0].missing_steps == 1
+    logs = rank_logs(replace(damaged, steps=steps))
+    assert logs[0].missing_steps == 1
 
 
 def test_a_rank_of_two_generations_misses_nothing_of_the_one_it_was_not_in(tmp_path: Path) -> None:
     write_job(tmp_path, replace(REAL, steps=50))
     run = run_of_job(tmp_path, replace(REAL, ranks=2, steps=50, generation=1, first_step=50))
-    found = rank_logs(run)
-    assert {one.missing_steps for one in found} == {0}
-    assert [one.files for one in found] == [2, 2, 1, 1]
+    logs = rank_logs(run)
+    assert {rank.missing_steps for rank in logs} == {0}
+    assert [rank.files for rank in logs] == [2, 2, 1, 1]
 
 
 def test_clocks_and_stages_say_what_they_rest_on(store: RunStore) -> None:
@@ -193,21 +193,21 @@ def test_what_recording_cost_is_shown_where_logs_say_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_every_kind_of_run_has_the_page(name: str, made: Callable[[str], Run]) -> None:
-    run = made(name)
+def test_every_kind_of_run_has_the_page(name: str, named_run: Callable[[str], Run]) -> None:
+    run = named_run(name)
     store = RunStore([run])
     content = _page(store, store.runs()[0].id)
     assert "This page cannot be shown" not in texts(content)
     assert len(table_rows(content, "What was read")) == 1 + run.size
 
 
-def test_missing_steps_are_reported_first(made: Callable[[str], Run]) -> None:
-    said = texts(_page(RunStore([made("no steps")]), "none"))
+def test_missing_steps_are_reported_first(named_run: Callable[[str], Run]) -> None:
+    said = texts(_page(RunStore([named_run("no steps")]), "none"))
     assert "There is no step in these logs" in said
 
 
-def test_hostile_names_are_text(made: Callable[[str], Run]) -> None:
-    store = RunStore([made("hostile names")])
+def test_hostile_names_are_text(named_run: Callable[[str], Run]) -> None:
+    store = RunStore([named_run("hostile names")])
     content = _page(store, store.runs()[0].id)
     assert IMAGE in [row[1] for row in table_rows(content, "What was read")]
     assert_known_components(content)

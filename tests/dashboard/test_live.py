@@ -59,7 +59,7 @@ def test_the_page_is_a_tab_of_runs_that_are_recorded(recording: Recording, store
     assert "Live" in texts(view_at(recording.store, "/run/growing", "").content)
     assert "Live" not in texts(view_at(store, "/run/real", "").content)
     content = view_at(recording.store, "/run/growing/live", "").content
-    assert [one.interval for one in of_type(content, "Interval")] == [1000]
+    assert [interval.interval for interval in of_type(content, "Interval")] == [1000]
 
 
 def test_at_the_page_of_a_run_that_has_ended_nothing_ticks(store: RunStore) -> None:

@@ -62,9 +62,9 @@ class Dashboard:
             [sys.executable, "-u", "-c", _PROGRAM, str(folder)], stdout=subprocess.PIPE, text=True
         )
         assert self._process.stdout is not None
-        found = re.search(r"http://\S+/", self._process.stdout.readline())
-        assert found
-        self._address = found[0]
+        match = re.search(r"http://\S+/", self._process.stdout.readline())
+        assert match
+        self._address = match[0]
 
     def steps(self) -> int:
         """How many steps the run's page speaks of, as a browser asks for it."""
@@ -88,9 +88,9 @@ class Dashboard:
             {"Content-Type": "application/json"},
         )
         with urlopen(asked, timeout=60) as answer:
-            found = re.search(r"([\d,]+) steps", answer.read().decode())
-        assert found
-        return int(found[1].replace(",", ""))
+            match = re.search(r"([\d,]+) steps", answer.read().decode())
+        assert match
+        return int(match[1].replace(",", ""))
 
     @property
     def bytes(self) -> int:
@@ -131,12 +131,12 @@ def test_threads_that_take_turns_do_not_each_keep_what_they_needed(
 
 def test_of_a_run_that_has_grown_nothing_holds_an_earlier_state(tmp_path: Path) -> None:
     recording = Recording(tmp_path, 3_000)
-    made: list[weakref.ref[Analysis]] = []
+    analyses: list[weakref.ref[Analysis]] = []
 
     def analysed(run: Run, baseline: Run | None, single: Run | None) -> Analysis:
-        found = analyse(run, baseline, single)
-        made.append(weakref.ref(found))
-        return found
+        analysis = analyse(run, baseline, single)
+        analyses.append(weakref.ref(analysis))
+        return analysis
 
     store = RunStore(read(str(recording.folder)), analysed, clock=lambda: 0.0)
     for _ in range(4):
@@ -144,4 +144,4 @@ def test_of_a_run_that_has_grown_nothing_holds_an_earlier_state(tmp_path: Path) 
             view_at(store, f"/run/growing{page}", "")
         recording.grow()
     gc.collect()
-    assert [one() is None for one in made] == [True, True, True, False]
+    assert [reference() is None for reference in analyses] == [True, True, True, False]

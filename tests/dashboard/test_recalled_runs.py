@@ -58,12 +58,12 @@ def test_every_page_is_that_of_the_run_in_memory(store: Path, page: str) -> None
     recalled = RunStore(sources=[CollectedRuns(store)], analyse=never)
     loaded = RunStore([load_run(store / name) for name in ("slow", "synthetic")])
     address = f"/run/slow{page}", "?baseline=synthetic"
-    own = texts(view_at(recalled, *address).content)
-    assert "This page cannot be shown" not in own
+    said = texts(view_at(recalled, *address).content)
+    assert "This page cannot be shown" not in said
     # The head and the choice of baselines know of the other runs as well.
     others = {"again", "once-more"}
-    there = [one for one in texts(view_at(loaded, *address).content) if one not in others]
-    assert [one for one in own if one in there] == there
+    expected = [text for text in texts(view_at(loaded, *address).content) if text not in others]
+    assert [text for text in said if text in expected] == expected
 
 
 def test_runs_are_compared_and_saved(store: Path) -> None:

@@ -40,16 +40,16 @@ class Recording(GrowingLogs):
 
     def _analyse(self, run: Run, baseline: Run | None, single: Run | None) -> Analysis:
         self.now += self.takes
-        found = analyse(run, baseline, single)
-        self.analysed.append(found.steps)
-        return found
+        analysis = analyse(run, baseline, single)
+        self.analysed.append(analysis.steps)
+        return analysis
 
     def open(self, page: str = "") -> int:
         """How many steps a page speaks of."""
         said = texts(view_at(self.store, f"/run/growing{page}", "").content)
-        found = re.search(r"(\d+) steps", next(text for text in said if "2 ranks on" in text))
-        assert found
-        return int(found[1])
+        match = re.search(r"(\d+) steps", next(text for text in said if "2 ranks on" in text))
+        assert match
+        return int(match[1])
 
 
 @pytest.fixture
@@ -127,11 +127,11 @@ def test_the_list_says_what_is_found_now(recording: Recording) -> None:
 def test_the_head_says_as_of_when_until_the_run_has_ended(recording: Recording) -> None:
     said = texts(view_at(recording.store, "/run/growing", "").content)
     assert any(
-        re.match(r"As of \d\d:\d\d:\d\d UTC: a run that grows is read again", one) for one in said
+        re.match(r"As of \d\d:\d\d:\d\d UTC: a run that grows is read again", text) for text in said
     )
     recording.grow(1.0)
     said = texts(view_at(recording.store, "/run/growing", "").content)
-    assert not any(one.startswith("As of") for one in said)
+    assert not any(text.startswith("As of") for text in said)
 
 
 def test_logs_that_have_gone_leave_the_run_as_it_was(recording: Recording) -> None:

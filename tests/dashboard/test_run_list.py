@@ -14,7 +14,7 @@ from .stores import Listed, listed
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "numbers"),
     [
         ("", [1, 2, 3, 4]),
         ("training 3", [3]),
@@ -51,7 +51,7 @@ from .stores import Listed, listed
         ("beta ) <3", []),
     ],
 )
-def test_words_and_conditions_find_runs(text: str, found: list[int]) -> None:
+def test_words_and_conditions_find_runs(text: str, numbers: list[int]) -> None:
     store = RunStore(
         sources=[
             Listed(
@@ -64,8 +64,8 @@ def test_words_and_conditions_find_runs(text: str, found: list[int]) -> None:
             )
         ]
     )
-    ids = [one.id for one in store.listing().found(parse_search(text))]
-    assert ids == [f"run-{number:05d}" for number in found]
+    ids = [run.id for run in store.listing().matching(parse_search(text))]
+    assert ids == [f"run-{number:05d}" for number in numbers]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_words_and_conditions_find_runs(text: str, found: list[int]) -> None:
 def test_what_no_field_has_is_an_error(text: str, sentence: str) -> None:
     store = RunStore(sources=[Listed([listed(1, source="s3://logs/lr=0.1"), listed(2)])])
     block = rows_of(store, {}, text)
-    assert (block.rows, block.found) == ([], 0)
+    assert (block.rows, block.matching) == ([], 0)
     assert sentence in str(block.error)
 
 
@@ -98,8 +98,8 @@ def test_lists_are_sorted_with_what_is_not_known_last() -> None:
     listing = RunStore(sources=[source]).listing()
 
     def order(sort: str, reverse: bool = False) -> list[str]:
-        found = listing.found(parse_search(""), sort, reverse=reverse)
-        return [one.id[-1] for one in found]
+        runs = listing.matching(parse_search(""), sort, reverse=reverse)
+        return [run.id[-1] for run in runs]
 
     assert order("throughput") == ["1", "2", "3"]
     assert order("throughput", reverse=True) == ["2", "1", "3"]

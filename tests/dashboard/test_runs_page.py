@@ -75,10 +75,10 @@ def test_a_request_of_another_form_gets_the_first_rows(
     assert rows_of(store, {"startRow": start, "sortModel": order}, "") == rows_of(store, {}, "")
 
 
-def test_one_run_has_a_line_that_is_filled_in(made: Callable[[str], Run]) -> None:
-    store = RunStore([made("a slow rank")])
+def test_one_run_has_a_line_that_is_filled_in(named_run: Callable[[str], Run]) -> None:
+    store = RunStore([named_run("a slow rank")])
     lines = rows_of(store, {"startRow": 0, "endRow": 100}, "")
-    assert (lines.found, lines.total, lines.pending) == (1, 1, ["slow"])
+    assert (lines.matching, lines.total, lines.pending) == (1, 1, ["slow"])
     assert lines.rows[0]["verdict"] == "…"
     line = analysed_row(store, "slow")
     assert line["verdict"] == "Slow rank 2"
@@ -89,7 +89,7 @@ def test_one_run_has_a_line_that_is_filled_in(made: Callable[[str], Run]) -> Non
     assert f"Compute {percent(compute.share)}" in line["sharesText"]
     # What was found is in the list from then on.
     again = rows_of(store, {}, "verdict=imbalance")
-    assert [one["verdict"] for one in again.rows] == ["Slow rank 2"]
+    assert [row["verdict"] for row in again.rows] == ["Slow rank 2"]
     assert again.pending == []
 
 
@@ -108,7 +108,7 @@ def _analysed_in_turns(store: RunStore, request: dict[str, Any], text: str) -> R
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "matching"),
     [
         ("verdict=imbalance", {"slow"}),
         ("step_ms>1", {"slow", "two", "a", "b", "c"}),
@@ -120,10 +120,10 @@ def _analysed_in_turns(store: RunStore, request: dict[str, Any], text: str) -> R
     ],
 )
 def test_a_search_of_runs_that_are_not_analysed_yet_ends_with_those_that_match(
-    made: Callable[[str], Run], text: str, found: set[str]
+    named_run: Callable[[str], Run], text: str, matching: set[str]
 ) -> None:
-    copies = [replace(made("two ranks"), id=name) for name in ("a", "b", "c")]
-    store = RunStore([made("a slow rank"), made("two ranks"), *copies])
+    copies = [replace(named_run("two ranks"), id=name) for name in ("a", "b", "c")]
+    store = RunStore([named_run("a slow rank"), named_run("two ranks"), *copies])
     _, answer = _asked(store, {"startRow": 0}, text)
     undecided = answer["runs-undecided"]["data"]
     assert undecided == (1 if text.startswith("ranks") else 5)
@@ -133,21 +133,21 @@ def test_a_search_of_runs_that_are_not_analysed_yet_ends_with_those_that_match(
     assert "Those that match appear here." in said
     assert 0 < len(answer["runs-pending"]["children"]) <= 4
     block = _analysed_in_turns(store, {}, text)
-    assert {row["id"] for row in block.rows} == found
+    assert {row["id"] for row in block.rows} == matching
     assert all(row["verdict"] != "…" for row in block.rows)
 
 
-def test_what_the_facts_decide_waits_for_no_analysis(made: Callable[[str], Run]) -> None:
-    store = RunStore([made("a slow rank"), made("two ranks")])
+def test_what_the_facts_decide_waits_for_no_analysis(named_run: Callable[[str], Run]) -> None:
+    store = RunStore([named_run("a slow rank"), named_run("two ranks")])
     block = rows_of(store, {}, "ranks>=8")
     assert ([row["id"] for row in block.rows], block.undecided) == (["slow"], 0)
     assert rows_of(store, {}, "").undecided == 0
     block = rows_of(store, {}, "ranks>=800 and verdict=imbalance")
-    assert (block.found, block.undecided, block.pending) == (0, 0, [])
+    assert (block.matching, block.undecided, block.pending) == (0, 0, [])
 
 
-def test_an_order_by_figures_ends_with_all_runs_in_it(made: Callable[[str], Run]) -> None:
-    runs = [made("a slow rank"), made("two ranks"), made("four ranks")]
+def test_an_order_by_figures_ends_with_all_runs_in_it(named_run: Callable[[str], Run]) -> None:
+    runs = [named_run("a slow rank"), named_run("two ranks"), named_run("four ranks")]
     store = RunStore(runs)
     request = {"startRow": 0, "sortModel": [{"colId": "step", "sort": "desc"}]}
     assert rows_of(store, request, "").undecided == 3
@@ -158,13 +158,13 @@ def test_an_order_by_figures_ends_with_all_runs_in_it(made: Callable[[str], Run]
     assert means == sorted(means, reverse=True)
 
 
-def test_a_search_ends_though_a_run_cannot_be_analysed(made: Callable[[str], Run]) -> None:
+def test_a_search_ends_though_a_run_cannot_be_analysed(named_run: Callable[[str], Run]) -> None:
     def unreadable(run: Run, baseline: Run | None, single: Run | None) -> Any:
         raise UnreadableError("the logs are gone; collect them again")
 
-    store = RunStore([made("two ranks"), made("a slow rank")], unreadable)
+    store = RunStore([named_run("two ranks"), named_run("a slow rank")], unreadable)
     block = _analysed_in_turns(store, {}, "verdict=imbalance")
-    assert (block.found, block.not_analysed, block.pending) == (0, 2, [])
+    assert (block.matching, block.not_analysed, block.pending) == (0, 2, [])
     _, answer = _asked(store, {"startRow": 0}, "verdict=imbalance")
     assert answer["runs-count"]["children"] == "0 of 2 runs, 2 not analysed"
     assert "No analysed run matches this search." in json.dumps(answer["runs-empty"])
@@ -182,8 +182,8 @@ def test_the_name_of_a_fault_finds_no_run_without_faults() -> None:
         for number, fault in enumerate((True, False))
     ]
     store = RunStore(sources=[Listed(runs)])
-    assert [one["verdict"] for one in rows_of(store, {}, "allreduce").rows] == ["Exposed allreduce"]
-    assert [one["verdict"] for one in rows_of(store, {}, '"No fault"').rows] == ["No fault"]
+    assert [row["verdict"] for row in rows_of(store, {}, "allreduce").rows] == ["Exposed allreduce"]
+    assert [row["verdict"] for row in rows_of(store, {}, '"No fault"').rows] == ["No fault"]
 
 
 def test_of_ten_thousand_runs_a_page_of_lines_is_sent(many: RunStore) -> None:
@@ -196,14 +196,16 @@ def test_of_ten_thousand_runs_a_page_of_lines_is_sent(many: RunStore) -> None:
     assert answer["runs-count"]["children"] == "10,000 runs"
     assert answer["runs-pending"]["children"] == []
     assert size < 150_000
-    page = json.dumps(view_at(many, "/", "").content, default=lambda one: one.to_plotly_json())
+    page = json.dumps(
+        view_at(many, "/", "").content, default=lambda component: component.to_plotly_json()
+    )
     assert len(page) < 20_000
 
 
 def test_lines_further_up_are_filled_in_while_somebody_scrolls_on(
-    made: Callable[[str], Run],
+    named_run: Callable[[str], Run],
 ) -> None:
-    store = RunStore(replace(made("two ranks"), id=f"run-{number}") for number in range(150))
+    store = RunStore(replace(named_run("two ranks"), id=f"run-{number}") for number in range(150))
     assert len(rows_of(store, {"startRow": 0}, "").pending) == 100
     assert len(rows_of(store, {"startRow": 100}, "").pending) == 150
 
@@ -217,7 +219,7 @@ def test_the_last_lines_and_those_beyond_are_no_more_than_there_are(many: RunSto
 def test_search_and_order_are_the_addresss_own(many: RunStore) -> None:
     request = {"startRow": 0, "sortModel": [{"colId": "throughput", "sort": "desc"}]}
     lines = rows_of(many, request, " verdict=input  training ")
-    assert (lines.found, lines.total) == (5_000, 10_000)
+    assert (lines.matching, lines.total) == (5_000, 10_000)
     assert lines.rows[0]["id"] == "run-09999"
     assert lines.query == "?search=verdict%3Dinput++training&sort=throughput&order=desc"
     page = view_at(many, "/", lines.query).content
@@ -284,9 +286,9 @@ def test_a_run_without_an_analysis_is_shown_as_such() -> None:
     assert (line["throughput"], line["step"], line["gap"]) == ("", "", "")
 
 
-def test_hostile_names_stay_text(made: Callable[[str], Run]) -> None:
+def test_hostile_names_stay_text(named_run: Callable[[str], Run]) -> None:
     evil = {"name": SCRIPT, "source": IMAGE, "hosts": (IMAGE,), "model": f"{SCRIPT}\u202e"}
-    store = RunStore([made("hostile names")], sources=[Listed([listed(1, **evil)])])
+    store = RunStore([named_run("hostile names")], sources=[Listed([listed(1, **evil)])])
     memory, collected = rows_of(store, {}, "").rows
     assert memory["name"] == collected["name"] == SCRIPT
     assert collected["source"] == IMAGE
@@ -299,14 +301,14 @@ def test_hostile_names_stay_text(made: Callable[[str], Run]) -> None:
     drawn = json.dumps([grid.columnDefs, grid.defaultColDef, grid.dashGridOptions])
     assert "markdown" not in drawn
     assert "function" not in drawn
-    assert rows_of(store, {}, SCRIPT).found == 2
+    assert rows_of(store, {}, SCRIPT).matching == 2
 
 
-def test_a_run_that_cannot_be_analysed_says_why(made: Callable[[str], Run]) -> None:
+def test_a_run_that_cannot_be_analysed_says_why(named_run: Callable[[str], Run]) -> None:
     def unreadable(run: Run, baseline: Run | None, single: Run | None) -> Any:
         raise UnreadableError("the logs are gone; collect them again")
 
-    store = RunStore([made("two ranks")], unreadable)
+    store = RunStore([named_run("two ranks")], unreadable)
     assert analysed_row(store, "two")["verdict"] == "the logs are gone; collect them again"
     assert analysed_row(store, "nobody") == {}
 
@@ -320,7 +322,9 @@ def test_chosen_runs_can_be_compared_the_older_one_first() -> None:
     older, newer = {"id": "a", "startedAt": "2026-01-01"}, {"id": "b", "startedAt": "2026-01-02"}
 
     def links(*rows: dict[str, str]) -> dict[str, str]:
-        return {one.children: one.href for one in of_type(comparison_links(rows), "Anchor")}
+        return {
+            anchor.children: anchor.href for anchor in of_type(comparison_links(rows), "Anchor")
+        }
 
     assert links(newer, older) == {
         "Compare": "/compare?runs=a,b",
@@ -357,17 +361,17 @@ def test_below_a_path_every_address_is_below_it(many: RunStore) -> None:
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     folder = tmp_path_factory.mktemp("jobs")
     settings = {"versions": {"keras": "2.15.0"}, "settings": {"HOROVOD_RANK": "1"}, "model": "x"}
-    other = {"versions": {"keras": "2.12.0"}, "settings": {"HOROVOD_RANK": "0"}, "model": SCRIPT}
-    made = (
+    shared = {"versions": {"keras": "2.12.0"}, "settings": {"HOROVOD_RANK": "0"}, "model": SCRIPT}
+    all_jobs = (
         replace(REAL, run_id="slow-input", facts={"run_name": SCRIPT, **settings}),
-        replace(REAL, run_id="fast", input_ms=1.0, seed=4, facts={"run_name": "b", **other}),
+        replace(REAL, run_id="fast", input_ms=1.0, seed=4, facts={"run_name": "b", **shared}),
         replace(REAL, run_id="same", seed=6, facts={"run_name": "c", **settings}),
         WITHOUT_STAMPS,
         replace(REAL, run_id="few", steps=12, facts={}),
         replace(REAL, run_id="none", steps=0, facts={}),
         SLOW_RANK,
     )
-    return RunStore([run_of_job(folder / job.run_id, job) for job in made])
+    return RunStore([run_of_job(folder / job.run_id, job) for job in all_jobs])
 
 
 def test_changes_are_shown_in_words_pictures_and_numbers(jobs: RunStore) -> None:
@@ -396,7 +400,7 @@ def test_equal_runs_differ_by_no_more_than_noise(jobs: RunStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "words"),
+    ("compared", "words"),
     [
         ("without-stamps", None),
         ("few", "Too few steps to tell"),
@@ -404,14 +408,16 @@ def test_equal_runs_differ_by_no_more_than_noise(jobs: RunStore) -> None:
         ("slow", None),
     ],
 )
-def test_runs_of_every_kind_can_be_compared(jobs: RunStore, other: str, words: str | None) -> None:
-    view = view_at(jobs, "/compare", f"?runs=fast,{other}")
+def test_runs_of_every_kind_can_be_compared(
+    jobs: RunStore, compared: str, words: str | None
+) -> None:
+    view = view_at(jobs, "/compare", f"?runs=fast,{compared}")
     said = texts(view.content)
     assert "Compare two runs" in said
     assert "This page cannot be shown" not in said
     if words is not None:
         assert words in said
-    comparison = compare(jobs.analysis("fast"), jobs.analysis(other))
+    comparison = compare(jobs.analysis("fast"), jobs.analysis(compared))
     assert all("  " not in text for text in outcome(comparison))
 
 
@@ -435,7 +441,7 @@ def test_a_search_that_fails_on_the_server_says_so(
         raise RuntimeError("no fault that a search may have is known")
 
     with monkeypatch.context() as patched:
-        patched.setattr(RunListing, "found", fail)
+        patched.setattr(RunListing, "matching", fail)
         _, answer = _asked(store, {"startRow": 0}, "resnet")
     said = json.dumps(answer["runs-empty"])
     assert "The dashboard failed on this search" in answer["runs-search"]["error"]

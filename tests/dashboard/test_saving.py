@@ -58,11 +58,11 @@ _SIZE_OF_MOST = """([lanes, high, cells, bars]) => {
 
 
 @pytest.fixture(scope="module")
-def runs(made: Callable[[str], Run]) -> RunStore:
+def runs(named_run: Callable[[str], Run]) -> RunStore:
     names = ("four ranks", "a slow rank", "hostile names", "a thousand ranks")
     fault = Fault("compute", 40.0, ranks=(93,))
     hosts = Job(ranks=512, steps=120, faults=(fault,), run_id="many-hosts")
-    return RunStore([*(made(name) for name in names), simulate(hosts).run])
+    return RunStore([*(named_run(name) for name in names), simulate(hosts).run])
 
 
 @pytest.fixture(scope="module")
@@ -80,15 +80,15 @@ def overview(context: BrowserContext, address: str) -> Iterator[Page]:
 
 def card(page: Page, title: str) -> Locator:
     heading = page.get_by_role("heading", level=2, name=title, exact=True)
-    found = page.locator(".chart-card").filter(has=heading)
-    expect(found.locator(".trace, .hm, canvas").first).to_be_attached()
-    return found
+    element = page.locator(".chart-card").filter(has=heading)
+    expect(element.locator(".trace, .hm, canvas").first).to_be_attached()
+    return element
 
 
 def saved(page: Page, title: str, kind: str) -> Download:
-    with page.expect_download() as found:
+    with page.expect_download() as download:
         card(page, title).get_by_role("button", name=f"Save as {kind}").click()
-    return found.value
+    return download.value
 
 
 def content(download: Download) -> bytes:
@@ -190,25 +190,30 @@ def drawing(download: Download) -> ET.Element:
     """An SVG's root, once it is sure that it is nothing but a drawing."""
     root = ET.fromstring(content(download))
     assert root.tag == f"{SVG}svg"
-    assert {one.tag.removeprefix(SVG) for one in root.iter()} <= {
+    assert {element.tag.removeprefix(SVG) for element in root.iter()} <= {
         *("svg", "title", "g", "rect", "path", "text", "clipPath")
     }
     assert not [
-        name for one in root.iter() for name in one.attrib if "href" in name or name[:2] == "on"
+        name
+        for element in root.iter()
+        for name in element.attrib
+        if "href" in name or name[:2] == "on"
     ]
     return root
 
 
 def words(root: ET.Element) -> list[str]:
-    return [one.text or "" for one in root.iter(f"{SVG}text")]
+    return [element.text or "" for element in root.iter(f"{SVG}text")]
 
 
 def lanes(root: ET.Element) -> list[ET.Element]:
-    return [one for one in root.iter(f"{SVG}g") if one.get("class") == "lane"]
+    return [element for element in root.iter(f"{SVG}g") if element.get("class") == "lane"]
 
 
 def fills(parent: ET.Element) -> set[str]:
-    return {one.attrib["fill"] for one in parent.iter(f"{SVG}path") if "fill" in one.attrib}
+    return {
+        element.attrib["fill"] for element in parent.iter(f"{SVG}path") if "fill" in element.attrib
+    }
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", WIDE), ("dark", NARROW)])
@@ -217,19 +222,19 @@ def test_the_timeline_is_saved_as_a_drawing(open_page: Open, scheme: str, width:
     download = saved(page, LANES, "SVG")
     assert download.suggested_filename == "resnet-with-a-slow-rank-ranks-over-time.svg"
     root = drawing(download)
-    found = lanes(root)
-    assert [one[0].text for one in found] == [
+    drawn_lanes = lanes(root)
+    assert [lane[0].text for lane in drawn_lanes] == [
         f"Rank {rank}, {host}" for rank, host in enumerate(["alpha"] * 4 + ["beta"] * 4)
     ]
-    for one in found:
+    for lane in drawn_lanes:
         colours = {getattr(COLOURS[name], scheme) for name in ("input", "compute", "allreduce")}
-        assert colours <= fills(one)
+        assert colours <= fills(lane)
     said = words(root)
     names = {f"rank {rank}" for rank in range(8) if rank != 2} | {"slow ▸ 2", "alpha", "beta"}
     assert names <= set(said) if width == WIDE else "▸2" in said
     assert {"Compute", "Waiting for slow ranks", "Validation"} <= set(said)
     assert ("epoch 1" in said) is (width == WIDE)
-    assert sum(bool(re.fullmatch(r"[\d.]+ s", one)) for one in said) >= 2
+    assert sum(bool(re.fullmatch(r"[\d.]+ s", text)) for text in said) >= 2
     assert said[0].startswith("resnet with a slow rank"[:20])
     background = root.find(f"{SVG}rect")
     assert background is not None
@@ -240,8 +245,8 @@ def test_a_drawing_of_the_timeline_keeps_proportions(open_page: Open, runs: RunS
     page = open_page("/run/slow/timeline?from=100&to=103&ranks=2-2")
     (lane,) = lanes(drawing(saved(page, LANES, "SVG")))
     wide = {
-        one.attrib["fill"]: sum(map(int, re.findall(r"h(\d+)", one.attrib["d"])))
-        for one in lane.iter(f"{SVG}path")
+        path.attrib["fill"]: sum(map(int, re.findall(r"h(\d+)", path.attrib["d"])))
+        for path in lane.iter(f"{SVG}path")
     }
     compute, allreduce, wait = (
         wide.get(COLOURS[name].light, 0) for name in ("compute", "allreduce", "wait")
@@ -259,7 +264,7 @@ def test_a_drawing_of_the_timeline_keeps_proportions(open_page: Open, runs: RunS
 def test_a_lane_of_several_hosts_names_the_host_of_its_slow_rank(open_page: Open) -> None:
     page = open_page("/run/many-hosts/timeline")
     root = drawing(saved(page, LANES, "SVG"))
-    assert any(re.match(r"Ranks \d+–\d+, 2 hosts", one[0].text or "") for one in lanes(root))
+    assert any(re.match(r"Ranks \d+–\d+, 2 hosts", lane[0].text or "") for lane in lanes(root))
     said = words(root)
     assert "slow ▸ 93" in said
     assert "host-11" in said
@@ -273,7 +278,7 @@ def test_lateness_is_drawn_as_it_is_seen(open_page: Open) -> None:
     root = drawing(saved(page, LANES, "SVG"))
     assert len(lanes(root)) > 20
     assert COLOURS["compute"].light not in set().union(*map(fills, lanes(root)))
-    assert any("later or more" in one for one in words(root))
+    assert any("later or more" in text for text in words(root))
 
 
 def test_the_largest_drawing_can_be_mailed(open_page: Open) -> None:
@@ -294,9 +299,9 @@ def test_the_buttons_are_reached_by_keyboard(overview: Page) -> None:
     expect(group).to_be_visible()
     group.get_by_role("button", name="Save as PNG").focus()
     assert tab_stops(overview, 2) == ["Save as SVG", "Save as CSV"]
-    with overview.expect_download() as found:
+    with overview.expect_download() as download:
         overview.keyboard.press("Enter")
-    assert found.value.suggested_filename.endswith("ranks-side-by-side.csv")
+    assert download.value.suggested_filename.endswith("ranks-side-by-side.csv")
 
 
 def test_a_run_is_taken_out_of_the_dashboard(open_page: Open, runs: RunStore) -> None:
@@ -309,21 +314,21 @@ def test_a_run_is_taken_out_of_the_dashboard(open_page: Open, runs: RunStore) ->
     expect(report.get_by_role("heading", level=1)).to_have_text(re.compile("resnet on pictures"))
     expect(report.get_by_text("Against a run on real data").first).to_be_visible()
 
-    with page.expect_download() as found:
+    with page.expect_download() as download:
         actions.get_by_role("link", name="JSON").click()
-    assert found.value.suggested_filename == "resnet-on-pictures.json"
-    document = json.loads(content(found.value))
+    assert download.value.suggested_filename == "resnet-on-pictures.json"
+    document = json.loads(content(download.value))
     assert document["run"]["id"] == "real"
     assert document["baseline"]["id"] == "slow"
 
 
 def test_a_trace_is_one_that_perfetto_reads(overview: Page) -> None:
     protos = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
-    with overview.expect_download() as found:
+    with overview.expect_download() as download:
         overview.get_by_role("link", name="Perfetto").click()
-    assert found.value.suggested_filename == "resnet-with-a-slow-rank.pftrace"
+    assert download.value.suggested_filename == "resnet-with-a-slow-rank.pftrace"
     trace = protos.Trace()
-    trace.ParseFromString(content(found.value))
+    trace.ParseFromString(content(download.value))
     assert len(trace.packet) > 0
 
 
@@ -356,4 +361,4 @@ def test_hostile_names_stay_text_in_the_drawn_timeline(open_page: Open, runs: Ru
     root = drawing(saved(open_page(f"/run/{key}/timeline"), LANES, "SVG"))
     assert words(root)[0] == f"{SCRIPT}: ranks over time"
     assert lanes(root)[0][0].text == f"Rank 0, {IMAGE}"
-    assert any(one.startswith("<b>be") for one in words(root))
+    assert any(text.startswith("<b>be") for text in words(root))

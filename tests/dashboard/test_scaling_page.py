@@ -114,7 +114,7 @@ def test_runs_are_grouped_by_what_is_chosen(faulty: RunStore) -> None:
 def test_the_choice_of_a_grouping_offers_facts(faulty: RunStore) -> None:
     (select,) = of_type(view_at(faulty, "/scaling", "?by=model").content, "Select")
     assert select.value == "model"
-    assert {"run", "model", "data", "framework"} <= {one["value"] for one in select.data}
+    assert {"run", "model", "data", "framework"} <= {option["value"] for option in select.data}
 
 
 def test_logs_of_epochs_scale_and_those_without_ranks_are_named(tmp_path: Path) -> None:

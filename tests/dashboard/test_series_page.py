@@ -84,7 +84,7 @@ def test_a_single_run_of_a_job_has_no_empty_chart_over_the_runs(series: RunStore
 
 def test_every_run_of_the_table_leads_to_its_own_page(series: RunStore) -> None:
     content = view_at(series, *compare_address(*NIGHTS).split("?")).content
-    links = {one.href: one.children for one in of_type(content, "Anchor")}
+    links = {anchor.href: anchor.children for anchor in of_type(content, "Anchor")}
     assert list(links) == [f"/run/{run_id}" for run_id in NIGHTS]
     assert links["/run/night-21"] == SCRIPT
 
@@ -111,7 +111,7 @@ def test_runs_of_different_jobs_are_shown_side_by_side(series: RunStore) -> None
     content = view_at(jobs, *compare_address(*FEW).split("?")).content
     assert "Different jobs" in texts(content)
     assert len(charts(content)["ledgers"].layout.yaxis.ticktext) == 3
-    links = [one.href for one in of_type(content, "Anchor")]
+    links = [anchor.href for anchor in of_type(content, "Anchor")]
     assert links == [f"/run/{name}" for name in FEW]
 
 
@@ -182,7 +182,11 @@ def test_a_series_is_drawn_and_accessible(
     expect(dots.first).to_have_css("fill", f"rgb({', '.join(map(str, colour))})")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     violations = Axe().run(page).response["violations"]
-    assert [one["help"] for one in violations if one["impact"] in ("serious", "critical")] == []
+    assert [
+        violation["help"]
+        for violation in violations
+        if violation["impact"] in ("serious", "critical")
+    ] == []
 
 
 @pytest.mark.browser
@@ -191,9 +195,9 @@ def test_a_series_is_walked_by_keyboard_and_its_numbers_are_saved(open_page: Ope
     buttons = page.get_by_role("group", name="Save: Step over the runs")
     buttons.get_by_role("button", name="Save as SVG").focus()
     assert tab_stops(page, 1) == ["Save as CSV"]
-    with page.expect_download() as found:
+    with page.expect_download() as download:
         page.keyboard.press("Enter")
-    rows = list(csv.reader(io.StringIO(Path(found.value.path()).read_text("utf-8-sig"))))
+    rows = list(csv.reader(io.StringIO(Path(download.value.path()).read_text("utf-8-sig"))))
     assert len(rows) == 31
     assert rows[SLOWER_FROM][1] == SCRIPT
     assert rows[SLOWER_FROM][6].endswith("%")

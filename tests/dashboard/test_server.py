@@ -41,8 +41,8 @@ print("stopped", flush=True)
 
 
 @pytest.fixture
-def runs(made: Callable[[str], Run]) -> RunStore:
-    return RunStore([made("two ranks")])
+def runs(named_run: Callable[[str], Run]) -> RunStore:
+    return RunStore([named_run("two ranks")])
 
 
 def test_a_taken_port_is_named_with_the_way_out(runs: RunStore) -> None:
@@ -264,9 +264,9 @@ def _get(port: int, host: str) -> tuple[int, str]:
 
 
 def _port(text: str) -> int:
-    found = re.search(r"http://[^:]+:(\d+)/", text)
-    assert found, text
-    return int(found[1])
+    match = re.search(r"http://[^:]+:(\d+)/", text)
+    assert match, text
+    return int(match[1])
 
 
 def _while_running(server: DashboardServer, do: Callable[[], None]) -> None:

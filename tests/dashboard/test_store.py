@@ -24,8 +24,8 @@ PATIENCE_S = 60
 
 
 @pytest.fixture
-def run(made: Callable[[str], Run]) -> Run:
-    return made("two ranks")
+def run(named_run: Callable[[str], Run]) -> Run:
+    return named_run("two ranks")
 
 
 def _copies(run: Run, number: int) -> list[Run]:
@@ -44,12 +44,14 @@ def test_runs_are_listed_as_they_were_given(store: RunStore) -> None:
 
 def test_ids_are_safe_in_addresses_and_differ(run: Run) -> None:
     ids = ["a", "a", "a-2", "../../etc/passwd", "<script>", "", "?#%2e"]
-    store = RunStore(replace(run, id=one) for one in ids)
-    found = [info.id for info in store.runs()]
-    assert found[:3] == ["a", "a-2", "a-2-2"]
-    assert found[3] == "etc-passwd"
-    assert len(set(found)) == len(ids)
-    assert all(one.replace("-", "").replace(".", "").replace("_", "").isalnum() for one in found)
+    store = RunStore(replace(run, id=run_id) for run_id in ids)
+    run_ids = [info.id for info in store.runs()]
+    assert run_ids[:3] == ["a", "a-2", "a-2-2"]
+    assert run_ids[3] == "etc-passwd"
+    assert len(set(run_ids)) == len(ids)
+    assert all(
+        run_id.replace("-", "").replace(".", "").replace("_", "").isalnum() for run_id in run_ids
+    )
 
 
 @pytest.mark.parametrize(("run_id", "baseline_id"), [("nobody", None), ("run-0", "nobody")])
@@ -59,11 +61,11 @@ def test_an_unknown_id_is_not_found(run: Run, run_id: str, baseline_id: str | No
 
 
 def test_an_analysis_is_made_once_however_many_ask(run: Run) -> None:
-    made: list[str] = []
+    analysed: list[str] = []
     together = threading.Barrier(8)
 
     def slowly(run: Run, baseline: Run | None, single: Run | None) -> Analysis:
-        made.append(run.id)
+        analysed.append(run.id)
         return analyse(run, baseline, single)
 
     store = RunStore(_copies(run, 1), slowly)
@@ -74,7 +76,7 @@ def test_an_analysis_is_made_once_however_many_ask(run: Run) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(ask, range(8)))
-    assert made == ["run-0"]
+    assert analysed == ["run-0"]
     assert all(answer is answers[0] for answer in answers)
 
 
@@ -98,10 +100,10 @@ def test_a_slow_analysis_delays_no_other_user(run: Run) -> None:
 
 
 def test_the_oldest_analyses_are_dropped(run: Run) -> None:
-    made: list[str] = []
+    analysed: list[str] = []
 
     def counted(run: Run, baseline: Run | None, single: Run | None) -> Analysis:
-        made.append(run.id)
+        analysed.append(run.id)
         return analyse(run, baseline, single)
 
     room = 10 * size_of(analyse(run))
@@ -110,9 +112,9 @@ def test_the_oldest_analyses_are_dropped(run: Run) -> None:
         store.analysis(f"run-{index}")
     store.analysis("run-19")
     store.analysis("run-12")
-    assert len(made) == 20
+    assert len(analysed) == 20
     store.analysis("run-0")
-    assert made[20:] == ["run-0"]
+    assert analysed[20:] == ["run-0"]
 
 
 def test_after_a_failure_it_is_tried_again(run: Run) -> None:

@@ -37,7 +37,7 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def own(collected: Path, tmp_path: Path) -> Path:
+def store_folder(collected: Path, tmp_path: Path) -> Path:
     """A copy of that store."""
     return Path(shutil.copytree(collected, tmp_path / "runs"))
 
@@ -115,7 +115,7 @@ def test_tables_are_freed_when_pages_have_what_they_need(collected: Path) -> Non
             thread.join(PATIENCE_S)
     lanes, logs = lanes_of(analysis), logs_of(analysis)
     assert lanes is not None
-    assert [one.steps for one in logs] == [len(lanes)] * len(lanes.ranks)
+    assert [rank.steps for rank in logs] == [len(lanes)] * len(lanes.ranks)
     assert lateness_of(analysis, of_latest=True) is not None
     assert "steps" not in vars(analysis.run)
     # They are read again when they are needed.
@@ -133,11 +133,11 @@ def test_sizes_count_tables_arrays_and_baselines(collected: Path) -> None:
 
 
 def test_runs_in_memory_and_several_stores_are_listed_together(
-    own: Path, tmp_path: Path, loads: list[str]
+    store_folder: Path, tmp_path: Path, loads: list[str]
 ) -> None:
     collect_into(tmp_path / "more", replace(REAL, seed=9))
     memory = run_of_job(tmp_path / "logs", replace(REAL, seed=5, facts={"run_name": "in memory"}))
-    store = _store(own, tmp_path / "more", runs=(memory,))
+    store = _store(store_folder, tmp_path / "more", runs=(memory,))
     ids = [run.id for run in store.runs()]
     assert ids[0] == "real"
     assert len(set(ids)) == len(ids) == 6
@@ -152,18 +152,18 @@ def test_runs_in_memory_and_several_stores_are_listed_together(
 
 
 def test_new_runs_appear_and_those_that_went_disappear_on_reload(
-    own: Path, loads: list[str]
+    store_folder: Path, loads: list[str]
 ) -> None:
-    store = _store(own)
-    collect_into(own, replace(REAL, run_id="later", seed=8))
-    shutil.rmtree(own / "slow")
+    store = _store(store_folder)
+    collect_into(store_folder, replace(REAL, run_id="later", seed=8))
+    shutil.rmtree(store_folder / "slow")
     assert "later" not in {run.id for run in store.runs()}
     store.refresh()
     ids = {run.id for run in store.runs()}
     assert "later" in ids
     assert "slow" not in ids
     # An address that was sent by somebody whose list is newer.
-    collect_into(own, replace(REAL, run_id="still-later", seed=7))
+    collect_into(store_folder, replace(REAL, run_id="still-later", seed=7))
     assert store.analysis("still-later").run.id == "still-later"
 
 
@@ -179,18 +179,18 @@ def test_without_a_change_nothing_is_read_again() -> None:
     assert len(store.runs()) == 11
 
 
-def test_a_run_that_was_collected_again_is_analysed_again(own: Path) -> None:
-    store = _store(own)
+def test_a_run_that_was_collected_again_is_analysed_again(store_folder: Path) -> None:
+    store = _store(store_folder)
     before = store.analysis("real")
-    manifest = own / "real" / MANIFEST
+    manifest = store_folder / "real" / MANIFEST
     manifest.write_text(manifest.read_text() + "\n")
     assert store.analysis("real") is not before
 
 
-def test_a_run_that_has_gone_meanwhile_is_a_clear_sentence(own: Path) -> None:
-    store = _store(own)
+def test_a_run_that_has_gone_meanwhile_is_a_clear_sentence(store_folder: Path) -> None:
+    store = _store(store_folder)
     assert "slow" in store
-    shutil.rmtree(own / "slow")
+    shutil.rmtree(store_folder / "slow")
     with pytest.raises(UnreadableError, match="has gone since it was listed"):
         store.analysis("slow")
     store.refresh()
@@ -198,36 +198,36 @@ def test_a_run_that_has_gone_meanwhile_is_a_clear_sentence(own: Path) -> None:
         store.analysis("slow")
 
 
-def test_without_the_run_on_one_rank_a_run_is_analysed_all_the_same(own: Path) -> None:
-    store = _store(own)
-    shutil.rmtree(own / "one-synthetic")
+def test_without_the_run_on_one_rank_a_run_is_analysed_all_the_same(store_folder: Path) -> None:
+    store = _store(store_folder)
+    shutil.rmtree(store_folder / "one-synthetic")
     analysis = store.analysis("real", "synthetic")
     assert analysis.single is None
     assert analysis.baseline is not None
 
 
-def test_a_store_that_goes_away_keeps_its_list_and_says_so(own: Path) -> None:
-    store = _store(own)
-    shutil.move(own, own.with_name("elsewhere"))
+def test_a_store_that_goes_away_keeps_its_list_and_says_so(store_folder: Path) -> None:
+    store = _store(store_folder)
+    shutil.move(store_folder, store_folder.with_name("elsewhere"))
     store.refresh()
     assert len(store.runs()) == 4
     (problem,) = store.listing().problems
     assert "cannot be read" in problem
-    shutil.move(own.with_name("elsewhere"), own)
+    shutil.move(store_folder.with_name("elsewhere"), store_folder)
     store.refresh()
     assert store.listing().problems == ()
 
 
-def test_a_store_without_a_catalogue_is_listed_from_its_folders(own: Path) -> None:
-    (own / CATALOGUE).unlink()
-    assert len(_store(own).runs()) == 4
+def test_a_store_without_a_catalogue_is_listed_from_its_folders(store_folder: Path) -> None:
+    (store_folder / CATALOGUE).unlink()
+    assert len(_store(store_folder).runs()) == 4
 
 
-def test_a_run_that_cannot_be_listed_is_named(own: Path) -> None:
-    collect_into(own, replace(REAL, run_id="damaged"))
-    (own / CATALOGUE).unlink()
-    (own / "damaged" / MANIFEST).write_text("{")
-    store = _store(own)
+def test_a_run_that_cannot_be_listed_is_named(store_folder: Path) -> None:
+    collect_into(store_folder, replace(REAL, run_id="damaged"))
+    (store_folder / CATALOGUE).unlink()
+    (store_folder / "damaged" / MANIFEST).write_text("{")
+    store = _store(store_folder)
     assert len(store.runs()) == 4
     assert "damaged" in " ".join(store.listing().problems)
 
@@ -240,24 +240,24 @@ def test_of_a_store_only_the_runs_that_were_named_are_shown(collected: Path) -> 
     assert {run.id for run in store.candidates("real")} >= {"synthetic", "slow"}
 
 
-def test_folders_that_somebody_has_renamed_have_safe_ids_that_differ(own: Path) -> None:
+def test_folders_that_somebody_has_renamed_have_safe_ids_that_differ(store_folder: Path) -> None:
     names = ["a b", "a#b", "<script>", "ä"]
     for name in names:
-        shutil.copytree(own / "real", own / name)
-    (own / CATALOGUE).unlink()
-    store = _store(own)
+        shutil.copytree(store_folder / "real", store_folder / name)
+    (store_folder / CATALOGUE).unlink()
+    store = _store(store_folder)
     ids = [run.id for run in store.runs()]
     assert len(set(ids)) == len(ids) == 8
-    assert all(one.isascii() and not set(one) & set(" #<>/%?&") for one in ids)
-    for one in ids:
-        assert store.analysis(one).steps
+    assert all(run_id.isascii() and not set(run_id) & set(" #<>/%?&") for run_id in ids)
+    for run_id in ids:
+        assert store.analysis(run_id).steps
 
 
-def test_an_entry_cannot_lead_out_of_its_store(own: Path) -> None:
-    source = CollectedRuns(own)
+def test_an_entry_cannot_lead_out_of_its_store(store_folder: Path) -> None:
+    source = CollectedRuns(store_folder)
     with pytest.raises(UnreadableError):
         source.load("x", listed(1, folder="../../etc"))
-    assert source.place(listed(1, folder="../../etc")).parent == own
+    assert source.place(listed(1, folder="../../etc")).parent == store_folder
 
 
 def test_a_run_is_loaded_and_analysed_once_however_many_ask(
@@ -290,7 +290,7 @@ def test_a_slow_run_keeps_neither_the_list_nor_others_waiting(collected: Path) -
         waiting = pool.submit(store.analysis, "slow")
         assert begun.wait(PATIENCE_S)
         store.refresh()
-        assert len(store.listing().found(parse_search(""))) == 4
+        assert len(store.listing().matching(parse_search(""))) == 4
         assert store.analysis("real").run.id == "real"
         assert not waiting.done()
         go_on.set()
@@ -305,8 +305,8 @@ def test_many_threads_may_ask_while_runs_come() -> None:
         if number % 4 == 0:
             source.entries = [*source.entries, listed(1000 + number)]
             store.refresh()
-        found = store.listing().found(parse_search("training"), "gap")
-        return len(found)
+        runs = store.listing().matching(parse_search("training"), "gap")
+        return len(runs)
 
     with ThreadPoolExecutor(8) as pool:
         counts = list(pool.map(ask, range(64)))

@@ -76,12 +76,14 @@ def test_no_rank_is_blamed_for_chance(store: RunStore) -> None:
     assert "No stragglers: the remaining differences are random" in said
     assert any(text.startswith("The slowest of 4 ranks is always a little later") for text in said)
     assert charts(content)["lateness"].layout.annotations == ()
-    assert "Price of a rank-hour" not in [getattr(one, "label", "") for one in components(content)]
+    assert "Price of a rank-hour" not in [
+        getattr(component, "label", "") for component in components(content)
+    ]
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_every_kind_of_run_has_the_page(name: str, made: Callable[[str], Run]) -> None:
-    run = made(name)
+def test_every_kind_of_run_has_the_page(name: str, named_run: Callable[[str], Run]) -> None:
+    run = named_run(name)
     store = RunStore([run])
     content = _page(store, store.runs()[0].id)
     said = texts(content)
@@ -99,9 +101,9 @@ def test_every_kind_of_run_has_the_page(name: str, made: Callable[[str], Run]) -
     ],
 )
 def test_an_unknown_result_is_shown_with_its_reason(
-    name: str, sentence: str, made: Callable[[str], Run]
+    name: str, sentence: str, named_run: Callable[[str], Run]
 ) -> None:
-    store = RunStore([made(name)])
+    store = RunStore([named_run(name)])
     said = texts(_page(store, store.runs()[0].id))
     assert sentence in said
     reason = said[said.index(sentence) + 1]
@@ -113,15 +115,15 @@ def test_ranks_without_logs_are_not_taken_for_punctual_ones(tmp_path: Path) -> N
         log.unlink()
     said = texts(_page(RunStore(read(str(tmp_path))), "slow"))
     assert any(
-        "Whether ranks 5 and 6 came late is not known: their logs are missing." in one
-        for one in said
+        "Whether ranks 5 and 6 came late is not known: their logs are missing." in text
+        for text in said
     )
 
 
 def test_a_thousand_ranks_share_rows_and_the_slow_one_keeps_its_own(
-    made: Callable[[str], Run],
+    named_run: Callable[[str], Run],
 ) -> None:
-    content = _page(RunStore([made("a thousand ranks")]), "thousand")
+    content = _page(RunStore([named_run("a thousand ranks")]), "thousand")
     drawn = charts(content)["lateness"]
     rows, columns = drawn.data[0].z.shape
     assert rows <= 250
@@ -133,13 +135,15 @@ def test_a_thousand_ranks_share_rows_and_the_slow_one_keeps_its_own(
 
 
 def test_one_late_rank_of_a_thousand_is_visible_without_a_name(
-    made: Callable[[str], Run],
+    named_run: Callable[[str], Run],
 ) -> None:
-    found = replace(RunStore([made("a thousand ranks")]).analysis("thousand"), stragglers=())
-    latest, mean = (lateness_chart(found, of_latest=of_latest) for of_latest in (True, False))
+    analysis = replace(
+        RunStore([named_run("a thousand ranks")]).analysis("thousand"), stragglers=()
+    )
+    latest, mean = (lateness_chart(analysis, of_latest=of_latest) for of_latest in (True, False))
     assert latest is not None
     assert mean is not None
-    row = next(at for at, one in enumerate(latest.rows) if one.label == "ranks 700–704")
+    row = next(at for at, candidate in enumerate(latest.rows) if candidate.label == "ranks 700–704")
     assert latest.values[row].min() > 20
     assert latest.values[row].min() > 2 * np.delete(latest.values, row, axis=0).max()
     assert latest.values[row].min() > 0.7 * latest.full
@@ -150,9 +154,9 @@ def test_one_late_rank_of_a_thousand_is_visible_without_a_name(
 
 
 def test_the_content_of_cells_is_described_and_chosen_in_the_address(
-    made: Callable[[str], Run],
+    named_run: Callable[[str], Run],
 ) -> None:
-    store = RunStore([made("a thousand ranks")])
+    store = RunStore([named_run("a thousand ranks")])
     for query, cell in (
         ("", "the latest of up to 5 ranks"),
         ("?cells=latest", "the latest of up to 5 ranks"),
@@ -163,34 +167,34 @@ def test_the_content_of_cells_is_described_and_chosen_in_the_address(
         assert f"one cell: {cell}" in charts(content)["lateness"].data[0].hovertemplate
         assert any(f"each cell is {cell}" in text for text in texts(content))
         links = [
-            one
-            for one in of_type(content, "Anchor")
-            if getattr(one, "className", "") == "cell-choice"
+            anchor
+            for anchor in of_type(content, "Anchor")
+            if getattr(anchor, "className", "") == "cell-choice"
         ]
-        (current,) = [one for one in links if getattr(one, "aria-current", None)]
+        (current,) = [anchor for anchor in links if getattr(anchor, "aria-current", None)]
         assert (current.children == "Mean of the ranks") is ("mean" in cell)
         assert ("rate=2" in links[0].href) is ("rate=2" in query)
 
 
 def test_where_every_rank_has_a_row_there_is_nothing_to_choose(store: RunStore) -> None:
     links = of_type(_page(store, "slow"), "Anchor")
-    assert not [one for one in links if getattr(one, "className", "") == "cell-choice"]
+    assert not [anchor for anchor in links if getattr(anchor, "className", "") == "cell-choice"]
 
 
 def test_cells_are_means_and_single_late_steps_do_not_vanish(jump: RunStore) -> None:
     steady = jump.analysis("jump").steady
     assert steady is not None
-    found = lateness_map(steady, [[0], [9], [1, 2, 3]])
-    assert found.mean.shape == (3, 400)
+    lateness = lateness_map(steady, [[0], [9], [1, 2, 3]])
+    assert lateness.mean.shape == (3, 400)
     reference = steady.of("arrival", steady.reference)
     late = (steady.arrival - reference[:, None]) / 1e6
-    counts = found.edges[1:] - found.edges[:-1]
-    assert (found.mean[1] * counts).sum() / counts.sum() == pytest.approx(late[:, 9].mean())
-    assert found.most[1].max() == pytest.approx(late[:, 9].max())
-    at = found.most[1].argmax()
-    assert found.most_step[1, at] == late[:, 9].argmax()
-    assert found.most_rank[1, at] == 9
-    assert set(found.most_rank[2].tolist()) == {1, 2, 3}
+    counts = lateness.edges[1:] - lateness.edges[:-1]
+    assert (lateness.mean[1] * counts).sum() / counts.sum() == pytest.approx(late[:, 9].mean())
+    assert lateness.most[1].max() == pytest.approx(late[:, 9].max())
+    at = lateness.most[1].argmax()
+    assert lateness.most_step[1, at] == late[:, 9].argmax()
+    assert lateness.most_rank[1, at] == 9
+    assert set(lateness.most_rank[2].tolist()) == {1, 2, 3}
 
 
 def test_what_was_not_measured_has_no_value(tmp_path: Path) -> None:
@@ -294,8 +298,8 @@ def test_a_hosts_lateness_is_that_of_its_ranks_in_steps_they_measured(tmp_path: 
 
 def test_changes_lead_to_their_steps(jump: RunStore) -> None:
     content = _page(jump, "jump")
-    links = [one for one in of_type(content, "Anchor") if one.children.startswith("Step ")]
-    assert [one.href for one in links] == ["/run/jump/step/300"]
+    links = [anchor for anchor in of_type(content, "Anchor") if anchor.children.startswith("Step ")]
+    assert [anchor.href for anchor in links] == ["/run/jump/step/300"]
     assert any("most of it waiting for slow ranks (+" in text for text in texts(content))
 
 
@@ -306,12 +310,12 @@ def test_links_keep_the_baseline(tmp_path: Path) -> None:
         simulator.write_logs(simulator.simulate(job), folder)
     store = RunStore([read(str(folder))[0] for folder in jobs.values()])
     content = view_at(store, "/run/jump/stragglers", "?baseline=base").content
-    links = [one.href for one in of_type(content, "Anchor") if one.children == "Step 300"]
+    links = [anchor.href for anchor in of_type(content, "Anchor") if anchor.children == "Step 300"]
     assert links == ["/run/jump/step/300?baseline=base"]
 
 
-def test_hostile_names_are_text(made: Callable[[str], Run]) -> None:
-    store = RunStore([made("hostile names")])
+def test_hostile_names_are_text(named_run: Callable[[str], Run]) -> None:
+    store = RunStore([named_run("hostile names")])
     key = store.runs()[0].id
     content = _page(store, key, f"?rate=1&currency={IMAGE}")
     assert [row[0] for row in table_rows(content, "Hosts")[1:]] == [IMAGE, "<b>beta</b>&amp;"]
@@ -327,7 +331,7 @@ def test_hostile_names_are_text(made: Callable[[str], Run]) -> None:
 
 def test_light_and_dark_share_the_cells(store: RunStore) -> None:
     stores = of_type(_page(store, "slow"), "Store")
-    (figures,) = [one.data for one in stores if one.id["name"] == "lateness"]
+    (figures,) = [component.data for component in stores if component.id["name"] == "lateness"]
     assert set(figures["dark"]) == {"layout"}
     assert figures["dark"]["layout"]["coloraxis"]["colorscale"][0][1] == HEAT[0].dark
 

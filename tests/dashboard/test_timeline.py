@@ -35,66 +35,66 @@ from .timeline_answers import ALL, ask, read
 
 
 @pytest.fixture(scope="module")
-def slow(made: Callable[[str], Run]) -> Lanes:
-    lanes = lanes_of(analyse(made("a slow rank")))
+def slow(named_run: Callable[[str], Run]) -> Lanes:
+    lanes = lanes_of(analyse(named_run("a slow rank")))
     assert lanes is not None
     return lanes
 
 
 def test_close_up_every_step_is_sent_as_it_is_in_the_ledger(store: RunStore, slow: Lanes) -> None:
     begin, end = slow.begin[100] / 1e9, slow.end[119] / 1e9
-    found = read(ask(store, "slow", begin=f"{begin:.9f}", end=f"{end:.9f}"))
-    assert found["stepsPerCell"] == 1
-    assert found["firstStep"].tolist() == list(range(100, 120))
+    answer = read(ask(store, "slow", begin=f"{begin:.9f}", end=f"{end:.9f}"))
+    assert answer["stepsPerCell"] == 1
+    assert answer["firstStep"].tolist() == list(range(100, 120))
     ledger = slow.generations[0].ledger
     for index, name in enumerate(LANE_STAGES):
         np.testing.assert_allclose(
-            found["stages"][index].T, getattr(ledger, name)[100:120] / 1e6, rtol=1e-6, atol=1e-6
+            answer["stages"][index].T, getattr(ledger, name)[100:120] / 1e6, rtol=1e-6, atol=1e-6
         )
-    np.testing.assert_allclose(found["allreduce"], ledger.allreduce[100:120] / 1e6, rtol=1e-6)
-    np.testing.assert_array_equal(np.array(slow.ranks)[found["last"]], ledger.critical[100:120])
+    np.testing.assert_allclose(answer["allreduce"], ledger.allreduce[100:120] / 1e6, rtol=1e-6)
+    np.testing.assert_array_equal(np.array(slow.ranks)[answer["last"]], ledger.critical[100:120])
     np.testing.assert_array_equal(
-        np.array(slow.ranks)[found["reference"]], ledger.reference[100:120]
+        np.array(slow.ranks)[answer["reference"]], ledger.reference[100:120]
     )
-    np.testing.assert_allclose(found["cellEnd"], slow.end[100:120] / 1e9, rtol=1e-12)
-    assert found["names"] == ["100", "119"]
+    np.testing.assert_allclose(answer["cellEnd"], slow.end[100:120] / 1e9, rtol=1e-12)
+    assert answer["names"] == ["100", "119"]
 
 
 def test_from_afar_cells_are_sent_with_what_lies_between(store: RunStore, slow: Lanes) -> None:
-    found = read(ask(store, "slow", columns="90"))
-    assert found["stepsPerCell"] == 4
-    assert found["cells"] == 60
-    assert found["names"] is None
-    assert [epoch for _, epoch in found["epochs"]] == [0, 1, 2]
-    assert len(found["gaps"]) == 2
-    for _, pause, validation, checkpoint, _ in found["gaps"]:
+    answer = read(ask(store, "slow", columns="90"))
+    assert answer["stepsPerCell"] == 4
+    assert answer["cells"] == 60
+    assert answer["names"] is None
+    assert [epoch for _, epoch in answer["epochs"]] == [0, 1, 2]
+    assert len(answer["gaps"]) == 2
+    for _, pause, validation, checkpoint, _ in answer["gaps"]:
         assert pause == 0
         assert validation == pytest.approx(0.3, rel=0.1)
         assert checkpoint == pytest.approx(0.1, rel=0.1)
-    assert (found["last"][1:] == slow.row_of(2)).all()
+    assert (answer["last"][1:] == slow.row_of(2)).all()
 
 
 @pytest.mark.any_versions
-def test_a_thousand_ranks_fit_into_less_than_a_megabyte(made: Callable[[str], Run]) -> None:
-    store = RunStore([made("a thousand ranks")])
+def test_a_thousand_ranks_fit_into_less_than_a_megabyte(named_run: Callable[[str], Run]) -> None:
+    store = RunStore([named_run("a thousand ranks")])
     for changes in ({}, {"columns": "4096", "lanes": "400"}, {"lanes": "1", "columns": "4096"}):
         response = ask(store, "thousand", **changes)
-        found = read(response)
+        answer = read(response)
         assert len(response.get_data()) < 1_000_000
-        assert len(found["edges"]) - 1 <= int(changes.get("lanes", 140))
-        assert (found["edges"][0], found["edges"][-1]) == (0, 1000)
+        assert len(answer["edges"]) - 1 <= int(changes.get("lanes", 140))
+        assert (answer["edges"][0], answer["edges"][-1]) == (0, 1000)
 
 
-def test_what_is_sent_in_16_bits_is_as_exact_as_a_screen(made: Callable[[str], Run]) -> None:
-    run = made("a thousand ranks")
-    found = read(ask(RunStore([run]), "thousand", lanes="400", rows="0-400"))
-    assert "scales" in found
+def test_what_is_sent_in_16_bits_is_as_exact_as_a_screen(named_run: Callable[[str], Run]) -> None:
+    run = named_run("a thousand ranks")
+    answer = read(ask(RunStore([run]), "thousand", lanes="400", rows="0-400"))
+    assert "scales" in answer
     lanes = lanes_of(analyse(run))
     assert lanes is not None
-    view = lanes.view(0, lanes.span, (0, 400), 400, found["cells"])
+    view = lanes.view(0, lanes.span, (0, 400), 400, answer["cells"])
     largest = np.nanmax(view.stages)
-    np.testing.assert_allclose(found["stages"], view.stages, atol=largest / 60_000)
-    np.testing.assert_allclose(found["late"][1], view.latest, atol=largest / 30_000)
+    np.testing.assert_allclose(answer["stages"], view.stages, atol=largest / 60_000)
+    np.testing.assert_allclose(answer["late"][1], view.latest, atol=largest / 30_000)
 
 
 @pytest.mark.parametrize(
@@ -139,9 +139,9 @@ def test_what_lies_outside_is_answered_with_what_there_is(
     store: RunStore, changes: dict[str, str]
 ) -> None:
     response = ask(store, "slow", **changes)
-    found = read(response)
-    assert found["cells"] >= 1
-    assert len(found["edges"]) >= 2
+    answer = read(response)
+    assert answer["cells"] >= 1
+    assert len(answer["edges"]) >= 2
     assert len(response.get_data()) < 1_000_000
 
 
@@ -159,12 +159,12 @@ def test_runs_that_are_not_there_or_have_no_stages_are_not_found(store: RunStore
 
 
 def test_a_failure_is_a_sentence_and_a_line_in_the_terminal(
-    made: Callable[[str], Run], caplog: pytest.LogCaptureFixture
+    named_run: Callable[[str], Run], caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(run: Run, baseline: Run | None, single: Run | None) -> Any:
         raise ZeroDivisionError("a bug")
 
-    response = ask(RunStore([made("two ranks")], broken), "two")
+    response = ask(RunStore([named_run("two ranks")], broken), "two")
     assert response.status_code == 500
     assert "terminal" in response.get_json()["error"]
     assert "a bug" not in response.get_data(as_text=True)
@@ -175,13 +175,13 @@ def test_answers_are_guarded_as_all_others(store: RunStore) -> None:
     app = create_app(store)
     require_host(app.server, "127.0.0.1", 8050, "elsewhere")
     client = app.server.test_client()
-    own, foreign = (
+    local, foreign = (
         client.get("/timeline/slow", query_string=ALL, headers={"Host": host})
         for host in ("127.0.0.1:8050", "evil.example")
     )
-    assert (own.status_code, foreign.status_code) == (200, 403)
-    assert own.headers["X-Content-Type-Options"] == "nosniff"
-    assert own.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert (local.status_code, foreign.status_code) == (200, 403)
+    assert local.headers["X-Content-Type-Options"] == "nosniff"
+    assert local.headers["Cross-Origin-Resource-Policy"] == "same-origin"
     assert client.post("/timeline/slow", headers={"Host": "127.0.0.1:8050"}).status_code == 405
 
 
@@ -189,10 +189,10 @@ def test_what_was_not_measured_is_sent_as_nothing(tmp_path: Path) -> None:
     run = run_of_job(tmp_path, replace(REAL, ranks=9, run_id="torn"))
     lost = (run.steps["rank"].to_numpy() == 4) & (run.steps["step"].to_numpy() >= 100)
     store = RunStore([replace(run, steps=run.steps.filter(~lost))])
-    found = read(ask(store, "torn"))
-    assert np.isnan(found["stages"][:, 4, 100:]).all()
-    assert not np.isnan(found["stages"][:, 4, :100]).any()
-    assert not np.isnan(np.delete(found["stages"], 4, axis=1)).any()
+    answer = read(ask(store, "torn"))
+    assert np.isnan(answer["stages"][:, 4, 100:]).all()
+    assert not np.isnan(answer["stages"][:, 4, :100]).any()
+    assert not np.isnan(np.delete(answer["stages"], 4, axis=1)).any()
 
 
 def test_places_are_named_by_step_and_found_again(slow: Lanes) -> None:
@@ -202,10 +202,10 @@ def test_places_are_named_by_step_and_found_again(slow: Lanes) -> None:
         (int(slow.begin[50]) + 7_000_000, int(slow.begin[51]) + 3_000_000),
         (int(slow.begin[50]) + 7_000_000, int(slow.begin[50]) + 9_000_000),
     ):
-        found = names(slow, begin, end)
-        assert found is not None
-        assert start_of(slow, found[0]) == pytest.approx(begin, abs=100_000)
-        assert end_of(slow, found[1]) == pytest.approx(end, abs=100_000)
+        places = names(slow, begin, end)
+        assert places is not None
+        assert start_of(slow, places[0]) == pytest.approx(begin, abs=100_000)
+        assert end_of(slow, places[1]) == pytest.approx(end, abs=100_000)
     assert names(slow, 0, slow.span) is None
     assert names(slow, int(slow.begin[50]), int(slow.end[150])) == ("50", "150")
 
@@ -216,8 +216,8 @@ def test_where_a_step_begins_is_that_step_when_the_script_asks(
     """The script has seconds; what they are rounded to must not be the step before."""
     for at in range(40, 60):
         begin, end = (f"{ns / 1e9:.9f}" for ns in (slow.begin[at], slow.end[at + 34]))
-        found = read(ask(store, "slow", begin=begin, end=end))
-        assert found["names"] == [str(at), str(at + 34)]
+        answer = read(ask(store, "slow", begin=begin, end=end))
+        assert answer["names"] == [str(at), str(at + 34)]
 
 
 @pytest.mark.parametrize("text", [None, "", "x", "-3", "1e3", "nan", SCRIPT, "٣", "1" * 40, "1."])
@@ -246,26 +246,28 @@ def test_places_beyond_the_run_are_its_ends(slow: Lanes) -> None:
     ],
 )
 def test_an_address_says_what_is_looked_at_first(
-    made: Callable[[str], Run],
+    named_run: Callable[[str], Run],
     slow: Lanes,
     query: dict[str, str],
     view: tuple[int, int],
     rows: list[int],
     row: int | None,
 ) -> None:
-    found = head(analyse(made("a slow rank")), slow, "slow", None, query)
-    assert found["view"] == pytest.approx([slow.begin[view[0]] / 1e9, slow.end[view[1]] / 1e9])
-    assert (found["rows"], found["row"]) == (rows, row)
+    contents = head(analyse(named_run("a slow rank")), slow, "slow", None, query)
+    assert contents["view"] == pytest.approx([slow.begin[view[0]] / 1e9, slow.end[view[1]] / 1e9])
+    assert (contents["rows"], contents["row"]) == (rows, row)
 
 
-def test_a_rank_of_a_thousand_is_shown_among_its_neighbours(made: Callable[[str], Run]) -> None:
-    analysis = analyse(made("a thousand ranks"))
+def test_a_rank_of_a_thousand_is_shown_among_its_neighbours(
+    named_run: Callable[[str], Run],
+) -> None:
+    analysis = analyse(named_run("a thousand ranks"))
     lanes = lanes_of(analysis)
     assert lanes is not None
-    found = head(analysis, lanes, "thousand", None, {"rank": "700"})
-    assert found["rows"] == [692, 708]
-    assert found["named"] == [700]
-    assert len(json.dumps(found)) < 200_000
+    contents = head(analysis, lanes, "thousand", None, {"rank": "700"})
+    assert contents["rows"] == [692, 708]
+    assert contents["named"] == [700]
+    assert len(json.dumps(contents)) < 200_000
 
 
 @pytest.mark.parametrize(
@@ -288,7 +290,9 @@ def test_the_page_says_what_it_shows_and_leads_to_slow_ranks(store: RunStore) ->
     assert any(" s. No step is unusually late. " in text for text in healthy)
     assert "Slow rank 2" in said
     assert {key for key, _ in KEYS} <= set(said)
-    drawn = next(one for one in components(content) if getattr(one, "id", "") == "timeline")
+    drawn = next(
+        component for component in components(content) if getattr(component, "id", "") == "timeline"
+    )
     assert drawn.role == "application"
     assert drawn.tabIndex == 0
 
@@ -321,7 +325,9 @@ def test_the_legend_names_only_what_the_run_has(
     store = RunStore([run])
     content = view_at(store, f"/run/{store.runs()[0].id}/timeline", "").content
     (legends,) = (
-        one for one in components(content) if "timeline-legends" in getattr(one, "className", "")
+        component
+        for component in components(content)
+        if "timeline-legends" in getattr(component, "className", "")
     )
     parts = {
         getattr(part, "data-legend", "gaps"): texts(part)
@@ -343,19 +349,23 @@ def test_without_stages_the_page_says_why(store: RunStore) -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_every_kind_of_run_has_a_timeline_and_steps(name: str, made: Callable[[str], Run]) -> None:
-    store = RunStore([made(name)])
+def test_every_kind_of_run_has_a_timeline_and_steps(
+    name: str, named_run: Callable[[str], Run]
+) -> None:
+    store = RunStore([named_run(name)])
     key = store.runs()[0].id
     for page in ("timeline", "step/5"):
         view = view_at(store, f"/run/{key}/{page}", "")
-        assert made(name).name in texts(view.content)
+        assert named_run(name).name in texts(view.content)
         assert "This page cannot be shown" not in texts(view.content)
 
 
-def test_hosts_are_sent_as_text(made: Callable[[str], Run]) -> None:
-    store = RunStore([made("hostile names")])
+def test_hosts_are_sent_as_text(named_run: Callable[[str], Run]) -> None:
+    store = RunStore([named_run("hostile names")])
     content = view_at(store, f"/run/{store.runs()[0].id}/timeline", "").content
-    sent = next(one.data for one in of_type(content, "Store") if one.id == "timeline-head")
+    sent = next(
+        component.data for component in of_type(content, "Store") if component.id == "timeline-head"
+    )
     assert sent["hosts"][0] == IMAGE
     assert SCRIPT not in sent["address"]
 
@@ -413,27 +423,30 @@ def test_a_step_begins_with_who_was_last_and_why(store: RunStore) -> None:
 
 def test_a_step_leads_to_those_around_it_and_back_to_the_timeline(store: RunStore) -> None:
     content = view_at(store, "/run/real/step/100", "?baseline=synthetic").content
-    links = {one.children: one.href for one in of_type(content, "Anchor")}
+    links = {anchor.children: anchor.href for anchor in of_type(content, "Anchor")}
     assert links["‹ Previous step"] == "/run/real/step/99?baseline=synthetic"
     assert links["Next step ›"] == "/run/real/step/101?baseline=synthetic"
     assert links["In the timeline"].startswith(
         "/run/real/timeline?baseline=synthetic&from=96&to=104&"
     )
     first = {
-        one.children for one in of_type(view_at(store, "/run/real/step/0", "").content, "Anchor")
+        anchor.children
+        for anchor in of_type(view_at(store, "/run/real/step/0", "").content, "Anchor")
     }
     assert "‹ Previous step" not in first
 
 
 def test_a_step_of_a_thousand_ranks_shows_the_latest_and_the_spread(
-    made: Callable[[str], Run],
+    named_run: Callable[[str], Run],
 ) -> None:
-    store = RunStore([made("a thousand ranks")])
+    store = RunStore([named_run("a thousand ranks")])
     content = view_at(store, "/run/thousand/step/30", "").content
     said = texts(content)
     assert "Spread of the ranks" in said
     assert any(text.startswith("The 31 latest of 1,000 ranks") for text in said)
-    tables = [one.data["body"] for one in of_type(content, "Table") if getattr(one, "data", None)]
+    tables = [
+        table.data["body"] for table in of_type(content, "Table") if getattr(table, "data", None)
+    ]
     assert tables[-1][0][0] == "700"
     assert len(tables[-1]) == 1000
 

@@ -38,29 +38,29 @@ def wall_of_end(run: Run, lanes: Lanes, step: int) -> int:
 
 
 def told(run: Run, lanes: Lanes) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = head(analyse(run), lanes, "slow", None, {}, marks(run, lanes))[
-        "events"
-    ]
-    return found
+    events: list[dict[str, object]] = head(
+        analyse(run), lanes, "slow", None, {}, marks(run, lanes)
+    )["events"]
+    return events
 
 
 def test_an_event_stands_where_the_wall_clock_puts_it(slow: tuple[Run, Lanes]) -> None:
     run, lanes = slow
     for step in (3, 100, 239):
-        (one,) = told(replace(run, events=(stall(wall_of_end(run, lanes, step) - 1000),)), lanes)
-        assert one["at"] == pytest.approx((lanes.end[step] - 1000) / S, abs=1e-9)
-        assert str(one["when"]).endswith(f", step {step}")
-        assert one["words"] == "tensors wait for rank 2: grad_a"
-        assert one["who"] == "rank 2, beta"
+        (mark,) = told(replace(run, events=(stall(wall_of_end(run, lanes, step) - 1000),)), lanes)
+        assert mark["at"] == pytest.approx((lanes.end[step] - 1000) / S, abs=1e-9)
+        assert str(mark["when"]).endswith(f", step {step}")
+        assert mark["words"] == "tensors wait for rank 2: grad_a"
+        assert mark["who"] == "rank 2, beta"
 
 
 def test_what_had_lasted_and_what_is_not_sure_is_a_bar(slow: tuple[Run, Lanes]) -> None:
     run, lanes = slow
     wall = wall_of_end(run, lanes, 100)
     event = stall(wall, waited_ns=S // 2, uncertainty_ns=S // 4)
-    (one,) = told(replace(run, events=(event,)), lanes)
+    (mark,) = told(replace(run, events=(event,)), lanes)
     at = lanes.end[100] / S
-    assert (one["from"], one["to"]) == pytest.approx((at - 0.5, at + 0.25))
+    assert (mark["from"], mark["to"]) == pytest.approx((at - 0.5, at + 0.25))
 
 
 def test_what_lies_elsewhere_is_listed_and_not_drawn(slow: tuple[Run, Lanes]) -> None:
@@ -84,7 +84,9 @@ def test_without_a_wall_clock_no_place_is_made_up(slow: tuple[Run, Lanes]) -> No
     facts = [
         {name: value for name, value in log.facts.items() if name != "anchor"} for log in run.logs
     ]
-    logs = tuple(replace(log, facts=own) for log, own in zip(run.logs, facts, strict=True))
+    logs = tuple(
+        replace(log, facts=log_facts) for log, log_facts in zip(run.logs, facts, strict=True)
+    )
     (mark,) = marks(replace(run, logs=logs, events=(stall(S),)), lanes)
     assert (mark.at, mark.when) == (None, "1970-01-01 00:00:01.000 UTC")
 
@@ -95,8 +97,8 @@ def test_without_events_there_is_no_list_and_no_button(store: RunStore) -> None:
     assert "Other logs ›" not in said
 
 
-def test_without_stages_they_are_listed_all_the_same(made: Callable[[str], Run]) -> None:
-    run = replace(made("without stamps"), events=(stall(S),))
+def test_without_stages_they_are_listed_all_the_same(named_run: Callable[[str], Run]) -> None:
+    run = replace(named_run("without stamps"), events=(stall(S),))
     said = texts(view_at(RunStore([run]), "/run/without-stamps/timeline", "").content)
     assert "Events from other logs" in said
 
@@ -142,22 +144,24 @@ def test_marks_are_described_by_keys_by_buttons_and_by_pointing(
 
 
 def rows(page: Page) -> list[dict[str, str]]:
-    with page.expect_download() as found:
+    with page.expect_download() as download:
         page.get_by_role("button", name="Save as CSV").click()
-    text = Path(found.value.path()).read_text("utf-8-sig")
+    text = Path(download.value.path()).read_text("utf-8-sig")
     return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
 @pytest.mark.browser
 def test_marks_are_saved_with_the_numbers_and_the_drawing(open_page: Open) -> None:
     page = timeline_drawn(open_page("/run/slow/timeline"))
-    own = [row for row in rows(page) if row["other logs"]]
-    assert [row["other logs"] for row in own] == [
+    event_rows = [row for row in rows(page) if row["other logs"]]
+    assert [row["other logs"] for row in event_rows] == [
         "tensors wait for rank 2: grad_a",
         f"{IMAGE} grad",
     ]
-    assert float(own[0]["end, s"]) - float(own[0]["begin, s"]) == pytest.approx(1, abs=1e-5)
-    assert own[0]["ranks"] == "rank 2, beta"
-    with page.expect_download() as found:
+    assert float(event_rows[0]["end, s"]) - float(event_rows[0]["begin, s"]) == pytest.approx(
+        1, abs=1e-5
+    )
+    assert event_rows[0]["ranks"] == "rank 2, beta"
+    with page.expect_download() as download:
         page.get_by_role("button", name="Save as SVG").click()
-    assert "other logs" in Path(found.value.path()).read_text()
+    assert "other logs" in Path(download.value.path()).read_text()

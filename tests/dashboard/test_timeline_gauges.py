@@ -41,13 +41,13 @@ def measured(run: Run, lanes: Lanes) -> Run:
     tenths = np.arange(1, 1 + lanes.span * 10 // S, dtype=np.int64)
     walls = wall_at(run, lanes, 0) + tenths * (S // 10)
     values = tenths % 100 + 0.0
-    own = [
+    measured_series = [
         Series(f"gpu_{n}_utilization", "%", "node_0", None, "m.json", walls, values + 0.0 * n)
         for n in range(2)
     ]
     hostile = Series(f"{IMAGE}_x", "MB", IMAGE, None, IMAGE, walls, 1000.0 * values)
     elsewhere = Series("cpu_utilization", "%", None, None, "m.json", walls + 3600 * S, values)
-    return replace(run, series=(*own, hostile, elsewhere))
+    return replace(run, series=(*measured_series, hostile, elsewhere))
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +66,9 @@ def test_those_on_the_axis_can_be_chosen_the_most_telling_first(
 ) -> None:
     run, lanes = measured(*slow), slow[1]
     analysis = analyse(run)
-    own = gauges_of(analysis, lanes)
-    told = head(analysis, lanes, "slow", None, {}, (), own)
-    assert [one["label"] for one in told["gauges"]] == [
+    gauges = gauges_of(analysis, lanes)
+    told = head(analysis, lanes, "slow", None, {}, (), gauges)
+    assert [gauge["label"] for gauge in told["gauges"]] == [
         "GPU utilization, % (2 GPUs)",
         f"{IMAGE} x, MB ({IMAGE})",
         "GPU 0 utilization, % (node_0)",
@@ -78,8 +78,8 @@ def test_those_on_the_axis_can_be_chosen_the_most_telling_first(
     assert (told["gauges"][1]["unit"], told["gauges"][1]["loggedUnit"]) == ("GB", "MB")
     assert told["shownGauge"] == 0
     chosen = {"gauge": "node_0/gpu_1_utilization/%"}
-    assert head(analysis, lanes, "slow", None, chosen, (), own)["shownGauge"] == 3
-    assert head(analysis, lanes, "slow", None, {"gauge": "x"}, (), own)["shownGauge"] == 0
+    assert head(analysis, lanes, "slow", None, chosen, (), gauges)["shownGauge"] == 3
+    assert head(analysis, lanes, "slow", None, {"gauge": "x"}, (), gauges)["shownGauge"] == 0
 
 
 def test_what_explains_the_verdict_is_shown_first(slow: tuple[Run, Lanes]) -> None:
@@ -94,8 +94,8 @@ def test_what_explains_the_verdict_is_shown_first(slow: tuple[Run, Lanes]) -> No
     reason = Reason("disk", "…", (1,), (), "", "%", "cgroup_io_pressure", 61.0, 2.0, (50.0, 70.0))
     explained = replace(analysis, bottleneck=replace(analysis.bottleneck, why=(reason,)))
     labels = [
-        one["label"]
-        for one in head(explained, lanes, "slow", None, {}, (), gauges_of(explained, lanes))[
+        gauge["label"]
+        for gauge in head(explained, lanes, "slow", None, {}, (), gauges_of(explained, lanes))[
             "gauges"
         ]
     ]
@@ -110,10 +110,10 @@ def test_what_explains_the_verdict_is_shown_first(slow: tuple[Run, Lanes]) -> No
 def test_values_stand_where_the_wall_clock_puts_them(
     store: RunStore, slow: tuple[Run, Lanes]
 ) -> None:
-    found = read(ask(store, "slow", begin="1", end="2", columns="10", gauge=KEY))
-    assert found["gauge"] == KEY
+    answer = read(ask(store, "slow", begin="1", end="2", columns="10", gauge=KEY))
+    assert answer["gauge"] == KEY
     # The value at 1.1 s is about the tenth of a second before it.
-    assert found["mean"].tolist() == [11, 12, 13, 14, 15, 16, 17, 18, 19, 20]
+    assert answer["mean"].tolist() == [11, 12, 13, 14, 15, 16, 17, 18, 19, 20]
     closer = read(ask(store, "slow", begin="1.01", end="1.09", columns="200", gauge=KEY))
     assert set(closer["mean"].tolist()) == {11}
 
@@ -122,15 +122,15 @@ def test_what_is_between_steps_has_its_values_too(store: RunStore, slow: tuple[R
     _, lanes = slow
     (gap, *_) = lanes.gaps(0, lanes.span)
     begin, end = gap.begin / S, (gap.begin + sum(gap.parts)) / S
-    found = read(ask(store, "slow", begin=str(begin), end=str(end), columns="16", gauge=KEY))
-    assert found["mean"][0] == pytest.approx(begin * 10 % 100, abs=1.5)
-    assert found["mean"][-1] == pytest.approx(end * 10 % 100, abs=1.5)
+    answer = read(ask(store, "slow", begin=str(begin), end=str(end), columns="16", gauge=KEY))
+    assert answer["mean"][0] == pytest.approx(begin * 10 % 100, abs=1.5)
+    assert answer["mean"][-1] == pytest.approx(end * 10 % 100, abs=1.5)
 
 
 def test_no_more_is_sent_than_a_screen_shows(store: RunStore) -> None:
     for columns in (90, 1100, 4096):
-        found = read(ask(store, "slow", columns=str(columns), gauge=KEY))
-        assert [len(found[name]) for name in ("low", "mean", "high")] == [columns] * 3
+        answer = read(ask(store, "slow", columns=str(columns), gauge=KEY))
+        assert [len(answer[name]) for name in ("low", "mean", "high")] == [columns] * 3
     few = read(ask(store, "slow", columns="16", gauge=KEY))
     assert (few["low"] < few["mean"]).all()
     assert (few["mean"] < few["high"]).all()
@@ -146,21 +146,27 @@ def test_what_is_not_there_is_refused_in_a_sentence(store: RunStore) -> None:
 def test_without_a_wall_clock_no_place_is_made_up(slow: tuple[Run, Lanes]) -> None:
     run = measured(*slow)
     bare = [{k: v for k, v in log.facts.items() if k != "anchor"} for log in run.logs]
-    logs = tuple(replace(log, facts=own) for log, own in zip(run.logs, bare, strict=True))
+    logs = tuple(
+        replace(log, facts=log_facts) for log, log_facts in zip(run.logs, bare, strict=True)
+    )
     assert gauges_of(analyse(replace(run, logs=logs)), slow[1]) == []
 
 
-def test_without_stages_a_picture_shows_them(made: Callable[[str], Run]) -> None:
-    run = made("without stamps")
+def test_without_stages_a_picture_shows_them(named_run: Callable[[str], Run]) -> None:
+    run = named_run("without stamps")
     assert run.started_at is not None
     walls = round(run.started_at.timestamp() * S) + S * np.arange(3)
-    own = Series("cpu_utilization", "%", None, None, "m.json", walls, np.array([1.0, 2.0, 3.0]))
-    shown = view_at(RunStore([replace(run, series=(own,))]), "/run/without-stamps/timeline", "")
+    utilization = Series(
+        "cpu_utilization", "%", None, None, "m.json", walls, np.array([1.0, 2.0, 3.0])
+    )
+    shown = view_at(
+        RunStore([replace(run, series=(utilization,))]), "/run/without-stamps/timeline", ""
+    )
     assert "CPU utilization over the run" in texts(shown.content)
 
 
-def test_without_series_nothing_is_to_be_chosen(made: Callable[[str], Run]) -> None:
-    said = texts(view_at(RunStore([made("two ranks")]), "/run/two/timeline", "").content)
+def test_without_series_nothing_is_to_be_chosen(named_run: Callable[[str], Run]) -> None:
+    said = texts(view_at(RunStore([named_run("two ranks")]), "/run/two/timeline", "").content)
     assert "Below the lanes: " not in said
 
 
@@ -202,20 +208,20 @@ def test_pointing_tells_what_was_measured(open_page: Open) -> None:
 @pytest.mark.browser
 def test_it_is_saved_with_the_numbers_and_the_drawing(open_page: Open) -> None:
     page = timeline_drawn(open_page("/run/slow/timeline"))
-    with page.expect_download() as found:
+    with page.expect_download() as download:
         page.get_by_role("button", name="Save as CSV").click()
-    text = Path(found.value.path()).read_text("utf-8-sig")
+    text = Path(download.value.path()).read_text("utf-8-sig")
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
-    own = [row for row in rows if row["GPU utilization mean, %"]]
-    assert {row["ranks"] for row in own} == {"2 GPUs"}
-    for row in own[10:20]:
+    gauge_rows = [row for row in rows if row["GPU utilization mean, %"]]
+    assert {row["ranks"] for row in gauge_rows} == {"2 GPUs"}
+    for row in gauge_rows[10:20]:
         low, mean, high = (
             float(row[f"GPU utilization {which}, %"]) for which in ("least", "mean", "greatest")
         )
         assert low <= mean <= high
         assert float(row["end, s"]) * 10 % 100 == pytest.approx(mean, abs=1.5)
-    with page.expect_download() as found:
+    with page.expect_download() as download:
         page.get_by_role("button", name="Save as SVG").click()
-    drawing = Path(found.value.path()).read_text()
+    drawing = Path(download.value.path()).read_text()
     assert "GPU utilization" in drawing
     assert "100%" in drawing

@@ -37,8 +37,8 @@ MEMBERS = {ALPHA_0: (0, 1, 2), BETA_1: (0, 1), GAMMA_1: (2,), GAMMA_2: (1,)}
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("generations")
     write_generations(folder, GROWN_AND_SHRUNK)
-    (found,) = read(str(folder))
-    return found
+    (elastic_run,) = read(str(folder))
+    return elastic_run
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +48,9 @@ def analysis(run: Run) -> Analysis:
 
 @pytest.fixture(scope="module")
 def lanes(analysis: Analysis) -> Lanes:
-    found = lanes_of(analysis)
-    assert found is not None
-    return found
+    timeline = lanes_of(analysis)
+    assert timeline is not None
+    return timeline
 
 
 @pytest.fixture(scope="module")
@@ -60,26 +60,35 @@ def address(run: Run) -> Iterator[str]:
 
 
 def test_the_page_has_every_generation_with_its_size(analysis: Analysis, lanes: Lanes) -> None:
-    found = head(analysis, lanes, "elastic", None, {})
-    assert [(one["number"], one["size"]) for one in found["generations"]] == [
+    contents = head(analysis, lanes, "elastic", None, {})
+    assert [
+        (generation["number"], generation["size"]) for generation in contents["generations"]
+    ] == [
         (0, 2),
         (1, 3),
         (2, 2),
     ]
-    begins = [one["begin"] for one in found["generations"]]
+    begins = [generation["begin"] for generation in contents["generations"]]
     assert begins == pytest.approx([0, 12, 60], abs=0.1)
-    assert found["generations"][1]["words"].startswith("Generation 1: 3 ranks on 3 hosts, 70 steps")
-    assert found["ranks"] == (0, 1, 1, 2)
-    assert [found["hosts"][host] for host in found["hostOf"]] == ["alpha", "beta", "gamma", "gamma"]
-    assert found["rowNames"] == ["0", "1g1", "1", "2"]
-    assert found["count"] == 210
+    assert contents["generations"][1]["words"].startswith(
+        "Generation 1: 3 ranks on 3 hosts, 70 steps"
+    )
+    assert contents["ranks"] == (0, 1, 1, 2)
+    assert [contents["hosts"][host] for host in contents["hostOf"]] == [
+        "alpha",
+        "beta",
+        "gamma",
+        "gamma",
+    ]
+    assert contents["rowNames"] == ["0", "1g1", "1", "2"]
+    assert contents["count"] == 210
 
 
 def test_a_run_of_one_generation_marks_none(slow: tuple[Run, Lanes]) -> None:
     run, lanes = slow
-    found = head(analyse(run), lanes, "slow", None, {})
-    assert found["generations"] == []
-    assert found["rowNames"] == [str(rank) for rank in range(8)]
+    contents = head(analyse(run), lanes, "slow", None, {})
+    assert contents["generations"] == []
+    assert contents["rowNames"] == [str(rank) for rank in range(8)]
     said = texts(view_at(RunStore([run]), "/run/slow/timeline", "").content)
     assert GENERATION_KEY[0] not in said
 
@@ -116,9 +125,9 @@ def test_a_rank_names_the_generation_that_had_it(lanes: Lanes) -> None:
 
 def test_an_address_with_generations_is_the_first_view(analysis: Analysis, lanes: Lanes) -> None:
     query = {"from": "50g1", "to": "54g1", "rank": "1g1", "ranks": "1g1-2"}
-    found = head(analysis, lanes, "elastic", None, query)
-    assert found["view"] == pytest.approx([lanes.begin[60] / 1e9, lanes.end[64] / 1e9])
-    assert (found["row"], found["rows"]) == (BETA_1, [BETA_1, GAMMA_2 + 1])
+    contents = head(analysis, lanes, "elastic", None, query)
+    assert contents["view"] == pytest.approx([lanes.begin[60] / 1e9, lanes.end[64] / 1e9])
+    assert (contents["row"], contents["rows"]) == (BETA_1, [BETA_1, GAMMA_2 + 1])
 
 
 def test_the_page_says_what_generations_there_are(run: Run) -> None:
@@ -130,18 +139,18 @@ def test_the_page_says_what_generations_there_are(run: Run) -> None:
 
 def links(run: Run, page: str, search: str = "") -> tuple[list[str], dict[str, str]]:
     content = view_at(RunStore([run]), f"/run/{run.id}/{page}", search).content
-    return texts(content), {one.children: one.href for one in of_type(content, "Anchor")}
+    return texts(content), {anchor.children: anchor.href for anchor in of_type(content, "Anchor")}
 
 
 def test_a_step_of_each_generation_has_its_page(run: Run) -> None:
     step = f"/run/{run.id}/step"
-    said, found = links(run, "step/59", "?generation=0")
+    said, hrefs = links(run, "step/59", "?generation=0")
     assert any(text.startswith("Step 59 of generation 0 (2 ranks) took ") for text in said)
     assert any("Generations 0 and 1 trained this step." in text for text in said)
-    assert found["‹ Previous step"] == f"{step}/58?generation=0"
-    assert found["Next step ›"] == f"{step}/50?generation=1"
-    assert found["In generation 1"] == f"{step}/59?generation=1"
-    assert found["In the timeline"].startswith(f"/run/{run.id}/timeline?from=55g0&to=63g0&rank=")
+    assert hrefs["‹ Previous step"] == f"{step}/58?generation=0"
+    assert hrefs["Next step ›"] == f"{step}/50?generation=1"
+    assert hrefs["In generation 1"] == f"{step}/59?generation=1"
+    assert hrefs["In the timeline"].startswith(f"/run/{run.id}/timeline?from=55g0&to=63g0&rank=")
     said, _ = links(run, "step/59")
     assert any(text.startswith("Step 59 of generation 1 (3 ranks) took ") for text in said)
     said, _ = links(run, "step/59", "?generation=2")
@@ -265,9 +274,9 @@ def test_a_generations_name_tells_of_it_and_shows_all_of_it(open_page: Open, lan
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 def test_the_saved_picture_names_generations_and_their_sizes(open_page: Open, width: int) -> None:
     page = timeline_drawn(open_page("/run/run-a/timeline", width=width))
-    with page.expect_download() as found:
+    with page.expect_download() as download:
         page.get_by_role("button", name="Save as SVG").click()
-    drawn = Path(found.value.path()).read_text()
+    drawn = Path(download.value.path()).read_text()
     names = ("generation 0: 2 ranks", "generation 1: 3 ranks", "generation 2: 2 ranks")
     for name in names if width == WIDE else ("0: 2", "generation 1: 3 ranks", "2: 2 ranks"):
         assert f">{name}<" in drawn
@@ -279,9 +288,9 @@ def test_saved_numbers_name_the_generation_and_leave_out_other_ranks(
     open_page: Open, lanes: Lanes
 ) -> None:
     page = timeline_drawn(open_page("/run/run-a/timeline"))
-    with page.expect_download() as found:
+    with page.expect_download() as download:
         page.get_by_role("button", name="Save as CSV").click()
-    text = Path(found.value.path()).read_text("utf-8-sig")
+    text = Path(download.value.path()).read_text("utf-8-sig")
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
     saved = {(row["hosts"], row["ranks"], int(row["generation"])) for row in rows}
     hosts = ("alpha", "beta", "gamma", "gamma")

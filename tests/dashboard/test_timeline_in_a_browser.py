@@ -35,9 +35,10 @@ _COLOURS = """canvas => {
 
 
 @pytest.fixture(scope="module")
-def address(made: Callable[[str], Run]) -> Iterator[str]:
+def address(named_run: Callable[[str], Run]) -> Iterator[str]:
     runs = [
-        made(name) for name in ("a slow rank", "a thousand ranks", "two ranks", "hostile names")
+        named_run(name)
+        for name in ("a slow rank", "a thousand ranks", "two ranks", "hostile names")
     ]
     with served(RunStore(runs)) as url:
         yield url

@@ -31,21 +31,23 @@ _INK = (
 
 
 @pytest.fixture(scope="module")
-def address(made: Callable[[str], Run], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(
+    named_run: Callable[[str], Run], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
     baseline = run_of_job(tmp_path_factory.mktemp("run"), SYNTHETIC)
-    with served(RunStore([made("four ranks"), baseline])) as url:
+    with served(RunStore([named_run("four ranks"), baseline])) as url:
         yield url
 
 
 def graph(page: Page, title: str) -> Locator:
-    found = page.get_by_role("figure", name=re.compile(f"^{title}")).locator(".js-plotly-plot")
-    expect(found.locator(".trace, .hm").first).to_be_attached()
-    return found
+    chart = page.get_by_role("figure", name=re.compile(f"^{title}")).locator(".js-plotly-plot")
+    expect(chart.locator(".trace, .hm").first).to_be_attached()
+    return chart
 
 
 def ends(page: Page) -> list[int]:
-    found: list[int] = page.wait_for_function(_RANGE).json_value()
-    return found
+    limits: list[int] = page.wait_for_function(_RANGE).json_value()
+    return limits
 
 
 def expect_ends(page: Page, expected: list[int]) -> None:

@@ -25,13 +25,17 @@ def read(response: TestResponse) -> dict[str, Any]:
     assert response.status_code == 200, response.get_data(as_text=True)
     body = response.get_data()
     length = int.from_bytes(body[:4], "little")
-    found = json.loads(body[4 : 4 + length])
-    for name, (kind, count, at) in found["arrays"].items():
+    answer = json.loads(body[4 : 4 + length])
+    for name, (kind, count, at) in answer["arrays"].items():
         assert (4 + length + at) % 8 == 0
         array = np.frombuffer(body, TYPES[kind], count, 4 + length + at)
         if kind == "u2":
-            low, unit = found["scales"][name]
+            low, unit = answer["scales"][name]
             array = np.where(array == 65535, np.nan, low + array * unit)
-        found[name] = array
-    shape = (-1, len(found["edges"]) - 1, found["cells"])
-    return {**found, "stages": found["stages"].reshape(shape), "late": found["late"].reshape(shape)}
+        answer[name] = array
+    shape = (-1, len(answer["edges"]) - 1, answer["cells"])
+    return {
+        **answer,
+        "stages": answer["stages"].reshape(shape),
+        "late": answer["late"].reshape(shape),
+    }
