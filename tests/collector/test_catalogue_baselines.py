@@ -91,10 +91,10 @@ def test_the_entry_of_a_run_says_what_its_analysis_says_of_it_as_a_baseline(stor
     }
     for name, job in jobs.items():
         entry = collected(store, replace(job, run_id=name), analysed=True)
-        found = analyse(run_of_job(store.parent / name, job))
+        analysis = analyse(run_of_job(store.parent / name, job))
         compared = analyse(
             run_of_job(store.parent / f"{name}-too", replace(job, run_id="b", seed=job.seed + 1)),
-            found,
+            analysis,
         )
         assert compared.match is not None
         assert has_fault_as_baseline(entry) == (compared.match.faulty is not None)

@@ -84,8 +84,13 @@ def test_every_word_has_its_words_for_people() -> None:
 @pytest.mark.parametrize("ranks", [(), (3,)])
 def test_every_verdict_has_a_headline(kind: Verdict, ranks: tuple[int, ...]) -> None:
     stragglers = [straggler(name, "input", *ranks) for name in PATTERNS]
-    found = Bottleneck(kind, None, "", ranks, fault=kind != "insufficient_data")
-    for text in (badge(found), short_verdict(found), reason(found), headline(found, stragglers)):
+    bottleneck = Bottleneck(kind, None, "", ranks, fault=kind != "insufficient_data")
+    for text in (
+        badge(bottleneck),
+        short_verdict(bottleneck),
+        reason(bottleneck),
+        headline(bottleneck, stragglers),
+    ):
         assert text
         assert text != kind
         assert "{" not in text
