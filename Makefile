@@ -19,6 +19,7 @@ RELEASE := .venv-release
 BIN := $(VENV)/bin
 # Benchmarks import what they share with other tools from tools/.
 BENCHMARKS := PYTHONPATH=tools $(BIN)/python benchmarks
+SCORECARD := $(BENCHMARKS)/scorecard/scorecard.py
 ARGS ?=
 # What is imported is compiled then, once, also in containers whose images switch that off.
 unexport PYTHONDONTWRITEBYTECODE
@@ -135,29 +136,33 @@ bench-env: $(VENV)/.ready ## what the benchmarks measure against, in .venv-bench
 soak: $(VENV)/.ready-dev training-env ## recorder, collector and live dashboard for 30 minutes, watched for leaks (ARGS="--minutes 2")
 	$(BENCHMARKS)/soak.py $(ARGS)
 
+# A look at a part is no page.
+LOOKS := $(filter --quick --only --runs --estimate,$(ARGS))
+
 scorecard: $(VENV)/.ready ## score the attribution on simulated and real runs (hours; ARGS=--quick only looks)
-	$(BENCHMARKS)/scorecard/simulated.py $(ARGS)
-	@# A look at a part is no page.
-	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,tools/training-env.sh $(TRAINING))
-	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BENCHMARKS)/scorecard/real.py)
-	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BENCHMARKS)/scorecard/pairs.py)
-	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BENCHMARKS)/scorecard/hangs.py)
-	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BENCHMARKS)/scorecard/hosts.py)
-	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(MAKE_QUIETLY) frameworks)
-	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BENCHMARKS)/scorecard/rise.py)
-	$(if $(filter --quick --only --runs --estimate,$(ARGS)),,$(BENCHMARKS)/scorecard/page.py)
+	$(SCORECARD) simulated $(ARGS)
+ifeq ($(LOOKS),)
+	tools/training-env.sh $(TRAINING)
+	$(SCORECARD) real
+	$(SCORECARD) pairs
+	$(SCORECARD) hangs
+	$(SCORECARD) hosts
+	$(MAKE_QUIETLY) frameworks ARGS=
+	$(SCORECARD) rise
+	$(SCORECARD) page
+endif
 
 pairs: training-env ## train faulty and fixed runs in pairs, and score predicted gains (about two hours; ARGS=--estimate only looks)
-	$(BENCHMARKS)/scorecard/pairs.py $(ARGS)
+	$(SCORECARD) pairs $(ARGS)
 
 hangs: training-env ## hang, kill and suspend ranks of real jobs, and score how that is found (40 minutes; ARGS=--estimate only looks)
-	$(BENCHMARKS)/scorecard/hangs.py $(ARGS)
+	$(SCORECARD) hangs $(ARGS)
 
 hosts: training-env ## slow down one host of real jobs, and score how that is found and explained (70 minutes; ARGS=--estimate only looks)
-	$(BENCHMARKS)/scorecard/hosts.py $(ARGS)
+	$(SCORECARD) hosts $(ARGS)
 
 frameworks: keras3-env ray-env ## train with one slow rank under each recorder, and score how that is found (40 minutes; ARGS=--estimate only looks)
-	$(BENCHMARKS)/scorecard/frameworks.py $(ARGS)
+	$(SCORECARD) frameworks $(ARGS)
 
 public-examples: $(VENV)/.ready training-env ray-env examples-env ## train public examples of the frameworks with the recorder (30 minutes; ARGS="--only NAME")
 	$(BIN)/python tools/public_examples.py $(ARGS)

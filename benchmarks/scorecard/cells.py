@@ -57,6 +57,10 @@ class Cell:
         return f"{self._group}-baseline"
 
     @property
+    def baseline_cell(self) -> Cell:
+        return Cell(self.framework, self.ranks, self.repeat, self.group, synthetic=True)
+
+    @property
     def _group(self) -> str:
         return f"{self.framework}-{self.ranks}-r{self.repeat:02d}-g{self.group:02d}"
 

@@ -1,9 +1,7 @@
-"""Hang, kill and stop ranks of real trainings, and score how the hang is found.
-
-    python benchmarks/scorecard/hangs.py [OPTIONS]     train what is not scored yet
+"""Hang, kill and stop ranks of real trainings; how the hang is found is scored.
 
 What happens, to which rank and when is random, from a seed. While a job hangs its logs are read twice a
-second. Scores are lines of OUT/scores.jsonl; a run that is there is not trained again.
+second.
 """
 
 from __future__ import annotations
@@ -17,12 +15,14 @@ import signal
 import subprocess
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import hangs_scores
+from chapter import CaseChapter, Score, at_least
 from hangs_plan import CLEAN, FAULTS, FRAMEWORKS, Case, moment_path, pid_path, plan, write_case
-from hangs_scoring import Look, Score, right, score
+from hangs_scores import Look, right, score
 from lab import Lab, why_impossible
 from launching import (
     HERE,
@@ -35,14 +35,10 @@ from launching import (
     torchrun,
     torchrun_on,
 )
-from options import at_least, words
-from score_lines import append_score, read_scores
 
 from stallscope.analysis.stopped.stopped import find_stopped
 from stallscope.errors import StallscopeError
 from stallscope.parsers import read
-
-SCORES = "scores.jsonl"
 
 _LOOK_SECONDS = 0.5
 # From the start of the launch to the fault.
@@ -57,9 +53,6 @@ _AFTER_END_SECONDS = 5.0
 _PAUSE_SECONDS = 20.0
 # A healthy run is ended after so long.
 _CLEAN_SECONDS = 120.0
-# A run's time on average, for the estimate.
-_RUN_SECONDS = 25.0
-
 
 # -- one run -------------------------------------------------------------------------------------
 
@@ -203,83 +196,55 @@ def _pause_all(job: Job, case: Case, since: float) -> None:
         job.signal_ranks(signal.SIGSTOP if since < _PAUSE_SECONDS else signal.SIGCONT)
 
 
-def run_one(out: Path, case: Case) -> Score | None:
-    """Train one case and score it; None if it ended before its fault."""
-    job = Job(out, case)
-    try:
-        seen, moment, status = looks(job, case), job.moment, job.status
-        if case.clean and status:
-            moment = None
-    finally:
-        job.end()
-    return None if moment is None else score(case, seen, moment, status is not None)
+# -- the chapter ---------------------------------------------------------------------------------
 
 
-def run_all(out: Path, missing: list[Case], at_once: int) -> None:
-    """Train and score cases, so many at a time."""
-    pool = ThreadPoolExecutor(at_once)
-    runs = {pool.submit(run_one, out, case): case for case in missing}
-    try:
-        for number, run in enumerate(as_completed(runs), 1):
-            case, score = runs[run], run.result()
-            if score is not None:
-                append_score(out / SCORES, score)
-            print(f"{number}/{len(missing)} {case.name}: {_answer(out, case, score)}", flush=True)
-    finally:
-        pool.shutdown(cancel_futures=True)
+class Hangs(CaseChapter[Case]):
+    name = "hangs"
+    about = "Hang, kill and stop ranks of real trainings, and score how the hang is found."
+    section = hangs_scores.SECTION
+    frameworks = FRAMEWORKS
+    kinds = (*FAULTS, *CLEAN)
+    usual_runs = 102
+    run_seconds = 25.0
+    # A hang is found while the job hangs.
+    scored_again = False
 
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        super().add_options(parser)
+        parser.add_argument("--at-once", type=at_least(1), default=1, help="runs at a time")
 
-def _answer(out: Path, case: Case, score: Score | None) -> str:
-    if score is None:
-        return f"failed; its output is in {out / case.name / 'printed.txt'}"
-    if case.clean:
-        return score["alarm"] or "no alarm"
-    verdict = "right" if right(score) else "WRONG"
-    return f"{verdict}; rank {case.rank}; seen after {score['seen_s']} s: {score['evidence']}"
-
-
-# -- the command ---------------------------------------------------------------------------------
-
-
-def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--framework", type=words(FRAMEWORKS), default=FRAMEWORKS)
-    parser.add_argument("--runs", type=at_least(1), default=102, help="runs of all frameworks")
-    parser.add_argument(
-        "--what",
-        type=words((*FAULTS, *CLEAN)),
-        default=(*FAULTS, *CLEAN),
-        help="train only these of the runs",
-    )
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--at-once", type=at_least(1), default=1, help="runs at a time")
-    parser.add_argument("--out", type=Path, default=ROOT / ".stallscope" / "hangs")
-    parser.add_argument("--estimate", action="store_true", help="only print how long it takes")
-    return parser
-
-
-def main() -> None:
-    options = parser().parse_args()
-    # SIGTERM waits for running jobs, and ends their ranks.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    out = options.out.absolute()
-    out.mkdir(parents=True, exist_ok=True)
-    done = {score["name"] for score in read_scores(out / SCORES)}
-    planned = plan(options.framework, options.runs, options.seed)
-    missing = [case for case in planned if case.name not in done and case.what in options.what]
-    reason = why_impossible()
-    if reason is not None:
+    def planned(self, options: argparse.Namespace) -> list[Case]:
+        cases = plan(options.framework, options.runs, options.seed)
+        reason = why_impossible()
+        if reason is None:
+            return cases
         print(f"runs on several hosts are left out: {reason}")
-        missing = [case for case in missing if case.hosts == 1]
-    minutes = len(missing) * _RUN_SECONDS / options.at_once / 60
-    print(f"{len(missing)} runs, about {minutes:.0f} minutes")
-    if options.estimate or not missing:
-        return
-    require_training_environment()
-    run_all(out, missing, options.at_once)
+        return [case for case in cases if case.hosts == 1]
 
+    def at_once(self, options: argparse.Namespace) -> int:
+        return int(options.at_once)
 
-if __name__ == "__main__":
-    main()
+    def pool(self, options: argparse.Namespace) -> Executor:
+        # SIGTERM waits for running jobs, and ends their ranks.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        return ThreadPoolExecutor(options.at_once)
+
+    def train(self, out: Path, work: Case, options: argparse.Namespace) -> list[Score]:
+        """Train one case and score it, unless it ended before its fault."""
+        require_training_environment()
+        job = Job(out, work)
+        try:
+            seen, moment, status = looks(job, work), job.moment, job.status
+            if work.clean and status:
+                moment = None
+        finally:
+            job.end()
+        return [] if moment is None else [score(work, seen, moment, status is not None)]
+
+    def answer_of(self, score: Score) -> str:
+        if score["what"] in CLEAN:
+            return score["alarm"] or "no alarm"
+        verdict = "right" if right(score) else "WRONG"
+        seen = f"seen after {score['seen_s']} s: {score['evidence']}"
+        return f"{verdict}; rank {score['rank']}; {seen}"

@@ -1,9 +1,6 @@
-"""Slow down one host of real trainings, and score how the analysis finds and explains it.
+"""Slow down one host of real trainings; how the analysis finds and explains it is scored.
 
-    python benchmarks/scorecard/hosts.py [OPTIONS]     train what is not scored yet
-
-Every rank has a host of the lab. The fault, its host and its size are random, from a seed. Scores are
-lines of OUT/scores.jsonl; runs with a score are not trained again.
+Every rank has a host of the lab. The fault, its host and its size are random, from a seed.
 """
 
 from __future__ import annotations
@@ -19,6 +16,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import hosts_scores
+from chapter import SCORES, CaseChapter, Score, read_scores
 from hosts_plan import (
     AHEAD_SECONDS,
     CLEAN,
@@ -32,7 +31,7 @@ from hosts_plan import (
     plan,
     write_case,
 )
-from hosts_scoring import Score, clock_errors_ms, host_right, score
+from hosts_scores import clock_errors_ms, host_right, score
 from lab import Clock, Lab, why_impossible
 from launching import (
     HERE,
@@ -43,21 +42,17 @@ from launching import (
     settings,
     torchrun_on,
 )
-from options import at_least, words
-from score_lines import append_score, read_scores
 
 from stallscope.analysis import analyse
 from stallscope.analysis.steps.alignment import align
 from stallscope.errors import StallscopeError
 from stallscope.parsers import read
 
-SCORES = "scores.jsonl"
-
 # The size of a loader's file, which does not fit into limited memory.
 _DATA_BYTES = 256 * 2**20
 # The memory of a training and its launcher, without files.
 _OWN_MB = {"torch": 290.0, "ddp": 420.0}
-_RUN_SECONDS, _PATIENCE_SECONDS = 40.0, 240.0
+_PATIENCE_SECONDS = 240.0
 
 
 @contextlib.contextmanager
@@ -155,72 +150,52 @@ def _pinned(case: Case, command: list[str], core: object) -> list[str]:
     return ["sh", "-c", shlex.quote(line)]
 
 
-def run_one(out: Path, case: Case) -> Score | None:
-    """Train one case and score it; None if that fails."""
-    folder = out / case.name
-    return None if train(case, folder) else score_logs(case, folder)
-
-
-def score_logs(case: Case, folder: Path) -> Score | None:
-    """Score a training's logs; None if they cannot be read."""
+def score_logs(case: Case, folder: Path) -> list[Score]:
+    """Score a training's logs; return nothing if they cannot be read."""
     try:
         (run,) = read(str(log_dir(folder)))
         paths = [clock_path(folder, rank) for rank in range(case.hosts)]
         clocks = [json.loads(path.read_text()) for path in paths if path.exists()]
-        return score(case, analyse(run), clock_errors_ms(align(run, 0), clocks) if clocks else None)
+        errors = clock_errors_ms(align(run, 0), clocks) if clocks else None
+        return [score(case, analyse(run), errors)]
     except (StallscopeError, ValueError) as error:
         print(error)
-        return None
+        return []
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+# -- the chapter ---------------------------------------------------------------------------------
+
+
+class Hosts(CaseChapter[Case]):
+    name = "hosts"
+    about = "Slow down one host of real trainings, and score how that is found and explained."
+    section = hosts_scores.SECTION
+    frameworks = FRAMEWORKS
     kinds = (*FAULTS, CLOCK, CLEAN)
-    parser.add_argument("--framework", type=words(FRAMEWORKS), default=FRAMEWORKS)
-    parser.add_argument("--runs", type=at_least(1), default=100, help="runs of all frameworks")
-    parser.add_argument("--what", type=words(kinds), default=kinds, help="train only these")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=ROOT / ".stallscope" / "hosts")
-    parser.add_argument("--again", action="store_true", help="only score trained runs again")
-    parser.add_argument("--estimate", action="store_true", help="only print how long it takes")
-    return parser
+    usual_runs = 100
+    run_seconds = 40.0
 
+    def planned(self, options: argparse.Namespace) -> list[Case]:
+        return plan(options.framework, options.runs, options.seed)
 
-def main() -> None:
-    options = parser().parse_args()
-    reason = why_impossible()
-    if reason is not None:
-        raise SystemExit(f"no hosts to train on: {reason}")
-    out = options.out.absolute()
-    out.mkdir(parents=True, exist_ok=True)
-    done = {score["name"] for score in read_scores(out / SCORES)}
-    planned = plan(options.framework, options.runs, options.seed)
-    if options.again:
-        scores = [score_logs(case, out / case.name) for case in planned if case.name in done]
-        (out / SCORES).unlink(missing_ok=True)
-        for score in filter(None, scores):
-            append_score(out / SCORES, score)
-        return
-    missing = [case for case in planned if case.name not in done and case.what in options.what]
-    print(f"{len(missing)} runs, about {len(missing) * _RUN_SECONDS / 60:.0f} minutes")
-    if options.estimate:
-        return
-    require_training_environment()
-    for number, case in enumerate(missing, 1):
-        score = run_one(out, case)
-        if score is not None:
-            append_score(out / SCORES, score)
-        print(f"{number}/{len(missing)} {case.name}: {_answer(out, case, score)}", flush=True)
+    def missing(self, out: Path, options: argparse.Namespace) -> list[Case]:
+        reason = why_impossible()
+        if reason is not None:
+            raise SystemExit(f"no hosts to train on: {reason}")
+        return super().missing(out, options)
 
+    def train(self, out: Path, work: Case, options: argparse.Namespace) -> list[Score]:
+        """Train one case and score it, unless that fails."""
+        require_training_environment()
+        folder = out / work.name
+        return [] if train(work, folder) else score_logs(work, folder)
 
-def _answer(out: Path, case: Case, score: Score | None) -> str:
-    if score is None:
-        return f"failed; its output is in {out / case.name / 'printed.txt'}"
-    right = "right" if host_right(score) else "WRONG"
-    return f"{right}; rank {case.rank}; {', '.join(score['why'])}; {score['evidence']}"
+    def answer_of(self, score: Score) -> str:
+        verdict = "right" if host_right(score) else "WRONG"
+        return f"{verdict}; rank {score['rank']}; {', '.join(score['why'])}; {score['evidence']}"
 
-
-if __name__ == "__main__":
-    main()
+    def score_trained(self, out: Path, options: argparse.Namespace) -> Iterator[Score]:
+        done = {score["name"] for score in read_scores(out / SCORES)}
+        for case in self.planned(options):
+            if case.name in done:
+                yield from score_logs(case, out / case.name)

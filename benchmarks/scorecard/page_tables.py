@@ -1,8 +1,9 @@
-"""Tables of the scorecard's page, as Markdown."""
+"""Tables of the scorecard's pages as Markdown, and targets with their results."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from scipy import stats
@@ -10,13 +11,21 @@ from scipy import stats
 Cell = dict[str, Any]
 
 NOTHING = "–"
-#: Figures that have intervals.
-LEDGER = ("step", "input", "compute", "other", "imbalance", "allreduce")
-FIXES = ("fix input", "fix other", "fix imbalance", "fix rank:1", "fix allreduce")
-#: Noise, unless stated otherwise.
-PHI = 0.5
 #: The ranks that have a fault.
 WHO = {"one": "one rank", "all": "all ranks", "rotating": "another in every step"}
+
+RIGHT = 0.95
+FALSE_ALARMS = 0.02
+#: Scope of the bars on faults: least size, steps, and largest noise.
+PERCENT, STEPS, CV = 10, 500, 0.1
+
+#: A verdict is about the fault only if the fault clearly costs more than exposed allreduce.
+CLEARLY = 1.25
+
+#: A miss that so many runs produce by chance does not count.
+CHANCE = 0.01
+
+MISSES = "## Missed targets, and why"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) -> str:
@@ -67,194 +76,87 @@ def ratio(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.2f}"
 
 
-def summary(power: Sequence[Cell], clean: Sequence[Cell]) -> str:
-    """Compare ours with the two naive readings."""
-    titles = {
-        "one": "fault on one rank: cause and rank right",
-        "all": "fault on all ranks: cause right, no rank named",
-        "rotating": "fault on another rank in every step: cause right, no rank named",
-    }
-    rows = []
-    for who, title in titles.items():
-        group = [cell for cell in power if cell["who"] == who]
-        shares = [run_share(group, name) for name in ("right", "own_log_right", "latest_right")]
-        rows.append((title, _count(group), *map(percent, shares)))
-    named = percent(run_share(clean, "innocent_named"))
-    latest = run_share(clean, "latest_rank_right")
-    by_latest = percent(None if latest is None else 1 - latest)
-    rows.append(("no fault: a rank named", _count(clean), named, "names no rank", by_latest))
-    return table(("", "runs", "Stallscope", "own log, cause only", "latest arrival"), rows)
+# -- targets -------------------------------------------------------------------------------------
 
 
-def _count(cells: Iterable[Cell]) -> str:
-    return f"{sum(cell['runs'] for cell in cells):,}"
+@dataclass(frozen=True)
+class Bar:
+    """A target and its result."""
+
+    what: str
+    needed: str
+    result: str
+    #: None if not measured.
+    passed: bool | None
+    #: One sentence for each kind of miss.
+    misses: tuple[str, ...] = ()
 
 
-def _noise(cv: float) -> str:
-    return f"noise {cv * 100:g} %"
+def bar_table(bars: Sequence[Bar]) -> str:
+    """Return a table of targets and results."""
+    words = {True: "passed", False: "**missed**", None: "not measured"}
+    rows = [(bar.what, bar.needed, bar.result, words[bar.passed]) for bar in bars]
+    return table(("", "target", "result", ""), rows, texts=4)
 
 
-def power_table(cells: Sequence[Cell], figure: str = "right") -> str:
-    """Tabulate ranks and noise down, size across."""
-    sizes = sorted({cell["percent"] for cell in cells})
-    keys = sorted({(cell["ranks"], cell["cv"]) for cell in cells})
-    rows = []
-    for ranks, cv in keys:
-        group = [cell for cell in cells if (cell["ranks"], cell["cv"]) == (ranks, cv)]
-        shares = [
-            percent(run_share([c for c in group if c["percent"] == size], figure)) for size in sizes
-        ]
-        rows.append((f"{ranks:,} ranks, {_noise(cv)}", *shares))
-    return table(("", *[f"{size:g} %" for size in sizes]), rows)
-
-
-def size_table(cells: Sequence[Cell]) -> str:
-    """Tabulate sizes found, as fractions of the injected ones: the range of the cells' medians."""
-    sizes = sorted({cell["percent"] for cell in cells})
-    rows = []
-    for who, stage in dict.fromkeys((cell["who"], cell["stage"]) for cell in cells):
-        group = [cell for cell in cells if (cell["who"], cell["stage"]) == (who, stage)]
-        rows.append(
-            (
-                f"{WHO[who]}, {stage}",
-                *[_range(c.get("recovered") for c in group if c["percent"] == s) for s in sizes],
-            )
-        )
-    return table(("", *[f"{size:g} %" for size in sizes]), rows)
-
-
-def _range(values: Iterable[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
-        return NOTHING
-    low, high = f"{min(known):.2f}", f"{max(known):.2f}"
-    return low if low == high else f"{low}–{high}"
-
-
-def verdict_table(cells: Sequence[Cell]) -> str:
-    """Tabulate how often the verdict names the fault, where it costs most."""
-    due = [cell for cell in cells if "verdict_right" in cell]
-    rows = []
-    for who, title in WHO.items():
-        group = [cell for cell in due if cell["who"] == who]
-        by_cv = [
-            percent(run_share([c for c in group if c["cv"] == cv], "verdict_right"))
-            for cv in sorted({cell["cv"] for cell in due})
-        ]
-        rows.append((title, *by_cv))
-    return table(("", *map(_noise, sorted({cell["cv"] for cell in due}))), rows)
-
-
-def length_table(cells: Sequence[Cell]) -> str:
-    """Tabulate fewer and more steps, and noise with a longer autocorrelation time."""
-    keys = sorted({(cell["steps"], cell["phi"]) for cell in cells})
-    columns = sorted({(cell["who"], cell["percent"]) for cell in cells})
-    rows = []
-    for steps, phi in keys:
-        group = [cell for cell in cells if (cell["steps"], cell["phi"]) == (steps, phi)]
-        rows.append(
-            (
-                f"{steps:,} steps, φ = {phi:g}",
-                *[
-                    percent(
-                        run_share([c for c in group if (c["who"], c["percent"]) == key], "right")
-                    )
-                    for key in columns
-                ],
-            )
-        )
-    return table(("", *[f"{WHO[who]}, {size:g} %" for who, size in columns]), rows)
-
-
-def clean_table(cells: Sequence[Cell]) -> str:
-    """Tabulate false alarms."""
-    rows = []
-    for cell in cells:
-        alarms = round(cell["innocent_named"] * cell["runs"])
-        rows.append(
-            (
-                f"{cell['ranks']:,} ranks, {_noise(cell['cv'])}, {cell['about']}",
-                f"{cell['runs']:,}",
-                percent(cell["innocent_named"]),
-                interval(alarms, cell["runs"]),
-                percent(1 - cell["latest_rank_right"]),
-            )
-        )
-    return table(("", "runs", "a rank named", "95 % interval", "by latest arrival"), rows)
-
-
-def pattern_table(cells: Sequence[Cell]) -> str:
-    rows = [
-        (
-            f"{cell['ranks']:,} ranks, {_noise(cell['cv'])}: {cell['about']}",
-            str(cell["runs"]),
-            percent(cell["rank_right"]),
-            percent(cell["cause_right"]),
-            percent(cell["right"]),
-            percent(cell["innocent_named"]),
-            ratio(cell.get("recovered")),
-        )
-        for cell in cells
-    ]
-    head = (
-        "",
-        "runs",
-        "ranks right",
-        "and stages",
-        "and pattern",
-        "another rank named",
-        "size, found/true",
+def share_bar(
+    what: str,
+    runs: Sequence[Cell],
+    holds: Callable[[Cell], bool],
+    least: float,
+    miss: Callable[[Cell], str],
+) -> Bar:
+    """Return the bar on the least share of runs for which something holds."""
+    needed, right = f"≥ {least * 100:g} % of runs", sum(map(holds, runs))
+    if not runs:
+        return Bar(what, needed, NOTHING, None)
+    share = f"{percent(right / len(runs))} of {len(runs)} runs"
+    return Bar(
+        what,
+        needed,
+        f"{share} ({share_interval(right, len(runs))})",
+        right >= least * len(runs),
+        tuple(miss(run) for run in runs if not holds(run)),
     )
-    return table(head, rows)
 
 
-def robustness_table(cells: Sequence[Cell]) -> str:
-    rows = [
-        (
-            f"{cell['ranks']:,} ranks: {cell['about']}",
-            "no fault" if cell["who"] == "none" else f"one rank, {cell['percent']:g} %",
-            str(cell["runs"]),
-            percent(cell["right"]),
-            percent(cell["innocent_named"]),
-            ratio(cell.get("recovered")),
-            ms(cell.get("allreduce_error_ms")),
-            percent(cell.get("critical_right")),
-        )
-        for cell in cells
-    ]
-    head = (
-        "",
-        "fault",
-        "runs",
-        "right",
-        "another rank named",
-        "size, found/true",
-        "allreduce off by, ms",
-        "critical rank right",
+def alarm_bar(
+    what: str,
+    runs: Sequence[Cell],
+    quiet: Callable[[Cell], bool],
+    miss: Callable[[Cell], str],
+) -> Bar:
+    """Return the bar on runs without a fault in which a rank or host is named all the same."""
+    alarms = tuple(miss(run) for run in runs if not quiet(run))
+    return Bar(
+        what,
+        f"≤ {FALSE_ALARMS * 100:g} % of runs",
+        f"{len(alarms)} of {len(runs)} runs",
+        len(alarms) <= FALSE_ALARMS * len(runs),
+        alarms,
     )
-    return table(head, rows, texts=2)
 
 
-def coverage_table(cells: Sequence[Cell], names: Sequence[str], figure: str) -> str:
-    """Tabulate one figure of all intervals: a row per configuration."""
-    rows = []
-    for cell in cells:
-        values = [cell["figures"].get(name, {}) for name in names]
-        shown = [_covered(value) if figure == "covered" else _error(value) for value in values]
-        noise = f"{_noise(cell['cv'])}, φ = {cell['phi']:g}"
-        rows.append((f"{cell['ranks']:,} ranks, {noise}, {cell['about']}", *shown))
-    return table(("", *[name.removeprefix("fix ") for name in names]), rows)
+def of_all(runs: Sequence[Cell], holds: Callable[[Cell], bool]) -> str:
+    """Write for how many of all runs something holds."""
+    return f"{sum(map(holds, runs))} of {len(runs)}" if runs else NOTHING
 
 
-def _covered(value: Cell) -> str:
-    if not value:
-        return NOTHING
-    without = value["without"]
-    missing = f" ({percent(without, 0)} without)" if without >= 0.005 else ""
-    return f"{percent(value.get('covered'))}{missing}"
+def page_of(parts: Sequence[str], bars: Sequence[Bar], *ends: str) -> str:
+    """Return a page of parts; every miss comes before its ends, once."""
+    missed = dict.fromkeys(f"- {miss}" for bar in bars for miss in bar.misses)
+    listed = ["## Misses", "\n".join(missed)] if missed else []
+    return "\n\n".join([*parts, *listed, *ends]).rstrip() + "\n"
 
 
-def _error(value: Cell) -> str:
-    if not value:
-        return NOTHING
-    return f"{percent(value['error_median'], 2)} / {percent(value['error_p95'], 2)}"
+def misses(bars: Sequence[Bar]) -> str:
+    """Return the misses of every missed bar; empty if there are none."""
+    parts = []
+    for bar in (bar for bar in bars if bar.misses):
+        parts += [f"**{bar.what} {bar.needed}**", "\n".join(f"- {miss}" for miss in bar.misses)]
+    return "\n\n".join(parts)
+
+
+def too_many_alarms(alarms: int, runs: int) -> bool:
+    """Tell whether there are more false alarms than the allowed rate produces by chance."""
+    return bool(stats.binom.sf(alarms - 1, runs, FALSE_ALARMS) < CHANCE)

@@ -105,6 +105,11 @@ class Plan:
         """Return the segments of all groups."""
         return list(itertools.chain.from_iterable(self.groups))
 
+    @property
+    def first_pair(self) -> Pair:
+        """Return a pair: all have the same framework, number of ranks and repeat."""
+        return next(segment.pair for segment in self.segments if segment.pair is not None)
+
 
 def pairs(framework: str, ranks: int, repeat: int) -> list[Pair]:
     """Return the pairs of one launch, in random order.

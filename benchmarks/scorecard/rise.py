@@ -1,23 +1,23 @@
 """Score how soon a lasting rise of the step time is found, and how often noise looks like one.
 
-    python benchmarks/scorecard/rise.py [--page FILE]
-
 It looks after every tenth step, as a watch does, and writes docs/scorecard/rise.md in five minutes.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from chapter import DOCS
 from scipy.signal import lfilter
 
 from stallscope.analysis.ledger.change_points import REFERENCE_STEPS, RISE, find_rise
 from stallscope.arrays.types import Floats
 
-PAGE = Path(__file__).parents[2] / "docs" / "scorecard" / "rise.md"
+PAGE = DOCS / "rise.md"
 CHANGES = 1_000
 RUNS, STEPS = 500, 2_000
 _AFTER = 300
@@ -78,10 +78,11 @@ def false_alarms(noise: Noise, random: np.random.Generator) -> int:
     return alarms
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: Sequence[str]) -> None:
+    """Simulate, and write the page."""
+    parser = argparse.ArgumentParser(prog="scorecard.py rise", description=__doc__.splitlines()[0])
     parser.add_argument("--page", type=Path, default=PAGE, help="the page to write")
-    page = parser.parse_args().page
+    page = parser.parse_args(arguments).page
     random = np.random.default_rng(20261126)
     lines = []
     for noise in (Noise(0.05), Noise(0.05, tails=True), Noise(0.1), Noise(0.05, phi=0.5)):
@@ -91,7 +92,3 @@ def main() -> None:
         lines.append(f"| {noise} | {median:.0f} steps | {most:.0f} steps | {missed} | {alarms} |")
         print(lines[-1], flush=True)
     page.write_text(_INTRODUCTION + "\n".join(lines) + "\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -8,14 +8,12 @@ that the rank that is last most often is the straggler.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from score_lines import read_scores
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.ledger import Ledger
@@ -265,68 +263,10 @@ def _consecutive(
     return np.asarray((np.diff(steps) == 1) & (np.diff(epochs) == 0))
 
 
-# -- many scores ---------------------------------------------------------------------------------
-
-
-def scores_in(path: Path) -> list[Score]:
-    """Read all scores of a file."""
-    return [_score_of(content) for content in read_scores(path)]
-
-
-def _score_of(content: dict[str, Any]) -> Score:
+def score_of(content: dict[str, Any]) -> Score:
+    """Return a score that was written as JSON."""
     tuples = {
         name: None if content[name] is None else tuple(content[name])
         for name in ("named", "latest", "cv")
     }
     return Score(**{**content, **tuples, "injected": Injected(**content["injected"])})
-
-
-@dataclass(frozen=True)
-class Row:
-    """Scores of the same cell: shares of runs that are right, and medians; None if no run has any."""
-
-    cell: tuple[Any, ...]
-    n: int
-    cause_right: float | None
-    rank_right: float | None
-    verdict_right: float | None
-    #: Median of the size found, as a fraction of the injected size.
-    recovered: float | None
-    own_log_right: float | None
-    latest_cause_right: float | None
-    latest_rank_right: float | None
-    cv: float | None
-
-
-def table(scores: Iterable[Score], by: Sequence[str]) -> list[Row]:
-    """Group scores by what they have in common.
-
-    Args:
-        by: names in ``Score.cell``, or ``stage`` and ``who`` of what was injected.
-    """
-    cells: dict[tuple[Any, ...], list[Score]] = {}
-    for score in scores:
-        known = {**score.cell, "stage": score.injected.stage, "who": score.injected.who}
-        cells.setdefault(tuple(known[name] for name in by), []).append(score)
-    return [_row(cell, group) for cell, group in cells.items()]
-
-
-def _row(cell: tuple[Any, ...], scores: Sequence[Score]) -> Row:
-    def share(name: str) -> float | None:
-        known = [value for score in scores if (value := getattr(score, name)) is not None]
-        return statistics.mean(map(float, known)) if known else None
-
-    recovered = [score.recovered for score in scores if score.recovered is not None]
-    cv = [statistics.mean(score.cv) for score in scores if score.cv]
-    return Row(
-        cell=cell,
-        n=len(scores),
-        cause_right=share("cause_right"),
-        rank_right=share("rank_right"),
-        verdict_right=share("verdict_right"),
-        recovered=statistics.median(recovered) if recovered else None,
-        own_log_right=share("own_log_right"),
-        latest_cause_right=share("latest_cause_right"),
-        latest_rank_right=share("latest_rank_right"),
-        cv=statistics.median(cv) if cv else None,
-    )

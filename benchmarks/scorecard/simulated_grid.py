@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from simulated_cells import STAGES, Cell, Who, clean_step_ms
-from simulated_coverage import Configuration
+from simulated_cells import Cell, Configuration, Who, clean_step_ms
 from simulator import Bursts, Clocks, Fault, Job, Jump, Noise, Ramp, Slew, simulate
+
+from stallscope.analysis.ledger.ledger import STAGES
 
 PERCENTS = (5, 10, 30, 100, 200)
 CVS = (0.02, 0.05, 0.1, 0.3)

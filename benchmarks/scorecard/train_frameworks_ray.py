@@ -19,7 +19,7 @@ from ray.train.torch import TorchTrainer
 
 
 def train(injection: Injection, log_dir: Path, steps: int) -> None:
-    from frameworks_torch import Network, loader, sgd
+    from train_frameworks_torch import Network, loader, sgd
 
     from stallscope.torch import StepLogger
 
@@ -39,7 +39,7 @@ def train(injection: Injection, log_dir: Path, steps: int) -> None:
 def work(config: dict[str, str]) -> None:
     """Train all cells, in each worker."""
     import torch
-    from frameworks_torch import agree
+    from train_frameworks_torch import agree
 
     torch.set_num_threads(1)
     rank = ray.train.get_context().get_world_rank()

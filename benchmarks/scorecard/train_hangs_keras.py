@@ -13,7 +13,7 @@ from typing import Any
 import horovod.tensorflow.keras as hvd
 import numpy as np
 import tensorflow as tf
-from hangs_place import Place
+from hangs_plan import Place
 
 from stallscope.keras import StepLogger
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hangs_place import Place
-from hangs_plan import read_case
+from hangs_plan import Place, read_case
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 

@@ -17,7 +17,7 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from cells import read_cells  # noqa: E402
 from horovod.tensorflow import broadcast_object  # noqa: E402
-from keras_faults import AfterBatch, Hook, after  # noqa: E402
+from train_pairs_keras import AfterBatch, Hook, after  # noqa: E402
 
 from stallscope.keras import StepLogger  # noqa: E402
 

@@ -1,36 +1,143 @@
-"""Train pairs with PyTorch and Horovod; pairs.py starts it.
+"""Train pairs with PyTorch on Horovod, or on DistributedDataParallel with gloo; pairs.py starts it.
 
 horovodrun -np 2 python benchmarks/scorecard/train_pairs_torch.py PLAN OUT
+torchrun --nproc-per-node 2 benchmarks/scorecard/train_pairs_torch.py PLAN OUT
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import horovod.torch as hvd
 import torch
-from pairs_launch import Rank
-from pairs_torch import one_thread, train
+from pairs_launch import BATCH, CLASSES, LAYERS, WIDTH, Fault, Pause, Rank, Samples
+from pairs_plan import Segment, read_plan
 from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from stallscope.torch import StepLogger, synthetic_like
+
+#: Makes a model and its optimizer reduce gradients over the ranks.
+Distribute = Callable[[nn.Module, torch.optim.Optimizer], tuple[nn.Module, torch.optim.Optimizer]]
 
 
-def distribute(
-    model: nn.Module, optimizer: torch.optim.Optimizer
-) -> tuple[nn.Module, torch.optim.Optimizer]:
-    """Let Horovod reduce the gradients."""
-    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-    return model, hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+class Batches(Dataset):
+    """So many batches, each delayed by the fault."""
+
+    def __init__(self, fault: Fault, rank: int, steps: int) -> None:
+        self._fault = fault
+        self._samples = Samples(rank)
+        self._steps = steps
+
+    def __len__(self) -> int:
+        return self._steps
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        x, y = self._samples.batch()
+        self._fault.here("input")
+        return torch.from_numpy(x), torch.from_numpy(y)
+
+
+class Hook(nn.Module):
+    """Pass the input on, delayed by the fault."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__()
+        self._fault = fault
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self._fault.here("compute")
+        return inputs
+
+
+def network(fault: Fault) -> nn.Module:
+    """Make the model, with the same weights on every rank."""
+    torch.manual_seed(1)
+    layers: list[nn.Module] = [Hook(fault)]
+    for _ in range(LAYERS):
+        layers += [nn.Linear(WIDTH, WIDTH), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(WIDTH, CLASSES))
+
+
+def train(
+    segment: Segment,
+    fault: Fault,
+    log_dir: Path,
+    turns: int,
+    steps: int,
+    pause: Pause,
+    *,
+    rank: int,
+    distribute: Distribute,
+) -> None:
+    """Train one segment from the start, in turns."""
+    model = network(fault)
+    model, optimizer = distribute(model, torch.optim.SGD(model.parameters(), lr=0.001))
+    batches = Batches(fault, rank, turns * steps)
+    data = DataLoader(batches, batch_size=None, num_workers=1 if fault.prefetched else 0)
+    synthetic = segment.role == "baseline"
+    with StepLogger(
+        log_dir, optimizer=optimizer, model=model, run_name=segment.name, synthetic=synthetic
+    ) as log:
+        watched = log.watch(synthetic_like(data) if synthetic else data)
+        for number, (x, y) in enumerate(watched, 1):
+            assert len(x) == BATCH
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            fault.here("other")
+            if number % steps == 0:
+                # The recorder takes this for validation, which is in no step.
+                with log.validation():
+                    pause()
+
+
+def with_horovod(plan: Path, out: Path) -> None:
+    """Train a plan's segments, and let Horovod reduce the gradients."""
+    import horovod.torch as hvd
+
+    def distribute(
+        model: nn.Module, optimizer: torch.optim.Optimizer
+    ) -> tuple[nn.Module, torch.optim.Optimizer]:
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        names = model.named_parameters()
+        return model, hvd.DistributedOptimizer(optimizer, named_parameters=names)
+
+    hvd.init()
+    trained = partial(train, rank=hvd.rank(), distribute=distribute)
+    agree = partial(hvd.broadcast_object, root_rank=0)
+    Rank(out, hvd.rank(), hvd.size(), trained, agree).run(plan)
+
+
+def with_ddp(plan: Path, out: Path) -> None:
+    """Train a plan's segments, and let DistributedDataParallel reduce the gradients."""
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    def agree(number: float) -> float:
+        numbers = [number]
+        dist.broadcast_object_list(numbers, 0)
+        return numbers[0]
+
+    dist.init_process_group("gloo")
+    trained = partial(
+        train,
+        rank=dist.get_rank(),
+        distribute=lambda model, optimizer: (DistributedDataParallel(model), optimizer),
+    )
+    Rank(out, dist.get_rank(), dist.get_world_size(), trained, agree).run(plan)
+    dist.destroy_process_group()
 
 
 def main() -> None:
     plan, out = Path(sys.argv[1]), Path(sys.argv[2])
-    hvd.init()
-    one_thread()
-    rank = hvd.rank()
-    trained = partial(train, rank=rank, distribute=distribute)
-    Rank(out, rank, hvd.size(), trained, lambda number: hvd.broadcast_object(number, 0)).run(plan)
+    # One core per rank, as recommended where ranks share a machine.
+    torch.set_num_threads(1)
+    torch.set_num_interop_threads(1)
+    ddp = read_plan(plan).first_pair.framework == "ddp"
+    (with_ddp if ddp else with_horovod)(plan, out)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,10 @@ from support.step_logs import Job, forget_stages, write_job
 
 cells = benchmark("cells", "scorecard")
 injection = benchmark("injection", "scorecard")
-driver = benchmark("frameworks", "scorecard")
-plan = benchmark("frameworks_plan", "scorecard")
-scoring = benchmark("frameworks_scoring", "scorecard")
-page = benchmark("page_frameworks", "scorecard")
+driver = benchmark("chapter", "scorecard")
+frameworks = benchmark("frameworks", "scorecard")
+
+CHAPTER = frameworks.Frameworks()
 
 RANKS, STEPS = 2, 240
 CLEAN = Job(ranks=RANKS, steps=STEPS, allreduce_ms=1.0)
@@ -25,11 +25,8 @@ FAULT_MS = 20.0
 
 def launch() -> list[Any]:
     """The cells of one launch of a framework that names ranks."""
-    (planned,) = driver.launches(
-        driver.parser().parse_args(
-            ["--framework", "fsdp", "--ranks", str(RANKS), "--sizes", "100", "--repeats", "1"]
-        )
-    )
+    options = ["--framework", "fsdp", "--ranks", str(RANKS), "--sizes", "100", "--repeats", "1"]
+    (planned,) = CHAPTER.launches(driver.parser(CHAPTER).parse_args(options))
     return list(planned)
 
 
@@ -50,8 +47,8 @@ def test_each_launch_has_both_faults_and_clean_runs() -> None:
     assert planned[0].synthetic
     assert sorted((cell.stage or "") for cell in planned[1:]) == ["", "", "compute", "input"]
     assert all(cell.rank in range(RANKS) for cell in planned if cell.stage)
-    for framework in plan.FRAMEWORKS:
-        assert (Path(driver.HERE) / plan.program(framework)).exists()
+    for framework in frameworks.FRAMEWORKS:
+        assert (Path(frameworks.HERE) / frameworks.program(framework)).exists()
 
 
 def test_each_batch_of_a_step_gets_its_part_of_the_fault() -> None:
@@ -72,12 +69,14 @@ def test_a_slow_rank_is_scored_against_what_was_injected(tmp_path: Path, right: 
         rank = cell.rank if right or cell.rank is None else 1 - cell.rank
         slow = {} if rank is None else {(rank, cell.stage): FAULT_MS}
         trained(tmp_path, cell, replace(CLEAN, slow=slow))
-    for score in driver.score_all(tmp_path):
-        assert score["right"] is (right or score["stage"] is None)
-        if score["stage"] is not None:
-            assert score["named"] == [score["rank"] if right else 1 - score["rank"]]
-            assert score["error"] == pytest.approx(0, abs=0.02)
-    assert len((tmp_path / driver.SCORES).read_text().splitlines()) == len(planned) - 1
+    driver.run(CHAPTER, ["score", str(tmp_path)])
+    scores = driver.read_scores(tmp_path / driver.SCORES)
+    for cell_score in scores:
+        assert cell_score["right"] is (right or cell_score["stage"] is None)
+        if cell_score["stage"] is not None:
+            assert cell_score["named"] == [cell_score["rank"] if right else 1 - cell_score["rank"]]
+            assert cell_score["error"] == pytest.approx(0, abs=0.02)
+    assert len(scores) == len(planned) - 1
 
 
 def test_jax_is_right_if_it_names_no_rank(tmp_path: Path) -> None:
@@ -89,13 +88,13 @@ def test_jax_is_right_if_it_names_no_rank(tmp_path: Path) -> None:
     trained(tmp_path, slow, replace(job, slow={(slow.rank, "input"): FAULT_MS}))
     for cell in (baseline, slow):
         forget_stages(tmp_path / cell.name / "logs")
-    score = scoring.score_cell(tmp_path, slow)
-    assert (score["right"], score["named"]) == (True, [])
-    assert score["recovered"] == pytest.approx(1, abs=0.05)
+    jax_score = frameworks.score_cell(tmp_path, slow)
+    assert (jax_score["right"], jax_score["named"]) == (True, [])
+    assert jax_score["recovered"] == pytest.approx(1, abs=0.05)
 
 
 def run(**changed: Any) -> dict[str, Any]:
-    score: dict[str, Any] = {
+    known: dict[str, Any] = {
         "framework": "ray",
         "ranks": 2,
         "repeat": 0,
@@ -115,7 +114,7 @@ def run(**changed: Any) -> dict[str, Any]:
         "held": True,
         "evidence": "Rank 1 is late.",
     }
-    return {**score, **changed}
+    return {**known, **changed}
 
 
 CLEAN_RUN = run(stage=None, rank=None, named=[], found=None, error=None, recovered=None)
@@ -125,19 +124,19 @@ def test_the_page_has_the_misses() -> None:
     jax = run(framework="jax", named=[], found=None, error=None, verdict_right=None)
     good = [run(), CLEAN_RUN, {**CLEAN_RUN, "step_ms": 33.0}, jax]
     bad = [run(named=[0], right=False), {**CLEAN_RUN, "named": [1]}, {**jax, "right": False}]
-    assert [bar.passed for bar in page.framework_bars(good)] == [True] * 3
-    assert [bar.passed for bar in page.framework_bars(good + bad)] == [False] * 3
-    text = page.page({"made_on": {"cores": 2}, "runs": good + bad})
+    assert [bar.passed for bar in frameworks.framework_bars(good)] == [True] * 3
+    assert [bar.passed for bar in frameworks.framework_bars(good + bad)] == [False] * 3
+    text = frameworks.page({"made_on": {"cores": 2}, "runs": good + bad})
     assert "input of rank 1 +30 %. Found: ranks [0], input, 1.00 times its size. Rank 1 is" in text
     assert "A rank waited 12 ms of each 30 ms step for a core." in text
     assert "Ray Train, 2 ranks, no fault. Found: ranks [1]" in text
     assert "10 % in the median" in text
-    assert "make frameworks" in page.page({"made_on": {}, "runs": []})
+    assert "make frameworks" in frameworks.page({"made_on": {}, "runs": []})
 
 
 def test_an_answer_that_is_not_first_is_listed() -> None:
-    text = page.page({"made_on": {"cores": 2}, "runs": [run(verdict_right=False), CLEAN_RUN]})
+    text = frameworks.page({"made_on": {"cores": 2}, "runs": [run(verdict_right=False), CLEAN_RUN]})
     assert "## Other verdicts" in text
     # Where allreduce costs as much, it may be the first answer.
     small = run(verdict_right=False, allreduce_ms=9.0)
-    assert "## Other verdicts" not in page.page({"made_on": {"cores": 2}, "runs": [small]})
+    assert "## Other verdicts" not in frameworks.page({"made_on": {"cores": 2}, "runs": [small]})

@@ -9,8 +9,7 @@ import pytest
 from support.benchmarks import benchmark
 
 plan = benchmark("hangs_plan", "scorecard")
-scoring = benchmark("hangs_scoring", "scorecard")
-page_hangs = benchmark("page_hangs", "scorecard")
+scoring = benchmark("hangs_scores", "scorecard")
 
 MOMENT = 1000.0
 HANG = plan.Case("torch", 4, 1, 1, 0, "loader", 2, 30, 0.0)
@@ -78,11 +77,11 @@ def test_each_seed_plans_the_same_and_every_fault_on_both_numbers_of_ranks() -> 
 def test_the_bar_is_computed(wrong: int, passed: bool) -> None:
     runs = [scored(HANG, look(6.0)) for _ in range(20 - wrong)]
     runs += [scored(HANG, look(6.0, (1,))) for _ in range(wrong)]
-    right, in_time, alarms = page_hangs.hang_bars(runs)
+    right, in_time, alarms = scoring.hang_bars(runs)
     assert right.passed is passed
     assert len(right.misses) == wrong
     assert in_time.passed
     assert alarms.passed
-    page = page_hangs.page({"made_on": {"cores": 2}, "runs": runs})
+    page = scoring.page({"made_on": {"cores": 2}, "runs": runs})
     assert f"{20 - wrong} of 20" in page
     assert ("## Misses" in page) is (wrong > 0)

@@ -12,8 +12,7 @@ from support.benchmarks import benchmark
 from stallscope.analysis.steps.alignment import align
 
 planning = benchmark("hosts_plan", "scorecard")
-scoring = benchmark("hosts_scoring", "scorecard")
-page_hosts = benchmark("page_hosts", "scorecard")
+scoring = benchmark("hosts_scores", "scorecard")
 
 CLEAN, CLOCK, REASONS = planning.CLEAN, planning.CLOCK, planning.REASONS
 RIGHT = {"rank": 1, "ranks": [1], "on_hosts": [], "cause": "compute", "why": ["throttled"]}
@@ -117,15 +116,15 @@ def test_the_error_of_a_clock_is_its_mean_over_the_steps() -> None:
 def test_the_page_has_the_misses() -> None:
     good = [run(), run("link", **LINK), run(CLEAN, **CLEAN_RUN)]
     bad = [run(why=["disk"]), run(CLEAN, **{**CLEAN_RUN, "ranks": [0]}, clocks_ms=[[9.0, 1.0]])]
-    assert [bar.passed for bar in page_hosts.host_bars(good)] == [True] * 5
-    assert [bar.passed for bar in page_hosts.host_bars(good + bad)] == [
+    assert [bar.passed for bar in scoring.host_bars(good)] == [True] * 5
+    assert [bar.passed for bar in scoring.host_bars(good + bad)] == [
         True,
         False,
         True,
         False,
         False,
     ]
-    text = page_hosts.page({"made_on": {"cores": 2}, "runs": good + bad})
+    text = scoring.page({"made_on": {"cores": 2}, "runs": good + bad})
     assert "its cgroup has 0.3 cores. Found: disk." in text
     assert "Errors of clocks: 9 ms of ± 1 ms." in text
-    assert "make hosts" in page_hosts.page({"made_on": {}, "runs": []})
+    assert "make hosts" in scoring.page({"made_on": {}, "runs": []})

@@ -20,10 +20,9 @@ from stallscope.parsers import read
 from stallscope.words import Fix
 
 plan = benchmark("pairs_plan", "scorecard")
-turns = benchmark("pairs_turns", "scorecard")
-scoring = benchmark("pairs_scoring", "scorecard")
-lines = benchmark("score_lines", "scorecard")
-page = benchmark("page_pairs", "scorecard")
+launch = benchmark("pairs_launch", "scorecard")
+driver = benchmark("chapter", "scorecard")
+scoring = benchmark("pairs_scores", "scorecard")
 
 CLEAN = Job(ranks=4, steps=300, allreduce_ms=1.0)
 
@@ -170,7 +169,7 @@ def test_only_one_training_runs_at_a_time() -> None:
 
         return train
 
-    a, b = (turns.Training(steps(name)) for name in "ab")
+    a, b = (launch.Training(steps(name)) for name in "ab")
     for training in (a, b, b, a):
         training.take_turn()
     b.finish()
@@ -183,7 +182,7 @@ def test_a_trainings_error_is_raised_in_its_turn() -> None:
         pause()
         raise ZeroDivisionError
 
-    training = turns.Training(train)
+    training = launch.Training(train)
     training.take_turn()
     with pytest.raises(ZeroDivisionError):
         training.take_turn()
@@ -192,8 +191,8 @@ def test_a_trainings_error_is_raised_in_its_turn() -> None:
 def test_a_training_that_pauses_after_its_last_turn_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(turns, "END_SECONDS", 0.1)
-    training = turns.Training(lambda pause: pause())
+    monkeypatch.setattr(launch, "END_SECONDS", 0.1)
+    training = launch.Training(lambda pause: pause())
     with pytest.raises(RuntimeError, match="has not ended"):
         training.finish()
 
@@ -327,8 +326,8 @@ def test_equal_fixed_runs_show_how_much_trainings_differ() -> None:
 def test_scores_come_back_from_the_file(tmp_path: Path) -> None:
     scores = [scoring.line(prediction(), where(name)) for name in "ab"]
     for score in scores:
-        lines.append_score(tmp_path / "scores.jsonl", score)
-    again = lines.read_scores(tmp_path / "scores.jsonl")
+        driver.append_score(tmp_path / "scores.jsonl", score)
+    again = driver.read_scores(tmp_path / "scores.jsonl")
     assert again == json.loads(json.dumps(scores))
 
 
@@ -337,15 +336,15 @@ def test_scores_come_back_from_the_file(tmp_path: Path) -> None:
 
 def content(tmp_path: Path, *scores: dict[str, Any]) -> dict[str, Any]:
     for score in scores:
-        lines.append_score(tmp_path / "scores.jsonl", score)
-    page.bring_together(tmp_path / "scores.jsonl", tmp_path / "pairs.json")
+        driver.append_score(tmp_path / "scores.jsonl", score)
+    scoring.SECTION.bring_together(tmp_path / "scores.jsonl", tmp_path / "pairs.json")
     return dict(json.loads((tmp_path / "pairs.json").read_text()))
 
 
 def test_the_page_lists_the_targets_and_every_miss(tmp_path: Path) -> None:
     good = scoring.line(prediction(predicted_ms=20.1, predicted_ci95=(19.5, 20.7)), where("a"))
     bad = scoring.line(prediction(predicted_ms=30.0, predicted_ci95=(29.0, 31.0)), where("b"))
-    text = page.page(content(tmp_path, good, bad))
+    text = scoring.page(content(tmp_path, good, bad))
     assert "2 pairs of real trainings" in text
     assert "with a baseline: holds | ≥ 90 % of pairs | 50.0 %; 2 pairs | **missed**" in text
     assert "without a baseline: holds | ≥ 90 % of pairs | – | not measured" in text
@@ -355,14 +354,14 @@ def test_the_page_lists_the_targets_and_every_miss(tmp_path: Path) -> None:
 
 
 def test_without_pairs_the_page_says_so() -> None:
-    assert "Not trained yet" in page.page({"pairs": []})
-    assert [bar.passed for bar in page.pair_bars([])] == [None] * 9
+    assert "Not trained yet" in scoring.page({"pairs": []})
+    assert [bar.passed for bar in scoring.pair_bars([])] == [None] * 9
 
 
 def test_bounds_are_judged_per_framework_and_not_as_predictions(tmp_path: Path) -> None:
     holds = prediction(predicted_ms=10.0, predicted_ci95=None, bound=True)
     exceeded = prediction(predicted_ms=30.0, predicted_ci95=None, bound=True)
-    text = page.page(
+    text = scoring.page(
         content(
             tmp_path,
             scoring.line(holds, where("a")),

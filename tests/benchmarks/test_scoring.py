@@ -1,7 +1,10 @@
-"""The scorecard counts right answers as right and wrong ones as wrong."""
+"""The scorecard counts right answers as right, trains what is missing, and writes its pages."""
 
 from __future__ import annotations
 
+import argparse
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,9 @@ CLEAN = Job(ranks=4, steps=300, allreduce_ms=1.0)
 
 
 scoring = benchmark("scoring", "scorecard")
-lines = benchmark("score_lines", "scorecard")
+driver = benchmark("chapter", "scorecard")
+real = benchmark("real_scores", "scorecard")
+scorecard = benchmark("scorecard", "scorecard")
 
 
 def analysis_of(folder: Path, job: Job) -> Analysis:
@@ -141,21 +146,137 @@ def test_scores_come_back_from_the_file(tmp_path: Path) -> None:
     )
     quiet = scored(analysis_of(tmp_path / "clean", CLEAN), "none", None)
     file = tmp_path / "scores.jsonl"
-    lines.append_score(file, asdict(slow))
-    lines.append_score(file, asdict(quiet))
-    assert scoring.scores_in(file) == [slow, quiet]
+    driver.append_score(file, asdict(slow))
+    driver.append_score(file, asdict(quiet))
+    assert [scoring.score_of(content) for content in driver.read_scores(file)] == [slow, quiet]
 
 
-def test_rows_contain_shares_and_medians(tmp_path: Path) -> None:
+def test_the_page_has_shares_and_medians(tmp_path: Path) -> None:
     analysis = analysis_of(tmp_path, replace(CLEAN, slow={(1, "compute"): 6.0}))
     right = scored(analysis, "one", "compute", 1)
     wrong = replace(right, cause_right=False, found_ms=None, cv=())
     quiet = scored(analysis_of(tmp_path / "clean", CLEAN), "none", None)
-    rows = {row.cell: row for row in scoring.table([right, wrong, quiet], ("who", "ranks"))}
-    slow = rows["one", 4]
-    assert (slow.n, slow.cause_right, slow.rank_right) == (2, 0.5, 1.0)
-    assert slow.recovered == right.recovered
-    assert slow.cv == pytest.approx(sum(right.cv) / 4)
-    assert (slow.own_log_right, slow.latest_rank_right) == (0.25, 1.0)
-    clean = rows["none", 4]
-    assert (clean.n, clean.cause_right, clean.recovered, clean.rank_right) == (1, None, None, 1.0)
+    cell = {"framework": "keras", "ranks": 4, "percent": 30.0, "way": "sleep", "misplaced": 0}
+    for score in (right, wrong, quiet):
+        driver.append_score(tmp_path / "scores.jsonl", asdict(replace(score, cell=cell)))
+    text = real.SECTION.text(real.SECTION.results(tmp_path / "scores.jsonl"))
+    # Own logs are right on the slow rank alone, and the median size is of what was found.
+    size = f"{right.recovered:.2f}"
+    assert f"| one rank, 30 % | 2 | 50 % | 0 % | 100 % | {size} | 25 % | 100 % |" in text
+    assert "| keras, compute, sleep | 2 | 50 % | – | – |" in text
+    assert "In 0 of 1 clean runs a rank was named; the latest-arrival rule named one in 0." in text
+    assert f"step times in the clean run: {max(quiet.cv) * 100:.0f} to " in text
+
+
+# -- the driver ----------------------------------------------------------------------------------
+
+
+class Numbers(driver.Chapter):  # type: ignore[misc, name-defined]
+    """A chapter whose runs are numbers: each leaves a file, and its score is its double."""
+
+    name = "numbers"
+    about = "Double numbers."
+    section = driver.Section(
+        "doubles",
+        "Doubles",
+        lambda content: [],
+        lambda content: f"doubles: {sorted(run['double'] for run in content['runs'])}",
+    )
+    broken = -1
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--numbers", type=driver.numbers(int), default=(1, 2, 3))
+
+    def missing(self, out: Path, options: argparse.Namespace) -> list[int]:
+        return [number for number in options.numbers if not (out / f"{number}").exists()]
+
+    def counted(self, missing: Sequence[int]) -> str:
+        return f"{len(missing)} numbers"
+
+    def seconds(self, work: int, options: argparse.Namespace) -> float:
+        return 60.0
+
+    def train(self, out: Path, work: int, options: argparse.Namespace) -> list[dict[str, Any]]:
+        if work == self.broken:
+            raise ZeroDivisionError
+        (out / f"{work}").touch()
+        return [] if self.scored_last else [{"double": 2 * work}]
+
+    def answer(self, out: Path, work: int, scores: Sequence[dict[str, Any]]) -> str:
+        return f"doubled {work}"
+
+    def score_trained(self, out: Path, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+        for path in sorted(out.glob("[0-9]")):
+            yield {"double": 2 * int(path.name)}
+
+
+class ScoredAtOnce(Numbers):
+    scored_last = False
+
+
+def doubles(out: Path) -> list[int]:
+    return [score["double"] for score in driver.read_scores(out / driver.SCORES)]
+
+
+@pytest.mark.parametrize("kind", [Numbers, ScoredAtOnce])
+def test_only_what_is_missing_is_trained(
+    tmp_path: Path, kind: type[Numbers], capsys: pytest.CaptureFixture[str]
+) -> None:
+    driver.run(kind(), ["--out", str(tmp_path), "--numbers", "2"])
+    assert doubles(tmp_path) == [4]
+    driver.run(kind(), ["--out", str(tmp_path), "--estimate"])
+    assert capsys.readouterr().out.endswith("2 numbers, about 2 minutes\n")
+    assert doubles(tmp_path) == [4]
+    driver.run(kind(), ["--out", str(tmp_path)])
+    assert sorted(doubles(tmp_path)) == [2, 4, 6]
+    printed = capsys.readouterr().out
+    assert "2/2 doubled 3; about 0 minutes left" in printed
+    assert printed.endswith("doubles: [2, 4, 6]\n")
+
+
+def test_what_was_scored_before_an_error_is_kept(tmp_path: Path) -> None:
+    chapter = ScoredAtOnce()
+    chapter.broken = 2
+    with pytest.raises(ZeroDivisionError):
+        driver.run(chapter, ["--out", str(tmp_path)])
+    assert doubles(tmp_path) == [2]
+
+
+def test_trained_runs_are_scored_again_without_training(tmp_path: Path) -> None:
+    (tmp_path / "3").touch()
+    (tmp_path / driver.SCORES).write_text('{"double": 0}\n')
+    driver.run(ScoredAtOnce(), ["score", str(tmp_path)])
+    assert doubles(tmp_path) == [6]
+    (tmp_path / "3").unlink()
+    with pytest.raises(SystemExit, match="nothing that can be scored is trained in"):
+        driver.run(ScoredAtOnce(), ["--again", "--out", str(tmp_path)])
+    assert doubles(tmp_path) == [6]
+    with pytest.raises(SystemExit, match="name the folder"):
+        driver.run(ScoredAtOnce(), ["score"])
+
+
+# -- the pages -----------------------------------------------------------------------------------
+
+
+def test_the_pages_are_those_of_the_kept_scores() -> None:
+    results = {chapter.name: scorecard.results_of(chapter) for chapter in scorecard.CHAPTERS}
+    for name, text in scorecard.pages(results).items():
+        if name.endswith(".md"):
+            assert text == (scorecard.PAGE.parent / name).read_text(), "scorecard.py page writes it"
+
+
+def test_cells_that_are_simulated_are_not_simulated_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (chapter,) = (chapter for chapter in scorecard.CHAPTERS if chapter.name == "simulated")
+    # Other processes cannot import what is on no path.
+    monkeypatch.setattr(chapter, "pool", lambda options: None)
+    options = ["--only", "^8-one-compute-30-cv10$", "--out", str(tmp_path)]
+    driver.run(chapter, [*options, "--runs", "1"])
+    (path,) = tmp_path.glob("*.jsonl")
+    _, record = path.read_text().splitlines()
+    assert json.loads(record)["cause_right"]
+    driver.run(chapter, [*options, "--runs", "2", "--estimate"])
+    assert capsys.readouterr().out.splitlines()[-1].startswith("1 runs in 1 cells, about 0 min")
+    with pytest.raises(SystemExit, match="no cell is called nonsense"):
+        driver.run(chapter, ["--only", "nonsense", "--out", str(tmp_path)])

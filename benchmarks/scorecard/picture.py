@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from page_tables import WHO, run_share
+from page_tables import WHO, Cell, run_share
 from svg_file import svg_file
 
 from stallscope.charts.axis import Axis
@@ -21,8 +20,6 @@ from stallscope.charts.svg.markup import (
     tooltip,
     vertical,
 )
-
-Cell = dict[str, Any]
 
 #: The chart shows faults in compute, where noise is largest.
 RANKS, CV, STAGE = 64, 0.1, "compute"

@@ -1,4 +1,4 @@
-"""Compare the scorecard's results with its targets, and explain misses.
+"""Compare simulated runs with the scorecard's targets, and explain misses.
 
 Reasons are sentences for kinds of cells; a miss of an unknown kind has none.
 """
@@ -6,27 +6,32 @@ Reasons are sentences for kinds of cells; a miss of an unknown kind has none.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from page_tables import FIXES, LEDGER, PHI, percent, run_share, table
+from page_tables import (
+    CHANCE,
+    CV,
+    FALSE_ALARMS,
+    PERCENT,
+    RIGHT,
+    STEPS,
+    Bar,
+    Cell,
+    percent,
+    run_share,
+    too_many_alarms,
+)
 from scipy import stats
 
-Cell = dict[str, Any]
+#: Figures that have intervals.
+LEDGER = ("step", "input", "compute", "other", "imbalance", "allreduce")
+FIXES = ("fix input", "fix other", "fix imbalance", "fix rank:1", "fix allreduce")
+#: Noise, unless stated otherwise.
+PHI = 0.5
 
-RIGHT = 0.95
-FALSE_ALARMS = 0.02
 SIZE = 0.10
 COVERED = (0.92, 0.98)
 GAIN_ERROR = 0.01
-#: Scope of the bars on faults: least size, steps, and largest noise.
-PERCENT, STEPS, CV = 10, 500, 0.1
-
-#: A verdict is about the fault only if the fault clearly costs more than exposed allreduce.
-CLEARLY = 1.25
-
-#: A miss that so many runs produce by chance does not count.
-CHANCE = 0.01
 # Fixes that are offered in fewer runs say nothing about intervals.
 _FEWEST_RUNS = 20
 
@@ -36,34 +41,6 @@ WHO = {
     "rotating": "Fault on another rank in every step",
 }
 SLOW_NOISE = "Any fault, noise with a long correlation (φ = .9)"
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A target and its result."""
-
-    what: str
-    needed: str
-    result: str
-    #: None if not measured.
-    passed: bool | None
-    #: One sentence for each kind of miss.
-    misses: tuple[str, ...] = ()
-
-
-def bar_table(bars: Sequence[Bar]) -> str:
-    """Return a table of targets and results."""
-    words = {True: "passed", False: "**missed**", None: "not measured"}
-    rows = [(bar.what, bar.needed, bar.result, words[bar.passed]) for bar in bars]
-    return table(("", "target", "result", ""), rows, texts=4)
-
-
-def misses(bars: Sequence[Bar]) -> str:
-    """Return the misses of every missed bar; empty if there are none."""
-    parts = []
-    for bar in (bar for bar in bars if bar.misses):
-        parts += [f"**{bar.what} {bar.needed}**", "\n".join(f"- {miss}" for miss in bar.misses)]
-    return "\n\n".join(parts)
 
 
 def bars(simulated: dict[str, Any]) -> list[Bar]:
@@ -111,11 +88,6 @@ def _false_alarms(cells: Sequence[Cell]) -> Bar:
         cells,
         misses,
     )
-
-
-def too_many_alarms(alarms: int, runs: int) -> bool:
-    """Tell whether there are more false alarms than the allowed rate produces by chance."""
-    return bool(stats.binom.sf(alarms - 1, runs, FALSE_ALARMS) < CHANCE)
 
 
 def _alarms(cell: Cell) -> int:
