@@ -190,6 +190,13 @@ def test_tags_of_somebody_else_are_text(tracked: Tracked, client: Any) -> None:
     assert by_id(RunStore(sources=[Experiment(tracked.name)]))[tracked.logs]["verdict"]
 
 
+def test_causes_that_are_no_parts_of_a_step_are_known(tracked: Tracked, client: Any) -> None:
+    for name, value in (("bottleneck", "compute"), ("cause", "cores"), ("fault", "true")):
+        client.set_tag(tracked.logs, f"stallscope.{name}", value)
+    line = by_id(RunStore(sources=[Experiment(tracked.name)]))[tracked.logs]
+    assert line["verdict"] == "Too few cores"
+
+
 def test_what_the_command_cannot_do_is_a_sentence(
     tracked: Tracked,
     capsys: pytest.CaptureFixture[str],
