@@ -143,7 +143,11 @@ def test_an_invalid_condition_is_an_error_of_one_sentence(where: str, sentence: 
         ("verdict=imbalence", "verdict is never 'imbalence'; did you mean 'imbalance'?"),
         ("verdict!=Input", "verdict is never 'Input'; did you mean 'input'?"),
         ("bottleneck=slow", "bottleneck is never 'slow': it is one of input, compute, other, "),
-        ("cause=disk", "cause is never 'disk': it is one of input, compute, other, network, cores"),
+        (
+            "cause=disk",
+            "cause is never 'disk': it is one of input, compute, other, allreduce, collective, "
+            "network, cores",
+        ),
         ("status=finished", "status is never 'finished': it is one of completed, open"),
     ],
 )
