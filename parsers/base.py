@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stallscope.arrays import arrow
 from stallscope.arrays.types import Ints
 from stallscope.collector.store.generations import completions_of
-from stallscope.run import Event, Log, MeasuredInput, NetworkCheck, Problem, Series
+from stallscope.run import (
+    INTERVALS_SCHEMA,
+    STEPS_SCHEMA,
+    Event,
+    Log,
+    MeasuredInput,
+    NetworkCheck,
+    Problem,
+    Series,
+)
 
 if TYPE_CHECKING:
     from .files.unpacking import Readable
     from .formats.flight_recorder.dump import Dump
     from .log_records import LogRecords
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any
-
-import numpy as np
-
-from stallscope.arrays import arrow
-from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA
 
 #: The schemas of a log's tables.
 STEP_ROWS, INTERVAL_ROWS = (

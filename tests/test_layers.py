@@ -24,6 +24,7 @@ LAYERS = (
     "errors",
     "config",
     "plugins",
+    "words",
     "arrays",
     "formatting",
     "query",
@@ -248,6 +249,7 @@ def test_the_root_of_the_package_has_entry_modules_only() -> None:
         "notebook",
         "opening",
         "plugins",
+        "words",
         *ENTRY_MODULES,
     }
 

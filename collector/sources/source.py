@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import logging
+import os
 import re
+import shutil
 import stat
+import tempfile
 import threading
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,16 +24,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from stallscope import __version__
 from stallscope.errors import NotFoundError, UnreadableError, causes
 
 if TYPE_CHECKING:
     import fsspec
-import hashlib
-import io
-import os
-import shutil
-import tempfile
-import weakref
 
 logger = logging.getLogger("stallscope")
 # The type of what listing could not enter or follow, unlike fsspec's "file", "directory" and "other".
@@ -264,6 +266,12 @@ def special_kind(info: Mapping[str, Any]) -> str:
         if is_kind(mode):
             return f"{kind}, not a file"
     return "not a file"
+
+
+def fingerprint(files: Sequence[SourceFile], read_as: str | None) -> str:
+    """Return a fingerprint of the files and of the version of Stallscope, which may read more."""
+    content = [__version__, read_as, [(file.name, file.size, file.version) for file in files]]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 class Source(ABC):

@@ -8,9 +8,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+
+from stallscope.arrays import arrow
+from stallscope.arrays.chunks import FEWEST_ROWS, Constants, SharedChunks
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.formatting.lists import capitalised, joined
 from stallscope.run import (
+    TIMESTAMPS,
     Event,
     MeasuredInput,
     NetworkCheck,
@@ -20,7 +26,7 @@ from stallscope.run import (
     newest_first,
 )
 
-from ..base import Contents, Format, Parsed, Parser
+from ..base import STEP_ROWS, Contents, Format, Parsed, Parser
 from ..files.unpacking import TRUNCATED, in_utf8
 from ..formats.step_log.step_log_parser import StepLogParser
 from ..log_records import LogRecords
@@ -30,14 +36,6 @@ from .grouping import group
 
 if TYPE_CHECKING:
     from ..formats.flight_recorder import Dump, DumpComparison
-import numpy as np
-import pyarrow as pa
-
-from stallscope.arrays import arrow
-from stallscope.arrays.chunks import FEWEST_ROWS, Constants, SharedChunks
-from stallscope.run import TIMESTAMPS
-
-from ..base import STEP_ROWS
 
 # Collectives that are named where dumps have no logs next to them.
 _MOST_STALLS = 3

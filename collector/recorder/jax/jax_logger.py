@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Iterable, Optional
 
-from ..loop_recording import LoopLogger, WatchedLoader
-from ..options import LogDir, OptionArguments, Options, with_options
-from .jax_recording import Recording
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 import jax
 import numpy as np
 
 from ..input.measuring_input import Loader, measure_input_of, name_of, without_stages
 from ..input.synthetic import RepeatedBatch
 from ..keras_common.random_arrays import first_batch, random_array, random_generator
-from .jax_recording import samples_of
+from ..loop_recording import LoopLogger, WatchedLoader
+from ..options import LogDir, OptionArguments, Options, with_options
+from .jax_recording import Recording, samples_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class StepLogger(LoopLogger):

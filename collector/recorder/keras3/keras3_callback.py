@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import keras
-
-from ..keras_common.fit_callback import FitCallback
-from ..options import LogDir, OptionArguments, Options, with_options
-from .keras3_recording import Recording
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 import functools
 import sys
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
+import keras
 import numpy as np
 
 from ..input.measuring_input import Loader, in_order, measure_input_of, without_stages
 from ..job.job_facts import batches_in
+from ..keras_common.fit_callback import FitCallback
 from ..keras_common.random_arrays import endless, first_batch, random_array, random_generator
-from .keras3_recording import framework
+from ..options import LogDir, OptionArguments, Options, with_options
+from .keras3_recording import Recording, framework
 from .stages import samples_in
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class StepLogger(FitCallback, keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types

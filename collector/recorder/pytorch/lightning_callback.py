@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, Optional
-
-from ..options import LogDir, OptionArguments, Options, with_options
-from ..step_log.line_format import VALIDATION
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-import functools
-from typing import Callable, Dict, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Sequence
 
 from ..guards import patch
 from ..job.job_facts import count_or_none, versions_of
-from ..step_log.line_format import CHECKPOINT
+from ..options import LogDir, OptionArguments, Options, with_options
+from ..step_log.line_format import CHECKPOINT, VALIDATION
 from .batches import full_batches, shape_in
 from .pytorch_logger import TrainerRecording
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 # Two names of one library. A Trainer accepts only callbacks of the same name.
 if "pytorch_lightning" in sys.modules and "lightning" not in sys.modules:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional
+import functools
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, Optional
 
 import torch
 
+from ..guards import never_raises, patch
 from ..loop_recording import LoopLogger, WatchedLoader
 from ..options import LogDir, OptionArguments, Options, with_options
 from .pytorch_recording import Recording
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-import functools
-from time import monotonic_ns
-from typing import Dict
-
-from ..guards import never_raises, patch
 
 
 class StepLogger(LoopLogger):

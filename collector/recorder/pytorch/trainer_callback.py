@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional
 
 from transformers import TrainerCallback
 
-from ..guards import own_attributes
-from ..job.job_facts import known
+from ..guards import own_attributes, patch, while_running
+from ..job.job_facts import count_or_none, known, versions_of
 from ..options import LogDir, OptionArguments, Options, with_options
+from ..step_log.line_format import CHECKPOINT, VALIDATION
+from .pytorch_logger import TrainerRecording
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-import functools
-from typing import Callable, Dict, Iterator
-
-from ..guards import patch, while_running
-from ..job.job_facts import count_or_none, versions_of
-from ..step_log.line_format import CHECKPOINT, VALIDATION
-from .pytorch_logger import TrainerRecording
 
 
 class StepLogger(TrainerCallback):  # type: ignore[misc]  # not installed with the app

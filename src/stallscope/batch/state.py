@@ -14,20 +14,19 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stallscope.analysis.gains.baseline import COMPARED
+from stallscope.arrays import arrow
 from stallscope.errors import UsageError
 from stallscope.reports.index.index_lines import IndexLine
 from stallscope.reports.write import write_texts, writing
+from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Run
 
 if TYPE_CHECKING:
     from stallscope.conditions import Outcome
-from datetime import datetime
-
-from stallscope.analysis.gains.baseline import COMPARED
-from stallscope.arrays import arrow
-from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Run
 
 STATE = ".stallscope-reports.jsonl"
 LOCK = ".stallscope-reports.lock"

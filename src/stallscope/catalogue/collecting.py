@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stallscope import __version__
-from stallscope.collector.sources.source import CombinedSource, Source, SourceFile
+from stallscope.collector.sources.source import CombinedSource, Source, SourceFile, fingerprint
 from stallscope.collector.store.fetch import Progress, copies_folder, fetch, write_json
 from stallscope.collector.store.layout import SUMMARY
 from stallscope.collector.store.loading import RunOnDisk, load_run
@@ -36,12 +34,6 @@ class Collected:
     runs: tuple[tuple[Run, Path], ...]
     #: Whether the source is unchanged since it was last collected.
     unchanged: bool
-
-
-def fingerprint(files: Sequence[SourceFile], read_as: str | None) -> str:
-    """Return a fingerprint of the files and of the version of Stallscope, which may read more."""
-    content = [__version__, read_as, [(file.name, file.size, file.version) for file in files]]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def collect(

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +19,8 @@ from stallscope.errors import UnreadableError
 from stallscope.words import CAUSES
 
 if TYPE_CHECKING:
-    # Listing runs does not need these modules, which take a second to import.
     from stallscope.analysis import Analysis
     from stallscope.run import Run
-import math
-import re
-from datetime import UTC, datetime
 
 #: The recorded shares of a step: its parts, and the waiting for slow ranks in them.
 SHARES = (*CAUSES, "imbalance")
