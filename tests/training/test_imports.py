@@ -55,7 +55,7 @@ def imported(environment: Path, module: str, framework: str, **settings: str) ->
 def test_recorders_of_keras_3_lightning_and_transformers_import_nothing_else() -> None:
     needs(KERAS3)
     # The recorder of a backend is imported with the first recording, after its framework.
-    recorders = ("batches", "facts", "on_jax", "on_tensorflow", "on_torch", "recording", "stages")
+    recorders = ("keras3_recording", "on_jax", "on_tensorflow", "on_torch", "stages")
     names = ",".join(f"stallscope.collector.recorder.keras3.{name}" for name in recorders)
     doors = "stallscope.lightning,stallscope.transformers"
     frameworks = "keras,torch,jax,tensorflow,numpy,lightning.pytorch,transformers.trainer"
