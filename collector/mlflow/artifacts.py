@@ -1,16 +1,10 @@
-"""Upload logs to an MLflow run, in chunks of new bytes, while it trains and afterwards."""
+"""Upload one log to an MLflow run, in chunks of new bytes."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
 from typing import Callable
 
-from stallscope.errors import NotFoundError
-
-from ..sources.pieces import ChunkName, chunk_name, fingerprint, joined_length, log_folder
-from ..sources.source import Source, SourceFile, is_companion_file
+from ..sources.chunk_names import ChunkName, chunk_name, fingerprint, joined_length, log_folder
 from .client import MlflowRun
 
 # Small enough to upload and read in seconds.
@@ -21,9 +15,6 @@ _LONGEST_FIRST_LINE = 64 << 10
 _MOST_OF_A_NAME = 1_000
 #: Reads the bytes of a log from a position to another.
 Read = Callable[[int, int], bytes]
-
-# Logs are uploaded in parallel, because there are many small chunks.
-_AT_ONCE = 8
 
 
 class LogUpload:
@@ -86,55 +77,3 @@ def _chunks_in(run: MlflowRun, folder: str) -> dict[str, list[tuple[int, int]]]:
         if name is not None:
             chunks.setdefault(name.fingerprint, []).append((name.offset, artifact.size))
     return chunks
-
-
-# -- uploads after training ------------------------------------------------------------------------
-#
-# Upload logs to a run after training; skip bytes that the run already has.
-
-
-@dataclass(frozen=True)
-class Uploaded:
-    """The result of an upload."""
-
-    #: The number of logs, and of those that the run already has completely.
-    logs: int
-    unchanged: int
-    #: The number of uploaded bytes.
-    size: int
-    #: Sentences about what could not be read.
-    warnings: tuple[str, ...] = ()
-
-
-def upload_logs(place: Source, run_id: str) -> Uploaded:
-    """Upload the bytes of a place's logs that the run lacks.
-
-    Raises:
-        MissingExtraError: if mlflow is not installed.
-        NotFoundError: if there are no logs, or no such run.
-        UnreadableError: if the server cannot be reached or denies access; the next upload continues
-            from there.
-    """
-    files = place.files()
-    warnings = tuple(
-        f"{file.where}: cannot be read: {file.problem}" for file in files if file.problem
-    )
-    logs = [
-        file
-        for file in files
-        if not (file.problem or is_companion_file(file.name) or _is_hidden(file.name))
-    ]
-    if not logs:
-        raise NotFoundError(f"{place.where}: there are no logs to upload")
-    run = MlflowRun(run_id)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        sizes = list(pool.map(partial(_upload, run), logs))
-    return Uploaded(len(logs), sizes.count(0), sum(sizes), warnings)
-
-
-def _upload(run: MlflowRun, file: SourceFile) -> int:
-    return LogUpload(file.name, file.read).upload_new(run, whole_lines=False)
-
-
-def _is_hidden(name: str) -> bool:
-    return name.rpartition("/")[2].startswith(".")

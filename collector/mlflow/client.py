@@ -26,8 +26,6 @@ from stallscope.errors import (
     timed_out,
 )
 
-from ..sources.source import announced_wait
-
 # By default, MLflow waits minutes for a server that does not answer. Changing its settings in the
 # environment would reach requests of other threads, so a first request with its own limits finds out.
 _FIRST_REQUEST = {
@@ -297,6 +295,9 @@ def search_runs(experiment: str, filter_string: str = "") -> list[Any]:
     Raises:
         MissingExtraError, NotFoundError, UsageError, UnreadableError: see ``find_runs``.
     """
+    # Uploads in trainings use this module on older versions of Python, which sources are not for.
+    from ..sources.source import announced_wait
+
     client = mlflow_client()
     where = f"the MLflow experiment {experiment!r}"
     with announced_wait(where):

@@ -21,7 +21,8 @@ from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.formatting.lists import counted
 
 from ..recorder.step_log.line_format import SUFFIX
-from ..sources.pieces import FOLDER, LOGS, join_chunks
+from ..sources.chunk_names import FOLDER, LOGS
+from ..sources.pieces import join_chunks
 from ..sources.source import SourceFile
 from .client import MlflowRun, convert_errors
 

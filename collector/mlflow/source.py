@@ -11,8 +11,8 @@ from urllib.request import url2pathname
 
 from stallscope.errors import MissingExtraError, NotFoundError, UnreadableError
 
+from ..sources.chunk_names import LOGS
 from ..sources.files import Files
-from ..sources.pieces import LOGS
 from ..sources.source import LocalCopies, Source, SourceFile, announced_wait, files_below
 from .client import Artifact, MlflowRun
 from .metrics import History, MlflowRecord, logs_and_record, server_history, server_record

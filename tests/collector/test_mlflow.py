@@ -16,10 +16,10 @@ from support.uploads import upload_folder
 from stallscope.analysis import analyse
 from stallscope.catalogue.entry import SHARES
 from stallscope.collector.mlflow import client as mlflow_client
-from stallscope.collector.mlflow.artifacts import Uploaded
 from stallscope.collector.mlflow.client import find_runs
+from stallscope.collector.mlflow.upload import Uploaded
 from stallscope.collector.source_kinds import open_source
-from stallscope.collector.sources.pieces import ChunkName
+from stallscope.collector.sources.chunk_names import ChunkName
 from stallscope.collector.store.fetch import fetch
 from stallscope.errors import MissingExtraError, NotFoundError, UnreadableError, UsageError
 from stallscope.opening import open_run, open_runs

@@ -7,13 +7,13 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallscope.collector.sources.pieces import (
+from stallscope.collector.sources.chunk_names import (
     ChunkName,
     chunk_name,
     fingerprint,
-    join_chunks,
     joined_length,
 )
+from stallscope.collector.sources.pieces import join_chunks
 from stallscope.collector.sources.source import SourceFile
 
 LOG = bytes(range(200))

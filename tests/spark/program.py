@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from stallscope.cli.main import main
 from stallscope.spark import reporting
-from stallscope.spark.reporting import ROWS_OF_A_PART
+from stallscope.spark.remote_steps import ROWS_OF_A_PART
 from stallscope.spark.spark_collecting import session
 
 

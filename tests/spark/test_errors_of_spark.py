@@ -10,7 +10,7 @@ import pytest
 from stallscope import __version__
 from stallscope.errors import UnreadableError, UnwritableError
 from stallscope.spark.each import run_task, translate_error
-from stallscope.spark.reporting import SparkTable, _in_part
+from stallscope.spark.remote_steps import SparkTable, _in_part
 from stallscope.spark.spark_cells import Cluster
 
 IN_PYTHON = """An exception was thrown from the Python worker:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stallscope.collector.mlflow.artifacts import Uploaded
+    from stallscope.collector.mlflow.upload import Uploaded
 
 
 def upload_folder(folder: Path | str, run_id: str) -> Uploaded:
     """Upload the logs of a local folder."""
-    from stallscope.collector.mlflow.artifacts import upload_logs
+    from stallscope.collector.mlflow.upload import upload_logs
     from stallscope.collector.sources.files import Files
 
     return upload_logs(Files(str(folder)), run_id)

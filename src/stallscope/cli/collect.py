@@ -161,7 +161,7 @@ def _has_ended(collected: Collected) -> bool:
 
 
 def _upload(sources: Sequence[str], run_id: str) -> int:
-    from stallscope.collector.mlflow.artifacts import upload_logs
+    from stallscope.collector.mlflow.upload import upload_logs
 
     for source in sources:
         place = open_source(source)

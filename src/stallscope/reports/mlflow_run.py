@@ -12,7 +12,7 @@ from stallscope import __version__
 from stallscope.analysis import Analysis
 from stallscope.catalogue.entry import AnalysisSummary
 from stallscope.collector.mlflow.client import MlflowRun, convert_errors
-from stallscope.collector.sources.pieces import FOLDER
+from stallscope.collector.sources.chunk_names import FOLDER
 
 #: The name of the HTML report among the artifacts.
 REPORT = "report.html"
