@@ -63,11 +63,8 @@ def _kind_of(text: str) -> Callable[[str], Source]:
 @cache
 def _of_packages() -> Mapping[str, Callable[[str], Source]]:
     """Return the kinds that other packages bring, by the scheme of their URLs."""
-
-    def taken() -> list[str]:
-        return [start.removesuffix("://") for start in _KINDS]
-
-    return {plugin.name: plugin.part for plugin in plugins("sources", Source, taken)}
+    parts = plugins("sources", Source, lambda: [start.removesuffix("://") for start in _KINDS])
+    return {plugin.name: plugin.part for plugin in parts}
 
 
 def is_mlflow_run(text: str) -> bool:

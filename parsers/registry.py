@@ -81,14 +81,10 @@ def _built_in() -> tuple[Parser, ...]:
 @cache
 def _of_packages() -> tuple[tuple[Parser, str], ...]:
     """Return the parsers that other packages bring, each with its package."""
-
-    def taken() -> list[str]:
-        return [parser.name for parser in (STEP_LOG, *_built_in())]
-
-    return tuple(
-        (_Guarded(plugin.part, plugin.name), plugin.package)
-        for plugin in plugins("parsers", Parser, taken, calls=True)
+    parts = plugins(
+        "parsers", Parser, lambda: [parser.name for parser in (STEP_LOG, *_built_in())], calls=True
     )
+    return tuple((_Guarded(plugin.part, plugin.name), plugin.package) for plugin in parts)
 
 
 def names_of_plugins() -> list[str]:
@@ -208,6 +204,13 @@ def _current_folder_first() -> Iterator[None]:
         sys.path.append(here)
 
 
+# What every format says of itself, beside its names.
+_OF_FORMATS = (
+    *("note", "has_steps", "certain", "replaces_epochs"),
+    *("reads_stated_ranks", "looks_further", "gives_way"),
+)
+
+
 class _Guarded(Parser):
     """A user's parser, with its errors as errors of the file, so that other files are still read.
 
@@ -223,7 +226,8 @@ class _Guarded(Parser):
         self.name = name or getattr(parser, "name", kind.__name__)  # type: ignore[misc]
         self.title = getattr(parser, "title", kind.__name__)  # type: ignore[misc]
         self.suffix = getattr(parser, "suffix", "")  # type: ignore[misc]
-        self.has_steps = parser.has_steps  # type: ignore[misc]
+        for attribute in _OF_FORMATS:
+            setattr(self, attribute, getattr(parser, attribute))
 
     def recognises(self, file_name: str, head: bytes) -> bool:
         try:

@@ -46,6 +46,15 @@ class OurParser(Parser):
         return in_one_file([epochs_log(path, rank=0, facts=facts, ended=False)], len(data))
 
 
+class Unsure(OurParser):
+    # Says that formats that are found later come first.
+
+    gives_way = True
+
+    def recognises(self, file_name, head):
+        return b"maybe ours" in head
+
+
 class Greedy(Parser):
     name = "greedy"
     title = "a parser that raises an error on every file"
@@ -74,12 +83,14 @@ ENTRIES = """
 [stallscope.parsers]
 ours = brings_formats:OurParser
 greedy = brings_formats:Greedy
+unsure = brings_formats:Unsure
 kineto = brings_formats:OurParser
 missing = not_installed_anywhere:Parser
 wrong = brings_formats:LOUD
 
 [stallscope.reports]
 loud = brings_formats:LOUD
+louder = brings_formats:LOUD
 
 [stallscope.exports]
 lines = brings_formats:LINES
@@ -153,7 +164,25 @@ def test_a_report_format_writes_reports(site: Path, tmp_path: Path) -> None:
     assert report.read_text().startswith("LOUD ")
     unknown = stallscope(site, "report", RUN, "--format", "quiet", "--out", tmp_path)
     assert unknown.returncode == 2
-    assert "there are html, md, json, csv, openmetrics, loud" in unknown.stderr
+    assert "there are html, md, json, csv, openmetrics, loud, louder" in unknown.stderr
+
+
+def test_a_format_has_the_name_of_its_entry_point(site: Path, tmp_path: Path) -> None:
+    done = stallscope(site, "report", RUN, "--format", "louder", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [*tmp_path.rglob("*.loud")]
+
+
+def test_what_a_parser_says_of_itself_counts(site: Path) -> None:
+    program = (
+        "from stallscope.parsers.registry import by_name;"
+        "print(*(by_name(name).gives_way for name in ('ours', 'unsure')))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
+    )
+    assert done.stdout == "False True\n"
 
 
 def test_an_export_format_writes_exports(site: Path, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from page_tables import (
     table,
     too_many_alarms,
 )
-from scoring import Injected, score, score_of
+from scoring import OUTCOMES, Injected, score, score_of
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.steps.alignment import align
@@ -128,17 +128,6 @@ def misplaced(out: Path, cell: Cell, run: Run) -> int:
 # -- the page ------------------------------------------------------------------------------------
 
 _KEPT = ("framework", "ranks", "percent", "way", "repeat", "misplaced")
-_FOUND = (
-    "named",
-    "stage",
-    "cause_right",
-    "rank_right",
-    "verdict",
-    "verdict_right",
-    "own_log_right",
-    "latest_cause_right",
-    "latest_rank_right",
-)
 
 
 def _kept(content: Score) -> Score:
@@ -150,7 +139,7 @@ def _kept(content: Score) -> Score:
         "injected_stage": scored.injected.stage,
         "injected_ms": round(scored.injected.mean_ms, 3),
         "step_ms": round(scored.injected.step_ms, 3),
-        **{name: getattr(scored, name) for name in _FOUND},
+        **{name: getattr(scored, name) for name in OUTCOMES},
         "innocent_named": bool({*scored.named} - guilty),
         "recovered": None if scored.recovered is None else round(scored.recovered, 4),
         "allreduce_ms": None if scored.allreduce_ms is None else round(scored.allreduce_ms, 3),

@@ -25,6 +25,19 @@ from stallscope.words import STAGES
 # With two ranks one of them is last in half of the steps by chance: twice that is always.
 _LAST_SHARE_OF_TWO = 0.75
 
+#: What the pages keep of a score, of real and simulated runs alike.
+OUTCOMES = (
+    "named",
+    "stage",
+    "cause_right",
+    "rank_right",
+    "verdict",
+    "verdict_right",
+    "own_log_right",
+    "latest_cause_right",
+    "latest_rank_right",
+)
+
 Floats = npt.NDArray[np.float64]
 
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
-from scoring import Injected, score
+from scoring import OUTCOMES, Injected, score
 from simulator import (
     Always,
     Bursts,
@@ -196,18 +196,7 @@ def _scored(cell: Cell, simulated: Simulated, analysis: Analysis) -> Record:
     recovered = None
     if scored["found_ms"] is not None and scored["injected"]["mean_ms"] > 0:
         recovered = scored["found_ms"] / scored["injected"]["mean_ms"]
-    kept = (
-        "named",
-        "stage",
-        "cause_right",
-        "rank_right",
-        "verdict",
-        "verdict_right",
-        "own_log_right",
-        "latest_cause_right",
-        "latest_rank_right",
-    )
-    values = {name: scored[name] for name in kept}
+    values = {name: scored[name] for name in OUTCOMES}
     guilty = {cell.rank(simulated.job.seed)} if cell.who == "one" else set()
     return {
         **values,
@@ -252,7 +241,7 @@ def _special(cell: Cell, simulated: Simulated, analysis: Analysis) -> Record:
 
 
 def _hidden_right(cell: Cell, simulated: Simulated, analysis: Analysis) -> bool | None:
-    """Whether the analysis knows if the second of two slow ranks hides behind the first."""
+    """Whether the analysis is right that the second slow rank hides, or does not; None if unknown."""
     second = cell.second(simulated.job.seed)
     named = [straggler for straggler in analysis.stragglers if straggler.ranks == (second,)]
     if cell.who != "two" or not named:

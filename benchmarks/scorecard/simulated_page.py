@@ -404,8 +404,8 @@ their stages and their pattern.
 """
 
 _HIDDEN = """\
-Of two slow ranks, the less slow one hides behind the other if it is hardly ever last: in under 2 % of
-the steps. The analysis told that right in {right} of the runs with two.
+A slow rank hides behind a slower rank if it is hardly ever last: in under 2 % of the steps. The analysis
+was right about that in {right} of the runs with two slow ranks.
 """
 
 _COVERAGE = """\

@@ -11,14 +11,13 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from .job.world import World, ray_worker
 from .row_lines import PARTS, WAITING, OwnSteps
-from .subprocesses import Limits, program, run_limited
+from .subprocesses import PYTHON_OF_THE_APP, Limits, program, run_limited
 
 #: How long the end of the program is delayed at most. Rank 0 still has its own memory.
 LIMITS = Limits(seconds=15.0, memory_bytes=1_000_000_000)
 #: How long other ranks have to close their logs, within these limits.
 WAIT_SECONDS = 3.0
-# The app needs a newer Python than the recorder.
-_PYTHON_OF_THE_APP = (3, 11)
+# How the reason starts if there is no summary of all ranks for lack of something.
 _NEEDS = "this needs "
 _INSTALL = "pip install 'stallscope[app]'"
 
@@ -181,7 +180,7 @@ def lines_of_all_ranks(training: Training) -> Tuple[List[str], str]:
     """Return the lines from all logs in the folder, or no lines and the reason."""
     if not training.has_folder:
         return [], "the log has no file"
-    if sys.version_info < _PYTHON_OF_THE_APP:
+    if sys.version_info < PYTHON_OF_THE_APP:
         return [], "%sPython 3.11 or later" % _NEEDS
     source = "%s#%s" % (training.log_dir, training.run_id)
     words = (str(LIMITS.seconds), str(WAIT_SECONDS), source)

@@ -36,8 +36,8 @@ _lock = threading.Lock()
 FORMATS = ("tensorboard", "wandb", "mlflow")
 #: How long the end of the program is delayed at most, for the last points.
 PATIENCE_SECONDS = 10.0
-# The app needs a newer Python than the recorder.
-_PYTHON_OF_THE_APP = (3, 11)
+#: The app needs a newer Python than the recorder.
+PYTHON_OF_THE_APP = (3, 11)
 # By run and place: the process, and its errors.
 _followers: Dict[Tuple[str, str], Tuple["subprocess.Popen[bytes]", Any]] = {}
 # The process that has started them: a forked one inherits all this.
@@ -200,7 +200,7 @@ def begin(log_dir: Path, run_id: str, scalars: Tuple[str, str]) -> None:
         running = _followers.get(key)
         if running is not None and running[0].poll() is None:
             return
-        if sys.version_info < _PYTHON_OF_THE_APP:
+        if sys.version_info < PYTHON_OF_THE_APP:
             raise OSError("this needs Python 3.11 or later")
         errors = tempfile.TemporaryFile()  # noqa: SIM115  # read at the end
         process = subprocess.Popen(

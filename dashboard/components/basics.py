@@ -14,6 +14,8 @@ from stallscope.text.table_cells import code_parts
 from stallscope.text.verdicts import short_verdict
 from stallscope.text.vocabulary import TITLES
 
+_PALETTE = {**STATUS, **SHADES, **COLOURS}
+
 
 def aria(**attributes: str) -> dict[str, Any]:
     """Turn ``label="Ranks"`` into a component's ``aria-label``, a name that Python lacks."""
@@ -140,7 +142,7 @@ def add_script(app: Dash, function: str, *dependencies: Any, at_start: bool = Tr
 
 def colours_of(name: str) -> dict[str, str]:
     """Give a colour of the palette as style; the stylesheet picks the one for light or dark."""
-    colour = {**STATUS, **SHADES, **COLOURS}[name]
+    colour = _PALETTE[name]
     return {"--light": colour.light, "--dark": colour.dark}
 
 

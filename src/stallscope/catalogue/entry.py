@@ -73,23 +73,23 @@ class AnalysisSummary:
         """Summarise an analysis."""
         from stallscope.analysis.gains.verdict import fault_as_baseline
 
-        verdict = analysis.bottleneck
+        bottleneck = analysis.bottleneck
         entries = (*analysis.by_cause, analysis.entry("imbalance"))
         as_baseline = fault_as_baseline(
-            verdict, analysis.stragglers, analysis.step_ms, synthetic=False
+            bottleneck, analysis.stragglers, analysis.step_ms, synthetic=False
         )
         return cls(
             steps=analysis.steps,
             epochs=analysis.epochs,
             samples_per_second=number(analysis.samples_per_second),
             step_ms=None if analysis.step is None else number(analysis.step.mean),
-            verdict=verdict.kind,
-            cause=verdict.cause,
-            fault=verdict.fault,
+            verdict=bottleneck.kind,
+            cause=bottleneck.cause,
+            fault=bottleneck.fault,
             fault_as_baseline=as_baseline is not None,
             goodput=None if analysis.goodput is None else number(analysis.goodput.fraction),
-            named_ranks=tuple(verdict.ranks),
-            named_hosts=_texts(verdict.hosts),
+            named_ranks=tuple(bottleneck.ranks),
+            named_hosts=_texts(bottleneck.hosts),
             shares=_finite({entry.name: entry.share for entry in entries if entry is not None}),
         )
 
@@ -171,8 +171,8 @@ def job_facts(run: Run) -> dict[str, Any]:
 
 def job_of(facts: Mapping[str, Any]) -> str:
     """Return a key that is equal for runs of one job."""
-    job_facts = {name: value for name, value in facts.items() if name not in _CIRCUMSTANCES}
-    return hashlib.sha256(json.dumps(job_facts, sort_keys=True).encode()).hexdigest()[:32]
+    identity = {name: value for name, value in facts.items() if name not in _CIRCUMSTANCES}
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def circumstances(hosts: int, facts: Mapping[str, Any]) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     mlflow_runs.add_arguments(parser)
     report_settings.add_arguments(parser)
-    output.add_arguments(parser, report_formats.names())
+    output.add_arguments(parser, report_formats.BUILT_IN)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -43,7 +43,10 @@ def settings_of(options: argparse.Namespace, scratch: Path) -> Settings:
     Raises:
         UsageError: if an option is invalid.
     """
-    formats = output.formats_of(options, report_formats.names())
+    formats = []
+    if options.format or options.out is not None:
+        # Formats of other packages are looked up only if one is named: it takes milliseconds.
+        formats = output.formats_of(options, report_formats.names())
     as_json = output.goes_to_standard_output(formats, options)
     queries = "stallscope.analysis.views.what_if_queries"
     questions = _parsed("--what-if", options.what_if, queries)

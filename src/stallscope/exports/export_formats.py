@@ -6,7 +6,7 @@ import gzip
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
@@ -101,13 +101,10 @@ EXPORTS: tuple[AnyExport, ...] = (
 
 @cache
 def _exports() -> tuple[AnyExport, ...]:
-    """Return all formats, with those of other packages."""
+    """Return all formats, with those of other packages by the names of their entry points."""
     kinds = (Export, FolderExport, ServerExport)
-
-    def taken() -> list[str]:
-        return [export.name for export in EXPORTS]
-
-    return *EXPORTS, *(plugin.part for plugin in plugins("exports", kinds, taken))
+    parts = plugins("exports", kinds, lambda: [export.name for export in EXPORTS])
+    return *EXPORTS, *(replace(plugin.part, name=plugin.name) for plugin in parts)
 
 
 def names() -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pkgutil import resolve_name
 
@@ -33,19 +33,17 @@ FORMATS = (
     ReportFormat("csv", ".csv", "machine_formats:csv_text"),
     ReportFormat("openmetrics", ".prom", "machine_formats:openmetrics_text"),
 )
-
+#: The names of these formats.
+BUILT_IN = tuple(report_format.name for report_format in FORMATS)
 #: The formats of reports on several runs.
 SEVERAL_RUNS = ("html", "md", "json", "csv")
 
 
 @cache
 def _formats() -> tuple[ReportFormat, ...]:
-    """Return all formats, with those of other packages."""
-
-    def taken() -> list[str]:
-        return [report_format.name for report_format in FORMATS]
-
-    return *FORMATS, *(plugin.part for plugin in plugins("reports", ReportFormat, taken))
+    """Return all formats, with those of other packages by the names of their entry points."""
+    parts = plugins("reports", ReportFormat, lambda: BUILT_IN)
+    return *FORMATS, *(replace(plugin.part, name=plugin.name) for plugin in parts)
 
 
 def names() -> list[str]:

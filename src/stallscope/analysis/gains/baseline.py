@@ -89,7 +89,11 @@ def match_baseline(run: Run, baseline: Run) -> BaselineMatch:
     hosts = ("hosts", len(run.hosts), len(baseline.hosts))
     facts = [("ranks", run.size, baseline.size), hosts, *_facts(run, baseline)]
     machine = [(name, run.fact(name), baseline.fact(name)) for name in _MACHINE]
-    facts += [(name, here, theirs) for name, here, theirs in machine if None not in (here, theirs)]
+    facts += [
+        (name, in_run, in_baseline)
+        for name, in_run, in_baseline in machine
+        if None not in (in_run, in_baseline)
+    ]
     return _match(facts)
 
 
@@ -133,10 +137,10 @@ def _slower(ledger: Ledger, baseline: Ledger, stages: Sequence[str]) -> str | No
     step = _step(ledger)
     compared = [("step", step, _step(baseline))]
     compared += [(stage, ledger.mean_ms(stage), baseline.mean_ms(stage)) for stage in stages]
-    for name, here, baseline_mean in compared:
-        longer = baseline_mean.minus(here).ci95
+    for name, in_run, in_baseline in compared:
+        longer = in_baseline.minus(in_run).ci95
         if longer is not None and longer[0] > _AS_FAST * step.value:
-            times = [amount(mean.value, "ms", mean.ci95) for mean in (here, baseline_mean)]
+            times = [amount(mean.value, "ms", mean.ci95) for mean in (in_run, in_baseline)]
             return f"{name}: {times[0]} here, {times[1]} in the baseline"
     return None
 
@@ -214,14 +218,14 @@ def split_baselines(run: Run, baselines: Sequence[Run]) -> tuple[Run | None, Run
 def decompose(real: Ledger, synthetic: Ledger, single: Ledger | None) -> Decomposition:
     """Decompose the differences in step time between the steady steps of three runs."""
     base = _step(synthetic)
-    input_stall, compute, between, allreduce = (
+    input_stall, compute, between_steps, allreduce = (
         real.mean_ms(name, by_cause=True).minus(synthetic.mean_ms(name, by_cause=True))
         for name in CAUSES
     )
     waiting = mean_with_interval(synthetic.imbalance + synthetic.allreduce).scaled(1e-6)
     scale = None if single is None else base.minus(_step(single))
     loss = _step(real).minus(base)
-    return Decomposition(loss, input_stall, compute, between, allreduce, waiting, scale)
+    return Decomposition(loss, input_stall, compute, between_steps, allreduce, waiting, scale)
 
 
 def _step(ledger: Ledger) -> Mean:
@@ -233,11 +237,13 @@ def _facts(run: Run, baseline: Run) -> list[tuple[str, object, object]]:
 
 
 def _match(pairs: Sequence[tuple[str, object, object]]) -> BaselineMatch:
-    same = tuple(name for name, here, theirs in pairs if here == theirs and here is not None)
+    same = tuple(
+        name for name, in_run, in_baseline in pairs if in_run == in_baseline and in_run is not None
+    )
     differs = tuple(
-        f"{name}: {_fact(here)} here, {_fact(theirs)} in the baseline"
-        for name, here, theirs in pairs
-        if here != theirs
+        f"{name}: {_fact(in_run)} here, {_fact(in_baseline)} in the baseline"
+        for name, in_run, in_baseline in pairs
+        if in_run != in_baseline
     )
     return BaselineMatch(same, differs)
 
