@@ -105,5 +105,8 @@ def test_unknown_stages_are_missing(ranks: Recorded, case: str) -> None:
 def test_a_step_in_flight_shows_which_rank_is_missing_from_a_collective(ranks: Recorded) -> None:
     for rank, expected in enumerate(("ready", "data")):
         [log] = ranks.logs("stuck").glob(f"rank-0000{rank}.*.steps.csv")
-        assert set(re.findall(r'"reached":"(\w+)"', log.read_text())) == {expected}
+        # Later descriptions may show what the step reached when rank 1 went on.
+        first = re.search(r'"reached":"(\w+)".*"step":12,', log.read_text())
+        assert first
+        assert first[1] == expected
     ranks.clean("stuck")
