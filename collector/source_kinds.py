@@ -40,7 +40,7 @@ def open_source(text: str) -> Source:
         MissingExtraError: if the library for such places is not installed.
     """
     if text.startswith("mlflow:") or is_mlflow_run(text):
-        from .mlflow.source import MlflowArtifacts
+        from .mlflow.mlflow_artifacts import MlflowArtifacts
 
         return MlflowArtifacts(text.removeprefix("mlflow:"))
     if text.startswith(("databricks:", "dbfs:/")) or _is_remote_volume(text):

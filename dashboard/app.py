@@ -18,10 +18,10 @@ from .components.chart_card import add_chart_callbacks
 from .components.notices import notice
 from .components.run_head import add_run_head_callbacks
 from .downloads import add_download_routes
-from .layout import LOADED_PAGE, PAGE, add_shell_callbacks, shell
 from .pages import PAGES, View
 from .pages.runs_page import list_of_runs
 from .security import add_security_headers
+from .shell import LOADED_PAGE, PAGE, add_shell_callbacks, shell
 from .store import RunStore
 
 _INDEX = """<!DOCTYPE html>

@@ -32,8 +32,8 @@ from ..recorder.step_log.log_files import (
     turn_seconds,
 )
 from ..recorder.subprocesses import ENDED, OVER, WATCH
-from .artifacts import LogUpload
 from .client import MlflowRun
+from .log_upload import LogUpload
 
 # Logs that have ended are uploaded after this time, unless the next fit starts before.
 _IDLE_SECONDS = 3.0

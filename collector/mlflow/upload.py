@@ -9,8 +9,8 @@ from functools import partial
 from stallscope.errors import NotFoundError
 
 from ..sources.source import Source, SourceFile, is_companion_file
-from .artifacts import LogUpload
 from .client import MlflowRun
+from .log_upload import LogUpload
 
 # Logs are uploaded in parallel, because there are many small chunks.
 _AT_ONCE = 8

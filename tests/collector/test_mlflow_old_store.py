@@ -11,7 +11,7 @@ from support.step_logs import Job, write_job
 from support.uploads import upload_folder
 
 from stallscope.collector.mlflow.client import find_runs
-from stallscope.collector.mlflow.source import is_old_store
+from stallscope.collector.mlflow.mlflow_artifacts import is_old_store
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.opening import open_run
 
@@ -64,7 +64,7 @@ def test_chunks_in_it_are_joined(
 ) -> None:
     run_id = new_run(client)
     write_job(tmp_path / "logs", JOB)
-    monkeypatch.setattr("stallscope.collector.mlflow.artifacts._LARGEST_CHUNK", 1000)
+    monkeypatch.setattr("stallscope.collector.mlflow.log_upload._LARGEST_CHUNK", 1000)
     with monkeypatch.context() as allowed:
         allowed.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
         upload_folder(tmp_path / "logs", run_id)

@@ -18,8 +18,8 @@ from ..job.world import world_of_training
 from ..loop_recording import LoopLogger, LoopRecording, WatchedLoader
 from ..options import LogDir, OptionArguments, Options, with_options
 from ..step_log.line_format import StepRow
+from .gluon_iterations import OWN_NS, REDUCTIONS, IterationStream, RunningIteration
 from .gradient_probe import Answer, GradientProbe
-from .iterations import OWN_NS, REDUCTIONS, IterationStream, RunningIteration
 from .mxnet_engine import Samples, full_batches
 
 if TYPE_CHECKING:
