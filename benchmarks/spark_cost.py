@@ -30,7 +30,7 @@ from processes import stat_fields, with_children
 from stallscope.analysis.analyse import analyse
 from stallscope.batch.units import Unit
 from stallscope.collector.store.loading import load_run
-from stallscope.spark import each, reporting, spark_cells
+from stallscope.spark import each, remote_steps, spark_cells
 from stallscope.spark.reporting import remote_runs
 from stallscope.spark.spark_collecting import session
 
@@ -166,7 +166,7 @@ def _jobs_counted(cost: Cost) -> Iterator[None]:
         return each.each(spark, function, tasks, *shared)
 
     with mock.patch.object(spark_cells, "each", counted), mock.patch.object(
-        reporting, "each", counted
+        remote_steps, "each", counted
     ):
         yield
 
