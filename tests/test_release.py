@@ -33,6 +33,7 @@ def source(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.broad
 def test_without_frameworks_every_module_of_the_app_can_be_imported() -> None:
     program = (
         "import importlib, sys\n"

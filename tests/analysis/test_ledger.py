@@ -193,6 +193,7 @@ def cut_run(run: Run, ranks: Sequence[int], kept: Sequence[range]) -> Run:
     return replace(run, logs=logs, steps=rows(run.steps), intervals=intervals)
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize(
     ("size", "name"),
     [*((size, name) for size in (4, 8) for name in FAULTS), (64, "compute"), (64, "bursts")],

@@ -316,6 +316,7 @@ def test_a_damaged_log_of_a_run_of_its_own_is_named_by_every_command(
         assert warning in capsys.readouterr().err.splitlines(), command
 
 
+@pytest.mark.broad
 def test_a_folder_that_nobody_may_enter_is_named_by_every_command(two_jobs: Path) -> None:
     store = two_jobs.parent / "store"
     assert as_user("collect", two_jobs, "--to", store).returncode == 0
@@ -332,6 +333,7 @@ def test_a_folder_that_nobody_may_enter_is_named_by_every_command(two_jobs: Path
                 assert warning.endswith(json.loads(done.stdout)["warnings"][0]), command
 
 
+@pytest.mark.broad
 def test_a_closed_folder_next_to_a_run_is_named_wherever_the_run_is_the_only_one(
     tmp_path: Path,
 ) -> None:

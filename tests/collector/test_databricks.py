@@ -275,6 +275,7 @@ def test_no_workspace_is_configured(
     assert "no workspace and credentials are configured" in str(error_of("databricks:job/1"))
 
 
+@pytest.mark.broad
 def test_a_workspace_that_does_not_answer(
     fake_workspace: Workspace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

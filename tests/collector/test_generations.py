@@ -152,6 +152,7 @@ def set_wall_clock(folder: Path, host: str, since: int, seconds: float) -> None:
             path.write_text(f"{mark} {version} {json.dumps(facts)}\n{rows}")
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("seconds", SET_BY_S)
 @pytest.mark.parametrize(("host", "since"), [("alpha", 1), ("alpha", 2), ("beta", 1), ("gamma", 1)])
 def test_a_wall_clock_that_is_set_changes_no_generation_and_no_duration(

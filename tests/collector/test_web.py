@@ -288,6 +288,7 @@ def test_a_server_that_stops_answering_is_named_once_while_its_files_are_read(
     assert caplog.messages == [f"stallscope: {place.where}: still reading after 0.1 s"]
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize(
     "url",
     [
@@ -344,6 +345,7 @@ def silent_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[SilentServer]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize(
     ("url", "requests"),
     [
@@ -376,6 +378,7 @@ def test_a_silent_server_is_asked_once(
         assert len(silent.connections) == requests
 
 
+@pytest.mark.broad
 def test_a_silent_workspace_of_databricks_is_given_up_after_its_first_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

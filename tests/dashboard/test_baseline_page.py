@@ -301,6 +301,7 @@ def test_a_faster_run_has_gained(three: RunStore) -> None:
     assert any("of the baseline's throughput is gained" in text for text in said)
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("name", JOBS)
 def test_every_kind_of_run_has_the_page_with_and_without_a_baseline(
     name: str, named_run: Callable[[str], Run], store: RunStore

@@ -90,6 +90,7 @@ def answer(app: Dash, path: str) -> Any:
     return app.server.test_client().post("/_dash-update-component", json=asked).get_data()
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("ranks", [1, 4, 1000])
 @pytest.mark.parametrize("path", PATHS)
 def test_every_page_is_there_at_every_size(path: str, ranks: int) -> None:

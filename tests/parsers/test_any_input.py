@@ -218,6 +218,7 @@ def _lines(name: str, samples: dict[str, bytes], times: int) -> bytes:
     return first + b"\n" + rest * times
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("kineto", "tensorboard")])
 def test_four_times_as_much_takes_four_times_the_work_and_memory(
     name: str, samples: dict[str, bytes]

@@ -235,6 +235,7 @@ def test_inspect_names_it(name: str, samples: dict[str, bytes], tmp_path: Path) 
     assert READERS[name].holds(samples[name])
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", READERS)
 def test_damaged_it_is_not_mistaken_for_another_format(

@@ -612,6 +612,7 @@ LONG = {
 }
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("name", LONG)
 def test_work_is_bounded_by_the_sample(name: str) -> None:
     data = LONG[name]

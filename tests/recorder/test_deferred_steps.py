@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from stallscope.collector.recorder.jax import jax_results as of_jax
-from stallscope.collector.recorder.mxnet import iterations as of_mxnet
+from stallscope.collector.recorder.mxnet import gluon_iterations as of_mxnet
 from stallscope.collector.recorder.step_log.line_format import StepRow
 
 MS = 1_000_000

@@ -87,6 +87,7 @@ def test_short_epochs_are_not_all_copied() -> None:
     assert max(pauses) < SHORTEST_COPY_SECONDS + 7
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("epoch_seconds", [10, 240, 10_000])
 def test_ranks_that_end_their_epochs_together_take_turns(epoch_seconds: int) -> None:
     size = 4_096

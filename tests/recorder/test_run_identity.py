@@ -248,6 +248,7 @@ def test_a_driver_of_ray_is_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Links are refused as by file systems that have none, links and moves of folders as by mounted buckets.
+@pytest.mark.broad
 @pytest.mark.parametrize("refused", [(), ("link",), ("link", "rename")])
 def test_many_processes_at_once_agree_on_one_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: tuple[str, ...]
@@ -293,6 +294,7 @@ def test_a_rank_that_ends_while_it_writes_leaves_no_empty_file(
     assert json.loads((tmp_path / "run.json").read_text())["run_id"] == joined.pop().run_id
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("refused", [(), ("link",), ("link", "rename")])
 def test_new_files_never_replace_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: tuple[str, ...]

@@ -136,6 +136,7 @@ def test_a_log_that_cannot_be_copied_is_kept_locally(
     assert run.steps.num_rows == 1
 
 
+@pytest.mark.broad
 def test_copied_bytes_grow_with_the_run_and_not_with_its_square(
     mount: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -132,6 +132,7 @@ def shown(case: str) -> str:
     return console.file.getvalue()
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("case", CASES)
 def test_every_document_is_valid(case: str) -> None:
     Draft202012Validator.check_schema(SCHEMA)

@@ -61,6 +61,7 @@ def test_waiting_adds_up_to_the_imbalance(rows: Callable[[str], Rows]) -> None:
     assert sum(map(float, waiting.values())) == pytest.approx(float(imbalance["ms"]))
 
 
+@pytest.mark.broad
 def test_every_rank_has_a_row_per_stage(rows: Callable[[str], Rows]) -> None:
     ranks = [row for row in rows("a thousand ranks") if row["scope"] == "rank"]
     assert len(ranks) == 1000 * 5
@@ -87,6 +88,7 @@ def test_unmeasured_values_are_empty_and_not_zero(rows: Callable[[str], Rows]) -
     assert float(table[0]["ms"]) > 0
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("name", CASES)
 def test_no_cell_is_a_formula(name: str, rows: Callable[[str], Rows]) -> None:
     for row in rows(name):

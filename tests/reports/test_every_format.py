@@ -81,6 +81,7 @@ every_report = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.broad
 @every_case
 @every_report
 def test_every_run_can_be_reported(
@@ -91,6 +92,7 @@ def test_every_run_can_be_reported(
     assert contradictions(report.name, text) == []
 
 
+@pytest.mark.broad
 @every_case
 def test_terminals_show_no_contradictions(
     name: str, case: Callable[[str], Analysis], options: ReportOptions
@@ -100,6 +102,7 @@ def test_terminals_show_no_contradictions(
     assert contradictions("terminal", "\n".join(six_lines(case(name), "logs"))) == []
 
 
+@pytest.mark.broad
 @every_case
 def test_the_dashboard_shows_no_contradictions(name: str, case: Callable[[str], Analysis]) -> None:
     analysis = case(name)
@@ -135,6 +138,7 @@ def runs(case: Callable[[str], Analysis]) -> list[Analysis]:
     return [replace(analysis, run=replace(analysis.run, id=name)) for name, analysis in named]
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("name", ["terminal", *report_formats.SEVERAL_RUNS])
 def test_reports_on_several_runs_show_no_contradictions(
     name: str, runs: list[Analysis], options: ReportOptions
@@ -146,6 +150,7 @@ def test_reports_on_several_runs_show_no_contradictions(
         assert contradictions(name, written(name, report, options)) == []
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("name", COMMANDS)
 def test_commands_print_no_contradictions(
     name: str,
@@ -207,6 +212,7 @@ def test_honest_figures_pass(name: str, text: str) -> None:
     assert contradictions(name, text) == []
 
 
+@pytest.mark.broad
 @every_report
 def test_a_report_is_the_same_every_time(
     report: ReportFormat, case: Callable[[str], Analysis], options: ReportOptions

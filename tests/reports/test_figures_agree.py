@@ -256,6 +256,7 @@ def test_the_jobs_parts_add_up_as_printed(name: str, case: Callable[[str], Analy
         assert labels == parts[:-1]
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("name", CASES)
 def test_the_dashboard_has_the_reports_figures(name: str, case: Callable[[str], Analysis]) -> None:
     analysis = case(name)
@@ -273,6 +274,7 @@ def test_the_dashboard_has_the_reports_figures(name: str, case: Callable[[str], 
             assert figures <= cells, row
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("name", CASES)
 def test_every_figure_of_a_step_adds_up_as_printed(
     name: str, case: Callable[[str], Analysis]

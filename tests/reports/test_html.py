@@ -64,6 +64,7 @@ def page(case: Callable[[str], Analysis], options: ReportOptions) -> Callable[[s
     return lambda name: Page(rendered("html", case(name), options))
 
 
+@pytest.mark.broad
 @every_case
 def test_the_page_is_valid(name: str, page: Callable[[str], Page]) -> None:
     document = page(name)
@@ -79,6 +80,7 @@ def test_the_page_is_valid(name: str, page: Callable[[str], Page]) -> None:
     assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
 
 
+@pytest.mark.broad
 @every_case
 def test_it_needs_neither_scripts_nor_the_network(name: str, page: Callable[[str], Page]) -> None:
     document = page(name)

@@ -144,6 +144,7 @@ def test_the_schema_has_the_declared_words(key: str, words: Sequence[str]) -> No
     assert {*words} in [*_enums(SCHEMA, key)]
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("name", CASES)
 def test_every_document_is_valid(
     name: str, case: Callable[[str], Analysis], options: ReportOptions
@@ -156,6 +157,7 @@ def test_every_document_is_valid(
     assert errors == []
 
 
+@pytest.mark.broad
 def test_the_schema_refuses_missing_keys_and_other_types(
     case: Callable[[str], Analysis],
 ) -> None:
