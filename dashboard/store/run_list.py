@@ -14,8 +14,8 @@ from stallscope.analysis.gains.what_if import Bottleneck
 from stallscope.catalogue.entry import AnalysisSummary, Entry
 from stallscope.catalogue.listing import Baselines
 from stallscope.catalogue.where import Filter
+from stallscope.conditions.language import fold
 from stallscope.errors import StallscopeError
-from stallscope.query import fold
 from stallscope.text.verdicts import short_verdict
 from stallscope.words import VERDICT_CAUSES, VERDICTS, known
 

@@ -34,7 +34,8 @@ PARTS = (
         f"stallscope.{name}"
         for name in (
             *("analysis", "api", "catalogue.index", "charts.charts", "collector.mlflow.client"),
-            *("collector.store.loading", "conditions", "dashboard", "exports", "query", "spark"),
+            *("collector.store.loading", "conditions", "conditions.condition"),
+            *("dashboard", "exports", "spark"),
             *(
                 "parsers.epochs_only",
                 "parsers.formats.kineto",
@@ -48,7 +49,7 @@ PARTS = (
 READING = "fsspec numpy pyarrow stallscope.analysis"
 REPORTING = f"{READING} rich scipy"
 STORED = "pyarrow.parquet stallscope.collector.store.loading"
-CATALOGUE = "filelock stallscope.catalogue.index stallscope.query"
+CATALOGUE = "filelock stallscope.catalogue.index stallscope.conditions"
 #: By its words, what a command imports.
 COMMANDS = {
     "report RUN": REPORTING,
@@ -57,7 +58,7 @@ COMMANDS = {
         f"{REPORTING} jinja2 stallscope.charts.charts stallscope.reports.formats.html"
     ),
     "report RUN --fail-if step_ms.mean>1000": (
-        f"{REPORTING} stallscope.conditions stallscope.query"
+        f"{REPORTING} stallscope.conditions stallscope.conditions.condition"
     ),
     "report STORE": f"{REPORTING} {STORED} {CATALOGUE}",
     "summary RUN": f"{READING} scipy",

@@ -12,7 +12,7 @@ import simulator
 from simulator import Fault, Job, Noise
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.conditions import Outcome, parse
+from stallscope.conditions.condition import Outcome, parse
 from stallscope.conditions.quantities import LogProgress
 from stallscope.parsers import read
 
@@ -46,7 +46,7 @@ def check(text: str, analysis: Analysis | None = None) -> Outcome:
         ("samples_per_second<0.5*baseline", False),
         ("step_ms.p99>2*step_ms.p50", False),
         ("step_ms.p99>step_ms.p50", True),
-        ("step_ms.mean>baseline + 20ms", True),
+        ("step_ms.mean > 110 % * baseline", True),
         ("imbalance.share>=0.5", False),
         ("gap>10%", True),
         ("what_if.input.speedup>1.1", True),
@@ -66,9 +66,9 @@ def check(text: str, analysis: Analysis | None = None) -> Outcome:
         ("not size==2 or gap>10%", True),
         ("not (size==2 and gap>10%)", False),
         ("input.ms>0.03s", True),
-        ("input.ms-input.baseline_ms>30", True),
-        ("input.excess_ms/step_ms.mean>0.1", True),
-        ("-input.excess<-10%", True),
+        ("input.excess_ms>0.1*step_ms.mean", True),
+        ("2*input.excess>10*gap", False),
+        ("-1*input.excess<-10%", True),
         ("job_s.total>1", True),
         ("job_s.total>1h", False),
         ("status=='completed'", True),
@@ -80,7 +80,7 @@ def check(text: str, analysis: Analysis | None = None) -> Outcome:
         ("verdict=input and cause=input", True),
         ("ranks=2 and steps=300 and not baseline.ranks=3", True),
         ("input>10% and compute<90%", True),
-        ("step_ms>baseline+20ms", True),
+        ("step_ms>1.1*baseline", True),
         ("job_s.total<1d", True),
         ("stopped", False),
         ("not stopped and size=2", True),
@@ -177,7 +177,7 @@ def test_input_of_one_slow_rank_is_input_although_the_others_only_wait() -> None
         says = check(f"{name}.share>0.2", analysis).why
         assert says.startswith(f"{name}.share is {share:.1%} "), says
     assert check("surely(input.excess>20%)", analysis).held
-    assert check("input.ms-input.baseline_ms>90", analysis).held
+    assert check("input.excess_ms>90", analysis).held
 
 
 def test_the_outcome_shows_the_deciding_parts() -> None:
@@ -244,14 +244,9 @@ def test_logic_with_unknown_values() -> None:
     assert check("not gap>10%", alone).held is None
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["size/findings.error>1", "size/(size-2)>1", "1e308*size*1e308>1", "size/(0*size)==0"],
-)
-def test_what_cannot_be_computed_is_unknown(text: str) -> None:
-    outcome = check(text)
-    assert outcome.held is None
-    assert re.search("is undefined|is too large", outcome.why)
+def test_a_product_that_is_too_large_is_unknown() -> None:
+    outcome = check("1e308*step_ms.mean>1")
+    assert (outcome.held, outcome.why) == (None, "1e+308*step_ms.mean is too large")
 
 
 def _with_step(low: float, mean: float, high: float) -> Analysis:
@@ -292,10 +287,10 @@ def test_intervals_of_two_runs_add_in_quadrature_and_those_of_one_run_add_up() -
     analysis = _with_step(197.0, 200.0, 203.0)
     base = _with_step(196.0, 200.0, 204.0)
     against = replace(analysis, baseline=base)
-    assert check("surely(step_ms.mean>baseline-5.1)", against).held is True
-    assert check("surely(step_ms.mean>baseline-4.9)", against).held is False
-    assert check("surely(3*step_ms.mean>2*step_ms.mean+184)", against).held is True
-    assert check("surely(3*step_ms.mean>2*step_ms.mean+186)", against).held is False
+    assert check("surely(step_ms.mean>0.97*baseline)", against).held is True
+    assert check("surely(step_ms.mean>0.98*baseline)", against).held is False
+    assert check("surely(step_ms.mean>0.97*step_ms.mean)", against).held is True
+    assert check("surely(step_ms.mean>0.971*step_ms.mean)", against).held is False
 
 
 @pytest.mark.any_versions
@@ -340,16 +335,28 @@ def test_the_interval_of_a_share_is_about_as_wide_as_its_estimates_scatter() -> 
         ("gap>", "column 5: the text ends where a figure or a number is missing"),
         ("surely gap>1", "column 8: ( is missing after surely"),
         ("step_ms.p50>20%", "column 13: step_ms.p50 is a time and 20% a share"),
-        ("step_ms.p50*step_ms.p50>1", "column 1: step_ms.p50 is a time and step_ms.p50 a time"),
-        ("1/step_ms.p50>1", "column 1: 1 is a plain number"),
+        ("step_ms.p50*step_ms.p50>1", "column 12: '*' does not work here: write a factor times a "),
+        (
+            "1/step_ms.p50>1",
+            "column 2: '/' does not work here: write a factor times a figure, as in ",
+        ),
+        (
+            "step_ms>baseline+20ms",
+            "column 17: '+' does not work here: write a factor times a figure",
+        ),
+        ("-input.excess<-10%", "column 1: '-' does not work here: write a factor times a figure"),
+        ("2*3*size>1", "column 2: '*' does not work here"),
+        ("2*bottleneck==input", "column 1: bottleneck is a word: no number multiplies it"),
+        ("10>2", "column 1: 10 is no figure: begin with one"),
         ("bottleneck=='imblance'", "column 13: bottleneck is never 'imblance'; did you mean"),
         ("bottleneck>'input'", "column 1: words are compared with == and !=, not with >"),
         ("bottleneck==3", "column 13: bottleneck is a word and 3 a plain number"),
-        ("-bottleneck=='x'", "column 1: bottleneck is a word and has no negative"),
+        ("-bottleneck=='x'", "column 1: '-' does not work here"),
         ("bottleneck=='input", "column 13: a text begins with ' and does not end"),
         ("gap>baseline", "column 5: a baseline has no gap of its own"),
         ("baseline.gap>1", "column 1: a baseline has no gap of its own"),
-        ("size>baseline*gap", "column 6: which figure of the baseline?"),
+        ("size>baseline*gap", "column 14: '*' does not work here"),
+        ("2>0.9*baseline", "column 3: which figure of the baseline?"),
         ("gap>1e999", "column 5: 1e999 is too large a number"),
         ("gap>1 gap>2", "column 7: 'gap' joins nothing"),
         ("(" * 40 + "gap>1" + ")" * 40, "column 31: more than 30 levels within each other"),

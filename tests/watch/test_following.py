@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.running_job import RunningJob
 
-from stallscope.conditions import parse
+from stallscope.conditions.condition import parse
 from stallscope.run import Run
 from stallscope.watch.places import Place
 from stallscope.watch.watcher import Watcher, follow

@@ -12,7 +12,7 @@ from support.web import web
 
 from stallscope.cli.main import main
 from stallscope.collector.store.mirror import temporary_mirrors
-from stallscope.conditions import parse
+from stallscope.conditions.condition import parse
 from stallscope.watch.delivery import WatchEvent
 from stallscope.watch.places import Place
 from stallscope.watch.watcher import Watcher

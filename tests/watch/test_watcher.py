@@ -13,7 +13,7 @@ from support.step_logs import Job, write_job
 
 from stallscope.analysis.stopped.stopped import find_stopped
 from stallscope.cli.main import main
-from stallscope.conditions import parse
+from stallscope.conditions.condition import parse
 from stallscope.errors import NotFoundError
 from stallscope.watch import places
 from stallscope.watch import watcher as watching

@@ -32,7 +32,7 @@ from .worker import KnownRun, ReportResult, Task
 from .workers import Failed, Result, Workers
 
 if TYPE_CHECKING:
-    from stallscope.conditions import Outcome
+    from stallscope.conditions.condition import Outcome
 
 
 @dataclass

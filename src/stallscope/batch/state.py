@@ -26,7 +26,7 @@ from stallscope.reports.write import write_texts, writing
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Run
 
 if TYPE_CHECKING:
-    from stallscope.conditions import Outcome
+    from stallscope.conditions.condition import Outcome
 
 STATE = ".stallscope-reports.jsonl"
 LOCK = ".stallscope-reports.lock"
@@ -240,7 +240,7 @@ def _places(content: Mapping[str, Any]) -> KnownPlace:
 
 
 def _written(content: Mapping[str, Any]) -> WrittenReport:
-    from stallscope.conditions import Outcome
+    from stallscope.conditions.condition import Outcome
 
     return WrittenReport(
         report_hash=str(content["made"]),

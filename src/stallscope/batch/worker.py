@@ -30,7 +30,7 @@ from .state import RunSummary, run_of_summary, summarise
 from .units import Settings, Unit
 
 if TYPE_CHECKING:
-    from stallscope.conditions import Outcome
+    from stallscope.conditions.condition import Outcome
 
 # The number of baselines in memory.
 _MOST_BASELINES = 4
@@ -263,7 +263,7 @@ def _checked(texts: Sequence[str], analysis: Analysis, is_baseline: bool) -> tup
     if not texts:
         return ()
     # Few reports have conditions, whose language is large.
-    from stallscope.conditions import parse
+    from stallscope.conditions.condition import parse
 
     conditions = map(parse, texts)
     return tuple(

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 from filelock import FileLock
 
+from stallscope.conditions.language import fold
 from stallscope.errors import UnknownVersionError, UnreadableError, UnwritableError
-from stallscope.query import fold
 
 from .entry import SHARES, AnalysisSummary, Entry
 

@@ -14,34 +14,41 @@ from typing import Any
 
 from rich.filesize import decimal
 
+from stallscope.conditions.filters import (
+    Field,
+    FieldKind,
+    Word,
+    amount,
+    holds,
+    parse_filter,
+    unknown_field,
+)
+from stallscope.conditions.language import (
+    NO,
+    ORDERED,
+    YES,
+    And,
+    Comparison,
+    Evaluation,
+    Kind,
+    Node,
+    Not,
+    Or,
+    State,
+    evaluate,
+    find,
+    leaves_of,
+)
 from stallscope.errors import UsageError
 from stallscope.formatting.numbers import amount as amount_of
 from stallscope.formatting.numbers import percent, significant
 from stallscope.formatting.plain import plain
-from stallscope.query import (
-    NO,
-    YES,
-    Evaluation,
-    Field,
-    FieldKind,
-    State,
-    Test,
-    Word,
-    amount,
-    evaluate,
-    find,
-    parse_filter,
-)
-from stallscope.query.field_kinds import Kind
-from stallscope.query.filters import unknown_field
-from stallscope.query.syntax import Binary, Node, Unary, leaves_of
 from stallscope.words import VERDICT_CAUSES, VERDICTS
 
 from . import entry as catalogue_entry
 from .entry import SHARES, Entry
 
 _UNKNOWN = Evaluation(State.UNKNOWN)
-_ORDERED = ("<", "<=", ">", ">=")
 _BOOLS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
 
@@ -60,13 +67,13 @@ class Filter:
         return self._state(entry, text, is_analysed=False) is State.UNKNOWN
 
     def _state(self, entry: Entry, text: str, *, is_analysed: bool = True) -> State:
-        def compare(leaf: Test | Word, _: bool) -> Evaluation:
+        def compare(leaf: Comparison | Word, _: bool) -> Evaluation:
             if isinstance(leaf, Word):
                 # An analysis adds the verdict to the text.
                 return YES if leaf.text in text else NO if is_analysed else _UNKNOWN
-            if leaf.field.is_of_analysis and not is_analysed:
+            if leaf.left.is_of_analysis and not is_analysed:
                 return _UNKNOWN
-            return YES if leaf.holds(leaf.field.read(entry)) else NO
+            return YES if holds(leaf, leaf.left.read(entry)) else NO
 
         return State.YES if self.node is None else evaluate(self.node, compare).state
 
@@ -89,14 +96,14 @@ class Filter:
 
 def _sql(node: Node, values: list[Any]) -> str:
     """Return the SQL of conditions, and add their values to ``values``."""
-    if isinstance(node, Unary):
-        return f"NOT {_sql(node.operand, values)}"
-    if isinstance(node, Binary):
+    if isinstance(node, Not):
+        return f"NOT {_sql(node.condition, values)}"
+    if isinstance(node, (And, Or)):
         left = _sql(node.left, values)
         return f"({left} {node.word} {_sql(node.right, values)})"
-    assert isinstance(node, Test)
-    values.append(node.value)
-    column = node.field.column
+    assert isinstance(node, Comparison)
+    values.append(node.right)
+    column = node.left.column
     if node.sign == "~":
         return f"(instr(fold({column}), ?) > 0)"
     return f"({column} IS NOT ?)" if node.sign == "!=" else f"coalesce({column} {node.sign} ?, 0)"
@@ -189,7 +196,7 @@ _TIME = FieldKind(_moment, "a time, such as 2026-11-21 or 2026-11-21T18:00:00Z")
 _AGE = FieldKind(
     _age,
     "a span, such as 7d (units: s, min, h, d, w)",
-    _ORDERED,
+    ORDERED,
     "an age is compared by < or >",
     # A larger age is an earlier start.
     is_reversed=True,

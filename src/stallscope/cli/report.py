@@ -33,7 +33,7 @@ from .progress_bars import show_progress
 from .report_settings import jobs_of, parse_since, print_list, settings_of
 
 if TYPE_CHECKING:
-    from stallscope.conditions import Outcome
+    from stallscope.conditions.condition import Outcome
 
 #: The exit status if a condition of ``--fail-if`` held.
 CONDITION_HELD = 1

@@ -59,7 +59,7 @@ def settings_of(options: argparse.Namespace, scratch: Path) -> Settings:
         read_as=options.read_as,
         bandwidth=_bandwidth(options.network_bandwidth),
         questions=tuple(dict.fromkeys(questions.values())),
-        conditions=tuple(_parsed("--fail-if", options.fail_if, "stallscope.conditions")),
+        conditions=tuple(_parsed("--fail-if", options.fail_if, "stallscope.conditions.condition")),
         anonymous=options.anonymous,
         markdown=options.github_summary,
         afterwards=None

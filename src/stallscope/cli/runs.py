@@ -23,11 +23,11 @@ from stallscope.catalogue.where import FIELDS, Filter, parse_where
 from stallscope.charts.chart_kinds import COLOURS
 from stallscope.collector.address import where_is
 from stallscope.collector.run_names import NamedRun
+from stallscope.conditions.language import find
 from stallscope.errors import UsageError
 from stallscope.formatting.lists import listed
 from stallscope.formatting.numbers import percent, significant
 from stallscope.formatting.plain import did_you_mean, plain
-from stallscope.query import find
 from stallscope.text.table_cells import age
 from stallscope.words import CAUSES
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.collector.store.mirror import temporary_mirrors
-from stallscope.conditions import Condition, parse
+from stallscope.conditions.condition import Condition, parse
 from stallscope.errors import UsageError
 from stallscope.watch.delivery import Delivery, Throttle, WatchEvent
 from stallscope.watch.latest import LatestFigures, sent, served

@@ -1,5 +1,5 @@
-"""Conditions on a run, such as ``input.excess>20%``; see docs/conditions.md."""
+"""Conditions on runs: ``report --fail-if``, ``watch --when``, ``runs --where`` and the search.
 
-from .condition import Condition, Outcome, parse
-
-__all__ = ["Condition", "Outcome", "parse"]
+``language`` parses all of them. ``filters`` compares fields of a list of runs with values, and
+``condition`` compares figures of an analysis (docs/conditions.md).
+"""

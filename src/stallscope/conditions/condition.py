@@ -1,82 +1,66 @@
-"""A condition: parsed from text, evaluated for an analysis, and said in a sentence."""
+"""Conditions on a run, such as ``input.excess>20%``: parsed, evaluated and said in a sentence.
+
+comparison = figure | operand sign operand
+operand = [number "*"] figure | number [unit] | word
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
+from math import isfinite
 
 from stallscope.analysis import Analysis
-from stallscope.formatting.numbers import (
-    amount,
-    between,
-    interval,
-    percent,
-    percent_ends,
-    rate,
-    significant,
-)
 from stallscope.formatting.plain import plain
-from stallscope.query import Evaluation, State, evaluate, fold, parse_expression
-from stallscope.query.field_kinds import UNITS, Kind
-from stallscope.query.filters import COMPARED
-from stallscope.query.syntax import (
-    TURNED,
-    Binary,
-    Name,
-    Node,
-    Number,
-    TextLiteral,
-    Unary,
-    leaves_of,
-)
 
-from .known_figures import read
+from .known_figures import figure, known_names, read
+from .language import (
+    COMPARED,
+    ORDERED,
+    SIGN,
+    TURNED,
+    UNITS,
+    Comparison,
+    Evaluation,
+    Kind,
+    Node,
+    Parser,
+    State,
+    comparable,
+    evaluate,
+    fold,
+    is_amount,
+    leaves_of,
+    nearest,
+    never,
+    sign_of,
+    wrong,
+)
 from .quantities import (
     NO_BASELINE,
-    Found,
+    SIMPLE_PART,
+    FigureValue,
     LogProgress,
     Missing,
+    Name,
+    NamedFigure,
+    Number,
+    Operand,
     Quantity,
+    Text,
     Truth,
     WordValue,
-    is_finite,
     is_of_progress,
-    minus,
-    negative,
-    over,
-    plus,
     read_of_progress,
-    times,
 )
-from .validation import checked_condition
 
-_OPERATIONS: Mapping[str, Callable[[Quantity, Quantity], Quantity | None]] = {
-    "+": plus,
-    "-": minus,
-    "*": times,
-    "/": over,
-}
 #: Reads the figure of a name.
-Lookup = Callable[[Name], Found]
+Lookup = Callable[[Name], FigureValue]
 
-_HELD = {
-    "<": "under {}",
-    "<=": "at most {}",
-    ">": "over {}",
-    ">=": "at least {}",
-    "==": "as much as {}",
-    "!=": "other than {}",
-}
-_UNITS = {Kind.MS: "ms", Kind.S: "s", Kind.RATE: "samples/s"}
-_NOT_HELD = {
-    "<": "not under {}",
-    "<=": "more than {}",
-    ">": "not over {}",
-    ">=": "less than {}",
-    "==": "other than {}",
-    "!=": "as much as {}",
-}
+#: The longest condition, in characters.
+_LONGEST = 1000
 
 
 @dataclass(frozen=True)
@@ -105,7 +89,7 @@ class Condition:
         Point estimates decide; within ``surely(…)`` whole 95 % intervals do.
         """
 
-        def lookup(name: Name) -> Found:
+        def lookup(name: Name) -> FigureValue:
             if progress is not None and is_of_progress(name):
                 return read_of_progress(progress, name)
             return read(name.path, name.of_baseline, analysis)
@@ -131,10 +115,11 @@ class Condition:
         return self._outcome(partial(read_of_progress, progress))
 
     def _names(self) -> Iterator[Name]:
-        return (leaf for leaf in leaves_of(self.node) if isinstance(leaf, Name))
+        for leaf in leaves_of(self.node):
+            yield from (side for side in (leaf.left, leaf.right) if isinstance(side, Name))
 
     def _outcome(self, lookup: Lookup) -> Outcome:
-        evaluation = evaluate(self.node, partial(compare, lookup))
+        evaluation = evaluate(self.node, partial(_compare, lookup))
         held = None if evaluation.state is State.UNKNOWN else evaluation.state is State.YES
         return Outcome(held, plain("; ".join(dict.fromkeys(evaluation.why))))
 
@@ -145,7 +130,183 @@ def parse(text: str) -> Condition:
     Raises:
         ValueError: if it is invalid; the message is one sentence with the column of the error.
     """
-    return Condition(checked_condition(parse_expression(text)))
+    if len(text) > _LONGEST:
+        raise ValueError(
+            f"a condition has at most {_LONGEST:,} characters, and this one {len(text):,}"
+        )
+    return Condition(_GateParser(text).read())
+
+
+# -- parser ----------------------------------------------------------------------------------------
+
+_NUMBER = r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_UNIT = "|".join(sorted(filter(str.isalpha, UNITS), key=len, reverse=True))
+_TEXT = r"'[^']*'|\"[^\"]*\""
+_PART = rf"(?:{SIMPLE_PART}|{_TEXT})"
+_SIGN = re.compile(rf"\s*{SIGN}")
+_OPERAND = re.compile(
+    rf"(?:(?P<factor>{_NUMBER})\s*(?P<share>%?)\s*\*\s*)?(?P<name>{SIMPLE_PART}(?:\.{_PART})*)"
+    rf"|(?P<number>{_NUMBER})(?:\s*(?P<unit>%|(?:{_UNIT})(?![A-Za-z0-9_])))?|(?P<text>{_TEXT})"
+)
+
+
+class _GateParser(Parser):
+    has_intervals = True
+
+    def read(self) -> Node:
+        node = self._condition()
+        if self._column > len(self._text):
+            return node
+        self._refuse_second_sign()
+        if self._word == ")":
+            raise wrong(self._column, "this ) closes nothing")
+        raise self._refusal("joins nothing: join conditions with and, or")
+
+    def _comparison(self) -> Node:
+        left, match = self._operand(), _SIGN.match(self._text, self._at)
+        if match is None:
+            return _alone(left)
+        self._pass(match.end())
+        right = self._operand()
+        self._refuse_second_sign()
+        return _checked(left, sign_of(match), right)
+
+    def _operand(self) -> Operand:
+        column = self._column
+        match = None if self._word else _OPERAND.match(self._text, column - 1)
+        if column > len(self._text):
+            raise wrong(column, "the text ends where a figure or a number is missing")
+        if match is None:
+            raise self._refusal("stands where a figure or a number is missing")
+        self._pass(match.end())
+        self._refuse_arithmetic()
+        if match["text"]:
+            return Text(match["text"][1:-1], column=column)
+        if match["number"]:
+            return _number(match["number"], match["unit"] or "", column)
+        parts = re.findall(_PART, match["name"])
+        path = tuple(part[1:-1] if part[0] in "'\"" else part for part in parts)
+        of_baseline = path[0] == "baseline"
+        factor = match["factor"] and _number(match["factor"], match["share"], column)
+        return Name(path[of_baseline:], of_baseline, factor or None, column=column)
+
+    def _refuse_arithmetic(self) -> None:
+        column = self._column
+        sign = self._text[column - 1 : column]
+        if sign and sign in "+-*/":
+            raise wrong(
+                column,
+                f"{sign!r} does not work here: write a factor times a figure, as in "
+                "step_ms.p99>2*step_ms.p50",
+            )
+
+    def _refusal(self, problem: str) -> ValueError:
+        """Return an error about the text here, where it cannot stand."""
+        self._refuse_arithmetic()
+        rest = self._text[self._column - 1 :]
+        match = _SIGN.match(rest) or _OPERAND.match(rest)
+        known = self._word or (match[0] if match else "")
+        if known:
+            return wrong(self._column, f"{known!r} {problem}")
+        if rest[0] in "'\"":
+            return wrong(self._column, f"a text begins with {rest[0]} and does not end")
+        hint = {"&": "; say and", "|": "; say or", "!": "; say not"}.get(rest[0], "")
+        return wrong(self._column, f"{rest[0]!r} means nothing here{hint}")
+
+    def _refuse_second_sign(self) -> None:
+        if _SIGN.match(self._text, self._at):
+            raise wrong(self._column, "a second comparison: join the two with and")
+
+
+def _number(text: str, unit: str, column: int) -> Number:
+    number = Number(float(text), unit, column=column)
+    if not isfinite(number.value * UNITS[unit][1]):
+        raise wrong(column, f"{text} is too large a number")
+    return number
+
+
+# -- checks ----------------------------------------------------------------------------------------
+#
+# Names exist, and kinds match.
+
+
+def _alone(operand: Operand) -> Comparison:
+    """Return a figure that is a condition by itself, as a comparison with nothing."""
+    if isinstance(operand, Name) and operand.path and _figure(operand).kind is Kind.TRUTH:
+        return Comparison(operand, "", "")
+    raise wrong(
+        operand.column,
+        f"{operand} is no condition: compare it with something, as in input.excess>20%",
+    )
+
+
+def _checked(left: Operand, sign: str, right: Operand) -> Comparison:
+    """Return a comparison whose left side is a figure."""
+    left, right = _as_text(left, right), _as_text(right, left)
+    left, right = _filled(left, right), _filled(right, left)
+    if not isinstance(left, Name) and isinstance(right, Name) and sign in TURNED:
+        left, sign, right = right, TURNED[sign], left
+    if not isinstance(left, Name):
+        raise wrong(left.column, f"{left} is no figure: begin with one, as in input.excess>20%")
+    kind, limit = _kind_of(left), _kind_of(right)
+    if sign == "~" and kind is not Kind.TEXT:
+        raise wrong(left.column, f"~ looks into words, and {left} is {kind.value}")
+    if not comparable(kind, limit) and not kind is limit is Kind.TEXT:
+        raise wrong(right.column, f"{left} is {kind.value} and {right} {limit.value}")
+    if kind is Kind.TEXT and sign in ORDERED:
+        raise wrong(left.column, f"words are compared with == and !=, not with {sign}")
+    choices = _figure(left).choices
+    if isinstance(right, Text) and sign != "~" and choices and right.text not in choices:
+        raise wrong(right.column, never(str(left), right.text, choices))
+    return Comparison(left, sign, right)
+
+
+def _as_text(operand: Operand, opposite: Operand) -> Operand:
+    """Return a word without quotes as a text, if it is compared with a figure that is a word."""
+    compared = figure(opposite.path) if isinstance(opposite, Name) else None
+    if compared is None or compared.kind is not Kind.TEXT or not isinstance(operand, Name):
+        return operand
+    if operand.of_baseline or operand.factor or len(operand.path) > 1:
+        return operand
+    (word,) = operand.path
+    is_word = word in compared.choices or figure(operand.path) is None
+    return Text(word, column=operand.column) if is_word else operand
+
+
+def _filled(operand: Operand, opposite: Operand) -> Operand:
+    """Replace ``baseline`` alone by the baseline's figure that it refers to."""
+    if not isinstance(operand, Name) or operand.path:
+        return operand
+    if not isinstance(opposite, Name) or not opposite.path:
+        raise wrong(
+            operand.column, "which figure of the baseline? For example baseline.step_ms.p50"
+        )
+    return replace(operand, path=opposite.path, column=operand.column)
+
+
+def _kind_of(operand: Operand) -> Kind:
+    if isinstance(operand, Name):
+        return _figure(operand).kind
+    return operand.kind if isinstance(operand, Number) else Kind.TEXT
+
+
+def _figure(name: Name) -> NamedFigure:
+    """Return the figure of a name.
+
+    Raises:
+        ValueError: if there is none, or if the baseline or a multiple of it has no meaning.
+    """
+    known, plain_name = figure(name.path), replace(name, of_baseline=False, factor=None)
+    prefix = "baseline." if name.of_baseline else ""
+    if known is None:
+        near = nearest(str(plain_name), known_names())
+        hint = f"did you mean {prefix}{near}?" if near else "docs/conditions.md lists all figures"
+        raise wrong(name.column, f"there is no figure '{prefix}{plain_name}'; {hint}")
+    if name.of_baseline and not known.of_baseline:
+        raise wrong(name.column, f"a baseline has no {plain_name} of its own")
+    if name.factor and not is_amount(known.kind):
+        raise wrong(name.column, f"{plain_name} is {known.kind.value}: no number multiplies it")
+    return known
 
 
 # -- evaluation ------------------------------------------------------------------------------------
@@ -157,17 +318,16 @@ class _UnknownError(Exception):
     """A figure is missing or cannot be computed; the message is the reason."""
 
 
-def compare(lookup: Lookup, node: Binary | Name, surely: bool) -> Evaluation:
-    """Return whether a comparison holds; with ``surely``, for the whole of every interval.
-
-    A figure that is a condition by itself stands alone.
-    """
+def _compare(lookup: Lookup, node: Comparison, surely: bool) -> Evaluation:
+    """Return whether a comparison holds; with ``surely``, for the whole of every interval."""
     try:
-        if isinstance(node, Name):
-            return _truth(node, lookup)
-        left, right = _value(node.left, lookup), _value(node.right, lookup)
-        if isinstance(left, Quantity) and isinstance(right, Quantity):
-            return _compare_amounts(node, left, right, surely)
+        left = _value(node.left, lookup)
+        if isinstance(left, Truth):
+            return Evaluation(State.YES if left.held else State.NO, (left.why,))
+        if isinstance(left, Quantity):
+            limit = _limit(node.right, left.kind, lookup)
+            return _compare_amounts(node, left, limit, surely)
+        right = _value(node.right, lookup)
         assert isinstance(left, WordValue)
         assert isinstance(right, WordValue)
         return _compare_words(node, left, right)
@@ -175,21 +335,50 @@ def compare(lookup: Lookup, node: Binary | Name, surely: bool) -> Evaluation:
         return Evaluation(State.UNKNOWN, (str(error),))
 
 
-def _truth(name: Name, lookup: Lookup) -> Evaluation:
-    truth = _figure(name, lookup)
-    assert isinstance(truth, Truth)
-    return Evaluation(State.YES if truth.held else State.NO, (truth.why,))
+def _value(operand: Operand, lookup: Lookup) -> Quantity | WordValue | Truth:
+    """Return the value of a figure, or a text.
+
+    Raises:
+        _UnknownError: if the figure is missing or cannot be computed.
+    """
+    if isinstance(operand, Text):
+        return WordValue(operand.text)
+    assert isinstance(operand, Name)
+    name = replace(operand, factor=None)
+    value = lookup(name)
+    if isinstance(value, Missing):
+        raise _UnknownError(f"{name} is not known: {value.why}")
+    if not isinstance(value, Quantity):
+        return value
+    if not value.is_finite:
+        raise _UnknownError(f"{name} is not known: it was not measured")
+    if operand.factor is None:
+        return value
+    product = value.scaled(operand.factor.amount)
+    if not product.is_finite:
+        raise _UnknownError(f"{operand} is too large")
+    return product
 
 
-def _compare_amounts(node: Binary, left: Quantity, right: Quantity, surely: bool) -> Evaluation:
-    difference = minus(left, right)
-    held = COMPARED[node.word](difference.value, 0)
-    sentence = amounts(node, left, right, difference, held)
+def _limit(operand: Operand, kind: Kind, lookup: Lookup) -> Quantity:
+    """Return what a figure of this kind is compared with; a plain number has the figure's unit."""
+    if isinstance(operand, Number):
+        in_seconds = operand.kind is Kind.BARE and kind is Kind.S
+        return Quantity(operand.amount * (1e3 if in_seconds else 1.0), kind)
+    value = _value(operand, lookup)
+    assert isinstance(value, Quantity)
+    return value
+
+
+def _compare_amounts(node: Comparison, left: Quantity, limit: Quantity, surely: bool) -> Evaluation:
+    difference = left.minus(limit)
+    held = COMPARED[node.sign](difference.value, 0)
+    sentence = _amounts(node, left, limit, difference, held)
     if not surely:
         return Evaluation(State.YES if held else State.NO, (sentence,))
     if difference.spread is None:
         raise _UnknownError(f"{sentence}; it has no interval: {difference.without}")
-    return Evaluation(_sure(node.word, difference), (sentence,))
+    return Evaluation(_sure(node.sign, difference), (sentence,))
 
 
 def _sure(sign: str, difference: Quantity) -> State:
@@ -202,123 +391,58 @@ def _sure(sign: str, difference: Quantity) -> State:
     return State.YES if held.pop() else State.NO
 
 
-def _compare_words(node: Binary, left: WordValue, right: WordValue) -> Evaluation:
-    contains = node.word == "~"
+def _compare_words(node: Comparison, left: WordValue, right: WordValue) -> Evaluation:
+    contains = node.sign == "~"
     alike = fold(right.text) in fold(left.text) if contains else left.text == right.text
     unsure = left.unsure or right.unsure
     if not alike and unsure:
         named = node.left if left.unsure else node.right
         raise _UnknownError(f"{named} is not known: {unsure}")
-    held = alike == (node.word != "!=")
-    sentence = words(node, left.text, right.text, held)
+    held = alike == (node.sign != "!=")
+    sentence = _words(node, left.text, right.text, held)
     return Evaluation(State.YES if held else State.NO, (sentence,))
-
-
-def _value(node: Node, lookup: Lookup) -> Quantity | WordValue:
-    """Return one side of a comparison.
-
-    Raises:
-        _UnknownError: if a figure is missing or cannot be computed.
-    """
-    if isinstance(node, Number):
-        kind, factor, divisor = UNITS[node.unit]
-        return Quantity(node.value * factor / divisor, kind)
-    if isinstance(node, TextLiteral):
-        return WordValue(node.text)
-    if isinstance(node, Name):
-        value = _figure(node, lookup)
-        assert not isinstance(value, Truth)
-        return value
-    if isinstance(node, Unary):
-        return negative(_amount(node.operand, lookup))
-    assert isinstance(node, Binary)
-    left, right = _amount(node.left, lookup), _amount(node.right, lookup)
-    result = _OPERATIONS[node.word](left, right)
-    if result is None:
-        raise _UnknownError(f"{node} is undefined: {node.right} is 0")
-    if not is_finite(result):
-        raise _UnknownError(f"{node} is too large")
-    return result
-
-
-def _amount(node: Node, lookup: Lookup) -> Quantity:
-    value = _value(node, lookup)
-    assert isinstance(value, Quantity)
-    return value
-
-
-def _figure(name: Name, lookup: Lookup) -> Quantity | WordValue | Truth:
-    value = lookup(name)
-    if isinstance(value, Missing):
-        raise _UnknownError(f"{name} is not known: {value.why}")
-    if isinstance(value, Quantity) and not is_finite(value):
-        raise _UnknownError(f"{name} is not known: it was not measured")
-    return value
 
 
 # -- sentences -------------------------------------------------------------------------------------
 #
 # Describe the result of a comparison with its numbers.
 
+#: By sign: the words if the comparison does not hold, and if it does.
+_SENTENCES = {
+    "<": ("not under {}", "under {}"),
+    "<=": ("more than {}", "at most {}"),
+    ">": ("not over {}", "over {}"),
+    ">=": ("less than {}", "at least {}"),
+    "==": ("other than {}", "as much as {}"),
+    "!=": ("as much as {}", "other than {}"),
+}
+_UNITS = {Kind.MS: "ms", Kind.S: "s", Kind.RATE: "samples/s"}
 
-def amounts(node: Binary, left: Quantity, right: Quantity, difference: Quantity, held: bool) -> str:
+
+def _amounts(
+    node: Comparison, left: Quantity, limit: Quantity, difference: Quantity, held: bool
+) -> str:
     """Write ``input.excess is 31.2% (29.8% to 32.5%), over 20%``, and whether it is significant."""
-    shown, limit, sign = (node.left, left), (node.right, right), node.word
-    if not _has_figures(node.left) and _has_figures(node.right):
-        shown, limit, sign = limit, shown, TURNED[sign]
-    kind = shown[1].kind if limit[1].kind is Kind.BARE else limit[1].kind
-    word = (_HELD if held else _NOT_HELD)[sign].format(_limit(*limit, kind))
-    sentence = f"{shown[0]} is {_shown(shown[1], shown[1].kind)}, {word}"
+    shown = str(node.right)
+    if isinstance(node.right, Name):
+        shown += f", which is {limit}"
+    elif node.right.kind is Kind.BARE and left.kind in _UNITS:
+        shown += f" {_UNITS[left.kind]}"
+    word = _SENTENCES[node.sign][held].format(shown)
+    sentence = f"{node.left} is {left}, {word}"
     ends = difference.ci95
     if ends is None or not ends[0] <= 0 <= ends[1]:
         return sentence
-    if limit[1].ci95 is None and shown[1].ci95 is not None:
-        return f"{sentence}; the interval {_ends(shown[1].ci95, shown[1].kind)} includes the limit"
-    return f"{sentence}; the interval of the difference, {_ends(ends, difference.kind)}, includes 0"
+    if limit.ci95 is None and left.ci95 is not None:
+        return f"{sentence}; the interval {left.ends()} includes the limit"
+    return f"{sentence}; the interval of the difference, {difference.ends()}, includes 0"
 
 
-def words(node: Binary, left: str, right: str, held: bool) -> str:
+def _words(node: Comparison, left: str, right: str, held: bool) -> str:
     """Write ``bottleneck is 'input', not 'imbalance'``."""
-    name, word, expected = (
-        (node.left, left, right) if _has_figures(node.left) else (node.right, right, left)
-    )
-    sentence = f"{name} is '{word}'"
-    if word == expected:
+    sentence = f"{node.left} is '{left}'"
+    if left == right:
         return sentence
-    if node.word != "~":
-        return f"{sentence}, not '{expected}'"
-    return f"{sentence}, {'with' if held else 'without'} '{expected}'"
-
-
-def _limit(node: Node, value: Quantity, kind: Kind) -> str:
-    """Write the limit as the user wrote it, and its value if it was computed."""
-    if _has_figures(node) or isinstance(node, Binary):
-        return f"{node}, which is {_shown(value.taken_as(kind), kind)}"
-    return f"{node} {_UNITS[kind]}" if value.kind is Kind.BARE and kind in _UNITS else str(node)
-
-
-def _has_figures(node: Node) -> bool:
-    return any(isinstance(leaf, Name) for leaf in leaves_of(node))
-
-
-def _shown(value: Quantity, kind: Kind) -> str:
-    shown = _value_in_words(value.value, kind)
-    return shown if value.ci95 is None else f"{shown} ({_ends(value.ci95, kind)})"
-
-
-def _ends(ends: tuple[float, float], kind: Kind) -> str:
-    if kind in (Kind.MS, Kind.S):
-        return interval(ends, "ms")
-    if kind is Kind.SHARE:
-        return percent_ends(ends)
-    return f"{between(*ends)}{' samples/s' if kind is Kind.RATE else ''}"
-
-
-def _value_in_words(value: float, kind: Kind) -> str:
-    if kind is Kind.SHARE:
-        return percent(value)
-    if kind in (Kind.MS, Kind.S):
-        return amount(value, "ms")
-    if kind is Kind.RATE:
-        return rate(value)
-    return f"{value:,.0f}".replace("-", "−") if value.is_integer() else significant(value)
+    if node.sign != "~":
+        return f"{sentence}, not '{right}'"
+    return f"{sentence}, {'with' if held else 'without'} '{right}'"

@@ -20,14 +20,13 @@ from stallscope.analysis.ledger.ledger import Ledger
 from stallscope.analysis.symptoms import CPU_TIME, SYMPTOMS, was_counted
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.formatting.lists import counted, listed
-from stallscope.query import find
-from stallscope.query.field_kinds import Kind
 from stallscope.words import CAUSES, VERDICT_CAUSES, VERDICTS, Fix
 
+from .language import Kind, find
 from .quantities import (
     NO_BASELINE,
     PROGRESS_FIGURES,
-    Found,
+    FigureValue,
     Missing,
     NamedFigure,
     Quantity,
@@ -51,9 +50,9 @@ _IMBALANCE = "imbalance"
 
 
 def _of_entry(
-    name: str, read: Callable[[LedgerEntry, Analysis, str], Found]
-) -> Callable[[Analysis, str], Found]:
-    def figure_value(analysis: Analysis, source: str) -> Found:
+    name: str, read: Callable[[LedgerEntry, Analysis, str], FigureValue]
+) -> Callable[[Analysis, str], FigureValue]:
+    def figure_value(analysis: Analysis, source: str) -> FigureValue:
         entry = _entry(analysis, name)
         return unmeasured(analysis) if entry is None else read(entry, analysis, source)
 
@@ -68,11 +67,11 @@ def _per_step(steady: Ledger, name: str) -> npt.NDArray[np.int64]:
     return steady.imbalance if name == _IMBALANCE else steady.by_cause(name)
 
 
-def _ms(entry: LedgerEntry, _: Analysis, source: str) -> Found:
+def _ms(entry: LedgerEntry, _: Analysis, source: str) -> FigureValue:
     return estimate(Mean(entry.ms, entry.ci95_ms), Kind.MS, source)
 
 
-def _share(entry: LedgerEntry, analysis: Analysis, source: str) -> Found:
+def _share(entry: LedgerEntry, analysis: Analysis, source: str) -> FigureValue:
     return estimate(_over_the_step(entry.name, entry.share, analysis), Kind.SHARE, source)
 
 
@@ -89,7 +88,7 @@ def _over_the_step(name: str, share: float, analysis: Analysis) -> Mean:
     return Mean(share, (share - below, share + above))
 
 
-def _excess(entry: LedgerEntry, analysis: Analysis, source: str) -> Found:
+def _excess(entry: LedgerEntry, analysis: Analysis, source: str) -> FigureValue:
     step, base = analysis.step, analysis.baseline
     if base is None:
         return Missing(NO_BASELINE)
@@ -107,7 +106,7 @@ def _around_zero(mean: Mean) -> tuple[float, float] | None:
     return None if ends is None else (ends[0] - mean.value, ends[1] - mean.value)
 
 
-def _excess_ms(entry: LedgerEntry, analysis: Analysis, source: str) -> Found:
+def _excess_ms(entry: LedgerEntry, analysis: Analysis, source: str) -> FigureValue:
     if analysis.baseline is None:
         return Missing(NO_BASELINE)
     if entry.excess_ms is None:
@@ -115,7 +114,7 @@ def _excess_ms(entry: LedgerEntry, analysis: Analysis, source: str) -> Found:
     return estimate(Mean(entry.excess_ms, entry.excess_ci95_ms), Kind.MS, source)
 
 
-def _baseline_ms(entry: LedgerEntry, analysis: Analysis, _: str) -> Found:
+def _baseline_ms(entry: LedgerEntry, analysis: Analysis, _: str) -> FigureValue:
     base = analysis.baseline
     if base is None:
         return Missing(NO_BASELINE)
@@ -154,7 +153,7 @@ def known_names() -> list[str]:
     return [*_FIGURES, *(f"what_if.FIX.{name}" for name in GAINS)]
 
 
-def read(path: tuple[str, ...], of_baseline: bool, analysis: Analysis) -> Found:
+def read(path: tuple[str, ...], of_baseline: bool, analysis: Analysis) -> FigureValue:
     """Read a figure of this run or its baseline; its name must be known to ``figure``."""
     named_figure = figure(path)
     assert named_figure is not None
@@ -170,7 +169,7 @@ def read(path: tuple[str, ...], of_baseline: bool, analysis: Analysis) -> Found:
     return named_figure.read(base, "baseline")
 
 
-def _throughput(analysis: Analysis, source: str) -> Found:
+def _throughput(analysis: Analysis, source: str) -> FigureValue:
     rate, step = analysis.samples_per_second, analysis.step
     if rate is None:
         return Missing("it is not known how many samples a step has, or how long it takes")
@@ -180,8 +179,8 @@ def _throughput(analysis: Analysis, source: str) -> Found:
     return estimate(Mean(rate, (low, high)), Kind.RATE, source)
 
 
-def _step(name: str) -> Callable[[Analysis, str], Found]:
-    def figure_value(analysis: Analysis, source: str) -> Found:
+def _step(name: str) -> Callable[[Analysis, str], FigureValue]:
+    def figure_value(analysis: Analysis, source: str) -> FigureValue:
         step = analysis.step
         if step is None:
             return Missing("no step could be timed")
@@ -192,7 +191,7 @@ def _step(name: str) -> Callable[[Analysis, str], Found]:
     return figure_value
 
 
-def _rise(analysis: Analysis, _: str) -> Found:
+def _rise(analysis: Analysis, _: str) -> FigureValue:
     if analysis.steady is None:
         return unmeasured(analysis)
     times = analysis.steady.total.astype(np.float64)
@@ -204,7 +203,7 @@ def _rise(analysis: Analysis, _: str) -> Found:
     return Quantity(0.0 if rise is None else rise.by, Kind.SHARE)
 
 
-def _gap(analysis: Analysis, source: str) -> Found:
+def _gap(analysis: Analysis, source: str) -> FigureValue:
     if analysis.baseline is None:
         return Missing(NO_BASELINE)
     if analysis.gap is None:
@@ -212,8 +211,8 @@ def _gap(analysis: Analysis, source: str) -> Found:
     return estimate(Mean(analysis.gap, analysis.gap_ci95), Kind.SHARE, source)
 
 
-def _job(name: str) -> Callable[[Analysis, str], Found]:
-    def figure_value(analysis: Analysis, _: str) -> Found:
+def _job(name: str) -> Callable[[Analysis, str], FigureValue]:
+    def figure_value(analysis: Analysis, _: str) -> FigureValue:
         if analysis.epoch_times is not None or (analysis.ledger is None and name != "total"):
             return unmeasured(analysis)
         return Quantity(getattr(analysis.job, name) * 1e3, Kind.S)
@@ -221,8 +220,8 @@ def _job(name: str) -> Callable[[Analysis, str], Found]:
     return figure_value
 
 
-def _goodput(name: str) -> Callable[[Analysis, str], Found]:
-    def figure_value(analysis: Analysis, _: str) -> Found:
+def _goodput(name: str) -> Callable[[Analysis, str], FigureValue]:
+    def figure_value(analysis: Analysis, _: str) -> FigureValue:
         if analysis.goodput is None:
             return unmeasured(analysis)
         return Quantity(getattr(analysis.goodput, name), Kind.SHARE)
@@ -230,14 +229,14 @@ def _goodput(name: str) -> Callable[[Analysis, str], Found]:
     return figure_value
 
 
-def _verdict(analysis: Analysis, _: str) -> Found:
+def _verdict(analysis: Analysis, _: str) -> FigureValue:
     kind = analysis.bottleneck.kind
     unsure = unmeasured(analysis).why if kind == "insufficient_data" else ""
     return WordValue(kind, unsure)
 
 
-def _of_verdict(word: Callable[[Bottleneck], str]) -> Callable[[Analysis, str], Found]:
-    def figure_value(analysis: Analysis, _: str) -> Found:
+def _of_verdict(word: Callable[[Bottleneck], str]) -> Callable[[Analysis, str], FigureValue]:
+    def figure_value(analysis: Analysis, _: str) -> FigureValue:
         if analysis.bottleneck.kind == "insufficient_data":
             return unmeasured(analysis)
         return WordValue(word(analysis.bottleneck))
@@ -253,7 +252,7 @@ def _cause(verdict: Bottleneck) -> str:
     return "none" if verdict.cause is None else verdict.cause
 
 
-def _why(analysis: Analysis, _: str) -> Found:
+def _why(analysis: Analysis, _: str) -> FigureValue:
     reasons = analysis.bottleneck.why
     if analysis.bottleneck.kind == "insufficient_data":
         return unmeasured(analysis)
@@ -262,20 +261,20 @@ def _why(analysis: Analysis, _: str) -> Found:
     return WordValue(reasons[0].code if reasons else "none")
 
 
-def _findings(severity: str | None) -> Callable[[Analysis, str], Found]:
+def _findings(severity: str | None) -> Callable[[Analysis, str], FigureValue]:
     return lambda analysis, _: count(
         sum(severity in (None, finding.severity) for finding in analysis.findings)
     )
 
 
-def _exposed(analysis: Analysis, source: str) -> Found:
+def _exposed(analysis: Analysis, source: str) -> FigureValue:
     communication = analysis.communication
     if communication is None:
         return Missing("communication was not measured")
     return estimate(communication.exposed_ms, Kind.MS, source)
 
 
-def _bandwidth(analysis: Analysis, source: str) -> Found:
+def _bandwidth(analysis: Analysis, source: str) -> FigureValue:
     communication = analysis.communication
     value = None if communication is None else communication.bus_bandwidth
     if value is None:
@@ -283,26 +282,26 @@ def _bandwidth(analysis: Analysis, source: str) -> Found:
     return number(value, Kind.NUMBER, source, _ALONE)
 
 
-def _epoch(analysis: Analysis, source: str) -> Found:
+def _epoch(analysis: Analysis, source: str) -> FigureValue:
     known = analysis.epoch_times
     if known is None or known.mean_s is None:
         return Missing("only logs that know epochs and no steps have it")
     return number(known.mean_s * 1e3, Kind.S, source, _ALONE)
 
 
-def _size(analysis: Analysis, _: str) -> Found:
+def _size(analysis: Analysis, _: str) -> FigureValue:
     if analysis.epoch_times is not None and analysis.run.fact("size") is None:
         return Missing("logs of epochs do not contain the number of ranks")
     return count(analysis.run.size)
 
 
-def _stragglers(analysis: Analysis, _: str) -> Found:
+def _stragglers(analysis: Analysis, _: str) -> FigureValue:
     if analysis.bottleneck.kind == "insufficient_data":
         return unmeasured(analysis)
     return count(len(analysis.stragglers))
 
 
-def _changes(analysis: Analysis, _: str) -> Found:
+def _changes(analysis: Analysis, _: str) -> FigureValue:
     return unmeasured(analysis) if analysis.steady is None else count(len(analysis.changes))
 
 
@@ -377,10 +376,10 @@ def gain_figure(fix: str, name: str) -> NamedFigure | None:
     return None
 
 
-def _gain(fix: Fix, name: str) -> Callable[[Analysis, str], Found]:
+def _gain(fix: Fix, name: str) -> Callable[[Analysis, str], FigureValue]:
     kind, value_of, nothing = GAINS[name]
 
-    def figure_value(analysis: Analysis, source: str) -> Found:
+    def figure_value(analysis: Analysis, source: str) -> FigureValue:
         if analysis.bottleneck.kind == "insufficient_data":
             return unmeasured(analysis)
         gain = next((gain for gain in analysis.what_if if gain.fix == fix), None)

@@ -1,29 +1,104 @@
-"""Compute with amounts and their 95 % intervals, and read them from an analysis.
-
-Errors of figures of different runs are independent and add up as squares. Errors of figures of one run
-may be correlated in any way and add up linearly, which is the worst case. Products and quotients are
-approximated to first order.
-"""
+"""Values of figures with their 95 % intervals, and the names of figures."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.stopped.stopped import Stopped
 from stallscope.arrays.stats import Mean
-from stallscope.query import field_kinds
-from stallscope.query.field_kinds import Kind
-from stallscope.query.syntax import Name
+from stallscope.formatting.numbers import (
+    amount,
+    between,
+    interval,
+    percent,
+    percent_ends,
+    rate,
+    significant,
+)
+
+from .language import UNITS, Kind
 
 #: Why a figure may lack its interval.
 TOO_FEW_STEPS = "too few independent steps"
 
 #: Why comparisons with a baseline are unknown.
 NO_BASELINE = "there is no baseline; --baseline names one"
+
+#: A part of a figure's name without quotes: ``step_ms``, ``rank:3``.
+SIMPLE_PART = r"[A-Za-z_][A-Za-z0-9_]*(?::[A-Za-z0-9_]+)?"
+
+# -- operands --------------------------------------------------------------------------------------
+#
+# Sides of a comparison, as users write them.
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A side of a comparison."""
+
+    #: Its column in the text, counted from 1.
+    column: int = field(default=1, compare=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Number(Operand):
+    """A number as written: 20 with the unit ``%``."""
+
+    value: float
+    unit: str
+
+    def __str__(self) -> str:
+        whole = self.value.is_integer() and abs(self.value) < 1e15
+        return f"{int(self.value) if whole else self.value!r}{self.unit}"
+
+    @property
+    def kind(self) -> Kind:
+        return UNITS[self.unit][0]
+
+    @property
+    def amount(self) -> float:
+        """The number as figures are stored: times in milliseconds, shares as fractions."""
+        _, factor, divisor = UNITS[self.unit]
+        return self.value * factor / divisor
+
+
+@dataclass(frozen=True)
+class Text(Operand):
+    text: str
+
+    def __str__(self) -> str:
+        return _quoted(self.text)
+
+
+@dataclass(frozen=True)
+class Name(Operand):
+    """A figure of the run, or of its baseline, as a list of parts; a number may multiply it.
+
+    Without parts it is ``baseline`` alone: the figure on the other side of the comparison.
+    """
+
+    path: tuple[str, ...]
+    of_baseline: bool = False
+    factor: Number | None = None
+
+    def __str__(self) -> str:
+        parts = ("baseline", *self.path) if self.of_baseline else self.path
+        name = ".".join(
+            part if re.fullmatch(SIMPLE_PART, part) else _quoted(part) for part in parts
+        )
+        return name if self.factor is None else f"{self.factor}*{name}"
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if "'" in text else f"'{text}'"
+
+
+# -- values ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -41,10 +116,14 @@ class Quantity:
     kind: Kind
     #: The distances of the interval's ends below and above; (0, 0) is exact, None is no interval.
     spread: tuple[float, float] | None = (0.0, 0.0)
-    #: The sources of its uncertainty: ``run`` or ``baseline``.
-    of: frozenset[str] = frozenset()
+    #: The source of its uncertainty: ``run`` or ``baseline``; empty if it is exact.
+    source: str = ""
     #: Why there is no interval; empty otherwise.
     without: str = ""
+
+    def __str__(self) -> str:
+        shown = _value_in_words(self.value, self.kind)
+        return shown if self.ci95 is None else f"{shown} ({self.ends()})"
 
     @property
     def ci95(self) -> tuple[float, float] | None:
@@ -54,101 +133,61 @@ class Quantity:
         below, above = self.spread or (0.0, 0.0)
         return self.value - below, self.value + above
 
-    def taken_as(self, kind: Kind) -> Quantity:
-        """Return the amount with the kind of another one: a plain number takes its unit."""
-        if self.kind is not Kind.BARE or kind is not Kind.S:
-            return Quantity(self.value, kind, self.spread, self.of, self.without)
-        return _quantity(self.value * 1e3, kind, _scaled(self.spread, 1e3), (self,))
+    @property
+    def is_finite(self) -> bool:
+        return math.isfinite(self.value) and all(map(math.isfinite, self.spread or ()))
+
+    def ends(self) -> str:
+        """Write the ends of the interval."""
+        ends = self.ci95 or (self.value, self.value)
+        if self.kind in (Kind.MS, Kind.S):
+            return interval(ends, "ms")
+        if self.kind is Kind.SHARE:
+            return percent_ends(ends)
+        return f"{between(*ends)}{' samples/s' if self.kind is Kind.RATE else ''}"
+
+    def scaled(self, factor: float) -> Quantity:
+        """Return a multiple of the amount."""
+        spread = self.spread
+        if spread is not None:
+            below, above = spread if factor >= 0 else spread[::-1]
+            spread = (below * abs(factor), above * abs(factor))
+        return Quantity(self.value * factor, self.kind, spread, self.source, self.without)
+
+    def minus(self, limit: Quantity) -> Quantity:
+        """Return the difference from a limit.
+
+        Errors of different runs are independent and add up as squares. Those of the same run may be
+        correlated in any way and add up linearly, which is the worst case.
+        """
+        value, without = self.value - limit.value, self.without or limit.without
+        if self.spread is None or limit.spread is None:
+            return Quantity(value, self.kind, None, self.source, without)
+        add = math.hypot if self.source != limit.source else lambda *errors: sum(errors)
+        below = add(self.spread[0], limit.spread[1])
+        above = add(self.spread[1], limit.spread[0])
+        return Quantity(value, self.kind, (below, above), self.source, without)
+
+
+def _value_in_words(value: float, kind: Kind) -> str:
+    if kind is Kind.SHARE:
+        return percent(value)
+    if kind in (Kind.MS, Kind.S):
+        return amount(value, "ms")
+    if kind is Kind.RATE:
+        return rate(value)
+    return f"{value:,.0f}".replace("-", "−") if value.is_integer() else significant(value)
 
 
 def estimate(mean: Mean, kind: Kind, source: str, without: str = TOO_FEW_STEPS) -> Quantity:
     """Convert an estimated mean to an amount."""
     if mean.ci95 is None or not all(map(math.isfinite, mean.ci95)):
-        return Quantity(mean.value, kind, None, frozenset({source}), without)
+        return Quantity(mean.value, kind, None, source, without)
     spread = (mean.value - mean.ci95[0], mean.ci95[1] - mean.value)
-    return Quantity(mean.value, kind, spread, frozenset({source}))
+    return Quantity(mean.value, kind, spread, source)
 
 
-def negative(quantity: Quantity) -> Quantity:
-    turned = None if quantity.spread is None else (quantity.spread[1], quantity.spread[0])
-    return _quantity(-quantity.value, quantity.kind, turned, (quantity,))
-
-
-def plus(left: Quantity, right: Quantity) -> Quantity:
-    kind = field_kinds.same(left.kind, right.kind) or left.kind
-    left, right = left.taken_as(kind), right.taken_as(kind)
-    spread = _joined(left.spread, right.spread, left, right)
-    return _quantity(left.value + right.value, kind, spread, (left, right))
-
-
-def minus(left: Quantity, right: Quantity) -> Quantity:
-    return plus(left, negative(right))
-
-
-def times(left: Quantity, right: Quantity) -> Quantity:
-    kind = field_kinds.product(left.kind, right.kind) or left.kind
-    spread = _joined(
-        _scaled(left.spread, right.value), _scaled(right.spread, left.value), left, right
-    )
-    return _quantity(left.value * right.value, kind, spread, (left, right))
-
-
-def over(dividend: Quantity, divisor: Quantity) -> Quantity | None:
-    """Divide; None if the divisor is zero."""
-    if divisor.value == 0:
-        return None
-    kind = field_kinds.quotient(dividend.kind, divisor.kind) or dividend.kind
-    value = dividend.value / divisor.value
-    ends = divisor.ci95
-    if ends is not None and ends[0] <= 0 <= ends[1]:
-        why = "a divisor's interval includes 0"
-        return Quantity(value, kind, None, dividend.of | divisor.of, why)
-    spread = _joined(
-        _scaled(dividend.spread, 1 / divisor.value),
-        _scaled(divisor.spread, -value / divisor.value),
-        dividend,
-        divisor,
-    )
-    return _quantity(value, kind, spread, (dividend, divisor))
-
-
-def is_finite(quantity: Quantity) -> bool:
-    return math.isfinite(quantity.value) and all(map(math.isfinite, quantity.spread or ()))
-
-
-def _quantity(
-    value: float,
-    kind: Kind,
-    spread: tuple[float, float] | None,
-    parts: tuple[Quantity, ...],
-) -> Quantity:
-    of = frozenset().union(*(part.of for part in parts))
-    without = next((part.without for part in parts if part.without), "")
-    return Quantity(value, kind, spread, of, without)
-
-
-def _scaled(spread: tuple[float, float] | None, factor: float) -> tuple[float, float] | None:
-    if spread is None:
-        return None
-    below, above = (spread[0] * abs(factor), spread[1] * abs(factor))
-    return (below, above) if factor >= 0 else (above, below)
-
-
-def _joined(
-    first_spread: tuple[float, float] | None,
-    second_spread: tuple[float, float] | None,
-    first: Quantity,
-    second: Quantity,
-) -> tuple[float, float] | None:
-    if first_spread is None or second_spread is None:
-        return None
-    if first.of.isdisjoint(second.of):
-        below = math.hypot(first_spread[0], second_spread[0])
-        return below, math.hypot(first_spread[1], second_spread[1])
-    return first_spread[0] + second_spread[0], first_spread[1] + second_spread[1]
-
-
-# -- found -----------------------------------------------------------------------------------------
+# -- figures ---------------------------------------------------------------------------------------
 #
 # Figures, and the kinds of their values.
 
@@ -169,7 +208,7 @@ class Truth:
     why: str
 
 
-Found = Quantity | WordValue | Truth | Missing
+FigureValue = Quantity | WordValue | Truth | Missing
 
 
 @dataclass(frozen=True)
@@ -177,7 +216,7 @@ class NamedFigure:
     """A named figure; ``source`` is ``run`` or ``baseline``, the source of its uncertainty."""
 
     kind: Kind
-    read: Callable[[Analysis, str], Found]
+    read: Callable[[Analysis, str], FigureValue]
     #: The possible words; empty if any word is possible.
     choices: tuple[str, ...] = ()
     #: Whether a baseline has it, too.
@@ -189,7 +228,7 @@ def count(number: int) -> Quantity:
     return Quantity(float(number), Kind.NUMBER)
 
 
-def number(value: float | None, kind: Kind, source: str, without: str) -> Found:
+def number(value: float | None, kind: Kind, source: str, without: str) -> FigureValue:
     """Return an amount without an interval."""
     if value is None:
         return Missing("it was not measured")
@@ -228,19 +267,19 @@ def _stopped_seconds(progress: LogProgress) -> Quantity:
     return Quantity(0.0 if progress.stopped is None else progress.stopped.seconds * 1e3, Kind.S)
 
 
-def _silent_seconds(progress: LogProgress) -> Found:
+def _silent_seconds(progress: LogProgress) -> FigureValue:
     if progress.silent_s is None:
         return Missing("only stallscope watch sees whether logs grow")
     return Quantity(progress.silent_s * 1e3, Kind.S)
 
 
-def _of_analysis(kind: Kind, read: Callable[[LogProgress], Found]) -> NamedFigure:
+def _of_analysis(kind: Kind, read: Callable[[LogProgress], FigureValue]) -> NamedFigure:
     return NamedFigure(
         kind, lambda analysis, _: read(LogProgress(analysis.stopped)), of_baseline=False
     )
 
 
-_READ: dict[str, tuple[Kind, Callable[[LogProgress], Found]]] = {
+_READ: dict[str, tuple[Kind, Callable[[LogProgress], FigureValue]]] = {
     "stopped": (Kind.TRUTH, _stopped),
     "stopped.seconds": (Kind.S, _stopped_seconds),
     "silent.seconds": (Kind.S, _silent_seconds),
@@ -255,7 +294,7 @@ def is_of_progress(name: Name) -> bool:
     return not name.of_baseline and ".".join(name.path) in _READ
 
 
-def read_of_progress(progress: LogProgress, name: Name) -> Found:
+def read_of_progress(progress: LogProgress, name: Name) -> FigureValue:
     """Read a figure for which ``is_of_progress`` holds."""
     if not is_of_progress(name):
         return Missing("it needs the analysis of the run")

@@ -14,7 +14,7 @@ from typing import Literal
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.stopped.stopped import Stopped, find_stopped
 from stallscope.analysis.stragglers.lateness import Straggler
-from stallscope.conditions import Condition, Outcome
+from stallscope.conditions.condition import Condition, Outcome
 from stallscope.conditions.quantities import LogProgress
 from stallscope.errors import StallscopeError
 from stallscope.formatting.lists import listed
