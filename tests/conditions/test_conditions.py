@@ -345,6 +345,8 @@ def test_the_interval_of_a_share_is_about_as_wide_as_its_estimates_scatter() -> 
             "column 17: '+' does not work here: write a factor times a figure",
         ),
         ("-input.excess<-10%", "column 1: '-' does not work here: write a factor times a figure"),
+        ("what_if.host:node-7.speedup>1", "column 1: put a name with - in quotes, as in what_if.'"),
+        ("size>+-5", "column 6: '+' does not work here"),
         ("2*3*size>1", "column 2: '*' does not work here"),
         ("2*bottleneck==input", "column 1: bottleneck is a word: no number multiplies it"),
         ("10>2", "column 1: 10 is no figure: begin with one"),

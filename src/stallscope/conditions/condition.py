@@ -18,6 +18,7 @@ from stallscope.formatting.plain import plain
 from .known_figures import figure, known_names, read
 from .language import (
     COMPARED,
+    NUMBER,
     ORDERED,
     SIGN,
     TURNED,
@@ -31,7 +32,6 @@ from .language import (
     comparable,
     evaluate,
     fold,
-    is_amount,
     leaves_of,
     nearest,
     never,
@@ -139,14 +139,13 @@ def parse(text: str) -> Condition:
 
 # -- parser ----------------------------------------------------------------------------------------
 
-_NUMBER = r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _UNIT = "|".join(sorted(filter(str.isalpha, UNITS), key=len, reverse=True))
 _TEXT = r"'[^']*'|\"[^\"]*\""
 _PART = rf"(?:{SIMPLE_PART}|{_TEXT})"
 _SIGN = re.compile(rf"\s*{SIGN}")
 _OPERAND = re.compile(
-    rf"(?:(?P<factor>{_NUMBER})\s*(?P<share>%?)\s*\*\s*)?(?P<name>{SIMPLE_PART}(?:\.{_PART})*)"
-    rf"|(?P<number>{_NUMBER})(?:\s*(?P<unit>%|(?:{_UNIT})(?![A-Za-z0-9_])))?|(?P<text>{_TEXT})"
+    rf"(?:(?P<factor>{NUMBER})\s*(?P<share>%?)\s*\*\s*)?(?P<name>{SIMPLE_PART}(?:\.{_PART})*)"
+    rf"|(?P<number>{NUMBER})(?:\s*(?P<unit>%|(?:{_UNIT})(?![A-Za-z0-9_])))?|(?P<text>{_TEXT})"
 )
 
 
@@ -179,6 +178,8 @@ class _GateParser(Parser):
         if match is None:
             raise self._refusal("stands where a figure or a number is missing")
         self._pass(match.end())
+        if self._text.startswith("-", match.end()) and ":" in (match["name"] or ""):
+            raise wrong(column, "put a name with - in quotes, as in what_if.'host:node-7'.speedup")
         self._refuse_arithmetic()
         if match["text"]:
             return Text(match["text"][1:-1], column=column)
@@ -304,7 +305,7 @@ def _figure(name: Name) -> NamedFigure:
         raise wrong(name.column, f"there is no figure '{prefix}{plain_name}'; {hint}")
     if name.of_baseline and not known.of_baseline:
         raise wrong(name.column, f"a baseline has no {plain_name} of its own")
-    if name.factor and not is_amount(known.kind):
+    if name.factor and not comparable(known.kind, Kind.BARE):
         raise wrong(name.column, f"{plain_name} is {known.kind.value}: no number multiplies it")
     return known
 

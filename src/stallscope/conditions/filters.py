@@ -16,6 +16,7 @@ from stallscope.formatting.plain import plain
 
 from .language import (
     COMPARED,
+    NUMBER,
     SIGN,
     TURNED,
     UNITS,
@@ -38,7 +39,7 @@ _MOST_CONDITIONS = 50
 _START = re.compile(rf"\s*(?P<field>\w[\w.:]*)\s*{SIGN}\s*")
 _QUOTED_VALUE = re.compile(r"""("[^"]*"|'[^']*')(?=[\s)]|$)""")
 _QUOTED_WORD = re.compile(r""""([^"]*)(?:"|$)|'([^']*)(?:'|$)""")
-_AMOUNT = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)([%A-Za-z]*)")
+_AMOUNT = re.compile(rf"({NUMBER})([%A-Za-z]*)")
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from typing import get_args
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.findings.finding import Severity
-from stallscope.analysis.gains.what_if import Bottleneck, WhatIf
+from stallscope.analysis.gains.what_if import WhatIf
 from stallscope.analysis.ledger.change_points import REFERENCE_STEPS, find_rise
 from stallscope.analysis.ledger.entries import LedgerEntry
 from stallscope.analysis.ledger.job_time import JobTime
@@ -50,13 +51,13 @@ _IMBALANCE = "imbalance"
 
 
 def _of_entry(
-    name: str, read: Callable[[LedgerEntry, Analysis, str], FigureValue]
-) -> Callable[[Analysis, str], FigureValue]:
-    def figure_value(analysis: Analysis, source: str) -> FigureValue:
-        entry = _entry(analysis, name)
-        return unmeasured(analysis) if entry is None else read(entry, analysis, source)
-
-    return figure_value
+    name: str,
+    value: Callable[[LedgerEntry, Analysis, str], FigureValue],
+    analysis: Analysis,
+    source: str,
+) -> FigureValue:
+    entry = _entry(analysis, name)
+    return unmeasured(analysis) if entry is None else value(entry, analysis, source)
 
 
 def _entry(analysis: Analysis, name: str) -> LedgerEntry | None:
@@ -133,7 +134,7 @@ _KINDS = {
 
 #: By name: ``input.excess``.
 ENTRY_FIGURES = {
-    f"{entry}.{name}": NamedFigure(kind, _of_entry(entry, value), of_baseline=of_baseline)
+    f"{entry}.{name}": NamedFigure(kind, partial(_of_entry, entry, value), of_baseline=of_baseline)
     for entry in (*CAUSES, _IMBALANCE)
     for name, (kind, value, of_baseline) in _KINDS.items()
 }
@@ -179,16 +180,13 @@ def _throughput(analysis: Analysis, source: str) -> FigureValue:
     return estimate(Mean(rate, (low, high)), Kind.RATE, source)
 
 
-def _step(name: str) -> Callable[[Analysis, str], FigureValue]:
-    def figure_value(analysis: Analysis, source: str) -> FigureValue:
-        step = analysis.step
-        if step is None:
-            return Missing("no step could be timed")
-        if name == "mean":
-            return estimate(Mean(step.mean, step.ci95), Kind.MS, source)
-        return number(getattr(step, name), Kind.MS, source, _PERCENTILES)
-
-    return figure_value
+def _step(name: str, analysis: Analysis, source: str) -> FigureValue:
+    step = analysis.step
+    if step is None:
+        return Missing("no step could be timed")
+    if name == "mean":
+        return estimate(Mean(step.mean, step.ci95), Kind.MS, source)
+    return number(getattr(step, name), Kind.MS, source, _PERCENTILES)
 
 
 def _rise(analysis: Analysis, _: str) -> FigureValue:
@@ -211,22 +209,16 @@ def _gap(analysis: Analysis, source: str) -> FigureValue:
     return estimate(Mean(analysis.gap, analysis.gap_ci95), Kind.SHARE, source)
 
 
-def _job(name: str) -> Callable[[Analysis, str], FigureValue]:
-    def figure_value(analysis: Analysis, _: str) -> FigureValue:
-        if analysis.epoch_times is not None or (analysis.ledger is None and name != "total"):
-            return unmeasured(analysis)
-        return Quantity(getattr(analysis.job, name) * 1e3, Kind.S)
-
-    return figure_value
+def _job(name: str, analysis: Analysis, _: str) -> FigureValue:
+    if analysis.epoch_times is not None or (analysis.ledger is None and name != "total"):
+        return unmeasured(analysis)
+    return Quantity(getattr(analysis.job, name) * 1e3, Kind.S)
 
 
-def _goodput(name: str) -> Callable[[Analysis, str], FigureValue]:
-    def figure_value(analysis: Analysis, _: str) -> FigureValue:
-        if analysis.goodput is None:
-            return unmeasured(analysis)
-        return Quantity(getattr(analysis.goodput, name), Kind.SHARE)
-
-    return figure_value
+def _goodput(name: str, analysis: Analysis, _: str) -> FigureValue:
+    if analysis.goodput is None:
+        return unmeasured(analysis)
+    return Quantity(getattr(analysis.goodput, name), Kind.SHARE)
 
 
 def _verdict(analysis: Analysis, _: str) -> FigureValue:
@@ -235,36 +227,23 @@ def _verdict(analysis: Analysis, _: str) -> FigureValue:
     return WordValue(kind, unsure)
 
 
-def _of_verdict(word: Callable[[Bottleneck], str]) -> Callable[[Analysis, str], FigureValue]:
-    def figure_value(analysis: Analysis, _: str) -> FigureValue:
-        if analysis.bottleneck.kind == "insufficient_data":
-            return unmeasured(analysis)
-        return WordValue(word(analysis.bottleneck))
-
-    return figure_value
-
-
-def _fault(verdict: Bottleneck) -> str:
-    return "yes" if verdict.fault else "no"
+def _with_verdict(
+    value: Callable[[Analysis], FigureValue], analysis: Analysis, _: str
+) -> FigureValue:
+    """Return a figure that is known only if there is a verdict."""
+    is_unknown = analysis.bottleneck.kind == "insufficient_data"
+    return unmeasured(analysis) if is_unknown else value(analysis)
 
 
-def _cause(verdict: Bottleneck) -> str:
-    return "none" if verdict.cause is None else verdict.cause
-
-
-def _why(analysis: Analysis, _: str) -> FigureValue:
+def _why(analysis: Analysis) -> FigureValue:
     reasons = analysis.bottleneck.why
-    if analysis.bottleneck.kind == "insufficient_data":
-        return unmeasured(analysis)
     if not reasons and not was_counted(analysis.run):
         return Missing("the logs have no counters of the machine")
     return WordValue(reasons[0].code if reasons else "none")
 
 
-def _findings(severity: str | None) -> Callable[[Analysis, str], FigureValue]:
-    return lambda analysis, _: count(
-        sum(severity in (None, finding.severity) for finding in analysis.findings)
-    )
+def _findings(severity: str | None, analysis: Analysis) -> int:
+    return sum(severity in (None, finding.severity) for finding in analysis.findings)
 
 
 def _exposed(analysis: Analysis, source: str) -> FigureValue:
@@ -295,54 +274,59 @@ def _size(analysis: Analysis, _: str) -> FigureValue:
     return count(analysis.run.size)
 
 
-def _stragglers(analysis: Analysis, _: str) -> FigureValue:
-    if analysis.bottleneck.kind == "insufficient_data":
-        return unmeasured(analysis)
-    return count(len(analysis.stragglers))
-
-
 def _changes(analysis: Analysis, _: str) -> FigureValue:
     return unmeasured(analysis) if analysis.steady is None else count(len(analysis.changes))
 
 
-_CAUSES = (*VERDICT_CAUSES, "none")
+def _count(value: Callable[[Analysis], int]) -> NamedFigure:
+    return NamedFigure(Kind.NUMBER, lambda analysis, _: count(value(analysis)))
 
 
-_REASONS = (*(symptom.code for symptom in (*SYMPTOMS, CPU_TIME)), "none")
+def _word(value: Callable[[Analysis], FigureValue], choices: Sequence[str]) -> NamedFigure:
+    return NamedFigure(Kind.TEXT, partial(_with_verdict, value), tuple(choices))
 
 
 _FIGURES: dict[str, NamedFigure] = {
     "samples_per_second": NamedFigure(Kind.RATE, _throughput),
     "gap": NamedFigure(Kind.SHARE, _gap, of_baseline=False),
     **{
-        f"step_ms.{name}": NamedFigure(Kind.MS, _step(name))
+        f"step_ms.{name}": NamedFigure(Kind.MS, partial(_step, name))
         for name in ("mean", "p50", "p95", "p99")
     },
     "step_ms.rise": NamedFigure(Kind.SHARE, _rise, of_baseline=False),
     **ENTRY_FIGURES,
     "bottleneck": NamedFigure(Kind.TEXT, _verdict, VERDICTS),
-    "bottleneck.fault": NamedFigure(Kind.TEXT, _of_verdict(_fault), ("yes", "no")),
-    "bottleneck.cause": NamedFigure(Kind.TEXT, _of_verdict(_cause), _CAUSES),
-    "bottleneck.why": NamedFigure(Kind.TEXT, _why, _REASONS),
+    "bottleneck.fault": _word(
+        lambda analysis: WordValue("yes" if analysis.bottleneck.fault else "no"), ("yes", "no")
+    ),
+    "bottleneck.cause": _word(
+        lambda analysis: WordValue(analysis.bottleneck.cause or "none"), (*VERDICT_CAUSES, "none")
+    ),
+    "bottleneck.why": _word(_why, (*(symptom.code for symptom in (*SYMPTOMS, CPU_TIME)), "none")),
     **PROGRESS_FIGURES,
-    "findings": NamedFigure(Kind.NUMBER, _findings(None)),
+    "findings": _count(partial(_findings, None)),
     **{
-        f"findings.{severity}": NamedFigure(Kind.NUMBER, _findings(severity))
+        f"findings.{severity}": _count(partial(_findings, severity))
         for severity in get_args(Severity)
     },
-    "stragglers": NamedFigure(Kind.NUMBER, _stragglers),
+    "stragglers": NamedFigure(
+        Kind.NUMBER, partial(_with_verdict, lambda analysis: count(len(analysis.stragglers)))
+    ),
     "changes": NamedFigure(Kind.NUMBER, _changes),
-    "warnings": NamedFigure(Kind.NUMBER, lambda analysis, _: count(len(analysis.warnings))),
+    "warnings": _count(lambda analysis: len(analysis.warnings)),
     "size": NamedFigure(Kind.NUMBER, _size),
-    "epochs": NamedFigure(Kind.NUMBER, lambda analysis, _: count(analysis.epochs)),
-    "steps.total": NamedFigure(Kind.NUMBER, lambda analysis, _: count(analysis.coverage.steps)),
-    "steps.unused": NamedFigure(Kind.NUMBER, lambda analysis, _: count(analysis.coverage.unused)),
+    "epochs": _count(lambda analysis: analysis.epochs),
+    "steps.total": _count(lambda analysis: analysis.coverage.steps),
+    "steps.unused": _count(lambda analysis: analysis.coverage.unused),
     "status": NamedFigure(
         Kind.TEXT, lambda analysis, _: WordValue(analysis.run.status), ("completed", "open")
     ),
-    **{f"job_s.{field.name}": NamedFigure(Kind.S, _job(field.name)) for field in fields(JobTime)},
-    "goodput": NamedFigure(Kind.SHARE, _goodput("fraction")),
-    "goodput.compute": NamedFigure(Kind.SHARE, _goodput("compute_fraction")),
+    **{
+        f"job_s.{field.name}": NamedFigure(Kind.S, partial(_job, field.name))
+        for field in fields(JobTime)
+    },
+    "goodput": NamedFigure(Kind.SHARE, partial(_goodput, "fraction")),
+    "goodput.compute": NamedFigure(Kind.SHARE, partial(_goodput, "compute_fraction")),
     "communication.exposed_ms": NamedFigure(Kind.MS, _exposed),
     "communication.bus_bandwidth_gb_s": NamedFigure(Kind.NUMBER, _bandwidth),
     "epoch_times.mean_s": NamedFigure(Kind.S, _epoch),
@@ -372,24 +356,21 @@ def gain_figure(fix: str, name: str) -> NamedFigure | None:
     """Return the figure ``what_if.FIX.NAME``; None if there is none."""
     with suppress(ValueError):
         if name in GAINS:
-            return NamedFigure(GAINS[name][0], _gain(Fix.parse(fix), name), of_baseline=False)
+            value = partial(_gain, Fix.parse(fix), name)
+            return NamedFigure(GAINS[name][0], value, of_baseline=False)
     return None
 
 
-def _gain(fix: Fix, name: str) -> Callable[[Analysis, str], FigureValue]:
+def _gain(fix: Fix, name: str, analysis: Analysis, source: str) -> FigureValue:
     kind, value_of, nothing = GAINS[name]
-
-    def figure_value(analysis: Analysis, source: str) -> FigureValue:
-        if analysis.bottleneck.kind == "insufficient_data":
-            return unmeasured(analysis)
-        gain = next((gain for gain in analysis.what_if if gain.fix == fix), None)
-        if gain is not None:
-            return value_of(gain, source)
-        why = _not_offered(fix, analysis)
-        # No such rank is slow, so there is nothing to fix.
-        return Missing(why) if why else number(nothing, kind, source, "no rank was found slow")
-
-    return figure_value
+    if analysis.bottleneck.kind == "insufficient_data":
+        return unmeasured(analysis)
+    gain = next((gain for gain in analysis.what_if if gain.fix == fix), None)
+    if gain is not None:
+        return value_of(gain, source)
+    why = _not_offered(fix, analysis)
+    # No such rank is slow, so there is nothing to fix.
+    return Missing(why) if why else number(nothing, kind, source, "no rank was found slow")
 
 
 def _not_offered(fix: Fix, analysis: Analysis) -> str:

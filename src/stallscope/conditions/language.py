@@ -77,11 +77,6 @@ _DIMENSIONS = {
 }
 
 
-def is_amount(kind: Kind) -> bool:
-    """Return whether values of this kind are numbers."""
-    return kind is Kind.BARE or kind in _DIMENSIONS
-
-
 def comparable(figure: Kind, limit: Kind) -> bool:
     """Return whether a figure of one kind can be more or less than a limit of another."""
     dimension = _DIMENSIONS.get(figure)
@@ -358,6 +353,7 @@ TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 ORDERED = ("<", "<=", ">", ">=")
 #: A sign of a comparison, as users write it.
 SIGN = r"(?P<sign>!=|>=|<=|==|=|<|>|~)"
+NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 
 #: Evaluations without sentences, for lists.
 YES = Evaluation(State.YES)

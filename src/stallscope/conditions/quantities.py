@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from stallscope.analysis import Analysis
@@ -273,10 +274,10 @@ def _silent_seconds(progress: LogProgress) -> FigureValue:
     return Quantity(progress.silent_s * 1e3, Kind.S)
 
 
-def _of_analysis(kind: Kind, read: Callable[[LogProgress], FigureValue]) -> NamedFigure:
-    return NamedFigure(
-        kind, lambda analysis, _: read(LogProgress(analysis.stopped)), of_baseline=False
-    )
+def _of_analysis(
+    read: Callable[[LogProgress], FigureValue], analysis: Analysis, _: str
+) -> FigureValue:
+    return read(LogProgress(analysis.stopped))
 
 
 _READ: dict[str, tuple[Kind, Callable[[LogProgress], FigureValue]]] = {
@@ -286,7 +287,10 @@ _READ: dict[str, tuple[Kind, Callable[[LogProgress], FigureValue]]] = {
 }
 
 
-PROGRESS_FIGURES = {name: _of_analysis(kind, read) for name, (kind, read) in _READ.items()}
+PROGRESS_FIGURES = {
+    name: NamedFigure(kind, partial(_of_analysis, read), of_baseline=False)
+    for name, (kind, read) in _READ.items()
+}
 
 
 def is_of_progress(name: Name) -> bool:
