@@ -15,7 +15,7 @@ from math import isfinite
 from stallscope.analysis import Analysis
 from stallscope.formatting.plain import plain
 
-from .known_figures import figure, known_names, read
+from .known_figures import figure, known_names, needs_analysis, read
 from .language import (
     COMPARED,
     NUMBER,
@@ -52,8 +52,6 @@ from .quantities import (
     Text,
     Truth,
     WordValue,
-    is_of_progress,
-    read_of_progress,
 )
 
 #: Reads the figure of a name.
@@ -88,23 +86,16 @@ class Condition:
 
         Point estimates decide; within ``surely(…)`` whole 95 % intervals do.
         """
-
-        def lookup(name: Name) -> FigureValue:
-            if progress is not None and is_of_progress(name):
-                return read_of_progress(progress, name)
-            return read(name.path, name.of_baseline, analysis)
-
-        return self._outcome(lookup)
+        return self._outcome(partial(read, analysis, progress))
 
     def lacks_baseline(self, analysis: Analysis) -> bool:
         """Return whether the condition compares the run with a baseline, and there is none."""
-        figures = (read(name.path, name.of_baseline, analysis) for name in self._names())
-        return Missing(NO_BASELINE) in figures
+        return Missing(NO_BASELINE) in [read(analysis, None, name) for name in self._names()]
 
     @property
     def needs_analysis(self) -> bool:
         """Return whether ``check_progress`` cannot evaluate it."""
-        return not all(map(is_of_progress, self._names()))
+        return any(map(needs_analysis, self._names()))
 
     def names(self, figure: str) -> bool:
         """Return whether the condition is about a figure, or one of its parts."""
@@ -112,7 +103,7 @@ class Condition:
 
     def check_progress(self, progress: LogProgress) -> Outcome:
         """Evaluate a condition on the run's progress only."""
-        return self._outcome(partial(read_of_progress, progress))
+        return self._outcome(partial(read, None, progress))
 
     def _names(self) -> Iterator[Name]:
         for leaf in leaves_of(self.node):

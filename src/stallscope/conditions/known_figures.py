@@ -28,7 +28,9 @@ from .quantities import (
     NO_BASELINE,
     PROGRESS_FIGURES,
     FigureValue,
+    LogProgress,
     Missing,
+    Name,
     NamedFigure,
     Quantity,
     WordValue,
@@ -154,11 +156,23 @@ def known_names() -> list[str]:
     return [*_FIGURES, *(f"what_if.FIX.{name}" for name in GAINS)]
 
 
-def read(path: tuple[str, ...], of_baseline: bool, analysis: Analysis) -> FigureValue:
-    """Read a figure of this run or its baseline; its name must be known to ``figure``."""
-    named_figure = figure(path)
+def needs_analysis(name: Name) -> bool:
+    """Return whether the run's progress does not tell the figure."""
+    return name.of_baseline or ".".join(name.path) not in PROGRESS_FIGURES
+
+
+def read(analysis: Analysis | None, progress: LogProgress | None, name: Name) -> FigureValue:
+    """Read a figure of this run or its baseline; its name must be known to ``figure``.
+
+    Figures of the progress are the analysis's if ``progress`` is None.
+    """
+    if progress is not None and not needs_analysis(name):
+        return PROGRESS_FIGURES[".".join(name.path)][1](progress)
+    if analysis is None:
+        return Missing("it needs the analysis of the run")
+    named_figure = figure(name.path)
     assert named_figure is not None
-    if not of_baseline:
+    if not name.of_baseline:
         return named_figure.read(analysis, "run")
     base = analysis.baseline
     if base is None:
@@ -168,6 +182,12 @@ def read(path: tuple[str, ...], of_baseline: bool, analysis: Analysis) -> Figure
             f"the baseline ran on {counted(base.run.size, 'rank')} and this run on {analysis.run.size:,}"
         )
     return named_figure.read(base, "baseline")
+
+
+def _progress(
+    value: Callable[[LogProgress], FigureValue], analysis: Analysis, _: str
+) -> FigureValue:
+    return value(LogProgress(analysis.stopped))
 
 
 def _throughput(analysis: Analysis, source: str) -> FigureValue:
@@ -303,7 +323,10 @@ _FIGURES: dict[str, NamedFigure] = {
         lambda analysis: WordValue(analysis.bottleneck.cause or "none"), (*VERDICT_CAUSES, "none")
     ),
     "bottleneck.why": _word(_why, (*(symptom.code for symptom in (*SYMPTOMS, CPU_TIME)), "none")),
-    **PROGRESS_FIGURES,
+    **{
+        name: NamedFigure(kind, partial(_progress, value), of_baseline=False)
+        for name, (kind, value) in PROGRESS_FIGURES.items()
+    },
     "findings": _count(partial(_findings, None)),
     **{
         f"findings.{severity}": _count(partial(_findings, severity))

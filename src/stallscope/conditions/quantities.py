@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
 from stallscope.analysis import Analysis
@@ -214,9 +213,10 @@ FigureValue = Quantity | WordValue | Truth | Missing
 
 @dataclass(frozen=True)
 class NamedFigure:
-    """A named figure; ``source`` is ``run`` or ``baseline``, the source of its uncertainty."""
+    """A named figure."""
 
     kind: Kind
+    #: Reads it from an analysis of ``run`` or ``baseline``, which is the source of its uncertainty.
     read: Callable[[Analysis, str], FigureValue]
     #: The possible words; empty if any word is possible.
     choices: tuple[str, ...] = ()
@@ -274,32 +274,9 @@ def _silent_seconds(progress: LogProgress) -> FigureValue:
     return Quantity(progress.silent_s * 1e3, Kind.S)
 
 
-def _of_analysis(
-    read: Callable[[LogProgress], FigureValue], analysis: Analysis, _: str
-) -> FigureValue:
-    return read(LogProgress(analysis.stopped))
-
-
-_READ: dict[str, tuple[Kind, Callable[[LogProgress], FigureValue]]] = {
+#: A baseline has none of them.
+PROGRESS_FIGURES: dict[str, tuple[Kind, Callable[[LogProgress], FigureValue]]] = {
     "stopped": (Kind.TRUTH, _stopped),
     "stopped.seconds": (Kind.S, _stopped_seconds),
     "silent.seconds": (Kind.S, _silent_seconds),
 }
-
-
-PROGRESS_FIGURES = {
-    name: NamedFigure(kind, partial(_of_analysis, read), of_baseline=False)
-    for name, (kind, read) in _READ.items()
-}
-
-
-def is_of_progress(name: Name) -> bool:
-    """Return whether the figure needs no analysis."""
-    return not name.of_baseline and ".".join(name.path) in _READ
-
-
-def read_of_progress(progress: LogProgress, name: Name) -> FigureValue:
-    """Read a figure for which ``is_of_progress`` holds."""
-    if not is_of_progress(name):
-        return Missing("it needs the analysis of the run")
-    return _READ[".".join(name.path)][1](progress)
