@@ -143,7 +143,10 @@ def test_written_conditions_read_the_same(text: str) -> None:
     _checked(text)
 
 
-@given(st.lists(st.sampled_from([*_WORDS, *FILTER_WORDS]), max_size=20), st.sampled_from(["", " "]))
+@given(
+    st.lists(st.sampled_from([*_WORDS, *FILTER_WORDS]) | st.text(max_size=9), max_size=20),
+    st.sampled_from(["", " "]),
+)
 @example(["not", "(", "model", "~", "(x", "or"], " ")
 @example(["bottleneck", "<", "samples_per_second"], "")
 @example(["bottleneck.cause", "<", "samples_per_second"], "")

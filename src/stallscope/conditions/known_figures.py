@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from typing import get_args
 
@@ -53,13 +53,10 @@ _IMBALANCE = "imbalance"
 
 
 def _of_entry(
-    name: str,
-    value: Callable[[LedgerEntry, Analysis, str], FigureValue],
-    analysis: Analysis,
-    source: str,
+    name: str, value: Callable[[LedgerEntry, Analysis], FigureValue], analysis: Analysis
 ) -> FigureValue:
     entry = _entry(analysis, name)
-    return unmeasured(analysis) if entry is None else value(entry, analysis, source)
+    return unmeasured(analysis) if entry is None else value(entry, analysis)
 
 
 def _entry(analysis: Analysis, name: str) -> LedgerEntry | None:
@@ -70,12 +67,12 @@ def _per_step(steady: Ledger, name: str) -> npt.NDArray[np.int64]:
     return steady.imbalance if name == _IMBALANCE else steady.by_cause(name)
 
 
-def _ms(entry: LedgerEntry, _: Analysis, source: str) -> FigureValue:
-    return estimate(Mean(entry.ms, entry.ci95_ms), Kind.MS, source)
+def _ms(entry: LedgerEntry, _: Analysis) -> FigureValue:
+    return estimate(Mean(entry.ms, entry.ci95_ms), Kind.MS)
 
 
-def _share(entry: LedgerEntry, analysis: Analysis, source: str) -> FigureValue:
-    return estimate(_over_the_step(entry.name, entry.share, analysis), Kind.SHARE, source)
+def _share(entry: LedgerEntry, analysis: Analysis) -> FigureValue:
+    return estimate(_over_the_step(entry.name, entry.share, analysis), Kind.SHARE)
 
 
 def _over_the_step(name: str, share: float, analysis: Analysis) -> Mean:
@@ -91,7 +88,7 @@ def _over_the_step(name: str, share: float, analysis: Analysis) -> Mean:
     return Mean(share, (share - below, share + above))
 
 
-def _excess(entry: LedgerEntry, analysis: Analysis, source: str) -> FigureValue:
+def _excess(entry: LedgerEntry, analysis: Analysis) -> FigureValue:
     step, base = analysis.step, analysis.baseline
     if base is None:
         return Missing(NO_BASELINE)
@@ -101,7 +98,7 @@ def _excess(entry: LedgerEntry, analysis: Analysis, source: str) -> FigureValue:
     excess = _over_the_step(entry.name, entry.excess_ms / step.mean, analysis)
     # The run's own steps do not contain the baseline's uncertainty.
     usual = Mean(base_entry.ms, base_entry.ci95_ms).scaled(1 / step.mean)
-    return estimate(excess.minus(Mean(0.0, _around_zero(usual))), Kind.SHARE, source)
+    return estimate(excess.minus(Mean(0.0, _around_zero(usual))), Kind.SHARE)
 
 
 def _around_zero(mean: Mean) -> tuple[float, float] | None:
@@ -109,20 +106,20 @@ def _around_zero(mean: Mean) -> tuple[float, float] | None:
     return None if ends is None else (ends[0] - mean.value, ends[1] - mean.value)
 
 
-def _excess_ms(entry: LedgerEntry, analysis: Analysis, source: str) -> FigureValue:
+def _excess_ms(entry: LedgerEntry, analysis: Analysis) -> FigureValue:
     if analysis.baseline is None:
         return Missing(NO_BASELINE)
     if entry.excess_ms is None:
         return Missing("the stages of the baseline's steps were not measured")
-    return estimate(Mean(entry.excess_ms, entry.excess_ci95_ms), Kind.MS, source)
+    return estimate(Mean(entry.excess_ms, entry.excess_ci95_ms), Kind.MS)
 
 
-def _baseline_ms(entry: LedgerEntry, analysis: Analysis, _: str) -> FigureValue:
+def _baseline_ms(entry: LedgerEntry, analysis: Analysis) -> FigureValue:
     base = analysis.baseline
     if base is None:
         return Missing(NO_BASELINE)
     base_entry = _entry(base, entry.name)
-    return unmeasured(base) if base_entry is None else _ms(base_entry, base, "baseline")
+    return unmeasured(base) if base_entry is None else _of_baseline(_ms(base_entry, base))
 
 
 _KINDS = {
@@ -173,7 +170,7 @@ def read(analysis: Analysis | None, progress: LogProgress | None, name: Name) ->
     named_figure = figure(name.path)
     assert named_figure is not None
     if not name.of_baseline:
-        return named_figure.read(analysis, "run")
+        return named_figure.read(analysis)
     base = analysis.baseline
     if base is None:
         return Missing(NO_BASELINE)
@@ -181,35 +178,37 @@ def read(analysis: Analysis | None, progress: LogProgress | None, name: Name) ->
         return Missing(
             f"the baseline ran on {counted(base.run.size, 'rank')} and this run on {analysis.run.size:,}"
         )
-    return named_figure.read(base, "baseline")
+    return _of_baseline(named_figure.read(base))
 
 
-def _progress(
-    value: Callable[[LogProgress], FigureValue], analysis: Analysis, _: str
-) -> FigureValue:
+def _of_baseline(value: FigureValue) -> FigureValue:
+    return replace(value, of_baseline=True) if isinstance(value, Quantity) else value
+
+
+def _progress(value: Callable[[LogProgress], FigureValue], analysis: Analysis) -> FigureValue:
     return value(LogProgress(analysis.stopped))
 
 
-def _throughput(analysis: Analysis, source: str) -> FigureValue:
+def _throughput(analysis: Analysis) -> FigureValue:
     rate, step = analysis.samples_per_second, analysis.step
     if rate is None:
         return Missing("it is not known how many samples a step has, or how long it takes")
     if step is None or step.ci95 is None or min(step.ci95) <= 0:
-        return estimate(Mean(rate, None), Kind.RATE, source)
+        return estimate(Mean(rate, None), Kind.RATE)
     low, high = (rate * step.mean / end for end in reversed(step.ci95))
-    return estimate(Mean(rate, (low, high)), Kind.RATE, source)
+    return estimate(Mean(rate, (low, high)), Kind.RATE)
 
 
-def _step(name: str, analysis: Analysis, source: str) -> FigureValue:
+def _step(name: str, analysis: Analysis) -> FigureValue:
     step = analysis.step
     if step is None:
         return Missing("no step could be timed")
     if name == "mean":
-        return estimate(Mean(step.mean, step.ci95), Kind.MS, source)
-    return number(getattr(step, name), Kind.MS, source, _PERCENTILES)
+        return estimate(Mean(step.mean, step.ci95), Kind.MS)
+    return number(getattr(step, name), Kind.MS, _PERCENTILES)
 
 
-def _rise(analysis: Analysis, _: str) -> FigureValue:
+def _rise(analysis: Analysis) -> FigureValue:
     if analysis.steady is None:
         return unmeasured(analysis)
     times = analysis.steady.total.astype(np.float64)
@@ -221,35 +220,33 @@ def _rise(analysis: Analysis, _: str) -> FigureValue:
     return Quantity(0.0 if rise is None else rise.by, Kind.SHARE)
 
 
-def _gap(analysis: Analysis, source: str) -> FigureValue:
+def _gap(analysis: Analysis) -> FigureValue:
     if analysis.baseline is None:
         return Missing(NO_BASELINE)
     if analysis.gap is None:
         return Missing("throughputs of the run and its baseline cannot be compared")
-    return estimate(Mean(analysis.gap, analysis.gap_ci95), Kind.SHARE, source)
+    return estimate(Mean(analysis.gap, analysis.gap_ci95), Kind.SHARE)
 
 
-def _job(name: str, analysis: Analysis, _: str) -> FigureValue:
+def _job(name: str, analysis: Analysis) -> FigureValue:
     if analysis.epoch_times is not None or (analysis.ledger is None and name != "total"):
         return unmeasured(analysis)
     return Quantity(getattr(analysis.job, name) * 1e3, Kind.S)
 
 
-def _goodput(name: str, analysis: Analysis, _: str) -> FigureValue:
+def _goodput(name: str, analysis: Analysis) -> FigureValue:
     if analysis.goodput is None:
         return unmeasured(analysis)
     return Quantity(getattr(analysis.goodput, name), Kind.SHARE)
 
 
-def _verdict(analysis: Analysis, _: str) -> FigureValue:
+def _verdict(analysis: Analysis) -> FigureValue:
     kind = analysis.bottleneck.kind
     unsure = unmeasured(analysis).why if kind == "insufficient_data" else ""
     return WordValue(kind, unsure)
 
 
-def _with_verdict(
-    value: Callable[[Analysis], FigureValue], analysis: Analysis, _: str
-) -> FigureValue:
+def _with_verdict(value: Callable[[Analysis], FigureValue], analysis: Analysis) -> FigureValue:
     """Return a figure that is known only if there is a verdict."""
     is_unknown = analysis.bottleneck.kind == "insufficient_data"
     return unmeasured(analysis) if is_unknown else value(analysis)
@@ -266,40 +263,40 @@ def _findings(severity: str | None, analysis: Analysis) -> int:
     return sum(severity in (None, finding.severity) for finding in analysis.findings)
 
 
-def _exposed(analysis: Analysis, source: str) -> FigureValue:
+def _exposed(analysis: Analysis) -> FigureValue:
     communication = analysis.communication
     if communication is None:
         return Missing("communication was not measured")
-    return estimate(communication.exposed_ms, Kind.MS, source)
+    return estimate(communication.exposed_ms, Kind.MS)
 
 
-def _bandwidth(analysis: Analysis, source: str) -> FigureValue:
+def _bandwidth(analysis: Analysis) -> FigureValue:
     communication = analysis.communication
     value = None if communication is None else communication.bus_bandwidth
     if value is None:
         return Missing("communication was not measured")
-    return number(value, Kind.NUMBER, source, _ALONE)
+    return number(value, Kind.NUMBER, _ALONE)
 
 
-def _epoch(analysis: Analysis, source: str) -> FigureValue:
+def _epoch(analysis: Analysis) -> FigureValue:
     known = analysis.epoch_times
     if known is None or known.mean_s is None:
         return Missing("only logs that know epochs and no steps have it")
-    return number(known.mean_s * 1e3, Kind.S, source, _ALONE)
+    return number(known.mean_s * 1e3, Kind.S, _ALONE)
 
 
-def _size(analysis: Analysis, _: str) -> FigureValue:
+def _size(analysis: Analysis) -> FigureValue:
     if analysis.epoch_times is not None and analysis.run.fact("size") is None:
         return Missing("logs of epochs do not contain the number of ranks")
     return count(analysis.run.size)
 
 
-def _changes(analysis: Analysis, _: str) -> FigureValue:
+def _changes(analysis: Analysis) -> FigureValue:
     return unmeasured(analysis) if analysis.steady is None else count(len(analysis.changes))
 
 
 def _count(value: Callable[[Analysis], int]) -> NamedFigure:
-    return NamedFigure(Kind.NUMBER, lambda analysis, _: count(value(analysis)))
+    return NamedFigure(Kind.NUMBER, lambda analysis: count(value(analysis)))
 
 
 def _word(value: Callable[[Analysis], FigureValue], choices: Sequence[str]) -> NamedFigure:
@@ -342,7 +339,7 @@ _FIGURES: dict[str, NamedFigure] = {
     "steps.total": _count(lambda analysis: analysis.coverage.steps),
     "steps.unused": _count(lambda analysis: analysis.coverage.unused),
     "status": NamedFigure(
-        Kind.TEXT, lambda analysis, _: WordValue(analysis.run.status), ("completed", "open")
+        Kind.TEXT, lambda analysis: WordValue(analysis.run.status), ("completed", "open")
     ),
     **{
         f"job_s.{field.name}": NamedFigure(Kind.S, partial(_job, field.name))
@@ -360,16 +357,16 @@ _FIGURES: dict[str, NamedFigure] = {
 # Figures of what-if gains, by fix.
 
 
-def _saved(gain: WhatIf, source: str) -> Quantity:
-    return estimate(gain.saved_ms, Kind.MS, source)
+def _saved(gain: WhatIf) -> Quantity:
+    return estimate(gain.saved_ms, Kind.MS)
 
 
-def _speedup(gain: WhatIf, source: str) -> Quantity:
-    return estimate(Mean(gain.speedup, gain.ci95), Kind.NUMBER, source)
+def _speedup(gain: WhatIf) -> Quantity:
+    return estimate(Mean(gain.speedup, gain.ci95), Kind.NUMBER)
 
 
 #: The figures of a fix: kind, reader, and the value if no rank is slow.
-GAINS: Mapping[str, tuple[Kind, Callable[[WhatIf, str], Quantity], float]] = {
+GAINS: Mapping[str, tuple[Kind, Callable[[WhatIf], Quantity], float]] = {
     "speedup": (Kind.NUMBER, _speedup, 1.0),
     "saved_ms": (Kind.MS, _saved, 0.0),
 }
@@ -384,16 +381,16 @@ def gain_figure(fix: str, name: str) -> NamedFigure | None:
     return None
 
 
-def _gain(fix: Fix, name: str, analysis: Analysis, source: str) -> FigureValue:
+def _gain(fix: Fix, name: str, analysis: Analysis) -> FigureValue:
     kind, value_of, nothing = GAINS[name]
     if analysis.bottleneck.kind == "insufficient_data":
         return unmeasured(analysis)
     gain = next((gain for gain in analysis.what_if if gain.fix == fix), None)
     if gain is not None:
-        return value_of(gain, source)
+        return value_of(gain)
     why = _not_offered(fix, analysis)
     # No such rank is slow, so there is nothing to fix.
-    return Missing(why) if why else number(nothing, kind, source, "no rank was found slow")
+    return Missing(why) if why else number(nothing, kind, "no rank was found slow")
 
 
 def _not_offered(fix: Fix, analysis: Analysis) -> str:

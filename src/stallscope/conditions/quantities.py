@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from stallscope.analysis import Analysis
@@ -116,10 +116,10 @@ class Quantity:
     kind: Kind
     #: The distances of the interval's ends below and above; (0, 0) is exact, None is no interval.
     spread: tuple[float, float] | None = (0.0, 0.0)
-    #: The source of its uncertainty: ``run`` or ``baseline``; empty if it is exact.
-    source: str = ""
     #: Why there is no interval; empty otherwise.
     without: str = ""
+    #: Whether its uncertainty is the baseline's.
+    of_baseline: bool = False
 
     def __str__(self) -> str:
         shown = _value_in_words(self.value, self.kind)
@@ -152,7 +152,7 @@ class Quantity:
         if spread is not None:
             below, above = spread if factor >= 0 else spread[::-1]
             spread = (below * abs(factor), above * abs(factor))
-        return Quantity(self.value * factor, self.kind, spread, self.source, self.without)
+        return replace(self, value=self.value * factor, spread=spread)
 
     def minus(self, limit: Quantity) -> Quantity:
         """Return the difference from a limit.
@@ -162,11 +162,11 @@ class Quantity:
         """
         value, without = self.value - limit.value, self.without or limit.without
         if self.spread is None or limit.spread is None:
-            return Quantity(value, self.kind, None, self.source, without)
-        add = math.hypot if self.source != limit.source else lambda *errors: sum(errors)
+            return Quantity(value, self.kind, None, without)
+        add = math.hypot if self.of_baseline != limit.of_baseline else lambda *errors: sum(errors)
         below = add(self.spread[0], limit.spread[1])
         above = add(self.spread[1], limit.spread[0])
-        return Quantity(value, self.kind, (below, above), self.source, without)
+        return Quantity(value, self.kind, (below, above))
 
 
 def _value_in_words(value: float, kind: Kind) -> str:
@@ -179,12 +179,12 @@ def _value_in_words(value: float, kind: Kind) -> str:
     return f"{value:,.0f}".replace("-", "−") if value.is_integer() else significant(value)
 
 
-def estimate(mean: Mean, kind: Kind, source: str, without: str = TOO_FEW_STEPS) -> Quantity:
+def estimate(mean: Mean, kind: Kind, without: str = TOO_FEW_STEPS) -> Quantity:
     """Convert an estimated mean to an amount."""
     if mean.ci95 is None or not all(map(math.isfinite, mean.ci95)):
-        return Quantity(mean.value, kind, None, source, without)
+        return Quantity(mean.value, kind, None, without)
     spread = (mean.value - mean.ci95[0], mean.ci95[1] - mean.value)
-    return Quantity(mean.value, kind, spread, source)
+    return Quantity(mean.value, kind, spread)
 
 
 # -- figures ---------------------------------------------------------------------------------------
@@ -216,8 +216,7 @@ class NamedFigure:
     """A named figure."""
 
     kind: Kind
-    #: Reads it from an analysis of ``run`` or ``baseline``, which is the source of its uncertainty.
-    read: Callable[[Analysis, str], FigureValue]
+    read: Callable[[Analysis], FigureValue]
     #: The possible words; empty if any word is possible.
     choices: tuple[str, ...] = ()
     #: Whether a baseline has it, too.
@@ -229,11 +228,11 @@ def count(number: int) -> Quantity:
     return Quantity(float(number), Kind.NUMBER)
 
 
-def number(value: float | None, kind: Kind, source: str, without: str) -> FigureValue:
+def number(value: float | None, kind: Kind, without: str) -> FigureValue:
     """Return an amount without an interval."""
     if value is None:
         return Missing("it was not measured")
-    return estimate(Mean(value, None), kind, source, without)
+    return estimate(Mean(value, None), kind, without)
 
 
 def unmeasured(analysis: Analysis) -> Missing:
