@@ -180,6 +180,7 @@ class _GateParser(Parser):
         path = tuple(part[1:-1] if part[0] in "'\"" else part for part in parts)
         of_baseline = path[0] == "baseline"
         factor = match["factor"] and _number(match["factor"], match["share"], column)
+        column = match.start("name") + 1
         return Name(path[of_baseline:], of_baseline, factor or None, column=column)
 
     def _refuse_arithmetic(self) -> None:

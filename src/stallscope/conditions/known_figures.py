@@ -33,10 +33,8 @@ from .quantities import (
     Name,
     NamedFigure,
     Quantity,
+    Reading,
     WordValue,
-    count,
-    estimate,
-    number,
     unmeasured,
 )
 
@@ -53,8 +51,8 @@ _IMBALANCE = "imbalance"
 
 
 def _of_entry(
-    name: str, value: Callable[[LedgerEntry, Analysis], FigureValue], analysis: Analysis
-) -> FigureValue:
+    name: str, value: Callable[[LedgerEntry, Analysis], Reading], analysis: Analysis
+) -> Reading:
     entry = _entry(analysis, name)
     return unmeasured(analysis) if entry is None else value(entry, analysis)
 
@@ -67,12 +65,12 @@ def _per_step(steady: Ledger, name: str) -> npt.NDArray[np.int64]:
     return steady.imbalance if name == _IMBALANCE else steady.by_cause(name)
 
 
-def _ms(entry: LedgerEntry, _: Analysis) -> FigureValue:
-    return estimate(Mean(entry.ms, entry.ci95_ms), Kind.MS)
+def _ms(entry: LedgerEntry, _: Analysis) -> Reading:
+    return Mean(entry.ms, entry.ci95_ms)
 
 
-def _share(entry: LedgerEntry, analysis: Analysis) -> FigureValue:
-    return estimate(_over_the_step(entry.name, entry.share, analysis), Kind.SHARE)
+def _share(entry: LedgerEntry, analysis: Analysis) -> Reading:
+    return _over_the_step(entry.name, entry.share, analysis)
 
 
 def _over_the_step(name: str, share: float, analysis: Analysis) -> Mean:
@@ -88,7 +86,7 @@ def _over_the_step(name: str, share: float, analysis: Analysis) -> Mean:
     return Mean(share, (share - below, share + above))
 
 
-def _excess(entry: LedgerEntry, analysis: Analysis) -> FigureValue:
+def _excess(entry: LedgerEntry, analysis: Analysis) -> Reading:
     step, base = analysis.step, analysis.baseline
     if base is None:
         return Missing(NO_BASELINE)
@@ -98,7 +96,7 @@ def _excess(entry: LedgerEntry, analysis: Analysis) -> FigureValue:
     excess = _over_the_step(entry.name, entry.excess_ms / step.mean, analysis)
     # The run's own steps do not contain the baseline's uncertainty.
     usual = Mean(base_entry.ms, base_entry.ci95_ms).scaled(1 / step.mean)
-    return estimate(excess.minus(Mean(0.0, _around_zero(usual))), Kind.SHARE)
+    return excess.minus(Mean(0.0, _around_zero(usual)))
 
 
 def _around_zero(mean: Mean) -> tuple[float, float] | None:
@@ -106,20 +104,18 @@ def _around_zero(mean: Mean) -> tuple[float, float] | None:
     return None if ends is None else (ends[0] - mean.value, ends[1] - mean.value)
 
 
-def _excess_ms(entry: LedgerEntry, analysis: Analysis) -> FigureValue:
+def _excess_ms(entry: LedgerEntry, analysis: Analysis) -> Reading:
     if analysis.baseline is None:
         return Missing(NO_BASELINE)
     if entry.excess_ms is None:
         return Missing("the stages of the baseline's steps were not measured")
-    return estimate(Mean(entry.excess_ms, entry.excess_ci95_ms), Kind.MS)
+    return Mean(entry.excess_ms, entry.excess_ci95_ms)
 
 
-def _baseline_ms(entry: LedgerEntry, analysis: Analysis) -> FigureValue:
-    base = analysis.baseline
-    if base is None:
+def _baseline_ms(entry: LedgerEntry, analysis: Analysis) -> Reading:
+    if analysis.baseline is None:
         return Missing(NO_BASELINE)
-    base_entry = _entry(base, entry.name)
-    return unmeasured(base) if base_entry is None else _of_baseline(_ms(base_entry, base))
+    return _of_baseline(ENTRY_FIGURES[f"{entry.name}.ms"].value(analysis.baseline))
 
 
 _KINDS = {
@@ -170,7 +166,7 @@ def read(analysis: Analysis | None, progress: LogProgress | None, name: Name) ->
     named_figure = figure(name.path)
     assert named_figure is not None
     if not name.of_baseline:
-        return named_figure.read(analysis)
+        return named_figure.value(analysis)
     base = analysis.baseline
     if base is None:
         return Missing(NO_BASELINE)
@@ -178,37 +174,35 @@ def read(analysis: Analysis | None, progress: LogProgress | None, name: Name) ->
         return Missing(
             f"the baseline ran on {counted(base.run.size, 'rank')} and this run on {analysis.run.size:,}"
         )
-    return _of_baseline(named_figure.read(base))
+    return _of_baseline(named_figure.value(base))
 
 
 def _of_baseline(value: FigureValue) -> FigureValue:
     return replace(value, of_baseline=True) if isinstance(value, Quantity) else value
 
 
-def _progress(value: Callable[[LogProgress], FigureValue], analysis: Analysis) -> FigureValue:
+def _progress(value: Callable[[LogProgress], Reading], analysis: Analysis) -> Reading:
     return value(LogProgress(analysis.stopped))
 
 
-def _throughput(analysis: Analysis) -> FigureValue:
+def _throughput(analysis: Analysis) -> Reading:
     rate, step = analysis.samples_per_second, analysis.step
     if rate is None:
         return Missing("it is not known how many samples a step has, or how long it takes")
     if step is None or step.ci95 is None or min(step.ci95) <= 0:
-        return estimate(Mean(rate, None), Kind.RATE)
+        return Mean(rate, None)
     low, high = (rate * step.mean / end for end in reversed(step.ci95))
-    return estimate(Mean(rate, (low, high)), Kind.RATE)
+    return Mean(rate, (low, high))
 
 
-def _step(name: str, analysis: Analysis) -> FigureValue:
+def _step(name: str, analysis: Analysis) -> Reading:
     step = analysis.step
     if step is None:
         return Missing("no step could be timed")
-    if name == "mean":
-        return estimate(Mean(step.mean, step.ci95), Kind.MS)
-    return number(getattr(step, name), Kind.MS, _PERCENTILES)
+    return Mean(getattr(step, name), step.ci95 if name == "mean" else None)
 
 
-def _rise(analysis: Analysis) -> FigureValue:
+def _rise(analysis: Analysis) -> Reading:
     if analysis.steady is None:
         return unmeasured(analysis)
     times = analysis.steady.total.astype(np.float64)
@@ -217,42 +211,42 @@ def _rise(analysis: Analysis) -> FigureValue:
             f"it takes {REFERENCE_STEPS} steady steps to tell how long steps usually take"
         )
     rise = find_rise(times)
-    return Quantity(0.0 if rise is None else rise.by, Kind.SHARE)
+    return 0.0 if rise is None else rise.by
 
 
-def _gap(analysis: Analysis) -> FigureValue:
+def _gap(analysis: Analysis) -> Reading:
     if analysis.baseline is None:
         return Missing(NO_BASELINE)
     if analysis.gap is None:
         return Missing("throughputs of the run and its baseline cannot be compared")
-    return estimate(Mean(analysis.gap, analysis.gap_ci95), Kind.SHARE)
+    return Mean(analysis.gap, analysis.gap_ci95)
 
 
-def _job(name: str, analysis: Analysis) -> FigureValue:
+def _job(name: str, analysis: Analysis) -> Reading:
     if analysis.epoch_times is not None or (analysis.ledger is None and name != "total"):
         return unmeasured(analysis)
-    return Quantity(getattr(analysis.job, name) * 1e3, Kind.S)
+    return float(getattr(analysis.job, name)) * 1e3
 
 
-def _goodput(name: str, analysis: Analysis) -> FigureValue:
+def _goodput(name: str, analysis: Analysis) -> Reading:
     if analysis.goodput is None:
         return unmeasured(analysis)
-    return Quantity(getattr(analysis.goodput, name), Kind.SHARE)
+    return float(getattr(analysis.goodput, name))
 
 
-def _verdict(analysis: Analysis) -> FigureValue:
+def _verdict(analysis: Analysis) -> Reading:
     kind = analysis.bottleneck.kind
     unsure = unmeasured(analysis).why if kind == "insufficient_data" else ""
     return WordValue(kind, unsure)
 
 
-def _with_verdict(value: Callable[[Analysis], FigureValue], analysis: Analysis) -> FigureValue:
+def _with_verdict(value: Callable[[Analysis], Reading], analysis: Analysis) -> Reading:
     """Return a figure that is known only if there is a verdict."""
     is_unknown = analysis.bottleneck.kind == "insufficient_data"
     return unmeasured(analysis) if is_unknown else value(analysis)
 
 
-def _why(analysis: Analysis) -> FigureValue:
+def _why(analysis: Analysis) -> Reading:
     reasons = analysis.bottleneck.why
     if not reasons and not was_counted(analysis.run):
         return Missing("the logs have no counters of the machine")
@@ -263,52 +257,49 @@ def _findings(severity: str | None, analysis: Analysis) -> int:
     return sum(severity in (None, finding.severity) for finding in analysis.findings)
 
 
-def _exposed(analysis: Analysis) -> FigureValue:
+def _exposed(analysis: Analysis) -> Reading:
     communication = analysis.communication
     if communication is None:
         return Missing("communication was not measured")
-    return estimate(communication.exposed_ms, Kind.MS)
+    return communication.exposed_ms
 
 
-def _bandwidth(analysis: Analysis) -> FigureValue:
+def _bandwidth(analysis: Analysis) -> Reading:
     communication = analysis.communication
     value = None if communication is None else communication.bus_bandwidth
     if value is None:
         return Missing("communication was not measured")
-    return number(value, Kind.NUMBER, _ALONE)
+    return Mean(value, None)
 
 
-def _epoch(analysis: Analysis) -> FigureValue:
+def _epoch(analysis: Analysis) -> Reading:
     known = analysis.epoch_times
     if known is None or known.mean_s is None:
         return Missing("only logs that know epochs and no steps have it")
-    return number(known.mean_s * 1e3, Kind.S, _ALONE)
+    return Mean(known.mean_s * 1e3, None)
 
 
-def _size(analysis: Analysis) -> FigureValue:
+def _size(analysis: Analysis) -> Reading:
     if analysis.epoch_times is not None and analysis.run.fact("size") is None:
         return Missing("logs of epochs do not contain the number of ranks")
-    return count(analysis.run.size)
+    return analysis.run.size
 
 
-def _changes(analysis: Analysis) -> FigureValue:
-    return unmeasured(analysis) if analysis.steady is None else count(len(analysis.changes))
+def _changes(analysis: Analysis) -> Reading:
+    return unmeasured(analysis) if analysis.steady is None else len(analysis.changes)
 
 
-def _count(value: Callable[[Analysis], int]) -> NamedFigure:
-    return NamedFigure(Kind.NUMBER, lambda analysis: count(value(analysis)))
-
-
-def _word(value: Callable[[Analysis], FigureValue], choices: Sequence[str]) -> NamedFigure:
+def _word(value: Callable[[Analysis], Reading], choices: Sequence[str]) -> NamedFigure:
     return NamedFigure(Kind.TEXT, partial(_with_verdict, value), tuple(choices))
 
 
 _FIGURES: dict[str, NamedFigure] = {
     "samples_per_second": NamedFigure(Kind.RATE, _throughput),
     "gap": NamedFigure(Kind.SHARE, _gap, of_baseline=False),
+    "step_ms.mean": NamedFigure(Kind.MS, partial(_step, "mean")),
     **{
-        f"step_ms.{name}": NamedFigure(Kind.MS, partial(_step, name))
-        for name in ("mean", "p50", "p95", "p99")
+        f"step_ms.{name}": NamedFigure(Kind.MS, partial(_step, name), without=_PERCENTILES)
+        for name in ("p50", "p95", "p99")
     },
     "step_ms.rise": NamedFigure(Kind.SHARE, _rise, of_baseline=False),
     **ENTRY_FIGURES,
@@ -324,20 +315,20 @@ _FIGURES: dict[str, NamedFigure] = {
         name: NamedFigure(kind, partial(_progress, value), of_baseline=False)
         for name, (kind, value) in PROGRESS_FIGURES.items()
     },
-    "findings": _count(partial(_findings, None)),
+    "findings": NamedFigure(Kind.NUMBER, partial(_findings, None)),
     **{
-        f"findings.{severity}": _count(partial(_findings, severity))
+        f"findings.{severity}": NamedFigure(Kind.NUMBER, partial(_findings, severity))
         for severity in get_args(Severity)
     },
     "stragglers": NamedFigure(
-        Kind.NUMBER, partial(_with_verdict, lambda analysis: count(len(analysis.stragglers)))
+        Kind.NUMBER, partial(_with_verdict, lambda analysis: len(analysis.stragglers))
     ),
     "changes": NamedFigure(Kind.NUMBER, _changes),
-    "warnings": _count(lambda analysis: len(analysis.warnings)),
+    "warnings": NamedFigure(Kind.NUMBER, lambda analysis: len(analysis.warnings)),
     "size": NamedFigure(Kind.NUMBER, _size),
-    "epochs": _count(lambda analysis: analysis.epochs),
-    "steps.total": _count(lambda analysis: analysis.coverage.steps),
-    "steps.unused": _count(lambda analysis: analysis.coverage.unused),
+    "epochs": NamedFigure(Kind.NUMBER, lambda analysis: analysis.epochs),
+    "steps.total": NamedFigure(Kind.NUMBER, lambda analysis: analysis.coverage.steps),
+    "steps.unused": NamedFigure(Kind.NUMBER, lambda analysis: analysis.coverage.unused),
     "status": NamedFigure(
         Kind.TEXT, lambda analysis: WordValue(analysis.run.status), ("completed", "open")
     ),
@@ -348,8 +339,8 @@ _FIGURES: dict[str, NamedFigure] = {
     "goodput": NamedFigure(Kind.SHARE, partial(_goodput, "fraction")),
     "goodput.compute": NamedFigure(Kind.SHARE, partial(_goodput, "compute_fraction")),
     "communication.exposed_ms": NamedFigure(Kind.MS, _exposed),
-    "communication.bus_bandwidth_gb_s": NamedFigure(Kind.NUMBER, _bandwidth),
-    "epoch_times.mean_s": NamedFigure(Kind.S, _epoch),
+    "communication.bus_bandwidth_gb_s": NamedFigure(Kind.NUMBER, _bandwidth, without=_ALONE),
+    "epoch_times.mean_s": NamedFigure(Kind.S, _epoch, without=_ALONE),
 }
 
 # -- gains -----------------------------------------------------------------------------------------
@@ -357,18 +348,10 @@ _FIGURES: dict[str, NamedFigure] = {
 # Figures of what-if gains, by fix.
 
 
-def _saved(gain: WhatIf) -> Quantity:
-    return estimate(gain.saved_ms, Kind.MS)
-
-
-def _speedup(gain: WhatIf) -> Quantity:
-    return estimate(Mean(gain.speedup, gain.ci95), Kind.NUMBER)
-
-
 #: The figures of a fix: kind, reader, and the value if no rank is slow.
-GAINS: Mapping[str, tuple[Kind, Callable[[WhatIf], Quantity], float]] = {
-    "speedup": (Kind.NUMBER, _speedup, 1.0),
-    "saved_ms": (Kind.MS, _saved, 0.0),
+GAINS: Mapping[str, tuple[Kind, Callable[[WhatIf], Mean], float]] = {
+    "speedup": (Kind.NUMBER, lambda gain: Mean(gain.speedup, gain.ci95), 1.0),
+    "saved_ms": (Kind.MS, lambda gain: gain.saved_ms, 0.0),
 }
 
 
@@ -381,7 +364,7 @@ def gain_figure(fix: str, name: str) -> NamedFigure | None:
     return None
 
 
-def _gain(fix: Fix, name: str, analysis: Analysis) -> FigureValue:
+def _gain(fix: Fix, name: str, analysis: Analysis) -> Reading:
     kind, value_of, nothing = GAINS[name]
     if analysis.bottleneck.kind == "insufficient_data":
         return unmeasured(analysis)
@@ -390,7 +373,7 @@ def _gain(fix: Fix, name: str, analysis: Analysis) -> FigureValue:
         return value_of(gain)
     why = _not_offered(fix, analysis)
     # No such rank is slow, so there is nothing to fix.
-    return Missing(why) if why else number(nothing, kind, "no rank was found slow")
+    return Missing(why) if why else Quantity(nothing, kind, None, "no rank was found slow")
 
 
 def _not_offered(fix: Fix, analysis: Analysis) -> str:

@@ -141,8 +141,9 @@ class Node:
     #: Nodes that bind less tightly than their parent are printed in parentheses.
     binding: ClassVar[int] = 3
 
-    def _within(self, inner: Node, binding: int) -> str:
-        return str(inner) if inner.binding >= binding else f"({inner})"
+
+def _within(node: Node, binding: int) -> str:
+    return str(node) if node.binding >= binding else f"({node})"
 
 
 @dataclass(frozen=True)
@@ -168,8 +169,8 @@ class _Joined(Node):
     word: ClassVar[str] = ""
 
     def __str__(self) -> str:
-        left = self._within(self.left, self.binding)
-        return f"{left} {self.word} {self._within(self.right, self.binding + 1)}"
+        left = _within(self.left, self.binding)
+        return f"{left} {self.word} {_within(self.right, self.binding + 1)}"
 
 
 class Or(_Joined):
@@ -189,7 +190,7 @@ class Not(Node):
     binding = 2
 
     def __str__(self) -> str:
-        return f"not {self._within(self.condition, self.binding)}"
+        return f"not {_within(self.condition, self.binding)}"
 
 
 @dataclass(frozen=True)
@@ -216,6 +217,14 @@ def leaves_of(node: Node) -> Iterator[Any]:
 # -- parser ----------------------------------------------------------------------------------------
 
 _WORD = re.compile(r"\s*([()]|(?:and|or|not|surely)(?=[\s()]|$))")
+#: A sign of a comparison, as users write it, and a number without its unit.
+SIGN = r"(?P<sign>!=|>=|<=|==|=|<|>|~)"
+NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+
+
+def sign_of(match: re.Match[str]) -> str:
+    """Return the matched sign; ``=`` is ``==``."""
+    return "==" if match["sign"] == "=" else match["sign"]
 
 
 def wrong(column: int, what: str) -> ValueError:
@@ -351,19 +360,10 @@ COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
 #: Comparisons with exchanged sides.
 TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 ORDERED = ("<", "<=", ">", ">=")
-#: A sign of a comparison, as users write it.
-SIGN = r"(?P<sign>!=|>=|<=|==|=|<|>|~)"
-NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
-
 #: Evaluations without sentences, for lists.
 YES = Evaluation(State.YES)
 NO = Evaluation(State.NO)
 _INVERSE = {State.YES: State.NO, State.NO: State.YES}
-
-
-def sign_of(match: re.Match[str]) -> str:
-    """Return the matched sign; ``=`` is ``==``."""
-    return "==" if match["sign"] == "=" else match["sign"]
 
 
 def evaluate(

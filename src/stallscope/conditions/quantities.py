@@ -23,9 +23,6 @@ from stallscope.formatting.numbers import (
 
 from .language import UNITS, Kind
 
-#: Why a figure may lack its interval.
-TOO_FEW_STEPS = "too few independent steps"
-
 #: Why comparisons with a baseline are unknown.
 NO_BASELINE = "there is no baseline; --baseline names one"
 
@@ -179,19 +176,6 @@ def _value_in_words(value: float, kind: Kind) -> str:
     return f"{value:,.0f}".replace("-", "−") if value.is_integer() else significant(value)
 
 
-def estimate(mean: Mean, kind: Kind, without: str = TOO_FEW_STEPS) -> Quantity:
-    """Convert an estimated mean to an amount."""
-    if mean.ci95 is None or not all(map(math.isfinite, mean.ci95)):
-        return Quantity(mean.value, kind, None, without)
-    spread = (mean.value - mean.ci95[0], mean.ci95[1] - mean.value)
-    return Quantity(mean.value, kind, spread)
-
-
-# -- figures ---------------------------------------------------------------------------------------
-#
-# Figures, and the kinds of their values.
-
-
 @dataclass(frozen=True)
 class WordValue:
     """The value of a figure that is a word; ``unsure`` is the reason for an unknown one."""
@@ -209,30 +193,33 @@ class Truth:
 
 
 FigureValue = Quantity | WordValue | Truth | Missing
+#: A figure as an analysis has it; a plain number is exact.
+Reading = FigureValue | Mean | float
 
 
 @dataclass(frozen=True)
 class NamedFigure:
-    """A named figure."""
+    """A named figure of an analysis."""
 
     kind: Kind
-    read: Callable[[Analysis], FigureValue]
+    read: Callable[[Analysis], Reading]
     #: The possible words; empty if any word is possible.
     choices: tuple[str, ...] = ()
     #: Whether a baseline has it, too.
     of_baseline: bool = True
+    #: Why it may lack its interval.
+    without: str = "too few independent steps"
 
-
-def count(number: int) -> Quantity:
-    """Return an exact number."""
-    return Quantity(float(number), Kind.NUMBER)
-
-
-def number(value: float | None, kind: Kind, without: str) -> FigureValue:
-    """Return an amount without an interval."""
-    if value is None:
-        return Missing("it was not measured")
-    return estimate(Mean(value, None), kind, without)
+    def value(self, analysis: Analysis) -> FigureValue:
+        value = self.read(analysis)
+        if isinstance(value, (int, float)):
+            return Quantity(float(value), self.kind)
+        if not isinstance(value, Mean):
+            return value
+        if value.ci95 is None or not all(map(math.isfinite, value.ci95)):
+            return Quantity(value.value, self.kind, None, self.without)
+        spread = (value.value - value.ci95[0], value.ci95[1] - value.value)
+        return Quantity(value.value, self.kind, spread)
 
 
 def unmeasured(analysis: Analysis) -> Missing:
