@@ -31,6 +31,22 @@
         return root.getAttribute("data-mantine-color-scheme") === "dark" ? "dark" : "light";
     }
 
+    // A colour for light pages and one for dark pages, as CSS writes them.
+    const PAIR = /^light-dark\((#\w+|rgba\([^)]*\)), (.*)\)$/;
+
+    // A copy of a part of a figure in the colours of a scheme, which Plotly does not take from CSS.
+    function inScheme(part, name, current) {
+        if (Array.isArray(part)) {
+            return part.map((entry) => inScheme(entry, name, current));
+        }
+        if (part && typeof part === "object") {
+            const copy = ([key, value]) => [key, inScheme(value, key, current)];
+            return Object.fromEntries(Object.entries(part).map(copy));
+        }
+        const coloured = typeof part === "string" && name.includes("color");
+        return coloured ? part.replace(PAIR, current === "dark" ? "$2" : "$1") : part;
+    }
+
     // The width of the longest line of labels.
     function widest(labels) {
         const lines = (labels || []).flatMap((label) => String(label).split("<br>"));
@@ -160,16 +176,13 @@
                 return scheme();
             },
 
-            figureFor: function (current, figures, id) {
-                const figure = current && figures ? figures[current] : null;
-                if (!figure) {
+            figureFor: function (current, figure, id) {
+                if (!current || !figure) {
                     return window.dash_clientside.no_update;
                 }
-                // If only colours differ, the data are sent once, with the light scheme.
-                const data = figure.data || figures.light.data;
-                window.stallscopeSave.registerFigure(id.name, figures.csv, data);
-                // Plotly writes into the layout that it draws.
-                const layout = structuredClone(figure.layout);
+                // A copy: Plotly writes into the layout that it draws.
+                const { data, layout } = inScheme({ data: figure.data, layout: figure.layout }, "", current);
+                window.stallscopeSave.registerFigure(id.name, figure.csv, data);
                 // On touch screens, dragging over a chart scrolls the page.
                 if (window.matchMedia("(pointer: coarse)").matches) {
                     layout.dragmode = false;

@@ -61,9 +61,7 @@
         const list = part("dl", "timeline-stages", "");
         for (const stage of found.stages) {
             const swatch = part("span", "swatch", "");
-            const [light, dark] = this.head.colours[stage.name];
-            swatch.style.setProperty("--light", light);
-            swatch.style.setProperty("--dark", dark);
+            swatch.style.setProperty("--colour", `light-dark(${this.head.colours[stage.name].join(", ")})`);
             const title = part("dt", "", "");
             title.append(swatch, stage.title);
             list.append(title, part("dd", "", stage.amount));

@@ -7,7 +7,8 @@ from typing import Any
 
 import dash_mantine_components as dmc
 
-from stallscope.charts.plotly_figures.theme import Drawing, Theme
+from stallscope.charts.chart_kinds import PALETTE
+from stallscope.charts.plotly_figures.plotly_parts import Drawing
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import significant
 from stallscope.formatting.plain import plain
@@ -16,7 +17,7 @@ from stallscope.reports.document import Table
 
 from ..companion_files import LoadedAutotune
 from .basics import card, code_block
-from .chart_card import custom_chart_card
+from .chart_card import custom_chart_card, custom_drawing
 from .chart_csv import Row
 from .data_tables import folded_table
 
@@ -34,7 +35,7 @@ def autotune_cards(loaded: LoadedAutotune) -> list[Any]:
             "autotune",
             "Autotuning",
             _sentence(loaded, best),
-            lambda drawn, theme: _draw(drawn, theme, log, best),
+            _drawing(log, best),
             _numbers(log),
             dmc.Text("The best setting, for the environment of all ranks:", size="sm", mt="xs"),
             code_block("\n".join(best.environment), "The best setting", mt="xs"),
@@ -66,7 +67,8 @@ def _numbers(log: AutotuneLog) -> tuple[Sequence[str], list[Row]]:
     return ("setting", "score, MB/s", "cycle, ms", "fusion, MiB"), rows
 
 
-def _draw(drawn: Drawing, theme: Theme, log: AutotuneLog, best: Sample) -> None:
+def _drawing(log: AutotuneLog, best: Sample) -> Drawing:
+    drawn = custom_drawing()
     numbers = list(range(1, len(log.samples) + 1))
     drawn.add_trace(
         "scatter",
@@ -74,8 +76,8 @@ def _draw(drawn: Drawing, theme: Theme, log: AutotuneLog, best: Sample) -> None:
         y=[sample.score for sample in log.samples],
         customdata=[[sample.cycle_time_ms, sample.fusion_mib] for sample in log.samples],
         mode="lines+markers",
-        line={"width": 1, "color": theme.of("allreduce")},
-        marker={"size": 5, "color": theme.of("allreduce")},
+        line={"width": 1, "color": PALETTE["allreduce"]},
+        marker={"size": 5, "color": PALETTE["allreduce"]},
         hovertemplate="setting %{x}: %{y:.3g} MB/s<br>cycle %{customdata[0]:.3g} ms, fusion "
         "%{customdata[1]:.3g} MiB<extra></extra>",
     )
@@ -94,7 +96,7 @@ def _draw(drawn: Drawing, theme: Theme, log: AutotuneLog, best: Sample) -> None:
             marker={
                 "size": 13,
                 "symbol": "circle-open",
-                "color": theme.of("ink"),
+                "color": PALETTE["ink"],
                 "line": {"width": 2.5},
             },
             cliponaxis=False,
@@ -105,6 +107,7 @@ def _draw(drawn: Drawing, theme: Theme, log: AutotuneLog, best: Sample) -> None:
         xaxis={"title": {"text": "setting"}, "showgrid": False},
         yaxis={"ticksuffix": " MB/s"},
     )
+    return drawn
 
 
 def _samples_table(log: AutotuneLog, best: Sample) -> Table:

@@ -9,12 +9,10 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, html
 
 from stallscope.analysis.gains.what_if import Advice, Bottleneck
-from stallscope.charts.chart_kinds import COLOURS, SHADES, STATUS
+from stallscope.charts.chart_kinds import COLOURS, PALETTE
 from stallscope.text.table_cells import code_parts
 from stallscope.text.verdicts import short_verdict
 from stallscope.text.vocabulary import TITLES
-
-_PALETTE = {**STATUS, **SHADES, **COLOURS}
 
 
 def aria(**attributes: str) -> dict[str, Any]:
@@ -141,9 +139,8 @@ def add_script(app: Dash, function: str, *dependencies: Any, at_start: bool = Tr
 
 
 def colours_of(name: str) -> dict[str, str]:
-    """Give a colour of the palette as style; the stylesheet picks the one for light or dark."""
-    colour = _PALETTE[name]
-    return {"--light": colour.light, "--dark": colour.dark}
+    """Give a colour of the palette to the stylesheet."""
+    return {"--colour": PALETTE[name].css}
 
 
 def named_swatch(name: str) -> Any:

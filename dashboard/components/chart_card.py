@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -11,16 +11,15 @@ from dash import MATCH, Dash, Input, Output, State, dcc, html
 from stallscope.charts.chart_kinds import HEAT, StackedArea
 from stallscope.charts.charts import Chart
 from stallscope.charts.heat_map import HeatMap
-from stallscope.charts.marks import Shape, layout_of, legend_of, marks_of
+from stallscope.charts.marks import Shape, legend_of, marks_of
 from stallscope.charts.plotly_figures import CONFIG, draw
-from stallscope.charts.plotly_figures.theme import Drawing, Theme, empty
+from stallscope.charts.plotly_figures.plotly_parts import Drawing, empty
 
 from .basics import add_script, aria, labelled_swatch
 from .chart_csv import Row, chart_csv, csv_text
 
 #: The store in the shell with the page's theme: ``light`` or ``dark``.
 COLOUR_SCHEME = "colour-scheme"
-Draw = Callable[[Drawing, Theme], None]
 _CUSTOM_HEIGHT = 260
 # The card has a button that saves it.
 _NO_BUTTONS = ["select2d", "lasso2d", "autoScale2d", "toImage"]
@@ -72,7 +71,7 @@ def chart_card(name: str, chart: Chart | None, tools: Any = None, below: Sequenc
     return _card(
         name,
         (chart.title, chart.sentence),
-        chart_figures(chart),
+        chart_figure(chart),
         {
             "displayModeBar": "hover" if zooms else False,
             "modeBarButtonsToRemove": [*moving, *_NO_BUTTONS],
@@ -88,7 +87,7 @@ def custom_chart_card(
     name: str,
     title: str,
     sentence: str,
-    draw_on: Draw,
+    drawn: Drawing,
     numbers: tuple[Sequence[str], Sequence[Row]],
     *below: Any,
 ) -> Any:
@@ -98,53 +97,22 @@ def custom_chart_card(
         name: unique on its page.
         title: of the card.
         sentence: a description of the chart.
-        draw_on: draws it for a light or a dark page.
+        drawn: the chart, from ``custom_drawing``.
         numbers: its numbers as a table: the head, with units, and the rows.
         below: components below the chart.
     """
-    figures = {
-        scheme: _custom_figure(draw_on, dark=scheme == "dark") for scheme in ("light", "dark")
-    }
     return _card(
         name,
         (title, sentence),
-        {**figures, "csv": csv_text(*numbers)},
+        {**drawn.plain(), "csv": csv_text(*numbers)},
         {"displayModeBar": False},
         below=below,
     )
 
 
-def chart_figures(chart: Chart) -> dict[str, Any]:
-    """Return a chart's data for the browser: its figures for light and dark, and its numbers."""
-    # Only the browser knows whether the page is light or dark: it gets both and takes one.
-    laid_out = layout_of(chart)
-    light, dark = (draw(laid_out, dark=dark, legend=False) for dark in (False, True))
-    # The many cells of a heat map are the same in both: they are sent once.
-    of_dark = {"layout": dark.layout} if isinstance(chart, HeatMap) else dark.plain()
-    return {"light": light.plain(), "dark": of_dark, "csv": chart_csv(chart)}
-
-
-def add_chart_callbacks(app: Dash) -> None:
-    """Let every chart card of an app show the figure for its colour scheme, and keep its view."""
-    add_script(
-        app,
-        "stallscope.figureFor",
-        Output({"type": "chart", "name": MATCH}, "figure"),
-        Input(COLOUR_SCHEME, "data"),
-        Input({"type": "chart-figures", "name": MATCH}, "data"),
-        State({"type": "chart-figures", "name": MATCH}, "id"),
-    )
-    add_script(
-        app,
-        "stallscope.keepView",
-        Input({"type": "chart", "name": MATCH}, "relayoutData"),
-        State({"type": "chart-figures", "name": MATCH}, "id"),
-    )
-
-
-def _custom_figure(draw_on: Draw, *, dark: bool) -> dict[str, Any]:
-    theme = Theme(dark)
-    drawn = empty(theme)
+def custom_drawing() -> Drawing:
+    """Make the drawing that a chart of only one page starts from."""
+    drawn = empty()
     drawn.update(
         height=_CUSTOM_HEIGHT,
         showlegend=False,
@@ -152,14 +120,36 @@ def _custom_figure(draw_on: Draw, *, dark: bool) -> dict[str, Any]:
         xaxis={"fixedrange": True},
         yaxis={"fixedrange": True, "rangemode": "tozero"},
     )
-    draw_on(drawn, theme)
-    return drawn.plain()
+    return drawn
+
+
+def chart_figure(chart: Chart) -> dict[str, Any]:
+    """Return a chart's data for the browser: its figure and its numbers."""
+    return {**draw(chart, legend=False).plain(), "csv": chart_csv(chart)}
+
+
+def add_chart_callbacks(app: Dash) -> None:
+    """Let every chart card of an app show its figure in the page's colours, and keep its view."""
+    add_script(
+        app,
+        "stallscope.figureFor",
+        Output({"type": "chart", "name": MATCH}, "figure"),
+        Input(COLOUR_SCHEME, "data"),
+        Input({"type": "chart-figure", "name": MATCH}, "data"),
+        State({"type": "chart-figure", "name": MATCH}, "id"),
+    )
+    add_script(
+        app,
+        "stallscope.keepView",
+        Input({"type": "chart", "name": MATCH}, "relayoutData"),
+        State({"type": "chart-figure", "name": MATCH}, "id"),
+    )
 
 
 def _card(
     name: str,
     texts: tuple[str, str],
-    figures: dict[str, Any],
+    figure: dict[str, Any],
     config: dict[str, Any],
     *,
     above: Sequence[Any] = (),
@@ -173,7 +163,7 @@ def _card(
         figure=_EMPTY,
         config=whole_config,
         responsive=True,
-        style={"height": f"{figures['light']['layout']['height']}px"},
+        style={"height": f"{figure['layout']['height']}px"},
     )
     return dmc.Card(
         [
@@ -181,7 +171,7 @@ def _card(
             dmc.Text(sentence, c="dimmed", size="sm"),
             *above,
             html.Div(graph, role=role, **aria(label=f"{title}. {sentence}")),
-            dcc.Store(id={"type": "chart-figures", "name": name}, data=figures),
+            dcc.Store(id={"type": "chart-figure", "name": name}, data=figure),
             # A block of its own: folded tables stand in a row.
             html.Div(list(below)) if any(part is not None for part in below) else None,
         ],
@@ -234,11 +224,6 @@ def legend(entries: Iterable[Any]) -> Any:
 
 def heat_scale(least: str, most: str) -> Any:
     """Make the scale of a heat map's colours between the labels of its ends."""
-    # Both schemes' colours; the stylesheet picks one.
-    style = {
-        f"--{scheme}": "linear-gradient(to right, "
-        f"{', '.join(getattr(colour, scheme) for colour in HEAT)})"
-        for scheme in ("light", "dark")
-    }
+    style = {"background": f"linear-gradient(to right, {', '.join(colour.css for colour in HEAT)})"}
     scale = html.Span(className="heat-scale", style=style, **aria(hidden="true"))
     return html.Span([least, scale, most], className="named-swatch")

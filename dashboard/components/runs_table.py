@@ -157,12 +157,8 @@ def _height(number: int) -> str:
 
 
 def _colours() -> dict[str, str]:
-    """Give the stages' colours to the stylesheet, which picks those for light or dark."""
-    return {
-        f"--{name}-{scheme}": getattr(COLOURS[name], scheme)
-        for name in ENTRIES
-        for scheme in ("light", "dark")
-    }
+    """Give the stages' colours to the stylesheet."""
+    return {f"--{name}": COLOURS[name].css for name in ENTRIES}
 
 
 def _verdict(listed: ListedRun) -> dict[str, str]:

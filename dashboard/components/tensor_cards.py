@@ -20,7 +20,7 @@ from stallscope.analysis.network.tensors import (
     by_size,
 )
 from stallscope.arrays.types import Floats
-from stallscope.charts.plotly_figures.theme import Drawing, Theme
+from stallscope.charts.chart_kinds import PALETTE
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount, between, finite, percent, significant
 from stallscope.formatting.plain import plain
@@ -31,7 +31,7 @@ from stallscope.text.table_cells import Cells
 
 from ..companion_files import LoadedTimeline, LoadingTimeline
 from .basics import card, line_sample, progress_bar
-from .chart_card import custom_chart_card, legend
+from .chart_card import custom_chart_card, custom_drawing, legend
 from .data_tables import AS_A_TABLE, data_card, data_table, folded, folded_table
 
 # The table of more tensors is folded.
@@ -173,20 +173,19 @@ def fusion_card(fusion: Fusion) -> Any:
         return None
     counts, labels = _bars(fusion.tensors)
 
-    def draw(drawn: Drawing, theme: Theme) -> None:
-        drawn.add_trace(
-            "bar",
-            x=labels,
-            y=counts,
-            marker={"color": theme.of("allreduce"), "line": {"width": 0}},
-            hovertemplate="%{x} fused: %{y:,} allreduces<extra></extra>",
-        )
-        title = {"text": "tensors in one allreduce"}
-        drawn.update(
-            xaxis={"type": "category", "showgrid": False, "title": title},
-            yaxis={"title": {"text": "allreduces"}},
-        )
-
+    drawn = custom_drawing()
+    drawn.add_trace(
+        "bar",
+        x=labels,
+        y=counts,
+        marker={"color": PALETTE["allreduce"], "line": {"width": 0}},
+        hovertemplate="%{x} fused: %{y:,} allreduces<extra></extra>",
+    )
+    title = {"text": "tensors in one allreduce"}
+    drawn.update(
+        xaxis={"type": "category", "showgrid": False, "title": title},
+        yaxis={"title": {"text": "allreduces"}},
+    )
     whole = f"{counted(int(fusion.tensors.sum()), 'tensor')} went through {operations:,}"
     alone = percent(float((fusion.tensors == 1).mean()))
     known = fusion.bytes[np.isfinite(fusion.bytes)]
@@ -198,7 +197,7 @@ def fusion_card(fusion: Fusion) -> Any:
         "Fusion",
         f"{whole} allreduces, {significant(float(fusion.tensors.mean()))} in each on average; {alone} "
         f"of the allreduces have one tensor{size}.",
-        draw,
+        drawn,
         (
             ("tensors in one allreduce", "allreduces"),
             list(zip(labels, counts, strict=True)),
@@ -310,22 +309,19 @@ def timeline_steps_card(steps: AllreduceSteps) -> Any:
     if not parts:
         return None
 
-    def draw(drawn: Drawing, theme: Theme) -> None:
-        for _, label, colour, dash in _PARTS:
-            if label in parts:
-                drawn.add_trace(
-                    "scatter",
-                    x=first,
-                    y=parts[label],
-                    name=label,
-                    mode="lines" if len(first) > 1 else "markers",
-                    line={"color": theme.of(colour), "width": 2, "dash": dash},
-                    hovertemplate=f"step %{{x:,}}: {label} %{{y:.3g}} ms<extra></extra>",
-                )
-        drawn.update(
-            xaxis={"title": {"text": "step of the timeline"}}, yaxis={"title": {"text": "ms"}}
-        )
-
+    drawn = custom_drawing()
+    for _, label, colour, dash in _PARTS:
+        if label in parts:
+            drawn.add_trace(
+                "scatter",
+                x=first,
+                y=parts[label],
+                name=label,
+                mode="lines" if len(first) > 1 else "markers",
+                line={"color": PALETTE[colour], "width": 2, "dash": dash},
+                hovertemplate=f"step %{{x:,}}: {label} %{{y:.3g}} ms<extra></extra>",
+            )
+    drawn.update(xaxis={"title": {"text": "step of the timeline"}}, yaxis={"title": {"text": "ms"}})
     rows = [
         (int(at), *(finite(float(means[number])) for means in parts.values()))
         for number, at in enumerate(first)
@@ -336,7 +332,7 @@ def timeline_steps_card(steps: AllreduceSteps) -> Any:
         "Allreduces of each step",
         f"{counted(len(steps), 'step')} as rank 0 went through them.{of} Times count while any "
         "tensor is active: they overlap, and do not add up.",
-        draw,
+        drawn,
         (("step", *(f"{label}_ms" for label in parts)), rows),
         legend(
             line_sample(colour, dash, label) for _, label, colour, dash in _PARTS if label in parts

@@ -23,7 +23,7 @@ from stallscope.formatting.numbers import amount, rate
 from stallscope.parsers.growing import Follower
 
 from ..components.basics import advice_steps, coded_words, progress_bar, verdict_swatch
-from ..components.chart_card import chart_card, chart_figures, chart_legend
+from ..components.chart_card import chart_card, chart_figure, chart_legend
 from ..components.notices import LOGS_DELETED, warnings_card
 from ..components.run_head import recording_badge
 from ..run_folder import is_recording, log_silence_s, recording_folder, silence_sentence
@@ -72,7 +72,7 @@ class LivePage(RunPage):
 
         @app.callback(
             Output(_STATUS, "children"),
-            Output({"type": "chart-figures", "name": _CHART}, "data"),
+            Output({"type": "chart-figure", "name": _CHART}, "data"),
             Output(_LEGEND, "children"),
             Output(_TICK, "disabled"),
             Output(_SHOWN, "data"),
@@ -106,7 +106,7 @@ def live_update(store: RunStore, live_runs: LiveRuns, shown: dict[str, Any]) -> 
         return status, no_update, no_update, ended, no_update
     chart = _chart(live)
     shown = {**shown, "number": live.number}
-    return status, chart_figures(chart), chart_legend(chart), ended, shown
+    return status, chart_figure(chart), chart_legend(chart), ended, shown
 
 
 def _chart(live: LiveState | None) -> StackedArea:

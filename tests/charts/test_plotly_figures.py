@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from base64 import b64encode
 from dataclasses import replace
 
@@ -10,17 +12,28 @@ import pytest
 
 from stallscope.analysis.views.machine_series import ValueColumns
 from stallscope.arrays.stats import Mean
-from stallscope.charts.chart_kinds import COLOURS, Bar, Segment, StackedArea, StackedBars, Waterfall
+from stallscope.charts.chart_kinds import (
+    COLOURS,
+    HEAT,
+    SHADES,
+    Bar,
+    Segment,
+    StackedArea,
+    StackedBars,
+    Waterfall,
+)
 from stallscope.charts.charts import Chart
 from stallscope.charts.compared_bars import ComparedBars
 from stallscope.charts.heat_map import HeatMap, HeatMapRow
 from stallscope.charts.marks import marks_of
-from stallscope.charts.plotly_figures import CONFIG, figure
-from stallscope.charts.plotly_figures.theme import Drawing
+from stallscope.charts.plotly_figures import CONFIG, draw, figure
+from stallscope.charts.plotly_figures.plotly_parts import Drawing
 from stallscope.charts.scaling_curves import RateBar, RateBars
 from stallscope.charts.step_time import OverTime
 from stallscope.formatting.sums import SumColumn
 
+# A colour for light pages and one for dark pages.
+PAIR = re.compile(r"light-dark\((#\w+|rgba\([^)]*\)), (#\w+|rgba\([^)]*\))\)")
 HOSTILE = "<img src=x onerror=alert(1)> & %{x}"
 
 BARS = StackedBars(
@@ -67,6 +80,27 @@ def test_a_figure_takes_the_palette_and_lets_the_page_show_through(
     assert drawn.layout.paper_bgcolor == drawn.layout.plot_bgcolor == "rgba(0,0,0,0)"
     assert drawn.layout.height > 0
     assert drawn.layout.width is None
+
+
+@pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: type(chart).__name__)
+def test_a_page_gets_every_colour_for_light_and_for_dark(chart: Chart) -> None:
+    text = json.dumps(draw(chart).plain())
+    for at, dark in enumerate((False, True), start=1):
+        page = json.loads(PAIR.sub(rf"\{at}", text))
+        expected = json.loads(figure(chart, dark=dark).to_json())
+        assert colours_in(page["layout"]) == colours_in({**expected["layout"], "template": None})
+        assert colours_in(page["data"]) == colours_in(expected["data"])
+    # No colour is the same in both.
+    assert "#" not in PAIR.sub("", text)
+
+
+def colours_in(part: object) -> list[str]:
+    """List the colours in a part of a figure, in order of their properties' names."""
+    if isinstance(part, dict):
+        return [colour for name in sorted(part) for colour in colours_in(part[name])]
+    if isinstance(part, list):
+        return [colour for entry in part for colour in colours_in(entry)]
+    return [part] if isinstance(part, str) and part.startswith(("#", "rgba(")) else []
 
 
 def test_tooltips_have_name_amount_share_interval_and_bar() -> None:
@@ -262,8 +296,10 @@ def test_unmeasured_ranks_have_a_line_and_no_colour() -> None:
 
 def test_light_and_dark_heat_maps_differ_only_in_colours() -> None:
     light, dark = (figure(HEAT_MAP, dark=dark, legend=False) for dark in (False, True))
-    assert [trace.to_json() for trace in light.data] == [trace.to_json() for trace in dark.data]
-    assert light.layout.coloraxis.colorscale != dark.layout.coloraxis.colorscale
+    assert light.data[0].to_json() == dark.data[0].to_json()
+    assert [drawn.data[1].line.color for drawn in (light, dark)] == [*SHADES["muted"]]
+    assert [end for _, end in light.layout.coloraxis.colorscale] == [light for light, _ in HEAT]
+    assert [end for _, end in dark.layout.coloraxis.colorscale] == [dark for _, dark in HEAT]
     assert light.layout.coloraxis.showscale is False
     assert figure(HEAT_MAP, dark=False).layout.coloraxis.showscale is True
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,6 +12,8 @@ import numpy as np
 import plotly.graph_objects as go
 from dash.development.base_component import Component
 
+# A colour for light pages and one for dark pages, as JSON.
+_PAIR = re.compile(r'"light-dark\((#\w+|rgba\([^)]*\)), [^"]*"')
 _KNOWN = {
     *("A", "Button", "Details", "Div", "Graph"),
     *("Nav", "Span", "Store", "Strong", "Summary"),
@@ -71,18 +75,19 @@ def table_rows(content: Any, label: str) -> list[list[str]]:
 
 
 def charts(content: Any) -> dict[str, Any]:
-    """The light figures of the chart cards, by name."""
+    """The figures of the chart cards on a light page, by name."""
     return {
-        component.id["name"]: figure_of(component.data["light"])
+        component.id["name"]: figure_of(component.data)
         for component in of_type(content, "Store")
-        if isinstance(component.id, dict) and component.id.get("type") == "chart-figures"
+        if isinstance(component.id, dict) and component.id.get("type") == "chart-figure"
     }
 
 
 def figure_of(plain: Mapping[str, Any]) -> go.Figure:
-    """Let Plotly check a chart card's figure, with its numbers as arrays again."""
-    traces = [{name: _unpacked(value) for name, value in trace.items()} for trace in plain["data"]]
-    return go.Figure(traces, plain["layout"])
+    """Let Plotly check a chart card's figure on a light page, with its numbers as arrays again."""
+    light = json.loads(_PAIR.sub(r'"\1"', json.dumps(plain)))
+    traces = [{name: _unpacked(value) for name, value in trace.items()} for trace in light["data"]]
+    return go.Figure(traces, light["layout"])
 
 
 def _unpacked(value: Any) -> Any:

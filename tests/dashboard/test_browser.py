@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
 from stallscope.analysis import ENTRIES
-from stallscope.charts.chart_kinds import COLOURS
+from stallscope.charts.chart_kinds import COLOURS, SHADES
 from stallscope.dashboard import RunStore
 from stallscope.text.vocabulary import TITLES
 
@@ -153,8 +153,13 @@ def test_light_and_dark_follow_the_system_and_then_the_switch(open_page: Open) -
     by_cause = page.get_by_role("img", name=re.compile("^Step time by cause"))
     bars = by_cause.locator(".bars path").first
     expect(bars).to_have_css("fill", css_rgb(COLOURS["input"].light))
+    labels = by_cause.locator(".ytick text").first
+    expect(labels).to_have_css("fill", css_rgb(SHADES["ink"].light))
     page.emulate_media(color_scheme="dark")
     expect(bars).to_have_css("fill", css_rgb(COLOURS["input"].dark))
+    expect(labels).to_have_css("fill", css_rgb(SHADES["ink"].dark))
+    entry = page.locator(".legend .named-swatch").filter(has_text=re.compile("^Input")).first
+    expect(entry.locator(".swatch")).to_have_css("background-color", css_rgb(COLOURS["input"].dark))
     page.get_by_role("button", name="Switch between light and dark").click()
     expect(bars).to_have_css("fill", css_rgb(COLOURS["input"].light))
     page.reload()

@@ -31,7 +31,7 @@ def test_every_picture_of_every_page_has_its_numbers(store: RunStore, page: str)
     pictures = [
         component
         for component in of_type(content, "Store")
-        if isinstance(component.id, dict) and component.id["type"] == "chart-figures"
+        if isinstance(component.id, dict) and component.id["type"] == "chart-figure"
     ]
     graphs = of_type(content, "Graph")
     assert len(pictures) == len(graphs)

@@ -69,23 +69,23 @@ def test_at_the_page_of_a_run_that_has_ended_nothing_ticks(store: RunStore) -> N
 
 
 def test_it_says_how_far_the_run_is_and_who_is_slow(recording: Recording) -> None:
-    words, figures, legend, ended, seen = recording.look()
+    words, figure, legend, ended, seen = recording.look()
     said = texts(words)
     assert "Slow rank 1" in said
     assert any(re.fullmatch(r"9\d in epoch 0", text) for text in said)
     assert any(text.endswith("of 200 steps") for text in said)
     assert any(text.startswith("about ") for text in said)
     assert (ended, seen["number"]) == (False, 1)
-    assert set(figures) == {"light", "dark", "csv"}
-    assert max(figure_of(figures["light"]).data[0].x) < 100
+    assert set(figure) == {"data", "layout", "csv"}
+    assert max(figure_of(figure).data[0].x) < 100
     # All that is drawn: also who waits, and the windows of the step time.
     assert {"Input", "Waiting for slow input", "median"} <= set(texts(legend))
 
 
-def test_without_news_no_figures_are_sent(recording: Recording) -> None:
+def test_without_news_no_figure_is_sent(recording: Recording) -> None:
     *_, seen = recording.look()
-    _, figures, _, _, again = recording.look(seen["number"])
-    assert (figures, again) == (no_update, no_update)
+    _, figure, _, _, again = recording.look(seen["number"])
+    assert (figure, again) == (no_update, no_update)
     # Somebody who comes later gets them all the same.
     assert recording.look(0)[1] is not no_update
 
@@ -93,9 +93,9 @@ def test_without_news_no_figures_are_sent(recording: Recording) -> None:
 def test_new_steps_come_by_themselves_and_the_end_too(recording: Recording) -> None:
     recording.look()
     recording.grow(0.8)
-    words, figures, _, ended, seen = recording.look(1)
+    words, figure, _, ended, seen = recording.look(1)
     assert (seen["number"], ended) == (2, False)
-    assert 150 < max(figure_of(figures["light"]).data[0].x) < 170
+    assert 150 < max(figure_of(figure).data[0].x) < 170
     recording.grow(1.0)
     words, _, _, ended, _ = recording.look(2)
     assert ended

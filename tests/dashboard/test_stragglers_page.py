@@ -329,11 +329,12 @@ def test_hostile_names_are_text(named_run: Callable[[str], Run]) -> None:
     assert_known_components(content)
 
 
-def test_light_and_dark_share_the_cells(store: RunStore) -> None:
+def test_light_and_dark_pages_share_the_figure(store: RunStore) -> None:
     stores = of_type(_page(store, "slow"), "Store")
-    (figures,) = [component.data for component in stores if component.id["name"] == "lateness"]
-    assert set(figures["dark"]) == {"layout"}
-    assert figures["dark"]["layout"]["coloraxis"]["colorscale"][0][1] == HEAT[0].dark
+    (figure,) = [component.data for component in stores if component.id["name"] == "lateness"]
+    assert set(figure) == {"data", "layout", "csv"}
+    scale = [colour for _, colour in figure["layout"]["coloraxis"]["colorscale"]]
+    assert scale == [f"light-dark({colour.light}, {colour.dark})" for colour in HEAT]
 
 
 def test_the_app_takes_the_pages_callbacks(store: RunStore) -> None:

@@ -158,6 +158,11 @@ class Colour(NamedTuple):
     light: str
     dark: str
 
+    @property
+    def css(self) -> str:
+        """Write the pair for CSS, which takes the colour of the page's scheme."""
+        return f"light-dark({self.light}, {self.dark})"
+
 
 #: A colour has one meaning: entries of the same colour are parts of the same whole.
 COLOURS: dict[str, Colour] = {
@@ -211,6 +216,10 @@ STATUS: dict[str, Colour] = {
     "warning": Colour("#9a5b00", "#ffc266"),
     "error": Colour("#b3261e", "#ff8a80"),
 }
+
+
+#: All of them by name.
+PALETTE: dict[str, Colour] = {**STATUS, **SHADES, **COLOURS}
 
 
 #: From zero to the most, ever darker on light pages and ever lighter on dark ones: the order shows

@@ -139,8 +139,8 @@ def _of_means(
 # The layout of every kind of chart, and the legend of its colours.
 
 
-def layout_of(chart: Chart | Layout) -> Layout:
-    """Lay a chart out, once for all its drawings; a layout is returned as it is.
+def layout_of(chart: Chart) -> Layout:
+    """Lay a chart out.
 
     Raises:
         TypeError: if it is not a chart.

@@ -11,14 +11,14 @@ from ..axis import Areas
 from ..charts import Chart
 from ..curves import Curves
 from ..heat_map import HeatMap
-from ..marks import Layout, layout_of
+from ..marks import layout_of
 from ..rows import Rows
 from ..scaling_curves import RateBars
 from ..step_time import OverTime
 from .plotly_curves import draw_area, draw_curves, draw_over_time
 from .plotly_heat_map import draw_heat_map
+from .plotly_parts import Drawing, empty
 from .plotly_rows import draw_rate_bars, draw_rows
-from .theme import Drawing, Theme, empty
 
 #: For ``Figure.show(config=CONFIG)`` and ``dcc.Graph``: no logo, and nothing that sends data anywhere.
 CONFIG: dict[str, Any] = {
@@ -32,7 +32,7 @@ CONFIG: dict[str, Any] = {
 
 _LEGEND_HEIGHT = 30
 
-_KINDS: dict[type, Callable[[Any, Drawing, Theme], None]] = {
+_KINDS: dict[type, Callable[[Any, Drawing], None]] = {
     Rows: draw_rows,
     Areas: draw_area,
     Curves: draw_curves,
@@ -43,29 +43,28 @@ _KINDS: dict[type, Callable[[Any, Drawing, Theme], None]] = {
 
 
 def figure(chart: Chart, *, dark: bool, legend: bool = True) -> go.Figure:
-    """Draw a chart as a Plotly figure; see ``draw``."""
-    drawn = draw(chart, dark=dark, legend=legend)
-    return go.Figure(drawn.traces, {**drawn.layout, "template": "none"})
+    """Draw a chart as a Plotly figure, for a light or a dark page; see ``draw``."""
+    drawn = draw(chart, legend=legend)
+    traces, layout = drawn.coloured(lambda colour: colour.dark if dark else colour.light)
+    return go.Figure(traces, {**layout, "template": "none"})
 
 
-def draw(chart: Chart | Layout, *, dark: bool, legend: bool = True) -> Drawing:
-    """Draw a chart for a light or a dark page.
+def draw(chart: Chart, *, legend: bool = True) -> Drawing:
+    """Draw a chart once for light and dark pages.
 
     The background is transparent and the width the container's; the height is in ``layout["height"]``,
     pixels. Texts are escaped: Plotly takes some HTML in labels for markup.
 
     Args:
-        chart: the chart, or its layout if it is drawn more than once.
-        dark: whether the page is dark.
+        chart: the chart.
         legend: whether the figure has its own legend.
 
     Raises:
         TypeError: if it is not a chart.
     """
     laid_out = layout_of(chart)
-    theme = Theme(dark)
-    drawn = empty(theme)
-    _KINDS[type(laid_out)](laid_out, drawn, theme)
+    drawn = empty()
+    _KINDS[type(laid_out)](laid_out, drawn)
     layout = drawn.layout
     if legend and "showlegend" not in layout:
         drawn.update(

@@ -9,12 +9,12 @@ import numpy as np
 from stallscope.text.vocabulary import title_of
 
 from ..axis import Areas, shortened, text_width
+from ..chart_kinds import PALETTE, Colour
 from ..curves import Curve, Curves, moved_apart
 from ..step_time import OverTime
-from .theme import (
+from .plotly_parts import (
     SMALL,
     Drawing,
-    Theme,
     add_changes,
     add_epochs,
     add_lines,
@@ -47,20 +47,20 @@ _GAUGE_HEIGHT = 220
 _GAUGE_TICKS = 4
 
 
-def draw_curves(curves: Curves, drawn: Drawing, theme: Theme) -> None:
+def draw_curves(curves: Curves, drawn: Drawing) -> None:
     """Draw curves, marks and names."""
     for at, curve in enumerate(curves.curves):
         dash = {"own": "solid", "projected": "dash", "others": _DASHES[at % len(_DASHES)]}
-        _add_curve(drawn, curve, curves.y.low, dash[curve.style], theme)
-    add_lines(drawn, [value for value, _ in curves.marks], theme, strong=True)
+        _add_curve(drawn, curve, curves.y.low, dash[curve.style])
+    add_lines(drawn, [value for value, _ in curves.marks], strong=True)
     for value, label in curves.marks:
         above: dict[str, Any] = {"y": 1, "yref": "paper", "yanchor": "bottom"}
-        add_text(drawn, label, theme.of("ink"), strong=True, x=value, **above)
+        add_text(drawn, label, PALETTE["ink"], strong=True, x=value, **above)
     drawn.update(
         height=_HEIGHT_WITH_NAMES if curves.names else _HEIGHT,
         margin={
             "t": 28 if curves.marks else 16,
-            "r": _write_names(curves, drawn, theme) + 16,
+            "r": _write_names(curves, drawn) + 16,
         },
         showlegend=False,
     )
@@ -70,7 +70,7 @@ def draw_curves(curves: Curves, drawn: Drawing, theme: Theme) -> None:
     drawn.update(xaxis={**names, "range": ends}, yaxis=value_axis(curves.y))
 
 
-def _write_names(curves: Curves, drawn: Drawing, theme: Theme) -> float:
+def _write_names(curves: Curves, drawn: Drawing) -> float:
     """Write the curves' names at the right, and return their width in pixels."""
     names = curves.names
     span = curves.y.high - curves.y.low
@@ -84,14 +84,14 @@ def _write_names(curves: Curves, drawn: Drawing, theme: Theme) -> float:
         "xshift": _BEFORE_NAMES,
     }
     for (name, _, others), level in zip(names, levels, strict=True):
-        ink = theme.of("muted" if others else "ink")
+        ink = PALETTE["muted" if others else "ink"]
         add_text(drawn, shortened(name, _WIDEST_NAMES), ink, y=level, **at_the_end)
     widest = max((text_width(name, SMALL) for name, _, _ in names), default=-_BEFORE_NAMES)
     return min(widest, _WIDEST_NAMES) + _BEFORE_NAMES
 
 
-def _add_curve(drawn: Drawing, curve: Curve, low: float, dash: str, theme: Theme) -> None:
-    colour = theme.of(_COLOURS[curve.style])
+def _add_curve(drawn: Drawing, curve: Curve, low: float, dash: str) -> None:
+    colour = PALETTE[_COLOURS[curve.style]]
     known = [(dot, dot.y) for dot in curve.dots if dot.y is not None]
     values = [value for _, value in known]
     parts = [*["lines"] * curve.joined, *["markers"] * curve.dotted]
@@ -103,7 +103,7 @@ def _add_curve(drawn: Drawing, curve: Curve, low: float, dash: str, theme: Theme
         mode="+".join(parts),
         line={"color": colour, "width": _WIDTHS[curve.style], "dash": dash},
         marker={"size": 6 if curve.style == "others" else 9, "color": colour},
-        error_y=whiskers(values, [dot.whisker for dot, _ in known], theme),
+        error_y=whiskers(values, [dot.whisker for dot, _ in known]),
         hovertext=[hover([dot.hover]) for dot, _ in known],
         hoverinfo="text" if curve.dotted else "skip",
     )
@@ -126,7 +126,7 @@ def _add_curve(drawn: Drawing, curve: Curve, low: float, dash: str, theme: Theme
 # Stacked areas over the run.
 
 
-def draw_area(areas: Areas, drawn: Drawing, theme: Theme) -> None:
+def draw_area(areas: Areas, drawn: Drawing) -> None:
     """Draw a trace per layer, then marks, changes, pauses and peaks."""
     chart = areas.chart
     for (name, _), values in zip(chart.layers, areas.layers, strict=True):
@@ -137,15 +137,15 @@ def draw_area(areas: Areas, drawn: Drawing, theme: Theme) -> None:
             y=values,
             stackgroup="entries",
             mode="lines",
-            line={"width": 0.5, "color": theme.of(name)},
-            fillcolor=theme.of(name),
+            line={"width": 0.5, "color": PALETTE[name]},
+            fillcolor=PALETTE[name],
             hovertemplate=f"{title_of(name)}: %{{y:.2f}}{suffix(areas.y.unit)}<extra></extra>",
         )
-    _add_windows(areas, drawn, theme)
-    add_epochs(drawn, chart.marks, theme)
-    add_changes(drawn, chart.changes, theme, bgcolor=theme.of("paper"), yanchor="top")
-    _add_signs(drawn, areas.pauses, 0.0, ("triangle-up", theme.of("paper")), theme)
-    _add_signs(drawn, areas.peaks, areas.y.high, ("triangle-up", theme.of("ink")), theme)
+    _add_windows(areas, drawn)
+    add_epochs(drawn, chart.marks)
+    add_changes(drawn, chart.changes, bgcolor=PALETTE["paper"], yanchor="top")
+    _add_signs(drawn, areas.pauses, 0.0, ("triangle-up", PALETTE["paper"]))
+    _add_signs(drawn, areas.peaks, areas.y.high, ("triangle-up", PALETTE["ink"]))
     if chart.rates is not None:
         # Shown only in the tooltip, because it has another unit.
         drawn.add_trace(
@@ -159,11 +159,11 @@ def draw_area(areas: Areas, drawn: Drawing, theme: Theme) -> None:
             hovertemplate="Throughput: %{customdata:,.0f} samples/s<extra></extra>",
         )
     drawn.update(height=_AREA_HEIGHT, hovermode="x unified", margin={"t": 24}, legend={"y": 1.08})
-    spikes = {"spikecolor": theme.of("muted"), "spikethickness": 1}
+    spikes = {"spikecolor": PALETTE["muted"], "spikethickness": 1}
     drawn.update(xaxis={**spikes, **step_axis(chart.x_label)}, yaxis=value_axis(areas.y))
 
 
-def _add_windows(areas: Areas, drawn: Drawing, theme: Theme) -> None:
+def _add_windows(areas: Areas, drawn: Drawing) -> None:
     """Draw the median and the 95th percentile of windows."""
     windows = areas.chart.windows
     if windows is None:
@@ -178,7 +178,7 @@ def _add_windows(areas: Areas, drawn: Drawing, theme: Theme) -> None:
             x=windows.x,
             y=values * areas.y.factor,
             mode="lines",
-            line={"width": 2, "color": theme.of("ink"), "dash": dash},
+            line={"width": 2, "color": PALETTE["ink"], "dash": dash},
             hovertemplate=f"{name} of {windows.length:,} steps: %{{y:.2f}}{suffix(areas.y.unit)}"
             "<extra></extra>",
         )
@@ -188,8 +188,7 @@ def _add_signs(
     drawn: Drawing,
     places: tuple[tuple[float, str], ...],
     level: float,
-    sign: tuple[str, str],
-    theme: Theme,
+    sign: tuple[str, Colour],
 ) -> None:
     """Draw triangles with tooltips on one level."""
     if not places:
@@ -204,7 +203,7 @@ def _add_signs(
             "symbol": symbol,
             "size": 10,
             "color": colour,
-            "line": {"width": 1.5, "color": theme.of("ink")},
+            "line": {"width": 1.5, "color": PALETTE["ink"]},
         },
         cliponaxis=False,
         showlegend=False,
@@ -218,7 +217,7 @@ def _add_signs(
 # Machine metrics over the run: a mean within a range.
 
 
-def draw_over_time(chart: OverTime, drawn: Drawing, theme: Theme) -> None:
+def draw_over_time(chart: OverTime, drawn: Drawing) -> None:
     """Draw both ends of the range, then the mean."""
     x = chart.x * chart.times.factor
     edge = {"mode": "lines", "connectgaps": False, "showlegend": False}
@@ -231,8 +230,8 @@ def draw_over_time(chart: OverTime, drawn: Drawing, theme: Theme) -> None:
             x=x,
             y=values,
             fill=fill,
-            fillcolor=theme.of("warmup"),
-            line={"width": 0, "shape": "hvh", "color": theme.of("warmup")},
+            fillcolor=PALETTE["warmup"],
+            line={"width": 0, "shape": "hvh", "color": PALETTE["warmup"]},
             hovertemplate=f"{name}: %{{y:.1f}}{suffix(chart.unit)}<extra></extra>",
             **edge,
         )
@@ -240,7 +239,7 @@ def draw_over_time(chart: OverTime, drawn: Drawing, theme: Theme) -> None:
         "scatter",
         x=x,
         y=chart.columns.mean,
-        line={"width": 2, "shape": "hvh", "color": theme.of("ink")},
+        line={"width": 2, "shape": "hvh", "color": PALETTE["ink"]},
         hovertemplate=f"mean: %{{y:.1f}}{suffix(chart.unit)}<extra></extra>",
         **edge,
     )

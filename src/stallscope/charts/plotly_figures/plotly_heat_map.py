@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from ..axis import TEXT_SIZE, shortened, text_width
-from ..chart_kinds import HEAT
+from ..chart_kinds import HEAT, PALETTE
 from ..heat_map import MOST_LABELLED_ROWS, HeatMap, stretches
-from .theme import (
+from .plotly_parts import (
     AXIS_HEIGHT,
     SMALL,
     Drawing,
-    Theme,
     add_across,
     add_changes,
     add_epochs,
@@ -29,13 +28,11 @@ from .theme import (
 _MARKS, _GROUPS = 18, 20
 # A line of labels above the cells.
 _LABELS = 16
-#: The same on light and dark pages: traces do not know which they are on.
-_NOT_MEASURED = "#7f868e"
 # Single precision holds no larger whole numbers exactly.
 _EXACT = 2**24
 
 
-def draw_heat_map(chart: HeatMap, drawn: Drawing, theme: Theme) -> None:
+def draw_heat_map(chart: HeatMap, drawn: Drawing) -> None:
     """Draw cells, missing values, marks and groups."""
     rows = len(chart.rows)
     # Unique, as tooltips show them.
@@ -54,11 +51,11 @@ def draw_heat_map(chart: HeatMap, drawn: Drawing, theme: Theme) -> None:
         showlegend=False,
     )
     _add_not_measured(chart, drawn, names)
-    _add_marks(chart, drawn, theme)
-    groups = _add_groups(chart, drawn, theme)
-    add_epochs(drawn, chart.marks, theme)
+    _add_marks(chart, drawn)
+    groups = _add_groups(chart, drawn)
+    add_epochs(drawn, chart.marks)
     above = _LABELS if chart.marks else 0
-    add_changes(drawn, chart.changes, theme, yanchor="bottom", yshift=above)
+    add_changes(drawn, chart.changes, yanchor="bottom", yshift=above)
     above += _LABELS if chart.changes else 0
     drawn.update(
         height=chart.row_height * rows + AXIS_HEIGHT + above,
@@ -68,7 +65,7 @@ def draw_heat_map(chart: HeatMap, drawn: Drawing, theme: Theme) -> None:
         coloraxis={
             "cmin": chart.least,
             "cmax": chart.full,
-            "colorscale": [[at / (len(HEAT) - 1), theme(colour)] for at, colour in enumerate(HEAT)],
+            "colorscale": [[at / (len(HEAT) - 1), colour] for at, colour in enumerate(HEAT)],
             "colorbar": {"ticksuffix": suffix(chart.unit), "thickness": 12, "outlinewidth": 0},
         },
     )
@@ -124,15 +121,15 @@ def _add_not_measured(chart: HeatMap, drawn: Drawing, names: list[str]) -> None:
             x=x,
             y=y,
             mode="lines",
-            line={"width": 1, "dash": "dot", "color": _NOT_MEASURED},
+            line={"width": 1, "dash": "dot", "color": PALETTE["muted"]},
             hoverinfo="skip",
         )
 
 
-def _add_marks(chart: HeatMap, drawn: Drawing, theme: Theme) -> None:
+def _add_marks(chart: HeatMap, drawn: Drawing) -> None:
     """Draw a triangle next to every emphasised row, or a bar next to adjacent ones."""
     for start, end in stretches(np.array([row.emphasised for row in chart.rows], bool)):
-        colour = theme.of("imbalance")
+        colour = PALETTE["imbalance"]
         if end - start > 1:
             drawn.add_shape(
                 "line",
@@ -147,7 +144,7 @@ def _add_marks(chart: HeatMap, drawn: Drawing, theme: Theme) -> None:
         add_text(drawn, "◀", colour, x=1, xref="paper", xanchor="left", y=start)
 
 
-def _add_groups(chart: HeatMap, drawn: Drawing, theme: Theme) -> bool:
+def _add_groups(chart: HeatMap, drawn: Drawing) -> bool:
     """Draw lines between groups, and their names at the side if they fit."""
     spans = []
     for name, group in groupby(range(len(chart.rows)), key=lambda row: chart.rows[row].group):
@@ -160,7 +157,7 @@ def _add_groups(chart: HeatMap, drawn: Drawing, theme: Theme) -> bool:
     for name, start, end in spans:
         room = (end - start) * height - 6
         if start and room > 6:
-            line = {"width": 1, "color": theme.of("muted")}
+            line = {"width": 1, "color": PALETTE["muted"]}
             add_across(drawn, "line", start - 0.5, start - 0.5, line=line)
         text = shortened(name, room * TEXT_SIZE / SMALL)
         if text_width(text, SMALL) > room or len(text) < min(len(name), 4):
@@ -168,5 +165,5 @@ def _add_groups(chart: HeatMap, drawn: Drawing, theme: Theme) -> bool:
         named = True
         side: dict[str, Any] = {"x": 1, "xref": "paper", "xshift": _MARKS - 4, "xanchor": "left"}
         middle = (start + end - 1) / 2
-        add_text(drawn, text, theme.of("ink"), y=middle, textangle=90, **side)
+        add_text(drawn, text, PALETTE["ink"], y=middle, textangle=90, **side)
     return named

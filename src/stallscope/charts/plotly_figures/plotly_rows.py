@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from stallscope.text.vocabulary import title_of
 
 from ..axis import Axis, text_width
-from ..chart_kinds import Colour
+from ..chart_kinds import PALETTE, Colour
 from ..rows import OPACITIES, Box, Rows
 from ..scaling_curves import BAR_WIDTH, RATE_KINDS, RateBar, RateBars, RateColumn
-from .theme import (
+from .plotly_parts import (
     AXIS_HEIGHT,
     SMALL,
     Drawing,
-    Theme,
     add_across,
     add_text,
     bold,
@@ -41,20 +40,20 @@ _ABOVE_MARK = 4
 _MOST_LABELS = 5
 
 
-def draw_rows(rows: Rows, drawn: Drawing, theme: Theme) -> None:
+def draw_rows(rows: Rows, drawn: Drawing) -> None:
     """Draw rows from the top down."""
     for places, boxes in _traces(rows):
-        _add_boxes(drawn, rows, places, boxes, theme)
+        _add_boxes(drawn, rows, places, boxes)
     for at, row in enumerate(rows.rows):
         if rows.stacked and row.strong:
-            look = {"layer": "below", "fillcolor": theme(_BAND), "line": {"width": 0}}
+            look = {"layer": "below", "fillcolor": _BAND, "line": {"width": 0}}
             add_across(drawn, "rect", at - 0.5, at + 0.5, **look)
         if row.text:
-            colour = theme.of("muted" if row.missing else "ink")
+            colour = PALETTE["muted" if row.missing else "ink"]
             add_text(drawn, row.text, colour, x=row.end, y=at, xanchor="left", xshift=6)
     half = rows.height / rows.pitch / 2
     for at, level in enumerate(rows.joints):
-        line = {"width": 1, "color": theme.of("muted")}
+        line = {"width": 1, "color": PALETTE["muted"]}
         drawn.add_shape("line", x0=level, x1=level, y0=at + half, y1=at + 1 - half, line=line)
     drawn.update(
         barmode="stack" if rows.stacked else "overlay",
@@ -102,9 +101,7 @@ def _traces(rows: Rows) -> Iterator[tuple[list[int], Sequence[Box | None]]]:
         yield every, [boxes.get(name) for boxes in by_row]
 
 
-def _add_boxes(
-    drawn: Drawing, rows: Rows, places: list[int], boxes: Sequence[Box | None], theme: Theme
-) -> None:
+def _add_boxes(drawn: Drawing, rows: Rows, places: list[int], boxes: Sequence[Box | None]) -> None:
     first = next(box for box in boxes if box is not None)
     sizes = [None if box is None else box.end - box.start for box in boxes]
     labelled = rows.stacked and len(rows.rows) <= _MOST_LABELLED
@@ -117,15 +114,13 @@ def _add_boxes(
         base=None if rows.stacked else [first.start],
         width=rows.height / rows.pitch,
         marker={
-            "color": theme.of(first.name),
+            "color": PALETTE[first.name],
             "opacity": OPACITIES[first.shade],
             "line": {"width": 0},
             # Savings are hatched, because their length does not show the direction.
             "pattern": {"shape": "/" if first.saved else ""},
         },
-        error_x=None
-        if rows.stacked
-        else whiskers([first.end], [rows.rows[places[0]].whisker], theme),
+        error_x=None if rows.stacked else whiskers([first.end], [rows.rows[places[0]].whisker]),
         text=["" if box is None else box.figure for box in boxes] if labelled else None,
         textposition="inside" if labelled else "none",
         insidetextanchor="middle",
@@ -140,13 +135,13 @@ def _add_boxes(
 # Upright bars of rates, and the ideal rate across them.
 
 
-def draw_rate_bars(chart: RateBars, drawn: Drawing, theme: Theme) -> None:
+def draw_rate_bars(chart: RateBars, drawn: Drawing) -> None:
     """Draw a trace per kind of bar, and the ideal."""
     columns = [(at, bar, column) for at, bar in enumerate(chart.bars) for column in bar.columns]
     for kind in RATE_KINDS:
         of_kind = [column for column in columns if column[2].kind == kind]
         if of_kind:
-            _add_bars(drawn, of_kind, chart.unit, theme)
+            _add_bars(drawn, of_kind, chart.unit)
     ideal = [(at, bar, bar.ideal) for at, bar in enumerate(chart.bars) if bar.ideal is not None]
     drawn.add_trace(
         "scatter",
@@ -154,17 +149,17 @@ def draw_rate_bars(chart: RateBars, drawn: Drawing, theme: Theme) -> None:
         x=[at for at, _, _ in ideal],
         y=[value for _, _, value in ideal],
         mode="markers",
-        marker={"symbol": "line-ew", "size": 38, "line": {"width": 2, "color": theme.of("ink")}},
+        marker={"symbol": "line-ew", "size": 38, "line": {"width": 2, "color": PALETTE["ink"]}},
         hovertext=[hover([bar.hover("ideal", value, chart.unit)]) for _, bar, value in ideal],
         hoverinfo="text",
     )
     beyond = [at for at, _ in chart.beyond]
     if beyond:
-        _add_beyond(drawn, chart, theme)
+        _add_beyond(drawn, chart)
     for at, bar in _labelled(chart):
         level = bar.label_level(chart.axis)
         shift = _ABOVE_MARK if at in beyond else 0
-        ink = theme.of("muted")
+        ink = PALETTE["muted"]
         add_text(drawn, bar.label, ink, x=at, y=level, yanchor="bottom", yshift=shift)
     drawn.update(height=_HEIGHT, barmode="overlay", margin={"t": 28}, legend={"y": 1.06})
     names = [(float(at), f"{bar.ranks:,}") for at, bar in enumerate(chart.bars)]
@@ -172,7 +167,7 @@ def draw_rate_bars(chart: RateBars, drawn: Drawing, theme: Theme) -> None:
     drawn.update(xaxis=named_axis(groups, names, _MOST_TICKS), yaxis=value_axis(chart.axis))
 
 
-def _add_beyond(drawn: Drawing, chart: RateBars, theme: Theme) -> None:
+def _add_beyond(drawn: Drawing, chart: RateBars) -> None:
     """Mark bars that end beyond the axis."""
     drawn.add_trace(
         "scatter",
@@ -181,7 +176,7 @@ def _add_beyond(drawn: Drawing, chart: RateBars, theme: Theme) -> None:
         y=[chart.axis.high] * len(chart.beyond),
         mode="markers",
         cliponaxis=False,
-        marker={"symbol": "triangle-up", "size": 9, "color": theme.of("ink")},
+        marker={"symbol": "triangle-up", "size": 9, "color": PALETTE["ink"]},
         hovertext=[
             hover([bar.hover(column.kind, column.mean.value, chart.unit, column.mean)])
             for _, bar in chart.beyond
@@ -201,9 +196,7 @@ def _labelled(chart: RateBars) -> list[tuple[int, RateBar]]:
     return [*measured[::-2], *projected[::-2]]
 
 
-def _add_bars(
-    drawn: Drawing, bars: list[tuple[int, RateBar, RateColumn]], unit: str, theme: Theme
-) -> None:
+def _add_bars(drawn: Drawing, bars: list[tuple[int, RateBar, RateColumn]], unit: str) -> None:
     kind = bars[0][2]
     means = [column.mean for _, _, column in bars]
     values = [mean.value for mean in means]
@@ -213,8 +206,8 @@ def _add_bars(
         x=[at + column.offset for at, _, column in bars],
         y=values,
         width=BAR_WIDTH - 0.02,
-        marker={"color": theme.of(kind.name), "opacity": kind.opacity, "line": {"width": 0}},
-        error_y=whiskers(values, [mean.ci95 for mean in means], theme),
+        marker={"color": PALETTE[kind.name], "opacity": kind.opacity, "line": {"width": 0}},
+        error_y=whiskers(values, [mean.ci95 for mean in means]),
         hovertext=[
             hover([bar.hover(column.kind, column.mean.value, unit, column.mean)])
             for _, bar, column in bars

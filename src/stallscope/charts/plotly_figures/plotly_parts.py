@@ -1,10 +1,9 @@
-"""The parts that all Plotly figures share: light and dark, axes, whiskers, tooltips."""
+"""The parts that all Plotly figures share: colours, axes, whiskers, tooltips."""
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from stallscope.formatting.numbers import Interval
 
 from ..axis import Axis
-from ..chart_kinds import COLOURS, SHADES, Colour
+from ..chart_kinds import PALETTE, Colour
 
 _FONT = "-apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
 #: Pixels for labels below a horizontal axis.
@@ -29,27 +28,13 @@ _TOP: dict[str, Any] = {"y": 1, "yref": "paper", "xanchor": "left"}
 _TYPES = {"int32": "i4", "float32": "f4", "float64": "f8"}
 
 
-@dataclass(frozen=True)
-class Theme:
-    """Light or dark: picks from pairs of colours."""
-
-    dark: bool
-
-    def __call__(self, colour: Colour) -> str:
-        return colour.dark if self.dark else colour.light
-
-    def of(self, name: str) -> str:
-        """Pick a colour of the palette."""
-        return self(COLOURS[name] if name in COLOURS else SHADES[name])
-
-
-def empty(theme: Theme) -> Drawing:
+def empty() -> Drawing:
     """Make the drawing that every figure starts from."""
     axis = {
-        "gridcolor": theme.of("line"),
+        "gridcolor": PALETTE["line"],
         "zeroline": False,
-        "zerolinecolor": theme.of("muted"),
-        "linecolor": theme.of("line"),
+        "zerolinecolor": PALETTE["muted"],
+        "linecolor": PALETTE["line"],
         "tickfont": {"size": SMALL},
         "automargin": True,
         "nticks": _MOST_TICKS,
@@ -57,12 +42,12 @@ def empty(theme: Theme) -> Drawing:
     return Drawing(
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": _FONT, "size": 13, "color": theme.of("ink")},
+        font={"family": _FONT, "size": 13, "color": PALETTE["ink"]},
         margin={"l": 8, "r": 16, "t": 8, "b": 32, "pad": 4},
         hoverlabel={
-            "bgcolor": theme.of("paper"),
-            "bordercolor": theme.of("line"),
-            "font": {"family": _FONT, "size": 13, "color": theme.of("ink")},
+            "bgcolor": PALETTE["paper"],
+            "bordercolor": PALETTE["line"],
+            "font": {"family": _FONT, "size": 13, "color": PALETTE["ink"]},
             "align": "left",
         },
         legend={
@@ -76,8 +61,8 @@ def empty(theme: Theme) -> Drawing:
         },
         modebar={
             "bgcolor": "rgba(0,0,0,0)",
-            "color": theme.of("muted"),
-            "activecolor": theme.of("ink"),
+            "color": PALETTE["muted"],
+            "activecolor": PALETTE["ink"],
         },
         uniformtext={"minsize": SMALL, "mode": "hide"},
         dragmode=False,
@@ -124,9 +109,7 @@ def step_axis(label: str) -> dict[str, Any]:
     }
 
 
-def whiskers(
-    values: Sequence[float], intervals: Sequence[Interval | None], theme: Theme
-) -> dict[str, Any]:
+def whiskers(values: Sequence[float], intervals: Sequence[Interval | None]) -> dict[str, Any]:
     """Describe the whiskers of some values; values without an interval have none."""
     if not any(intervals):
         return {"visible": False}
@@ -136,22 +119,24 @@ def whiskers(
         "symmetric": False,
         "array": [high - value for value, (_, high) in zip(values, ends, strict=True)],
         "arrayminus": [value - low for value, (low, _) in zip(values, ends, strict=True)],
-        "color": theme.of("ink"),
+        "color": PALETTE["ink"],
         "thickness": 1.5,
         "width": 4,
     }
 
 
-def add_text(drawn: Drawing, text: str, colour: str, *, strong: bool = False, **where: Any) -> None:
+def add_text(
+    drawn: Drawing, text: str, colour: Colour, *, strong: bool = False, **where: Any
+) -> None:
     """Write a text at a place of a figure."""
     font = {"size": SMALL, "color": colour}
     drawn.add_annotation(text=bold(text, strong), showarrow=False, font=font, **where)
 
 
-def add_lines(drawn: Drawing, places: Iterable[float], theme: Theme, *, strong: bool) -> None:
+def add_lines(drawn: Drawing, places: Iterable[float], *, strong: bool) -> None:
     """Draw lines across the figure: thick at changes, or thin at starts of epochs."""
-    thick = {"width": 2, "color": theme.of("ink")}
-    thin = {"width": 1, "dash": "dot", "color": theme.of("muted")}
+    thick = {"width": 2, "color": PALETTE["ink"]}
+    thin = {"width": 1, "dash": "dot", "color": PALETTE["muted"]}
     line = {"y0": 0, "y1": 1, "yref": "y domain", "line": thick if strong else thin}
     for at in places:
         drawn.add_shape("line", **line, xref="x", x0=at, x1=at)
@@ -162,21 +147,19 @@ def add_across(drawn: Drawing, kind: str, low: float, high: float, **look: Any) 
     drawn.add_shape(kind, xref="x domain", yref="y", x0=0, x1=1, y0=low, y1=high, **look)
 
 
-def add_epochs(drawn: Drawing, marks: Sequence[tuple[float, str]], theme: Theme) -> None:
+def add_epochs(drawn: Drawing, marks: Sequence[tuple[float, str]]) -> None:
     """Draw thin lines across the figure, with as many labels above it as are readable."""
     every = -(-len(marks) // _MOST_MARK_LABELS)
-    add_lines(drawn, [at for at, _ in marks], theme, strong=False)
+    add_lines(drawn, [at for at, _ in marks], strong=False)
     for at, label in marks[:: every or 1]:
-        add_text(drawn, label, theme.of("muted"), x=at, yanchor="bottom", **_TOP)
+        add_text(drawn, label, PALETTE["muted"], x=at, yanchor="bottom", **_TOP)
 
 
-def add_changes(
-    drawn: Drawing, changes: Sequence[tuple[float, str]], theme: Theme, **where: Any
-) -> None:
+def add_changes(drawn: Drawing, changes: Sequence[tuple[float, str]], **where: Any) -> None:
     """Draw lines across the figure at changes, with labels."""
-    add_lines(drawn, [at for at, _ in changes], theme, strong=True)
+    add_lines(drawn, [at for at, _ in changes], strong=True)
     for at, label in changes:
-        add_text(drawn, label, theme.of("ink"), strong=True, x=at, **where, **_TOP)
+        add_text(drawn, label, PALETTE["ink"], strong=True, x=at, **where, **_TOP)
 
 
 def hover(lines: Sequence[str]) -> str:
@@ -211,7 +194,7 @@ def suffix(unit: str) -> str:
 class Drawing:
     """Traces and a layout, with the properties of plotly.js.
 
-    Properties that are None are left out. ``go.Figure(drawing.traces, drawing.layout)`` checks them.
+    Properties that are None are left out. Colours are pairs, for light and for dark pages.
     """
 
     def __init__(self, **layout: Any) -> None:
@@ -238,12 +221,33 @@ class Drawing:
             self.layout[name] = value
 
     def plain(self) -> dict[str, Any]:
-        """Return the figure for plotly.js, with numbers packed instead of numpy arrays."""
-        return {"data": [_packed(trace) for trace in self.traces], "layout": self.layout}
+        """Return the figure for plotly.js, with numbers packed instead of numpy arrays.
+
+        Colours are written as in CSS: only the browser knows whether the page is light or dark.
+        """
+        traces, layout = self.coloured(lambda colour: colour.css)
+        return {"data": [_packed(trace) for trace in traces], "layout": layout}
+
+    def coloured(
+        self, write: Callable[[Colour], str]
+    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Return the traces and the layout with their colours written."""
+        return _coloured(self.traces, write), _coloured(self.layout, write)
 
 
 def _known(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in properties.items() if value is not None}
+
+
+def _coloured(part: Any, write: Callable[[Colour], str]) -> Any:
+    """Write the colours in a part of a figure."""
+    if isinstance(part, Colour):
+        return write(part)
+    if isinstance(part, Mapping):
+        return {name: _coloured(value, write) for name, value in part.items()}
+    if isinstance(part, list):
+        return [_coloured(entry, write) for entry in part]
+    return part
 
 
 def _packed(properties: Mapping[str, Any]) -> dict[str, Any]:
