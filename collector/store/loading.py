@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,26 +15,13 @@ import pyarrow.parquet as pq
 
 from stallscope.arrays import arrow
 from stallscope.errors import UnknownVersionError, UnreadableError
-from stallscope.run import (
-    INTERVALS_SCHEMA,
-    STEPS_SCHEMA,
-    Event,
-    Log,
-    MeasuredInput,
-    NetworkCheck,
-    Problem,
-    Run,
-    Series,
-)
+from stallscope.run import INTERVALS_SCHEMA, Run, Series
 
 from ..address import where_is
-from ..recorder.job.job_settings import with_masked_settings
 from .layout import MANIFEST
-from .manifests import ListedFile
+from .manifests import NOT_A_MANIFEST, ListedFile, Manifest, parse_manifest
 from .mirror import Mirror
 from .step_files import read_steps
-
-T = TypeVar("T")
 
 #: The version of the format of a collected run.
 VERSION = 2
@@ -62,12 +49,12 @@ def load_run(path: Path, *, with_steps: bool = True) -> Run:
     """
     with _damage_as_unreadable(path):
         manifest = _manifest_of(path)
-        files = manifest["files"]
-        return Run(
-            **_fields_without_tables(manifest),
-            steps=_read_steps(path, files) if with_steps else arrow.empty_table(STEPS_SCHEMA),
+        run, files = manifest.run(), manifest.files
+        return replace(
+            run,
+            steps=_read_steps(path, files) if with_steps else run.steps,
             intervals=_read_intervals(path, files),
-            series=_read_series(path, files, manifest.get("series", [])),
+            series=_read_series(path, files, manifest.series),
         )
 
 
@@ -85,14 +72,15 @@ class RunOnDisk(Run):
         run = cls.__new__(cls)
         with _damage_as_unreadable(path):
             manifest = _manifest_of(path)
+            fields = {"_path": path, "_files": manifest.files, "_series": manifest.series}
             # Older manifests lack the number of rows; then ``rows`` reads the tables.
-            rows = manifest.get("rows")
-            fields = {"_path": path, "_files": manifest["files"], "_rows": rows}
+            fields["_rows"] = manifest.rows
             # A page that needs the series does not wait for the steps of a large run.
             fields["_reading"] = {"tables": Lock(), "series": Lock()}
-            fields["_series"] = manifest.get("series", [])
             # Frozen dataclasses allow no assignment; __getattr__ loads the other fields.
-            vars(run).update(_fields_without_tables(manifest), **fields)
+            vars(run).update(vars(manifest.run()), **fields)
+            for name in _LAZY_FIELDS:
+                del vars(run)[name]
         return run
 
     @property
@@ -127,7 +115,7 @@ class RunOnDisk(Run):
     @contextmanager
     def _unchanged(self) -> Iterator[None]:
         with _damage_as_unreadable(self._path):
-            if _manifest_of(self._path)["files"] != self._files:
+            if _manifest_of(self._path).files != self._files:
                 raise UnreadableError(
                     f"{where_is(self._path)}: this run was collected again meanwhile; open it again"
                 )
@@ -138,53 +126,25 @@ class RunOnDisk(Run):
 def _damage_as_unreadable(path: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+    except (OSError, *NOT_A_MANIFEST, pa.ArrowException) as error:
         raise UnreadableError(
             f"{where_is(path)}: the collected run is damaged ({error}); collect it again"
         ) from error
 
 
-def _manifest_of(path: Path) -> dict[str, Any]:
-    manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
-    version = manifest["stallscope_collected"]
-    if version > VERSION:
+def _manifest_of(path: Path) -> Manifest:
+    manifest = parse_manifest((path / MANIFEST).read_bytes())
+    if manifest.version > VERSION:
         raise UnknownVersionError(
-            f"{where_is(path)}: collected by a newer Stallscope (format {version}, this one knows "
-            f"{VERSION}): upgrade it with pip install --upgrade stallscope"
+            f"{where_is(path)}: collected by a newer Stallscope (format {manifest.version}, this one "
+            f"knows {VERSION}): upgrade it with pip install --upgrade stallscope"
         )
     if Mirror.of(path.parent) is None:
-        _check_sizes(path, manifest["files"])
+        _check_sizes(path, manifest.files)
     return manifest
 
 
-def _fields_without_tables(manifest: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "id": manifest["run_id"],
-        "source": manifest["source"],
-        "logs": tuple(
-            Log(**{**log, "facts": with_masked_settings(log["facts"])}) for log in manifest["logs"]
-        ),
-        "problems": tuple(Problem(**problem) for problem in manifest["problems"]),
-        "input_times": _objects(MeasuredInput, manifest.get("input_times", [])),
-        "network_checks": _objects(
-            NetworkCheck, map(with_masked_settings, manifest.get("network_checks", []))
-        ),
-        "events": _objects(Event, manifest.get("events", [])),
-    }
-
-
-def _objects(kind: type[T], contents: Iterable[dict[str, Any]]) -> tuple[T, ...]:
-    """Make objects from a manifest; fields that older stores lack get their defaults."""
-    listed = list(contents)
-    if not listed:
-        return ()
-    # Most runs have none; executors of Spark, which have no cattrs, load steps only.
-    from cattrs import structure
-
-    return tuple(structure(content, kind) for content in listed)
-
-
-def _read_intervals(path: Path, files: dict[str, Any]) -> pa.Table:
+def _read_intervals(path: Path, files: Mapping[str, ListedFile]) -> pa.Table:
     table = _read_parquet(_local_files(path, files, INTERVALS)[0])
     for field in INTERVALS_SCHEMA:
         # Older runs lack newer columns.
@@ -194,7 +154,7 @@ def _read_intervals(path: Path, files: dict[str, Any]) -> pa.Table:
 
 
 def _read_series(
-    path: Path, files: dict[str, Any], descriptions: Sequence[dict[str, Any]]
+    path: Path, files: Mapping[str, ListedFile], descriptions: Sequence[Mapping[str, Any]]
 ) -> tuple[Series, ...]:
     if not descriptions:
         return ()
@@ -213,31 +173,25 @@ def _read_parquet(path: Path) -> pa.Table:
         return file.read()
 
 
-def _check_sizes(path: Path, files: dict[str, Any]) -> None:
+def _check_sizes(path: Path, files: Mapping[str, ListedFile]) -> None:
     for name, file in files.items():
         size = (path / name).stat().st_size
-        if size != file["size"]:
-            raise ValueError(f"{name} has {size} bytes, not {file['size']}")
+        if size != file.size:
+            raise ValueError(f"{name} has {size} bytes, not {file.size}")
 
 
-def _read_steps(path: Path, files: dict[str, Any]) -> pa.Table:
+def _read_steps(path: Path, files: Mapping[str, ListedFile]) -> pa.Table:
     return read_steps(_local_files(path, files, STEPS))
 
 
-def _local_files(path: Path, files: dict[str, Any], kind: str) -> list[Path]:
+def _local_files(path: Path, files: Mapping[str, ListedFile], kind: str) -> list[Path]:
     """Return the files of a kind, by name; download those of a store at a URL."""
     names = sorted(names_of(files, kind))
     if not names:
         raise ValueError(f"no {kind} in its manifest")
     mirror = Mirror.of(path.parent)
     if mirror is not None:
-        mirror.download(
-            path.name,
-            {
-                name: ListedFile(int(files[name]["size"]), str(files[name]["sha256"]))
-                for name in names
-            },
-        )
+        mirror.download(path.name, {name: files[name] for name in names})
     return [path / name for name in names]
 
 

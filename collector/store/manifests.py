@@ -1,24 +1,33 @@
-"""Find the runs in a store, and read their manifests without opening their tables."""
+"""Find the runs in a store, and read their manifests and facts without opening their tables."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from stallscope.errors import NotFoundError, UnreadableError
 
 from ..address import where_is
+from ..recorder.job.job_settings import with_masked_settings
 from ..run_names import NamedRun, index_of
 from .layout import MANIFEST
 
-#: The errors of parsing bytes that are not a manifest of Stallscope.
+if TYPE_CHECKING:
+    from stallscope.run import Run
+
+T = TypeVar("T")
+
+#: The errors of parsing bytes that are not a manifest of Stallscope, or whose facts are not a run's.
 NOT_A_MANIFEST = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+
+_OTHERS = ("problems", "input_times", "network_checks", "events")
 
 
 @dataclass(frozen=True)
@@ -31,13 +40,21 @@ class ListedFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The manifest of a collected run."""
+    """The manifest of a collected run; ``run_folders.py`` writes it."""
 
+    #: The version of the format of the run.
+    version: int
     run_id: str
     source: str
     collected_at: str | None
     #: One object per log, with the fields of ``stallscope.run.Log``.
     logs: Sequence[Mapping[str, Any]]
+    #: The number of rows of its steps; None in manifests of older versions.
+    rows: int | None
+    #: One object per series, with the fields of ``stallscope.run.Series`` that are no values.
+    series: Sequence[Mapping[str, Any]]
+    #: The objects of the run's other fields, by field.
+    others: Mapping[str, Sequence[Mapping[str, Any]]]
     #: By name relative to the run's folder, with ``/`` between folders. The names are untrusted.
     files: Mapping[str, ListedFile]
     #: The checksum of the manifest, which identifies its state.
@@ -53,6 +70,53 @@ class Manifest:
     def bytes(self) -> int:
         """Return the size of the run's files."""
         return sum(file.size for file in self.files.values())
+
+    def run(self) -> Run:
+        """Return the run with its facts and empty tables.
+
+        Raises:
+            any of ``NOT_A_MANIFEST``: if the facts are not a run's.
+        """
+        from stallscope.arrays import arrow
+        from stallscope.run import (
+            INTERVALS_SCHEMA,
+            STEPS_SCHEMA,
+            Event,
+            Log,
+            MeasuredInput,
+            NetworkCheck,
+            Problem,
+            Run,
+        )
+
+        checks = map(with_masked_settings, self.others["network_checks"])
+        return Run(
+            id=self.run_id,
+            source=self.source,
+            logs=tuple(
+                Log(**{**log, "facts": with_masked_settings(log["facts"])}) for log in self.logs
+            ),
+            steps=arrow.empty_table(STEPS_SCHEMA),
+            intervals=arrow.empty_table(INTERVALS_SCHEMA),
+            problems=tuple(Problem(**problem) for problem in self.others["problems"]),
+            input_times=_objects(MeasuredInput, self.others["input_times"]),
+            network_checks=_objects(NetworkCheck, checks),
+            events=_objects(Event, self.others["events"]),
+        )
+
+
+def _objects(kind: type[T], contents: Iterable[Mapping[str, Any]]) -> tuple[T, ...]:
+    """Make objects of a run; fields that older stores lack get their defaults."""
+    listed = list(contents)
+    if not listed:
+        return ()
+    # Most runs have none; executors of Spark, which have no cattrs, load steps only.
+    from cattrs import BaseValidationError, structure
+
+    try:
+        return tuple(structure(content, kind) for content in listed)
+    except BaseValidationError as error:
+        raise ValueError(f"no {kind.__name__} of a run") from error
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -95,14 +159,19 @@ def is_inside(name: str) -> bool:
 
 
 def _manifest(content: Mapping[str, Any], sha256: str) -> Manifest:
-    if not isinstance(content["stallscope_collected"], int):
+    version = content["stallscope_collected"]
+    if not isinstance(version, int):
         raise TypeError("not a manifest of Stallscope")
     collected_at = content.get("collected_at")
     return Manifest(
+        version=version,
         run_id=str(content["run_id"]),
         source=str(content.get("source") or ""),
         collected_at=None if collected_at is None else str(collected_at),
         logs=[dict(log) for log in content["logs"]],
+        rows=content.get("rows"),
+        series=list(map(dict, content.get("series", []))),
+        others={name: list(map(dict, content.get(name, []))) for name in _OTHERS},
         files={
             str(name): ListedFile(int(file["size"]), str(file["sha256"]))
             for name, file in content["files"].items()

@@ -40,7 +40,14 @@ from stallscope.errors import UnreadableError, UnwritableError, causes
 from ..address import ADDRESS
 from ..sources.source import announced_wait, logger
 from .layout import CATALOGUE, MANIFEST, SUMMARY, checksum, written_whole
-from .manifests import NOT_A_MANIFEST, ListedFile, is_inside, parse_manifest, read_manifest
+from .manifests import (
+    NOT_A_MANIFEST,
+    ListedFile,
+    is_collected,
+    is_inside,
+    parse_manifest,
+    read_manifest,
+)
 from .remote_folder import RemoteFolder
 
 T = TypeVar("T")
@@ -333,7 +340,7 @@ def open_mirror(url: str, folder: Path) -> Path | None:
     store = Mirror.create(folder / secrets.token_hex(4), parent)
     store.update_all()
     run = store.folder / name
-    return run if (run / MANIFEST).is_file() else None
+    return run if is_collected(run) else None
 
 
 def refuses_conditions(error: BaseException | None) -> bool:

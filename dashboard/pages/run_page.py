@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,13 +11,12 @@ import dash_mantine_components as dmc
 from dash import Dash
 
 from stallscope.analysis import Analysis
-from stallscope.catalogue.entry import AnalysisSummary
 
 from ..addresses import Address, run_address
 from ..components.notices import deleted_card, run_tabs, warnings_card
 from ..components.run_head import run_head
 from ..run_folder import recording_folder
-from ..store import ListedRun, RunStore
+from ..store import RunStore
 from ..store.cache import prepare
 
 # -- base ------------------------------------------------------------------------------------------
@@ -102,7 +101,7 @@ class RunPage(Page):
                 analysis,
                 run_id,
                 baseline_id,
-                _known_runs(store.candidates(run_id, baseline_id), baseline_id, analysis),
+                store.candidates(run_id, baseline_id),
                 store.read_at(run_id),
                 store.reruns(run_id),
                 with_status=not self.shows_status,
@@ -119,20 +118,6 @@ class RunPage(Page):
     def title(self, analysis: Analysis) -> str:
         """Return the title of the window."""
         return f"{self.tab} of {analysis.run.name}"
-
-
-def _known_runs(
-    runs: Sequence[ListedRun], baseline_id: str | None, analysis: Analysis
-) -> list[ListedRun]:
-    """Return the runs to compare with, the chosen one with what its analysis on this page says."""
-    chosen = analysis.baseline
-    if chosen is None:
-        return list(runs)
-    summary = AnalysisSummary.of(chosen)
-    return [
-        run.with_summary(summary) if run.id == baseline_id and run.verdict is None else run
-        for run in runs
-    ]
 
 
 def side_by_side(*parts: Any) -> Any:

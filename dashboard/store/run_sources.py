@@ -15,6 +15,7 @@ from stallscope.catalogue.index import Catalogue, folders_of
 from stallscope.collector.run_names import safe_name
 from stallscope.collector.store.layout import CATALOGUE, MANIFEST
 from stallscope.collector.store.loading import RunOnDisk
+from stallscope.collector.store.manifests import is_collected
 from stallscope.errors import UnreadableError
 from stallscope.opening import place_warnings
 from stallscope.run import Run
@@ -238,7 +239,7 @@ class CollectedRuns(RunSource):
         try:
             return RunOnDisk.open(folder)
         except UnreadableError:
-            if not (folder / MANIFEST).exists():
+            if not is_collected(folder):
                 raise self._gone(entry) from None
             raise
 

@@ -166,6 +166,8 @@ class RunStore:
 
         result = self._cache.get(("analysis", run_id, baseline_id, versions), make)
         self._list_summary(listed[0], versions[0], baseline_id, result)
+        if result.baseline is not None:
+            self._list_summary(listed[1], versions[1], None, result.baseline)
         return result
 
     def verdict(self, run_id: str) -> Bottleneck:

@@ -64,7 +64,7 @@ COMMANDS = {
     "summary RUN": f"{READING} scipy",
     "compare RUN OTHER": f"{REPORTING} stallscope.reports.comparison",
     "inspect RUN": "fsspec numpy pyarrow rich stallscope.parsers.epochs_only",
-    "runs STORE": f"numpy pyarrow rich {CATALOGUE}",
+    "runs STORE": f"numpy rich {CATALOGUE}",
     "dashboard --help": f"{READING} rich {CATALOGUE}",
     "export --help": f"{READING} rich stallscope.exports stallscope.collector.mlflow.client",
     "netcheck --help": "",

@@ -16,6 +16,7 @@ from simulator import Job as SimulatedJob
 from simulator import simulate
 from support.step_logs import Job, write_job
 
+from stallscope.catalogue.entry import Entry
 from stallscope.collector.sources.files import Files
 from stallscope.collector.sources.source import reason
 from stallscope.collector.store.layout import MANIFEST
@@ -329,6 +330,32 @@ def test_a_damaged_run_is_an_error(tmp_path: Path) -> None:
     steps.unlink()
     with pytest.raises(UnreadableError, match="damaged"):
         load_run(place)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        {"files": []},
+        {"files": {"intervals.parquet": {"size": 1}}},
+        {"logs": [{"rank": 0}]},
+        {"logs": [[]]},
+        {"problems": [{"what": 1}]},
+        {"events": [7]},
+        {"input_times": [{}]},
+        {"network_checks": {"a": 1}},
+        {"series": [7]},
+        {"stallscope_collected": "2"},
+    ],
+)
+def test_a_damaged_manifest_is_an_error_in_lists_and_when_the_run_is_opened(
+    tmp_path: Path, harm: dict[str, object]
+) -> None:
+    place = collected(tmp_path)
+    manifest = place / MANIFEST
+    manifest.write_text(json.dumps({**json.loads(manifest.read_bytes()), **harm}))
+    for read_run in (Entry.read, load_run, RunOnDisk.open):
+        with pytest.raises(UnreadableError, match=r"damaged.*collect (it|the run) again"):
+            read_run(place)
 
 
 def test_a_newer_store_is_refused_by_name(tmp_path: Path) -> None:

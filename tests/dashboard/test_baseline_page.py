@@ -221,6 +221,8 @@ def test_the_chosen_baseline_is_analysed_on_every_page_that_names_it(
     store = _unread_store(tmp_path)
     content = view_at(store, f"/run/real{page}", f"?baseline={baseline_id}").content
     assert _menu(content)[baseline_id] == label
+    # The list and the menus of other runs say the same.
+    assert baseline_facts(store.listing()[baseline_id]) == label.partition(": ")[2]
 
 
 @pytest.mark.parametrize(("framework", "name"), [("pytorch", "torch"), ("unheard-of", "keras")])

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stallscope.arrays import arrow
 from stallscope.collector.store.layout import SUMMARY, written_whole
 from stallscope.collector.store.manifests import Manifest, read_manifest
 from stallscope.errors import UnreadableError
@@ -148,7 +147,7 @@ class Entry:
         """
         manifest = read_manifest(folder)
         try:
-            return _entry(_logs_only(manifest), _read_summary(folder, manifest), folder, manifest)
+            return _entry(manifest.run(), _read_summary(folder, manifest), folder, manifest)
         except _MALFORMED as error:
             raise UnreadableError(f"{folder}: its manifest is damaged; collect it again") from error
 
@@ -231,19 +230,6 @@ def _count_steps(run: Run) -> AnalysisSummary:
     return AnalysisSummary(
         steps=pc.count_distinct(run.steps["step"]).as_py(),
         epochs=pc.count_distinct(epochs.filter(pc.greater_equal(epochs, 0))).as_py(),
-    )
-
-
-def _logs_only(manifest: Manifest) -> Run:
-    """Return a run with its facts and empty tables."""
-    from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Run
-
-    return Run(
-        id=manifest.run_id,
-        source=manifest.source,
-        logs=tuple(Log(**log) for log in manifest.logs),
-        steps=arrow.empty_table(STEPS_SCHEMA),
-        intervals=arrow.empty_table(INTERVALS_SCHEMA),
     )
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from stallscope.collector.address import address, where_is
-from stallscope.collector.store.layout import MANIFEST
-from stallscope.collector.store.manifests import may_be_entered
+from stallscope.collector.store.manifests import is_collected, may_be_entered
 from stallscope.errors import NotFoundError
 
 from .entry import SHARES, Entry, circumstances, job_facts, job_of
@@ -52,7 +51,7 @@ def _no_runs(store: Path) -> str:
         return f"{where_is(store)}: no runs were collected to this URL"
     if not store.is_dir():
         return f"{store}: no such folder"
-    if (store / MANIFEST).is_file():
+    if is_collected(store):
         return f"{store}: this is one collected run; its store is {store.absolute().parent}"
     near = [folder for folder in sorted(_near(store)) if is_store(folder)][:_PLACES_SHOWN]
     hint = "stallscope collect LOGS --to STORE does that, and stallscope report reads logs in place"

@@ -10,7 +10,8 @@ from rich.filesize import decimal
 
 from stallscope.catalogue.checking import CheckResult, bytes_of, check_run, check_store
 from stallscope.catalogue.index import folders_of, is_store
-from stallscope.collector.store.layout import MANIFEST, BytesRead
+from stallscope.collector.store.layout import BytesRead
+from stallscope.collector.store.manifests import is_collected
 from stallscope.errors import NotFoundError, UsageError
 from stallscope.formatting.lists import counted
 from stallscope.formatting.plain import plain
@@ -37,7 +38,7 @@ def _folder(text: str) -> Path:
 
 def run(options: argparse.Namespace) -> int:
     for place in options.places:
-        if not (place / MANIFEST).exists() and not is_store(place):
+        if not is_collected(place) and not is_store(place):
             raise NotFoundError(f"{place}: neither a store nor a collected run")
     damaged = False
     with show_bytes("checking", sum(map(_bytes_at, options.places))) as advance:
@@ -49,14 +50,14 @@ def run(options: argparse.Namespace) -> int:
 
 def _checked(places: Iterable[Path], advance: BytesRead) -> Iterator[CheckResult]:
     for place in places:
-        if (place / MANIFEST).exists():
+        if is_collected(place):
             yield check_run(place, advance)
         else:
             yield from check_store(place, advance)
 
 
 def _bytes_at(place: Path) -> int:
-    if (place / MANIFEST).exists():
+    if is_collected(place):
         return bytes_of(place)
     return sum(bytes_of(place / name) for name in folders_of(place))
 
