@@ -118,7 +118,7 @@ def throughput_card(analysis: Analysis) -> Any:
     columns = ["Run", "Ranks", "Step time", "Throughput", "95% interval", "Per rank"]
     rows = []
     for name, run in compared_runs(analysis):
-        row = [f"{name}: {run.run.name}", f"{run.run.size:,}", _step(run), *_rates(run)]
+        row = [f"{name}: {run.run.name}", _fact(run.run, "ranks"), _step(run), *_rates(run)]
         if on_one:
             row.append(_efficiency(run, on_one))
         rows.append(row)
@@ -182,7 +182,7 @@ def _verdict(name: str, same: Sequence[str], differing: set[str]) -> str:
 
 def _fact(run: Run, name: str) -> str:
     if name == "ranks":
-        return f"{run.size:,}"
+        return NOTHING if run.known_size is None else f"{run.known_size:,}"
     if name == "hosts":
         return f"{len(run.hosts):,}"
     return as_text(run.fact(name)) or NOTHING

@@ -30,6 +30,7 @@ from stallscope.reports.comparison.pair import (
     outcome,
     table_of_runs,
 )
+from stallscope.text.job_words import number_of_ranks
 
 from ..addresses import COMPARE, Address, compare_address, run_address, runs_address
 from ..components.basics import card, link, link_in_text, outcome_card, points, verdict_swatch
@@ -204,7 +205,7 @@ def _help() -> Any:
 
 def _run(letter: str, run_id: str, analysis: Analysis, store: RunStore) -> Any:
     run, bottleneck = analysis.run, store.verdict(run_id)
-    facts = [counted(run.size, "rank"), counted(analysis.steps, "step")]
+    facts = [number_of_ranks(run), counted(analysis.steps, "step")]
     if run.synthetic:
         facts.append("synthetic data")
     if run.started_at is not None:

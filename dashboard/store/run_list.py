@@ -121,7 +121,7 @@ class RunListing:
         entry, best = listed.entry, self._baselines.single_of(listed.entry)
         if not listed.source.in_memory:
             return self._id_of(best)
-        twin = None if entry.ranks == 1 else self._twin(entry, 1)
+        twin = None if entry.ranks < 2 else self._twin(entry, 1)
         return self._id_of(twin or self._collected(best))
 
     def gap(self, listed: ListedRun) -> float | None:

@@ -356,7 +356,8 @@ def _replace_last(reading: Reading, whole: Sequence[Parsed], slim: Sequence[Pars
 
 
 def _named(file: SourceFile, title: str, notes: tuple[str, ...]) -> InspectedFile:
-    return InspectedFile(file.name, file.size, None, title, None, notes=notes)
+    size = None if file.problem else file.size
+    return InspectedFile(file.name, size, None, title, None, notes=notes)
 
 
 def _certain(file: SourceFile, file_format: Format) -> InspectedFile:

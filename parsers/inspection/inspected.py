@@ -57,7 +57,7 @@ class InspectedFile:
     """One file. Unknown values are None."""
 
     path: str
-    bytes: int
+    bytes: int | None
     #: The format's name; None if it is unknown.
     format: str | None
     title: str

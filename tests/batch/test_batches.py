@@ -199,6 +199,19 @@ def test_a_complete_batch_starts_no_processes(
         main(words)
 
 
+def test_a_baseline_that_is_one_of_the_runs_is_one_run_when_the_batch_is_repeated(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["report", "1", "2", "base", "--baseline", "base", "--format", "json", "--out", "out"]
+    words += ["--jobs", "1", "--force"]
+    printed = []
+    for _ in range(2):
+        assert main(words) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    assert len(written(logs / "out")) == 4
+
+
 def test_two_batches_do_not_write_into_one_folder_at_once(
     logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -127,6 +127,17 @@ def test_a_damaged_file_gets_its_line_and_the_others_are_read(
     assert len(document["runs"]) == 1
 
 
+def test_what_cannot_be_opened_has_no_size(mixed: Path, capsys: Captured) -> None:
+    os.mkfifo(mixed / "pipe.log")
+    files = {file["path"]: file for file in inspected(capsys, str(mixed))["files"]}
+    pipe = files.pop("pipe.log")
+    assert (pipe["title"], pipe["bytes"]) == ("cannot be read", None)
+    assert all(file["bytes"] is not None for file in files.values())
+    main(["inspect", str(mixed)])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("pipe.log")]
+    assert line.split() == ["pipe.log", "cannot", "be", "read"]
+
+
 def test_epochs_of_each_fit_count_and_so_does_each_repeat(tmp_path: Path) -> None:
     fit = "".join(f"Epoch {epoch}/2\n5/5 - 3s - loss: 1.0\n" for epoch in (1, 2))
     (tmp_path / "out.txt").write_text(fit + fit)

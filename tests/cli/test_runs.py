@@ -11,6 +11,7 @@ import pytest
 from support.commands import Commands
 from support.step_logs import Job, write_job
 
+import stallscope as ss
 from stallscope.cli.runs import COLUMNS
 from stallscope.collector.store.layout import MANIFEST
 from stallscope.collector.store.run_folders import save_run
@@ -154,6 +155,33 @@ def test_json_has_everything_and_nothing_else_is_printed(at_store: Commands) -> 
     assert slow["shares"].keys() == {"input", "compute", "other", "imbalance", "allreduce"}  # type: ignore[attr-defined]
     assert (slow["baseline"], runs["base"]["baseline"]) == ("base", None)
     assert runs["one"]["name"] == "alone"
+
+
+def test_an_unknown_number_of_ranks_is_missing(at_store: Commands, tmp_path: Path) -> None:
+    (tmp_path / "epochs").mkdir()
+    (tmp_path / "epochs" / "train.log").write_text("Epoch 1/1\n78/78 - 16s - 205ms/step\n")
+    assert at_store("collect", "epochs", "--to", "unknown")[0] == 0
+    (run,) = documents(at_store, "unknown")
+    assert run["ranks"] is None
+    assert documents(at_store, "unknown", "--where", "ranks=1") == []
+    _, out, _ = at_store("runs", "unknown", "--columns", "run,ranks")
+    head, line, *_ = out.splitlines()
+    assert head.split() == ["run", "ranks"]
+    assert line.split()[-1] == f"#{run['id']}"
+    assert ss.runs(tmp_path / "unknown")["ranks"].isna().all()
+
+
+def test_several_logs_without_a_number_of_ranks_are_counted(
+    at_store: Commands, tmp_path: Path
+) -> None:
+    (tmp_path / "epochs").mkdir()
+    lines = ("Epoch 1/1", "78/78 - 16s - 205ms/step")
+    (tmp_path / "epochs" / "train.log").write_text(
+        "".join(f"[{rank}]<stdout>:{line}\n" for rank in (0, 1) for line in lines)
+    )
+    assert at_store("collect", "epochs", "--to", "unknown")[0] == 0
+    (run,) = documents(at_store, "unknown")
+    assert run["ranks"] == 2
 
 
 def test_filter_order_and_limit(at_store: Commands) -> None:

@@ -98,8 +98,8 @@ def test_another_list_of_compared_facts_is_another_schema() -> None:
         *("steps_per_execution", "framework", "versions", "threads"),
     )
     # The second version has another column, the third has shares by cause, the fourth has goodput,
-    # the fifth has faults of baselines.
-    noted = dict.fromkeys((1, 2, 3, 4, 5), first)
+    # the fifth has faults of baselines, the sixth has no number of ranks where it is unknown.
+    noted = dict.fromkeys((1, 2, 3, 4, 5, 6), first)
     assert noted[SCHEMA_VERSION] == COMPARED
 
 

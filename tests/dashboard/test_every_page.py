@@ -169,6 +169,20 @@ def test_a_run_of_epochs_shows_the_figures_of_the_report(writer: str, tmp_path: 
         assert "not measured" not in texts(view_at(store, f"/run/{listed.id}{page}", "").content)
 
 
+def test_an_unknown_number_of_ranks_is_no_rank(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.log").write_text("Epoch 1/1\n78/78 - 16s - 205ms/step\n")
+    runs = [replace(read(str(tmp_path / f"{name}.log"))[0], id=name) for name in ("a", "b")]
+    store = RunStore(runs)
+    compared = view_at(store, "/compare", "?runs=a,b").content
+    assert [text.partition(" · ")[0] for text in texts(compared) if " · " in text] == [
+        "ranks not known"
+    ] * 2
+    with_baseline = view_at(store, "/run/a/baseline", "?baseline=b").content
+    facts = {row[0]: row[1:] for row in table_rows(with_baseline, "Are they the same job?")}
+    assert facts["Ranks"][:2] == ["–", "–"]
+
+
 def test_the_overview_of_a_run_without_steps_has_no_empty_boxes(
     named_run: Callable[[str], Run],
 ) -> None:

@@ -69,7 +69,7 @@ _COLUMNS: Columns = {
     "source": "text",
     "framework": "name",
     "model": "name",
-    "ranks": "index",
+    "ranks": "count",
     "hosts": "tuple",
     "steps": "count",
     "epochs": "count",

@@ -338,8 +338,9 @@ class _PlannedReport:
 
 
 def _by_source(runs: Iterable[KnownRun]) -> dict[Unit, list[KnownRun]]:
-    """Return the runs by the place that the first pass has read."""
+    """Return the runs by the place that the first pass has read, each once."""
     sources: dict[Unit, list[KnownRun]] = defaultdict(list)
-    for run in runs:
+    # A baseline that the user names may be one of the runs.
+    for run in {run.key: run for run in runs}.values():
         sources[run.source].append(run)
     return sources

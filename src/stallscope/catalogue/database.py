@@ -34,7 +34,7 @@ _PATIENCE_SECONDS = 60.0
 _DAMAGE_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 
 #: Changes with the columns, and with the definition of a job.
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 #: Columns with their types. ``where.py`` has the fields of filters.
 COLUMNS = {
     "folder": "TEXT PRIMARY KEY",

@@ -104,7 +104,7 @@ class Entry:
     source: str
     framework: str | None
     model: str | None
-    #: The number of ranks that trained.
+    #: The number of ranks that trained; 0 if it is unknown.
     ranks: int
     hosts: tuple[str, ...]
     batch_size: int | None
@@ -207,7 +207,7 @@ def entry_of_run(run: Run, folder: str) -> Entry:
         source=text(run.source) or "",
         framework=text(facts.get("framework")),
         model=text(facts.get("model")),
-        ranks=whole(run.size) or 0,
+        ranks=whole(run.known_size) or 0,
         hosts=_texts(run.hosts),
         batch_size=whole(facts.get("batch_size")),
         synthetic=run.synthetic,

@@ -78,7 +78,7 @@ def entry_content(store: Path, entry: Entry, baseline: Entry | None) -> dict[str
         "framework": entry.framework,
         "versions": _texts(entry.facts.get("versions")),
         "model": entry.model,
-        "ranks": entry.ranks,
+        "ranks": entry.ranks or None,
         "hosts": entry.hosts,
         "steps": summary.steps,
         "epochs": summary.epochs,
@@ -141,7 +141,7 @@ class Baselines:
     def single_of(self, run: Run | Entry) -> Entry | None:
         """Find the same job on synthetic data and one rank, chosen likewise; None without one."""
         wanted = _Wanted(run)
-        return None if wanted.ranks == 1 else self._best(wanted, 1)
+        return None if wanted.ranks < 2 else self._best(wanted, 1)
 
     def _best(self, wanted: _Wanted, ranks: int) -> Entry | None:
         if wanted.model is None:
@@ -160,7 +160,7 @@ class _Wanted:
         if isinstance(run, Entry):
             self.ranks, self.job, self._facts = run.ranks, run.job, run.facts
         else:
-            self.ranks, self._facts = run.size, job_facts(run)
+            self.ranks, self._facts = run.known_size or 0, job_facts(run)
             self.job = job_of(self._facts)
         self.synthetic = run.synthetic
         self.model = self._facts.get("model")

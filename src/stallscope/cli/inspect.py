@@ -144,7 +144,7 @@ def _cells(file: InspectedFile) -> tuple[str, ...]:
     return (
         plain(file.path),
         plain(f"{what}, likely" if file.sure == "likely" else what),
-        decimal(file.bytes, precision=0).replace("bytes", "B"),
+        "" if file.bytes is None else decimal(file.bytes, precision=0).replace("bytes", "B"),
         ranges(file.ranks),
         "" if file.steps is None else f"{file.steps:,}",
         "" if file.epochs is None else f"{file.epochs:,}",

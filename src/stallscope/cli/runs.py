@@ -279,7 +279,7 @@ def _cells(entry: Entry, baseline: Entry | None, now: datetime) -> list[Text]:
     baseline_name = "is one" if entry.synthetic else "" if baseline is None else baseline.name
     return [
         _text(NamedRun(entry.id, entry.name).title),
-        Text(f"{entry.ranks:,}"),
+        Text(f"{entry.ranks:,}" if entry.ranks else ""),
         Text("" if summary.steps is None else f"{summary.steps:,}"),
         Text("" if summary.samples_per_second is None else significant(summary.samples_per_second)),
         Text("" if summary.goodput is None else percent(summary.goodput)),

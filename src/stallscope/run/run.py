@@ -112,6 +112,11 @@ class Run:
         """Whether the logs say how many ranks trained; those of other programs may not."""
         return self.fact("size") is not None or self.fact("known_from") is None
 
+    @property
+    def known_size(self) -> int | None:
+        """Return the number of ranks that trained; None if the only rank's log does not say it."""
+        return self.size if self.size_known or len(self.ranks) > 1 else None
+
     def size_of(self, generation: int) -> int:
         """Return the number of ranks that trained in a generation, with or without a log."""
         logs = [log for log in self.logs if log.generation == generation]

@@ -159,6 +159,11 @@ def ranks_and_hosts(analysis: Analysis) -> str:
     return "ranks not known" if run.fact("size") is None else counted(run.size, "rank")
 
 
+def number_of_ranks(run: Run) -> str:
+    """Write ``4 ranks``, or that it is not known how many trained."""
+    return "ranks not known" if run.known_size is None else counted(run.known_size, "rank")
+
+
 def steps_and_epochs(analysis: Analysis) -> str:
     """Write ``200 steps in 2 epochs``; ``2 epochs`` if their steps are unknown."""
     epochs = counted(analysis.epochs, "epoch")

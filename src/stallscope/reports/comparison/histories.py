@@ -9,6 +9,7 @@ from stallscope.analysis.regression import RATE, Figure, History
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import counted, joined
 from stallscope.formatting.numbers import amount, percent, plus_minus, rate
+from stallscope.text.job_words import number_of_ranks
 from stallscope.text.verdicts import short_verdict
 from stallscope.text.vocabulary import TITLES
 
@@ -30,7 +31,7 @@ def title(history: History) -> str:
     run = history.runs[0].analysis.run
     data = "synthetic" if run.synthetic else "real"
     runs = counted(len(history.runs), "run")
-    return f"{history.name}, {counted(run.size, 'rank')}, {data} data: {runs}"
+    return f"{history.name}, {number_of_ranks(run)}, {data} data: {runs}"
 
 
 def headline(history: History) -> str:
