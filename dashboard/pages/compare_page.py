@@ -203,6 +203,12 @@ def _help() -> Any:
     )
 
 
+def _unbroken(facts: Sequence[str]) -> list[Any]:
+    """Join facts so that lines end between them only, not within a date."""
+    spans = [html.Span(fact, style={"whiteSpace": "nowrap"}) for fact in facts]
+    return [part for span in spans for part in (" · ", span)][1:]
+
+
 def _run(letter: str, run_id: str, analysis: Analysis, store: RunStore) -> Any:
     run, bottleneck = analysis.run, store.verdict(run_id)
     facts = [number_of_ranks(run), counted(analysis.steps, "step")]
@@ -219,7 +225,7 @@ def _run(letter: str, run_id: str, analysis: Analysis, store: RunStore) -> Any:
                         link(
                             plain(run.name), run_address(run_id, store.baseline_of(run_id)), fw=600
                         ),
-                        dmc.Text(" · ".join(facts), size="sm", c="dimmed"),
+                        dmc.Text(_unbroken(facts), size="sm", c="dimmed"),
                         dmc.Group(
                             [
                                 verdict_swatch(bottleneck),

@@ -86,7 +86,7 @@ def _head(number: int, by: str | None) -> Any:
     group = "recorded job facts" if by is None else FACTS[by][0].lower()
     text = (
         f"{counted(number, 'run')}, grouped by {group}. Each number of ranks is represented by its "
-        "newest run without a fault."
+        "newest run, if possible one without a fault."
     )
     clear: Any = {"tabIndex": 0, **aria(label="Group by job", hidden="false")}
     return dmc.Group(

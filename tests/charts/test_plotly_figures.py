@@ -6,6 +6,7 @@ import json
 import re
 from base64 import b64encode
 from dataclasses import replace
+from math import log2
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from stallscope.charts.chart_kinds import (
 )
 from stallscope.charts.charts import Chart
 from stallscope.charts.compared_bars import ComparedBars
+from stallscope.charts.curves import EfficiencyLine, EfficiencyLines
 from stallscope.charts.heat_map import HeatMap, HeatMapRow
 from stallscope.charts.marks import marks_of
 from stallscope.charts.plotly_figures import CONFIG, draw, figure
@@ -364,6 +366,23 @@ def test_properties_of_an_axis_join_those_that_it_has() -> None:
     assert drawn.layout["xaxis"] == {"nticks": 6, "showgrid": False}
     assert drawn.layout["height"] == 200
     assert "legend" not in drawn.layout
+
+
+@pytest.mark.parametrize(
+    ("most", "names"),
+    [
+        (1, ["1"]),
+        (4, ["1", "2", "4"]),
+        (100, ["1", "2", "4", "8", "16", "32", "100"]),
+        (512, ["1", "4", "16", "64", "512"]),
+        (1000, ["1", "4", "16", "64", "256", "1,000"]),
+    ],
+)
+def test_the_largest_number_of_ranks_has_a_name(most: int, names: list[str]) -> None:
+    line = EfficiencyLine("this job", ((1, Mean(1.0, None)), (most, Mean(0.9, None))))
+    drawn = figure(EfficiencyLines("Efficiency", "Of ranks.", (line,)), dark=False)
+    assert list(drawn.layout.xaxis.ticktext) == names
+    assert drawn.layout.xaxis.tickvals[-1] == pytest.approx(log2(most))
 
 
 def test_projections_do_not_dwarf_what_was_measured() -> None:

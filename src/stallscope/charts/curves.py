@@ -22,6 +22,8 @@ from .axis import Axis
 # Margin above and below the values, as a share of the axis.
 _ROOM = 0.08
 _ROOM_ABOVE = 1.06
+# With more doublings, every other number of ranks has a name.
+_MOST_DOUBLINGS = 8
 # How far a level reaches beyond its first and last run.
 _REACH = 0.4
 
@@ -185,10 +187,18 @@ def efficiency_curves(chart: EfficiencyLines) -> Curves:
     lines = sorted(chart.lines, key=lambda line: not line.others)
     return Curves(
         Axis(0.0, max(log2(most), 1.0), "ranks"),
-        tuple((float(power), f"{2**power:,}") for power in range(int(log2(most)) + 1)),
+        tuple((log2(ranks), f"{ranks:,}") for ranks in _named_ranks(most)),
         Axis(0.0, 100 * _ROOM_ABOVE * max(1.0, highest), "%", 100.0),
         tuple(_efficiency_curve(line) for line in lines if line.points),
     )
+
+
+def _named_ranks(most: int) -> list[int]:
+    """Choose the numbers of ranks below the axis: powers of two, and the largest number."""
+    step = 1 if log2(most) <= _MOST_DOUBLINGS else 2
+    powers = range(0, int(log2(most)) + 1, step)
+    # A name that is nearer to the last one would touch it.
+    return [*(2**power for power in powers if log2(most) - power >= 0.75 * step), most]
 
 
 def _efficiency_curve(line: EfficiencyLine) -> Curve:

@@ -34,7 +34,7 @@ _MOST_TICKS = 12
 # between two names as a share of the axis, enough for two lines.
 _WIDEST_NAMES = 230
 _BEFORE_NAMES = 6
-_APART = 0.085
+_APART = 0.11
 # Published curves are all grey: dashes distinguish them.
 _DASHES = ("dot", "dash", "longdash", "dashdot", "longdashdot", "solid")
 _COLOURS = {"own": "steps", "projected": "steps", "others": "muted"}

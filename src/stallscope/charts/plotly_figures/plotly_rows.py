@@ -36,8 +36,8 @@ _HEIGHT = 340
 _MOST_TICKS = 24
 # Pixels from a mark at the axis' end to the label above it.
 _ABOVE_MARK = 4
-# The most labels that are readable on a phone.
-_MOST_LABELS = 5
+# Pixels for labels above bars on a phone, and between two of them.
+_PHONE, _BETWEEN_LABELS = 200.0, 6.0
 
 
 def draw_rows(rows: Rows, drawn: Drawing) -> None:
@@ -189,7 +189,7 @@ def _add_beyond(drawn: Drawing, chart: RateBars) -> None:
 def _labelled(chart: RateBars) -> list[tuple[int, RateBar]]:
     """Choose the bars with a label: of many, every other one, counted from the last ones."""
     bars = [*enumerate(chart.bars)]
-    if len(bars) <= _MOST_LABELS:
+    if sum(text_width(bar.label, SMALL) + _BETWEEN_LABELS for _, bar in bars) <= _PHONE:
         return bars
     measured = [(at, bar) for at, bar in bars if not bar.projected]
     projected = [(at, bar) for at, bar in bars if bar.projected]
