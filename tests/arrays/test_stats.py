@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from stallscope.arrays.stats import Mean, autocorrelation_time, mean_with_interval
+from stallscope.arrays.stats import Mean, autocorrelation_time, mean_with_interval, running_median
 
 
 def series(phi: float, n: int, seed: int) -> np.ndarray:
@@ -69,3 +69,13 @@ def test_one_burst_among_equal_values_gives_a_wide_interval() -> None:
     assert mean.ci95 is not None
     assert mean.ci95[0] == pytest.approx(5.0, abs=0.05)
     assert mean.ci95[1] > mean.value + 4 * (mean.value - 5)
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"), [(1, [5, 1, 9, 2]), (3, [5, 5, 2, 2]), (4, [5, 5, 5, 2])]
+)
+def test_a_running_median_repeats_the_ends_and_takes_the_larger_of_two(
+    window: int, expected: list[int]
+) -> None:
+    assert running_median(np.array([5, 1, 9, 2]), window).tolist() == expected
+    assert len(running_median(np.zeros(0), window)) == 0

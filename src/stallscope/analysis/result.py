@@ -15,8 +15,7 @@ import pyarrow as pa
 from stallscope.arrays import arrow
 from stallscope.arrays.blocks import NULL
 from stallscope.arrays.pivot import RemoteTable, of_generation, with_log_numbers
-from stallscope.arrays.quantiles import running_median
-from stallscope.arrays.stats import Mean, robust_sd
+from stallscope.arrays.stats import Mean, robust_sd, running_median
 from stallscope.arrays.types import Bools, Ints
 from stallscope.run import Run
 

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -32,8 +31,6 @@ LATEST: int = np.iinfo(np.int64).max
 
 #: The type in which integers are stored if they fit into half of their bytes.
 NARROW = np.dtype(np.int32)
-# Just under 32 MiB.
-_LARGEST_MAPPED = 2**25 - 2**16
 
 
 @dataclass(frozen=True)
@@ -251,7 +248,6 @@ def on_all_cores(work: Callable[[Any], T], parts: Sequence[Any]) -> list[T]:
     """Apply a function to each part in threads, in order: numpy releases the interpreter's lock."""
     if len(parts) < 2:
         return [work(part) for part in parts]
-    _keep_freed_memory()
     # Threads take parts one by one, which costs less than a task for each.
     left = deque(enumerate(parts))
     results: dict[int, T] = {}
@@ -273,13 +269,3 @@ def on_all_cores(work: Callable[[Any], T], parts: Sequence[Any]) -> list[T]:
             # After an error or Ctrl-C, no thread starts another part.
             left.clear()
     return [results[at] for at in range(len(parts))]
-
-
-@cache
-def _keep_freed_memory() -> None:
-    """Make the C library keep the memory of one block's arrays for the next block.
-
-    glibc returns freed memory beyond twice the size of the largest array, up to 32 MiB, that it has
-    mapped and freed. Getting it back, page by page, takes longer than the work on it.
-    """
-    bytearray(_LARGEST_MAPPED)

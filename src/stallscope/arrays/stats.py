@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .distributions import chi_square_quantile, student_quantile
-from .quantiles import median, running_median
+from .distributions import chi_square_quantile, ndimage, student_quantile
 from .types import Bools, Floats, Ints
 
 # With fewer independent values, no interval of this kind has its nominal coverage.
@@ -137,7 +137,17 @@ def robust_sd(values: npt.ArrayLike) -> float:
     array = np.asarray(values, np.float64)
     if not array.size:
         return 0.0
-    return MAD_TO_SD * float(median(np.abs(array - median(array))))
+    return MAD_TO_SD * float(np.median(np.abs(array - np.median(array))))
+
+
+def running_median(values: npt.NDArray[Any], window: int) -> npt.NDArray[Any]:
+    """Return the median of the values around each one; the first and the last repeat beyond the ends.
+
+    With an even number of values, it is the larger of the two in the middle.
+    """
+    if not len(values):
+        return values
+    return np.asarray(ndimage.median_filter(values, size=window, mode="nearest"))
 
 
 def above_usual(values: Floats, window: int) -> tuple[Floats, Bools]:
@@ -158,7 +168,7 @@ def _without_few_bursts(values: Floats) -> tuple[Floats, float, int]:
     Returns:
         The series without bursts, their part of the mean, and the number of episodes.
     """
-    middle = median(values)
+    middle = float(np.median(values))
     centred = values - middle
     far = np.abs(centred) > _FAR_SDS * robust_sd(values)
     squares = centred**2

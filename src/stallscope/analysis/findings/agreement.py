@@ -16,7 +16,6 @@ from stallscope.arrays import arrow
 from stallscope.arrays.blocks import LATEST, NULL, Block
 from stallscope.arrays.distributions import ndimage
 from stallscope.arrays.pivot import by_parts
-from stallscope.arrays.quantiles import of_each
 from stallscope.arrays.stats import evenly
 from stallscope.arrays.types import Ints
 from stallscope.formatting.lists import clipped, ranks_in_words
@@ -304,9 +303,9 @@ def _first_and_last(block: Block, column: str, ranks: list[Ints]) -> tuple[Ints,
     """Kernel: return the first and the last time of each clock, clocks × steps."""
     at = block.of(column, np.concatenate(ranks)).T
     starts = np.cumsum([0, *map(len, ranks[:-1])], dtype=np.int64)
-    first, last = (of_each(join, at, starts) for join in (np.minimum, np.maximum))
+    first, last = (join.reduceat(at, starts, axis=0) for join in (np.minimum, np.maximum))
     if (first == NULL).any():
-        first = of_each(np.minimum, _null_as_latest(at), starts)
+        first = np.minimum.reduceat(_null_as_latest(at), starts, axis=0)
     return first, last
 
 

@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stallscope.arrays.quantiles import running_median
-from stallscope.arrays.stats import autocorrelation_time, robust_sd
+from stallscope.arrays.stats import autocorrelation_time, robust_sd, running_median
 from stallscope.arrays.types import Floats
 from stallscope.words import ENTRIES, LedgerPart
 

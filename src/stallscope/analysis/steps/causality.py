@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from stallscope.arrays.blocks import LATEST, NULL, Array, Block, Matrix
-from stallscope.arrays.quantiles import median, of_each, smallest_of_few
 from stallscope.arrays.types import Bools, Floats, Ints
 
 _BOUNDED = ("data", "ready")
@@ -180,7 +179,7 @@ class ClockCompletions:
 
 def _median(apart: Ints) -> float:
     known = apart[apart != NULL]
-    return float(median(known)) if len(known) else float("nan")
+    return float(np.median(known)) if len(known) else float("nan")
 
 
 def _clock_completions(block: Block, of_rank: Ints, clocks: int) -> tuple[Ints, Ints, Ints, Ints]:
@@ -188,13 +187,13 @@ def _clock_completions(block: Block, of_rank: Ints, clocks: int) -> tuple[Ints, 
     order = np.argsort(of_rank, kind="stable")
     starts = np.searchsorted(of_rank[order], np.arange(clocks))
     ready, reduced = (_in_order(block[name].T, order) for name in ("ready", "reduced"))
-    last = of_each(np.maximum, ready, starts)
-    first, latest = (of_each(join, reduced, starts) for join in (np.minimum, np.maximum))
+    last = np.maximum.reduceat(ready, starts, axis=0)
+    first, latest = (join.reduceat(reduced, starts, axis=0) for join in (np.minimum, np.maximum))
     whole = first != NULL
     apart = np.where(whole, latest - first, NULL)
     if not whole.all():
         filled = np.where(reduced == NULL, LATEST, reduced)
-        first = of_each(np.minimum, filled, starts)
+        first = np.minimum.reduceat(filled, starts, axis=0)
     completion = np.empty((0, reduced.shape[1]), np.int64)
     if clocks > 1:
         completion = _medians(reduced, starts, whole)
@@ -227,7 +226,9 @@ def _middle(values: Ints) -> Ints:
     ranks = values.shape[1]
     if ranks == 1:
         return values[:, 0]
-    low, high = smallest_of_few(values, ((ranks - 1) // 2, ranks // 2))
+    below, above = (ranks - 1) // 2, ranks // 2
+    ordered = np.partition(values, (below, above), axis=1)
+    low, high = ordered[:, below], ordered[:, above]
     return np.asarray(low + (high - low) // 2)
 
 

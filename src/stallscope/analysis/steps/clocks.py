@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stallscope.arrays.blocks import LATEST, NULL, Matrix, on_all_cores
-from stallscope.arrays.quantiles import median, quantile, running_median
-from stallscope.arrays.stats import MAD_TO_SD
+from stallscope.arrays.stats import MAD_TO_SD, running_median
 from stallscope.arrays.types import Bools, Floats, Ints
 
 from .causality import UNBROKEN, Bounds, ClockCompletions
@@ -214,7 +213,7 @@ def _from_completions(
         if not everywhere:
             nearest = np.clip(np.searchsorted(known, np.arange(steps)), 0, len(known) - 1)
         offset[:, c] = smooth if everywhere else smooth[nearest]
-        scatter = MAD_TO_SD * float(median(np.abs(difference - smooth)))
+        scatter = MAD_TO_SD * float(np.median(np.abs(difference - smooth)))
         statistical[c] = scatter * _MEDIAN_LOSS / np.sqrt(min(_WINDOW, len(difference)))
         return [
             ClockJump(names[c], int(known[at]), float(difference[at] - difference[at - 1]) / 1e6)
@@ -251,8 +250,8 @@ def _jumps(difference: Ints) -> list[int]:
     change = np.diff(difference)
     if len(change) < 2 * _BEFORE_AND_AFTER:
         return []
-    usual = median(change)
-    spread = MAD_TO_SD * float(median(np.abs(change - usual)))
+    usual = np.median(change)
+    spread = MAD_TO_SD * float(np.median(np.abs(change - usual)))
     limit = max(_JUMP_SDS * spread, _SMALLEST_JUMP)
     positions: list[int] = []
     for at in np.flatnonzero(np.abs(change - usual) > limit) + 1:
@@ -359,7 +358,7 @@ def _bound(first: Ints, last: Ints, latest: Ints, earliest: Ints) -> float:
     for c in range(first.shape[1]):
         known = (first[:, c] != LATEST) & (last[:, c] != NULL) & (latest != NULL)
         if known.any():
-            later = quantile((earliest - last[:, c])[known], 0.01)
-            sooner = quantile((first[:, c] - latest)[known], 0.01)
+            later = np.quantile((earliest - last[:, c])[known], 0.01)
+            sooner = np.quantile((first[:, c] - latest)[known], 0.01)
             most = max(most, float(later), float(sooner))
     return most

@@ -18,7 +18,6 @@ import numpy.typing as npt
 from stallscope.arrays.blocks import Block, Matrix, added
 from stallscope.arrays.distributions import student_quantile
 from stallscope.arrays.local_matrix import LocalMatrix
-from stallscope.arrays.quantiles import median, smallest_of_few
 from stallscope.arrays.stats import Mean, autocorrelation_time, evenly, robust_sd
 from stallscope.arrays.types import Bools, Floats, Ints
 
@@ -128,9 +127,10 @@ def _medians(block: Block, columns: Sequence[Ints]) -> Ints:
         # Hosts with the same number of ranks are computed together.
         same_size = np.flatnonzero(sizes == size).tolist()
         laps = arrival[np.concatenate([columns[host] for host in same_size])]
-        # The lower median: with two ranks on a host, one slow rank is not yet a slow host.
         laps = laps.reshape(len(same_size), size, arrival.shape[1])
-        (medians[same_size],) = smallest_of_few(laps, ((size - 1) // 2,))
+        # The lower median: with two ranks on a host, one slow rank is not yet a slow host.
+        middle = (size - 1) // 2
+        medians[same_size] = np.partition(laps, middle, axis=1)[:, middle]
     return medians
 
 
@@ -236,7 +236,7 @@ def _tau(some: npt.NDArray[np.float32]) -> float:
     ranks = x.shape[1]
     # A rank that becomes ever slower moves the mean of a few ranks, which would look like a long
     # autocorrelation of all of them. It does not move their median.
-    shared = median(x) if ranks > 2 else x.mean(axis=1)
+    shared = np.median(x, axis=1) if ranks > 2 else x.mean(axis=1)
     residuals = x - shared[:, None]
     residuals -= residuals.mean(axis=0)
     if ranks == 2:
