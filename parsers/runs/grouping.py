@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from stallscope.arrays.chunks import Constants, are_long, joined
+from stallscope.arrays.chunks import Constants, are_long
 from stallscope.collector.store.generations import generations_of, with_generations
 from stallscope.collector.store.merge import last_attempts, repeat_problems
 from stallscope.run import (
@@ -183,7 +183,7 @@ def _stacked(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
         parts = [cast(part, field.type) for part in chunks.pop(field.name)]
         if field.name not in TIMESTAMPS and are_long(parts):
             return pa.chunked_array(parts, field.type)
-        array = joined(parts, field.type)
+        array = pa.concat_arrays(parts) if parts else pa.nulls(0, field.type)
         del parts
         if array.nbytes > RELEASED_BYTES:
             # The memory of small pieces is not reused for large arrays.

@@ -1,12 +1,10 @@
-"""Chunks of columns share memory where they are equal, and are joined without a copy side by side."""
+"""Chunks of columns share memory where they are equal."""
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 
-from stallscope.arrays import arrow
-from stallscope.arrays.chunks import Constants, SharedChunks, joined
+from stallscope.arrays.chunks import Constants, SharedChunks
 
 
 def numbers(*values: int | None) -> pa.Array:
@@ -34,20 +32,3 @@ def test_one_value_is_in_memory_once() -> None:
         assert pa.chunked_array(chunks).to_pylist() == [value] * rows
         assert len({chunk.buffers()[1].address for chunk in chunks}) == 1
     assert constants.of(3, 0) == []
-
-
-def test_chunks_side_by_side_are_not_copied() -> None:
-    whole = np.arange(10)
-    parts = [arrow.array(whole[:4]), arrow.array(whole[4:9]), arrow.array(whole[9:])]
-    chunk = joined(parts, pa.int64())
-    assert chunk.to_pylist() == whole.tolist()
-    assert chunk.buffers()[1].address == whole.ctypes.data
-
-
-def test_other_chunks_are_copied() -> None:
-    whole = np.arange(10)
-    apart = [arrow.array(whole[:4]), arrow.array(whole[5:])]
-    assert joined(apart, pa.int64()).to_pylist() == [0, 1, 2, 3, 5, 6, 7, 8, 9]
-    assert joined([numbers(1, None), numbers(2)], pa.int64()).to_pylist() == [1, None, 2]
-    assert joined([pa.array(["a"]), pa.array(["b"])], pa.string()).to_pylist() == ["a", "b"]
-    assert len(joined([], pa.int64())) == 0

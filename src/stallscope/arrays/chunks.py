@@ -31,8 +31,10 @@ class SharedChunks:
 
     def kept(self, chunk: pa.Array) -> list[pa.Array]:
         """Return chunks with the values of this one, shared with other chunks if possible."""
+        if chunk.null_count == len(chunk):
+            return self.constant(None, len(chunk))
         values = arrow.numbers(chunk)
-        if len(values) and not chunk.null_count and (values == values[0]).all():
+        if not chunk.null_count and (values == values[0]).all():
             return self.constant(int(values[0]), len(values))
         return [self.of(chunk)]
 
@@ -80,32 +82,6 @@ def _equal(first: pa.Array, second: pa.Array) -> bool:
     return np.array_equal(arrow.numbers(first), arrow.numbers(second))
 
 
-def joined(chunks: list[pa.Array], kind: pa.DataType) -> pa.Array:
-    """Concatenate the chunks of a column, without a copy if they are contiguous in memory."""
-    if not chunks:
-        return pa.nulls(0, kind)
-    whole = _contiguous(chunks) if pa.types.is_integer(kind) else None
-    return pa.concat_arrays(chunks) if whole is None else whole
-
-
 def are_long(chunks: list[pa.Array]) -> bool:
     """Whether chunks are long enough to be used one by one."""
     return sum(map(len, chunks)) >= FEWEST_ROWS * len(chunks)
-
-
-def _contiguous(chunks: list[pa.Array]) -> pa.Array | None:
-    """Return chunks that are contiguous in memory as one array, which keeps all of them; else None."""
-    width = arrow.dtype_of(chunks[0].type).itemsize
-    begin = end = _address(chunks[0])
-    for chunk in chunks:
-        if chunk.buffers()[0] is not None or _address(chunk) != end:
-            return None
-        end += len(chunk) * width
-    values = pa.foreign_buffer(begin, end - begin, base=list(chunks))
-    return pa.Array.from_buffers(chunks[0].type, values.size // width, [None, values])
-
-
-def _address(chunk: pa.Array) -> int:
-    """Return the address of a chunk's numbers in memory."""
-    width = arrow.dtype_of(chunk.type).itemsize
-    return int(chunk.buffers()[1].address + chunk.offset * width)
