@@ -105,7 +105,7 @@ class Pattern:
             fields["timed"] = np.ones(len(line), bool)
         else:
             before = text_starts(lines.block, lines.time_start[line])
-            fields |= _stamps(lines.block, before, np.maximum(lines.time_end[line], before))
+            fields |= stamps_before(lines.block, before, np.maximum(lines.time_end[line], before))
         if "ms" in fields:
             fields["seconds"] = fields.pop("ms") / 1e3
         return fields
@@ -242,7 +242,7 @@ def _assume_years(columns: Mapping[str, Column]) -> None:
         columns["ns"][without] = in_assumed_years(columns["ns"][without], latest_ns())
 
 
-def _stamps(block: LineBlock, start: Ints, end: Ints) -> dict[str, Column]:
+def stamps_before(block: LineBlock, start: Ints, end: Ints) -> dict[str, Column]:
     """Read the timestamps before lines, as ``read_dated`` does.
 
     Args:

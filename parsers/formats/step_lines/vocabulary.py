@@ -1,0 +1,248 @@
+"""The words that trainers use for the figures of their step lines, as data.
+
+A figure has a name before it (``elapsed time per iteration (ms): 1398.6``) or a unit after it
+(``0.842s``, ``5.62it/s``). Names are compared as words in lower case, without ``per`` and ``in``. What a
+name leaves open (whether ``time`` is a step's, and in which unit) the numbers decide (``evidence``).
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+Quantity = Literal[
+    "step",  # counts steps
+    "count",  # a number without a name before its maximum: ``[ 20/500]``
+    "samples",  # counts samples
+    "epoch",
+    "total",  # the maximum of the count before it
+    "time",  # a duration: of a step, of the steps since the line before, or since a start
+    "data",  # the wait for data
+    "part",  # another stage of a step
+    "rate",
+    "stamp",  # seconds since 1970
+    "batch",  # samples per step
+    "trains",  # a figure that only training has, as the loss
+    "other",
+]
+
+
+class Word(NamedTuple):
+    """The possible meaning of a figure."""
+
+    quantity: Quantity
+    #: Seconds in one of its units; None if its words do not tell.
+    unit_s: float | None = None
+    #: How likely it is of one step (a counter: of the job), 0 is certain.
+    order: int = 1
+    #: What a rate counts: ``step``, ``sample``, ``token`` or nothing.
+    thing: str = ""
+    #: Whether it is a mean, by its words.
+    is_mean: bool = False
+    #: Whether a rate is that of one device.
+    of_a_device: bool = False
+
+
+OTHER = Word("other")
+
+
+def _set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Seconds in units of time.
+_UNITS = {
+    **dict.fromkeys(("us", "usec", "microseconds"), 1e-6),
+    **dict.fromkeys(("ms", "msec", "msecs", "millis", "milliseconds"), 1e-3),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
+    **dict.fromkeys(("min", "mins", "minutes"), 60.0),
+}
+_SECOND = _set("s sec secs second seconds")
+_STEPS = _set(
+    "step steps iter iters iteration iterations itr itrs it its batch batches update updates updt "
+    "minibatch microbatch"
+)
+_EPOCHS = _set("epoch epochs ep")
+_SAMPLES = _set(
+    "sample samples smpl examples example images image imgs img seqs sequences sentences"
+)
+_TOKENS = _set("token tokens tok toks words")
+# Of counters of steps: those of the job, and those of parts of a step.
+_OF_THE_JOB = _set("global completed optimizer optim update updates")
+_OF_PARTS = _set("micro microbatch minibatch accumulation accum skipped nan local")
+# Rates without the thing that they count, or with it in a short name.
+_RATES = {
+    **dict.fromkeys(("throughput", "speed", "ips", "rate", "sps"), ""),
+    **dict.fromkeys(("ups", "its"), "step"),
+    **dict.fromkeys(("tps", "wps", "tgs"), "token"),
+    "fps": "sample",
+}
+_TIMES = _set(
+    "time times dt duration cost elapsed took takes latency timing runtime wall walltime t"
+)
+_STAMPS = _set("timestamp stamp ts")
+_DATA = _set("data reader loader dataloader dataloading input fetch")
+_DATA_PARTS = _set("batch generator get next")
+_PARTS = _set(
+    "forward fwd fw backward bwd bw optimizer optim allreduce reduce gather scatter comm sync "
+    "communication collective all inner compute grads grad params layernorm embedding"
+)
+_MEANS = _set("avg average mean running smoothed ema median")
+_DEVICES = _set("gpu gpus device chip rank worker core")
+# Figures of other work than a step's, and of what is left.
+_ELSEWHERE = _set(
+    "eta remaining left eval evaluation val valid validation test save saving checkpoint ckpt "
+    "download init compile compilation max min total_time limit timeout std seed version warmup py "
+    "line pid skipped nan"
+)
+_TRAINS = _set(
+    "loss losses lr learning grad norm ppl perplexity acc accuracy mfu tflop tflops flops "
+    "momentum mom gnorm entropy reward wd"
+)
+_IGNORED = _set("per in the of train training trainer perf stats metrics meters num number no is")
+_WORD = re.compile(r"[a-z]+")
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_MOST_WORDS = 6
+
+#: Units after a number, as a regular expression for Python's ``re`` and for RE2.
+UNIT = (
+    r"(?:(?:samples?|images?|imgs?|examples?|seqs?|sequences?|sentences?|tokens?|toks?|words?|iters?|its?"
+    r"|steps?|batch(?:es)?|updates?)?/ ?s(?:ec(?:ond)?)?(?:/(?:gpu|device|rank|chip))?"
+    r"|(?:ms|secs?|seconds?|s)(?: ?(?:/|per) ?(?:iters?|iterations?|it|itr|steps?|batch|update))?)"
+)
+
+
+@lru_cache(maxsize=4096)
+def word_of(name: str, unit: str = "") -> Word:
+    """Return what a figure may mean.
+
+    Args:
+        name: the text before it.
+        unit: the unit after it; empty without one.
+    """
+    every = _words(name)
+    words = [word for word in every if word not in _IGNORED]
+    after = _words(unit.replace("/", " per ") if unit.lstrip().startswith("/") else unit)
+    known = frozenset(words)
+    if known & _ELSEWHERE:
+        return OTHER
+    thing = None if "learning" in known else _rate_of(words, after, "per" in every or "/" in name)
+    if thing is not None:
+        return Word(
+            "rate",
+            thing=thing,
+            is_mean=bool(known & _MEANS),
+            of_a_device=bool(_DEVICES & (known | frozenset(after))),
+        )
+    if known & _STAMPS:
+        return Word("stamp", 1e-3 if "ms" in known else 1.0)
+    return _duration(words, after) or _counter(words)
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(_CAMEL.sub(" ", text).lower())[-_MOST_WORDS:]
+
+
+def _rate_of(words: list[str], after: list[str], divides: bool) -> str | None:
+    """Return the thing that a rate counts, empty if that is open; None for other figures.
+
+    Args:
+        words: the words before it.
+        after: the words of its unit.
+        divides: whether its name has ``per`` or a slash: ``updt_s`` are seconds.
+    """
+    if after and after[0] == "per" and after[1:2] and after[1] in _SECOND:
+        return next((thing for word in words if (thing := _thing(word)) is not None), "")
+    for group, divided in ((after, True), (words, divides)):
+        for word, second in zip(group, group[1:], strict=False):
+            thing = _thing(word)
+            if second in _SECOND and thing is not None and (divided or thing != "step"):
+                return thing
+    return next((_RATES[word] for word in words if word in _RATES), None)
+
+
+def _thing(word: str) -> str | None:
+    for things, name in ((_STEPS, "step"), (_SAMPLES, "sample"), (_TOKENS, "token")):
+        if word in things:
+            return name
+    return None
+
+
+def _duration(words: list[str], after: list[str]) -> Word | None:
+    """Return the meaning of a figure with a unit of time or a word for times; None for others."""
+    known = frozenset(words)
+    unit = next((word for word in (*after, *reversed(words)) if word in _UNITS), None)
+    if unit is None and not known & _TIMES:
+        if known and known <= _DATA | _DATA_PARTS and known & {*_DATA, "generator"}:
+            return Word("data", order=2)
+        return Word("part") if known and known <= _PARTS else None
+    unit_s = None if unit is None else _UNITS[unit]
+    mean = bool(known & _MEANS)
+    if known & _DATA or (known & {"generator"} and known <= _DATA_PARTS | _TIMES):
+        return Word("data", unit_s, is_mean=mean)
+    if known & _PARTS and not known & {"iteration", "step", "iter"}:
+        return Word("part", unit_s, is_mean=mean)
+    # ``step: 5 s`` is no counter, ``step 5`` is.
+    is_step = bool(known & _STEPS) or bool(frozenset(after) & _STEPS)
+    if known & _TRAINS:
+        return None
+    return Word("time", unit_s, 0 if is_step else 1, is_mean=mean)
+
+
+def _counter(words: list[str]) -> Word:
+    known = frozenset(words)
+    last = words[-1] if words else ""
+    if known & {"size", "bs"} and known & {"batch", "bs"}:
+        return Word("batch", order=0 if known & {"global", "total", "effective"} else 1)
+    if last in _EPOCHS:
+        return Word("epoch")
+    if known & _TRAINS:
+        return Word("trains")
+    if last in _STEPS or (len(words) > 1 and words[-2] in _STEPS and last in {"idx", "index"}):
+        if known & {"total", "max"}:
+            return OTHER
+        order = 3 if known & _OF_PARTS else 0 if known & _OF_THE_JOB else 1
+        if last in {"batch", "batches", "it", "its"}:
+            order = max(order, 2)
+        return Word("step", order=order)
+    if last in _SAMPLES and not known & {"total", "max"}:
+        return Word("samples")
+    return OTHER
+
+
+# -- timestamps ------------------------------------------------------------------------------------
+
+_CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
+#: Timestamps anywhere at the start of a line, as regular expressions with named groups.
+DATES = (
+    rf"(?P<year>20\d\d)[-/.](?P<month>\d\d)[-/.](?P<day>\d\d)[-T,_ ]{{1,2}}{_CLOCK}",
+    rf"(?P<month>\d\d)[-/](?P<day>\d\d)[-/](?P<year>20\d\d)[-T,_ ]{{1,2}}{_CLOCK}",
+    rf"(?P<month>\d\d)[-/](?P<day>\d\d)[-T,_ ]{{1,2}}{_CLOCK}",
+)
+
+# -- known trainers --------------------------------------------------------------------------------
+
+
+class Trainer(NamedTuple):
+    """What is known of a program's lines where the vocabulary leaves it open."""
+
+    name: str
+    #: Words of figures that its lines have.
+    words: tuple[str, ...]
+    #: The words before the time of a step.
+    time: str
+    #: Whether it is the mean over the steps since the line before, or the time of the last of them.
+    value: Literal["mean", "last"]
+
+
+#: Programs whose lines have no figure that confirms their times.
+TRAINERS = (
+    Trainer(
+        "Megatron-LM",
+        ("iteration", "elapsed time per iteration ms", "learning rate"),
+        "elapsed time per iteration ms",
+        "mean",
+    ),
+    Trainer("nanoGPT", ("iter", "loss", "time", "mfu"), "time", "last"),
+)
