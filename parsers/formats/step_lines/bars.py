@@ -21,46 +21,17 @@ from .evidence import Evidence
 # What follows the percentage and the bar itself.
 _STATE = re.compile(
     rb"(?P<done>\d{1,9})(?:/(?P<total>\d{1,9})|it) \[(?P<elapsed>(?:\d{1,4}:)?\d\d:\d\d)"
-    rb"(?:<[\d:?]{1,12})?, {1,4}(?P<pace>\d{1,9}(?:\.\d{0,6})?) ?(?P<unit>s/|)(?P<thing>it|step|batch|ba|ex)"
-    rb"(?P<rate>/s|)"
+    rb"(?:<[\d:?]{1,12})?, {1,4}(?P<pace>\d{1,9}(?:\.\d{0,6})?) ?(?P<unit>s/|)"
+    rb"(?:it|step|batch|ba)(?P<rate>/s|)"
 )
 _BEFORE_BYTES = 400
 _LABEL = re.compile(r"([^\r\n|%\x1b\]]{0,80}?)\s{0,80}(?:\d{1,3}%\|[^|\r\n]{0,300}\|\s{0,8})?$")
 _WORD = re.compile(r"[a-z]+")
 # Bars of other work, by the start of a word in their label.
-_OTHER_WORK = [
-    "download",
-    "eval",
-    "valid",
-    "test",
-    "load",
-    "sav",
-    "check",
-    "pars",
-    "map",
-    "token",
-    "fetch",
-    "generat",
-    "predict",
-    "infer",
-    "read",
-    "extract",
-    "copy",
-    "convert",
-    "import",
-    "shard",
-    "filter",
-    "group",
-    "compil",
-    "warm",
-    "resolv",
-    "install",
-    "cast",
-    "upload",
-    "prepar",
-    "process",
-    "cach",
-]
+_OTHER_WORK = re.compile(
+    r"\b(?:download|eval|valid|test|load|sav|check|pars|map|token|fetch|generat|predict|infer|read|extract"
+    r"|copy|convert|import|shard|filter|group|compil|warm|resolv|install|cast|upload|prepar|process|cach)"
+)
 _FEWEST_STATES = 4
 # Elapsed times are whole seconds.
 _UNIT_NS = 10**9
@@ -129,9 +100,8 @@ def _label(before: bytes) -> str | None:
     """Return the words before a bar; None if it is of other work than training."""
     match = _LABEL.search(before.decode("utf-8", "replace"))
     words = _WORD.findall(match[1].lower()) if match else []
-    if any(word.startswith(start) for word in words for start in _OTHER_WORK):
-        return None
-    return " ".join(words)
+    label = " ".join(words)
+    return None if _OTHER_WORK.search(label) else label
 
 
 def _seconds(text: bytes) -> float:

@@ -35,6 +35,7 @@ from .vocabulary import TRAINERS
 _AGREE, _AGREE_IN_ALL = 1.1, 1.03
 # Samples per step are constant up to this share.
 _CONSTANT = 0.03
+_SHORTEST_SEQUENCE = 128
 # Times of steps, in seconds.
 _SHORTEST_S, _LONGEST_S = 1e-5, 86_400.0
 # The time of a line's last step stands for itself if it is so many times the usual one.
@@ -338,8 +339,9 @@ class _Lines:
         """Return the evidence of lines whose times their clock measures."""
         checks = [*checks, *self._rates_agree(clock)]
         named = self.figures[self.counter].word.quantity == "step"
-        if not checks and named and clock.is_certain and self.sole.kind.trains:
-            checks = [f"{clock.name} measure them" if clock.name == STAMPS else clock.name]
+        trains = self.sole.kind.trains or bool(self._having("rate"))
+        if not checks and named and clock.is_certain and trains:
+            checks = [f"measured by {clock.name}"]
         notes = self._disagreement(clock)
         if clock.name == STAMPS:
             return self._of({}, "mean", checks, notes)
@@ -365,7 +367,7 @@ class _Lines:
         self, clock: _Clock, checks: Sequence[str], notes: Sequence[str]
     ) -> Evidence | str:
         """Return the evidence of the differences of a running time."""
-        begin, end, seconds = self._stretches(clock)
+        _, end, seconds = self._stretches(clock)
         if not len(seconds):
             return NO_TIMES
         columns = {name: column[end] for name, column in self._columns(self.sole).items()}
@@ -422,8 +424,9 @@ class _Lines:
             products = seconds * self.sole.values[at]
             batch = float(np.median(products))
             constant = float(np.median(np.abs(products / max(batch, 1e-12) - 1))) < _CONSTANT
-            size = next((size for size in stated if _agrees(batch / size, 1 + _CONSTANT)), None)
-            if constant and size is not None and self.figures[at].word.thing in ("", "sample"):
+            thing = self.figures[at].word.thing
+            size = next((size for size in stated if _is_batch(batch / size, thing)), None)
+            if constant and size is not None:
                 return [f"rates and times agree on the batch of {size:,}"]
         return []
 
@@ -431,9 +434,9 @@ class _Lines:
         """Return the evidence of a known program's lines; None for others."""
         names = [figure.name for figure in self.figures]
         for trainer in TRAINERS:
-            if trainer.time not in names or not set(trainer.words) <= self.sole.kind.words:
+            at = next((at for at, name in enumerate(names) if name.startswith(trainer.time)), None)
+            if at is None or not set(trainer.words) <= self.sole.kind.words:
                 continue
-            at = names.index(trainer.time)
             time = _Time(at, self.figures[at].word.unit_s or 1.0, "step", 1.0, 1.0)
             fields = self._fields(time)
             if trainer.value == "last" and self.rows is self.sole:
@@ -484,3 +487,11 @@ class _Lines:
 
 def _agrees(ratio: float, most: float) -> bool:
     return bool(1 / most <= ratio <= most)
+
+
+def _is_batch(ratio: float, thing: str) -> bool:
+    """Whether a ratio to a batch is 1, or for tokens the length of its sequences, a power of two."""
+    if thing == "step":
+        return False
+    power = 2.0 ** round(np.log2(max(ratio, 1e-9))) if thing == "token" else 1.0
+    return (power == 1 or power >= _SHORTEST_SEQUENCE) and _agrees(ratio / power, 1 + _CONSTANT)

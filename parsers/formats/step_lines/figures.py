@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from os.path import commonprefix
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from stallscope.arrays.types import Floats, Ints
+from stallscope.arrays import arrow
+from stallscope.arrays.types import Bools, Floats, Ints
 
 from ...launcher_output import LONGEST_LINE, LineFilter, Lines, line_blocks, rank_lines
 from ...lines.line_blocks import sample_parts
@@ -70,6 +70,7 @@ _NAME_STARTS = re.compile(r"[|;,{}\t]|\s{2,}| - |: (?=\S)")
 _ATTACHED = re.compile(r"^[A-Za-z%]+")
 _BLANKS = re.compile(r"\s+")
 _NO_FIGURE = ("other", "trains", "total")
+_EVALUATES = re.compile(r"(?i)(?<![a-z])(?:eval|valid|val(?![a-z])|test|infer|predict|generat)")
 # The longest text before a figure that tells it from others.
 _MOST_BEFORE = 60
 #: The text of a number or a clock for RE2.
@@ -151,7 +152,7 @@ def kinds_in(data: bytes) -> list[Kind]:
     for text in _sample(data):
         figures = figures_of(text)
         meant = [figure for figure in figures if figure.word.quantity not in _NO_FIGURE]
-        if any(figure.word.quantity in ("step", "count", "samples") for figure in meant):
+        if _counts_training(figures):
             key = tuple((figure.word.quantity, figure.name) for figure in meant)
             groups[key].append(meant)
             words[key] |= {figure.name for figure in figures}
@@ -167,6 +168,16 @@ def kinds_in(data: bytes) -> list[Kind]:
             first = [column[0] for column in columns]
             kinds.append(Kind(first, known, len(lines), frozenset(words[key]), training[key]))
     return kinds
+
+
+def _counts_training(figures: Sequence[Figure]) -> bool:
+    """Whether a line has a counter, and no word of an evaluation before it."""
+    before = ""
+    for figure in figures:
+        before += figure.before
+        if figure.word.quantity in ("step", "count", "samples"):
+            return not _EVALUATES.search(before)
+    return False
 
 
 def _tells(column: Sequence[Figure]) -> bool:
@@ -235,7 +246,9 @@ def _anchor(texts: Sequence[str]) -> str | None:
     ends = [_BLANKS.sub(" ", text)[::-1][:_MOST_BEFORE] for text in set(texts)]
     if len(ends) > 1 and not all(text.startswith(" ") for text in ends):
         ends = [text.lstrip(" ") for text in ends]
-    common = commonprefix(ends)[::-1]
+    first, last = min(ends), max(ends)
+    alike = next((at for at, sign in enumerate(first) if last[at : at + 1] != sign), len(first))
+    common = first[:alike][::-1]
     if len(ends) > 1 and common:
         # Not from the middle of a word.
         common = re.sub(r"^\w+", "", common) if _cuts_word(ends, len(common)) else common
@@ -282,7 +295,7 @@ def table_in(data: bytes) -> Rows | None:
         numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
         if numeric and word.quantity not in _NO_FIGURE and column.null_count < table.num_rows / 2:
             figures.append(Figure(word, _spelled(name), "", False, False, ""))
-            values.append(np.asarray(column.cast(pa.float64()).to_numpy(), np.float64))
+            values.append(np.array(arrow.numbers(column.cast(pa.float64()))))
     whole = np.logical_and.reduce([~np.isnan(column) for column in values] or [np.zeros(0, bool)])
     trains = any(word.quantity == "trains" for word in words)
     kind = Kind(figures, (), table.num_rows, frozenset(map(_spelled, names)), trains)
@@ -324,18 +337,22 @@ def rows_of(data: bytes, kind: Kind) -> Rows | None:
     without = joined["timed"] & ~joined["year_known"]
     if without.any():
         joined["ns"][without] = in_assumed_years(joined["ns"][without], latest_ns())
-    return Rows(kind, [np.concatenate(column) for column in values], joined)
+    figures = [np.concatenate(column) for column in values]
+    for figure, column in zip(kind.figures, figures, strict=True):
+        if figure.word.quantity == "rank" and (joined["rank"] < 0).all():
+            joined["rank"] = np.where(np.isnan(column), -1, column).astype(np.int64)
+    return Rows(kind, figures, joined)
 
 
 def _matching(lines: Lines, literal: str, expression: str) -> tuple[Ints, Sequence[pa.Array]]:
     """Return which lines match, and the texts of their figures."""
     array = _texts(lines)
-    at = np.flatnonzero(pc.match_substring(array, literal).to_numpy(zero_copy_only=False))
+    at = np.flatnonzero(_mask(pc.match_substring(array, literal)))
     if not len(at):
         return at, ()
-    found_at = pc.extract_regex(array.take(pa.array(at)), expression)
-    matched = found_at.is_valid().to_numpy(zero_copy_only=False)
-    return at[matched], found_at.filter(pa.array(matched)).flatten()
+    parts = pc.extract_regex(array.take(arrow.array(at)), expression)
+    matched = _mask(parts.is_valid())
+    return at[matched], parts.filter(arrow.array(matched)).flatten()
 
 
 def _texts(lines: Lines) -> pa.Array:
@@ -349,12 +366,22 @@ def _texts(lines: Lines) -> pa.Array:
             2 * len(start),
             [None, pa.py_buffer(offsets), pa.py_buffer(lines.block.text)],
         )
-        return every.take(pa.array(np.arange(0, 2 * len(start), 2)))
+        return every.take(arrow.array(np.arange(0, 2 * len(start), 2)))
+    return _binary(lines, start, end)
+
+
+def _binary(lines: Lines, start: Ints, end: Ints) -> pa.Array:
+    """Return copies of texts of a block."""
     text = lines.block.text
-    return pa.array(
-        [text[first:last] for first, last in zip(start.tolist(), end.tolist(), strict=True)],
-        pa.binary(),
-    )
+    pieces = [text[first:last] for first, last in zip(start.tolist(), end.tolist(), strict=True)]
+    offsets = np.cumsum([0, *map(len, pieces)], dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(pieces))]
+    return pa.Array.from_buffers(pa.binary(), len(pieces), buffers)
+
+
+def _mask(column: pa.Array) -> Bools:
+    """Return booleans as a mask; nulls are false."""
+    return np.asarray(arrow.numbers(column) == 1)
 
 
 def _numbers(texts: pa.Array, *, is_clock: bool) -> Floats:
@@ -365,7 +392,7 @@ def _numbers(texts: pa.Array, *, is_clock: bool) -> Floats:
     plain = pc.replace_substring(pc.utf8_rtrim(strings, characters=",:"), ",", "")
     numbers = _floats(pc.utf8_rtrim(plain, characters="KMGT."))
     for letter, factor in _SI.items():
-        has_letter = pc.ends_with(plain, letter).to_numpy(zero_copy_only=False)
+        has_letter = _mask(pc.ends_with(plain, letter))
         numbers = np.where(has_letter, numbers * factor, numbers)
     return numbers
 
@@ -386,8 +413,10 @@ def _clocks(strings: pa.Array) -> Floats:
 
 def _floats(strings: pa.Array) -> Floats:
     valid = pc.match_substring_regex(strings, r"^[-+]?\d{1,20}(\.\d{0,20})?([eE][-+]?\d{1,3})?$")
-    known = pc.if_else(pc.fill_null(valid, False), strings, pa.scalar(None, pa.string()))
-    return np.asarray(pc.cast(known, pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+    mask = _mask(valid)
+    numbers = np.full(len(mask), np.nan)
+    numbers[mask] = arrow.numbers(pc.cast(strings.filter(arrow.array(mask)), pa.float64()))
+    return numbers
 
 
 def _stamps(lines: Lines, at: Ints) -> dict[str, Column]:
@@ -405,18 +434,14 @@ def _put_dates(columns: Mapping[str, Column], lines: Lines, at: Ints) -> None:
     rows = np.flatnonzero(~columns["timed"])
     start = lines.start[at[rows]]
     end = np.minimum(lines.end[at[rows]], start + _DATE_BYTES)
-    text = lines.block.text
-    heads = pa.array(
-        [text[first:last] for first, last in zip(start.tolist(), end.tolist(), strict=True)],
-        pa.binary(),
-    )
+    heads = _binary(lines, start, end)
     for form in DATES:
         parts = pc.extract_regex(heads, rf"(?:^|[^\d]){form}")
-        valid = parts.is_valid().to_numpy(zero_copy_only=False)
+        valid = _mask(parts.is_valid())
         if not valid.any():
             continue
         names = [field.name for field in parts.type]
-        fields = dict(zip(names, parts.filter(pa.array(valid)).flatten(), strict=True))
+        fields = dict(zip(names, parts.filter(arrow.array(valid)).flatten(), strict=True))
         ns, unit = _moments(fields)
         known = ns > 0
         chosen = rows[valid][known]
@@ -433,7 +458,7 @@ _LEAP_YEAR = 1972
 def _moments(fields: Mapping[str, pa.Array]) -> tuple[Ints, Ints]:
     """Return nanoseconds since 1970, 0 for days that do not exist, and the units of timestamps."""
     numbers = {
-        name: np.asarray(pc.cast(pc.cast(column, pa.string()), pa.int64()), np.int64)
+        name: arrow.numbers(pc.cast(pc.cast(column, pa.string()), pa.int64()))
         for name, column in fields.items()
         if name != "fraction"
     }
@@ -444,9 +469,8 @@ def _moments(fields: Mapping[str, pa.Array]) -> tuple[Ints, Ints]:
     days = months.astype("datetime64[D]").astype(np.int64) + np.where(valid, day, 1) - 1
     seconds = 86400 * days + 3600 * numbers["hour"] + 60 * numbers["minute"] + numbers["second"]
     fraction = pc.cast(fields["fraction"], pa.string())
-    digits = np.asarray(pc.fill_null(pc.utf8_length(fraction), 0), np.int64)
-    padded = pc.utf8_rpad(fraction, 9, "0")
-    padded = pc.if_else(pc.equal(padded, "0" * 9), "0", padded)
-    nanos = np.asarray(pc.cast(padded, pa.int64()).fill_null(0), np.int64)
+    digits = arrow.numbers(pc.utf8_length(fraction)).astype(np.int64)
+    padded = pc.cast(pc.utf8_rpad(fraction, 9, "0"), pa.float64())
+    nanos = arrow.numbers(padded).astype(np.int64)
     ns = np.where(valid, seconds * 10**9 + nanos, 0)
     return ns, np.asarray(10 ** (9 - digits), np.int64)

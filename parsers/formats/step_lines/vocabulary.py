@@ -22,6 +22,7 @@ Quantity = Literal[
     "part",  # another stage of a step
     "rate",
     "stamp",  # seconds since 1970
+    "rank",
     "batch",  # samples per step
     "trains",  # a figure that only training has, as the loss
     "other",
@@ -121,13 +122,13 @@ def word_of(name: str, unit: str = "") -> Word:
         name: the text before it.
         unit: the unit after it; empty without one.
     """
-    every = _words(name)
+    every = _words(name.replace("/", " per "))
     words = [word for word in every if word not in _IGNORED]
     after = _words(unit.replace("/", " per ") if unit.lstrip().startswith("/") else unit)
     known = frozenset(words)
     if known & _ELSEWHERE:
         return OTHER
-    thing = None if "learning" in known else _rate_of(words, after, "per" in every or "/" in name)
+    thing = None if "learning" in known else _rate_of(words, after, every)
     if thing is not None:
         return Word(
             "rate",
@@ -135,6 +136,8 @@ def word_of(name: str, unit: str = "") -> Word:
             is_mean=bool(known & _MEANS),
             of_a_device=bool(_DEVICES & (known | frozenset(after))),
         )
+    if words[-1:] == ["rank"] and "local" not in known:
+        return Word("rank")
     if known & _STAMPS:
         return Word("stamp", 1e-3 if "ms" in known else 1.0)
     return _duration(words, after) or _counter(words)
@@ -144,20 +147,23 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(_CAMEL.sub(" ", text).lower())[-_MOST_WORDS:]
 
 
-def _rate_of(words: list[str], after: list[str], divides: bool) -> str | None:
+def _rate_of(words: list[str], after: list[str], every: list[str]) -> str | None:
     """Return the thing that a rate counts, empty if that is open; None for other figures.
 
     Args:
-        words: the words before it.
+        words: the words of its name, without ``per``.
         after: the words of its unit.
-        divides: whether its name has ``per`` or a slash: ``updt_s`` are seconds.
+        every: all words of its name: ``updt_s`` are seconds.
     """
-    if after and after[0] == "per" and after[1:2] and after[1] in _SECOND:
+    if after[:1] == ["per"] and after[1:2] and after[1] in _SECOND:
         return next((thing for word in words if (thing := _thing(word)) is not None), "")
-    for group, divided in ((after, True), (words, divides)):
+    for word, per, second in zip(every, every[1:], every[2:], strict=False):
+        if per == "per" and second in _SECOND and (thing := _thing(word)) is not None:
+            return thing
+    for group in (after, words):
         for word, second in zip(group, group[1:], strict=False):
             thing = _thing(word)
-            if second in _SECOND and thing is not None and (divided or thing != "step"):
+            if second in _SECOND and thing is not None and (group is after or thing != "step"):
                 return thing
     return next((_RATES[word] for word in words if word in _RATES), None)
 
@@ -240,8 +246,8 @@ class Trainer(NamedTuple):
 TRAINERS = (
     Trainer(
         "Megatron-LM",
-        ("iteration", "elapsed time per iteration ms", "learning rate"),
-        "elapsed time per iteration ms",
+        ("iteration", "consumed samples", "learning rate"),
+        "elapsed time per iteration",
         "mean",
     ),
     Trainer("nanoGPT", ("iter", "loss", "time", "mfu"), "time", "last"),
