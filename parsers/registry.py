@@ -47,7 +47,7 @@ _PARSERS = (
     "keras_output:KerasOutputParser",
 )
 # Any lines about steps, in files that no other format recognises.
-_ANY_STEPS = "step_lines.step_lines_parser:StepLinesParser"
+_ANY_STEPS = "printed_steps.step_lines_parser:StepLinesParser"
 # Formats with lines in any output, and in logs without steps. They are read in this order, and the last
 # one with contents names the file.
 _EMBEDDED = (

@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from stallscope.parsers.inspection.proposals import Proposer
 from support.parser_contract import holds
 
 from stallscope.parsers import PARSERS
@@ -14,7 +15,6 @@ from stallscope.parsers.formats.autotune import parse_autotune
 from stallscope.parsers.formats.flight_recorder import parse_dump
 from stallscope.parsers.formats.measurements import parse_input_times
 from stallscope.parsers.inspection.inspected import Proposal
-from stallscope.parsers.inspection.proposals import Proposer
 from stallscope.parsers.lines.timestamps import read_moment
 from stallscope.parsers.registry import by_name
 
@@ -64,9 +64,6 @@ def test_the_example_of_a_pattern_is_read_by_its_patterns() -> None:
         (log,) = holds(by_name(pattern), data)
         assert log.log.facts["step_ms"] == 25.0
         assert log.intervals["kind"].to_pylist() == ["window", "window", "window", "epoch"]
-    proposed = Proposer().propose("train.log", data)
-    assert isinstance(proposed, Proposal)
-    assert [proposed.read_as] == patterns[1:]
 
 
 def test_the_timestamps_of_the_page_of_patterns_are_read() -> None:

@@ -84,11 +84,20 @@ class LinePatternParser(Parser):
             raise UnreadableError(f"{path}: no line matches the pattern: {self.pattern.text!r}")
         if has_steps:
             return in_one_file(logs_of(path, data, columns, _MEANING), len(data))
-        first, *others = _epoch_logs(path, by_rank(columns))
+        first, *others = epoch_logs(path, by_rank(columns), KNOWN_FROM)
         return in_one_file([with_year_note(first, columns), *others], len(data))
 
 
-def _epoch_logs(path: str, ranks: Mapping[int, Mapping[str, Column]]) -> list[Parsed]:
+def epoch_logs(
+    path: str, ranks: Mapping[int, Mapping[str, Column]], known_from: str
+) -> list[Parsed]:
+    """Make a log of each rank whose lines are about epochs.
+
+    Args:
+        path: the file.
+        ranks: the fields of each rank's lines: ``epoch``, ``timed``, and ``seconds`` if printed.
+        known_from: what the lines are, for the report.
+    """
     stamps = [columns["ns"][columns["timed"]] for columns in ranks.values()]
     zero = min((int(ns.min()) for ns in stamps if len(ns)), default=0)
     first = first_epoch(ranks.values())
@@ -101,7 +110,7 @@ def _epoch_logs(path: str, ranks: Mapping[int, Mapping[str, Column]]) -> list[Pa
         log = epochs_log(
             path,
             rank=rank,
-            facts=_facts(columns, epochs, zero, len(ranks)),
+            facts={**_facts(columns, epochs, zero, len(ranks)), "known_from": known_from},
             # Whether the job was complete is unknown.
             ended=False,
             tables=[epochs.table(path, rank)],
@@ -111,11 +120,11 @@ def _epoch_logs(path: str, ranks: Mapping[int, Mapping[str, Column]]) -> list[Pa
     return logs
 
 
-_NO_TIMES = "the pattern's lines have no times: they have no timestamps, or there is only one line"
+_NO_TIMES = "the lines have no times: they have no timestamps, or there is only one line"
 
 
 def _facts(columns: Mapping[str, Column], epochs: Epochs, zero: int, ranks: int) -> dict[str, Any]:
-    facts: dict[str, Any] = {"known_from": KNOWN_FROM, "precision": "no times"}
+    facts: dict[str, Any] = {"precision": "no times"}
     if len(epochs.number):
         facts |= {"precision": f"epochs, to {rounded_to(epochs.half_ms)}", **epochs.facts}
     if ranks > 1:

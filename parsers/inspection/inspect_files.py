@@ -34,16 +34,17 @@ from .inspected import (
     InspectedFile,
     InspectedRun,
     Inspection,
+    Proposal,
     Summary,
     Sure,
     TimeSpan,
     iso,
     key_of,
+    proposal_for,
     span_of,
     steps_of,
     summary_of,
 )
-from .proposals import NoProposal, Proposer
 
 #: Bytes of a file to read: half of them at its start, half at its end.
 MOST_BYTES = 64 << 20
@@ -51,6 +52,8 @@ _NO_TRAINING = "contains no training; ignored"
 _NO_EPOCHS = "shows no epochs; the run's logs are read"
 # Paths of Spark's own outputs; other programs also write stdout and stderr.
 _OF_SPARK = re.compile(r"(^|/)(app-\d|application_\d|driver/|executor/|init_scripts/|log4j)")
+# The most bytes of all files of a place in which unconfirmed lines are looked for.
+_MOST_PROPOSED_BYTES = 64 << 20
 # The most kinds of events to list for a file.
 _MOST_KINDS = 6
 
@@ -127,7 +130,7 @@ class _Inspector:
         self._reported: list[Problem] = []
         #: Files of Spark's event logs, each with its problems.
         self._event_logs: dict[str, list[Problem]] = {}
-        self._proposer = Proposer()
+        self._bytes_left = _MOST_PROPOSED_BYTES
 
     def read_event_logs(self, files: Sequence[SourceFile]) -> None:
         """Read the event logs of Spark applications, each as a whole."""
@@ -224,25 +227,31 @@ class _Inspector:
         return replace(seen, notes=(*notes, *seen.notes))
 
     def _with_proposal(self, seen: InspectedFile, data: bytes) -> InspectedFile:
-        """Add a pattern that could read the text of a file, or the reason if there is none."""
+        """Add what lines about steps would show, or the reason if they show nothing."""
         if self._reading.forced is not None or seen.title != TEXT:
             return seen
-        proposal = self._proposer.propose(seen.path, data)
-        if isinstance(proposal, NoProposal):
-            return replace(seen, notes=(*seen.notes, f"no pattern is proposed: {proposal.reason}"))
+        proposal = self._proposed(seen.path, data)
+        if isinstance(proposal, str):
+            return replace(seen, notes=(*seen.notes, f"no step times are read: {proposal}"))
         return replace(seen, proposal=proposal)
 
     def _with_steps_proposed(
         self, seen: InspectedFile, identified: Identified, data: bytes
     ) -> InspectedFile:
-        """Add a pattern for steps that a program prints in addition to events without steps."""
+        """Add what lines about steps would show, next to events without steps."""
         says_no_steps = (
             identified.format is not None and identified.format.gives_way and seen.steps is None
         )
         if self._reading.forced is not None or not says_no_steps:
             return seen
-        proposal = self._proposer.propose(seen.path, data)
-        return seen if isinstance(proposal, NoProposal) else replace(seen, proposal=proposal)
+        proposal = self._proposed(seen.path, data)
+        return seen if isinstance(proposal, str) else replace(seen, proposal=proposal)
+
+    def _proposed(self, name: str, data: bytes) -> Proposal | str:
+        if self._bytes_left <= 0:
+            return "many other files were tried first; inspect it alone"
+        self._bytes_left -= len(data)
+        return proposal_for(name, data)
 
     def _event_log(self, file: SourceFile) -> InspectedFile:
         events = [event for event in self._reading.events if event.where == file.name]

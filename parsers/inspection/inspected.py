@@ -10,9 +10,12 @@ from typing import Literal
 import pyarrow.compute as pc
 
 from stallscope.arrays import arrow
+from stallscope.errors import UnreadableError
 from stallscope.run import Log
 
 from ..base import Parsed
+from ..formats.printed_steps.step_lines_parser import StepLinesParser, best_evidence
+from ..pattern_columns import Column
 
 Sure = Literal["certain", "likely", "told"]
 
@@ -31,11 +34,11 @@ class TimeSpan:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A pattern for a file that no parser knows, with its results. Unknown values are None."""
+    """What a file would show whose lines nothing confirms. Unknown values are None."""
 
     #: For ``--read-as``.
     read_as: str
-    #: The number of matching lines, and the share of the lines for which the pattern was made.
+    #: The number of lines, and their share of the lines of their kind.
     lines: int
     share: float
     ranks: tuple[int, ...]
@@ -74,7 +77,7 @@ class InspectedFile:
     used: bool = False
     #: Skipped parts, with the reasons, and other remarks.
     notes: tuple[str, ...] = ()
-    #: A pattern that could read it, if no parser does.
+    #: What it would show, if nothing confirms it.
     proposal: Proposal | None = None
 
 
@@ -109,6 +112,56 @@ class Inspection:
     runs: tuple[InspectedRun, ...]
     #: Problems of all files together.
     warnings: tuple[str, ...]
+
+
+# -- proposals -------------------------------------------------------------------------------------
+#
+# Propose to read the lines about steps of a text, where nothing in it confirms their times.
+
+
+def proposal_for(name: str, data: bytes) -> Proposal | str:
+    """Return what can be read from the lines about steps of a text; the reason if nothing can.
+
+    Args:
+        name: the file's name, which may contain a rank.
+        data: its bytes, in UTF-8.
+    """
+    evidence = best_evidence(data)
+    if isinstance(evidence, str):
+        return evidence
+    try:
+        parsed = StepLinesParser().parse(name, data)
+    except UnreadableError as error:
+        return str(error).removeprefix(f"{name}: ")
+    logs = [parsed, *parsed.more]
+    epochs = [log.intervals.filter(arrow.equal(log.intervals["kind"], "epoch")) for log in logs]
+    took = [
+        ns / 1e9 for table in epochs for ns in pc.subtract(table["end"], table["begin"]).to_pylist()
+    ]
+    summaries = [summary_of(log, whole=True) for log in logs]
+    columns = evidence.columns
+    return Proposal(
+        read_as=StepLinesParser.name,
+        lines=len(columns["timed"]),
+        share=1.0,
+        ranks=tuple(log.log.rank for log in logs),
+        epochs=_extremes(columns.get("epoch")),
+        steps=_extremes(columns.get("step")),
+        step_ms=_mean([log.log.facts.get("step_ms") for log in logs]),
+        step_precision_ms=_mean([log.log.facts.get("step_precision_ms") for log in logs]),
+        epoch_s=_mean(took),
+        span=span_of(summaries),
+        notes=tuple(dict.fromkeys(problem.what for log in logs for problem in log.problems)),
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _extremes(column: Column | None) -> tuple[int, int] | None:
+    return None if column is None else (int(column.min()), int(column.max()))
 
 
 # -- summaries -------------------------------------------------------------------------------------

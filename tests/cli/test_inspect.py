@@ -265,7 +265,7 @@ def test_outputs_are_sparks_only_where_spark_writes(tmp_path: Path) -> None:
             "text",
             (
                 "no log that Stallscope knows; left alone",
-                "no pattern is proposed: no kind of line repeats with changing numbers",
+                "no step times are read: no kind of line repeats with a number that counts",
             ),
         ),
     }
@@ -292,11 +292,11 @@ def test_where_the_number_of_ranks_is_known_from(
     assert run["size_from"] == ("what the log says" if said else None)
 
 
-# Proposed patterns
+# Unconfirmed lines about steps
 
 
 def trained(folder: Path, name: str = "my run.log", rank: int = 0) -> Path:
-    """Write the log of a trainer that no parser knows."""
+    """Write the log of a trainer whose times nothing confirms."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = (f"'step': {step}, 'ms': {500 + rank}.5 ms, loss 2.{step}" for step in range(400))
@@ -309,7 +309,7 @@ def commands_in(printed: str) -> list[list[str]]:
     return [shlex.split(line) for line in lines]
 
 
-def test_a_pattern_is_proposed_and_its_command_works_at_once(
+def test_unconfirmed_lines_are_shown_and_their_command_works_at_once(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -333,7 +333,7 @@ def test_a_pattern_is_proposed_and_its_command_works_at_once(
     assert (file["format"], file["used"]) == (None, False)
 
 
-def test_steps_next_to_mlperfs_epochs_get_a_pattern(tmp_path: Path, capsys: Captured) -> None:
+def test_steps_next_to_mlperfs_epochs_are_shown(tmp_path: Path, capsys: Captured) -> None:
     path = trained(tmp_path)
     event = ':::MLLOG {{"time_ms": {}, "key": "epoch_{}", "metadata": {{"epoch_num": 1}}}}\n'
     begin, end = event.format(1593140782000, "start"), event.format(1593140982000, "stop")
@@ -388,7 +388,7 @@ def test_a_year_that_is_missing_is_that_of_the_file(tmp_path: Path, capsys: Capt
     assert "is assumed to be of 2018" in " ".join(out.split())
 
 
-def test_text_in_utf_16_gets_a_pattern_too(tmp_path: Path, capsys: Captured) -> None:
+def test_text_in_utf_16_is_read_too(tmp_path: Path, capsys: Captured) -> None:
     path = trained(tmp_path)
     path.write_text(path.read_text(), encoding="utf-16")
     assert inspected(capsys, str(path))["files"][0]["proposal"]["lines"] == 400

@@ -66,6 +66,13 @@ def _pattern(_: Path) -> bytes:
     return "".join(line.format(*divmod(s, 60), s // 50, s) for s in range(200)).encode()
 
 
+def _step_lines(_: Path) -> bytes:
+    line = "2026-11-21 02:{:02}:{:02},250 | step {} | loss 2.{} | step_time: 1.00{}s | data_time: 0.20{}s\n"
+    return "".join(
+        line.format(*divmod(s, 60), s, s, s % 3, s % 7) for s in range(0, 400, 2)
+    ).encode()
+
+
 def _mlflow(_: Path) -> bytes:
     logged = json.loads((HERE / "mlflow_runs.json").read_text())["keras"]
     return checked_record_file(
@@ -113,6 +120,7 @@ SAMPLES: dict[str, Callable[[Path], bytes]] = {
     "kineto": _kineto,
     "dftracer": lambda _: (HERE / "dftracer" / "trace-0-of-2.pfw").read_bytes(),
     "tensorboard": lambda _: _neighbour("tfevents-keras.gz"),
+    "step-lines": _step_lines,
     PATTERN: _pattern,
 }
 

@@ -1,4 +1,4 @@
-"""List what is in logs, file by file, and which runs they make up; propose patterns for others."""
+"""List what is in logs, file by file, and which runs they make up, and what others would show."""
 
 from __future__ import annotations
 
@@ -207,11 +207,11 @@ def _run(run: InspectedRun) -> Text:
 
 # -- inspect proposals -----------------------------------------------------------------------------
 #
-# Print the patterns that ``stallscope inspect`` proposes, with the commands that use them.
+# Print what lines would show that nothing confirms, with the commands that read them.
 
 
 def command_for(place: str, seen: Inspection, read_as: str) -> str:
-    """Return the command that reads the files of a pattern, quoted for the shell."""
+    """Return the command that reads these files, quoted for the shell."""
     paths = [file.path for file in seen.files if file.proposal and file.proposal.read_as == read_as]
     is_file = len(seen.files) == 1 and PurePosixPath(place).name == PurePosixPath(paths[0]).name
     path = place if is_file or len(paths) > 1 else f"{place.rstrip('/')}/{paths[0]}"
@@ -219,28 +219,27 @@ def command_for(place: str, seen: Inspection, read_as: str) -> str:
 
 
 def print_proposals(console: Console, place: str, seen: Inspection) -> None:
-    """Print each proposed pattern once, with a preview of the first files."""
+    """Print what files would show whose lines nothing confirms, with a preview of the first ones."""
     files: dict[str, list[tuple[str, Proposal]]] = defaultdict(list)
     for file in seen.files:
         if file.proposal is not None:
             files[file.proposal.read_as].append((file.path, file.proposal))
     for read_as, proposals in files.items():
-        console.print(Text("\nproposed pattern", style="bold"))
-        console.print(Text(f"  {read_as.partition(':')[2]}"), soft_wrap=True)
+        console.print(Text("\nunconfirmed lines about steps", style="bold"))
         for path, proposal in proposals[:_NAMED]:
             console.print(Text(f"  would read {plain(path)}: {_reads(proposal)}"))
         if len(proposals) > _NAMED:
             console.print(Text(f"  and {len(proposals) - _NAMED:,} more"))
         for note in dict.fromkeys(note for _, proposal in proposals for note in proposal.notes):
             console.print(Text(f"  • {note}"))
-        console.print(Text("  To read the logs with it:"))
+        console.print(Text("  To read them nevertheless:"))
         command = Text(f"  {command_for(place, seen, read_as)}", style="bold")
         # A line that is wrapped could not be copied.
         console.print(command, soft_wrap=True)
 
 
 def _reads(proposal: Proposal) -> str:
-    """Describe the matches of a pattern in a file."""
+    """Describe the lines of a file."""
     parts = [f"{proposal.lines:,} lines ({percent(proposal.share)} of their kind)"]
     several = len(proposal.ranks) > 1
     parts.append(f"rank{'s' if several else ''} {ranges(proposal.ranks)}")

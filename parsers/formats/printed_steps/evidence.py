@@ -9,46 +9,48 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from stallscope.arrays.types import Bools, Floats, Ints
+from stallscope.arrays.types import Floats
 
 from ...pattern_columns import Column
 from ...window_durations import Value, half_unit
-from ...window_lines import StepLines, step_lines
 from .counters import (
-    PRECISE,
+    CONSTANT,
+    STAMPS,
+    Clock,
+    CountedLines,
+    agrees,
     counter_of,
+    epoch_of_each,
     of_main_rank,
-    spans,
     without_copies,
     without_repeated_steps,
 )
-from .figures import Figure, Rows
+from .rows import Rows
 from .vocabulary import TRAINERS
 
 # Printed times and the clock agree up to this ratio. If all lines together agree to the smaller one,
 # times are means over the steps between lines, otherwise of the last step.
 _AGREE, _AGREE_IN_ALL = 1.1, 1.03
-# Samples per step are constant up to this share.
-_CONSTANT = 0.03
 _SHORTEST_SEQUENCE = 128
 # Times of steps, in seconds.
 _SHORTEST_S, _LONGEST_S = 1e-5, 86_400.0
+# Coarser times are left to the clock, as a share of them.
+_COARSEST = 0.03
 # The time of a line's last step stands for itself if it is so many times the usual one.
 _SINGLE_LONG = 5
-# Running times go up in this share of lines.
-_SHARE_RISES = 0.98
-_FEWEST_RUNNING = 6
 # The possible units of times without one, in seconds.
 _UNITS_S = (1.0, 1e-3, 1e-6, 60.0)
 
 NOTHING_COUNTS = "no number in its repeating lines counts steps"
 NO_TIMES = "its lines count steps, and have neither timestamps nor times"
-STAMPS = "the log's timestamps"
+WHOSE_TIMES = "its durations may be of one step, or of all steps since the line before"
+# Words that are seldom used for the time since the line before.
+_EACH = frozenset({"time", "dt", "latency"})
+_OF_EPOCHS = ("rank", "seconds", "timed", "ns", "zone_known", "resolution_ns", "year_known")
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class Evidence:
     size: int | None = None
     #: The program that prints them; empty if unknown.
     program: str = ""
+    #: Whether each line is about an epoch: ``epoch`` takes the place of ``step``.
+    of_epochs: bool = False
 
 
 def evidence_in(rows: Rows, batches: Iterable[int] = ()) -> Evidence | str:
@@ -76,9 +80,15 @@ def evidence_in(rows: Rows, batches: Iterable[int] = ()) -> Evidence | str:
         batches: the batch sizes that the log states.
     """
     sole = without_copies(of_main_rank(rows))
-    counter = counter_of(sole)
+    counter, epoch = counter_of(sole), epoch_of_each(sole)
+    orders = [figure.word.order for figure in rows.kind.figures if figure.word.quantity == "time"]
+    # With a duration, a line about another epoch than the line before tells how long that took.
+    if epoch is not None and (counter is None or (orders and 0 not in orders)):
+        return _of_epochs(_Lines(rows, sole, epoch, frozenset()))
     if counter is None:
         return NOTHING_COUNTS
+    # Several ranks without labels print the same step one after another.
+    sole = sole.chosen(np.append(True, np.diff(sole.values[counter]) != 0))
     several = len(np.unique(rows.stamps["rank"])) > 1
     sole, note = (sole, "") if several else without_repeated_steps(sole, counter)
     lines = _Lines(rows if several else sole, sole, counter, frozenset(batches))
@@ -88,20 +98,17 @@ def evidence_in(rows: Rows, batches: Iterable[int] = ()) -> Evidence | str:
     return replace(evidence, notes=(*evidence.notes, note))
 
 
+def _of_epochs(lines: _Lines) -> Evidence | str:
+    """Return the evidence of lines that are about an epoch each."""
+    evidence = lines.evidence()
+    if isinstance(evidence, str):
+        return evidence
+    fields = {*_OF_EPOCHS} & {*evidence.columns}
+    columns = {name: evidence.columns[name] for name in fields}
+    return replace(evidence, columns={**columns, "epoch": evidence.columns["step"]}, of_epochs=True)
+
+
 # -- times -----------------------------------------------------------------------------------------
-
-
-class _Clock(NamedTuple):
-    """Moments of the lines of one rank."""
-
-    ns: Ints
-    #: The unit that they are rounded to.
-    unit_ns: int
-    name: str
-    #: The figure that has them; None for timestamps of lines.
-    figure: int | None = None
-    #: Whether their unit is beyond doubt.
-    is_certain: bool = True
 
 
 class _Time(NamedTuple):
@@ -118,13 +125,9 @@ class _Time(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Lines:
-    """Lines of one kind, whose counter is known."""
+class _Lines(CountedLines):
+    """Lines of one kind, whose figures are to be understood."""
 
-    #: The lines of all ranks, and of the rank that decides.
-    rows: Rows
-    sole: Rows
-    counter: int
     batches: frozenset[int]
 
     def evidence(self) -> Evidence | str:
@@ -139,132 +142,32 @@ class _Lines:
             return self._without_clock()
         clock, *rest = clocks
         checks = [
-            f"{clock.name} and {second.name} agree" for second in rest if self._alike(clock, second)
+            f"{clock.name} and {second.name} agree" for second in rest if self.alike(clock, second)
         ]
-        times = [time for time in self._times(clock) if _agrees(time.ratio, _AGREE)]
+        times = [time for time in self._times(clock) if agrees(time.ratio, _AGREE)]
         if times:
             return self._printed(min(times, key=self._doubt), clock, checks)
         return self._measured(clock, checks)
 
-    @property
-    def figures(self) -> Sequence[Figure]:
-        """Return the figures of each line."""
-        return self.sole.kind.figures
-
-    @cached_property
-    def samples_per_step(self) -> float | None:
-        """Return the numbers of the counter in a step: 1 for steps; None if they are unknown."""
-        if self.figures[self.counter].word.quantity == "step":
-            return 1.0
-        change = np.diff(self.sole.values[self.counter])
-        rise = float(np.median(change[change > 0]))
-        for batch in self._products():
-            steps = rise / batch
-            if batch > 1 and steps > 0.5 and abs(steps - round(steps)) < _CONSTANT * steps:
-                return rise / round(steps)
-        return None if self.figures[self.counter].word.quantity == "samples" else 1.0
-
-    def _products(self) -> Iterable[float]:
-        """Yield the samples per step that times and rates of all devices give."""
-        for time in self._having("time"):
-            for rate in self._having("rate"):
-                word = self.figures[rate].word
-                if not word.of_a_device and word.thing in ("", "sample"):
-                    seconds = self.sole.values[time] * (self.figures[time].word.unit_s or 1.0)
-                    yield float(np.median(seconds * self.sole.values[rate]))
-
-    @cached_property
-    def lines(self) -> StepLines:
-        """Return the numbered lines of the rank that decides."""
-        return step_lines(self._columns(self.sole))
-
-    def _columns(self, rows: Rows) -> dict[str, Column]:
-        """Return the columns of ``StepLines`` without times."""
-        steps = rows.values[self.counter] / (self.samples_per_step or 1.0)
-        columns = {**rows.stamps, "step": np.rint(steps).astype(np.int64)}
-        for at in self._having("epoch"):
-            epochs = rows.values[at]
-            if (epochs == np.rint(epochs)).all():
-                columns["epoch"] = epochs.astype(np.int64)
-                break
-        return columns
-
-    def _having(self, quantity: str) -> list[int]:
-        return [at for at, figure in enumerate(self.figures) if figure.word.quantity == quantity]
-
-    # -- clocks
-
-    @cached_property
-    def clocks(self) -> list[_Clock]:
-        """Return what tells when lines were printed, the most reliable first."""
-        clocks = []
-        ns = self.lines.stamps_ns
-        if ns is not None and len(self.lines) == len(self.sole):
-            clocks.append(_Clock(ns, self.lines.stamp_unit_ns, STAMPS))
-        for at in self._having("stamp"):
-            clocks.append(self._clock_of(at, self.figures[at].word.unit_s or 1.0, "its timestamps"))
-        for at in self._having("time"):
-            figure = self.figures[at]
-            if figure.is_clock or self._is_running(at):
-                unit_s = 1.0 if figure.is_clock else figure.word.unit_s or 1.0
-                clock = self._clock_of(at, unit_s, "its running time")
-                certain = figure.is_clock or figure.word.unit_s is not None
-                clocks.append(clock._replace(is_certain=certain))
-        return [clock for clock in clocks if self._goes(clock)]
-
-    def _clock_of(self, at: int, unit_s: float, name: str) -> _Clock:
-        seconds = self.sole.values[at] * unit_s
-        unit_ns = max(int(2e9 * half_unit(seconds)), 1)
-        return _Clock(np.rint(seconds * 1e9).astype(np.int64), unit_ns, name, at)
-
-    def _is_running(self, at: int) -> bool:
-        """Whether a figure is the time since a start."""
-        values = self.sole.values[at]
-        inside = ~self.lines.begins[1:]
-        change = np.diff(values)[inside] if len(values) == len(self.lines) else np.diff(values)
-        if len(change) < _FEWEST_RUNNING:
-            return False
-        grows = values.max() > 3 * max(float(np.median(np.abs(change))), 1e-12)
-        return bool(grows and (change > 0).mean() >= _SHARE_RISES)
-
-    def _goes(self, clock: _Clock) -> bool:
-        """Whether a clock measures steps: it goes on, and is not too coarse for all lines together."""
-        if len(clock.ns) != len(self.lines):
-            return False
-        took = np.diff(clock.ns)[~self.lines.breaks[1:]]
-        return len(took) >= 2 and took.sum() >= clock.unit_ns / PRECISE and (took >= 0).mean() > 0.9
-
-    def _breaks(self, clock: _Clock) -> Bools:
-        back = np.append(False, np.diff(clock.ns) < 0)
-        return np.asarray(self.lines.begins | back)
-
-    def _alike(self, clock: _Clock, second: _Clock) -> bool:
-        """Whether two clocks measure the same times."""
-        breaks = (self._breaks(clock) | self._breaks(second))[1:]
-        first_s, second_s = (float(np.diff(each.ns)[~breaks].sum()) for each in (clock, second))
-        return second_s > 0 and _agrees(first_s / second_s, _AGREE_IN_ALL)
-
-    def _stretches(self, clock: _Clock) -> tuple[Ints, Ints, Floats]:
-        """Return stretches of lines, and the seconds of a step in each by the clock."""
-        return spans(self.lines, clock.ns, clock.unit_ns, self._breaks(clock))
-
     # -- printed times
 
-    def _times(self, clock: _Clock) -> Iterable[_Time]:
+    def _times(self, clock: Clock) -> Iterable[_Time]:
         """Yield the ways to read figures as times, with their ratios to a clock."""
-        begin, end, by_clock = self._stretches(clock)
+        begin, end, by_clock = self.spans(clock)
         if not len(by_clock):
             return
         counted_steps, since = self.lines.counted, self.lines.since
         steps = counted_steps[end] - counted_steps[begin]
         every = since > 0
-        for at in self._having("time"):
+        for at in self.having("time"):
             figure = self.figures[at]
             if at in [each.figure for each in self.clocks] or figure.in_parentheses:
                 continue
             values = self.sole.values[at]
+            if half_unit(values) > _COARSEST * float(np.median(values)):
+                continue
             readings = {"step": values * since, "total": values}
-            if self._from_the_start():
+            if self._from_the_start() and not self.counts_epochs:
                 readings["so far"] = np.diff(values * counted_steps, prepend=0.0)
             wait = self._data(at)
             if wait is not None:
@@ -295,7 +198,7 @@ class _Lines:
     def _data(self, time: int) -> int | None:
         """Return the figure of the wait for data in a figure's time; None if there is none."""
         seconds = self.sole.values[time]
-        for at in self._having("data"):
+        for at in self.having("data"):
             figure = self.figures[at]
             same = figure.word.unit_s == self.figures[time].word.unit_s
             plain = not figure.in_parentheses and (same or figure.word.order < 2)
@@ -324,35 +227,35 @@ class _Lines:
 
     # -- readings
 
-    def _printed(self, time: _Time, clock: _Clock, checks: Sequence[str]) -> Evidence:
+    def _printed(self, time: _Time, clock: Clock, checks: Sequence[str]) -> Evidence:
         """Return the evidence of printed times that agree with a clock."""
         off = max(100 * abs(time.ratio - 1), 0.1)
         checks = [f"they agree with {clock.name} within {off:.1f}%", *checks]
         value: Value = "last"
         if time.meaning == "total":
             value = "total"
-        elif (self.lines.since == 1).all() or _agrees(time.ratio_of_all, _AGREE_IN_ALL):
+        elif (self.lines.since == 1).all() or agrees(time.ratio_of_all, _AGREE_IN_ALL):
             value = "mean"
         return self._of(self._fields(time), value, checks)
 
-    def _measured(self, clock: _Clock, checks: Sequence[str]) -> Evidence | str:
+    def _measured(self, clock: Clock, checks: Sequence[str]) -> Evidence | str:
         """Return the evidence of lines whose times their clock measures."""
         checks = [*checks, *self._rates_agree(clock)]
-        named = self.figures[self.counter].word.quantity == "step"
-        trains = self.sole.kind.trains or bool(self._having("rate"))
+        named = self.figures[self.counter].word.quantity in ("step", "epoch")
+        trains = self.sole.kind.trains or bool(self.having("rate"))
         if not checks and named and clock.is_certain and trains:
             checks = [f"measured by {clock.name}"]
         notes = self._disagreement(clock)
         if clock.name == STAMPS:
             return self._of({}, "mean", checks, notes)
-        if clock.figure is not None and self.figures[clock.figure].word.quantity == "stamp":
+        if clock.is_absolute:
             return self._of(self._as_stamps(clock), "mean", checks, notes)
         return self._running(clock, checks, notes)
 
-    def _as_stamps(self, clock: _Clock) -> dict[str, Column]:
+    def _as_stamps(self, clock: Clock) -> dict[str, Column]:
         assert clock.figure is not None
-        unit_s = self.figures[clock.figure].word.unit_s or 1.0
-        ns = np.rint(self.rows.values[clock.figure] * unit_s * 1e9).astype(np.int64)
+        factor = clock.ns[0] / self.sole.values[clock.figure][0]
+        ns = np.rint(self.rows.values[clock.figure] * factor).astype(np.int64)
         known = np.ones(len(ns), bool)
         unit = np.full(len(ns), clock.unit_ns)
         return {
@@ -363,18 +266,16 @@ class _Lines:
             "year_known": known,
         }
 
-    def _running(
-        self, clock: _Clock, checks: Sequence[str], notes: Sequence[str]
-    ) -> Evidence | str:
+    def _running(self, clock: Clock, checks: Sequence[str], notes: Sequence[str]) -> Evidence | str:
         """Return the evidence of the differences of a running time."""
-        _, end, seconds = self._stretches(clock)
+        _, end, seconds = self.spans(clock)
         if not len(seconds):
             return NO_TIMES
-        columns = {name: column[end] for name, column in self._columns(self.sole).items()}
+        columns = {name: column[end] for name, column in self.columns_of(self.sole).items()}
         columns["seconds"] = seconds
         return Evidence(columns, "mean", tuple(checks), tuple(notes), self._size())
 
-    def _disagreement(self, clock: _Clock) -> list[str]:
+    def _disagreement(self, clock: Clock) -> list[str]:
         """Return a note on printed times of steps that the clock contradicts."""
         for time in self._times(clock):
             word = self.figures[time.figure].word
@@ -385,45 +286,54 @@ class _Lines:
                 ]
         return []
 
-    def _rates_agree(self, clock: _Clock) -> list[str]:
+    def _rates_agree(self, clock: Clock) -> list[str]:
         """Return a check if rates and the clock agree on a batch that the log states."""
-        _, end, seconds = self._stretches(clock)
+        _, end, seconds = self.spans(clock)
         stated = self.batches | self._batches_in_lines()
-        for at in self._having("rate") if len(seconds) else ():
+        for at in self.having("rate") if len(seconds) else ():
             word = self.figures[at].word
             product = float(np.median(self.sole.values[at][end] * seconds))
-            if word.thing == "step" and _agrees(product, _AGREE):
+            if word.thing == "step" and agrees(product, _AGREE):
                 return [f"rates and {clock.name} agree"]
             if word.thing == "sample" and not word.of_a_device:
-                batch = next((size for size in stated if _agrees(product / size, _AGREE)), None)
+                batch = next((size for size in stated if agrees(product / size, _AGREE)), None)
                 if batch is not None:
                     return [f"rates and {clock.name} agree on the batch of {batch:,}"]
         return []
 
     def _batches_in_lines(self) -> frozenset[int]:
-        sizes = (float(np.median(self.sole.values[at])) for at in self._having("batch"))
+        sizes = (float(np.median(self.sole.values[at])) for at in self.having("batch"))
         return frozenset(round(size) for size in sizes if size >= 1)
 
     def _without_clock(self) -> Evidence | str:
         """Return the evidence of lines without a clock: rates and times may agree on a batch."""
-        stated = self.batches | self._batches_in_lines()
-        for at in self._having("time"):
+        stated, reason = self.batches | self._batches_in_lines(), NO_TIMES
+        for at in sorted(self.having("time"), key=lambda at: self.figures[at].word.order):
             word = self.figures[at].word
             unit_s = word.unit_s or 1.0
             seconds = self.sole.values[at] * unit_s
-            if not _SHORTEST_S < float(np.median(seconds)) < _LONGEST_S:
+            usual = float(np.median(seconds))
+            if not _SHORTEST_S < usual < _LONGEST_S or (self.counts_epochs and not word.order):
+                continue
+            if word.order and not self._is_of_each(at):
+                reason = WHOSE_TIMES
                 continue
             time = _Time(at, unit_s, "step", 1.0, 1.0)
             checks = [] if word.unit_s is None else self._product_agrees(seconds, stated)
             return self._of(self._fields(time), "last", checks)
-        return NO_TIMES
+        return reason
+
+    def _is_of_each(self, time: int) -> bool:
+        """Whether a time is of one step by its name, or as each step has a line."""
+        apart = float(np.median(self.lines.since))
+        return apart == 1 or bool(_EACH & set(self.figures[time].name.split()))
 
     def _product_agrees(self, seconds: Floats, stated: frozenset[int]) -> list[str]:
         """Return a check if the product of rates and times is constant, and a stated batch."""
-        for at in self._having("rate"):
+        for at in self.having("rate"):
             products = seconds * self.sole.values[at]
             batch = float(np.median(products))
-            constant = float(np.median(np.abs(products / max(batch, 1e-12) - 1))) < _CONSTANT
+            constant = float(np.median(np.abs(products / max(batch, 1e-12) - 1))) < CONSTANT
             thing = self.figures[at].word.thing
             size = next((size for size in stated if _is_batch(batch / size, thing)), None)
             if constant and size is not None:
@@ -463,7 +373,7 @@ class _Lines:
         notes: Sequence[str] = (),
         program: str = "",
     ) -> Evidence:
-        columns = {**self._columns(self.rows), **fields}
+        columns = {**self.columns_of(self.rows), **fields}
         known = np.logical_and.reduce(
             [~np.isnan(column) for name, column in fields.items() if name.endswith("seconds")]
             or [np.ones(len(self.rows), bool)]
@@ -474,7 +384,7 @@ class _Lines:
 
     def _size(self) -> int | None:
         """Return the number of ranks by rates of all devices and of one; None without these."""
-        rates = self._having("rate")
+        rates = self.having("rate")
         of_one = [at for at in rates if self.figures[at].word.of_a_device]
         of_all = [at for at in rates if at not in of_one]
         for device in of_one:
@@ -485,13 +395,9 @@ class _Lines:
         return None
 
 
-def _agrees(ratio: float, most: float) -> bool:
-    return bool(1 / most <= ratio <= most)
-
-
 def _is_batch(ratio: float, thing: str) -> bool:
     """Whether a ratio to a batch is 1, or for tokens the length of its sequences, a power of two."""
     if thing == "step":
         return False
     power = 2.0 ** round(np.log2(max(ratio, 1e-9))) if thing == "token" else 1.0
-    return (power == 1 or power >= _SHORTEST_SEQUENCE) and _agrees(ratio / power, 1 + _CONSTANT)
+    return (power == 1 or power >= _SHORTEST_SEQUENCE) and agrees(ratio / power, 1 + CONSTANT)

@@ -5,39 +5,36 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
+
+import numpy as np
 
 from stallscope.errors import UnreadableError
 from stallscope.run import Problem
 
 from ...base import Parsed, Parser
 from ...epochs_only import in_one_file
-from ...rank_names import stated_ranks
-from ..printed_steps import Meaning, logs_of
-from ..printed_steps.rates import PrintedSettings, printed_settings
+from ...pattern import by_rank
+from ...rank_names import rank_in, stated_ranks
+from ..line_pattern import epoch_logs
 from .bars import bars_in
 from .evidence import NOTHING_COUNTS, Evidence, evidence_in
-from .figures import kinds_in, rows_of, table_in
+from .figures import kinds_in
+from .printed_step_parser import Meaning, logs_of, with_year_note
+from .rates import PrintedSettings, printed_settings
+from .rows import rows_of, table_in
 
-KNOWN_FROM = "lines about steps"
+KNOWN_FROM, KNOWN_FROM_EPOCHS = "lines about steps", "lines about epochs"
 NOTHING_REPEATS = "no kind of line repeats with a number that counts"
-NO_TRAINING = "no word in it is one of training"
 UNCONFIRMED = "nothing else in the log confirms these times: they may be of something else"
 # Binary files.
-_NUL = b"\0"
+_NUL, _START_BYTES = b"\0", 4096
 _WORDS = re.compile(rb"(?i)step|iter|itr\b|batch|epoch|update|\]\[|s/it|it/s")
 
 
 # Words that a training prints; other programs count batches, too.
 _TRAINS = re.compile(rb"(?i)loss|epoch|train|learning.?rate|\blr\b|grad.?norm|mfu\b|tflop")
 _TRAINS_BYTES = 1 << 20
-
-
-class _Answer(NamedTuple):
-    """The best reading of a text; the reason if there is none."""
-
-    evidence: Evidence | None
-    reason: str = ""
 
 
 class StepLinesParser(Parser):
@@ -50,53 +47,57 @@ class StepLinesParser(Parser):
     looks_further: ClassVar[bool] = True
 
     def recognises(self, file_name: str, head: bytes) -> bool:
-        if _NUL in head[:4096] or not _WORDS.search(head):
+        if _NUL in head[:_START_BYTES] or not _WORDS.search(head) or not _TRAINS.search(head):
             return False
-        evidence = _best(head).evidence
-        return evidence is not None and bool(evidence.checks)
+        evidence = best_evidence(head)
+        return not isinstance(evidence, str) and bool(evidence.checks)
 
     def parse(self, path: str, data: bytes) -> Parsed:
-        evidence, reason = _best(data)
-        if evidence is None:
-            raise UnreadableError(f"{path}: no step times can be read: {reason}")
-        meaning = Meaning(
-            f"{KNOWN_FROM} of {evidence.program}" if evidence.program else KNOWN_FROM,
-            evidence.value,
-            settings=lambda text, ranks: _settings(text, ranks, evidence.size),
-        )
-        logs = logs_of(path, data, evidence.columns, meaning)
+        evidence = best_evidence(data)
+        if isinstance(evidence, str):
+            raise UnreadableError(f"{path}: no times of steps can be read: {evidence}")
+        logs = _logs(path, data, evidence)
         if not any(log.intervals.num_rows for log in logs):
-            raise UnreadableError(
-                f"{path}: no two of its lines about steps tell how long steps took"
-            )
+            raise UnreadableError(f"{path}: no two of its lines tell how long steps took")
         first, *others = [_explained(log, evidence) for log in logs]
         notes = evidence.notes if evidence.checks else (*evidence.notes, UNCONFIRMED)
         problems = (*first.problems, *(Problem(path, note) for note in notes))
         return in_one_file([replace(first, problems=problems), *others], len(data))
 
 
-def _settings(data: bytes, ranks: int | None, size: int | None) -> PrintedSettings:
-    return printed_settings(data, ranks or size)
-
-
-def _best(data: bytes) -> _Answer:
-    """Return the reading that is confirmed and has the most lines."""
-    reason, unconfirmed = NOTHING_REPEATS, None
-    if not _TRAINS.search(data[:_TRAINS_BYTES]) and not _TRAINS.search(data[-_TRAINS_BYTES:]):
-        return _Answer(None, NO_TRAINING)
+def best_evidence(data: bytes) -> Evidence | str:
+    """Return the evidence that is confirmed and has the most lines, else any; the reason if none."""
+    reason: str = NOTHING_REPEATS
+    unconfirmed = None
+    trains = _TRAINS.search(data[:_TRAINS_BYTES]) or _TRAINS.search(data[-_TRAINS_BYTES:])
     table = table_in(data)
     for rows in (rows_of(data, kind) for kind in kinds_in(data)) if table is None else (table,):
         answer = NOTHING_COUNTS if rows is None else evidence_in(rows, _batches(data))
         if isinstance(answer, str):
             reason = answer
-        elif answer.checks:
-            return _Answer(answer)
+        elif answer.checks and trains:
+            return answer
         else:
-            unconfirmed = unconfirmed or answer
+            unconfirmed = unconfirmed or replace(answer, checks=())
     bars = bars_in(data, stated_ranks(data).size)
-    if bars is not None and (bars.checks or unconfirmed is None):
-        return _Answer(bars)
-    return _Answer(unconfirmed, reason)
+    if bars is not None and (unconfirmed is None or (bars.checks and trains)):
+        return bars if trains else replace(bars, checks=())
+    return unconfirmed or reason
+
+
+def _logs(path: str, data: bytes, evidence: Evidence) -> list[Parsed]:
+    """Make a log of each rank."""
+    known_from = f"{KNOWN_FROM} of {evidence.program}" if evidence.program else KNOWN_FROM
+    columns = evidence.columns
+    if evidence.of_epochs:
+        rank = np.where(columns["rank"] < 0, rank_in(path)[0] or 0, columns["rank"])
+        first, *others = epoch_logs(path, by_rank({**columns, "rank": rank}), KNOWN_FROM_EPOCHS)
+        return [with_year_note(first, columns), *others]
+
+    def settings(text: bytes, ranks: int | None) -> PrintedSettings:
+        return printed_settings(text, ranks or evidence.size)
+
+    return logs_of(path, data, columns, Meaning(known_from, evidence.value, settings=settings))
 
 
 def _batches(data: bytes) -> Iterator[int]:

@@ -1,0 +1,296 @@
+"""Find the counter of lines, and the lines between which a clock can measure its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from stallscope.arrays.types import Bools, Floats, Ints
+from stallscope.formatting.lists import counted
+
+from ...pattern_columns import Column
+from ...window_durations import half_unit
+from ...window_lines import StepLines, step_lines, stretches
+from .figures import FEWEST_LINES, Figure
+from .rows import Rows
+
+# A counter rises by the same number in this share of its lines, and falls in at most this share.
+_SHARE_EVEN, _SHARE_FALLS = 0.5, 0.1
+# A clock has to measure steps to this share of their time.
+_PRECISE = 0.05
+_SHARE_CHANGES = 0.8
+# Two clocks measure the same times up to this ratio.
+_ALIKE = 1.03
+#: Samples per step are constant up to this share.
+CONSTANT = 0.03
+# Running times go up in this share of lines.
+_SHARE_RISES = 0.98
+_FEWEST_RUNNING = 6
+#: The clock of lines with timestamps.
+STAMPS = "the log's timestamps"
+# Times since 1970 are in these years, 2001 to 2096.
+_EARLIEST_S, _LATEST_S = 1e9, 4e9
+# The quantities that may count steps, the likeliest first.
+_COUNTERS = {"step": 0, "count": 10, "samples": 20}
+
+
+def of_main_rank(rows: Rows) -> Rows:
+    """Return the lines of the rank that has most of them."""
+    ranks, counts = np.unique(rows.stamps["rank"], return_counts=True)
+    return rows.chosen(rows.stamps["rank"] == ranks[counts.argmax()])
+
+
+def without_copies(rows: Rows) -> Rows:
+    """Drop lines with the figures of the line before: a second logger or rank prints them."""
+    same = np.logical_and.reduce(
+        [(column[1:] == column[:-1]) | np.isnan(column[1:]) for column in rows.values]
+    )
+    return rows.chosen(np.append(True, ~same)[: len(rows)])
+
+
+def counter_of(rows: Rows) -> int | None:
+    """Return the figure that counts steps or samples; None if none does."""
+    figures = rows.kind.figures
+    counters = [at for at, figure in enumerate(figures) if figure.word.quantity in _COUNTERS]
+    counters.sort(key=lambda at: _COUNTERS[figures[at].word.quantity] + figures[at].word.order)
+    return next((at for at in counters if _counts(rows.values[at])), None)
+
+
+def epoch_of_each(rows: Rows) -> int | None:
+    """Return the figure with the epoch if nearly each line is about another one; None otherwise."""
+    for at, figure in enumerate(rows.kind.figures):
+        if figure.word.quantity == "epoch" and _counts(rows.values[at]):
+            changes = np.diff(rows.values[at]) != 0
+            return at if changes.mean() > _SHARE_CHANGES else None
+    return None
+
+
+def _counts(numbers: Floats) -> bool:
+    """Whether whole numbers rise evenly, and fall seldom, or to where they began."""
+    if not (numbers == np.rint(numbers)).all() or (numbers < 0).any():
+        return False
+    change = np.diff(numbers)
+    rises = change[change > 0]
+    if len(rises) < FEWEST_LINES - 2:
+        # Each epoch may have a first and a last line only.
+        return False
+    _, counts = np.unique(rises, return_counts=True)
+    falls = np.flatnonzero(change < 0) + 1
+    begin = numbers.min() + float(np.median(rises))
+    jumps = np.diff(numbers)[falls[falls < len(change)]] > 2 * float(np.median(rises))
+    if jumps.sum() > _SHARE_FALLS * len(jumps):
+        # Lines of something else are among them.
+        return False
+    seldom = len(falls) <= _SHARE_FALLS * len(change) or (numbers[falls] <= begin).all()
+    return bool(counts.max() >= _SHARE_EVEN * len(rises) and seldom and len(falls) <= len(rises))
+
+
+def without_repeated_steps(rows: Rows, counter: int) -> tuple[Rows, str]:
+    """Drop the lines about steps that a restarted job trained again, with a note on them."""
+    steps = rows.values[counter]
+    falls = np.flatnonzero(np.diff(steps) < 0) + 1
+    every = float(np.median(np.diff(steps)[np.diff(steps) > 0]))
+    if not len(falls) or (steps[falls] <= steps.min() + every).any():
+        return rows, ""
+    kept, repeated = np.ones(len(steps), bool), 0
+    for at in falls.tolist():
+        kept[:at] &= steps[:at] < steps[at]
+        repeated += int(steps[at - 1] - steps[at] + every)
+    note = (
+        f"{repeated:,} steps were trained twice, after {counted(len(falls), 'restart')}: "
+        "only the later ones are used"
+    )
+    return rows.chosen(kept), note
+
+
+def spans(lines: StepLines, ns: Ints, unit_ns: int, breaks: Bools) -> tuple[Ints, Ints, Floats]:
+    """Return spans of lines that a clock can measure, and the seconds of a step in each.
+
+    Args:
+        lines: the lines.
+        ns: their moments on the clock.
+        unit_ns: the unit that these are rounded to.
+        breaks: marks lines before which the time is not that of their steps.
+
+    Returns:
+        The first and the last line of each span, and its seconds per step.
+    """
+    begin, end = stretches(ns, breaks, int(unit_ns / _PRECISE))
+    last = np.append(np.flatnonzero(breaks)[1:] - 1, len(ns) - 1)[np.cumsum(breaks) - 1]
+    # The rest of a piece is too short for a span, and belongs to the one before.
+    ends_piece = np.append(last[end][1:] != last[end][:-1], True)[: len(end)]
+    end = np.where(ends_piece, last[end], end)
+    steps = lines.counted[end] - lines.counted[begin]
+    keep = (steps > 0) & (ns[end] > ns[begin])
+    seconds = (ns[end] - ns[begin])[keep] / 1e9 / steps[keep]
+    return begin[keep], end[keep], np.asarray(seconds)
+
+
+# -- clocks ----------------------------------------------------------------------------------------
+
+
+class Clock(NamedTuple):
+    """Moments of the lines of one rank."""
+
+    ns: Ints
+    #: The unit that they are rounded to.
+    unit_ns: int
+    name: str
+    #: The figure that has them; None for timestamps of lines.
+    figure: int | None = None
+    #: Whether their unit is beyond doubt.
+    is_certain: bool = True
+    #: Whether they are times of day, as far as known.
+    is_absolute: bool = False
+
+
+@dataclass(frozen=True)
+class CountedLines:
+    """Lines of one kind, whose counter is known."""
+
+    #: The lines of all ranks, and of the rank that decides.
+    rows: Rows
+    sole: Rows
+    counter: int
+
+    @property
+    def figures(self) -> Sequence[Figure]:
+        """Return the figures of each line."""
+        return self.sole.kind.figures
+
+    @property
+    def counts_epochs(self) -> bool:
+        """Whether each line is about an epoch."""
+        return self.figures[self.counter].word.quantity == "epoch"
+
+    @cached_property
+    def samples_per_step(self) -> float | None:
+        """Return the numbers of the counter in a step: 1 for steps; None if they are unknown."""
+        if self.figures[self.counter].word.quantity in ("step", "epoch"):
+            return 1.0
+        change = np.diff(self.sole.values[self.counter])
+        rise = float(np.median(change[change > 0]))
+        for batch in self._products():
+            steps = rise / batch
+            if batch > 1 and steps > 0.5 and abs(steps - round(steps)) < CONSTANT * steps:
+                return rise / round(steps)
+        return None if self.figures[self.counter].word.quantity == "samples" else 1.0
+
+    def _products(self) -> Iterable[float]:
+        """Yield the samples per step that times and rates of all devices give."""
+        for time in self.having("time"):
+            for rate in self.having("rate"):
+                word = self.figures[rate].word
+                if not word.of_a_device and word.thing in ("", "sample"):
+                    seconds = self.sole.values[time] * (self.figures[time].word.unit_s or 1.0)
+                    yield float(np.median(seconds * self.sole.values[rate]))
+
+    @cached_property
+    def lines(self) -> StepLines:
+        """Return the numbered lines of the rank that decides."""
+        return step_lines(self.columns_of(self.sole))
+
+    def columns_of(self, rows: Rows) -> dict[str, Column]:
+        """Return the columns of ``StepLines`` without times."""
+        steps = rows.values[self.counter] / (self.samples_per_step or 1.0)
+        columns = {**rows.stamps, "step": np.rint(steps).astype(np.int64)}
+        epoch = None if self.counts_epochs else self._epoch
+        if epoch is not None:
+            columns["epoch"] = rows.values[epoch].astype(np.int64)
+        return columns
+
+    @cached_property
+    def _epoch(self) -> int | None:
+        """Return the figure with the epoch; None without one.
+
+        A count without a name (``[3/90][20/500]``) is one if it goes on where the counter begins again.
+        """
+        values = self.sole.values
+        for at in self.having("epoch"):
+            if (values[at] == np.rint(values[at])).all():
+                return at
+        begins = np.diff(values[self.counter]) < 0
+        for at in self.having("count") if begins.any() else ():
+            goes_on = np.diff(values[at]) == begins
+            if at != self.counter and goes_on.mean() > 1 - _SHARE_FALLS and goes_on[begins].all():
+                return at
+        return None
+
+    def having(self, quantity: str) -> list[int]:
+        """Return the figures of a quantity, in the order of the line."""
+        return [at for at, figure in enumerate(self.figures) if figure.word.quantity == quantity]
+
+    # -- clocks
+
+    @cached_property
+    def clocks(self) -> list[Clock]:
+        """Return what tells when lines were printed, the most reliable first."""
+        clocks = []
+        ns = self.lines.stamps_ns
+        if ns is not None and len(self.lines) == len(self.sole):
+            clocks.append(Clock(ns, self.lines.stamp_unit_ns, STAMPS))
+        for at in (*self.having("stamp"), *self.having("time")):
+            figure, unit_s = self.figures[at], _since_1970(self.sole.values[at])
+            if unit_s is not None:
+                clock = self._clock_of(at, unit_s, "its timestamps")
+                clocks.append(clock._replace(is_absolute=True))
+            elif figure.is_clock or self._is_running(at):
+                unit_s = 1.0 if figure.is_clock else figure.word.unit_s or 1.0
+                clock = self._clock_of(at, unit_s, "its running time")
+                certain = figure.is_clock or figure.word.unit_s is not None
+                clocks.append(clock._replace(is_certain=certain))
+        return [clock for clock in clocks if self._goes(clock)]
+
+    def _clock_of(self, at: int, unit_s: float, name: str) -> Clock:
+        seconds = self.sole.values[at] * unit_s
+        unit_ns = max(int(2e9 * half_unit(seconds)), 1)
+        return Clock(np.rint(seconds * 1e9).astype(np.int64), unit_ns, name, at)
+
+    def _is_running(self, at: int) -> bool:
+        """Whether a figure is the time since a start."""
+        values = self.sole.values[at]
+        inside = ~self.lines.begins[1:]
+        change = np.diff(values)[inside] if len(values) == len(self.lines) else np.diff(values)
+        if len(change) < _FEWEST_RUNNING:
+            return False
+        grows = values.max() > 3 * max(float(np.median(np.abs(change))), 1e-12)
+        return bool(grows and (change > 0).mean() >= _SHARE_RISES)
+
+    def _goes(self, clock: Clock) -> bool:
+        """Whether a clock measures steps: it goes on, and is not too coarse for all lines together."""
+        if len(clock.ns) != len(self.lines):
+            return False
+        took = np.diff(clock.ns)[~self.lines.breaks[1:]]
+        return (
+            len(took) >= 2 and took.sum() >= clock.unit_ns / _PRECISE and (took >= 0).mean() > 0.9
+        )
+
+    def breaks(self, clock: Clock) -> Bools:
+        """Mark lines before which the time is not that of their steps."""
+        back = np.append(False, np.diff(clock.ns) < 0)
+        return np.asarray(self.lines.begins | back)
+
+    def alike(self, clock: Clock, second: Clock) -> bool:
+        """Whether two clocks measure the same times."""
+        breaks = (self.breaks(clock) | self.breaks(second))[1:]
+        first_s, second_s = (float(np.diff(each.ns)[~breaks].sum()) for each in (clock, second))
+        return second_s > 0 and agrees(first_s / second_s, _ALIKE)
+
+    def spans(self, clock: Clock) -> tuple[Ints, Ints, Floats]:
+        """Return stretches of lines, and the seconds of a step in each by the clock."""
+        return spans(self.lines, clock.ns, clock.unit_ns, self.breaks(clock))
+
+
+def agrees(ratio: float, most: float) -> bool:
+    """Whether a ratio is 1 up to a factor."""
+    return bool(1 / most <= ratio <= most)
+
+
+def _since_1970(values: Floats) -> float | None:
+    """Return the unit of times since 1970, in seconds; None for other times."""
+    usual = float(np.median(values))
+    return next((unit for unit in (1.0, 1e-3) if _EARLIEST_S < usual * unit < _LATEST_S), None)

@@ -1,0 +1,268 @@
+"""Find the figures of lines that repeat, and read them from all lines of their kind.
+
+1. A sample of lines with a word for steps is taken apart into figures, each with its word.
+2. Lines with the same words are a kind: the texts before their figures become one regular expression.
+3. RE2 reads the figures of all lines of a kind, in time that is linear in their length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+from ...launcher_output import LineFilter, rank_lines
+from ...lines.line_blocks import sample_parts
+from ...lines.timestamps import DATED_MOMENT
+from .vocabulary import DATES, UNIT, Quantity, Word, word_of
+
+#: The size of the sample: a whole file, or parts of its start, middle and end.
+SAMPLE_BYTES = 3 << 18
+# The most lines of the sample, the most characters and figures of a line, and the most kinds.
+_MOST_LINES = 3000
+_MOST_CHARACTERS = 600
+_MOST_FIGURES = 40
+_MOST_KINDS = 12
+#: A state of a bar (``bars``).
+BAR = re.compile(rb"\d(?:/\d{1,9}|it) \[\d{1,4}:\d\d")
+#: Fewer lines show no regularity.
+FEWEST_LINES = 4
+
+_NAMED = LineFilter(
+    (
+        b"poch",
+        b"EPOCH",
+        b"tep",
+        b"STEP",
+        b"iter",
+        b"Iter",
+        b"ITER",
+        b"itr",
+        b"atch",
+        b"pdate",
+        b"][",
+    ),
+)
+_NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d{1,20})(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?"
+_CLOCK = r"(?:\d{1,4} days?,? ?)?\d{1,4}:\d\d(?::\d\d)?(?:\.\d{1,9})?"
+_FIGURE = re.compile(
+    rf"(?<![\w@.])(?:(?P<clock>{_CLOCK})(?![\d:])"
+    rf"|(?P<number>{_NUMBER})(?:(?P<si>[KMGT])(?![A-Za-z]))?(?:\s?(?P<unit>{UNIT})(?![\w/]))?)"
+)
+_DATE = re.compile(rf"(?<![\w.]){DATED_MOMENT}")
+_OTHER_DATES = re.compile("|".join(re.sub(r"\?P<\w+>", "?:", form) for form in DATES))
+# The start of the name of a figure.
+_NAME_STARTS = re.compile(r"[|;,{}\t]|\s{2,}| - |: (?=\S)")
+_ATTACHED = re.compile(r"^[A-Za-z%]+")
+_BLANKS = re.compile(r"\s+")
+NO_FIGURE = ("other", "trains", "total")
+_EVALUATES = re.compile(r"(?i)(?<![a-z])(?:eval|valid|val(?![a-z])|test|infer|predict|generat)")
+# The longest text before a figure that tells it from others.
+_MOST_BEFORE = 60
+#: The text of a number or a clock for RE2.
+_VALUE = r"([-+]?(?:\d{1,4} days?,? ?)?[\d:][\d:,.eE+\-]*[KMGT]?)"
+DATE_BYTES = 160
+# The text after a figure that tells it from others.
+_MOST_AFTER = 12
+_DIGITS = re.compile(r"\d")
+_COUNT = ("step", "count", "samples", "epoch")
+
+
+class Figure(NamedTuple):
+    """A figure in a line of the sample."""
+
+    word: Word
+    #: The name as words, for those of the same meaning.
+    name: str
+    #: The text between the figure before, or the start of the line, and this one.
+    before: str
+    #: The first characters after its number.
+    after: str
+    is_clock: bool
+    #: Whether it is in parentheses after a figure of the same meaning.
+    in_parentheses: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Lines with the same figures."""
+
+    figures: Sequence[Figure]
+    #: For each figure the text before it in all lines, and the text after the last one.
+    anchors: Sequence[str]
+    ending: str
+    #: The number of such lines in the sample.
+    lines: int
+    #: The names of all figures in its lines.
+    words: frozenset[str]
+    #: Whether some of them are figures that only training has.
+    trains: bool
+
+    @property
+    def expression(self) -> str:
+        """The regular expression of its lines for RE2, with a group for each figure."""
+        parts = [
+            f"{_escaped(anchor)}(?P<f{at}>{_VALUE[1:-1]})" for at, anchor in enumerate(self.anchors)
+        ]
+        ending = r"\s+".join(map(re.escape, self.ending.split()))
+        return "(?s)" + ".*?".join(parts) + (rf"\s*{ending}" if ending else "")
+
+    @property
+    def literal(self) -> str:
+        """The longest text without blanks that all of its lines contain."""
+        pieces = (piece for anchor in self.anchors for piece in anchor.split())
+        return max(pieces, key=len, default="")
+
+
+# -- the sample ------------------------------------------------------------------------------------
+
+
+def kinds_in(data: bytes) -> list[Kind]:
+    """Return the kinds of lines with a counter that repeat, the most frequent first."""
+    kinds = _kinds_of(_sample(sample_parts(data, SAMPLE_BYTES // 3)))
+    # A short training may be anywhere in a long output.
+    return kinds or (_kinds_of(_sample([data])) if len(data) > SAMPLE_BYTES else [])
+
+
+def _kinds_of(sample: Iterable[str]) -> list[Kind]:
+    groups: dict[tuple[tuple[Quantity, str], ...], list[list[Figure]]] = defaultdict(list)
+    words: dict[object, set[str]] = defaultdict(set)
+    training: dict[object, bool] = defaultdict(bool)
+    for text in sample:
+        figures = figures_of(text)
+        meant = [figure for figure in figures if figure.word.quantity not in NO_FIGURE]
+        if _counts_training(figures):
+            # Words before a name may vary.
+            key = tuple((figure.word.quantity, figure.name.split(" ")[-1]) for figure in meant)
+            groups[key].append(meant)
+            words[key] |= {figure.name for figure in figures}
+            training[key] |= any(figure.word.quantity == "trains" for figure in figures)
+    enough = [(key, lines) for key, lines in groups.items() if len(lines) >= FEWEST_LINES]
+    enough.sort(key=lambda group: -len(group[1]))
+    kinds = []
+    for key, lines in enough[:_MOST_KINDS]:
+        columns = [column for column in zip(*lines, strict=True) if _tells(column)]
+        anchors = [_anchor([figure.before for figure in column]) for column in columns]
+        counts = any(column[0].word.quantity in _COUNT for column in columns)
+        if counts and all(anchor is not None for anchor in anchors):
+            ending = _common([figure.after for figure in columns[-1]])
+            ending = _DIGITS.split(ending)[0]
+            known = [anchor for anchor in anchors if anchor is not None]
+            first = [column[0] for column in columns]
+            kinds.append(
+                Kind(first, known, ending, len(lines), frozenset(words[key]), training[key])
+            )
+    return kinds
+
+
+def _counts_training(figures: Sequence[Figure]) -> bool:
+    """Whether a line has a counter, and no word of an evaluation before it."""
+    before = ""
+    for figure in figures:
+        before += figure.before
+        if figure.word.quantity in _COUNT:
+            return not _EVALUATES.search(before)
+    return False
+
+
+def _tells(column: Sequence[Figure]) -> bool:
+    """Whether a figure is needed: counters and others that never change tell nothing."""
+    texts = {figure.text for figure in column}
+    return len(texts) > 1 or column[0].word.quantity in ("epoch", "batch", "time", "data")
+
+
+def _sample(parts: Sequence[bytes]) -> Iterator[str]:
+    """Yield lines with a word for steps or epochs, without bars."""
+    most = _MOST_LINES // len(parts)
+    for part in parts:
+        for line in islice(rank_lines(part, only=_NAMED), most):
+            if not BAR.search(line.text):
+                yield line.text[:_MOST_CHARACTERS].decode("latin-1")
+
+
+def figures_of(text: str) -> list[Figure]:
+    """Take a line apart into its figures; dates are none."""
+    figures: list[Figure] = []
+    end, last = 0, ""
+    at = _after_date(text)
+    begin = at
+    for match in islice(_FIGURE.finditer(text, at), _MOST_FIGURES):
+        before = text[end or begin : match.start()]
+        name, unit = _name(before, bool(figures)), match["unit"] or ""
+        in_parentheses = before.strip() == "(" and bool(figures)
+        word = word_of(name, unit)
+        before_it = figures[-1].word.quantity if figures else "other"
+        if in_parentheses and word.quantity in ("other", before_it):
+            word, name = figures[-1].word, last
+            if word.quantity in ("step", "count", "samples", "epoch"):
+                word = Word("other")
+        elif figures and before.strip() in ("/", "of"):
+            word = Word("total")
+            if figures[-1].word.quantity == "other" and figures[-1].name in ("", "train"):
+                figures[-1] = figures[-1]._replace(word=Word("count"))
+        last = name
+        number_end = match.end("clock" if match["clock"] else "si" if match["si"] else "number")
+        after = text[number_end : number_end + _MOST_AFTER]
+        # A unit that is not known belongs to the figure before.
+        before = _ATTACHED.sub("", before) if figures else before
+        text_of = match["clock"] or (match["number"] + (match["si"] or ""))
+        figures.append(
+            Figure(
+                word, spelled(name), before, after, bool(match["clock"]), in_parentheses, text_of
+            )
+        )
+        end = match.end()
+    return figures
+
+
+def _after_date(text: str) -> int:
+    """Return where a line goes on after the last timestamp near its start."""
+    dates = [*_DATE.finditer(text[:DATE_BYTES]), *_OTHER_DATES.finditer(text[:DATE_BYTES])]
+    return max((match.end() for match in dates), default=0)
+
+
+def _name(before: str, follows: bool) -> str:
+    """Return the name in the text before a figure."""
+    text = _ATTACHED.sub("", before) if follows else before
+    return _NAME_STARTS.split(text.strip().rstrip(":= \"'[(#"))[-1]
+
+
+def spelled(name: str) -> str:
+    return " ".join(re.findall(r"[a-z]+", name.lower()))
+
+
+def _anchor(texts: Sequence[str]) -> str | None:
+    """Return the common end of the texts before a figure, with single blanks; None without one."""
+    ends = [_BLANKS.sub(" ", text)[::-1][:_MOST_BEFORE] for text in set(texts)]
+    if len(ends) > 1 and not all(text.startswith(" ") for text in ends):
+        ends = [text.lstrip(" ") for text in ends]
+    common = _common(ends)[::-1]
+    if len(ends) > 1 and common:
+        # Not from the middle of a word.
+        common = re.sub(r"^\w+", "", common) if _cuts_word(ends, len(common)) else common
+    return common if common.strip() else None
+
+
+def _common(texts: Sequence[str]) -> str:
+    """Return the common start of texts."""
+    # That of the first and the last in order is that of all.
+    first, last = min(texts), max(texts)
+    alike = next((at for at, sign in enumerate(first) if last[at : at + 1] != sign), len(first))
+    return first[:alike]
+
+
+def _cuts_word(ends: Sequence[str], length: int) -> bool:
+    return any(
+        len(text) > length and (text[length].isalnum() or text[length] == "_") for text in ends
+    )
+
+
+def _escaped(anchor: str) -> str:
+    """Return an anchor as a regular expression, with blanks of any number."""
+    pieces = [re.escape(piece) for piece in anchor.split()]
+    start = r"(?:^|[^\w])" if anchor.strip()[:1].isalnum() or anchor.strip()[:1] == "_" else ""
+    return start + r"\s+".join(pieces) + (r"\s*")

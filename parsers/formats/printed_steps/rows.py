@@ -1,0 +1,249 @@
+"""Read the figures of all lines of a kind as columns, with their ranks and timestamps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from stallscope.arrays import arrow
+from stallscope.arrays.types import Bools, Floats, Ints
+
+from ...launcher_output import LONGEST_LINE, Lines, line_blocks
+from ...lines.timestamp_columns import in_assumed_years
+from ...lines.timestamps import LEAP_YEAR, latest_ns
+from ...pattern import stamps_before, text_starts
+from ...pattern_columns import Column
+from .figures import DATE_BYTES, FEWEST_LINES, NO_FIGURE, Figure, Kind, spelled
+from .vocabulary import DATES, word_of
+
+_SI = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The lines of a kind as columns."""
+
+    kind: Kind
+    #: For each figure its values, NaN where a text is no number; times of clocks are seconds.
+    values: Sequence[Floats]
+    #: The rank of each line (-1 without a label) and the values of its timestamp.
+    stamps: Mapping[str, Column]
+
+    def __len__(self) -> int:
+        return len(self.stamps["rank"])
+
+    def chosen(self, rows: Any) -> Rows:
+        """Return some of the rows, by their numbers or a mask."""
+        stamps = {name: column[rows] for name, column in self.stamps.items()}
+        return Rows(self.kind, [column[rows] for column in self.values], stamps)
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def table_in(data: bytes) -> Rows | None:
+    """Read a table with a counter of steps and names in its first line (CSV); None for other text."""
+    names = data[: data.find(b"\n")].decode("latin-1").strip().split(",")
+    words = [word_of(name.strip('"')) for name in names]
+    counts = any(word.quantity == "step" for word in words)
+    if (
+        not counts
+        or len(names) < 2
+        or not all(map(_is_name, names))
+        or len(set(names)) < len(names)
+    ):
+        return None
+    try:
+        table = csv.read_csv(pa.py_buffer(data))
+    except pa.ArrowInvalid:
+        return None
+    columns = [table.column(at) for at in range(table.num_columns)]
+    if len(columns) != len(names) or table.num_rows < FEWEST_LINES:
+        return None
+    figures, values = [], []
+    for word, name, column in zip(words, names, columns, strict=True):
+        numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+        if numeric and word.quantity not in NO_FIGURE and column.null_count < table.num_rows / 2:
+            figures.append(Figure(word, spelled(name), "", "", False, False, ""))
+            values.append(np.array(arrow.numbers(column.cast(pa.float64()))))
+    whole = np.logical_and.reduce([~np.isnan(column) for column in values] or [np.zeros(0, bool)])
+    trains = any(word.quantity == "trains" for word in words)
+    kind = Kind(figures, (), "", table.num_rows, frozenset(map(spelled, names)), trains)
+    return Rows(kind, values, _without_stamps(table.num_rows)).chosen(whole) if values else None
+
+
+def _is_name(text: str) -> bool:
+    return bool(re.fullmatch(r"\s*\"?[A-Za-z_][\w ./()%#@\-]{0,80}\"?\s*", text))
+
+
+def _without_stamps(count: int) -> dict[str, Column]:
+    """Return the stamps of lines without labels and timestamps."""
+    never = np.zeros(count, bool)
+    unit = np.ones(count, np.int64)
+    stamps = {"timed": never, "ns": 0 * unit, "zone_known": never, "resolution_ns": unit}
+    return {"rank": -unit, **stamps, "year_known": ~never}
+
+
+# -- all lines -------------------------------------------------------------------------------------
+
+
+def rows_of(data: bytes, kind: Kind) -> Rows | None:
+    """Read the figures of all lines of a kind; None if there are too few."""
+    expression = kind.expression
+    values: list[list[Floats]] = [[] for _ in kind.figures]
+    stamps: list[Mapping[str, Column]] = []
+    for lines in line_blocks(data) if len(data) else ():
+        if not len(lines.start):
+            continue
+        at, texts = _matching(lines, kind.literal, expression)
+        if not len(at):
+            continue
+        for column, figure, array in zip(values, kind.figures, texts, strict=True):
+            column.append(_numbers(array, is_clock=figure.is_clock))
+        stamps.append(_stamps(lines, at))
+    if sum(len(part["rank"]) for part in stamps) < FEWEST_LINES:
+        return None
+    joined = {name: np.concatenate([part[name] for part in stamps]) for name in stamps[0]}
+    without = joined["timed"] & ~joined["year_known"]
+    if without.any():
+        joined["ns"][without] = in_assumed_years(joined["ns"][without], latest_ns())
+    columns = [np.concatenate(pieces) for pieces in values]
+    for figure, numbers in zip(kind.figures, columns, strict=True):
+        if figure.word.quantity == "rank" and (joined["rank"] < 0).all():
+            joined["rank"] = np.where(np.isnan(numbers), -1, numbers).astype(np.int64)
+    return Rows(kind, columns, joined)
+
+
+def _matching(lines: Lines, literal: str, expression: str) -> tuple[Ints, Sequence[pa.Array]]:
+    """Return which lines match, and the texts of their figures."""
+    array = _texts(lines)
+    at = np.flatnonzero(_mask(pc.match_substring(array, literal)))
+    if not len(at):
+        return at, ()
+    parts = pc.extract_regex(array.take(arrow.array(at)), expression)
+    matched = _mask(parts.is_valid())
+    return at[matched], parts.filter(arrow.array(matched)).flatten()
+
+
+def _texts(lines: Lines) -> pa.Array:
+    """Return the texts of lines; those of a block without labels are not copied."""
+    start, end = lines.start, np.minimum(lines.end, lines.start + LONGEST_LINE)
+    if len(start) > 1 and (start[1:] >= end[:-1]).all() and (end >= start).all():
+        # Every second entry is the text between two lines.
+        offsets = np.append(np.stack([start, end], axis=1).ravel(), end[-1]).astype(np.int32)
+        every = pa.Array.from_buffers(
+            pa.binary(),
+            2 * len(start),
+            [None, pa.py_buffer(offsets), pa.py_buffer(lines.block.text)],
+        )
+        return every.take(arrow.array(np.arange(0, 2 * len(start), 2)))
+    return _binary(lines, start, end)
+
+
+def _binary(lines: Lines, start: Ints, end: Ints) -> pa.Array:
+    """Return copies of texts of a block."""
+    text = lines.block.text
+    pieces = [text[first:last] for first, last in zip(start.tolist(), end.tolist(), strict=True)]
+    offsets = np.cumsum([0, *map(len, pieces)], dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(pieces))]
+    return pa.Array.from_buffers(pa.binary(), len(pieces), buffers)
+
+
+def _mask(column: pa.Array) -> Bools:
+    """Return booleans as a mask; nulls are false."""
+    return np.asarray(arrow.numbers(column) == 1)
+
+
+def _numbers(texts: pa.Array, *, is_clock: bool) -> Floats:
+    """Read numbers, with NaN for other texts; clocks become seconds."""
+    strings = pc.cast(texts, pa.string(), safe=False)
+    if is_clock:
+        return _clocks(strings)
+    plain = pc.replace_substring(pc.utf8_rtrim(strings, characters=",:"), ",", "")
+    numbers = _floats(pc.utf8_rtrim(plain, characters="KMGT."))
+    for letter, factor in _SI.items():
+        has_letter = _mask(pc.ends_with(plain, letter))
+        numbers = np.where(has_letter, numbers * factor, numbers)
+    return numbers
+
+
+_CLOCK_PARTS = (
+    r"^(?:(?P<days>\d{1,4}) days?,? ?)?(?:(?P<hours>\d{1,4}):)?(?P<minutes>\d{1,4}):"
+    r"(?P<seconds>\d\d(?:\.\d{1,9})?)"
+)
+
+
+def _clocks(strings: pa.Array) -> Floats:
+    parts = pc.extract_regex(strings, _CLOCK_PARTS)
+    days, hours, minutes, seconds = (_floats(part) for part in parts.flatten())
+    return np.asarray(
+        86400 * np.nan_to_num(days) + 3600 * np.nan_to_num(hours) + 60 * minutes + seconds
+    )
+
+
+def _floats(strings: pa.Array) -> Floats:
+    valid = pc.match_substring_regex(strings, r"^[-+]?\d{1,20}(\.\d{0,20})?([eE][-+]?\d{1,3})?$")
+    mask = _mask(valid)
+    numbers = np.full(len(mask), np.nan)
+    numbers[mask] = arrow.numbers(pc.cast(strings.filter(arrow.array(mask)), pa.float64()))
+    return numbers
+
+
+def _stamps(lines: Lines, at: Ints) -> dict[str, Column]:
+    """Return the ranks of lines and the values of their timestamps."""
+    block, rank = lines.block, lines.rank[at]
+    before = text_starts(block, lines.time_start[at])
+    columns = stamps_before(block, before, np.maximum(lines.time_end[at], before))
+    if not columns["timed"].all():
+        _put_dates(columns, lines, at)
+    return {"rank": rank, **columns}
+
+
+def _put_dates(columns: Mapping[str, Column], lines: Lines, at: Ints) -> None:
+    """Read timestamps after other text, such as the name of a program."""
+    rows = np.flatnonzero(~columns["timed"])
+    start = lines.start[at[rows]]
+    end = np.minimum(lines.end[at[rows]], start + DATE_BYTES)
+    heads = _binary(lines, start, end)
+    for form in DATES:
+        parts = pc.extract_regex(heads, rf"(?:^|[^\d]){form}")
+        valid = _mask(parts.is_valid())
+        if not valid.any():
+            continue
+        names = [field.name for field in parts.type]
+        fields = dict(zip(names, parts.filter(arrow.array(valid)).flatten(), strict=True))
+        ns, unit = _moments(fields)
+        known = ns > 0
+        chosen = rows[valid][known]
+        columns["timed"][chosen], columns["ns"][chosen] = True, ns[known]
+        columns["zone_known"][chosen], columns["resolution_ns"][chosen] = False, unit[known]
+        columns["year_known"][chosen] = "year" in fields
+        return
+
+
+def _moments(fields: Mapping[str, pa.Array]) -> tuple[Ints, Ints]:
+    """Return nanoseconds since 1970, 0 for days that do not exist, and the units of timestamps."""
+    numbers = {
+        name: arrow.numbers(pc.cast(pc.cast(column, pa.string()), pa.int64()))
+        for name, column in fields.items()
+        if name != "fraction"
+    }
+    year = numbers.get("year", np.full(len(numbers["day"]), LEAP_YEAR))
+    month, day = numbers["month"], numbers["day"]
+    valid = (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31) & (numbers["hour"] < 24)
+    months = (12 * (year - 1970) + np.where(valid, month, 1) - 1).astype("datetime64[M]")
+    days = months.astype("datetime64[D]").astype(np.int64) + np.where(valid, day, 1) - 1
+    seconds = 86400 * days + 3600 * numbers["hour"] + 60 * numbers["minute"] + numbers["second"]
+    fraction = pc.cast(fields["fraction"], pa.string())
+    digits = arrow.numbers(pc.utf8_length(fraction)).astype(np.int64)
+    padded = pc.cast(pc.utf8_rpad(fraction, 9, "0"), pa.float64())
+    nanos = arrow.numbers(padded).astype(np.int64)
+    ns = np.where(valid, seconds * 10**9 + nanos, 0)
+    return ns, np.asarray(10 ** (9 - digits), np.int64)

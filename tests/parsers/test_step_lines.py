@@ -1,0 +1,735 @@
+"""Lines about steps: what their words and numbers mean, what confirms them, and other text."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.work import calls_of
+
+from stallscope.arrays import arrow
+from stallscope.parsers.base import Parsed
+from stallscope.parsers.formats.printed_steps.figures import SAMPLE_BYTES
+from stallscope.parsers.formats.printed_steps.step_lines_parser import (
+    UNCONFIRMED,
+    StepLinesParser,
+    best_evidence,
+)
+from stallscope.parsers.inspection.inspected import Proposal, proposal_for
+
+PARSER = StepLinesParser()
+
+BEGAN = datetime(2026, 11, 21, 2, 28, 1, 250_000)
+STEP_S = 0.5
+
+
+@dataclass(frozen=True)
+class At:
+    """Where a trainer is when it prints a line."""
+
+    step: int
+    epoch: int
+    #: The step within its epoch.
+    batch: int
+    rank: int
+    when: datetime
+    #: Seconds of the step, loss and other figures.
+    took: float
+    loss: float
+
+    @property
+    def ms(self) -> float:
+        return 1000 * self.took
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A trainer's way of printing, and what confirms its times."""
+
+    line: Callable[[At], str]
+    #: Part of what confirms them; empty if nothing does.
+    check: str
+    epochs: tuple[int, int] | None = None
+    steps: tuple[int, int] | None = (0, 790)
+    ranks: int = 1
+    every: int = 10
+    #: Other lines among them.
+    others: Sequence[str] = ()
+    note: str = ""
+
+
+def printed(sample: Sample) -> bytes:
+    """Print 800 steps in epochs of 400."""
+    chance = random.Random(7)
+    lines = ["world size 8, 123.6M parameters"]
+    for step in range(0, 800, sample.every):
+        for rank in range(sample.ranks):
+            when = BEGAN + timedelta(seconds=step * STEP_S + rank / 1000)
+            took = round(STEP_S + chance.uniform(-0.01, 0.01), 4)
+            at = At(step, step // 400, step % 400, rank, when, took, chance.uniform(1, 9))
+            lines.append(sample.line(at))
+        if sample.others and step % 100 == 90:
+            lines += sample.others
+    return "\n".join(lines).encode() + b"\n"
+
+
+def windows_of(log: Parsed) -> tuple[np.ndarray, np.ndarray]:
+    """Return the steps of a log's windows, and the milliseconds of a step in each."""
+    windows = log.intervals.filter(arrow.equal(log.intervals["kind"], "window"))
+    begin, end, steps = (arrow.numbers(windows[name]) for name in ("begin", "end", "steps"))
+    return steps, (end - begin) / steps / 1e6
+
+
+def read(data: bytes) -> Parsed:
+    """Read a log that is recognised: something confirms it."""
+    assert PARSER.recognises("run.log", data)
+    return PARSER.parse("run.log", data)
+
+
+def with_ms(when: datetime) -> str:
+    return f"{when:%Y-%m-%d %H:%M:%S},{when.microsecond // 1000:03}"
+
+
+SAMPLES = {
+    "nanoGPT": Sample(
+        lambda at: f"iter {at.step}: loss {at.loss:.4f}, time {at.ms:.2f}ms, mfu {at.loss:.2f}%",
+        "as nanoGPT",
+        others=("step 100: train loss 2.3, val loss 2.4", "saving checkpoint to out"),
+    ),
+    "Megatron": Sample(
+        lambda at: (
+            f" iteration {at.step:8d}/     800 | consumed samples: {at.step * 512:12d} | elapsed time "
+            f"per iteration (ms): {at.ms:.1f} | learning rate: {at.loss / 1e5:.3E} | lm loss: "
+            f"{at.loss:.6E} | number of nan iterations:   0 |"
+        ),
+        "as Megatron",
+        others=("-" * 60, " validation loss at iteration 100 | lm loss value: 2.2E+00 |", "-" * 60),
+    ),
+    "fairseq": Sample(
+        lambda at: (
+            f"{at.when:%Y-%m-%d %H:%M:%S} | INFO | train_inner | epoch {at.epoch + 1:03d}:  "
+            f"{at.batch:4d} / 400 loss={at.loss:.3f}, wps={9e4 + at.loss:.1f}, num_updates={at.step}, "
+            f"lr=1.2e-05, train_wall=5, wall={at.step // 2}"
+        ),
+        "timestamps and its running time agree",
+        epochs=(1, 2),
+        others=(
+            "2026-11-21 02:30:00 | INFO | valid | valid on 'valid' subset | loss 5.1 | ppl 15",
+        ),
+    ),
+    "mmcv": Sample(
+        lambda at: (
+            f"{with_ms(at.when)} - mmdet - INFO - Epoch [{at.epoch + 1}][{at.batch}/400]\tlr: 1.9e-03, "
+            f"eta: 0:03:13, time: {at.took:.3f}, data_time: 0.010, memory: 3900, loss: {at.loss:.4f}"
+        ),
+        "within",
+        epochs=(1, 2),
+        steps=(0, 390),
+    ),
+    "mmengine": Sample(
+        lambda at: (
+            f"{at.when:%Y/%m/%d %H:%M:%S} - mmengine - INFO - Epoch(train)  [{at.epoch}]"
+            f"[{at.batch:3d}/400]  lr: 1.9e-03  eta: 1:02:13  time: {at.took:.4f}  loss: {at.loss:.4f}"
+        ),
+        "within",
+        epochs=(0, 1),
+        steps=(0, 390),
+    ),
+    "Caffe": Sample(
+        lambda at: (
+            f"I{at.when:%m%d %H:%M:%S.%f} 12345 solver.cpp:218] Iteration {at.step} "
+            f"({at.loss:.5f} iter/s, {10 * at.took:.3f}s/10 iters), loss = {at.loss:.6f}"
+        ),
+        "timestamps",
+        others=("I1121 02:28:01.250000 12345 sgd_solver.cpp:105] Iteration 90, lr = 0.01",),
+        note="the timestamps have no year",
+    ),
+    "absl": Sample(
+        lambda at: (
+            f"I{at.when:%m%d %H:%M:%S.%f} 47580729335424 keras_utils.py:93] step = {at.step}, "
+            f"time_taken = {at.took:.6f}, examples_per_second = {32 / at.took:.2f}"
+        ),
+        "",
+        every=1,
+        steps=(0, 799),
+    ),
+    "JSON": Sample(
+        lambda at: json.dumps(
+            {"epoch": at.epoch, "step": at.step, "loss": at.loss, "time": at.when.timestamp()}
+        ),
+        "measured by its timestamps",
+        epochs=(0, 1),
+    ),
+    "JSON without timestamps": Sample(
+        lambda at: json.dumps({"loss": at.loss, "step": at.step, "step_time": at.took}),
+        "",
+    ),
+    "MLPerf": Sample(
+        lambda at: (
+            f":::MLLOG {{'time_ms': {round(at.when.timestamp() * 1000)}, 'key': 'epoch_start', "
+            f"'metadata': {{'epoch_num': {at.epoch}, 'step_num': {at.step}}}}}"
+        ),
+        "",
+        epochs=(0, 1),
+    ),
+    "ImageNet": Sample(
+        lambda at: (
+            f"Epoch: [{at.epoch}][{at.batch:3d}/400]\tTime {at.took:6.3f} ( 0.498)\tData  0.010 ( 0.020)"
+            f"\tLoss {at.loss:.4e} (6.9e+00)"
+        ),
+        "",
+        epochs=(0, 1),
+        steps=(0, 390),
+    ),
+    "srun": Sample(
+        lambda at: f"{at.rank}: TRAIN [{at.epoch}][{at.batch}/400]\tTime {at.took:.3f} (0.5)",
+        "",
+        steps=(0, 390),
+        ranks=4,
+    ),
+    "ranks": Sample(
+        lambda at: (
+            f"[{with_ms(at.when)}][rank {at.rank}/3] step={at.step} throughput={900 + at.loss:.1f} "
+            "samples/s"
+        ),
+        "",
+        ranks=3,
+    ),
+    "word language model": Sample(
+        lambda at: (
+            f"| epoch {at.epoch:3d} | {at.batch:5d}/  400 batches | lr 20.00 | ms/batch {at.ms:5.2f} | "
+            f"loss {at.loss:5.2f}"
+        ),
+        "",
+        epochs=(0, 1),
+        steps=(0, 390),
+        others=("-" * 80, "| end of epoch   1 | time: 62.30s | valid loss  5.0"),
+    ),
+    "epochs": Sample(
+        lambda at: f"Epoch {at.step}/800 done in {100 * at.took:.1f}s - train loss {at.loss:.3f}",
+        "",
+        every=1,
+        epochs=(0, 799),
+        steps=None,
+    ),
+    "colours": Sample(
+        lambda at: (
+            f"\x1b[32m[{at.when:%m/%d %H:%M:%S} d2.utils.events]: \x1b[0m eta: 0:13:46  iter: "
+            f"{at.step}  total_loss: {at.loss:.4f}  time: {at.took:.4f}  data_time: 0.0041"
+        ),
+        "within",
+    ),
+    "nameless epochs": Sample(
+        lambda at: (
+            f"{with_ms(at.when)} (main.py 236) INFO Train: [{at.epoch}/300][{at.batch}/400]\tlr 0.1"
+        ),
+        "",
+        epochs=(0, 1),
+        steps=(0, 390),
+    ),
+    "syslog": Sample(
+        lambda at: (
+            f"{at.when:%b %d %H:%M:%S} node7 train[1234]: Step {at.step} | loss {at.loss:.3f}"
+        ),
+        "measured by",
+    ),
+    "some longer": Sample(
+        lambda at: (
+            f"Epoch {at.step:03} loss {at.loss:.4f} | train {100 * at.took:.1f}s"
+            + (" | Acc 45.79% | infer 5.5s" if at.step % 9 == 0 else "")
+        ),
+        "",
+        every=1,
+        epochs=(0, 799),
+        steps=None,
+    ),
+    "mean of steps": Sample(
+        lambda at: (
+            f"step:{at.step}/800 train_time:{at.step * at.took:.0f}ms step_avg:{at.ms:.2f}ms"
+        ),
+        "",
+    ),
+    "words that vary": Sample(
+        lambda at: (
+            f"{with_ms(at.when)} {'ABCDEFGH'[at.step // 10 % 8]}x step {at.step} loss {at.loss:.3f}"
+        ),
+        "measured by",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_lines_of_many_trainers_are_read(name: str) -> None:
+    sample = SAMPLES[name]
+    data = printed(sample)
+    proposal = proposal_for("run.log", data)
+    assert isinstance(proposal, Proposal), proposal
+    assert proposal.lines == 800 // sample.every * sample.ranks
+    assert (proposal.epochs, proposal.steps) == (sample.epochs, sample.steps)
+    assert proposal.ranks == tuple(range(sample.ranks))
+    if sample.steps is None:
+        assert proposal.epoch_s == pytest.approx(100 * STEP_S, rel=0.01)
+    else:
+        assert proposal.step_ms == pytest.approx(1000 * STEP_S, rel=0.01)
+    assert sample.note in " ".join(proposal.notes)
+    assert PARSER.recognises("run.log", data) == bool(sample.check)
+    assert (UNCONFIRMED in proposal.notes) != bool(sample.check)
+    if sample.check:
+        assert sample.check in str(PARSER.parse("run.log", data).log.facts["precision"])
+
+
+# What confirms times
+
+
+def of_steps(line: Callable[[int, float, float], str], count: int = 60, every: int = 10) -> bytes:
+    """Print lines of ``every`` steps with the mean step time and the time since the start."""
+    chance = random.Random(5)
+    ends, end = [], 0.0
+    for number in range(1, count + 1):
+        took = STEP_S * chance.uniform(0.97, 1.03)
+        end += every * took
+        ends.append(line(number * every, took, end))
+    return ("\n".join(ends) + "\n").encode()
+
+
+def at(seconds: float) -> str:
+    return with_ms(BEGAN + timedelta(seconds=seconds))
+
+
+CONFIRMED = {
+    "means by the clock": (
+        lambda n, s, end: f"{at(end)} step {n} loss 2.{n:04} time {s:.4f}",
+        "they agree with the log's timestamps",
+    ),
+    "milliseconds without a unit": (
+        lambda n, s, end: f"{at(end)} step {n} loss 2.{n:04} time {1e3 * s:.1f}",
+        "they agree with the log's timestamps",
+    ),
+    "all steps since the line before": (
+        lambda n, s, end: f"{at(end)} step {n} loss 2.{n:04} elapsed {10 * s:.4f}s",
+        "they agree with the log's timestamps",
+    ),
+    "without the wait for data": (
+        lambda n, s, end: (
+            f"{at(end)} step {n} loss 2.{n:04} train_time {0.7 * s:.4f} data_time {0.3 * s:.4f}"
+        ),
+        "they agree with the log's timestamps",
+    ),
+    "a host that runs ahead": (
+        lambda n, s, end: f"{at(end)} completed step: {n}, seconds: 0.031, loss: 2.{n:04}",
+        "measured by the log's timestamps",
+    ),
+    "tokens per second": (
+        lambda n, s, end: f"{at(end)} step: {n} loss: 2.{n:04} tps: {8192 / s:,.0f} mfu: 33.1%",
+        "measured by the log's timestamps",
+    ),
+    "a date with a comma": (
+        lambda n, s, end: (
+            f"{at(end)[:10]},{at(end)[11:19]} | INFO | Train Epoch: 0 [{n * 512:>8}/12800000 (0%)] "
+            f"Data (t): {0.3 * s:.3f} Batch (t): {s:.3f}, {512 / s:.3f}/s, {64 / s:.4f}/s/gpu"
+        ),
+        "they agree with the log's timestamps",
+    ),
+    "a running time and its mean": (
+        lambda n, s, end: (
+            f"step:{n}/5100 train_loss:4.{n:04} train_time:{1e3 * end:.0f}ms "
+            f"step_avg:{1e3 * end / n:.2f}ms"
+        ),
+        "they agree with its running time",
+    ),
+    "hours and minutes": (
+        lambda n, s, end: json.dumps(
+            {
+                "current_steps": n,
+                "loss": 2 - n / 1e4,
+                "elapsed_time": str(timedelta(seconds=int(end))),
+            }
+        ),
+        "measured by its running time",
+    ),
+    "seconds since 1970": (
+        lambda n, s, end: json.dumps(
+            {
+                "_step": n,
+                "train/loss": 2.0 - n / 1e4,
+                "_runtime": end + 9,
+                "_timestamp": 1.7e9 + end,
+            }
+        ),
+        "its timestamps and its running time agree",
+    ),
+    "the printed batch": (
+        lambda n, s, end: (
+            f"iteration {n} | loss 2.{n:04} | global batch size: 256 | iter time (ms): {1e3 * s:.3f} | "
+            f"samples per second: {256 / s:.3f}"
+        ),
+        "rates and times agree on the batch of 256",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONFIRMED)
+def test_times_are_read_if_figures_agree(name: str) -> None:
+    line, check = CONFIRMED[name]
+    log = read(of_steps(line))
+    steps, ms = windows_of(log)
+    assert np.average(ms, weights=steps) == pytest.approx(1000 * STEP_S, rel=0.01)
+    assert check in str(log.log.facts["precision"])
+    if "data" in name or "date" in name:
+        assert log.log.facts["data_ms"] == pytest.approx(300 * STEP_S, rel=0.02)
+    if "date" in name:
+        assert log.log.facts["size"] == 8
+
+
+def test_where_printed_times_and_the_clock_disagree_a_note_says_so() -> None:
+    data = of_steps(lambda n, s, end: f"{at(end)} step {n} loss 2.{n:04} step_time: 0.0{n % 7}1s")
+    (note,) = {problem.what for problem in read(data).problems}
+    assert "the clock counts" in note
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        lambda n, s, end: (
+            f"step {n} | loss 2.{n:04} | dt: {1e3 * s:.2f}ms | tok/sec: {8192 / s:.2f}"
+        ),
+        lambda n, s, end: f"Train Epoch: 14 [{n * 64}/60000 ({n / 600:.0f}%)]\tLoss: 0.{n:06}",
+        lambda n, s, end: f"{at(end)} Train Epoch: 1 [{n * 64}/60000 (1%)]\tLoss: 0.{n:06}",
+        lambda n, s, end: f"{at(end)} Batch {n} inserted 1000 rows in {s:.3f}s",
+        lambda n, s, end: f"{at(end)} training: Evaluating step {n}/600 time: {s:.3f}s",
+        lambda n, s, end: f"{at(end)} Epoch(val) [1][{n}/600] loss: 0.1 time: {s:.4f}",
+        lambda n, s, end: f"{at(end)} Episode {n} reward {n}.5 loss 0.3",
+        lambda n, s, end: str({"loss": 3.5, "learning_rate": 5e-5, "epoch": n / 1000}),
+    ],
+    ids=["dt", "samples", "stamped", "database", "evaluation", "validation", "episodes", "dicts"],
+)
+def test_what_nothing_confirms_is_not_read(line: Callable[[int, float, float], str]) -> None:
+    assert not PARSER.recognises("run.log", of_steps(line))
+
+
+def test_a_duration_of_all_steps_between_lines_needs_a_clock() -> None:
+    assert "all steps since the line before" in str(
+        best_evidence(of_steps(lambda n, s, end: f"step {n} loss 2.{n:04} took {10 * s:.3f} s"))
+    )
+
+
+@given(
+    every=st.integers(1, 50),
+    step_s=st.floats(0.05, 30),
+    unit=st.sampled_from(["s", "ms", ""]),
+    coarse=st.booleans(),
+    meaning=st.sampled_from(["mean", "last", "total", "so far", "running", "none"]),
+)
+def test_no_log_is_read_wrongly(
+    every: int, step_s: float, unit: str, coarse: bool, meaning: str
+) -> None:
+    chance = np.random.default_rng(every)
+    took = step_s * chance.uniform(0.9, 1.1, (60, every))
+    ends, so_far = np.cumsum(took.sum(axis=1)), np.cumsum(took.sum(axis=1)) / every
+    values = {
+        "mean": took.mean(axis=1),
+        "last": took[:, -1],
+        "total": took.sum(axis=1),
+        "so far": so_far / np.arange(1, 61),
+        "running": ends,
+        "none": None,
+    }[meaning]
+    lines = []
+    for number in range(60):
+        stamp = at(ends[number])[: 19 if coarse else 23]
+        value = (
+            "" if values is None else f"{values[number] * (1000 if unit == 'ms' else 1):.4f}{unit}"
+        )
+        lines.append(f"{stamp} step {(number + 1) * every} loss 2.{number:03} time {value}")
+    data = "\n".join(lines).encode()
+    if PARSER.recognises("run.log", data):
+        steps, ms = windows_of(PARSER.parse("run.log", data))
+        assert np.average(ms, weights=steps) == pytest.approx(1000 * took.mean(), rel=0.05)
+
+
+# Restarts, ranks, evaluations and tables
+
+
+def test_steps_that_were_trained_twice_count_once() -> None:
+    def lines(first: int, last: int) -> list[str]:
+        return [
+            json.dumps(
+                {"current_steps": n, "loss": 2.0, "elapsed_time": f"0:{n // 60:02}:{n % 60:02}"}
+            )
+            for n in range(first, last + 1, 10)
+        ]
+
+    doubled = [line for line in (*lines(10, 600), *lines(550, 900)) for _ in range(2)]
+    log = read("\n".join(doubled).encode())
+    steps, ms = windows_of(log)
+    assert np.average(ms, weights=steps) == pytest.approx(1000)
+    assert arrow.numbers(log.intervals["step"]).max() == 900
+    assert "60 steps were trained twice, after 1 restart" in log.problems[0].what
+
+
+def test_ranks_are_those_of_labels_or_fields() -> None:
+    for line in (
+        lambda r, n, end: (
+            f"[rank{r}]:[titan] {at(end)} - root - INFO - step: {n} loss: 2.1 tps: 9,000"
+        ),
+        lambda r, n, end: json.dumps({"time": at(end), "rank": r, "step": n, "loss": 2.5}),
+    ):
+        text = "\n".join(line(r, n, n / 2 + r / 100) for n in range(0, 300, 10) for r in range(4))
+        log = read(text.encode())
+        logs = [log, *log.more]
+        assert [each.log.rank for each in logs] == [0, 1, 2, 3]
+        for each in logs:
+            assert each.log.facts["step_ms"] == pytest.approx(500, rel=0.01)
+
+
+def test_the_time_of_an_evaluation_is_that_of_one_step() -> None:
+    lines = [
+        f"iter {n}: loss 2.5, time {60_000 if n % 500 == 0 else 212}.00ms, mfu 31.4%"
+        for n in range(0, 2001, 10)
+    ]
+    steps, ms = windows_of(read("\n".join(lines).encode()))
+    assert np.median(ms) == pytest.approx(212)
+    assert (steps * ms).sum() == pytest.approx(2000 * 212 + 5 * (60_000 - 212), rel=0.01)
+
+
+def test_a_table_is_read_by_its_names() -> None:
+    rows = [
+        f"{n},{24.6 * n + 170 * (n // 6):.3f},2.5,{1.7e9 + 24.6 * n + 170 * (n // 6):.3f},"
+        for n in range(60)
+    ]
+    data = "\n".join(["_step,_runtime,train/loss,_timestamp,eval/loss", *rows, ""]).encode()
+    _, ms = windows_of(read(data))
+    assert np.median(ms) == pytest.approx(24_600)
+    assert not PARSER.recognises("a.csv", data.replace(b"_step", b"_id"))
+
+
+# Bars
+
+
+def bar(n: int, total: int, s: float, label: str = "") -> str:
+    minutes, seconds = divmod(int(n * s), 60)
+    pace = f"{s:.2f}s/it" if s > 1 else f"{1 / s:.2f}it/s"
+    share = f"{label}{100 * n // total:3}%|████▎     |"
+    return f"{share} {n}/{total} [{minutes:02}:{seconds:02}<09:59, {pace}]"
+
+
+def test_every_state_of_a_bar_counts() -> None:
+    states = [
+        bar(n, 400, 2.31) + ("\n{'loss': 2.5}\n" if n % 20 == 0 else "\r") for n in range(1, 401)
+    ]
+    log = read("".join(states).encode())
+    steps, ms = windows_of(log)
+    assert np.average(ms, weights=steps) == pytest.approx(2310, rel=0.01)
+    assert arrow.numbers(log.intervals["step"]).max() == 400
+    assert "the bar's pace agrees with its elapsed times" in log.log.facts["precision"]
+
+
+def test_bars_of_several_ranks_are_one_job() -> None:
+    states = [
+        f"\r{bar(n, 72, 0.46, 'Iteration: ')}"
+        for _ in range(2)
+        for n in range(1, 73)
+        for _ in range(8)
+    ]
+    log = read(("training on rank 0 of 8\ntraining on rank 1 of 8\n" + "".join(states)).encode())
+    steps, ms = windows_of(log)
+    assert np.average(ms, weights=steps) == pytest.approx(460, rel=0.03)
+    assert (log.log.facts["size"], steps.sum()) == (8, 144)
+    assert {*log.intervals["epoch"].to_pylist()} == {0, 1}
+
+
+@pytest.mark.parametrize("label", ["Downloading shards: ", "Evaluating: ", "Map: ", "Loading: "])
+def test_bars_of_other_work_are_no_training(label: str) -> None:
+    states = "\r".join(bar(n, 100, 3.4, label) for n in range(1, 101))
+    assert not PARSER.recognises("run.log", f"train loss\n{states}".encode())
+
+
+# Other text
+
+
+def of_lines(line: Callable[[int, random.Random], str], count: int = 300) -> str:
+    chance = random.Random(3)
+    return "\n".join(line(number, chance) for number in range(count)) + "\n"
+
+
+OTHER_TEXTS = {
+    "pip": of_lines(
+        lambda n, chance: (
+            f"Collecting package-{n}==1.{n}.0\n  Downloading package_{n}-1.{n}.0-py3-none-any.whl "
+            f"({chance.uniform(1, 90):.1f} MB)\n     90.0/90.0 MB 12.{n} MB/s eta 0:00:00"
+        )
+    ),
+    "pip with timestamps": of_lines(
+        lambda n, _: (
+            f"2026-11-21T02:{n // 60:02}:{n % 60:02},123 Found link a{n}-1.{n}.0.tar.gz, version: {n}"
+        )
+    ),
+    "source code": Path(__file__).read_text(),
+    "dmesg": of_lines(lambda n, _: f"[{n * 0.37:12.6f}] usb 1-{n % 4}: new USB device number {n}"),
+    "sshd": of_lines(
+        lambda n, chance: (
+            f"Nov 21 02:{n // 60:02}:{n % 60:02} host sshd[{chance.randrange(9999)}]: Failed login "
+            f"of root from 10.0.{n % 256}.1 port {chance.randrange(9999)} ssh2"
+        )
+    ),
+    "access log": of_lines(
+        lambda n, chance: (
+            f'10.0.0.{n % 9} - - [21/Nov/2026:02:{n // 60:02}:{n % 60:02} +0000] "GET /item/{n}" '
+            f"200 {chance.randrange(9999)} {chance.uniform(0, 1):.3f}"
+        )
+    ),
+    "ninja": of_lines(lambda n, _: f"[{n}/512] Building CXX object src/foo{n}.cc.o"),
+    "table": of_lines(
+        lambda n, chance: f"{n:4} | {chance.uniform(0, 1):.4f} | {n % 7}.5 | name{n}"
+    ),
+    "book": of_lines(
+        lambda n, _: (
+            f"Chapter {n}\n\nIt was the {n % 30} of May in 18{n % 90 + 10}, and he took {n % 17} steps. "
+            f"He waited for {n % 5} seconds."
+        )
+    ),
+    "NCCL": of_lines(
+        lambda n, _: f"node{n % 4}:12:34 [{n % 8}] NCCL INFO Channel {n:02}/32 :    0   1"
+    ),
+    "SQL": of_lines(
+        lambda n, chance: (
+            f"2026-11-21 02:{n // 60:02}:{n % 60:02}.123 UTC [{chance.randrange(9999)}] LOG:  duration: "
+            f"{chance.uniform(0, 900):.3f} ms  statement: SELECT {n}"
+        )
+    ),
+    "a few lines": "step 1 took 2 s\nstep 2 took 2 s\nstep 3 took 2 s\n",
+    "one line": "step 1 took 2 s",
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("name", OTHER_TEXTS)
+def test_other_text_is_not_read_and_gets_one_sentence(name: str) -> None:
+    reason = best_evidence(OTHER_TEXTS[name].encode())
+    assert isinstance(reason, str)
+    assert "\n" not in reason
+    assert not PARSER.recognises("run.log", OTHER_TEXTS[name].encode())
+
+
+# Any input
+
+
+WORDS = (
+    *(
+        "step ",
+        "step=",
+        "epoch ",
+        "Epoch: [",
+        "][",
+        "/500]",
+        "time ",
+        "time: ",
+        " s",
+        "ms",
+        "s/it",
+        "rank ",
+    ),
+    *(
+        "samples/sec",
+        "loss ",
+        " ",
+        "  ",
+        "\t",
+        "{",
+        "}",
+        "{}",
+        "{step}",
+        "'",
+        '"',
+        "\\",
+        "%",
+        "\x1b[32m",
+    ),
+    *(
+        "\0",
+        "é",
+        "\ufffd",
+        "\r",
+        "\b",
+        "\n",
+        "\n",
+        "[0] ",
+        "[1,0]<stdout>:",
+        "0: ",
+        "0x7f",
+        "nan",
+        "-",
+    ),
+    *(
+        "2026-11-21 02:28:01",
+        "I1121 02:28:01.5 ",
+        "Nov 21 02:28:01",
+        "1790000000.5",
+        "1790000000123",
+    ),
+    *("1e-5", "1,000", "1.2.3"),
+)
+pieces = st.lists(st.one_of(st.sampled_from(WORDS), st.integers(0, 10**14).map(str)), max_size=12)
+
+
+def checked(data: bytes) -> None:
+    """Read lines about steps: if there are any, there are times."""
+    answer = proposal_for("run.log", data)
+    if isinstance(answer, Proposal):
+        assert answer.lines > 0
+        assert answer.step_ms is not None or answer.epoch_s is not None
+    PARSER.recognises("run.log", data)
+
+
+@given(st.lists(pieces.map("".join), max_size=8), st.integers(1, 20), st.data())
+def test_lines_like_a_trainers_never_break_it(
+    lines: list[str], repeats: int, data: st.DataObject
+) -> None:
+    text = "\n".join(
+        line.replace("step ", f"step {repeat} ") for repeat in range(repeats) for line in lines
+    )
+    cut = data.draw(st.integers(0, len(text)))
+    checked(text[cut:].encode())
+    checked(text[:cut].encode())
+
+
+@given(st.binary(max_size=2000))
+def test_bytes_never_break_it(data: bytes) -> None:
+    checked(data)
+    checked(data * 5)
+
+
+LONG = {
+    "one number": b"9" * SAMPLE_BYTES,
+    "commas": b"1,234," * 100_000,
+    "one line": b"step 1 " * 100_000,
+    "clocks": b"00:00:00 " * 100_000,
+    "timestamps": b"2026-11-21 02:28:01 " * 50_000,
+    "short lines": b"1\n" * 50_000,
+    "many kinds of lines": b"".join(b"epoch %d x%d took 3 s\n" % (n, n) for n in range(6000)),
+    "bars": b"1/2 [00:00<00:00, 1s/it]" * 20_000,
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_work_grows_with_the_file_at_most(name: str) -> None:
+    data = LONG[name]
+    checked(data)
+    once = calls_of(lambda: best_evidence(data))
+    twice = calls_of(lambda: best_evidence(data + b"\n" + data))
+    assert twice < 3 * once + 10_000
+
+
+def test_a_short_training_is_found_anywhere_in_a_long_file() -> None:
+    noise = b"".join(b"node:%d NCCL INFO channel %d\n" % (n, n) for n in range(60_000))
+    assert len(noise) > 2 * SAMPLE_BYTES
+    data = noise[: len(noise) // 3] + printed(SAMPLES["nanoGPT"]) + noise[len(noise) // 3 :]
+    assert PARSER.recognises("run.log", data)
