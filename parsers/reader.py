@@ -293,7 +293,7 @@ def _nothing_in(where: str, files: Sequence[SourceFile]) -> str:
         )
     first, *others = parsers()
     known = f"{first.title} (*{first.suffix}) and logs of {len(others)} other kinds"
-    hint = "; stallscope inspect proposes a pattern for those of other trainers" if files else ""
+    hint = "; stallscope inspect says what their lines about steps lack" if files else ""
     return f"{where}: no logs in {looked}; looked for: {known}{hint}"
 
 

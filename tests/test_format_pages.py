@@ -7,14 +7,12 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from stallscope.parsers.inspection.proposals import Proposer
 from support.parser_contract import holds
 
 from stallscope.parsers import PARSERS
 from stallscope.parsers.formats.autotune import parse_autotune
 from stallscope.parsers.formats.flight_recorder import parse_dump
 from stallscope.parsers.formats.measurements import parse_input_times
-from stallscope.parsers.inspection.inspected import Proposal
 from stallscope.parsers.lines.timestamps import read_moment
 from stallscope.parsers.registry import by_name
 

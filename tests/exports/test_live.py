@@ -25,7 +25,7 @@ from stallscope.exports.live import follow, open_series, points_after, window_st
 from stallscope.exports.scalars import Point
 from stallscope.exports.tensorboard_file import FILE_NAME, TensorboardSeries
 from stallscope.parsers import read
-from stallscope.parsers.files.tfrecord import records
+from stallscope.parsers.formats.tensorboard import records
 from stallscope.run import Run
 
 from .decoding import ALL

@@ -119,7 +119,7 @@ SAMPLES = {
             f"{at.batch:4d} / 400 loss={at.loss:.3f}, wps={9e4 + at.loss:.1f}, num_updates={at.step}, "
             f"lr=1.2e-05, train_wall=5, wall={at.step // 2}"
         ),
-        "timestamps and its running time agree",
+        "timestamps and the lines' running time agree",
         epochs=(1, 2),
         others=(
             "2026-11-21 02:30:00 | INFO | valid | valid on 'valid' subset | loss 5.1 | ppl 15",
@@ -165,7 +165,7 @@ SAMPLES = {
         lambda at: json.dumps(
             {"epoch": at.epoch, "step": at.step, "loss": at.loss, "time": at.when.timestamp()}
         ),
-        "measured by its timestamps",
+        "are measured by the lines' timestamps",
         epochs=(0, 1),
     ),
     "JSON without timestamps": Sample(
@@ -239,7 +239,7 @@ SAMPLES = {
         lambda at: (
             f"{at.when:%b %d %H:%M:%S} node7 train[1234]: Step {at.step} | loss {at.loss:.3f}"
         ),
-        "measured by",
+        "are measured by",
     ),
     "some longer": Sample(
         lambda at: (
@@ -261,7 +261,7 @@ SAMPLES = {
         lambda at: (
             f"{with_ms(at.when)} {'ABCDEFGH'[at.step // 10 % 8]}x step {at.step} loss {at.loss:.3f}"
         ),
-        "measured by",
+        "are measured by",
     ),
 }
 
@@ -283,7 +283,7 @@ def test_the_lines_of_many_trainers_are_read(name: str) -> None:
     assert PARSER.recognises("run.log", data) == bool(sample.check)
     assert (UNCONFIRMED in proposal.notes) != bool(sample.check)
     if sample.check:
-        assert sample.check in str(PARSER.parse("run.log", data).log.facts["precision"])
+        assert sample.check in str(PARSER.parse("run.log", data).log.facts["confirmed"])
 
 
 # What confirms times
@@ -307,43 +307,43 @@ def at(seconds: float) -> str:
 CONFIRMED = {
     "means by the clock": (
         lambda n, s, end: f"{at(end)} step {n} loss 2.{n:04} time {s:.4f}",
-        "they agree with the log's timestamps",
+        "agree with the log's timestamps",
     ),
     "milliseconds without a unit": (
         lambda n, s, end: f"{at(end)} step {n} loss 2.{n:04} time {1e3 * s:.1f}",
-        "they agree with the log's timestamps",
+        "agree with the log's timestamps",
     ),
     "all steps since the line before": (
         lambda n, s, end: f"{at(end)} step {n} loss 2.{n:04} elapsed {10 * s:.4f}s",
-        "they agree with the log's timestamps",
+        "agree with the log's timestamps",
     ),
     "without the wait for data": (
         lambda n, s, end: (
             f"{at(end)} step {n} loss 2.{n:04} train_time {0.7 * s:.4f} data_time {0.3 * s:.4f}"
         ),
-        "they agree with the log's timestamps",
+        "agree with the log's timestamps",
     ),
     "a host that runs ahead": (
         lambda n, s, end: f"{at(end)} completed step: {n}, seconds: 0.031, loss: 2.{n:04}",
-        "measured by the log's timestamps",
+        "are measured by the log's timestamps",
     ),
     "tokens per second": (
         lambda n, s, end: f"{at(end)} step: {n} loss: 2.{n:04} tps: {8192 / s:,.0f} mfu: 33.1%",
-        "measured by the log's timestamps",
+        "are measured by the log's timestamps",
     ),
     "a date with a comma": (
         lambda n, s, end: (
             f"{at(end)[:10]},{at(end)[11:19]} | INFO | Train Epoch: 0 [{n * 512:>8}/12800000 (0%)] "
             f"Data (t): {0.3 * s:.3f} Batch (t): {s:.3f}, {512 / s:.3f}/s, {64 / s:.4f}/s/gpu"
         ),
-        "they agree with the log's timestamps",
+        "agree with the log's timestamps",
     ),
     "a running time and its mean": (
         lambda n, s, end: (
             f"step:{n}/5100 train_loss:4.{n:04} train_time:{1e3 * end:.0f}ms "
             f"step_avg:{1e3 * end / n:.2f}ms"
         ),
-        "they agree with its running time",
+        "agree with the lines' running time",
     ),
     "hours and minutes": (
         lambda n, s, end: json.dumps(
@@ -353,7 +353,7 @@ CONFIRMED = {
                 "elapsed_time": str(timedelta(seconds=int(end))),
             }
         ),
-        "measured by its running time",
+        "are measured by the lines' running time",
     ),
     "seconds since 1970": (
         lambda n, s, end: json.dumps(
@@ -364,7 +364,7 @@ CONFIRMED = {
                 "_timestamp": 1.7e9 + end,
             }
         ),
-        "its timestamps and its running time agree",
+        "the lines' timestamps and the lines' running time agree",
     ),
     "the printed batch": (
         lambda n, s, end: (
@@ -382,7 +382,7 @@ def test_times_are_read_if_figures_agree(name: str) -> None:
     log = read(of_steps(line))
     steps, ms = windows_of(log)
     assert np.average(ms, weights=steps) == pytest.approx(1000 * STEP_S, rel=0.01)
-    assert check in str(log.log.facts["precision"])
+    assert check in str(log.log.facts["confirmed"])
     if "data" in name or "date" in name:
         assert log.log.facts["data_ms"] == pytest.approx(300 * STEP_S, rel=0.02)
     if "date" in name:
@@ -529,7 +529,7 @@ def test_every_state_of_a_bar_counts() -> None:
     steps, ms = windows_of(log)
     assert np.average(ms, weights=steps) == pytest.approx(2310, rel=0.01)
     assert arrow.numbers(log.intervals["step"]).max() == 400
-    assert "the bar's pace agrees with its elapsed times" in log.log.facts["precision"]
+    assert "the bar's pace agrees with its elapsed times" in log.log.facts["confirmed"]
 
 
 def test_bars_of_several_ranks_are_one_job() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.subprocesses import check_scalars
-from stallscope.parsers.files.tfrecord import records
+from stallscope.parsers.formats.tensorboard import records
 
 from .processes import settings
 

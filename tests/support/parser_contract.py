@@ -67,7 +67,10 @@ def _pattern(_: Path) -> bytes:
 
 
 def _step_lines(_: Path) -> bytes:
-    line = "2026-11-21 02:{:02}:{:02},250 | step {} | loss 2.{} | step_time: 1.00{}s | data_time: 0.20{}s\n"
+    line = (
+        "2026-11-21 02:{:02}:{:02},250 | step {} | loss 2.{} | step_time: 1.00{}s | "
+        "data_time: 0.20{}s\n"
+    )
     return "".join(
         line.format(*divmod(s, 60), s, s, s % 3, s % 7) for s in range(0, 400, 2)
     ).encode()

@@ -236,11 +236,11 @@ class CountedLines:
         for at in (*self.having("stamp"), *self.having("time")):
             figure, unit_s = self.figures[at], _since_1970(self.sole.values[at])
             if unit_s is not None:
-                clock = self._clock_of(at, unit_s, "its timestamps")
+                clock = self._clock_of(at, unit_s, "the lines' timestamps")
                 clocks.append(clock._replace(is_absolute=True))
             elif figure.is_clock or self._is_running(at):
                 unit_s = 1.0 if figure.is_clock else figure.word.unit_s or 1.0
-                clock = self._clock_of(at, unit_s, "its running time")
+                clock = self._clock_of(at, unit_s, "the lines' running time")
                 certain = figure.is_clock or figure.word.unit_s is not None
                 clocks.append(clock._replace(is_certain=certain))
         return [clock for clock in clocks if self._goes(clock)]

@@ -230,7 +230,7 @@ class _Lines(CountedLines):
     def _printed(self, time: _Time, clock: Clock, checks: Sequence[str]) -> Evidence:
         """Return the evidence of printed times that agree with a clock."""
         off = max(100 * abs(time.ratio - 1), 0.1)
-        checks = [f"they agree with {clock.name} within {off:.1f}%", *checks]
+        checks = [f"agree with {clock.name} within {off:.1f}%", *checks]
         value: Value = "last"
         if time.meaning == "total":
             value = "total"
@@ -244,7 +244,7 @@ class _Lines(CountedLines):
         named = self.figures[self.counter].word.quantity in ("step", "epoch")
         trains = self.sole.kind.trains or bool(self.having("rate"))
         if not checks and named and clock.is_certain and trains:
-            checks = [f"measured by {clock.name}"]
+            checks = [f"are measured by {clock.name}"]
         notes = self._disagreement(clock)
         if clock.name == STAMPS:
             return self._of({}, "mean", checks, notes)
@@ -351,7 +351,8 @@ class _Lines(CountedLines):
             fields = self._fields(time)
             if trainer.value == "last" and self.rows is self.sole:
                 fields["seconds"] = self._alone_if_long(fields["seconds"])
-            return self._of(fields, "mean", [f"as {trainer.name} prints them"], (), trainer.name)
+            check = f"are read as {trainer.name} prints them"
+            return self._of(fields, "mean", [check], (), trainer.name)
         return None
 
     def _alone_if_long(self, seconds: Floats) -> Floats:

@@ -202,7 +202,8 @@ def figures_of(text: str) -> list[Figure]:
                 word = Word("other")
         elif figures and before.strip() in ("/", "of"):
             word = Word("total")
-            if figures[-1].word.quantity == "other" and figures[-1].name in ("", "train"):
+            nameless = figures[-1].name.split(" ")[-1] in ("", "train", "training")
+            if figures[-1].word.quantity == "other" and nameless:
                 figures[-1] = figures[-1]._replace(word=Word("count"))
         last = name
         number_end = match.end("clock" if match["clock"] else "si" if match["si"] else "number")

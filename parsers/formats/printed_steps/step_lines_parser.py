@@ -109,6 +109,6 @@ def _batches(data: bytes) -> Iterator[int]:
 def _explained(log: Parsed, evidence: Evidence) -> Parsed:
     """Add to a log's facts what confirms its times."""
     facts: dict[str, Any] = {**log.log.facts}
-    if "precision" in facts and evidence.checks:
-        facts["precision"] = f"{facts['precision']}; {', '.join(evidence.checks)}"
+    if evidence.checks:
+        facts["confirmed"] = ", ".join(evidence.checks)
     return replace(log, log=replace(log.log, facts=facts))

@@ -143,6 +143,7 @@ def printed_figures(printed: PrintedSteps | None) -> list[tuple[str, str]]:
         ("Not measured apart", _rest(printed)),
         ("Warm-up", counted(printed.warm_up_steps, "step")),
         ("Steps" if printed.recorded else "Lines", ", ".join(filter(None, [lines, rounded]))),
+        ("Their times", printed.confirmed),
         ("Step numbers", _numbers(printed)),
     ]
     return [(title, text) for title, text in figures if text]

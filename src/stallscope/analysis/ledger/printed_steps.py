@@ -71,6 +71,8 @@ class PrintedSteps:
     bursts: SlowWindows | None
     #: How the log counts its steps, as in ``from 1 in each epoch``; None if unknown.
     numbers: str | None = None
+    #: What confirms the times of lines that no parser knows; None for others.
+    confirmed: str | None = None
     #: Means over single steps of the shortest and the longest wait of any rank, milliseconds; None if
     #: ranks have not recorded the same steps. Without any wait, steps save between these two.
     least_input_ms: Mean | None = None
@@ -140,6 +142,7 @@ def printed_steps(run: Run) -> PrintedSteps | None:
         epoch_starts=starts,
         bursts=bursts,
         numbers=run.fact("step_numbers"),
+        confirmed=run.fact("confirmed"),
         least_input_ms=least,
         most_input_ms=most,
         recorded=recorded,
