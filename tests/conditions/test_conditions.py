@@ -345,6 +345,7 @@ def test_the_interval_of_a_share_is_about_as_wide_as_its_estimates_scatter() -> 
             "column 17: '+' does not work here: write a factor times a figure",
         ),
         ("-input.excess<-10%", "column 1: '-' does not work here: write a factor times a figure"),
+        ("2*step_ms.p50*3>1", "column 14: '*' does not work here"),
         ("what_if.host:node-7.speedup>1", "column 1: put a name with - in quotes, as in what_if.'"),
         ("size>+-5", "column 6: '+' does not work here"),
         ("2*3*size>1", "column 2: '*' does not work here"),

@@ -167,6 +167,7 @@ def test_no_order_of_words_crashes_a_filter(words: list[str], between: str) -> N
 
 def test_parentheses_stay_where_they_matter() -> None:
     assert str(parse("0.90 * baseline > size")) == "0.9*baseline.size>size"
+    assert str(parse("size < baseline * 90%")) == "size<90%*baseline.size"
     assert str(parse("size>1 and (size>2 and size>3)")) == "size>1 and (size>2 and size>3)"
     assert str(parse("(size>1 or size>2) and size>3")) == "(size>1 or size>2) and size>3"
     assert str(parse("not (size>1 and gap>20 %)")) == "not (size>1 and gap>20%)"

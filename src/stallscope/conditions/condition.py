@@ -1,7 +1,7 @@
 """Conditions on a run, such as ``input.excess>20%``: parsed, evaluated and said in a sentence.
 
 comparison = figure | operand sign operand
-operand = [number "*"] figure | number [unit] | word
+operand = [number "*"] figure | figure "*" number | number [unit] | word
 """
 
 from __future__ import annotations
@@ -136,6 +136,7 @@ _PART = rf"(?:{SIMPLE_PART}|{_TEXT})"
 _SIGN = re.compile(rf"\s*{SIGN}")
 _OPERAND = re.compile(
     rf"(?:(?P<factor>{NUMBER})\s*(?P<share>%?)\s*\*\s*)?(?P<name>{SIMPLE_PART}(?:\.{_PART})*)"
+    rf"(?(factor)|(?:\s*\*\s*(?P<after>{NUMBER})\s*(?P<share_after>%?))?)"
     rf"|(?P<number>{NUMBER})(?:\s*(?P<unit>%|(?:{_UNIT})(?![A-Za-z0-9_])))?|(?P<text>{_TEXT})"
 )
 
@@ -179,9 +180,10 @@ class _GateParser(Parser):
         parts = re.findall(_PART, match["name"])
         path = tuple(part[1:-1] if part[0] in "'\"" else part for part in parts)
         of_baseline = path[0] == "baseline"
-        factor = match["factor"] and _number(match["factor"], match["share"], column)
+        number, share = match["factor"] or match["after"], match["share"] or match["share_after"]
+        factor = _number(number, share or "", column) if number else None
         column = match.start("name") + 1
-        return Name(path[of_baseline:], of_baseline, factor or None, column=column)
+        return Name(path[of_baseline:], of_baseline, factor, column=column)
 
     def _refuse_arithmetic(self) -> None:
         column = self._column
