@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import ndimage
 from scipy.signal import lfilter
 
+from stallscope.arrays import stats
 from stallscope.arrays.stats import Mean, autocorrelation_time, mean_with_interval, running_median
 
 
@@ -71,11 +73,20 @@ def test_one_burst_among_equal_values_gives_a_wide_interval() -> None:
     assert mean.ci95[1] > mean.value + 4 * (mean.value - 5)
 
 
-@pytest.mark.parametrize(
-    ("window", "expected"), [(1, [5, 1, 9, 2]), (3, [5, 5, 2, 2]), (4, [5, 5, 5, 2])]
-)
-def test_a_running_median_repeats_the_ends_and_takes_the_larger_of_two(
-    window: int, expected: list[int]
-) -> None:
-    assert running_median(np.array([5, 1, 9, 2]), window).tolist() == expected
-    assert len(running_median(np.zeros(0), window)) == 0
+@pytest.mark.parametrize("length", [1, 2, 50, 51, 1000])
+@pytest.mark.parametrize("window", [1, 4, 51])
+@pytest.mark.parametrize("kind", [np.int64, np.float64])
+def test_running_medians_of_short_series_are_scipys(length: int, window: int, kind: type) -> None:
+    values = np.random.default_rng(length).integers(0, 40, length).astype(kind)
+    expected = ndimage.median_filter(values, size=window, mode="nearest")
+    medians = running_median(values, window)
+    assert medians.dtype == expected.dtype
+    np.testing.assert_array_equal(medians, expected)
+
+
+def test_running_medians_of_long_series_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(1).normal(size=1000)
+    short = running_median(values, 51)
+    monkeypatch.setattr(stats, "_MANY_IN_WINDOWS", 100)
+    np.testing.assert_array_equal(running_median(values, 51), short)
+    assert len(running_median(values[:0], 51)) == 0
