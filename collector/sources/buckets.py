@@ -105,6 +105,10 @@ class GcsFiles(Files):
             **({"token": "google_default"} if credentials_file else {}),
         }
 
+    def conditional_options(self, info: Mapping[str, Any] | None) -> dict[str, Any]:
+        # gcsfs has no option for replacing.
+        return {"mode": "create"} if info is None else {}
+
     def _bytes(
         self, file_system: fsspec.AbstractFileSystem, path: str, start: int, end: int | None
     ) -> bytes:

@@ -9,8 +9,7 @@
 
 Object stores cannot rename, but they upload one object atomically. So a run exists when its manifest
 does, and a new manifest replaces the old state of a run; then files that only the old manifest lists are
-removed. If two collectors save a run at once, the later one finds a changed manifest, and starts again
-from it.
+removed. A collector locks the store while it saves a run (``StoreLock``); the next starts from there.
 
 Manifests are downloaded first, Parquet files on demand. A copy of such a store in a folder, or of a
 folder at a URL, is a store, too.
@@ -18,14 +17,13 @@ folder at a URL, is a store, too.
 
 from __future__ import annotations
 
-import errno
 import re
 import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -35,10 +33,10 @@ from typing import Any, TypeVar
 from fsspec.core import has_magic
 
 from stallscope.arrays.memory import folder_for_files
-from stallscope.errors import UnreadableError, UnwritableError, causes
+from stallscope.errors import UnreadableError, UnwritableError
 
 from ..address import ADDRESS
-from ..sources.source import announced_wait, logger
+from ..sources.source import announced_wait
 from .layout import CATALOGUE, MANIFEST, SUMMARY, checksum, written_whole
 from .manifests import (
     NOT_A_MANIFEST,
@@ -48,7 +46,7 @@ from .manifests import (
     parse_manifest,
     read_manifest,
 )
-from .remote_folder import RemoteFolder
+from .remote_folder import RemoteFolder, StoreLock
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -58,10 +56,6 @@ _AT_ONCE = 16
 _FOLDER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 # The token that makes a file name unique.
 _TOKEN = re.compile(r"\.[0-9a-f]{8}(?=\.parquet$)")
-# Errors of clients for options that they, or the store, do not know. S3's "NotImplemented" is ENOSYS.
-_UNSUPPORTED = {"ParamValidationError", "TypeError", "NotImplementedError"}
-# S3's error while another conditional write of the same object is under way.
-_CONFLICT = "ConditionalRequestConflict"
 # Older files without a manifest are left from killed collectors, or from tasks that ran twice.
 _LEFTOVER_AGE = timedelta(days=1)
 
@@ -87,6 +81,7 @@ class Mirror:
     def __init__(self, folder: Path, url: str) -> None:
         self.folder = folder
         self._remote = RemoteFolder(url)
+        self._lock = StoreLock(self._remote)
         #: By run; None if the URL had no manifest.
         self._states: dict[str, _State | None] = {}
 
@@ -160,11 +155,15 @@ class Mirror:
             renamed[new_name] = file
         return renamed
 
-    def upload(self, run: str) -> bool:
+    def locked(self, run: str) -> AbstractContextManager[None]:
+        """Lock the store for a block that writes a run; see ``StoreLock.held``."""
+        return self._lock.held(run)
+
+    def upload(self, run: str) -> None:
         """Upload a run's new state, to replace the state that ``update`` has found.
 
-        Returns:
-            False if another collector has replaced that state; then nothing has changed.
+        Raises:
+            UnwritableError: if it cannot be uploaded, or the state has changed; then nothing changes.
         """
         data = (self.folder / run / MANIFEST).read_bytes()
         old, new = _files_of(self._states[run]), read_manifest(self.folder / run).files
@@ -175,22 +174,20 @@ class Mirror:
                 _in_parallel(
                     lambda name: self._remote.put(f"{run}/{name}", self.folder / run / name), here
                 )
-                done = self._put_manifest(run, data)
+                self._put_manifest(run, data)
         except BaseException:
             if not self._may_be_uploaded(run, data):
                 self._remove(run, added)
             raise
-        self._remove(run, removed if done else added)
-        if done:
-            self._remove(run, self._leftovers(run, new))
-        return done
+        self._remove(run, [*removed, *self._leftovers(run, new)])
 
     def remove(self, run: str) -> None:
         """Remove a run from the URL, its manifest first; files of others stay."""
         files = read_manifest(self.folder / run).files
-        with self._remote.errors(run, UnwritableError):
-            self._remote.remove(f"{run}/{MANIFEST}")
-        self._remove(run, [SUMMARY, *files])
+        with self.locked(run):
+            with self._remote.errors(run, UnwritableError):
+                self._remote.remove(f"{run}/{MANIFEST}")
+            self._remove(run, [SUMMARY, *files])
 
     def upload_file(self, name: str) -> None:
         """Upload a small file, such as a run's summary; replace an existing one."""
@@ -258,30 +255,27 @@ class Mirror:
             f"{self._remote.where}/{run}: the collected run is damaged ({what}); collect it again"
         )
 
-    def _put_manifest(self, run: str, data: bytes) -> bool:
-        """Upload a manifest if the current one is the known one; return whether it was."""
+    def _put_manifest(self, run: str, data: bytes) -> None:
+        """Upload a manifest, once, if the current one is the known one."""
         state, name = self._states[run], f"{run}/{MANIFEST}"
         before = None if state is None else state.data
-        if self._remote.read(name) != before:
-            return False
-        conditions = self._remote.conditional_options(None if state is None else state.info)
+        self._lock.check()
+        self._require_state(name, before)
         try:
+            conditions = self._lock.conditions(None if state is None else state.info)
             self._remote.write(name, data, **conditions)
-        except Exception as error:
-            now = self._remote.read(name)
-            if now == data:
-                return True  # only the response was lost
-            if now != before or _is_conflict(error):
-                return False
-            # After any other error, a write without conditions might overwrite another collector's.
-            if not (conditions and refuses_conditions(error)):
-                raise
-            logger.warning(
-                "stallscope: %s: this store has no conditional writes: run one collector at a time",
-                self._remote.where,
+        except Exception:
+            if self._remote.read(name) == data:
+                return  # only the response was lost
+            self._require_state(name, before)
+            raise
+
+    def _require_state(self, name: str, known: bytes | None) -> None:
+        if self._remote.read(name) != known:
+            raise UnwritableError(
+                f"{self._remote.where}/{name}: another collector has replaced it meanwhile; collect "
+                "again, with one collector at a time"
             )
-            self._remote.write(name, data)
-        return True
 
     def _may_be_uploaded(self, run: str, manifest: bytes) -> bool:
         """Whether a manifest may be uploaded; true if that is unknown."""
@@ -341,24 +335,6 @@ def open_mirror(url: str, folder: Path) -> Path | None:
     store.update_all()
     run = store.folder / name
     return run if is_collected(run) else None
-
-
-def refuses_conditions(error: BaseException | None) -> bool:
-    """Whether a store or its client rejected a write because it knows no conditions."""
-    for cause in causes(error):
-        names = {kind.__name__ for kind in type(cause).__mro__}
-        if names & _UNSUPPORTED or getattr(cause, "errno", None) == errno.ENOSYS:
-            return True
-    return False
-
-
-def _is_conflict(error: BaseException | None) -> bool:
-    """Whether S3 rejected a write because another collector writes at the same time."""
-    for cause in causes(error):
-        response = getattr(cause, "response", None)
-        if isinstance(response, dict) and response.get("Error", {}).get("Code") == _CONFLICT:
-            return True
-    return False
 
 
 @lru_cache(maxsize=8)

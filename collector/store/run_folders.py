@@ -36,10 +36,9 @@ import pyarrow.parquet as pq
 from filelock import FileLock
 
 from stallscope.arrays import arrow
-from stallscope.errors import UnreadableError, UnwritableError
+from stallscope.errors import UnreadableError
 from stallscope.run import Run, Series
 
-from ..address import where_is
 from ..run_names import safe_name
 from .fetch import writing
 from .generations import Completions
@@ -54,8 +53,6 @@ LOCK = ".lock"
 # Row groups with fewer rows cost more than they save, and so do more files.
 _ROWS_PER_GROUP = 4096
 _MOST_FILES = 64
-# Attempts to save a run at a URL while other collectors save it.
-_ATTEMPTS = 10
 
 
 @dataclass(frozen=True)
@@ -127,14 +124,13 @@ def save_run(run: Run, store: Path, steps: StepStorage | None = None) -> Path:
         # Two collectors that save one run take turns: the second adds to the first.
         with FileLock(store / LOCK):
             mirror = Mirror.of(store)
-            for _ in range(_ATTEMPTS):
+            if mirror is None:
+                return _save_once(run, store, steps or _LocalStorage(), mirror)
+            # The file's lock is local: at a URL, collectors of other machines save runs, too.
+            with mirror.locked(_folder_name(run)):
                 place = _save_once(run, store, steps or _LocalStorage(), mirror)
-                # The lock is local: at a URL, another machine may have saved the run meanwhile.
-                if mirror is None or mirror.upload(place.name):
-                    return place
-    raise UnwritableError(
-        f"{where_is(place)}: other collectors keep saving this run; collect it again later"
-    )
+                mirror.upload(place.name)
+                return place
 
 
 def _save_once(run: Run, store: Path, steps: StepStorage, mirror: Mirror | None) -> Path:
@@ -161,10 +157,7 @@ def _place(
     run: Run, store: Path, steps: StepStorage, mirror: Mirror | None
 ) -> tuple[Path, Run | None]:
     """Return the folder for a run, and the saved run in it, if there is one."""
-    name = safe_name(run.id)
-    if name != run.id:
-        # Different ids must not share a folder.
-        name = f"{name}-{hashlib.sha256(run.id.encode()).hexdigest()[:8]}"
+    name = _folder_name(run)
     for number in itertools.count(1):
         place = store / (name if number == 1 else f"{name}-{number}")
         if mirror is not None:
@@ -178,6 +171,14 @@ def _place(
         if old.id == run.id and is_same_job(run, old):
             return place, old
     raise AssertionError("unreachable")
+
+
+def _folder_name(run: Run) -> str:
+    """Return the name of a run's folder, unless another job with the same id has it."""
+    name = safe_name(run.id)
+    # Different ids must not share a folder.
+    ending = "" if name == run.id else f"-{hashlib.sha256(run.id.encode()).hexdigest()[:8]}"
+    return name + ending
 
 
 def _write_steps(steps: pa.Table, folder: Path) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -24,8 +28,10 @@ from stallscope.cli.main import main
 from stallscope.collector.run_names import RunAddress
 from stallscope.collector.source_kinds import open_source
 from stallscope.collector.sources.files import Files
+from stallscope.collector.store import remote_folder
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.mirror import Mirror, open_mirror
+from stallscope.collector.store.remote_folder import LOCK
 from stallscope.errors import UnreadableError
 from stallscope.opening import open_run, open_runs
 
@@ -254,7 +260,7 @@ def between(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, change: Any)
 def both_are_there(
     logs: Path, store: str, monkeypatch: pytest.MonkeyPatch, kind: type, name: str, *before: Path
 ) -> None:
-    """Let two collectors bring different ranks of one run at once: the later one brings both."""
+    """Let a collector bring a rank while another one starts: the later one brings both."""
     first, second = sorted(logs.glob("*.csv"))[1:]
     for path in before:
         collect(path, to=store)
@@ -265,12 +271,115 @@ def both_are_there(
     assert files_of(store) == {"manifest.json", "summary.json", *listed_in(store)}
 
 
-@pytest.mark.parametrize("again", [False, True])
-def test_the_later_of_two_collectors_starts_again(
-    logs: Path, url: str, monkeypatch: pytest.MonkeyPatch, again: bool
+def in_background(*sources: object, to: object) -> threading.Thread:
+    thread = threading.Thread(target=collect, args=sources, kwargs={"to": to})
+    thread.start()
+    return thread
+
+
+def waits_for_the_lock(
+    logs: Path, store: str, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before = [logs / "rank-00000.0.0.steps.csv"] if again else []
-    both_are_there(logs, url, monkeypatch, Mirror, "_put_manifest", *before)
+    """Collect a rank while another collector holds the lock; it waits, and then saves the rank."""
+    first, second, *_ = sorted(logs.glob("*.csv"))
+    holder = Mirror.create(folder / "holder", store)
+    collect(first, to=store)
+    with holder.locked("run-a"):
+        later = in_background(second, to=store)
+        wait_until(lambda: "waiting for the collector of" in caplog.text, "the later collector")
+        assert open_run(store).ranks == [0]
+    later.join()
+    assert open_run(store).ranks == [0, 1]
+    assert caplog.text.count("waiting for") == 1
+    assert f"on {platform.node()} (process {os.getpid()}, since " in caplog.text
+    assert LOCK not in names_in(store)
+
+
+def is_taken_over(
+    logs: Path, store: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Collect into a store with the lock of a collector that was killed."""
+    killed = (
+        "import sys, os, signal; from pathlib import Path; "
+        "from stallscope.collector.store.mirror import Mirror; "
+        "mirror = Mirror.create(Path(sys.argv[1]), sys.argv[2]); "
+        "held = mirror.locked('run-a'); held.__enter__(); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", killed, str(logs.parent / "killed"), store], check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert LOCK in names_in(store)
+    monkeypatch.setattr(remote_folder, "_LEASE_SECONDS", 0.2)
+    collect(logs, to=store)
+    assert "has not renewed its lock for 0.2 s; this collector takes over" in caplog.text
+    assert open_run(store).ranks == [0, 1, 2]
+    assert LOCK not in names_in(store)
+
+
+def test_the_later_of_two_collectors_waits(
+    logs: Path, url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    waits_for_the_lock(logs, url, tmp_path, caplog)
+
+
+def test_a_killed_collectors_lock_is_taken_over_after_its_lease(
+    logs: Path, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    is_taken_over(logs, url, monkeypatch, caplog)
+
+
+@pytest.mark.services
+def test_every_kind_of_store_is_locked(
+    bucket: Bucket,
+    logs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    waits_for_the_lock(logs, bucket.url("runs"), tmp_path, caplog)
+    is_taken_over(logs, bucket.url("others"), monkeypatch, caplog)
+    assert "no conditional writes" not in caplog.text
+
+
+def test_a_lock_is_renewed_while_it_is_held(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_folder, "_RENEWED_EVERY_SECONDS", 0.01)
+    lock = tmp_path / "far" / "runs" / LOCK
+    with Mirror.create(tmp_path / "mirror", url).locked("run-a"):
+        before = lock.read_bytes()
+        wait_until(lambda: lock.read_bytes() != before, "the renewed lock")
+    assert not lock.exists()
+
+
+def test_an_interrupt_releases_the_lock(
+    logs: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        assert LOCK in names_in(url)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Mirror, "_put_manifest", interrupted)
+    assert main(["collect", str(logs), "--to", url]) == 130
+    assert names_in(url) == set()
+
+
+def test_a_collector_whose_lock_was_taken_over_writes_nothing(
+    logs: Path,
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lock = tmp_path / "far" / "runs" / LOCK
+    new_lock = b'{"stallscope_collector": "another"}'
+    between(monkeypatch, Mirror, "_put_manifest", lambda: lock.write_bytes(new_lock))
+    assert main(["collect", str(logs), "--to", url]) == 2
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert sentence.startswith(f"stallscope: {url}: another collector has taken over")
+    assert names_in(url) == {LOCK}
+    assert lock.read_bytes() == new_lock
 
 
 @pytest.mark.services
@@ -317,10 +426,14 @@ def test_a_store_without_conditional_writes_works(
 
 
 @dataclass
-class ManifestWrites:
-    """Writes of manifests to a store, some of which a proxy answers in place of the server."""
+class ConditionalWrites:
+    """Writes of a file to a store, some of which a proxy answers in place of the server."""
 
     store: str
+    #: The name of the file.
+    name: str = "manifest.json"
+    #: How the header with the condition starts.
+    header: str = "If-"
     #: The answer to a write with a condition; None is silence.
     refusal: Answer | None = None
     #: The number of writes with a condition that are refused.
@@ -330,14 +443,16 @@ class ManifestWrites:
 
 
 @pytest.fixture
-def manifest_writes(s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[ManifestWrites]:
+def manifest_writes(
+    s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ConditionalWrites]:
     """Run a proxy before the S3 server, which clients find."""
-    writes = ManifestWrites(s3_bucket.url("runs"))
+    writes = ConditionalWrites(s3_bucket.url("runs"))
 
     def is_refused(request: Request) -> bool:
-        if request.method != "PUT" or not request.path.endswith("/manifest.json"):
+        if request.method != "PUT" or not request.path.endswith(f"/{writes.name}"):
             return False
-        writes.conditional.append(any(name.startswith("If-") for name in request.headers))
+        writes.conditional.append(any(name.startswith(writes.header) for name in request.headers))
         return writes.conditional[-1] and sum(writes.conditional) <= writes.refused
 
     with door(s3_bucket.store.service.endpoint) as front:
@@ -368,7 +483,7 @@ def test_a_conditional_write_that_fails_is_not_repeated_without_conditions(
     refusal: Answer | None,
     message: str,
     logs: Path,
-    manifest_writes: ManifestWrites,
+    manifest_writes: ConditionalWrites,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -383,29 +498,52 @@ def test_a_conditional_write_that_fails_is_not_repeated_without_conditions(
 
 
 @pytest.mark.services
-def test_a_conflict_of_conditional_writes_starts_again(
-    logs: Path, manifest_writes: ManifestWrites
-) -> None:
+def test_a_conflict_of_locks_is_tried_again(logs: Path, manifest_writes: ConditionalWrites) -> None:
+    manifest_writes.name = LOCK
     manifest_writes.refusal = error_of_s3(409, "ConditionalRequestConflict")
     manifest_writes.refused = 1
     collect(logs, to=manifest_writes.store)
-    assert manifest_writes.conditional == [True, True]
+    assert manifest_writes.conditional[:2] == [True, True]
     assert open_run(manifest_writes.store).ranks == [0, 1, 2]
 
 
 @pytest.mark.services
 def test_a_store_without_conditions_is_written_to_unless_its_manifest_has_changed(
     logs: Path,
-    manifest_writes: ManifestWrites,
+    manifest_writes: ConditionalWrites,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    manifest_writes.name = LOCK
     manifest_writes.refusal = error_of_s3(501, "NotImplemented")
-    place = type(open_source(manifest_writes.store))
-    both_are_there(logs, manifest_writes.store, monkeypatch, place, "conditional_options")
-    # The collector that comes in between writes; the other is refused, and starts from its state.
-    assert manifest_writes.conditional == [True, False, True, True, False]
-    assert "this store has no conditional writes: run one collector at a time" in caplog.text
+    first, second, _ = sorted(logs.glob("*.csv"))
+    store = manifest_writes.store
+    between(monkeypatch, Mirror, "_put_manifest", lambda: collect(second, to=store))
+    assert main(["collect", str(first), "--to", store]) == 2
+    assert "another collector has replaced it meanwhile; collect again" in capsys.readouterr().err
+    assert open_run(store).ranks == [1]
+    # Each collector tries a lock once, and says once that there is none.
+    assert manifest_writes.conditional == [True, True]
+    says = (
+        "this store has no conditional writes, so it cannot be locked: run one collector at a time"
+    )
+    assert caplog.text.count(says) == 2
+    collect(first, to=store)
+    assert open_run(store).ranks == [0, 1]
+    assert LOCK not in names_in(store)
+
+
+@pytest.mark.services
+def test_a_store_that_only_refuses_existing_files_is_locked(
+    logs: Path, manifest_writes: ConditionalWrites, caplog: pytest.LogCaptureFixture
+) -> None:
+    manifest_writes.name, manifest_writes.header = LOCK, "If-Match"
+    manifest_writes.refusal = error_of_s3(501, "NotImplemented")
+    for log in sorted(logs.glob("*.csv")):
+        collect(log, to=manifest_writes.store)
+    assert open_run(manifest_writes.store).ranks == [0, 1, 2]
+    assert "no conditional writes" not in caplog.text
 
 
 def test_concurrent_collectors_leave_a_complete_run(logs: Path, url: str) -> None:
