@@ -66,8 +66,6 @@ class RemoteFolder:
             self._system, root = place.open_file_system()
         self._root = root.rstrip("/")
         self._has_folders = has_folders(self._system)
-        # In this process's memory, other processes write nothing.
-        self._opens_exclusively = self._has_folders or url.startswith("memory:")
 
     @contextmanager
     def errors(
@@ -155,10 +153,12 @@ class RemoteFolder:
         conditions = self.conditional_options(None)
         if conditions:
             self.write(name, data, **conditions)
-        elif self._opens_exclusively:
+        elif self._has_folders:
             self._make_folder_of(name)
             with self._system.open(self._path(name), "xb") as file:
                 file.write(data)
+        elif self._place.local:
+            self.write(name, data)  # no other process sees this one's memory
         else:
             raise NotImplementedError("conditional writes")
 

@@ -109,6 +109,22 @@ def test_changed_runs_are_reported_again(logs: Path, capsys: pytest.CaptureFixtu
     assert written(logs / "out")["run-2.json"] > before["run-2.json"]
 
 
+def test_a_log_with_an_older_time_is_reported_again(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["report", "1", "2", "--format", "md", "--out", "out"]
+    assert main(words) == 0
+    before = written(logs / "out")
+    # A copy, or another host's clock: the file is as long as before, and older than its report.
+    for log in (logs / "1").glob("*.csv"):
+        os.utime(log, (log.stat().st_mtime - 3600,) * 2)
+    assert main(words) == 0
+    assert "1 of 2 already exist" in capsys.readouterr().err
+    after = written(logs / "out")
+    assert after["run-1.md"] > before["run-1.md"]
+    assert after["run-2.md"] == before["run-2.md"]
+
+
 def test_other_options_make_other_reports(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["report", "1", "2", "--format", "md", "--out", "out"]
     assert main(words) == 0

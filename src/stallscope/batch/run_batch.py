@@ -26,7 +26,7 @@ from stallscope.reports.write import (
 
 from .anonymous import anonymous_failure
 from .plan import BaselinePair, find_baselines, job_key
-from .state import KnownPlace, WrittenReport, WrittenReports, file_states, hash_of
+from .state import WrittenReport, WrittenReports, file_states, hash_of
 from .units import Settings, Unit
 from .worker import KnownRun, ReportResult, Task
 from .workers import Failed, Result, Workers
@@ -201,13 +201,10 @@ class Batch:
         # Anonymous batches record no places: their runs' ids are no addresses.
         if self._state is None or self.settings.anonymous:
             return []
-        place = self._state.place(unit.key)
-        if place is None:
-            return []
-        contents = place.contents
-        units = [unit] if len(contents) == 1 else [unit.of_run(run["id"]) for run in contents]
+        fingerprint, contents = self._state.runs_at(unit.key)
+        units = [unit.of_run(run["id"]) if len(contents) > 1 else unit for run in contents]
         return [
-            KnownRun(unit, run_unit, run_unit, content, place.fingerprint)
+            KnownRun(unit, run_unit, run_unit, content, fingerprint)
             for run_unit, content in zip(units, contents, strict=True)
         ]
 
@@ -280,11 +277,11 @@ class Batch:
         if state is not None:
             places = {} if settings.anonymous else _by_source(known_runs)
             for source, runs in places.items():
-                contents = tuple(run.content for run in runs)
-                state.note_place(source.key, KnownPlace(runs[0].fingerprint, contents))
-            state.tidy()
+                contents = [run.content for run in runs]
+                state.note_runs(source.key, runs[0].fingerprint, contents)
             for report, report_paths in zip(remaining, paths, strict=True):
                 state.start(report.known.key, report_paths)
+            state.tidy()
 
     def _finish(self, planned: _PlannedReport, done: ReportResult) -> None:
         if done.failed:

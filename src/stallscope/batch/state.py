@@ -40,14 +40,6 @@ _FACTS = (*COMPARED, "run_name", "synthetic", "gradient_bytes")
 
 
 @dataclass(frozen=True)
-class KnownPlace:
-    """The runs that were at a place when its files had this fingerprint."""
-
-    fingerprint: str
-    contents: tuple[RunSummary, ...]
-
-
-@dataclass(frozen=True)
 class WrittenReport:
     """A run's report that a batch has written."""
 
@@ -67,7 +59,8 @@ class WrittenReports:
     def __init__(self, out: Path) -> None:
         self._out = out
         self._path = out / STATE
-        self._places: dict[str, KnownPlace] = {}
+        #: By place: the fingerprint of its files, and the runs that they were.
+        self._places: dict[str, tuple[str, Sequence[RunSummary]]] = {}
         self._written: dict[str, WrittenReport] = {}
         self._started: dict[str, tuple[str, ...]] = {}
         self._index: dict[str, tuple[int, int]] = {}
@@ -85,13 +78,13 @@ class WrittenReports:
         """Return the file names of all reports, even if the files are missing."""
         return [report.line.stem for report in self._written.values()]
 
-    def place(self, place: str) -> KnownPlace | None:
-        """Return the runs that the last batch found at a place."""
-        return self._places.get(_hashed(place))
+    def runs_at(self, place: str) -> tuple[str, Sequence[RunSummary]]:
+        """Return the fingerprint and the runs of a place in the last batch; no runs if it is new."""
+        return self._places.get(_hashed(place), ("", ()))
 
-    def note_place(self, place: str, what: KnownPlace) -> None:
+    def note_runs(self, place: str, fingerprint: str, runs: Sequence[RunSummary]) -> None:
         """Record the runs at a place; the next ``tidy`` writes it."""
-        self._places[_hashed(place)] = what
+        self._places[_hashed(place)] = fingerprint, runs
 
     def written_for(self, key: str) -> WrittenReport | None:
         """Return the report on a run, even if its files are missing."""
@@ -125,9 +118,8 @@ class WrittenReports:
         return _file_state(path) in known
 
     def start(self, key: str, paths: Sequence[Path]) -> None:
-        """Record files before they are written."""
-        names = [path.name for path in paths]
-        self._append({"begun": _hashed(key), "files": names})
+        """Record files before they are written; the next ``tidy`` writes it."""
+        self._started[_hashed(key)] = tuple(path.name for path in paths)
 
     def finish(self, key: str, written: WrittenReport) -> None:
         """Record a report that was written."""
@@ -140,7 +132,10 @@ class WrittenReports:
     def tidy(self) -> None:
         """Rewrite the state without outdated lines."""
         lines: list[dict[str, Any]] = [{"stallscope_reports": _VERSION}, {_INDEX: self._index}]
-        lines += [{"seen": key, **asdict(place)} for key, place in self._places.items()]
+        lines += [
+            {"seen": key, "fingerprint": fingerprint, "contents": runs}
+            for key, (fingerprint, runs) in self._places.items()
+        ]
         lines += [{"begun": key, "files": names} for key, names in self._started.items()]
         lines += [{"run": key, **_content(report)} for key, report in self._written.items()]
         text = "".join(json.dumps(line) + "\n" for line in lines)
@@ -150,7 +145,9 @@ class WrittenReports:
         if _INDEX in content:
             self._index |= {name: _pair(file_state) for name, file_state in content[_INDEX].items()}
         elif "seen" in content:
-            self._places[str(content["seen"])] = _places(content)
+            for run in content["contents"]:
+                run_of_summary(run)  # damaged ones raise
+            self._places[str(content["seen"])] = str(content["fingerprint"]), content["contents"]
         elif "begun" in content:
             self._started[str(content["begun"])] = tuple(map(str, content["files"]))
         elif "run" in content:
@@ -230,13 +227,6 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
             content = json.loads(text)
             if isinstance(content, dict):
                 yield content
-
-
-def _places(content: Mapping[str, Any]) -> KnownPlace:
-    contents = tuple(content["contents"])
-    for run in contents:
-        run_of_summary(run)
-    return KnownPlace(str(content["fingerprint"]), contents)
 
 
 def _written(content: Mapping[str, Any]) -> WrittenReport:
