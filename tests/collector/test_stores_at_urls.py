@@ -176,6 +176,16 @@ def test_later_logs_are_merged_and_old_files_removed(logs: Path, url: str) -> No
     assert listed_in(url) | {"manifest.json", "summary.json"} == files_of(url)
 
 
+def test_several_sources_of_one_command_may_be_one_run(
+    logs: Path, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    collect(*sorted(logs.glob("*.csv")), to=url)
+    assert open_run(url).ranks == [0, 1, 2]
+    assert capsys.readouterr().err == ""
+    (entry,) = json_of(capsys, "runs", url, "--json")
+    assert entry["ranks"] == 3
+
+
 def test_existing_files_are_not_written_again(logs: Path, url: str) -> None:
     collect(logs, to=url)
     before = listed_in(url)

@@ -108,7 +108,8 @@ def _round(
 ) -> bool:
     """Collect every job once; return whether a job failed."""
     failed = False
-    new: list[tuple[Run, Path]] = []
+    # Several jobs may be one run, of which only the last state is in the store.
+    new: dict[Path, Run] = {}
     for number, places in enumerate(jobs):
         try:
             with show_bytes("fetching") as progress:
@@ -122,10 +123,10 @@ def _round(
         if not collected.unchanged or number not in done:
             _print_collected(collected)
         if not collected.unchanged:
-            new += collected.runs
+            new |= {folder: run for run, folder in collected.runs}
         done[number] = collected
     if new:
-        engine.list_runs(new, store)
+        engine.list_runs([(run, folder) for folder, run in new.items()], store)
     return failed
 
 
