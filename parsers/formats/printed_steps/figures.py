@@ -22,7 +22,7 @@ from .vocabulary import DATES, UNIT, Quantity, Word, word_of
 #: The size of the sample: a whole file, or parts of its start, middle and end.
 SAMPLE_BYTES = 3 << 18
 # The most lines of the sample, the most characters and figures of a line, and the most kinds.
-_MOST_LINES = 3000
+_MOST_LINES = 1200
 _MOST_CHARACTERS = 600
 _MOST_FIGURES = 40
 _MOST_KINDS = 12
@@ -31,21 +31,11 @@ BAR = re.compile(rb"\d(?:/\d{1,9}|it) \[\d{1,4}:\d\d")
 #: Fewer lines show no regularity.
 FEWEST_LINES = 4
 
-_NAMED = LineFilter(
-    (
-        b"poch",
-        b"EPOCH",
-        b"tep",
-        b"STEP",
-        b"iter",
-        b"Iter",
-        b"ITER",
-        b"itr",
-        b"atch",
-        b"pdate",
-        b"][",
-    ),
+_NAMES = (
+    *(b"poch", b"EPOCH", b"tep", b"STEP", b"iter", b"Iter", b"ITER", b"itr", b"atch", b"pdate"),
+    b"][",
 )
+_NAMED = LineFilter(_NAMES, re.compile(b"|".join(map(re.escape, _NAMES))).search)
 _NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d{1,20})(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?"
 _CLOCK = r"(?:\d{1,4} days?,? ?)?\d{1,4}:\d\d(?::\d\d)?(?:\.\d{1,9})?"
 _FIGURE = re.compile(
