@@ -23,6 +23,8 @@ _SHARE_EVEN, _SHARE_FALLS = 0.5, 0.1
 # A clock has to measure steps to this share of their time.
 _PRECISE = 0.05
 _SHARE_CHANGES = 0.8
+# Larger numbers are no steps, and epochs have 32 bits.
+_MOST = 2.0**31
 # Two clocks measure the same times up to this ratio.
 _ALIKE = 1.03
 #: Samples per step are constant up to this share.
@@ -71,7 +73,7 @@ def epoch_of_each(rows: Rows) -> int | None:
 
 def _counts(numbers: Floats) -> bool:
     """Whether whole numbers rise evenly, and fall seldom, or to where they began."""
-    if not (numbers == np.rint(numbers)).all() or (numbers < 0).any():
+    if not _are_counts(numbers):
         return False
     change = np.diff(numbers)
     rises = change[change > 0]
@@ -87,6 +89,11 @@ def _counts(numbers: Floats) -> bool:
         return False
     seldom = len(falls) <= _SHARE_FALLS * len(change) or (numbers[falls] <= begin).all()
     return bool(counts.max() >= _SHARE_EVEN * len(rises) and seldom and len(falls) <= len(rises))
+
+
+def _are_counts(numbers: Floats) -> bool:
+    whole = (numbers == np.rint(numbers)).all()
+    return bool(whole and (numbers >= 0).all() and (numbers < _MOST).all())
 
 
 def without_repeated_steps(rows: Rows, counter: int) -> tuple[Rows, str]:
@@ -197,10 +204,10 @@ class CountedLines:
     def columns_of(self, rows: Rows) -> dict[str, Column]:
         """Return the columns of ``StepLines`` without times."""
         steps = rows.values[self.counter] / (self.samples_per_step or 1.0)
-        columns = {**rows.stamps, "step": np.rint(steps).astype(np.int64)}
+        columns = {**rows.stamps, "step": np.rint(np.clip(steps, 0, _MOST)).astype(np.int64)}
         epoch = None if self.counts_epochs else self._epoch
         if epoch is not None:
-            columns["epoch"] = rows.values[epoch].astype(np.int64)
+            columns["epoch"] = np.clip(rows.values[epoch], 0, _MOST - 1).astype(np.int64)
         return columns
 
     @cached_property
@@ -211,12 +218,17 @@ class CountedLines:
         """
         values = self.sole.values
         for at in self.having("epoch"):
-            if (values[at] == np.rint(values[at])).all():
+            if _are_counts(values[at]):
                 return at
         begins = np.diff(values[self.counter]) < 0
         for at in self.having("count") if begins.any() else ():
             goes_on = np.diff(values[at]) == begins
-            if at != self.counter and goes_on.mean() > 1 - _SHARE_FALLS and goes_on[begins].all():
+            if (
+                at != self.counter
+                and _are_counts(values[at])
+                and goes_on.mean() > 1 - _SHARE_FALLS
+                and goes_on[begins].all()
+            ):
                 return at
         return None
 
@@ -246,7 +258,7 @@ class CountedLines:
         return [clock for clock in clocks if self._goes(clock)]
 
     def _clock_of(self, at: int, unit_s: float, name: str) -> Clock:
-        seconds = self.sole.values[at] * unit_s
+        seconds = np.clip(self.sole.values[at] * unit_s, -_LATEST_S, _LATEST_S)
         unit_ns = max(int(2e9 * half_unit(seconds)), 1)
         return Clock(np.rint(seconds * 1e9).astype(np.int64), unit_ns, name, at)
 

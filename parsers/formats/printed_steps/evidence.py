@@ -15,6 +15,7 @@ import numpy as np
 
 from stallscope.arrays.types import Floats
 
+from ...epochs_only import LATEST_NS
 from ...pattern_columns import Column
 from ...window_durations import Value, half_unit
 from .counters import (
@@ -255,7 +256,9 @@ class _Lines(CountedLines):
     def _as_stamps(self, clock: Clock) -> dict[str, Column]:
         assert clock.figure is not None
         factor = clock.ns[0] / self.sole.values[clock.figure][0]
-        ns = np.rint(self.rows.values[clock.figure] * factor).astype(np.int64)
+        ns = np.rint(np.clip(self.rows.values[clock.figure] * factor, 0, LATEST_NS)).astype(
+            np.int64
+        )
         known = np.ones(len(ns), bool)
         unit = np.full(len(ns), clock.unit_ns)
         return {

@@ -20,9 +20,12 @@ from ...lines.timestamp_columns import in_assumed_years
 from ...lines.timestamps import LEAP_YEAR, latest_ns
 from ...pattern import stamps_before, text_starts
 from ...pattern_columns import Column
+from ...rank_names import MOST_RANKS
 from .figures import DATE_BYTES, FEWEST_LINES, NO_FIGURE, Figure, Kind, spelled
 from .vocabulary import DATES, word_of
 
+# Larger numbers are damage.
+_LARGEST = 1e18
 _SI = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
@@ -117,8 +120,11 @@ def rows_of(data: bytes, kind: Kind) -> Rows | None:
     columns = [np.concatenate(pieces) for pieces in values]
     for figure, numbers in zip(kind.figures, columns, strict=True):
         if figure.word.quantity == "rank" and (joined["rank"] < 0).all():
-            joined["rank"] = np.where(np.isnan(numbers), -1, numbers).astype(np.int64)
-    return Rows(kind, columns, joined)
+            ranks = np.where(numbers < MOST_RANKS, numbers, -1.0)
+            joined["rank"] = np.where(ranks >= 0, ranks, -1.0).astype(np.int64)
+    # Damaged lines have other texts in place of numbers.
+    whole = np.logical_and.reduce([~np.isnan(numbers) for numbers in columns])
+    return Rows(kind, columns, joined).chosen(whole) if whole.sum() >= FEWEST_LINES else None
 
 
 def _matching(lines: Lines, literal: str, expression: str) -> tuple[Ints, Sequence[pa.Array]]:
@@ -193,7 +199,7 @@ def _floats(strings: pa.Array) -> Floats:
     mask = _mask(valid)
     numbers = np.full(len(mask), np.nan)
     numbers[mask] = arrow.numbers(pc.cast(strings.filter(arrow.array(mask)), pa.float64()))
-    return numbers
+    return np.where(np.abs(numbers) <= _LARGEST, numbers, np.nan)
 
 
 def _stamps(lines: Lines, at: Ints) -> dict[str, Column]:
