@@ -94,7 +94,11 @@ def evidence_in(rows: Rows, batches: Iterable[int] = ()) -> Evidence | str:
     sole, note = (sole, "") if several else without_repeated_steps(sole, counter)
     lines = _Lines(rows if several else sole, sole, counter, frozenset(batches))
     evidence = lines.evidence()
-    if isinstance(evidence, str) or not note:
+    if isinstance(evidence, str):
+        return evidence
+    if len(evidence.columns["rank"]) < 2:
+        return NO_TIMES
+    if not note:
         return evidence
     return replace(evidence, notes=(*evidence.notes, note))
 
@@ -104,6 +108,8 @@ def _of_epochs(lines: _Lines) -> Evidence | str:
     evidence = lines.evidence()
     if isinstance(evidence, str):
         return evidence
+    if len(evidence.columns["rank"]) < 2:
+        return NO_TIMES
     fields = {*_OF_EPOCHS} & {*evidence.columns}
     columns = {name: evidence.columns[name] for name in fields}
     return replace(evidence, columns={**columns, "epoch": evidence.columns["step"]}, of_epochs=True)
@@ -224,7 +230,7 @@ class _Lines(CountedLines):
         data = values[wait] * self._data_factor(wait, time.figure) * time.unit_s
         if time.meaning == "rest":
             seconds = seconds + data
-        return {"seconds": seconds, "data": np.minimum(data, seconds)}
+        return {"seconds": seconds, "data": np.clip(data, 0.0, np.maximum(seconds, 0.0))}
 
     # -- readings
 
@@ -379,7 +385,7 @@ class _Lines(CountedLines):
     ) -> Evidence:
         columns = {**self.columns_of(self.rows), **fields}
         known = np.logical_and.reduce(
-            [~np.isnan(column) for name, column in fields.items() if name.endswith("seconds")]
+            [column >= 0 for name, column in fields.items() if name.endswith("seconds")]
             or [np.ones(len(self.rows), bool)]
         )
         if not known.all():
@@ -393,7 +399,9 @@ class _Lines(CountedLines):
         of_all = [at for at in rates if at not in of_one]
         for device in of_one:
             for total in of_all:
-                ratio = float(np.median(self.sole.values[total] / self.sole.values[device]))
+                ratio = float(
+                    np.median(self.sole.values[total] / np.maximum(self.sole.values[device], 1e-12))
+                )
                 if ratio >= 1 and abs(ratio - round(ratio)) < 0.01 * ratio:
                     return round(ratio)
         return None
