@@ -75,7 +75,7 @@ def table_in(data: bytes) -> Rows | None:
         numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
         if numeric and word.quantity not in NO_FIGURE and column.null_count < table.num_rows / 2:
             figures.append(Figure(word, spelled(name), "", "", False, False, ""))
-            values.append(np.array(arrow.numbers(column.cast(pa.float64()))))
+            values.append(np.array(arrow.numbers(column.cast(pa.float64(), safe=False))))
     whole = np.logical_and.reduce([~np.isnan(column) for column in values] or [np.zeros(0, bool)])
     trains = any(word.quantity == "trains" for word in words)
     kind = Kind(figures, (), "", table.num_rows, frozenset(map(spelled, names)), trains)
