@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stallscope.arrays.blocks import LATEST, NULL, Matrix, on_all_cores
-from stallscope.arrays.stats import MAD_TO_SD, running_median
+from stallscope.arrays.stats import MAD_TO_SD, quantile, running_median
 from stallscope.arrays.types import Bools, Floats, Ints
 
 from .causality import UNBROKEN, Bounds, ClockCompletions
@@ -358,7 +358,7 @@ def _bound(first: Ints, last: Ints, latest: Ints, earliest: Ints) -> float:
     for c in range(first.shape[1]):
         known = (first[:, c] != LATEST) & (last[:, c] != NULL) & (latest != NULL)
         if known.any():
-            later = np.quantile((earliest - last[:, c])[known], 0.01)
-            sooner = np.quantile((first[:, c] - latest)[known], 0.01)
+            later = quantile((earliest - last[:, c])[known], 0.01)
+            sooner = quantile((first[:, c] - latest)[known], 0.01)
             most = max(most, float(later), float(sooner))
     return most

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from stallscope.arrays.blocks import Block, Matrix, added
 from stallscope.arrays.distributions import student_quantile
 from stallscope.arrays.local_matrix import LocalMatrix
-from stallscope.arrays.stats import Mean, autocorrelation_time, evenly, robust_sd
+from stallscope.arrays.stats import Mean, autocorrelation_time, evenly, median, robust_sd
 from stallscope.arrays.types import Bools, Floats, Ints
 
 from ..ledger.ledger import Ledger, measured_steps
@@ -236,7 +236,7 @@ def _tau(some: npt.NDArray[np.float32]) -> float:
     ranks = x.shape[1]
     # A rank that becomes ever slower moves the mean of a few ranks, which would look like a long
     # autocorrelation of all of them. It does not move their median.
-    shared = np.median(x, axis=1) if ranks > 2 else x.mean(axis=1)
+    shared = median(x) if ranks > 2 else x.mean(axis=1)
     residuals = x - shared[:, None]
     residuals -= residuals.mean(axis=0)
     if ranks == 2:

@@ -22,7 +22,7 @@ from stallscope.arrays.distributions import (
     normal_probability,
     normal_quantile,
 )
-from stallscope.arrays.stats import Mean, evenly
+from stallscope.arrays.stats import Mean, evenly, quantile, quantiles
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.words import STAGES, Fix, Pattern, Stage
 
@@ -242,7 +242,7 @@ def _usual_of_ranks(
         values = block.at_steps(stage, sample).T
         sizes = size(values)
         relative = _low_spread(sizes - size(peer))
-        figures.append((np.quantile(values - peer, at, axis=-1), _low_spread(sizes), relative))
+        figures.append((quantile(values - peer, at), _low_spread(sizes), relative))
     usual, absolute, relative = (np.array(parts) for parts in zip(*figures, strict=True))
     return usual, absolute, relative
 
@@ -265,7 +265,7 @@ def _spread(absolute: Floats, relative: Floats) -> float:
 
 def _low_spread(values: Floats) -> Floats:
     """Estimate the standard deviation of each row from its lower half."""
-    low, lower = np.quantile(values, (_LOW, _LOWER), axis=-1)
+    low, lower = quantiles(values, (_LOW, _LOWER))
     return np.asarray((low - lower) * _LOW_TO_SD)
 
 
