@@ -178,6 +178,9 @@ screenshots: $(VENV)/.ready-dev browser ## take the screenshots of the docs agai
 pictures: $(VENV)/.ready ## draw the pictures of docs/attribution.md again
 	$(BIN)/python tools/attribution_pictures.py
 
+matrix: $(VENV)/.ready-dev ## write into README.md and docs/recorders what the tests of recorders show
+	PYTHONPATH=tests:tools $(BIN)/python -c "from training.pages import write_tables; write_tables()"
+
 training-env: $(VENV)/.ready ## TensorFlow, PyTorch and Horovod in .venv-horovod (Horovod is compiled once)
 	tools/training-env.sh $(TRAINING)
 
@@ -233,4 +236,4 @@ $(LOWEST)/.ready: pyproject.toml tools/app-env.sh tools/installing.sh tools/lowe
 	NEWEST_PYTHON=3.11 tools/app-env.sh $(LOWEST) app,spark,test tools/lowest-requirements.txt
 	@touch $@
 
-.PHONY: help demo check check-tests test test-app test-measured test-asleep test-unmeasured test-unmeasured-side horovod-side keras3-side mxnet-side ray-side deepspeed-side services-side lowest-side test-lowest-side test-lowest lint format samples bench bench-env soak scorecard pairs hangs hosts frameworks public-examples fuzz screenshots pictures training-env spark-env keras3-env mxnet-env ray-env deepspeed-env examples-env services-env services services-stop release-check browser clean
+.PHONY: help demo check check-tests test test-app test-measured test-asleep test-unmeasured test-unmeasured-side horovod-side keras3-side mxnet-side ray-side deepspeed-side services-side lowest-side test-lowest-side test-lowest lint format samples bench bench-env soak scorecard pairs hangs hosts frameworks public-examples fuzz screenshots pictures matrix training-env spark-env keras3-env mxnet-env ray-env deepspeed-env examples-env services-env services services-stop release-check browser clean

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from training.pages import TABLES
 
 from stallscope import analysis
 from stallscope.cli.main import COMMANDS
@@ -40,6 +41,11 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         linked = page.parent / target if target else page
         assert linked.exists(), target
         assert not anchor or anchor in _anchors(linked), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", TABLES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_tables_of_recorders_are_what_their_contract_shows(page: Path) -> None:
+    assert page.read_text() == TABLES[page](page.read_text()), "run make matrix"
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -27,7 +27,7 @@ LONG = tuple(
     f"tests/training/test_{name}.py"
     for name in (
         *("generations", "recorder_pages", "torch_ranks", "timelines", "hangs", "cluster"),
-        *("hugging_face", "keras3", "tutorial", "netcheck", "failures", "end_summary", "faults"),
+        *("hugging_face", "keras3", "tutorial", "netcheck", "failures", "end_summary"),
     )
 )
 

@@ -79,6 +79,31 @@ def run_cases(
             (folder / f"result-{rank}.json").write_text(result)
 
 
+class Stopwatch:
+    """Reads the time once in each iteration of a training."""
+
+    def __init__(self) -> None:
+        self.times: list[int] = []
+
+    def read(self, *_: Any) -> None:
+        self.times.append(time.monotonic_ns())
+
+    def watch(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Read the time when the training gets each batch."""
+        for batch in batches:
+            self.read()
+            yield batch
+
+
+def raised_by(train: Callable[[], Any]) -> str:
+    """Return the exception of a training, which must raise, as code."""
+    try:
+        train()
+    except Exception as error:
+        return repr(error)
+    raise AssertionError("the training did not raise")
+
+
 def digest(arrays: Iterable[Any]) -> str:
     """Return a digest of weights, which are numpy arrays."""
     return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()

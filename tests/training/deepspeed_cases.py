@@ -20,17 +20,14 @@ from accelerate import Accelerator, DeepSpeedPlugin, PartialState
 from accelerate.state import AcceleratorState
 from case_runner import Cases, digest, run_cases
 from process_group import end_process_group
-from slow_torch import SlowData
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+from torch_loops import Case, Loop, SlowData, add_loops, sleep_in_backward, slow_seconds
 from transformers import Trainer, TrainingArguments
 
-from stallscope.torch import StepLogger
 from stallscope.transformers import StepLogger as Callback
 
-BATCH, WIDTH, STEPS = 16, 32, 60
-#: Much longer than the rest of a step.
-SLOW_SECONDS = 0.04
+BATCH, WIDTH, STEPS = 16, 32, 12
 
 CASES = Cases()
 case_of = CASES.add
@@ -40,22 +37,28 @@ def rank() -> int:
     return int(os.environ["RANK"])
 
 
-def loader() -> DataLoader:
-    """Return a loader that is slow on rank 1."""
-    return DataLoader(data(STEPS, 7 + rank()), BATCH)
-
-
-def data(steps: int, seed: int) -> SlowData:
-    """Return samples for some steps, for which rank 1 waits."""
+def data(steps: int, seed: int, seconds: float = 0.0) -> SlowData:
+    """Return samples for some steps, with a delay for each batch."""
     random = torch.Generator().manual_seed(seed)
     inputs = torch.rand(steps * BATCH, WIDTH, generator=random)
     labels = torch.randint(4, (steps * BATCH,), generator=random)
-    return SlowData(TensorDataset(inputs, labels), BATCH, rank() * SLOW_SECONDS)
+    return SlowData(TensorDataset(inputs, labels), BATCH, seconds)
 
 
-def small_model() -> nn.Sequential:
+class Activation(nn.Module):
+    """A layer whose backward pass may be slow."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    def forward(self, inputs: Any) -> Any:
+        return sleep_in_backward(torch.relu(inputs), self.seconds)
+
+
+def small_model(seconds: float = 0.0) -> nn.Sequential:
     torch.manual_seed(11)
-    return nn.Sequential(nn.Linear(WIDTH, 64), nn.ReLU(), nn.Linear(64, 4))
+    return nn.Sequential(nn.Linear(WIDTH, 64), Activation(seconds), nn.Linear(64, 4))
 
 
 def left_in(engine: Any) -> list[str]:
@@ -66,111 +69,109 @@ def left_in(engine: Any) -> list[str]:
     return [*names, *["hook"] * hooks, *["forward hook"] * len(engine._forward_pre_hooks)]
 
 
-def train(stage: int, passes: int, folder: Path | None, dtype: str = "fp32") -> Any:
-    """Train with a stage of ZeRO, and update the weights after so many batches.
+class Engine(Loop):
+    """A loop with DeepSpeed's engine, which counts its updates and has hooks of its own."""
 
-    Without a folder nothing is recorded.
-    """
-    model = small_model()
-    config = {
-        "train_micro_batch_size_per_gpu": BATCH,
-        "gradient_accumulation_steps": passes,
-        # Its own optimizer is compiled.
-        "optimizer": {"type": "Adam", "params": {"lr": 0.01, "torch_adam": True}},
-        "zero_optimization": {"stage": stage},
-        "bf16": {"enabled": dtype == "bf16"},
-    }
-    engine, optimizer, _, _ = deepspeed.initialize(
-        model=model, model_parameters=model.parameters(), config=config
-    )
-    before = left_in(engine)
-    log = None
-    if folder is not None:
-        log = StepLogger(folder / "logs", optimizer=optimizer, model=engine)
-    for inputs, labels in loader() if log is None else log.watch(loader()):
-        outputs = engine(inputs.to(engine.communication_data_type))
-        engine.backward(nn.functional.cross_entropy(outputs, labels))
-        engine.step()
-    if log is not None:
-        log.close()
-    return seen(model, engine, before)
+    def __init__(self, net: Any, engine: Any, optimizer: Any, loader: Any) -> None:
+        super().__init__(net, engine, optimizer, loader)
+        self._before = left_in(engine)
+
+    def seen(self, **more: Any) -> dict[str, Any]:
+        return super().seen(updates=self.model.global_steps, **more)
+
+    def weights(self) -> str:
+        return weights_of(self.net)
+
+    def ours(self) -> list[str]:
+        return left_in(self.model)[len(self._before) :]
 
 
-def seen(model: nn.Module, engine: Any, before: list[str]) -> dict[str, Any]:
-    """Return the weights, the engine's updates, and what the recorder has left in the engine."""
-    with deepspeed.zero.GatheredParameters(list(model.parameters())):
-        weights = digest(p.detach().float().numpy() for p in model.parameters())
-    return {
-        "weights": weights,
-        "updates": engine.global_steps,
-        "ours": left_in(engine)[len(before) :],
-    }
+def weights_of(net: nn.Module) -> str:
+    with deepspeed.zero.GatheredParameters(list(net.parameters())):
+        return digest(p.detach().float().numpy() for p in net.parameters())
 
 
-@case_of
-def zero_0(folder: Path) -> Any:
-    return train(0, 1, folder)
+class Zero(Engine):
+    """A stage of ZeRO."""
+
+    def __init__(
+        self,
+        stage: int = 2,
+        dtype: str = "fp32",
+        passes: int = 1,
+        slow_input: float = 0.0,
+        slow_backward: float = 0.0,
+    ) -> None:
+        net = small_model(slow_backward)
+        config = {
+            "train_micro_batch_size_per_gpu": BATCH,
+            "gradient_accumulation_steps": passes,
+            # Its own optimizer is compiled.
+            "optimizer": {"type": "Adam", "params": {"lr": 0.01, "torch_adam": True}},
+            "zero_optimization": {"stage": stage},
+            "bf16": {"enabled": dtype == "bf16"},
+        }
+        engine, optimizer, _, _ = deepspeed.initialize(
+            model=net, model_parameters=net.parameters(), config=config
+        )
+        loader = DataLoader(data(STEPS, 7 + rank(), slow_input), BATCH)
+        super().__init__(net, engine, optimizer, loader)
+
+    def step(self, batch: Any, updates: bool) -> None:
+        # The engine itself knows when to update.
+        inputs, labels = batch
+        outputs = self.model(inputs.to(self.model.communication_data_type))
+        self.model.backward(nn.functional.cross_entropy(outputs, labels))
+        self.model.step()
 
 
-@case_of
-def zero_1(folder: Path) -> Any:
-    return {**train(1, 1, folder), "silent": train(1, 1, None)["weights"]}
+class BelowAccelerate(Engine):
+    """An engine that Accelerate makes."""
+
+    def __init__(
+        self, passes: int = 1, slow_input: float = 0.0, slow_backward: float = 0.0
+    ) -> None:
+        AcceleratorState._reset_state(True)
+        # Accelerator(cpu=True) would make no engine.
+        PartialState(cpu=True)
+        plugin = DeepSpeedPlugin(zero_stage=2, gradient_accumulation_steps=passes)
+        self.accelerator = Accelerator(deepspeed_plugin=plugin)
+        net = small_model(slow_backward)
+        # Accelerate gives each rank its part of the samples.
+        loader = DataLoader(data(2 * STEPS, 7, slow_input), BATCH)
+        prepared = self.accelerator.prepare(net, torch.optim.Adam(net.parameters(), 0.01), loader)
+        super().__init__(net, *prepared)
+
+    def step(self, batch: Any, updates: bool) -> None:
+        inputs, labels = batch
+        with self.accelerator.accumulate(self.model):
+            self.accelerator.backward(nn.functional.cross_entropy(self.model(inputs), labels))
+            self.optimizer.step()
+            self.optimizer.zero_grad()
 
 
-@case_of
-def zero_1_in_16_bits(folder: Path) -> Any:
-    return train(1, 1, folder, dtype="bf16")
-
-
-@case_of
-def zero_2(folder: Path) -> Any:
-    return train(2, 1, folder)
-
-
-@case_of
-def zero_3(folder: Path) -> Any:
-    return train(3, 1, folder)
-
-
-@case_of
-def zero_2_accumulates(folder: Path) -> Any:
-    return train(2, 3, folder)
-
-
-def accelerated(folder: Path | None, passes: int = 1) -> Any:
-    """Train in a loop with Accelerate, which makes the engine; without a folder nothing is recorded."""
-    AcceleratorState._reset_state(True)
-    # Accelerator(cpu=True) would make no engine.
-    PartialState(cpu=True)
-    plugin = DeepSpeedPlugin(zero_stage=2, gradient_accumulation_steps=passes)
-    accelerator = Accelerator(deepspeed_plugin=plugin)
-    model = small_model()
-    # Accelerate gives each rank its part of the samples.
-    engine, optimizer, batches = accelerator.prepare(
-        model, torch.optim.Adam(model.parameters(), 0.01), DataLoader(data(2 * STEPS, 7), BATCH)
-    )
-    before = left_in(engine)
-    log = None
-    if folder is not None:
-        log = StepLogger(folder / "logs", optimizer=optimizer, model=engine)
-    for inputs, labels in batches if log is None else log.watch(batches):
-        with accelerator.accumulate(engine):
-            accelerator.backward(nn.functional.cross_entropy(engine(inputs), labels))
-            optimizer.step()
-            optimizer.zero_grad()
-    if log is not None:
-        log.close()
-    return seen(model, engine, before)
+add_loops("zero_2", Zero, CASES)
+add_loops("below_accelerate", BelowAccelerate, CASES)
 
 
 @case_of
-def below_accelerate(folder: Path) -> Any:
-    return {**accelerated(folder), "silent": accelerated(None)["weights"]}
+def zero_0(case: Case) -> Any:
+    return Zero(0).train(case)
 
 
 @case_of
-def below_accelerate_accumulates(folder: Path) -> Any:
-    return accelerated(folder, passes=3)
+def zero_1(case: Case) -> Any:
+    return {**Zero(1).train(case), "silent": Zero(1).train(case, recorded=False)["weights"]}
+
+
+@case_of
+def zero_1_in_16_bits(case: Case) -> Any:
+    return Zero(1, "bf16").train(case)
+
+
+@case_of
+def zero_3(case: Case) -> Any:
+    return Zero(3, slow_input=slow_seconds()).train(case)
 
 
 class Classifier(nn.Module):
@@ -187,15 +188,15 @@ class Classifier(nn.Module):
         return {"loss": total / (num_items_in_batch or len(labels))}
 
 
-def with_trainer(folder: Path, *callbacks: Any, passes: int = 1) -> Any:
+def with_trainer(case: Case, *callbacks: Any, passes: int = 1) -> Any:
     """Train with Hugging Face's Trainer, which makes the engine."""
     AcceleratorState._reset_state(True)
     arguments = TrainingArguments(
-        str(folder / "saved"),
+        str(case.folder / "saved"),
         use_cpu=True,
         per_device_train_batch_size=BATCH,
         gradient_accumulation_steps=passes,
-        num_train_epochs=1,
+        num_train_epochs=2,
         save_strategy="no",
         report_to=[],
         disable_tqdm=True,
@@ -211,11 +212,16 @@ def with_trainer(folder: Path, *callbacks: Any, passes: int = 1) -> Any:
         model,
         arguments,
         data_collator=collated,
-        train_dataset=data(2 * STEPS, 7),
+        train_dataset=data(2 * STEPS, 7, slow_seconds()),
         callbacks=list(callbacks),
     )
     trainer.train()
-    return seen(model, trainer.model_wrapped, [])
+    engine = trainer.model_wrapped
+    return {
+        "weights": weights_of(model),
+        "updates": engine.global_steps,
+        "ours": left_in(engine),
+    }
 
 
 def collated(samples: list[Any]) -> dict[str, Any]:
@@ -223,22 +229,22 @@ def collated(samples: list[Any]) -> dict[str, Any]:
     return {"inputs": inputs, "labels": labels}
 
 
-def compared(folder: Path, passes: int = 1) -> Any:
+def compared(case: Case, passes: int = 1) -> Any:
     """Train with the Trainer, without the recorder and with it."""
-    silent = with_trainer(folder, passes=passes)
-    recorded = with_trainer(folder, Callback(folder / "logs"), passes=passes)
+    silent = with_trainer(case, passes=passes)
+    recorded = with_trainer(case, Callback(case.folder / "logs"), passes=passes)
     left = recorded["ours"][len(silent["ours"]) :]
     return {**recorded, "silent": silent["weights"], "ours": left}
 
 
 @case_of
-def below_trainer(folder: Path) -> Any:
-    return compared(folder)
+def below_trainer(case: Case) -> Any:
+    return compared(case)
 
 
 @case_of
-def below_trainer_accumulates(folder: Path) -> Any:
-    return compared(folder, passes=3)
+def below_trainer_accumulates(case: Case) -> Any:
+    return compared(case, passes=3)
 
 
 def main() -> None:
@@ -247,7 +253,7 @@ def main() -> None:
     deepspeed.ops.__compatible_ops__.clear()
     deepspeed.init_distributed("gloo")
     torch.set_num_threads(1)
-    run_cases(CASES, Path(out), names, rank())
+    run_cases(CASES, Path(out), names, rank(), Case)
     end_process_group()
 
 

@@ -17,21 +17,15 @@ from typing import Any
 import torch
 from case_runner import Cases, digest, run_cases
 from process_group import end_process_group
-from slow_torch import SlowData, sleep_in_backward
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
-
-from stallscope.torch import StepLogger
+from torch_loops import Case, Loop, SlowData, add_loops, sleep_in_backward, slow_seconds
 
 BATCH = 16
 STEPS = 12
 WIDTH = 64
-#: The delay of the slow rank, longer than other delays on a busy machine.
-SLOW_SECONDS = 0.04
-#: Enough for a verdict.
-MANY_STEPS = 40
 #: The recorder describes a step in flight after some seconds.
 PATIENCE_SECONDS = 120.0
 
@@ -47,7 +41,7 @@ class Block(nn.Module):
     def __init__(self, forward: float, backward: float, again: bool) -> None:
         super().__init__()
         self.layer = nn.Linear(WIDTH, WIDTH)
-        self.forward_seconds, self.backward_seconds = rank() * forward, rank() * backward
+        self.forward_seconds, self.backward_seconds = forward, backward
         self.again = again
 
     def forward(self, inputs: Any) -> Any:
@@ -61,63 +55,38 @@ class Block(nn.Module):
         return sleep_in_backward(torch.relu(self.layer(inputs)), self.backward_seconds)
 
 
-class Training:
-    """A model with sharded blocks, and its optimizer; rank 1 may be slow."""
+class Sharded(Loop):
+    """A model with sharded blocks, and its optimizer."""
 
-    def __init__(self, forward: float = 0.0, backward: float = 0.0, again: bool = False) -> None:
+    def __init__(
+        self,
+        passes: int = 1,
+        slow_input: float = 0.0,
+        slow_backward: float = 0.0,
+        slow_forward: float = 0.0,
+        again: bool = False,
+    ) -> None:
         torch.manual_seed(11)
         # The block in the middle is slow: the blocks before and after it wait as well.
-        slow = (0.0, 0.0), (forward, backward), (0.0, 0.0)
-        self.model = nn.Sequential(*[Block(*delays, again) for delays in slow], nn.Linear(WIDTH, 4))
-        for block in self.model[:3]:
+        slow = (0.0, 0.0), (slow_forward, slow_backward), (0.0, 0.0)
+        model = nn.Sequential(*[Block(*delays, again) for delays in slow], nn.Linear(WIDTH, 4))
+        for block in model[:3]:
             fully_shard(block)
-        fully_shard(self.model)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), 0.01)
+        fully_shard(model)
+        optimizer = torch.optim.Adam(model.parameters(), 0.01)
+        super().__init__(model, model, optimizer, loader(slow_input))
 
-    def backward(self, batch: Any) -> None:
+    def step(self, batch: Any, updates: bool) -> None:
         inputs, labels = batch
+        self.model.set_requires_gradient_sync(updates)
         nn.functional.cross_entropy(self.model(inputs), labels).backward()
+        if updates:
+            self.optimizer.step()
+            self.optimizer.zero_grad()
 
-    def step(self, batch: Any) -> None:
-        self.optimizer.zero_grad()
-        self.backward(batch)
-        self.optimizer.step()
-
-    def recorded(self, folder: Path, step: Any = None, data: Any = None, **options: Any) -> Any:
-        with StepLogger(
-            folder / "logs", optimizer=self.optimizer, model=self.model, **options
-        ) as log:
-            for _ in range(2):
-                for batch in log.watch(data or loader()):
-                    (step or self.step)(batch)
-                with log.validation(), torch.no_grad():
-                    self.model(torch.rand(1, WIDTH))
-        return self.seen()
-
-    def recorded_passes(self, folder: Path, passes: int = 3, **options: Any) -> Any:
-        """Record two epochs in which only one of several batches reduces."""
-        iterations = itertools.count()
-
-        def step(batch: Any) -> None:
-            last = next(iterations) % passes == passes - 1
-            self.model.set_requires_gradient_sync(last)
-            self.backward(batch)
-            if last:
-                self.optimizer.step()
-                self.optimizer.zero_grad()
-
-        return self.recorded(folder, step, **options)
-
-    def silent(self) -> str:
-        for _ in range(2):
-            for batch in loader():
-                self.step(batch)
-            with torch.no_grad():
-                self.model(torch.rand(1, WIDTH))
-        return self.weights()
-
-    def seen(self) -> dict[str, Any]:
-        return {"weights": self.weights(), "ours": self.ours()}
+    def validate(self) -> None:
+        with torch.no_grad():
+            self.model(torch.rand(1, WIDTH))
 
     def weights(self) -> str:
         """Return a digest of all ranks' parts."""
@@ -143,12 +112,12 @@ class Training:
         return left + ["forward hook"] * (len(self.model._forward_pre_hooks) - 1)
 
 
-def loader(steps: int = STEPS, seconds: float = 0.0) -> DataLoader:
-    """Return a loader with a delay for each batch of rank 1."""
+def loader(seconds: float = 0.0) -> DataLoader:
+    """Return this rank's loader, with a delay for each batch."""
     random = torch.Generator().manual_seed(7 + rank())
-    inputs = torch.rand(steps * BATCH, WIDTH, generator=random)
-    data = TensorDataset(inputs, torch.randint(4, (steps * BATCH,), generator=random))
-    return DataLoader(SlowData(data, BATCH, rank() * seconds), BATCH)
+    inputs = torch.rand(STEPS * BATCH, WIDTH, generator=random)
+    data = TensorDataset(inputs, torch.randint(4, (STEPS * BATCH,), generator=random))
+    return DataLoader(SlowData(data, BATCH, seconds), BATCH)
 
 
 def steps_in_flight(folder: Path) -> int:
@@ -157,69 +126,61 @@ def steps_in_flight(folder: Path) -> int:
     return sum(f'"step":{STEPS},' in log.read_text() for log in logs)
 
 
-@case_of
-def plain(folder: Path) -> Any:
-    silent = Training().silent()
-    return {**Training().recorded(folder), "silent": silent}
+add_loops("fsdp", Sharded, CASES)
 
 
 @case_of
-def recomputed(folder: Path) -> Any:
+def recomputed(case: Case) -> Any:
     """Compute activations again in the backward pass."""
-    return Training(again=True).recorded(folder)
+    return Sharded(again=True).train(case)
 
 
 @case_of
-def accumulation(folder: Path) -> Any:
-    return Training().recorded_passes(folder)
+def slow_forward(case: Case) -> Any:
+    return Sharded(slow_forward=slow_seconds()).train(case)
 
 
 @case_of
-def without_stages(folder: Path) -> Any:
-    return Training().recorded(folder, stages=False)
+def slow_backward_with_accumulation(case: Case) -> Any:
+    return Sharded(slow_backward=slow_seconds()).train(case, passes=2)
 
 
 @case_of
-def asynchronous(folder: Path) -> Any:
-    """Gather the next block's parameters while a block computes."""
-    training = Training()
+def without_stages(case: Case) -> Any:
+    return Sharded().train(case, stages=False)
 
-    def step(batch: Any) -> None:
-        training.model[0].unshard(async_op=True)
-        training.step(batch)
 
-    return training.recorded(folder, step)
+class Asynchronous(Sharded):
+    """Gathers the next block's parameters while a block computes."""
+
+    def step(self, batch: Any, updates: bool) -> None:
+        self.model[0].unshard(async_op=True)
+        super().step(batch, updates)
 
 
 @case_of
-def stuck(folder: Path) -> Any:
+def asynchronous(case: Case) -> Any:
+    return Asynchronous().train(case)
+
+
+class Stuck(Sharded):
     """Rank 1 starts the forward pass of one step when both logs describe the step."""
-    training, iterations = Training(), itertools.count()
 
-    def step(batch: Any) -> None:
-        if next(iterations) == STEPS and rank() == 1:
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder, self._iterations = folder, itertools.count()
+
+    def step(self, batch: Any, updates: bool) -> None:
+        if next(self._iterations) == STEPS and rank() == 1:
             deadline = time.monotonic() + PATIENCE_SECONDS
-            while steps_in_flight(folder) < 2 and time.monotonic() < deadline:
+            while steps_in_flight(self._folder) < 2 and time.monotonic() < deadline:
                 time.sleep(0.1)
-        training.step(batch)
-
-    return training.recorded(folder, step)
+        super().step(batch, updates)
 
 
 @case_of
-def slow_input(folder: Path) -> Any:
-    return Training().recorded(folder, data=loader(MANY_STEPS, SLOW_SECONDS))
-
-
-@case_of
-def slow_forward(folder: Path) -> Any:
-    return Training(forward=SLOW_SECONDS).recorded(folder, data=loader(MANY_STEPS))
-
-
-@case_of
-def slow_backward_with_accumulation(folder: Path) -> Any:
-    training = Training(backward=SLOW_SECONDS / 2)
-    return training.recorded_passes(folder, passes=2, data=loader(2 * MANY_STEPS))
+def stuck(case: Case) -> Any:
+    return Stuck(case.folder).train(case)
 
 
 def main() -> None:
@@ -227,7 +188,7 @@ def main() -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.distributed.init_process_group("gloo")
     torch.set_num_threads(1)
-    run_cases(CASES, Path(out), names, rank())
+    run_cases(CASES, Path(out), names, rank(), Case)
     end_process_group()
 
 

@@ -10,6 +10,7 @@ Each case has its own log folder.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -18,25 +19,28 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from case_runner import Cases, digest, run_cases
+from case_runner import Cases, Stopwatch, digest, raised_by, run_cases
 from lightning.fabric import Fabric
 from process_group import end_process_group
-from slow_torch import SlowData, sleep_in_backward
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
+from torch_loops import (
+    Case,
+    Loop,
+    SlowData,
+    add_loops,
+    broken_recorder,
+    sleep_in_backward,
+    slow_seconds,
+)
 from transformers import Trainer, TrainingArguments
 
-from stallscope.torch import StepLogger as LoopLogger
 from stallscope.transformers import StepLogger
 
 BATCH = 16
 STEPS = 12
 INPUTS = 8
 CLASSES = 4
-#: Much longer than the rest of a step, on a busy machine as well.
-SLOW_SECONDS = 0.04
-#: Enough for a verdict.
-MANY_STEPS = 100
 RANKS = int(os.environ.get("WORLD_SIZE", "1"))
 
 CASES, RANKED_CASES = Cases(), Cases()
@@ -47,59 +51,50 @@ def rank() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
-class Data(Dataset):
-    """Samples for all ranks."""
-
-    def __init__(self, steps: int = STEPS) -> None:
-        random = torch.Generator().manual_seed(7)
-        self.samples = steps * BATCH * RANKS
-        self.inputs = torch.rand(self.samples, INPUTS, generator=random)
-        self.labels = torch.randint(CLASSES, (self.samples,), generator=random)
-
-    def __len__(self) -> int:
-        return self.samples
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return {"inputs": self.inputs[index], "labels": self.labels[index]}
-
-
-def slow_data(steps: int, seconds: float) -> SlowData:
-    """Return samples with a delay for each batch of rank 1."""
-    return SlowData(Data(steps), BATCH, rank() * seconds)
+def data(seconds: float = 0.0) -> SlowData:
+    """Return samples for all ranks, with a delay for each batch."""
+    random = torch.Generator().manual_seed(7)
+    samples = STEPS * BATCH * RANKS
+    inputs = torch.rand(samples, INPUTS, generator=random)
+    labels = torch.randint(CLASSES, (samples,), generator=random)
+    rows = [{"inputs": row, "labels": label} for row, label in zip(inputs, labels)]
+    return SlowData(rows, BATCH, seconds)
 
 
 class Net(nn.Module):
     """A model that takes the number of items of all ranks, so that the Trainer counts them.
 
-    Its backward pass may be slow on rank 1.
+    Its backward pass may be slow, and it may raise.
     """
 
     accepts_loss_kwargs = True
 
-    def __init__(self, seconds: float = 0.0) -> None:
+    def __init__(self, seconds: float = 0.0, fail_at: int = -1) -> None:
         super().__init__()
         torch.manual_seed(11)
         self.first = nn.Linear(INPUTS, 64)
         self.second = nn.Linear(64, CLASSES)
-        self.seconds = rank() * seconds
+        self.seconds = seconds
+        self.fail_at = fail_at
+        self.stopwatch = Stopwatch()
 
     def forward(self, inputs: Any, labels: Any, num_items_in_batch: Any = None) -> Any:
+        if len(self.stopwatch.times) == self.fail_at:
+            raise OSError("the disk is gone")
+        self.stopwatch.read()
         hidden = sleep_in_backward(torch.relu(self.first(inputs)), self.seconds)
         total = nn.functional.cross_entropy(self.second(hidden), labels, reduction="sum")
         return {"loss": total / (num_items_in_batch or len(labels))}
 
 
-class Case:
+class TrainerCase(Case):
     """The folder of a case, and its Trainers."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
 
     def logger(self, **options: Any) -> StepLogger:
         return StepLogger(self.folder / "logs", **options)
 
     def trainer(
-        self, *callbacks: Any, net: Any = None, data: Any = None, **options: Any
+        self, *callbacks: Any, net: Any = None, dataset: Any = None, **options: Any
     ) -> Trainer:
         arguments = TrainingArguments(
             **{
@@ -120,8 +115,8 @@ class Case:
         return Trainer(
             net or Net(),
             arguments,
-            train_dataset=data or Data(),
-            eval_dataset=Data(2),
+            train_dataset=dataset or data(),
+            eval_dataset=data(),
             callbacks=list(callbacks),
         )
 
@@ -137,7 +132,8 @@ def seen(trainer: Trainer, **more: Any) -> dict[str, Any]:
     ours = [name for name in names if name in vars(trainer)]
     ours += ["gather"] * ("gather" in vars(trainer.accelerator))
     ours += left_in(trainer.model_wrapped)
-    return {"weights": weights_of(trainer.model), "ours": ours, **more}
+    net = trainer.model
+    return {"weights": weights_of(net), "ours": ours, "stopwatch": net.stopwatch.times, **more}
 
 
 def weights_of(model: nn.Module) -> str:
@@ -153,72 +149,63 @@ def left_in(model: nn.Module) -> list[str]:
 
 @alone
 @ranked
-def plain(case: Case) -> Any:
+def plain(case: TrainerCase) -> Any:
     silent = case.train()["weights"]
     return {**case.train(case.logger(run_name="plain run")), "silent": silent}
 
 
 @alone
 @ranked
-def accumulation(case: Case) -> Any:
+def accumulation(case: TrainerCase) -> Any:
     """An epoch has 12 batches, and a step 5: the last step of an epoch has two."""
     return case.train(case.logger(), gradient_accumulation_steps=5)
 
 
 @alone
 @ranked
-def compiled(case: Case) -> Any:
+def compiled(case: TrainerCase) -> Any:
     return case.train(case.logger(), torch_compile=True, torch_compile_backend="aot_eager")
 
 
+@alone
 @ranked
-def slow_input(case: Case) -> Any:
-    return case.train(case.logger(), data=slow_data(MANY_STEPS // 2, SLOW_SECONDS))
-
-
-@ranked
-def slow_backward(case: Case) -> Any:
-    return case.train(case.logger(), net=Net(SLOW_SECONDS), data=Data(MANY_STEPS // 2))
-
-
-@ranked
-def slow_input_with_accumulation(case: Case) -> Any:
-    data = slow_data(MANY_STEPS, SLOW_SECONDS / 2)
-    return case.train(case.logger(), data=data, gradient_accumulation_steps=2)
+def slow_input(case: TrainerCase) -> Any:
+    return case.train(case.logger(), dataset=data(slow_seconds()))
 
 
 @alone
-def evaluation_and_checkpoints(case: Case) -> Any:
+@ranked
+def slow_backward(case: TrainerCase) -> Any:
+    return case.train(case.logger(), net=Net(slow_seconds()))
+
+
+@ranked
+def slow_input_with_accumulation(case: TrainerCase) -> Any:
+    return case.train(case.logger(), dataset=data(slow_seconds()), gradient_accumulation_steps=2)
+
+
+@alone
+@ranked
+def evaluation_and_checkpoints(case: TrainerCase) -> Any:
     often = {"eval_strategy": "steps", "save_strategy": "steps", "eval_steps": 6, "save_steps": 6}
     return case.train(case.logger(), **often)
 
 
 @alone
-def without_stages(case: Case) -> Any:
+def without_stages(case: TrainerCase) -> Any:
     return case.train(case.logger(stages=False), gradient_accumulation_steps=3)
 
 
 @alone
-def raises(case: Case) -> Any:
-    class Broken(Net):
-        calls = 0
-
-        def forward(self, *inputs: Any, **named: Any) -> Any:
-            self.calls += 1
-            if self.calls == 6:
-                raise OSError("the disk is gone")
-            return super().forward(*inputs, **named)
-
-    trainer = case.trainer(case.logger(), net=Broken())
-    try:
-        trainer.train()
-    except OSError as error:
-        return seen(trainer, raised=str(error))
-    raise AssertionError("the training did not raise")
+@ranked
+def raises(case: TrainerCase) -> Any:
+    trainer = case.trainer(case.logger(), net=Net(fail_at=5))
+    return seen(trainer, raised=raised_by(trainer.train))
 
 
 @alone
-def resumed(case: Case) -> Any:
+@ranked
+def resumed(case: TrainerCase) -> Any:
     """Continue from the checkpoint in the middle of the first epoch; SGD counts no steps."""
     options = {"save_strategy": "steps", "save_steps": 6}
     case.train(max_steps=6, **options)
@@ -228,7 +215,7 @@ def resumed(case: Case) -> Any:
 
 
 @alone
-def no_trainer(case: Case) -> Any:
+def no_trainer(case: TrainerCase) -> Any:
     """Call the callback in a custom loop."""
     logger = case.logger()
     logger.on_train_begin(None, None, None)
@@ -240,113 +227,82 @@ def no_trainer(case: Case) -> Any:
 
 
 @alone
-def recorder_breaks(case: Case) -> Any:
-    from stallscope.collector.recorder.pytorch import iterations
-
-    def broken(*_: Any) -> None:
-        raise ZeroDivisionError("broken on purpose")
-
-    silent, original = case.train()["weights"], iterations.Iteration
-    iterations.Iteration = broken
-    try:
+@ranked
+def recorder_breaks(case: TrainerCase) -> Any:
+    silent = case.train()["weights"]
+    with broken_recorder():
         return {**case.train(case.logger()), "silent": silent}
-    finally:
-        iterations.Iteration = original
 
 
-def after_loop(net: Any, model: Any, optimizer: Any) -> Any:
-    """Return the weights of a loop, and what the recorder has left in its model and optimizer."""
-    ours = left_in(model) + ["update hook"] * bool(optimizer.optimizer._optimizer_step_post_hooks)
-    return {"weights": weights_of(net), "ours": ours}
+class Prepared(Loop):
+    """A loop with the optimizer of Accelerate or Fabric."""
+
+    def ours(self) -> list[str]:
+        hooks = self.optimizer.optimizer._optimizer_step_post_hooks
+        return left_in(self.model) + ["update hook"] * bool(hooks)
 
 
-def accelerated(
-    case: Case, data: Any = None, net: Any = None, log: Any = None, passes: int = 1
-) -> Any:
-    """Train two epochs in a loop with Accelerate, recorded unless ``log`` is False."""
-    AcceleratorState._reset_state()
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=passes)
-    net = net or Net()
-    model, optimizer, loader = accelerator.prepare(
-        net, torch.optim.SGD(net.parameters(), 0.1), DataLoader(data or Data(), BATCH)
-    )
-    logger = LoopLogger(case.folder / "logs", optimizer=optimizer, model=model)
-    for _ in range(2):
-        for batch in loader if log is False else logger.watch(loader):
-            with accelerator.accumulate(model):
-                accelerator.backward(model(**batch)["loss"])
-                accelerator.clip_grad_norm_(model.parameters(), 1.0)
-                optimizer.step()
-                optimizer.zero_grad()
-    logger.close()
-    return after_loop(net, model, optimizer)
+class Accelerated(Prepared):
+    def __init__(
+        self, passes: int = 1, slow_input: float = 0.0, slow_backward: float = 0.0
+    ) -> None:
+        AcceleratorState._reset_state()
+        self.accelerator = Accelerator(cpu=True, gradient_accumulation_steps=passes)
+        net = Net(slow_backward)
+        prepared = self.accelerator.prepare(
+            net, torch.optim.SGD(net.parameters(), 0.1), DataLoader(data(slow_input), BATCH)
+        )
+        super().__init__(net, *prepared)
+
+    def step(self, batch: Any, updates: bool) -> None:
+        # Accelerate itself knows when to update.
+        with self.accelerator.accumulate(self.model):
+            self.accelerator.backward(self.model(**batch)["loss"])
+            self.accelerator.clip_grad_norm_(self.model.parameters(), 1.0)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
 
 
-@alone
-@ranked
-def accelerate_loop(case: Case) -> Any:
-    silent = accelerated(case, log=False)["weights"]
-    return {**accelerated(case), "silent": silent}
+class WithFabric(Prepared):
+    def __init__(
+        self,
+        passes: int = 1,
+        slow_input: float = 0.0,
+        slow_backward: float = 0.0,
+        compiles: bool = False,
+    ) -> None:
+        strategy = "ddp" if RANKS > 1 else "auto"
+        self.fabric = Fabric(accelerator="cpu", strategy=strategy, devices=RANKS)
+        self.fabric.launch()
+        net = Net(slow_backward)
+        compiled = torch.compile(net, backend="aot_eager") if compiles else net
+        model, optimizer = self.fabric.setup(compiled, torch.optim.SGD(net.parameters(), 0.1))
+        loader = self.fabric.setup_dataloaders(DataLoader(data(slow_input), BATCH))
+        super().__init__(net, model, optimizer, loader)
+
+    def step(self, batch: Any, updates: bool) -> None:
+        waits = RANKS > 1 and not updates
+        with self.fabric.no_backward_sync(self.model) if waits else contextlib.nullcontext():
+            self.fabric.backward(self.model(**batch)["loss"])
+        if updates:
+            self.optimizer.step()
+            self.optimizer.zero_grad()
 
 
-@alone
-@ranked
-def accelerate_accumulates(case: Case) -> Any:
-    """An epoch has 12 batches, and a step 5: Accelerate makes a step of the last two."""
-    return accelerated(case, passes=5)
-
-
-@ranked
-def accelerate_slow_input(case: Case) -> Any:
-    return accelerated(case, data=slow_data(MANY_STEPS // 2, SLOW_SECONDS))
-
-
-@ranked
-def accelerate_slow_backward(case: Case) -> Any:
-    """Update the weights after every other batch."""
-    return accelerated(case, data=Data(MANY_STEPS), net=Net(SLOW_SECONDS / 2), passes=2)
-
-
-def with_fabric(case: Case, data: Any = None, log: Any = None, compiles: bool = False) -> Any:
-    """Train two epochs in a loop with Fabric, recorded unless ``log`` is False."""
-    fabric = Fabric(accelerator="cpu", strategy="ddp" if RANKS > 1 else "auto", devices=RANKS)
-    fabric.launch()
-    net = Net()
-    compiled = torch.compile(net, backend="aot_eager") if compiles else net
-    model, optimizer = fabric.setup(compiled, torch.optim.SGD(net.parameters(), 0.1))
-    loader = fabric.setup_dataloaders(DataLoader(data or Data(), BATCH))
-    logger = LoopLogger(case.folder / "logs", optimizer=optimizer, model=model)
-    for _ in range(2):
-        for batch in loader if log is False else logger.watch(loader):
-            fabric.backward(model(**batch)["loss"])
-            optimizer.step()
-            optimizer.zero_grad()
-    logger.close()
-    return after_loop(net, model, optimizer)
-
-
-@alone
-@ranked
-def fabric_loop(case: Case) -> Any:
-    silent = with_fabric(case, log=False)["weights"]
-    return {**with_fabric(case), "silent": silent}
+add_loops("accelerate", Accelerated, CASES, RANKED_CASES)
+add_loops("fabric", WithFabric, CASES, RANKED_CASES)
 
 
 @ranked
-def fabric_compiled(case: Case) -> Any:
-    return with_fabric(case, compiles=True)
-
-
-@ranked
-def fabric_slow_input(case: Case) -> Any:
-    return with_fabric(case, data=slow_data(MANY_STEPS // 2, SLOW_SECONDS))
+def fabric_compiled(case: TrainerCase) -> Any:
+    return WithFabric(compiles=True).train(case)
 
 
 def main() -> None:
     out, *names = sys.argv[1:]
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
-    run_cases(CASES if RANKS == 1 else RANKED_CASES, Path(out), names, rank(), Case)
+    run_cases(CASES if RANKS == 1 else RANKED_CASES, Path(out), names, rank(), TrainerCase)
     end_process_group()
 
 

@@ -22,7 +22,7 @@ from typing import Any, Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from case_runner import Cases, digest, run_cases
+from case_runner import Cases, Stopwatch, digest, raised_by, run_cases
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from stallscope.jax import StepLogger, measure_input, synthetic_like
@@ -32,8 +32,6 @@ STEPS = 12
 WIDTH = 8
 #: The delay of the slow rank, longer than other delays on a busy machine.
 SLOW_SECONDS = 0.04
-#: Enough for a verdict, if these logs allowed one.
-MANY_STEPS = 60
 PROCESSES = 2
 #: Steps that the host dispatches before the device has finished them.
 AHEAD_STEPS = 20
@@ -41,6 +39,11 @@ INNER = np.eye(512, dtype=np.float32)
 
 RANKS, ALONE = Cases(), Cases()
 ranked, alone = RANKS.add, ALONE.add
+
+
+def slow_here() -> bool:
+    """Return whether this is the last process, which is slow."""
+    return jax.process_index() == jax.process_count() - 1
 
 
 def batches(steps: int = STEPS, slow: bool = False) -> Iterator[Any]:
@@ -101,16 +104,23 @@ def recorded(
     training: Training | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Record two epochs."""
-    training = training or Training()
+    """Record two epochs, with pauses after each."""
+    training, stopwatch = training or Training(), Stopwatch()
+    first_step = options.pop("first_step", None)
     with StepLogger(folder / "logs", **options) as log:
-        for _ in range(2):
-            for batch in log.watch(make()):
+        for epoch in range(2):
+            batches_of_epoch = log.watch(make(), first_step=None if epoch else first_step)
+            for batch in stopwatch.watch(batches_of_epoch):
                 if step is None:
                     log.results(training.step(batch))
                 else:
                     step(log, training, batch)
-    return training.seen()
+            with log.validation():
+                # A validation without any time would not be in the log.
+                time.sleep(0.001)
+            with log.checkpoint():
+                np.save(folder / f"saved-{jax.process_index()}", training.seen()["weights"])
+    return {**training.seen(), "stopwatch": stopwatch.times}
 
 
 def wait_for_loss(log: StepLogger, training: Training, batch: Any) -> None:
@@ -126,18 +136,14 @@ def plain(folder: Path) -> Any:
     silent = Training()
     for _ in range(2):
         silent.run(batches())
-    return {**recorded(folder, run_name="plain run"), "silent": silent.seen()["weights"]}
+    results = recorded(folder, wait_for_loss, run_name="plain run")
+    return {**results, "silent": silent.seen()["weights"]}
 
 
 @ranked
+@alone
 def slow_input(folder: Path) -> Any:
-    slow = jax.process_index() == 1
-    return recorded(folder, wait_for_loss, lambda: batches(MANY_STEPS, slow))
-
-
-@ranked
-def slow_input_everywhere(folder: Path) -> Any:
-    return recorded(folder, wait_for_loss, lambda: batches(MANY_STEPS, slow=True))
+    return recorded(folder, wait_for_loss, lambda: batches(slow=slow_here()))
 
 
 @ranked
@@ -166,9 +172,8 @@ def flax_and_optax(folder: Path) -> Any:
         return nnx.split((model, optimizer))[1], loss
 
     losses: list[float] = []
-    slow = jax.process_index() == jax.process_count() - 1
     with StepLogger(folder / "logs") as log:
-        for batch in log.watch(batches(MANY_STEPS, slow)):
+        for batch in log.watch(batches(slow=slow_here())):
             inputs = jax.make_array_from_process_local_data(split, batch)
             state, loss = step(state, inputs)
             log.results(loss)
@@ -186,14 +191,35 @@ def synthetic(folder: Path) -> Any:
     return {**results, "kind": measured.kind, "samples_per_second": measured.samples_per_second}
 
 
-@ranked
+@alone
 def slow_compute(folder: Path) -> Any:
-    def step(log: Any, training: Training, batch: Any) -> None:
-        if jax.process_index() == 1:
-            time.sleep(SLOW_SECONDS)
-        log.results(training.step(batch))
+    """Sleep while the host computes, before the results are known."""
 
-    return recorded(folder, step, lambda: batches(MANY_STEPS))
+    def step(log: Any, training: Training, batch: Any) -> None:
+        time.sleep(SLOW_SECONDS)
+        wait_for_loss(log, training, batch)
+
+    return recorded(folder, step)
+
+
+@ranked
+@alone
+def raises(folder: Path) -> Any:
+    training, steps = Training(), itertools.count()
+
+    def step(log: Any, training: Training, batch: Any) -> None:
+        if next(steps) == 5:
+            raise OSError("the disk is gone")
+        wait_for_loss(log, training, batch)
+
+    raised = raised_by(lambda: recorded(folder, step, training=training))
+    return {**training.seen(), "raised": raised}
+
+
+@ranked
+@alone
+def resumed(folder: Path) -> Any:
+    return recorded(folder, wait_for_loss, first_step=100)
 
 
 @ranked
@@ -211,22 +237,6 @@ def pmapped(folder: Path) -> Any:
             weights, loss = step(weights, batch)
             log.results({"loss": loss})
     return seen(weights)
-
-
-@ranked
-@alone
-def validation_and_checkpoint(folder: Path) -> Any:
-    training = Training()
-    with StepLogger(folder / "logs") as log:
-        for _ in range(2):
-            for batch in log.watch(batches()):
-                log.results(training.step(batch))
-            with log.validation():
-                # A validation without any time would not be in the log.
-                time.sleep(0.001)
-            with log.checkpoint():
-                np.save(folder / f"saved-{jax.process_index()}", training.seen()["weights"])
-    return training.seen()
 
 
 @jax.jit
@@ -251,6 +261,7 @@ def host_ahead(folder: Path) -> Any:
     return {"behind": sum(behind), "ours": []}
 
 
+@ranked
 @alone
 def accumulation(folder: Path) -> Any:
     iterations = itertools.count(1)
@@ -264,11 +275,6 @@ def accumulation(folder: Path) -> Any:
 
 
 @alone
-def slow_input_alone(folder: Path) -> Any:
-    return recorded(folder, wait_for_loss, lambda: batches(20, slow=True))
-
-
-@alone
 def without_results(folder: Path) -> Any:
     return recorded(folder, lambda _, training, batch: training.step(batch))
 
@@ -279,15 +285,14 @@ def without_stages(folder: Path) -> Any:
 
 
 @alone
-def numbered(folder: Path) -> Any:
-    """Continue from a checkpoint, and leave the loop early."""
+def left_early(folder: Path) -> Any:
+    """Leave the loop early, and train on without the recorder."""
     training = Training()
     with StepLogger(folder / "logs") as log:
-        for number, batch in enumerate(log.watch(batches(), first_step=100)):
+        for number, batch in enumerate(log.watch(batches())):
             log.results(training.step(batch))
             if number == 4:
                 break
-    # Without a recorder.
     log.results(training.step(batch))
     return training.seen()
 
@@ -303,6 +308,7 @@ def donated(folder: Path) -> Any:
     return recorded(folder, step)
 
 
+@ranked
 @alone
 def recorder_breaks(folder: Path) -> Any:
     from stallscope.collector.recorder.jax import jax_results
@@ -310,10 +316,13 @@ def recorder_breaks(folder: Path) -> Any:
     def broken(*_: Any) -> None:
         raise ZeroDivisionError("broken on purpose")
 
+    silent = Training()
+    for _ in range(2):
+        silent.run(batches())
     original = jax_results.ResultTimes.add
     jax_results.ResultTimes.add = broken  # type: ignore[method-assign]
     try:
-        return recorded(folder)
+        return {**recorded(folder), "silent": silent.seen()["weights"]}
     finally:
         jax_results.ResultTimes.add = original  # type: ignore[method-assign]
 

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from case_runner import Cases, digest, run_cases
+from case_runner import Cases, Stopwatch, digest, raised_by, run_cases
 from process_group import end_process_group
-from slow_torch import SlowData, sleep_in_backward
 from torch import nn
 from torch.utils.data import DataLoader, Subset, TensorDataset
+from torch_loops import SlowData, sleep_in_backward
 
 # One of Lightning's two names, imported before the recorder looks for either.
 pl: Any = importlib.import_module(os.environ.get("LIGHTNING", "lightning.pytorch"))
@@ -37,8 +37,6 @@ INPUTS = 8
 CLASSES = 4
 #: Much longer than the rest of a step, on a busy machine as well.
 SLOW_SECONDS = 0.12
-#: Enough for a verdict.
-MANY_STEPS = 40
 
 CASES, DDP_CASES = Cases(), Cases()
 alone, ranked = CASES.add, DDP_CASES.add
@@ -83,6 +81,10 @@ class Case:
             callbacks=list(callbacks),
         )
 
+    def slow_seconds(self) -> float:
+        """Return the delay of the last rank."""
+        return 0.0 if self.ddp and rank() == 0 else SLOW_SECONDS
+
     def fit(self, *callbacks: Any, net: Any = None, data: Any = None, **options: Any) -> Any:
         net = Net() if net is None else net
         trainer = self.trainer(*callbacks, **options)
@@ -91,17 +93,15 @@ class Case:
 
 
 class Net(pl.LightningModule):
-    def __init__(self, backward_seconds: float = 0.0, seconds: float = 0.0) -> None:
+    def __init__(self, backward_seconds: float = 0.0) -> None:
         super().__init__()
         torch.manual_seed(11)
         self.first = nn.Linear(INPUTS, 64)
         self.second = nn.Linear(64, CLASSES)
         self.backward_seconds = backward_seconds
-        self.seconds = seconds
 
     def training_step(self, batch: Any, index: int) -> Any:
         inputs, labels = batch
-        time.sleep(self.seconds)
         hidden = sleep_in_backward(torch.relu(self.first(inputs)), self.backward_seconds)
         return nn.functional.cross_entropy(self.second(hidden), labels)
 
@@ -139,11 +139,18 @@ def seen(net: Any, trainer: Any) -> dict[str, Any]:
 @alone
 @ranked
 def plain(case: Case) -> Any:
-    silent = case.fit()["weights"]
-    return {**case.fit(case.logger(run_name="plain run")), "silent": silent}
+    class Timed(Net):
+        def training_step(self, batch: Any, index: int) -> Any:
+            stopwatch.read()
+            return super().training_step(batch, index)
+
+    silent, stopwatch = case.fit()["weights"], Stopwatch()
+    recorded = case.fit(case.logger(run_name="plain run"), net=Timed())
+    return {**recorded, "silent": silent, "stopwatch": stopwatch.times}
 
 
 @alone
+@ranked
 def validation_and_checkpoints(case: Case) -> Any:
     saving = pl.callbacks.ModelCheckpoint(dirpath=case.folder / "saved")
     net = Net()
@@ -159,14 +166,15 @@ def accumulation(case: Case) -> Any:
 
 
 @alone
+@ranked
 def slow_input(case: Case) -> Any:
-    data = case.loader(MANY_STEPS // 2, seconds=SLOW_SECONDS)
-    return case.fit(case.logger(), data=data)
+    return case.fit(case.logger(), data=case.loader(seconds=case.slow_seconds()))
 
 
 @alone
+@ranked
 def slow_compute(case: Case) -> Any:
-    return case.fit(case.logger(), net=Net(seconds=SLOW_SECONDS), data=case.loader(MANY_STEPS // 2))
+    return case.fit(case.logger(), net=Net(case.slow_seconds()))
 
 
 @alone
@@ -192,6 +200,7 @@ def without_stages(case: Case) -> Any:
 
 
 @alone
+@ranked
 def raises(case: Case) -> Any:
     class Broken(Net):
         def training_step(self, batch: Any, index: int) -> Any:
@@ -200,14 +209,12 @@ def raises(case: Case) -> Any:
             return super().training_step(batch, index)
 
     net, trainer = Broken(), case.trainer(case.logger())
-    try:
-        trainer.fit(net, case.loader())
-    except OSError as error:
-        return {**seen(net, trainer), "raised": str(error)}
-    raise AssertionError("the training did not raise")
+    raised = raised_by(lambda: trainer.fit(net, case.loader()))
+    return {**seen(net, trainer), "raised": raised}
 
 
 @alone
+@ranked
 def two_fits(case: Case) -> Any:
     logger = case.logger()
     case.fit(logger)
@@ -215,6 +222,7 @@ def two_fits(case: Case) -> Any:
 
 
 @alone
+@ranked
 def resumed(case: Case) -> Any:
     saved = case.folder / "half.ckpt"
     trainer = case.trainer(max_epochs=1)
@@ -226,32 +234,21 @@ def resumed(case: Case) -> Any:
 
 
 @alone
+@ranked
 def recorder_breaks(case: Case) -> Any:
     from stallscope.collector.recorder.pytorch import lightning_callback
 
     def broken(_: Any) -> None:
         raise ZeroDivisionError("broken on purpose")
 
-    silent, original = case.fit()["weights"], lightning_callback.shape_in
+    # Without a batch size, the recorder calls ``shape_in`` for each batch.
+    batches = DataLoader(list(case.loader()), batch_size=None)
+    silent, original = case.fit(data=batches)["weights"], lightning_callback.shape_in
     lightning_callback.shape_in = broken
     try:
-        # Without a batch size, the recorder calls ``shape_in`` for each batch.
-        batches = DataLoader(list(case.loader()), batch_size=None)
         return {**case.fit(case.logger(), data=batches), "silent": silent}
     finally:
         lightning_callback.shape_in = original
-
-
-@ranked
-def slow_backward_on_one_rank(case: Case) -> Any:
-    net = Net(backward_seconds=rank() * SLOW_SECONDS)
-    return case.fit(case.logger(), net=net, data=case.loader(MANY_STEPS // 2))
-
-
-@ranked
-def slow_input_on_one_rank(case: Case) -> Any:
-    seconds = rank() * SLOW_SECONDS
-    return case.fit(case.logger(), data=case.loader(MANY_STEPS // 2, seconds=seconds))
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import mxnet as mx
-from case_runner import Cases, digest, run_cases
+from case_runner import Cases, Stopwatch, digest, raised_by, run_cases
 from mxnet import autograd, gluon
 
 from stallscope.mxnet import StepLogger
@@ -30,10 +30,6 @@ BATCH = 16
 STEPS = 12
 INPUTS = 8
 CLASSES = 4
-#: Enough for a verdict.
-MANY_STEPS = 60
-#: The delay of rank 1.
-FAULT_SECONDS = 0.01
 #: Much longer than the rest of a step, on a busy machine as well.
 SLOW_SECONDS = 0.04
 
@@ -93,6 +89,8 @@ class Case:
     def __init__(self, folder: Path) -> None:
         self.rank = hvd.rank() if RANKED else 0
         self.folder = folder
+        #: Of the last rank.
+        self.slow_seconds = SLOW_SECONDS if self.rank == 1 or not RANKED else 0.0
 
     def loader(self, steps: int = STEPS) -> Any:
         mx.random.seed(7 + self.rank)
@@ -125,6 +123,11 @@ class Training:
         self.backward(inputs, labels)
         self.trainer.step(BATCH)
 
+    def waiting_step(self, inputs: Any, labels: Any) -> None:
+        """Wait for the engine, as a training that prints its loss."""
+        self.step(inputs, labels)
+        mx.nd.waitall()
+
     def run(self, loader: Any, epochs: int = 2, step: Any = None) -> Any:
         for _ in range(epochs):
             for inputs, labels in loader:
@@ -137,28 +140,70 @@ class Training:
         return {"weights": weights, "ours": ours}
 
 
-def recorded(case: Case, training: Training, loader: Any, **options: Any) -> Any:
+def recorded(
+    case: Case, training: Training, loader: Any = None, step: Any = None, **options: Any
+) -> Any:
+    """Record two epochs, with pauses after each."""
+    stopwatch = Stopwatch()
     with StepLogger(case.folder / "logs", trainer=training.trainer, **options) as log:
-        training.run(log.watch(loader))
-    return training.seen()
+        for _ in range(2):
+            watched = log.watch(loader or case.loader())
+            training.run(stopwatch.watch(watched), epochs=1, step=step)
+            with log.validation():
+                # A validation without any time would not be in the log.
+                time.sleep(0.001)
+            with log.checkpoint():
+                training.net.save_parameters(str(case.folder / f"saved-{case.rank}"))
+    return {**training.seen(), "stopwatch": stopwatch.times}
 
 
 @ranked
 @alone
 def plain(case: Case) -> Any:
     silent = Training().run(case.loader())["weights"]
-    return {**recorded(case, Training(), case.loader(), run_name="plain run"), "silent": silent}
+    return {**recorded(case, Training(), run_name="plain run"), "silent": silent}
+
+
+@ranked
+@alone
+def timed(case: Case) -> Any:
+    training = Training()
+    return recorded(case, training, step=training.waiting_step)
+
+
+@ranked
+@alone
+def raises(case: Case) -> Any:
+    training, iterations = Training(), itertools.count()
+
+    def step(inputs: Any, labels: Any) -> None:
+        if next(iterations) == 5:
+            raise OSError("the disk is gone")
+        training.step(inputs, labels)
+
+    raised = raised_by(lambda: recorded(case, training, step=step))
+    return {**training.seen(), "raised": raised}
+
+
+@ranked
+@alone
+def resumed(case: Case) -> Any:
+    """The trainer has counted the steps of an epoch without a recorder."""
+    training = Training()
+    training.run(case.loader(), epochs=1)
+    return recorded(case, training)
 
 
 @alone
 def given_batch_size(case: Case) -> Any:
-    return recorded(case, Training(), case.loader(), batch_size=BATCH)
+    return recorded(case, Training(), batch_size=BATCH)
 
 
 @ranked
+@alone
 def slow_compute(case: Case) -> Any:
-    seconds = FAULT_SECONDS if case.rank == 1 else 0.0
-    return recorded(case, Training(seconds), case.loader(MANY_STEPS))
+    """The engine sleeps in the backward pass; the host does not wait."""
+    return recorded(case, Training(case.slow_seconds))
 
 
 @ranked
@@ -184,15 +229,17 @@ def overlap(case: Case) -> Any:
     return {**training.seen(), "silent": sum(silent), "recorded": sum(recorded)}
 
 
+@ranked
 @alone
 def slow_input(case: Case) -> Any:
     class Slow:
         def __iter__(self) -> Any:
-            for batch in case.loader(20):
-                time.sleep(SLOW_SECONDS)
+            for batch in case.loader():
+                time.sleep(case.slow_seconds)
                 yield batch
 
-    return recorded(case, Training(), Slow())
+    training = Training()
+    return recorded(case, training, Slow(), step=training.waiting_step)
 
 
 @ranked
@@ -207,28 +254,12 @@ def accumulation(case: Case) -> Any:
             training.trainer.step(3 * BATCH)
             training.net.collect_params().zero_grad()
 
-    with StepLogger(case.folder / "logs", trainer=training.trainer) as log:
-        training.run(log.watch(case.loader()), step=step)
-    return training.seen()
-
-
-@alone
-def validation_and_checkpoint(case: Case) -> Any:
-    training = Training()
-    with StepLogger(case.folder / "logs", trainer=training.trainer) as log:
-        for _ in range(2):
-            training.run(log.watch(case.loader()), epochs=1)
-            with log.validation():
-                # A validation without any time would not be in the log.
-                time.sleep(0.001)
-            with log.checkpoint():
-                training.net.save_parameters(str(case.folder / "saved"))
-    return training.seen()
+    return recorded(case, training, step=step)
 
 
 @alone
 def without_stages(case: Case) -> Any:
-    return recorded(case, Training(), case.loader(), stages=False)
+    return recorded(case, Training(), stages=False)
 
 
 class Overstated(gluon.data.Sampler):  # type: ignore[misc]  # MXNet ships no types
@@ -278,6 +309,7 @@ def wrong_trainer(case: Case) -> Any:
     return training.seen()
 
 
+@ranked
 @alone
 def recorder_breaks(case: Case) -> Any:
     from stallscope.collector.recorder.mxnet import gradient_probe
@@ -291,7 +323,7 @@ def recorder_breaks(case: Case) -> Any:
     )
     gradient_probe.GradientProbe.ask_ready = broken  # type: ignore[assignment]
     try:
-        return {**recorded(case, Training(), case.loader()), "silent": silent}
+        return {**recorded(case, Training()), "silent": silent}
     finally:
         gradient_probe.GradientProbe.ask_ready = original  # type: ignore[method-assign]
 
@@ -345,7 +377,7 @@ def engine_takes_no_times(case: Case) -> Any:
     # Any object with a C library's functions will do.
     system, mxnet_engine._system = mxnet_engine._system, OtherSystem()  # type: ignore[assignment]
     try:
-        return recorded(case, Training(), case.loader())
+        return recorded(case, Training())
     finally:
         mxnet_engine._system = system
 

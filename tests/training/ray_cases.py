@@ -27,8 +27,8 @@ from ray.train.torch import TorchTrainer
 
 RANKS = 2
 STEPS = 40
-#: Enough steps for a verdict, with a delay much longer than the rest of a step.
-MANY_STEPS, SLOW_SECONDS = 100, 0.04
+#: Much longer than the rest of a step.
+SLOW_SECONDS = 0.04
 FATAL_STEP = 25
 #: After this many steps there is a checkpoint.
 SAVED_STEP = 20
@@ -63,7 +63,7 @@ def loop(out: Path) -> None:
     with StepLogger(
         out / "loop", optimizer=optimizer, model=model, run_name="loop", sink="both", summary=True
     ) as log:
-        for inputs, labels in log.watch(slowly(batches(MANY_STEPS))):
+        for inputs, labels in log.watch(slowly(batches())):
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(inputs), labels).backward()
             optimizer.step()

@@ -104,13 +104,6 @@ class Recorded:
         [fit] = self.fits(case, ranks=1)
         return fit
 
-    def fit_of_one_process(self, case: str) -> Fit:
-        """Return the same; its log must say that all gradients are reduced."""
-        fit = self.fit(case)
-        assert fit.facts["size"] == 1
-        assert fit.facts["gradients_reduced"] is True
-        return fit
-
     def clean(self, case: str, ranks: int = 2) -> None:
         """Check that the recorder printed nothing, and left nothing in the model."""
         for rank in range(ranks):
@@ -229,21 +222,3 @@ def check_sampled(recorded: Recorded, steps: int) -> None:
     analysis = analyse(run)
     assert analysis.steps == steps
     assert analysis.coverage.complete + analysis.coverage.sampled_out == steps
-
-
-def check_slow_rank(run: Run, cause: str, milliseconds: float = 0.0) -> None:
-    """Check that the verdict is rank 1 with this cause, and that it takes longer than this."""
-    start, end = {"input": ("begin", "data"), "compute": ("data", "ready")}[cause]
-    assert fits_of(run)[1].median_ms(start, end) > milliseconds
-    verdict = analyse(run).bottleneck
-    assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", cause, (1,))
-
-
-def check_recorder_fault(recorded: Recorded) -> None:
-    """Check that a recorder that breaks costs the log, with one warning, and not the training."""
-    case = "recorder_breaks"
-    assert "ZeroDivisionError('broken on purpose')" in recorded.warning(case)
-    assert recorded.result(case)["ours"] == []
-    assert recorded.unchanged_by_recording(case)
-    [run] = read(str(recorded.logs(case)))
-    assert run.steps.num_rows == 0

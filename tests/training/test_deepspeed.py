@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import pytest
 from training.environments import DEEPSPEED, needs
-from training.recorded import (
-    TIMESTAMPS,
-    Recorded,
-    check_ranks_together,
-    check_slow_rank,
-    check_steps,
-    record_cases,
-)
-
-from stallscope.analysis import analyse
+from training.recorded import Recorded, check_steps, record_cases
+from training.recorder_contract import Case, RecorderContract, loop_cases
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
-STEPS = 60
+FACTS = {"gradient_tensors": 4, "parameters": 2372}
+
+
+class DeepSpeedContract(RecorderContract):
+    framework = "PyTorch with DeepSpeed"
+    launch = "2 ranks"
+    ranks = 2
+    versions = ("torch",)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def recorded(cls, ranks: Recorded) -> Recorded:
+        return ranks
+
+    def test_the_engine_updates_once_per_step(self, recorded: Recorded) -> None:
+        for case in self.cases:
+            if not case.raised:
+                assert recorded.result(case.name)["updates"] == 24 // case.micro_of(1)[0]
 
 
 @pytest.fixture(scope="module")
@@ -29,55 +41,42 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     return record_cases(folder, *words, environment=DEEPSPEED)
 
 
-BELOW = ("below_accelerate", "below_trainer")
-SEEN = ("zero_0", "zero_1", "zero_1_in_16_bits", "zero_2", *BELOW)
+class TestZero(DeepSpeedContract):
+    recorder = "DeepSpeed"
+    cases = (
+        *loop_cases("zero_2", **FACTS),
+        *(Case(name, facts=FACTS) for name in ("zero_0", "zero_1_in_16_bits")),
+        Case("zero_1", weights=True, facts=FACTS),
+    )
+
+    def test_with_stage_3_a_step_has_its_input(self, recorded: Recorded) -> None:
+        patient, slow = fits = recorded.fits("zero_3")
+        for fit in fits:
+            check_steps(fit, 0, 24, timestamps=("data",))
+            assert fit.facts["gradients_reduced"] is None
+            assert "ZeRO stage 3 gathers parameters" in fit.facts["stamps"]["reason"]
+            assert fit.facts["stamps"]["input_exposed"] is True
+        recorded.clean("zero_3")
+        assert slow.median_ms("begin", "data") > 40 > 20 > patient.median_ms("begin", "data")
 
 
-@pytest.mark.parametrize(
-    ("case", "steps", "micro"),
-    [
-        *((case, STEPS, 1) for case in SEEN),
-        *((f"{case}_accumulates", 20, 3) for case in ("zero_2", *BELOW)),
-    ],
-)
-def test_each_step_has_all_its_stages(ranks: Recorded, case: str, steps: int, micro: int) -> None:
-    for fit in ranks.fits(case):
-        check_steps(fit, 0, steps)
-        assert fit.facts["gradients_reduced"] is True
-        assert fit.facts["stamps"] == {"placed": list(TIMESTAMPS), "reason": None}
-        assert set(fit.steps["micro"]) == {micro}
-        assert (fit.facts["gradient_tensors"], fit.facts["parameters"]) == (4, 2372)
-    assert ranks.result(case)["updates"] == steps
-    assert ranks.same_weights(case)
-    check_ranks_together(ranks.run(case))
-    ranks.clean(case)
+class TestBelowAccelerate(DeepSpeedContract):
+    recorder = "DeepSpeed below Accelerate"
+    versions = ("torch", "accelerate")
+    cases = loop_cases("below_accelerate", **FACTS)
 
 
-@pytest.mark.parametrize("case", SEEN)
-def test_the_rank_with_slow_input_is_found(ranks: Recorded, case: str) -> None:
-    check_slow_rank(ranks.run(case), "input", milliseconds=40)
-    patient, slow = ranks.fits(case)
-    assert patient.median_ms("ready", "reduced") > slow.median_ms("ready", "reduced") + 20
-
-
-@pytest.mark.parametrize("case", ["zero_1", *BELOW])
-def test_recording_does_not_change_the_weights(ranks: Recorded, case: str) -> None:
-    for rank in (0, 1):
-        assert ranks.unchanged_by_recording(case, rank)
-
-
-def test_with_stage_3_a_step_has_its_input_and_names_no_rank(ranks: Recorded) -> None:
-    for fit in ranks.fits("zero_3"):
-        check_steps(fit, 0, STEPS, timestamps=("data",))
-        assert fit.facts["gradients_reduced"] is None
-        assert "ZeRO stage 3 gathers parameters" in fit.facts["stamps"]["reason"]
-        assert fit.facts["stamps"]["input_exposed"] is True
-    ranks.clean("zero_3")
-    analysis = analyse(ranks.run("zero_3"))
-    patient, slow = (rank.input_ms for rank in analysis.ranks)
-    assert patient is not None
-    assert slow is not None
-    assert slow > 40 > 20 > patient
-    # The other rank waits in its step, which looks like compute.
-    assert (analysis.bottleneck.kind, analysis.bottleneck.ranks) == ("insufficient_data", ())
-    assert "rank 1 4" in analysis.bottleneck.evidence
+class TestBelowTrainer(DeepSpeedContract):
+    recorder = "DeepSpeed below the Trainer"
+    versions = ("torch", "transformers")
+    cases = (
+        Case("below_trainer", weights=True, facts=FACTS, slow="input", milliseconds=40),
+        Case("below_trainer_accumulates", steps=8, micro=3, weights=True),
+    )
+    cannot: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        (
+            *("stopwatch", "validation", "checkpoint", "slow compute", "exception", "resume"),
+            "fault",
+        ),
+        "tested without DeepSpeed, below which the Trainer calls the same callback",
+    )

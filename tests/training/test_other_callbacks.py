@@ -20,19 +20,6 @@ def test_time_in_other_callbacks_is_in_no_stage(recorded: Recorded, case: str) -
     recorded.clean(case)
 
 
-def test_each_validation_is_an_interval(recorded: Recorded) -> None:
-    for fit in recorded.fits("validation"):
-        check_steps(fit, 0, 36)
-        rows = fit.of_kind("validation")
-        assert list(rows["epoch"]) == [0, 2]
-        assert list(rows["step"]) == [12, 36]
-        assert fit.kinds == ["validation", "epoch", "epoch", "validation", "epoch", "end"]
-        for begin, end in zip(rows["begin"], rows["end"], strict=True):
-            assert end > begin
-            assert not _overlaps_steps(fit, begin, end)
-    recorded.clean("validation")
-
-
 def test_each_checkpoint_is_an_interval_of_the_rank_that_saves(recorded: Recorded) -> None:
     saving, peer = recorded.fits("checkpoints")
     check_steps(saving, 0, 24)

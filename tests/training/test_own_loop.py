@@ -2,44 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import pytest
-from training.recorded import TIMESTAMPS, Recorded, check_ranks_together, check_steps
+from training.recorded import TIMESTAMPS, Recorded, check_steps
+from training.recorder_contract import Case, RecorderContract, pauses_at
 
 pytestmark = [pytest.mark.horovod, pytest.mark.cases, pytest.mark.unmeasured]
 
 STEPS = 24
-SLOW_MS = 120.0
 
 
-@pytest.mark.parametrize("case", ["loop_eager", "loop_in_a_graph"])
-def test_each_step_has_all_its_stages(recorded: Recorded, case: str) -> None:
-    for fit in recorded.fits(case):
-        check_steps(fit, 0, STEPS)
-        assert set(fit.steps["samples"]) == {16}
-        assert fit.facts["stamps"] == {"placed": list(TIMESTAMPS), "reason": None}
-        assert (fit.facts["gradients_reduced"], fit.facts["gradient_tensors"]) == (True, 2)
-        assert (fit.facts["optimizer"], fit.facts["parameters"]) == ("SGD", 36)
-        assert fit.kinds == ["epoch", "validation", "epoch", "validation", "checkpoint", "end"]
-    check_ranks_together(recorded.run(case))
-    assert recorded.result(case)["logged"] == []
-
-
-def test_recording_does_not_change_the_weights(recorded: Recorded) -> None:
-    plain = recorded.result("loop_unrecorded")["weights"]
-    for case in ("loop_eager", "loop_in_a_graph", "loop_with_slow_input", "loop_without_a_folder"):
-        assert [recorded.result(case, rank)["weights"] for rank in (0, 1)] == [plain, plain]
-
-
-def test_slow_input_is_input_of_its_rank(recorded: Recorded) -> None:
-    slow, fast = recorded.fits("loop_with_slow_input")
-    assert slow.median_ms("begin", "data") > SLOW_MS > fast.median_ms("begin", "data")
-    assert slow.median_ms("data", "ready") < SLOW_MS
-
-
-def test_slow_compute_is_compute_of_its_rank(recorded: Recorded) -> None:
-    slow, fast = recorded.fits("loop_with_slow_compute")
-    assert slow.median_ms("data", "ready") > SLOW_MS > fast.median_ms("data", "ready")
-    assert fast.median_ms("ready", "reduced") > SLOW_MS > slow.median_ms("ready", "reduced")
+class TestLoops(RecorderContract):
+    framework = "Keras 2 (TensorFlow 2.12–2.15) with Horovod"
+    recorder = "Keras 2 without `fit`"
+    launch = "Horovod"
+    ranks = 2
+    versions = ("tensorflow",)
+    cases = (
+        *(
+            Case(
+                name,
+                weights=True,
+                stopwatch="computes",
+                facts={"optimizer": "SGD", "parameters": 36, "gradient_tensors": 2},
+                intervals=(
+                    *pauses_at(12, 24, kinds=("epoch", "validation")),
+                    ("checkpoint", 24),
+                ),
+            )
+            for name in ("loop_eager", "loop_in_a_graph")
+        ),
+        Case("loop_with_slow_input", slow="input", milliseconds=120),
+        Case("loop_with_slow_compute", slow="compute", milliseconds=120),
+        Case("loop_raises", steps=5, raised="OSError('the disk is gone')"),
+        Case("loop_resumed", steps=(24, 24)),
+    )
+    cannot: ClassVar[Mapping[str, str]] = {
+        "accumulation": "each `with log.step():` is a step",
+        "fault": "a mark that fails leaves its timestamp empty, with the reason",
+    }
 
 
 def test_gradients_that_the_user_reduces_and_marks_have_timestamps(
@@ -139,3 +142,4 @@ def test_steps_inside_a_recorded_fit_are_not_recorded_twice(recorded_alone: Reco
 def test_a_folder_that_cannot_be_made_is_one_warning(recorded: Recorded) -> None:
     for rank in (0, 1):
         assert "training goes on" in recorded.warning("loop_without_a_folder", rank)
+        assert recorded.unchanged_by_recording("loop_without_a_folder", rank)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from training.environments import RAY, needs
 from training.launching import launch
 from training.pages import RECORDERS, blocks
-from training.recorded import TIMESTAMPS, check_ranks_together
+from training.recorded import Recorded
+from training.recorder_contract import Case, RecorderContract
 
 from stallscope.analysis import analyse
 from stallscope.cli.main import main
@@ -23,8 +25,7 @@ from stallscope.run import Run
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
 STEPS = 40
-#: Steps of the loop.
-MANY_STEPS = 100
+FACTS = {"framework": "pytorch"}
 SETTINGS = {
     "OMP_NUM_THREADS": "1",
     "RAY_AUTH_MODE": "disabled",
@@ -35,10 +36,9 @@ SETTINGS = {
 
 
 @dataclass(frozen=True)
-class Trained:
-    """The files of a training run of Ray."""
+class Trained(Recorded):
+    """The files of a training run of Ray, whose workers print what the recorder logs."""
 
-    out: Path
     #: Ray's own folder of its session.
     session: Path
 
@@ -46,9 +46,18 @@ class Trained:
     def printed(self) -> Path:
         return self.out / "printed.txt"
 
-    def run(self, folder: Path) -> Run:
-        (run,) = read(str(folder))
+    def logs(self, case: str, name: str = "logs") -> Path:
+        """Return the log folder that workers share. They change into a folder of Ray's session."""
+        relative = self.session / "artifacts" / "kinds" / "logs"
+        return relative / case if case == "hugging_face" else self.out / case
+
+    def run(self, case: str) -> Run:
+        (run,) = read(str(self.logs(case)))
+        assert run.problems == ()
         return run
+
+    def clean(self, case: str, ranks: int = 2) -> None:
+        assert "no longer recorded" not in self.output
 
 
 @pytest.fixture(scope="module")
@@ -64,50 +73,51 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
             started.succeed()
         finally:
             started.end()
-        yield Trained(out, (sessions / "session_latest").resolve())
+        yield Trained(out, started.output, (sessions / "session_latest").resolve())
     finally:
         shutil.rmtree(sessions)
 
 
-def folders(trained: Trained) -> dict[str, Path]:
-    """Return the log folders that workers share, by the names of their runs."""
-    # Ray's workers change into a folder of its session.
-    relative = trained.session / "artifacts" / "kinds" / "logs"
-    return {
-        "loop": trained.out / "loop",
-        "hugging face": relative / "hugging_face",
-        "lightning": trained.out / "lightning",
-    }
+class TestRay(RecorderContract):
+    framework = "Ray Train: PyTorch, Lightning, Hugging Face Trainer"
+    recorder = "Ray Train"
+    launch = "2 workers"
+    ranks = 2
+    scored = "ray"
+    versions = ("torch",)
+    cases = (
+        Case("loop", steps=STEPS, run_name="loop", facts=FACTS, slow="input", milliseconds=40),
+        Case("hugging_face", steps=STEPS, samples=1, run_name="hugging face", facts=FACTS),
+        Case("lightning", steps=STEPS, run_name="lightning", facts=FACTS),
+    )
+    cannot: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        (
+            *("stopwatch", "weights", "validation", "checkpoint", "accumulation"),
+            *("slow compute", "exception", "resume", "fault"),
+        ),
+        "tested without Ray, which runs the recorder of the framework",
+    )
 
+    @pytest.fixture(scope="class")
+    @classmethod
+    def recorded(cls, trained: Trained) -> Trained:
+        return trained
 
-@pytest.mark.parametrize(
-    ("kind", "steps"), [("loop", MANY_STEPS), ("hugging face", STEPS), ("lightning", STEPS)]
-)
-def test_workers_that_share_a_folder_are_one_run(trained: Trained, kind: str, steps: int) -> None:
-    run = trained.run(folders(trained)[kind])
-    assert (run.name, run.status, run.problems) == (kind, "completed", ())
-    assert [(log.rank, log.facts["size"], log.facts["local_rank"]) for log in run.logs] == [
-        (0, 2, 0),
-        (1, 2, 1),
-    ]
-    assert run.steps.num_rows == 2 * steps
-    assert all(run.steps[name].null_count == 0 for name in TIMESTAMPS)
-    check_ranks_together(run)
+    def test_workers_are_ranks_of_one_host(self, recorded: Trained) -> None:
+        for case in self.cases:
+            run = recorded.run(case.name)
+            ranks = [(log.rank, log.facts["local_rank"]) for log in run.logs]
+            assert (run.status, ranks) == ("completed", [(0, 0), (1, 1)])
 
 
 def test_the_function_of_the_page_records_a_run(trained: Trained) -> None:
-    run = trained.run(trained.out / "page")
+    run = trained.run("page")
     assert (run.size, run.ranks, run.status) == (2, [0, 1], "completed")
     assert analyse(run).ledger is not None
 
 
-def test_the_slow_rank_is_found(trained: Trained) -> None:
-    verdict = analyse(trained.run(folders(trained)["loop"])).bottleneck
-    assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", "input", (1,))
-
-
 def test_each_training_in_a_run_of_ray_has_its_own_id(trained: Trained) -> None:
-    runs = [trained.run(folder) for folder in folders(trained).values()]
+    runs = [trained.run(case.name) for case in TestRay.cases]
     assert len({run.id for run in runs}) == len(runs)
     (launched,) = {log.facts["launch"] for run in runs for log in run.logs}
     assert launched.startswith("RAY_TRAIN:kinds:")
@@ -130,7 +140,7 @@ def test_a_restart_is_another_generation_of_a_run_whose_workers_share_nothing(
 
 
 def test_the_job_starts_when_ray_calls_the_training_function(trained: Trained) -> None:
-    run = trained.run(folders(trained)["loop"])
+    run = trained.run("loop")
     assert all(log.process_start < log.job_start < log.anchor for log in run.logs)
     processes = min(log.process_start for log in run.logs)
     first_step = run.steps["begin"].to_numpy().min()
@@ -139,9 +149,9 @@ def test_the_job_starts_when_ray_calls_the_training_function(trained: Trained) -
 
 @pytest.mark.parametrize("place", ["printed", "session"])
 def test_the_output_of_workers_has_the_same_steps(trained: Trained, place: str) -> None:
-    written = trained.run(folders(trained)["loop"])
+    written = trained.run("loop")
     logs = trained.printed if place == "printed" else trained.session / "logs"
-    same = trained.run(logs)
+    (same,) = read(str(logs))
     assert same.id == written.id
     assert same.steps.equals(written.steps)
 
@@ -161,7 +171,7 @@ def test_a_summary_is_printed_when_the_log_closes(trained: Trained) -> None:
         if "RayTrainWorker" in line and "logs: " in line
     )
     # The line is longer if the other rank's log is already closed.
-    assert f"/loop (run {trained.run(folders(trained)['loop']).id}, " in line
+    assert f"/loop (run {trained.run('loop').id}, " in line
 
 
 def test_a_report_on_rays_storage_is_an_error(

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
-from case_runner import Cases, digest
+from case_runner import Cases, Stopwatch, digest
 
 from stallscope.keras import StepLogger
 
@@ -73,11 +73,15 @@ class Case:
 
 
 class Batches(tf.keras.callbacks.Callback):
-    """Count the batches that ``fit`` runs."""
+    """Count the batches that ``fit`` runs, and read a stopwatch before each."""
 
     def __init__(self) -> None:
         super().__init__()
         self.count = 0
+        self.stopwatch = Stopwatch()
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.stopwatch.read()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.count += 1
@@ -189,13 +193,18 @@ def ours(model: Any) -> list[str]:
     owners["inner"] = inner
     for name in ("optimizer", "inner"):
         owners[f"{name}.helper"] = getattr(owners[name], "_agg_helper", None)
+    return ours_of(owners) + Logs.ours
+
+
+def ours_of(owners: dict[str, Any]) -> list[str]:
+    """Return the recorder's attributes of objects."""
     return [
         f"{owner_name}.{name}"
         for owner_name, owner in owners.items()
         if owner is not None
         for name, value in vars(owner).items()
         if _is_ours(name, value)
-    ] + Logs.ours
+    ]
 
 
 def _is_ours(name: str, value: Any) -> bool:

@@ -50,13 +50,17 @@ def plain(case: Case) -> Any:
     model = classifier()
     reduction = reduction_of(model)
     batches = Batches()
-    callbacks = [case.logger(run_name="plain run"), batches]
+    saving = tf.keras.callbacks.ModelCheckpoint(
+        str(case.folder / f"{case.rank}.weights.h5"), save_weights_only=True
+    )
+    callbacks = [case.logger(run_name="plain run"), batches, saving]
     case.fit(model, data, epochs=2, callbacks=callbacks, validation_data=case.data(3))
     silent = classifier()
     case.fit(silent, data, epochs=2, callbacks=[])
     return seen(
         model,
         batches=batches.count,
+        stopwatch=batches.stopwatch.times,
         silent=weights_of(silent),
         reduction_is_back=reduction_of(model) is reduction,
     )

@@ -14,6 +14,7 @@ from keras2.base import (
     ranked,
     reduction_of,
     seen,
+    weights_of,
 )
 
 
@@ -33,14 +34,21 @@ def recorder_breaks(case: Case) -> Any:
             if batch == 6:
                 finished_calls.CallAssembler.graph_rows = broken
 
-    batches = Batches()
+    batches, data = Batches(), case.data()
     reduction = reduction_of(model)
     try:
         callbacks = [case.logger(flush_seconds=0.05), Breaks(), batches, Sleeps()]
-        case.fit(model, case.data(), epochs=2, callbacks=callbacks)
+        case.fit(model, data, epochs=2, callbacks=callbacks)
     finally:
         finished_calls.CallAssembler.graph_rows = original
-    return seen(model, batches=batches.count, reduction_is_back=reduction_of(model) is reduction)
+    silent = classifier()
+    case.fit(silent, data, epochs=2, callbacks=[])
+    return seen(
+        model,
+        batches=batches.count,
+        silent=weights_of(silent),
+        reduction_is_back=reduction_of(model) is reduction,
+    )
 
 
 @ranked

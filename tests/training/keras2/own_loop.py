@@ -9,7 +9,8 @@ from typing import Any, Callable
 
 import numpy as np
 import tensorflow as tf
-from keras2.base import BATCH, RANKED, STEPS, Case, alone, ranked, weights_of
+from case_runner import Stopwatch, raised_by
+from keras2.base import BATCH, RANKED, STEPS, Case, alone, ours_of, ranked, weights_of
 
 from stallscope.collector.recorder.tf_keras import custom_loop
 from stallscope.collector.recorder.tf_keras.gradient_marks import Marks
@@ -54,7 +55,9 @@ class Training:
         return batch
 
     def seen(self) -> dict[str, Any]:
-        return {"weights": weights_of(self.model)}
+        """Return the weights, and what the recorder has left in model and optimizer."""
+        owners = {"model": self.model, "optimizer": self.optimizer}
+        return {"weights": weights_of(self.model), "ours": ours_of(owners)}
 
     def logger(self, folder: Path, **options: Any) -> StepLogger:
         return StepLogger(folder / "logs", model=self.model, optimizer=self.optimizer, **options)
@@ -76,55 +79,73 @@ def stepping(training: Training, log: Any) -> Callable[[Any], None]:
     return step
 
 
-def train(training: Training, folder: Path, in_graph: bool = True) -> Any:
+def train(training: Training, folder: Path, in_graph: bool = True, fail_at: int = -1) -> Any:
+    stopwatch = Stopwatch()
     with training.logger(folder) as log:
         step = stepping(training, log)
         step = tf.function(step) if in_graph else step
         for _ in range(2):
             with log.epoch():
                 data = training.batches()
-                for _ in range(STEPS):
+                for number in range(STEPS):
                     with log.step():
+                        if number == fail_at:
+                            raise OSError("the disk is gone")
                         batch = next(data)
                         log.mark("data", batch)
+                        stopwatch.read()
                         step(batch)
             with log.validation():
                 training.loss(batch)
         with log.checkpoint():
             pass
-    return training.seen()
+    return {**training.seen(), "stopwatch": stopwatch.times}
 
 
-@ranked
-def loop_eager(case: Case) -> Any:
-    return train(Training(), case.folder, in_graph=False)
-
-
-@ranked
-@alone
-def loop_in_a_graph(case: Case) -> Any:
-    return train(Training(), case.folder)
-
-
-@ranked
-def loop_unrecorded(case: Case) -> Any:
-    """Train without a logger: the weights must be the same."""
+def unrecorded() -> str:
+    """Train without a logger, and return the weights."""
     training = Training()
     step = tf.function(stepping(training, None))
     for _ in range(2):
         for batch in training.batches():
             step(batch)
-    return training.seen()
+    return weights_of(training.model)
+
+
+@ranked
+def loop_eager(case: Case) -> Any:
+    return {**train(Training(), case.folder, in_graph=False), "silent": unrecorded()}
+
+
+@ranked
+@alone
+def loop_in_a_graph(case: Case) -> Any:
+    return {**train(Training(), case.folder), "silent": unrecorded()}
+
+
+@ranked
+def loop_raises(case: Case) -> Any:
+    training = Training()
+    raised = raised_by(lambda: train(training, case.folder, fail_at=5))
+    return {**training.seen(), "raised": raised}
+
+
+@ranked
+def loop_resumed(case: Case) -> Any:
+    """Record twice: the optimizer counts the steps."""
+    training = Training()
+    train(training, case.folder)
+    return train(training, case.folder)
 
 
 @ranked
 def loop_with_slow_input(case: Case) -> Any:
-    return train(Training(slow_input=case.rank == 0), case.folder)
+    return train(Training(slow_input=case.rank == 1), case.folder)
 
 
 @ranked
 def loop_with_slow_compute(case: Case) -> Any:
-    return train(Training(slow_compute=case.rank == 0), case.folder)
+    return train(Training(slow_compute=case.rank == 1), case.folder)
 
 
 @ranked
@@ -335,4 +356,4 @@ def loop_without_a_folder(case: Case) -> Any:
     """Train with a folder for logs that cannot be made."""
     blocked = case.folder / f"a-file-{case.rank}"
     blocked.write_text("")
-    return train(Training(), blocked)
+    return {**train(Training(), blocked), "silent": unrecorded()}

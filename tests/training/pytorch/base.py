@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 import torch
-from case_runner import Cases, digest
+from case_runner import Cases, Stopwatch, digest
 from fake_cuda import FakeCuda
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -28,8 +28,6 @@ if HOROVOD:
 
 BATCH = 16
 STEPS = 12
-#: Enough for a verdict.
-MANY_STEPS = 50
 INPUTS = 8
 HIDDEN = 64
 CLASSES = 4
@@ -121,13 +119,23 @@ class Training:
         self.backward(batch)
         self.optimizer.step()
 
-    def recorded(self, case: Case, step: Any = None, steps: int = STEPS, **options: Any) -> Any:
+    def recorded(
+        self,
+        case: Case,
+        step: Any = None,
+        loader: Any = None,
+        first_step: int | None = None,
+        **options: Any,
+    ) -> Any:
         """Record two epochs; return the weights, and what the recorder has left behind."""
+        stopwatch = Stopwatch()
         with self.logger(case, **options) as log:
-            for _ in range(2):
-                for batch in log.watch(case.loader(steps)):
+            for epoch in range(2):
+                first = None if epoch else first_step
+                batches = log.watch(loader or case.loader(), first_step=first)
+                for batch in stopwatch.watch(batches):
                     (step or self.step)(batch)
-        return self.seen()
+        return self.seen(stopwatch=stopwatch.times)
 
     def silent(self, case: Case, step: Any = None) -> str:
         """Train the same without the recorder; return the weights."""

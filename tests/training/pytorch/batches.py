@@ -10,7 +10,6 @@ import torch
 from pytorch.base import (
     BATCH,
     CLASSES,
-    HOROVOD,
     INPUTS,
     STEPS,
     Case,
@@ -21,9 +20,6 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
 
 from stallscope.torch import synthetic_like
-
-if HOROVOD:
-    pass
 
 
 class Streamed(IterableDataset):

@@ -8,16 +8,11 @@ from typing import Any
 
 from case_runner import full_disk
 from pytorch.base import (
-    HOROVOD,
-    MANY_STEPS,
     Case,
     Training,
+    alone,
     ranked,
 )
-
-if HOROVOD:
-    pass
-
 
 #: Bytes of a log after which the disk of rank 1 is full.
 FULL_BYTES = 4000
@@ -38,10 +33,11 @@ def no_folder(case: Case) -> Any:
 def disk_gets_full(case: Case) -> Any:
     training = Training()
     with full_disk(FULL_BYTES) if case.rank == 1 else contextlib.nullcontext():
-        return training.recorded(case, steps=MANY_STEPS, flush_seconds=0.02)
+        return training.recorded(case, loader=case.loader(50), flush_seconds=0.02)
 
 
 @ranked
+@alone
 def recorder_breaks(case: Case) -> Any:
     """The recorder raises in the fifth iteration, when the first ones are on disk."""
     from stallscope.collector.recorder.loop_steps import Iteration
@@ -107,4 +103,4 @@ def recorder_cannot_start(case: Case) -> Any:
         result = training.recorded(case, step)
     finally:
         pytorch_recording.reductions_of = original
-    return {**result, "in_training": in_training}
+    return {**result, "in_training": in_training, "silent": Training().silent(case)}

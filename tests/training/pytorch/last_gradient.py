@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from pytorch.base import (
     CLASSES,
-    HOROVOD,
     INPUTS,
     SLOW_SECONDS,
     STEPS,
@@ -17,11 +16,8 @@ from pytorch.base import (
     alone,
     ranked,
 )
-from slow_torch import sleep_in_backward
 from torch import nn
-
-if HOROVOD:
-    pass
+from torch_loops import sleep_in_backward
 
 
 class TwoOrders(nn.Module):

@@ -6,11 +6,13 @@ import contextlib
 import copy
 import itertools
 import pickle
+import sys
 import time
 import warnings
 from typing import Any
 
 import torch
+from case_runner import Stopwatch, raised_by
 from pytorch.base import (
     BATCH,
     DDP,
@@ -21,6 +23,7 @@ from pytorch.base import (
     Net,
     Training,
     accumulating,
+    alone,
     rank,
     ranked,
 )
@@ -29,16 +32,14 @@ from torch.utils.checkpoint import checkpoint
 
 from stallscope.torch import gather_logs
 
-if HOROVOD:
-    pass
-
 
 @ranked
+@alone
 def plain(case: Case) -> Any:
-    training = Training()
+    training, stopwatch = Training(), Stopwatch()
     with training.logger(case, run_name="plain run") as log:
         for epoch in range(2):
-            for batch in log.watch(case.loader()):
+            for batch in stopwatch.watch(log.watch(case.loader())):
                 training.step(batch)
             with log.validation():
                 training.model.eval()
@@ -48,7 +49,31 @@ def plain(case: Case) -> Any:
                 training.model.train()
             with log.checkpoint():
                 torch.save(training.net.state_dict(), case.folder / f"{rank()}-{epoch}.pt")
-    return training.seen(silent=Training().silent(case))
+    return training.seen(
+        silent=Training().silent(case),
+        stopwatch=stopwatch.times,
+        horovod="horovod" in sys.modules,
+    )
+
+
+@ranked
+@alone
+def raises(case: Case) -> Any:
+    training, iterations = Training(), itertools.count()
+
+    def step(batch: Any) -> None:
+        if next(iterations) == 5:
+            raise OSError("the disk is gone")
+        training.step(batch)
+
+    raised = raised_by(lambda: training.recorded(case, step))
+    return training.seen(raised=raised)
+
+
+@ranked
+@alone
+def resumed(case: Case) -> Any:
+    return Training().recorded(case, first_step=100)
 
 
 @ranked
@@ -65,10 +90,11 @@ def gathered(case: Case) -> Any:
 def sampled(case: Case) -> Any:
     """Record few steps in full, into small files."""
     options = {"sample_after": 64, "sample_one_in": 4, "max_file_mb": 0.003, "flush_seconds": 0.02}
-    return Training().recorded(case, steps=160, **options)
+    return Training().recorded(case, loader=case.loader(160), **options)
 
 
 @ranked
+@alone
 def accumulation(case: Case) -> Any:
     training, silent = Training(passes=3), Training(passes=3)
     result = training.recorded(case, accumulating(training, 3))

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from pytorch.base import (
     BATCH,
-    HOROVOD,
     INPUTS,
     STEPS,
     Case,
     Net,
     Training,
-    accumulating,
     alone,
     fake_device,
 )
@@ -25,16 +22,6 @@ from torch import nn
 from stallscope.collector.recorder.pytorch.pytorch_facts import cuda_device, why_no_timestamps
 from stallscope.collector.recorder.pytorch.reductions import Reductions
 from stallscope.torch import StepLogger, synthetic_like
-
-if HOROVOD:
-    pass
-
-
-@alone
-def one_process(case: Case) -> Any:
-    training = Training()
-    result = training.recorded(case)
-    return {**result, "silent": Training().silent(case), "horovod": "horovod" in sys.modules}
 
 
 @alone
@@ -52,12 +39,6 @@ def petastorm(case: Case) -> Any:
             columns = [batch[f"x{at}"] for at in range(INPUTS)]
             training.step((torch.stack(columns, 1), batch[LABEL]))
     return training.seen()
-
-
-@alone
-def one_process_accumulates(case: Case) -> Any:
-    training = Training()
-    return training.recorded(case, accumulating(training, 3))
 
 
 @alone

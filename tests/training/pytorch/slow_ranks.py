@@ -14,30 +14,35 @@ from pytorch.base import (
     FAULT_SECONDS,
     HIDDEN,
     HOROVOD,
-    MANY_STEPS,
+    RANKED,
     STEPS,
     Case,
     Net,
     Training,
     accumulating,
+    alone,
     fake_device,
     ranked,
 )
-from slow_torch import SlowData, sleep_in_backward
 from torch import nn
 from torch.utils.data import DataLoader
+from torch_loops import SlowData, sleep_in_backward
 
 if HOROVOD:
     import horovod.torch as hvd
 
 
 @ranked
+@alone
 def slow_compute(case: Case) -> Any:
-    """Rank 1 computes longer, in the middle of its backward pass."""
-    seconds = FAULT_SECONDS * case.rank
-    return Training(Net(lambda inputs: sleep_in_backward(inputs, seconds))).recorded(
-        case, steps=MANY_STEPS
-    )
+    """The last rank computes longer, in the middle of its backward pass."""
+    seconds = slow_seconds(case)
+    return Training(Net(lambda inputs: sleep_in_backward(inputs, seconds))).recorded(case)
+
+
+def slow_seconds(case: Case) -> float:
+    """Return the delay of this rank: only the last one is slow."""
+    return FAULT_SECONDS if case.rank == 1 or not RANKED else 0.0
 
 
 @ranked
@@ -45,7 +50,7 @@ def on_a_device(case: Case) -> Any:
     """Rank 1 computes longer; all timestamps are those of a device."""
     training = Training(Net(lambda inputs: sleep_in_backward(inputs, FAULT_SECONDS * case.rank)))
     with fake_device() as cuda:
-        return {**training.recorded(case, steps=STEPS), "events": cuda.events}
+        return {**training.recorded(case), "events": cuda.events}
 
 
 @ranked
@@ -56,14 +61,10 @@ def accumulation_on_a_device(case: Case) -> Any:
 
 
 @ranked
+@alone
 def slow_input(case: Case) -> Any:
-    training = Training()
-    data = SlowData(case.data(MANY_STEPS * BATCH), BATCH, FAULT_SECONDS * case.rank)
-    with training.logger(case) as log:
-        for _ in range(2):
-            for batch in log.watch(DataLoader(data, BATCH)):
-                training.step(batch)
-    return training.seen()
+    data = SlowData(case.data(STEPS * BATCH), BATCH, slow_seconds(case))
+    return Training().recorded(case, loader=DataLoader(data, BATCH))
 
 
 @ranked
@@ -102,7 +103,7 @@ def compiled_and_slow(case: Case) -> Any:
     model, training.model = training.model, torch.compile(training.model, backend="aot_eager")
     training.step(next(iter(case.loader())))
     with training.logger(case) as log:
-        for batch in log.watch(case.loader(2 * MANY_STEPS)):
+        for batch in log.watch(case.loader(2 * STEPS)):
             training.step(batch)
     training.model = model
     return training.seen()
