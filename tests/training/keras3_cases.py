@@ -220,6 +220,30 @@ def slow_layer(case: Case) -> Any:
     return {**fit(model(Slow()), data, [case.logger(), noting(threads)]), "threads": list(threads)}
 
 
+class Late:
+    """A result whose readiness a busy thread sees late."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def block_until_ready(self) -> None:
+        self._array.block_until_ready()
+        time.sleep(0.01)
+
+
+@case("jax")
+def results_seen_late(case: Case) -> Any:
+    """Start validation before the recorder sees that the epoch's steps are done."""
+    from stallscope.collector.recorder.jax.jax_results import ResultTimes
+
+    original = ResultTimes.add
+    ResultTimes.add = lambda times, array: original(times, Late(array))
+    try:
+        return fit(model(), case.arrays(), [case.logger()], validation_data=case.arrays(1))
+    finally:
+        ResultTimes.add = original
+
+
 @case()
 def slow_callback(case: Case) -> Any:
     def slow(batch: int, logs: Any) -> None:

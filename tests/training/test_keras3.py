@@ -175,6 +175,7 @@ class TestJax(Keras3Contract):
         *Keras3Contract.cases,
         Case("without_stages", timestamps=("data",), reason=WITHOUT_STAGES),
         # A call of several steps is a row.
+        Case("results_seen_late", intervals=pauses_at(12, 24, kinds=("validation", "epoch"))),
         Case("several_per_call", steps=6, micro=4, timestamps=(), reason="steps_per_execution=4"),
     )
 

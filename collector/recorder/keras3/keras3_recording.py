@@ -130,6 +130,7 @@ class Recording(FitRecording):
         session = self._session
         assert session is not None
         for row in rows:
+            self._last_end = row.end
             session.step(row)
             if self._batch_size is None and row.samples:
                 # The first batch shows it; the last batch of an epoch may be smaller.

@@ -87,6 +87,8 @@ class FitRecording(BaseRecording):
         # The number of ranks, and the passes that the optimizer had counted and that make a step.
         self._size = self._passes = 1
         self._counted_before = 0
+        #: When the last step was done, which may be after Keras has gone on to a pause.
+        self._last_end = 0
 
     @property
     def running(self) -> bool:
@@ -302,7 +304,9 @@ class FitRecording(BaseRecording):
                 self._make_rows()
                 # Batches of another shape may have caused another trace.
                 self._update_facts()
-                session.interval(kind, self.epoch, begin, end)
+                if kind != EPOCH:
+                    begin = max(begin, self._last_end)
+                session.interval(kind, self.epoch, begin, max(begin, end))
 
 
 # -- the train function ----------------------------------------------------------------------------
