@@ -106,7 +106,7 @@ def loop_cases(name: str, **facts: Any) -> tuple[Case, ...]:
             facts=facts,
             intervals=pauses,
         ),
-        Case(f"{name}_accumulates", steps=8, micro=3),
+        Case(f"{name}_accumulates", steps=8, micro=3, weights=True),
         Case(f"{name}_slow_input", slow="input", milliseconds=40),
         Case(f"{name}_slow_backward", slow="compute", milliseconds=40),
         Case(f"{name}_raises", steps=5, raised="OSError('the disk is gone')"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from training.recorded import Recorded, check_steps, record_cases
-from training.recorder_contract import Case, RecorderContract, pauses_at
+from training.recorder_contract import Case, RecorderContract, loop_cases
 
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
@@ -14,26 +14,13 @@ class TestOneProcess(RecorderContract):
     recorder = "PyTorch"
     versions = ("torch",)
     cases = (
-        Case(
-            "plain",
-            weights=True,
-            stopwatch="computes",
-            run_name="plain run",
-            facts={"framework": "pytorch", "batch_size": 16, "batches_per_epoch": 12},
-            intervals=pauses_at(12, 24, kinds=("epoch", "validation", "checkpoint")),
-        ),
+        *loop_cases("torch", gradient_tensors=4),
         Case("one_process_with_horovod"),
-        Case("accumulation", steps=8, micro=3, weights=True),
         Case("model_without_optimizer", steps=12),
         Case("old_torch"),
         Case("one_process_on_a_device"),
         Case("fewer_gradients_on_a_device"),
         Case("synthetic_run", facts={"synthetic": True}),
-        Case("slow_input", slow="input", milliseconds=40),
-        Case("slow_compute", slow="compute", milliseconds=40),
-        Case("raises", steps=5, raised="OSError('the disk is gone')"),
-        Case("resumed", first=100),
-        Case("recorder_breaks", fault="ZeroDivisionError('broken on purpose')"),
         *(
             Case(
                 name,
@@ -63,7 +50,7 @@ class TestOneProcess(RecorderContract):
         return record_cases(tmp_path_factory.mktemp("torch"), "torch_cases.py")
 
     def test_horovod_is_not_imported(self, recorded: Recorded) -> None:
-        assert recorded.result("plain")["horovod"] is False
+        assert recorded.result("synthetic_run")["horovod"] is False
 
     @pytest.mark.parametrize(
         ("case", "steps", "step"), [("layers_get_frozen", 36, 11), ("other_parts_train", 24, 12)]

@@ -18,7 +18,7 @@ from training.recorded import (
     fits_of,
     record_cases,
 )
-from training.recorder_contract import Case, RecorderContract, pauses_at
+from training.recorder_contract import Case, RecorderContract, loop_cases
 
 from stallscope.parsers import read
 
@@ -35,29 +35,21 @@ class TorchRanks(RecorderContract):
     scored = "torch"
     versions = ("torch",)
     is_horovod = False
-    facts: ClassVar[Mapping[str, Any]] = {"bucket_bytes": 25 << 20, "model": "Net"}
+    facts: ClassVar[Mapping[str, Any]] = {"bucket_bytes": 25 << 20}
     cases = (
-        Case(
-            "plain",
-            weights=True,
-            stopwatch="computes",
-            run_name="plain run",
-            facts={
-                "framework": "pytorch",
-                "optimizer": "SGD",
-                "learning_rate": 0.1,
-                "learning_rate_scaled": None,
-                "parameters": NUMBERS,
-                "gradient_tensors": 4,
-                "gradient_bytes": 4 * NUMBERS,
-                "batch_size": 16,
-                "batches_per_epoch": 12,
-                "loader_workers": 0,
-                "persistent_workers": False,
-                "compression": "none",
-                "devices": ["CPU"],
-            },
-            intervals=pauses_at(12, 24, kinds=("epoch", "validation", "checkpoint")),
+        *loop_cases(
+            "torch",
+            optimizer="SGD",
+            learning_rate=0.1,
+            learning_rate_scaled=None,
+            parameters=NUMBERS,
+            gradient_tensors=4,
+            gradient_bytes=4 * NUMBERS,
+            loader_workers=0,
+            persistent_workers=False,
+            compression="none",
+            devices=["CPU"],
+            model="Net",
         ),
         *(
             Case(name)
@@ -71,15 +63,10 @@ class TorchRanks(RecorderContract):
         Case("left_early", steps=20),
         Case("validation_in_an_iteration", steps=12),
         Case("copies", steps=12),
-        Case("slow_compute", slow="compute", milliseconds=40),
         Case("compiled_and_slow", slow="compute", milliseconds=40),
-        Case("slow_input", slow="input", milliseconds=40),
-        Case("accumulation", steps=8, micro=3, weights=True, facts={"backward_passes_per_step": 3}),
         Case("accumulation_left_over", steps=4, micro=5, facts={"backward_passes_per_step": 5}),
         Case("accumulation_on_a_device", steps=8, micro=3),
         Case("several_reductions_in_an_iteration", steps=48, samples=(16, 0) * 24),
-        Case("raises", steps=5, raised="OSError('the disk is gone')"),
-        Case("resumed", first=100),
         Case("two_sessions", steps=(24, 24)),
         Case("unfrozen", steps=(24, 24)),
         *(
@@ -221,6 +208,15 @@ class TorchRanks(RecorderContract):
             assert 10 < len(fit.steps) < steps
         assert recorded.same_weights(case)
 
+    @pytest.mark.parametrize(
+        ("case", "steps"), [("recorder_breaks", 4), ("recorder_cannot_start", 0)]
+    )
+    def test_steps_before_a_fault_can_be_read(
+        self, recorded: Recorded, case: str, steps: int
+    ) -> None:
+        [run] = read(str(recorded.logs(case)))
+        assert [len(fit.steps) for fit in fits_of(run)] == [steps, steps]
+
     def test_hooks_are_removed_at_once_if_recording_cannot_start(self, recorded: Recorded) -> None:
         for rank in range(2):
             assert recorded.result("recorder_cannot_start", rank)["in_training"] == []
@@ -236,8 +232,7 @@ class TestHorovod(TorchRanks):
     launch = "Horovod"
     versions = ("torch", "horovod")
     is_horovod = True
-    # Horovod's optimizer does not know the model.
-    facts: ClassVar[Mapping[str, Any]] = {"bucket_bytes": None, "model": None}
+    facts: ClassVar[Mapping[str, Any]] = {"bucket_bytes": None}
 
     @pytest.fixture(scope="class")
     @classmethod

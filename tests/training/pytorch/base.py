@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 import torch
-from case_runner import Cases, Stopwatch, digest
+from case_runner import Cases, digest
 from fake_cuda import FakeCuda
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -63,9 +63,14 @@ class Case:
         return DataLoader(self.data(steps * BATCH), batch_size=BATCH, **options)
 
     def data(self, samples: int) -> TensorDataset:
-        random = torch.Generator().manual_seed(7 + self.rank)
-        inputs = torch.rand(samples, INPUTS, generator=random)
-        return TensorDataset(inputs, torch.randint(CLASSES, (samples,), generator=random))
+        return samples_of(self.rank, samples)
+
+
+def samples_of(rank: int, samples: int) -> TensorDataset:
+    """Return samples of a rank, the same ones each time."""
+    random = torch.Generator().manual_seed(7 + rank)
+    inputs = torch.rand(samples, INPUTS, generator=random)
+    return TensorDataset(inputs, torch.randint(CLASSES, (samples,), generator=random))
 
 
 class Net(nn.Module):
@@ -119,23 +124,13 @@ class Training:
         self.backward(batch)
         self.optimizer.step()
 
-    def recorded(
-        self,
-        case: Case,
-        step: Any = None,
-        loader: Any = None,
-        first_step: int | None = None,
-        **options: Any,
-    ) -> Any:
+    def recorded(self, case: Case, step: Any = None, loader: Any = None, **options: Any) -> Any:
         """Record two epochs; return the weights, and what the recorder has left behind."""
-        stopwatch = Stopwatch()
         with self.logger(case, **options) as log:
-            for epoch in range(2):
-                first = None if epoch else first_step
-                batches = log.watch(loader or case.loader(), first_step=first)
-                for batch in stopwatch.watch(batches):
+            for _ in range(2):
+                for batch in log.watch(loader or case.loader()):
                     (step or self.step)(batch)
-        return self.seen(stopwatch=stopwatch.times)
+        return self.seen()
 
     def silent(self, case: Case, step: Any = None) -> str:
         """Train the same without the recorder; return the weights."""

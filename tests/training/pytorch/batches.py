@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import UserDict, namedtuple
 from collections.abc import Iterator
 from typing import Any
@@ -160,4 +161,6 @@ def synthetic_run(case: Case) -> Any:
             training.step(batch)
             if iteration == STEPS - 1:
                 break
-    return training.seen(sampler=type(synthetic_like(real).sampler).__name__)
+    return training.seen(
+        sampler=type(synthetic_like(real).sampler).__name__, horovod="horovod" in sys.modules
+    )

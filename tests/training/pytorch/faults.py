@@ -10,7 +10,6 @@ from case_runner import full_disk
 from pytorch.base import (
     Case,
     Training,
-    alone,
     ranked,
 )
 
@@ -37,7 +36,6 @@ def disk_gets_full(case: Case) -> Any:
 
 
 @ranked
-@alone
 def recorder_breaks(case: Case) -> Any:
     """The recorder raises in the fifth iteration, when the first ones are on disk."""
     from stallscope.collector.recorder.loop_steps import Iteration

@@ -6,74 +6,68 @@ import contextlib
 import copy
 import itertools
 import pickle
-import sys
 import time
 import warnings
 from typing import Any
 
 import torch
-from case_runner import Stopwatch, raised_by
 from pytorch.base import (
+    ALONE,
     BATCH,
     DDP,
     HIDDEN,
     HOROVOD,
+    INPUTS,
+    RANKS,
     SLOW_SECONDS,
+    STEPS,
     Case,
     Net,
     Training,
     accumulating,
-    alone,
     rank,
     ranked,
+    samples_of,
 )
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader
+from torch_loops import Loop, SlowData, add_loops, sleep_in_backward
 
 from stallscope.torch import gather_logs
 
 
-@ranked
-@alone
-def plain(case: Case) -> Any:
-    training, stopwatch = Training(), Stopwatch()
-    with training.logger(case, run_name="plain run") as log:
-        for epoch in range(2):
-            for batch in stopwatch.watch(log.watch(case.loader())):
-                training.step(batch)
-            with log.validation():
-                training.model.eval()
-                with torch.no_grad():
-                    for inputs, _ in case.loader(3):
-                        training.model(inputs)
-                training.model.train()
-            with log.checkpoint():
-                torch.save(training.net.state_dict(), case.folder / f"{rank()}-{epoch}.pt")
-    return training.seen(
-        silent=Training().silent(case),
-        stopwatch=stopwatch.times,
-        horovod="horovod" in sys.modules,
-    )
+class CustomLoop(Loop):
+    """A loop in the way of this launch."""
+
+    def __init__(
+        self, passes: int = 1, slow_input: float = 0.0, slow_backward: float = 0.0
+    ) -> None:
+        self.training = Training(
+            Net(lambda inputs: sleep_in_backward(torch.relu(inputs), slow_backward)), passes
+        )
+        data = SlowData(samples_of(rank(), STEPS * BATCH), BATCH, slow_input)
+        training = self.training
+        super().__init__(training.net, training.model, training.optimizer, DataLoader(data, BATCH))
+
+    def step(self, batch: Any, updates: bool) -> None:
+        with contextlib.nullcontext() if updates or not DDP else self.model.no_sync():
+            self.training.backward(batch)
+        if updates:
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+    def validate(self) -> None:
+        self.model.eval()
+        with torch.no_grad():
+            self.model(torch.rand(1, INPUTS))
+        self.model.train()
+
+    def ours(self) -> list[str]:
+        return self.training.ours()
 
 
-@ranked
-@alone
-def raises(case: Case) -> Any:
-    training, iterations = Training(), itertools.count()
-
-    def step(batch: Any) -> None:
-        if next(iterations) == 5:
-            raise OSError("the disk is gone")
-        training.step(batch)
-
-    raised = raised_by(lambda: training.recorded(case, step))
-    return training.seen(raised=raised)
-
-
-@ranked
-@alone
-def resumed(case: Case) -> Any:
-    return Training().recorded(case, first_step=100)
+add_loops("torch", CustomLoop, RANKS, ALONE)
 
 
 @ranked
@@ -91,14 +85,6 @@ def sampled(case: Case) -> Any:
     """Record few steps in full, into small files."""
     options = {"sample_after": 64, "sample_one_in": 4, "max_file_mb": 0.003, "flush_seconds": 0.02}
     return Training().recorded(case, loader=case.loader(160), **options)
-
-
-@ranked
-@alone
-def accumulation(case: Case) -> Any:
-    training, silent = Training(passes=3), Training(passes=3)
-    result = training.recorded(case, accumulating(training, 3))
-    return {**result, "silent": silent.silent(case, accumulating(silent, 3))}
 
 
 @ranked

@@ -14,13 +14,11 @@ from pytorch.base import (
     FAULT_SECONDS,
     HIDDEN,
     HOROVOD,
-    RANKED,
     STEPS,
     Case,
     Net,
     Training,
     accumulating,
-    alone,
     fake_device,
     ranked,
 )
@@ -30,19 +28,6 @@ from torch_loops import SlowData, sleep_in_backward
 
 if HOROVOD:
     import horovod.torch as hvd
-
-
-@ranked
-@alone
-def slow_compute(case: Case) -> Any:
-    """The last rank computes longer, in the middle of its backward pass."""
-    seconds = slow_seconds(case)
-    return Training(Net(lambda inputs: sleep_in_backward(inputs, seconds))).recorded(case)
-
-
-def slow_seconds(case: Case) -> float:
-    """Return the delay of this rank: only the last one is slow."""
-    return FAULT_SECONDS if case.rank == 1 or not RANKED else 0.0
 
 
 @ranked
@@ -58,13 +43,6 @@ def accumulation_on_a_device(case: Case) -> Any:
     training = Training(passes=3)
     with fake_device():
         return training.recorded(case, accumulating(training, 3))
-
-
-@ranked
-@alone
-def slow_input(case: Case) -> Any:
-    data = SlowData(case.data(STEPS * BATCH), BATCH, slow_seconds(case))
-    return Training().recorded(case, loader=DataLoader(data, BATCH))
 
 
 @ranked
