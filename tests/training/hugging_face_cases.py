@@ -289,8 +289,9 @@ class WithFabric(Prepared):
             self.optimizer.zero_grad()
 
 
-add_loops("accelerate", Accelerated, CASES, RANKED_CASES)
-add_loops("fabric", WithFabric, CASES, RANKED_CASES)
+# Accelerate makes a step of the last two passes of an epoch.
+add_loops("accelerate", Accelerated, CASES, RANKED_CASES, passes=5)
+add_loops("fabric", WithFabric, CASES, RANKED_CASES, passes=5)
 
 
 @ranked

@@ -93,8 +93,14 @@ class Case:
         return {kind for kind, _ in self.intervals}
 
 
-def loop_cases(name: str, **facts: Any) -> tuple[Case, ...]:
-    """Return the cases of ``add_loops`` in torch_loops.py, with more facts of each."""
+def loop_cases(name: str, micro: tuple[int, ...] = (3, 3, 3, 3), **facts: Any) -> tuple[Case, ...]:
+    """Return the cases of ``add_loops`` in torch_loops.py, of which the first has more facts.
+
+    Args:
+        name: begins the names of the cases.
+        micro: the passes of each step of an epoch that accumulates gradients.
+        facts: of the first case.
+    """
     facts = {"framework": "pytorch", "batches_per_epoch": 12, "batch_size": 16, **facts}
     pauses = pauses_at(12, 24, kinds=("epoch", "validation", "checkpoint"))
     return (
@@ -106,7 +112,13 @@ def loop_cases(name: str, **facts: Any) -> tuple[Case, ...]:
             facts=facts,
             intervals=pauses,
         ),
-        Case(f"{name}_accumulates", steps=8, micro=3, weights=True),
+        Case(
+            f"{name}_accumulates",
+            steps=2 * len(micro),
+            micro=2 * micro,
+            weights=True,
+            facts={"backward_passes_per_step": micro[0]},
+        ),
         Case(f"{name}_slow_input", slow="input", milliseconds=40),
         Case(f"{name}_slow_backward", slow="compute", milliseconds=40),
         Case(f"{name}_raises", steps=5, raised="OSError('the disk is gone')"),

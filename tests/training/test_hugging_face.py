@@ -49,7 +49,6 @@ class TwoRanks(RecorderContract):
         return ranks
 
 
-PARTS = {"micro": (5, 5, 2) * 2, "samples": (80, 80, 32) * 2}
 RAISED = "OSError('the disk is gone')"
 
 
@@ -75,7 +74,7 @@ class TrainerContract(RecorderContract):
             },
         ),
         Case("compiled"),
-        Case("accumulation", steps=6, **PARTS),
+        Case("accumulation", steps=6, micro=(5, 5, 2) * 2),
         Case(
             "evaluation_and_checkpoints",
             intervals=PAUSES_IN_EPOCHS,
@@ -118,7 +117,7 @@ class AccelerateContract(RecorderContract):
     recorder = "Accelerate"
     scored = "accelerate"
     versions = ("torch", "accelerate")
-    cases = loop_cases("accelerate", model="Net")
+    cases = loop_cases("accelerate", micro=(5, 5, 2), model="Net")
 
 
 class TestAccelerateRanks(AccelerateContract, TwoRanks):
@@ -133,7 +132,7 @@ class FabricContract(RecorderContract):
     framework = "Lightning and Lightning Fabric, DDP or one process"
     recorder = "Lightning Fabric"
     versions = ("torch",)
-    cases = loop_cases("fabric", model="Net")
+    cases = loop_cases("fabric", micro=(5, 5, 2), model="Net")
 
 
 class TestFabricRanks(FabricContract, TwoRanks):

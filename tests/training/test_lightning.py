@@ -42,7 +42,7 @@ class LightningContract(RecorderContract):
             },
         ),
         Case("compiled"),
-        Case("accumulation", steps=8, micro=3),
+        Case("accumulation", steps=8, micro=3, facts={"accumulate_grad_batches": 3}),
         Case(
             "validation_and_checkpoints",
             intervals=PAUSES_IN_EPOCHS,

@@ -127,13 +127,14 @@ class Loop:
         raise NotImplementedError
 
 
-def add_loops(name: str, loop: Callable[..., Loop], *tables: Cases) -> None:
+def add_loops(name: str, loop: Callable[..., Loop], *tables: Cases, passes: int = 3) -> None:
     """Add the cases that show a library's promises.
 
     Args:
         name: begins the names of the cases.
         loop: makes a loop; it knows ``passes``, ``slow_input`` and ``slow_backward`` (seconds).
         tables: to these.
+        passes: of a step that accumulates gradients; an epoch has 12.
     """
 
     def plain(case: Case) -> Any:
@@ -141,8 +142,8 @@ def add_loops(name: str, loop: Callable[..., Loop], *tables: Cases) -> None:
         return {**loop().train(case), "silent": silent}
 
     def accumulates(case: Case) -> Any:
-        silent = loop(passes=3).train(case, recorded=False, passes=3)["weights"]
-        return {**loop(passes=3).train(case, passes=3), "silent": silent}
+        silent = loop(passes=passes).train(case, recorded=False, passes=passes)["weights"]
+        return {**loop(passes=passes).train(case, passes=passes), "silent": silent}
 
     def slow_input(case: Case) -> Any:
         return loop(slow_input=slow_seconds()).train(case)
