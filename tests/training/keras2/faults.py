@@ -64,7 +64,7 @@ def recorder_cannot_start(case: Case) -> Any:
         raise ZeroDivisionError("broken on purpose")
 
     instrument.Instrumentation.install = broken
-    batches = Batches()
+    batches, data = Batches(), case.data()
     reduction = reduction_of(model)
     in_training: list[list[str]] = []
 
@@ -73,12 +73,15 @@ def recorder_cannot_start(case: Case) -> Any:
             in_training.append(ours(self.model))
 
     try:
-        case.fit(model, case.data(), callbacks=[case.logger(), batches, Looks()])
+        case.fit(model, data, callbacks=[case.logger(), batches, Looks()])
     finally:
         instrument.Instrumentation.install = original
+    silent = classifier()
+    case.fit(silent, data, callbacks=[])
     return seen(
         model,
         batches=batches.count,
+        silent=weights_of(silent),
         in_training=in_training[0],
         reduction_is_back=reduction_of(model) is reduction,
     )
