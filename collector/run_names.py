@@ -110,9 +110,7 @@ def _listed(runs: Sequence[NamedRun]) -> str:
     return ", ".join(names + more)
 
 
-# -- safe file names -------------------------------------------------------------------------------
-#
-# Convert names from logs to safe file names: never a path, hidden or empty.
+# -- Convert names from logs to safe file names: never a path, hidden or empty --------------------
 
 
 def safe_name(text: str) -> str:

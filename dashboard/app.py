@@ -85,9 +85,7 @@ def create_app(store: RunStore, prefix: str = "/") -> Dash:
     return app
 
 
-# -- routing ---------------------------------------------------------------------------------------
-#
-# Show the page that the address names.
+# -- Show the page that the address names ---------------------------------------------------------
 
 
 def add_routing(app: Dash, store: RunStore) -> None:

@@ -79,9 +79,7 @@ def require_host(server: Flask, host: str, port: int, advice: str) -> None:
     server.before_request(check)
 
 
-# -- http errors -----------------------------------------------------------------------------------
-#
-# Map errors to HTTP responses, for addresses that return data instead of a page.
+# -- Map errors to HTTP responses, for addresses that return data instead of a page ---------------
 
 
 def message_and_status(error: Exception, subject: str) -> tuple[str, int]:
@@ -97,9 +95,7 @@ def message_and_status(error: Exception, subject: str) -> tuple[str, int]:
     return "Stallscope failed here; the terminal that it runs in shows where", 500
 
 
-# -- access ----------------------------------------------------------------------------------------
-#
-# Protect a dashboard that other machines can reach with a token.
+# -- Protect a dashboard that other machines can reach with a token -------------------------------
 #
 # A browser sends the token once, in the address, and a cookie from then on. Scripts send it as a
 # bearer token.

@@ -297,9 +297,7 @@ def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-# -- callback requests -----------------------------------------------------------------------------
-#
-# Refuse requests to Dash's callbacks that no page of the dashboard has sent.
+# -- Refuse requests to Dash's callbacks that no page of the dashboard has sent -------------------
 
 
 def refuse_malformed_requests(app: Dash, *, behind_proxy: bool) -> None:

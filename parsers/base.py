@@ -205,9 +205,7 @@ class CompanionFormat(Format):
         return Contents()
 
 
-# -- tables ----------------------------------------------------------------------------------------
-#
-# Make the tables of a log: steps and intervals, without the log's number in its run.
+# -- Make the tables of a log: steps and intervals, without the log's number in its run -----------
 
 
 def cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
@@ -228,9 +226,7 @@ def table_of(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.Table:
     return pa.table({**arrays, **nulls}).select(schema.names).cast(schema)
 
 
-# -- progress --------------------------------------------------------------------------------------
-#
-# Report the progress of long work to any display.
+# -- Report the progress of long work to any display ----------------------------------------------
 
 
 @contextmanager

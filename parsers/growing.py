@@ -244,9 +244,7 @@ def _with_torn(parsed: Parsed, torn: int, size: int) -> Parsed:
     return replace(parsed, log=log, problems=(*torn_lines(log), *other_problems(parsed)))
 
 
-# -- one run ---------------------------------------------------------------------------------------
-#
-# Follow a run while it is recorded: read new rows only, and keep only the last steps.
+# -- Follow a run while it is recorded: read new rows only, and keep only the last steps ----------
 #
 # The cost of an update depends on what was written since the last one, not on the length of the
 # run.

@@ -142,9 +142,7 @@ def _ranks_of(places: Mapping[str, RankInPath]) -> Mapping[str, list[int]]:
     return ranks
 
 
-# -- number of ranks -------------------------------------------------------------------------------
-#
-# Find the number of ranks, and a file's own rank, in the text of logs.
+# -- Find the number of ranks, and a file's own rank, in the text of logs -------------------------
 
 
 class StatedRanks(NamedTuple):

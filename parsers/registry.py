@@ -143,9 +143,7 @@ def _first_of(formats: Sequence[Format], file_name: str, head: bytes) -> Format 
     return next((candidate for candidate in formats if candidate.recognises(file_name, head)), None)
 
 
-# -- parsers by name -------------------------------------------------------------------------------
-#
-# Find the parser that a user names: by its name, by a pattern, or by its import path.
+# -- Find the parser that a user names: by its name, by a pattern, or by its import path ----------
 
 
 def by_name(name: str) -> Parser:

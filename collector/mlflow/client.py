@@ -268,9 +268,7 @@ def without_secrets(text: str) -> str:
     return text
 
 
-# -- search ----------------------------------------------------------------------------------------
-#
-# Search the runs of an experiment with an MLflow filter.
+# -- Search the runs of an experiment with an MLflow filter ---------------------------------------
 
 
 def find_runs(experiment: str, filter_string: str = "") -> list[str]:

@@ -281,9 +281,7 @@ def _finite(history: History) -> list[tuple[int, int, float | None]]:
     return [(ms, step, value if math.isfinite(value) else None) for ms, step, value in history]
 
 
-# -- system metrics --------------------------------------------------------------------------------
-#
-# Read MLflow's system metrics (``mlflow.enable_system_metrics_logging()``).
+# -- Read MLflow's system metrics (``mlflow.enable_system_metrics_logging()``) --------------------
 #
 # Names are ``system/gpu_0_utilization_percentage``, or ``system/NODE/…`` with several nodes.
 

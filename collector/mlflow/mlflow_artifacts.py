@@ -59,15 +59,13 @@ class MlflowArtifacts(Source):
             run.download(path, local)
 
 
-# -- the folder of older versions ------------------------------------------------------------------
-#
-# Read the folder ``mlruns`` of older MLflow versions, which MLflow 3 cannot open.
+# -- Read the folder ``mlruns`` of older MLflow versions, which MLflow 3 cannot open --------------
 #
 # mlruns/EXPERIMENT/meta.yaml
-#                   RUN_ID/meta.yaml
-#                          params/NAME, tags/NAME    the value
-#                          metrics/NAME              lines of: milliseconds value step
-#                          artifacts/
+# RUN_ID/meta.yaml
+# params/NAME, tags/NAME    the value
+# metrics/NAME              lines of: milliseconds value step
+# artifacts/
 
 
 def old_store() -> Path | None:

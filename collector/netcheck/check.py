@@ -151,9 +151,7 @@ def differences(run: RecordedRun, ranks: Ranks, hosts: Sequence[str]) -> List[st
     return sentences
 
 
-# -- recorded run ----------------------------------------------------------------------------------
-#
-# Find the run to measure, and read its facts from its step logs.
+# -- Find the run to measure, and read its facts from its step logs -------------------------------
 
 
 class RecordedRun(NamedTuple):

@@ -86,9 +86,9 @@ def _join_with_torch(env: Mapping[str, str]) -> Ranks:
     return TorchRanks(torch)
 
 
-# -- ranks of torch.distributed --------------------------------------------------------------------
+# -- Ranks that torch.distributed connects --------------------------------------------------------
 #
-# Ranks that torch.distributed connects: gloo on CPUs, NCCL where every rank has a CUDA device.
+# Gloo on CPUs, NCCL where every rank has a CUDA device.
 
 
 class TorchRanks(Ranks):

@@ -304,9 +304,7 @@ def _grown(size: int, us: float) -> int:
     return min(int(size * growth) // 4 * 4, _MOST_EXCHANGE_BYTES)
 
 
-# -- pairs of hosts --------------------------------------------------------------------------------
-#
-# Decide in which order pairs of hosts exchange data.
+# -- Decide in which order pairs of hosts exchange data -------------------------------------------
 
 
 def first_ranks(hosts: Sequence[str]) -> Dict[str, int]:

@@ -98,9 +98,7 @@ def partner_in(exchanges: Sequence[Exchange], rank: int) -> Optional[Tuple[int, 
     return None
 
 
-# -- cuda device -----------------------------------------------------------------------------------
-#
-# Choose the CUDA device of a rank.
+# -- Choose the CUDA device of a rank -------------------------------------------------------------
 
 
 def own_device(count: int, local_rank: int) -> Optional[int]:

@@ -106,9 +106,7 @@ def save(content: Dict[str, Any], folder: Path) -> Path:
         ) from None
 
 
-# -- summary ---------------------------------------------------------------------------------------
-#
-# Summarise a measurement as a few lines of text.
+# -- Summarise a measurement as a few lines of text -----------------------------------------------
 
 
 def lines_of(content: Dict[str, Any]) -> List[str]:

@@ -108,9 +108,7 @@ def buckets(gradients: Sequence[int], bucket_bytes: Optional[int]) -> List[int]:
     return [*sizes, filled] if filled else sizes
 
 
-# -- parts of the time -----------------------------------------------------------------------------
-#
-# Split the time of a run's gradients into its parts, and compute rates of messages.
+# -- Split the time of a run's gradients into its parts, and compute rates of messages ------------
 
 
 class Parts(NamedTuple):

@@ -158,9 +158,7 @@ def _shell() -> Optional[Any]:
         return None
 
 
-# -- summary lines ---------------------------------------------------------------------------------
-#
-# Write the six lines on a training that has ended.
+# -- Write the six lines on a training that has ended ---------------------------------------------
 #
 # Another process analyses the logs of all ranks, because the recorder imports only the standard
 # library. If that fails, the lines show rank 0's own measurements.

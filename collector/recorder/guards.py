@@ -80,9 +80,7 @@ def take_ready(
         yield_to_training(done)
 
 
-# -- patching --------------------------------------------------------------------------------------
-#
-# Replace attributes of single instances, and restore them.
+# -- Replace attributes of single instances, and restore them -------------------------------------
 
 
 def patch(owner: Any, name: str, replacement: Any) -> Callable[[], None]:
@@ -108,9 +106,7 @@ def own_attributes(owner: Any) -> Dict[str, Any]:
     return attributes
 
 
-# -- clocks ----------------------------------------------------------------------------------------
-#
-# Read the two clocks of a host together.
+# -- Read the two clocks of a host together -------------------------------------------------------
 
 
 def read_clocks() -> Tuple[int, int]:
@@ -127,9 +123,7 @@ def read_clocks() -> Tuple[int, int]:
     return before, wall - (before + after) // 2
 
 
-# -- cost ------------------------------------------------------------------------------------------
-#
-# Count what recording costs.
+# -- Count what recording costs -------------------------------------------------------------------
 
 
 class Cost:

@@ -218,9 +218,7 @@ def overdue_ns(usual_ns: float) -> float:
     return max(_OVERDUE_NS, _TIMES_MEDIAN * usual_ns)
 
 
-# -- stacks ----------------------------------------------------------------------------------------
-#
-# Write the Python stacks of all threads to a file next to the log.
+# -- Write the Python stacks of all threads to a file next to the log -----------------------------
 #
 # No lock is taken that a hung training could hold, no signal is sent, and no source file is read: a
 # stack is a list of file names, line numbers and names of functions. It contains no values of

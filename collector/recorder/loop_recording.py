@@ -101,9 +101,7 @@ class LoopRecording(BaseRecording):
             session.step(row._replace(step=session.next_step))
 
 
-# -- logger ----------------------------------------------------------------------------------------
-#
-# The part of ``StepLogger`` that frameworks with hand-written training loops share.
+# -- The part of ``StepLogger`` that frameworks with hand-written training loops share ------------
 
 
 class LoopLogger:

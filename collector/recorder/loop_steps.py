@@ -159,9 +159,7 @@ def _within(timestamp: Optional[int], low: Optional[int], high: int) -> Optional
     return timestamp if timestamp is not None and (low or 0) <= timestamp <= high else None
 
 
-# -- iterations of a step --------------------------------------------------------------------------
-#
-# Sum iterations of a training loop into steps.
+# -- Sum iterations of a training loop into steps -------------------------------------------------
 
 
 class IterationSummer:
@@ -218,9 +216,7 @@ def _total(values: List[Optional[int]]) -> Optional[int]:
     return sum(known) if len(known) == len(values) else None
 
 
-# -- asynchronous devices --------------------------------------------------------------------------
-#
-# Make rows of iterations once an asynchronous device has finished them.
+# -- Make rows of iterations once an asynchronous device has finished them ------------------------
 
 
 class DeferredSteps:

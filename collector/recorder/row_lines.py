@@ -79,9 +79,7 @@ class RowLines:
         )
 
 
-# -- mean times ------------------------------------------------------------------------------------
-#
-# Compute mean times of one rank's steps from its own rows.
+# -- Compute mean times of one rank's steps from its own rows -------------------------------------
 
 
 class OwnSteps:

@@ -165,9 +165,7 @@ class _Uploader:
         self._listener.join(timeout=_LAST_UPLOAD_SECONDS)
 
 
-# -- live scalars ----------------------------------------------------------------------------------
-#
-# Start a process on rank 0 that appends the step time to TensorBoard, W&B or MLflow.
+# -- Start a process on rank 0 that appends the step time to TensorBoard, W&B or MLflow -----------
 
 
 def check_scalars(scalars: Any) -> Tuple[str, str]:
@@ -251,9 +249,7 @@ def _warn(reason: str) -> None:
     logger.warning("stallscope: scalars: %s; training and its log are not affected", reason)
 
 
-# -- own program -----------------------------------------------------------------------------------
-#
-# Start a part of Stallscope as another process, with training's interpreter and import path.
+# -- Start a part of Stallscope as another process, with training's interpreter and import path ---
 
 
 def program(module: str, *arguments: str) -> List[str]:
@@ -267,9 +263,7 @@ def program(module: str, *arguments: str) -> List[str]:
     return [sys.executable, "-c", _PROGRAM % module, *arguments, json.dumps(paths)]
 
 
-# -- limited process -------------------------------------------------------------------------------
-#
-# Run another process with limits on time and memory.
+# -- Run another process with limits on time and memory -------------------------------------------
 
 
 class Limits(NamedTuple):

@@ -73,9 +73,7 @@ def _buckets() -> type[fsspec.AbstractFileSystem]:
     return Buckets
 
 
-# -- Google Cloud Storage --------------------------------------------------------------------------
-#
-# Read files in Google Cloud Storage, with the login that Google's clients find.
+# -- Read files in Google Cloud Storage, with the login that Google's clients find ----------------
 
 
 # The errors raised here have messages; the client must not log them again with a traceback.
@@ -150,10 +148,7 @@ def _google_buckets(attempts: int) -> type[fsspec.AbstractFileSystem]:
     return Buckets
 
 
-# -- Azure -----------------------------------------------------------------------------------------
-#
-# Read files in Azure's Blob Storage and Data Lake Storage, with the login that Azure's clients
-# find.
+# -- Read files in Azure's Blob Storage and Data Lake Storage -------------------------------------
 #
 # az://container/path, abfs://container/path               in the account of the environment
 # abfss://container@account.dfs.core.windows.net/path      as Spark and Hadoop write it

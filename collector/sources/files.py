@@ -408,9 +408,7 @@ def has_folders(file_system: fsspec.AbstractFileSystem) -> bool:
     return bool(protocols & {"file", "local", "sftp", "ssh"})
 
 
-# -- near names ------------------------------------------------------------------------------------
-#
-# Suggest an existing path for a misspelt one.
+# -- Suggest an existing path for a misspelt one --------------------------------------------------
 
 
 def did_you_mean(missing: str) -> str:

@@ -341,9 +341,7 @@ def without_credentials(url: str) -> str:
     return urlunsplit((parts.scheme, user.partition(":")[0] + at + host, parts.path, "", ""))
 
 
-# -- copies ----------------------------------------------------------------------------------------
-#
-# Copy remote files to a local disk while they are read, for places without range requests.
+# -- Copy remote files to a local disk while they are read, for places without range requests -----
 
 
 class LocalCopies:

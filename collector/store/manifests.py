@@ -180,9 +180,7 @@ def _manifest(content: Mapping[str, Any], sha256: str) -> Manifest:
     )
 
 
-# -- folders ---------------------------------------------------------------------------------------
-#
-# Find collected runs by their folders, without opening their tables.
+# -- Find collected runs by their folders, without opening their tables ---------------------------
 
 
 def is_collected(path: Path) -> bool:

@@ -134,9 +134,7 @@ def _renumber(table: pa.Table, new_index: np.ndarray) -> pa.Table:
     return table.filter(pc.greater_equal(table["log"], arrow.scalar(0, pa.int32())))
 
 
-# -- deduplicate -----------------------------------------------------------------------------------
-#
-# Drop steps that were recorded more than once: by a failed attempt and by the next one.
+# -- Drop steps that were recorded more than once: by a failed attempt and by the next one --------
 
 
 def last_attempts(steps: pa.Table) -> tuple[pa.Table, dict[int, int]]:

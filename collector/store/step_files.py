@@ -61,9 +61,7 @@ def _row_groups(logs: npt.NDArray[np.int32]) -> list[int]:
     return [*starts, *edges[-1:]] if len(logs) else [0, 0]
 
 
-# -- reading steps ---------------------------------------------------------------------------------
-#
-# Read the steps of collected runs from Parquet files, some row groups at a time, on all CPU cores.
+# -- Read the steps of collected runs from Parquet files, on all CPU cores ------------------------
 
 
 def read_steps(paths: Sequence[Path]) -> pa.Table:

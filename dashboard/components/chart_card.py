@@ -197,9 +197,7 @@ def _save_buttons(title: str, name: str) -> Any:
     return html.Div(buttons, className="save-buttons", role="group", **aria(label=f"Save: {title}"))
 
 
-# -- legend ----------------------------------------------------------------------------------------
-#
-# Legends of charts, as parts of their cards.
+# -- Legends of charts, as parts of their cards ---------------------------------------------------
 
 
 def chart_legend(chart: Chart) -> Any:

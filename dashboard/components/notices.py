@@ -108,9 +108,7 @@ def _finding(finding: Finding, run_id: str | None, baseline_id: str | None) -> A
     )
 
 
-# -- run tabs --------------------------------------------------------------------------------------
-#
-# The pages of a run, the links between them, and the page for each finding.
+# -- The pages of a run, the links between them, and the page for each finding --------------------
 
 
 def run_tabs(address_of: Callable[[str], str], current: str, *, live: bool) -> Any:

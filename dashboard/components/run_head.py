@@ -231,9 +231,7 @@ def _label(run: ListedRun, runs: Sequence[ListedRun]) -> str:
     return f"{name} ({run.id})" if twins > 1 else name
 
 
-# -- baseline howto --------------------------------------------------------------------------------
-#
-# Cards on how to record a baseline, and on runs that can serve as one.
+# -- Cards on how to record a baseline, and on runs that can serve as one -------------------------
 
 
 def howto_card(framework: object) -> Any:

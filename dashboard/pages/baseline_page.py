@@ -106,9 +106,7 @@ def _no_baseline(request: RunRequest, store: RunStore) -> list[Any]:
     ]
 
 
-# -- baseline tables -------------------------------------------------------------------------------
-#
-# Tables that compare a run with its baselines.
+# -- Tables that compare a run with its baselines -------------------------------------------------
 
 
 def throughput_card(analysis: Analysis) -> Any:

@@ -208,9 +208,7 @@ def _late_ranks(progress: Progress) -> str:
     return text + (f" and {more} more" if more > 0 else "")
 
 
-# -- live ------------------------------------------------------------------------------------------
-#
-# Read running jobs while they are recorded; all users of the dashboard share the readers.
+# -- Read running jobs while they are recorded; all users of the dashboard share the readers ------
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,7 @@ from ..run_folder import recording_folder
 from ..store import RunStore
 from ..store.cache import prepare
 
-# -- base ------------------------------------------------------------------------------------------
-#
-# The base class of pages.
+# -- The base class of pages ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -219,9 +219,7 @@ def cell_choice(run_id: str, query: Mapping[str, str], latest: bool) -> Any:
     )
 
 
-# -- rate inputs -----------------------------------------------------------------------------------
-#
-# The cost of a rank-hour: the user types it, the address keeps it.
+# -- The cost of a rank-hour: the user types it, the address keeps it -----------------------------
 
 
 @dataclass(frozen=True)

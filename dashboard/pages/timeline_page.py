@@ -280,9 +280,9 @@ def events_card(marks: Sequence[EventMark]) -> Any:
     return data_card(TITLE, note, _COLUMNS, rows, text_columns=len(_COLUMNS))
 
 
-# -- timeline card ---------------------------------------------------------------------------------
+# -- The timeline as a card -----------------------------------------------------------------------
 #
-# The timeline as a card: its buttons, the element that the script draws in, and its description.
+# Its buttons, the element that the script draws in, and its description.
 
 
 def timeline_card(

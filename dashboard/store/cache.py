@@ -111,9 +111,7 @@ class _Entry:
         self.size = 0
 
 
-# -- memory ----------------------------------------------------------------------------------------
-#
-# Return freed memory to the system.
+# -- Return freed memory to the system ------------------------------------------------------------
 #
 # An analysis needs several times the memory of its result while it runs. Allocators keep freed
 # memory in one heap per thread, so threads that analyse in turn would each keep such a peak.
@@ -139,9 +137,7 @@ def give_back() -> None:
     pa.default_memory_pool().release_unused()
 
 
-# -- page cache ------------------------------------------------------------------------------------
-#
-# Cache what pages compute from an analysis; it is freed with the analysis.
+# -- Cache what pages compute from an analysis; it is freed with the analysis ---------------------
 #
 # When a user opens a run from disk, ``prepare`` computes all of it in the background.
 

@@ -260,9 +260,7 @@ SORTS: dict[str, Callable[[RunListing, ListedRun], Any]] = {
     "source": lambda _, run: fold(run.entry.source),
 }
 
-# -- current ---------------------------------------------------------------------------------------
-#
-# The current list of the runs of all sources, refreshed on request.
+# -- The current list of the runs of all sources, refreshed on request ----------------------------
 
 
 class CurrentListing:

@@ -272,9 +272,7 @@ class RunStore:
         self._current.apply(summarise)
 
 
-# -- sizes -----------------------------------------------------------------------------------------
-#
-# Estimate how much memory runs and analyses take.
+# -- Estimate how much memory runs and analyses take ----------------------------------------------
 
 
 def size_of(value: Run | Analysis) -> int:

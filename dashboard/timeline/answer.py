@@ -132,9 +132,7 @@ def _packed(head: dict[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> byt
     return b"".join([len(text).to_bytes(4, "little"), text, *parts])
 
 
-# -- positions -------------------------------------------------------------------------------------
-#
-# Positions on the time axis as addresses write them: by step, so that people can read them.
+# -- Positions on the time axis as addresses write them: by step, so that people can read them ----
 #
 # ``from=120`` is the start of step 120, ``to=120`` its end; ``from=120.25`` is a quarter into it.
 # Where a run has several generations, ``120g1`` is step 120 of generation 1, and ``rank=2g1`` its

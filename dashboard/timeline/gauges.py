@@ -102,9 +102,7 @@ def _head(quantity: MachineQuantity) -> dict[str, Any]:
     }
 
 
-# -- axis ------------------------------------------------------------------------------------------
-#
-# Convert wall time to positions on the timeline's axis.
+# -- Convert wall time to positions on the timeline's axis ----------------------------------------
 #
 # The axis follows the clock of one log per generation; events and metrics have the wall clocks of
 # their writers. Positions are as accurate as these clocks agree.
@@ -142,9 +140,7 @@ class TimeAxis:
         return np.where(following > step, np.minimum(at, lanes.gap_begin[following]), at)
 
 
-# -- marks -----------------------------------------------------------------------------------------
-#
-# Place the events of other logs on the timeline's axis.
+# -- Place the events of other logs on the timeline's axis ----------------------------------------
 
 
 @dataclass(frozen=True)

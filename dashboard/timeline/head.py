@@ -251,9 +251,7 @@ def _strip(lanes: Lanes) -> dict[str, Any]:
     }
 
 
-# -- route -----------------------------------------------------------------------------------------
-#
-# Serve parts of a run to the timeline's script.
+# -- Serve parts of a run to the timeline's script ------------------------------------------------
 
 
 def add_timeline_route(app: Dash, store: RunStore) -> None:

@@ -21,9 +21,7 @@ from .spark_blocks import DAMAGE, LZ4, LZF, SNAPPY, lz4_blocks, lzf_blocks, snap
 # Some codecs return nothing before they have read this much.
 _AHEAD = 256 << 10
 
-# -- ranges ----------------------------------------------------------------------------------------
-#
-# Open files at sources as Python file objects, which read piece by piece.
+# -- Open files at sources as Python file objects, which read piece by piece ----------------------
 
 
 def opened(file: SourceFile, ahead: int) -> io.BufferedReader:

@@ -193,9 +193,7 @@ def _intervals_table(rank: int, steps: Steps, epochs: Between, evaluations: Betw
     return table_of(INTERVAL_ROWS, columns)
 
 
-# -- steps -----------------------------------------------------------------------------------------
-#
-# Pair spans of waiting for a batch with spans of working on it.
+# -- Pair spans of waiting for a batch with spans of working on it --------------------------------
 
 
 class Steps(NamedTuple):
@@ -298,9 +296,9 @@ def _paired(waits: Spans, works: Spans) -> Steps:
     return Steps(waits.begin[paired], data, end, works.epoch[at])
 
 
-# -- spans -----------------------------------------------------------------------------------------
+# -- Read the spans of a trace --------------------------------------------------------------------
 #
-# Read the spans of a trace: a regular expression finds all, and those that may make steps are kept.
+# A regular expression finds all, and those that may make steps are kept.
 #
 # A trace may have gigabytes, mostly of single reads. Times are microseconds since 1970, or in the
 # unit of ``time_metric``.

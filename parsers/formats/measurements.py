@@ -89,9 +89,7 @@ def text_or_none(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-# -- loaders ---------------------------------------------------------------------------------------
-#
-# Read measurements of loaders alone, which ``measure_input`` writes (docs/input.md).
+# -- Read measurements of loaders alone, which ``measure_input`` writes (docs/input.md) -----------
 
 
 class InputTimesFormat(Format):
@@ -167,9 +165,7 @@ def _interval(value: Any) -> tuple[float, float] | None:
     return None if value is None else (finite(value[0]), finite(value[1]))
 
 
-# -- networks --------------------------------------------------------------------------------------
-#
-# Read measurements of networks, which ``stallscope netcheck`` writes (docs/netcheck.md).
+# -- Read measurements of networks, which ``stallscope netcheck`` writes (docs/netcheck.md) -------
 
 
 class NetworkCheckFormat(Format):

@@ -229,9 +229,7 @@ def _count(content: str | None, most: int = _LARGEST) -> int | None:
     return int(number) if number is not None and usable else None
 
 
-# -- system metrics --------------------------------------------------------------------------------
-#
-# Make series of MLflow's machine metrics: ``system/NODE/gpu_0_utilization_percentage``.
+# -- Make series of MLflow's machine metrics: ``system/NODE/gpu_0_utilization_percentage`` --------
 #
 # ``network_receive_megabytes`` and ``network_transmit_megabytes`` count from the first log of the
 # process. They become rates, in MB/s from each value to the next one.

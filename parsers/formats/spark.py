@@ -178,14 +178,12 @@ def _amount(count: int) -> str:
     return f"{count >> 20:,} MiB" if not count % (1 << 20) else f"{count:,} bytes"
 
 
-# -- events ----------------------------------------------------------------------------------------
+# -- Read starts and ends of training tasks, and lost executors, from Spark's event logs ----------
 #
-# Read starts and ends of training tasks, and lost executors, from Spark's event logs.
-#
-#     {"Event":"SparkListenerExecutorAdded","Timestamp":1795301429100,"Executor ID":"1",…}
-#     {"Event":"SparkListenerStageSubmitted","Stage Info":{"Stage ID":1,…,"RDD Info":[{…}]}}
-#     {"Event":"SparkListenerTaskStart","Stage ID":1,"Stage Attempt ID":0,"Task Info":{"Index":1,…}}
-#     {"Event":"SparkListenerExecutorRemoved","Timestamp":…,"Executor ID":"1","Removed Reason":"…"}
+# {"Event":"SparkListenerExecutorAdded","Timestamp":1795301429100,"Executor ID":"1",…}
+# {"Event":"SparkListenerStageSubmitted","Stage Info":{"Stage ID":1,…,"RDD Info":[{…}]}}
+# {"Event":"SparkListenerTaskStart","Stage ID":1,"Stage Attempt ID":0,"Task Info":{"Index":1,…}}
+# {"Event":"SparkListenerExecutorRemoved","Timestamp":…,"Executor ID":"1","Removed Reason":"…"}
 #
 # One event per line, times in milliseconds since 1970. Training stages are barrier stages
 # (TorchDistributor and others) and those of jobs in Horovod's job group; all others are ignored,
@@ -349,9 +347,7 @@ def _first_line(text: object) -> str:
     return lines[0][:_LONGEST_TEXT].strip() if lines else ""
 
 
-# -- output ----------------------------------------------------------------------------------------
-#
-# Recognise Spark's own logs next to the logs of a job.
+# -- Recognise Spark's own logs next to the logs of a job -----------------------------------------
 
 
 class SparkOutputFormat(CompanionFormat):

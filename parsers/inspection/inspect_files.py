@@ -430,9 +430,7 @@ def _size(count: int) -> str:
     return f"{count >> 20} MiB" if count >= 1 << 20 else f"{count} bytes"
 
 
-# -- unknown files ---------------------------------------------------------------------------------
-#
-# Name the likely content of files that no parser knows.
+# -- Name the likely content of files that no parser knows ----------------------------------------
 
 
 def likely_content(file_name: str, head: bytes) -> str:

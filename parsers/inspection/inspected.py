@@ -114,9 +114,7 @@ class Inspection:
     warnings: tuple[str, ...]
 
 
-# -- proposals -------------------------------------------------------------------------------------
-#
-# Propose to read the lines about steps of a text, where nothing in it confirms their times.
+# -- Propose to read the lines about steps of a text, where nothing in it confirms their times ----
 
 
 def proposal_for(name: str, data: bytes) -> Proposal | str:
@@ -164,9 +162,7 @@ def _extremes(column: Column | None) -> tuple[int, int] | None:
     return None if column is None else (int(column.min()), int(column.max()))
 
 
-# -- summaries -------------------------------------------------------------------------------------
-#
-# Summaries of logs, kept in place of their rows.
+# -- Summaries of logs, kept in place of their rows -----------------------------------------------
 
 
 @dataclass(frozen=True)

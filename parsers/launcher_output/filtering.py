@@ -118,9 +118,7 @@ def _last_of_each(updates: Ints, chosen: Bools, stream: Ints) -> Ints:
     return last_updates
 
 
-# -- search ----------------------------------------------------------------------------------------
-#
-# Search for a text that labels may have cut, without splitting the output by rank.
+# -- Search for a text that labels may have cut, without splitting the output by rank -------------
 #
 # The search never misses a text, and may report one that is not there.
 

@@ -282,9 +282,7 @@ def _byte(words: Words, at: int) -> Words:
     return np.asarray((words >> np.uint64(8 * at)) & np.uint64(0xFF))
 
 
-# -- srun ------------------------------------------------------------------------------------------
-#
-# Join lines that ``srun --label`` has cut.
+# -- Join lines that ``srun --label`` has cut -----------------------------------------------------
 #
 # srun sends the output of a task in messages of at most 1,024 bytes. If a message ends within a
 # line, srun adds a newline, and the next message gets a label: every 1,024 bytes of a longer line

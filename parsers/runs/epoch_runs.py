@@ -275,9 +275,7 @@ def _epochs(log: Parsed) -> int:
     return int(log.intervals.num_rows)
 
 
-# -- streams ---------------------------------------------------------------------------------------
-#
-# Choose between the standard output and error of a rank, if a launcher has written both to files.
+# -- Choose between a rank's standard output and error, in files ----------------------------------
 #
 # 1/rank.0/stdout  1/rank.0/stderr     job-7.out  job-7.err
 

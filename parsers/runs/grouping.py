@@ -195,9 +195,7 @@ def _stacked(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
         return pa.table(list(pool.map(whole, schema)), schema=schema)
 
 
-# -- launches --------------------------------------------------------------------------------------
-#
-# Find the logs of one launch: without a shared folder, each rank's log has another run id.
+# -- Find the logs of one launch: without a shared folder, each rank's log has another run id -----
 
 
 @dataclass

@@ -300,9 +300,7 @@ def _number(value: float) -> str:
     return "%.3g" % value if value < 100 else "{:,.0f}".format(value)
 
 
-# -- the file --------------------------------------------------------------------------------------
-#
-# Store measured loader times next to the logs of their run.
+# -- Store measured loader times next to the logs of their run ------------------------------------
 #
 # Each rank and measurement has one file, ``rank-00003.0.input.json``. It is written as a whole, and
 # an existing file is never overwritten. A measurement made before any recording waits in memory for

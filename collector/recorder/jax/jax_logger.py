@@ -71,9 +71,7 @@ class StepLogger(LoopLogger):
             recording.results(values)
 
 
-# -- loader ----------------------------------------------------------------------------------------
-#
-# ``measure_input`` for JAX: the speed of a loader without training.
+# -- ``measure_input`` for JAX: the speed of a loader without training ----------------------------
 
 
 def loader_of(data: Any) -> Loader:
@@ -92,9 +90,7 @@ def _samples_in(batch: Any) -> Optional[int]:
 
 measure_input = measure_input_of(loader_of)
 
-# -- synthetic data --------------------------------------------------------------------------------
-#
-# Random data in the shape of real data, as input of a baseline run.
+# -- Random data in the shape of real data, as input of a baseline run ----------------------------
 
 
 def synthetic_like(batches: Iterable[Any]) -> RepeatedBatch:

@@ -203,9 +203,7 @@ def _array_in(values: Any) -> Any:
 _ITERATE = Recording.iterate.__code__
 
 
-# -- facts -----------------------------------------------------------------------------------------
-#
-# Facts of JAX and its devices.
+# -- Facts of JAX and its devices -----------------------------------------------------------------
 
 
 def training_facts(size: int, stages: bool) -> Dict[str, Any]:
@@ -238,9 +236,7 @@ NO_RESULTS = {
     "reason": "log.results was never called, so a step ends when the host is done with it",
 }
 
-# -- batches ---------------------------------------------------------------------------------------
-#
-# Count the samples of a batch.
+# -- Count the samples of a batch -----------------------------------------------------------------
 
 
 def samples_of(batch: Any, processes: int, devices: int) -> Optional[int]:

@@ -127,9 +127,7 @@ def _donated() -> Exception:
     )
 
 
-# -- iterations ------------------------------------------------------------------------------------
-#
-# Make rows of iterations once the device has computed their results.
+# -- Make rows of iterations once the device has computed their results ---------------------------
 
 
 class Interval(NamedTuple):

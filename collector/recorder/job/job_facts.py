@@ -170,9 +170,7 @@ def _cpus_allowed() -> Optional[int]:
         return None
 
 
-# -- learning rate ---------------------------------------------------------------------------------
-#
-# Find out whether learning rates are scaled by the number of ranks, and how they change.
+# -- Find out whether learning rates are scaled by the number of ranks, and how they change -------
 
 
 class LearningRates:

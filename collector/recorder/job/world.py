@@ -158,9 +158,7 @@ def _integer(text: Optional[str]) -> Optional[int]:
         return None
 
 
-# -- launch ----------------------------------------------------------------------------------------
-#
-# Find out which launch of a job this process belongs to, and when it started.
+# -- Find out which launch of a job this process belongs to, and when it started ------------------
 #
 # The launcher (torchrun, horovodrun, Slurm and others), Ray Train or JAX knows; no collective is
 # started.

@@ -38,9 +38,7 @@ class StepLogger(FitCallback, keras.callbacks.Callback):  # type: ignore[misc]  
         self._options = Options(log_dir, **options)
 
 
-# -- loader ----------------------------------------------------------------------------------------
-#
-# ``measure_input`` for Keras 3: the speed of the input without training.
+# -- ``measure_input`` for Keras 3: the speed of the input without training -----------------------
 
 
 def is_tf_data(data: Any) -> bool:
@@ -76,9 +74,7 @@ def loader_of(data: Any) -> Loader:
 
 measure_input = measure_input_of(loader_of)
 
-# -- synthetic data --------------------------------------------------------------------------------
-#
-# Random data in the shape of real data, as input of a baseline run.
+# -- Random data in the shape of real data, as input of a baseline run ----------------------------
 
 
 def synthetic_like(data: Any) -> Any:

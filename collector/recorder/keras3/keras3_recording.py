@@ -138,9 +138,7 @@ class Recording(FitRecording):
                 session.facts({"batch_size": self._batch_size})
 
 
-# -- facts -----------------------------------------------------------------------------------------
-#
-# Facts of a Keras 3 model, its optimizer and its backend.
+# -- Facts of a Keras 3 model, its optimizer and its backend --------------------------------------
 
 
 def framework() -> str:

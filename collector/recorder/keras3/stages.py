@@ -164,9 +164,7 @@ class FetchedInPython(Stages):
         )
 
 
-# -- batches ---------------------------------------------------------------------------------------
-#
-# Time how long training waits for batches, by wrapping the iterator of ``fit``.
+# -- Time how long training waits for batches, by wrapping the iterator of ``fit`` ----------------
 
 
 class BatchClock:

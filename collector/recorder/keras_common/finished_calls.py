@@ -149,9 +149,7 @@ def _within(timestamp: Optional[int], low: int, high: int) -> Optional[int]:
 #: Half a microsecond from rounding tf.timestamp, and the error of reading two clocks.
 RESOLUTION_NS = 100_000
 
-# -- finished calls --------------------------------------------------------------------------------
-#
-# Pass finished calls of the train function from the training thread to the one that makes rows.
+# -- Pass finished calls of the train function to the thread that makes rows ----------------------
 
 
 class FinishedCalls:

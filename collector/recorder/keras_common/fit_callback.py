@@ -82,9 +82,7 @@ class FitCallback:
             recording.stop()
 
 
-# -- which keras -----------------------------------------------------------------------------------
-#
-# Find out whether a program trains with Keras 2 or 3, which have different internals.
+# -- Find out whether a program trains with Keras 2 or 3, which have different internals ----------
 
 
 def is_keras_2() -> bool:

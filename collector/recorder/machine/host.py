@@ -211,9 +211,7 @@ def _clock_error() -> FigureSource:
     return FigureSource((FigureColumn("clock_error_us", grows=False),), read)
 
 
-# -- figures ---------------------------------------------------------------------------------------
-#
-# Define the kernel's figures and their sources.
+# -- Define the kernel's figures and their sources ------------------------------------------------
 
 
 class FigureColumn(NamedTuple):
@@ -267,9 +265,7 @@ def numbers_by_name(text: bytes) -> Dict[bytes, int]:
     return numbers
 
 
-# -- this process ----------------------------------------------------------------------------------
-#
-# Read the figures of this process: time on cores, memory, faults, reads and writes.
+# -- Read the figures of this process: time on cores, memory, faults, reads and writes ------------
 
 
 def sources() -> Iterator[FigureSource]:

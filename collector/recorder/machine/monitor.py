@@ -128,9 +128,7 @@ class Monitor:
         return cells
 
 
-# -- gpus ------------------------------------------------------------------------------------------
-#
-# Read the figures of the rank's own GPU from NVIDIA's driver, where its library is installed.
+# -- Read the figures of the rank's own GPU from NVIDIA's driver ----------------------------------
 #
 # A separate thread asks the driver, which may not answer while a GPU hangs: the log must still be
 # written.

@@ -261,9 +261,7 @@ class Recording(LoopRecording):
 _ITERATE = Recording.iterate.__code__
 
 
-# -- facts -----------------------------------------------------------------------------------------
-#
-# Facts of a Gluon trainer and its parameters.
+# -- Facts of a Gluon trainer and its parameters --------------------------------------------------
 
 
 def is_horovod_trainer(trainer: Any) -> bool:
@@ -319,9 +317,7 @@ def _devices(trainer: Any) -> List[str]:
     return sorted({context.device_type.upper() for context in contexts})
 
 
-# -- logger ----------------------------------------------------------------------------------------
-#
-# ``StepLogger`` for MXNet: a context around a training loop and its loader.
+# -- ``StepLogger`` for MXNet: a context around a training loop and its loader --------------------
 
 
 class StepLogger(LoopLogger):

@@ -82,9 +82,7 @@ def full_batches(loader: Any) -> Tuple[int, Optional[Sequence[int]]]:
         return 0, None
 
 
-# -- synthetic data --------------------------------------------------------------------------------
-#
-# Random data in the shape of real data, as input of a baseline run.
+# -- Random data in the shape of real data, as input of a baseline run ----------------------------
 
 
 def synthetic_like(loader: Iterable[Any]) -> "SyntheticLoader":

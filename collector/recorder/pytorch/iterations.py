@@ -250,9 +250,7 @@ class IterationRecording(LoopRecording):
         return numbered
 
 
-# -- finished iterations ---------------------------------------------------------------------------
-#
-# Make rows of finished iterations, outside of the training thread.
+# -- Make rows of finished iterations, outside of the training thread -----------------------------
 
 
 class FinishedIterations:

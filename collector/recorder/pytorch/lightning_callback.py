@@ -92,9 +92,7 @@ class StepLogger(Callback):  # type: ignore[misc]  # not installed with the app
             recording.stop()
 
 
-# -- recording -------------------------------------------------------------------------------------
-#
-# Record one ``fit`` of Lightning's Trainer.
+# -- Record one ``fit`` of Lightning's Trainer ----------------------------------------------------
 
 
 class LightningRecording(TrainerRecording):

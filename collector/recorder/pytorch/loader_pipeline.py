@@ -120,9 +120,7 @@ def _fetching_name(loader: "DataLoader[Any]") -> str:
     return "%s.%s" % (type(loader.dataset).__name__, method)
 
 
-# -- dataset profile -------------------------------------------------------------------------------
-#
-# Find the functions that a data set's ``__getitem__`` spends its time in.
+# -- Find the functions that a data set's ``__getitem__`` spends its time in ----------------------
 #
 # Python reports every call while a profile function is set. This times the calls that a data set
 # and its wrappers make (data sets around data sets, and composed transforms). Calls inside timed
@@ -212,9 +210,7 @@ def _qualified(frame: FrameType) -> str:
     return name.replace("<locals>.", "").replace("<lambda>", "lambda")
 
 
-# -- loader ----------------------------------------------------------------------------------------
-#
-# ``measure_input`` for PyTorch: the speed of a loader without training.
+# -- ``measure_input`` for PyTorch: the speed of a loader without training ------------------------
 
 
 def loader_of(data: Any) -> Loader:

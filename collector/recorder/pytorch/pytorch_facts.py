@@ -246,9 +246,7 @@ def steps_counted(optimizer: Any) -> int:
     return max(map(int, on_cpu), default=0)
 
 
-# -- late facts ------------------------------------------------------------------------------------
-#
-# Record facts that are known only during training: of loaders, epochs and gradients.
+# -- Record facts that are known only during training: of loaders, epochs and gradients -----------
 
 
 class LateFacts:

@@ -98,9 +98,7 @@ class Watched(WatchedLoader):
         return recording.iterate(self._loader, iter(self._loader), is_epoch)
 
 
-# -- trainer recording -----------------------------------------------------------------------------
-#
-# Record a training that the Trainer of another library runs, with PyTorch's recording.
+# -- Record a training that the Trainer of another library runs, with PyTorch's recording ---------
 
 
 class TrainerRecording(Recording):

@@ -77,9 +77,7 @@ def _calling_trainer() -> Any:
     return None
 
 
-# -- recording -------------------------------------------------------------------------------------
-#
-# Record one ``train`` of Hugging Face's Trainer.
+# -- Record one ``train`` of Hugging Face's Trainer -----------------------------------------------
 
 
 class TransformersRecording(TrainerRecording):

@@ -187,9 +187,7 @@ def _since(timestamp: Optional[int], begin: int) -> str:
     return "" if timestamp is None else "%d" % ((timestamp - begin) // 1000)
 
 
-# -- sampling --------------------------------------------------------------------------------------
-#
-# Record some steps of a very long run in full, and sum the others into rows per epoch.
+# -- Record some steps of a very long run in full, and sum the others into rows per epoch ---------
 #
 # All ranks keep the same steps without communicating: a hash of a block's number decides whether
 # the block of steps is kept. The hash has no period, so an event in every n-th step is as frequent

@@ -241,9 +241,7 @@ def _write_header(descriptor: int, first: bytes) -> None:
         file.close()
 
 
-# -- spool -----------------------------------------------------------------------------------------
-#
-# Spool logs on the local disk for mounts that cannot append, such as object stores.
+# -- Spool logs on the local disk for mounts that cannot append, such as object stores ------------
 #
 # The log is copied to its place as a whole, at the ends of epochs, every few minutes, and at the
 # end. A large log continues in another file, so that copies stay small. If a process is killed, the
@@ -345,9 +343,7 @@ class CopySchedule:
         return True
 
 
-# -- rate limits -----------------------------------------------------------------------------------
-#
-# Limit the load on shared services: a disk, an object store, MLflow's server.
+# -- Limit the load on shared services: a disk, an object store, MLflow's server ------------------
 #
 # Ranks start together, end their epochs together and finish together. These limits keep the
 # load small for thousands of ranks. docs/scale.md shows the arithmetic.

@@ -189,9 +189,7 @@ def _read(path: Path) -> Optional[Dict[str, Any]]:
     return None
 
 
-# -- new files -------------------------------------------------------------------------------------
-#
-# Write a file as a whole, under a name that no other file has.
+# -- Write a file as a whole, under a name that no other file has ---------------------------------
 
 
 def write_new(folder: Path, name: str, suffix: str, text: str) -> Path:

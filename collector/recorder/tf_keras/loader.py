@@ -12,9 +12,7 @@ from ..input.measuring_input import Loader, in_order, measure_input_of, without_
 from ..keras_common.random_arrays import endless, first_batch, random_array, random_generator
 from .dataset_pipeline import stages_of
 
-# -- keras 2 ---------------------------------------------------------------------------------------
-#
-# Find the program's Keras 2: ``tf.keras`` where that is Keras 2, otherwise ``tf_keras``.
+# -- Find the program's Keras 2: ``tf.keras`` where that is Keras 2, otherwise ``tf_keras`` -------
 
 
 def _keras_2() -> Any:
@@ -78,9 +76,7 @@ def samples_in(batch: Any) -> Optional[int]:
 measure_input = measure_input_of(loader_of)
 
 
-# -- synthetic data --------------------------------------------------------------------------------
-#
-# Random data in the shape of real data, as input of a baseline run.
+# -- Random data in the shape of real data, as input of a baseline run ----------------------------
 
 
 def synthetic_like(data: Any) -> Any:

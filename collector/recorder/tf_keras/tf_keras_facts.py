@@ -124,9 +124,9 @@ _LARGEST_READ = 1_000_000
 
 _SOME_WEIGHTS = 8
 
-# -- fit facts -------------------------------------------------------------------------------------
+# -- Read facts of a running ``fit`` --------------------------------------------------------------
 #
-# Read facts of a running ``fit``: its callbacks in order, its data, and how that is shuffled.
+# Its callbacks in order, its data, and how that is shuffled.
 
 
 def fit_facts(model: Any) -> Dict[str, Any]:

@@ -113,9 +113,7 @@ def _json(path: str, data: bytes) -> Any:
         raise UnreadableError(f"{path}: the dump is damaged or incomplete") from error
 
 
-# -- plain pickle ----------------------------------------------------------------------------------
-#
-# Read a pickle of plain data: dictionaries, lists, tuples, sets, texts, bytes and numbers.
+# -- Read a pickle of plain data: dictionaries, lists, tuples, sets, texts, bytes and numbers -----
 #
 # ``pickle`` runs code that a file names. Here a pickle is read operation by operation, without
 # those that name code, so that nothing in a file is ever imported or called. An Unpickler whose

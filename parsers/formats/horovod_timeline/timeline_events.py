@@ -38,9 +38,7 @@ _ITEM_BYTES = {
 # A timeline has at most two for each tensor; a damaged one must not slow every block down.
 _MOST_OPEN = 1 << 17
 
-# -- rows ------------------------------------------------------------------------------------------
-#
-# The contents of a timeline as arrays.
+# -- The contents of a timeline as arrays ---------------------------------------------------------
 
 
 class Columns:
@@ -218,9 +216,7 @@ def _size(args: bytes) -> int:
     return size if size < 2**62 else -1
 
 
-# -- matching --------------------------------------------------------------------------------------
-#
-# Match the ends of activities with their starts.
+# -- Match the ends of activities with their starts -----------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -203,9 +203,7 @@ def _is_joint(name: bytes) -> bool:
     return any(part in name for part in (b"all", b"reduce_scatter", b"reducescatter", b"barrier"))
 
 
-# -- spans -----------------------------------------------------------------------------------------
-#
-# Sets of time spans as arrays: unions, differences, and how much of a window they cover.
+# -- Sets of time spans as arrays: unions, differences, and how much of a window they cover -------
 
 
 @dataclass(frozen=True)

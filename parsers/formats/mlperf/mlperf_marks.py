@@ -330,9 +330,7 @@ def disagree(fit: Fit, settings: JobSettings) -> bool:
     return not 1 / _ABOUT < float(np.median(fit.throughputs)) / rate < _ABOUT
 
 
-# -- steps of an epoch -----------------------------------------------------------------------------
-#
-# Make windows of steps between events with numbers of steps or samples.
+# -- Make windows of steps between events with numbers of steps or samples ------------------------
 
 
 def windows(fit: Fit, batch: int | None, resolution_ns: int) -> tuple[Durations, StepLines] | None:

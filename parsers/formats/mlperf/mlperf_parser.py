@@ -164,9 +164,7 @@ def _problems(fit: Fit, timed: Mapping[str, Any] | None) -> Iterator[str]:
         yield _NO_STEPS
 
 
-# -- completing ------------------------------------------------------------------------------------
-#
-# Complete logs of printed steps with MLPerf's events in the same file.
+# -- Complete logs of printed steps with MLPerf's events in the same file -------------------------
 
 
 def completed(logs: Sequence[Parsed], mlperf: Logged, zero: int) -> list[Parsed]:

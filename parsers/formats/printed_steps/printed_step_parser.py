@@ -314,9 +314,7 @@ def _windows(
     )
 
 
-# -- epochs ----------------------------------------------------------------------------------------
-#
-# Epochs in lines: between timestamps, or as printed.
+# -- Epochs in lines: between timestamps, or as printed -------------------------------------------
 
 
 class Epochs(NamedTuple):

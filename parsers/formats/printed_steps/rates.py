@@ -204,9 +204,7 @@ def _about(first: float, second: float) -> bool:
     return 1 / _ABOUT < first / second < _ABOUT
 
 
-# -- printed settings ------------------------------------------------------------------------------
-#
-# Batch sizes and numbers of ranks that programs print before they train.
+# -- Batch sizes and numbers of ranks that programs print before they train -----------------------
 
 
 @dataclass(frozen=True)

@@ -238,9 +238,7 @@ def _nanoseconds(microseconds: pa.ChunkedArray, since: arrow.Column | int) -> ar
     return pc.add(pc.multiply(microseconds, _NS_PER_US), start)
 
 
-# -- csv cells -------------------------------------------------------------------------------------
-#
-# Read lines of numbers as CSV, without lines that have too few or too many cells.
+# -- Read lines of numbers as CSV, without lines that have too few or too many cells --------------
 
 
 def read_cells(

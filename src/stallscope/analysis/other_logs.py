@@ -88,9 +88,7 @@ def _of_series(analysis: Analysis, printed: PrintedSteps, precision: str) -> Ana
     )
 
 
-# -- findings --------------------------------------------------------------------------------------
-#
-# Find changes of step time and slow windows in printed lines about steps.
+# -- Find changes of step time and slow windows in printed lines about steps ----------------------
 
 
 def printed_step_findings(printed: PrintedSteps, setup: Setup) -> Iterator[Finding]:
@@ -126,9 +124,7 @@ def _longer(slow: SlowWindows) -> str:
     )
 
 
-# -- verdict and gains -----------------------------------------------------------------------------
-#
-# Reach a verdict, and predict gains, from logs that only have epochs or lines about steps.
+# -- Reach a verdict, and predict gains, from logs that only have epochs or lines about steps -----
 
 
 def without_stages(printed: PrintedSteps, known_from: str, precision: str) -> Bottleneck:

@@ -326,9 +326,7 @@ def _reason(
     )
 
 
-# -- sentences and advice --------------------------------------------------------------------------
-#
-# Write sentences and advice on the reasons for slow ranks.
+# -- Write sentences and advice on the reasons for slow ranks -------------------------------------
 
 
 def sentence(

@@ -152,9 +152,7 @@ class Analysis:
         return next((entry for entry in self.by_cause if entry.name == name), None)
 
 
-# -- generation summary ----------------------------------------------------------------------------
-#
-# Summarise the generations of a run: its sets of ranks between two changes of membership.
+# -- Summarise the generations of a run: its sets of ranks between two changes of membership ------
 
 
 @dataclass(frozen=True)

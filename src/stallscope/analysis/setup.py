@@ -296,9 +296,7 @@ def _library(run: Run, framework: Framework | None) -> Library | None:
     return "ddp" if framework == "torch" else None
 
 
-# -- CPU cores -------------------------------------------------------------------------------------
-#
-# Compare the compute threads of a machine's ranks with its CPU cores.
+# -- Compare the compute threads of a machine's ranks with its CPU cores --------------------------
 
 
 @dataclass(frozen=True)

@@ -209,9 +209,7 @@ CPU_TIME = Symptom(
     "more_cpu_time", "CPU time per step", "process_cpu", "ms", 0.0, None, _cpu_time_per_step
 )
 
-# -- averages of counters --------------------------------------------------------------------------
-#
-# Average the machines' counters over the steady steps, per rank and piece of time.
+# -- Average the machines' counters over the steady steps, per rank and piece of time -------------
 
 
 def was_counted(run: Run) -> bool:

@@ -112,9 +112,7 @@ def interval_columns(name: str, unit: str = "") -> dict[str, Kind]:
     return dict.fromkeys(interval(None, name, unit), "number")
 
 
-# -- figures ---------------------------------------------------------------------------------------
-#
-# Draw charts as Plotly figures with a background, so that they are readable anywhere.
+# -- Draw charts as Plotly figures with a background, so that they are readable anywhere ----------
 
 
 def figures_of(charts: Mapping[str, Chart | None], *, dark: bool) -> dict[str, go.Figure]:

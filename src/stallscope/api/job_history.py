@@ -235,9 +235,7 @@ def history(runs: Iterable[AnalysisLike] | str | PathLike[str]) -> History:
     return History(regression.regression(analysis._analysis for analysis in each_analysis(runs)))
 
 
-# -- comparison ------------------------------------------------------------------------------------
-#
-# Offer the comparison of two runs to analysts.
+# -- Offer the comparison of two runs to analysts -------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -338,9 +336,7 @@ def compare(
     return Comparison(a, b, comparison.compare(a._analysis, b._analysis))
 
 
-# -- runs of a store -------------------------------------------------------------------------------
-#
-# The runs of a store as a DataFrame.
+# -- The runs of a store as a DataFrame -----------------------------------------------------------
 
 
 def runs(store: str | PathLike[str] = ".", where: str = "", sort: str = "age") -> pd.DataFrame:

@@ -134,9 +134,7 @@ def epochs_frame(analysis: Analysis) -> pd.DataFrame:
     return typed(pd.concat(parts, axis=1, join="inner").reset_index(), _EPOCHS, ["epoch"])
 
 
-# -- series ----------------------------------------------------------------------------------------
-#
-# Return step time over the run as a DataFrame: a row per window of steps, as charts show it.
+# -- Return step time over the run as a DataFrame: a row per window of steps, as charts show it ---
 
 
 def series_frame(analysis: Analysis, exported: ExportedRun | None) -> pd.DataFrame:

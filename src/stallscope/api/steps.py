@@ -159,9 +159,7 @@ def _column(column: pa.ChunkedArray, name: str) -> pd.Series[Any]:
     return series
 
 
-# -- epochs ----------------------------------------------------------------------------------------
-#
-# Return the epochs of a run as a DataFrame: a row per epoch and rank.
+# -- Return the epochs of a run as a DataFrame: a row per epoch and rank --------------------------
 
 
 def epochs_frame(run: Run) -> pd.DataFrame:
@@ -193,9 +191,7 @@ def _seconds(intervals: pa.Table, kind: str) -> pd.Series[float]:
     return seconds.rename(_SECONDS[kind])
 
 
-# -- windows ---------------------------------------------------------------------------------------
-#
-# Return the windows of steps that printed lines are about, as a DataFrame.
+# -- Return the windows of steps that printed lines are about, as a DataFrame ---------------------
 
 
 def windows_frame(run: Run) -> pd.DataFrame:
@@ -221,9 +217,7 @@ def _of_rank(windows: RankWindows) -> pd.DataFrame:
     )
 
 
-# -- other logs ------------------------------------------------------------------------------------
-#
-# Return events and measurements of machines, from logs other than step logs, as DataFrames.
+# -- Return events and measurements of machines, from logs other than step logs, as DataFrames ----
 
 
 def events_frame(run: Run) -> pd.DataFrame:

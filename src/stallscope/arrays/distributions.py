@@ -80,9 +80,7 @@ def _floats(values: object) -> Floats:
     return np.asarray(values, np.float64)
 
 
-# -- lazy scipy ------------------------------------------------------------------------------------
-#
-# Import scipy on first use: machines that only run kernels do not need it.
+# -- Import scipy on first use: machines that only run kernels do not need it ---------------------
 
 
 class _LazyModule:

@@ -350,9 +350,7 @@ def _filled(column: arrow.Column) -> Ints:
     return np.asarray(arrow.numbers(column), np.int64)
 
 
-# -- tables on a cluster ---------------------------------------------------------------------------
-#
-# Define tables of steps that stay on a cluster, which runs kernels on them.
+# -- Define tables of steps that stay on a cluster, which runs kernels on them --------------------
 
 
 class RemoteTable(ABC):

@@ -256,9 +256,9 @@ def _pair(file_state: Sequence[Any]) -> tuple[int, int]:
     return int(size), int(changed)
 
 
-# -- run summary -----------------------------------------------------------------------------------
+# -- Summarise a run without tables and host names ------------------------------------------------
 #
-# Summarise a run without tables and host names: its identity, and the facts that match baselines.
+# Its identity, and the facts that match baselines.
 
 
 def summarise(run: Run) -> RunSummary:

@@ -194,9 +194,7 @@ def _first_line(file: SourceFile) -> tuple[str, Launch]:
     return str(facts["run_id"]), Launch.of_log(facts.get("launch"), rank, began_ns)
 
 
-# -- settings --------------------------------------------------------------------------------------
-#
-# The settings of a batch, which every process of it receives.
+# -- The settings of a batch, which every process of it receives ----------------------------------
 
 
 @dataclass(frozen=True)

@@ -141,9 +141,7 @@ def _save(analysis: Analysis, identity: bytes, folder: Path) -> None:
         pq.write_table(table, draft)
 
 
-# -- analysis table --------------------------------------------------------------------------------
-#
-# Convert the results of an analysis to a table and back, to cache them.
+# -- Convert the results of an analysis to a table and back, to cache them ------------------------
 #
 # The table has a row per step of the ledger. Results that are not per step are JSON in the metadata
 # of its schema. Results per step and rank are not in the table; they are computed from the run's

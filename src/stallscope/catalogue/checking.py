@@ -196,9 +196,7 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-# -- removing --------------------------------------------------------------------------------------
-#
-# Remove collected runs, without removing other files.
+# -- Remove collected runs, without removing other files ------------------------------------------
 
 
 @dataclass(frozen=True)

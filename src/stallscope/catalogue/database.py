@@ -282,9 +282,7 @@ def _inode_of(path: Path) -> int | None:
         return None
 
 
-# -- rows ------------------------------------------------------------------------------------------
-#
-# Convert entries to rows of the table and back.
+# -- Convert entries to rows of the table and back ------------------------------------------------
 
 
 def row_of(entry: Entry) -> tuple[Any, ...]:

@@ -279,9 +279,7 @@ def _texts(items: Iterable[object]) -> tuple[str, ...]:
     return tuple(text(item) or "" for item in items)
 
 
-# -- values of fields ------------------------------------------------------------------------------
-#
-# Convert facts from logs to values for SQLite and JSON; other types become None.
+# -- Convert facts from logs to values for SQLite and JSON; other types become None ---------------
 
 
 def text(value: Any) -> str | None:

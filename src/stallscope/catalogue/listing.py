@@ -107,9 +107,7 @@ def _texts(versions: object) -> dict[str, str | None]:
     return {str(name): None if value is None else str(value) for name, value in items}
 
 
-# -- matching --------------------------------------------------------------------------------------
-#
-# Find baselines by the runs' facts.
+# -- Find baselines by the runs' facts ------------------------------------------------------------
 #
 # They are looked up on every request, because a baseline may be collected after its run. A store
 # has many people's runs, so a run without a recorded model has no baseline.

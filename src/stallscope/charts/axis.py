@@ -83,9 +83,7 @@ def _tick_step(span: float, most: int) -> float:
     return next(power * step for step in _ROUND if power * step >= raw * (1 - 1e-9))
 
 
-# -- area ------------------------------------------------------------------------------------------
-#
-# Stacked areas over the run: the layout that both drawings share.
+# -- Stacked areas over the run: the layout that both drawings share ------------------------------
 
 
 @dataclass(frozen=True)
@@ -139,9 +137,7 @@ def _peaks(x: Floats, totals: Floats, y: Axis) -> Iterator[tuple[float, str]]:
         yield at, f"step {at:,.0f}: {significant(totals[index])} {y.unit}"
 
 
-# -- text width ------------------------------------------------------------------------------------
-#
-# Estimate the width of text.
+# -- Estimate the width of text -------------------------------------------------------------------
 
 
 def text_width(content: str, size: float = TEXT_SIZE) -> float:

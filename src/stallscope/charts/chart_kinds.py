@@ -144,9 +144,7 @@ class Waterfall:
         return round(self.printed_start + self.printed.total, self.printed.decimals)
 
 
-# -- palette ---------------------------------------------------------------------------------------
-#
-# Colours: one per stage everywhere, distinct for any kind of colour vision.
+# -- Colours: one per stage everywhere, distinct for any kind of colour vision --------------------
 #
 # From the palette of Okabe and Ito (Color Universal Design, 2008), each with its shade for dark
 # pages.

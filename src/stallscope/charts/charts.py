@@ -194,9 +194,9 @@ def named_charts(analysis: Analysis) -> dict[str, Chart]:
     return {name: chart for name, chart in charts.items() if chart is not None}
 
 
-# -- against baselines -----------------------------------------------------------------------------
+# -- Charts of a run against its baselines --------------------------------------------------------
 #
-# Charts of a run against its baselines: losses to real data and to scale, and the whole jobs.
+# Losses to real data and to scale, and the whole jobs.
 
 
 def decomposition_chart(analysis: Analysis) -> Waterfall | None:
@@ -259,9 +259,7 @@ def _change(name: str, mean: Mean) -> Segment:
     return Segment(name, mean.value, mean.ci95)
 
 
-# -- comparison ------------------------------------------------------------------------------------
-#
-# Chart two compared runs, or a job's runs in order.
+# -- Chart two compared runs, or a job's runs in order --------------------------------------------
 
 
 def ledgers_chart(comparison: Comparison) -> StackedBars | None:

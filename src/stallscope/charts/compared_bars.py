@@ -85,9 +85,7 @@ def _mean(analysis: Analysis, name: str) -> Mean | None:
     return Mean(entry.ms, None if entry.ci95_ms == (0.0, 0.0) else entry.ci95_ms)
 
 
-# -- by cause --------------------------------------------------------------------------------------
-#
-# Chart the step by cause as a bar; waiting for slow ranks is paler.
+# -- Chart the step by cause as a bar; waiting for slow ranks is paler ----------------------------
 
 
 def cause_chart(analysis: Analysis) -> StackedBars | None:

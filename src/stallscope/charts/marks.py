@@ -134,9 +134,7 @@ def _of_means(
         yield _WHISKER
 
 
-# -- layouts ---------------------------------------------------------------------------------------
-#
-# The layout of every kind of chart, and the legend of its colours.
+# -- The layout of every kind of chart, and the legend of its colours -----------------------------
 
 
 def layout_of(chart: Chart) -> Layout:

@@ -227,9 +227,7 @@ def _total(bar: Bar) -> float:
     return sum(map(_size, bar.segments))
 
 
-# -- gains -----------------------------------------------------------------------------------------
-#
-# Chart the time that each fix saves per step.
+# -- Chart the time that each fix saves per step --------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -157,9 +157,7 @@ def _rate(series: ScalingSeries, point: Point) -> str:
     return f"{point.rate.value * factor:,.1f} {unit}"
 
 
-# -- rates -----------------------------------------------------------------------------------------
-#
-# Rates and efficiencies over numbers of ranks.
+# -- Rates and efficiencies over numbers of ranks -------------------------------------------------
 
 
 @dataclass(frozen=True)

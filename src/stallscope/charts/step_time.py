@@ -164,9 +164,7 @@ def _rates(analysis: Analysis, step_ms: Floats) -> Floats | None:
     return np.divide(per_step, step_ms, out=np.zeros(len(step_ms)), where=step_ms > 0)
 
 
-# -- rank windows ----------------------------------------------------------------------------------
-#
-# Chart the step time of each rank over the run, from printed lines or another tool's log.
+# -- Chart the step time of each rank over the run, from printed lines or another tool's log ------
 
 
 def printed_ranks_chart(analysis: Analysis) -> HeatMap | None:
@@ -247,9 +245,7 @@ def _range(printed: PrintedSteps) -> str:
     return f"Means over all steps are from {low} to {high}."
 
 
-# -- over time -------------------------------------------------------------------------------------
-#
-# Chart machine metrics over a run's time.
+# -- Chart machine metrics over a run's time ------------------------------------------------------
 
 
 @dataclass(frozen=True)

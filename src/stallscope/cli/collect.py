@@ -176,9 +176,7 @@ def _upload(sources: Sequence[str], run_id: str) -> int:
     return SUCCESS
 
 
-# -- hosts of a hostfile ---------------------------------------------------------------------------
-#
-# Expand a path to one URL per host of a horovodrun hostfile.
+# -- Expand a path to one URL per host of a horovodrun hostfile -----------------------------------
 
 
 def expand_hosts(path: str, hostfile: Path) -> list[str]:

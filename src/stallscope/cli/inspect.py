@@ -205,9 +205,7 @@ def _run(run: InspectedRun) -> Text:
     return text
 
 
-# -- inspect proposals -----------------------------------------------------------------------------
-#
-# Print what lines would show that nothing confirms, with the commands that read them.
+# -- Print what lines would show that nothing confirms, with the commands that read them ----------
 
 
 def command_for(place: str, seen: Inspection, read_as: str) -> str:

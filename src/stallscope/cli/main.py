@@ -320,9 +320,7 @@ def _fail(message: str) -> int:
 if __name__ == "__main__":
     sys.exit(main())
 
-# -- examples --------------------------------------------------------------------------------------
-#
-# Examples of every command, which its ``--help`` shows.
+# -- Examples of every command, which its ``--help`` shows ----------------------------------------
 
 
 def examples_of(command: str) -> str:

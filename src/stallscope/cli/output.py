@@ -113,9 +113,7 @@ def print_array(documents: Sequence[Path]) -> None:
     sys.stdout.write("\n]\n")
 
 
-# -- opening ---------------------------------------------------------------------------------------
-#
-# Open the runs that a command names, and show progress.
+# -- Open the runs that a command names, and show progress ----------------------------------------
 
 
 def open_all(

@@ -135,9 +135,7 @@ def parse_since(text: str, now: datetime) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-# -- github ----------------------------------------------------------------------------------------
-#
-# Append reports to the job summaries of GitHub Actions.
+# -- Append reports to the job summaries of GitHub Actions ----------------------------------------
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -176,9 +174,7 @@ def append(markdown: str) -> None:
         ) from error
 
 
-# -- report list -----------------------------------------------------------------------------------
-#
-# Print one line per run of a place with several, and the command that shows one.
+# -- Print one line per run of a place with several, and the command that shows one ---------------
 
 
 def print_list(lines: Sequence[IndexLine], place: str) -> None:

@@ -157,9 +157,9 @@ def _print_json(documents: Iterable[Mapping[str, Any]]) -> None:
     print(f"[\n{lines}\n]" if lines else "[]")
 
 
-# -- runs table ------------------------------------------------------------------------------------
+# -- Print runs as a table that fits the terminal -------------------------------------------------
 #
-# Print runs as a table that fits the terminal: columns are left out, and only long names are cut.
+# Columns are left out, and only long names are cut.
 
 
 def parse_columns(text: str) -> list[str]:

@@ -220,9 +220,7 @@ def _number(text: str, unit: str, column: int) -> Number:
     return number
 
 
-# -- checks ----------------------------------------------------------------------------------------
-#
-# Names exist, and kinds match.
+# -- Names exist, and kinds match -----------------------------------------------------------------
 
 
 def _alone(operand: Operand) -> Comparison:
@@ -304,9 +302,7 @@ def _figure(name: Name) -> NamedFigure:
     return known
 
 
-# -- evaluation ------------------------------------------------------------------------------------
-#
-# Compare figures of an analysis; some may be missing or uncertain.
+# -- Compare figures of an analysis; some may be missing or uncertain -----------------------------
 
 
 class _UnknownError(Exception):
@@ -398,9 +394,7 @@ def _compare_words(node: Comparison, left: WordValue, right: WordValue) -> Evalu
     return Evaluation(State.YES if held else State.NO, (sentence,))
 
 
-# -- sentences -------------------------------------------------------------------------------------
-#
-# Describe the result of a comparison with its numbers.
+# -- Describe the result of a comparison with its numbers -----------------------------------------
 
 #: By sign: the words if the comparison does not hold, and if it does.
 _SENTENCES = {

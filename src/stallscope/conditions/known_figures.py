@@ -42,9 +42,7 @@ _PERCENTILES = "percentiles have none"
 _ALONE = "it is known without one"
 _IMBALANCE = "imbalance"
 
-# -- entries ---------------------------------------------------------------------------------------
-#
-# Figures of a step's parts: times, shares of the step, and the excess over the baseline's.
+# -- Figures of a step's parts: times, shares of the step, and the excess over the baseline's -----
 #
 # Input, compute, other and allreduce are those of the ledger by cause. Imbalance is the part of
 # them that ranks spend waiting for a slow rank.
@@ -343,9 +341,7 @@ _FIGURES: dict[str, NamedFigure] = {
     "epoch_times.mean_s": NamedFigure(Kind.S, _epoch, without=_ALONE),
 }
 
-# -- gains -----------------------------------------------------------------------------------------
-#
-# Figures of what-if gains, by fix.
+# -- Figures of what-if gains, by fix -------------------------------------------------------------
 
 
 #: The figures of a fix: kind, reader, and the value if no rank is slow.

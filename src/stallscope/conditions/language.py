@@ -83,9 +83,7 @@ def comparable(figure: Kind, limit: Kind) -> bool:
     return dimension is not None and (limit is Kind.BARE or _DIMENSIONS.get(limit) == dimension)
 
 
-# -- names -----------------------------------------------------------------------------------------
-#
-# Names of figures and fields; some have two, one in the report and one in the list of runs.
+# -- Names of figures and fields; some have two, one in the report and one in the list of runs ----
 
 #: The report's names by the list's.
 SYNONYMS: dict[str, str] = {
@@ -326,9 +324,7 @@ class Parser(ABC):
         self._at = end
 
 
-# -- evaluation ------------------------------------------------------------------------------------
-#
-# Logic in which a condition may be undecided.
+# -- Logic in which a condition may be undecided --------------------------------------------------
 
 
 class State(IntEnum):

@@ -29,9 +29,7 @@ NO_BASELINE = "there is no baseline; --baseline names one"
 #: A part of a figure's name without quotes: ``step_ms``, ``rank:3``.
 SIMPLE_PART = r"[A-Za-z_][A-Za-z0-9_]*(?::[A-Za-z0-9_]+)?"
 
-# -- operands --------------------------------------------------------------------------------------
-#
-# Sides of a comparison, as users write them.
+# -- Sides of a comparison, as users write them ---------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -230,9 +228,7 @@ def unmeasured(analysis: Analysis) -> Missing:
     return Missing(evidence[0].lower() + evidence[1:])
 
 
-# -- stopping --------------------------------------------------------------------------------------
-#
-# Figures of a job that hangs, and of logs that stop; they need no analysis of the steps.
+# -- Figures of a job that hangs, and of logs that stop; they need no analysis of the steps -------
 
 
 class LogProgress(NamedTuple):

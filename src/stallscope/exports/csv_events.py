@@ -97,9 +97,7 @@ def _iso(ns: int | None, zone: str) -> str | None:
     return f"{datetime.fromtimestamp(ns // 1000 / 1e6, UTC):%Y-%m-%dT%H:%M:%S.%f}{zone}"
 
 
-# -- csv table -------------------------------------------------------------------------------------
-#
-# CSV of the table of steps and ranks, for spreadsheets and other tools (RFC 4180).
+# -- CSV of the table of steps and ranks, for spreadsheets and other tools (RFC 4180) -------------
 
 
 def write_csv_table(exported: ExportedRun, file: BinaryIO) -> None:

@@ -124,9 +124,7 @@ def by_name(name: str) -> AnyExport:
     raise UsageError(f"no export format {name!r}: there are {', '.join(names())}")
 
 
-# -- write -----------------------------------------------------------------------------------------
-#
-# Write complete exports only, and replace files only with ``--force``.
+# -- Write complete exports only, and replace files only with ``--force`` -------------------------
 
 
 def place_of(export: AnyExport, out: Path) -> Path:

@@ -206,9 +206,7 @@ def _bounds(times: Ints) -> tuple[int, int]:
     return (int(known.min()), int(known.max())) if len(known) else (wide, -wide)
 
 
-# -- selection -------------------------------------------------------------------------------------
-#
-# Select the steps and ranks to export.
+# -- Select the steps and ranks to export ---------------------------------------------------------
 
 
 @dataclass(frozen=True)

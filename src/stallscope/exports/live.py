@@ -33,9 +33,7 @@ _MOST_TIME_SHARE = 0.1
 
 _PROJECT = "stallscope"
 
-# -- wandb run -------------------------------------------------------------------------------------
-#
-# Write an offline run of Weights & Biases with its library; ``wandb sync`` sends it to a server.
+# -- Write an offline run of Weights & Biases, for ``wandb sync`` ---------------------------------
 
 
 def write_wandb(exported: ExportedRun, folder: Path) -> Path:

@@ -159,9 +159,7 @@ def _window_means(window: Ints, values: Floats) -> Floats:
     return np.asarray(sums / np.where(counts, counts, np.nan))
 
 
-# -- MLflow ----------------------------------------------------------------------------------------
-#
-# Add series to an MLflow run's metrics, next to those of training.
+# -- Add series to an MLflow run's metrics, next to those of training -----------------------------
 
 
 def run_id_of(place: str) -> str:

@@ -295,9 +295,9 @@ def _known(epoch: int) -> int | None:
     return None if epoch < 0 else epoch
 
 
-# -- raw slices ------------------------------------------------------------------------------------
+# -- Make slices from ranks' own timestamps -------------------------------------------------------
 #
-# Make slices from ranks' own timestamps: validation, checkpoints, and steps outside of the ledger.
+# Validation, checkpoints, and steps outside of the ledger.
 
 
 def raw_slices(

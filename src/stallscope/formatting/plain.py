@@ -44,9 +44,7 @@ def _seen(character: str) -> str:
     return f"\\u{ord(character):04x}"
 
 
-# -- frames ----------------------------------------------------------------------------------------
-#
-# Write a place in the user's code in a sentence.
+# -- Write a place in the user's code in a sentence -----------------------------------------------
 
 
 def in_frame(frame: tuple[str, int, str] | None) -> str:
@@ -57,9 +55,7 @@ def in_frame(frame: tuple[str, int, str] | None) -> str:
     return f", in `{function}` at `{PurePath(path).name}:{line}`"
 
 
-# -- suggestions -----------------------------------------------------------------------------------
-#
-# Suggest the known name that a user may have misspelt.
+# -- Suggest the known name that a user may have misspelt -----------------------------------------
 
 
 def did_you_mean(written: str, known: Iterable[str], otherwise: str) -> str:

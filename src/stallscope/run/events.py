@@ -57,9 +57,7 @@ class Series:
     value: npt.NDArray[np.float64]
 
 
-# -- measured input --------------------------------------------------------------------------------
-#
-# Define the measured speed of a rank's loader.
+# -- Define the measured speed of a rank's loader -------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -123,9 +121,7 @@ class MeasuredInput:
     trials: tuple[LoaderTrial, ...] = ()
 
 
-# -- network check ---------------------------------------------------------------------------------
-#
-# Define the measured speed of a network.
+# -- Define the measured speed of a network -------------------------------------------------------
 
 
 @dataclass(frozen=True)

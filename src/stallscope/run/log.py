@@ -174,6 +174,4 @@ def sessions_of(logs: Sequence[Log]) -> list[int]:
     return first
 
 
-# -- schemas ---------------------------------------------------------------------------------------
-#
-# Define the columns of a run's steps and intervals.
+# -- Define the columns of a run's steps and intervals --------------------------------------------

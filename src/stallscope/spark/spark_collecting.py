@@ -77,9 +77,7 @@ class SparkEngine(Engine):
             )
 
 
-# -- session ---------------------------------------------------------------------------------------
-#
-# Open the user's Spark session: the active one, or a new one with the user's configuration.
+# -- Open the user's Spark session: the active one, or a new one with the user's configuration ----
 
 
 @contextmanager

@@ -125,9 +125,7 @@ def bytes_in_words(number: int) -> str:
     return f"{significant(number / length)} {name}"
 
 
-# -- printed steps ---------------------------------------------------------------------------------
-#
-# Describe step times that are known from printed lines only.
+# -- Describe step times that are known from printed lines only -----------------------------------
 
 
 def printed_figures(printed: PrintedSteps | None) -> list[tuple[str, str]]:
@@ -192,9 +190,7 @@ def _rest(printed: PrintedSteps) -> str:
     return f"{amount(rest, 'ms')}, {percent(rest / step)} of the step: {together}"
 
 
-# -- scaling ---------------------------------------------------------------------------------------
-#
-# Round the losses of efficiency of a job's sizes, for tables and charts.
+# -- Round the losses of efficiency of a job's sizes, for tables and charts -----------------------
 
 
 def lost_of(scaled: Scaled) -> Mean:
@@ -217,9 +213,7 @@ def lost_column(scaled: Scaled) -> SumColumn:
     return SumColumn.like(Scale("%", 1.0), decimals, [part.value for part in lost_to(scaled)])
 
 
-# -- log health ------------------------------------------------------------------------------------
-#
-# Describe whether a run's logs are complete.
+# -- Describe whether a run's logs are complete ---------------------------------------------------
 
 
 def health(analysis: Analysis, ranks: Sequence[RankLogs]) -> tuple[str, str]:

@@ -185,9 +185,7 @@ def _around(value: float, half: float) -> Interval:
     return value - half, value + half
 
 
-# -- events ----------------------------------------------------------------------------------------
-#
-# Describe events from other logs: what happened, to which ranks, and when.
+# -- Describe events from other logs: what happened, to which ranks, and when ---------------------
 
 
 def what(event: Event) -> str:
@@ -236,9 +234,7 @@ def _at(event: Event) -> tuple[bool, int]:
     return event.wall_ns is None, event.wall_ns or 0
 
 
-# -- generations -----------------------------------------------------------------------------------
-#
-# Describe the generations of a run: the ranks that trained together between two changes.
+# -- Describe the generations of a run: the ranks that trained together between two changes -------
 
 
 def generation_sentence(generation: GenerationSummary) -> str:

@@ -138,9 +138,7 @@ def _busy(analysis: Analysis) -> tuple[MachineQuantity, Figures, str] | None:
     return None if figures is None else (known, figures, meanwhile)
 
 
-# -- why -------------------------------------------------------------------------------------------
-#
-# Explain slow ranks with the machines' counters.
+# -- Explain slow ranks with the machines' counters -----------------------------------------------
 
 
 def why(analysis: Analysis) -> tuple[str, ...]:
@@ -153,9 +151,7 @@ def why(analysis: Analysis) -> tuple[str, ...]:
     )
 
 
-# -- network check ---------------------------------------------------------------------------------
-#
-# Describe how a network was measured, and the parts of its times.
+# -- Describe how a network was measured, and the parts of its times ------------------------------
 
 
 def measured(use: NetworkUse) -> str:

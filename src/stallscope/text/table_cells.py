@@ -63,9 +63,7 @@ class Cells:
         return self._in(self.largest) if self.largest else None
 
 
-# -- recorded --------------------------------------------------------------------------------------
-#
-# Write recorded values for people: ages, and code in sentences.
+# -- Write recorded values for people: ages, and code in sentences --------------------------------
 
 
 def age(began: str | None, now: datetime) -> str:

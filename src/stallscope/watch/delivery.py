@@ -120,9 +120,7 @@ class Delivery:
         self._note(f"--notify {self._receiver.name}: {what}")
 
 
-# -- throttle --------------------------------------------------------------------------------------
-#
-# Limit notifications to one per condition and minute.
+# -- Limit notifications to one per condition and minute ------------------------------------------
 
 
 class Throttle:
@@ -167,9 +165,7 @@ class Throttle:
         }
 
 
-# -- events ----------------------------------------------------------------------------------------
-#
-# Events of runs that are watched, as lines and as JSON.
+# -- Events of runs that are watched, as lines and as JSON ----------------------------------------
 
 
 @dataclass(frozen=True)

@@ -57,9 +57,7 @@ class LatestFigures:
         return [sample for metric in metrics for sample in metric.samples]
 
 
-# -- otlp ------------------------------------------------------------------------------------------
-#
-# Send the latest figures over OTLP, with OpenTelemetry's library.
+# -- Send the latest figures over OTLP, with OpenTelemetry's library ------------------------------
 
 
 @contextmanager
@@ -154,9 +152,7 @@ class _Gauges:
         return values
 
 
-# -- scraping --------------------------------------------------------------------------------------
-#
-# Serve the latest figures as OpenMetrics, for Prometheus to scrape.
+# -- Serve the latest figures as OpenMetrics, for Prometheus to scrape ----------------------------
 
 
 @contextmanager

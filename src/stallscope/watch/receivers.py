@@ -177,9 +177,7 @@ class Command(Receiver):
             raise NotDeliveredError(f"it ended with status {done.returncode}", again=False)
 
 
-# -- chat ------------------------------------------------------------------------------------------
-#
-# Notifications in the forms that chat programs take.
+# -- Notifications in the forms that chat programs take -------------------------------------------
 
 
 def form_for(host: str) -> Form:

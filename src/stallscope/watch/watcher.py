@@ -254,9 +254,7 @@ def _resumed_text(stopped: Stopped, *, ended: bool) -> str:
     return f"{what}. It hung for at least {duration} at step {stopped.step}."
 
 
-# -- following -------------------------------------------------------------------------------------
-#
-# Follow several places at a time.
+# -- Follow several places at a time --------------------------------------------------------------
 
 
 @dataclass(frozen=True)

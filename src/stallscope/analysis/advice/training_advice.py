@@ -207,9 +207,7 @@ def checkpoints_on_rank_0(setup: Setup) -> Advice:
     return Advice("Write checkpoints on rank 0 only", line)
 
 
-# -- slow ranks and hosts --------------------------------------------------------------------------
-#
-# Advise on ranks and hosts that make the others wait.
+# -- Advise on ranks and hosts that make the others wait ------------------------------------------
 
 
 def for_imbalance(run: Run, setup: Setup, stragglers: Sequence[Straggler]) -> Iterator[Advice]:

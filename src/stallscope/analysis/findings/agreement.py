@@ -225,9 +225,9 @@ def _rate_changes(log: Log) -> dict[int, float]:
     return {int(pair[0]): pair[1] for pair in pairs if len(pair) == 2}
 
 
-# -- synchrony -------------------------------------------------------------------------------------
+# -- Find ranks that train independently ----------------------------------------------------------
 #
-# Find ranks that train independently: ranks that reduce gradients together stay within one step.
+# Ranks that reduce gradients together stay within one step.
 #
 # A rank contributes to step i + 1 only after it has received the result of step i, and no rank
 # receives the result of step i + 1 before all ranks have contributed. So on one clock, no rank

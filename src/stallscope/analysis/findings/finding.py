@@ -34,9 +34,7 @@ class Finding:
     advice: tuple[Advice, ...]
 
 
-# -- tables that checks share ----------------------------------------------------------------------
-#
-# Tables that several checks share: the last generation's steps, epochs and intervals.
+# -- Tables that several checks share: the last generation's steps, epochs and intervals ----------
 #
 # Checks use the last generation with steps only, like the ledger: it shows every lasting fault, and
 # ranks of different generations are not comparable.

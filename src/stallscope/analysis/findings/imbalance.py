@@ -67,9 +67,7 @@ def rank_0_extra_work(stragglers: Sequence[Straggler]) -> Iterator[Finding]:
             )
 
 
-# -- rates of loaders ------------------------------------------------------------------------------
-#
-# Report the rate of a loader run alone: in a verdict, in advice, and as a finding.
+# -- Report the rate of a loader run alone: in a verdict, in advice, and as a finding -------------
 
 
 def input_too_slow_alone(

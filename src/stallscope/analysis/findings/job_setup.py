@@ -299,9 +299,7 @@ def _typical_step_ms(records: Records) -> float | None:
     return float(np.median(np.diff(known))) / 1e6 if len(known) > 1 else None
 
 
-# -- placement -------------------------------------------------------------------------------------
-#
-# Check the cores, the accelerators and the platform on which ranks run.
+# -- Check the cores, the accelerators and the platform on which ranks run ------------------------
 
 
 def threads_oversubscribed(records: Records) -> Iterator[Finding]:

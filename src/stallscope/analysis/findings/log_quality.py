@@ -115,9 +115,7 @@ def no_baseline(records: Records) -> Iterator[Finding]:
         )
 
 
-# -- suspended processes ---------------------------------------------------------------------------
-#
-# Report processes that did not run for seconds, as noticed by their recorders.
+# -- Report processes that did not run for seconds, as noticed by their recorders -----------------
 
 
 @dataclass(frozen=True)
@@ -181,9 +179,7 @@ def _suspensions(log: Log) -> Iterator[_Suspension]:
             yield _Suspension(log.rank, log.host, zero + since * 1000, zero + until * 1000)
 
 
-# -- clocks ----------------------------------------------------------------------------------------
-#
-# Find clocks that were set, and timestamps that contradict each other.
+# -- Find clocks that were set, and timestamps that contradict each other -------------------------
 
 
 def clock_findings(clocks: ClockSummary) -> Iterator[Finding]:

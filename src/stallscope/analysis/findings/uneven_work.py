@@ -184,9 +184,7 @@ def _reason(log: Log) -> str | None:
     )
 
 
-# -- shares of the work ----------------------------------------------------------------------------
-#
-# Check that ranks have equal shares of the work.
+# -- Check that ranks have equal shares of the work -----------------------------------------------
 
 
 def uneven_batches(records: Records) -> Iterator[Finding]:

@@ -252,10 +252,9 @@ def _fact(value: object) -> str:
     return as_text(value) or "not recorded"
 
 
-# -- rates of one rank -----------------------------------------------------------------------------
+# -- Compare three rates of one rank --------------------------------------------------------------
 #
-# Compare three rates of one rank: its loader run alone, training on synthetic data, and on real
-# data.
+# Its loader run alone, training on synthetic data, and on real data.
 #
 # If the loader run alone is slower than a rank needs, the loader itself is too slow. If it is fast
 # enough alone, it is slow only during training: both compete for CPU cores, disk or memory.

@@ -120,9 +120,7 @@ def what_if_saved(fix: Fix, ledger: Ledger, saved: Mean) -> WhatIf:
     return saving(gain, saved.scaled(1e-6), step / 1e6)
 
 
-# -- verdict ---------------------------------------------------------------------------------------
-#
-# Define the verdict on a run: its bottleneck, the reasons for it, and what to do about it.
+# -- Define the verdict on a run: its bottleneck, the reasons for it, and what to do about it -----
 
 
 @dataclass(frozen=True)

@@ -138,9 +138,7 @@ def steady_of(ledger: Ledger | None, warm_up: Bools) -> Ledger | None:
     return steady if steady is not None and len(steady) else None
 
 
-# -- warm-up ---------------------------------------------------------------------------------------
-#
-# Find the warm-up: the first steps of a session, which trace, allocate and connect.
+# -- Find the warm-up: the first steps of a session, which trace, allocate and connect ------------
 
 
 def warm_up_steps(ledger: Ledger) -> npt.NDArray[np.bool_]:

@@ -236,9 +236,7 @@ def _described(ledger: Ledger, total: Floats, begin: int, at: int, end: int) -> 
     )
 
 
-# -- during training -------------------------------------------------------------------------------
-#
-# Detect during training that steps have become longer for good.
+# -- Detect during training that steps have become longer for good --------------------------------
 #
 # ``change_points`` looks back on a whole run. This is a cumulative sum (Page 1954): steps are
 # compared with the first ones, and their excess over half of the rise adds up. It is an alarm if

@@ -244,9 +244,9 @@ def host_step_times(aligned: AlignedSteps) -> npt.NDArray[np.int64]:
     return np.asarray(np.diff(begin)[usable])
 
 
-# -- goodput ---------------------------------------------------------------------------------------
+# -- Compute goodput ------------------------------------------------------------------------------
 #
-# Compute goodput: the share of ranks × wall time that went into steps that count, and the losses.
+# The share of ranks × wall time that went into steps that count, and the losses.
 
 # Entries of the ledger that are lost; the rest of a step is compute.
 _LOST_IN_STEPS = tuple(name for name in ENTRIES if name != "compute")

@@ -258,9 +258,9 @@ def _rows(value: Any, chosen: Bools) -> Any:
     return value[chosen] if isinstance(value, np.ndarray) else value
 
 
-# -- ledgers in the cache --------------------------------------------------------------------------
+# -- Restore ledgers from the analysis cache ------------------------------------------------------
 #
-# Restore ledgers from the analysis cache: figures per step are stored, others are made on demand.
+# Figures per step are stored, others are made on demand.
 
 
 class CachedLedger(Ledger):

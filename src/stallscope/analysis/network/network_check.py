@@ -261,9 +261,7 @@ def _rate(pair: PairRounds) -> Mean:
     return Mean(rates[0], None if ms.ci95 is None else (rates[1], rates[2]))
 
 
-# -- use of the network ----------------------------------------------------------------------------
-#
-# Describe how fast the network reduces a run's gradients, compared with exposed allreduce.
+# -- Describe how fast the network reduces a run's gradients, compared with exposed allreduce -----
 
 
 def network_sentence(use: NetworkUse) -> str:

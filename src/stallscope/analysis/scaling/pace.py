@@ -244,9 +244,7 @@ def _product(first: float | None, second: float | None) -> float | None:
     return None if first is None or second is None else first * second
 
 
-# -- runs by job -----------------------------------------------------------------------------------
-#
-# Group runs by job, by their recorded facts or by one fact.
+# -- Group runs by job, by their recorded facts or by one fact ------------------------------------
 
 
 def jobs_of(runs: Iterable[Pace], by: str | None) -> list[list[Pace]]:

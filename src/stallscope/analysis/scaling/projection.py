@@ -124,9 +124,7 @@ def slower_compute(point: Point, single: Point) -> float:
     return compute / point.work / (alone / single.work) - 1 if alone > 0 else 0.0
 
 
-# -- published curves ------------------------------------------------------------------------------
-#
-# Published scaling curves to compare with, each with its source.
+# -- Published scaling curves to compare with, each with its source -------------------------------
 #
 # Figures are as printed there, from tables and text, not read off charts.
 
@@ -187,9 +185,9 @@ CURVES: tuple[PublishedCurve, ...] = (
     ),
 )
 
-# -- errors on published curves --------------------------------------------------------------------
+# -- Measure the errors of projections on published curves ----------------------------------------
 #
-# Measure the errors of projections on published curves: fit smaller sizes, predict larger ones.
+# Fit smaller sizes, predict larger ones.
 #
 # A published curve has no ledger, so everything that a rank loses against a single one counts as
 # communication. The projections and their intervals are those of reports.

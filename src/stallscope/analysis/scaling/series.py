@@ -212,9 +212,7 @@ def _difference(runs: Sequence[Pace], points: Sequence[Point], unit: Unit) -> Si
     return SizeTest(float(scipy_stats.alexandergovern(*per_rank).pvalue))
 
 
-# -- warnings --------------------------------------------------------------------------------------
-#
-# Warn about the limits of a series.
+# -- Warn about the limits of a series ------------------------------------------------------------
 
 
 def warnings_of(

@@ -136,9 +136,7 @@ def _of_block(block: Block, bounds: Bounds, clock_of_rank: Ints) -> tuple[Ints, 
     return rows, np.maximum(latest, block["begin"][rows])
 
 
-# -- completions per clock -------------------------------------------------------------------------
-#
-# Summarise per clock when its ranks were ready and reduced, to align the clocks.
+# -- Summarise per clock when its ranks were ready and reduced, to align the clocks ---------------
 
 
 @dataclass(frozen=True)

@@ -153,9 +153,7 @@ def _scaled(quartiles: Sequence[float], factor: float) -> tuple[float, float, fl
     return low * factor, middle * factor, high * factor
 
 
-# -- delays and clocks -----------------------------------------------------------------------------
-#
-# Bound the errors of clocks by how far links between hosts may delay completions.
+# -- Bound the errors of clocks by how far links between hosts may delay completions --------------
 #
 # Completions of one allreduce differ by about a round trip at most. That looks like an offset, so
 # it is part of a clock's error. Over a slow link the last piece of every allreduce arrives late, by

@@ -183,9 +183,7 @@ def _frames(recorded: Any) -> tuple[Frame, ...]:
     return tuple((str(path), int(line), str(name)) for path, line, name in recorded or ())
 
 
-# -- the collective in a stack ---------------------------------------------------------------------
-#
-# Recognise the collective in which a rank waits by its stack.
+# -- Recognise the collective in which a rank waits by its stack ----------------------------------
 
 
 @dataclass(frozen=True)
@@ -238,9 +236,7 @@ def _slashes(path: str) -> str:
     return path.replace("\\", "/")
 
 
-# -- evidence --------------------------------------------------------------------------------------
-#
-# Describe how a job hangs: the missing ranks, where they are, and the ranks that wait.
+# -- Describe how a job hangs: the missing ranks, where they are, and the ranks that wait ---------
 
 
 def evidence(
@@ -394,9 +390,7 @@ def _stall_reports(run: Run) -> Iterator[str]:
         yield f"Horovod's stall inspector names {listed('rank', named)} as well."
 
 
-# -- processes -------------------------------------------------------------------------------------
-#
-# Check whether the process that wrote a log still exists, if it ran on this machine.
+# -- Check whether the process that wrote a log still exists, if it ran on this machine -----------
 
 
 def process_has_ended(log: Log) -> bool | None:

@@ -327,9 +327,7 @@ def episodes(cells: LateCells, tau: float) -> Episodes:
     return Episodes(block, rank)
 
 
-# -- a straggler -----------------------------------------------------------------------------------
-#
-# A straggler: the slow ranks, the stage, its excess, and its cost.
+# -- A straggler: the slow ranks, the stage, its excess, and its cost -----------------------------
 
 
 @dataclass(frozen=True)

@@ -275,9 +275,7 @@ def _why_not(
     return ""
 
 
-# -- steps by setting ------------------------------------------------------------------------------
-#
-# Find the steps that ran with each setting of Horovod's autotuner.
+# -- Find the steps that ran with each setting of Horovod's autotuner -----------------------------
 #
 # The log has no times, but the tuner counts: it scores a setting after the gradients of 5 ×
 # HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE steps were reduced, and discards the first
@@ -359,9 +357,7 @@ def _whole(text: str | None, otherwise: int) -> int:
     return int(text) if isinstance(text, str) and text.strip().isdigit() else otherwise
 
 
-# -- timelines -------------------------------------------------------------------------------------
-#
-# Derive Horovod settings from a Timeline.
+# -- Derive Horovod settings from a Timeline ------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -245,9 +245,7 @@ def _joined(array: Floats32, fan: int, join: Callable[..., Any]) -> Floats32:
     return result
 
 
-# -- ranks of a lane -------------------------------------------------------------------------------
-#
-# Choose which ranks share a lane, and how late a cell must be to stand out.
+# -- Choose which ranks share a lane, and how late a cell must be to stand out --------------------
 
 
 @dataclass(frozen=True)

@@ -119,9 +119,7 @@ def _row(
     return mean, latest_rank, np.where(nothing, np.nan, latest / 1e6), step.min(axis=0), rank
 
 
-# -- hosts -----------------------------------------------------------------------------------------
-#
-# Compare hosts: how late their ranks are, and how often the critical rank is one of them.
+# -- Compare hosts: how late their ranks are, and how often the critical rank is one of them ------
 
 
 @dataclass(frozen=True)

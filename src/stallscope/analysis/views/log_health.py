@@ -150,9 +150,7 @@ def _count_distinct(step: pa.ChunkedArray) -> int:
     return int(seen.sum())
 
 
-# -- progress --------------------------------------------------------------------------------------
-#
-# Estimate how far a running job is, and how long the rest will take.
+# -- Estimate how far a running job is, and how long the rest will take ---------------------------
 
 
 @dataclass(frozen=True)

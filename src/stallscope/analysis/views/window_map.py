@@ -110,9 +110,7 @@ def _longest(most: Floats, row: Sequence[int]) -> Ints:
     return np.asarray(ranks[np.nan_to_num(most[ranks], nan=-np.inf).argmax(axis=0)])
 
 
-# -- wall times ------------------------------------------------------------------------------------
-#
-# Compute the wall times of a ledger's steps, by the clock of its first rank.
+# -- Compute the wall times of a ledger's steps, by the clock of its first rank -------------------
 
 
 def reduced_at(run: Run, ledger: Ledger, generation: int | None = None) -> Ints | None:

@@ -121,9 +121,7 @@ def _add_curve(drawn: Drawing, curve: Curve, low: float, dash: str) -> None:
         )
 
 
-# -- area ------------------------------------------------------------------------------------------
-#
-# Stacked areas over the run.
+# -- Stacked areas over the run -------------------------------------------------------------------
 
 
 def draw_area(areas: Areas, drawn: Drawing) -> None:
@@ -212,9 +210,7 @@ def _add_signs(
     )
 
 
-# -- over time -------------------------------------------------------------------------------------
-#
-# Machine metrics over the run: a mean within a range.
+# -- Machine metrics over the run: a mean within a range ------------------------------------------
 
 
 def draw_over_time(chart: OverTime, drawn: Drawing) -> None:

@@ -183,9 +183,7 @@ def suffix(unit: str) -> str:
     return f" {markup(unit)}"
 
 
-# -- drawing ---------------------------------------------------------------------------------------
-#
-# A Plotly figure as plain data.
+# -- A Plotly figure as plain data ----------------------------------------------------------------
 #
 # Plotly's classes check every property, and check all annotations again whenever one is added. That
 # would be most of the time of a page with ten charts.

@@ -130,9 +130,7 @@ def _add_boxes(drawn: Drawing, rows: Rows, places: list[int], boxes: Sequence[Bo
     )
 
 
-# -- rate bars -------------------------------------------------------------------------------------
-#
-# Upright bars of rates, and the ideal rate across them.
+# -- Upright bars of rates, and the ideal rate across them ----------------------------------------
 
 
 def draw_rate_bars(chart: RateBars, drawn: Drawing) -> None:

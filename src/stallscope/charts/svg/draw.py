@@ -170,9 +170,7 @@ def _swatch(name: str, x: float, y: float) -> str:
     return rectangle(x, y, _SWATCH, _SWATCH, rx=2, class_=f"fill-{name}")
 
 
-# -- mark samples ----------------------------------------------------------------------------------
-#
-# Samples of marks for legends.
+# -- Samples of marks for legends -----------------------------------------------------------------
 
 
 def mark_sample(shape: Shape, x: float, y: float) -> str:
@@ -193,9 +191,7 @@ def mark_sample(shape: Shape, x: float, y: float) -> str:
     return line(x, middle, end, middle, class_=style)
 
 
-# -- style -----------------------------------------------------------------------------------------
-#
-# The style sheet of all charts: colours as custom properties, for light and dark pages.
+# -- The style sheet of all charts: colours as custom properties, for light and dark pages --------
 
 
 def stylesheet() -> str:

@@ -72,9 +72,7 @@ def coordinate(value: float) -> str:
     return "0" if short == "-0" else short
 
 
-# -- axis ------------------------------------------------------------------------------------------
-#
-# Axes on pixels, with grid lines and labels.
+# -- Axes on pixels, with grid lines and labels ---------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -128,9 +128,7 @@ def _names(
     return parts
 
 
-# -- area ------------------------------------------------------------------------------------------
-#
-# Stacked areas over the run.
+# -- Stacked areas over the run -------------------------------------------------------------------
 
 
 def draw_area(areas: Areas, width: float) -> tuple[list[str], float]:
@@ -239,9 +237,7 @@ def _peaks(areas: Areas, x: PixelAxis, y: PixelAxis) -> str:
     return "".join(parts)
 
 
-# -- over time -------------------------------------------------------------------------------------
-#
-# Machine metrics over the run: a mean within a range.
+# -- Machine metrics over the run: a mean within a range ------------------------------------------
 
 
 def draw_over_time(chart: OverTime, width: float) -> tuple[list[str], float]:

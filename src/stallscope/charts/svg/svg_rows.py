@@ -110,9 +110,7 @@ def _inside(box: Box, rows: Rows, x: float, width: float, top: float) -> str:
     )
 
 
-# -- rate bars -------------------------------------------------------------------------------------
-#
-# Upright bars of rates, and the ideal rate across them.
+# -- Upright bars of rates, and the ideal rate across them ----------------------------------------
 
 
 def draw_rate_bars(chart: RateBars, width: float) -> tuple[list[str], float]:

@@ -22,9 +22,7 @@ def json_text(parts: ReportParts, _options: ReportOptions) -> str:
     return json.dumps(parts.content(), indent=1, allow_nan=False) + "\n"
 
 
-# -- CSV -------------------------------------------------------------------------------------------
-#
-# CSV for spreadsheets.
+# -- CSV for spreadsheets -------------------------------------------------------------------------
 
 
 def csv_text(parts: ReportParts, _options: ReportOptions) -> str:
@@ -51,9 +49,7 @@ def cell(text: str) -> str:
     return f"'{shown}" if shown.lstrip().startswith(_FORMULA) else shown
 
 
-# -- OpenMetrics -----------------------------------------------------------------------------------
-#
-# OpenMetrics 1.0 for Prometheus and other readers of its format.
+# -- OpenMetrics 1.0 for Prometheus and other readers of its format -------------------------------
 
 
 def openmetrics_text(parts: ReportParts, _options: ReportOptions) -> str:

@@ -162,9 +162,7 @@ def _shares(line: IndexLine) -> Cell:
     )
 
 
-# -- trends ----------------------------------------------------------------------------------------
-#
-# Chart a job's step time from day to day, and from version to version.
+# -- Chart a job's step time from day to day, and from version to version -------------------------
 
 
 def trends(lines: Iterable[IndexLine]) -> list[StackedBars]:

@@ -207,9 +207,7 @@ class Index:
         return scale_for(max((line.lost_h or 0.0 for line in self.lines), default=0.0), _HOURS)
 
 
-# -- records ---------------------------------------------------------------------------------------
-#
-# The index for programs and spreadsheets: one object, and one row per run.
+# -- The index for programs and spreadsheets: one object, and one row per run ---------------------
 
 
 def json_content(index: Index) -> Content:

@@ -135,9 +135,7 @@ def pairs_table(analysis: Analysis) -> Table | None:
     )
 
 
-# -- loader tables ---------------------------------------------------------------------------------
-#
-# The tables on a loader that ran alone: its rate, the training's rates, and its stages.
+# -- The tables on a loader that ran alone: its rate, the training's rates, and its stages --------
 
 
 def rates_table(analysis: Analysis) -> Table | None:

@@ -219,9 +219,7 @@ def _ranks(analysis: Analysis) -> str:
     return f"{len(run.ranks):,} of {run.size:,}{source}; no log of {listed('rank', missing)}"
 
 
-# -- verdict ---------------------------------------------------------------------------------------
-#
-# The first section: what holds the run back, what to do, and the gain.
+# -- The first section: what holds the run back, what to do, and the gain -------------------------
 
 
 def verdict_section(analysis: Analysis, form: str) -> Section:

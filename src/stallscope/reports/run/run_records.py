@@ -124,9 +124,7 @@ def _against(value: float | None, baseline: float | None) -> Row:
     return {"baseline_ms": baseline, "excess_ms": excess}
 
 
-# -- metrics ---------------------------------------------------------------------------------------
-#
-# The figures of one run for monitoring.
+# -- The figures of one run for monitoring --------------------------------------------------------
 
 
 def metrics(analysis: Analysis) -> list[Metric]:

@@ -135,9 +135,9 @@ def _ends(mean: Mean | None) -> str:
     return "" if ends is None else percent_ends(ends)
 
 
-# -- records ---------------------------------------------------------------------------------------
+# -- Scaling for programs and spreadsheets --------------------------------------------------------
 #
-# Scaling for programs and spreadsheets: one object, and one row per series and number of ranks.
+# One object, and one row per series and number of ranks.
 
 
 def json_content(series: Sequence[ScalingSeries], warnings: Sequence[str] = ()) -> Content:

@@ -241,9 +241,7 @@ def _milliseconds(value: float | None) -> str:
     return "" if value is None else amount(value, "ms")
 
 
-# -- launch commands -------------------------------------------------------------------------------
-#
-# The lines that start a job with a setting: for the environment and for each launcher.
+# -- The lines that start a job with a setting: for the environment and for each launcher ---------
 
 
 def environment(tuned: Tuned) -> tuple[str, ...]:
@@ -305,9 +303,7 @@ def _packed(words: Sequence[str]) -> Iterator[str]:
     yield line
 
 
-# -- json content ----------------------------------------------------------------------------------
-#
-# The JSON of tuning, which docs/tune.schema.json describes.
+# -- The JSON of tuning, which docs/tune.schema.json describes ------------------------------------
 
 
 def json_content(tuning: Tuning, left_out: Sequence[str] = ()) -> Content:

@@ -150,9 +150,7 @@ class _CycleTally:
         return Cycles(self._count, float(median), float(p95))
 
 
-# -- fusion ----------------------------------------------------------------------------------------
-#
-# Find the tensors that were reduced together, and the times of each reduction.
+# -- Find the tensors that were reduced together, and the times of each reduction -----------------
 
 
 class FusionTally:
@@ -213,9 +211,7 @@ def _covered(begin: Ints, end: Ints, group: Ints, count: int) -> Floats:
     return np.bincount(group, added, minlength=count).astype(np.float64) / 1e3
 
 
-# -- late ranks ------------------------------------------------------------------------------------
-#
-# Find the ranks that were last in negotiations with ticks.
+# -- Find the ranks that were last in negotiations with ticks -------------------------------------
 
 
 class LatenessTally:

@@ -126,9 +126,7 @@ def _covered(begin: Ints, end: Ints, starts: Ints) -> Floats:
     return np.bincount(burst[known], added, minlength=len(starts)).astype(np.float64)
 
 
-# -- negotiation log -------------------------------------------------------------------------------
-#
-# Record the negotiated tensors in order, to find steps once all of them are known.
+# -- Record the negotiated tensors in order, to find steps once all of them are known -------------
 
 
 class NegotiationLog:

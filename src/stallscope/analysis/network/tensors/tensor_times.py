@@ -117,9 +117,7 @@ def _summed(index: Ints, values: npt.NDArray[np.generic], length: int) -> Floats
     return np.bincount(index, values, minlength=length).astype(np.float64)
 
 
-# -- time that activities cover --------------------------------------------------------------------
-#
-# Measure how much of a timeline's time its activities cover.
+# -- Measure how much of a timeline's time its activities cover -----------------------------------
 
 
 class UnionTally:
