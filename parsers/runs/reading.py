@@ -50,9 +50,7 @@ _FEWEST_BYTES = 2**25
 # Logs have lines of different lengths.
 _MORE_ROWS = 1.1
 
-# -- Keep the steps of logs while files are read ---------------------------------------------------
-#
-# Keep the steps of logs while files are read, so that joining thousands of logs takes little memory.
+# -- Keep the steps of logs while files are read, so that joining them takes little memory --------
 
 
 class StepMemory:
