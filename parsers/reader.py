@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections import deque
@@ -37,6 +38,7 @@ from .files.unpacking import (
     ENDING,
     Unpacked,
     beginning,
+    in_utf8,
     is_packed,
     opened,
     packed_ns,
@@ -53,6 +55,8 @@ _TIMELINE_HEAD = 4096
 _TRACE_NAME = re.compile(rf"\.json({ENDING})?$")
 # The size of requests for a file that is read in blocks.
 _REQUEST_BYTES = 4 << 20
+# What is searched for lines about steps before a file is refused.
+_LACKING_BYTES = 4 << 20
 # Remote files to prefetch while one is read, and local ones to read at a time.
 _AT_ONCE = 8
 _CPU_CORES = min(4, os.cpu_count() or 1)
@@ -293,8 +297,20 @@ def _nothing_in(where: str, files: Sequence[SourceFile]) -> str:
         )
     first, *others = parsers()
     known = f"{first.title} (*{first.suffix}) and logs of {len(others)} other kinds"
-    hint = "; stallscope inspect says what their lines about steps lack" if files else ""
+    hint = f"; {_lacking(files)}" if files else ""
     return f"{where}: no logs in {looked}; looked for: {known}{hint}"
+
+
+def _lacking(files: Sequence[SourceFile]) -> str:
+    """Say what the lines about steps of a single text lack, or how to see it."""
+    from .formats.printed_steps.step_lines_parser import lacking
+
+    if len(files) == 1:
+        with contextlib.suppress(StallscopeError, OSError):
+            what = lacking(in_utf8(files[0].read(0, _LACKING_BYTES)))
+            if what:
+                return what
+    return "stallscope inspect says what their lines about steps lack"
 
 
 def is_long_timeline(file: SourceFile) -> bool:

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from support.work import calls_of
 
 from stallscope.arrays import arrow
+from stallscope.errors import NotFoundError
+from stallscope.parsers import read as read_place
 from stallscope.parsers.base import Parsed
 from stallscope.parsers.formats.printed_steps.figures import SAMPLE_BYTES
 from stallscope.parsers.formats.printed_steps.step_lines_parser import (
@@ -413,6 +415,21 @@ def test_where_printed_times_and_the_clock_disagree_a_note_says_so() -> None:
 )
 def test_what_nothing_confirms_is_not_read(line: Callable[[int, float, float], str]) -> None:
     assert not PARSER.recognises("run.log", of_steps(line))
+
+
+def test_a_log_that_is_not_read_gets_a_sentence_about_what_it_lacks(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    lines = {
+        "time 0.2": "50 lines about steps could be read, but nothing else in the log confirms their "
+        "times: --read-as step-lines reads them nevertheless",
+        "": "no times of steps can be read from its lines: its lines count steps, and have neither "
+        "timestamps nor times",
+    }
+    for time, expected in lines.items():
+        log.write_text("".join(f"step {step} loss {step % 7}.5 {time}\n" for step in range(50)))
+        with pytest.raises(NotFoundError) as error:
+            read_place(str(log))
+        assert str(error.value).endswith(expected)
 
 
 def test_a_duration_of_all_steps_between_lines_needs_a_clock() -> None:

@@ -85,6 +85,19 @@ def best_evidence(data: bytes) -> Evidence | str:
     return unconfirmed or reason
 
 
+def lacking(data: bytes) -> str:
+    """Say what the lines about steps of a text lack; empty for other content."""
+    if _NUL in data[:_START_BYTES] or not _WORDS.search(data):
+        return ""
+    evidence = best_evidence(data)
+    if isinstance(evidence, str):
+        return f"no times of steps can be read from its lines: {evidence}"
+    return (
+        f"{len(evidence.columns['timed']):,} lines about steps could be read, but nothing else in "
+        f"the log confirms their times: --read-as {StepLinesParser.name} reads them nevertheless"
+    )
+
+
 def _logs(path: str, data: bytes, evidence: Evidence) -> list[Parsed]:
     """Make a log of each rank."""
     known_from = f"{KNOWN_FROM} of {evidence.program}" if evidence.program else KNOWN_FROM
