@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stallscope.arrays import local_matrix
-from stallscope.arrays.blocks import Array, Block, Matrix
+from stallscope.arrays.blocks import Array, Block, Matrix, of_each
 from stallscope.arrays.local_matrix import LocalMatrix
 from stallscope.arrays.memory import Allocator, in_memory, on_disk
 from stallscope.arrays.types import Bools, Ints
@@ -160,6 +160,15 @@ def test_times_are_exact_however_they_are_stored(longest: int) -> None:
         np.testing.assert_array_equal(computed.rows(name, np.array([2, 999])), array[[2, 999]])
         assert computed.at(name, np.array([999]), np.array([599])).tolist() == [array[-1, -1]]
         assert computed.whole(name).dtype == np.int64
+
+
+@pytest.mark.parametrize("sizes", [[1], [4], [3, 3, 3], [1, 5, 2]])
+def test_groups_of_any_sizes_are_reduced_to_a_row_each(sizes: list[int]) -> None:
+    values = np.random.default_rng(sum(sizes)).integers(-99, 99, (sum(sizes), 7))
+    ends = np.cumsum(sizes)
+    groups = [values[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+    largest = of_each(np.maximum, values, ends - sizes)
+    np.testing.assert_array_equal(largest, [group.max(axis=0) for group in groups])
 
 
 def _stages(block: Block) -> tuple[dict[str, Array], None]:

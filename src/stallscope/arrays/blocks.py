@@ -244,6 +244,22 @@ def _columns(block: Block, name: str, ranks: Ints) -> Array:
     return block.of(name, ranks)
 
 
+def of_each(join: np.ufunc, values: Ints, starts: Ints) -> Ints:
+    """Reduce each group of consecutive rows to one row: groups × columns.
+
+    Args:
+        join: ``np.minimum`` or ``np.maximum``.
+        values: rows × columns.
+        starts: the first row of each group, ascending from 0; no group is empty.
+    """
+    sizes = np.diff(starts, append=len(values))
+    if len(sizes) and (sizes == sizes[0]).all():
+        # An eighth of the general case's time.
+        groups = values.reshape(len(sizes), int(sizes[0]), values.shape[1])
+        return np.asarray(join.reduce(groups, axis=1))
+    return np.asarray(join.reduceat(values, starts, axis=0))
+
+
 def on_all_cores(work: Callable[[Any], T], parts: Sequence[Any]) -> list[T]:
     """Apply a function to each part in threads, in order: numpy releases the interpreter's lock."""
     if len(parts) < 2:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from stallscope.arrays import arrow
-from stallscope.arrays.blocks import LATEST, NULL, Block
+from stallscope.arrays.blocks import LATEST, NULL, Block, of_each
 from stallscope.arrays.distributions import ndimage
 from stallscope.arrays.pivot import by_parts
 from stallscope.arrays.stats import evenly
@@ -303,9 +303,9 @@ def _first_and_last(block: Block, column: str, ranks: list[Ints]) -> tuple[Ints,
     """Kernel: return the first and the last time of each clock, clocks × steps."""
     at = block.of(column, np.concatenate(ranks)).T
     starts = np.cumsum([0, *map(len, ranks[:-1])], dtype=np.int64)
-    first, last = (join.reduceat(at, starts, axis=0) for join in (np.minimum, np.maximum))
+    first, last = (of_each(join, at, starts) for join in (np.minimum, np.maximum))
     if (first == NULL).any():
-        first = np.minimum.reduceat(_null_as_latest(at), starts, axis=0)
+        first = of_each(np.minimum, _null_as_latest(at), starts)
     return first, last
 
 

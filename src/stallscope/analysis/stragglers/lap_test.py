@@ -130,7 +130,7 @@ def _medians(block: Block, columns: Sequence[Ints]) -> Ints:
         laps = laps.reshape(len(same_size), size, arrival.shape[1])
         # The lower median: with two ranks on a host, one slow rank is not yet a slow host.
         middle = (size - 1) // 2
-        medians[same_size] = np.partition(laps, middle, axis=1)[:, middle]
+        medians[same_size] = np.sort(laps, axis=1)[:, middle]
     return medians
 
 
