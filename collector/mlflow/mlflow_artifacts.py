@@ -62,10 +62,10 @@ class MlflowArtifacts(Source):
 # -- Read the folder ``mlruns`` of older MLflow versions, which MLflow 3 cannot open --------------
 #
 # mlruns/EXPERIMENT/meta.yaml
-# RUN_ID/meta.yaml
-# params/NAME, tags/NAME    the value
-# metrics/NAME              lines of: milliseconds value step
-# artifacts/
+#                   RUN_ID/meta.yaml
+#                          params/NAME, tags/NAME    the value
+#                          metrics/NAME              lines of: milliseconds value step
+#                          artifacts/
 
 
 def old_store() -> Path | None:

@@ -180,10 +180,10 @@ def _amount(count: int) -> str:
 
 # -- Read starts and ends of training tasks, and lost executors, from Spark's event logs ----------
 #
-# {"Event":"SparkListenerExecutorAdded","Timestamp":1795301429100,"Executor ID":"1",…}
-# {"Event":"SparkListenerStageSubmitted","Stage Info":{"Stage ID":1,…,"RDD Info":[{…}]}}
-# {"Event":"SparkListenerTaskStart","Stage ID":1,"Stage Attempt ID":0,"Task Info":{"Index":1,…}}
-# {"Event":"SparkListenerExecutorRemoved","Timestamp":…,"Executor ID":"1","Removed Reason":"…"}
+#     {"Event":"SparkListenerExecutorAdded","Timestamp":1795301429100,"Executor ID":"1",…}
+#     {"Event":"SparkListenerStageSubmitted","Stage Info":{"Stage ID":1,…,"RDD Info":[{…}]}}
+#     {"Event":"SparkListenerTaskStart","Stage ID":1,"Stage Attempt ID":0,"Task Info":{"Index":1,…}}
+#     {"Event":"SparkListenerExecutorRemoved","Timestamp":…,"Executor ID":"1","Removed Reason":"…"}
 #
 # One event per line, times in milliseconds since 1970. Training stages are barrier stages
 # (TorchDistributor and others) and those of jobs in Horovod's job group; all others are ignored,

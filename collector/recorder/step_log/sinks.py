@@ -95,7 +95,7 @@ def _let_records_through() -> None:
 # A record is a piece of the log's bytes. It is short enough for any logging system to write whole
 # (pipes guarantee up to 4,096 bytes) and contains no character that such systems change:
 #
-# stallscope:1:KEY:NAME:OFFSET:CHECKSUM:PAYLOAD
+#     stallscope:1:KEY:NAME:OFFSET:CHECKSUM:PAYLOAD
 #
 # KEY identifies the process (a hash of the log's first line), NAME is the log's name
 # (``rank-00003.0.0``), OFFSET is the position of the piece in the log, CHECKSUM its CRC-32 in hex,

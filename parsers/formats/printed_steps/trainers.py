@@ -77,7 +77,7 @@ class PytorchMetersParser(PrintedStepsParser):
 
 # -- Read times that torchvision's training scripts log, and programs with the same logger --------
 #
-# Epoch: [0]  [  60/5005]  eta: 0:28:11  lr: 0.1  loss: 6.9 (7.0)  time: 0.3361  data: 0.0021
+#     Epoch: [0]  [  60/5005]  eta: 0:28:11  lr: 0.1  loss: 6.9 (7.0)  time: 0.3361  data: 0.0021
 #
 # Both are means over the last 20 steps.
 
@@ -93,7 +93,7 @@ class TorchvisionParser(PrintedStepsParser):
 
 # -- Read times that detectron2 logs --------------------------------------------------------------
 #
-# [11/21 02:28:07 d2.utils.events]:  iter: 19  loss: 1.9  time: 0.2153  data_time: 0.0131  lr: 0.0001
+#     [11/21 02:28:07 d2.utils.events]:  iter: 19  loss: 1.9  time: 0.2153  data_time: 0.0131  lr: 0.0001
 #
 # ``time`` is the mean over all steps so far except the first two, ``data_time`` the mean over the
 # last 20 steps, each with the longest wait of any rank. Newer versions add the values of the last
@@ -112,7 +112,7 @@ class Detectron2Parser(PrintedStepsParser):
 
 # -- Read times that maskrcnn-benchmark logs ------------------------------------------------------
 #
-# eta: 13:44:46  iter: 20  loss: 1.7 (1.9)  time: 0.3236 (0.3593)  data: 0.0020 (0.0413)  lr: 0.007
+#     eta: 13:44:46  iter: 20  loss: 1.7 (1.9)  time: 0.3236 (0.3593)  data: 0.0020 (0.0413)  lr: 0.007
 #
 # The first number is the median of the last 20 steps, the second one the mean over all steps so
 # far.
@@ -129,8 +129,8 @@ class MaskrcnnBenchmarkParser(PrintedStepsParser):
 
 # -- Read times that mmcv and mmengine log --------------------------------------------------------
 #
-# Epoch [1][50/7330]  lr: 1.978e-03, eta: 14:12:38, time: 0.532, data_time: 0.054, memory: 3820
-# 11/21 02:28:01 - mmengine - INFO - Epoch(train)  [1][  50/7330]  time: 0.5320  data_time: 0.0540
+#     Epoch [1][50/7330]  lr: 1.978e-03, eta: 14:12:38, time: 0.532, data_time: 0.054, memory: 3820
+#     11/21 02:28:01 - mmengine - INFO - Epoch(train)  [1][  50/7330]  time: 0.5320  data_time: 0.0540
 #
 # Both are means over the steps since the last line.
 
@@ -146,7 +146,7 @@ class OpenmmlabParser(PrintedStepsParser):
 
 # -- Read dicts that NVIDIA's BERT prints ---------------------------------------------------------
 #
-# {'training_steps': 20, 'seq/s': 214.0, 'skipped_steps': 1, 'timestamp': 1790000000.1198528}
+#     {'training_steps': 20, 'seq/s': 214.0, 'skipped_steps': 1, 'timestamp': 1790000000.1198528}
 #
 # With gradient accumulation, a training step is one micro-batch.
 
@@ -167,9 +167,9 @@ class NvidiaBertParser(PrintedStepsParser):
 
 # -- Read rates that MXNet's Speedometer logs -----------------------------------------------------
 #
-# Epoch[0] Batch [0-20]  Speed: 1284.10 samples/sec  accuracy=0.4009
-# 2026-11-21 02:28:01,250 Node[3] Epoch[0] Batch [20]  Speed: 1284.10 samples/sec  accuracy=0.4009
-# Epoch[0] Time cost=12.345
+#     Epoch[0] Batch [0-20]  Speed: 1284.10 samples/sec  accuracy=0.4009
+#     2026-11-21 02:28:01,250 Node[3] Epoch[0] Batch [20]  Speed: 1284.10 samples/sec  accuracy=0.4009
+#     Epoch[0] Time cost=12.345
 #
 # A rate is the mean over the batches since the last line; the number in ``Batch`` is the last of
 # them. Scripts may pass the batch size of one rank or of all.
@@ -201,11 +201,11 @@ class MxnetSpeedometerParser(PrintedStepsParser):
 
 # -- Read rates that tf_cnn_benchmarks prints -----------------------------------------------------
 #
-# Batch size:  512 global
-# 64 per device
-# Devices:     ['horovod/gpu:0', 'horovod/gpu:1']
-# Step  Img/sec  total_loss
-# 10  images/sec: 40.4 +/- 0.0 (jitter = 0.0)  7.972
+#     Batch size:  512 global
+#                  64 per device
+#     Devices:     ['horovod/gpu:0', 'horovod/gpu:1']
+#     Step  Img/sec  total_loss
+#     10  images/sec: 40.4 +/- 0.0 (jitter = 0.0)  7.972
 #
 # A rate is that of one process: its batch divided by the mean time of its steps so far, without
 # warm-up.
@@ -232,8 +232,8 @@ class TfCnnBenchmarksParser(PrintedStepsParser):
 
 # -- Read durations of several steps, as TimeHistory of TensorFlow's official models logs them ----
 #
-# TimeHistory: 12.34 seconds, 829.82 examples/second between steps 0 and 100
-# BenchmarkMetric: {'global step':100, 'time_taken': 12.340000,'examples_per_second': 829.821717}
+#     TimeHistory: 12.34 seconds, 829.82 examples/second between steps 0 and 100
+#     BenchmarkMetric: {'global step':100, 'time_taken': 12.340000,'examples_per_second': 829.821717}
 #
 # Steps are counted over the job, and examples over all ranks, as the models' batch size is.
 
