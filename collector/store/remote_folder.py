@@ -296,6 +296,7 @@ class StoreLock:
             self._folder.remove(LOCK)
             return self._create()
         self._is_held = True
+        # Whether it was written or not: the lock itself tells whose it is.
         with suppress(Exception):
             self._folder.write(LOCK, self._new_data(), **conditions)
         self._is_held = self._is_mine(self._folder.read(LOCK))

@@ -14,7 +14,7 @@ from stallscope.errors import UnreadableError
 from stallscope.run import Log
 
 from ..base import Parsed
-from ..formats.printed_steps.step_lines_parser import StepLinesParser, best_evidence
+from ..formats.printed_steps.step_lines_parser import StepLinesParser, best_evidence, logs_by
 from ..pattern_columns import Column
 
 Sure = Literal["certain", "likely", "told"]
@@ -128,10 +128,9 @@ def proposal_for(name: str, data: bytes) -> Proposal | str:
     if isinstance(evidence, str):
         return evidence
     try:
-        parsed = StepLinesParser().parse(name, data)
+        logs = logs_by(name, data, evidence)
     except UnreadableError as error:
         return str(error).removeprefix(f"{name}: ")
-    logs = [parsed, *parsed.more]
     epochs = [log.intervals.filter(arrow.equal(log.intervals["kind"], "epoch")) for log in logs]
     took = [
         ns / 1e9 for table in epochs for ns in pc.subtract(table["end"], table["begin"]).to_pylist()

@@ -70,7 +70,7 @@ def left_in(engine: Any) -> list[str]:
 
 
 class Engine(Loop):
-    """A loop with DeepSpeed's engine, which counts its updates and has hooks of its own."""
+    """A loop with DeepSpeed's engine, which counts its updates and calls its own hooks."""
 
     def __init__(self, net: Any, engine: Any, optimizer: Any, loader: Any) -> None:
         super().__init__(net, engine, optimizer, loader)

@@ -50,6 +50,10 @@ PAUSES_IN_EPOCHS = (
 )
 
 
+#: The exception of the cases ``raises`` of all programs.
+RAISED = "OSError('the disk is gone')"
+
+
 @dataclass(frozen=True)
 class Case:
     """A case of a training program: what its logs must contain."""
@@ -121,7 +125,7 @@ def loop_cases(name: str, micro: tuple[int, ...] = (3, 3, 3, 3), **facts: Any) -
         ),
         Case(f"{name}_slow_input", slow="input", milliseconds=40),
         Case(f"{name}_slow_backward", slow="compute", milliseconds=40),
-        Case(f"{name}_raises", steps=5, raised="OSError('the disk is gone')"),
+        Case(f"{name}_raises", steps=5, raised=RAISED),
         Case(f"{name}_resumed", first=100),
         Case(f"{name}_recorder_breaks", fault="broken on purpose"),
     )
@@ -240,7 +244,7 @@ def check_rows(launch: RecorderContract, recorded: Recorded, case: Case) -> None
 def check_stamps(launch: RecorderContract, fit: Fit, case: Case) -> None:
     """Check which timestamps the recorder has placed, and its reason for the others."""
     stamps = fit.facts["stamps"]
-    # One process of TensorFlow or JAX places no timestamp of its own where nothing is reduced.
+    # One process of TensorFlow or JAX places no such timestamp, as nothing is reduced.
     assert set(stamps["placed"]) | {"reduced"} == {*case.timestamps, "reduced"}
     if case.reason is None:
         assert stamps["reason"] is None

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 from training.environments import KERAS3, needs
 from training.recorded import Recorded, record_cases
-from training.recorder_contract import PAUSES_IN_EPOCHS, Case, RecorderContract, loop_cases
+from training.recorder_contract import PAUSES_IN_EPOCHS, RAISED, Case, RecorderContract, loop_cases
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
@@ -47,9 +47,6 @@ class TwoRanks(RecorderContract):
     @classmethod
     def recorded(cls, ranks: Recorded) -> Recorded:
         return ranks
-
-
-RAISED = "OSError('the disk is gone')"
 
 
 class TrainerContract(RecorderContract):

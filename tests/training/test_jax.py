@@ -10,7 +10,7 @@ import pytest
 from support.needing import need
 from training.environments import KERAS3, needs
 from training.recorded import RESOLUTION_NS, Recorded, check_steps, record_cases
-from training.recorder_contract import Case, RecorderContract, pauses_at
+from training.recorder_contract import RAISED, Case, RecorderContract, pauses_at
 
 from stallscope.parsers import read
 
@@ -47,7 +47,7 @@ class JaxContract(RecorderContract):
         ),
         Case("accumulation", steps=8, micro=3),
         Case("slow_input", slow="input", milliseconds=30),
-        Case("raises", steps=5, raised="OSError('the disk is gone')"),
+        Case("raises", steps=5, raised=RAISED),
         Case("resumed", first=100),
         Case("recorder_breaks", fault="broken on purpose"),
         Case("synthetic", facts={"synthetic": False}),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from training.environments import KERAS3, needs
 from training.recorded import Recorded, check_steps, record_cases
-from training.recorder_contract import PAUSES_IN_EPOCHS, Case, RecorderContract
+from training.recorder_contract import PAUSES_IN_EPOCHS, RAISED, Case, RecorderContract
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
@@ -49,7 +49,7 @@ class LightningContract(RecorderContract):
         ),
         Case("slow_input", slow="input", milliseconds=120),
         Case("slow_compute", slow="compute", milliseconds=120),
-        Case("raises", steps=5, raised="OSError('the disk is gone')"),
+        Case("raises", steps=5, raised=RAISED),
         Case("two_fits", steps=(24, 24)),
         Case("resumed", steps=12, first=12),
         Case("recorder_breaks", fault="broken on purpose"),

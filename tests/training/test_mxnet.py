@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from training.recorded import RESOLUTION_NS, Recorded, check_steps, record_mxnet_cases
-from training.recorder_contract import Case, RecorderContract, pauses_at
+from training.recorder_contract import RAISED, Case, RecorderContract, pauses_at
 
 pytestmark = pytest.mark.frameworks
 
@@ -35,7 +35,7 @@ class MxnetContract(RecorderContract):
         Case("accumulation", steps=8, micro=3),
         Case("slow_input", slow="input", milliseconds=40),
         Case("slow_compute", slow="compute", milliseconds=40),
-        Case("raises", steps=5, raised="OSError('the disk is gone')"),
+        Case("raises", steps=5, raised=RAISED),
         Case("resumed", first=12),
         Case("recorder_breaks", fault="broken on purpose"),
     )

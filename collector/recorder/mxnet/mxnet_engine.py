@@ -170,7 +170,7 @@ def _check_streams() -> None:
     _free.append(moment)
 
 
-# -- Count the samples of a batch without MXNet's own, slower ``shape`` ---------------------------
+# -- Count the samples of a batch without MXNet's slower ``shape`` --------------------------------
 
 
 class Samples:

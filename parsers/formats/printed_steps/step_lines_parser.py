@@ -30,8 +30,6 @@ UNCONFIRMED = "nothing else in the log confirms these times: they may be of some
 # Binary files.
 _NUL, _START_BYTES = b"\0", 4096
 _WORDS = re.compile(rb"(?i)step|iter|itr\b|batch|epoch|update|\]\[|s/it|it/s")
-
-
 # Words that a training prints; other programs count batches, too.
 _TRAINS = re.compile(rb"(?i)loss|epoch|train|learning.?rate|\blr\b|grad.?norm|mfu\b|tflop")
 _TRAINS_BYTES = 1 << 20
@@ -56,13 +54,22 @@ class StepLinesParser(Parser):
         evidence = best_evidence(data)
         if isinstance(evidence, str):
             raise UnreadableError(f"{path}: no times of steps can be read: {evidence}")
-        logs = _logs(path, data, evidence)
-        if not any(log.intervals.num_rows for log in logs):
-            raise UnreadableError(f"{path}: no two of its lines tell how long steps took")
-        first, *others = [_explained(log, evidence) for log in logs]
-        notes = evidence.notes if evidence.checks else (*evidence.notes, UNCONFIRMED)
-        problems = (*first.problems, *(Problem(path, note) for note in notes))
-        return in_one_file([replace(first, problems=problems), *others], len(data))
+        return in_one_file(logs_by(path, data, evidence), len(data))
+
+
+def logs_by(path: str, data: bytes, evidence: Evidence) -> list[Parsed]:
+    """Read the log of each rank from lines whose meaning is known.
+
+    Raises:
+        UnreadableError: if they tell no time of a step.
+    """
+    logs = _logs(path, data, evidence)
+    if not any(log.intervals.num_rows for log in logs):
+        raise UnreadableError(f"{path}: no two of its lines tell how long steps took")
+    first, *others = [_explained(log, evidence) for log in logs]
+    notes = evidence.notes if evidence.checks else (*evidence.notes, UNCONFIRMED)
+    problems = (*first.problems, *(Problem(path, note) for note in notes))
+    return [replace(first, problems=problems), *others]
 
 
 def best_evidence(data: bytes) -> Evidence | str:
