@@ -13,6 +13,7 @@ import itertools
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ import mxnet as mx
 from case_runner import Cases, Stopwatch, digest, raised_by, run_cases
 from mxnet import autograd, gluon
 
+from stallscope.collector.recorder.mxnet import mxnet_recording
+from stallscope.collector.recorder.mxnet.gluon_iterations import REDUCTIONS
 from stallscope.mxnet import StepLogger
 
 RANKED = "HOROVOD_RANK" in os.environ
@@ -99,6 +102,13 @@ class Case:
         return gluon.data.DataLoader(gluon.data.ArrayDataset(inputs, labels), BATCH)
 
 
+def open_answers() -> Iterator[Any]:
+    """Yield the engine's answers about the iteration that is recorded."""
+    for recording in mxnet_recording._open:
+        for reduction in (recording._iteration or [])[REDUCTIONS:]:
+            yield from reduction
+
+
 class Training:
     def __init__(self, seconds: float = 0.0, grad_req: str = "write") -> None:
         mx.random.seed(11)
@@ -124,9 +134,14 @@ class Training:
         self.trainer.step(BATCH)
 
     def waiting_step(self, inputs: Any, labels: Any) -> None:
-        """Wait for the engine, as a training that prints its loss."""
+        """Wait for the engine, as a training that prints its loss, and for its answers to the recorder.
+
+        On a busy machine the engine may let the training go on before it reads the clock.
+        """
         self.step(inputs, labels)
         mx.nd.waitall()
+        while not all(answer is None or answer.is_there for answer in open_answers()):
+            time.sleep(0)
 
     def run(self, loader: Any, epochs: int = 2, step: Any = None) -> Any:
         for _ in range(epochs):
