@@ -162,12 +162,15 @@ def _hosts() -> type[fsspec.AbstractFileSystem]:
         async def _connect(self, *args: Any, **options: Any) -> Any:
             connecting = asyncio.ensure_future(super()._connect(*args, **options))
             try:
-                done, _ = await asyncio.wait({connecting}, timeout=self._silent_seconds)
-                if not done and not self._has_answered():
+                await self._wait_for_answer(connecting)
+                if not connecting.done() and not self._has_answered():
                     raise asyncio.TimeoutError
                 return await connecting
             finally:
                 connecting.cancel()
+
+        async def _wait_for_answer(self, connecting: asyncio.Future[Any]) -> None:
+            await asyncio.wait({connecting}, timeout=self._silent_seconds)
 
         def _has_answered(self) -> bool:
             """Whether the host has sent its version, which is the first that it sends."""

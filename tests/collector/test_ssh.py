@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import processes
 import pytest
@@ -228,23 +230,22 @@ def test_a_silent_host_is_an_error_of_one_sentence(
 def test_a_host_that_answers_may_take_its_time_to_log_in(
     logs: Path, sshd: Sshd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SshFiles, "timeout_seconds", 0.1)
     (sshd.home / ".ssh" / "config").write_text(f"IdentityFile {sshd.key}\n")
     _, _, key = sshd.known_hosts.read_text().splitlines()[0].partition(" ")
     sshd.known_hosts.write_text(f"* {key}\n")
-    asked = threading.Event()
-    hosts = ssh._hosts()
-    has_answered = hosts._has_answered
+    time_is_up = threading.Event()
 
-    def asked_whether_it_has_answered(host: object) -> object:
-        asked.set()
-        return has_answered(host)
+    async def until_its_version_came(host: Any, connecting: object) -> None:
+        """Let the time for an answer be up as soon as the host's version came, however long."""
+        while not host._has_answered():
+            await asyncio.sleep(0.01)
+        time_is_up.set()
 
-    monkeypatch.setattr(hosts, "_has_answered", asked_whether_it_has_answered)
-    with hesitant(sshd.port, asked) as port:
+    monkeypatch.setattr(ssh._hosts(), "_wait_for_answer", until_its_version_came)
+    with hesitant(sshd.port, time_is_up) as port:
         place = open_source(f"ssh://{sshd.user}@127.0.0.1:{port}{logs}")
         assert len(place.files()) == JOB.ranks
-    assert asked.is_set()
+    assert time_is_up.is_set()
 
 
 @contextmanager
