@@ -26,6 +26,8 @@ from .targets import TARGETS
 _FOUND = Path(".stallscope/fuzz")
 _LONGEST_INPUT = 4096
 _LIMITS = (f"-max_len={_LONGEST_INPUT}", "-timeout=20", "-rss_limit_mb=2048")
+# Atheris itself takes more memory with each input that it runs: a process ends long before the limit.
+_ROUND_SECONDS = 120
 # The part of a broken target's output that shows why.
 _LAST_CHARACTERS = 3000
 
@@ -56,15 +58,18 @@ def _fuzz(target: str, seconds: int) -> bool:
         folder.mkdir(parents=True, exist_ok=True)
     for data in _seeds(target):
         (corpus / hashlib.sha1(data).hexdigest()).write_bytes(data)
-    ended = _harness(
-        target, *_LIMITS, f"-max_total_time={seconds}", f"-artifact_prefix={broken}/", str(corpus)
-    )
-    runs = re.findall(r"Done (\d+) runs|^#(\d+)", ended.stderr, re.MULTILINE)
-    count = next((done or at for done, at in reversed(runs)), "0")
-    print(f"{target}: {count} inputs, {'fine' if ended.returncode == 0 else 'broken'}", flush=True)
-    if ended.returncode != 0:
-        print((ended.stdout + ended.stderr)[-_LAST_CHARACTERS:], flush=True)
-    return ended.returncode == 0
+    rounds, count = max(round(seconds / _ROUND_SECONDS), 1), 0
+    limits = (*_LIMITS, f"-max_total_time={seconds // rounds}", f"-artifact_prefix={broken}/")
+    for _ in range(rounds):
+        ended = _harness(target, *limits, str(corpus))
+        runs = re.findall(r"Done (\d+) runs|^#(\d+)", ended.stderr, re.MULTILINE)
+        count += next((int(done or at) for done, at in reversed(runs)), 0)
+        if ended.returncode != 0:
+            print(f"{target}: {count} inputs, broken", flush=True)
+            print((ended.stdout + ended.stderr)[-_LAST_CHARACTERS:], flush=True)
+            return False
+    print(f"{target}: {count} inputs, fine", flush=True)
+    return True
 
 
 def _seeds(target: str) -> list[bytes]:
