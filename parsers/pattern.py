@@ -1,63 +1,74 @@
-"""Match a pattern of lines against whole files at once.
+"""Read the lines of a shape as columns: those of a pattern, or any with a regular expression.
 
 A pattern describes the start of a line. Letters stand for themselves, blanks for any blanks, ``{name}``
 for a field (``FIELDS``), and ``{}`` for anything up to the text that follows it, or up to the number
-before that text (``{}{step} images/sec``).
+before that text (``{}{step} images/sec``). RE2 reads all lines of a block, in time that is linear in
+their length.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from stallscope.arrays import arrow
 from stallscope.arrays.types import Ints
 from stallscope.errors import UsageError
 
 from .launcher_output import LONGEST_LINE, LONGEST_PREFIX, Labels, Lines, labels_of, line_blocks
-from .lines.line_blocks import LineBlock
-from .lines.timestamp_columns import in_assumed_years, is_blank, line_starts
+from .lines.line_blocks import Column, LineBlock, Needle
+from .lines.timestamp_columns import Moments, in_assumed_years, is_blank, line_starts, moments
 from .lines.timestamps import MOMENT, Timestamp, latest_ns, read_dated, read_moment
-from .pattern_columns import (
-    FLOATS,
-    MOST_DIGITS,
-    MOST_EXPONENT_DIGITS,
-    MOST_FRACTION_DIGITS,
-    MOST_PADDING,
-    Column,
-    PatternPart,
-    Walk,
-    having,
-    having_all,
-    longest_text,
-)
 
 #: The start of a pattern's name.
 PREFIX = "pattern:"
 
-_FRACTION = (
-    rf"(?:\.\d{{1,{MOST_FRACTION_DIGITS}}})?(?:[eE][-+]?\d{{1,{MOST_EXPONENT_DIGITS}}}(?!\d))?"
-)
+# The most digits of whole numbers, and before the point of others.
+_MOST_DIGITS: Mapping[str, int] = {
+    "rank": 6,
+    "epoch": 9,
+    "step": 12,
+    "steps": 12,
+    "seconds": 9,
+    "mean_seconds": 9,
+    "ms": 12,
+    "data": 9,
+    "mean_data": 9,
+    "rate": 12,
+    "mean_rate": 12,
+}
+#: Fields with a fraction or an exponent.
+FLOATS = frozenset({"seconds", "mean_seconds", "ms", "data", "mean_data", "rate", "mean_rate"})
+_FRACTION = r"(?:\.\d{1,20})?(?:[eE][-+]?\d{1,2})?"
 #: Fields and the regular expressions of their texts.
 FIELDS = {
-    "time": MOMENT,
+    # RE2 does not look ahead: the text after a field decides.
+    "time": MOMENT.replace(r"(?!\d)", ""),
     **{
         name: rf"\d{{1,{most}}}" + (_FRACTION if name in FLOATS else "")
-        for name, most in MOST_DIGITS.items()
+        for name, most in _MOST_DIGITS.items()
     },
 }
+_WHOLE_NUMBERS = _MOST_DIGITS.keys() - FLOATS
 # Blanks and colours at the start of a line.
+_BEFORE_TEXT = r"(?:[\s\v]|\x1b\[[\d;]*m)*"
 _MOST_BEFORE_TEXT, _MOST_COLOUR_BYTES = 64, 12
-_BEFORE_TEXT = rf"(?:[^\S\n]|\x1b\[[\d;]{{0,{_MOST_COLOUR_BYTES}}}m){{0,{_MOST_BEFORE_TEXT}}}"
 _ESCAPE = 0x1B
 _IN_COLOURS = np.isin(np.arange(256), list(b"0123456789;"))
-_PADDING = {name: "" if name == "time" else f" {{0,{MOST_PADDING}}}" for name in FIELDS}
-_WHOLE_NUMBERS = MOST_DIGITS.keys() - FLOATS
+# Numbers are printed as wide as the largest one: ``[  0/500]``.
+_PADDING = {name: "" if name == "time" else " *" for name in FIELDS}
 _FIELD = re.compile(r"\{(\w*)\}")
+# Texts that lines contain as they are: a needle's ``\d`` is any digit.
+_NO_NEEDLE = re.compile(r"\s+|\\d")
 # Columns of timestamps: whether a line has one, and the values of a ``Timestamp``.
 _TIMESTAMP = ("timed", "ns", "zone_known", "resolution_ns", "year_known")
+_NEVER = Timestamp(0, False, 1, True)
 
 
 class Pattern:
@@ -75,10 +86,13 @@ class Pattern:
         start, pieces = _split(text, known)
         self.text = text
         self.names = frozenset(piece.name for piece in pieces if piece.name)
-        self._line = _compiled(start, pieces)
-        self._parts = _parts(start, pieces)
+        #: The regular expression of its lines, for Python's ``re`` and for RE2.
+        self.expression = _expression(start, pieces)
+        texts = [
+            part for piece in (start, *(p.text for p in pieces)) for part in _NO_NEEDLE.split(piece)
+        ]
         #: A text that every matching line contains, without blanks; empty if there is none.
-        self.longest_text = longest_text(self._parts)
+        self.longest_text = max(texts, key=len).encode()
 
     def matches(self, lines: Lines) -> bool:
         """Whether any of these lines matches."""
@@ -101,63 +115,73 @@ class Pattern:
             fields["rank"] = np.where(rank < 0, of_the_file, rank)
         elif labels is not None and not labels.local:
             fields["rank"] = np.where(rank < 0, fields["rank"], rank)
-        if "time" in self.names:
-            fields["timed"] = np.ones(len(line), bool)
-        else:
-            before = text_starts(lines.block, lines.time_start[line])
-            fields |= stamps_before(lines.block, before, np.maximum(lines.time_end[line], before))
+        if "time" not in self.names:
+            fields |= stamps_before(lines, line)
         if "ms" in fields:
             fields["seconds"] = fields.pop("ms") / 1e3
         return fields
 
     def _lines(self, lines: Lines) -> tuple[Ints, dict[str, Column]]:
         """Return the matching lines, in order, and their values."""
-        block, starts = lines.block, lines.start
-        line = having(block, self._parts)
-        line = line[line < len(starts)]
-        ends = np.minimum(lines.end[line], starts[line] + LONGEST_LINE)
-        known, fields = Walk(block, line, text_starts(block, starts[line]), ends).along(self._parts)
-        rest = having_all(block, self._parts, np.setdiff1d(line, known, assume_unique=True))
-        ends = np.minimum(lines.end[rest], starts[rest] + LONGEST_LINE)
-        others: list[int] = []
-        rows: list[Mapping[str, float]] = []
-        for number, start, end in zip(
-            rest.tolist(), starts[rest].tolist(), ends.tolist(), strict=True
-        ):
-            row = self.values_in(block.bytes[start:end].tobytes())
-            if row is not None:
-                others.append(number)
-                rows.append(row)
-        if not rows:
-            return known, fields
-        order = np.argsort(np.append(known, others), kind="stable")
-        return np.append(known, others)[order], {
-            name: np.append(column, np.array([row[name] for row in rows], column.dtype))[order]
-            for name, column in fields.items()
+        line, texts = matching(lines, self.longest_text, self.expression)
+        fields: dict[str, Column] = {
+            name: arrow.numbers(
+                pc.cast(
+                    texts[name].cast(pa.string()), pa.float64() if name in FLOATS else pa.int64()
+                )
+            )
+            for name in _MOST_DIGITS
+            if name in texts
         }
+        if "time" not in self.names:
+            return line, fields
+        fields |= _moments(texts["time"])
+        timed = fields["timed"]
+        return line[timed], {name: column[timed] for name, column in fields.items()}
 
-    def values_in(self, text: bytes) -> Mapping[str, float] | None:
-        """Return the values of one line; None if it does not match. The reference for ``columns_in``."""
-        match = self._line.match(text)
-        if match is None:
-            return None
-        parts = match.groupdict()
-        row: dict[str, float] = {
-            name: float(part) if name in FLOATS else int(part)
-            for name, part in parts.items()
-            if name != "time"
-        }
-        if "time" in parts:
-            timestamp = read_moment(parts["time"])
-            if timestamp is None:
-                return None
-            row |= {
-                "ns": timestamp.ns,
-                "zone_known": timestamp.zone_known,
-                "resolution_ns": timestamp.resolution_ns,
-                "year_known": timestamp.year_known,
-            }
-        return row
+
+# -- the lines of a regular expression --------------------------------------------------------------
+
+
+def matching(lines: Lines, literal: bytes, expression: str) -> tuple[Ints, dict[str, pa.Array]]:
+    """Return which lines match a regular expression, and the texts of its groups by their names.
+
+    Args:
+        lines: the lines.
+        literal: a text that all matching lines contain.
+        expression: the regular expression, with named groups.
+    """
+    line = np.arange(len(lines.start))
+    if literal:
+        line = lines.block.lines_of(lines.block.places(Needle(literal)))
+        line = line[np.append(True, line[1:] != line[:-1])[: len(line)]]
+        line = line[line < len(lines.start)]
+    start, end = lines.start[line], np.minimum(lines.end[line], lines.start[line] + LONGEST_LINE)
+    parts = pc.extract_regex(texts_of(lines.block, start, end), expression)
+    matched = np.asarray(arrow.numbers(parts.is_valid()) == 1)
+    if not matched.all():
+        line, parts = line[matched], parts.filter(arrow.array(matched))
+    names = [field.name for field in parts.type]
+    return line, dict(zip(names, parts.flatten(), strict=True))
+
+
+def texts_of(block: LineBlock, start: Ints, end: Ints) -> pa.Array:
+    """Return texts of a block; those in order are copied together."""
+    if len(start) > 1 and (start[1:] >= end[:-1]).all() and (end >= start).all():
+        # Every second entry is the text between two lines.
+        offsets = np.append(np.stack([start, end], axis=1).ravel(), end[-1]).astype(np.int32)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(block.text)]
+        every = pa.Array.from_buffers(pa.binary(), 2 * len(start), buffers)
+        return every.take(arrow.array(np.arange(0, 2 * len(start), 2)))
+    pieces = [
+        block.text[first:last] for first, last in zip(start.tolist(), end.tolist(), strict=True)
+    ]
+    offsets = np.cumsum([0, *map(len, pieces)], dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(pieces))]
+    return pa.Array.from_buffers(pa.binary(), len(pieces), buffers)
+
+
+# -- files -----------------------------------------------------------------------------------------
 
 
 def first_in(patterns: Sequence[Pattern], data: bytes) -> Pattern | None:
@@ -242,15 +266,34 @@ def _assume_years(columns: Mapping[str, Column]) -> None:
         columns["ns"][without] = in_assumed_years(columns["ns"][without], latest_ns())
 
 
-def stamps_before(block: LineBlock, start: Ints, end: Ints) -> dict[str, Column]:
-    """Read the timestamps before lines, as ``read_dated`` does.
+# -- timestamps -------------------------------------------------------------------------------------
 
-    Args:
-        start: where the text that may contain a timestamp starts.
-        end: where it ends.
-    """
-    end = np.minimum(end, start + LONGEST_PREFIX)
-    timestamps = line_starts(block, start, end)
+
+def stamps_before(lines: Lines, line: Ints) -> dict[str, Column]:
+    """Read the timestamps before some of the lines, as ``read_dated`` does."""
+    block = lines.block
+    start = text_starts(block, lines.time_start[line])
+    end = np.minimum(np.maximum(lines.time_end[line], start), start + LONGEST_PREFIX)
+    return _columns(
+        line_starts(block, start, end),
+        lambda at: read_dated(block.bytes[start[at] : end[at]].tobytes()),
+    )
+
+
+def _moments(texts: pa.Array) -> dict[str, Column]:
+    """Read texts that are timestamps, as ``read_moment`` does."""
+    pieces = texts.to_pylist()
+    ends = np.cumsum([len(piece) + 1 for piece in pieces], dtype=np.int64)
+    start = np.append(0, ends[:-1])[: len(ends)]
+    timestamps = moments(LineBlock(b"\n".join(pieces)), start)
+    # A text of a rare form has the form of a timestamp.
+    timestamps.unclear |= ~timestamps.exists
+    return _columns(timestamps, lambda at: read_moment(pieces[at]))
+
+
+def _columns(
+    timestamps: Moments, read_one_by_one: Callable[[int], Timestamp | None]
+) -> dict[str, Column]:
     known = (
         timestamps.exists,
         timestamps.ns,
@@ -258,30 +301,46 @@ def stamps_before(block: LineBlock, start: Ints, end: Ints) -> dict[str, Column]
         timestamps.resolution_ns,
         timestamps.year_known,
     )
-    columns = dict(zip(_TIMESTAMP, known, strict=True))
-    unclear = np.flatnonzero(timestamps.unclear)
-    if len(unclear):
-        places = zip(start[unclear].tolist(), end[unclear].tolist(), strict=True)
-        texts = [block.bytes[first:last].tobytes() for first, last in places]
-        _put(columns, unclear, [read_dated(text) for text in texts])
-    return columns
+    for at in np.flatnonzero(timestamps.unclear).tolist():
+        timestamp = read_one_by_one(at)
+        values = astuple(timestamp or _NEVER)
+        for column, value in zip(known, (timestamp is not None, *values), strict=True):
+            column[at] = value
+    return dict(zip(_TIMESTAMP, known, strict=True))
 
 
-def _put(columns: Mapping[str, Column], at: Ints, stamps: Sequence[Timestamp | None]) -> None:
-    rows = [
-        (False, 0, False, 1, True)
-        if timestamp is None
-        else (
-            True,
-            timestamp.ns,
-            timestamp.zone_known,
-            timestamp.resolution_ns,
-            timestamp.year_known,
-        )
-        for timestamp in stamps
-    ]
-    for column, values in zip(columns.values(), zip(*rows, strict=True), strict=True):
-        column[at] = values
+def text_starts(block: LineBlock, start: Ints) -> Ints:
+    """Return where the texts of lines start, after blanks and colours."""
+    byte = block.bytes[np.minimum(start, block.size - 1)]
+    rest = np.flatnonzero(is_blank(byte) | (byte == _ESCAPE))
+    start = start.copy() if len(rest) else start
+    for _ in range(_MOST_BEFORE_TEXT):
+        if not len(rest):
+            break
+        at = start[rest]
+        byte = block.bytes[np.minimum(at, block.size - 1)]
+        length = np.where(is_blank(byte), 1, 0)
+        coloured = byte == _ESCAPE
+        length[coloured] = _colour_lengths(block, at[coloured])
+        start[rest] += length
+        rest = rest[length > 0]
+    return start
+
+
+def _colour_lengths(block: LineBlock, at: Ints) -> Ints:
+    """Return the lengths of the colours at these places, 0 if there is none."""
+    length = np.zeros(len(at), np.int64)
+    goes_on = block.bytes[np.minimum(at + 1, block.size - 1)] == ord("[")
+    for place in range(2, _MOST_COLOUR_BYTES + 3):
+        if not goes_on.any():
+            break
+        byte = block.bytes[np.minimum(at + place, block.size - 1)]
+        length[goes_on & (byte == ord("m"))] = place + 1
+        goes_on &= _IN_COLOURS[byte]
+    return length
+
+
+# -- expressions -----------------------------------------------------------------------------------
 
 
 class _Piece(NamedTuple):
@@ -320,77 +379,17 @@ def _split(pattern: str, known: Sequence[str]) -> tuple[str, list[_Piece]]:
     return start, pieces
 
 
-def _compiled(start: str, pieces: Sequence[_Piece]) -> re.Pattern[bytes]:
-    expression = _BEFORE_TEXT + _literal(start)
+def _expression(start: str, pieces: Sequence[_Piece]) -> str:
+    expression = "(?s)^" + _BEFORE_TEXT + _literal(start)
     for name, text, skips in pieces:
         field = f"(?P<{name}>{FIELDS[name]})" if name else ""
         if not skips:
             expression += _PADDING[name] + field + _literal(text)
         elif text:
-            # The search for a skipped text is not repeated: matching a line takes one pass.
-            skipped = r"(?:.*?(?<![\w.]))??" if name else ".*?"
-            expression += f"(?>{skipped}{field}{_literal(text)})"
-    return re.compile(expression.encode(), re.DOTALL)
-
-
-def text_starts(block: LineBlock, start: Ints) -> Ints:
-    """Return where the texts of lines start, after blanks and colours."""
-    byte = block.bytes[np.minimum(start, block.size - 1)]
-    rest = np.flatnonzero(is_blank(byte) | (byte == _ESCAPE))
-    start = start.copy() if len(rest) else start
-    for _ in range(_MOST_BEFORE_TEXT):
-        if not len(rest):
-            break
-        at = start[rest]
-        byte = block.bytes[np.minimum(at, block.size - 1)]
-        length = np.where(is_blank(byte), 1, 0)
-        coloured = byte == _ESCAPE
-        length[coloured] = _colour_lengths(block, at[coloured])
-        start[rest] += length
-        rest = rest[length > 0]
-    return start
-
-
-def _colour_lengths(block: LineBlock, at: Ints) -> Ints:
-    """Return the lengths of the colours at these places, 0 if there is none."""
-    length = np.zeros(len(at), np.int64)
-    goes_on = block.bytes[np.minimum(at + 1, block.size - 1)] == ord("[")
-    for place in range(2, _MOST_COLOUR_BYTES + 3):
-        if not goes_on.any():
-            break
-        byte = block.bytes[np.minimum(at + place, block.size - 1)]
-        length[goes_on & (byte == ord("m"))] = place + 1
-        goes_on &= _IN_COLOURS[byte]
-    return length
+            skipped = r"(?:.*?[^\w.])??" if name else ".*?"
+            expression += skipped + field + _literal(text)
+    return expression
 
 
 def _literal(text: str) -> str:
     return re.sub(r"(?:\\\s|\s)+", r"\\s+", re.escape(text))
-
-
-def _parts(start: str, pieces: Sequence[_Piece]) -> list[PatternPart]:
-    """Convert a pattern to the parts that ``Walk`` follows."""
-    parts = _parts_of(start)
-    for name, text, skips in pieces:
-        parts_of_text = _parts_of(text)
-        if not skips:
-            parts.append(PatternPart(name))
-        elif text:
-            first, *rest = parts_of_text
-            if first.kind == "text":
-                parts_of_text = [PatternPart("skip", first.text, number=name), *rest]
-            elif rest:
-                skip = PatternPart("skip", rest[0].text, blank_before=True, number=name)
-                parts_of_text = [skip, *rest[1:]]
-            else:
-                parts_of_text = [PatternPart("skip"), first]
-        parts += parts_of_text
-    return parts
-
-
-def _parts_of(text: str) -> list[PatternPart]:
-    return [
-        PatternPart("blanks") if piece.isspace() else PatternPart("text", piece.encode())
-        for piece in re.split(r"(\s+)", text)
-        if piece
-    ]

@@ -12,7 +12,7 @@ import numpy as np
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import counted
 
-from .pattern_columns import Column
+from .lines.line_blocks import Column
 
 _OF_TIMESTAMPS = ("timed", "ns", "zone_known", "resolution_ns", "year_known")
 # If this share of lines has timestamps, those of the others are interpolated.

@@ -115,7 +115,6 @@ PARSERS = (
     "base",
     "epochs_only",
     "metric_times",
-    "pattern_columns",
     "pattern",
     "window_lines",
     "window_durations",

@@ -33,8 +33,8 @@ from stallscope.run import Problem
 
 from ..base import Parsed, Parser
 from ..epochs_only import clock_facts, epochs_log, in_one_file, rounded_to
+from ..lines.line_blocks import Column
 from ..pattern import Pattern, by_rank, first_in, timestamp_at
-from ..pattern_columns import Column
 from ..rank_names import FROM_LABELS, rank_in
 from .printed_steps import NO_RANK, Meaning, logs_of, with_year_note
 from .printed_steps.printed_step_parser import (

@@ -15,7 +15,7 @@ from stallscope.run import Log
 
 from ..base import Parsed
 from ..formats.printed_steps.step_lines_parser import StepLinesParser, best_evidence, logs_by
-from ..pattern_columns import Column
+from ..lines.line_blocks import Column
 
 Sure = Literal["certain", "likely", "told"]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,8 @@ import pyarrow as pa
 
 from stallscope.arrays.types import Bools, Floats, Ints
 
+#: A column of values of lines.
+Column = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint64]
 

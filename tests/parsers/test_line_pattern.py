@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallscope.parsers.launcher_output import LONGEST_LINE, labels_of, line_blocks, rank_lines
-from stallscope.parsers.lines.timestamps import Timestamp, read_dated
-from stallscope.parsers.pattern import Pattern
-from stallscope.parsers.pattern_columns import FLOATS
+from stallscope.parsers.lines.timestamps import Timestamp, read_dated, read_moment
+from stallscope.parsers.pattern import FLOATS, Pattern
 
 PATTERNS = (
     "{time} {}epoch={epoch} step={step}",
@@ -148,11 +147,28 @@ def logs(draw: st.DrawFn) -> tuple[str, bytes]:
     return pattern, (whole + draw(st.sampled_from(["", "\n"]))).encode()
 
 
+def values_in(pattern: Pattern, text: bytes) -> dict[str, object] | None:
+    """Return the values of a line by Python's regular expressions."""
+    match = re.match(pattern.expression.encode(), text)
+    if match is None:
+        return None
+    texts = match.groupdict()
+    row: dict[str, object] = {
+        name: float(value) if name in FLOATS else int(value)
+        for name, value in texts.items()
+        if name != "time"
+    }
+    if "time" not in texts:
+        return row
+    stamp = read_moment(texts["time"])
+    return None if stamp is None else row | {name: getattr(stamp, name) for name in STAMP}
+
+
 def one_by_one(pattern: Pattern, data: bytes) -> list[dict[str, object]]:
     """Return the content of the lines, read one by one."""
     rows: list[dict[str, object]] = []
     for line in rank_lines(data):
-        row = pattern.values_in(line.text)
+        row = values_in(pattern, line.text)
         if row is not None:
             stamp = (
                 read_dated(BLANKS.sub(b"", line.before, count=1))
@@ -160,7 +176,7 @@ def one_by_one(pattern: Pattern, data: bytes) -> list[dict[str, object]]:
                 else Timestamp(*(row[name] for name in STAMP))  # type: ignore[arg-type]
             )
             if "ms" in row:
-                row = {**row, "seconds": row["ms"] / 1e3}
+                row = {**row, "seconds": row["ms"] / 1e3}  # type: ignore[operator]
                 del row["ms"]
             # A launcher's label counts, whatever the line itself says.
             rank = row.get("rank", 0) if line.rank is None else line.rank

@@ -12,7 +12,7 @@ import numpy as np
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import counted
 
-from ...pattern_columns import Column
+from ...lines.line_blocks import Column
 from ...window_durations import half_unit
 from ...window_lines import StepLines, step_lines, stretches
 from .figures import FEWEST_LINES, Figure

@@ -16,7 +16,7 @@ import numpy as np
 from stallscope.arrays.types import Floats
 
 from ...epochs_only import LATEST_NS
-from ...pattern_columns import Column
+from ...lines.line_blocks import Column
 from ...window_durations import Value, half_unit
 from .counters import (
     CONSTANT,

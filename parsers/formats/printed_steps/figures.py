@@ -99,7 +99,7 @@ class Kind:
             f"{_escaped(anchor)}(?P<f{at}>{_VALUE[1:-1]})" for at, anchor in enumerate(self.anchors)
         ]
         ending = r"\s+".join(map(re.escape, self.ending.split()))
-        return "(?s)" + ".*?".join(parts) + (rf"\s*{ending}" if ending else "")
+        return "(?s)^.*?" + ".*?".join(parts) + (rf"\s*{ending}" if ending else "")
 
     @property
     def literal(self) -> str:

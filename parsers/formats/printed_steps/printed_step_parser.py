@@ -24,8 +24,8 @@ from ...epochs_only import (
     in_one_file,
     windows_table,
 )
+from ...lines.line_blocks import Column
 from ...pattern import Pattern, by_rank, columns_of, first_in, timestamp_at, year_note
-from ...pattern_columns import Column
 from ...rank_names import FROM_TEXT, labelled_ranks, rank_in, size_facts, stated_ranks
 from ...window_durations import Durations, Value, durations, half_unit
 from ...window_lines import StepLines, step_lines, without_repeated

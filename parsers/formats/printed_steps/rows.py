@@ -15,11 +15,11 @@ from pyarrow import csv
 from stallscope.arrays import arrow
 from stallscope.arrays.types import Bools, Floats, Ints
 
-from ...launcher_output import LONGEST_LINE, Lines, line_blocks
+from ...launcher_output import Lines, line_blocks
+from ...lines.line_blocks import Column
 from ...lines.timestamp_columns import in_assumed_years
 from ...lines.timestamps import LEAP_YEAR, latest_ns
-from ...pattern import stamps_before, text_starts
-from ...pattern_columns import Column
+from ...pattern import matching, stamps_before, texts_of
 from ...rank_names import MOST_RANKS
 from .figures import DATE_BYTES, FEWEST_LINES, NO_FIGURE, Figure, Kind, spelled
 from .vocabulary import DATES, word_of
@@ -99,16 +99,16 @@ def _without_stamps(count: int) -> dict[str, Column]:
 
 def rows_of(data: bytes, kind: Kind) -> Rows | None:
     """Read the figures of all lines of a kind; None if there are too few."""
-    expression = kind.expression
+    expression, literal = kind.expression, kind.literal.encode("latin-1")
     values: list[list[Floats]] = [[] for _ in kind.figures]
     stamps: list[Mapping[str, Column]] = []
     for lines in line_blocks(data) if len(data) else ():
         if not len(lines.start):
             continue
-        at, texts = _matching(lines, kind.literal, expression)
+        at, texts = matching(lines, literal, expression)
         if not len(at):
             continue
-        for column, figure, array in zip(values, kind.figures, texts, strict=True):
+        for column, figure, array in zip(values, kind.figures, texts.values(), strict=True):
             column.append(_numbers(array, is_clock=figure.is_clock))
         stamps.append(_stamps(lines, at))
     if sum(len(part["rank"]) for part in stamps) < FEWEST_LINES:
@@ -127,41 +127,6 @@ def rows_of(data: bytes, kind: Kind) -> Rows | None:
     return Rows(kind, columns, joined).chosen(whole) if whole.sum() >= FEWEST_LINES else None
 
 
-def _matching(lines: Lines, literal: str, expression: str) -> tuple[Ints, Sequence[pa.Array]]:
-    """Return which lines match, and the texts of their figures."""
-    array = _texts(lines)
-    at = np.flatnonzero(_mask(pc.match_substring(array, literal)))
-    if not len(at):
-        return at, ()
-    parts = pc.extract_regex(array.take(arrow.array(at)), expression)
-    matched = _mask(parts.is_valid())
-    return at[matched], parts.filter(arrow.array(matched)).flatten()
-
-
-def _texts(lines: Lines) -> pa.Array:
-    """Return the texts of lines; those of a block without labels are not copied."""
-    start, end = lines.start, np.minimum(lines.end, lines.start + LONGEST_LINE)
-    if len(start) > 1 and (start[1:] >= end[:-1]).all() and (end >= start).all():
-        # Every second entry is the text between two lines.
-        offsets = np.append(np.stack([start, end], axis=1).ravel(), end[-1]).astype(np.int32)
-        every = pa.Array.from_buffers(
-            pa.binary(),
-            2 * len(start),
-            [None, pa.py_buffer(offsets), pa.py_buffer(lines.block.text)],
-        )
-        return every.take(arrow.array(np.arange(0, 2 * len(start), 2)))
-    return _binary(lines, start, end)
-
-
-def _binary(lines: Lines, start: Ints, end: Ints) -> pa.Array:
-    """Return copies of texts of a block."""
-    text = lines.block.text
-    pieces = [text[first:last] for first, last in zip(start.tolist(), end.tolist(), strict=True)]
-    offsets = np.cumsum([0, *map(len, pieces)], dtype=np.int32)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(pieces))]
-    return pa.Array.from_buffers(pa.binary(), len(pieces), buffers)
-
-
 def _mask(column: pa.Array) -> Bools:
     """Return booleans as a mask; nulls are false."""
     return np.asarray(arrow.numbers(column) == 1)
@@ -172,6 +137,12 @@ def _numbers(texts: pa.Array, *, is_clock: bool) -> Floats:
     strings = pc.cast(texts, pa.string(), safe=False)
     if is_clock:
         return _clocks(strings)
+    try:
+        numbers = np.asarray(arrow.numbers(pc.cast(strings, pa.float64())))
+        return np.where(np.abs(numbers) <= _LARGEST, numbers, np.nan)
+    except pa.ArrowInvalid:
+        # Some have commas or letters.
+        pass
     plain = pc.replace_substring(pc.utf8_rtrim(strings, characters=",:"), ",", "")
     numbers = _floats(pc.utf8_rtrim(plain, characters="KMGT."))
     for letter, factor in _SI.items():
@@ -204,12 +175,10 @@ def _floats(strings: pa.Array) -> Floats:
 
 def _stamps(lines: Lines, at: Ints) -> dict[str, Column]:
     """Return the ranks of lines and the values of their timestamps."""
-    block, rank = lines.block, lines.rank[at]
-    before = text_starts(block, lines.time_start[at])
-    columns = stamps_before(block, before, np.maximum(lines.time_end[at], before))
+    columns = stamps_before(lines, at)
     if not columns["timed"].all():
         _put_dates(columns, lines, at)
-    return {"rank": rank, **columns}
+    return {"rank": lines.rank[at], **columns}
 
 
 def _put_dates(columns: Mapping[str, Column], lines: Lines, at: Ints) -> None:
@@ -217,7 +186,7 @@ def _put_dates(columns: Mapping[str, Column], lines: Lines, at: Ints) -> None:
     rows = np.flatnonzero(~columns["timed"])
     start = lines.start[at[rows]]
     end = np.minimum(lines.end[at[rows]], start + DATE_BYTES)
-    heads = _binary(lines, start, end)
+    heads = texts_of(lines.block, start, end)
     for form in DATES:
         parts = pc.extract_regex(heads, rf"(?:^|[^\d]){form}")
         valid = _mask(parts.is_valid())
