@@ -15,7 +15,7 @@ from figures import Figure, share_of
 from printed_output import KINDS, epochs, printed, seconds, whole
 
 from stallscope.parsers.formats.line_pattern import LinePatternParser
-from stallscope.parsers.formats.printed_steps.trainers import MxnetSpeedometerParser
+from stallscope.parsers.registry import by_name
 
 # Multiples of the CPU time of splitting the same text at its line ends.
 _MOST_FOR_EPOCHS, _MOST_FOR_A_RUN = 4, 8
@@ -116,7 +116,7 @@ def labelled_patterns_figure(quick: bool) -> Figure:
 def speedometer_figure(quick: bool) -> Figure:
     """Measure reading a run from the output of MXNet's Speedometer on many ranks."""
     data = _repeated(*_SPEEDOMETER, quick=quick)
-    times = measured(lambda text: whole(text, MxnetSpeedometerParser()), data)
+    times = measured(lambda text: whole(text, by_name("mxnet-speedometer")), data)
     return _share("a run from MXNet's Speedometer after labels", times)
 
 

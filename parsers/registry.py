@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +34,7 @@ _PARSERS = (
     "tensorboard:TensorboardParser",
     "ehealth:EhealthParser",
     "horovod_runner:HorovodRunnerParser",
-    "printed_steps.trainers:TimeHistoryParser",
-    "printed_steps.trainers:MxnetSpeedometerParser",
-    "printed_steps.trainers:TensorflowStepsParser",
-    "printed_steps.trainers:TfCnnBenchmarksParser",
-    "printed_steps.trainers:PytorchMetersParser",
-    "printed_steps.trainers:TorchvisionParser",
-    "printed_steps.trainers:MaskrcnnBenchmarkParser",
-    "printed_steps.trainers:Detectron2Parser",
-    "printed_steps.trainers:OpenmmlabParser",
-    "printed_steps.trainers:NvidiaBertParser",
+    "printed_steps.printed_step_parser:known_trainers",
     "mlperf.mlperf_parser:MlperfParser",
     "keras_output:KerasOutputParser",
 )
@@ -84,7 +76,9 @@ def _any_steps() -> Parser:
 
 @cache
 def _built_in() -> tuple[Parser, ...]:
-    return tuple(map(_new_format, _PARSERS))
+    # Known trainers are several.
+    entries = map(_new_format, _PARSERS)
+    return tuple(chain(*(entry if isinstance(entry, tuple) else (entry,) for entry in entries)))
 
 
 @cache

@@ -1,12 +1,11 @@
 """Read step times that programs print, of single steps or of all steps since their last line.
 
-A format is one file with the patterns of its lines and their meaning (``PrintedStepsParser``). The lines
-become windows: intervals of the kind ``window`` with a number of steps, a start and an end, and the wait
-for data, if it is printed (``windows``).
+Lines become windows: intervals of the kind ``window`` with a number of steps, a start and an end, and
+the wait for data, if it is printed (``windows``).
 
-- ``printed_step_parser`` reads the lines of a format, and makes a log of each rank.
+- ``trainers`` is the table of known trainers: what tells their lines, and what these leave open.
+- ``printed_step_parser`` reads the lines of one of them, and makes a log of each rank of any lines.
 - ``rates`` decides whether a rate is that of one rank or of all ranks.
-- ``trainers`` has the formats of known trainers.
 
 Lines of any other trainer are read by ``step_lines_parser``:
 
@@ -17,6 +16,7 @@ Lines of any other trainer are read by ``step_lines_parser``:
 - ``bars`` reads bars.
 """
 
-from .printed_step_parser import NO_RANK, Meaning, PrintedStepsParser, logs_of, with_year_note
+from .printed_step_parser import NO_RANK, logs_of, with_year_note
+from .trainers import Meaning
 
-__all__ = ["NO_RANK", "Meaning", "PrintedStepsParser", "logs_of", "with_year_note"]
+__all__ = ["NO_RANK", "Meaning", "logs_of", "with_year_note"]

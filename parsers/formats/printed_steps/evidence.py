@@ -31,7 +31,7 @@ from .counters import (
     without_repeated_steps,
 )
 from .rows import Rows
-from .vocabulary import TRAINERS
+from .trainers import TRAINERS
 
 # Printed times and the clock agree up to this ratio. If all lines together agree to the smaller one,
 # times are means over the steps between lines, otherwise of the last step.
@@ -46,6 +46,8 @@ _SINGLE_LONG = 5
 # The possible units of times without one, in seconds.
 _UNITS_S = (1.0, 1e-3, 1e-6, 60.0)
 
+#: What lines of unknown programs are, for the report.
+KNOWN_FROM = "lines about steps"
 NOTHING_COUNTS = "no number in its repeating lines counts steps"
 NO_TIMES = "its lines count steps, and have neither timestamps nor times"
 WHOSE_TIMES = "its durations may be of one step, or of all steps since the line before"
@@ -67,8 +69,8 @@ class Evidence:
     notes: tuple[str, ...] = ()
     #: The number of ranks by rates of one device and of all of them; None if unknown.
     size: int | None = None
-    #: The program that prints them; empty if unknown.
-    program: str = ""
+    #: What they are, for the report.
+    known_from: str = KNOWN_FROM
     #: Whether each line is about an epoch: ``epoch`` takes the place of ``step``.
     of_epochs: bool = False
 
@@ -354,14 +356,14 @@ class _Lines(CountedLines):
         names = [figure.name for figure in self.figures]
         for trainer in TRAINERS:
             at = next((at for at, name in enumerate(names) if name.startswith(trainer.time)), None)
-            if at is None or not set(trainer.words) <= self.sole.kind.words:
+            if at is None or not {*trainer.words} <= self.sole.kind.words or not trainer.words:
                 continue
             time = _Time(at, self.figures[at].word.unit_s or 1.0, "step", 1.0, 1.0)
             fields = self._fields(time)
-            if trainer.value == "last" and self.rows is self.sole:
+            if trainer.meaning.value == "last" and self.rows is self.sole:
                 fields["seconds"] = self._alone_if_long(fields["seconds"])
             check = f"are read as {trainer.name} prints them"
-            return self._of(fields, "mean", [check], (), trainer.name)
+            return self._of(fields, "mean", [check], (), trainer.meaning.known_from)
         return None
 
     def _alone_if_long(self, seconds: Floats) -> Floats:
@@ -381,7 +383,7 @@ class _Lines(CountedLines):
         value: Value,
         checks: Sequence[str],
         notes: Sequence[str] = (),
-        program: str = "",
+        known_from: str = KNOWN_FROM,
     ) -> Evidence:
         columns = {**self.columns_of(self.rows), **fields}
         known = np.logical_and.reduce(
@@ -390,7 +392,7 @@ class _Lines(CountedLines):
         )
         if not known.all():
             columns = {name: column[known] for name, column in columns.items()}
-        return Evidence(columns, value, tuple(checks), tuple(notes), self._size(), program)
+        return Evidence(columns, value, tuple(checks), tuple(notes), self._size(), known_from)
 
     def _size(self) -> int | None:
         """Return the number of ranks by rates of all devices and of one; None without these."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -27,11 +27,12 @@ from ...epochs_only import (
 from ...lines.line_blocks import Column
 from ...pattern import Pattern, by_rank, columns_of, first_in, timestamp_at, year_note
 from ...rank_names import FROM_TEXT, labelled_ranks, rank_in, size_facts, stated_ranks
-from ...window_durations import Durations, Value, durations, half_unit
+from ...window_durations import Durations, durations, half_unit
 from ...window_lines import StepLines, step_lines, without_repeated
 from ..mlperf.mlperf_marks import logged
 from ..mlperf.mlperf_parser import completed
-from .rates import PrintedSettings, RateOf, RateSamples, printed_settings, rate_samples
+from .rates import PrintedSettings, RateSamples, rate_samples
+from .trainers import TRAINERS, Meaning, Trainer
 
 #: The rank of lines without a launcher's label.
 NO_RANK = -1
@@ -42,46 +43,31 @@ _MOST_REPEATED = 0.5
 _LEAST_HALF_MS = 0.5
 
 
-@dataclass(frozen=True)
-class Meaning:
-    """The meaning of a format's lines."""
-
-    #: The program that prints them.
-    known_from: str
-    #: The meaning of their times.
-    value: Value
-    #: Whose their rates are; None if that varies.
-    rate_of: RateOf | None = None
-    #: The printed number of the first step; None if that varies.
-    first_step: int | None = None
-    #: The number of first steps that are not in means so far.
-    untimed: int = 0
-    #: Reads batch sizes from a log, given the number of ranks if it is known.
-    settings: Callable[[bytes, int | None], PrintedSettings] = printed_settings
-    framework: str | None = None
-
-
 class PrintedStepsParser(Parser):
-    """A format whose lines have step times."""
+    """Reads the lines of a known trainer.
+
+    Args:
+        trainer: its row of the table.
+    """
 
     suffix: ClassVar[str] = ".log"
     has_steps: ClassVar[bool] = False
     reads_stated_ranks = True
-    certain: ClassVar[bool] = False
     looks_further: ClassVar[bool] = True
-    #: Patterns of the lines about steps; the first one that a file has counts.
-    patterns: ClassVar[Sequence[str]]
-    #: Patterns of the lines with durations of epochs, with ``epoch`` and ``seconds``.
-    epoch_patterns: ClassVar[Sequence[str]] = ()
-    meaning: ClassVar[Meaning]
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.name = trainer.name  # type: ignore[misc]
+        self.title = trainer.title  # type: ignore[misc]
+        self.certain = trainer.certain  # type: ignore[misc]
+        self._trainer = trainer
 
     @cached_property
     def _patterns(self) -> list[Pattern]:
-        return [Pattern(text) for text in self.patterns]
+        return [Pattern(text) for text in self._trainer.patterns]
 
     @cached_property
     def _epoch_patterns(self) -> list[Pattern]:
-        return [Pattern(text) for text in self.epoch_patterns]
+        return [Pattern(text) for text in self._trainer.epoch_patterns]
 
     def recognises(self, file_name: str, head: bytes) -> bool:
         return first_in(self._patterns, head) is not None
@@ -95,12 +81,17 @@ class PrintedStepsParser(Parser):
             patterns = [of_steps, *([] if of_epochs is None else [of_epochs])]
             columns, *epochs = columns_of(patterns, data, NO_RANK)
             assert columns is not None
-            logs = logs_of(path, data, columns, self.meaning, *epochs)
+            logs = logs_of(path, data, columns, self._trainer.meaning, *epochs)
         if not any(log.intervals.num_rows for log in logs):
             raise UnreadableError(
                 f"{path}: this looks like {self.title}, and no two of its lines tell how long steps took"
             )
         return in_one_file(logs, len(data))
+
+
+def known_trainers() -> tuple[Parser, ...]:
+    """Return the parsers of trainers whose lines have patterns."""
+    return tuple(PrintedStepsParser(trainer) for trainer in TRAINERS if trainer.patterns)
 
 
 def logs_of(

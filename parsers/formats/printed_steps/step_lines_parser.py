@@ -20,11 +20,12 @@ from ..line_pattern import epoch_logs
 from .bars import bars_in
 from .evidence import NOTHING_COUNTS, Evidence, evidence_in
 from .figures import kinds_in
-from .printed_step_parser import Meaning, logs_of, with_year_note
+from .printed_step_parser import logs_of, with_year_note
 from .rates import PrintedSettings, printed_settings
 from .rows import rows_of, table_in
+from .trainers import Meaning
 
-KNOWN_FROM, KNOWN_FROM_EPOCHS = "lines about steps", "lines about epochs"
+KNOWN_FROM_EPOCHS = "lines about epochs"
 NOTHING_REPEATS = "no kind of line repeats with a number that counts"
 UNCONFIRMED = "nothing else in the log confirms these times: they may be of something else"
 # Binary files.
@@ -107,7 +108,6 @@ def lacking(data: bytes) -> str:
 
 def _logs(path: str, data: bytes, evidence: Evidence) -> list[Parsed]:
     """Make a log of each rank."""
-    known_from = f"{KNOWN_FROM} of {evidence.program}" if evidence.program else KNOWN_FROM
     columns = evidence.columns
     if evidence.of_epochs:
         rank = np.where(columns["rank"] < 0, rank_in(path)[0] or 0, columns["rank"])
@@ -117,7 +117,9 @@ def _logs(path: str, data: bytes, evidence: Evidence) -> list[Parsed]:
     def settings(text: bytes, ranks: int | None) -> PrintedSettings:
         return printed_settings(text, ranks or evidence.size)
 
-    return logs_of(path, data, columns, Meaning(known_from, evidence.value, settings=settings))
+    return logs_of(
+        path, data, columns, Meaning(evidence.known_from, evidence.value, settings=settings)
+    )
 
 
 def _batches(data: bytes) -> Iterator[int]:

@@ -226,29 +226,3 @@ DATES = (
     rf"(?P<month>\d\d)[-/](?P<day>\d\d)[-/](?P<year>20\d\d)[-T,_ ]{{1,2}}{_CLOCK}",
     rf"(?P<month>\d\d)[-/](?P<day>\d\d)[-T,_ ]{{1,2}}{_CLOCK}",
 )
-
-# -- known trainers --------------------------------------------------------------------------------
-
-
-class Trainer(NamedTuple):
-    """What is known of a program's lines where the vocabulary leaves it open."""
-
-    name: str
-    #: Words of figures that its lines have.
-    words: tuple[str, ...]
-    #: The words before the time of a step.
-    time: str
-    #: Whether it is the mean over the steps since the line before, or the time of the last of them.
-    value: Literal["mean", "last"]
-
-
-#: Programs whose lines have no figure that confirms their times.
-TRAINERS = (
-    Trainer(
-        "Megatron-LM",
-        ("iteration", "consumed samples", "learning rate"),
-        "elapsed time per iteration",
-        "mean",
-    ),
-    Trainer("nanoGPT", ("iter", "loss", "time", "mfu"), "time", "last"),
-)
