@@ -12,8 +12,9 @@ of single steps, and means of windows with timestamps. Running means are undone.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -39,9 +40,13 @@ _MOST_DECIMALS = 6
 # Sums of steps are printed to the hundredth of a second or finer.
 _MOST_HALF_OF_TOTALS_S = 0.005
 # Running means over more steps than this are not looked for.
-_LONGEST_RUNNING = 200
+_LONGEST_RUNNING, _LINES_OF_RUNNING = 200, 1000
 # A clock agrees with steps up to this share of its time and this many of its units.
 _CLOCK_SHARE, _CLOCK_UNITS = 0.02, 2
+# Known meanings hold if they differ from the clock by this share at most, and others do not by less.
+_OFF = 0.05
+# The clock refutes times by this ratio; larger ones are damage.
+_ABOUT, _DAMAGED = 1.25, 1e5
 _SINGLE = "times of single steps"
 _IN_WORDS = {
     "step": _SINGLE,
@@ -78,6 +83,8 @@ class Durations:
     of_all_steps: bool = False
     #: The time of all steps of the job; None unless the windows have all of them.
     logged_s: float | None = None
+    #: What readers of the report have to know; empty for nothing.
+    note: str = ""
 
     @property
     def precision(self) -> str:
@@ -124,26 +131,112 @@ class _Times:
         return cls(times, half)
 
 
-def durations(lines: StepLines, value: Value, samples: float | None) -> Durations | None:
+def durations(
+    lines: StepLines, value: Value, samples: float | None, *, is_certain: bool = False
+) -> Durations | None:
     """Measure windows; None if lines have no times.
+
+    Versions of a program print other times: if the clock refutes the given meaning, it decides.
 
     Args:
         lines: the lines of one rank.
         value: the meaning of their ``seconds`` and ``data``.
         samples: samples per step in the lines' rates; None if unknown.
+        is_certain: whether the meaning is beyond doubt.
     """
-    if value == "step" and (lines.since == 1).mean() < _MOST:
-        value = "last"
     printed = _Times.of(lines, "seconds", "rate", samples)
     so_far = _Times.of(lines, "mean_seconds", "mean_rate", samples)
+    windows = _by_meaning(lines, value, printed, so_far)
+    check = None if windows is None or is_certain else _against_clock(lines, windows)
+    if windows is None or check is None or check.error <= _OFF:
+        return windows
+    for reading in _readings(lines, printed, so_far):
+        better = _against_clock(lines, reading)
+        if better is not None and better.error <= min(_OFF, check.error / 2):
+            return reading
+    by_clock = _between_stamps(lines) if check.refutes else None
+    if by_clock is None:
+        return windows
+    return replace(by_clock, note=disagreement(check.typical))
+
+
+def _readings(
+    lines: StepLines, printed: _Times | None, so_far: _Times | None
+) -> Iterator[Durations]:
+    """Yield what printed times may be: means or sums of the steps of a line, or means so far."""
+    for times in (printed, so_far):
+        if times is not None:
+            yield _as_printed(lines, times, "mean")
+            yield _of_totals(lines, times)
+            yield _of_means(lines, None, times, "mean")
+
+
+def disagreement(ratio: float) -> str:
+    """Say that printed times are not those of steps by the log's timestamps."""
+    return (
+        f"steps took {1 / max(ratio, 1e-9):,.3g} times as long by the log's timestamps as their "
+        "printed times say: the clock counts"
+    )
+
+
+class _Check(NamedTuple):
+    """How printed times compare with the clock."""
+
+    #: The ratio of a typical window, and of all together.
+    typical: float
+    of_all: float
+    #: The sum of all differences, as a share of the clock's time.
+    error: float
+
+    @property
+    def refutes(self) -> bool:
+        """Whether the clock refutes them.
+
+        Pauses between lines, or lines that were written together, change one of the ratios only.
+        """
+        least, most = sorted((self.typical, self.of_all))
+        return _DAMAGED > least > _ABOUT or 1 / _DAMAGED < most < 1 / _ABOUT
+
+
+def _against_clock(lines: StepLines, windows: Durations) -> _Check | None:
+    """Compare windows with the clock; None if that is not precise enough."""
+    ns, enough = lines.stamps_ns, int(lines.stamp_unit_ns / _PRECISE)
+    if ns is None:
+        return None
+    ns, piece = ns[windows.at], np.cumsum(lines.breaks)[windows.at]
+    begin, end = stretches(ns, np.append(True, np.diff(piece) > 0)[: len(piece)], enough)
+    clock = np.maximum(ns[end] - ns[begin], 1) / 1e9
+    if clock.sum() < enough / 1e9:
+        return None
+    so_far = np.cumsum(windows.step_s * windows.steps)
+    printed = so_far[end] - so_far[begin]
+    return _Check(
+        float(np.median(printed / clock)),
+        float(printed.sum() / clock.sum()),
+        float(np.abs(printed - clock).sum() / clock.sum()),
+    )
+
+
+def _by_meaning(
+    lines: StepLines, value: Value, printed: _Times | None, so_far: _Times | None
+) -> Durations | None:
+    """Measure windows by a known meaning of the times in lines."""
+    if value == "step" and (lines.since == 1).mean() < _MOST:
+        value = "last"
     if value in ("step", "last") and printed and so_far and _of_other_steps(lines, printed, so_far):
         so_far = None
-    if so_far is None:
-        if value == "total" and printed is not None:
-            return _of_totals(lines, printed)
-        if value == "mean" and printed is not None:
-            return _undone(lines, printed) or _as_printed(lines, printed, value)
-        return _between_stamps(lines) if printed is None else _as_printed(lines, printed, value)
+    if so_far is not None:
+        return _of_means(lines, printed, so_far, value)
+    if printed is None:
+        return _between_stamps(lines)
+    if value == "total":
+        return _of_totals(lines, printed)
+    undone = _undone(lines, printed) if value == "mean" else None
+    return undone or _as_printed(lines, printed, value)
+
+
+def _of_means(lines: StepLines, printed: _Times | None, so_far: _Times, value: Value) -> Durations:
+    """Measure windows by means over all steps so far."""
     windows = _differences(lines, so_far)
     if printed is not None and value in ("step", "last") and _exact(lines, printed, windows):
         return _as_printed(lines, printed, value)
@@ -192,32 +285,27 @@ def _undone(lines: StepLines, times: _Times) -> Durations | None:
 
     Timestamps tell: steps must take as long as the clock says, and the printed times must not.
     """
-    ns, values = lines.stamps_ns, times.seconds
-    each = (
-        (lines.since == 1).all()
-        and lines.last_step[0] == 0
-        and (np.diff(lines.last_step) == 1).all()
-    )
-    if ns is None or not each or len(lines) < _FEWEST or lines.breaks[1:].any():
+    ns, values, since = lines.stamps_ns, times.seconds, lines.since[0]
+    inside = np.append(False, ~lines.breaks[1:])
+    if ns is None or (lines.since != since).any() or inside.sum() < max(_FEWEST, len(lines) / 2):
         return None
-    clock = (ns - ns[0]) / 1e9
+    clock = np.where(inside, np.diff(ns, prepend=ns[0]) / 1e9, 0.0)
 
     def off(seconds: Floats) -> float:
-        return float(np.abs(np.cumsum(seconds) - seconds[0] - clock).max())
+        printed = np.where(inside[: len(seconds)], seconds * since, 0.0)
+        return float(np.abs(np.cumsum(printed - clock[: len(seconds)])).max())
 
     unit = lines.stamp_unit_ns / 1e9
-    most = min(off(values) / 2, _CLOCK_UNITS * unit + _CLOCK_SHARE * float(clock[-1]))
+    most = min(off(values) / 2, _CLOCK_UNITS * unit + _CLOCK_SHARE * float(clock.sum()))
     least = -2 * times.half_s * len(lines)
+    # The first lines tell how long the window is.
+    first = values[:_LINES_OF_RUNNING]
     windows = [len(lines), *range(2, min(len(lines), _LONGEST_RUNNING + 1))]
-    fits = [
-        (off(steps), window)
-        for window in windows
-        if (steps := without_running(values, window)).min() >= least and off(steps) <= most
-    ]
-    if not fits:
+    _, window = min((off(without_running(first, window)), window) for window in windows)
+    step_s = without_running(values, window)
+    if step_s.min() < least or off(step_s) > most:
         return None
-    _, window = min(fits)
-    step_s = np.maximum(without_running(values, window), 0.0)
+    step_s = np.maximum(step_s, 0.0)
     data = lines.of("data")
     data_s = None if data is None else np.clip(without_running(data, window), 0.0, step_s)
     return replace(

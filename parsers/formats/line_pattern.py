@@ -46,7 +46,7 @@ from .printed_steps.printed_step_parser import (
 
 KNOWN_FROM = "lines of the given pattern"
 
-_MEANING = Meaning(KNOWN_FROM, "step")
+_MEANING = Meaning(KNOWN_FROM, "step", is_certain=True)
 
 # The fields of a user's pattern.
 _FIELDS = (

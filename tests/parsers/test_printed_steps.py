@@ -539,3 +539,51 @@ def test_times_that_agree_with_the_clock_stay_as_they_are_printed() -> None:
     log = by_name("openmmlab").parse("run.log", "\n".join(lines).encode())
     assert log.log.facts["windows"] == "mean"
     assert [row["end"] - row["begin"] for row in windows(log)][:3] == [600e6, 700e6, 800e6]
+
+
+# Step times change in the middle of each epoch, and validations are between epochs.
+_EPOCHS, _STEPS, _EVERY = 3, 200, 10
+
+
+def printed_by_a_version(meaning: str) -> tuple[list[float], bytes]:
+    """Return the times of steps, and lines about every tenth whose time has a meaning."""
+    took = [0.2 + 0.3 * (step >= 120) + step % 7 / 50 for step in range(_STEPS)] * _EPOCHS
+    lines, at = [], datetime(2026, 3, 9, 7, 41, 4)
+    for step in range(_EPOCHS * _STEPS):
+        at += timedelta(seconds=took[step] + 7.5 * (step % _STEPS == 0))
+        epoch, done = divmod(step, _STEPS)
+        if (done + 1) % _EVERY:
+            continue
+        so_far = {
+            "mean": took[step + 1 - _EVERY : step + 1],
+            "running": took[max(step + 1 - 50, 0) : step + 1],
+            "of the epoch": took[epoch * _STEPS : step + 1],
+            "of the job": took[: step + 1],
+        }
+        printed = {
+            "total": sum(so_far["mean"]),
+            "asynchronous": 0.002,
+            **{name: float(np.mean(values)) for name, values in so_far.items()},
+        }[meaning]
+        lines.append(
+            f"{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03} - mmdet - INFO - "
+            f"Epoch [{epoch + 1}][{done + 1}/{_STEPS}]\tlr: 1.9e-03, eta: 1:12:38, "
+            f"time: {printed:.5f}, data_time: {printed / 100:.5f}, memory: 3820, loss: 1.7"
+        )
+    return took, "\n".join(lines).encode()
+
+
+@pytest.mark.parametrize(
+    "meaning", ["mean", "running", "of the epoch", "of the job", "total", "asynchronous"]
+)
+def test_the_clock_decides_what_a_version_of_a_trainer_prints(meaning: str) -> None:
+    took, text = printed_by_a_version(meaning)
+    log = by_name("openmmlab").parse("run.log", text)
+    rows = windows(log)
+    assert log.log.facts["step_ms"] == pytest.approx(1e3 * np.mean(took), rel=0.03)
+    assert len(rows) >= 54
+    for row in rows:
+        steps = took[row["step"] - row["steps"] : row["step"]]
+        assert (row["end"] - row["begin"]) * _NS == pytest.approx(sum(steps), rel=0.03)
+    notes = [problem.what for problem in log.problems if "the clock counts" in problem.what]
+    assert len(notes) == (meaning == "asynchronous")

@@ -164,7 +164,7 @@ def _log(
     facts: Mapping[str, Any],
 ) -> Parsed:
     samples = rate_samples(lines, settings, meaning.rate_of, _epoch_seconds(epoch_lines))
-    windows = durations(lines, meaning.value, samples.per_step)
+    windows = durations(lines, meaning.value, samples.per_step, is_certain=meaning.is_certain)
     first = first_epoch([lines.columns, epoch_lines or {}])
     facts = {**facts, **_clock_facts(lines, zero), **_rate_facts(lines, samples)}
     if lines.numbers is not None:
@@ -178,6 +178,8 @@ def _log(
         facts |= epochs.facts
         tables.append(epochs.table(path, rank))
     problems = [Problem(path, what) for what in _problems(rank, lines, samples, bool(tables))]
+    if windows is not None and windows.note:
+        problems.append(Problem(path, windows.note))
     return epochs_log(path, rank=rank, facts=facts, ended=False, tables=tables, problems=problems)
 
 

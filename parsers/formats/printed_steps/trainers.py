@@ -32,6 +32,8 @@ class Meaning:
     known_from: str
     #: The meaning of their times.
     value: Value
+    #: Whether that is beyond doubt, as a user says so.
+    is_certain: bool = False
     #: Whose their rates are; None if that varies.
     rate_of: RateOf | None = None
     #: The printed number of the first step; None if that varies.
