@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from stallscope.arrays.types import Floats, Ints
 from stallscope.formatting.numbers import typical
 
 from .epochs_only import rounded_to
-from .window_lines import StepLines, stretches, without_running
+from .window_lines import ClockCheck, StepLines, half_unit, stretches, without_running
 
 #: The meaning of a printed time: of the line's only step, of the last step of its window, or the mean,
 #: the median or the sum over the window.
@@ -36,7 +36,6 @@ _FEWEST = 5
 _MOST_JOINED = 4
 # Lines are about single steps if most of them are; if nearly all are, their times need no rounded means.
 _MOST, _NEARLY_ALL = 0.5, 0.95
-_MOST_DECIMALS = 6
 # Sums of steps are printed to the hundredth of a second or finer.
 _MOST_HALF_OF_TOTALS_S = 0.005
 # Running means over more steps than this are not looked for.
@@ -45,8 +44,6 @@ _LONGEST_RUNNING, _LINES_OF_RUNNING = 200, 1000
 _CLOCK_SHARE, _CLOCK_UNITS = 0.02, 2
 # Known meanings hold if they differ from the clock by this share at most, and others do not by less.
 _OFF = 0.05
-# The clock refutes times by this ratio; larger ones are damage.
-_ABOUT, _DAMAGED = 1.25, 1e5
 _SINGLE = "times of single steps"
 _IN_WORDS = {
     "step": _SINGLE,
@@ -157,7 +154,7 @@ def durations(
     by_clock = _between_stamps(lines) if check.refutes else None
     if by_clock is None:
         return windows
-    return replace(by_clock, note=disagreement(check.typical))
+    return replace(by_clock, note=check.note("the log's timestamps"))
 
 
 def _readings(
@@ -171,50 +168,16 @@ def _readings(
             yield _of_means(lines, None, times, "mean")
 
 
-def disagreement(ratio: float) -> str:
-    """Say that printed times are not those of steps by the log's timestamps."""
-    return (
-        f"steps took {1 / max(ratio, 1e-9):,.3g} times as long by the log's timestamps as their "
-        "printed times say: the clock counts"
-    )
-
-
-class _Check(NamedTuple):
-    """How printed times compare with the clock."""
-
-    #: The ratio of a typical window, and of all together.
-    typical: float
-    of_all: float
-    #: The sum of all differences, as a share of the clock's time.
-    error: float
-
-    @property
-    def refutes(self) -> bool:
-        """Whether the clock refutes them.
-
-        Pauses between lines, or lines that were written together, change one of the ratios only.
-        """
-        least, most = sorted((self.typical, self.of_all))
-        return _DAMAGED > least > _ABOUT or 1 / _DAMAGED < most < 1 / _ABOUT
-
-
-def _against_clock(lines: StepLines, windows: Durations) -> _Check | None:
+def _against_clock(lines: StepLines, windows: Durations) -> ClockCheck | None:
     """Compare windows with the clock; None if that is not precise enough."""
     ns, enough = lines.stamps_ns, int(lines.stamp_unit_ns / _PRECISE)
     if ns is None:
         return None
     ns, piece = ns[windows.at], np.cumsum(lines.breaks)[windows.at]
     begin, end = stretches(ns, np.append(True, np.diff(piece) > 0)[: len(piece)], enough)
-    clock = np.maximum(ns[end] - ns[begin], 1) / 1e9
-    if clock.sum() < enough / 1e9:
+    if (ns[end] - ns[begin]).sum() < max(enough, 1):
         return None
-    so_far = np.cumsum(windows.step_s * windows.steps)
-    printed = so_far[end] - so_far[begin]
-    return _Check(
-        float(np.median(printed / clock)),
-        float(printed.sum() / clock.sum()),
-        float(np.abs(printed - clock).sum() / clock.sum()),
-    )
+    return ClockCheck.of(windows.step_s * windows.steps, ns, begin, end)
 
 
 def _by_meaning(
@@ -454,15 +417,6 @@ def _differences_at(
 def _sums(lines: StepLines, mean: Floats) -> float:
     """Return the mean over all steps, from the last mean so far of each piece."""
     return float(np.average(mean[lines.lasts], weights=lines.in_means[lines.lasts]))
-
-
-def half_unit(values: Floats) -> float:
-    """Return half of the unit that numbers are rounded to, by their decimals."""
-    for decimals in range(_MOST_DECIMALS):
-        scaled = values * 10.0**decimals
-        if np.all(np.abs(scaled - np.rint(scaled)) <= 1e-9 * np.maximum(np.abs(scaled), 1.0)):
-            return float(0.5 * 10.0**-decimals)
-    return float(0.5 * 10.0**-_MOST_DECIMALS)
 
 
 def _between_stamps(lines: StepLines) -> Durations | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,9 @@ _OF_TIMESTAMPS = ("timed", "ns", "zone_known", "resolution_ns", "year_known")
 _NEARLY_ALL = 0.9
 # A job with fewer pieces may have been restarted.
 _FEWEST_EPOCHS = 3
+_MOST_DECIMALS = 6
+# A clock refutes times by this ratio; larger ones are damage.
+_ABOUT, _DAMAGED = 1.25, 1e5
 
 
 @dataclass(frozen=True)
@@ -245,6 +249,44 @@ def stretches(ns: Ints, breaks: Bools, enough: int) -> tuple[Ints, Ints]:
     return np.array(first, np.int64), np.array(last, np.int64)
 
 
+class ClockCheck(NamedTuple):
+    """How printed times compare with a clock."""
+
+    #: The ratio of a typical stretch, and of all together.
+    typical: float
+    of_all: float
+    #: The sum of all differences, as a share of the clock's time.
+    error: float
+
+    @classmethod
+    def of(cls, seconds: Floats, ns: Ints, begin: Ints, end: Ints) -> ClockCheck:
+        """Compare the printed times of each line's steps with the clock, from line to line."""
+        clock = np.maximum(ns[end] - ns[begin], 1) / 1e9
+        so_far = np.cumsum(seconds)
+        printed = so_far[end] - so_far[begin]
+        return cls(
+            float(np.median(printed / clock)),
+            float(printed.sum() / clock.sum()),
+            float(np.abs(printed - clock).sum() / clock.sum()),
+        )
+
+    @property
+    def refutes(self) -> bool:
+        """Whether the clock refutes them.
+
+        Pauses between lines, or lines that were written together, change one of the ratios only.
+        """
+        least, most = sorted((self.typical, self.of_all))
+        return _DAMAGED > least > _ABOUT or 1 / _DAMAGED < most < 1 / _ABOUT
+
+    def note(self, clock: str) -> str:
+        """Say that a clock contradicts them."""
+        return (
+            f"steps took {1 / max(self.typical, 1e-9):,.3g} times as long by {clock} as their "
+            "printed times say: the clock counts"
+        )
+
+
 def without_running(means: Floats, window: int) -> Floats:
     """Return the values whose running means these are, over at most ``window`` values."""
     counts = np.minimum(np.arange(len(means)) + 1, window)
@@ -254,3 +296,12 @@ def without_running(means: Floats, window: int) -> Floats:
         end = min(begin + window, len(means))
         values[begin:end] += values[begin - window : end - window]
     return np.asarray(values)
+
+
+def half_unit(values: Floats) -> float:
+    """Return half of the unit that numbers are rounded to, by their decimals."""
+    for decimals in range(_MOST_DECIMALS):
+        scaled = values * 10.0**decimals
+        if np.all(np.abs(scaled - np.rint(scaled)) <= 1e-9 * np.maximum(np.abs(scaled), 1.0)):
+            return float(0.5 * 10.0**-decimals)
+    return float(0.5 * 10.0**-_MOST_DECIMALS)

@@ -13,8 +13,7 @@ from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import counted
 
 from ...lines.line_blocks import Column
-from ...window_durations import half_unit
-from ...window_lines import StepLines, step_lines, stretches
+from ...window_lines import StepLines, half_unit, step_lines, stretches
 from .figures import FEWEST_LINES, Figure
 from .rows import Rows
 

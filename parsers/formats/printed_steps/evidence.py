@@ -17,7 +17,8 @@ from stallscope.arrays.types import Floats
 
 from ...epochs_only import LATEST_NS
 from ...lines.line_blocks import Column
-from ...window_durations import Value, half_unit
+from ...window_durations import Value
+from ...window_lines import ClockCheck, half_unit
 from .counters import (
     CONSTANT,
     STAMPS,
@@ -128,9 +129,10 @@ class _Time(NamedTuple):
     #: ``step`` (of one step, or the mean of several), ``total`` (of all steps since the line before),
     #: ``so far`` (the mean over all steps so far), or ``rest`` (without the wait for data).
     meaning: str
-    #: The median ratio to the clock, and that of all lines together.
-    ratio: float
-    ratio_of_all: float
+    check: ClockCheck
+
+
+_UNCHECKED = ClockCheck(1.0, 1.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ class _Lines(CountedLines):
         checks = [
             f"{clock.name} and {second.name} agree" for second in rest if self.alike(clock, second)
         ]
-        times = [time for time in self._times(clock) if agrees(time.ratio, _AGREE)]
+        times = [time for time in self._times(clock) if agrees(time.check.typical, _AGREE)]
         if times:
             return self._printed(min(times, key=self._doubt), clock, checks)
         return self._measured(clock, checks)
@@ -166,8 +168,6 @@ class _Lines(CountedLines):
         if not len(by_clock):
             return
         counted_steps, since = self.lines.counted, self.lines.since
-        steps = counted_steps[end] - counted_steps[begin]
-        every = since > 0
         for at in self.having("time"):
             figure = self.figures[at]
             if at in [each.figure for each in self.clocks] or figure.in_parentheses:
@@ -185,12 +185,9 @@ class _Lines(CountedLines):
             for meaning, seconds in readings.items():
                 if meaning == "total" and (since == 1).all():
                     continue
-                sums = np.cumsum(np.where(every, seconds, 0.0))
-                printed = (sums[end] - sums[begin]) / steps
                 for unit_s in units:
-                    ratios = printed * unit_s / by_clock
-                    of_all = float((printed * steps).sum() * unit_s / (by_clock * steps).sum())
-                    yield _Time(at, unit_s, meaning, float(np.median(ratios)), of_all)
+                    check = ClockCheck.of(seconds * unit_s, clock.ns, begin, end)
+                    yield _Time(at, unit_s, meaning, check)
 
     def _from_the_start(self) -> bool:
         """Whether the lines tell of all steps since the job's or each epoch's start."""
@@ -201,7 +198,7 @@ class _Lines(CountedLines):
         order = {"step": 0, "rest": 1, "total": 2, "so far": 3}[time.meaning]
         is_mean = self.figures[time.figure].word.is_mean
         # Among readings that agree about equally well, the plain one counts.
-        off = round(abs(np.log(time.ratio)) / 0.03)
+        off = round(abs(np.log(time.check.typical)) / 0.03)
         return off, order + self.figures[time.figure].word.order / 10 + is_mean / 20
 
     def _data(self, time: int) -> int | None:
@@ -238,12 +235,12 @@ class _Lines(CountedLines):
 
     def _printed(self, time: _Time, clock: Clock, checks: Sequence[str]) -> Evidence:
         """Return the evidence of printed times that agree with a clock."""
-        off = max(100 * abs(time.ratio - 1), 0.1)
+        off = max(100 * abs(time.check.typical - 1), 0.1)
         checks = [f"agree with {clock.name} within {off:.1f}%", *checks]
         value: Value = "last"
         if time.meaning == "total":
             value = "total"
-        elif (self.lines.since == 1).all() or agrees(time.ratio_of_all, _AGREE_IN_ALL):
+        elif (self.lines.since == 1).all() or agrees(time.check.of_all, _AGREE_IN_ALL):
             value = "mean"
         return self._of(self._fields(time), value, checks)
 
@@ -291,10 +288,7 @@ class _Lines(CountedLines):
         for time in self._times(clock):
             word = self.figures[time.figure].word
             if time.meaning == "step" and word.order == 0 and time.unit_s == (word.unit_s or 1.0):
-                return [
-                    f"steps took {1 / max(time.ratio, 1e-9):,.3g} times as long by {clock.name} as "
-                    "their printed times say: the clock counts"
-                ]
+                return [time.check.note(clock.name)]
         return []
 
     def _rates_agree(self, clock: Clock) -> list[str]:
@@ -329,7 +323,7 @@ class _Lines(CountedLines):
             if word.order and not self._is_of_each(at):
                 reason = WHOSE_TIMES
                 continue
-            time = _Time(at, unit_s, "step", 1.0, 1.0)
+            time = _Time(at, unit_s, "step", _UNCHECKED)
             checks = [] if word.unit_s is None else self._product_agrees(seconds, stated)
             return self._of(self._fields(time), "last", checks)
         return reason
@@ -358,7 +352,7 @@ class _Lines(CountedLines):
             at = next((at for at, name in enumerate(names) if name.startswith(trainer.time)), None)
             if at is None or not {*trainer.words} <= self.sole.kind.words or not trainer.words:
                 continue
-            time = _Time(at, self.figures[at].word.unit_s or 1.0, "step", 1.0, 1.0)
+            time = _Time(at, self.figures[at].word.unit_s or 1.0, "step", _UNCHECKED)
             fields = self._fields(time)
             if trainer.meaning.value == "last" and self.rows is self.sole:
                 fields["seconds"] = self._alone_if_long(fields["seconds"])

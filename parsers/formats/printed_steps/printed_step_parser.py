@@ -27,8 +27,8 @@ from ...epochs_only import (
 from ...lines.line_blocks import Column
 from ...pattern import Pattern, by_rank, columns_of, first_in, timestamp_at, year_note
 from ...rank_names import FROM_TEXT, labelled_ranks, rank_in, size_facts, stated_ranks
-from ...window_durations import Durations, durations, half_unit
-from ...window_lines import StepLines, step_lines, without_repeated
+from ...window_durations import Durations, durations
+from ...window_lines import StepLines, half_unit, step_lines, without_repeated
 from ..mlperf.mlperf_marks import logged
 from ..mlperf.mlperf_parser import completed
 from .rates import PrintedSettings, RateSamples, rate_samples
