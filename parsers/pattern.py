@@ -25,6 +25,7 @@ from .launcher_output import LONGEST_LINE, LONGEST_PREFIX, Labels, Lines, labels
 from .lines.line_blocks import Column, LineBlock, Needle
 from .lines.timestamp_columns import Moments, in_assumed_years, is_blank, line_starts, moments
 from .lines.timestamps import MOMENT, Timestamp, latest_ns, read_dated, read_moment
+from .window_lines import HALF, decimals_of
 
 #: The start of a pattern's name.
 PREFIX = "pattern:"
@@ -117,22 +118,22 @@ class Pattern:
             fields["rank"] = np.where(rank < 0, fields["rank"], rank)
         if "time" not in self.names:
             fields |= stamps_before(lines, line)
-        if "ms" in fields:
-            fields["seconds"] = fields.pop("ms") / 1e3
+        for name in ("ms", HALF + "ms"):
+            if name in fields:
+                fields[name.replace("ms", "seconds")] = fields.pop(name) / 1e3
         return fields
 
     def _lines(self, lines: Lines) -> tuple[Ints, dict[str, Column]]:
         """Return the matching lines, in order, and their values."""
         line, texts = matching(lines, self.longest_text, self.expression)
-        fields: dict[str, Column] = {
-            name: arrow.numbers(
-                pc.cast(
-                    texts[name].cast(pa.string()), pa.float64() if name in FLOATS else pa.int64()
-                )
-            )
-            for name in _MOST_DIGITS
-            if name in texts
-        }
+        fields: dict[str, Column] = {}
+        for name in [name for name in _MOST_DIGITS if name in texts]:
+            kind = pa.float64() if name in FLOATS else pa.int64()
+            fields[name] = arrow.numbers(pc.cast(texts[name].cast(pa.string()), kind))
+            if name in FLOATS and len(line):
+                # Times that never change are as precise as their text.
+                decimals = decimals_of(texts[name][0].as_py().decode())
+                fields[HALF + name] = np.full(len(line), 0.5 * 10.0**-decimals)
         if "time" not in self.names:
             return line, fields
         fields |= _moments(texts["time"])

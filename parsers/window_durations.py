@@ -22,7 +22,7 @@ from stallscope.arrays.types import Floats, Ints
 from stallscope.formatting.numbers import typical
 
 from .epochs_only import rounded_to
-from .window_lines import ClockCheck, StepLines, half_unit, stretches, without_running
+from .window_lines import ClockCheck, StepLines, stretches, without_running
 
 #: The meaning of a printed time: of the line's only step, of the last step of its window, or the mean,
 #: the median or the sum over the window.
@@ -36,8 +36,6 @@ _FEWEST = 5
 _MOST_JOINED = 4
 # Lines are about single steps if most of them are; if nearly all are, their times need no rounded means.
 _MOST, _NEARLY_ALL = 0.5, 0.95
-# Sums of steps are printed to the hundredth of a second or finer.
-_MOST_HALF_OF_TOTALS_S = 0.005
 # Running means over more steps than this are not looked for.
 _LONGEST_RUNNING, _LINES_OF_RUNNING = 200, 1000
 # A clock agrees with steps up to this share of its time and this many of its units.
@@ -120,11 +118,11 @@ class _Times:
         """Read times from seconds, or from a rate; None if lines have neither."""
         times, printed_rate = lines.of(seconds), lines.of(rate)
         if times is not None:
-            return cls(times, half_unit(times))
+            return cls(times, lines.half_unit(seconds))
         if printed_rate is None or samples is None:
             return None
         times = samples / np.maximum(printed_rate, 1e-9)
-        half = half_unit(printed_rate) * float(np.median(times / np.maximum(printed_rate, 1e-9)))
+        half = lines.half_unit(rate) * float(np.median(times / np.maximum(printed_rate, 1e-9)))
         return cls(times, half)
 
 
@@ -200,7 +198,8 @@ def _by_meaning(
 
 def _of_means(lines: StepLines, printed: _Times | None, so_far: _Times, value: Value) -> Durations:
     """Measure windows by means over all steps so far."""
-    windows = _differences(lines, so_far)
+    # Differences of means that never change tell nothing.
+    windows = _differences(lines, so_far) if np.ptp(so_far.seconds) else None
     if printed is not None and value in ("step", "last") and _exact(lines, printed, windows):
         return _as_printed(lines, printed, value)
     if windows is None:
@@ -303,17 +302,15 @@ def _of_totals(lines: StepLines, times: _Times) -> Durations:
     # The first steps include tracing.
     counted = slice(min(1, len(steps) - 1), None)
     total, count = float(times.seconds[counted].sum()), int(steps[counted].sum())
-    # A few sums may have no fraction by chance.
-    half_s = min(times.half_s, _MOST_HALF_OF_TOTALS_S)
     return Durations(
         at=np.arange(len(lines)),
         steps=steps,
         step_s=times.seconds / steps,
         data_s=None,
         source="mean",
-        half_s=half_s / float(np.median(steps)),
+        half_s=times.half_s / float(np.median(steps)),
         mean_s=total / count,
-        mean_half_s=half_s * len(steps[counted]) / count,
+        mean_half_s=times.half_s * len(steps[counted]) / count,
         logged_s=float(times.seconds.sum()),
     )
 
@@ -324,7 +321,7 @@ def _differences(lines: StepLines, mean: _Times) -> Durations | None:
     None if the means are rounded too much for that.
     """
     data, printed_data = _data_so_far(lines), lines.of("mean_data")
-    half_s = mean.half_s if printed_data is None else max(mean.half_s, half_unit(printed_data))
+    half_s = mean.half_s if printed_data is None else max(mean.half_s, lines.half_unit("mean_data"))
     at = np.arange(len(lines))
     for joined in (1, *_joined(lines, mean, half_s)):
         at = _every(lines, joined)

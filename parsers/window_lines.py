@@ -15,6 +15,8 @@ from stallscope.formatting.lists import counted
 
 from .lines.line_blocks import Column
 
+#: The start of the names of columns with half of the unit of a field, by its text.
+HALF = "half_"
 _OF_TIMESTAMPS = ("timed", "ns", "zone_known", "resolution_ns", "year_known")
 # If this share of lines has timestamps, those of the others are interpolated.
 _NEARLY_ALL = 0.9
@@ -50,6 +52,11 @@ class StepLines:
     def of(self, name: str) -> Column | None:
         """Return a field of the lines; None if the format does not have it."""
         return self.columns.get(name)
+
+    def half_unit(self, name: str) -> float:
+        """Return half of the unit that a field is rounded to, by its numbers or by its text."""
+        by_numbers, by_text = half_unit(self.columns[name]), self.of(HALF + name)
+        return by_numbers if by_text is None else min(by_numbers, float(by_text.max()))
 
     @cached_property
     def piece(self) -> Ints:
@@ -296,6 +303,12 @@ def without_running(means: Floats, window: int) -> Floats:
         end = min(begin + window, len(means))
         values[begin:end] += values[begin - window : end - window]
     return np.asarray(values)
+
+
+def decimals_of(text: str) -> int:
+    """Count the digits after the point of a number; 0 for other texts."""
+    digits = text.partition(".")[2]
+    return len(digits) if digits.isdecimal() else 0
 
 
 def half_unit(values: Floats) -> float:

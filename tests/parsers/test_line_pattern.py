@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from stallscope.parsers.launcher_output import LONGEST_LINE, labels_of, line_blocks, rank_lines
 from stallscope.parsers.lines.timestamps import Timestamp, read_dated, read_moment
 from stallscope.parsers.pattern import FLOATS, Pattern
+from stallscope.parsers.window_lines import HALF
 
 PATTERNS = (
     "{time} {}epoch={epoch} step={step}",
@@ -194,7 +195,7 @@ def at_once(pattern: Pattern, data: bytes) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for lines in line_blocks(data):
         columns = pattern.columns_in(lines, labels_of(data), 0)
-        names = list(columns)
+        names = [name for name in columns if not name.startswith(HALF)]
         for values in zip(*(columns[name].tolist() for name in names), strict=True):
             row = dict(zip(names, values, strict=True))
             unknown = () if row["timed"] else STAMP

@@ -541,6 +541,19 @@ def test_times_that_agree_with_the_clock_stay_as_they_are_printed() -> None:
     assert [row["end"] - row["begin"] for row in windows(log)][:3] == [600e6, 700e6, 800e6]
 
 
+@pytest.mark.parametrize("name", ["pytorch-meters", "line pattern"])
+def test_a_time_that_never_changes_is_as_precise_as_its_text(name: str) -> None:
+    pattern = "pattern:Epoch: [{epoch}][{step}/500] Time {seconds}"
+    parser = by_name(name if name == "pytorch-meters" else pattern)
+    lines = [
+        f"Epoch: [0][{step}/500]\tTime  0.500 ( 0.500)\tData  0.100 ( 0.100)\tLoss 1.0 (1.0)"
+        for step in range(500)
+    ]
+    log = parser.parse("run.log", "\n".join(lines).encode())
+    assert log.log.facts["precision"] == "times of single steps, to the millisecond"
+    assert log.log.facts["step_precision_ms"] == 0.5
+
+
 # Step times change in the middle of each epoch, and validations are between epochs.
 _EPOCHS, _STEPS, _EVERY = 3, 200, 10
 

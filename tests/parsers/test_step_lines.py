@@ -325,6 +325,13 @@ CONFIRMED = {
         ),
         "agree with the log's timestamps",
     ),
+    "a time that never changes, and its wait for data": (
+        lambda n, s, end: (
+            f"{at(end)} step {n} loss 2.{n:04} iter_time: {round(STEP_S, 1):.3f}s, "
+            f"data_time: {0.3 * s:.4f}s"
+        ),
+        "agree with the log's timestamps",
+    ),
     "a host that runs ahead": (
         lambda n, s, end: f"{at(end)} completed step: {n}, seconds: 0.031, loss: 2.{n:04}",
         "are measured by the log's timestamps",

@@ -18,7 +18,7 @@ from stallscope.arrays.types import Floats
 from ...epochs_only import LATEST_NS
 from ...lines.line_blocks import Column
 from ...window_durations import Value
-from ...window_lines import ClockCheck, half_unit
+from ...window_lines import HALF, ClockCheck, decimals_of, half_unit
 from .counters import (
     CONSTANT,
     STAMPS,
@@ -173,7 +173,9 @@ class _Lines(CountedLines):
             if at in [each.figure for each in self.clocks] or figure.in_parentheses:
                 continue
             values = self.sole.values[at]
-            if half_unit(values) > _COARSEST * float(np.median(values)):
+            # A time that never changes is as precise as its text.
+            half = min(half_unit(values), 0.5 * 10.0 ** -decimals_of(figure.text))
+            if half > _COARSEST * float(np.median(values)):
                 continue
             readings = {"step": values * since, "total": values}
             if self._from_the_start() and not self.counts_epochs:
@@ -222,14 +224,16 @@ class _Lines(CountedLines):
         """Return the columns of a time for all ranks: its seconds, and the wait for data."""
         values, wait = self.rows.values, self._data(time.figure)
         seconds = values[time.figure] * time.unit_s
-        if time.meaning == "so far":
-            return {"mean_seconds": seconds}
-        if wait is None or time.meaning == "total":
-            return {"seconds": seconds}
+        name = "mean_seconds" if time.meaning == "so far" else "seconds"
+        half = 0.5 * 10.0 ** -decimals_of(self.figures[time.figure].text) * time.unit_s
+        fields = {name: seconds, HALF + name: np.full(len(seconds), half)}
+        if wait is None or time.meaning in ("so far", "total"):
+            return fields
         data = values[wait] * self._data_factor(wait, time.figure) * time.unit_s
         if time.meaning == "rest":
             seconds = seconds + data
-        return {"seconds": seconds, "data": np.clip(data, 0.0, np.maximum(seconds, 0.0))}
+        data = np.clip(data, 0.0, np.maximum(seconds, 0.0))
+        return {**fields, name: seconds, "data": data}
 
     # -- readings
 
