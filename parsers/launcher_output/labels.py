@@ -18,7 +18,10 @@ LONGEST_LABEL = 64
 _SAMPLE_BYTES = 16 << 10
 _LABELLED_SHARE = 0.8
 
-_TAG = re.compile(rb"\[(?:\d{1,9},)?(\d{1,6})\]<(stdout|stderr|stddiag)>:")
+# SageMaker's has the host as well: "[1,mpirank:3,algo-2]<stdout>:".
+_TAG = re.compile(
+    rb"\[(?:\d{1,9},)?(?:mpirank:)?(\d{1,6})(?:,[\w.-]{1,40})?\]<(stdout|stderr|stddiag)>:"
+)
 _TAG_LITERAL = b"]<std"
 # Labels without the stream.
 _TORCHRUN = re.compile(rb"\[[A-Za-z][A-Za-z_.-]{0,40}(\d{1,6})\]:()")
@@ -82,6 +85,11 @@ class Labels:
     def start_lines(self) -> bool:
         """Whether they only occur at the starts of lines."""
         return self.tag in (_SLURM, _RAY)
+
+    @property
+    def of_tasks(self) -> bool:
+        """Whether their numbers are those of srun's tasks, each of which may start several ranks."""
+        return self.tag is _SLURM
 
     @property
     def cut_lines(self) -> bool:

@@ -93,7 +93,8 @@ def evidence_in(rows: Rows, batches: Iterable[int] = ()) -> Evidence | str:
         return NOTHING_COUNTS
     # Several ranks without labels print the same step one after another.
     sole = sole.chosen(np.append(True, np.diff(sole.values[counter]) != 0))
-    several = len(np.unique(rows.stamps["rank"])) > 1
+    ranks = np.unique(rows.stamps["rank"])
+    several = len(ranks) > 1
     sole, note = (sole, "") if several else without_repeated_steps(sole, counter)
     lines = _Lines(rows if several else sole, sole, counter, frozenset(batches))
     evidence = lines.evidence()
@@ -101,9 +102,9 @@ def evidence_in(rows: Rows, batches: Iterable[int] = ()) -> Evidence | str:
         return evidence
     if len(evidence.columns["rank"]) < 2:
         return NO_TIMES
-    if not note:
-        return evidence
-    return replace(evidence, notes=(*evidence.notes, note))
+    if several and evidence.size is None and (ranks == np.arange(len(ranks))).all():
+        evidence = replace(evidence, size=len(ranks))
+    return replace(evidence, notes=(*evidence.notes, note)) if note else evidence
 
 
 def _of_epochs(lines: _Lines) -> Evidence | str:

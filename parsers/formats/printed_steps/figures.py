@@ -191,7 +191,8 @@ def figures_of(text: str) -> list[Figure]:
             if word.quantity in ("step", "count", "samples", "epoch"):
                 word = Word("other")
         elif figures and before.strip() in ("/", "of"):
-            word = Word("total")
+            # XLA's devices: ``Device=xla:0/3`` is that of rank 3.
+            word = Word("rank" if figures[-1].name.endswith("device xla") else "total")
             nameless = figures[-1].name.split(" ")[-1] in ("", "train", "training")
             if figures[-1].word.quantity == "other" and nameless:
                 figures[-1] = figures[-1]._replace(word=Word("count"))

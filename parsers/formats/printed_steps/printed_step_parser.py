@@ -26,7 +26,15 @@ from ...epochs_only import (
 )
 from ...lines.line_blocks import Column
 from ...pattern import Pattern, by_rank, columns_of, first_in, timestamp_at, year_note
-from ...rank_names import FROM_TEXT, labelled_ranks, rank_in, size_facts, stated_ranks
+from ...rank_names import (
+    FROM_TEXT,
+    hosts_of_ranks,
+    labelled_ranks,
+    names_nodes,
+    rank_in,
+    size_facts,
+    stated_ranks,
+)
 from ...window_durations import Durations, durations
 from ...window_lines import StepLines, half_unit, step_lines, without_repeated
 from ..mlperf.mlperf_marks import logged
@@ -123,7 +131,7 @@ def logs_of(
         (int(ns[0]) for rank_lines in lines.values() if (ns := rank_lines.stamps_ns) is not None),
         default=0,
     )
-    settings = meaning.settings(data, ranks.size)
+    settings = meaning.settings(data, ranks.batches)
     known = {
         "framework": meaning.framework,
         "known_from": meaning.known_from,
@@ -131,15 +139,27 @@ def logs_of(
         **mlperf.settings.facts,
         **ranks.facts,
     }
+    if ranks.batches != ranks.size:
+        known["samples_per_step"] = settings.whole_batch
     if ranks.size is None and settings.ranks is not None:
         known |= size_facts(settings.ranks)
     facts = {name: value for name, value in known.items() if value is not None}
+    hosts = hosts_of_ranks(data)
     of_epochs = {} if epochs is None else ranks.split(epochs)
     took = {
         rank: without_repeated(rank_columns, "epoch")[0] for rank, rank_columns in of_epochs.items()
     }
     first, *others = (
-        _log(path, rank, rank_lines, took.get(rank), meaning, settings, zero, facts)
+        _log(
+            path,
+            rank,
+            rank_lines,
+            took.get(rank),
+            meaning,
+            settings,
+            zero,
+            facts | ({"host": hosts[rank]} if rank in hosts else {}),
+        )
         for rank, rank_lines in lines.items()
     )
     return completed([with_year_note(first, columns), *others], mlperf, zero)
@@ -205,12 +225,18 @@ class _Ranks:
 
     #: The rank of all lines; None if lines have their own.
     only: int | None
-    #: The number of ranks that trained; None if unknown.
+    #: The number of ranks that trained, and of those with batches of their own; None if unknown.
     size: int | None
+    batches: int | None
     facts: Mapping[str, Any]
+    #: The label of the lines that are read, if labels name nodes; None otherwise.
+    node: int | None = None
 
     def split(self, columns: Mapping[str, Column]) -> dict[int, dict[str, Column]]:
         """Split columns by rank."""
+        if self.node is not None:
+            chosen = columns["rank"] == self.node
+            columns = {name: column[chosen] for name, column in columns.items()}
         if self.only is not None:
             columns = {**columns, "rank": np.full(len(columns["rank"]), self.only)}
         # Among labelled lines, those without a label are the launcher's own.
@@ -233,17 +259,19 @@ class _Ranks:
         stated, by_path = stated_ranks(data), rank_in(path)[0]
         labelled = [rank for rank in np.unique(columns["rank"]).tolist() if rank != NO_RANK]
         launched = {*labelled, *labelled_ranks(data)}
-        facts, only = size_facts(stated.size, launched, in_mlperf), None
+        facts, only, node = size_facts(stated.size, launched, in_mlperf), None, None
         if stated.varies:
             facts["size_varies"] = True
         if by_path is not None and len(labelled) < 2:
             # Programs that do not know the other ranks print 0.
             only = by_path
-        elif not labelled:
+        elif not labelled or names_nodes(data, launched, stated.size):
             only = stated.rank or 0
+            node = min(labelled, default=None)
             if stated.rank is not None:
                 facts["rank_from"] = FROM_TEXT
-        return cls(only, facts.get("size"), facts)
+        size = facts.get("size")
+        return cls(only, size, stated.batches or size, facts, node)
 
 
 def _clock_facts(lines: StepLines, zero: int) -> dict[str, Any]:
