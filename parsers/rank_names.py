@@ -142,7 +142,9 @@ _BATCHES = tuple(
         rb"gradient accumulation steps = ([\d,]{1,9})",
     )
 )
-_NCCL = _Wording(b" nranks ", re.compile(rb"nccl info comm \S{1,40} rank \d{1,6} nranks (\d{1,6})\b"))
+_NCCL = _Wording(
+    b" nranks ", re.compile(rb"nccl info comm \S{1,40} rank \d{1,6} nranks (\d{1,6})\b")
+)
 # nanotron's labels have the place of a rank in each dimension.
 _PLACES = re.compile(rb"\|dp=(\d{1,6})\|pp=(\d{1,6})\|tp=(\d{1,6})[|\]]")
 _NEW_COMMUNICATOR = _SIZES[0].form
@@ -332,10 +334,8 @@ def _numbers_of(wording: _Wording, head: bytes) -> set[int]:
     numbers = set()
     for match in _stated(wording, head):
         factors = [int(text) for group in match.groups() for text in group.split(b",")]
-        number = prod(factors)
-        before = head[max(match.start() - _PART_BYTES, 0) : match.start()]
-        if 0 < number <= MOST_RANKS and not _PART.search(before):
-            numbers.add(number)
+        if 0 < prod(factors) <= MOST_RANKS:
+            numbers.add(prod(factors))
     return numbers
 
 
@@ -433,14 +433,15 @@ def size_of_files(ranks: Collection[int], facts: Mapping[str, Any]) -> dict[str,
 
 
 def _stated(wording: _Wording, head: bytes) -> Iterator[re.Match[bytes]]:
-    """Find the places of a wording that do not begin within a word.
+    """Find the places of a wording that do not begin within a word, nor after one for a part.
 
     Regular expressions search much faster for letters than for ``\\b`` before them.
     """
     if wording.literal not in head:
         return
     for match in wording.form.finditer(head):
-        if not match.start() or not _LETTER.match(head, match.start() - 1):
+        before = head[max(match.start() - _PART_BYTES, 0) : match.start()]
+        if not _LETTER.match(before[-1:]) and not _PART.search(before):
             yield match
 
 

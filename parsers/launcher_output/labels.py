@@ -28,10 +28,11 @@ _TORCHRUN = re.compile(rb"\[[A-Za-z][A-Za-z_.-]{0,40}(\d{1,6})\]:()")
 # PyTorch's own messages, and those of programs that imitate them.
 _GLOBAL_RANK = b"[rank"
 _TORCHRUN_DEFAULT = re.compile(rb"^\[default\d{1,6}\]:", re.MULTILINE)
+_RANK_WORD = re.compile(rb"\[[Rr]ank[ _:]?(\d{1,6})\] ()")
 _MPICH = re.compile(rb"\[(\d{1,6})\] ()")
 # As in MXNet's "Epoch[0] Batch [20]".
 _NOT_BEFORE_MPICH = (b"Epoch", b"Iter", b"Node")
-_CLOSING = {_TAG: b"]<std", _TORCHRUN: b"]:", _MPICH: b"] "}
+_CLOSING = {_TAG: b"]<std", _TORCHRUN: b"]:", _RANK_WORD: b"] ", _MPICH: b"] "}
 # Only at the starts of lines, as many lines contain a number and a colon.
 _SLURM = re.compile(rb"^(?:P\d+ )? *(\d{1,6}): ()", re.MULTILINE)
 # Slurm's own messages, such as on a cancelled job, have no label.
@@ -52,6 +53,13 @@ _CAPTURES = re.compile(rb"(?<!\\)\((?:(?!\?)|\?P<\w+>)")
 # The last byte of a time in words or of a logger's prefix before a tag.
 _ENDS_OF_PREFIXES = tuple(b"%c" % byte for byte in b"0123456789]) -:>|\t")
 _TIME_BEFORE_TAG = re.compile(rb"\[?" + CTIME + rb"\]?\Z")
+
+_WITHOUT_STREAMS = (
+    (_TORCHRUN, "torchrun"),
+    (_RANK_WORD, "a program"),
+    (_MPICH, "MPICH"),
+    (_SLURM, "srun"),
+)
 
 #: A rank and a stream; None and an empty name for text without a label.
 Stream = tuple["int | None", str]
@@ -99,7 +107,7 @@ class Labels:
     @property
     def second_bytes(self) -> bytes:
         """The bytes that may follow a label's opening bracket."""
-        return (string.ascii_letters if self.tag is _TORCHRUN else string.digits).encode()
+        return (string.digits if self.tag in (_TAG, _MPICH) else string.ascii_letters).encode()
 
     @property
     def closing(self) -> bytes:
@@ -159,7 +167,7 @@ def labels_of(data: bytes) -> Labels | None:
         for line in sampled.split(b"\n")
         if line.strip() and not line.startswith(_SLURM_MESSAGES)
     ]
-    for form, launcher in ((_TORCHRUN, "torchrun"), (_MPICH, "MPICH"), (_SLURM, "srun")):
+    for form, launcher in _WITHOUT_STREAMS:
         labels = [label for label in map(form.match, sample) if label is not None]
         ranks = [label[1] for label in labels]
         # A numbered list has every number once.

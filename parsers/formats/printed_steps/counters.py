@@ -35,6 +35,8 @@ _FEWEST_RUNNING = 6
 STAMPS = "the log's timestamps"
 # Times since 1970 are in these years, 2001 to 2096.
 _EARLIEST_S, _LATEST_S = 1e9, 4e9
+# Ranks that train together are at most so many lines apart, and print about this share of steps alike.
+_MOST_APART, _SHARE_OF_ALL_RANKS = 4, 0.9
 # The quantities that may count steps, the likeliest first.
 _COUNTERS = {"step": 0, "count": 10, "samples": 20}
 
@@ -51,6 +53,31 @@ def without_copies(rows: Rows) -> Rows:
         [(column[1:] == column[:-1]) | np.isnan(column[1:]) for column in rows.values]
     )
     return rows.chosen(np.append(True, ~same)[: len(rows)])
+
+
+def of_first_arrivals(rows: Rows) -> Rows:
+    """Keep the first line of each step where several ranks without labels print all of them."""
+    if len(rows) < FEWEST_LINES:
+        return rows
+    epochs = [
+        values
+        for figure, values in zip(rows.kind.figures, rows.values, strict=True)
+        if figure.word.quantity == "epoch" and _are_counts(values)
+    ]
+    for figure, values in zip(rows.kind.figures, rows.values, strict=True):
+        if figure.word.quantity not in _COUNTERS or not _are_counts(values):
+            continue
+        position = values + epochs[0] * (values.max() + 1) if epochs else values
+        steps, lines = np.unique(position, return_counts=True)
+        several = (lines == max(int(np.median(lines)), 2)).mean() >= _SHARE_OF_ALL_RANKS
+        if not several or len(steps) < FEWEST_LINES:
+            continue
+        number = np.searchsorted(steps, position)
+        first = number > np.maximum.accumulate(np.append(-1, number))[:-1]
+        behind = np.maximum.accumulate(number) - number
+        if 0 < behind.max() <= _MOST_APART and first.sum() == len(steps):
+            return rows.chosen(first)
+    return rows
 
 
 def counter_of(rows: Rows) -> int | None:

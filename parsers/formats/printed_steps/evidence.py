@@ -27,6 +27,7 @@ from .counters import (
     agrees,
     counter_of,
     epoch_of_each,
+    of_first_arrivals,
     of_main_rank,
     without_copies,
     without_repeated_steps,
@@ -51,6 +52,9 @@ _UNITS_S = (1.0, 1e-3, 1e-6, 60.0)
 KNOWN_FROM = "lines about steps"
 NOTHING_COUNTS = "no number in its repeating lines counts steps"
 NO_TIMES = "its lines count steps, and have neither timestamps nor times"
+SEVERAL_PRINT = (
+    "several ranks print into this file without labels: the first line of each step is used"
+)
 WHOSE_TIMES = "its durations may be of one step, or of all steps since the line before"
 # Words that are seldom used for the time since the line before.
 _EACH = frozenset({"time", "dt", "latency"})
@@ -83,7 +87,10 @@ def evidence_in(rows: Rows, batches: Iterable[int] = ()) -> Evidence | str:
         rows: its lines.
         batches: the batch sizes that the log states.
     """
-    sole = without_copies(of_main_rank(rows))
+    of_a_rank = of_main_rank(rows)
+    first = of_first_arrivals(of_a_rank)
+    shared = (SEVERAL_PRINT,) if len(first) < len(of_a_rank) else ()
+    sole = without_copies(first)
     counter, epoch = counter_of(sole), epoch_of_each(sole)
     orders = [figure.word.order for figure in rows.kind.figures if figure.word.quantity == "time"]
     # With a duration, a line about another epoch than the line before tells how long that took.
@@ -104,7 +111,7 @@ def evidence_in(rows: Rows, batches: Iterable[int] = ()) -> Evidence | str:
         return NO_TIMES
     if several and evidence.size is None and (ranks == np.arange(len(ranks))).all():
         evidence = replace(evidence, size=len(ranks))
-    return replace(evidence, notes=(*evidence.notes, note)) if note else evidence
+    return replace(evidence, notes=(*evidence.notes, *shared, *([note] if note else [])))
 
 
 def _of_epochs(lines: _Lines) -> Evidence | str:

@@ -180,6 +180,10 @@ def _throughput(
         samples = whole / run.size
     if samples is not None and mean_s is not None and mean_s > (precision_s or 0.0):
         return samples / mean_s
+    of_step = recorded_number(run, "samples_per_step")
+    if batch is not None and of_step is not None:
+        # Ranks that share a model share a batch as well.
+        batch = of_step / run.size
     return batch * 1e3 / step_ms if batch is not None and step_ms else None
 
 
