@@ -43,7 +43,7 @@ _ANY_STEPS = "printed_steps.step_lines_parser:StepLinesParser"
 # Formats with lines in any output, and in logs without steps. They are read in this order, and the last
 # one with contents names the file.
 _EMBEDDED = (
-    "horovod_log:HorovodLogFormat",
+    "job_messages:JobMessagesFormat",
     "spark:SparkEventsFormat",
     "step_log.step_log_parser:LogRecordsFormat",
 )

@@ -209,10 +209,10 @@ COMPANIONS: dict[str, Reader] = {
     ),
     "autotune-log": _companion(lambda _: _TUNED, _autotune, "autotune-log"),
     "horovod-timeline": _companion(_a_timeline, _timeline, "horovod-timeline"),
-    "horovod-log": _companion(
+    "job-messages": _companion(
         lambda _: b"".join(_STALLED % (at, at) for at in range(5)),
-        partial(_events, "horovod-log"),
-        "horovod-log",
+        partial(_events, "job-messages"),
+        "job-messages",
     ),
     "spark-events": _companion(
         lambda _: gzip.decompress((HERE / "neighbours" / "spark-event-log.gz").read_bytes()),

@@ -34,6 +34,8 @@ class Event:
     pids: tuple[int, ...] = ()
     #: The exit status of a process that ended; None for other events.
     status: int | None = None
+    #: Whether lines about steps follow its message in the same file.
+    followed: bool = False
 
 
 # Compared by identity, because comparing arrays is ambiguous.

@@ -1,4 +1,4 @@
-"""Horovod's own lines become events of the run in the same folder, and findings."""
+"""Messages of Horovod, launchers, NCCL and schedulers become events of the run, and findings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.step_logs import Job, run_of_job, write_job
 
 from stallscope.analysis.findings import find
 from stallscope.parsers import read
-from stallscope.parsers.formats.horovod_log import horovod_events
+from stallscope.parsers.formats.job_messages import job_events
 from stallscope.run import Event, Run
 
 STALL = (
@@ -28,7 +28,7 @@ HEAD = "[2026-11-21 02:28:41.236416: W /build/horovod/common/stall_inspector.cc:
 
 
 def events(text: str) -> list[Event]:
-    return horovod_events("stderr.txt", text.encode())
+    return job_events("stderr.txt", text.encode())
 
 
 def local(time: str) -> int:
