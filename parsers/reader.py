@@ -129,7 +129,7 @@ def read(
         raise UnreadableError(unusable)
     if reading.failures:
         raise reading.failures[0]
-    raise NotFoundError(reading.without_logs or _nothing_in(place.where, files))
+    raise NotFoundError(reading.without_logs or _nothing_in(place.where, files, reading.messages))
 
 
 def _read_logs(
@@ -288,7 +288,11 @@ def _unusable_step_logs(where: str, reading: Reading) -> str | None:
     )
 
 
-def _nothing_in(where: str, files: Sequence[SourceFile]) -> str:
+def _nothing_in(where: str, files: Sequence[SourceFile], messages: str) -> str:
+    """Say that no log is in files, and what messages there tell."""
+    if messages:
+        looked = counted(len(files), "file")
+        return f"{where}: no logs in {looked}, but how the job ended: {messages}; {_lacking(files)}"
     looked = counted(len(files), "file") if files else "an empty folder"
     if any(is_spark_output(file.name, b"") for file in files):
         return (

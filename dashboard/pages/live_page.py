@@ -170,7 +170,7 @@ def _stop(analysis: Analysis) -> Any:
     advice = advice_steps(analysis.bottleneck.advice)
     return dmc.Alert(
         [dmc.Text(coded_words(stopped.evidence), size="sm"), *advice],
-        title=f"The job hangs{since}",
+        title=f"The job {'hangs' if stopped.advice is None else 'has stopped'}{since}",
         color="red",
     )
 

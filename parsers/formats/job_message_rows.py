@@ -1,8 +1,9 @@
 """The messages on failures and ends that programs print in a line, as data.
 
 A row has a text that each of its lines contains, with a letter that is rare in lines about steps, the
-form of the message, the kind of the event, and its words. Groups of the form are fields of the event: ``rank`` or ``ranks``, ``host``, ``pid``, ``n``
-(an exit status), ``ms`` (how long it had lasted, ``seconds`` in words), and ``time``.
+form of the message, the kind of the event, and its words. Groups of the form are fields of the event:
+``rank`` or ``ranks``, ``host``, ``pid``, ``n`` (an exit status), ``time``, and ``ms`` (how long it had
+lasted, ``seconds`` in words).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ def _row(needle: bytes, form: bytes, kind: str, what: str) -> Message:
 STALL_NEEDLES = (*(b"One or more tensors", b"Missing ranks:", b"Stalled ranks:", b"Stalled ops:"),)
 TABLE_NEEDLES = (
     b"Root Cause (first",
+    b"Failures:",
     *(b"  %-9s : " % name for name in (b"time", b"host", b"rank", b"exitcode", b"traceback")),
 )
 _HOST = rb"(?P<host>[\w.:-]{1,255})"

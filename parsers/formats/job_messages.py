@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -72,6 +72,9 @@ _MOST_LATE = 10
 _AFTER_BYTES = 4 << 20
 # The same message at another time is another event.
 _APART_NS = 3_600 * 10**9
+# Messages that are quoted where a text has no steps.
+_MOST_QUOTED = 3
+_MESSAGE_KINDS = frozenset({"stall", *(row.kind for row in MESSAGES)})
 
 
 class JobMessagesFormat(EmbeddedFormat):
@@ -91,6 +94,22 @@ def job_events(path: str, data: bytes) -> list[Event]:
     for line in rank_lines(data, only=_FILTER):
         reader.add(line)
     return reader.events(data)
+
+
+def in_words(events: Sequence[Event]) -> str:
+    """Quote the first messages of files without steps; empty if there is none."""
+    messages = [event for event in events if event.kind in _MESSAGE_KINDS]
+    quoted = [_quoted(event) for event in messages[:_MOST_QUOTED]]
+    more = len(messages) - len(quoted)
+    return "; ".join([*quoted, f"{counted(more, 'more message')}"] if more else quoted)
+
+
+def _quoted(event: Event) -> str:
+    """Write a message with its ranks, unless it names them, and how long it had lasted."""
+    ranks = ranks_in_words(event.ranks) if event.ranks else ""
+    of_ranks = f" ({ranks})" if ranks and ranks not in event.what else ""
+    lasted = f" after {event.waited_ns / 1e9:,.0f} s" if event.kind == "collective_timeout" else ""
+    return f"{event.what}{lasted}{of_ranks}"
 
 
 @dataclass
@@ -120,10 +139,11 @@ class _Reader:
             self._found.append((self._stalls[key], b""))
         elif key in self._stalls and self._stalls[key].continues(message):
             return
-        elif table.continues(line.text):
-            event = table.event(self.path)
+        elif table.continues(line.text, len(self._found)):
+            is_first, event = table.is_first, table.event(self.path)
             if event is not None:
-                self._found.append((event, line.text))
+                at = table.starts_at if is_first else len(self._found)
+                self._found.insert(at, (event, line.text))
         else:
             self._add_one_line(line, message, timestamp)
 
@@ -242,9 +262,19 @@ class _Table:
 
     fields: dict[bytes, bytes] = field(default_factory=dict)
     is_first: bool = False
+    #: The number of events before the table.
+    starts_at: int = 0
 
-    def continues(self, line: bytes) -> bool:
-        """Add a line if it belongs to a table, and return whether it does."""
+    def continues(self, line: bytes, events: int) -> bool:
+        """Add a line if it belongs to a table, and return whether it does.
+
+        Args:
+            line: the line.
+            events: the number of events before it.
+        """
+        if line.strip() == b"Failures:":
+            self.starts_at = events
+            return True
         if _ROOT in line:
             self.is_first, self.fields = True, {}
             return True

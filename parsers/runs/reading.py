@@ -152,6 +152,8 @@ class Reading:
     dumps: list[Dump] = field(default_factory=list)
     #: A sentence on files that belong next to logs, if there are no logs.
     without_logs: str | None = None
+    #: Messages on failures and ends, if there are no logs.
+    messages: str = ""
     #: Profilers' traces, with the places of their files.
     traces: list[tuple[str, Contents]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
@@ -290,6 +292,10 @@ class Reading:
             self.problems += [Problem(event.where, event.what) for event in stalls]
         elif (self.network_checks or self.measured) and not parsed:
             self.without_logs = _measured_alone(where, bool(self.network_checks))
+        elif self.events and not parsed:
+            from ..formats.job_messages import in_words
+
+            self.messages = in_words(self.events)
         self.parsed = []
         runs = newest_first(group(where, _taken(parsed), self.problems)) if parsed else []
         if self.place_warnings:

@@ -209,7 +209,7 @@ class _Analyser:
     @cached_property
     def verdict(self) -> Bottleneck:
         """Return the verdict, with advice and reasons."""
-        if self.stopped is not None:
+        if self.stopped is not None and self.stopped.is_fault:
             return stopped_verdict(self.stopped)
         run, steady, attribution, rates = self.run, self.steady, self.attribution, self.input_rates
         if steady is None or attribution is None:

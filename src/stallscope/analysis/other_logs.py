@@ -12,6 +12,7 @@ from stallscope.words import Fix
 
 from .advice.input_advice import for_late_input, slow_first_steps
 from .findings import by_severity
+from .findings.find import find_in_messages
 from .findings.finding import Finding
 from .findings.slow_steps import WORTH, changed
 from .gains.verdict import FEWEST_STEPS, WORTHWHILE, insufficient
@@ -46,9 +47,9 @@ def _of_epochs(analysis: Analysis, times: EpochTimes) -> Analysis:
     """Return the analysis of a run without recorded steps; findings about stages do not apply."""
     known = replace(
         analysis,
-        bottleneck=without_steps(times),
+        bottleneck=analysis.bottleneck if _has_failed(analysis) else without_steps(times),
         samples_per_second=samples_of_all_ranks(analysis.run, times),
-        findings=(),
+        findings=find_in_messages(analysis.run),
         epochs=len({(epoch.fit, epoch.epoch) for epoch in times.epochs}),
         epoch_times=times,
     )
@@ -56,11 +57,15 @@ def _of_epochs(analysis: Analysis, times: EpochTimes) -> Analysis:
     return known if printed is None else _of_series(known, printed, times.precision)
 
 
+def _has_failed(analysis: Analysis) -> bool:
+    return analysis.stopped is not None and analysis.stopped.is_fault
+
+
 def _of_series(analysis: Analysis, printed: PrintedSteps, precision: str) -> Analysis:
     """Add the figures of a series of step times."""
     run, setup = analysis.run, Setup.of(analysis.run)
     verdict = without_stages(printed, str(run.fact("known_from") or _RECORDER), precision)
-    if analysis.stopped is not None:
+    if _has_failed(analysis):
         verdict = analysis.bottleneck
     elif verdict.kind == "input":
         reason = (run.fact("stamps") or {}).get("reason")

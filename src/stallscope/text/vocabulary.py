@@ -84,7 +84,7 @@ VERDICT_WORDS: dict[Verdict, VerdictWords] = {
     "balanced": VerdictWords(
         "Balanced", "Two faults cost about the same", "two faults cost about the same"
     ),
-    "stopped": VerdictWords("Stopped", "The job hangs", "ranks wait for each other"),
+    "stopped": VerdictWords("Stopped", "The job has stopped", "no step finishes"),
     "insufficient_data": VerdictWords(
         "Insufficient data",
         "These logs cannot show what holds the run back",

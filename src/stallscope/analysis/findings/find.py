@@ -19,16 +19,22 @@ from .finding import Finding, Records
 
 _SEVERITIES = {"error": 0, "warning": 1, "info": 2}
 
-# Among findings of one severity, those that explain others come first.
-_CHECKS: tuple[Callable[[Records], Iterator[Finding]], ...] = (
-    gradient_order.gradients_not_reduced,
+# Checks of messages, which need no steps.
+_OF_MESSAGES: tuple[Callable[[Records], Iterator[Finding]], ...] = (
+    job_events.job_failed,
     job_events.ranks_exited,
+    job_events.collectives_timed_out,
     job_events.ranks_stalled,
     job_events.collectives_incomplete,
     job_events.hosts_blacklisted,
     job_events.workers_reset,
     job_events.responses_evicted,
     job_events.executors_lost,
+)
+# Among findings of one severity, those that explain others come first.
+_CHECKS: tuple[Callable[[Records], Iterator[Finding]], ...] = (
+    gradient_order.gradients_not_reduced,
+    *_OF_MESSAGES,
     log_quality.processes_suspended,
     agreement.weights_differ,
     agreement.learning_rates_differ,
@@ -77,6 +83,12 @@ def find(run: Run, has_baseline: bool, *, single: Run | None = None) -> tuple[Fi
     records = Records(run, has_baseline, single)
     findings = [finding for check in _CHECKS for finding in check(records)]
     return by_severity(findings)
+
+
+def find_in_messages(run: Run) -> tuple[Finding, ...]:
+    """Find the problems of a run that other logs tell, for a run without recorded steps."""
+    records = Records(run)
+    return by_severity(finding for check in _OF_MESSAGES for finding in check(records))
 
 
 def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:

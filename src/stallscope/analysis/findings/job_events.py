@@ -1,21 +1,180 @@
-"""Report messages of Horovod, its launcher, PyTorch and Spark during the job."""
+"""Report messages of Horovod, launchers, PyTorch, schedulers and Spark during the job."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
-from stallscope.formatting.lists import capitalised, clipped, counted, ranks_in_words
-from stallscope.run import Event
+from stallscope.formatting.lists import capitalised, clipped, counted, joined, ranks_in_words
+from stallscope.run import Event, Run
 
 from ..advice.communication_advice import larger_cache
 from ..gains.what_if import Advice
-from .finding import Finding, Records
+from .finding import Finding, Records, Severity
 
 # At most this many hosts are named.
 _MOST_HOSTS = 5
 _LONGEST = 300
+# Messages of one kind that are quoted.
+_MOST_SENTENCES = 3
 # Events between which a stage of a Spark job trains.
 _STARTS, _ENDS = "stage_submitted", ("stage_completed", "stage_failed")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A kind of event that ends jobs."""
+
+    #: Its title, before the ranks that it is about.
+    title: str
+    advice: str
+    severity: Severity = "error"
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether the job failed by itself; a scheduler or a user may have ended it."""
+        return self.severity == "error"
+
+
+_RESUME = "Start the job again from its last checkpoint"
+_FIRST_FAILURE = "Look for the rank that ended first: the others report it"
+#: Events that end jobs, the likeliest causes of the others first.
+FAILURES = {
+    "out_of_memory": Failure(
+        "Memory ran out", "Use smaller batches, fewer loader workers, or more memory for each rank"
+    ),
+    "gpu_error": Failure(
+        "A GPU failed", "Check the GPUs of that host before another job uses them"
+    ),
+    "loader_died": Failure(
+        "A worker of the loader died",
+        "Give the job more memory and shared memory (/dev/shm), or use fewer loader workers",
+    ),
+    "loss_not_finite": Failure(
+        "The loss was not a finite number",
+        "Look at the batches and the learning rate before that step",
+    ),
+    "crashed": Failure("A process crashed", "Read the stack in the output of that process"),
+    "node_failed": Failure("A node failed", f"{_RESUME}, without that node"),
+    "worker_died": Failure("A worker died", "Read the end of that worker's output"),
+    "time_limit": Failure(
+        "The job reached its time limit",
+        "Request more time, or write a checkpoint before the limit",
+        "warning",
+    ),
+    "preempted": Failure("The job was preempted", _RESUME, "warning"),
+    "rank_exited": Failure("A rank failed", "Read the end of that rank's output"),
+    "barrier_timeout": Failure(
+        "Ranks did not reach a barrier", "Read the end of the output of these ranks"
+    ),
+    "collective_timeout": Failure(
+        "A collective timed out",
+        "Read the end of the output of the ranks that the others wait for, and check their hosts",
+    ),
+    "network_error": Failure("The network between ranks failed", _FIRST_FAILURE),
+    "peer_failed": Failure("A rank failed", _FIRST_FAILURE),
+    "connection_lost": Failure("A rank closed its connections", _FIRST_FAILURE),
+    "terminated": Failure("The job was asked to end", _RESUME, "warning"),
+    "cancelled": Failure("The job was cancelled", _RESUME, "info"),
+    "interrupted": Failure("A user interrupted the job", _RESUME, "info"),
+}
+# Reported with more words.
+_REPORTED_APART = ("rank_exited", "collective_timeout")
+
+
+def job_failed(records: Records) -> Iterator[Finding]:
+    """Report failures and ends of the job: memory, devices, limits, signals."""
+    for kind, failure in FAILURES.items():
+        events = _events_of_kind(records, kind)
+        if not events or kind in _REPORTED_APART:
+            continue
+        ranks = sorted({rank for event in events for rank in records.run.ranks_of(event)})
+        resumed = all(event.followed for event in events)
+        sentences = "; ".join(event.what[:_LONGEST] for event in events[:_MOST_SENTENCES])
+        yield Finding(
+            kind,
+            "warning" if resumed and failure.is_fault else failure.severity,
+            failure.title + (f" on {ranks_in_words(ranks)}" if ranks else ""),
+            f"{capitalised(sentences)}, in {_files(events)}."
+            + (" Steps followed." if resumed else ""),
+            (Advice(failure.advice),),
+        )
+
+
+@dataclass(frozen=True)
+class TimedOut:
+    """A collective that timed out."""
+
+    #: The ranks that report it, and those that they may wait for.
+    waiting: tuple[int, ...]
+    missing: tuple[int, ...]
+    #: Sentences on what is known of both.
+    evidence: str
+
+
+def timed_out(run: Run, events: Sequence[Event]) -> TimedOut:
+    """Tell which ranks wait in a collective that timed out, and which of them are missing there.
+
+    Args:
+        run: the run.
+        events: the timeouts, at least one.
+    """
+    first: dict[int, str] = {}
+    for event in events:
+        for rank in event.ranks:
+            first.setdefault(rank, event.what.partition(" of ")[0])
+    places: dict[str, list[int]] = {}
+    for rank in sorted(first):
+        places.setdefault(first[rank], []).append(rank)
+    most = max(places.values(), key=len, default=[])
+    elsewhere = [rank for rank in first if rank not in most]
+    silent = [rank for rank in range(run.known_size or 0) if rank not in first]
+    sentences = [f"{capitalised(events[0].what[:_LONGEST])}{_since(events[0])}."]
+    missing: list[int] = []
+    if elsewhere and len(elsewhere) < len(most):
+        missing = sorted(elsewhere)
+        where = [f"{ranks_in_words(ranks)} in {place}" for place, ranks in places.items()]
+        sentences.append(f"Ranks wait in different collectives: {joined(where)}.")
+    elif first and silent and len(silent) < len(first):
+        missing = silent
+        sentences.append(
+            f"{capitalised(ranks_in_words(silent))} reported no timeout: the others may wait for "
+            f"{'it' if len(silent) == 1 else 'them'}."
+        )
+    elif first and not silent and run.known_size is not None:
+        sentences.append(
+            "All ranks report it: none is missing, so the network or the collective hangs."
+        )
+    return TimedOut(tuple(sorted({*first} - {*missing})), tuple(missing), " ".join(sentences))
+
+
+def _since(event: Event) -> str:
+    """Say since when ranks had waited, by the clock of the message."""
+    lasted = f" after {event.waited_ns / 1e9:,.0f} s" if event.waited_ns else ""
+    ns = event.local_ns if event.wall_ns is None else event.wall_ns
+    if ns is None:
+        return lasted
+    began = datetime.fromtimestamp((ns - event.waited_ns) / 1e9, UTC)
+    zone = "in the log's time" if event.wall_ns is None else "UTC"
+    return f"{lasted}, since {began:%d %b %H:%M:%S} {zone}"
+
+
+def collectives_timed_out(records: Records) -> Iterator[Finding]:
+    """Report collectives that timed out, from the watchdog of PyTorch or from gloo."""
+    events = _events_of_kind(records, "collective_timeout")
+    if not events:
+        return
+    timeout = timed_out(records.run, events)
+    who = f" on {ranks_in_words(timeout.waiting)}" if timeout.waiting else ""
+    resumed = all(event.followed for event in events)
+    yield Finding(
+        "collectives_timed_out",
+        "warning" if resumed else "error",
+        f"{FAILURES['collective_timeout'].title}{who}",
+        f"{timeout.evidence} Reported in {_files(events)}.",
+        (Advice(FAILURES["collective_timeout"].advice),),
+    )
 
 
 def ranks_stalled(records: Records) -> Iterator[Finding]:

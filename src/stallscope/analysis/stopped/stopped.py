@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import groupby
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,10 +18,11 @@ import pyarrow.compute as pc
 from stallscope.arrays import arrow
 from stallscope.arrays.pivot import by_parts
 from stallscope.collector.recorder.hangs import Frame, overdue_ns
-from stallscope.formatting.lists import listed
-from stallscope.run import Log, Run
+from stallscope.formatting.lists import capitalised, listed
+from stallscope.run import Event, Log, Run
 from stallscope.words import HangPlace
 
+from ..findings.job_events import FAILURES, timed_out
 from ..gains.what_if import Advice, Bottleneck
 from .positions import (
     OverduePosition,
@@ -42,6 +44,10 @@ _STILL_S = 30.0
 _SILENT_S = 10.0
 # Ranks report their steps at most this long after each other: recorders write once a second.
 _REPORTED_S = 2.0
+# Messages that are quoted about the end of a job.
+_MOST_MESSAGES = 3
+# Timestamps of lines without fractions may be a second early.
+_CLOCK_NS = 10**9
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,10 @@ class Stopped:
     evidence: str
     #: The ranks that have not reported their step yet; they may within seconds.
     unreported: tuple[int, ...] = ()
+    #: What to do about a message that tells why the job ended; None if there is none.
+    advice: Advice | None = None
+    #: Whether the job failed by itself; a scheduler or a user may have ended it.
+    is_fault: bool = True
 
 
 def find_stopped(run: Run) -> Stopped | None:
@@ -83,7 +93,7 @@ def find_stopped(run: Run) -> Stopped | None:
     logs = list(run.last_logs.values())
     seen = [rank for rank in map(OverduePosition.of, logs) if rank is not None]
     if not seen:
-        return _died(run, logs)
+        return (_died(run, logs) if run.rows else None) or _ended(run, logs)
     missing, waiting = missing_and_waiting(seen)
     others = _unreported(logs, seen)
     going_on = [log for log in others if _goes_on(log, seen)]
@@ -142,9 +152,91 @@ def _died(run: Run, logs: Sequence[Log]) -> Stopped | None:
     )
 
 
+def _ended(run: Run, logs: Sequence[Log]) -> Stopped | None:
+    """Describe a job that ended with a message, and no step after it; None if there is none."""
+    if all(log.ended for log in logs):
+        return None
+    order = list(FAILURES)
+    events = [event for event in run.events if event.kind in FAILURES and _is_last(event, run)]
+    events.sort(key=lambda event: order.index(event.kind))
+    if not events:
+        return None
+    cause = events[0]
+    timeouts = [event for event in events if event.kind == "collective_timeout"]
+    timeout = timed_out(run, timeouts) if timeouts else None
+    ranks = run.ranks_of(cause)
+    sentences = []
+    for kind, group in groupby(events, key=lambda event: event.kind):
+        if kind == "collective_timeout" and timeout is not None:
+            sentences.append(timeout.evidence)
+            ranks = timeout.missing if cause.kind == kind else ranks
+        else:
+            sentences += [f"{_with_ranks(event)}." for event in group]
+    hosts = {log.rank: log.host for log in run.logs}
+    host = cause.hosts[0] if len(cause.hosts) == 1 else "unknown host"
+    return Stopped(
+        since=None
+        if cause.wall_ns is None
+        else datetime.fromtimestamp((cause.wall_ns - cause.waited_ns) / 1e9, tz=UTC),
+        seconds=cause.waited_ns / 1e9,
+        step=_next_step(run),
+        ranks=tuple(
+            StoppedRank(rank, hosts.get(rank, host), None, None, (), None) for rank in ranks
+        ),
+        waiting=() if timeout is None else tuple(sorted({*timeout.waiting} - {*ranks})),
+        evidence=" ".join(sentences[:_MOST_MESSAGES]),
+        advice=Advice(FAILURES[cause.kind].advice),
+        is_fault=FAILURES[cause.kind].is_fault,
+    )
+
+
+def _with_ranks(event: Event) -> str:
+    """Write a message with its ranks, unless it names them."""
+    names = listed("rank", event.ranks) if event.ranks else ""
+    of_ranks = f" ({names})" if names and names not in event.what else ""
+    return f"{capitalised(event.what)}{of_ranks}"
+
+
+def _is_last(event: Event, run: Run) -> bool:
+    """Whether no step of a run follows an event.
+
+    Output of several processes is mixed in one file, so timestamps count more than the order of lines.
+    """
+    of_lines = not run.rows
+    if of_lines and not event.followed and event.where in {log.path for log in run.logs}:
+        return True
+    ends = [end for log in run.logs for end in _last_moments(run, log, event)]
+    if not ends:
+        return of_lines and not event.followed
+    at = event.local_ns if event.wall_ns is None else event.wall_ns
+    return at is not None and at + event.uncertainty_ns + _CLOCK_NS >= max(ends)
+
+
+def _last_moments(run: Run, log: Log, event: Event) -> list[int]:
+    """Return when a log's last step ended, on the clock of an event's time; empty if unknown."""
+    index = run.logs.index(log)
+    last = [
+        int(end)
+        for table in (run.steps, run.intervals)
+        if (end := pc.max(table.filter(arrow.equal(table["log"], index))["end"]).as_py())
+        is not None
+    ]
+    if not last:
+        return []
+    if event.wall_ns is not None and log.has_wall_clock:
+        return [max(last) + run.wall_offset(log)]
+    began = log.facts.get("began_local")
+    if event.local_ns is None or not isinstance(began, str):
+        return []
+    zero = datetime.fromisoformat(began).replace(tzinfo=UTC)
+    return [max(last) + int(zero.timestamp()) * 10**9]
+
+
 def _next_step(run: Run) -> int:
     """Return the step after the last one that any rank of the last generation recorded."""
     last = max(log.generation for log in run.logs)
+    if not run.rows:
+        return int(pc.max(run.intervals["step"]).as_py() or 0)
     return 1 + max(by_parts(run.steps, ("generation", "step"), _last_step, last), default=-1)
 
 
@@ -169,6 +261,8 @@ def stopped_verdict(stopped: Stopped) -> Bottleneck:
 
 
 def _advice(stopped: Stopped) -> Advice:
+    if stopped.advice is not None:
+        return stopped.advice
     described = [rank.rank for rank in stopped.ranks if rank.stage is not None or rank.stack]
     if described:
         return Advice(
