@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from support.step_logs import Job, run_of_job, write_job
 
+from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.findings import find
+from stallscope.analysis.stopped.stopped import find_stopped
+from stallscope.errors import NotFoundError
 from stallscope.parsers import read
 from stallscope.parsers.formats.job_messages import job_events
 from stallscope.run import Event, Run
@@ -24,6 +28,8 @@ MISSING = "Missing ranks:\n1: [grad_a, grad_b, grad_c, grad_d, grad_e, grad_f ..
 SHUTDOWN = (
     'One or more rank (marked by "!") is stalled for longer than 120 seconds. Will shutdown.\n'
 )
+OOM = ("out_of_memory", (), ())
+CANCELLED = "slurmstepd: error: *** JOB 123 ON gpu-1 CANCELLED AT 2026-11-21T02:28:01"
 HEAD = "[2026-11-21 02:28:41.236416: W /build/horovod/common/stall_inspector.cc:107] "
 
 
@@ -224,3 +230,233 @@ def test_printed_epochs_have_the_events_of_the_same_output(tmp_path: Path) -> No
     (tmp_path / "out.txt").write_text(text + stall)
     (run,) = read(str(tmp_path))
     assert [(event.kind, event.ranks) for event in run.events] == [("stall", (1, 3))]
+
+
+# -- failures and ends -----------------------------------------------------------------------------
+
+
+def watchdog(rank: int, sequence: int = 808, label: bool = True) -> str:
+    """Return what the watchdog of NCCL prints on a rank: twice, and more about it."""
+    head = f"[rank{rank}]:[E321 02:28:01.903881913 ProcessGroupNCCL.cpp:616] " if label else ""
+    head = head or "[E ProcessGroupNCCL.cpp:475] "
+    timeout = (
+        f"[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={sequence}, "
+        "OpType=ALLREDUCE, NumelIn=9, NumelOut=9, Timeout(ms)=600000) ran for 600020 milliseconds "
+        "before timing out.\n"
+    )
+    taken_down = (
+        f"[Rank {rank}] To avoid data inconsistency, we are taking the entire process down.\n"
+    )
+    return f"{head}{timeout}{head}{taken_down}  what():  [PG ID 0 PG GUID 0 Rank {rank}] {timeout}"
+
+
+def failure(number: int, rank: int, status: int, pid: int) -> str:
+    return (
+        f"[{number}]:\n  time      : 2026-11-21_02:28:0{number + 1}\n  host      : gpu-{rank}\n"
+        f"  rank      : {rank} (local_rank: {rank})\n  exitcode  : {status} (pid: {pid})\n"
+        "  error_file: <N/A>\n  traceback : To enable traceback see: https://pytorch.org\n"
+    )
+
+
+def torchrun_table(*failures: str, root: str) -> str:
+    rule = "-" * 60
+    return (
+        f"train.py FAILED\n{rule}\nFailures:\n{''.join(failures)}{rule}\n"
+        f"Root Cause (first observed failure):\n{root}{rule}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "ranks", "hosts"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", *OOM),
+        ("RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 31 GiB", *OOM),
+        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes.", *OOM),
+        ("[123.4] Out of memory: Killed process 4711 (python) total-vm:1kB", *OOM),
+        ("slurmstepd: error: Detected 1 oom_kill event in StepId=1.0. Some of the", *OOM),
+        ("slurmstepd: error: Detected 2 oom-kill event(s) in step 1.0 cgroup.", *OOM),
+        ("srun: error: gpu-2: task 3: Out Of Memory", "out_of_memory", (3,), ("gpu-2",)),
+        ("srun: error: gpu-2: tasks 0-1,3: Killed", "rank_exited", (0, 1, 3), ("gpu-2",)),
+        ("srun: error: gpu-2: task 3: Exited with exit code 1", "rank_exited", (3,), ("gpu-2",)),
+        (
+            "mpirun noticed that process rank 3 with PID 9 on node gpu-2 exited on signal 9 (Killed).",
+            "rank_exited",
+            (3,),
+            ("gpu-2",),
+        ),
+        (f"{CANCELLED} DUE TO TIME LIMIT ***", "time_limit", (), ("gpu-1",)),
+        (f"{CANCELLED} DUE TO PREEMPTION ***", "preempted", (), ("gpu-1",)),
+        (f"{CANCELLED} DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***", "node_failed", (), ("gpu-1",)),
+        (f"{CANCELLED} ***", "cancelled", (), ("gpu-1",)),
+        (
+            "[x/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete",
+            "collective_timeout",
+            (),
+            (),
+        ),
+        ("Connection closed by peer [10.0.0.2]:32451", "connection_lost", (), ("10.0.0.2",)),
+        (
+            "[Rank 0]: Ranks 4, 5 failed to pass monitoredBarrier in 2000000 ms",
+            "barrier_timeout",
+            (4, 5),
+            (),
+        ),
+        ("Loss is nan, stopping training", "loss_not_finite", (), ()),
+        ("The actor died unexpectedly before finishing this task.", "worker_died", (), ()),
+        ("NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.", "gpu_error", (), ()),
+        ("DataLoader worker (pid 4711) is killed by signal: Killed. ", "loader_died", (), ()),
+        ("KeyboardInterrupt", "interrupted", (), ()),
+    ],
+)
+def test_a_line_tells_why_a_job_ended(
+    line: str, kind: str, ranks: tuple[int, ...], hosts: tuple[str, ...]
+) -> None:
+    (event,) = events(f"Epoch 1/5\n{line}\n")
+    assert (event.kind, event.ranks, event.hosts, event.followed) == (kind, ranks, hosts, False)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "total 8 out of memory budget",
+        "except KeyboardInterrupt:",
+        "srun: error: gpu-1: tasks 0-2: Terminated",
+        "step 3: timeout=600 loss is nan",
+        "Timeout(ms)=600000",
+    ],
+)
+def test_other_lines_tell_no_end(line: str) -> None:
+    assert events(f"{line}\n") == []
+
+
+def test_slurms_time_is_that_of_its_message() -> None:
+    (event,) = events(f"{CANCELLED} DUE TO TIME LIMIT ***\n")
+    assert event.local_ns == local("2026-11-21 02:28:01")
+
+
+def test_the_watchdogs_of_all_ranks_are_one_event() -> None:
+    (event,) = events("".join(map(watchdog, (0, 2, 1))))
+    assert (event.kind, event.ranks) == ("collective_timeout", (0, 1, 2))
+    assert event.what == "ALLREDUCE 808 of NCCL timed out"
+    assert event.waited_ns == 600_020_000_000
+    assert event.local_ns is not None
+    moment = datetime.fromtimestamp(event.local_ns // 10**9, UTC)
+    assert (moment.month, moment.day, moment.hour) == (3, 21, 2)
+    (old,) = events(watchdog(3, label=False))
+    assert (old.ranks, old.local_ns) == ((3,), None)
+
+
+def test_the_first_failure_of_a_table_comes_first() -> None:
+    line = "failed (exitcode: -9) local_rank: 3 (pid: 1237) of binary: /env/bin/python\n"
+    table = torchrun_table(failure(1, 5, 1, 1239), root=failure(0, 3, -9, 1237))
+    first, second = events(line + table)
+    assert first.what == "rank 3 exited with status -9 (SIGKILL), the first failure"
+    assert (first.ranks, first.hosts, first.pids, first.status) == ((3,), ("gpu-3",), (1237,), -9)
+    assert first.local_ns == local("2026-11-21 02:28:01")
+    assert (second.ranks, second.status) == ((5,), 1)
+
+
+def steps(first: int, last: int) -> str:
+    return "".join(
+        f"2026-11-21 02:{step // 60 + 10:02}:{step % 60:02},500 step {step}/999 loss 2.{step} "
+        f"time 1.00{step % 7}s\n"
+        for step in range(first, last)
+    )
+
+
+def analysed(tmp_path: Path, text: str) -> Analysis:
+    (tmp_path / "train.log").write_text(text)
+    (run,) = read(str(tmp_path / "train.log"))
+    return analyse(run)
+
+
+def test_a_rank_that_reports_no_timeout_is_the_suspect(tmp_path: Path) -> None:
+    waiting = "".join(watchdog(rank) for rank in (0, 1, 3))
+    analysis = analysed(tmp_path, f"world_size: 4\n{steps(1, 60)}{waiting}")
+    stopped = analysis.stopped
+    assert stopped is not None
+    assert ([rank.rank for rank in stopped.ranks], stopped.waiting) == ([2], (0, 1, 3))
+    assert (stopped.seconds, stopped.step) == (600.02, 59)
+    assert "since 21 Mar 02:18:01 in the log's time" in stopped.evidence
+    assert "Rank 2 reported no timeout: the others may wait for it." in stopped.evidence
+    assert analysis.bottleneck.kind == "stopped"
+    (finding,) = [
+        finding for finding in analysis.findings if finding.code == "collectives_timed_out"
+    ]
+    assert finding.severity == "error"
+
+
+@pytest.mark.parametrize(
+    ("messages", "missing", "evidence"),
+    [
+        ("".join(watchdog(rank) for rank in range(4)), [], "All ranks report it"),
+        (
+            "".join(watchdog(rank, 640 if rank == 1 else 808) for rank in range(4)),
+            [1],
+            "ranks 0, 2, 3 in ALLREDUCE 808 and rank 1 in ALLREDUCE 640",
+        ),
+        (watchdog(0), [], "timed out"),
+    ],
+)
+def test_ranks_in_another_collective_are_suspects(
+    messages: str, missing: list[int], evidence: str, tmp_path: Path
+) -> None:
+    stopped = analysed(tmp_path, f"world_size: 4\n{steps(1, 60)}{messages}").stopped
+    assert stopped is not None
+    assert [rank.rank for rank in stopped.ranks] == missing
+    assert evidence in stopped.evidence
+
+
+def test_the_cause_comes_before_what_follows_from_it(tmp_path: Path) -> None:
+    oom = "[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    analysis = analysed(tmp_path, steps(1, 60) + watchdog(0) + oom + f"{CANCELLED} ***\n")
+    stopped = analysis.stopped
+    assert stopped is not None
+    assert [rank.rank for rank in stopped.ranks] == [2]
+    first = "A GPU's memory ran out, allocating 2.00 GiB (rank 2)."
+    assert stopped.evidence.startswith(first)
+    assert "Use smaller batches" in analysis.bottleneck.advice[0].action
+
+
+def test_a_scheduler_that_ends_a_job_is_no_fault_of_it(tmp_path: Path) -> None:
+    analysis = analysed(tmp_path, f"{steps(1, 60)}{CANCELLED} DUE TO TIME LIMIT ***\n")
+    assert analysis.stopped is not None
+    assert not analysis.stopped.is_fault
+    assert analysis.bottleneck.kind != "stopped"
+    assert [finding.code for finding in analysis.findings] == ["time_limit"]
+
+
+def test_a_job_that_goes_on_has_not_stopped(tmp_path: Path) -> None:
+    analysis = analysed(tmp_path, steps(1, 60) + watchdog(0, label=False) + steps(60, 120))
+    assert analysis.stopped is None
+    (finding,) = analysis.findings
+    assert (finding.code, finding.severity) == ("collectives_timed_out", "warning")
+
+
+def test_steps_of_before_may_be_printed_late(tmp_path: Path) -> None:
+    # Standard output is written in blocks.
+    text = steps(1, 30) + f"{CANCELLED} DUE TO TIME LIMIT ***\n" + steps(30, 60)
+    assert analysed(tmp_path, text).stopped is not None
+    text = text.replace("T02:28:01", "T02:10:30")
+    assert analysed(tmp_path, text).stopped is None
+
+
+def test_messages_next_to_recorded_steps_tell_why_they_end(tmp_path: Path) -> None:
+    at = started(tmp_path) + timedelta(seconds=60)
+    cancelled = CANCELLED.replace("2026-11-21T02:28:01", f"{at:%Y-%m-%dT%H:%M:%S}")
+    (tmp_path / "slurm.err").write_text(f"{cancelled} DUE TO NODE FAILURE ***\n")
+    (run,) = read(str(tmp_path))
+    logs = tuple(replace(log, ended=False) for log in run.logs)
+    stopped = find_stopped(replace(run, logs=logs))
+    assert stopped is not None
+    assert stopped.evidence == "Slurm ended the job because a node failed."
+    assert stopped.step == 100
+    assert find_stopped(replace(run, logs=tuple(replace(log, ended=True) for log in logs))) is None
+
+
+def test_a_text_with_messages_only_is_refused_with_them(tmp_path: Path) -> None:
+    (tmp_path / "err.txt").write_text("".join(map(watchdog, (0, 1))))
+    with pytest.raises(NotFoundError) as refusal:
+        read(str(tmp_path / "err.txt"))
+    ended = "how the job ended: ALLREDUCE 808 of NCCL timed out after 600 s (ranks 0 and 1)"
+    assert ended in str(refusal.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stallscope.analysis import ENTRIES, Analysis
+from stallscope.analysis.findings.job_events import FAILURES
 from stallscope.analysis.ledger.epoch_ledger import EpochTime
 from stallscope.analysis.ledger.job_time import LOST, PARTS, Goodput
 from stallscope.analysis.result import GenerationSummary
@@ -26,8 +27,12 @@ TITLE = "Events from other logs"
 NOT_KNOWN = "not known"
 # Events that stop a job or take ranks from it, and events that slow it.
 _TROUBLE = (
-    {"stall_shutdown", "resets_exceeded", "rank_exited", "stage_failed"},
     {
+        *("stall_shutdown", "resets_exceeded", "stage_failed"),
+        *(kind for kind, failure in FAILURES.items() if failure.is_fault),
+    },
+    {
+        *(kind for kind, failure in FAILURES.items() if not failure.is_fault),
         *("stall", "collective_stall", "host_blacklisted", "workers_reset"),
         *("executor_lost", "task_failed"),
     },

@@ -79,15 +79,15 @@ FAILURES = {
     "cancelled": Failure("The job was cancelled", _RESUME, "info"),
     "interrupted": Failure("A user interrupted the job", _RESUME, "info"),
 }
-# Reported with more words.
-_REPORTED_APART = ("rank_exited", "collective_timeout")
+#: Events with findings of their own, which have more words.
+REPORTED_APART = ("rank_exited", "collective_timeout")
 
 
 def job_failed(records: Records) -> Iterator[Finding]:
     """Report failures and ends of the job: memory, devices, limits, signals."""
     for kind, failure in FAILURES.items():
         events = _events_of_kind(records, kind)
-        if not events or kind in _REPORTED_APART:
+        if not events or kind in REPORTED_APART:
             continue
         ranks = sorted({rank for event in events for rank in records.run.ranks_of(event)})
         resumed = all(event.followed for event in events)
