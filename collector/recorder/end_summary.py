@@ -181,7 +181,7 @@ def lines_of_all_ranks(training: Training) -> Tuple[List[str], str]:
     if sys.version_info < PYTHON_OF_THE_APP:
         return [], "%sPython 3.11 or later" % _NEEDS
     source = "%s#%s" % (training.log_dir, training.run_id)
-    words = (str(LIMITS.seconds), str(WAIT_SECONDS), source)
+    words = ("summary", str(LIMITS.seconds), str(WAIT_SECONDS), source)
     try:
         process = run_limited(program("stallscope.cli.beside_training", *words), LIMITS)
     except Exception as error:

@@ -202,7 +202,7 @@ def begin(log_dir: Path, run_id: str, scalars: Tuple[str, str]) -> None:
             raise OSError("this needs Python 3.11 or later")
         errors = tempfile.TemporaryFile()  # noqa: SIM115  # read at the end
         process = subprocess.Popen(
-            program("stallscope.cli.following_training", *scalars, source, str(_pid)),
+            program("stallscope.cli.beside_training", "follow", *scalars, source, str(_pid)),
             # Its end tells the process that training has ended.
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
