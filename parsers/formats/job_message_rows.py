@@ -36,6 +36,7 @@ TABLE_NEEDLES = (
 )
 _HOST = rb"(?P<host>[\w.:-]{1,255})"
 _FAILED = rb"-?[1-9]\d{0,5}"
+_ENDINGS = (b"Killed", b"Segmentation fault", b"Bus error", b"Aborted")
 _TASKS = rb"srun: error: " + _HOST + rb": tasks? (?P<ranks>[\d,-]{1,200}): "
 _CANCELLED = rb"\*\*\* (?:JOB|STEP) \S{1,40} ON " + _HOST + rb" CANCELLED AT (?P<time>\S{19})"
 
@@ -97,12 +98,35 @@ _LAUNCHERS = (
     ),
     *(
         _row(
-            b": " + end,
+            b" " + end,
             _TASKS + end,
             "rank_exited",
             f"tasks on {{host}} ended: {end.decode()}",
         )
-        for end in (b"Killed", b"Segmentation fault", b"Bus error", b"Aborted")
+        for end in _ENDINGS
+    ),
+    # The shell of a script.
+    *(
+        _row(
+            b" " + end,
+            rb": line \d{1,6}: +(?P<pid>\d{1,9}) " + end,
+            "rank_exited",
+            f"process {{pid}} ended: {end.decode()}",
+        )
+        for end in _ENDINGS
+    ),
+    _row(
+        b" exits with return code = ",
+        rb"exits with return code = (?P<n>" + _FAILED + rb")\b",
+        "rank_exited",
+        "a process of DeepSpeed's launcher exited with status {n}",
+    ),
+    _row(
+        b"ProcessExitedException: process ",
+        rb"ProcessExitedException: process \d{1,6} terminated with "
+        rb"(?P<by>signal \w{3,12}|exit code \d{1,3})",
+        "rank_exited",
+        "a process that torch.multiprocessing started ended: {by}",
     ),
     _row(
         b"blacklist failing host: ",
@@ -135,6 +159,12 @@ _LAUNCHERS = (
         "loader_died",
         "a worker process of the loader died",
     ),
+    _row(
+        b"Unexpected bus error",
+        rb"Unexpected bus error encountered in worker",
+        "loader_died",
+        "a worker process of the loader died: shared memory ran out",
+    ),
 )
 
 # Collectives that do not finish, and connections that break.
@@ -160,8 +190,8 @@ _COMMUNICATION = (
         "a {op} of gloo timed out",
     ),
     _row(
-        b"Connection closed by peer",
-        rb"Connection closed by peer \[(?P<host>[\w.:]{2,45})\]",
+        b"Connection closed by ",
+        rb"Connection closed by (?:remote )?peer \[?(?P<host>[\w.:-]{2,64})[\]<]",
         "connection_lost",
         "{host} closed its connection",
     ),
@@ -352,6 +382,24 @@ _ENDS = (
         rb"Received (?:SIGTERM|15|Signals\.SIGTERM) death signal, shutting down workers",
         "terminated",
         "torchrun was asked to end (SIGTERM)",
+    ),
+    _row(
+        b"Received SIGTERM: 15",
+        rb"(?:\[rank: (?P<rank>\d{1,6})\] )?Received SIGTERM: 15",
+        "terminated",
+        "ranks were asked to end (SIGTERM)",
+    ),
+    _row(
+        b"SignalException: Process ",
+        rb"SignalException: Process \d{1,9} got signal: 15\b",
+        "terminated",
+        "torchrun was asked to end (SIGTERM)",
+    ),
+    _row(
+        b"Terminating process because the ",
+        rb"Terminating process because the (?:JAX distributed service|coordinator) detected",
+        "peer_failed",
+        "JAX's distributed service lost another process",
     ),
     _row(
         b"KeyboardInterrupt",

@@ -32,6 +32,7 @@ import re
 import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import ClassVar
 
 from stallscope.formatting.lists import counted, ranks_in_words
@@ -66,11 +67,14 @@ _COUNTED = {"workers": "worker", "slots": "slot", "resets": "time"}
 _MOST_TENSORS = 6
 # Lines about steps, of which a few may be printed late.
 _STEP_LINE = re.compile(
-    rb"(?i)(?<!\*\*\* )(?:step|iter(?:ation)?|epoch|batch)\]?[\"']?[ :=#\[]{1,3}\d|\d/\d{1,9} \[\d+:\d\d"
+    rb"(?i)(?<!\*\*\* )(?:step|iter(?:ation)?|epoch|batch|loss)\]?[\"']?[ :=#\[]{1,12}\d"
+    rb"|\d/\d{1,9} \[\d+:\d\d"
 )
 _MOST_LATE = 10
-_AFTER_BYTES = 4 << 20
+# Messages are searched for in so many bytes; labels may have cut a few.
+_BEFORE_BYTES, _MOST_MISSED = 64 << 20, 20
 # The same message at another time is another event.
+_MOST_RANKS = 1 << 14
 _APART_NS = 3_600 * 10**9
 # Messages that are quoted where a text has no steps.
 _MOST_QUOTED = 3
@@ -161,21 +165,35 @@ class _Reader:
 
     def events(self, data: bytes) -> list[Event]:
         """Return the events; ``data`` is the whole file."""
-        events = [
-            (_with_rest(found.event() if isinstance(found, _Stall) else found, text, data))
-            for found, text in self._found
-        ]
-        return _without_repeated(events)
+        events = [found.event() if isinstance(found, _Stall) else found for found, _ in self._found]
+        followed = _followed_by_steps([text for _, text in self._found], data)
+        return _without_repeated(
+            [
+                replace(event, followed=is_followed) if is_followed else event
+                for event, is_followed in zip(events, followed, strict=True)
+            ]
+        )
 
 
-def _with_rest(event: Event, text: bytes, data: bytes) -> Event:
-    """Add whether lines about steps follow an event in its file."""
-    at = data.rfind(text) if text else -1
-    if at < 0:
-        return event
-    steps = _STEP_LINE.finditer(data, at + len(text), at + len(text) + _AFTER_BYTES)
-    late = sum(1 for _, _ in zip(steps, range(_MOST_LATE + 1), strict=False))
-    return replace(event, followed=late > _MOST_LATE)
+def _followed_by_steps(texts: Sequence[bytes], data: bytes) -> list[bool]:
+    """Return for each message whether more lines about steps follow it than may be printed late.
+
+    Args:
+        texts: the messages in order; empty for one without a text.
+        data: the whole file.
+    """
+    at, late, missed = len(data), 0, 0
+    followed = []
+    for text in reversed(texts):
+        begin = -1
+        if text and late <= _MOST_LATE and missed < _MOST_MISSED:
+            begin = data.rfind(text, max(at - _BEFORE_BYTES, 0), at)
+            missed += begin < 0
+        if begin >= 0:
+            late += sum(1 for _ in islice(_STEP_LINE.finditer(data, begin, at), _MOST_LATE + 1))
+            at = begin
+        followed.append(late > _MOST_LATE)
+    return followed[::-1]
 
 
 def _without_repeated(events: Iterable[Event]) -> list[Event]:
@@ -360,7 +378,7 @@ def _numbers(text: str) -> tuple[int, ...]:
     """Read numbers and ranges: ``0-3,7`` or ``4, 5``."""
     numbers: set[int] = set()
     for first, last in re.findall(r"(\d{1,6})(?:-(\d{1,6}))?", text):
-        numbers |= {*range(int(first), int(last or first) + 1)}
+        numbers |= {*range(int(first), min(int(last or first), int(first) + _MOST_RANKS) + 1)}
     return tuple(sorted(numbers))
 
 

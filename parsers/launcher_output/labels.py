@@ -47,6 +47,12 @@ _RAY = re.compile(
 # Ray's controller prints which process has which rank, whenever it starts workers.
 _RAY_RANK = re.compile(rb"\(.{0,100}?ip=([\w.:]{2,45}), pid=(\d{1,10})\) world_rank=(\d{1,6})\b")
 _RAY_RANK_LITERAL = b") world_rank="
+# Lightning prints it on each worker.
+_RAY_GLOBAL = re.compile(
+    rb"pid=(\d{1,10}(?:, ip=[\w.:]{2,45})?)\).{0,100}?GLOBAL_RANK: (\d{1,6}), MEMBER: "
+)
+_RAY_GLOBAL_LITERAL = b"GLOBAL_RANK: "
+_LABEL_BYTES = 300
 
 _CAPTURES = re.compile(rb"(?<!\\)\((?:(?!\?)|\?P<\w+>)")
 
@@ -213,6 +219,12 @@ def _ranks_of_ray(data: bytes) -> Mapping[bytes, int]:
             ranks[b"%b, ip=%b" % (pid, address)] = int(rank)
             without_address.setdefault(pid, set()).add((address, int(rank)))
         at = data.find(_RAY_RANK_LITERAL, at + 1)
+    at = data.find(_RAY_GLOBAL_LITERAL)
+    while at >= 0:
+        begin = max(data.rfind(b"\n", 0, at) + 1, at - _LABEL_BYTES)
+        for process, rank in _RAY_GLOBAL.findall(data[begin : at + 40]):
+            ranks.setdefault(process, int(rank))
+        at = data.find(_RAY_GLOBAL_LITERAL, at + 1)
     # Hosts may have processes with the same number.
     alone = {pid: min(pairs)[1] for pid, pairs in without_address.items() if len(pairs) == 1}
     return {**alone, **ranks}

@@ -29,6 +29,7 @@ SHUTDOWN = (
     'One or more rank (marked by "!") is stalled for longer than 120 seconds. Will shutdown.\n'
 )
 OOM = ("out_of_memory", (), ())
+CLOSED = ("connection_lost", (), ("gpu-2",))
 CANCELLED = "slurmstepd: error: *** JOB 123 ON gpu-1 CANCELLED AT 2026-11-21T02:28:01"
 HEAD = "[2026-11-21 02:28:41.236416: W /build/horovod/common/stall_inspector.cc:107] "
 
@@ -306,6 +307,13 @@ def torchrun_table(*failures: str, root: str) -> str:
         ("NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.", "gpu_error", (), ()),
         ("DataLoader worker (pid 4711) is killed by signal: Killed. ", "loader_died", (), ()),
         ("KeyboardInterrupt", "interrupted", (), ()),
+        ("run.sh: line 12:  4711 Killed          python train.py", "rank_exited", (), ()),
+        ("['python'] exits with return code = -9", "rank_exited", (), ()),
+        ("ProcessExitedException: process 3 terminated with signal SIGKILL", "rank_exited", (), ()),
+        ("[rank: 2] Received SIGTERM: 15", "terminated", (2,), ()),
+        ("SignalException: Process 9 got signal: 15", "terminated", (), ()),
+        ("Last error: Connection closed by remote peer gpu-2<46318>", *CLOSED),
+        ("ERROR: Unexpected bus error encountered in worker. This might be", "loader_died", (), ()),
     ],
 )
 def test_a_line_tells_why_a_job_ended(

@@ -54,6 +54,15 @@ def test_older_versions_name_the_node_as_well() -> None:
     assert output_by_rank(printed + worker(72) + b"one\n")[3, ""] == b"one\n"
 
 
+def test_lightnings_lines_tell_the_ranks_of_processes() -> None:
+    start = b"GLOBAL_RANK: %d, MEMBER: 1/2\n"
+    printed = worker(72) + start % 1 + worker(71, "10.0.0.2") + start % 0
+    printed += worker(72) + b"one\n" + worker(71, "10.0.0.2") + b"zero\n"
+    ranks = output_by_rank(printed)
+    assert ranks[0, ""].endswith(b"zero\n")
+    assert ranks[1, ""].endswith(b"one\n")
+
+
 def test_processes_with_one_number_on_two_hosts_are_told_apart_by_their_addresses_only() -> None:
     printed = started(("10.0.0.1", 7), ("10.0.0.2", 7))
     printed += worker(7) + b"whose?\n" + worker(7, "10.0.0.2") + b"two\n"

@@ -7,7 +7,7 @@ name none of them; dumps of PyTorch's Flight Recorder may.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby
@@ -157,7 +157,9 @@ def _ended(run: Run, logs: Sequence[Log]) -> Stopped | None:
     if all(log.ended for log in logs):
         return None
     order = list(FAILURES)
-    events = [event for event in run.events if event.kind in FAILURES and _is_last(event, run)]
+    events = [event for event in run.events if event.kind in FAILURES]
+    last = _last_ends(run) if events else {}
+    events = [event for event in events if _is_last(event, run, last)]
     events.sort(key=lambda event: order.index(event.kind))
     if not events:
         return None
@@ -197,39 +199,51 @@ def _with_ranks(event: Event) -> str:
     return f"{capitalised(event.what)}{of_ranks}"
 
 
-def _is_last(event: Event, run: Run) -> bool:
+def _is_last(event: Event, run: Run, last: Mapping[int, int]) -> bool:
     """Whether no step of a run follows an event.
 
     Output of several processes is mixed in one file, so timestamps count more than the order of lines.
+
+    Args:
+        event: the event.
+        run: the run.
+        last: see ``_last_ends``.
     """
     of_lines = not run.rows
     if of_lines and not event.followed and event.where in {log.path for log in run.logs}:
         return True
-    ends = [end for log in run.logs for end in _last_moments(run, log, event)]
+    ends = [
+        moment
+        for index, end in last.items()
+        if (moment := _on_its_clock(event, run, run.logs[index], end)) is not None
+    ]
     if not ends:
         return of_lines and not event.followed
     at = event.local_ns if event.wall_ns is None else event.wall_ns
     return at is not None and at + event.uncertainty_ns + _CLOCK_NS >= max(ends)
 
 
-def _last_moments(run: Run, log: Log, event: Event) -> list[int]:
-    """Return when a log's last step ended, on the clock of an event's time; empty if unknown."""
-    index = run.logs.index(log)
-    last = [
-        int(end)
-        for table in (run.steps, run.intervals)
-        if (end := pc.max(table.filter(arrow.equal(table["log"], index))["end"]).as_py())
-        is not None
-    ]
-    if not last:
-        return []
+def _last_ends(run: Run) -> dict[int, int]:
+    """Return when the last step or interval of each log ended, on the log's clock, by its number."""
+    ends: dict[int, int] = {}
+    for table in (run.steps, run.intervals):
+        latest = table.group_by("log").aggregate([("end", "max")])
+        pairs = zip(latest["log"].to_pylist(), latest["end_max"].to_pylist(), strict=True)
+        for log, end in pairs:
+            if end is not None:
+                ends[log] = max(int(end), ends.get(log, int(end)))
+    return ends
+
+
+def _on_its_clock(event: Event, run: Run, log: Log, ns: int) -> int | None:
+    """Convert a log's time to the clock of an event's time; None if nothing ties them."""
     if event.wall_ns is not None and log.has_wall_clock:
-        return [max(last) + run.wall_offset(log)]
+        return ns + run.wall_offset(log)
     began = log.facts.get("began_local")
     if event.local_ns is None or not isinstance(began, str):
-        return []
+        return None
     zero = datetime.fromisoformat(began).replace(tzinfo=UTC)
-    return [max(last) + int(zero.timestamp()) * 10**9]
+    return ns + int(zero.timestamp()) * 10**9
 
 
 def _next_step(run: Run) -> int:
