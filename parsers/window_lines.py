@@ -18,6 +18,8 @@ from .lines.line_blocks import Column
 #: The start of the names of columns with half of the unit of a field, by its text.
 HALF = "half_"
 _OF_TIMESTAMPS = ("timed", "ns", "zone_known", "resolution_ns", "year_known")
+#: Work between steps; a field of its name has the number of lines about it up to each line.
+WORK_BETWEEN = ("validation", "checkpoint")
 # If this share of lines has timestamps, those of the others are interpolated.
 _NEARLY_ALL = 0.9
 # A job with fewer pieces may have been restarted.
@@ -205,7 +207,7 @@ def without_repeated(
     lines = len(same)
     chosen = np.minimum.reduceat(np.where(timed, np.arange(lines), lines), starts)
     chosen = np.where(chosen < lines, chosen, starts)
-    copies = _as_before(columns, *(set(columns) - set(_OF_TIMESTAMPS)))
+    copies = _as_before(columns, *(set(columns) - {*_OF_TIMESTAMPS, *WORK_BETWEEN}))
     return {name: column[chosen] for name, column in columns.items()}, int((same & ~copies).sum())
 
 

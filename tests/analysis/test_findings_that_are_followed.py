@@ -103,7 +103,10 @@ BY_MEASUREMENT: Mapping[str, str] = {
     ),
     **dict.fromkeys(("slow_first_steps", "slow_every_nth_step"), "test_series"),
     "step_time_changed": "test_series",
-    "slow_windows": "test_printed_steps",
+    **dict.fromkeys(
+        ("slow_windows", "pauses_between_steps", "steps_repeated", "steps_change_within_epochs"),
+        "test_printed_steps",
+    ),
     "rank_0_extra_work": "test_stragglers",
     "ranks_starve_in_turn": "test_loaders",
     "input_too_slow_alone": "test_input_times",

@@ -36,7 +36,7 @@ from ...rank_names import (
     stated_ranks,
 )
 from ...window_durations import Durations, durations
-from ...window_lines import StepLines, half_unit, step_lines, without_repeated
+from ...window_lines import WORK_BETWEEN, StepLines, half_unit, step_lines, without_repeated
 from ..mlperf.mlperf_marks import logged
 from ..mlperf.mlperf_parser import completed
 from .rates import PrintedSettings, RateSamples, rate_samples
@@ -191,7 +191,7 @@ def _log(
         facts["step_numbers"] = lines.numbers
     tables = []
     if windows is not None:
-        facts |= windows.facts
+        facts |= {**windows.facts, **_work_facts(lines, windows)}
         tables.append(_windows(path, rank, lines, windows, zero, first))
     epochs = _epochs(lines, epoch_lines, zero, first)
     if epochs is not None and len(epochs.number):
@@ -291,6 +291,18 @@ def _rate_facts(lines: StepLines, samples: RateSamples) -> dict[str, Any]:
     if samples.assumed:
         known["samples_per_step"] = samples.per_step
     return {name: value for name, value in known.items() if value is not None}
+
+
+def _work_facts(lines: StepLines, windows: Durations) -> dict[str, Any]:
+    """Return the steps of windows in or before which lines name other work (``steps_after_validation``)."""
+    facts = {}
+    for work in WORK_BETWEEN:
+        counts = lines.of(work)
+        if counts is not None:
+            named = np.diff(counts[windows.at], prepend=0) > 0
+            steps = (lines.last_step[windows.at] + 1)[named].tolist()
+            facts |= {f"steps_after_{work}": steps} if steps else {}
+    return facts
 
 
 def _has_rates(lines: StepLines) -> bool:

@@ -15,17 +15,21 @@ from pyarrow import csv
 from stallscope.arrays import arrow
 from stallscope.arrays.types import Bools, Floats, Ints
 
-from ...launcher_output import Lines, line_blocks
+from ...launcher_output import LONGEST_LINE, Lines, line_blocks
 from ...lines.line_blocks import Column
 from ...lines.timestamp_columns import in_assumed_years
 from ...lines.timestamps import LEAP_YEAR, latest_ns
 from ...pattern import matching, stamps_before, texts_of
 from ...rank_names import MOST_RANKS
 from .figures import DATE_BYTES, FEWEST_LINES, NO_FIGURE, Figure, Kind, spelled
-from .vocabulary import DATES, word_of
+from .vocabulary import DATES, WORK, word_of
 
 # Larger numbers are damage.
 _LARGEST = 1e18
+# If a larger share of lines about steps names other work, it is a figure of steps.
+_MOST_WORK = 0.5
+# The number of lines about other work that are compared, and their first bytes.
+_MOST_COMPARED, _MOST_OF_LINE = 1000, 200
 _SI = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
@@ -36,7 +40,8 @@ class Rows:
     kind: Kind
     #: For each figure its values, NaN where a text is no number; times of clocks are seconds.
     values: Sequence[Floats]
-    #: The rank of each line (-1 without a label) and the values of its timestamp.
+    #: The rank of each line (-1 without a label), the values of its timestamp, and the number of lines
+    #: about other work up to it (``WORK``).
     stamps: Mapping[str, Column]
 
     def __len__(self) -> int:
@@ -79,11 +84,34 @@ def table_in(data: bytes) -> Rows | None:
     whole = np.logical_and.reduce([~np.isnan(column) for column in values] or [np.zeros(0, bool)])
     trains = any(word.quantity == "trains" for word in words)
     kind = Kind(figures, (), "", table.num_rows, frozenset(map(spelled, names)), trains)
-    return Rows(kind, values, _without_stamps(table.num_rows)).chosen(whole) if values else None
+    stamps = {**_without_stamps(table.num_rows), **_work_in_columns(names, columns)}
+    return Rows(kind, values, stamps).chosen(whole) if values else None
 
 
 def _is_name(text: str) -> bool:
     return bool(re.fullmatch(r"\s*\"?[A-Za-z_][\w ./()%#@\-]{0,80}\"?\s*", text))
+
+
+def _without_stamps(count: int) -> dict[str, Column]:
+    """Return the stamps of lines without labels and timestamps."""
+    never = np.zeros(count, bool)
+    unit = np.ones(count, np.int64)
+    stamps = {"timed": never, "ns": 0 * unit, "zone_known": never, "resolution_ns": unit}
+    return {"rank": -unit, **stamps, "year_known": ~never}
+
+
+def _work_in_columns(names: Sequence[str], columns: Sequence[pa.ChunkedArray]) -> dict[str, Ints]:
+    """Count the rows of a table that have a figure of other work, up to each row."""
+    counts = {}
+    for work, expression in WORK.items():
+        matching = _mask(pc.match_substring_regex(pa.array(names, pa.string()), expression))
+        named = np.zeros(len(columns[0]), bool)
+        for column, matches in zip(columns, matching, strict=True):
+            # A figure that most rows have belongs to steps.
+            if matches and column.null_count > len(column) / 2:
+                named |= _mask(column.is_valid())
+        counts[work] = np.cumsum(named)
+    return counts
 
 
 def _without_stamps(count: int) -> dict[str, Column]:
@@ -102,18 +130,23 @@ def rows_of(data: bytes, kind: Kind) -> Rows | None:
     expression, literal = kind.expression, kind.literal.encode("latin-1")
     values: list[list[Floats]] = [[] for _ in kind.figures]
     stamps: list[Mapping[str, Column]] = []
+    works = {work: _Work(expression) for work, expression in WORK.items()}
     for lines in line_blocks(data) if len(data) else ():
         if not len(lines.start):
             continue
         at, texts = matching(lines, literal, expression)
+        every = texts_of(lines.block, lines.start, np.minimum(lines.end, lines.start + LONGEST_LINE))
+        counts = {work: counter.count(every, at) for work, counter in works.items()}
         if not len(at):
             continue
         for column, figure, array in zip(values, kind.figures, texts.values(), strict=True):
             column.append(_numbers(array, is_clock=figure.is_clock))
-        stamps.append(_stamps(lines, at))
+        stamps.append({**_stamps(lines, at), **counts})
     if sum(len(part["rank"]) for part in stamps) < FEWEST_LINES:
         return None
     joined = {name: np.concatenate([part[name] for part in stamps]) for name in stamps[0]}
+    for work, counter in works.items():
+        joined[work] -= counter.wrong
     without = joined["timed"] & ~joined["year_known"]
     if without.any():
         joined["ns"][without] = in_assumed_years(joined["ns"][without], latest_ns())
@@ -125,6 +158,56 @@ def rows_of(data: bytes, kind: Kind) -> Rows | None:
     # Damaged lines have other texts in place of numbers.
     whole = np.logical_and.reduce([~np.isnan(numbers) for numbers in columns])
     return Rows(kind, columns, joined).chosen(whole) if whole.sum() >= FEWEST_LINES else None
+
+
+class _Work:
+    """Counts the lines about other work up to each line about steps.
+
+    Settings before the first step name such work, too: lines before it only count if one with the same
+    words comes later.
+    """
+
+    def __init__(self, expression: str) -> None:
+        self._expression = expression
+        self._count = 0
+        self._has_steps = False
+        self._before: set[str] = set()
+        self._compared = 0
+        #: The number of lines before the first step that are no work.
+        self.wrong = 0
+
+    def count(self, lines: pa.Array, steps: Ints) -> Ints:
+        """Return the number of lines up to each line about steps.
+
+        Args:
+            lines: the next lines of the log.
+            steps: the places of lines about steps among them.
+        """
+        named = _mask(pc.match_substring_regex(lines, self._expression))
+        if named[steps].sum() > _MOST_WORK * len(steps):
+            # Such a figure belongs to steps.
+            named[steps] = False
+        begin = 0
+        if not self._has_steps:
+            begin = int(steps[0]) if len(steps) else len(named)
+            first = np.flatnonzero(named[:begin])
+            self._before |= self._words(lines, first[:_MOST_COMPARED])
+            self.wrong += len(first)
+            self._has_steps = len(steps) > 0
+        if self.wrong and self._compared < _MOST_COMPARED:
+            later = begin + np.flatnonzero(named[begin:])[: _MOST_COMPARED - self._compared]
+            self._compared += len(later)
+            if self._before & self._words(lines, later):
+                self.wrong = 0
+                self._compared = _MOST_COMPARED
+        counts = self._count + np.cumsum(named)
+        self._count += int(named.sum())
+        return np.asarray(counts[steps])
+
+    @staticmethod
+    def _words(lines: pa.Array, at: Ints) -> set[str]:
+        texts = lines.take(arrow.array(at)).to_pylist()
+        return {spelled(text[:_MOST_OF_LINE].decode("latin-1")) for text in texts}
 
 
 def _mask(column: pa.Array) -> Bools:

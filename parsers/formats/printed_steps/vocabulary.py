@@ -217,6 +217,17 @@ def _counter(words: list[str]) -> Word:
     return OTHER
 
 
+# -- other work ------------------------------------------------------------------------------------
+
+#: Lines about work between steps, by what they name, as regular expressions for RE2.
+WORK = {
+    "validation": r"(?i)(?:^|[^a-z])(?:eval|valid|val(?:[^a-z]|$)|test(?:[^a-z]|$))",
+    "checkpoint": (
+        r"(?i)(?:^|[^a-z])(?:sav(?:e|ed|ing)[^a-z_].{0,80}(?:checkpoint|ckpt|model|state|weights)"
+        r"|(?:checkpoint|ckpt|model|state).{0,80}[^a-z_](?:saved|written))"
+    ),
+}
+
 # -- timestamps ------------------------------------------------------------------------------------
 
 _CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from stallscope.arrays.stats import Mean
@@ -10,15 +9,14 @@ from stallscope.formatting.lists import capitalised, counted
 from stallscope.formatting.numbers import amount, percent, percent_ends
 from stallscope.words import Fix
 
-from .advice.input_advice import for_late_input, slow_first_steps
+from .advice.input_advice import for_late_input
 from .findings import by_severity
 from .findings.find import find_in_messages
-from .findings.finding import Finding
-from .findings.slow_steps import WORTH, changed
+from .findings.slow_steps import printed_step_findings
 from .gains.verdict import FEWEST_STEPS, WORTHWHILE, insufficient
 from .gains.what_if import Advice, Bottleneck, WhatIf, saving
 from .ledger.epoch_ledger import EpochTimes, epoch_times, samples_of_all_ranks
-from .ledger.printed_steps import PRECISION, PrintedSteps, SlowWindows, printed_steps
+from .ledger.printed_steps import PRECISION, PrintedSteps, printed_steps
 from .result import Analysis
 from .setup import Setup
 
@@ -90,42 +88,6 @@ def _of_series(analysis: Analysis, printed: PrintedSteps, precision: str) -> Ana
         printed=printed,
         step=printed.step,
         changes=printed.changes,
-    )
-
-
-# -- Find changes of step time and slow windows in printed lines about steps ----------------------
-
-
-def printed_step_findings(printed: PrintedSteps, setup: Setup) -> Iterator[Finding]:
-    """Find changes, slow starts of epochs, and slow windows in the series of step times."""
-    yield from map(changed, printed.changes)
-    starts, bursts = printed.epoch_starts, printed.bursts
-    if starts is not None and starts.cost >= WORTH:
-        yield Finding(
-            "slow_first_steps",
-            "warning",
-            "Epochs start slowly",
-            f"The first lines of epochs are about steps that take {_longer(starts)}.",
-            tuple(slow_first_steps(setup)),
-        )
-    if bursts is not None and bursts.cost >= WORTH:
-        yield Finding(
-            "slow_windows",
-            "warning",
-            "Some steps take much longer",
-            f"In {bursts.windows:,} of {bursts.of:,} lines, steps take {_longer(bursts)}.",
-            (
-                Advice(
-                    "Compare their times with what else ran on the hosts and the storage",
-                    note="A run recorded with StepLogger shows the rank and the stage.",
-                ),
-            ),
-        )
-
-
-def _longer(slow: SlowWindows) -> str:
-    return (
-        f"{slow.longer_ms:.1f} ms longer than those around them: {slow.cost:.1%} of all steps' time"
     )
 
 

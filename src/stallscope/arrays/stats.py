@@ -225,8 +225,23 @@ def above_usual(values: Floats, window: int) -> tuple[Floats, Bools]:
         window: the number of values in a median.
     """
     usual = running_median(values, window)
+    half = window // 2
+    if len(values) > window > 1:
+        # The first and the last values have the median of the nearest whole window.
+        usual[:half], usual[-half:] = usual[half], usual[-half - 1]
     over = values - usual
-    return over, over > np.maximum(_SLOW_SDS * robust_sd(over), _SLOW_SHARE * usual)
+    return over, unusual(over, usual, robust_sd(over))
+
+
+def unusual(over: Floats, usual: Floats, sd: float) -> Bools:
+    """Mark values that exceed the usual ones by far.
+
+    Args:
+        over: how far each value is above the usual one.
+        usual: the usual values.
+        sd: the standard deviation of usual values.
+    """
+    return np.asarray(over > np.maximum(_SLOW_SDS * sd, _SLOW_SHARE * usual))
 
 
 def _without_few_bursts(values: Floats) -> tuple[Floats, float, int]:

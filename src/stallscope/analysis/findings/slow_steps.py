@@ -1,4 +1,7 @@
-"""Find steps that are slow because of their position: at the start of epochs, or periodically."""
+"""Find steps that are slow because of their position: at the start of epochs, or periodically.
+
+Printed lines about steps tell more: pauses between steps, growth within epochs, and bursts.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,23 @@ import numpy as np
 
 from stallscope.arrays.stats import above_usual
 from stallscope.arrays.types import Bools, Floats, Ints
+from stallscope.formatting.lists import counted
+from stallscope.formatting.numbers import amount, percent
 from stallscope.words import ENTRIES
 
 from ..advice.input_advice import slow_first_steps
 from ..gains.what_if import Advice
 from ..ledger.change_points import ChangePoint
 from ..ledger.ledger import Ledger
+from ..ledger.printed_steps import PrintedSteps, SlowWindows
+from ..ledger.windows import Growth, Pauses, period_of
 from ..setup import Setup
 from .finding import Finding
 
 _WINDOW = 51
 _FEWEST_EPOCHS = 3
-_FEWEST_PERIODS = 5
-# The pattern must hold in most epochs and for most slow steps; exceptions are allowed.
+# The pattern must hold in most epochs; exceptions are allowed.
 _MOST = 2 / 3
-_NEARLY_ALL = 0.8
 _POSITIONS = 5
 #: A smaller share of the steps' time is not worth a finding.
 WORTH = 0.01
@@ -46,7 +51,7 @@ def step_findings(
     regular[positions >= _POSITIONS] = False
     at_start = slow & regular[place]
     yield from _at_positions(ledger, positions[regular], over, at_start, setup)
-    yield from _periodic(ledger, over, slow & ~at_start)
+    yield from _periodic(ledger, at_start, setup)
 
 
 def _at_positions(
@@ -65,36 +70,62 @@ def _at_positions(
         )
 
 
-def _periodic(ledger: Ledger, over: Floats, slow: Bools) -> Iterator[Finding]:
-    at = ledger.steps[slow]
-    if len(at) < _FEWEST_PERIODS:
+def _periodic(ledger: Ledger, slow_first: Bools, setup: Setup) -> Iterator[Finding]:
+    total = ledger.total.astype(np.float64)
+    total[slow_first] = np.median(total)
+    _, lengths = np.unique(ledger.epochs, return_counts=True)
+    period = period_of(
+        total, ledger.steps, np.zeros(len(ledger), np.int64), without=set(lengths.tolist())
+    )
+    if period is None:
         return
-    period = int(np.median(np.diff(at)))
-    cost = float(over[slow].sum() / ledger.total.sum())
-    if period < 2 or cost < WORTH:
-        return
-    phase = np.bincount(at % period).argmax()
-    regular = slow & (ledger.steps % period == phase)
-    due = int((ledger.steps % period == phase).sum())
-    if regular.sum() < max(_FEWEST_PERIODS, _NEARLY_ALL * len(at), _MOST * due):
+    cost = float(period.over.sum() / ledger.total.sum())
+    if cost < WORTH:
         return
     entry = max(
         ENTRIES,
-        key=lambda name: float(ledger.entry(name)[regular].mean() - np.median(ledger.entry(name))),
+        key=lambda name: float(
+            ledger.entry(name)[period.regular].mean() - np.median(ledger.entry(name))
+        ),
     )
-    yield Finding(
+    longer = f"takes {period.over.mean() / 1e6:.1f} ms longer than the steps around it"
+    yield _every_nth(
+        f"One step in every {period.every} {longer}, most of it in {entry}: {cost:.1%} of all "
+        "steps' time.",
+        period.every,
+        setup,
+        is_input=entry == "input",
+    )
+
+
+def _every_nth(evidence: str, every: int, setup: Setup, is_input: bool) -> Finding:
+    """Report steps that are slow at the same place of each cycle.
+
+    Args:
+        evidence: what was measured.
+        every: the number of steps in a cycle.
+        setup: the run's setup.
+        is_input: whether they wait for data.
+    """
+    advice = Advice(
+        "Look for periodic work",
+        detail=": logging, metrics, checkpoints, summaries, or opening the next file of the dataset",
+    )
+    if is_input:
+        workers = setup.loader_workers
+        advice = Advice(
+            "Give the loader more workers, or make a batch cheaper",
+            reason=f"If {every} workers load batches, one step in {every} waits for all of them:"
+            if workers != every
+            else f"The loader has {every} workers, and one step in {every} waits for them:",
+            unless="Otherwise look for what the loader does in each cycle, as opening the next file.",
+        )
+    return Finding(
         "slow_every_nth_step",
         "warning",
         "Periodic slow steps",
-        f"One step in every {period} takes {over[regular].mean() / 1e6:.1f} ms longer than the steps "
-        f"around it, most of it in {entry}: {cost:.1%} of all steps' time.",
-        (
-            Advice(
-                "Look for periodic work",
-                detail=": logging, metrics, checkpoints, summaries, or opening the next file of the "
-                "dataset",
-            ),
-        ),
+        evidence,
+        (advice,),
     )
 
 
@@ -117,6 +148,132 @@ def changed(change: ChangePoint) -> Finding:
             Advice(
                 "Check what happened at that time",
                 detail=": other jobs on the host, throttling, another part of the data, growing state",
+            ),
+        ),
+    )
+
+
+# -- Printed lines about steps ----------------------------------------------------------------------
+
+# A larger share of the job in pauses, or of steps' time, is a warning.
+_LARGE = 0.05
+# The title of each kind of pauses, and the noun for one and for several of them.
+_PAUSES = {
+    "validation": ("Evaluations take time", "evaluation", ""),
+    "checkpoint": ("Checkpoints take time", "checkpoint", ""),
+    "validation and checkpoint": (
+        "Evaluations and checkpoints take time",
+        "evaluation with a checkpoint",
+        "evaluations with checkpoints",
+    ),
+    "unnamed": ("Time passes between lines", "pause", ""),
+}
+_SHORTER_PAUSES = {
+    "validation": (Advice("Evaluate less often, or on fewer batches"),),
+    "checkpoint": (Advice("Write checkpoints less often or in the background"),),
+    "validation and checkpoint": (
+        Advice("Evaluate less often, or on fewer batches"),
+        Advice("Write checkpoints less often or in the background"),
+    ),
+    "unnamed": (
+        Advice(
+            "Check what runs between these lines",
+            detail=": an evaluation, a checkpoint, a restart, or a loader that starts again",
+        ),
+    ),
+}
+
+
+def printed_step_findings(printed: PrintedSteps, setup: Setup) -> Iterator[Finding]:
+    """Find what a series of printed step times tells, besides the wait for data."""
+    yield from map(changed, printed.changes)
+    yield from (_pauses(pauses) for pauses in printed.pauses if pauses.share >= WORTH)
+    if printed.repeated_steps:
+        yield _repeated(printed.repeated_steps, printed.repeated_s)
+    starts, bursts, period = printed.epoch_starts, printed.bursts, printed.period
+    if starts is not None and starts.cost >= WORTH:
+        yield Finding(
+            "slow_first_steps",
+            "warning",
+            "Epochs start slowly",
+            f"The first lines of epochs are about steps that take {_longer(starts)}.",
+            tuple(slow_first_steps(setup)),
+        )
+    if period is not None and period.cost >= WORTH:
+        each = "One step" if period.every == period.every_windows else "One line"
+        steps = "" if each == "One step" else f" ({period.every:,} steps)"
+        yield _every_nth(
+            f"{each} in every {period.every_windows:,}{steps} takes {_longer(period)}.",
+            period.every,
+            setup,
+            is_input=(period.waiting or 0.0) > 1 / 2,
+        )
+    if printed.growth is not None:
+        yield _growth(printed.growth)
+    if bursts is not None and bursts.cost >= WORTH:
+        yield Finding(
+            "slow_windows",
+            "warning",
+            "Some steps take much longer",
+            f"In {bursts.windows:,} of {bursts.of:,} lines, steps take {_longer(bursts)}.",
+            (
+                Advice(
+                    "Compare their times with what else ran on the hosts and the storage",
+                    note="A run recorded with StepLogger shows the rank and the stage.",
+                ),
+            ),
+        )
+
+
+def _longer(slow: SlowWindows) -> str:
+    waiting = ""
+    if slow.waiting is not None:
+        waiting = f", {percent(slow.waiting)} of it waiting for data"
+    return (
+        f"{amount(slow.longer_ms, 'ms')} longer than those around them{waiting}: "
+        f"{slow.cost:.1%} of all steps' time"
+    )
+
+
+def _pauses(pauses: Pauses) -> Finding:
+    """Report the time of evaluations, checkpoints or other pauses."""
+    title, noun, nouns = _PAUSES[pauses.kind]
+    start = ", of which the first contains the start of the job" if pauses.with_start else ""
+    return Finding(
+        "pauses_between_steps",
+        "warning" if pauses.share >= _LARGE else "info",
+        title,
+        f"{counted(pauses.number, noun, nouns)} took {amount(pauses.seconds, 's')}{start}: "
+        f"{pauses.share:.1%} of the time from the first line to the last. Step times are without them.",
+        _SHORTER_PAUSES[pauses.kind],
+    )
+
+
+def _repeated(steps: int, seconds: float | None) -> Finding:
+    """Report steps that were trained again after a restart."""
+    lost = "" if seconds is None else f"; restarts and these steps took {amount(seconds, 's')}"
+    return Finding(
+        "steps_repeated",
+        "warning",
+        "Steps were trained twice",
+        f"After a restart, {counted(steps, 'step')} were trained again{lost}.",
+        (Advice("Write checkpoints more often, if restarts recur"),),
+    )
+
+
+def _growth(growth: Growth) -> Finding:
+    """Report times that grow or shrink within each epoch."""
+    grow = "longer" if growth.by > 0 else "shorter"
+    return Finding(
+        "steps_change_within_epochs",
+        "info",
+        f"Steps become {grow} within each epoch",
+        f"In {growth.epochs} epochs, steps at the end of an epoch take {abs(growth.by):.0%} {grow} than "
+        "at its start, and the next epoch starts as the one before.",
+        (
+            Advice(
+                "Check what differs along an epoch",
+                detail=": samples sorted by length are no fault; lists, graphs or caches that grow are",
             ),
         ),
     )

@@ -14,7 +14,14 @@ from functools import cached_property
 
 import numpy as np
 
-from stallscope.arrays.stats import Mean, above_usual, mean_with_interval
+from stallscope.arrays.stats import (
+    FEWEST_INDEPENDENT,
+    Mean,
+    above_usual,
+    mean_with_interval,
+    robust_sd,
+    unusual,
+)
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.run import Run
 from stallscope.words import LedgerPart
@@ -22,16 +29,28 @@ from stallscope.words import LedgerPart
 from .by_generation import settling_length_within
 from .change_points import ChangePoint, largest, possible_places, split_points
 from .ledger_figures import StepTime
-from .windows import RankWindows, over_ranks, printed_windows, single_steps
+from .windows import (
+    AROUND,
+    FEWEST_CYCLES,
+    Growth,
+    Pauses,
+    RankWindows,
+    growth_in,
+    over_ranks,
+    period_of,
+    printed_windows,
+    single_steps,
+    usual_without,
+)
 
 #: The precision of steps that another tool has recorded.
 PRECISION = "single steps, to the microsecond"
-# The usual value is taken over this many windows.
-_AROUND = 25
 _FEWEST_EPOCHS = 3
 # If windows are samples, the spread of this many parts of the run gives the precision of its mean.
 _SAMPLED_PARTS = 40
 _MOST = 2 / 3
+# A slow first window is no warm-up if so many later ones take nearly as long.
+_LONG, _RECURS, _NEARLY = 0.2, 3, 0.9
 
 
 @dataclass(frozen=True)
@@ -44,6 +63,17 @@ class SlowWindows:
     longer_ms: float
     #: The same as a share of all steps' time.
     cost: float
+    #: The share of the longer time that is waiting for data; None if lines do not have it.
+    waiting: float | None = None
+
+
+@dataclass(frozen=True)
+class SlowPeriod(SlowWindows):
+    """Windows that take longer at the same place of each cycle."""
+
+    #: The number of steps in a cycle, and the number of windows.
+    every: int = 0
+    every_windows: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +99,13 @@ class PrintedSteps:
     changes: tuple[ChangePoint, ...]
     epoch_starts: SlowWindows | None
     bursts: SlowWindows | None
+    period: SlowPeriod | None
+    growth: Growth | None
+    #: Validation, checkpoints and other pauses between steps; the steps' times are without them.
+    pauses: tuple[Pauses, ...]
+    #: Steps that a restarted job trained again, and the time that restarts took, as far as known.
+    repeated_steps: int = 0
+    repeated_s: float | None = None
     #: How the log counts its steps, as in ``from 1 in each epoch``; None if unknown.
     numbers: str | None = None
     #: What confirms the times of lines that no parser knows; None for others.
@@ -119,34 +156,59 @@ def printed_steps(run: Run) -> PrintedSteps | None:
     recorded = bool(run.rows)
     if recorded and run.fact("known_from") is None and not _input_exposed(run):
         return None
-    ranks = single_steps(run) if recorded else printed_windows(run)
+    ranks, pauses = (single_steps(run), ()) if recorded else printed_windows(run)
     if not ranks:
         return None
     whole = over_ranks(ranks)
-    warm_up = settling_length_within(whole.ms)
+    warm_up = _warm_up(whole)
     is_warm_up = np.arange(len(whole)) < warm_up
     steady = ~is_warm_up if warm_up < len(whole) else is_warm_up
-    starts, bursts = _slow(whole, steady)
-    input_ms, share = _input(run, whole.chosen(steady))
+    precision_ms = float(run.fact("window_precision_ms") or 0.0)
+    starts, period, bursts = _slow(whole, steady, precision_ms)
+    cycle = None if period is None else period.every_windows
+    input_ms, share = _input(run, whole.chosen(steady), cycle)
     least, most = _extreme_waits(ranks, whole.step[steady]) if recorded else (None, None)
+    epoch = whole.epoch
     return PrintedSteps(
         ranks=ranks,
         found=str(run.fact("windows") or "step"),
-        precision_ms=float(run.fact("window_precision_ms") or 0.0),
+        precision_ms=precision_ms,
         warm_up_steps=int(whole.steps[is_warm_up].sum()),
         is_warm_up=is_warm_up,
-        step=_step(run, whole, steady),
+        step=_step(run, whole, steady, cycle),
         input_ms=input_ms,
         input_share=share,
         changes=_changes(whole, steady),
         epoch_starts=starts,
         bursts=bursts,
+        period=period,
+        growth=None if epoch is None else growth_in(whole.ms[steady], epoch[steady]),
+        pauses=pauses,
+        repeated_steps=int(run.fact("repeated_steps") or 0),
+        repeated_s=run.fact("repeated_s"),
         numbers=run.fact("step_numbers"),
         confirmed=run.fact("confirmed"),
         least_input_ms=least,
         most_input_ms=most,
         recorded=recorded,
     )
+
+
+def _warm_up(whole: RankWindows) -> int:
+    """Return how many of the first windows are warm-up.
+
+    Slow ones are none if others take nearly as long later: such a wait is part of training.
+    """
+    length = settling_length_within(whole.ms)
+    first, rest = whole.ms[:length], whole.ms[length:]
+    if not len(rest):
+        return length
+    slow = first > (1 + _LONG) * np.median(rest)
+    recurs = (rest >= _NEARLY * first[:, None]).sum(axis=1) >= _RECURS
+    settles = np.flatnonzero(slow & ~recurs)
+    if not len(settles):
+        return 0 if slow.any() else length
+    return int(settles[-1]) + 1
 
 
 def _input_exposed(run: Run) -> bool:
@@ -166,7 +228,7 @@ def _extreme_waits(ranks: Sequence[RankWindows], steps: Ints) -> tuple[Mean | No
     return mean_with_interval(least), mean_with_interval(most)
 
 
-def _step(run: Run, whole: RankWindows, steady: Bools) -> StepTime:
+def _step(run: Run, whole: RankWindows, steady: Bools, cycle: int | None) -> StepTime:
     """Return the mean over steps, with the interval of windows, which have nearly equal lengths.
 
     If windows have medians, or the times of a few steps, the mean of all steps is used if lines have it.
@@ -176,6 +238,7 @@ def _step(run: Run, whole: RankWindows, steady: Bools) -> StepTime:
         run: the run.
         whole: the windows.
         steady: those without warm-up.
+        cycle: the number of windows in a cycle of slow ones; None without a period.
     """
     half_ms = float(run.fact("step_precision_ms") or 0.0)
     times, weights = whole.ms[steady], whole.steps[steady]
@@ -184,7 +247,9 @@ def _step(run: Run, whole: RankWindows, steady: Bools) -> StepTime:
         windows = Mean(mean, (mean - half_ms, mean + half_ms))
     else:
         mean = float(np.average(times, weights=weights))
-        spread = mean_with_interval(_with_known_sums(run, whole.chosen(steady)).ms)
+        spread = mean_with_interval(
+            _with_known_sums(run, whole.chosen(steady), cycle).ms, _fewest(cycle)
+        )
         windows = spread.widened(half_ms)
     p50, p95, p99 = whole.chosen(steady).percentiles(50, 95, 99)
     ci95 = None
@@ -193,7 +258,7 @@ def _step(run: Run, whole: RankWindows, steady: Bools) -> StepTime:
     return StepTime(mean, p50, p95, p99, ci95)
 
 
-def _input(run: Run, whole: RankWindows) -> tuple[Mean | None, Mean | None]:
+def _input(run: Run, whole: RankWindows, cycle: int | None) -> tuple[Mean | None, Mean | None]:
     """Return the mean wait for data and its share, over the same steps as the mean step.
 
     The spread of windows gives the interval. If windows only have the times of a few steps, means of all
@@ -210,22 +275,34 @@ def _input(run: Run, whole: RankWindows) -> tuple[Mean | None, Mean | None]:
         return None, None
     # Rounding or another clock may make the part longer than the whole.
     wait = min(wait, step)
-    parts = _with_known_sums(run, whole).input_ms
-    spread = mean_with_interval(whole.input_ms if parts is None else parts)
+    parts = _with_known_sums(run, whole, cycle).input_ms
+    spread = mean_with_interval(whole.input_ms if parts is None else parts, _fewest(cycle))
     if of_all:
         half = float(run.fact("step_precision_ms") or 0.0)
         low, high = -half, half
     elif spread.ci95 is None:
         return Mean(wait, None), Mean(wait / step, None)
     else:
-        low, high = (edge - spread.value for edge in spread.ci95)
+        half = float(run.fact("step_precision_ms") or 0.0)
+        low, high = (edge - spread.value for edge in spread.widened(half).ci95 or spread.ci95)
     ci95 = max(wait + low, 0.0), min(wait + high, step)
     return Mean(wait, ci95), Mean(wait / step, (ci95[0] / step, min(ci95[1] / step, 1.0)))
 
 
-def _with_known_sums(run: Run, windows: RankWindows) -> RankWindows:
-    """Join windows of a few sampled steps, whose sums are only known over many, and unlike windows."""
+def _with_known_sums(run: Run, windows: RankWindows, cycle: int | None) -> RankWindows:
+    """Join windows whose times vary for a known reason.
+
+    These are the windows of a cycle, those of a few sampled steps, whose sums are only known over many,
+    and windows of unlike lengths.
+    """
+    if cycle is not None:
+        return windows.in_cycles(cycle)
     return windows.joined(_SAMPLED_PARTS) if run.fact("windows") == "scaled" else windows.alike
+
+
+def _fewest(cycle: int | None) -> float:
+    """Return the fewest independent values for an interval: sums of cycles vary little."""
+    return FEWEST_INDEPENDENT if cycle is None else FEWEST_CYCLES
 
 
 def _means_of_logs(run: Run, name: str) -> list[float]:
@@ -234,7 +311,7 @@ def _means_of_logs(run: Run, name: str) -> list[float]:
 
 def _changes(whole: RankWindows, steady: Bools) -> tuple[ChangePoint, ...]:
     windows = whole.chosen(steady)
-    edges = [0, *split_points(windows.ms, _AROUND // 2), len(windows)]
+    edges = [0, *split_points(windows.ms, AROUND // 2), len(windows)]
     return largest(
         _change(windows, begin, at, end)
         for begin, at, end in zip(edges, edges[1:], edges[2:], strict=False)
@@ -256,27 +333,76 @@ def _change(windows: RankWindows, begin: int, at: int, end: int) -> ChangePoint:
     return ChangePoint(int(windows.step[at]), was, became, entry, by, None, between)
 
 
-def _slow(whole: RankWindows, steady: Bools) -> tuple[SlowWindows | None, SlowWindows | None]:
-    """Return the windows at the start of epochs if most of them are slow, and other slow windows."""
-    ms, steps = whole.ms[steady], whole.steps[steady]
-    if len(ms) < _AROUND:
-        return None, None
-    over, slow = above_usual(ms, _AROUND)
-    starts = whole.begins_epoch[steady]
-    regular = starts.sum() >= _FEWEST_EPOCHS and slow[starts].mean() >= _MOST
-    at_start = slow & starts if regular else np.zeros(len(slow), bool)
-    masks = (at_start, slow & ~at_start)
-    costs = [_cost(over, steps, ms, chosen) for chosen in masks]
-    return costs[0], costs[1]
+def _slow(
+    whole: RankWindows, steady: Bools, precision_ms: float
+) -> tuple[SlowWindows | None, SlowPeriod | None, SlowWindows | None]:
+    """Return slow windows: at the start of epochs if most of them are slow, with a period, and others."""
+    windows = whole.chosen(steady)
+    ms, starts = windows.ms, whole.begins_epoch[steady]
+    starts[:1] = windows.epoch is not None and steady[0]
+    usual = usual_without(ms, starts)
+    over = ms - usual
+    at_start = starts & unusual(over, usual, robust_sd(over[~starts]))
+    if starts.sum() < _FEWEST_EPOCHS or at_start.sum() < _MOST * starts.sum() or starts.all():
+        at_start &= False
+    cost_of_starts = _cost(windows, over, at_start)
+    period = _period(windows, at_start, precision_ms)
+    known = at_start if period is None else at_start | period[1]
+    bursts, rest = np.zeros(len(ms), bool), np.flatnonzero(~known)
+    if len(rest) >= AROUND:
+        over[rest], bursts[rest] = above_usual(ms[rest], AROUND)
+    return cost_of_starts, None if period is None else period[0], _cost(windows, over, bursts)
 
 
-def _cost(over: Floats, steps: Ints, ms: Floats, chosen: Bools) -> SlowWindows | None:
+def _period(
+    windows: RankWindows, at_start: Bools, precision_ms: float
+) -> tuple[SlowPeriod, Bools] | None:
+    """Return the cycle of slow windows and a mark for each; None without one, or with unequal windows.
+
+    Cycles count over the job, or begin again with each epoch as a loader does.
+    """
+    every = int(np.median(windows.steps))
+    if (windows.steps != every).mean() > 1 - _NEARLY:
+        return None
+    ms = windows.ms.copy()
+    ms[at_start] = np.median(windows.ms)
+    number = (windows.step + windows.steps - 1) // every
+    epoch = windows.epoch
+    countings = [(number, np.zeros(len(ms), np.int64))]
+    lengths: set[int] = set()
+    if epoch is not None and len(np.unique(epoch)) > 1:
+        first = np.flatnonzero(np.diff(epoch, prepend=epoch[:1] - 1))
+        of_epoch = np.searchsorted(first, np.arange(len(ms)), side="right") - 1
+        countings.append((number - number[first][of_epoch], epoch))
+        lengths = set(np.diff(number[first]).tolist())
+    # Times are rounded by half a unit, and their differences by two.
+    least = 4 * precision_ms
+    periods = [period_of(ms, place, part, least, lengths) for place, part in countings]
+    known = [period for period in periods if period is not None]
+    if not known:
+        return None
+    period = max(known, key=lambda period: float(period.over @ windows.steps[period.regular]))
+    over = np.zeros(len(ms))
+    over[period.regular] = period.over
+    cost = _cost(windows, over, period.regular)
+    assert cost is not None
+    slow = SlowPeriod(**vars(cost), every=period.every * every, every_windows=period.every)
+    return slow, period.regular
+
+
+def _cost(windows: RankWindows, over: Floats, chosen: Bools) -> SlowWindows | None:
     if not chosen.any():
         return None
+    steps, ms, waits = windows.steps, windows.ms, windows.input_ms
     lost = float(over[chosen] @ steps[chosen])
+    waiting = None
+    if waits is not None and lost > 0:
+        longer = (waits - usual_without(waits, chosen))[chosen]
+        waiting = min(max(float(longer @ steps[chosen]) / lost, 0.0), 1.0)
     return SlowWindows(
         windows=int(chosen.sum()),
         of=len(chosen),
         longer_ms=lost / int(steps[chosen].sum()),
         cost=lost / float(ms @ steps),
+        waiting=waiting,
     )

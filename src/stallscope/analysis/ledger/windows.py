@@ -1,15 +1,23 @@
-"""Read windows of steps: the steps that one line of a log is about, or single recorded steps."""
+"""Read windows of steps: the steps that one line of a log is about, or single recorded steps.
+
+A period is found by the place of the longest value within each cycle: without a period, each place is
+equally likely. Growth within epochs is found by comparing the ends of epochs with their starts, and with
+those of the epochs after them: a rise during the whole job does not fall back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from stallscope.arrays import arrow
+from stallscope.arrays.distributions import student_quantile
+from stallscope.arrays.stats import robust_sd, running_median, unusual
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.run import Run
 
@@ -17,6 +25,29 @@ from stallscope.run import Run
 _ALIKE = 2
 # The kind of rows that hold windows.
 _WINDOW = "window"
+
+#: The usual value is taken over this many windows.
+AROUND = 25
+#: A period needs this many cycles.
+FEWEST_CYCLES = 5
+# Longer periods are not looked for, and only the last values are searched.
+_LONGEST_PERIOD, _MOST_SEARCHED = 256, 1 << 14
+# The slow value has the same place in this share of cycles.
+_MOST = 2 / 3
+# Of so many healthy series, one has a period or growth by chance.
+_CHANCE = 1e-3
+# Smaller differences are not reported, as a share of the usual value.
+_WORTH = 0.05
+# Growth needs this many epochs, each with thirds of this many values.
+_FEWEST_GROWING, _FEWEST_IN_THIRD = 4, 3
+_LEAST = 1e-9
+
+# If more windows follow such lines, the lines name something else.
+_MOST_NAMED = 0.5
+# A pause between windows is longer than this share of a window, and than so many units of timestamps.
+_LONG_GAP, _UNITS_OF_GAP = 0.5, 3
+# The first pause contains the start of the job if it is so many times a usual one.
+_LONG_FIRST = 1.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +98,11 @@ class RankWindows:
             return self
         return self._joined_at(np.unique(np.linspace(0, n, most + 1).astype(np.int64))[:-1])
 
+    def in_cycles(self, length: int) -> RankWindows:
+        """Return the whole cycles of so many windows, joined."""
+        whole = np.arange(len(self) // length * length)
+        return self.chosen(whole)._joined_at(whole[::length])
+
     @property
     def alike(self) -> RankWindows:
         """Return windows of similar numbers of steps: neighbours joined where they differ much."""
@@ -111,26 +147,124 @@ class RankWindows:
         return np.append(False, self.epoch[1:] != self.epoch[:-1])[: len(self)]
 
 
-def printed_windows(run: Run) -> tuple[RankWindows, ...]:
-    """Return the windows that lines are about, by rank."""
-    table = run.intervals.filter(arrow.equal(run.intervals["kind"], _WINDOW))
-    windows = []
-    for rank in sorted(pc.unique(table["rank"]).to_pylist()):
-        rows = table.filter(arrow.equal(table["rank"], rank))
-        steps = np.maximum(arrow.numbers(rows["steps"]), 1)
-        took = arrow.numbers(rows["end"]) - arrow.numbers(rows["begin"])
-        data, epoch = rows["data"], rows["epoch"]
-        windows.append(
-            RankWindows(
-                rank=rank,
-                step=arrow.numbers(rows["step"]) - steps,
-                steps=steps,
-                ms=took / steps / 1e6,
-                input_ms=None if data.null_count else arrow.numbers(data) / steps / 1e6,
-                epoch=None if epoch.null_count else arrow.numbers(epoch).astype(np.int64),
-            )
+# -- Windows of printed lines, without the work that other lines name ------------------------------
+
+#: Work between steps that lines name; ``unnamed`` is time between lines that no line explains.
+PauseKind = Literal["validation", "checkpoint", "validation and checkpoint", "unnamed"]
+
+
+@dataclass(frozen=True)
+class Pauses:
+    """The pauses of a kind between steps."""
+
+    kind: PauseKind
+    number: int
+    seconds: float
+    #: The share of the time from the first line's steps to the last line's.
+    share: float
+    #: Whether the first one is in the first line, with the start of the job.
+    with_start: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Printed:
+    """The windows of one rank as printed, with the time of pauses; arrays are in nanoseconds."""
+
+    windows: RankWindows
+    begin: Ints
+    end: Ints
+    #: The time of pauses within each window, and before it.
+    within: Floats
+    before: Floats
+    #: Lines that name validation or checkpoints before the end of each window.
+    validates: Bools
+    saves: Bools
+
+    @property
+    def without_pauses(self) -> RankWindows:
+        """Return the windows without the time of pauses."""
+        windows, cut = self.windows, self.within / self.windows.steps / 1e6
+        waits = windows.input_ms
+        ms = windows.ms - cut
+        return replace(windows, ms=ms, input_ms=None if waits is None else np.minimum(waits, ms))
+
+    @property
+    def pauses(self) -> tuple[Pauses, ...]:
+        """Return the pauses by kind, the longest first."""
+        spent = self.within + self.before
+        total = max(
+            float(self.end.max() - self.begin.min()), float((self.end - self.begin).sum()), 1.0
         )
-    return tuple(windows)
+        kinds: dict[PauseKind, Bools] = {
+            "validation": self.validates & ~self.saves,
+            "checkpoint": self.saves & ~self.validates,
+            "validation and checkpoint": self.validates & self.saves,
+            "unnamed": ~(self.validates | self.saves),
+        }
+        pauses = [
+            Pauses(
+                kind,
+                int(chosen.sum()),
+                float(spent[chosen].sum()) / 1e9,
+                float(spent[chosen].sum()) / total,
+                bool(chosen[0] and self.within[0] > _LONG_FIRST * np.median(spent[chosen])),
+            )
+            for kind, marked in kinds.items()
+            if (chosen := marked & (spent > 0)).any()
+        ]
+        return tuple(sorted(pauses, key=lambda pause: -pause.seconds))
+
+
+def printed_windows(run: Run) -> tuple[tuple[RankWindows, ...], tuple[Pauses, ...]]:
+    """Return the windows that lines are about, by rank, and the pauses of the lowest rank."""
+    table = run.intervals.filter(arrow.equal(run.intervals["kind"], _WINDOW))
+    ranks = [
+        _printed(run, rank, table.filter(arrow.equal(table["rank"], rank)))
+        for rank in sorted(pc.unique(table["rank"]).to_pylist())
+    ]
+    return tuple(rank.without_pauses for rank in ranks), ranks[0].pauses if ranks else ()
+
+
+def _printed(run: Run, rank: int, rows: pa.Table) -> _Printed:
+    steps = np.maximum(arrow.numbers(rows["steps"]), 1)
+    begin, end = arrow.numbers(rows["begin"]), arrow.numbers(rows["end"])
+    data, epoch = rows["data"], rows["epoch"]
+    windows = RankWindows(
+        rank=rank,
+        step=arrow.numbers(rows["step"]) - steps,
+        steps=steps,
+        ms=(end - begin) / steps / 1e6,
+        input_ms=None if data.null_count else arrow.numbers(data) / steps / 1e6,
+        epoch=None if epoch.null_count else arrow.numbers(epoch).astype(np.int64),
+    )
+    logs = [log for log in run.logs if log.rank == rank]
+    named = [
+        np.isin(
+            windows.step + steps,
+            [step for log in logs for step in log.facts.get(f"steps_after_{kind}") or ()],
+        )
+        for kind in ("validation", "checkpoint")
+    ]
+    excluded = named[0] | named[1]
+    if excluded.mean() > _MOST_NAMED:
+        named, excluded = [excluded & False] * 2, excluded & False
+    usual = usual_without(windows.ms, excluded)
+    over = windows.ms - usual
+    long = excluded & unusual(over, usual, robust_sd(over[~excluded]))
+    # Between two lines there may be steps without a line.
+    between = np.append(0, windows.step[1:] - (windows.step + steps)[:-1])
+    gap = np.append(0, begin[1:] - end[:-1]) - 1e6 * usual * np.maximum(between, 0)
+    resolution = max((float(log.facts.get("stamp_precision_ms") or 0) for log in logs), default=0.0)
+    least = np.maximum(_LONG_GAP * 1e6 * usual * steps, _UNITS_OF_GAP * 1e6 * resolution)
+    return _Printed(
+        windows,
+        begin,
+        end,
+        within=np.where(long, 1e6 * over * steps, 0.0),
+        before=np.where(gap > least, gap, 0.0),
+        validates=named[0],
+        saves=named[1],
+    )
 
 
 def single_steps(run: Run) -> tuple[RankWindows, ...]:
@@ -200,3 +334,127 @@ def over_ranks(ranks: Sequence[RankWindows]) -> RankWindows:
         input_ms=np.mean(waits, axis=0) if len(waits) == len(alike) else None,
         epoch=first.epoch,
     )
+
+
+# -- Find patterns in series of times ---------------------------------------------------------------
+
+
+class Period(NamedTuple):
+    """A place within cycles at which values are longer than the others."""
+
+    #: The number of values in a cycle.
+    every: int
+    #: Marks the values at that place.
+    regular: Bools
+    #: How much longer they are than the other values of their cycles: each, in the values' unit.
+    over: Floats
+
+
+def period_of(
+    values: Floats,
+    position: Ints,
+    segment: Ints,
+    least: float = 0.0,
+    without: Collection[int] = (),
+) -> Period | None:
+    """Return the period of a series that chance does not explain; None without one.
+
+    Cycles are compared without what changes slowly. Chernoff's bound on the binomial distribution counts
+    the cycles whose longest value is at the same place, over all periods and places that are tried.
+
+    Args:
+        values: the series.
+        position: the number of each value within its segment; numbers may be missing.
+        segment: the number of its segment, as of its epoch.
+        least: the least difference that values show, because they are rounded.
+        without: periods that have another explanation.
+    """
+    searched = slice(max(len(values) - _MOST_SEARCHED, 0), None)
+    series, longest = values[searched], min(len(values[searched]) // FEWEST_CYCLES, _LONGEST_PERIOD)
+    if longest < 2:
+        return None
+    padded = np.pad(series, 1, mode="reflect")
+    bump = series - (padded[:-2] + padded[2:]) / 2
+    # Equal values are in random order.
+    bump += np.random.default_rng(0).uniform(
+        0, _LEAST * np.abs(bump).max(initial=_LEAST), len(bump)
+    )
+    usual, best = float(np.median(series)), None
+    surprise = float(np.log(longest**2 / _CHANCE))
+    for every in sorted({*range(2, longest + 1)} - {*without}):
+        begin = _cycles(position[searched], segment[searched], every)
+        if len(begin) < FEWEST_CYCLES or len(begin) * np.log(every) <= surprise:
+            continue
+        cycles = begin[:, None] + np.arange(every)
+        counts = np.bincount(bump[cycles].argmax(axis=1), minlength=every)
+        place, share = int(counts.argmax()), float(counts.max()) / len(begin)
+        unlikely = len(begin) * _divergence(share, 1 / every)
+        if share < _MOST or unlikely <= surprise:
+            continue
+        others = np.median(np.delete(series[cycles], place, axis=1), axis=1)
+        longer = float(np.median(series[cycles[:, place]] - others))
+        if longer > max(_WORTH * usual, least):
+            surprise, best = unlikely, (every, place)
+    if best is None:
+        return None
+    regular = position % best[0] == best[1]
+    return Period(best[0], regular, values[regular] - usual_without(values, regular)[regular])
+
+
+def usual_without(values: Floats, excluded: Bools) -> Floats:
+    """Return the median around each value of the values that are not excluded."""
+    at = np.flatnonzero(~excluded)
+    if not len(at):
+        return values
+    usual = np.interp(np.arange(len(values)), at, running_median(values[at], AROUND))
+    return np.asarray(usual)
+
+
+def _cycles(position: Ints, segment: Ints, every: int) -> Ints:
+    """Return where whole cycles begin."""
+    begin = np.flatnonzero(position % every == 0)
+    begin = begin[begin + every <= len(position)]
+    end = begin + every - 1
+    whole = (position[end] - position[begin] == every - 1) & (segment[end] == segment[begin])
+    return np.asarray(begin[whole])
+
+
+def _divergence(share: float, expected: float) -> float:
+    """Return the Kullback-Leibler divergence of a share from the expected one."""
+    rest = (1 - share) * np.log((1 - share) / (1 - expected)) if share < 1 else 0.0
+    return float(share * np.log(share / expected) + rest)
+
+
+class Growth(NamedTuple):
+    """A rise or a fall of times within each epoch."""
+
+    epochs: int
+    #: The ratio of the last third of an epoch to its first, minus 1.
+    by: float
+
+
+def growth_in(values: Floats, segment: Ints) -> Growth | None:
+    """Return how values grow or shrink within each epoch; None if chance may explain it.
+
+    The first value of each epoch does not count.
+    """
+    edges = [*np.flatnonzero(np.diff(segment, prepend=segment[:1] - 1)).tolist(), len(values)]
+    thirds = []
+    for begin, end in zip(edges, edges[1:], strict=False):
+        third = (end - begin - 1) // 3
+        if third >= _FEWEST_IN_THIRD:
+            logs = np.log(np.maximum(values[begin + 1 : end], _LEAST))
+            thirds.append((np.median(logs[:third]), np.median(logs[-third:])))
+    if len(thirds) < _FEWEST_GROWING:
+        return None
+    first, last = np.array(thirds).T
+    rises, falls = last - first, last[:-1] - first[1:]
+    by = float(np.median(rises))
+    is_certain = all(_differs_from_zero(np.sign(by) * each) for each in (rises, falls))
+    return Growth(len(thirds), float(np.expm1(by))) if is_certain and abs(by) > _WORTH else None
+
+
+def _differs_from_zero(values: Floats) -> bool:
+    n = len(values)
+    error = values.std(ddof=1) / np.sqrt(n)
+    return bool(values.mean() > float(student_quantile(1 - _CHANCE / 2, n - 1)) * error)
