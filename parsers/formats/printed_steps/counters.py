@@ -122,22 +122,45 @@ def _are_counts(numbers: Floats) -> bool:
     return bool(whole and (numbers >= 0).all() and (numbers < _MOST).all())
 
 
-def without_repeated_steps(rows: Rows, counter: int) -> tuple[Rows, str]:
-    """Drop the lines about steps that a restarted job trained again, with a note on them."""
+class Repeated(NamedTuple):
+    """Steps that a restarted job trained again."""
+
+    steps: int
+    restarts: int
+    #: The time of these steps and of the restarts, by timestamps; None without any.
+    seconds: float | None
+
+    @property
+    def note(self) -> str:
+        """Say which lines are used."""
+        return (
+            f"{self.steps:,} steps were trained twice, after {counted(self.restarts, 'restart')}: "
+            "only the later ones are used"
+        )
+
+
+def without_repeated_steps(rows: Rows, counter: int) -> tuple[Rows, Repeated | None]:
+    """Drop the lines about steps that a restarted job trained again."""
     steps = rows.values[counter]
     falls = np.flatnonzero(np.diff(steps) < 0) + 1
     every = float(np.median(np.diff(steps)[np.diff(steps) > 0]))
     if not len(falls) or (steps[falls] <= steps.min() + every).any():
-        return rows, ""
+        return rows, None
     kept, repeated = np.ones(len(steps), bool), 0
     for at in falls.tolist():
         kept[:at] &= steps[:at] < steps[at]
         repeated += int(steps[at - 1] - steps[at] + every)
-    note = (
-        f"{repeated:,} steps were trained twice, after {counted(len(falls), 'restart')}: "
-        "only the later ones are used"
-    )
-    return rows.chosen(kept), note
+    seconds = _lost_s(rows, steps, kept) if rows.stamps["timed"].all() else None
+    return rows.chosen(kept), Repeated(repeated, len(falls), seconds)
+
+
+def _lost_s(rows: Rows, steps: Floats, kept: Bools) -> float:
+    """Return by how much longer lines are apart where others between them are dropped."""
+    took, count = np.diff(rows.stamps["ns"][kept]) / 1e9, np.diff(steps[kept])
+    across = np.diff(np.flatnonzero(kept)) > 1
+    usual = took / np.maximum(count, 1)
+    longer = took - count * (float(np.median(usual[~across])) if (~across).any() else 0.0)
+    return float(np.maximum(longer[across], 0.0).sum())
 
 
 def spans(lines: StepLines, ns: Ints, unit_ns: int, breaks: Bools) -> tuple[Ints, Ints, Floats]:

@@ -24,6 +24,7 @@ from .counters import (
     STAMPS,
     Clock,
     CountedLines,
+    Repeated,
     agrees,
     counter_of,
     epoch_of_each,
@@ -78,6 +79,8 @@ class Evidence:
     known_from: str = KNOWN_FROM
     #: Whether each line is about an epoch: ``epoch`` takes the place of ``step``.
     of_epochs: bool = False
+    #: Steps that a restarted job trained again; None without any.
+    repeated: Repeated | None = None
 
 
 def evidence_in(rows: Rows, batches: Iterable[int] = ()) -> Evidence | str:
@@ -102,7 +105,7 @@ def evidence_in(rows: Rows, batches: Iterable[int] = ()) -> Evidence | str:
     sole = sole.chosen(np.append(True, np.diff(sole.values[counter]) != 0))
     ranks = np.unique(rows.stamps["rank"])
     several = len(ranks) > 1
-    sole, note = (sole, "") if several else without_repeated_steps(sole, counter)
+    sole, repeated = (sole, None) if several else without_repeated_steps(sole, counter)
     lines = _Lines(rows if several else sole, sole, counter, frozenset(batches))
     evidence = lines.evidence()
     if isinstance(evidence, str):
@@ -111,7 +114,8 @@ def evidence_in(rows: Rows, batches: Iterable[int] = ()) -> Evidence | str:
         return NO_TIMES
     if several and evidence.size is None and (ranks == np.arange(len(ranks))).all():
         evidence = replace(evidence, size=len(ranks))
-    return replace(evidence, notes=(*evidence.notes, *shared, *([note] if note else [])))
+    notes = (*evidence.notes, *shared, *([] if repeated is None else [repeated.note]))
+    return replace(evidence, notes=notes, repeated=repeated)
 
 
 def _of_epochs(lines: _Lines) -> Evidence | str:

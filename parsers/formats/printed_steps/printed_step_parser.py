@@ -294,8 +294,8 @@ def _rate_facts(lines: StepLines, samples: RateSamples) -> dict[str, Any]:
 
 
 def _work_facts(lines: StepLines, windows: Durations) -> dict[str, Any]:
-    """Return the steps of windows in or before which lines name other work (``steps_after_validation``)."""
-    facts = {}
+    """Return the steps of windows in or before which lines name other work."""
+    facts: dict[str, Any] = {}
     for work in WORK_BETWEEN:
         counts = lines.of(work)
         if counts is not None:

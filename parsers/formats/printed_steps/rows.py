@@ -22,7 +22,7 @@ from ...lines.timestamps import LEAP_YEAR, latest_ns
 from ...pattern import matching, stamps_before, texts_of
 from ...rank_names import MOST_RANKS
 from .figures import DATE_BYTES, FEWEST_LINES, NO_FIGURE, Figure, Kind, spelled
-from .vocabulary import DATES, WORK, word_of
+from .vocabulary import ANY_WORK, DATES, WORK, word_of
 
 # Larger numbers are damage.
 _LARGEST = 1e18
@@ -136,7 +136,9 @@ def rows_of(data: bytes, kind: Kind) -> Rows | None:
             continue
         at, texts = matching(lines, literal, expression)
         every = texts_of(lines.block, lines.start, np.minimum(lines.end, lines.start + LONGEST_LINE))
-        counts = {work: counter.count(every, at) for work, counter in works.items()}
+        places = np.flatnonzero(_mask(pc.match_substring_regex(every, ANY_WORK)))
+        some = every.take(arrow.array(places))
+        counts = {work: counter.count(some, places, at) for work, counter in works.items()}
         if not len(at):
             continue
         for column, figure, array in zip(values, kind.figures, texts.values(), strict=True):
@@ -176,33 +178,35 @@ class _Work:
         #: The number of lines before the first step that are no work.
         self.wrong = 0
 
-    def count(self, lines: pa.Array, steps: Ints) -> Ints:
+    def count(self, texts: pa.Array, places: Ints, steps: Ints) -> Ints:
         """Return the number of lines up to each line about steps.
 
         Args:
-            lines: the next lines of the log.
-            steps: the places of lines about steps among them.
+            texts: lines of the next block that may be about other work.
+            places: their places in the block.
+            steps: the places of lines about steps.
         """
-        named = _mask(pc.match_substring_regex(lines, self._expression))
-        if named[steps].sum() > _MOST_WORK * len(steps):
+        named = _mask(pc.match_substring_regex(texts, self._expression))
+        of_steps = np.isin(places, steps)
+        if (named & of_steps).sum() > _MOST_WORK * len(steps):
             # Such a figure belongs to steps.
-            named[steps] = False
-        begin = 0
+            named &= ~of_steps
+        later = named.copy()
         if not self._has_steps:
-            begin = int(steps[0]) if len(steps) else len(named)
-            first = np.flatnonzero(named[:begin])
-            self._before |= self._words(lines, first[:_MOST_COMPARED])
-            self.wrong += len(first)
+            is_before = named & (places < steps[0] if len(steps) else True)
+            later &= ~is_before
+            self._before |= self._words(texts, np.flatnonzero(is_before)[:_MOST_COMPARED])
+            self.wrong += int(is_before.sum())
             self._has_steps = len(steps) > 0
         if self.wrong and self._compared < _MOST_COMPARED:
-            later = begin + np.flatnonzero(named[begin:])[: _MOST_COMPARED - self._compared]
-            self._compared += len(later)
-            if self._before & self._words(lines, later):
+            compared = np.flatnonzero(later)[: _MOST_COMPARED - self._compared]
+            self._compared += len(compared)
+            if self._before & self._words(texts, compared):
                 self.wrong = 0
                 self._compared = _MOST_COMPARED
-        counts = self._count + np.cumsum(named)
+        counts = self._count + np.searchsorted(places[named], steps, side="right")
         self._count += int(named.sum())
-        return np.asarray(counts[steps])
+        return np.asarray(counts)
 
     @staticmethod
     def _words(lines: pa.Array, at: Ints) -> set[str]:

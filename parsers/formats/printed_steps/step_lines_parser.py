@@ -129,8 +129,14 @@ def _batches(data: bytes) -> Iterator[int]:
 
 
 def _explained(log: Parsed, evidence: Evidence) -> Parsed:
-    """Add to a log's facts what confirms its times."""
+    """Add to a log's facts what confirms its times, and the steps that were trained again."""
     facts: dict[str, Any] = {**log.log.facts}
     if evidence.checks:
         facts["confirmed"] = ", ".join(evidence.checks)
+    if evidence.repeated is not None:
+        facts |= {
+            "repeated_steps": evidence.repeated.steps,
+            "restarts": evidence.repeated.restarts,
+            "repeated_s": evidence.repeated.seconds,
+        }
     return replace(log, log=replace(log.log, facts=facts))

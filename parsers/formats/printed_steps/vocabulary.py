@@ -228,6 +228,9 @@ WORK = {
     ),
 }
 
+#: Words of any such line.
+ANY_WORK = "(?i)val|test|sav|written"
+
 # -- timestamps ------------------------------------------------------------------------------------
 
 _CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"

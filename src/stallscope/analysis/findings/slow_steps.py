@@ -17,10 +17,10 @@ from stallscope.words import ENTRIES
 
 from ..advice.input_advice import slow_first_steps
 from ..gains.what_if import Advice
-from ..ledger.change_points import ChangePoint
+from ..ledger.change_points import ChangePoint, Growth
 from ..ledger.ledger import Ledger
-from ..ledger.printed_steps import PrintedSteps, SlowWindows
-from ..ledger.windows import Growth, Pauses, period_of
+from ..ledger.printed_steps import PrintedSteps, RepeatedSteps, SlowWindows
+from ..ledger.windows import Pauses, period_of
 from ..setup import Setup
 from .finding import Finding
 
@@ -188,8 +188,8 @@ def printed_step_findings(printed: PrintedSteps, setup: Setup) -> Iterator[Findi
     """Find what a series of printed step times tells, besides the wait for data."""
     yield from map(changed, printed.changes)
     yield from (_pauses(pauses) for pauses in printed.pauses if pauses.share >= WORTH)
-    if printed.repeated_steps:
-        yield _repeated(printed.repeated_steps, printed.repeated_s)
+    if printed.repeated is not None:
+        yield _trained_again(printed.repeated)
     starts, bursts, period = printed.epoch_starts, printed.bursts, printed.period
     if starts is not None and starts.cost >= WORTH:
         yield Finding(
@@ -249,15 +249,19 @@ def _pauses(pauses: Pauses) -> Finding:
     )
 
 
-def _repeated(steps: int, seconds: float | None) -> Finding:
+def _trained_again(repeated: RepeatedSteps) -> Finding:
     """Report steps that were trained again after a restart."""
-    lost = "" if seconds is None else f"; restarts and these steps took {amount(seconds, 's')}"
+    seconds = amount(repeated.seconds, "s")
+    lost = f"They take about {seconds} at the mean step."
+    if repeated.with_restarts:
+        lost = f"With the restarts, this took {seconds}."
     return Finding(
         "steps_repeated",
         "warning",
         "Steps were trained twice",
-        f"After a restart, {counted(steps, 'step')} were trained again{lost}.",
-        (Advice("Write checkpoints more often, if restarts recur"),),
+        f"After {counted(repeated.restarts, 'restart')}, {counted(repeated.steps, 'step')} were trained "
+        f"again. {lost}",
+        (Advice("Find out why the job restarted, or write checkpoints more often"),),
     )
 
 

@@ -1,4 +1,4 @@
-"""Find the steps at which step time changed for good, and a rise during training.
+"""Find the steps at which step time changed for good, growth within epochs, and a rise during training.
 
 Moving sums (Eichinger and Kirch 2018) find changes that follow one another: the means of equally many
 steps before and after a change differ by more than the means of neighbouring steps usually do. Between
@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stallscope.arrays.distributions import student_quantile
 from stallscope.arrays.stats import autocorrelation_time, robust_sd, running_median
-from stallscope.arrays.types import Floats
+from stallscope.arrays.types import Floats, Ints
 from stallscope.words import ENTRIES, LedgerPart
 
 from .ledger import Ledger
@@ -38,6 +39,11 @@ _FAR_SDS = 4.0
 _LIKELIHOOD_95 = 9.0
 # Logarithms need more than 0.
 _LEAST = 1e-9
+
+# Growth within epochs needs this many of them, each with thirds of this many values.
+_FEWEST_EPOCHS, _FEWEST_IN_THIRD = 4, 3
+# The share of healthy series that grow by chance.
+_CHANCE = 1e-3
 
 #: The rise that is found within 30 steps where steps vary by 5 %.
 RISE = 0.10
@@ -234,6 +240,47 @@ def _described(ledger: Ledger, total: Floats, begin: int, at: int, end: int) -> 
         rank,
         (int(ledger.steps[first]), int(ledger.steps[last])),
     )
+
+
+# -- Find growth within each epoch ----------------------------------------------------------------
+#
+# The ends of epochs are compared with their starts, and with those of the epochs after them: a rise
+# during the whole job does not fall back.
+
+
+class Growth(NamedTuple):
+    """A rise or a fall of times within each epoch."""
+
+    epochs: int
+    #: The ratio of the last third of an epoch to its first, minus 1.
+    by: float
+
+
+def growth_in(values: Floats, segment: Ints) -> Growth | None:
+    """Return how values grow or shrink within each epoch; None if chance may explain it.
+
+    The first value of each epoch does not count.
+    """
+    edges = [*np.flatnonzero(np.diff(segment, prepend=segment[:1] - 1)).tolist(), len(values)]
+    thirds = []
+    for begin, end in zip(edges, edges[1:], strict=False):
+        third = (end - begin - 1) // 3
+        if third >= _FEWEST_IN_THIRD:
+            logs = np.log(np.maximum(values[begin + 1 : end], _LEAST))
+            thirds.append((np.median(logs[:third]), np.median(logs[-third:])))
+    if len(thirds) < _FEWEST_EPOCHS:
+        return None
+    first, last = np.array(thirds).T
+    rises, falls = last - first, last[:-1] - first[1:]
+    by = float(np.median(rises))
+    is_certain = all(_differs_from_zero(np.sign(by) * each) for each in (rises, falls))
+    return Growth(len(thirds), float(np.expm1(by))) if is_certain and abs(by) > _WORTH else None
+
+
+def _differs_from_zero(values: Floats) -> bool:
+    n = len(values)
+    error = values.std(ddof=1) / np.sqrt(n)
+    return bool(values.mean() > float(student_quantile(1 - _CHANCE / 2, n - 1)) * error)
 
 
 # -- Detect during training that steps have become longer for good --------------------------------

@@ -27,15 +27,20 @@ from stallscope.run import Run
 from stallscope.words import LedgerPart
 
 from .by_generation import settling_length_within
-from .change_points import ChangePoint, largest, possible_places, split_points
+from .change_points import (
+    ChangePoint,
+    Growth,
+    growth_in,
+    largest,
+    possible_places,
+    split_points,
+)
 from .ledger_figures import StepTime
 from .windows import (
     AROUND,
     FEWEST_CYCLES,
-    Growth,
     Pauses,
     RankWindows,
-    growth_in,
     over_ranks,
     period_of,
     printed_windows,
@@ -76,6 +81,18 @@ class SlowPeriod(SlowWindows):
     every_windows: int = 0
 
 
+@dataclass(frozen=True)
+class RepeatedSteps:
+    """Steps that a restarted job trained again."""
+
+    steps: int
+    restarts: int
+    #: Their time with that of the restarts, by timestamps; without timestamps, at the mean step.
+    seconds: float
+    #: Whether timestamps tell it.
+    with_restarts: bool
+
+
 @dataclass(frozen=True, eq=False)
 class PrintedSteps:
     """The steps of a run according to printed lines."""
@@ -103,9 +120,8 @@ class PrintedSteps:
     growth: Growth | None
     #: Validation, checkpoints and other pauses between steps; the steps' times are without them.
     pauses: tuple[Pauses, ...]
-    #: Steps that a restarted job trained again, and the time that restarts took, as far as known.
-    repeated_steps: int = 0
-    repeated_s: float | None = None
+    #: Steps that a restarted job trained again; None without any.
+    repeated: RepeatedSteps | None
     #: How the log counts its steps, as in ``from 1 in each epoch``; None if unknown.
     numbers: str | None = None
     #: What confirms the times of lines that no parser knows; None for others.
@@ -184,14 +200,22 @@ def printed_steps(run: Run) -> PrintedSteps | None:
         period=period,
         growth=None if epoch is None else growth_in(whole.ms[steady], epoch[steady]),
         pauses=pauses,
-        repeated_steps=int(run.fact("repeated_steps") or 0),
-        repeated_s=run.fact("repeated_s"),
+        repeated=_repeated(run, whole.mean_ms),
         numbers=run.fact("step_numbers"),
         confirmed=run.fact("confirmed"),
         least_input_ms=least,
         most_input_ms=most,
         recorded=recorded,
     )
+
+
+def _repeated(run: Run, mean_ms: float) -> RepeatedSteps | None:
+    """Return the steps that a restarted job trained again; None without any."""
+    steps, seconds = int(run.fact("repeated_steps") or 0), run.fact("repeated_s")
+    if not steps:
+        return None
+    spent = steps * mean_ms / 1e3 if seconds is None else float(seconds)
+    return RepeatedSteps(steps, int(run.fact("restarts") or 1), spent, seconds is not None)
 
 
 def _warm_up(whole: RankWindows) -> int:
@@ -336,7 +360,7 @@ def _change(windows: RankWindows, begin: int, at: int, end: int) -> ChangePoint:
 def _slow(
     whole: RankWindows, steady: Bools, precision_ms: float
 ) -> tuple[SlowWindows | None, SlowPeriod | None, SlowWindows | None]:
-    """Return slow windows: at the start of epochs if most of them are slow, with a period, and others."""
+    """Return slow windows: first ones of epochs if most are slow, those with a period, and others."""
     windows = whole.chosen(steady)
     ms, starts = windows.ms, whole.begins_epoch[steady]
     starts[:1] = windows.epoch is not None and steady[0]

@@ -1,8 +1,7 @@
 """Read windows of steps: the steps that one line of a log is about, or single recorded steps.
 
 A period is found by the place of the longest value within each cycle: without a period, each place is
-equally likely. Growth within epochs is found by comparing the ends of epochs with their starts, and with
-those of the epochs after them: a rise during the whole job does not fall back.
+equally likely.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stallscope.arrays import arrow
-from stallscope.arrays.distributions import student_quantile
 from stallscope.arrays.stats import robust_sd, running_median, unusual
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.run import Run
@@ -34,12 +32,10 @@ FEWEST_CYCLES = 5
 _LONGEST_PERIOD, _MOST_SEARCHED = 256, 1 << 14
 # The slow value has the same place in this share of cycles.
 _MOST = 2 / 3
-# Of so many healthy series, one has a period or growth by chance.
+# The share of healthy series that have a period by chance.
 _CHANCE = 1e-3
 # Smaller differences are not reported, as a share of the usual value.
 _WORTH = 0.05
-# Growth needs this many epochs, each with thirds of this many values.
-_FEWEST_GROWING, _FEWEST_IN_THIRD = 4, 3
 _LEAST = 1e-9
 
 # If more windows follow such lines, the lines name something else.
@@ -423,38 +419,3 @@ def _divergence(share: float, expected: float) -> float:
     """Return the Kullback-Leibler divergence of a share from the expected one."""
     rest = (1 - share) * np.log((1 - share) / (1 - expected)) if share < 1 else 0.0
     return float(share * np.log(share / expected) + rest)
-
-
-class Growth(NamedTuple):
-    """A rise or a fall of times within each epoch."""
-
-    epochs: int
-    #: The ratio of the last third of an epoch to its first, minus 1.
-    by: float
-
-
-def growth_in(values: Floats, segment: Ints) -> Growth | None:
-    """Return how values grow or shrink within each epoch; None if chance may explain it.
-
-    The first value of each epoch does not count.
-    """
-    edges = [*np.flatnonzero(np.diff(segment, prepend=segment[:1] - 1)).tolist(), len(values)]
-    thirds = []
-    for begin, end in zip(edges, edges[1:], strict=False):
-        third = (end - begin - 1) // 3
-        if third >= _FEWEST_IN_THIRD:
-            logs = np.log(np.maximum(values[begin + 1 : end], _LEAST))
-            thirds.append((np.median(logs[:third]), np.median(logs[-third:])))
-    if len(thirds) < _FEWEST_GROWING:
-        return None
-    first, last = np.array(thirds).T
-    rises, falls = last - first, last[:-1] - first[1:]
-    by = float(np.median(rises))
-    is_certain = all(_differs_from_zero(np.sign(by) * each) for each in (rises, falls))
-    return Growth(len(thirds), float(np.expm1(by))) if is_certain and abs(by) > _WORTH else None
-
-
-def _differs_from_zero(values: Floats) -> bool:
-    n = len(values)
-    error = values.std(ddof=1) / np.sqrt(n)
-    return bool(values.mean() > float(student_quantile(1 - _CHANCE / 2, n - 1)) * error)
