@@ -36,9 +36,8 @@ from .gains.verdict import ComparableRuns, decide, fault_as_baseline, insufficie
 from .gains.what_if import Bottleneck
 from .ledger.by_generation import Generations
 from .ledger.change_points import ChangePoint, change_points
-from .ledger.entries import CauseEntry, LedgerEntry, cause_entries, ledger_entries
 from .ledger.job_time import JobTime, generation_times, goodput, sum_of
-from .ledger.ledger import Ledger
+from .ledger.ledger import CauseEntry, Ledger, LedgerEntry, cause_entries, ledger_entries
 from .ledger.ledger_figures import (
     Coverage,
     StepTime,

@@ -24,10 +24,9 @@ from .gains.baseline import BaselineMatch, Decomposition, InputRates
 from .gains.what_if import Bottleneck, WhatIf
 from .ledger.by_generation import Generations, steady_of
 from .ledger.change_points import ChangePoint
-from .ledger.entries import CauseEntry, LedgerEntry
 from .ledger.epoch_ledger import EpochTimes
 from .ledger.job_time import Goodput, JobTime
-from .ledger.ledger import Ledger
+from .ledger.ledger import CauseEntry, Ledger, LedgerEntry
 from .ledger.ledger_figures import Coverage, RankSummary, StepTime, clock_summary
 from .ledger.printed_steps import PrintedSteps
 from .network.communication import Communication

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.ledger.entries import waiting_part
+from stallscope.analysis.ledger.ledger import waiting_part
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.numbers import NOT_MEASURED, amount
 from stallscope.formatting.sums import SumColumn

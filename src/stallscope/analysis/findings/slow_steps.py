@@ -11,7 +11,7 @@ import numpy as np
 
 from stallscope.arrays.stats import above_usual
 from stallscope.arrays.types import Bools, Floats, Ints
-from stallscope.formatting.lists import counted
+from stallscope.formatting.lists import counted, listed
 from stallscope.formatting.numbers import amount, percent
 from stallscope.words import ENTRIES
 
@@ -19,8 +19,9 @@ from ..advice.input_advice import slow_first_steps
 from ..gains.what_if import Advice
 from ..ledger.change_points import ChangePoint, Growth
 from ..ledger.ledger import Ledger
-from ..ledger.printed_steps import PrintedSteps, RepeatedSteps, SlowWindows
-from ..ledger.windows import Pauses, period_of
+from ..ledger.printed_steps import PrintedSteps, RepeatedSteps
+from ..ledger.slow_windows import SlowWindows, period_of
+from ..ledger.windows import Pauses
 from ..setup import Setup
 from .finding import Finding
 
@@ -229,10 +230,15 @@ def _longer(slow: SlowWindows) -> str:
     waiting = ""
     if slow.waiting is not None:
         waiting = f", {percent(slow.waiting)} of it waiting for data"
-    return (
+    known = (
         f"{amount(slow.longer_ms, 'ms')} longer than those around them{waiting}: "
         f"{slow.cost:.1%} of all steps' time"
     )
+    if slow.alone:
+        (rank, number), *more = slow.alone
+        ranks = "" if not more else f" (and {listed('rank', [each for each, _ in more])} in others)"
+        known += f". In {number:,} of these lines, only rank {rank} waits for data{ranks}"
+    return known
 
 
 def _pauses(pauses: Pauses) -> Finding:

@@ -17,12 +17,9 @@ import numpy as np
 from stallscope.arrays.stats import (
     FEWEST_INDEPENDENT,
     Mean,
-    above_usual,
     mean_with_interval,
-    robust_sd,
-    unusual,
 )
-from stallscope.arrays.types import Bools, Floats, Ints
+from stallscope.arrays.types import Bools, Ints
 from stallscope.run import Run
 from stallscope.words import LedgerPart
 
@@ -36,49 +33,22 @@ from .change_points import (
     split_points,
 )
 from .ledger_figures import StepTime
+from .slow_windows import FEWEST_CYCLES, SlowPeriod, SlowWindows, slow_windows
 from .windows import (
     AROUND,
-    FEWEST_CYCLES,
     Pauses,
     RankWindows,
     over_ranks,
-    period_of,
     printed_windows,
     single_steps,
-    usual_without,
 )
 
 #: The precision of steps that another tool has recorded.
 PRECISION = "single steps, to the microsecond"
-_FEWEST_EPOCHS = 3
 # If windows are samples, the spread of this many parts of the run gives the precision of its mean.
 _SAMPLED_PARTS = 40
-_MOST = 2 / 3
 # A slow first window is no warm-up if so many later ones take nearly as long.
 _LONG, _RECURS, _NEARLY = 0.2, 3, 0.9
-
-
-@dataclass(frozen=True)
-class SlowWindows:
-    """Windows that take longer than those around them, and the time that this costs."""
-
-    windows: int
-    of: int
-    #: How much longer they take, milliseconds per step on average.
-    longer_ms: float
-    #: The same as a share of all steps' time.
-    cost: float
-    #: The share of the longer time that is waiting for data; None if lines do not have it.
-    waiting: float | None = None
-
-
-@dataclass(frozen=True)
-class SlowPeriod(SlowWindows):
-    """Windows that take longer at the same place of each cycle."""
-
-    #: The number of steps in a cycle, and the number of windows.
-    every: int = 0
-    every_windows: int = 0
 
 
 @dataclass(frozen=True)
@@ -180,8 +150,8 @@ def printed_steps(run: Run) -> PrintedSteps | None:
     is_warm_up = np.arange(len(whole)) < warm_up
     steady = ~is_warm_up if warm_up < len(whole) else is_warm_up
     precision_ms = float(run.fact("window_precision_ms") or 0.0)
-    starts, period, bursts = _slow(whole, steady, precision_ms)
-    cycle = None if period is None else period.every_windows
+    slow = slow_windows(ranks, steady, precision_ms)
+    cycle = None if slow.period is None else slow.period.every_windows
     input_ms, share = _input(run, whole.chosen(steady), cycle)
     least, most = _extreme_waits(ranks, whole.step[steady]) if recorded else (None, None)
     epoch = whole.epoch
@@ -195,9 +165,9 @@ def printed_steps(run: Run) -> PrintedSteps | None:
         input_ms=input_ms,
         input_share=share,
         changes=_changes(whole, steady),
-        epoch_starts=starts,
-        bursts=bursts,
-        period=period,
+        epoch_starts=slow.starts,
+        bursts=slow.bursts,
+        period=slow.period,
         growth=None if epoch is None else growth_in(whole.ms[steady], epoch[steady]),
         pauses=pauses,
         repeated=_repeated(run, whole.mean_ms),
@@ -355,78 +325,3 @@ def _change(windows: RankWindows, begin: int, at: int, end: int) -> ChangePoint:
     # The change may have happened within the window before, or at its start.
     between = int(windows.step[max(first - 1, 0)]), int(windows.step[last])
     return ChangePoint(int(windows.step[at]), was, became, entry, by, None, between)
-
-
-def _slow(
-    whole: RankWindows, steady: Bools, precision_ms: float
-) -> tuple[SlowWindows | None, SlowPeriod | None, SlowWindows | None]:
-    """Return slow windows: first ones of epochs if most are slow, those with a period, and others."""
-    windows = whole.chosen(steady)
-    ms, starts = windows.ms, whole.begins_epoch[steady]
-    starts[:1] = windows.epoch is not None and steady[0]
-    usual = usual_without(ms, starts)
-    over = ms - usual
-    at_start = starts & unusual(over, usual, robust_sd(over[~starts]))
-    if starts.sum() < _FEWEST_EPOCHS or at_start.sum() < _MOST * starts.sum() or starts.all():
-        at_start &= False
-    cost_of_starts = _cost(windows, over, at_start)
-    period = _period(windows, at_start, precision_ms)
-    known = at_start if period is None else at_start | period[1]
-    bursts, rest = np.zeros(len(ms), bool), np.flatnonzero(~known)
-    if len(rest) >= AROUND:
-        over[rest], bursts[rest] = above_usual(ms[rest], AROUND)
-    return cost_of_starts, None if period is None else period[0], _cost(windows, over, bursts)
-
-
-def _period(
-    windows: RankWindows, at_start: Bools, precision_ms: float
-) -> tuple[SlowPeriod, Bools] | None:
-    """Return the cycle of slow windows and a mark for each; None without one, or with unequal windows.
-
-    Cycles count over the job, or begin again with each epoch as a loader does.
-    """
-    every = int(np.median(windows.steps))
-    if (windows.steps != every).mean() > 1 - _NEARLY:
-        return None
-    ms = windows.ms.copy()
-    ms[at_start] = np.median(windows.ms)
-    number = (windows.step + windows.steps - 1) // every
-    epoch = windows.epoch
-    countings = [(number, np.zeros(len(ms), np.int64))]
-    lengths: set[int] = set()
-    if epoch is not None and len(np.unique(epoch)) > 1:
-        first = np.flatnonzero(np.diff(epoch, prepend=epoch[:1] - 1))
-        of_epoch = np.searchsorted(first, np.arange(len(ms)), side="right") - 1
-        countings.append((number - number[first][of_epoch], epoch))
-        lengths = set(np.diff(number[first]).tolist())
-    # Times are rounded by half a unit, and their differences by two.
-    least = 4 * precision_ms
-    periods = [period_of(ms, place, part, least, lengths) for place, part in countings]
-    known = [period for period in periods if period is not None]
-    if not known:
-        return None
-    period = max(known, key=lambda period: float(period.over @ windows.steps[period.regular]))
-    over = np.zeros(len(ms))
-    over[period.regular] = period.over
-    cost = _cost(windows, over, period.regular)
-    assert cost is not None
-    slow = SlowPeriod(**vars(cost), every=period.every * every, every_windows=period.every)
-    return slow, period.regular
-
-
-def _cost(windows: RankWindows, over: Floats, chosen: Bools) -> SlowWindows | None:
-    if not chosen.any():
-        return None
-    steps, ms, waits = windows.steps, windows.ms, windows.input_ms
-    lost = float(over[chosen] @ steps[chosen])
-    waiting = None
-    if waits is not None and lost > 0:
-        longer = (waits - usual_without(waits, chosen))[chosen]
-        waiting = min(max(float(longer @ steps[chosen]) / lost, 0.0), 1.0)
-    return SlowWindows(
-        windows=int(chosen.sum()),
-        of=len(chosen),
-        longer_ms=lost / int(steps[chosen].sum()),
-        cost=lost / float(ms @ steps),
-        waiting=waiting,
-    )

@@ -1,14 +1,10 @@
-"""Read windows of steps: the steps that one line of a log is about, or single recorded steps.
-
-A period is found by the place of the longest value within each cycle: without a period, each place is
-equally likely.
-"""
+"""Read windows of steps: the steps that one line of a log is about, or single recorded steps."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -26,18 +22,6 @@ _WINDOW = "window"
 
 #: The usual value is taken over this many windows.
 AROUND = 25
-#: A period needs this many cycles.
-FEWEST_CYCLES = 5
-# Longer periods are not looked for, and only the last values are searched.
-_LONGEST_PERIOD, _MOST_SEARCHED = 256, 1 << 14
-# The slow value has the same place in this share of cycles.
-_MOST = 2 / 3
-# The share of healthy series that have a period by chance.
-_CHANCE = 1e-3
-# Smaller differences are not reported, as a share of the usual value.
-_WORTH = 0.05
-_LEAST = 1e-9
-
 # If more windows follow such lines, the lines name something else.
 _MOST_NAMED = 0.5
 # A pause between windows is longer than this share of a window, and than so many units of timestamps.
@@ -311,14 +295,19 @@ def _with_time_between(
     return end
 
 
-def over_ranks(ranks: Sequence[RankWindows]) -> RankWindows:
-    """Return the mean over the ranks that have the lowest rank's windows."""
+def alike_ranks(ranks: Sequence[RankWindows]) -> list[RankWindows]:
+    """Return the ranks that have the lowest rank's windows."""
     first = ranks[0]
-    alike = [
+    return [
         windows
         for windows in ranks
         if len(windows) == len(first) and np.array_equal(windows.step, first.step)
     ]
+
+
+def over_ranks(ranks: Sequence[RankWindows]) -> RankWindows:
+    """Return the mean over the ranks that have the lowest rank's windows."""
+    first, alike = ranks[0], alike_ranks(ranks)
     if len(alike) == 1:
         return first
     waits = [windows.input_ms for windows in alike if windows.input_ms is not None]
@@ -332,71 +321,6 @@ def over_ranks(ranks: Sequence[RankWindows]) -> RankWindows:
     )
 
 
-# -- Find patterns in series of times ---------------------------------------------------------------
-
-
-class Period(NamedTuple):
-    """A place within cycles at which values are longer than the others."""
-
-    #: The number of values in a cycle.
-    every: int
-    #: Marks the values at that place.
-    regular: Bools
-    #: How much longer they are than the other values of their cycles: each, in the values' unit.
-    over: Floats
-
-
-def period_of(
-    values: Floats,
-    position: Ints,
-    segment: Ints,
-    least: float = 0.0,
-    without: Collection[int] = (),
-) -> Period | None:
-    """Return the period of a series that chance does not explain; None without one.
-
-    Cycles are compared without what changes slowly. Chernoff's bound on the binomial distribution counts
-    the cycles whose longest value is at the same place, over all periods and places that are tried.
-
-    Args:
-        values: the series.
-        position: the number of each value within its segment; numbers may be missing.
-        segment: the number of its segment, as of its epoch.
-        least: the least difference that values show, because they are rounded.
-        without: periods that have another explanation.
-    """
-    searched = slice(max(len(values) - _MOST_SEARCHED, 0), None)
-    series, longest = values[searched], min(len(values[searched]) // FEWEST_CYCLES, _LONGEST_PERIOD)
-    if longest < 2:
-        return None
-    padded = np.pad(series, 1, mode="reflect")
-    bump = series - (padded[:-2] + padded[2:]) / 2
-    # Equal values are in random order.
-    bump += np.random.default_rng(0).uniform(
-        0, _LEAST * np.abs(bump).max(initial=_LEAST), len(bump)
-    )
-    usual, best = float(np.median(series)), None
-    surprise = float(np.log(longest**2 / _CHANCE))
-    for every in sorted({*range(2, longest + 1)} - {*without}):
-        begin = _cycles(position[searched], segment[searched], every)
-        if len(begin) < FEWEST_CYCLES or len(begin) * np.log(every) <= surprise:
-            continue
-        cycles = begin[:, None] + np.arange(every)
-        counts = np.bincount(bump[cycles].argmax(axis=1), minlength=every)
-        place, share = int(counts.argmax()), float(counts.max()) / len(begin)
-        unlikely = len(begin) * _divergence(share, 1 / every)
-        if share < _MOST or unlikely <= surprise:
-            continue
-        others = np.median(np.delete(series[cycles], place, axis=1), axis=1)
-        longer = float(np.median(series[cycles[:, place]] - others))
-        if longer > max(_WORTH * usual, least):
-            surprise, best = unlikely, (every, place)
-    if best is None:
-        return None
-    regular = position % best[0] == best[1]
-    return Period(best[0], regular, values[regular] - usual_without(values, regular)[regular])
-
-
 def usual_without(values: Floats, excluded: Bools) -> Floats:
     """Return the median around each value of the values that are not excluded."""
     at = np.flatnonzero(~excluded)
@@ -404,18 +328,3 @@ def usual_without(values: Floats, excluded: Bools) -> Floats:
         return values
     usual = np.interp(np.arange(len(values)), at, running_median(values[at], AROUND))
     return np.asarray(usual)
-
-
-def _cycles(position: Ints, segment: Ints, every: int) -> Ints:
-    """Return where whole cycles begin."""
-    begin = np.flatnonzero(position % every == 0)
-    begin = begin[begin + every <= len(position)]
-    end = begin + every - 1
-    whole = (position[end] - position[begin] == every - 1) & (segment[end] == segment[begin])
-    return np.asarray(begin[whole])
-
-
-def _divergence(share: float, expected: float) -> float:
-    """Return the Kullback-Leibler divergence of a share from the expected one."""
-    rest = (1 - share) * np.log((1 - share) / (1 - expected)) if share < 1 else 0.0
-    return float(share * np.log(share / expected) + rest)

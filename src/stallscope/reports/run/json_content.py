@@ -9,7 +9,7 @@ from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.findings.finding import Finding
 from stallscope.analysis.gains.baseline import Decomposition
 from stallscope.analysis.gains.what_if import Bottleneck, WhatIf, in_words
-from stallscope.analysis.ledger.entries import CauseEntry, LedgerEntry
+from stallscope.analysis.ledger.ledger import CauseEntry, LedgerEntry
 from stallscope.analysis.ledger.printed_steps import PrintedSteps
 from stallscope.analysis.ledger.windows import RankWindows
 from stallscope.analysis.network.network_check import NetworkUse, Parts

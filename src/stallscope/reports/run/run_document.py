@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.baseline import BaselineMatch
-from stallscope.analysis.ledger.entries import CauseEntry, waiting_part
+from stallscope.analysis.ledger.ledger import CauseEntry, waiting_part
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount
 from stallscope.text.figure_words import communication, printed_figures

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.ledger.entries import CauseEntry
+from stallscope.analysis.ledger.ledger import CauseEntry
 from stallscope.analysis.ledger.ledger_figures import RankSummary
 from stallscope.formatting.numbers import Interval
 from stallscope.text.gain_words import gains, is_throughput
