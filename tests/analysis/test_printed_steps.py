@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +11,11 @@ import numpy as np
 import pytest
 
 from stallscope.analysis import Analysis, analyse
+from stallscope.analysis.findings.slow_steps import WORTH
+from stallscope.analysis.ledger.change_points import growth_in
 from stallscope.analysis.ledger.printed_steps import PrintedSteps
+from stallscope.analysis.ledger.slow_windows import slow_windows
+from stallscope.analysis.ledger.windows import RankWindows
 from stallscope.analysis.scaling import scaling
 from stallscope.parsers import read
 from stallscope.text.figure_words import printed_figures
@@ -319,3 +323,205 @@ def test_waits_in_first_batches_are_a_part_of_the_mean_step(tmp_path: Path) -> N
     assert dict(printed_figures(printed))["Lines"].startswith(
         "10 lines with the mean of 1 to 24 steps"
     )
+
+
+# Patterns: periods, growth within epochs, and what chance makes of healthy series
+
+
+def spiky(count: int, every: int, times: float) -> np.ndarray:
+    """Return seconds per step; the last step of each cycle takes so many times as long."""
+    return step_times(count, 0.4) * np.where(np.arange(count) % every == every - 1, times, 1.0)
+
+
+@pytest.mark.parametrize(("every", "times"), [(2, 11.0), (8, 8.0), (90, 20.0)])
+def test_steps_with_a_period_are_a_finding(tmp_path: Path, every: int, times: float) -> None:
+    series = spiky(max(60, 8 * every), every, times)
+    analysis = analysis_of(tmp_path, single_steps(series), TOOK)
+    period = printed_in(analysis).period
+    assert period is not None
+    assert (period.every, period.every_windows) == (every, every)
+    assert period.longer_ms == pytest.approx(400 * (times - 1), rel=0.1)
+    assert period.cost == pytest.approx((times - 1) / (times - 1 + every), rel=0.1)
+    assert [finding.code for finding in analysis.findings] == ["slow_every_nth_step"]
+    assert analysis.findings[0].evidence.startswith(f"One step in every {every} takes ")
+    # The first slow step is no warm-up, and cycles have the same sums.
+    step = printed_in(analysis).step
+    assert step.ci95 is not None
+    assert step.ci95[0] < 1e3 * series.mean() < step.ci95[1]
+    assert step.ci95[1] - step.ci95[0] < 0.2 * step.mean
+
+
+def test_a_period_of_lines_is_one_of_their_steps(tmp_path: Path) -> None:
+    lines = means(spiky(2000, 90, 20.0), 10)
+    period = printed_in(analysis_of(tmp_path, lines, TOOK)).period
+    assert period is not None
+    assert (period.every, period.every_windows) == (90, 9)
+
+
+@pytest.mark.parametrize("grows", [0.6, -0.4])
+def test_steps_that_grow_within_each_epoch_are_a_finding(tmp_path: Path, grows: float) -> None:
+    times = step_times(600, 0.4) * (1 + grows * (np.arange(600) % 100) / 100)
+    lines = [
+        f"epoch {step // 100} step {step % 100} took {took:.4f}" for step, took in enumerate(times)
+    ]
+    pattern = "epoch {epoch} step {step} took {seconds}"
+    (finding,) = analysis_of(tmp_path, lines, pattern).findings
+    assert (finding.code, finding.severity) == ("steps_change_within_epochs", "info")
+    assert ("longer" if grows > 0 else "shorter") in finding.title
+    # A rise over the whole job does not fall back.
+    rising = [
+        f"epoch {step // 100} step {step % 100} took {0.4 + step / 1e4 * (1 + step % 2):.4f}"
+        for step in range(600)
+    ]
+    assert printed_in(analysis_of(tmp_path, rising, pattern)).growth is None
+
+
+HEALTHY = {
+    "white": lambda rng, n: np.exp(rng.normal(0, 0.05, n)),
+    "wide": lambda rng, n: np.exp(rng.normal(0, 0.3, n)),
+    "heavy tails": lambda rng, n: np.maximum(1 + 0.05 * rng.standard_t(3, n), 0.2),
+    "exponential": lambda rng, n: 1 + rng.exponential(0.3, n),
+    "drifting": lambda rng, n: np.exp(np.cumsum(rng.normal(0, 0.01, n))),
+    "rising": lambda rng, n: np.linspace(1, 2, n) * np.exp(rng.normal(0, 0.05, n)),
+    "in whole seconds": lambda rng, n: np.diff(np.floor(np.cumsum(rng.normal(24.3, 1, n + 1)))),
+    "late lines": lambda rng, n: np.diff(np.arange(n + 1) + rng.normal(0, 0.1, n + 1)),
+}
+
+
+@pytest.mark.any_versions
+@pytest.mark.parametrize("kind", HEALTHY)
+def test_healthy_series_have_no_patterns(kind: str) -> None:
+    """Of a hundred healthy series, at most one has a period, growth, slow starts or bursts."""
+    patterns = series = 0
+    for length in (30, 60, 300, 1000):
+        for seed in range(50):
+            rng = np.random.default_rng([seed, length])
+            ms = 1e2 * HEALTHY[kind](rng, length)
+            epoch = np.arange(length) // max(length // int(rng.integers(3, 12)), 2)
+            ones = np.ones(length, np.int64)
+            windows = RankWindows(0, np.arange(length), ones, ms, None, epoch)
+            rounded_ms = 50.0 if kind == "in whole seconds" else 0.0
+            slow = slow_windows([windows], np.arange(length) > 0, rounded_ms)
+            costs = [windows.cost for windows in slow[:3] if windows is not None]
+            patterns += any(cost >= WORTH for cost in costs) or growth_in(ms, epoch) is not None
+            series += 1
+    assert patterns <= series / 100
+
+
+def test_the_rank_that_alone_waits_for_data_is_named(tmp_path: Path) -> None:
+    rng, lines = np.random.default_rng(5), []
+    for step in range(200):
+        late = step in (40, 41, 90, 133, 170)
+        took = 0.4 + rng.uniform(0, 0.01) + 3 * late
+        for rank in range(4):
+            wait = 0.01 + 3 * (late and rank == 2)
+            lines.append(f"[{rank}]<stdout>:step {step} took {took:.3f} data {wait:.3f}")
+    analysis = analysis_of(tmp_path, lines, "step {step} took {seconds} data {data}")
+    bursts = printed_in(analysis).bursts
+    assert bursts is not None
+    assert bursts.waiting == pytest.approx(1, abs=0.05)
+    assert bursts.alone == ((2, 5),)
+    assert "In 5 of these lines, only rank 2 waits for data." in analysis.findings[0].evidence
+
+
+# Pauses between steps
+
+
+def printed_job(
+    line: Callable[[int], str], works: Sequence[str] = (), settings: str = "", last: int = 1000
+) -> str:
+    """Return lines of every tenth step; every 200th is preceded by lines about other work."""
+    lines = [settings]
+    for step in range(10, last + 10, 10):
+        lines += [f"step {step}: {work}" for work in works if step % 200 == 0]
+        lines.append(line(step))
+    return "\n".join(lines)
+
+
+def with_time(step: int) -> str:
+    """Write a line whose time contains work of 30 s at every 200th step; steps take 200 ms."""
+    rng = np.random.default_rng(step)
+    took = 0.2 * rng.uniform(0.98, 1.02) + (30 if step % 200 == 0 else 0)
+    return f"iter {step}: loss 2.{step:04}, time {1e3 * took:.2f}ms, mfu 31.40%"
+
+
+def with_clock(step: int) -> str:
+    """Write a line with a timestamp; work of 30 s is between lines, and not in their times."""
+    rng = np.random.default_rng(step)
+    now = START + timedelta(seconds=0.2 * step + 30 * (step // 200))
+    took = 0.2 * rng.uniform(0.99, 1.01)
+    stamp = f"{now:%Y-%m-%d %H:%M:%S},{now.microsecond // 1000:03}"
+    return f"{stamp} step {step} loss 2.{step:04} step_time: {took:.4f}s"
+
+
+NAMED = {
+    "validation": ["train loss 2.2, val loss 2.3"],
+    "checkpoint": ["saving checkpoint to out"],
+    "validation and checkpoint": ["Evaluating", "Saved model to out/model.pt"],
+}
+
+
+@pytest.mark.parametrize("kind", NAMED)
+@pytest.mark.parametrize("line", [with_time, with_clock], ids=["in lines", "between lines"])
+def test_named_pauses_are_apart_from_steps(
+    tmp_path: Path, line: Callable[[int], str], kind: str
+) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(printed_job(line, NAMED[kind], "eval_interval = 200, save_model = True"))
+    (run,) = read(str(log))
+    analysis = analyse(run)
+    (pauses,) = printed_in(analysis).pauses
+    assert (pauses.kind, pauses.number) == (kind, 5)
+    assert pauses.seconds == pytest.approx(150, rel=0.02)
+    assert pauses.share == pytest.approx(150 / 350, abs=0.01)
+    assert analysis.step is not None
+    assert analysis.step.mean == pytest.approx(200, rel=0.02)
+    (finding,) = analysis.findings
+    assert finding.code == "pauses_between_steps"
+    assert "150 s" in finding.evidence
+
+
+def test_pauses_that_nothing_names_are_not_named(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(printed_job(with_clock))
+    (run,) = read(str(log))
+    (pauses,) = printed_in(analyse(run)).pauses
+    assert (pauses.kind, pauses.number) == ("unnamed", 5)
+    log.write_text(printed_job(with_time, last=2000))
+    (run,) = read(str(log))
+    printed = printed_in(analyse(run))
+    assert printed.pauses == ()
+    assert printed.period is not None
+    assert printed.period.every == 200
+
+
+def test_lines_about_work_that_takes_no_time_are_no_pauses(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    steady = [
+        f"iter {step}: loss 2.{step:04}, time 200.{step % 7}0ms, mfu 31%" for step in range(300)
+    ]
+    for at in range(290, 0, -30):
+        steady.insert(at, "step: val loss 2.1, saving checkpoint to out")
+    log.write_text("\n".join(steady))
+    (run,) = read(str(log))
+    analysis = analyse(run)
+    assert printed_in(analysis).pauses == ()
+    assert analysis.findings == ()
+
+
+def test_steps_trained_twice_cost_time(tmp_path: Path) -> None:
+    lines, seconds = [], 0.0
+    for steps in (range(10, 610, 10), range(510, 1010, 10)):
+        for step in steps:
+            seconds += 5.0
+            now = START + timedelta(seconds=seconds)
+            lines.append(f"{now:%Y-%m-%d %H:%M:%S} step: {step} loss: 2.{step:04} tps: 9,000")
+        seconds += 300
+    (tmp_path / "train.log").write_text("\n".join(lines))
+    (run,) = read(str(tmp_path / "train.log"))
+    analysis = analyse(run)
+    repeated = printed_in(analysis).repeated
+    assert repeated is not None
+    assert (repeated.steps, repeated.restarts, repeated.with_restarts) == (100, 1, True)
+    assert repeated.seconds == pytest.approx(350, abs=5)
+    assert "steps_repeated" in {finding.code for finding in analysis.findings}

@@ -19,7 +19,7 @@ from stallscope.arrays.stats import (
     Mean,
     mean_with_interval,
 )
-from stallscope.arrays.types import Bools, Ints
+from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.run import Run
 from stallscope.words import LedgerPart
 
@@ -41,6 +41,7 @@ from .windows import (
     over_ranks,
     printed_windows,
     single_steps,
+    usual_without,
 )
 
 #: The precision of steps that another tool has recorded.
@@ -164,7 +165,7 @@ def printed_steps(run: Run) -> PrintedSteps | None:
         step=_step(run, whole, steady, cycle),
         input_ms=input_ms,
         input_share=share,
-        changes=_changes(whole, steady),
+        changes=_changes(whole.chosen(steady), slow.regular),
         epoch_starts=slow.starts,
         bursts=slow.bursts,
         period=slow.period,
@@ -303,16 +304,17 @@ def _means_of_logs(run: Run, name: str) -> list[float]:
     return [float(log.facts[name]) for log in run.logs if log.facts.get(name) is not None]
 
 
-def _changes(whole: RankWindows, steady: Bools) -> tuple[ChangePoint, ...]:
-    windows = whole.chosen(steady)
-    edges = [0, *split_points(windows.ms, AROUND // 2), len(windows)]
+def _changes(windows: RankWindows, regular: Bools) -> tuple[ChangePoint, ...]:
+    """Return changes; windows that are slow for another reason are no sign of them."""
+    ms = np.where(regular, usual_without(windows.ms, regular), windows.ms)
+    edges = [0, *split_points(ms, AROUND // 2), len(windows)]
     return largest(
-        _change(windows, begin, at, end)
+        _change(windows, ms, begin, at, end)
         for begin, at, end in zip(edges, edges[1:], edges[2:], strict=False)
     )
 
 
-def _change(windows: RankWindows, begin: int, at: int, end: int) -> ChangePoint:
+def _change(windows: RankWindows, ms: Floats, begin: int, at: int, end: int) -> ChangePoint:
     before, after = slice(begin, at), slice(at, end)
     was, became = float(windows.ms[before].mean()), float(windows.ms[after].mean())
     entry: LedgerPart | None = None
@@ -321,7 +323,7 @@ def _change(windows: RankWindows, begin: int, at: int, end: int) -> ChangePoint:
         waited = float(windows.input_ms[after].mean() - windows.input_ms[before].mean())
         if abs(waited) > abs(by) / 2:
             entry, by = "input", waited
-    first, last = possible_places(windows.ms, begin, at, end)
+    first, last = possible_places(ms, begin, at, end)
     # The change may have happened within the window before, or at its start.
     between = int(windows.step[max(first - 1, 0)]), int(windows.step[last])
     return ChangePoint(int(windows.step[at]), was, became, entry, by, None, between)

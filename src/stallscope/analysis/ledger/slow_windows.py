@@ -74,6 +74,8 @@ class Slow(NamedTuple):
     period: SlowPeriod | None
     #: All others.
     bursts: SlowWindows | None
+    #: Marks the windows of the first two kinds.
+    regular: Bools
 
 
 def slow_windows(ranks: Sequence[RankWindows], steady: Bools, precision_ms: float) -> Slow:
@@ -112,7 +114,7 @@ def slow_windows(ranks: Sequence[RankWindows], steady: Bools, precision_ms: floa
     bursts = costs.of(over, in_burst)
     if bursts is not None and bursts.windows < _FEW_BURSTS and bursts.cost < _LARGE:
         bursts = None
-    return Slow(slow_starts, slow_period, bursts)
+    return Slow(slow_starts, slow_period, bursts, known)
 
 
 def _far_above(ms: Floats) -> tuple[Floats, Bools]:
