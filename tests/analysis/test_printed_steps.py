@@ -14,7 +14,7 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.findings.slow_steps import WORTH
 from stallscope.analysis.ledger.change_points import growth_in
 from stallscope.analysis.ledger.printed_steps import PrintedSteps
-from stallscope.analysis.ledger.slow_windows import slow_windows
+from stallscope.analysis.ledger.slow_windows import WaitingAlone, slow_windows
 from stallscope.analysis.ledger.windows import RankWindows
 from stallscope.analysis.scaling import scaling
 from stallscope.parsers import read
@@ -420,7 +420,7 @@ def test_the_rank_that_alone_waits_for_data_is_named(tmp_path: Path) -> None:
     bursts = printed_in(analysis).bursts
     assert bursts is not None
     assert bursts.waiting == pytest.approx(1, abs=0.05)
-    assert bursts.alone == ((2, 5),)
+    assert bursts.alone == (WaitingAlone(2, 5),)
     assert "In 5 of these lines, only rank 2 waits for data." in analysis.findings[0].evidence
 
 

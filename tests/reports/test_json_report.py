@@ -53,8 +53,8 @@ KEYS = {
     "metric_step_ms samples_per_second_per_rank",
     "epoch_times.epochs": "rank fit epoch s precision_s",
     "printed_steps": "found precision_ms warm_up_steps input_ms input_ci95_ms input_share "
-    "input_share_ci95 epoch_starts bursts ranks",
-    "printed_steps.epoch_starts": "windows of longer_ms cost",
+    "input_share_ci95 epoch_starts period bursts growth pauses repeated ranks",
+    "printed_steps.epoch_starts": "windows of longer_ms cost waiting alone",
     "printed_steps.ranks": "rank lines mean_ms step steps ms input_ms",
     "clocks": "method skew_ms skew_bound_ms jumps violations late late_ms late_by_rank",
     "clocks.jumps": "clock step ms",

@@ -42,6 +42,13 @@ _WINDOWS = {
     "scaled": "with the time of a few of {steps}, scaled to means over all steps so far",
     "stamps": "with the mean of {steps}",
 }
+# What happened between steps.
+_PAUSES = {
+    "validation": "evaluations",
+    "checkpoint": "checkpoints",
+    "validation and checkpoint": "evaluations with checkpoints",
+    "unnamed": "pauses without a name",
+}
 # A median that differs from the mean by this share of it says something of its own.
 _DIFFERS = 0.1
 # How steps are counted in reports.
@@ -140,6 +147,7 @@ def printed_figures(printed: PrintedSteps | None) -> list[tuple[str, str]]:
         ("Waiting for data", _input(printed)),
         ("Not measured apart", _rest(printed)),
         ("Warm-up", counted(printed.warm_up_steps, "step")),
+        ("Between steps", _pauses(printed)),
         ("Steps" if printed.recorded else "Lines", ", ".join(filter(None, [lines, rounded]))),
         ("Their times", printed.confirmed),
         ("Step numbers", _numbers(printed)),
@@ -163,6 +171,14 @@ def _median(printed: PrintedSteps) -> str:
     """Write the median step where it differs from the mean: few steps take much longer or shorter."""
     mean, median = printed.step.mean, printed.step.p50
     return amount(median, "ms") if abs(mean - median) > _DIFFERS * mean else ""
+
+
+def _pauses(printed: PrintedSteps) -> str:
+    """Write the time of each kind of pauses, with its share of the job; empty without any."""
+    return ", ".join(
+        f"{_PAUSES[pauses.kind]} {amount(pauses.seconds, 's')} ({percent(pauses.share)})"
+        for pauses in printed.pauses
+    )
 
 
 def _numbers(printed: PrintedSteps) -> str:

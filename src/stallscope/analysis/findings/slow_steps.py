@@ -235,9 +235,11 @@ def _longer(slow: SlowWindows) -> str:
         f"{slow.cost:.1%} of all steps' time"
     )
     if slow.alone:
-        (rank, number), *more = slow.alone
-        ranks = "" if not more else f" (and {listed('rank', [each for each, _ in more])} in others)"
-        known += f". In {number:,} of these lines, only rank {rank} waits for data{ranks}"
+        first, *rest = slow.alone
+        ranks = f" (and {listed('rank', [rank.rank for rank in rest])} in others)" if rest else ""
+        known += (
+            f". In {first.windows:,} of these lines, only rank {first.rank} waits for data{ranks}"
+        )
     return known
 
 

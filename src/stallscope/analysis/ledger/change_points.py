@@ -248,7 +248,8 @@ def _described(ledger: Ledger, total: Floats, begin: int, at: int, end: int) -> 
 # during the whole job does not fall back.
 
 
-class Growth(NamedTuple):
+@dataclass(frozen=True)
+class Growth:
     """A rise or a fall of times within each epoch."""
 
     epochs: int

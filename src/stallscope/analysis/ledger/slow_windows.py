@@ -41,6 +41,14 @@ _UPPER, _UPPER_OF_NORMAL = 0.8, 0.8416
 
 
 @dataclass(frozen=True)
+class WaitingAlone:
+    """A rank that alone waits for data in some windows, while the others wait for it."""
+
+    rank: int
+    windows: int
+
+
+@dataclass(frozen=True)
 class SlowWindows:
     """Windows that take longer than those around them, and the time that this costs."""
 
@@ -52,9 +60,8 @@ class SlowWindows:
     cost: float
     #: The share of the longer time that is waiting for data; None if lines do not have it.
     waiting: float | None = None
-    #: The ranks that alone wait for data in some of these windows while the others wait for them, with
-    #: the number of windows.
-    alone: tuple[tuple[int, int], ...] = ()
+    #: The ranks that alone wait for data in some of these windows, most first.
+    alone: tuple[WaitingAlone, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -168,7 +175,7 @@ class _Costs(NamedTuple):
         lost = float(longer @ steps)
         waits = [rank.input_ms for rank in self.ranks if rank.input_ms is not None]
         waiting: float | None = None
-        alone: tuple[tuple[int, int], ...] = ()
+        alone: tuple[WaitingAlone, ...] = ()
         if len(waits) == len(self.ranks) and lost > 0:
             # How much longer each rank waits for data than usual.
             excess = np.array([(wait - usual_without(wait, chosen))[chosen] for wait in waits])
@@ -185,15 +192,19 @@ class _Costs(NamedTuple):
             alone=alone,
         )
 
-    def _alone(self, excess: Floats, longer: Floats) -> tuple[tuple[int, int], ...]:
+    def _alone(self, excess: Floats, longer: Floats) -> tuple[WaitingAlone, ...]:
         """Count the windows in which one rank waits for data, and no other."""
         if len(excess) < 2:
             return ()
         second, first = np.sort(excess, axis=0)[-2:]
         alone = (first > _MOST_OF_EXCESS * longer) & (second < _LITTLE_OF_EXCESS * longer)
         counts = np.bincount(excess.argmax(axis=0)[alone], minlength=len(excess))
-        named = [(rank.rank, int(count)) for rank, count in zip(self.ranks, counts, strict=True)]
-        return tuple(sorted((pair for pair in named if pair[1]), key=lambda pair: -pair[1]))
+        named = [
+            WaitingAlone(rank.rank, int(count))
+            for rank, count in zip(self.ranks, counts, strict=True)
+            if count
+        ]
+        return tuple(sorted(named, key=lambda rank: -rank.windows))
 
 
 class Period(NamedTuple):

@@ -218,7 +218,7 @@ def _printed_steps(printed: PrintedSteps | None) -> dict[str, Any] | None:
         **mean_fields("input_ms", printed.input_ms),
         "input_share": value_of(share),
         "input_share_ci95": None if share is None else share.ci95,
-        **fields_of(printed, "epoch_starts bursts"),
+        **fields_of(printed, "epoch_starts period bursts growth pauses repeated"),
         "ranks": [_windows(rank) for rank in printed.ranks],
     }
 
