@@ -23,10 +23,10 @@ from stallscope.formatting.numbers import rate
 from stallscope.formatting.plain import plain
 from stallscope.reports.comparison import histories
 from stallscope.reports.comparison.pair import (
-    NOTHING_ELSE,
     caveats,
     changes_table,
     facts_table,
+    nothing_else,
     outcome,
     table_of_runs,
 )
@@ -68,7 +68,7 @@ def _pair(first: str, second: str, store: RunStore) -> View:
         side_by_side(
             text_table_card(changes_table(comparison)), text_table_card(facts_table(comparison))
         ),
-        None if comparison.differences else dmc.Text(NOTHING_ELSE, size="sm"),
+        None if comparison.differences else dmc.Text(nothing_else(comparison), size="sm"),
     ]
     names = f"{comparison.first.run.name} and {comparison.second.run.name}"
     return View.of(names, parts)

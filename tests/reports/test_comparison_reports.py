@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from xml.etree import ElementTree
 
@@ -57,6 +58,20 @@ def printed(name: str) -> Analysis:
     return analyse(run)
 
 
+def printed_steps(wait_s: float) -> Analysis:
+    """Return the analysis of printed steps of 0.2 s that also wait for their data."""
+    lines = [
+        f"Epoch: [0][{step}/400] Time {0.2 + wait_s + step % 7 / 1000:.4f} (0.0) "
+        f"Data {wait_s + step % 3 / 1000:.4f} (0.0)"
+        for step in range(400)
+    ]
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "run.log").write_text("\n".join(lines))
+        pattern = "Epoch: [{epoch}][{step}/{steps}] Time {seconds} ({}) Data {data} ({})"
+        (run,) = read(folder, read_as=f"pattern:{pattern}")
+        return analyse(run)
+
+
 def _history(runs: int, **more: Any) -> Compared:
     analyses = [
         analysed(seed, compute_ms=150.0 if seed < 7 else 180.0, **more) for seed in range(runs)
@@ -82,6 +97,7 @@ def compared(case: str) -> Compared:
         "without steps": (analysed(1), analysed(2, steps=0)),
         "missing ranks": (analysed(1), analysed(2, lost_ranks=(1,))),
         "epochs only": (printed("tf-2.15-verbose-2"), printed("keras-3.15-verbose-2")),
+        "printed steps": (printed_steps(0.02), printed_steps(0.1)),
         "few steps": (analysed(1), analysed(2, steps=6)),
         "hostile pair": (analysed(1, HOSTILE), analysed(2, HOSTILE, optimizer=HOSTILE)),
     }
@@ -115,6 +131,7 @@ CASES = (
     *(
         "missing ranks",
         "epochs only",
+        "printed steps",
         "few steps",
         "hostile pair",
         "history",
@@ -182,6 +199,10 @@ def test_the_summary_fits_80_columns(case: str) -> None:
         ("missing ranks", r"B: 1 of 2 ranks left no log"),
         ("few steps", r"Too few steps to tell"),
         ("epochs only", r"A's logs record epochs but no steps; mean epoch: 679\.5 ± 0\.5 ms"),
+        ("printed steps", r"Only whole steps are compared\. A's are"),
+        ("printed steps", r"Most of it is input\."),
+        ("printed steps", r"of it: waiting for data"),
+        ("printed steps", r"record neither settings nor versions"),
         ("history", r"Steps are 1\d\.\d% longer since run-7"),
         ("few runs", r"Too few runs to tell"),
     ],

@@ -88,11 +88,14 @@ class Comparison:
     #: The same of the ledger with imbalance.
     entries: tuple[Change, ...]
     differences: tuple[Difference, ...]
+    #: The wait for data in printed steps; None unless both runs print it.
+    input_wait: Change | None = None
 
     @property
     def largest(self) -> Change | None:
         """The largest change by cause that is more than noise; None without one."""
-        real = [change for change in self.by_cause if change.is_real]
+        waits = [self.input_wait] if self.input_wait is not None and not self.by_cause else []
+        real = [change for change in (*self.by_cause, *waits) if change.is_real]
         return max(real, key=lambda change: abs(change.by.value), default=None)
 
     @property
@@ -131,7 +134,16 @@ def compare(first: Analysis, second: Analysis) -> Comparison:
         tuple(_changes(first.steady, second.steady, CAUSES, by_cause=True)),
         tuple(_changes(first.steady, second.steady, ENTRIES, by_cause=False)),
         tuple(differences(first.run, second.run)),
+        _input_wait(first, second),
     )
+
+
+def _input_wait(first: Analysis, second: Analysis) -> Change | None:
+    waits = [
+        None if analysis.printed is None else analysis.printed.input_ms
+        for analysis in (first, second)
+    ]
+    return None if waits[0] is None or waits[1] is None else Change("input", waits[0], waits[1])
 
 
 def _changes(

@@ -147,7 +147,7 @@ def printed_figures(printed: PrintedSteps | None) -> list[tuple[str, str]]:
         ("Waiting for data", _input(printed)),
         ("Not measured apart", _rest(printed)),
         ("Warm-up", counted(printed.warm_up_steps, "step")),
-        ("Between steps", _pauses(printed)),
+        ("Between steps", pauses_in_words(printed)),
         ("Steps" if printed.recorded else "Lines", ", ".join(filter(None, [lines, rounded]))),
         ("Their times", printed.confirmed),
         ("Step numbers", _numbers(printed)),
@@ -173,7 +173,7 @@ def _median(printed: PrintedSteps) -> str:
     return amount(median, "ms") if abs(mean - median) > _DIFFERS * mean else ""
 
 
-def _pauses(printed: PrintedSteps) -> str:
+def pauses_in_words(printed: PrintedSteps) -> str:
     """Write the time of each kind of pauses, with its share of the job; empty without any."""
     return ", ".join(
         f"{_PAUSES[pauses.kind]} {amount(pauses.seconds, 's')} ({percent(pauses.share)})"

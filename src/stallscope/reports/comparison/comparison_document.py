@@ -19,7 +19,7 @@ from ..document import (
     sections_of,
 )
 from . import histories
-from .pair import NOTHING_ELSE, caveats, changes_table, facts_table, outcome, runs_table, throughput
+from .pair import caveats, changes_table, facts_table, nothing_else, outcome, runs_table, throughput
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def _pair(pair: Comparison, form: str) -> Iterator[Section]:
         yield from charts_section("Charts", [Figure.of(ledgers_chart(pair)), drawn])
     yield from sections_of(runs_table(pair), changes if drawn is None else None, facts)
     if facts is None:
-        yield Section("Other differences", (Text(NOTHING_ELSE),))
+        yield Section("Other differences", (Text(nothing_else(pair)),))
 
 
 def _history(history: History, form: str) -> Iterator[Section]:

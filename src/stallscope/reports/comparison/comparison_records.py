@@ -54,6 +54,7 @@ def _pair(pair: Comparison) -> dict[str, Any]:
         "step": None if pair.step is None else _change(pair.step),
         "by_cause": [_change(change) for change in pair.by_cause],
         "ledger": [_change(change) for change in pair.entries],
+        "input_wait": None if pair.input_wait is None else _change(pair.input_wait),
         "differences": [_difference(difference) for difference in pair.differences],
         "caveats": caveats(pair),
     }

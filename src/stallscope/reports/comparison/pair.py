@@ -22,6 +22,7 @@ from stallscope.formatting.numbers import (
 from stallscope.formatting.plain import plain
 from stallscope.formatting.sums import SumColumn
 from stallscope.run import Run
+from stallscope.text.figure_words import pauses_in_words
 from stallscope.text.job_words import epoch_figures
 from stallscope.text.step_figures import StepFigures
 from stallscope.text.verdicts import short_verdict
@@ -43,10 +44,11 @@ _SAME_WORK = 0.02
 # Reports as files show all facts.
 _MOST_FACTS = 12
 _REAL = {True: "yes", False: "no", None: "too few steps"}
-#: Replaces the table of differing facts if there are none.
-NOTHING_ELSE = (
+# Replaces the table of differing facts if there are none.
+_NOTHING_ELSE = (
     "No other difference: the runs recorded the same model, settings, versions and hosts."
 )
+_NOTHING_RECORDED = "These logs record neither settings nor versions that could differ."
 
 
 def outcome(comparison: Comparison) -> tuple[str, str]:
@@ -156,7 +158,11 @@ def _most(comparison: Comparison, slower: bool) -> str:
     if largest is None or (largest.by.value > 0) != slower:
         return ""
     step = 0.0 if comparison.step is None else comparison.step.by.value
-    part = "Most" if abs(largest.by.value) > abs(step) / 2 else "The largest part"
+    is_most = abs(largest.by.value) > abs(step) / 2
+    if not is_most and not comparison.by_cause:
+        # The other parts are unknown.
+        return ""
+    part = "Most" if is_most else "The largest part"
     return f" {part} of it is {TITLES[largest.name].lower()}."
 
 
@@ -193,7 +199,12 @@ def _samples(analysis: Analysis) -> float | None:
 
 def _of_run(letter: str, analysis: Analysis) -> Iterator[str]:
     run, missing = analysis.run, len(analysis.run.missing_ranks)
-    if analysis.epoch_times is not None:
+    if analysis.printed is not None and not analysis.printed.recorded:
+        yield f"Only whole steps are compared. {letter}'s are {run.fact('known_from')}."
+        pauses = pauses_in_words(analysis.printed)
+        if pauses:
+            yield f"Not in {letter}'s steps: {pauses}."
+    elif analysis.epoch_times is not None:
         known = "; ".join(f"{title.lower()}: {text}" for title, text in epoch_figures(analysis))
         yield f"{letter}'s logs record epochs but no steps; {known}."
     elif not analysis.entries and analysis.step is not None:
@@ -250,6 +261,10 @@ def changes_table(comparison: Comparison) -> Table | None:
         for change, *figures in zip(comparison.by_cause, first.parts, second.parts, strict=False)
     ]
     rows.append(_change_row("Step", comparison.step, first, (first.total, second.total)))
+    wait = comparison.input_wait
+    if step_figures is None and wait is not None:
+        waits = [first.in_same_digits([mean.value]).total for mean in (wait.first, wait.second)]
+        rows.append(_change_row("of it: waiting for data", wait, first, waits))
     imbalance = next((entry for entry in comparison.entries if entry.name == "imbalance"), None)
     if step_figures is not None and imbalance is not None:
         waits = [figures.waits.total for figures in step_figures]
@@ -284,6 +299,13 @@ def _change_row(
         column.signed(column.of_rounded([second - first]).total, change.by.ci95),
         _REAL[change.is_real],
     )
+
+
+def nothing_else(comparison: Comparison) -> str:
+    """Say why there is no table of facts that differ."""
+    # Logs of epochs or printed steps have no facts of the recorder.
+    unknown = [run.epoch_times is not None for run in (comparison.first, comparison.second)]
+    return _NOTHING_RECORDED if all(unknown) else _NOTHING_ELSE
 
 
 def facts_table(comparison: Comparison) -> Table | None:
