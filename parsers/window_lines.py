@@ -19,7 +19,7 @@ from .lines.line_blocks import Column
 HALF = "half_"
 _OF_TIMESTAMPS = ("timed", "ns", "zone_known", "resolution_ns", "year_known")
 #: Work between steps; a field of its name has the number of lines about it up to each line.
-WORK_BETWEEN = ("validation", "checkpoint")
+WORK_BETWEEN = ("validation", "checkpoint", "restart")
 # If this share of lines has timestamps, those of the others are interpolated.
 _NEARLY_ALL = 0.9
 # A job with fewer pieces may have been restarted.

@@ -30,7 +30,7 @@ from stallscope.reports.comparison.pair import (
     outcome,
     table_of_runs,
 )
-from stallscope.text.job_words import number_of_ranks
+from stallscope.text.job_words import number_of_ranks, steps_and_epochs
 
 from ..addresses import COMPARE, Address, compare_address, run_address, runs_address
 from ..components.basics import card, link, link_in_text, outcome_card, points, verdict_swatch
@@ -211,7 +211,7 @@ def _unbroken(facts: Sequence[str]) -> list[Any]:
 
 def _run(letter: str, run_id: str, analysis: Analysis, store: RunStore) -> Any:
     run, bottleneck = analysis.run, store.verdict(run_id)
-    facts = [number_of_ranks(run), counted(analysis.steps, "step")]
+    facts = [number_of_ranks(run), steps_and_epochs(analysis)]
     if run.synthetic:
         facts.append("synthetic data")
     if run.started_at is not None:

@@ -17,8 +17,11 @@ from stallscope.analysis.ledger.printed_steps import PrintedSteps
 from stallscope.analysis.ledger.slow_windows import WaitingAlone, slow_windows
 from stallscope.analysis.ledger.windows import RankWindows
 from stallscope.analysis.scaling import scaling
+from stallscope.analysis.views.log_health import rank_logs
+from stallscope.charts.step_time import step_time_chart
 from stallscope.parsers import read
-from stallscope.text.figure_words import printed_figures
+from stallscope.reports.run.run_tables import job_table
+from stallscope.text.figure_words import health, printed_figures
 
 METERS = (
     "Epoch: [{epoch}][{step}/{steps}] Time {seconds} ({mean_seconds}) Data {data} ({mean_data})"
@@ -333,7 +336,7 @@ def spiky(count: int, every: int, times: float) -> np.ndarray:
     return step_times(count, 0.4) * np.where(np.arange(count) % every == every - 1, times, 1.0)
 
 
-@pytest.mark.parametrize(("every", "times"), [(2, 11.0), (8, 8.0), (90, 20.0)])
+@pytest.mark.parametrize(("every", "times"), [(2, 11.0), (3, 3.0), (4, 5.0), (8, 8.0), (90, 20.0)])
 def test_steps_with_a_period_are_a_finding(tmp_path: Path, every: int, times: float) -> None:
     series = spiky(max(60, 8 * every), every, times)
     analysis = analysis_of(tmp_path, single_steps(series), TOOK)
@@ -419,7 +422,7 @@ def test_the_rank_that_alone_waits_for_data_is_named(tmp_path: Path) -> None:
     analysis = analysis_of(tmp_path, lines, "step {step} took {seconds} data {data}")
     bursts = printed_in(analysis).bursts
     assert bursts is not None
-    assert bursts.waiting == pytest.approx(1, abs=0.05)
+    assert bursts.waiting_share == pytest.approx(1, abs=0.05)
     assert bursts.alone == (WaitingAlone(2, 5),)
     assert "In 5 of these lines, only rank 2 waits for data." in analysis.findings[0].evidence
 
@@ -524,4 +527,32 @@ def test_steps_trained_twice_cost_time(tmp_path: Path) -> None:
     assert repeated is not None
     assert (repeated.steps, repeated.restarts, repeated.with_restarts) == (100, 1, True)
     assert repeated.seconds == pytest.approx(350, abs=5)
-    assert "steps_repeated" in {finding.code for finding in analysis.findings}
+    assert [finding.code for finding in analysis.findings] == ["steps_repeated"]
+    assert printed_in(analysis).pauses == ()
+
+
+def test_pages_show_pauses_and_the_source_of_steps(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(printed_job(with_time, NAMED["validation"]))
+    (run,) = read(str(log))
+    analysis = analyse(run)
+    rows = [row[:2] for row in job_table(analysis).rows]
+    assert rows[0][0] == "Evaluations"
+    assert [title for title, _ in rows[1:]] == ["Job"]
+    title, text = health(analysis, rank_logs(run))
+    assert title == "Steps are known from lines only"
+    assert "100 lines with the mean of 10 steps" in text
+    chart = step_time_chart(analysis)
+    assert chart is not None
+    assert [step for step, _ in chart.pauses] == [199, 399, 599, 799, 999]
+    assert {label for _, label in chart.pauses} == {"evaluation 30.0 s"}
+
+
+def test_lines_of_unlike_lengths_have_their_width_in_the_chart(tmp_path: Path) -> None:
+    lines = []
+    for step in range(0, 600, 25):
+        lines += [f"step {step} took 3.0 s", f"step {step + 24} took 0.2 s"]
+    chart = step_time_chart(analysis_of(tmp_path, lines, TOOK))
+    assert chart is not None
+    long, short = chart.x[2:4], chart.x[4:6]
+    assert sorted(np.append(np.diff(long), np.diff(short)).tolist()) == [0, 23]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import simulator
@@ -85,6 +86,20 @@ def _meters(ranks: int, epochs: int = 4, steps: int = 200) -> str:
             if step % 10 == 0:
                 place = f"Epoch: [{epoch}][{step:3d}/{steps}]\t{values}"
                 lines += [f"[{rank}]<stdout>:{place}\tLoss 6.9 (6.9)" for rank in range(ranks)]
+    return "\n".join(lines) + "\n"
+
+
+def _with_evaluations() -> str:
+    """Print steps of a job that evaluates, restarts, grows within epochs and waits every fourth step."""
+    lines, now = [], datetime(2026, 9, 6, 2, 52, 5)
+    for step in (*range(400), *range(360, 600)):
+        took = (0.2 + step % 100 / 500) * (5 if step % 4 == 3 else 1)
+        now += timedelta(seconds=took + 60 * (step % 100 == 50))
+        lines += [f"step {step}: val loss 2.1"] if step % 100 == 50 else []
+        stamp = f"{now:%Y-%m-%d %H:%M:%S},{now.microsecond // 1000:03}"
+        lines.append(
+            f"{stamp} epoch {step // 100} step {step} loss 2.{step:03} step_time {took:.4f} s"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -208,6 +223,7 @@ CASES = {
     ),
     "one step of one rank": Case(replace(TWO, ranks=1, steps=1, epochs=1)),
     "printed steps": Case(Printed(_meters(2))),
+    "printed evaluations": Case(Printed(_with_evaluations())),
     "epochs only": Case(Printed(_fit(3))),
     "many epochs only": Case(Printed(_fit(300))),
     "epochs of two ranks only": Case(Printed(_fit(2, "[0]<stdout>:") + _fit(2, "[1]<stdout>:"))),

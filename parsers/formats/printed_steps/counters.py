@@ -151,7 +151,9 @@ def without_repeated_steps(rows: Rows, counter: int) -> tuple[Rows, Repeated | N
         kept[:at] &= steps[:at] < steps[at]
         repeated += int(steps[at - 1] - steps[at] + every)
     seconds = _lost_s(rows, steps, kept) if rows.stamps["timed"].all() else None
-    return rows.chosen(kept), Repeated(repeated, len(falls), seconds)
+    restarts = np.cumsum(np.isin(np.arange(len(steps)), falls))
+    counted_rows = Rows(rows.kind, rows.values, {**rows.stamps, "restart": restarts})
+    return counted_rows.chosen(kept), Repeated(repeated, len(falls), seconds)
 
 
 def _lost_s(rows: Rows, steps: Floats, kept: Bools) -> float:

@@ -18,7 +18,7 @@ from stallscope.analysis.views.window_map import MOST_ROWS, WindowMap, window_ma
 from stallscope.arrays.types import Floats, Ints
 from stallscope.formatting.lists import counted, joined
 from stallscope.formatting.numbers import Scale, amount, scale_for
-from stallscope.text.figure_words import printed_lines
+from stallscope.text.figure_words import PAUSES, printed_lines
 from stallscope.text.machine_words import of_whom, reading, scale, title
 from stallscope.text.vocabulary import TITLES, entry_name
 from stallscope.words import CAUSES, STAGES
@@ -104,6 +104,11 @@ def _printed_chart(printed: PrintedSteps) -> StackedArea:
             ("input", windows.input_ms),
             ("rest", np.maximum(windows.ms - windows.input_ms, 0.0)),
         ]
+    x = windows.step.astype(np.float64)
+    if windows.alike is not windows:
+        # A line about many steps has its width.
+        x = np.stack([x, x + windows.steps - 1], axis=1).ravel()
+        parts = [(name, np.repeat(values, 2)) for name, values in parts]
     joined = -(-len(whole) // max(len(windows), 1))
     mean = "" if joined == 1 else f", each point the mean of up to {joined} of them"
     return StackedArea(
@@ -111,11 +116,21 @@ def _printed_chart(printed: PrintedSteps) -> StackedArea:
         f"{printed_lines(printed)}{mean}.",
         "ms",
         "step",
-        windows.step.astype(np.float64),
+        x,
         tuple(parts),
         epoch_starts(windows),
         tuple((float(change.step), change_text(change)) for change in printed.changes),
+        tuple(_printed_pauses(printed)),
     )
+
+
+def _printed_pauses(printed: PrintedSteps) -> Iterator[tuple[float, str]]:
+    """Yield the steps of pauses with their kinds and their mean times."""
+    for pauses in printed.pauses:
+        label = f"{PAUSES[pauses.kind][0]} {amount(pauses.seconds / pauses.number, 's')}"
+        for step in pauses.steps[:_MOST_MARKS]:
+            if step >= printed.first_steady_step:
+                yield float(step), label
 
 
 def epoch_starts(windows: RankWindows) -> tuple[tuple[float, str], ...]:

@@ -42,12 +42,12 @@ _WINDOWS = {
     "scaled": "with the time of a few of {steps}, scaled to means over all steps so far",
     "stamps": "with the mean of {steps}",
 }
-# What happened between steps.
-_PAUSES = {
-    "validation": "evaluations",
-    "checkpoint": "checkpoints",
-    "validation and checkpoint": "evaluations with checkpoints",
-    "unnamed": "pauses without a name",
+#: The nouns for one pause between steps of a kind and for several.
+PAUSES = {
+    "validation": ("evaluation", "evaluations"),
+    "checkpoint": ("checkpoint", "checkpoints"),
+    "validation and checkpoint": ("evaluation with a checkpoint", "evaluations with checkpoints"),
+    "unnamed": ("pause", "pauses without a name"),
 }
 # A median that differs from the mean by this share of it says something of its own.
 _DIFFERS = 0.1
@@ -176,7 +176,7 @@ def _median(printed: PrintedSteps) -> str:
 def pauses_in_words(printed: PrintedSteps) -> str:
     """Write the time of each kind of pauses, with its share of the job; empty without any."""
     return ", ".join(
-        f"{_PAUSES[pauses.kind]} {amount(pauses.seconds, 's')} ({percent(pauses.share)})"
+        f"{PAUSES[pauses.kind][1]} {amount(pauses.seconds, 's')} ({percent(pauses.share)})"
         for pauses in printed.pauses
     )
 
@@ -236,6 +236,10 @@ def health(analysis: Analysis, ranks: Sequence[RankLogs]) -> tuple[str, str]:
     """Describe what is missing, and what was read."""
     run = analysis.run
     with_logs = sum(rank.files > 0 for rank in ranks)
+    printed = analysis.printed
+    if printed is not None and not printed.recorded:
+        lines = f"{counted(len(run.logs), 'log')} with {printed_lines(printed)}"
+        return "Steps are known from lines only", f"{lines}: {run.fact('known_from')}."
     read = (
         f"{with_logs:,} of {counted(len(ranks), 'rank')} on {counted(len(run.hosts), 'host')} left "
         f"{counted(len(run.logs), 'log')} with {counted(analysis.steps, 'step')}."

@@ -207,7 +207,7 @@ def printed_step_findings(printed: PrintedSteps, setup: Setup) -> Iterator[Findi
             f"{each} in every {period.every_windows:,}{steps} takes {_longer(period)}.",
             period.every,
             setup,
-            is_input=(period.waiting or 0.0) > 1 / 2,
+            is_input=(period.waiting_share or 0.0) > 1 / 2,
         )
     if printed.growth is not None:
         yield _growth(printed.growth)
@@ -228,8 +228,8 @@ def printed_step_findings(printed: PrintedSteps, setup: Setup) -> Iterator[Findi
 
 def _longer(slow: SlowWindows) -> str:
     waiting = ""
-    if slow.waiting is not None:
-        waiting = f", {percent(slow.waiting)} of it waiting for data"
+    if slow.waiting_share is not None:
+        waiting = f", {percent(slow.waiting_share)} of it waiting for data"
     known = (
         f"{amount(slow.longer_ms, 'ms')} longer than those around them{waiting}: "
         f"{slow.cost:.1%} of all steps' time"
@@ -275,12 +275,13 @@ def _trained_again(repeated: RepeatedSteps) -> Finding:
 
 def _growth(growth: Growth) -> Finding:
     """Report times that grow or shrink within each epoch."""
-    grow = "longer" if growth.by > 0 else "shorter"
+    grow = "longer" if growth.longer_share > 0 else "shorter"
+    share = f"{abs(growth.longer_share):.0%}"
     return Finding(
         "steps_change_within_epochs",
         "info",
         f"Steps become {grow} within each epoch",
-        f"In {growth.epochs} epochs, steps at the end of an epoch take {abs(growth.by):.0%} {grow} than "
+        f"In {growth.epochs} epochs, steps at the end of an epoch take {share} {grow} than "
         "at its start, and the next epoch starts as the one before.",
         (
             Advice(

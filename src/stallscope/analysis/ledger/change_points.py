@@ -254,7 +254,7 @@ class Growth:
 
     epochs: int
     #: The ratio of the last third of an epoch to its first, minus 1.
-    by: float
+    longer_share: float
 
 
 def growth_in(values: Floats, segment: Ints) -> Growth | None:

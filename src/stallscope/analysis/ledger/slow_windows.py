@@ -24,7 +24,7 @@ _NEARLY = 0.9
 #: A period needs this many cycles.
 FEWEST_CYCLES = 5
 # Longer periods are not looked for, and only the last values are searched.
-_LONGEST_PERIOD, _MOST_SEARCHED = 256, 1 << 14
+_LONGEST_PERIOD, _MOST_SEARCHED = 256, 1 << 13
 # The slow value has the same place in this share of cycles.
 _MOST = 2 / 3
 # The share of healthy series that have a period by chance.
@@ -59,7 +59,7 @@ class SlowWindows:
     #: The same as a share of all steps' time.
     cost: float
     #: The share of the longer time that is waiting for data; None if lines do not have it.
-    waiting: float | None = None
+    waiting_share: float | None = None
     #: The ranks that alone wait for data in some of these windows, most first.
     alone: tuple[WaitingAlone, ...] = ()
 
@@ -188,7 +188,7 @@ class _Costs(NamedTuple):
             of=len(chosen),
             longer_ms=lost / int(steps.sum()),
             cost=lost / float(self.windows.ms @ self.windows.steps),
-            waiting=None if waiting is None else min(waiting, 1.0),
+            waiting_share=None if waiting is None else min(waiting, 1.0),
             alone=alone,
         )
 
@@ -247,26 +247,51 @@ def period_of(
     bump += np.random.default_rng(0).uniform(
         0, _LEAST * np.abs(bump).max(initial=_LEAST), len(bump)
     )
-    usual, best = float(np.median(series)), None
-    surprise = float(np.log(longest**2 / _CHANCE))
+    usual, needed = float(np.median(series)), float(np.log(longest**2 / _CHANCE))
+    candidates = []
     for every in sorted({*range(2, longest + 1)} - {*without}):
         begin = _cycles(position[searched], segment[searched], every)
-        if len(begin) < FEWEST_CYCLES or len(begin) * np.log(every) <= surprise:
+        if len(begin) < FEWEST_CYCLES or len(begin) * np.log(every) <= needed:
             continue
         cycles = begin[:, None] + np.arange(every)
         counts = np.bincount(bump[cycles].argmax(axis=1), minlength=every)
         place, share = int(counts.argmax()), float(counts.max()) / len(begin)
         unlikely = len(begin) * _divergence(share, 1 / every)
-        if share < _MOST or unlikely <= surprise:
+        if share < _MOST or unlikely <= needed:
             continue
         others = np.median(np.delete(series[cycles], place, axis=1), axis=1)
         longer = float(np.median(series[cycles[:, place]] - others))
         if longer > max(_WORTH * usual, least):
-            surprise, best = unlikely, (every, place)
-    if best is None:
+            candidates.append(_Candidate(every, place, unlikely, longer))
+    if not candidates:
         return None
-    regular = position % best[0] == best[1]
-    return Period(best[0], regular, values[regular] - usual_without(values, regular)[regular])
+    best = _best(candidates)
+    regular = position % best.every == best.place
+    return Period(best.every, regular, values[regular] - usual_without(values, regular)[regular])
+
+
+class _Candidate(NamedTuple):
+    """A period that chance does not explain."""
+
+    every: int
+    place: int
+    #: The logarithm of how unlikely chance is, and how much longer values are.
+    unlikely: float
+    longer: float
+
+
+def _best(candidates: Sequence[_Candidate]) -> _Candidate:
+    """Return the least likely period, or a multiple of it that is as unlikely and of longer values.
+
+    Where every fourth value is long, each second one exceeds the one before it, beside a long one.
+    """
+    best = max(candidates, key=lambda candidate: candidate.unlikely)
+    multiples = [
+        candidate
+        for candidate in candidates
+        if candidate.every % best.every == 0 and candidate.unlikely >= _NEARLY * best.unlikely
+    ]
+    return max(multiples, key=lambda candidate: candidate.longer)
 
 
 def _cycles(position: Ints, segment: Ints, every: int) -> Ints:

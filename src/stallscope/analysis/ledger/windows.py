@@ -144,6 +144,8 @@ class Pauses:
     share: float
     #: Whether the first one is in the first line, with the start of the job.
     with_start: bool
+    #: The last step before each pause, or in the line that contains it.
+    steps: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,11 +190,17 @@ class _Printed:
                 float(spent[chosen].sum()) / 1e9,
                 float(spent[chosen].sum()) / total,
                 bool(chosen[0] and self.within[0] > _LONG_FIRST * np.median(spent[chosen])),
+                self._steps_at(chosen),
             )
             for kind, marked in kinds.items()
             if (chosen := marked & (spent > 0)).any()
         ]
         return tuple(sorted(pauses, key=lambda pause: -pause.seconds))
+
+    def _steps_at(self, chosen: Bools) -> tuple[int, ...]:
+        windows, inside = self.windows, self.within > 0
+        step = np.where(inside, windows.step + windows.steps - 1, windows.step)
+        return tuple(step[chosen].tolist())
 
 
 def printed_windows(run: Run) -> tuple[tuple[RankWindows, ...], tuple[Pauses, ...]]:
@@ -223,8 +231,9 @@ def _printed(run: Run, rank: int, rows: pa.Table) -> _Printed:
             windows.step + steps,
             [step for log in logs for step in log.facts.get(f"steps_after_{kind}") or ()],
         )
-        for kind in ("validation", "checkpoint")
+        for kind in ("validation", "checkpoint", "restart")
     ]
+    *named, restarts = named
     excluded = named[0] | named[1]
     if excluded.mean() > _MOST_NAMED:
         named, excluded = [excluded & False] * 2, excluded & False
@@ -235,6 +244,8 @@ def _printed(run: Run, rank: int, rows: pa.Table) -> _Printed:
     between = np.append(0, windows.step[1:] - (windows.step + steps)[:-1])
     gap = np.append(0, begin[1:] - end[:-1]) - 1e6 * usual * np.maximum(between, 0)
     resolution = max((float(log.facts.get("stamp_precision_ms") or 0) for log in logs), default=0.0)
+    # The time of restarts is that of steps trained twice (``RepeatedSteps``).
+    gap[restarts] = 0
     least = np.maximum(_LONG_GAP * 1e6 * usual * steps, _UNITS_OF_GAP * 1e6 * resolution)
     return _Printed(
         windows,

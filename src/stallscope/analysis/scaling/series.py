@@ -274,8 +274,8 @@ def _of_epochs(runs: Sequence[Pace]) -> Iterator[str]:
     if not others:
         return
     yield (
-        "where steps were not recorded, steady figures are means of epochs without the first one, or "
-        f"of steps, including validation: {'; '.join(_sources(others))}"
+        "where steps were not recorded, steady figures are means of epochs without the first one, with "
+        f"validation, or of printed steps: {'; '.join(_sources(others))}"
     )
     if any(run.fact("samples_per_step") is not None for run in others):
         yield "examples per second that TimeHistory logged are assumed to be those of all ranks together"

@@ -209,7 +209,8 @@ def _of_run(letter: str, analysis: Analysis) -> Iterator[str]:
         yield f"{letter}'s logs record epochs but no steps; {known}."
     elif not analysis.entries and analysis.step is not None:
         yield f"Only whole steps are compared. {letter}: {analysis.bottleneck.evidence}"
-    if missing:
+    # One rank prints the steps of all.
+    if missing and (analysis.printed is None or analysis.printed.recorded):
         yield f"{letter}: {missing:,} of {counted(run.size, 'rank')} left no log."
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.job_time import Goodput
 from stallscope.analysis.ledger.ledger_figures import RankSummary
-from stallscope.formatting.lists import joined
+from stallscope.formatting.lists import capitalised, joined
 from stallscope.formatting.numbers import (
     NOT_MEASURED,
     amount,
@@ -19,7 +19,7 @@ from stallscope.formatting.numbers import (
     significant,
 )
 from stallscope.text import job_words, straggler_words
-from stallscope.text.figure_words import printed_figures
+from stallscope.text.figure_words import PAUSES, printed_figures
 from stallscope.text.gain_words import (
     answers,
     gains_note,
@@ -280,7 +280,16 @@ def _time_of_day(moment: datetime | None) -> str:
 def job_table(analysis: Analysis) -> Table:
     """Return the time of compute and of each cause; without stages, only the whole job."""
     goodput = analysis.goodput
-    if goodput is None:
+    if analysis.printed is not None and analysis.ledger is None:
+        rows = [
+            (
+                capitalised(PAUSES[pauses.kind][1]),
+                amount(pauses.seconds, "s"),
+                share_of(pauses.seconds, analysis.job.total),
+            )
+            for pauses in analysis.printed.pauses
+        ]
+    elif goodput is None:
         rows = [(TITLES[name], NOT_MEASURED, NOTHING) for name, _ in job_parts(analysis)]
     else:
         parts, column = goodput_parts(analysis), goodput_column(analysis)
