@@ -114,14 +114,6 @@ def _work_in_columns(names: Sequence[str], columns: Sequence[pa.ChunkedArray]) -
     return counts
 
 
-def _without_stamps(count: int) -> dict[str, Column]:
-    """Return the stamps of lines without labels and timestamps."""
-    never = np.zeros(count, bool)
-    unit = np.ones(count, np.int64)
-    stamps = {"timed": never, "ns": 0 * unit, "zone_known": never, "resolution_ns": unit}
-    return {"rank": -unit, **stamps, "year_known": ~never}
-
-
 # -- all lines -------------------------------------------------------------------------------------
 
 
@@ -135,7 +127,9 @@ def rows_of(data: bytes, kind: Kind) -> Rows | None:
         if not len(lines.start):
             continue
         at, texts = matching(lines, literal, expression)
-        every = texts_of(lines.block, lines.start, np.minimum(lines.end, lines.start + LONGEST_LINE))
+        every = texts_of(
+            lines.block, lines.start, np.minimum(lines.end, lines.start + LONGEST_LINE)
+        )
         places = np.flatnonzero(_mask(pc.match_substring_regex(every, ANY_WORK)))
         some = every.take(arrow.array(places))
         counts = {work: counter.count(some, places, at) for work, counter in works.items()}
