@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from stallscope.parsers.files.tfrecord import masked_checksum, records
+from stallscope.parsers.formats.tensorboard import masked_checksum, records
 
 from .exported_run import ExportedRun
 from .scalars import Point, scalars_of
