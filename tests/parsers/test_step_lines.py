@@ -545,15 +545,234 @@ def bar(n: int, total: int, s: float, label: str = "") -> str:
     return f"{share} {n}/{total} [{minutes:02}:{seconds:02}<09:59, {pace}]"
 
 
-def test_every_state_of_a_bar_counts() -> None:
-    states = [
-        bar(n, 400, 2.31) + ("\n{'loss': 2.5}\n" if n % 20 == 0 else "\r") for n in range(1, 401)
-    ]
-    log = read("".join(states).encode())
+class Screen:
+    """Draws bars as tqdm does, under a clock of its own."""
+
+    def __init__(self) -> None:
+        self.text, self.now, self._chance = "", 1000.0, random.Random(4)
+
+    def step(self, seconds: float) -> None:
+        self.now += seconds * self._chance.uniform(0.97, 1.03)
+
+    def draw(
+        self,
+        n: int,
+        total: int | None,
+        *,
+        began: float = 1000.0,
+        pace: float = 1.0,
+        label: str = "",
+        unit: str = "it",
+        after: str = "",
+        end: str = "\r",
+    ) -> None:
+        """Draw a state of a bar that began at a time, with its seconds per step."""
+        elapsed = int(self.now - began)
+        clock = f"{elapsed // 60 % 60:02}:{elapsed % 60:02}"
+        clock = f"{elapsed // 3600}:{clock}" if elapsed >= 3600 else clock
+        drawn = f"{pace:5.2f}s/{unit}" if pace > 1 else f"{1 / pace:5.2f}{unit}/s"
+        count = f"{n}/{total}" if total else f"{n}{unit}"
+        share = f"{100 * n / total:3.0f}%|{'█' * (10 * n // total):10}| " if total else ""
+        left = "<09:59" if total else ""
+        self.text += f"{label}{share}{count} [{clock}{left}, {drawn}{after}]{end}"
+
+    def run(self, total: int, seconds: float, first: int = 1, last: int = 0, **how: object) -> None:
+        """Draw a bar from its first to its last step."""
+        began = self.now
+        for n in range(first, (last or total) + 1):
+            self.step(seconds)
+            self.draw(n, total, began=began, pace=seconds, **how)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a training draws."""
+
+    draw: Callable[[Screen], None]
+    #: Milliseconds of a step, and the number of steps.
+    ms: float
+    steps: int
+    epochs: int = 1
+    ranks: int = 1
+    size: int | None = None
+    data_ms: float | None = None
+    note: str = ""
+
+
+def _epochs_and_steps(screen: Screen) -> None:
+    screen.text += "training\n"
+    for epoch in range(3):
+        screen.run(120, 0.5)
+        screen.draw(epoch + 1, 3, pace=60, end="\x1b[A\r")
+
+
+def _with_evaluations(screen: Screen) -> None:
+    began = screen.now
+    screen.text += "***** Running training *****\n"
+    for n in range(1, 201):
+        screen.step(2)
+        screen.draw(n, 200, began=began, pace=2)
+        if n % 50 == 0:
+            screen.text += (
+                "\n{'loss': 2.1, 'epoch': 0.1}\n***** Running Evaluation *****\n  Batch size = 8\n"
+            )
+            screen.run(400, 0.25)
+
+
+def _restarted(screen: Screen) -> None:
+    screen.run(400, 2, last=350, label="train ")
+    screen.text += "\nKilled\n  0%|          | 300/400 [00:00<?, ?it/s]\r"
+    screen.run(400, 2, first=301, label="train ")
+
+
+def _trained_again(screen: Screen) -> None:
+    screen.run(400, 2, last=350, label="train ")
+    screen.run(400, 2, label="train ")
+
+
+def _ranks_with_labels(screen: Screen) -> None:
+    for n in range(1, 201):
+        screen.step(0.8)
+        for rank in (2, 0, 3, 1):
+            screen.draw(n, 200, pace=0.8, label=f"[rank {rank}] Epoch 0: ")
+
+
+def _ranks_of_a_launcher(screen: Screen) -> None:
+    screen.text += "training\n"
+    for n in range(1, 201):
+        screen.step(0.8)
+        for rank in range(4):
+            screen.text += f"[1,{rank}]<stderr>:\r"
+            screen.draw(n, 200, pace=0.8, end="")
+
+
+def _drawn_again(screen: Screen) -> None:
+    for n in range(1, 201):
+        screen.step(0.8)
+        for loss in ("", ", loss=2.1", ", loss=2.1"):
+            screen.draw(n, 200, pace=0.8, label="train ", after=loss)
+
+
+def _cut(screen: Screen) -> None:
+    began = screen.now
+    for n in range(1, 201):
+        screen.step(0.8)
+        screen.draw(n, 200, began=began, pace=0.8, label="train ")
+        if n % 40 == 20:
+            place = len(screen.text) - 7 * (n // 40 + 1)
+            screen.text = f"{screen.text[:place]}WARNING: 3 of [4]\n{screen.text[place:]}"
+
+
+def _rich(screen: Screen) -> None:
+    for epoch in range(2):
+        for n in range(1, 101):
+            screen.step(0.8)
+            elapsed = timedelta(seconds=int(0.8 * n))
+            screen.text += (
+                f"\x1b[2KEpoch {epoch}/1 \x1b[35m━━━╸━━━\x1b[0m {n}/100 "
+                f"\x1b[2m{elapsed} • 0:00:09\x1b[0m \x1b[2;4m1.25it/s\x1b[0m \x1b[3mloss: 0.2\x1b[0m\r"
+            )
+
+
+def _tokens_first(screen: Screen) -> None:
+    screen.run(3000, 0.2, label="Tokenizing train dataset: ")
+    screen.run(200, 0.8, label="loss 1.25e-05, Epoch 1: ")
+
+
+def _with_losses(screen: Screen) -> None:
+    for n in range(1, 401):
+        screen.step(2.31)
+        screen.draw(n, 400, pace=2.31, end="\n{'loss': 2.5}\n" if n % 20 == 0 else "\r")
+
+
+def _nested(screen: Screen) -> None:
+    for n in (1, 2, 3):
+        screen.run(100, 0.7, label="Batches: ")
+        screen.draw(n, 3, pace=70, label="Epochs: ")
+
+
+def _without_total(screen: Screen) -> None:
+    screen.text += "training\n"
+    for n in range(1, 201):
+        screen.step(35)
+        screen.draw(n, None, pace=35)
+
+
+def _of_different_lengths(screen: Screen) -> None:
+    for epoch, steps in enumerate((203, 200, 197)):
+        screen.run(steps, 0.6, label=f"Epoch {epoch}: ")
+
+
+def _validated(screen: Screen) -> None:
+    for epoch in range(2):
+        screen.run(100, 0.7, label=f"Epoch {epoch}: ")
+        screen.run(900, 0.2, label="Validating: ")
+
+
+WAITS = ", loss=2.1, data=0.200s, v_num=3", ", step_time=800, data_time=200", ", data=0.2"
+
+DRAWN = {
+    "dictionaries between": Drawn(_with_losses, 2310, 400),
+    "nested without labels": Drawn(_epochs_and_steps, 500, 360, epochs=3),
+    "nested": Drawn(_nested, 700, 300, epochs=3),
+    "no total": Drawn(_without_total, 35_000, 200),
+    "days": Drawn(lambda screen: screen.run(500, 400, label="train "), 400_000, 500),
+    "batches": Drawn(lambda screen: screen.run(200, 0.9, label="train ", unit="batch"), 900, 200),
+    "a wait with a unit": Drawn(
+        lambda screen: screen.run(200, 0.8, label="train ", after=WAITS[0]), 800, 200, data_ms=200
+    ),
+    "a wait beside a step time": Drawn(
+        lambda screen: screen.run(200, 0.8, label="train ", after=WAITS[1]), 800, 200, data_ms=200
+    ),
+    "a wait whose unit is unknown": Drawn(
+        lambda screen: screen.run(200, 0.8, label="train ", after=WAITS[2]), 800, 200
+    ),
+    "evaluations in between": Drawn(_with_evaluations, 2000, 200),
+    "restarted from a checkpoint": Drawn(
+        _restarted, 2000, 400, note="50 steps were trained twice, after 1 restart"
+    ),
+    "restarted": Drawn(
+        _trained_again, 2000, 400, note="350 steps were trained twice, after 1 restart"
+    ),
+    "resumed": Drawn(lambda screen: screen.run(900, 2, first=501, label="train "), 2000, 900),
+    "epochs of different lengths": Drawn(_of_different_lengths, 600, 600, epochs=3),
+    "validations": Drawn(_validated, 700, 200, epochs=2),
+    "other work that takes longer": Drawn(_tokens_first, 800, 200),
+    "ranks in labels": Drawn(_ranks_with_labels, 800, 200, ranks=4),
+    "ranks of a launcher": Drawn(_ranks_of_a_launcher, 800, 200, ranks=4),
+    "drawn again by postfixes": Drawn(_drawn_again, 800, 200),
+    "cut by other output": Drawn(_cut, 800, 200),
+    "Rich": Drawn(_rich, 800, 200, epochs=2),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_bars_are_read_in_every_state(name: str) -> None:
+    drawn, screen = DRAWN[name], Screen()
+    drawn.draw(screen)
+    log = read(screen.text.encode())
     steps, ms = windows_of(log)
-    assert np.average(ms, weights=steps) == pytest.approx(2310, rel=0.01)
-    assert arrow.numbers(log.intervals["step"]).max() == 400
+    assert np.average(ms, weights=steps) == pytest.approx(drawn.ms, rel=0.03)
+    assert arrow.numbers(log.intervals["step"]).max() == drawn.steps
+    assert len({*log.intervals["epoch"].to_pylist()}) == drawn.epochs
+    assert (len(log.more) + 1, log.log.facts.get("size")) == (
+        drawn.ranks,
+        drawn.ranks if drawn.ranks > 1 else drawn.size,
+    )
+    data_ms = log.log.facts.get("data_ms")
+    assert data_ms == (drawn.data_ms and pytest.approx(drawn.data_ms, rel=0.02))
+    assert drawn.note in " ".join(problem.what for problem in log.problems)
     assert "the bar's pace agrees with its elapsed times" in log.log.facts["confirmed"]
+
+
+def test_numbers_in_thousands_are_read() -> None:
+    states = [
+        f"train: {n / 50:3.0f}%|█| {n / 1000:.3g}k/5.00k "
+        f"[{n // 300:02}:{n // 5 % 60:02}<1:00, 5.00it/s]"
+        for n in range(1000, 5000)
+    ]
+    steps, ms = windows_of(read("\r".join(states).encode()))
+    assert np.average(ms, weights=steps) == pytest.approx(200, rel=0.02)
 
 
 def test_bars_of_several_ranks_are_one_job() -> None:
@@ -570,10 +789,61 @@ def test_bars_of_several_ranks_are_one_job() -> None:
     assert {*log.intervals["epoch"].to_pylist()} == {0, 1}
 
 
-@pytest.mark.parametrize("label", ["Downloading shards: ", "Evaluating: ", "Map: ", "Loading: "])
-def test_bars_of_other_work_are_no_training(label: str) -> None:
-    states = "\r".join(bar(n, 100, 3.4, label) for n in range(1, 101))
-    assert not PARSER.recognises("run.log", f"train loss\n{states}".encode())
+def test_a_bar_of_epochs_gives_their_times() -> None:
+    screen = Screen()
+    screen.run(20, 83, label="Epochs: ")
+    log = read(b"loss\n" + screen.text.encode())
+    took = arrow.numbers(log.intervals["end"]) - arrow.numbers(log.intervals["begin"])
+    assert {*log.intervals["kind"].to_pylist()} == {"epoch"}
+    assert np.median(took) / 1e9 == pytest.approx(83, rel=0.03)
+
+
+def test_a_note_names_the_bar_that_is_read_if_two_may_be_a_training() -> None:
+    screen = Screen()
+    screen.run(300, 2, label="train generator: ")
+    screen.run(250, 2, label="train critic: ")
+    (problem,) = read(b"loss\n" + screen.text.encode()).problems
+    assert problem.what == (
+        'the bar labelled "train generator" that counts to 300 is read, and '
+        'the bar labelled "train critic" that counts to 250 is not'
+    )
+
+
+OTHER_BARS = {
+    **{
+        label: {"label": f"{label}: "}
+        for label in ("Downloading shards", "Evaluating", "Map", "Loading", "Searching index")
+    },
+    "no training around it": {},
+    "images": {"label": "train ", "unit": "img"},
+    "examples without a label": {"unit": "ex"},
+    "megabytes": {"label": "model ", "unit": "MB"},
+    "an epoch or its steps": {"label": "Epoch: "},
+}
+
+
+@pytest.mark.parametrize("name", OTHER_BARS)
+def test_bars_of_other_work_are_no_training(name: str) -> None:
+    screen = Screen()
+    screen.run(100, 3.4, **OTHER_BARS[name])  # type: ignore[arg-type]
+    text = f"{screen.text}\n{'.' * 2000}\nEpoch 1 loss 2.5\n"
+    assert not PARSER.recognises("run.log", text.encode())
+
+
+@pytest.mark.parametrize("kind", ["falls", "labels", "totals"])
+def test_work_grows_with_the_states_of_bars_at_most(kind: str) -> None:
+    chance = random.Random(2)
+
+    def states(count: int) -> bytes:
+        screen = Screen()
+        for n in range(count):
+            place = chance.randrange(1, 200) if kind == "falls" else n % 90 + 1
+            label = "".join(chance.choices("abcdef", k=3)) if kind == "labels" else "epoch "
+            screen.draw(place, 200 + n % 50 if kind == "totals" else 200, label=label)
+        return b"loss\n" + screen.text.encode()
+
+    once, twice = (calls_of(lambda count=count: checked(states(count))) for count in (1000, 2000))
+    assert twice < 3 * once + 10_000
 
 
 # Other text

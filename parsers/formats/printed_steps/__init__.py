@@ -13,7 +13,7 @@ Lines of any other trainer are read by ``step_lines_parser``:
 - ``figures`` finds the figures of lines that repeat, and ``rows`` reads them from all lines.
 - ``counters`` finds what counts, and what measures time; ``evidence`` decides what the figures mean, and
   whether anything confirms it.
-- ``bars`` reads bars.
+- ``bar_states`` finds the states of bars, and ``bars`` chooses the training's.
 """
 
 from .printed_step_parser import NO_RANK, logs_of, with_year_note

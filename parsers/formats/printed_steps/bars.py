@@ -1,64 +1,102 @@
-"""Read the bars that trainings draw: ``12%|█▏  | 48/400 [01:51<13:36, 2.32s/it, loss=2.1]``.
+"""Read the bar that a training draws: ``12%|█▏  | 48/400 [01:51<13:36, 2.32s/it, loss=2.1]``.
 
-A bar is drawn over and over; all of its states are in the output, the bars of several ranks among each
-other. Its elapsed times are the clock, and its printed pace has to agree with them.
+The output has all states of several bars and ranks (``bar_states``). The bar of the training is chosen
+by its label, the text around it, and its time. Its states are put in order: epochs, restarts, and other
+bars in between. Its elapsed times are the clock, and its printed pace has to agree with them.
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stallscope.arrays.types import Floats, Ints
+from stallscope.arrays.types import Bools, Ints
+from stallscope.formatting.lists import counted
 
+from ...pattern_columns import Column
 from ...window_lines import step_lines
-from .counters import spans
+from .bar_states import BarLabel, BarOutput, BarStates, bar_states, waits_in
+from .counters import agrees, spans
 from .evidence import Evidence
+from .rows import without_stamps
 
-# What follows the percentage and the bar itself.
-_STATE = re.compile(
-    rb"(?P<done>\d{1,9})(?:/(?P<total>\d{1,9})|it) \[(?P<elapsed>(?:\d{1,4}:)?\d\d:\d\d)"
-    rb"(?:<[\d:?]{1,12})?, {1,4}(?P<pace>\d{1,9}(?:\.\d{0,6})?) ?(?P<unit>s/|)"
-    rb"(?:it|step|batch|ba)(?P<rate>/s|)"
-)
-_BEFORE_BYTES = 400
-_LABEL = re.compile(r"([^\r\n|%\x1b\]]{0,80}?)\s{0,80}(?:\d{1,3}%\|[^|\r\n]{0,300}\|\s{0,8})?$")
-_WORD = re.compile(r"[a-z]+")
-# Bars of other work, by the start of a word in their label.
+# Bars of other work, by the start of a word in their label or in the line before them.
 _OTHER_WORK = re.compile(
-    r"\b(?:download|eval|valid|test|load|sav|check|pars|map|token|fetch|generat|predict|infer|read|extract"
-    r"|copy|convert|import|shard|filter|group|compil|warm|resolv|install|cast|upload|prepar|process|cach)"
+    r"\b(?:download|upload|eval|valid|val\b|test|load(?!er)|sav(?:e|ing)|check|pars|tokeni|fetch"
+    r"|predict|infer|extract|copy|convert|import|shard|compil|comput|warm|resolv|install|cast|prepar"
+    r"|preprocess|cach|build|creat|quanti|calibrat|render|collat|unpack|verif|merg|sanity|rollout"
+    r"|map(?:ping)?\b|(?:read|sampl|encod|decod|index|search|scor|collect|pack|scan|process)ing"
+    r"|(?:generat|writ|filter|group)(?:e|ing))"
 )
-_FEWEST_STATES = 4
+# Words of a training, in labels and in the text around a bar without a label.
+_TRAINING = re.compile(r"\b(?:train|epoch|iter|step|updat|fit|finetun|fine.tun|loss|batch)")
+_TRAINS = re.compile(rb"(?i)loss|\bepoch|\btrain|learning.?rate|\blr\b|grad.?norm")
+_HEADER = re.compile(r"^\W{3,}(\w[\w -]{0,60}?)\W{3,}$|^(.{1,80}):$")
+_BEFORE_BYTES, _AROUND_BYTES = 1000, 1 << 20
+_FEWEST_STATES, _MOST_BARS = 4, 20
 # Elapsed times are whole seconds.
 _UNIT_NS = 10**9
-# A bar's pace is smoothed: it agrees with elapsed times up to this ratio.
+# A bar's pace is smoothed, and elapsed times are rounded: they agree up to this ratio.
 _AGREE = 1.15
 # Bars of several ranks show each number equally often, up to this share of numbers.
 _SHARE_ALIKE = 0.9
+# The numbers of one rank's bar fall in at most this share of states, or this often.
+_SHARE_FALLS, _FEW_FALLS = 0.05, 3
+# A fit that ends before this share of the total was cut off, if others do not.
+_COMPLETE = 0.98
+# Epochs differ in length by at most this share.
+_LENGTHS_ALIKE = 0.1
+# A second bar with this share of the chosen one's time may be the training's.
+_AS_LONG = 0.5
+# Accumulated batches of a step are not more than this.
+_MOST_ACCUMULATED = 32
 
-_Bar = tuple[str, int]
 
+@dataclass(frozen=True)
+class _Chain:
+    """The states of one rank's bar in the order of its time."""
 
-class _States(NamedTuple):
-    """The states of one bar as columns, or of the bars with the same label and length."""
-
-    done: Ints
-    elapsed_s: Floats
-    #: Seconds of a step by the printed pace.
-    pace_s: Floats
-
-
-class _Chain(NamedTuple):
-    """The states of one rank's bar, each fit of it an epoch."""
-
-    done: Ints
-    elapsed_s: Floats
+    states: BarStates
+    #: The epoch of each state, counted from 0 or as its label has it.
     epoch: Ints
-    ranks: int
+    rank: int = -1
+    #: The number of ranks that draw it, if they are more.
+    ranks: int = 1
+    repeated: int = 0
+    restarts: int = 0
+
+
+@dataclass(frozen=True)
+class _Bar:
+    """A bar that may be a training's, with the states of each rank."""
+
+    label: BarLabel
+    total: float
+    chains: Sequence[_Chain]
+
+    @property
+    def seconds(self) -> float:
+        """Return the time of its steps."""
+        return max(chain.states.seconds for chain in self.chains)
+
+    @property
+    def is_training(self) -> bool:
+        """Whether its label has a word of a training."""
+        return bool(_TRAINING.search(self.label.words))
+
+    @property
+    def main(self) -> _Chain:
+        """Return the states of the rank with the most of them."""
+        return max(self.chains, key=lambda chain: len(chain.epoch))
+
+    @property
+    def name(self) -> str:
+        """Return a name for readers of the report."""
+        label = f'labelled "{self.label.words}"' if self.label.words else "without a label"
+        return f"the bar {label}" + (f" that counts to {self.total:,.0f}" if self.total else "")
 
 
 def bars_in(data: bytes, size: int | None) -> Evidence | None:
@@ -68,107 +106,328 @@ def bars_in(data: bytes, size: int | None) -> Evidence | None:
         data: the output.
         size: the number of ranks that it states; None if unknown.
     """
-    bars = {
-        bar: states for bar, states in _bars(data).items() if len(states.done) >= _FEWEST_STATES
-    }
+    output = bar_states(data)
+    bars = list(_bars(output, size))
     if not bars:
         return None
-    label, total = max(bars, key=lambda bar: len(bars[bar].done))
-    states = bars[label, total]
-    chain = _chain(states, size)
-    return None if chain is None else _evidence(chain, states, total)
+    bar, note = _chosen(bars)
+    evidence = _of_epochs(bar) if bar.label.counts == "epoch" else _of_steps(bar, output.text)
+    return evidence and replace(evidence, notes=(*evidence.notes, *note))
 
 
-def _bars(data: bytes) -> dict[_Bar, _States]:
-    """Return the states of all bars, by their labels and lengths, without those of other work."""
-    rows: dict[_Bar, list[tuple[int, float, float]]] = defaultdict(list)
-    end = 0
-    for match in _STATE.finditer(data):
-        label = _label(data[max(end, match.start() - _BEFORE_BYTES) : match.start()])
-        end = match.end()
-        if label is None or bool(match["unit"]) == bool(match["rate"]):
+# -- the bars --------------------------------------------------------------------------------------
+
+
+def _bars(output: BarOutput, size: int | None) -> Iterator[_Bar]:
+    """Yield the bars with the most states, without those of other work.
+
+    Args:
+        output: the states of all bars.
+        size: the number of ranks that the log states; None if unknown.
+    """
+    for label, total, rows in _groups(output)[:_MOST_BARS]:
+        bar = output.states.chosen(rows)
+        if not label.words and not output.is_labelled and not _is_of_training(output.text, bar):
             continue
-        pace = float(match["pace"])
-        pace_s = pace if match["unit"] else 1 / max(pace, 1e-9)
-        rows[label, int(match["total"] or 0)].append(
-            (int(match["done"]), _seconds(match["elapsed"]), pace_s)
-        )
-    return {bar: _States(*map(np.array, zip(*states, strict=True))) for bar, states in rows.items()}
+        between = np.diff(rows, prepend=rows[:1] - 1) - 1
+        chains = [
+            chain
+            for rank in np.unique(bar.rank).tolist()
+            if (mask := bar.rank == rank).sum() >= _FEWEST_STATES
+            and (chain := _chain(bar.chosen(mask), between[mask], size)) is not None
+        ]
+        if chains:
+            yield _Bar(label, total, chains)
 
 
-def _label(before: bytes) -> str | None:
-    """Return the words before a bar; None if it is of other work than training."""
-    match = _LABEL.search(before.decode("utf-8", "replace"))
-    words = _WORD.findall(match[1].lower()) if match else []
-    label = " ".join(words)
-    return None if _OTHER_WORK.search(label) else label
+def _groups(output: BarOutput) -> list[tuple[BarLabel, float, Ints]]:
+    """Return the labels, totals and states of bars of steps or epochs, that with most states first."""
+    groups, states = [], output.states
+    for number, label in enumerate(output.labels):
+        rows = np.flatnonzero(states.label == number)
+        if _OTHER_WORK.search(label.words):
+            continue
+        totals, counts = np.unique(states.total[rows], return_counts=True)
+        order = np.argsort(-counts, kind="stable")[:_MOST_BARS]
+        while len(order):
+            total = totals[order[0]]
+            # Epochs may differ in length.
+            near = np.abs(totals[order] - total) <= (_LENGTHS_ALIKE * total if label.words else 0)
+            of_bar = rows[np.isin(states.total[rows], totals[order[near]])]
+            if len(of_bar) >= _FEWEST_STATES:
+                groups.append((label, float(total), of_bar))
+            order = order[~near]
+    return sorted(groups, key=lambda group: -len(group[2]))
 
 
-def _seconds(text: bytes) -> float:
-    seconds = 0
-    for part in text.split(b":"):
-        seconds = 60 * seconds + int(part)
-    return float(seconds)
-
-
-def _chain(states: _States, size: int | None) -> _Chain | None:
-    """Return the states of one rank; None if those of several ranks cannot be told apart."""
-    done = states.done
-    numbers, counts = np.unique(done, return_counts=True)
-    last = int(np.flatnonzero(done == numbers[-1])[0])
-    ranks = int((done[:last] == numbers[0]).sum()) if last else 1
-    if ranks < 2:
-        keep = np.append(True, done[1:] != done[:-1])
-        begins = np.append(False, np.diff(done[keep]) < 0)
-        return _Chain(done[keep], states.elapsed_s[keep], np.cumsum(begins), 1)
-    usual = int(np.median(counts))
-    if (counts == usual).mean() < _SHARE_ALIKE or usual % ranks or (size or ranks) != ranks:
-        return None
-    return _median_chain(states, numbers[counts == usual], ranks)
-
-
-def _median_chain(states: _States, numbers: Ints, ranks: int) -> _Chain:
-    """Return the times of the median rank: bars that began earlier are ahead by the same time."""
-    order = np.argsort(states.done, kind="stable")
-    order = order[np.isin(states.done[order], numbers)]
-    # For each number the states of the first epoch come first, those of all ranks together.
-    elapsed = states.elapsed_s[order].reshape(len(numbers), -1, ranks)
-    middle = np.sort(elapsed, axis=2)[:, :, ranks // 2].T
-    epochs = middle.shape[0]
-    return _Chain(
-        np.tile(numbers, epochs), middle.ravel(), np.repeat(np.arange(epochs), len(numbers)), ranks
+def _is_of_training(text: bytes, bar: BarStates) -> bool:
+    """Whether the text around a bar without a label is a training's."""
+    begin, end = int(bar.begin[0]), int(bar.bracket[-1])
+    before = text[max(begin - _BEFORE_BYTES, 0) : begin]
+    lines = [line.strip() for line in before.decode("utf-8", "replace").splitlines()[-5:]]
+    headers = [match for line in lines if (match := _HEADER.search(line))]
+    if headers and _OTHER_WORK.search((headers[-1][1] or headers[-1][2]).lower()):
+        return False
+    return bool(
+        _TRAINS.search(before) or _TRAINS.search(text[begin : min(end, begin + _AROUND_BYTES)])
     )
 
 
-def _evidence(chain: _Chain, states: _States, total: int) -> Evidence | None:
-    count = len(chain.done)
-    columns = {
-        "rank": np.full(count, -1),
-        "step": chain.done,
-        "timed": np.zeros(count, bool),
-        "ns": np.zeros(count, np.int64),
-        "zone_known": np.zeros(count, bool),
-        "resolution_ns": np.ones(count, np.int64),
-        "year_known": np.ones(count, bool),
+def _chosen(bars: Sequence[_Bar]) -> tuple[_Bar, Sequence[str]]:
+    """Return the bar of the training: by words of its label, then by its time, and a note on others."""
+    bar = max(bars, key=lambda each: (each.label.counts == "step", each.is_training, each.seconds))
+    rest = [each for each in bars if each is not bar and each.label.counts == "step"]
+    rest = [each for each in rest if each.seconds >= _AS_LONG * bar.seconds]
+    for inner in rest:
+        outer_steps, passes = len(np.unique(bar.main.states.done)), _passes(inner.main)
+        if abs(passes - outer_steps) <= 1 and inner.total > min(bar.total, _MOST_ACCUMULATED):
+            # Each step of the outer bar is an epoch of the inner one.
+            return inner, ()
+    rest = [each for each in rest if each.is_training == bar.is_training]
+    return bar, [f"{bar.name} is read, and {rest[0].name} is not"] if rest else []
+
+
+def _passes(chain: _Chain) -> int:
+    return int((np.diff(chain.states.done) < 0).sum()) + 1
+
+
+# -- the states of a rank --------------------------------------------------------------------------
+
+
+def _chain(states: BarStates, between: Ints, size: int | None) -> _Chain | None:
+    """Put the states of a bar in order; None if those of several ranks cannot be told apart.
+
+    Args:
+        states: its states.
+        between: for each the number of other bars' states since the one before.
+        size: the number of ranks that the log states; None if unknown.
+    """
+    falls = _falls(states)
+    if _are_many(falls) and (states.epoch >= 0).all():
+        # Bars of earlier epochs are drawn again.
+        drawn = np.stack([states.epoch, states.done, states.elapsed_s])
+        first = np.sort(np.unique(drawn, axis=1, return_index=True)[1])
+        once = states.chosen(first)
+        if not _are_many(_falls(once)):
+            states, between, falls = once, between[first], _falls(once)
+    if _are_many(falls):
+        return _of_several_ranks(states, size)
+    paused = np.cumsum(between >= _FEWEST_STATES)
+    # Postfixes are drawn again and again.
+    keep = np.flatnonzero(np.append(True, (np.diff(states.done) != 0) | falls))
+    states, paused = states.chosen(keep), paused[keep]
+    passes = _Passes(states)
+    rows, breaks = passes.rows, passes.breaks
+    pauses = breaks | np.append(True, np.diff(paused[rows]) > 0)
+    measured = np.diff(states.elapsed_s[rows])[~pauses[1:]].sum()
+    # A bar that another thread draws is no pause.
+    if measured >= _AS_LONG * np.diff(states.elapsed_s[rows])[~breaks[1:]].sum():
+        breaks = pauses
+    return _Chain(
+        states.chosen(rows)._replace(breaks=breaks),
+        passes.epochs,
+        int(states.rank[0]),
+        repeated=passes.repeated,
+        restarts=passes.restarts,
+    )
+
+
+def _falls(states: BarStates) -> Bools:
+    """Mark states before a number or a time that is lower."""
+    return np.asarray((np.diff(states.done) < 0) | (np.diff(states.elapsed_s) < 0))
+
+
+def _are_many(falls: Bools) -> bool:
+    return bool(falls.sum() > max(_SHARE_FALLS * len(falls), _FEW_FALLS))
+
+
+class _Passes:
+    """The fits of a bar from its start to its end: epochs, without parts that were trained again."""
+
+    def __init__(self, states: BarStates) -> None:
+        self._states = states
+        self.repeated = self.restarts = 0
+        #: The states that are kept: the pass, and the rows of each piece of it.
+        self._pieces: list[tuple[int, Ints]] = []
+        rises = np.diff(states.done)[np.diff(states.done) > 0]
+        self._every = float(np.median(rises)) if len(rises) else 1.0
+        self._start = float(states.done.min())
+        every = np.arange(len(states.done))
+        for rows in np.split(every, np.flatnonzero(_falls(states)) + 1):
+            self._add(rows)
+        self._drop_cut_off()
+        self.rows = np.concatenate([rows for _, rows in self._pieces])
+        firsts = [rows[0] for _, rows in self._pieces]
+        self.breaks = np.isin(self.rows, firsts)
+
+    def _add(self, rows: Ints) -> None:
+        """Add states whose numbers and times rise."""
+        done, elapsed = self._states.done, self._states.elapsed_s
+        first = rows[0]
+        for at in range(len(self._pieces) - 2, max(len(self._pieces) - 4, -1), -1):
+            last = self._pieces[at][1][-1]
+            if done[first] >= done[last] and elapsed[first] >= elapsed[last] > 0:
+                # Another bar was drawn in between, or a number was damaged.
+                del self._pieces[at + 1 :]
+                self._pieces.append((self._pieces[at][0], rows))
+                return
+        number, before = self._pieces[-1] if self._pieces else (-1, rows[:0])
+        if not len(before) or self._is_start(rows):
+            self._pieces.append((number + 1, rows))
+            return
+        if elapsed[first] < elapsed[before[-1]] and done[first] <= done[before[-1]]:
+            self.restarts += 1
+            self.repeated += round(done[before[-1]] - done[first] + self._every)
+        self._cut(number, done[first])
+        self._pieces.append((number, rows))
+
+    def _is_start(self, rows: Ints) -> bool:
+        """Whether a bar has made all steps up to its first state in the time until then."""
+        first = rows[0]
+        paces = self._states.pace_s[rows]
+        pace_s = float(np.median(paces[~np.isnan(paces)])) if not np.isnan(paces).all() else np.inf
+        until = (self._states.elapsed_s[first] + 1) / max(pace_s, 1e-9)
+        return bool(self._states.done[first] <= self._start + 2 * (until + self._every))
+
+    def _cut(self, number: int, done: float) -> None:
+        """Drop the states of a pass from a number on."""
+        pieces = [
+            (each, rows[self._states.done[rows] < done] if each == number else rows)
+            for each, rows in self._pieces
+        ]
+        self._pieces = [(each, rows) for each, rows in pieces if len(rows)]
+
+    def _drop_cut_off(self) -> None:
+        """Drop passes that a restarted job has made again, if the others reach their end."""
+        states = self._states
+        last = {number: rows[-1] for number, rows in self._pieces}
+        ends = {
+            number: bool(states.done[at] >= _COMPLETE * states.total[at])
+            for number, at in last.items()
+        }
+        if all(ends.values()) or not any(ends.values()) or not states.total.any():
+            return
+        for number, at in [*last.items()][:-1]:
+            following = last[number + 1]
+            if not ends[number] and states.epoch[at] == states.epoch[following]:
+                self.restarts += 1
+                self.repeated += round(states.done[at])
+                self._pieces = [piece for piece in self._pieces if piece[0] != number]
+
+    @property
+    def epochs(self) -> Ints:
+        """Return the epoch of each kept state: by its label, else by counting passes."""
+        epochs: Ints = self._states.epoch[self.rows]
+        if (epochs >= 0).all():
+            return epochs
+        lengths = [len(rows) for _, rows in self._pieces]
+        numbers = np.unique([number for number, _ in self._pieces], return_inverse=True)[1]
+        return np.asarray(np.repeat(numbers, lengths), np.int64)
+
+
+def _of_several_ranks(states: BarStates, size: int | None) -> _Chain | None:
+    """Return the states of the median rank: bars that began earlier are ahead by the same time."""
+    numbers, counts = np.unique(states.done, return_counts=True)
+    last = int(np.flatnonzero(states.done == numbers[-1])[0])
+    ranks = int((states.done[:last] == numbers[0]).sum())
+    usual = int(np.median(counts))
+    if (
+        ranks < 2
+        or (counts == usual).mean() < _SHARE_ALIKE
+        or usual % ranks
+        or (size or ranks) % ranks
+    ):
+        return None
+    numbers = numbers[counts == usual]
+    order = np.argsort(states.done, kind="stable")
+    # For each number the states of the first epoch come first, those of all ranks together.
+    order = order[np.isin(states.done[order], numbers)].reshape(len(numbers), -1, ranks)
+    by_time = np.argsort(states.elapsed_s[order], axis=2, kind="stable")
+    rows = np.take_along_axis(order, by_time, axis=2)[:, :, ranks // 2].T
+    epochs = rows.shape[0]
+    begins = np.tile(np.arange(len(numbers)) == 0, epochs)
+    chosen = states.chosen(rows.ravel())._replace(breaks=begins)
+    return _Chain(chosen, np.repeat(np.arange(epochs), len(numbers)), ranks=ranks)
+
+
+# -- evidence --------------------------------------------------------------------------------------
+
+
+def _of_steps(bar: _Bar, text: bytes) -> Evidence | None:
+    """Return the evidence of a bar whose numbers are steps."""
+    parts = [part for chain in bar.chains if (part := _spans(chain, text)) is not None]
+    if not parts:
+        return None
+    names = set.intersection(*(set(part) for part in parts))
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in names}
+    main = bar.main
+    ratio = main.states.pace_ratio(columns["seconds"])
+    checks = []
+    if ratio and agrees(ratio, _AGREE):
+        off = max(100 * abs(ratio - 1), 0.1)
+        checks = [f"the bar's pace agrees with its elapsed times within {off:.1f}%"]
+    if (
+        bar.label.words == "epoch"
+        and not bar.main.epoch.any()
+        and (bar.main.states.epoch < 0).all()
+    ):
+        # Such a bar may count epochs.
+        checks = []
+    notes = []
+    if main.repeated:
+        restarts = counted(main.restarts, "restart")
+        notes = [
+            f"{main.repeated:,} steps were trained twice, after {restarts}: "
+            "only the later ones are used"
+        ]
+    size = main.ranks if main.ranks > 1 else None
+    return Evidence(columns, "mean", tuple(checks), tuple(notes), size)
+
+
+def _spans(chain: _Chain, text: bytes) -> dict[str, Column] | None:
+    """Return the times of steps of one rank as columns; None if the clock is too coarse for them."""
+    states, count = chain.states, len(chain.epoch)
+    columns: dict[str, Column] = {
+        **without_stamps(count),
+        "rank": np.full(count, chain.rank),
+        "step": np.rint(states.done).astype(np.int64),
     }
-    if chain.epoch.any():
+    if np.any(chain.epoch != chain.epoch[:1]):
         columns["epoch"] = chain.epoch
-    if total:
-        columns["steps"] = np.full(count, total)
+    if states.total.all():
+        columns["steps"] = np.rint(states.total).astype(np.int64)
     lines = step_lines(columns)
     if len(lines) != count:
         return None
-    ns = np.rint(chain.elapsed_s * 1e9).astype(np.int64)
-    breaks = lines.begins | np.append(False, np.diff(ns) < 0)
-    _, end, seconds = spans(lines, ns, _UNIT_NS, breaks)
+    ns = np.rint(states.elapsed_s * 1e9).astype(np.int64)
+    breaks = lines.begins | states.breaks | np.append(False, np.diff(ns) < 0)
+    begin, end, seconds = spans(lines, ns, _UNIT_NS, breaks)
     if not len(seconds):
         return None
-    ratio = float(np.median(states.pace_s)) / float(np.median(seconds))
-    checks = (f"the bar's pace agrees with its elapsed times within {100 * abs(ratio - 1):.1f}%",)
     columns = {name: column[end] for name, column in columns.items()}
-    return Evidence(
-        {**columns, "seconds": seconds},
-        "mean",
-        checks if 1 / _AGREE <= ratio <= _AGREE else (),
-        size=chain.ranks if chain.ranks > 1 else None,
+    waits = waits_in(text, states)
+    if waits is not None:
+        sums = np.append(0.0, np.cumsum(waits))
+        means = (sums[end + 1] - sums[begin + 1]) / (end - begin)
+        columns["data"] = np.minimum(means, seconds)
+    return {**columns, "seconds": seconds}
+
+
+def _of_epochs(bar: _Bar) -> Evidence | None:
+    """Return the evidence of a bar whose numbers are epochs."""
+    states = bar.main.states
+    apart = np.flatnonzero(~states.breaks[1:])
+    if len(apart) < _FEWEST_STATES - 1:
+        return None
+    epochs = np.diff(states.done)[apart]
+    seconds = np.diff(states.elapsed_s)[apart] / epochs
+    columns = {
+        **without_stamps(len(apart)),
+        "epoch": np.rint(states.done[apart + 1]).astype(np.int64),
+        "seconds": seconds,
+    }
+    ratio = states.pace_ratio(seconds)
+    checks = (
+        ["the bar's pace agrees with its elapsed times"] if ratio and agrees(ratio, _AGREE) else []
     )
+    return Evidence(columns, "mean", tuple(checks), of_epochs=True)

@@ -84,7 +84,7 @@ def table_in(data: bytes) -> Rows | None:
     whole = np.logical_and.reduce([~np.isnan(column) for column in values] or [np.zeros(0, bool)])
     trains = any(word.quantity == "trains" for word in words)
     kind = Kind(figures, (), "", table.num_rows, frozenset(map(spelled, names)), trains)
-    stamps = {**_without_stamps(table.num_rows), **_work_in_columns(names, columns)}
+    stamps = {**without_stamps(table.num_rows), **_work_in_columns(names, columns)}
     return Rows(kind, values, stamps).chosen(whole) if values else None
 
 
@@ -92,7 +92,7 @@ def _is_name(text: str) -> bool:
     return bool(re.fullmatch(r"\s*\"?[A-Za-z_][\w ./()%#@\-]{0,80}\"?\s*", text))
 
 
-def _without_stamps(count: int) -> dict[str, Column]:
+def without_stamps(count: int) -> dict[str, Column]:
     """Return the stamps of lines without labels and timestamps."""
     never = np.zeros(count, bool)
     unit = np.ones(count, np.int64)
