@@ -20,6 +20,7 @@ from stallscope.analysis.scaling import scaling
 from stallscope.analysis.views.log_health import rank_logs
 from stallscope.charts.step_time import step_time_chart
 from stallscope.parsers import read
+from stallscope.reports.run.json_content import json_content
 from stallscope.reports.run.run_tables import job_table
 from stallscope.text.figure_words import health, printed_figures
 
@@ -556,3 +557,43 @@ def test_lines_of_unlike_lengths_have_their_width_in_the_chart(tmp_path: Path) -
     assert chart is not None
     long, short = chart.x[2:4], chart.x[4:6]
     assert sorted(np.append(np.diff(long), np.diff(short)).tolist()) == [0, 23]
+
+
+def test_printed_timers_are_the_stages_of_a_step(tmp_path: Path) -> None:
+    timers = {
+        "forward-compute": (400, 412),
+        "backward-compute": (600, 810),
+        "batch-generator": (20, 60),
+        "grads-all-reduce": (50, 240),
+        "optimizer": (60, 62),
+    }
+    table = "".join(
+        f"    {name} ....: ({low}.0, {high}.0)\n" for name, (low, high) in timers.items()
+    )
+    lines = [
+        f" iteration {10 * n}/ 600 | consumed samples: {n * 2560} | elapsed time per iteration (ms): "
+        f"160{n % 7}.2 | learning rate: 2.9E-04 | lm loss: 8.9{n:02}E+00 |\n"
+        f"(min, max) time across ranks (ms):\n{table}"
+        for n in range(1, 61)
+    ]
+    (tmp_path / "train.log").write_text("".join(lines))
+    analysis = analyse(read(str(tmp_path / "train.log"))[0])
+    stages = json_content(analysis)["printed_steps"]["stages"]
+    assert stages == {
+        "input_ms": 60.0,
+        "compute_ms": 1162.0,
+        "other_ms": 62.0,
+        "allreduce_ms": 50.0,
+        "rest_ms": pytest.approx(269, abs=2),
+        "by": "the slowest rank",
+        "tables": 60,
+        "spread": {"timer": "backward-compute", "least_ms": 600.0, "most_ms": 810.0},
+    }
+    printed = printed_in(analysis)
+    assert printed.input_ms is not None
+    assert printed.input_ms.value == 60.0
+    assert "compute 1.16 s (72.5%)" in dict(printed_figures(printed))["Printed stages"]
+    (finding,) = (each for each in analysis.findings if each.code == "uneven_timers")
+    assert "600 ms on the fastest rank and 810 ms on the slowest one" in finding.evidence
+    assert "13.1% of a step" in finding.evidence
+    assert "mean stages of the slowest rank" in analysis.bottleneck.evidence

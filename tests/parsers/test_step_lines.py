@@ -535,6 +535,140 @@ def test_a_table_is_read_by_its_names() -> None:
     assert not PARSER.recognises("a.csv", data.replace(b"_step", b"_id"))
 
 
+# Stages
+
+# A timer, and its shortest and longest milliseconds of all ranks.
+TIMERS = {
+    "forward-backward": (1240, 1250),
+    "forward-compute": (400, 412),
+    "backward-compute": (600, 810),
+    "batch-generator": (20, 60),
+    "grads-all-reduce": (50, 240),
+    "optimizer-inner-step": (20, 21),
+    "optimizer": (60, 62),
+}
+OLD = {
+    "forward": 420,
+    "backward": 900,
+    "backward-backward": 790,
+    "backward-allreduce": 100,
+    "optimizer": 60,
+    "batch generator": 20,
+}
+V2 = {
+    "forward-compute": 400,
+    "backward-compute": 800,
+    "backward-params-all-reduce": 100,
+    "optimizer-copy-to-main-grad": 3,
+    "optimizer": 60,
+    "batch-generator": 20,
+}
+DEEPSPEED = {"fwd": 300, "bwd": 660, "bwd_inner": 580, "bwd_allreduce": 80, "step": 50}
+
+
+def in_line(timers: dict[str, int], rank: str = "") -> str:
+    return f"{rank}time (ms)" + "".join(f" | {name}: {ms}.25" for name, ms in timers.items())
+
+
+def in_table(timers: dict[str, tuple[int, int]], *, longest: bool = False) -> str:
+    rows = [
+        f"    {name + ' ':.<48}: " + (f"{most}.25" if longest else f"({least}.25, {most}.25)")
+        for name, (least, most) in timers.items()
+    ]
+    head = "max" if longest else "(min, max)"
+    return "\n".join([f"{head} time across ranks (ms):", *rows])
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What a program prints after each line about steps, and the stages that it means."""
+
+    text: str
+    by: str
+    ms: dict[str, float]
+
+
+STAGED = {
+    "a table": Staged(
+        in_table(TIMERS),
+        "the slowest rank",
+        {"input": 60, "compute": 1162, "allreduce": 50, "other": 62},
+    ),
+    "a table of the longest": Staged(
+        in_table(TIMERS, longest=True),
+        "all ranks at the longest",
+        {"input": 60, "compute": 1162, "allreduce": 240, "other": 62},
+    ),
+    "passes in one": Staged(
+        in_table(
+            {"forward-backward": (1240, 1250), "all-grads-sync": (50, 90), "optimizer": (9, 9)}
+        ),
+        "the slowest rank",
+        {"compute": 1200, "allreduce": 50, "other": 9},
+    ),
+    "a line": Staged(
+        in_line(V2), "the last rank", {"input": 20, "compute": 1180, "allreduce": 100, "other": 60}
+    ),
+    "an old line": Staged(
+        in_line(OLD), "the last rank", {"input": 20, "compute": 1190, "allreduce": 100, "other": 60}
+    ),
+    "DeepSpeed": Staged(
+        "\n".join(
+            in_line(timers, "[Rank 0] ")
+            for timers in ({"fwd_microstep": 9, "bwd_microstep": 9}, DEEPSPEED)
+        ),
+        "rank 0",
+        {"compute": 880, "allreduce": 80, "other": 50},
+    ),
+}
+
+
+def with_timers(text: str) -> bytes:
+    """Print Megatron-LM's lines of steps of 1.6 s, each with timers after it."""
+    lines = [
+        f" iteration {10 * n:8d}/ 600 | consumed samples: {n * 2560:12d} | elapsed time per iteration "
+        f"(ms): 160{n % 7}.2 | learning rate: 2.9E-04 | lm loss: 8.9{n:02}E+00 |\n{text}"
+        for n in range(1, 61)
+    ]
+    return ("\n".join(lines) + "\n").encode()
+
+
+@pytest.mark.parametrize("name", STAGED)
+def test_timers_are_stages(name: str) -> None:
+    staged = STAGED[name]
+    stages = read(with_timers(staged.text)).log.facts["stages"]
+    assert stages["ms"] == pytest.approx(staged.ms, abs=1)
+    assert (stages["by"], stages["tables"]) == (staged.by, 60)
+    spread = stages["spread"]
+    assert spread == (
+        {"timer": "backward-compute", "least_ms": 600.25, "most_ms": 810.25}
+        if name == "a table"
+        else None
+    )
+
+
+def test_stages_in_lines_about_steps_are_read() -> None:
+    log = read(
+        of_steps(
+            lambda n, s, end: (
+                f"{at(end)} step {n} loss 2.{n:04} time {s:.4f} data {0.2 * s:.4f} fwd {0.3 * s:.4f} "
+                f"bwd {0.4 * s:.4f} opt {0.06 * s:.4f}"
+            )
+        )
+    )
+    stages = log.log.facts["stages"]
+    assert stages["ms"] == pytest.approx({"input": 100, "compute": 350, "other": 30}, rel=0.02)
+    assert stages["by"] == "the rank that prints"
+
+
+@pytest.mark.parametrize("timers", [{**V2, "backward-compute": 1800}, {"optimizer": 60}])
+def test_timers_that_do_not_add_up_are_no_stages(timers: dict[str, int]) -> None:
+    log = read(with_timers(in_line(timers)))
+    assert "stages" not in log.log.facts
+    notes = " ".join(problem.what for problem in log.problems)
+    assert ("add up to 2,361 ms, and a step takes 1,603 ms" in notes) == (len(timers) > 1)
+
+
 # Bars
 
 

@@ -59,6 +59,8 @@ SEVERAL_PRINT = (
 WHOSE_TIMES = "its durations may be of one step, or of all steps since the line before"
 # Words that are seldom used for the time since the line before.
 _EACH = frozenset({"time", "dt", "latency"})
+#: The start of the names of columns with other stages.
+PART = "part "
 _OF_EPOCHS = ("rank", "seconds", "timed", "ns", "zone_known", "resolution_ns", "year_known")
 
 
@@ -239,13 +241,24 @@ class _Lines(CountedLines):
         name = "mean_seconds" if time.meaning == "so far" else "seconds"
         half = 0.5 * 10.0 ** -decimals_of(self.figures[time.figure].text) * time.unit_s
         fields = {name: seconds, HALF + name: np.full(len(seconds), half)}
-        if wait is None or time.meaning in ("so far", "total"):
+        if time.meaning in ("so far", "total"):
             return fields
+        if wait is None:
+            return {**fields, **self._parts(time.unit_s)}
         data = values[wait] * self._data_factor(wait, time.figure) * time.unit_s
         if time.meaning == "rest":
             seconds = seconds + data
         data = np.clip(data, 0.0, np.maximum(seconds, 0.0))
-        return {**fields, name: seconds, "data": data}
+        return {**fields, name: seconds, "data": data, **self._parts(time.unit_s)}
+
+    def _parts(self, unit_s: float) -> dict[str, Column]:
+        """Return the seconds of other stages, in the unit of the step's time if they have none."""
+        return {
+            f"{PART}{self.figures[at].name}": self.rows.values[at]
+            * (self.figures[at].word.unit_s or unit_s)
+            for at in self.having("part")
+            if not self.figures[at].in_parentheses
+        }
 
     # -- readings
 

@@ -86,7 +86,7 @@ _STAMPS = _set("timestamp stamp ts")
 _DATA = _set("data reader loader dataloader dataloading input fetch")
 _DATA_PARTS = _set("batch generator get next")
 _PARTS = _set(
-    "forward fwd fw backward bwd bw optimizer optim allreduce reduce gather scatter comm sync "
+    "forward fwd fw backward bwd bw optimizer optim opt allreduce reduce gather scatter comm sync "
     "communication collective all inner compute grads grad params layernorm embedding"
 )
 _MEANS = _set("avg average mean running smoothed ema median")
@@ -217,7 +217,46 @@ def _counter(words: list[str]) -> Word:
     return OTHER
 
 
-# -- other work ------------------------------------------------------------------------------------
+# -- timers ----------------------------------------------------------------------------------------
+
+_TIMER_WORD = re.compile(r"[a-z]+")
+_FORWARD, _BACKWARD = _set("forward fwd fw"), _set("backward bwd bw")
+_COLLECTIVES = _set("allreduce reduce allgather gather scatter sync comm communication")
+
+
+class Timer(NamedTuple):
+    """The meaning of a timer of a part of a step."""
+
+    #: The stage that it is of, or ``forward``, ``backward``, ``passes`` (both) for parts of compute.
+    part: Literal["input", "forward", "backward", "passes", "allreduce", "work"]
+    #: Whether a longer timer contains it.
+    is_inner: bool = False
+
+
+@lru_cache(maxsize=1024)
+def timer_of(name: str) -> Timer | None:
+    """Return the meaning of a timer (``backward-params-all-reduce``); None if it is not known."""
+    words = _TIMER_WORD.findall(name.lower())
+    known = frozenset(words)
+    first = words[0] if words else ""
+    if "microstep" in known or known & _set("send recv interval"):
+        return None
+    if known & _COLLECTIVES:
+        return Timer("allreduce", bool(known & _BACKWARD))
+    if known & _DATA or {"batch", "generator"} <= known:
+        return Timer("input", is_inner=True)
+    if first in ("optimizer", "optim", "opt", "step"):
+        return Timer("work", len(words) > 1)
+    if known & _FORWARD and known & _BACKWARD:
+        return Timer("passes")
+    if first in _FORWARD and known <= _FORWARD | {"compute"}:
+        return Timer("forward")
+    if first in _BACKWARD and known <= _BACKWARD | {"compute", "inner"}:
+        return Timer("backward", "inner" in known or len(words) > len(known))
+    return None
+
+
+# -- timestamps ------------------------------------------------------------------------------------
 
 #: Lines about work between steps, by what they name, as regular expressions for RE2.
 WORK = {

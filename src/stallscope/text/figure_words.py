@@ -145,6 +145,7 @@ def printed_figures(printed: PrintedSteps | None) -> list[tuple[str, str]]:
         ("Steady step", amount(printed.step.mean, "ms", printed.step.ci95)),
         ("Median step", _median(printed)),
         ("Waiting for data", _input(printed)),
+        ("Printed stages", _stages(printed)),
         ("Not measured apart", _rest(printed)),
         ("Warm-up", counted(printed.warm_up_steps, "step")),
         ("Between steps", pauses_in_words(printed)),
@@ -194,6 +195,16 @@ def _input(printed: PrintedSteps) -> str:
         return ""
     known = f"{amount(wait.value, 'ms', wait.ci95)}, {percent(share.value)} of the step"
     return f"{known}; mean over ranks" if len(printed.ranks) > 1 else known
+
+
+def _stages(printed: PrintedSteps) -> str:
+    """Write the stages that timers print, and whose they are; empty without timers."""
+    stages, step = printed.stages, printed.step.mean
+    if stages is None:
+        return ""
+    parts = [f"{name} {amount(ms, 'ms')} ({percent(ms / step)})" for name, ms in stages.ms.items()]
+    rest = f"the rest of {amount(stages.rest_ms, 'ms')} has no timer"
+    return f"{joined(parts)}; of {stages.by}, mean of {counted(stages.tables, 'line')}; {rest}"
 
 
 def _rest(printed: PrintedSteps) -> str:

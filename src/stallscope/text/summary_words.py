@@ -58,6 +58,8 @@ def _step_time(analysis: Analysis) -> str:
     if figures is None and printed is not None and printed.recorded and printed.input_ms:
         wait = amount(printed.input_ms.value, "ms")
         return f"{whole}: input {wait} on average over ranks; the rest was not measured apart"
+    if figures is None and printed is not None and printed.stages is not None:
+        return f"{whole}; its stages are those of printed timers"
     if figures is None:
         return f"{whole}; its stages were not measured"
     names = _ONE_RANK if analysis.run.one_log_of_many else NAMES_IN_LISTS

@@ -8,7 +8,7 @@ are one time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,7 +21,7 @@ from stallscope.arrays.stats import (
 )
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.run import Run
-from stallscope.words import LedgerPart
+from stallscope.words import ENTRIES, LedgerPart
 
 from .by_generation import settling_length_within
 from .change_points import (
@@ -64,6 +64,23 @@ class RepeatedSteps:
     with_restarts: bool
 
 
+@dataclass(frozen=True)
+class PrintedStages:
+    """The mean stages of a step by printed timers."""
+
+    #: Milliseconds of ``input``, ``compute``, ``allreduce`` and ``other``, as far as they have timers.
+    ms: Mapping[LedgerPart, float]
+    #: The rest of the mean step.
+    rest_ms: float
+    #: Whose timers they are: of ``the slowest rank``, of ``rank 0``, of ``the last rank``.
+    by: str
+    #: The number of tables or lines of timers.
+    tables: int
+    #: The timer of a rank's own work that differs most between ranks, with its shortest and longest
+    #: mean, milliseconds; None if all ranks take as long, or are not known.
+    spread: tuple[str, float, float] | None
+
+
 @dataclass(frozen=True, eq=False)
 class PrintedSteps:
     """The steps of a run according to printed lines."""
@@ -97,6 +114,8 @@ class PrintedSteps:
     numbers: str | None = None
     #: What confirms the times of lines that no parser knows; None for others.
     confirmed: str | None = None
+    #: The stages of a step by timers that a log prints; None for others.
+    stages: PrintedStages | None = None
     #: Means over single steps of the shortest and the longest wait of any rank, milliseconds; None if
     #: ranks have not recorded the same steps. Without any wait, steps save between these two.
     least_input_ms: Mean | None = None
@@ -155,14 +174,14 @@ def printed_steps(run: Run) -> PrintedSteps | None:
     cycle = None if slow.period is None else slow.period.every_windows
     input_ms, share = _input(run, whole.chosen(steady), cycle)
     least, most = _extreme_waits(ranks, whole.step[steady]) if recorded else (None, None)
-    epoch = whole.epoch
+    step, epoch = _step(run, whole, steady, cycle), whole.epoch
     return PrintedSteps(
         ranks=ranks,
         found=str(run.fact("windows") or "step"),
         precision_ms=precision_ms,
         warm_up_steps=int(whole.steps[is_warm_up].sum()),
         is_warm_up=is_warm_up,
-        step=_step(run, whole, steady, cycle),
+        step=step,
         input_ms=input_ms,
         input_share=share,
         changes=_changes(whole.chosen(steady), slow.regular),
@@ -174,6 +193,7 @@ def printed_steps(run: Run) -> PrintedSteps | None:
         repeated=_repeated(run, whole.mean_ms),
         numbers=run.fact("step_numbers"),
         confirmed=run.fact("confirmed"),
+        stages=_stages(run, step.mean),
         least_input_ms=least,
         most_input_ms=most,
         recorded=recorded,
@@ -209,6 +229,21 @@ def _warm_up(whole: RankWindows) -> int:
 def _input_exposed(run: Run) -> bool:
     """Whether the recorder knows that nothing computes while a step waits for its batch."""
     return (run.fact("stamps") or {}).get("input_exposed") is True
+
+
+def _stages(run: Run, step_ms: float) -> PrintedStages | None:
+    """Return the stages that timers print."""
+    known = run.fact("stages")
+    if known is None:
+        return None
+    spread = known["spread"]
+    return PrintedStages(
+        ms={name: known["ms"][name] for name in ENTRIES if name in known["ms"]},
+        rest_ms=max(step_ms - sum(known["ms"].values()), 0.0),
+        by=known["by"],
+        tables=known["tables"],
+        spread=spread and (spread["timer"], spread["least_ms"], spread["most_ms"]),
+    )
 
 
 def _extreme_waits(ranks: Sequence[RankWindows], steps: Ints) -> tuple[Mean | None, Mean | None]:
@@ -260,7 +295,7 @@ def _input(run: Run, whole: RankWindows, cycle: int | None) -> tuple[Mean | None
     steps count if lines have them, and their rounding gives the interval.
     """
     if whole.input_ms is None:
-        return None, None
+        return _input_of_timers(run, whole.mean_ms)
     of_all = run.fact("means_of_all_steps") and run.fact("windows") in ("median", "last")
     waits, steps = _means_of_logs(run, "data_ms"), _means_of_logs(run, "step_ms")
     of_windows = float(np.average(whole.input_ms, weights=whole.steps))
@@ -282,6 +317,16 @@ def _input(run: Run, whole: RankWindows, cycle: int | None) -> tuple[Mean | None
         low, high = (edge - spread.value for edge in spread.widened(half).ci95 or spread.ci95)
     ci95 = max(wait + low, 0.0), min(wait + high, step)
     return Mean(wait, ci95), Mean(wait / step, (ci95[0] / step, min(ci95[1] / step, 1.0)))
+
+
+def _input_of_timers(run: Run, step_ms: float) -> tuple[Mean | None, Mean | None]:
+    """Return the mean wait for data by printed timers and its share; None without one."""
+    stages = _stages(run, step_ms)
+    if stages is None or "input" not in stages.ms:
+        return None, None
+    ci95 = run.fact("stages").get("input_ci95_ms")
+    wait = Mean(stages.ms["input"], None if ci95 is None else (ci95[0], ci95[1]))
+    return wait, wait.scaled(1 / step_ms)
 
 
 def _with_known_sums(run: Run, windows: RankWindows, cycle: int | None) -> RankWindows:

@@ -10,7 +10,7 @@ from stallscope.analysis.findings.finding import Finding
 from stallscope.analysis.gains.baseline import Decomposition
 from stallscope.analysis.gains.what_if import Bottleneck, WhatIf, in_words
 from stallscope.analysis.ledger.ledger import CauseEntry, LedgerEntry
-from stallscope.analysis.ledger.printed_steps import PrintedSteps
+from stallscope.analysis.ledger.printed_steps import PrintedStages, PrintedSteps
 from stallscope.analysis.ledger.windows import RankWindows
 from stallscope.analysis.network.network_check import NetworkUse, Parts
 from stallscope.analysis.result import GenerationSummary
@@ -220,6 +220,18 @@ def _printed_steps(printed: PrintedSteps | None) -> dict[str, Any] | None:
         "input_share_ci95": None if share is None else share.ci95,
         **fields_of(printed, "epoch_starts period bursts growth pauses repeated"),
         "ranks": [_windows(rank) for rank in printed.ranks],
+        **({} if printed.stages is None else {"stages": _printed_stages(printed.stages)}),
+    }
+
+
+def _printed_stages(stages: PrintedStages) -> dict[str, Any]:
+    spread = stages.spread
+    names = ("timer", "least_ms", "most_ms")
+    return {
+        **{f"{name}_ms": stages.ms.get(name) for name in ENTRIES if name != "imbalance"},
+        "rest_ms": stages.rest_ms,
+        **fields_of(stages, "by tables"),
+        "spread": None if spread is None else dict(zip(names, spread, strict=True)),
     }
 
 

@@ -289,7 +289,10 @@ def step_bars(analysis: Analysis) -> Sequence[Table | Text]:
     step, figures = analysis.step, StepFigures.of(analysis)
     if step is None or figures is None:
         mean = "" if step is None else f"; a step takes {amount(step.mean, 'ms', step.ci95)}"
-        return [Text(f"Stages of the steps: not measured{mean}")]
+        timers = analysis.printed is not None and analysis.printed.stages is not None
+        return [
+            Text(f"Stages of the steps: {'by printed timers' if timers else 'not measured'}{mean}")
+        ]
     unit = step_unit(analysis)
     largest = max(1e-12, *(entry.ms for entry in analysis.by_cause))
     rows = [
