@@ -543,6 +543,8 @@ TIMERS = {
     "forward-compute": (400, 412),
     "backward-compute": (600, 810),
     "batch-generator": (20, 60),
+    "data-iterator": (3, 43),
+    "broadcast-data": (15, 16),
     "grads-all-reduce": (50, 240),
     "optimizer-inner-step": (20, 21),
     "optimizer": (60, 62),
@@ -558,7 +560,10 @@ OLD = {
 V2 = {
     "forward-compute": 400,
     "backward-compute": 800,
-    "backward-params-all-reduce": 100,
+    "backward-params-all-reduce": 98,
+    "backward-embedding-all-reduce": 1,
+    "backward-reduce-model-grads": 100,
+    "backward-gather-model-params": 0,
     "optimizer-copy-to-main-grad": 3,
     "optimizer": 60,
     "batch-generator": 20,
@@ -614,7 +619,7 @@ STAGED = {
     ),
     "DeepSpeed": Staged(
         "\n".join(
-            in_line(timers, "[Rank 0] ")
+            in_line(timers, "[Rank 0] rank=0 ")
             for timers in ({"fwd_microstep": 9, "bwd_microstep": 9}, DEEPSPEED)
         ),
         "rank 0",

@@ -159,11 +159,11 @@ def _explained(log: Parsed, evidence: Evidence) -> Parsed:
 
 _TIMERS = re.compile(
     rb"(?P<table>(?:\(min, max\)|max) time across ranks \(ms\):)"
-    rb"|(?:\[Rank (?P<rank>\d{1,6})\] )?time \(ms\) \| (?P<line>[^\r\n]{1,2000})"
+    rb"|(?:\[Rank (?P<rank>\d{1,6})\] (?:rank=\d{1,6} )?)?time \(ms\) \| (?P<line>[^\r\n]{1,2000})"
 )
 _ROW = re.compile(rb"([A-Za-z][\w-]{1,60}) ?\.{2,}: (?:\((\d+\.\d+), )?(\d+\.\d+)\)?\s*$")
 _PAIR = re.compile(rb"([A-Za-z][\w -]{0,60}): (\d+\.\d+)(?![\w.])")
-_TABLE_BYTES, _TABLE_ROWS = 8192, 64
+_TABLE_BYTES, _TABLE_ROWS, _NEXT_TABLE = 8192, 64, b"across ranks (ms)"
 _FEWEST_TABLES = 3
 # Tables of steps that take longer or shorter by this factor are of evaluations, or the start.
 _UNUSUAL = 2.0
@@ -267,13 +267,13 @@ def _whose(rank: bytes, data: bytes) -> str:
 
 def _table(data: bytes, at: int) -> Iterator[tuple[str, tuple[float, float]]]:
     """Yield the timers of a table."""
-    lines = data[at : at + _TABLE_BYTES].splitlines()
-    for line in lines[1:_TABLE_ROWS]:
+    following = data[at : at + _TABLE_BYTES].partition(_NEXT_TABLE)[0]
+    # Other ranks may print among its lines.
+    for line in following.splitlines()[1:_TABLE_ROWS]:
         match = _ROW.search(line)
-        if match is None:
-            return
-        longest = float(match[3])
-        yield match[1].decode(), (float(match[2] or longest), longest)
+        if match is not None:
+            longest = float(match[3])
+            yield match[1].decode(), (float(match[2] or longest), longest)
 
 
 def _pairs(line: bytes) -> Iterator[tuple[str, tuple[float, float]]]:
@@ -285,8 +285,12 @@ def _pairs(line: bytes) -> Iterator[tuple[str, tuple[float, float]]]:
 def _stages_of(times: _Times) -> dict[str, float] | None:
     """Return the stages of one step that timers tell, without parts of parts; None without compute."""
     parts: dict[tuple[str, bool], float] = defaultdict(float)
+    all_gradients = any(name.endswith("reduce-model-grads") for name in times)
     for name, (shortest, longest) in times.items():
         timer = timer_of(name)
+        if all_gradients and name.endswith("all-reduce"):
+            # The timer of all gradients contains these.
+            continue
         if timer is not None:
             parts[timer] += shortest if timer.part == "allreduce" else longest
     inside, outside = parts.get(("allreduce", True), 0.0), parts.get(("allreduce", False), 0.0)

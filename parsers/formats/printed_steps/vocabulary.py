@@ -239,7 +239,8 @@ def timer_of(name: str) -> Timer | None:
     words = _TIMER_WORD.findall(name.lower())
     known = frozenset(words)
     first = words[0] if words else ""
-    if "microstep" in known or known & _set("send recv interval"):
+    # Times of parts of a step's batch, of pipelines, and of parts of fetching a batch.
+    if known & _set("microstep send recv interval iterator broadcast"):
         return None
     if known & _COLLECTIVES:
         return Timer("allreduce", bool(known & _BACKWARD))
