@@ -785,6 +785,17 @@ def _ranks_of_a_launcher(screen: Screen) -> None:
             screen.draw(n, 200, pace=0.8, end="")
 
 
+def _ranks_without_labels(screen: Screen) -> None:
+    screen.text += "rank 0 of 4\n"
+    began, order = screen.now, random.Random(8)
+    for n in range(1, 201):
+        screen.step(0.8)
+        for rank in order.sample(range(4), 4):
+            screen.draw(n, 200, began=began - 2 * rank, pace=0.8 + rank / 100, label="train ")
+    for rank in range(4):
+        screen.draw(200, 200, began=began - 2 * rank, pace=0.8, label="train ")
+
+
 def _drawn_again(screen: Screen) -> None:
     for n in range(1, 201):
         screen.step(0.8)
@@ -879,6 +890,7 @@ DRAWN = {
     "other work that takes longer": Drawn(_tokens_first, 800, 200),
     "ranks in labels": Drawn(_ranks_with_labels, 800, 200, ranks=4),
     "ranks of a launcher": Drawn(_ranks_of_a_launcher, 800, 200, ranks=4),
+    "ranks without labels": Drawn(_ranks_without_labels, 800, 200, size=4),
     "drawn again by postfixes": Drawn(_drawn_again, 800, 200),
     "cut by other output": Drawn(_cut, 800, 200),
     "Rich": Drawn(_rich, 800, 200, epochs=2),
@@ -928,6 +940,28 @@ def test_bars_of_several_ranks_are_one_job() -> None:
     assert {*log.intervals["epoch"].to_pylist()} == {0, 1}
 
 
+def test_states_of_ranks_that_cannot_be_told_apart_are_not_read() -> None:
+    screen, chance = Screen(), random.Random(9)
+    for n in range(1, 401):
+        screen.step(0.8)
+        for rank in range(4):
+            if chance.random() < 0.5:
+                screen.draw(n, 400, began=1000 - 9 * rank, pace=0.8, label="train ")
+    assert not PARSER.recognises("run.log", screen.text.encode())
+
+
+def test_times_are_right_for_bars_that_are_drawn_seldom_and_round_down() -> None:
+    screen = Screen()
+    for epoch in range(3):
+        began = screen.now
+        for n in range(1, 401):
+            screen.step(0.0311)
+            if n % 13 == 0 or n == 400:
+                screen.draw(n, 400, began=began, pace=0.0311, label=f"Epoch {epoch}: ")
+    steps, ms = windows_of(read(screen.text.encode()))
+    assert np.average(ms, weights=steps) == pytest.approx(31.1, rel=0.02)
+
+
 def test_a_bar_of_epochs_gives_their_times() -> None:
     screen = Screen()
     screen.run(20, 83, label="Epochs: ")
@@ -958,13 +992,15 @@ OTHER_BARS = {
     "examples without a label": {"unit": "ex"},
     "megabytes": {"label": "model ", "unit": "MB"},
     "an epoch or its steps": {"label": "Epoch: "},
+    "a few seconds": {"label": "train ", "unit": "batch", "seconds": 0.15},
 }
 
 
 @pytest.mark.parametrize("name", OTHER_BARS)
 def test_bars_of_other_work_are_no_training(name: str) -> None:
     screen = Screen()
-    screen.run(100, 3.4, **OTHER_BARS[name])  # type: ignore[arg-type]
+    how = {"seconds": 3.4, **OTHER_BARS[name]}
+    screen.run(100, **how)  # type: ignore[arg-type]
     text = f"{screen.text}\n{'.' * 2000}\nEpoch 1 loss 2.5\n"
     assert not PARSER.recognises("run.log", text.encode())
 

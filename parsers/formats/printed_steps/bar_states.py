@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +55,7 @@ _ALIKE = 1.1
 # A pace is of all steps so far if it gives the elapsed time up to this share, from so many seconds on.
 _SO_FAR, _LONG_S = 0.05, 20
 # The wait for data is at most this share of a step's time, in this share of states.
-_MOST_OF_STEP, _SHARE_KNOWN = 1.01, 0.9
+_MOST_OF_STEP, _MOST = 1.01, 0.9
 
 
 class BarStates(NamedTuple):
@@ -93,20 +93,25 @@ class BarStates(NamedTuple):
         A pace is that of the last steps, or of all steps since the bar began.
         """
         known = ~np.isnan(self.pace_s)
-        pace_s, elapsed_s = self.pace_s[known], self.elapsed_s[known]
-        if not len(pace_s):
+        if not known.any():
             return None
-        so_far = (pace_s * self.done[known] / np.maximum(elapsed_s, 1))[elapsed_s >= _LONG_S]
-        if len(so_far) and (np.abs(so_far - 1) < _SO_FAR).mean() > _SHARE_KNOWN:
-            return float(np.median(so_far))
-        return float(np.median(pace_s)) / float(np.median(seconds))
+        pace_s, elapsed_s, done = self.pace_s[known], self.elapsed_s[known], self.done[known]
+        usual, totals = float(np.median(seconds)), pace_s * done
+        long = elapsed_s >= _LONG_S
+        if (
+            long.any()
+            and (np.abs(totals / np.maximum(elapsed_s, 1) - 1) < _SO_FAR)[long].mean() > _MOST
+        ):
+            inside = np.diff(done) > 0
+            return float(np.diff(totals)[inside].sum() / np.diff(done)[inside].sum()) / usual
+        return float(np.median(pace_s)) / usual
 
 
 class BarLabel(NamedTuple):
-    """The label of a bar by its words, and what it counts: ``step`` or ``epoch``."""
+    """The label of a bar by its words, and what it counts; either if only the label names epochs."""
 
     words: str
-    counts: str
+    counts: Literal["step", "epoch", "either"]
 
 
 class _Labels:
@@ -128,11 +133,13 @@ class _Labels:
             return -1, -1, -1
         if "epochs" in words and not epoch:
             counts = "epoch"
+        if words == ["epoch"] and not epoch and thing in (b"", b"it"):
+            counts = "either"
         number = self.numbers.setdefault(BarLabel(" ".join(words), counts), len(self.numbers))
         return number, int(epoch[1]) if epoch else -1, int(rank[1]) if rank else -1
 
 
-def _counted_by(thing: str, words: Sequence[str]) -> str | None:
+def _counted_by(thing: str, words: Sequence[str]) -> Literal["step", "epoch", "either"] | None:
     if thing in ("epoch", "epochs", "ep"):
         return "epoch"
     # Loaders of data sets count batches (``ba``), too.
@@ -182,7 +189,7 @@ def _without_colours(text: bytes) -> bytes:
 
 def _brackets(text: bytes) -> Iterator[tuple[int, Ints]]:
     """Yield the places of brackets before times, and the place of the one before."""
-    buffer, before = np.frombuffer(text, np.uint8), 0
+    buffer, before = np.frombuffer(text, np.uint8), -1
     for start in range(0, len(buffer), _BLOCK_BYTES):
         part = buffer[start : start + _BLOCK_BYTES + 2]
         at = np.flatnonzero((part[1:-1] == ord("[")) & (part[:-2] == ord(" "))) + start + 1
@@ -195,7 +202,7 @@ def _brackets(text: bytes) -> Iterator[tuple[int, Ints]]:
 def _block(text: bytes, at: Ints, before: int, labels: _Labels) -> BarStates:
     """Read the states around brackets."""
     previous = np.append(before, at[:-1])
-    heads = _slices(text, np.maximum(previous, at - 1 - _HEAD_BYTES), at - 1)
+    heads = _slices(text, np.maximum(previous + 1, at - 1 - _HEAD_BYTES), at - 1)
     tails = _slices(text, at, np.minimum(at + _TAIL_BYTES, np.append(at[1:], len(text))))
     parts = [pc.extract_regex(heads, _HEAD), pc.extract_regex(tails, _TAIL)]
     valid = np.logical_and(*(arrow.numbers(part.is_valid()) for part in parts))
@@ -239,7 +246,7 @@ def _percentages(text: bytes, previous: Ints, begin: Ints) -> tuple[Ints, Floats
     """Return where labels end, and the printed percentages; NaN without one."""
     if not len(begin):
         return begin, np.zeros(0)
-    start = int(previous[0])
+    start = max(int(previous[0]), 0)
     buffer = np.frombuffer(text, np.uint8, int(begin[-1]) - start, start)
     signs = np.flatnonzero((buffer[:-1] == ord("%")) & (buffer[1:] == ord("|"))) + start
     at = _last_before(signs, begin, previous + _FEWEST_BEFORE)
@@ -259,14 +266,15 @@ def _labelled(
     """Return the numbers of labels, and the epochs and ranks in them."""
     if not len(end):
         return [np.zeros(0, np.int64)] * 3
-    start = int(previous[0])
+    start = max(int(previous[0]), 0)
     buffer = np.frombuffer(text, np.uint8, int(end[-1]) - start, start)
     lines = np.flatnonzero((buffer == ord("\r")) | (buffer == ord("\n"))) + start
     closed = np.append(np.flatnonzero(buffer == ord("]")) + start, len(text))
     # The state before ends with the first bracket after its own.
     closing = closed[np.searchsorted(closed, previous)]
     begin = np.maximum(_last_before(lines, end, previous), previous) + 1
-    begin = np.where(closing < end, np.maximum(begin, closing + 1), begin)
+    is_closed = (closing < end) & (previous >= 0)
+    begin = np.where(is_closed, np.maximum(begin, closing + 1), begin)
     begin = np.minimum(np.maximum(begin, end - _LABEL_BYTES), end)
     raw = pc.dictionary_encode(_slices(text, begin, end))
     # A bar without a total has the name of what it counts before its bracket.
@@ -375,7 +383,7 @@ def waits_in(text: bytes, states: BarStates) -> Floats | None:
         factor = word.unit_s or unit_s
         if word.quantity == "data" and factor is not None:
             values = _values_of(text, states.bracket, name, unit) * factor
-            if (values <= _MOST_OF_STEP * usual_s).mean() > _SHARE_KNOWN:
+            if (values <= _MOST_OF_STEP * usual_s).mean() > _MOST:
                 return np.nan_to_num(values)
     return None
 

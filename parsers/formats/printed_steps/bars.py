@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stallscope.arrays.types import Bools, Ints
+from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import counted
 
 from ...pattern_columns import Column
@@ -22,27 +22,21 @@ from .bar_states import BarLabel, BarOutput, BarStates, bar_states, waits_in
 from .counters import agrees, spans
 from .evidence import Evidence
 from .rows import without_stamps
+from .vocabulary import OF_TRAINING, OTHER_WORK
 
-# Bars of other work, by the start of a word in their label or in the line before them.
-_OTHER_WORK = re.compile(
-    r"\b(?:download|upload|eval|valid|val\b|test|load(?!er)|sav(?:e|ing)|check|pars|tokeni|fetch"
-    r"|predict|infer|extract|copy|convert|import|shard|compil|comput|warm|resolv|install|cast|prepar"
-    r"|preprocess|cach|build|creat|quanti|calibrat|render|collat|unpack|verif|merg|sanity|rollout"
-    r"|map(?:ping)?\b|(?:read|sampl|encod|decod|index|search|scor|collect|pack|scan|process)ing"
-    r"|(?:generat|writ|filter|group)(?:e|ing))"
-)
-# Words of a training, in labels and in the text around a bar without a label.
-_TRAINING = re.compile(r"\b(?:train|epoch|iter|step|updat|fit|finetun|fine.tun|loss|batch)")
+# Words of a training around a bar without a label.
 _TRAINS = re.compile(rb"(?i)loss|\bepoch|\btrain|learning.?rate|\blr\b|grad.?norm")
 _HEADER = re.compile(r"^\W{3,}(\w[\w -]{0,60}?)\W{3,}$|^(.{1,80}):$")
 _BEFORE_BYTES, _AROUND_BYTES = 1000, 1 << 20
 _FEWEST_STATES, _MOST_BARS = 4, 20
-# Elapsed times are whole seconds.
-_UNIT_NS = 10**9
+# Elapsed times are whole seconds: those of shorter trainings are too coarse.
+_UNIT_NS, _SHORTEST_S = 10**9, 20
 # A bar's pace is smoothed, and elapsed times are rounded: they agree up to this ratio.
 _AGREE = 1.15
 # Bars of several ranks show each number equally often, up to this share of numbers.
 _SHARE_ALIKE = 0.9
+# If more of its states differ from those before, a bar is not drawn twice for each step.
+_MOST_NEW = 0.55
 # The numbers of one rank's bar fall in at most this share of states, or this often.
 _SHARE_FALLS, _FEW_FALLS = 0.05, 3
 # A fit that ends before this share of the total was cut off, if others do not.
@@ -85,7 +79,7 @@ class _Bar:
     @property
     def is_training(self) -> bool:
         """Whether its label has a word of a training."""
-        return bool(_TRAINING.search(self.label.words))
+        return bool(OF_TRAINING.search(self.label.words))
 
     @property
     def main(self) -> _Chain:
@@ -136,7 +130,7 @@ def _bars(output: BarOutput, size: int | None) -> Iterator[_Bar]:
             if (mask := bar.rank == rank).sum() >= _FEWEST_STATES
             and (chain := _chain(bar.chosen(mask), between[mask], size)) is not None
         ]
-        if chains:
+        if chains and max(chain.states.seconds for chain in chains) >= _SHORTEST_S:
             yield _Bar(label, total, chains)
 
 
@@ -145,7 +139,7 @@ def _groups(output: BarOutput) -> list[tuple[BarLabel, float, Ints]]:
     groups, states = [], output.states
     for number, label in enumerate(output.labels):
         rows = np.flatnonzero(states.label == number)
-        if _OTHER_WORK.search(label.words):
+        if OTHER_WORK.search(label.words):
             continue
         totals, counts = np.unique(states.total[rows], return_counts=True)
         order = np.argsort(-counts, kind="stable")[:_MOST_BARS]
@@ -165,8 +159,8 @@ def _is_of_training(text: bytes, bar: BarStates) -> bool:
     begin, end = int(bar.begin[0]), int(bar.bracket[-1])
     before = text[max(begin - _BEFORE_BYTES, 0) : begin]
     lines = [line.strip() for line in before.decode("utf-8", "replace").splitlines()[-5:]]
-    headers = [match for line in lines if (match := _HEADER.search(line))]
-    if headers and _OTHER_WORK.search((headers[-1][1] or headers[-1][2]).lower()):
+    headers = [match[1] or match[2] for line in lines if (match := _HEADER.search(line))]
+    if headers and OTHER_WORK.search(headers[-1].lower()):
         return False
     return bool(
         _TRAINS.search(before) or _TRAINS.search(text[begin : min(end, begin + _AROUND_BYTES)])
@@ -175,20 +169,17 @@ def _is_of_training(text: bytes, bar: BarStates) -> bool:
 
 def _chosen(bars: Sequence[_Bar]) -> tuple[_Bar, Sequence[str]]:
     """Return the bar of the training: by words of its label, then by its time, and a note on others."""
-    bar = max(bars, key=lambda each: (each.label.counts == "step", each.is_training, each.seconds))
-    rest = [each for each in bars if each is not bar and each.label.counts == "step"]
+    bar = max(bars, key=lambda each: (each.label.counts != "epoch", each.is_training, each.seconds))
+    rest = [each for each in bars if each is not bar and each.label.counts != "epoch"]
     rest = [each for each in rest if each.seconds >= _AS_LONG * bar.seconds]
     for inner in rest:
-        outer_steps, passes = len(np.unique(bar.main.states.done)), _passes(inner.main)
+        outer_steps = len(np.unique(bar.main.states.done))
+        passes = (np.diff(inner.main.states.done) < 0).sum() + 1
         if abs(passes - outer_steps) <= 1 and inner.total > min(bar.total, _MOST_ACCUMULATED):
             # Each step of the outer bar is an epoch of the inner one.
             return inner, ()
     rest = [each for each in rest if each.is_training == bar.is_training]
     return bar, [f"{bar.name} is read, and {rest[0].name} is not"] if rest else []
-
-
-def _passes(chain: _Chain) -> int:
-    return int((np.diff(chain.states.done) < 0).sum()) + 1
 
 
 # -- the states of a rank --------------------------------------------------------------------------
@@ -202,18 +193,18 @@ def _chain(states: BarStates, between: Ints, size: int | None) -> _Chain | None:
         between: for each the number of other bars' states since the one before.
         size: the number of ranks that the log states; None if unknown.
     """
-    falls = _falls(states)
+    falls, paused = _falls(states), np.cumsum(between >= _FEWEST_STATES)
     if _are_many(falls) and (states.epoch >= 0).all():
         # Bars of earlier epochs are drawn again.
         drawn = np.stack([states.epoch, states.done, states.elapsed_s])
         first = np.sort(np.unique(drawn, axis=1, return_index=True)[1])
         once = states.chosen(first)
         if not _are_many(_falls(once)):
-            states, between, falls = once, between[first], _falls(once)
-    if _are_many(falls):
+            states, paused, falls = once, paused[first], _falls(once)
+    # One rank's time goes on, or starts again.
+    back = (np.diff(states.done) >= 0) & (states.elapsed_s[1:] > states.elapsed_s[:-1] / 2)
+    if _are_many(falls) or (falls & back).sum() > 1:
         return _of_several_ranks(states, size)
-    paused = np.cumsum(between >= _FEWEST_STATES)
-    # Postfixes are drawn again and again.
     keep = np.flatnonzero(np.append(True, (np.diff(states.done) != 0) | falls))
     states, paused = states.chosen(keep), paused[keep]
     passes = _Passes(states)
@@ -223,8 +214,11 @@ def _chain(states: BarStates, between: Ints, size: int | None) -> _Chain | None:
     # A bar that another thread draws is no pause.
     if measured >= _AS_LONG * np.diff(states.elapsed_s[rows])[~breaks[1:]].sum():
         breaks = pauses
+    ordered = states.chosen(rows)
+    pieces = np.split(ordered.elapsed_s, np.flatnonzero(_falls(ordered)) + 1)
+    elapsed_s = np.concatenate([np.maximum.accumulate(piece) for piece in pieces])
     return _Chain(
-        states.chosen(rows)._replace(breaks=breaks),
+        ordered._replace(breaks=breaks, elapsed_s=elapsed_s),
         passes.epochs,
         int(states.rank[0]),
         repeated=passes.repeated,
@@ -233,8 +227,11 @@ def _chain(states: BarStates, between: Ints, size: int | None) -> _Chain | None:
 
 
 def _falls(states: BarStates) -> Bools:
-    """Mark states before a number or a time that is lower."""
-    return np.asarray((np.diff(states.done) < 0) | (np.diff(states.elapsed_s) < 0))
+    """Mark states before a number or a time that is lower.
+
+    Elapsed times of ranks that began together differ by their rounding.
+    """
+    return np.asarray((np.diff(states.done) < 0) | (np.diff(states.elapsed_s) < -1))
 
 
 def _are_many(falls: Bools) -> bool:
@@ -327,24 +324,36 @@ class _Passes:
 
 def _of_several_ranks(states: BarStates, size: int | None) -> _Chain | None:
     """Return the states of the median rank: bars that began earlier are ahead by the same time."""
+    # Postfixes are drawn again and again.
+    drawn = np.stack([states.done, states.elapsed_s, np.nan_to_num(states.pace_s)])
+    is_new = np.append(True, (np.diff(drawn) != 0).any(axis=0))
+    if is_new.mean() < _MOST_NEW:
+        return _of_ranks(states.chosen(is_new), size) or (_of_ranks(states, size) if size else None)
+    return _of_ranks(states, size)
+
+
+def _of_ranks(states: BarStates, size: int | None) -> _Chain | None:
     numbers, counts = np.unique(states.done, return_counts=True)
     last = int(np.flatnonzero(states.done == numbers[-1])[0])
     ranks = int((states.done[:last] == numbers[0]).sum())
     usual = int(np.median(counts))
-    if (
-        ranks < 2
-        or (counts == usual).mean() < _SHARE_ALIKE
-        or usual % ranks
-        or (size or ranks) % ranks
-    ):
+    # The last state is drawn again when a bar is closed.
+    alike = (counts == usual) | ((counts == 2 * usual) & (numbers == numbers[-1]))
+    if ranks < 2 or alike.mean() < _SHARE_ALIKE or usual % ranks or (size or ranks) % ranks:
         return None
-    numbers = numbers[counts == usual]
-    order = np.argsort(states.done, kind="stable")
     # For each number the states of the first epoch come first, those of all ranks together.
-    order = order[np.isin(states.done[order], numbers)].reshape(len(numbers), -1, ranks)
+    of_numbers = np.split(np.argsort(states.done, kind="stable"), np.cumsum(counts)[:-1])
+    epochs = usual // ranks
+    order = np.stack(
+        [
+            rows.reshape(epochs, -1)[:, :ranks]
+            for rows, is_alike in zip(of_numbers, alike, strict=True)
+            if is_alike
+        ]
+    )
+    numbers = numbers[alike]
     by_time = np.argsort(states.elapsed_s[order], axis=2, kind="stable")
     rows = np.take_along_axis(order, by_time, axis=2)[:, :, ranks // 2].T
-    epochs = rows.shape[0]
     begins = np.tile(np.arange(len(numbers)) == 0, epochs)
     chosen = states.chosen(rows.ravel())._replace(breaks=begins)
     return _Chain(chosen, np.repeat(np.arange(epochs), len(numbers)), ranks=ranks)
@@ -366,12 +375,7 @@ def _of_steps(bar: _Bar, text: bytes) -> Evidence | None:
     if ratio and agrees(ratio, _AGREE):
         off = max(100 * abs(ratio - 1), 0.1)
         checks = [f"the bar's pace agrees with its elapsed times within {off:.1f}%"]
-    if (
-        bar.label.words == "epoch"
-        and not bar.main.epoch.any()
-        and (bar.main.states.epoch < 0).all()
-    ):
-        # Such a bar may count epochs.
+    if bar.label.counts == "either" and not main.epoch.any():
         checks = []
     notes = []
     if main.repeated:
@@ -399,7 +403,7 @@ def _spans(chain: _Chain, text: bytes) -> dict[str, Column] | None:
     lines = step_lines(columns)
     if len(lines) != count:
         return None
-    ns = np.rint(states.elapsed_s * 1e9).astype(np.int64)
+    ns = np.rint(_midway(states) * 1e9).astype(np.int64)
     breaks = lines.begins | states.breaks | np.append(False, np.diff(ns) < 0)
     begin, end, seconds = spans(lines, ns, _UNIT_NS, breaks)
     if not len(seconds):
@@ -411,6 +415,19 @@ def _spans(chain: _Chain, text: bytes) -> dict[str, Column] | None:
         means = (sums[end + 1] - sums[begin + 1]) / (end - begin)
         columns["data"] = np.minimum(means, seconds)
     return {**columns, "seconds": seconds}
+
+
+def _midway(states: BarStates) -> Floats:
+    """Return the likeliest times of states, whose elapsed times are rounded down.
+
+    The first steps of a bar are made within its first second; a resumed one begins with others.
+    """
+    firsts = np.flatnonzero(states.breaks)
+    first = firsts[np.maximum(np.searchsorted(firsts, np.arange(len(states.done)), "right") - 1, 0)]
+    resumed = (states.done * states.pace_s > 1)[first]
+    steps = states.done - np.where(resumed, states.done[first] - 1, 0)
+    taken = np.minimum(np.nan_to_num(steps * states.pace_s, nan=0.5), 1.0)
+    return np.where(states.elapsed_s == 0, taken, states.elapsed_s + 0.5)
 
 
 def _of_epochs(bar: _Bar) -> Evidence | None:

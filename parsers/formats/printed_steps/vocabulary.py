@@ -257,6 +257,19 @@ def timer_of(name: str) -> Timer | None:
     return None
 
 
+# -- bars ------------------------------------------------------------------------------------------
+
+#: Work besides training, by the start of a word in the label of a bar or the line before it.
+OTHER_WORK = re.compile(
+    r"\b(?:download|upload|eval|valid|val\b|test|load(?!er)|sav(?:e|ing)|check|pars|tokeni|fetch"
+    r"|predict|infer|extract|copy|convert|import|shard|compil|comput|warm|resolv|install|cast|prepar"
+    r"|preprocess|cach|build|creat|quanti|calibrat|render|collat|unpack|verif|merg|sanity|rollout"
+    r"|map(?:ping)?\b|(?:read|sampl|encod|decod|index|search|scor|collect|pack|scan|process)ing"
+    r"|(?:generat|writ|filter|group)(?:e|ing))"
+)
+#: Words of a training in the label of a bar.
+OF_TRAINING = re.compile(r"\b(?:train|epoch|iter|step|updat|fit|finetun|fine.tun|loss|batch)")
+
 # -- timestamps ------------------------------------------------------------------------------------
 
 #: Lines about work between steps, by what they name, as regular expressions for RE2.
