@@ -16,7 +16,7 @@ import numpy as np
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import counted
 
-from ...pattern_columns import Column
+from ...lines.line_blocks import Column
 from ...window_lines import step_lines
 from .bar_states import BarLabel, BarOutput, BarStates, bar_states, waits_in
 from .counters import agrees, spans

@@ -25,9 +25,8 @@ from .figures import kinds_in
 from .printed_step_parser import logs_of, with_year_note
 from .rates import PrintedSettings, printed_settings
 from .rows import rows_of, table_in
+from .trainers import Meaning
 from .vocabulary import timer_of
-
-KNOWN_FROM, KNOWN_FROM_EPOCHS .trainers import Meaning
 
 KNOWN_FROM_EPOCHS = "lines about epochs"
 NOTHING_REPEATS = "no kind of line repeats with a number that counts"

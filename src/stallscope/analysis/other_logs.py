@@ -25,8 +25,6 @@ _RECORDER = "the recorder's timestamps"
 
 # A smaller share of the step does not count as waiting.
 _HARDLY = 0.01
-# Timers of ranks differ if the difference is this share of a step.
-_UNEVEN = 0.1
 _ADVICE = Advice(
     "Train with StepLogger on every rank",
     gain="A few hundred steps separate input, compute, slow ranks and allreduce.",
@@ -90,65 +88,6 @@ def _of_series(analysis: Analysis, printed: PrintedSteps, precision: str) -> Ana
         printed=printed,
         step=printed.step,
         changes=printed.changes,
-    )
-
-
-# -- Find changes of step time and slow windows in printed lines about steps ----------------------
-
-
-def printed_step_findings(printed: PrintedSteps, setup: Setup) -> Iterator[Finding]:
-    """Find changes, slow starts of epochs, and slow windows in the series of step times."""
-    yield from map(changed, printed.changes)
-    starts, bursts = printed.epoch_starts, printed.bursts
-    if starts is not None and starts.cost >= WORTH:
-        yield Finding(
-            "slow_first_steps",
-            "warning",
-            "Epochs start slowly",
-            f"The first lines of epochs are about steps that take {_longer(starts)}.",
-            tuple(slow_first_steps(setup)),
-        )
-    yield from _uneven_ranks(printed)
-    if bursts is not None and bursts.cost >= WORTH:
-        yield Finding(
-            "slow_windows",
-            "warning",
-            "Some steps take much longer",
-            f"In {bursts.windows:,} of {bursts.of:,} lines, steps take {_longer(bursts)}.",
-            (
-                Advice(
-                    "Compare their times with what else ran on the hosts and the storage",
-                    note="A run recorded with StepLogger shows the rank and the stage.",
-                ),
-            ),
-        )
-
-
-def _uneven_ranks(printed: PrintedSteps) -> Iterator[Finding]:
-    """Find a timer whose longest time of any rank is far above the shortest."""
-    spread = None if printed.stages is None else printed.stages.spread
-    if spread is None or spread[2] - spread[1] < _UNEVEN * printed.step.mean:
-        return
-    timer, least, most = spread
-    waits = percent((most - least) / printed.step.mean)
-    yield Finding(
-        "uneven_timers",
-        "warning",
-        "Ranks take unequally long",
-        f"The timer {timer} shows {amount(least, 'ms')} on the fastest rank and {amount(most, 'ms')} on "
-        f"the slowest one: a difference of {waits} of a step, for which other ranks may wait.",
-        (
-            Advice(
-                "Compare the ranks' hosts, and the layers and the data that each rank has",
-                note="Stages of a pipeline differ by their layers. The timers do not name the rank.",
-            ),
-        ),
-    )
-
-
-def _longer(slow: SlowWindows) -> str:
-    return (
-        f"{slow.longer_ms:.1f} ms longer than those around them: {slow.cost:.1%} of all steps' time"
     )
 
 

@@ -158,6 +158,8 @@ def changed(change: ChangePoint) -> Finding:
 
 # A larger share of the job in pauses, or of steps' time, is a warning.
 _LARGE = 0.05
+# Timers of ranks differ if the difference is this share of a step.
+_UNEVEN = 0.1
 # The title of each kind of pauses, and the noun for one and for several of them.
 _PAUSES = {
     "validation": ("Evaluations take time", "evaluation", ""),
@@ -209,6 +211,7 @@ def printed_step_findings(printed: PrintedSteps, setup: Setup) -> Iterator[Findi
             setup,
             is_input=(period.waiting_share or 0.0) > 1 / 2,
         )
+    yield from _uneven_ranks(printed)
     if printed.growth is not None:
         yield _growth(printed.growth)
     if bursts is not None and bursts.cost >= WORTH:
@@ -224,6 +227,28 @@ def printed_step_findings(printed: PrintedSteps, setup: Setup) -> Iterator[Findi
                 ),
             ),
         )
+
+
+def _uneven_ranks(printed: PrintedSteps) -> Iterator[Finding]:
+    """Find a timer whose longest time of any rank is far above the shortest."""
+    spread = None if printed.stages is None else printed.stages.spread
+    if spread is None or spread[2] - spread[1] < _UNEVEN * printed.step.mean:
+        return
+    timer, least, most = spread
+    waits = percent((most - least) / printed.step.mean)
+    yield Finding(
+        "uneven_timers",
+        "warning",
+        "Ranks take unequally long",
+        f"The timer {timer} shows {amount(least, 'ms')} on the fastest rank and {amount(most, 'ms')} on "
+        f"the slowest one: a difference of {waits} of a step, for which other ranks may wait.",
+        (
+            Advice(
+                "Compare the ranks' hosts, and the layers and the data that each rank has",
+                note="Stages of a pipeline differ by their layers. The timers do not name the rank.",
+            ),
+        ),
+    )
 
 
 def _longer(slow: SlowWindows) -> str:
