@@ -228,7 +228,7 @@ class Timer(NamedTuple):
     """The meaning of a timer of a part of a step."""
 
     #: The stage that it is of, or ``forward``, ``backward``, ``passes`` (both) for parts of compute.
-    part: Literal["input", "forward", "backward", "passes", "allreduce", "work"]
+    part: Literal["input", "forward", "backward", "passes", "allreduce", "other"]
     #: Whether a longer timer contains it.
     is_inner: bool = False
 
@@ -247,7 +247,7 @@ def timer_of(name: str) -> Timer | None:
     if known & _DATA or {"batch", "generator"} <= known:
         return Timer("input", is_inner=True)
     if first in ("optimizer", "optim", "opt", "step"):
-        return Timer("work", len(words) > 1)
+        return Timer("other", len(words) > 1)
     if known & _FORWARD and known & _BACKWARD:
         return Timer("passes")
     if first in _FORWARD and known <= _FORWARD | {"compute"}:
@@ -270,7 +270,7 @@ OTHER_WORK = re.compile(
 #: Words of a training in the label of a bar.
 OF_TRAINING = re.compile(r"\b(?:train|epoch|iter|step|updat|fit|finetun|fine.tun|loss|batch)")
 
-# -- timestamps ------------------------------------------------------------------------------------
+# -- work between steps -----------------------------------------------------------------------------
 
 #: Lines about work between steps, by what they name, as regular expressions for RE2.
 WORK = {
