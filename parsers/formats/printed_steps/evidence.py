@@ -197,7 +197,9 @@ class _Lines(CountedLines):
             wait = self._data(at)
             if wait is not None:
                 readings["rest"] = (values + self.sole.values[wait]) * since
-            units = _UNITS_S if figure.word.unit_s is None else (figure.word.unit_s,)
+            # Nobody prints the time of a step in minutes.
+            possible = _UNITS_S if figure.word.order else _UNITS_S[:-1]
+            units = possible if figure.word.unit_s is None else (figure.word.unit_s,)
             for meaning, seconds in readings.items():
                 if meaning == "total" and (since == 1).all():
                     continue
