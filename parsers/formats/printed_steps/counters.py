@@ -310,18 +310,24 @@ class CountedLines:
 
     def _clock_of(self, at: int, unit_s: float, name: str) -> Clock:
         seconds = np.clip(self.sole.values[at] * unit_s, -_LATEST_S, _LATEST_S)
-        unit_ns = max(int(2e9 * half_unit(seconds)), 1)
+        # Of times since 1970 a float has too few digits to show the unit.
+        unit_ns = max(int(2e9 * half_unit(np.round(seconds - seconds[0], 6))), 1)
         return Clock(np.rint(seconds * 1e9).astype(np.int64), unit_ns, name, at)
 
     def _is_running(self, at: int) -> bool:
         """Whether a figure is the time since a start."""
         values = self.sole.values[at]
-        inside = ~self.lines.begins[1:]
-        change = np.diff(values)[inside] if len(values) == len(self.lines) else np.diff(values)
+        change, later = np.diff(values), values[1:]
+        if len(values) == len(self.lines):
+            inside = ~self.lines.begins[1:]
+            change, later = change[inside], later[inside]
         if len(change) < _FEWEST_RUNNING:
             return False
-        grows = values.max() > 3 * max(float(np.median(np.abs(change))), 1e-12)
-        return bool(grows and (change > 0).mean() >= _SHARE_RISES)
+        usual = max(float(np.median(np.abs(change))), 1e-12)
+        # After a restart it may begin again.
+        again = (change < 0) & (later <= 2 * usual)
+        rises = (change > 0) | (again if again.sum() <= _SHARE_FALLS * len(change) else False)
+        return bool(values.max() > 3 * usual and rises.mean() >= _SHARE_RISES)
 
     def _goes(self, clock: Clock) -> bool:
         """Whether a clock measures steps: it goes on, and is not too coarse for all lines together."""
