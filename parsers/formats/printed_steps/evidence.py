@@ -181,21 +181,22 @@ class _Lines(CountedLines):
         begin, end, by_clock = self.spans(clock)
         if not len(by_clock):
             return
-        counted_steps, since = self.lines.counted, self.lines.since
+        since = self.lines.since
         for at in self.having("time"):
             figure = self.figures[at]
-            if at in [each.figure for each in self.clocks] or figure.in_parentheses:
+            if at in [each.figure for each in self.clocks]:
                 continue
             values = self.sole.values[at]
             # A time that never changes is as precise as its text.
             half = min(half_unit(values), 0.5 * 10.0 ** -decimals_of(figure.text))
             if half > _COARSEST * float(np.median(values)):
                 continue
-            readings = {"step": values * since, "total": values}
-            if self._from_the_start() and not self.counts_epochs:
-                readings["so far"] = np.diff(values * counted_steps, prepend=0.0)
+            # In parentheses after the last step's is the mean.
+            readings = {} if figure.in_parentheses else {"step": values * since, "total": values}
+            if (figure.in_parentheses or self._from_the_start()) and not self.counts_epochs:
+                readings["so far"] = np.diff(values * self.lines.so_far, prepend=0.0)
             wait = self._data(at)
-            if wait is not None:
+            if wait is not None and not figure.in_parentheses:
                 readings["rest"] = (values + self.sole.values[wait]) * since
             # Nobody prints the time of a step in minutes.
             possible = _UNITS_S if figure.word.order else _UNITS_S[:-1]
@@ -231,6 +232,12 @@ class _Lines(CountedLines):
                 return at
         return None
 
+    def _mean_data(self, time: int) -> int | None:
+        """Return the mean wait for data beside a mean in parentheses; None if there is none."""
+        if not self.figures[time].in_parentheses:
+            return None
+        return next((at for at in self.having("data") if self.figures[at].in_parentheses), None)
+
     def _data_factor(self, data: int, time: int) -> float:
         """Return the factor from the unit of waits to that of times."""
         units = self.figures[data].word.unit_s, self.figures[time].word.unit_s
@@ -243,8 +250,12 @@ class _Lines(CountedLines):
         name = "mean_seconds" if time.meaning == "so far" else "seconds"
         half = 0.5 * 10.0 ** -decimals_of(self.figures[time.figure].text) * time.unit_s
         fields = {name: seconds, HALF + name: np.full(len(seconds), half)}
-        if time.meaning in ("so far", "total"):
+        if time.meaning == "total":
             return fields
+        if time.meaning == "so far":
+            means = self._mean_data(time.figure)
+            factor = 0.0 if means is None else self._data_factor(means, time.figure) * time.unit_s
+            return fields if means is None else {**fields, "mean_data": values[means] * factor}
         if wait is None:
             return {**fields, **self._parts(time.unit_s)}
         data = values[wait] * self._data_factor(wait, time.figure) * time.unit_s

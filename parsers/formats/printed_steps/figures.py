@@ -58,6 +58,7 @@ DATE_BYTES = 160
 # The text after a figure that tells it from others.
 _MOST_AFTER = 12
 _DIGITS = re.compile(r"\d")
+_FRACTION = re.compile(r"\d+\.\d*[1-9]\d*$")
 _COUNT = ("step", "count", "samples", "epoch")
 
 
@@ -185,6 +186,9 @@ def figures_of(text: str) -> list[Figure]:
         name, unit = _name(before, bool(figures)), match["unit"] or ""
         in_parentheses = before.strip() == "(" and bool(figures)
         word = word_of(name, unit)
+        if word.quantity == "step" and word.order and _FRACTION.match(match["number"] or ""):
+            # ``Batch 0.818 (3.887)``
+            word = Word("time", order=0)
         before_it = figures[-1].word.quantity if figures else "other"
         if in_parentheses and word.quantity in ("other", before_it):
             word, name = figures[-1].word, last
