@@ -382,7 +382,44 @@ CONFIRMED = {
         ),
         "rates and times agree on the batch of 256",
     ),
+    "the batch of each line": (
+        lambda n, s, end: (
+            f"global_step: {n}, loss: 2.{n:04}, avg_batch_cost: {s:.5f} s, avg_samples: 64.0, "
+            f"ips: {64 / s:.5f} samples/s"
+        ),
+        "rates and times agree on the batch of 64",
+    ),
+    "the mean in parentheses": (
+        lambda n, s, end: (
+            f"{at(end)} Epoch: [1/9][{n}/9000] Wait 0.002 (0.57) Batch 0.1{n:03} ({end / n:.4f}) "
+            f"Remain 436:08:39 Loss 2.{n:04}"
+        ),
+        "agree with the log's timestamps",
+    ),
+    "rates of an interval": (
+        lambda n, s, end: (
+            f"loss: 2.{n:04}, global_step: {n}, interval_runtime: {10 * s:.4f}, "
+            f"interval_samples_per_second: {8 / s:.6f}, interval_steps_per_second: {1 / s:.6f}"
+        ),
+        "agree with rates on the steps since the line before",
+    ),
+    "what is left of an epoch": (
+        lambda n, s, end: (
+            f"Epoch:[0/1] [{n}/2000]  eta: {left(2000 - n)}  loss: 2.{n:04}  step_time: {s:.6f}"
+        ),
+        "agree with the time that is left",
+    ),
+    "what is left of steps per second": (
+        lambda n, s, end: (
+            f"epoch=1 step={n} lr=0.00093 loss=0.{n:04} step/sec={1 / s:.3f} | ETA {left(2000 - n, s)}"
+        ),
+        "agree with the time that is left",
+    ),
 }
+
+
+def left(steps: int, step_s: float = STEP_S) -> timedelta:
+    return timedelta(seconds=int(steps * step_s))
 
 
 @pytest.mark.parametrize("name", CONFIRMED)
@@ -396,6 +433,37 @@ def test_times_are_read_if_figures_agree(name: str) -> None:
         assert log.log.facts["data_ms"] == pytest.approx(300 * STEP_S, rel=0.02)
     if "date" in name:
         assert log.log.facts["size"] == 8
+
+
+# Times of each step and rates have a constant product, which tells most if times vary.
+PRODUCTS = {
+    "times that vary": (
+        lambda n, s, end: (
+            f"completed step: {n}, seconds: {s:.3f}, Tokens/s/device: {49152 / s:.3f}, loss: 2.{n:04}"
+        ),
+        True,
+    ),
+    "a power of two": (
+        lambda n, s, end: (
+            f"step {n:4}/74 | loss 3.{n:06} | {500 + n % 3 / 100} ms | {8192 + n % 2} tok/s"
+        ),
+        True,
+    ),
+    "times that are the same": (
+        lambda n, s, end: f"step {n} | loss 3.{n:06} | step time 0.500s | 18000 tok/s",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_the_product_of_times_and_rates_may_confirm_the_times_of_each_step(name: str) -> None:
+    line, confirmed = PRODUCTS[name]
+    data = of_steps(line, every=1)
+    assert PARSER.recognises("run.log", data) == confirmed
+    if confirmed:
+        _, ms = windows_of(read(data))
+        assert np.mean(ms) == pytest.approx(1000 * STEP_S, rel=0.01)
 
 
 def test_where_printed_times_and_the_clock_disagree_a_note_says_so() -> None:

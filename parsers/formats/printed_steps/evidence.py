@@ -20,7 +20,6 @@ from ...lines.line_blocks import Column
 from ...window_durations import Value
 from ...window_lines import HALF, ClockCheck, decimals_of, half_unit
 from .counters import (
-    CONSTANT,
     STAMPS,
     Clock,
     CountedLines,
@@ -30,6 +29,7 @@ from .counters import (
     epoch_of_each,
     of_first_arrivals,
     of_main_rank,
+    percent,
     without_copies,
     without_repeated_steps,
 )
@@ -39,7 +39,6 @@ from .trainers import TRAINERS
 # Printed times and the clock agree up to this ratio. If all lines together agree to the smaller one,
 # times are means over the steps between lines, otherwise of the last step.
 _AGREE, _AGREE_IN_ALL = 1.1, 1.03
-_SHORTEST_SEQUENCE = 128
 # Times of steps, in seconds.
 _SHORTEST_S, _LONGEST_S = 1e-5, 86_400.0
 # Coarser times are left to the clock, as a share of them.
@@ -277,8 +276,7 @@ class _Lines(CountedLines):
 
     def _printed(self, time: _Time, clock: Clock, checks: Sequence[str]) -> Evidence:
         """Return the evidence of printed times that agree with a clock."""
-        off = max(100 * abs(time.check.typical - 1), 0.1)
-        checks = [f"agree with {clock.name} within {off:.1f}%", *checks]
+        checks = [f"agree with {clock.name} within {percent(time.check.typical)}", *checks]
         value: Value = "last"
         if time.meaning == "total":
             value = "total"
@@ -353,7 +351,7 @@ class _Lines(CountedLines):
         return frozenset(round(size) for size in sizes if size >= 1)
 
     def _without_clock(self) -> Evidence | str:
-        """Return the evidence of lines without a clock: rates and times may agree on a batch."""
+        """Return the evidence of lines without a clock: times, rates and what is left may agree."""
         stated, reason = self.batches | self._batches_in_lines(), NO_TIMES
         for at in sorted(self.having("time"), key=lambda at: self.figures[at].word.order):
             word = self.figures[at].word
@@ -362,30 +360,32 @@ class _Lines(CountedLines):
             usual = float(np.median(seconds))
             if not _SHORTEST_S < usual < _LONGEST_S or (self.counts_epochs and not word.order):
                 continue
+            totals = self.totals_agree(seconds, stated)
+            if totals:
+                time = _Time(at, unit_s, "total", _UNCHECKED)
+                return self._of(self._fields(time), "total", totals)
             if word.order and not self._is_of_each(at):
                 reason = WHOSE_TIMES
                 continue
             time = _Time(at, unit_s, "step", _UNCHECKED)
-            checks = [] if word.unit_s is None else self._product_agrees(seconds, stated)
-            return self._of(self._fields(time), "last", checks)
-        return reason
+            checks = [] if word.unit_s is None else self.product_agrees(seconds, stated)
+            return self._of(self._fields(time), "last", checks or self.left_agrees(seconds))
+        return self._by_rates_of_steps() or reason
+
+    def _by_rates_of_steps(self) -> Evidence | None:
+        """Return the evidence of steps per second; None without them."""
+        for at in self.having("rate"):
+            rates = self.sole.values[at]
+            if self.figures[at].word.thing == "step" and (rates > 0).all():
+                checks = self.left_agrees(1 / rates)
+                fields = {"seconds": 1 / np.maximum(self.rows.values[at], 1e-12)}
+                return self._of(fields, "last", checks)
+        return None
 
     def _is_of_each(self, time: int) -> bool:
         """Whether a time is of one step by its name, or as each step has a line."""
         apart = float(np.median(self.lines.since))
         return apart == 1 or bool(_EACH & set(self.figures[time].name.split()))
-
-    def _product_agrees(self, seconds: Floats, stated: frozenset[int]) -> list[str]:
-        """Return a check if the product of rates and times is constant, and a stated batch."""
-        for at in self.having("rate"):
-            products = seconds * self.sole.values[at]
-            batch = float(np.median(products))
-            constant = float(np.median(np.abs(products / max(batch, 1e-12) - 1))) < CONSTANT
-            thing = self.figures[at].word.thing
-            size = next((size for size in stated if _is_batch(batch / size, thing)), None)
-            if constant and size is not None:
-                return [f"rates and times agree on the batch of {size:,}"]
-        return []
 
     def _known_program(self) -> Evidence | None:
         """Return the evidence of a known program's lines; None for others."""
@@ -443,11 +443,3 @@ class _Lines(CountedLines):
                 if ratio >= 1 and abs(ratio - round(ratio)) < 0.01 * ratio:
                     return round(ratio)
         return None
-
-
-def _is_batch(ratio: float, thing: str) -> bool:
-    """Whether a ratio to a batch is 1, or for tokens the length of its sequences, a power of two."""
-    if thing == "step":
-        return False
-    power = 2.0 ** round(np.log2(max(ratio, 1e-9))) if thing == "token" else 1.0
-    return (power == 1 or power >= _SHORTEST_SEQUENCE) and agrees(ratio / power, 1 + CONSTANT)

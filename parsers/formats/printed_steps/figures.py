@@ -40,7 +40,7 @@ _NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d{1,20})(?:\.\d{0,20})?(?:[eE][-+]?\d{1,
 _CLOCK = r"(?:\d{1,4} days?,? ?)?\d{1,4}:\d\d(?::\d\d)?(?:\.\d{1,9})?"
 _FIGURE = re.compile(
     rf"(?<![\w@.])(?:(?P<clock>{_CLOCK})(?![\d:])"
-    rf"|(?P<number>{_NUMBER})(?:(?P<si>[KMGT])(?![A-Za-z]))?(?:\s?(?P<unit>{UNIT})(?![\w/]))?)"
+    rf"|(?P<number>{_NUMBER})(?:(?P<si>[KMGT])(?![A-Za-z]))?(?:\s?(?P<unit>{UNIT})(?![\w/]|\s?=|:\s?\d))?)"
 )
 _DATE = re.compile(rf"(?<![\w.]){DATED_MOMENT}")
 _OTHER_DATES = re.compile("|".join(re.sub(r"\?P<\w+>", "?:", form) for form in DATES))
@@ -76,6 +76,8 @@ class Figure(NamedTuple):
     #: Whether it is in parentheses after a figure of the same meaning.
     in_parentheses: bool
     text: str
+    #: The maximum of a counter, as in ``20/500``; None without one.
+    total: float | None = None
 
 
 @dataclass(frozen=True)
@@ -197,12 +199,15 @@ def figures_of(text: str) -> list[Figure]:
         elif figures and before.strip() in ("/", "of"):
             # XLA's devices: ``Device=xla:0/3`` is that of rank 3.
             word = Word("rank" if figures[-1].name.endswith("device xla") else "total")
+            figures[-1] = figures[-1]._replace(total=_total(match["number"]))
             nameless = figures[-1].name.split(" ")[-1] in ("", "train", "training")
             if figures[-1].word.quantity == "other" and nameless:
                 figures[-1] = figures[-1]._replace(word=Word("count"))
         last = name
         number_end = match.end("clock" if match["clock"] else "si" if match["si"] else "number")
         after = text[number_end : number_end + _MOST_AFTER]
+        if word.quantity == "left" and not match["clock"] and word.unit_s is None:
+            word = Word("other")
         # A unit that is not known belongs to the figure before.
         before = _ATTACHED.sub("", before) if figures else before
         text_of = match["clock"] or (match["number"] + (match["si"] or ""))
@@ -213,6 +218,10 @@ def figures_of(text: str) -> list[Figure]:
         )
         end = match.end()
     return figures
+
+
+def _total(number: str | None) -> float | None:
+    return float(number.replace(",", "")) if number else None
 
 
 def _after_date(text: str) -> int:

@@ -22,6 +22,7 @@ Quantity = Literal[
     "part",  # another stage of a step
     "rate",
     "stamp",  # seconds since 1970
+    "left",  # the time that the rest of the job, or of the epoch, takes
     "rank",
     "batch",  # samples per step
     "trains",  # a figure that only training has, as the loss
@@ -92,10 +93,11 @@ _PARTS = _set(
 _MEANS = _set("avg average mean running smoothed ema median")
 _DEVICES = _set("gpu gpus device chip rank worker core")
 # Figures of other work than a step's, and of what is left.
+_LEFT = _set("eta remaining remain left")
 _ELSEWHERE = _set(
-    "eta remaining left eval evaluation val valid validation test save saving checkpoint ckpt "
-    "download init compile compilation max min total_time limit timeout std seed version warmup py "
-    "line pid skipped nan"
+    "eta remaining remain left required eval evaluation val valid validation test save saving "
+    "checkpoint ckpt download init compile compilation max min total_time limit timeout std seed "
+    "version warmup py line pid skipped nan"
 )
 _TRAINS = _set(
     "loss losses lr learning grad norm ppl perplexity acc accuracy mfu tflop tflops flops "
@@ -126,6 +128,8 @@ def word_of(name: str, unit: str = "") -> Word:
     words = [word for word in every if word not in _IGNORED]
     after = _words(unit.replace("/", " per ") if unit.lstrip().startswith("/") else unit)
     known = frozenset(words)
+    if known & _LEFT and known <= _LEFT | _TIMES:
+        return Word("left", _unit_of(after, words))
     if known & _ELSEWHERE:
         return OTHER
     thing = None if "learning" in known else _rate_of(words, after, every)
@@ -178,12 +182,11 @@ def _thing(word: str) -> str | None:
 def _duration(words: list[str], after: list[str]) -> Word | None:
     """Return the meaning of a figure with a unit of time or a word for times; None for others."""
     known = frozenset(words)
-    unit = next((word for word in (*after, *reversed(words)) if word in _UNITS), None)
-    if unit is None and not known & _TIMES:
+    unit_s = _unit_of(after, words)
+    if unit_s is None and not known & _TIMES:
         if known and known <= _DATA | _DATA_PARTS and known & {*_DATA, "generator"}:
             return Word("data", order=2)
         return Word("part") if known and known <= _PARTS else None
-    unit_s = None if unit is None else _UNITS[unit]
     mean = bool(known & _MEANS)
     if known & _DATA or (known & {"generator"} and known <= _DATA_PARTS | _TIMES):
         return Word("data", unit_s, is_mean=mean)
@@ -194,6 +197,11 @@ def _duration(words: list[str], after: list[str]) -> Word | None:
     if known & _TRAINS:
         return None
     return Word("time", unit_s, 0 if is_step else 1, is_mean=mean)
+
+
+def _unit_of(after: list[str], words: list[str]) -> float | None:
+    """Return the unit of a time, in seconds, by the words after it, else by its name."""
+    return next((_UNITS[word] for word in (*after, *reversed(words)) if word in _UNITS), None)
 
 
 def _counter(words: list[str]) -> Word:
@@ -212,6 +220,8 @@ def _counter(words: list[str]) -> Word:
         if last in {"batch", "batches", "it", "its"}:
             order = max(order, 2)
         return Word("step", order=order)
+    if last in _SAMPLES and known & _MEANS:
+        return Word("batch")
     if last in _SAMPLES and not known & {"total", "max"}:
         return Word("samples")
     return OTHER
