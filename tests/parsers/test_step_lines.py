@@ -106,6 +106,29 @@ SAMPLES = {
         "as nanoGPT",
         others=("step 100: train loss 2.3, val loss 2.4", "saving checkpoint to out"),
     ),
+    "nanoGPT in its first versions": Sample(
+        lambda at: f"iter {at.step}: loss {at.loss:.4f}, time {at.ms:.2f}ms",
+        "as nanoGPT",
+    ),
+    "NeMo": Sample(
+        lambda at: (
+            f"Training epoch 0, iteration {at.step}/799 | lr: 3e-05 | consumed_samples: {at.step + 1} | "
+            f"global_batch_size: 1 | global_step: {at.step} | reduced_train_loss: {at.loss:.3f} | "
+            f"train_step_timing in s: {at.took:.4f} | val_loss: 4.106"
+        ),
+        "as NeMo",
+        epochs=(0, 0),
+        every=1,
+        steps=(0, 799),
+    ),
+    "an estimator of TensorFlow": Sample(
+        lambda at: (
+            f"INFO:tensorflow:loss = {at.loss:.7f}, step = {at.step} ({10 * at.took:.3f} sec)\n"
+            "INFO:tensorflow:global_step/sec: 2.0131"
+        ),
+        "as TensorFlow",
+        others=("INFO:tensorflow:Saving checkpoints for 90 into /tmp/model.ckpt.",),
+    ),
     "Megatron": Sample(
         lambda at: (
             f" iteration {at.step:8d}/     800 | consumed samples: {at.step * 512:12d} | elapsed time "

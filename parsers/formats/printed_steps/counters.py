@@ -357,9 +357,9 @@ class CountedLines:
             power = 2.0 ** round(np.log2(max(batch, 1e-9)))
             exact = thing == "token" and power >= _SHORTEST_SEQUENCE
             is_whole = exact and spread < _EXACT and abs(batch / power - 1) < _EXACT
-            if (self.lines.since == 1).all() and thing != "step":
-                if is_whole or spread < min(_EXACT, _STEADIER * varies):
-                    return [f"rates and times agree on {batch:,.0f} {thing or 'sample'}s of a step"]
+            steady = is_whole or spread < min(_EXACT, _STEADIER * varies)
+            if steady and thing != "step" and (self.lines.since == 1).all():
+                return [f"rates and times agree on {batch:,.0f} {thing or 'sample'}s of a step"]
         return []
 
     # -- clocks

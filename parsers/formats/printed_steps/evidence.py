@@ -389,17 +389,21 @@ class _Lines(CountedLines):
 
     def _known_program(self) -> Evidence | None:
         """Return the evidence of a known program's lines; None for others."""
-        names = [figure.name for figure in self.figures]
+        words = self.sole.kind.words
         for trainer in TRAINERS:
-            at = next((at for at, name in enumerate(names) if name.startswith(trainer.time)), None)
-            if at is None or not {*trainer.words} <= self.sole.kind.words or not trainer.words:
+            at = next(
+                (at for at in self.having("time") if trainer.has_time(self.figures[at].name)), None
+            )
+            if at is None or not trainer.prints(words):
                 continue
-            time = _Time(at, self.figures[at].word.unit_s or 1.0, "step", _UNCHECKED)
+            meaning = "total" if trainer.meaning.value == "total" else "step"
+            time = _Time(at, self.figures[at].word.unit_s or 1.0, meaning, _UNCHECKED)
             fields = self._fields(time)
             if trainer.meaning.value == "last" and self.rows is self.sole:
                 fields["seconds"] = self._alone_if_long(fields["seconds"])
             check = f"are read as {trainer.name} prints them"
-            return self._of(fields, "mean", [check], (), trainer.meaning.known_from)
+            value: Value = "total" if meaning == "total" else "mean"
+            return self._of(fields, value, [check], (), trainer.meaning.known_from)
         return None
 
     def _alone_if_long(self, seconds: Floats) -> Floats:

@@ -57,11 +57,22 @@ class Trainer:
     patterns: tuple[str, ...] = ()
     #: Patterns of the lines with durations of epochs, with ``epoch`` and ``seconds``.
     epoch_patterns: tuple[str, ...] = ()
-    #: Without patterns: words of figures in its lines, and those before the time of a step.
+    #: Without patterns: words of figures in its lines, and others that they may have; None for any.
     words: tuple[str, ...] = ()
+    others: tuple[str, ...] | None = None
+    #: The words before the time of a step; empty for one without words.
     time: str = ""
     #: Whether the first bytes of its logs are beyond doubt.
     certain: bool = False
+
+    def has_time(self, name: str) -> bool:
+        """Whether a figure's name is that of its times."""
+        return name.startswith(self.time) if self.time else not name
+
+    def prints(self, words: frozenset[str]) -> bool:
+        """Whether lines with these words are its lines, by their words alone."""
+        known = {*self.words, *(words if self.others is None else self.others)}
+        return bool(self.words) and known >= words >= {*self.words}
 
 
 # -- batch sizes and numbers of ranks in logs -------------------------------------------------------
@@ -271,7 +282,21 @@ TRAINERS = (
         "nanoGPT",
         "lines of nanoGPT",
         Meaning("lines about steps of nanoGPT", "last"),
-        words=("iter", "loss", "time", "mfu"),
+        words=("iter", "loss", "time"),
+        others=("mfu",),
         time="time",
+    ),
+    Trainer(
+        "NeMo",
+        "lines of NeMo",
+        Meaning("lines about steps of NeMo", "last"),
+        words=("global step", "reduced train loss"),
+        time="train step timing",
+    ),
+    Trainer(
+        "TensorFlow's estimators",
+        "lines of TensorFlow's estimators",
+        Meaning("lines about steps of TensorFlow's estimators", "total"),
+        words=("info tensorflow loss", "step"),
     ),
 )
