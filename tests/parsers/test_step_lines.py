@@ -517,17 +517,29 @@ def test_what_nothing_confirms_is_not_read(line: Callable[[int, float, float], s
 
 def test_a_log_that_is_not_read_gets_a_sentence_about_what_it_lacks(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
+    without = "no times of steps can be read from its lines"
     lines = {
-        "time 0.2": "50 lines about steps could be read, but nothing else in the log confirms their "
-        "times: --read-as step-lines reads them nevertheless",
-        "": "no times of steps can be read from its lines: its lines count steps, and have neither "
+        "time 0.2": "its lines have counters (step) and times (time); 50 lines about steps could be "
+        "read, but nothing else in the log confirms their times: --read-as step-lines reads them "
+        "nevertheless",
+        "": f"its lines have counters (step); {without}: its lines count steps, and have neither "
         "timestamps nor times",
+        "samples/s: 38{0}": f"its lines have counters (step) and rates (samples s); {without}: its "
+        "lines count steps and have rates, but no timestamps, times or steps per second",
+        "step time: 236615.70": f"its lines have counters (step) and times (step time); {without}: "
+        "its times have no unit, and are no seconds of a step",
     }
     for time, expected in lines.items():
-        log.write_text("".join(f"step {step} loss {step % 7}.5 {time}\n" for step in range(50)))
+        line = f"step {{0}} loss 2.{{0}} {time}\n"
+        log.write_text("".join(line.format(step) for step in range(50)))
         with pytest.raises(NotFoundError) as error:
             read_place(str(log))
         assert str(error.value).endswith(expected)
+    log.write_text(
+        "".join(f"{step}: {step % 7}.5 avg, 0.001 rate, 351.5 s\n" for step in range(50))
+    )
+    with pytest.raises(NotFoundError, match="none of its lines names a step"):
+        read_place(str(log))
 
 
 def test_a_duration_of_all_steps_between_lines_needs_a_clock() -> None:

@@ -52,6 +52,8 @@ _UNITS_S = (1.0, 1e-3, 1e-6, 60.0)
 KNOWN_FROM = "lines about steps"
 NOTHING_COUNTS = "no number in its repeating lines counts steps"
 NO_TIMES = "its lines count steps, and have neither timestamps nor times"
+NO_STEPS_TIMES = "its times have no unit, and are no seconds of a step"
+ONLY_RATES = "its lines count steps and have rates, but no timestamps, times or steps per second"
 SEVERAL_PRINT = (
     "several ranks print into this file without labels: the first line of each step is used"
 )
@@ -352,13 +354,17 @@ class _Lines(CountedLines):
 
     def _without_clock(self) -> Evidence | str:
         """Return the evidence of lines without a clock: times, rates and what is left may agree."""
-        stated, reason = self.batches | self._batches_in_lines(), NO_TIMES
+        stated = self.batches | self._batches_in_lines()
+        reason = ONLY_RATES if self.having("rate") else NO_TIMES
         for at in sorted(self.having("time"), key=lambda at: self.figures[at].word.order):
             word = self.figures[at].word
             unit_s = word.unit_s or 1.0
             seconds = self.sole.values[at] * unit_s
             usual = float(np.median(seconds))
-            if not _SHORTEST_S < usual < _LONGEST_S or (self.counts_epochs and not word.order):
+            if not _SHORTEST_S < usual < _LONGEST_S:
+                reason = NO_STEPS_TIMES
+                continue
+            if self.counts_epochs and not word.order:
                 continue
             totals = self.totals_agree(seconds, stated)
             if totals:

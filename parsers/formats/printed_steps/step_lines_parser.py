@@ -12,6 +12,7 @@ import numpy as np
 
 from stallscope.arrays.stats import mean_with_interval
 from stallscope.errors import UnreadableError
+from stallscope.formatting.lists import joined
 from stallscope.run import Problem
 
 from ...base import Parsed, Parser
@@ -26,11 +27,18 @@ from .printed_step_parser import logs_of, with_year_note
 from .rates import PrintedSettings, printed_settings
 from .rows import rows_of, table_in
 from .trainers import Meaning
-from .vocabulary import timer_of
+from .vocabulary import Quantity, timer_of
 
 KNOWN_FROM_EPOCHS = "lines about epochs"
 NOTHING_REPEATS = "no kind of line repeats with a number that counts"
 UNCONFIRMED = "nothing else in the log confirms these times: they may be of something else"
+NO_WORDS = "none of its lines names a step, an iteration, a batch, an update or an epoch"
+# What figures are, in sentences.
+_GROUPS: Mapping[str, frozenset[Quantity]] = {
+    "counters": frozenset({"step", "count", "samples", "epoch"}),
+    "times": frozenset({"time", "data", "part", "left", "stamp"}),
+    "rates": frozenset({"rate"}),
+}
 # Binary files.
 _NUL, _START_BYTES = b"\0", 4096
 _WORDS = re.compile(rb"(?i)step|iter|itr\b|batch|epoch|update|\]\[|s/it|it/s")
@@ -101,15 +109,36 @@ def best_evidence(data: bytes) -> Evidence | str:
 
 def lacking(data: bytes) -> str:
     """Say what the lines about steps of a text lack; empty for other content."""
-    if _NUL in data[:_START_BYTES] or not _WORDS.search(data):
+    if _NUL in data[:_START_BYTES]:
         return ""
-    evidence = best_evidence(data)
+    if not _WORDS.search(data):
+        return NO_WORDS
+    evidence, present = best_evidence(data), _present(data)
     if isinstance(evidence, str):
-        return f"no times of steps can be read from its lines: {evidence}"
+        return f"{present}no times of steps can be read from its lines: {evidence}"
+    lines = len(evidence.columns["timed"])
     return (
-        f"{len(evidence.columns['timed']):,} lines about steps could be read, but nothing else in "
-        f"the log confirms their times: --read-as {StepLinesParser.name} reads them nevertheless"
+        f"{present}{lines:,} lines about steps could be read, but nothing else in the log confirms "
+        f"their times: --read-as {StepLinesParser.name} reads them nevertheless"
     )
+
+
+def _present(data: bytes) -> str:
+    """Name the figures of the most frequent lines that count; empty without such lines."""
+    kinds = kinds_in(data)
+    names = {
+        group: [
+            figure.name or "without a name"
+            for figure in kinds[0].figures
+            if figure.word.quantity in words
+        ]
+        for group, words in _GROUPS.items()
+        if kinds
+    }
+    groups = [
+        f"{group} ({', '.join(dict.fromkeys(words))})" for group, words in names.items() if words
+    ]
+    return f"its lines have {joined(groups)}; " if groups else ""
 
 
 def _logs(path: str, data: bytes, evidence: Evidence) -> list[Parsed]:
