@@ -110,6 +110,17 @@ SAMPLES = {
         lambda at: f"iter {at.step}: loss {at.loss:.4f}, time {at.ms:.2f}ms",
         "as nanoGPT",
     ),
+    "llama2.c": Sample(
+        lambda at: (
+            f"{at.step} | loss {at.loss:.4f} | lr 4.9e-05 | {at.ms:.2f}ms | mfu {at.loss:.2f}%"
+        ),
+        "as llama2.c",
+        others=("step 100: train loss 2.3, val loss 2.4", "saving checkpoint to out"),
+    ),
+    "a counter without a name": Sample(
+        lambda at: f"[{with_ms(at.when)}] {at.step} | loss {at.loss:.4f} | time {at.took:.4f} s",
+        "within",
+    ),
     "NeMo": Sample(
         lambda at: (
             f"Training epoch 0, iteration {at.step}/799 | lr: 3e-05 | consumed_samples: {at.step + 1} | "
@@ -507,9 +518,20 @@ def test_where_printed_times_and_the_clock_disagree_a_note_says_so() -> None:
         lambda n, s, end: f"{at(end)} training: Evaluating step {n}/600 time: {s:.3f}s",
         lambda n, s, end: f"{at(end)} Epoch(val) [1][{n}/600] loss: 0.1 time: {s:.4f}",
         lambda n, s, end: f"{at(end)} Episode {n} reward {n}.5 loss 0.3",
+        lambda n, s, end: f"{n} packets, loss 0.{n}%, time {s:.4f} s",
         lambda n, s, end: str({"loss": 3.5, "learning_rate": 5e-5, "epoch": n / 1000}),
     ],
-    ids=["dt", "samples", "stamped", "database", "evaluation", "validation", "episodes", "dicts"],
+    ids=[
+        "dt",
+        "samples",
+        "stamped",
+        "database",
+        "evaluation",
+        "validation",
+        "episodes",
+        "packets",
+        "dicts",
+    ],
 )
 def test_what_nothing_confirms_is_not_read(line: Callable[[int, float, float], str]) -> None:
     assert not PARSER.recognises("run.log", of_steps(line))

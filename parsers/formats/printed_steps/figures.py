@@ -33,7 +33,7 @@ FEWEST_LINES = 4
 
 _NAMES = (
     *(b"poch", b"EPOCH", b"tep", b"STEP", b"iter", b"Iter", b"ITER", b"itr", b"atch", b"pdate"),
-    b"][",
+    *(b"][", b"loss", b"Loss"),
 )
 _NAMED = LineFilter(_NAMES, re.compile(b"|".join(map(re.escape, _NAMES))).search)
 _NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d{1,20})(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?"
@@ -101,7 +101,9 @@ class Kind:
         parts = [
             f"{_escaped(anchor)}(?P<f{at}>{_VALUE[1:-1]})" for at, anchor in enumerate(self.anchors)
         ]
-        ending = r"\s+".join(map(re.escape, self.ending.split()))
+        if not self.anchors[0]:
+            parts[0] += r"\s*" + _spaced(_DIGITS.split(self.figures[0].after)[0])
+        ending = _spaced(self.ending)
         return "(?s)^.*?" + ".*?".join(parts) + (rf"\s*{ending}" if ending else "")
 
     @property
@@ -139,7 +141,8 @@ def _kinds_of(sample: Iterable[str]) -> list[Kind]:
     kinds = []
     for key, lines in enough[:_MOST_KINDS]:
         columns = [column for column in zip(*lines, strict=True) if _tells(column)]
-        anchors = [_anchor([figure.before for figure in column]) for column in columns]
+        befores = [[figure.before for figure in column] for column in columns]
+        anchors = [_anchor(texts, starts=at == 0) for at, texts in enumerate(befores)]
         counts = any(column[0].word.quantity in _COUNT for column in columns)
         if counts and all(anchor is not None for anchor in anchors):
             ending = _common([figure.after for figure in columns[-1]])
@@ -217,7 +220,21 @@ def figures_of(text: str) -> list[Figure]:
             )
         )
         end = match.end()
+    if figures and _counts_without_a_name(figures):
+        figures[0] = figures[0]._replace(word=Word("count", order=5))
     return figures
+
+
+def _counts_without_a_name(figures: Sequence[Figure]) -> bool:
+    """Whether a line of a training begins with its only counter, as ``490 | loss 5.7``."""
+    first, quantities = figures[0], {figure.word.quantity for figure in figures}
+    return (
+        not quantities & {*_COUNT}
+        and "trains" in quantities
+        and first.word.quantity == "other"
+        and not first.before.strip(" |[](:#-\t")
+        and first.text.isdigit()
+    )
 
 
 def _total(number: str | None) -> float | None:
@@ -240,8 +257,13 @@ def spelled(name: str) -> str:
     return " ".join(re.findall(r"[a-z]+", name.lower()))
 
 
-def _anchor(texts: Sequence[str]) -> str | None:
-    """Return the common end of the texts before a figure, with single blanks; None without one."""
+def _anchor(texts: Sequence[str], *, starts: bool) -> str | None:
+    """Return the common end of the texts before a figure, with single blanks; None without one.
+
+    Args:
+        texts: the texts.
+        starts: whether lines may start with the figure, without a text before it.
+    """
     ends = [_BLANKS.sub(" ", text)[::-1][:_MOST_BEFORE] for text in set(texts)]
     if len(ends) > 1 and not all(text.startswith(" ") for text in ends):
         ends = [text.lstrip(" ") for text in ends]
@@ -249,6 +271,8 @@ def _anchor(texts: Sequence[str]) -> str | None:
     if len(ends) > 1 and common:
         # Not from the middle of a word.
         common = re.sub(r"^\w+", "", common) if _cuts_word(ends, len(common)) else common
+    if starts and not any(text.strip() for text in texts):
+        return ""
     return common if common.strip() else None
 
 
@@ -268,6 +292,12 @@ def _cuts_word(ends: Sequence[str], length: int) -> bool:
 
 def _escaped(anchor: str) -> str:
     """Return an anchor as a regular expression, with blanks of any number."""
-    pieces = [re.escape(piece) for piece in anchor.split()]
+    if not anchor:
+        return r"(?:^|\s)"
     start = r"(?:^|[^\w])" if anchor.strip()[:1].isalnum() or anchor.strip()[:1] == "_" else ""
-    return start + r"\s+".join(pieces) + (r"\s*")
+    return start + _spaced(anchor) + r"\s*"
+
+
+def _spaced(text: str) -> str:
+    """Return a text as a regular expression, with blanks of any number within it."""
+    return r"\s+".join(map(re.escape, text.split()))

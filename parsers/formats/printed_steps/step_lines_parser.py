@@ -41,7 +41,7 @@ _GROUPS: Mapping[str, frozenset[Quantity]] = {
 }
 # Binary files.
 _NUL, _START_BYTES = b"\0", 4096
-_WORDS = re.compile(rb"(?i)step|iter|itr\b|batch|epoch|update|\]\[|s/it|it/s")
+_WORDS = re.compile(rb"(?i)step|iter|itr\b|batch|epoch|update|\]\[|s/it|it/s|\bloss\b")
 # Words that a training prints; other programs count batches, too.
 _TRAINS = re.compile(rb"(?i)loss|epoch|train|learning.?rate|\blr\b|grad.?norm|mfu\b|tflop")
 _TRAINS_BYTES = 1 << 20

@@ -287,6 +287,13 @@ TRAINERS = (
         time="time",
     ),
     Trainer(
+        "llama2.c",
+        "lines of llama2.c",
+        Meaning("lines about steps of llama2.c", "last"),
+        words=("loss", "lr", "mfu"),
+        others=("",),
+    ),
+    Trainer(
         "NeMo",
         "lines of NeMo",
         Meaning("lines about steps of NeMo", "last"),
