@@ -345,6 +345,10 @@ CONFIRMED = {
         lambda n, s, end: f"{at(end)} step {n} loss 2.{n:04} time {s:.4f}",
         "agree with the log's timestamps",
     ),
+    "a path with a word of evaluations": (
+        lambda n, s, end: f"{at(end)} /data/test/train.py:12 step {n} loss 2.{n:04} time {s:.4f}",
+        "agree with the log's timestamps",
+    ),
     "milliseconds without a unit": (
         lambda n, s, end: f"{at(end)} step {n} loss 2.{n:04} time {1e3 * s:.1f}",
         "agree with the log's timestamps",
@@ -516,6 +520,7 @@ def test_where_printed_times_and_the_clock_disagree_a_note_says_so() -> None:
         lambda n, s, end: f"{at(end)} Train Epoch: 1 [{n * 64}/60000 (1%)]\tLoss: 0.{n:06}",
         lambda n, s, end: f"{at(end)} Batch {n} inserted 1000 rows in {s:.3f}s",
         lambda n, s, end: f"{at(end)} training: Evaluating step {n}/600 time: {s:.3f}s",
+        lambda n, s, end: f"{at(end)} test/step: {n} loss 0.1 time: {s:.4f}",
         lambda n, s, end: f"{at(end)} Epoch(val) [1][{n}/600] loss: 0.1 time: {s:.4f}",
         lambda n, s, end: f"{at(end)} Episode {n} reward {n}.5 loss 0.3",
         lambda n, s, end: f"{n} packets, loss 0.{n}%, time {s:.4f} s",
@@ -527,6 +532,7 @@ def test_where_printed_times_and_the_clock_disagree_a_note_says_so() -> None:
         "stamped",
         "database",
         "evaluation",
+        "test",
         "validation",
         "episodes",
         "packets",

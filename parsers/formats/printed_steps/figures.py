@@ -49,7 +49,8 @@ _NAME_STARTS = re.compile(r"[|;,{}\t]|\s{2,}| - |: (?=\S)")
 _ATTACHED = re.compile(r"^[A-Za-z%]+")
 _BLANKS = re.compile(r"\s+")
 NO_FIGURE = ("other", "trains", "total")
-_EVALUATES = re.compile(r"(?i)(?<![a-z])(?:eval|valid|val(?![a-z])|test|infer|predict|generat)")
+# Not in a path: ``/data/test/train.py``.
+_EVALUATES = re.compile(r"(?i)(?<![a-z/\\])(?:eval|valid|val(?![a-z])|test|infer|predict|generat)")
 # The longest text before a figure that tells it from others.
 _MOST_BEFORE = 60
 #: The text of a number or a clock for RE2.
