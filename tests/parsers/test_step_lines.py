@@ -447,6 +447,13 @@ CONFIRMED = {
         ),
         "agree with the time that is left",
     ),
+    "what is left after a remark": (
+        lambda n, s, end: (
+            f"Epoch 34 | iter {n} | loss train: 2.{n:04}, val: 2.861 | iter time: {1e3 * s:.2f} ms "
+            f"(step) remaining time: {left(2000 - n, s)}"
+        ),
+        "agree with the time that is left",
+    ),
     "what is left of steps per second": (
         lambda n, s, end: (
             f"epoch=1 step={n} lr=0.00093 loss=0.{n:04} step/sec={1 / s:.3f} | ETA {left(2000 - n, s)}"

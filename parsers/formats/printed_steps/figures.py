@@ -45,7 +45,7 @@ _FIGURE = re.compile(
 _DATE = re.compile(rf"(?<![\w.]){DATED_MOMENT}")
 _OTHER_DATES = re.compile("|".join(re.sub(r"\?P<\w+>", "?:", form) for form in DATES))
 # The start of the name of a figure.
-_NAME_STARTS = re.compile(r"[|;,{}\t]|\s{2,}| - |: (?=\S)")
+_NAME_STARTS = re.compile(r"[|;,{}\t]|\s{2,}| - |: (?=\S)|\) ")
 _ATTACHED = re.compile(r"^[A-Za-z%]+")
 _BLANKS = re.compile(r"\s+")
 NO_FIGURE = ("other", "trains", "total")
