@@ -136,7 +136,7 @@ class Pattern:
                 fields[HALF + name] = np.full(len(line), 0.5 * 10.0**-decimals)
         if "time" not in self.names:
             return line, fields
-        fields |= _moments(texts["time"])
+        fields |= moments_in_texts(texts["time"])
         timed = fields["timed"]
         return line[timed], {name: column[timed] for name, column in fields.items()}
 
@@ -281,7 +281,7 @@ def stamps_before(lines: Lines, line: Ints) -> dict[str, Column]:
     )
 
 
-def _moments(texts: pa.Array) -> dict[str, Column]:
+def moments_in_texts(texts: pa.Array) -> dict[str, Column]:
     """Read texts that are timestamps, as ``read_moment`` does."""
     pieces = texts.to_pylist()
     ends = np.cumsum([len(piece) + 1 for piece in pieces], dtype=np.int64)

@@ -114,7 +114,6 @@ PARSERS = (
     "rank_names",
     "base",
     "epochs_only",
-    "metric_times",
     "window_lines",
     "pattern",
     "window_durations",

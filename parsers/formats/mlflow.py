@@ -24,8 +24,15 @@ from stallscope.run import Problem, Series
 
 from ..base import Parsed, Parser
 from ..epochs_only import epochs_log, in_one_file
-from ..metric_times import PlannedEpochs, Value, Values, are_of_one_process, times_in
 from ..rank_names import MOST_RANKS
+from .printed_steps.metric_times import (
+    PlannedEpochs,
+    Value,
+    Values,
+    are_of_one_process,
+    times_in,
+    with_step_times,
+)
 
 KNOWN_FROM = "MLflow's metrics"
 _LARGEST = 2**52
@@ -80,11 +87,6 @@ class MlflowMetricsParser(Parser):
         ended = _moment(content.get("end_ms"))
         if begin is not None and ended is not None:
             facts["whole_job"] = True
-        problems = []
-        if times.facts is not None:
-            facts["known_from"] = KNOWN_FROM
-        else:
-            problems.append(Problem(path, _nothing(content)))
         series, missing = system_series(path, content)
         logs = [
             epochs_log(
@@ -95,12 +97,21 @@ class MlflowMetricsParser(Parser):
                 epochs=epochs,
                 ended=content.get("status") == "FINISHED",
                 end=None if ended is None or begin is None else max(0, ended - zero) * 10**6,
-                problems=() if part else problems,
             )
             for part, (known, epochs) in enumerate(times.by_fit(zero))
         ]
+        if len(logs) == 1:
+            logs = [with_step_times(logs[0], times, metrics, zero)]
+        if times.facts is not None or "windows" in logs[0].log.facts:
+            logs = [_known(log) for log in logs]
+        else:
+            logs[0] = replace(logs[0], problems=(Problem(path, _nothing(content)),))
         whole = in_one_file(logs, len(data))
         return replace(whole, series=series, series_problems=missing)
+
+
+def _known(log: Parsed) -> Parsed:
+    return replace(log, log=replace(log.log, facts={**log.log.facts, "known_from": KNOWN_FROM}))
 
 
 def _content(path: str, data: bytes) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from stallscope.run import Problem
 
 from ..base import Parsed, Parser
 from ..epochs_only import epochs_log, in_one_file
-from ..metric_times import Value, times_in
 from ..rank_names import rank_in
+from .printed_steps.metric_times import Value, times_in, with_step_times
 
 KNOWN_FROM = "scalars in TensorBoard's event files"
 
@@ -102,10 +102,6 @@ class TensorboardParser(Parser):
         }
         times = times_in(histories)
         rates = _rates(histories)
-        if times.facts is None and not rates:
-            raise UnreadableError(
-                f"{path}: TensorBoard's events without scalars of epochs or steps: {_named(scalars)}"
-            )
         zero = min((values[0].ms for values in histories.values()), default=0)
         anchor = {"monotonic_ns": 0, "wall_ns": zero * 10**6}
         own_facts = {**rates, "known_from": KNOWN_FROM, "anchor": anchor}
@@ -126,6 +122,12 @@ class TensorboardParser(Parser):
             )
             for part, (known, epochs) in enumerate(times.by_fit(zero))
         ]
+        if len(logs) == 1 and not rates:
+            logs = [with_step_times(logs[0], times, histories, zero)]
+        if times.facts is None and not rates and "windows" not in logs[0].log.facts:
+            raise UnreadableError(
+                f"{path}: TensorBoard's events without scalars of epochs or steps: {_named(scalars)}"
+            )
         return in_one_file(logs, len(data))
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from stallscope.arrays import arrow
 from stallscope.collector.run_names import safe_name
@@ -24,6 +25,7 @@ from stallscope.formatting.lists import joined
 from stallscope.run import Problem
 
 from ..base import Parsed
+from ..formats.printed_steps.step_lines_parser import TRAINER_STATE
 from ..rank_names import (
     FROM_NAME,
     FROM_TEXT,
@@ -54,10 +56,12 @@ _SIZE_IN_NAME = re.compile(
     r"|(?P<before>\d{1,6})[-_. ]?(?:ranks?|processe?s?|procs?|workers?|gpus?)(?![a-z0-9]))",
     re.IGNORECASE,
 )
+# The share by which the steps of the Trainer's state may differ from those of a log.
+_SAME_STEPS = 0.02
 _NUMBER = re.compile(r"\d+")
 # Folders of one job, next to each other: of kinds of its files, its attempts, hosts and ranks.
 _PART_OF_A_JOB = re.compile(
-    r"(?:(?:attempt|host|node|process|proc|rank|restart|version|worker)[-_.]?)?\d+"
+    r"(?:(?:attempt|checkpoint|host|node|process|proc|rank|restart|version|worker)[-_.]?)?\d+"
     r"|artifacts|checkpoints|console|err|events?|lightning_logs|logs?|metrics|out|outputs?|stallscope"
     r"|stderr|stdout|steps?|summaries|summary|tb|tensorboard|train|training|val|validation|eval",
     re.IGNORECASE,
@@ -155,6 +159,7 @@ def as_runs(placed_logs: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
     Raises:
         NotFoundError: if there are only MLflow's metrics, and they have no times.
     """
+    placed_logs = _with_trainer_states(placed_logs)
     by_place: dict[tuple[str, int | None], list[Parsed]] = defaultdict(list)
     by_run: dict[str, list[Parsed]] = defaultdict(list)
     places = ranks_in(where for where, _ in placed_logs)
@@ -191,6 +196,48 @@ def as_runs(placed_logs: Sequence[tuple[str, Parsed]]) -> list[Parsed]:
     if not runs and not named and by_run:
         raise NotFoundError(next(iter(by_run.values()))[0].problems[0].what)
     return [*runs, *named]
+
+
+def _with_trainer_states(
+    placed_logs: Sequence[tuple[str, Parsed]],
+) -> Sequence[tuple[str, Parsed]]:
+    """Leave out what Hugging Face's Trainer saved of jobs with other logs; of others keep the longest.
+
+    Its state is a mean over all steps, and each checkpoint has one.
+    """
+    jobs: dict[tuple[str, ...], list[tuple[str, Parsed]]] = defaultdict(list)
+    for where, log in placed_logs:
+        jobs[_job_folder(log.log.path)].append((where, log))
+    kept: list[tuple[str, Parsed]] = []
+    for job_logs in jobs.values():
+        states = [placed for placed in job_logs if TRAINER_STATE.search(placed[0])]
+        logs = [placed for placed in job_logs if placed not in states]
+        if states:
+            where, state = max(states, key=lambda placed: _last_step(placed[1]))
+            off = [abs(_last_step(log) - _last_step(state)) for _, log in logs]
+            if logs:
+                nearest = off.index(min(off))
+                logs[nearest] = _compared(logs[nearest], state)
+            else:
+                logs = [(where, state)]
+        kept += logs
+    return kept
+
+
+def _compared(placed: tuple[str, Parsed], state: Parsed) -> tuple[str, Parsed]:
+    """Say whether a log and the Trainer's state of its job have the same steps."""
+    where, log = placed
+    steps, saved = _last_step(log), _last_step(state)
+    name = PurePosixPath(state.log.path).name
+    if abs(steps - saved) <= _SAME_STEPS * saved:
+        confirmed = [log.log.facts.get("confirmed"), f"{name} has the same {saved:,} steps"]
+        return where, _with_facts(log, {"confirmed": ", ".join(filter(None, confirmed))})
+    what = f"{name} of the same job has {saved:,} steps, and this log {steps:,}: the log is used"
+    return where, replace(log, problems=(*log.problems, Problem(log.log.path, what)))
+
+
+def _last_step(log: Parsed) -> int:
+    return int(pc.max(log.intervals["step"]).as_py() or 0)
 
 
 def _families(placed_logs: Iterable[tuple[str, Parsed]]) -> dict[str, str]:

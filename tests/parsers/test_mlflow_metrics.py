@@ -268,3 +268,23 @@ def test_nothing_crashes_the_parser(answer: dict[str, Any]) -> None:
 def test_no_bytes_crash_it(rest: bytes) -> None:
     with pytest.raises(StallscopeError):
         PARSER.parse("metrics.mlflow.json", b'{"stallscope_mlflow": 1,' + rest)
+
+
+def test_step_times_that_agree_with_the_times_of_logging_are_steps() -> None:
+    ends = range(3, 303, 3)
+    metrics = {
+        "train/loss": history(*((end, 10 * at) for at, end in enumerate(ends))),
+        "train/step_time": [
+            [START + 1000 * end, 10 * at, 0.3 + at % 5 / 1e4] for at, end in enumerate(ends)
+        ],
+    }
+    run = run_of_metrics({"metrics": metrics})
+    windows = [row for row in run.intervals.to_pylist() if row["kind"] == "window"]
+    assert len(windows) == 100
+    assert run.fact("step_ms") == pytest.approx(300, rel=0.001)
+    assert "agree with the log's timestamps" in run.fact("confirmed")
+    assert run.fact("known_from") == "MLflow's metrics"
+    # The clock is that of the run.
+    assert windows[-1]["end"] == 300 * 10**9
+    metrics["train/step_time"] = [[START + 1000 * end, end, 0.7011] for end in ends]
+    assert run_of_metrics({"metrics": metrics}).fact("confirmed") is None

@@ -14,6 +14,9 @@ Lines of any other trainer are read by ``step_lines_parser``:
 - ``counters`` finds what counts, and what measures time; ``evidence`` decides what the figures mean, and
   whether anything confirms it.
 - ``bar_states`` finds the states of bars, and ``bars`` chooses the training's.
+- ``records`` reads tables and JSON, whose columns are ``Records`` in ``rows``.
+
+``metric_times`` finds the times of epochs and steps in metrics that TensorBoard or MLflow has logged.
 """
 
 from .printed_step_parser import NO_RANK, logs_of, with_year_note

@@ -437,7 +437,9 @@ def agrees(ratio: float, most: float) -> bool:
 def _since_1970(values: Floats) -> float | None:
     """Return the unit of times since 1970, in seconds; None for other times."""
     usual = float(np.median(values))
-    return next((unit for unit in (1.0, 1e-3) if _EARLIEST_S < usual * unit < _LATEST_S), None)
+    return next(
+        (unit for unit in (1.0, 1e-3, 1e-6, 1e-9) if _EARLIEST_S < usual * unit < _LATEST_S), None
+    )
 
 
 def percent(ratio: float) -> str:

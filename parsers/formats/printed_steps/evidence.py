@@ -41,6 +41,10 @@ from .trainers import TRAINERS
 _AGREE, _AGREE_IN_ALL = 1.1, 1.03
 # Times of steps, in seconds.
 _SHORTEST_S, _LONGEST_S = 1e-5, 86_400.0
+# A sum over the steps of two lines is longer than this multiple of one line's.
+_OF_ONE_LINE = 1.5
+# Longer ones in a few lines are damage.
+_DAMAGED_S = 1e9
 # Coarser times are left to the clock, as a share of them.
 _COARSEST = 0.03
 # The time of a line's last step stands for itself if it is so many times the usual one.
@@ -423,6 +427,16 @@ class _Lines(CountedLines):
         mean = (seconds + (since - 1) * usual) / since
         return np.where(seconds > _SINGLE_LONG * usual, mean, seconds)
 
+    def _over_gaps(self, sums: Floats) -> Floats:
+        """Return sums over all steps since the line before, where that line is missing."""
+        since = self.lines.since
+        if len(since) != len(sums):
+            return sums
+        usual = float(np.median(since))
+        gaps = since > usual
+        alone = gaps & (sums < _OF_ONE_LINE * float(np.median(sums[~gaps])))
+        return np.where(alone, sums * since / usual, sums)
+
     def _of(
         self,
         fields: Mapping[str, Column],
@@ -433,7 +447,11 @@ class _Lines(CountedLines):
     ) -> Evidence:
         columns = {**self.columns_of(self.rows), **fields}
         known = np.logical_and.reduce(
-            [column >= 0 for name, column in fields.items() if name.endswith("seconds")]
+            [
+                (column >= 0) & (column < _DAMAGED_S)
+                for name, column in fields.items()
+                if name.endswith("seconds")
+            ]
             or [np.ones(len(self.rows), bool)]
         )
         if not known.all():

@@ -49,8 +49,10 @@ _NAME_STARTS = re.compile(r"[|;,{}\t]|\s{2,}| - |: (?=\S)|\) ")
 _ATTACHED = re.compile(r"^[A-Za-z%]+")
 _BLANKS = re.compile(r"\s+")
 NO_FIGURE = ("other", "trains", "total")
-# Not in a path: ``/data/test/train.py``.
-_EVALUATES = re.compile(r"(?i)(?<![a-z/\\])(?:eval|valid|val(?![a-z])|test|infer|predict|generat)")
+#: Words of lines about evaluations and other work; not in a path: ``/data/test/train.py``.
+EVALUATES = re.compile(r"(?i)(?<![a-z/\\])(?:eval|valid|val(?![a-z])|test|infer|predict|generat)")
+#: The same for RE2.
+RE2_EVALUATES = r"(?i)(?:^|[^a-z/\\])(?:eval|valid|val(?:[^a-z]|$)|test|infer|predict|generat)"
 # The longest text before a figure that tells it from others.
 _MOST_BEFORE = 60
 #: The text of a number or a clock for RE2.
@@ -162,7 +164,7 @@ def _counts_training(figures: Sequence[Figure]) -> bool:
     for figure in figures:
         before += figure.before
         if figure.word.quantity in _COUNT:
-            return not _EVALUATES.search(before)
+            return not EVALUATES.search(before)
     return False
 
 

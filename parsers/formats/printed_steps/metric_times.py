@@ -8,13 +8,31 @@ steps are epochs; otherwise their meaning is unknown.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
-from .epochs_only import Epoch
+import numpy as np
+import pyarrow as pa
+
+from stallscope.arrays import arrow
+from stallscope.arrays.types import Floats, Ints
+from stallscope.run import Problem
+
+from ...base import Parsed
+from ...epochs_only import Epoch
+from ...lines.line_blocks import Column
+from .evidence import Evidence, evidence_in
+from .figures import EVALUATES, NO_FIGURE
+from .printed_step_parser import logs_of
+from .record_columns import TELL, Records
+from .rows import without_stamps
+from .trainers import Meaning
+from .vocabulary import word_of
 
 _EPOCH_IN_NAME = re.compile(r"(^|[_/.\- ])epochs?($|[_/.\- ])", re.IGNORECASE)
 _STEP_IN_NAME = re.compile(r"(^|[_/.\- ])(step|batch|iter|iteration)s?($|[_/.\- ])", re.IGNORECASE)
@@ -26,6 +44,7 @@ _EPOCH = "epoch"
 # More fits show that several processes log at once: their steps go back all the time.
 _MOST_FITS = 4
 _FEWEST_OF_A_FIT = 4
+_MOST_METRICS, _MOST_STEPS = 240, 2.0**52
 
 SeriesKind = Literal["epoch", "step"]
 
@@ -222,3 +241,138 @@ def are_of_one_process(values: Values) -> bool:
     """Whether one process after another has logged these values, not several at once."""
     fits = _fits(values)
     return len(fits) <= _MOST_FITS or len(values) >= _FEWEST_OF_A_FIT * len(fits)
+
+
+# -- metrics that are logged one by one ------------------------------------------------------------
+
+
+def pivoted(records: Records, keys: Sequence[str | None]) -> Records | None:
+    """Make a record of each step from records with one named value each."""
+    figures = records.figures
+    counters = [name for name in figures if word_of(name).quantity == "step"]
+    if not counters:
+        return records
+    series: dict[str, tuple[Ints, Floats, dict[str, Column]]] = {}
+    names = np.array([key or "" for key in keys])
+    usable = np.abs(figures[counters[0]]) < _MOST_STEPS
+    for name in list(dict.fromkeys(names.tolist()))[:_MOST_METRICS]:
+        at = np.flatnonzero((names == name) & usable)
+        stamps = {field: column[at] for field, column in records.stamps.items()}
+        clocks = [field for field in figures if word_of(field).quantity in ("stamp", "time")]
+        clock = {field: figures[field][at] for field in clocks}
+        series[name] = (
+            figures[counters[0]][at].astype(np.int64),
+            figures["value"][at],
+            {**stamps, **clock},
+        )
+    return records_of_series(series)
+
+
+def records_of_series(
+    series: Mapping[str, tuple[Ints, Floats, Mapping[str, Column]]],
+) -> Records | None:
+    """Make a record of each step of the metric of training that has most values.
+
+    Args:
+        series: of each metric the steps, the values, and the timestamps and clocks of its values.
+    """
+    usable = {
+        name: values for name, values in series.items() if name and not EVALUATES.search(name)
+    }
+    if not usable:
+        return None
+    main = max(usable, key=lambda name: (len(usable[name][0]), word_of(name).quantity in TELL))
+    steps, _, columns = usable[main]
+    figures: dict[str, Floats] = {"step": steps.astype(np.float64)}
+    stamps = without_stamps(len(steps))
+    stamps |= {name: column for name, column in columns.items() if name in stamps}
+    figures |= {name: column for name, column in columns.items() if name not in stamps}
+    for name, (at_steps, values, _) in usable.items():
+        if word_of(name).quantity not in NO_FIGURE:
+            figures[name] = _at(steps, at_steps, values)
+    return Records(figures, frozenset(), stamps, frozenset(series), alone=True)
+
+
+def _at(steps: Ints, at_steps: Ints, values: Floats) -> Floats:
+    """Return the last values at steps, NaN where there is none."""
+    if np.array_equal(steps, at_steps):
+        return values
+    order = np.argsort(at_steps, kind="stable")
+    place = np.searchsorted(at_steps[order], steps, side="right") - 1
+    exists = (place >= 0) & (at_steps[order][np.maximum(place, 0)] == steps)
+    return np.where(exists, values[order][np.maximum(place, 0)], np.nan)
+
+
+# -- times of steps among metrics ------------------------------------------------------------------
+
+# Facts of a log of windows that are those of any log with them.
+_OF_WINDOWS = (
+    *("precision", "windows", "window_precision_ms", "step_ms", "step_precision_ms", "data_ms"),
+    *("rate_samples", "rate_of", "rate_why", "samples_per_step", "step_numbers"),
+)
+
+
+def with_step_times(
+    log: Parsed, times: MetricTimes, metrics: Mapping[str, Values], zero: int
+) -> Parsed:
+    """Add the times of steps that metrics have, if they agree with the times of logging.
+
+    Args:
+        log: the only log of a training.
+        times: what is known of the metrics' steps; those that are epochs have no times of steps.
+        metrics: values by name, in the order of their times.
+        zero: when the log's clock is 0, milliseconds since 1970.
+    """
+    are_epochs = bool(times.fits) and "steps_per_epoch" not in (times.facts or {})
+    evidence = None if are_epochs else _evidence_in(metrics)
+    if evidence is None:
+        return log
+    meaning = Meaning("", evidence.value)
+    timed, *_ = logs_of(log.log.path, b"", evidence.columns, meaning)
+    began = timed.log.facts.get("anchor", {}).get("wall_ns", zero * 10**6)
+    windows = timed.intervals.filter(arrow.equal(timed.intervals["kind"], "window"))
+    if not windows.num_rows:
+        return log
+    columns = {
+        "rank": arrow.array(np.full(windows.num_rows, log.log.rank, np.int32)),
+        **{
+            name: arrow.array(arrow.numbers(windows[name]) + (began - zero * 10**6))
+            for name in ("begin", "end")
+        },
+    }
+    for name, column in columns.items():
+        at = windows.schema.get_field_index(name)
+        windows = windows.set_column(at, windows.schema.field(at), column)
+    facts = {name: timed.log.facts[name] for name in _OF_WINDOWS if name in timed.log.facts}
+    facts["confirmed"] = ", ".join(evidence.checks)
+    notes = tuple(Problem(log.log.path, note) for note in evidence.notes)
+    return replace(
+        log,
+        log=replace(log.log, facts={**log.log.facts, **facts}),
+        intervals=pa.concat_tables([log.intervals, windows]),
+        problems=(*log.problems, *timed.problems, *notes),
+    )
+
+
+def _evidence_in(metrics: Mapping[str, Values]) -> Evidence | None:
+    """Return the evidence of metrics with times or rates of steps, None without any that agree."""
+    series = {}
+    for name, values in metrics.items():
+        if _EPOCH_IN_NAME.search(name) and name != _EPOCH:
+            continue
+        count = len(values)
+        stamps = without_stamps(count)
+        stamps["ns"] = np.array([value.ms for value in values], np.int64) * 10**6
+        stamps |= dict.fromkeys(("timed", "zone_known"), np.ones(count, bool))
+        stamps["resolution_ns"] = np.full(count, 10**6)
+        steps = np.array([value.step for value in values], np.int64)
+        numbers = [math.nan if value.value is None else value.value for value in values]
+        series[name] = steps, np.array(numbers, np.float64), stamps
+    records = records_of_series(series)
+    if records is None or len(records.figures) < 2:
+        return None
+    for rows in records.kinds():
+        evidence = evidence_in(rows)
+        if isinstance(evidence, Evidence) and any("agree" in check for check in evidence.checks):
+            return evidence
+    return None

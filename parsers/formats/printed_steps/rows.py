@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv
 
 from stallscope.arrays import arrow
 from stallscope.arrays.types import Bools, Floats, Ints
@@ -21,8 +19,8 @@ from ...lines.timestamp_columns import in_assumed_years
 from ...lines.timestamps import LEAP_YEAR, latest_ns
 from ...pattern import matching, stamps_before, texts_of
 from ...rank_names import MOST_RANKS
-from .figures import DATE_BYTES, FEWEST_LINES, NO_FIGURE, Figure, Kind, spelled
-from .vocabulary import ANY_WORK, DATES, WORK, word_of
+from .figures import DATE_BYTES, FEWEST_LINES, Kind, spelled
+from .vocabulary import ANY_WORK, DATES, WORK
 
 # Larger numbers are damage.
 _LARGEST = 1e18
@@ -53,65 +51,12 @@ class Rows:
         return Rows(self.kind, [column[rows] for column in self.values], stamps)
 
 
-# -- tables ----------------------------------------------------------------------------------------
-
-
-def table_in(data: bytes) -> Rows | None:
-    """Read a table with a counter of steps and names in its first line (CSV); None for other text."""
-    names = data[: data.find(b"\n")].decode("latin-1").strip().split(",")
-    words = [word_of(name.strip('"')) for name in names]
-    counts = any(word.quantity == "step" for word in words)
-    if (
-        not counts
-        or len(names) < 2
-        or not all(map(_is_name, names))
-        or len(set(names)) < len(names)
-    ):
-        return None
-    try:
-        table = csv.read_csv(pa.py_buffer(data))
-    except pa.ArrowInvalid:
-        return None
-    columns = [table.column(at) for at in range(table.num_columns)]
-    if len(columns) != len(names) or table.num_rows < FEWEST_LINES:
-        return None
-    figures, values = [], []
-    for word, name, column in zip(words, names, columns, strict=True):
-        numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-        if numeric and word.quantity not in NO_FIGURE and column.null_count < table.num_rows / 2:
-            figures.append(Figure(word, spelled(name), "", "", False, False, ""))
-            values.append(np.array(arrow.numbers(column.cast(pa.float64(), safe=False))))
-    whole = np.logical_and.reduce([~np.isnan(column) for column in values] or [np.zeros(0, bool)])
-    trains = any(word.quantity == "trains" for word in words)
-    kind = Kind(figures, (), "", table.num_rows, frozenset(map(spelled, names)), trains)
-    stamps = {**without_stamps(table.num_rows), **_work_in_columns(names, columns)}
-    return Rows(kind, values, stamps).chosen(whole) if values else None
-
-
-def _is_name(text: str) -> bool:
-    return bool(re.fullmatch(r"\s*\"?[A-Za-z_][\w ./()%#@\-]{0,80}\"?\s*", text))
-
-
 def without_stamps(count: int) -> dict[str, Column]:
     """Return the stamps of lines without labels and timestamps."""
     never = np.zeros(count, bool)
     unit = np.ones(count, np.int64)
     stamps = {"timed": never, "ns": 0 * unit, "zone_known": never, "resolution_ns": unit}
     return {"rank": -unit, **stamps, "year_known": ~never}
-
-
-def _work_in_columns(names: Sequence[str], columns: Sequence[pa.ChunkedArray]) -> dict[str, Ints]:
-    """Count the rows of a table that have a figure of other work, up to each row."""
-    counts = {}
-    for work, expression in WORK.items():
-        matching = _mask(pc.match_substring_regex(pa.array(names, pa.string()), expression))
-        named = np.zeros(len(columns[0]), bool)
-        for column, matches in zip(columns, matching, strict=True):
-            # A figure that most rows have belongs to steps.
-            if matches and column.null_count > len(column) / 2:
-                named |= _mask(column.is_valid())
-        counts[work] = np.cumsum(named)
-    return counts
 
 
 # -- all lines -------------------------------------------------------------------------------------
@@ -127,33 +72,44 @@ def rows_of(data: bytes, kind: Kind) -> Rows | None:
         if not len(lines.start):
             continue
         at, texts = matching(lines, literal, expression)
-        every = texts_of(
-            lines.block, lines.start, np.minimum(lines.end, lines.start + LONGEST_LINE)
-        )
-        places = np.flatnonzero(_mask(pc.match_substring_regex(every, ANY_WORK)))
+        every = line_texts(lines)
+        places = np.flatnonzero(mask_of(pc.match_substring_regex(every, ANY_WORK)))
         some = every.take(arrow.array(places))
         counts = {work: counter.count(some, places, at) for work, counter in works.items()}
         if not len(at):
             continue
         for column, figure, array in zip(values, kind.figures, texts.values(), strict=True):
-            column.append(_numbers(array, is_clock=figure.is_clock))
-        stamps.append({**_stamps(lines, at), **counts})
+            column.append(numbers_of(array, is_clock=figure.is_clock))
+        stamps.append({**stamps_of(lines, at), **counts})
     if sum(len(part["rank"]) for part in stamps) < FEWEST_LINES:
         return None
-    joined = {name: np.concatenate([part[name] for part in stamps]) for name in stamps[0]}
+    columns = [np.concatenate(pieces) for pieces in values]
+    joined = joined_stamps(stamps, kind, columns)
     for work, counter in works.items():
         joined[work] -= counter.wrong
-    without = joined["timed"] & ~joined["year_known"]
-    if without.any():
-        joined["ns"][without] = in_assumed_years(joined["ns"][without], latest_ns())
-    columns = [np.concatenate(pieces) for pieces in values]
-    for figure, numbers in zip(kind.figures, columns, strict=True):
-        if figure.word.quantity == "rank" and (joined["rank"] < 0).all():
-            ranks = np.where(numbers < MOST_RANKS, numbers, -1.0)
-            joined["rank"] = np.where(ranks >= 0, ranks, -1.0).astype(np.int64)
     # Damaged lines have other texts in place of numbers.
     whole = np.logical_and.reduce([~np.isnan(numbers) for numbers in columns])
     return Rows(kind, columns, joined).chosen(whole) if whole.sum() >= FEWEST_LINES else None
+
+
+def joined_stamps(
+    stamps: Sequence[Mapping[str, Column]], kind: Kind, values: Sequence[Floats]
+) -> dict[str, Column]:
+    """Join the stamps of blocks: with the years of timestamps, and with ranks that are figures."""
+    joined = {name: np.concatenate([part[name] for part in stamps]) for name in stamps[0]}
+    without = joined["timed"] & ~joined["year_known"]
+    if without.any():
+        joined["ns"][without] = in_assumed_years(joined["ns"][without], latest_ns())
+    for figure, numbers in zip(kind.figures, values, strict=True):
+        if figure.word.quantity == "rank" and (joined["rank"] < 0).all():
+            is_rank = (numbers >= 0) & (numbers < MOST_RANKS)
+            joined["rank"] = np.where(is_rank, numbers, -1.0).astype(np.int64)
+    return joined
+
+
+def line_texts(lines: Lines) -> pa.Array:
+    """Return the texts of lines; of very long ones the start."""
+    return texts_of(lines.block, lines.start, np.minimum(lines.end, lines.start + LONGEST_LINE))
 
 
 class _Work:
@@ -180,7 +136,7 @@ class _Work:
             places: their places in the block.
             steps: the places of lines about steps.
         """
-        named = _mask(pc.match_substring_regex(texts, self._expression))
+        named = mask_of(pc.match_substring_regex(texts, self._expression))
         of_steps = np.isin(places, steps)
         if (named & of_steps).sum() > _MOST_WORK * len(steps):
             # Such a figure belongs to steps.
@@ -208,12 +164,12 @@ class _Work:
         return {spelled(text[:_MOST_OF_LINE].decode("latin-1")) for text in texts}
 
 
-def _mask(column: pa.Array) -> Bools:
+def mask_of(column: pa.Array) -> Bools:
     """Return booleans as a mask; nulls are false."""
     return np.asarray(arrow.numbers(column) == 1)
 
 
-def _numbers(texts: pa.Array, *, is_clock: bool) -> Floats:
+def numbers_of(texts: pa.Array, *, is_clock: bool) -> Floats:
     """Read numbers, with NaN for other texts; clocks become seconds."""
     strings = pc.cast(texts, pa.string(), safe=False)
     if is_clock:
@@ -227,7 +183,7 @@ def _numbers(texts: pa.Array, *, is_clock: bool) -> Floats:
     plain = pc.replace_substring(pc.utf8_rtrim(strings, characters=",:"), ",", "")
     numbers = _floats(pc.utf8_rtrim(plain, characters="KMGT."))
     for letter, factor in _SI.items():
-        has_letter = _mask(pc.ends_with(plain, letter))
+        has_letter = mask_of(pc.ends_with(plain, letter))
         numbers = np.where(has_letter, numbers * factor, numbers)
     return numbers
 
@@ -248,13 +204,13 @@ def _clocks(strings: pa.Array) -> Floats:
 
 def _floats(strings: pa.Array) -> Floats:
     valid = pc.match_substring_regex(strings, r"^[-+]?\d{1,20}(\.\d{0,20})?([eE][-+]?\d{1,3})?$")
-    mask = _mask(valid)
+    mask = mask_of(valid)
     numbers = np.full(len(mask), np.nan)
     numbers[mask] = arrow.numbers(pc.cast(strings.filter(arrow.array(mask)), pa.float64()))
     return np.where(np.abs(numbers) <= _LARGEST, numbers, np.nan)
 
 
-def _stamps(lines: Lines, at: Ints) -> dict[str, Column]:
+def stamps_of(lines: Lines, at: Ints) -> dict[str, Column]:
     """Return the ranks of lines and the values of their timestamps."""
     columns = stamps_before(lines, at)
     if not columns["timed"].all():
@@ -270,12 +226,12 @@ def _put_dates(columns: Mapping[str, Column], lines: Lines, at: Ints) -> None:
     heads = texts_of(lines.block, start, end)
     for form in DATES:
         parts = pc.extract_regex(heads, rf"(?:^|[^\d]){form}")
-        valid = _mask(parts.is_valid())
+        valid = mask_of(parts.is_valid())
         if not valid.any():
             continue
         names = [field.name for field in parts.type]
         fields = dict(zip(names, parts.filter(arrow.array(valid)).flatten(), strict=True))
-        ns, unit = _moments(fields)
+        ns, unit = moments_of(fields)
         known = ns > 0
         chosen = rows[valid][known]
         columns["timed"][chosen], columns["ns"][chosen] = True, ns[known]
@@ -284,7 +240,7 @@ def _put_dates(columns: Mapping[str, Column], lines: Lines, at: Ints) -> None:
         return
 
 
-def _moments(fields: Mapping[str, pa.Array]) -> tuple[Ints, Ints]:
+def moments_of(fields: Mapping[str, pa.Array]) -> tuple[Ints, Ints]:
     """Return nanoseconds since 1970, 0 for days that do not exist, and the units of timestamps."""
     numbers = {
         name: arrow.numbers(pc.cast(pc.cast(column, pa.string()), pa.int64()))

@@ -21,16 +21,20 @@ from ...pattern import by_rank
 from ...rank_names import rank_in, stated_ranks
 from ..line_pattern import epoch_logs
 from .bars import bars_in
-from .evidence import NOTHING_COUNTS, PART, Evidence, evidence_in
+from .evidence import KNOWN_FROM, NOTHING_COUNTS, PART, Evidence, evidence_in
 from .figures import kinds_in
 from .printed_step_parser import logs_of, with_year_note
 from .rates import PrintedSettings, printed_settings
-from .rows import rows_of, table_in
+from .record_columns import Records
+from .records import records_in
+from .rows import Rows, rows_of
 from .trainers import Meaning
 from .vocabulary import Quantity, timer_of
 
 KNOWN_FROM_EPOCHS = "lines about epochs"
 NOTHING_REPEATS = "no kind of line repeats with a number that counts"
+#: The program whose summary is read without single steps.
+TRAINER = "Hugging Face's Trainer"
 UNCONFIRMED = "nothing else in the log confirms these times: they may be of something else"
 NO_WORDS = "none of its lines names a step, an iteration, a batch, an update or an epoch"
 # What figures are, in sentences.
@@ -39,6 +43,10 @@ _GROUPS: Mapping[str, frozenset[Quantity]] = {
     "times": frozenset({"time", "data", "part", "left", "stamp"}),
     "rates": frozenset({"rate"}),
 }
+#: The file that Hugging Face's Trainer saves.
+TRAINER_STATE = re.compile(r"(?:^|/)trainer_state\.json(?:\.\w{1,4})?$")
+# The start of a file is longer only if the file is.
+_LONG_BYTES = 4 << 20
 # Binary files.
 _NUL, _START_BYTES = b"\0", 4096
 _WORDS = re.compile(rb"(?i)step|iter|itr\b|batch|epoch|update|\]\[|s/it|it/s|\bloss\b")
@@ -59,6 +67,9 @@ class StepLinesParser(Parser):
     def recognises(self, file_name: str, head: bytes) -> bool:
         if _NUL in head[:_START_BYTES] or not _WORDS.search(head) or not _TRAINS.search(head):
             return False
+        if len(head) >= _LONG_BYTES and TRAINER_STATE.search(file_name):
+            # Its summary is at its end.
+            return True
         evidence = best_evidence(head)
         return not isinstance(evidence, str) and bool(evidence.checks)
 
@@ -92,8 +103,10 @@ def best_evidence(data: bytes) -> Evidence | str:
     reason: str = NOTHING_REPEATS
     unconfirmed = None
     trains = _TRAINS.search(data[:_TRAINS_BYTES]) or _TRAINS.search(data[-_TRAINS_BYTES:])
-    table = table_in(data)
-    for rows in (rows_of(data, kind) for kind in kinds_in(data)) if table is None else (table,):
+    records = records_in(data)
+    if records is not None and records.alone and not records.trains:
+        trains = None
+    for rows in _rows_in(data, records):
         answer = NOTHING_COUNTS if rows is None else evidence_in(rows, _batches(data))
         if isinstance(answer, str):
             reason = answer
@@ -102,9 +115,77 @@ def best_evidence(data: bytes) -> Evidence | str:
         else:
             unconfirmed = unconfirmed or replace(answer, checks=())
     bars = bars_in(data, stated_ranks(data).size)
-    if bars is not None and (unconfirmed is None or (bars.checks and trains)):
-        return bars if trains else replace(bars, checks=())
-    return unconfirmed or reason
+    if bars is not None and trains and bars.checks:
+        return bars
+    summary = None if records is None else _summary_of_the_trainer(records, data)
+    if records is not None and records.alone and not unconfirmed:
+        reason = records.lacks() or reason
+    if summary is not None and summary.checks:
+        return summary
+    if bars is not None and not trains:
+        bars = replace(bars, checks=())
+    return unconfirmed or bars or summary or reason
+
+
+def _rows_in(data: bytes, records: Records | None) -> Iterator[Rows | None]:
+    """Yield the records of a file, and its lines if it has others."""
+    if records is not None:
+        yield from records.kinds()
+    if records is None or not (records.alone and records.counts):
+        yield from (rows_of(data, kind) for kind in kinds_in(data))
+
+
+# -- The Trainer's summary: only this tells how long its steps took -------------------------------
+
+_STATED_STEPS = re.compile(rb"Total optimization steps = ([\d,]{1,12})")
+_CONTINUES = re.compile(rb"Continuing training from global step (\d{1,9})")
+
+
+def _summary_of_the_trainer(records: Records, data: bytes) -> Evidence | None:
+    """Return the mean over all steps of Hugging Face's Trainer; None without its summary."""
+    runtime, rate = (
+        records.figures.get(name) for name in ("train_runtime", "train_steps_per_second")
+    )
+    if runtime is None or rate is None:
+        return None
+    ends = np.flatnonzero((runtime > 0) & (rate > 0))
+    if not len(ends):
+        return None
+    end = int(ends[-1])
+    took, by_rate = float(runtime[end]), float(runtime[end] * rate[end])
+    stated = [int(text.replace(b",", b"")) for text in _STATED_STEPS.findall(data)]
+    counted_steps = records.figures.get("step")
+    steps = stated[-1] if stated else 0
+    if counted_steps is not None and counted_steps[end] > 0:
+        steps = int(counted_steps[end])
+    # The rate is rounded to the thousandth, and counts the steps before a restart.
+    agrees = bool(steps) and abs(by_rate - steps) <= 0.5e-3 * took + 1
+    steps = steps or round(by_rate)
+    continued = [int(text) for text in _CONTINUES.findall(data)]
+    first = continued[-1] if continued else 0
+    evaluations = records.figures.get("eval_runtime", np.zeros(len(records)))
+    evaluated = float(np.nansum(evaluations[:end]))
+    if steps <= first or evaluated >= took:
+        return None
+    checks = (f"the runtime and the rate of its summary agree on {steps:,} steps",)
+    seconds = (took - evaluated) / (steps - first)
+    with_it = "checkpoints" if evaluated else "evaluations and checkpoints"
+    notes = [
+        f"the Trainer's summary has one mean over {steps - first:,} steps, with {with_it} in it: single "
+        "steps are unknown"
+    ]
+    if evaluated:
+        notes.append(f"evaluations took {evaluated:,.1f} s of {took:,.1f} s, and are left out")
+    columns = {**records.stamps, "step": np.full(len(records), steps - first)}
+    columns["seconds"] = np.full(len(records), seconds)
+    columns = {name: column[end : end + 1] for name, column in columns.items()}
+    return Evidence(
+        columns,
+        "mean",
+        checks if agrees else (),
+        tuple(notes),
+        known_from=f"{KNOWN_FROM} of {TRAINER}",
+    )
 
 
 def lacking(data: bytes) -> str:

@@ -277,6 +277,20 @@ TRAINERS = (
         words=("iteration", "consumed samples", "learning rate"),
         time="elapsed time per iteration",
     ),
+    Trainer(
+        "Megatron-LM's test suite",
+        "records of Megatron-LM's test suite",
+        Meaning("lines about steps of Megatron-LM's test suite", "mean"),
+        words=("lm loss", "step interval"),
+        time="iteration time",
+    ),
+    Trainer(
+        "OpenMMLab",
+        "records of OpenMMLab",
+        Meaning("lines about steps of OpenMMLab", "mean"),
+        words=("mode", "iter", "data time", "memory"),
+        time="time",
+    ),
     # iter 20: loss 2.3, time 146.5ms, mfu 17.3%
     Trainer(
         "nanoGPT",

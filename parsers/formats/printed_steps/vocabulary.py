@@ -8,6 +8,7 @@ name leaves open (whether ``time`` is a step's, and in which unit) the numbers d
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -81,8 +82,14 @@ _RATES = {
     "fps": "sample",
 }
 _TIMES = _set(
-    "time times dt duration cost elapsed took takes latency timing runtime wall walltime t"
+    "time times dt duration cost elapsed elapsedtime took takes latency timing runtime wall walltime t"
 )
+#: Times that a program writes in seconds, with other names of its records.
+IN_SECONDS: dict[str, tuple[str, ...]] = {
+    "_runtime": (),
+    "wall": ("num_updates",),
+    "time": ("epoch", "lr/pg0"),
+}
 _STAMPS = _set("timestamp stamp ts")
 _DATA = _set("data reader loader dataloader dataloading input fetch")
 _DATA_PARTS = _set("batch generator get next")
@@ -145,6 +152,15 @@ def word_of(name: str, unit: str = "") -> Word:
     if known & _STAMPS:
         return Word("stamp", 1e-3 if "ms" in known else 1.0)
     return _duration(words, after) or _counter(words)
+
+
+def word_in(name: str, names: Container[str]) -> Word:
+    """Return what a figure of a record may mean, by the names of its other figures, too."""
+    word = word_of(name)
+    in_seconds = IN_SECONDS.get(name)
+    if word.unit_s is None and in_seconds is not None and all(each in names for each in in_seconds):
+        return word._replace(unit_s=1.0)
+    return word
 
 
 def _words(text: str) -> list[str]:

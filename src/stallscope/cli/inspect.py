@@ -238,7 +238,7 @@ def print_proposals(console: Console, place: str, seen: Inspection) -> None:
 
 def _reads(proposal: Proposal) -> str:
     """Describe the lines of a file."""
-    parts = [f"{proposal.lines:,} lines ({percent(proposal.share)} of their kind)"]
+    parts = [f"{counted(proposal.lines, 'line')} ({percent(proposal.share)} of their kind)"]
     several = len(proposal.ranks) > 1
     parts.append(f"rank{'s' if several else ''} {ranges(proposal.ranks)}")
     for name, numbers in (("epochs", proposal.epochs), ("steps", proposal.steps)):

@@ -166,7 +166,8 @@ def printed_steps(run: Run) -> PrintedSteps | None:
     if not ranks:
         return None
     whole = over_ranks(ranks)
-    warm_up = _warm_up(whole)
+    # A single mean over all steps has no first steps to leave out.
+    warm_up = _warm_up(whole) if len(whole) > 1 else 0
     is_warm_up = np.arange(len(whole)) < warm_up
     steady = ~is_warm_up if warm_up < len(whole) else is_warm_up
     precision_ms = float(run.fact("window_precision_ms") or 0.0)
