@@ -158,18 +158,26 @@ def durations(
 def _readings(
     lines: StepLines, printed: _Times | None, so_far: _Times | None
 ) -> Iterator[Durations]:
-    """Yield what printed times may be: means or sums of the steps of a line, or means so far."""
+    """Yield what printed times may be, of the steps of a line or so far, without waits or with them."""
+    data = lines.of("data")
     for times in (printed, so_far):
         if times is not None:
             yield _as_printed(lines, times, "mean")
             yield _of_totals(lines, times)
             yield _of_means(lines, None, times, "mean")
+            if data is not None:
+                yield _as_printed(lines, _Times(times.seconds + data, times.half_s), "mean")
 
 
 def _against_clock(lines: StepLines, windows: Durations) -> ClockCheck | None:
     """Compare windows with the clock; None if that is not precise enough."""
     ns, enough = lines.stamps_ns, int(lines.stamp_unit_ns / _PRECISE)
     if ns is None:
+        return None
+    took = np.diff(ns)[~lines.breaks[1:]]
+    later = took[took > lines.stamp_unit_ns]
+    if 0 < len(later) < len(took) / 2 and np.median(later) > enough:
+        # Lines in a buffer get the time at which it is full.
         return None
     ns, piece = ns[windows.at], np.cumsum(lines.breaks)[windows.at]
     begin, end = stretches(ns, np.append(True, np.diff(piece) > 0)[: len(piece)], enough)

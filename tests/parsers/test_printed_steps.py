@@ -558,12 +558,18 @@ def test_a_time_that_never_changes_is_as_precise_as_its_text(name: str) -> None:
 _EPOCHS, _STEPS, _EVERY = 3, 200, 10
 
 
-def printed_by_a_version(meaning: str) -> tuple[list[float], bytes]:
-    """Return the times of steps, and lines about every tenth whose time has a meaning."""
+def printed_by_a_version(meaning: str, stamps: str = "") -> tuple[list[float], bytes]:
+    """Return the times of steps, and lines about every tenth whose time has a meaning.
+
+    Args:
+        meaning: what their times are.
+        stamps: how lines' timestamps are disturbed.
+    """
     took = [0.2 + 0.3 * (step >= 120) + step % 7 / 50 for step in range(_STEPS)] * _EPOCHS
     lines, at = [], datetime(2026, 3, 9, 7, 41, 4)
     for step in range(_EPOCHS * _STEPS):
-        at += timedelta(seconds=took[step] + 7.5 * (step % _STEPS == 0))
+        pause_s = 30 if stamps == "pauses" and step % 50 == 5 else 7.5 * (step % _STEPS == 0)
+        at += timedelta(seconds=took[step] + pause_s)
         epoch, done = divmod(step, _STEPS)
         if (done + 1) % _EVERY:
             continue
@@ -575,19 +581,41 @@ def printed_by_a_version(meaning: str) -> tuple[list[float], bytes]:
         }
         printed = {
             "total": sum(so_far["mean"]),
+            "without waits": 0.6 * sum(so_far["mean"]) / _EVERY,
             "asynchronous": 0.002,
             **{name: float(np.mean(values)) for name, values in so_far.items()},
         }[meaning]
+        wait = printed / 1.5 if meaning == "without waits" else 0.4 * printed
         lines.append(
-            f"{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03} - mmdet - INFO - "
-            f"Epoch [{epoch + 1}][{done + 1}/{_STEPS}]\tlr: 1.9e-03, eta: 1:12:38, "
-            f"time: {printed:.5f}, data_time: {printed / 100:.5f}, memory: 3820, loss: 1.7"
+            (
+                at,
+                f"Epoch [{epoch + 1}][{done + 1}/{_STEPS}]\tlr: 1.9e-03, eta: 1:12:38, "
+                f"time: {printed:.5f}, data_time: {wait:.5f}, memory: 3820, loss: 1.7",
+            )
         )
-    return took, "\n".join(lines).encode()
+    # Lines in a buffer get the time at which it is full.
+    together = 6 if stamps == "bursts" else 1
+    written = [
+        lines[number // together * together + together - 1][0] for number in range(len(lines))
+    ]
+    return took, "\n".join(
+        f"{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03} - mmdet - INFO - {text}"
+        for at, (_, text) in zip(written, lines, strict=True)
+    ).encode()
+
+
+@pytest.mark.parametrize("stamps", ["bursts", "pauses"])
+def test_disturbed_timestamps_do_not_refute_printed_times(stamps: str) -> None:
+    took, text = printed_by_a_version("mean", stamps)
+    log = by_name("openmmlab").parse("run.log", text)
+    assert log.log.facts["windows"] == "mean"
+    assert log.log.facts["step_ms"] == pytest.approx(1e3 * np.mean(took), rel=0.001)
+    assert log.problems == ()
 
 
 @pytest.mark.parametrize(
-    "meaning", ["mean", "running", "of the epoch", "of the job", "total", "asynchronous"]
+    "meaning",
+    ["mean", "running", "of the epoch", "of the job", "total", "without waits", "asynchronous"],
 )
 def test_the_clock_decides_what_a_version_of_a_trainer_prints(meaning: str) -> None:
     took, text = printed_by_a_version(meaning)
@@ -595,6 +623,8 @@ def test_the_clock_decides_what_a_version_of_a_trainer_prints(meaning: str) -> N
     rows = windows(log)
     assert log.log.facts["step_ms"] == pytest.approx(1e3 * np.mean(took), rel=0.03)
     assert len(rows) >= 54
+    if meaning in ("mean", "running", "without waits"):
+        assert log.log.facts["data_ms"] == pytest.approx(0.4 * log.log.facts["step_ms"], rel=0.03)
     for row in rows:
         steps = took[row["step"] - row["steps"] : row["step"]]
         assert (row["end"] - row["begin"]) * _NS == pytest.approx(sum(steps), rel=0.03)
