@@ -136,7 +136,7 @@ class Pattern:
                 fields[HALF + name] = np.full(len(line), 0.5 * 10.0**-decimals)
         if "time" not in self.names:
             return line, fields
-        fields |= moments_in_texts(texts["time"])
+        fields |= moments_of(texts["time"].to_pylist())
         timed = fields["timed"]
         return line[timed], {name: column[timed] for name, column in fields.items()}
 
@@ -202,7 +202,7 @@ def first_in(patterns: Sequence[Pattern], data: bytes) -> Pattern | None:
 
 def columns_of(
     patterns: Sequence[Pattern], data: bytes, of_the_file: int = 0
-) -> list[Mapping[str, Column] | None]:
+) -> list[dict[str, Column] | None]:
     """Return the values of the lines that match each pattern (None if no line does), in one pass.
 
     Args:
@@ -223,14 +223,20 @@ def columns_of(
             columns = pattern.columns_in(lines, labels, of_the_file)
             if len(columns["timed"]):
                 parts.append(columns)
-    return [_joined(parts) for parts in pieces]
+    return [joined_columns(parts) for parts in pieces]
 
 
-def _joined(parts: Sequence[Mapping[str, Column]]) -> Mapping[str, Column] | None:
+def joined_columns(parts: Sequence[Mapping[str, Column]]) -> dict[str, Column] | None:
+    """Join the columns of blocks; None without any.
+
+    Timestamps without a year are moved to the latest years in which they are not in the future.
+    """
     if not parts:
         return None
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    _assume_years(columns)
+    without = columns["timed"] & ~columns["year_known"]
+    if without.any():
+        columns["ns"][without] = in_assumed_years(columns["ns"][without], latest_ns())
     return columns
 
 
@@ -260,13 +266,6 @@ def timestamp_at(columns: Mapping[str, Column], at: int) -> Timestamp:
     return Timestamp(*known)
 
 
-def _assume_years(columns: Mapping[str, Column]) -> None:
-    """Move timestamps without a year to the latest years in which they are not in the future."""
-    without = ~columns["year_known"]
-    if without.any():
-        columns["ns"][without] = in_assumed_years(columns["ns"][without], latest_ns())
-
-
 # -- timestamps -------------------------------------------------------------------------------------
 
 
@@ -281,9 +280,8 @@ def stamps_before(lines: Lines, line: Ints) -> dict[str, Column]:
     )
 
 
-def moments_in_texts(texts: pa.Array) -> dict[str, Column]:
+def moments_of(pieces: Sequence[bytes]) -> dict[str, Column]:
     """Read texts that are timestamps, as ``read_moment`` does."""
-    pieces = texts.to_pylist()
     ends = np.cumsum([len(piece) + 1 for piece in pieces], dtype=np.int64)
     start = np.append(0, ends[:-1])[: len(ends)]
     timestamps = moments(LineBlock(b"\n".join(pieces)), start)

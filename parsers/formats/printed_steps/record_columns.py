@@ -16,7 +16,7 @@ from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import joined
 
 from ...lines.line_blocks import Column
-from ...pattern import moments_in_texts
+from ...pattern import moments_of
 from .figures import EVALUATES, FEWEST_LINES, NO_FIGURE, Figure, Kind, spelled
 from .rows import Rows, joined_stamps, mask_of, numbers_of
 from .vocabulary import WORK, Word, word_in, word_of
@@ -198,4 +198,4 @@ def moments_in(column: pa.Array) -> dict[str, Column] | None:
     texts = without_nulls(column)
     if np.mean(mask_of(pc.match_substring_regex(texts, _IS_DATE))) <= 0.5:
         return None
-    return moments_in_texts(pc.utf8_trim_whitespace(texts).cast(pa.binary()))
+    return moments_of([text.strip().encode() for text in texts.to_pylist()])

@@ -15,9 +15,7 @@ from stallscope.arrays.types import Bools, Floats, Ints
 
 from ...launcher_output import LONGEST_LINE, Lines, line_blocks
 from ...lines.line_blocks import Column
-from ...lines.timestamp_columns import in_assumed_years
-from ...lines.timestamps import LEAP_YEAR, latest_ns
-from ...pattern import matching, stamps_before, texts_of
+from ...pattern import joined_columns, matching, moments_of, stamps_before, texts_of
 from ...rank_names import MOST_RANKS
 from .figures import DATE_BYTES, FEWEST_LINES, Kind, spelled
 from .vocabulary import ANY_WORK, DATES, WORK
@@ -81,7 +79,7 @@ def rows_of(data: bytes, kind: Kind) -> Rows | None:
         for column, figure, array in zip(values, kind.figures, texts.values(), strict=True):
             column.append(numbers_of(array, is_clock=figure.is_clock))
         stamps.append({**stamps_of(lines, at), **counts})
-    if sum(len(part["rank"]) for part in stamps) < FEWEST_LINES:
+    if not stamps or sum(len(part["rank"]) for part in stamps) < FEWEST_LINES:
         return None
     columns = [np.concatenate(pieces) for pieces in values]
     joined = joined_stamps(stamps, kind, columns)
@@ -96,10 +94,7 @@ def joined_stamps(
     stamps: Sequence[Mapping[str, Column]], kind: Kind, values: Sequence[Floats]
 ) -> dict[str, Column]:
     """Join the stamps of blocks: with the years of timestamps, and with ranks that are figures."""
-    joined = {name: np.concatenate([part[name] for part in stamps]) for name in stamps[0]}
-    without = joined["timed"] & ~joined["year_known"]
-    if without.any():
-        joined["ns"][without] = in_assumed_years(joined["ns"][without], latest_ns())
+    joined = dict(joined_columns(stamps) or {})
     for figure, numbers in zip(kind.figures, values, strict=True):
         if figure.word.quantity == "rank" and (joined["rank"] < 0).all():
             is_rank = (numbers >= 0) & (numbers < MOST_RANKS)
@@ -229,33 +224,14 @@ def _put_dates(columns: Mapping[str, Column], lines: Lines, at: Ints) -> None:
         valid = mask_of(parts.is_valid())
         if not valid.any():
             continue
-        names = [field.name for field in parts.type]
-        fields = dict(zip(names, parts.filter(arrow.array(valid)).flatten(), strict=True))
-        ns, unit = moments_of(fields)
-        known = ns > 0
-        chosen = rows[valid][known]
-        columns["timed"][chosen], columns["ns"][chosen] = True, ns[known]
-        columns["zone_known"][chosen], columns["resolution_ns"][chosen] = False, unit[known]
-        columns["year_known"][chosen] = "year" in fields
+        texts = [_usual(date) for date in parts.filter(arrow.array(valid)).to_pylist()]
+        for name, column in moments_of(texts).items():
+            columns[name][rows[valid]] = column
         return
 
 
-def moments_of(fields: Mapping[str, pa.Array]) -> tuple[Ints, Ints]:
-    """Return nanoseconds since 1970, 0 for days that do not exist, and the units of timestamps."""
-    numbers = {
-        name: arrow.numbers(pc.cast(pc.cast(column, pa.string()), pa.int64()))
-        for name, column in fields.items()
-        if name != "fraction"
-    }
-    year = numbers.get("year", np.full(len(numbers["day"]), LEAP_YEAR))
-    month, day = numbers["month"], numbers["day"]
-    valid = (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31) & (numbers["hour"] < 24)
-    months = (12 * (year - 1970) + np.where(valid, month, 1) - 1).astype("datetime64[M]")
-    days = months.astype("datetime64[D]").astype(np.int64) + np.where(valid, day, 1) - 1
-    seconds = 86400 * days + 3600 * numbers["hour"] + 60 * numbers["minute"] + numbers["second"]
-    fraction = pc.cast(fields["fraction"], pa.string())
-    digits = arrow.numbers(pc.utf8_length(fraction)).astype(np.int64)
-    padded = pc.cast(pc.utf8_rpad(fraction, 9, "0"), pa.float64())
-    nanos = arrow.numbers(padded).astype(np.int64)
-    ns = np.where(valid, seconds * 10**9 + nanos, 0)
-    return ns, np.asarray(10 ** (9 - digits), np.int64)
+def _usual(date: Mapping[str, bytes]) -> bytes:
+    """Return a date and its clock in a form that all parsers read."""
+    month_day = date["month"], date["day"]
+    day = b"-".join((date["year"], *month_day)) if "year" in date else b"/".join(month_day)
+    return day + b" " + date["clock"]

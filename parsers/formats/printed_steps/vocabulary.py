@@ -312,7 +312,7 @@ ANY_WORK = "(?i)val|test|sav|written"
 
 # -- timestamps ------------------------------------------------------------------------------------
 
-_CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
+_CLOCK = r"(?P<clock>\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)"
 #: Timestamps anywhere at the start of a line, as regular expressions with named groups.
 DATES = (
     rf"(?P<year>20\d\d)[-/.](?P<month>\d\d)[-/.](?P<day>\d\d)[-T,_ ]{{1,2}}{_CLOCK}",
