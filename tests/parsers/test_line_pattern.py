@@ -251,6 +251,12 @@ def test_the_visible_text_of_a_line_counts(line: str, step: int | None) -> None:
     assert [row["step"] for row in at_once(pattern, data)] == [step] * (step is not None)
 
 
+def test_a_text_may_occur_before_the_place_that_fits() -> None:
+    pattern = Pattern("{}step {step}/{steps}] took {seconds}")
+    data = b"[step sizes: step 7 of 9] [step 12/90] took 0.5 s\n"
+    assert [(row["step"], row["seconds"]) for row in at_once(pattern, data)] == [(12, 0.5)]
+
+
 def test_lines_of_a_file_of_many_blocks_are_read_in_order() -> None:
     pattern = Pattern("{time} {}step {step}")
     line = "[{}]<stdout>:2026-11-21 02:{:02}:{:02},250 INFO train: step {} of many\n"
