@@ -17,6 +17,7 @@ from stallscope.errors import NotFoundError
 from stallscope.parsers import read
 from stallscope.parsers.formats.job_messages import job_events
 from stallscope.run import Event, Run
+from stallscope.text.job_words import since_start_s, when
 
 STALL = (
     "One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and "
@@ -424,6 +425,16 @@ def test_the_cause_comes_before_what_follows_from_it(tmp_path: Path) -> None:
     first = "A GPU's memory ran out, allocating 2.00 GiB (rank 2)."
     assert stopped.evidence.startswith(first)
     assert "Use smaller batches" in analysis.bottleneck.advice[0].action
+
+
+def test_a_message_among_steps_has_their_clock(tmp_path: Path) -> None:
+    text = steps(1, 60) + f"{CANCELLED} DUE TO TIME LIMIT ***\n"
+    run = analysed(tmp_path, text).run
+    # The first step began at 02:10:00.
+    seconds = since_start_s(run.events[0], run)
+    assert seconds is not None
+    assert 1080 <= seconds <= 1082
+    assert when(run.events[0], run).startswith("18.0 min after the start")
 
 
 def test_a_scheduler_that_ends_a_job_is_no_fault_of_it(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.findings.job_events import FAILURES
@@ -39,6 +40,8 @@ _TROUBLE = (
     {"cache_eviction"},
 )
 _LONGEST_WORDS = 300
+# Times of events are not shown more precisely.
+_PRECISE_NS = 10**6
 
 _ENDS = {
     "completed": "completed",
@@ -206,10 +209,17 @@ def who(event: Event) -> str:
 
 
 def since_start_s(event: Event, run: Run) -> float | None:
-    """Return seconds since the first log's start, by wall clocks; None if that is unknown."""
-    if event.wall_ns is None or run.started_at is None:
+    """Return seconds since the first log's start, by wall clocks; None if that is unknown.
+
+    A message among the lines of a printed log has their clock, also where its zone is unknown.
+    """
+    if event.wall_ns is not None and run.started_at is not None:
+        return event.wall_ns / 1e9 - run.started_at.timestamp()
+    starts = [log.facts.get("began_local") for log in run.logs if log.path == event.where]
+    began = [datetime.fromisoformat(start) for start in starts if isinstance(start, str)]
+    if event.local_ns is None or not began:
         return None
-    return event.wall_ns / 1e9 - run.started_at.timestamp()
+    return event.local_ns / 1e9 - min(began).replace(tzinfo=UTC).timestamp()
 
 
 def when(event: Event, run: Run) -> str:
@@ -219,7 +229,7 @@ def when(event: Event, run: Run) -> str:
         return NOT_KNOWN
     side = "after" if seconds >= 0 else "before"
     at = f"{amount(abs(seconds) * 1e3, 'ms')} {side} the start"
-    if not event.uncertainty_ns:
+    if event.uncertainty_ns < _PRECISE_NS:
         return at
     return f"{at}, or up to {amount(event.uncertainty_ns / 1e6, 'ms')} later"
 
