@@ -128,7 +128,7 @@ class _Reader:
     path: str
     labelled: bool
     #: Events, or stalls that become events, with the text by which the file is searched for them.
-    _found: list[tuple[Event | _Stall, bytes]] = field(default_factory=list)
+    _entries: list[tuple[Event | _Stall, bytes]] = field(default_factory=list)
     _stalls: dict[tuple[int | None, str], _Stall] = field(default_factory=dict)
     _tables: dict[tuple[int | None, str], _Table] = field(default_factory=dict)
 
@@ -140,14 +140,14 @@ class _Reader:
         table = self._tables.setdefault(key, _Table())
         if seconds is not None:
             self._stalls[key] = _Stall(self.path, int(seconds[1]), timestamp)
-            self._found.append((self._stalls[key], b""))
+            self._entries.append((self._stalls[key], b""))
         elif key in self._stalls and self._stalls[key].continues(message):
             return
-        elif table.continues(line.text, len(self._found)):
+        elif table.continues(line.text, len(self._entries)):
             is_first, event = table.is_first, table.event(self.path)
             if event is not None:
-                at = table.starts_at if is_first else len(self._found)
-                self._found.insert(at, (event, line.text))
+                at = table.starts_at if is_first else len(self._entries)
+                self._entries.insert(at, (event, line.text))
         else:
             self._add_one_line(line, message, timestamp)
 
@@ -160,13 +160,15 @@ class _Reader:
                 if label is not None:
                     rank = int(label[1])
                 event = _event_of(self.path, row, match, timestamp or _in_text(line.text), rank)
-                self._found.append((event, match[0]))
+                self._entries.append((event, match[0]))
                 return
 
     def events(self, data: bytes) -> list[Event]:
         """Return the events; ``data`` is the whole file."""
-        events = [found.event() if isinstance(found, _Stall) else found for found, _ in self._found]
-        followed = _followed_by_steps([text for _, text in self._found], data)
+        events = [
+            entry.event() if isinstance(entry, _Stall) else entry for entry, _ in self._entries
+        ]
+        followed = _followed_by_steps([text for _, text in self._entries], data)
         return _without_repeated(
             [
                 replace(event, followed=is_followed) if is_followed else event
