@@ -499,6 +499,20 @@ def test_pauses_that_nothing_names_are_not_named(tmp_path: Path) -> None:
     assert printed.period.every == 200
 
 
+def test_times_of_some_steps_leave_no_pauses(tmp_path: Path) -> None:
+    rng, lines, now = np.random.default_rng(2), [], START
+    for step in range(10, 2010, 10):
+        took = 0.5 * rng.uniform(0.4, 1.6, 10)
+        now += timedelta(seconds=float(took.sum()))
+        stamp = f"{now:%Y-%m-%d %H:%M:%S},{now.microsecond // 1000:03}"
+        lines.append(f"{stamp} step {step} loss 2.{step:04} step_time: {took[-1]:.4f}s")
+    (tmp_path / "train.log").write_text("\n".join(lines))
+    (run,) = read(str(tmp_path / "train.log"))
+    analysis = analyse(run)
+    assert printed_in(analysis).pauses == ()
+    assert analysis.findings == ()
+
+
 def test_lines_about_work_that_takes_no_time_are_no_pauses(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     steady = [

@@ -26,6 +26,8 @@ AROUND = 25
 _MOST_NAMED = 0.5
 # A pause between windows is longer than this share of a window, and than so many units of timestamps.
 _LONG_GAP, _UNITS_OF_GAP = 0.5, 3
+# This share of windows overlaps the one before by more than the usual overlap; pauses are so many.
+_OVERLAPPING, _OVERLAPS_OF_GAP = 0.05, 3
 # The first pause contains the start of the job if it is so many times a usual one.
 _LONG_FIRST = 1.5
 
@@ -246,7 +248,10 @@ def _printed(run: Run, rank: int, rows: pa.Table) -> _Printed:
     resolution = max((float(log.facts.get("stamp_precision_ms") or 0) for log in logs), default=0.0)
     # The time of restarts is that of steps trained twice (``RepeatedSteps``).
     gap[restarts] = 0
+    # Where windows have the time of some of their steps, they overlap as often as they are apart.
+    overlap = max(-float(np.quantile(gap, _OVERLAPPING)), 0.0)
     least = np.maximum(_LONG_GAP * 1e6 * usual * steps, _UNITS_OF_GAP * 1e6 * resolution)
+    least = np.maximum(least, _OVERLAPS_OF_GAP * overlap)
     return _Printed(
         windows,
         begin,
