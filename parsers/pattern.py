@@ -25,7 +25,7 @@ from .launcher_output import LONGEST_LINE, LONGEST_PREFIX, Labels, Lines, labels
 from .lines.line_blocks import Column, LineBlock, Needle
 from .lines.timestamp_columns import Moments, in_assumed_years, is_blank, line_starts, moments
 from .lines.timestamps import MOMENT, Timestamp, latest_ns, read_dated, read_moment
-from .window_lines import HALF, decimals_of
+from .window_lines import HALF, WorkLines, decimals_of
 
 #: The start of a pattern's name.
 PREFIX = "pattern:"
@@ -105,8 +105,8 @@ class Pattern:
 
     def columns_in(
         self, lines: Lines, labels: Labels | None, of_the_file: int
-    ) -> Mapping[str, Column]:
-        """Return the values of matching lines.
+    ) -> tuple[Mapping[str, Column], Ints]:
+        """Return the values of matching lines, and their places.
 
         The ranks of a launcher's labels replace those in lines, unless they are local.
         """
@@ -121,7 +121,7 @@ class Pattern:
         for name in ("ms", HALF + "ms"):
             if name in fields:
                 fields[name.replace("ms", "seconds")] = fields.pop(name) / 1e3
-        return fields
+        return fields, line
 
     def _lines(self, lines: Lines) -> tuple[Ints, dict[str, Column]]:
         """Return the matching lines, in order, and their values."""
@@ -218,12 +218,18 @@ def columns_of(
     have_ranks = any("rank" in pattern.names for pattern in patterns)
     labels = labels_of(data) if have_ranks else None
     pieces: list[list[Mapping[str, Column]]] = [[] for _ in patterns]
+    works = [WorkLines() for _ in patterns]
     for lines in line_blocks(data) if patterns else ():
-        for pattern, parts in zip(patterns, pieces, strict=True):
-            columns = pattern.columns_in(lines, labels, of_the_file)
+        for pattern, parts, work in zip(patterns, pieces, works, strict=True):
+            columns, at = pattern.columns_in(lines, labels, of_the_file)
+            counts = work.counts(lines, at) if "step" in columns else {}
             if len(columns["timed"]):
-                parts.append(columns)
-    return [joined_columns(parts) for parts in pieces]
+                parts.append({**columns, **counts})
+    joined = [joined_columns(parts) for parts in pieces]
+    for all_columns, work in zip(joined, works, strict=True):
+        if all_columns is not None and "step" in all_columns:
+            work.settle(all_columns)
+    return joined
 
 
 def joined_columns(parts: Sequence[Mapping[str, Column]]) -> dict[str, Column] | None:

@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from stallscope.arrays import arrow
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import counted
 
-from .lines.line_blocks import Column
+from .launcher_output import Lines
+from .lines.line_blocks import Column, Needle
 
 #: The start of the names of columns with half of the unit of a field, by its text.
 HALF = "half_"
 _OF_TIMESTAMPS = ("timed", "ns", "zone_known", "resolution_ns", "year_known")
+#: Lines about work between steps, by what they name, as regular expressions for RE2.
+WORK = {
+    "validation": r"(?i)(?:^|[^a-z])(?:eval|valid|val(?:[^a-z]|$)|test(?:[^a-z]|$))",
+    "checkpoint": (
+        r"(?i)(?:^|[^a-z])(?:sav(?:e|ed|ing)[^a-z_].{0,80}(?:checkpoint|ckpt|model|state|weights)"
+        r"|(?:checkpoint|ckpt|model|state).{0,80}[^a-z_]saved)"
+    ),
+}
+# Texts of any such line.
+_WORK_NEEDLES = tuple(map(Needle, (b"val", b"Val", b"test", b"Test", b"sav", b"Sav")))
 #: Work between steps; a field of its name has the number of lines about it up to each line.
-WORK_BETWEEN = ("validation", "checkpoint", "restart")
+WORK_BETWEEN = (*WORK, "restart")
+# If a larger share of lines about steps names other work, it is a figure of steps.
+_MOST_WORK = 0.5
+# The number of lines about other work that are compared, and the bytes that count of a line.
+_MOST_COMPARED, _MOST_OF_LINE = 1000, 400
+_WORD = re.compile(rb"[A-Za-z]+")
 # If this share of lines has timestamps, those of the others are interpolated.
 _NEARLY_ALL = 0.9
 # A job with fewer pieces may have been restarted.
@@ -320,3 +340,83 @@ def half_unit(values: Floats) -> float:
         if np.all(np.abs(scaled - np.rint(scaled)) <= 1e-9 * np.maximum(np.abs(scaled), 1.0)):
             return float(0.5 * 10.0**-decimals)
     return float(0.5 * 10.0**-_MOST_DECIMALS)
+
+
+# -- Lines about other work -----------------------------------------------------------------------
+
+
+class WorkLines:
+    """Counts the lines about other work up to each line about steps.
+
+    Settings before the first step name such work, too: lines before it only count if one with the same
+    words comes later.
+    """
+
+    def __init__(self) -> None:
+        self._works = {work: _Work(expression) for work, expression in WORK.items()}
+
+    def counts(self, lines: Lines, steps: Ints) -> dict[str, Ints]:
+        """Return the number of lines about each work up to each line about steps.
+
+        Args:
+            lines: the next lines of the log.
+            steps: the places of lines about steps among them.
+        """
+        block = lines.block
+        at = np.unique(
+            np.concatenate([block.lines_of(block.places(text)) for text in _WORK_NEEDLES])
+        )
+        at = at[at < len(lines.start)]
+        start, end = lines.start[at], lines.end[at]
+        texts = [
+            block.text[first : min(last, first + _MOST_OF_LINE)]
+            for first, last in zip(start.tolist(), end.tolist(), strict=True)
+        ]
+        return {work: counter.count(texts, at, steps) for work, counter in self._works.items()}
+
+    def settle(self, columns: Mapping[str, Column]) -> None:
+        """Take the lines before the first step that are no work out of the counts of all blocks."""
+        for work, counter in self._works.items():
+            columns[work][:] -= counter.wrong
+
+
+class _Work:
+    """The lines about one kind of work."""
+
+    def __init__(self, expression: str) -> None:
+        self._expression = expression
+        self._count = 0
+        self._has_steps = False
+        self._before: set[bytes] = set()
+        self._compared = 0
+        #: The number of lines before the first step that are no work.
+        self.wrong = 0
+
+    def count(self, texts: Sequence[bytes], places: Ints, steps: Ints) -> Ints:
+        """Return the number of lines up to each line about steps, given those that may be about work."""
+        matches = pc.match_substring_regex(pa.array(texts, pa.binary()), self._expression)
+        named = np.asarray(arrow.numbers(matches) == 1)
+        of_steps = np.isin(places, steps)
+        if (named & of_steps).sum() > _MOST_WORK * len(steps):
+            # Such a figure belongs to steps.
+            named &= ~of_steps
+        later = named.copy()
+        if not self._has_steps:
+            is_before = named & (places < steps[0] if len(steps) else True)
+            later &= ~is_before
+            self._before |= _words(texts, np.flatnonzero(is_before)[:_MOST_COMPARED])
+            self.wrong += int(is_before.sum())
+            self._has_steps = len(steps) > 0
+        if self.wrong and self._compared < _MOST_COMPARED:
+            compared = np.flatnonzero(later)[: _MOST_COMPARED - self._compared]
+            self._compared += len(compared)
+            if self._before & _words(texts, compared):
+                self.wrong = 0
+                self._compared = _MOST_COMPARED
+        counts = self._count + np.searchsorted(places[named], steps, side="right")
+        self._count += int(named.sum())
+        return np.asarray(counts)
+
+
+def _words(texts: Sequence[bytes], at: Ints) -> set[bytes]:
+    return {b" ".join(_WORD.findall(texts[place].lower())) for place in at.tolist()}

@@ -611,3 +611,24 @@ def test_printed_timers_are_the_stages_of_a_step(tmp_path: Path) -> None:
     assert "600 ms on the fastest rank and 810 ms on the slowest one" in finding.evidence
     assert "13.1% of a step" in finding.evidence
     assert "mean stages of the slowest rank" in analysis.bottleneck.evidence
+
+
+def test_lines_of_known_trainers_have_pauses_too(tmp_path: Path) -> None:
+    lines, now = [], START
+    for epoch in range(1, 9):
+        for step in range(10, 110, 10):
+            now += timedelta(seconds=5)
+            place = f"Epoch(train)  [{epoch}][{step:4d}/100]"
+            lines.append(
+                f"{now:%Y/%m/%d %H:%M:%S} - mmengine - INFO - {place}  lr: 1e-3  eta: 0:10:00  "
+                f"time: 0.5{step % 7}00  data_time: 0.0100  memory: 1371  loss: 2.1"
+            )
+        now += timedelta(seconds=60)
+        lines.append(
+            f"{now:%Y/%m/%d %H:%M:%S} - mmengine - INFO - Epoch(val) [{epoch}][50/50] acc: 0.4"
+        )
+    (tmp_path / "train.log").write_text("\n".join(lines))
+    (run,) = read(str(tmp_path / "train.log"))
+    (pauses,) = printed_in(analyse(run)).pauses
+    assert (pauses.kind, pauses.number) == ("validation", 7)
+    assert pauses.seconds == pytest.approx(7 * 60, rel=0.05)

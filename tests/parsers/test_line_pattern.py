@@ -194,7 +194,7 @@ def as_columns(stamp: Timestamp | None) -> dict[str, object]:
 def at_once(pattern: Pattern, data: bytes) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for lines in line_blocks(data):
-        columns = pattern.columns_in(lines, labels_of(data), 0)
+        columns, _ = pattern.columns_in(lines, labels_of(data), 0)
         names = [name for name in columns if not name.startswith(HALF)]
         for values in zip(*(columns[name].tolist() for name in names), strict=True):
             row = dict(zip(names, values, strict=True))

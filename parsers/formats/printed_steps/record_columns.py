@@ -17,9 +17,10 @@ from stallscope.formatting.lists import joined
 
 from ...lines.line_blocks import Column
 from ...pattern import moments_of
+from ...window_lines import WORK
 from .figures import EVALUATES, FEWEST_LINES, NO_FIGURE, Figure, Kind, spelled
 from .rows import Rows, joined_stamps, mask_of, numbers_of
-from .vocabulary import WORK, Word, word_in, word_of
+from .vocabulary import Word, word_in, word_of
 
 # The most columns and kinds of records. Those without some figures are a kind if they are this share.
 _MOST_COLUMNS, _MOST_KINDS = 60, 8

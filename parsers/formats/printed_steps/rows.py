@@ -17,15 +17,12 @@ from ...launcher_output import LONGEST_LINE, Lines, line_blocks
 from ...lines.line_blocks import Column
 from ...pattern import joined_columns, matching, moments_of, stamps_before, texts_of
 from ...rank_names import MOST_RANKS
-from .figures import DATE_BYTES, FEWEST_LINES, Kind, spelled
-from .vocabulary import ANY_WORK, DATES, WORK
+from ...window_lines import WorkLines
+from .figures import DATE_BYTES, FEWEST_LINES, Kind
+from .vocabulary import DATES
 
 # Larger numbers are damage.
 _LARGEST = 1e18
-# If a larger share of lines about steps names other work, it is a figure of steps.
-_MOST_WORK = 0.5
-# The number of lines about other work that are compared, and their first bytes.
-_MOST_COMPARED, _MOST_OF_LINE = 1000, 200
 _SI = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
@@ -37,7 +34,7 @@ class Rows:
     #: For each figure its values, NaN where a text is no number; times of clocks are seconds.
     values: Sequence[Floats]
     #: The rank of each line (-1 without a label), the values of its timestamp, and the number of lines
-    #: about other work up to it (``WORK``).
+    #: about other work up to it (``WorkLines``).
     stamps: Mapping[str, Column]
 
     def __len__(self) -> int:
@@ -65,15 +62,12 @@ def rows_of(data: bytes, kind: Kind) -> Rows | None:
     expression, literal = kind.expression, kind.literal.encode("latin-1")
     values: list[list[Floats]] = [[] for _ in kind.figures]
     stamps: list[Mapping[str, Column]] = []
-    works = {work: _Work(expression) for work, expression in WORK.items()}
+    works = WorkLines()
     for lines in line_blocks(data) if len(data) else ():
         if not len(lines.start):
             continue
         at, texts = matching(lines, literal, expression)
-        every = line_texts(lines)
-        places = np.flatnonzero(mask_of(pc.match_substring_regex(every, ANY_WORK)))
-        some = every.take(arrow.array(places))
-        counts = {work: counter.count(some, places, at) for work, counter in works.items()}
+        counts = works.counts(lines, at)
         if not len(at):
             continue
         for column, figure, array in zip(values, kind.figures, texts.values(), strict=True):
@@ -83,8 +77,7 @@ def rows_of(data: bytes, kind: Kind) -> Rows | None:
         return None
     columns = [np.concatenate(pieces) for pieces in values]
     joined = joined_stamps(stamps, kind, columns)
-    for work, counter in works.items():
-        joined[work] -= counter.wrong
+    works.settle(joined)
     # Damaged lines have other texts in place of numbers.
     whole = np.logical_and.reduce([~np.isnan(numbers) for numbers in columns])
     return Rows(kind, columns, joined).chosen(whole) if whole.sum() >= FEWEST_LINES else None
@@ -105,58 +98,6 @@ def joined_stamps(
 def line_texts(lines: Lines) -> pa.Array:
     """Return the texts of lines; of very long ones the start."""
     return texts_of(lines.block, lines.start, np.minimum(lines.end, lines.start + LONGEST_LINE))
-
-
-class _Work:
-    """Counts the lines about other work up to each line about steps.
-
-    Settings before the first step name such work, too: lines before it only count if one with the same
-    words comes later.
-    """
-
-    def __init__(self, expression: str) -> None:
-        self._expression = expression
-        self._count = 0
-        self._has_steps = False
-        self._before: set[str] = set()
-        self._compared = 0
-        #: The number of lines before the first step that are no work.
-        self.wrong = 0
-
-    def count(self, texts: pa.Array, places: Ints, steps: Ints) -> Ints:
-        """Return the number of lines up to each line about steps.
-
-        Args:
-            texts: lines of the next block that may be about other work.
-            places: their places in the block.
-            steps: the places of lines about steps.
-        """
-        named = mask_of(pc.match_substring_regex(texts, self._expression))
-        of_steps = np.isin(places, steps)
-        if (named & of_steps).sum() > _MOST_WORK * len(steps):
-            # Such a figure belongs to steps.
-            named &= ~of_steps
-        later = named.copy()
-        if not self._has_steps:
-            is_before = named & (places < steps[0] if len(steps) else True)
-            later &= ~is_before
-            self._before |= self._words(texts, np.flatnonzero(is_before)[:_MOST_COMPARED])
-            self.wrong += int(is_before.sum())
-            self._has_steps = len(steps) > 0
-        if self.wrong and self._compared < _MOST_COMPARED:
-            compared = np.flatnonzero(later)[: _MOST_COMPARED - self._compared]
-            self._compared += len(compared)
-            if self._before & self._words(texts, compared):
-                self.wrong = 0
-                self._compared = _MOST_COMPARED
-        counts = self._count + np.searchsorted(places[named], steps, side="right")
-        self._count += int(named.sum())
-        return np.asarray(counts)
-
-    @staticmethod
-    def _words(lines: pa.Array, at: Ints) -> set[str]:
-        texts = lines.take(arrow.array(at)).to_pylist()
-        return {spelled(text[:_MOST_OF_LINE].decode("latin-1")) for text in texts}
 
 
 def mask_of(column: pa.Array) -> Bools:

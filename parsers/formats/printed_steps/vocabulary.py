@@ -296,20 +296,6 @@ OTHER_WORK = re.compile(
 #: Words of a training in the label of a bar.
 OF_TRAINING = re.compile(r"\b(?:train|epoch|iter|step|updat|fit|finetun|fine.tun|loss|batch)")
 
-# -- work between steps -----------------------------------------------------------------------------
-
-#: Lines about work between steps, by what they name, as regular expressions for RE2.
-WORK = {
-    "validation": r"(?i)(?:^|[^a-z])(?:eval|valid|val(?:[^a-z]|$)|test(?:[^a-z]|$))",
-    "checkpoint": (
-        r"(?i)(?:^|[^a-z])(?:sav(?:e|ed|ing)[^a-z_].{0,80}(?:checkpoint|ckpt|model|state|weights)"
-        r"|(?:checkpoint|ckpt|model|state).{0,80}[^a-z_](?:saved|written))"
-    ),
-}
-
-#: Words of any such line.
-ANY_WORK = "(?i)val|test|sav|written"
-
 # -- timestamps ------------------------------------------------------------------------------------
 
 _CLOCK = r"(?P<clock>\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)"
