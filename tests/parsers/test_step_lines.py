@@ -1143,7 +1143,7 @@ def test_bars_of_other_work_are_no_training(name: str) -> None:
     assert not PARSER.recognises("run.log", text.encode())
 
 
-@pytest.mark.parametrize("kind", ["falls", "labels", "totals"])
+@pytest.mark.parametrize("kind", ["falls", "labels", "totals", "ranks"])
 def test_work_grows_with_the_states_of_bars_at_most(kind: str) -> None:
     chance = random.Random(2)
 
@@ -1152,6 +1152,7 @@ def test_work_grows_with_the_states_of_bars_at_most(kind: str) -> None:
         for n in range(count):
             place = chance.randrange(1, 200) if kind == "falls" else n % 90 + 1
             label = "".join(chance.choices("abcdef", k=3)) if kind == "labels" else "epoch "
+            label = f"[rank {n % 5000}] " if kind == "ranks" else label
             screen.draw(place, 200 + n % 50 if kind == "totals" else 200, label=label)
         return b"loss\n" + screen.text.encode()
 

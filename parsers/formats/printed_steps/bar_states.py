@@ -87,6 +87,19 @@ class BarStates(NamedTuple):
         """Return the time of all steps."""
         return float(np.diff(self.elapsed_s)[~self.breaks[1:]].sum())
 
+    @property
+    def likeliest_s(self) -> Floats:
+        """Return the likeliest times of states, whose elapsed times are rounded down.
+
+        The first steps of a bar are made within its first second; a resumed one begins with others.
+        """
+        firsts, every = np.flatnonzero(self.breaks), np.arange(len(self.done))
+        first = firsts[np.maximum(np.searchsorted(firsts, every, "right") - 1, 0)]
+        resumed = (self.done * self.pace_s > 1)[first]
+        steps = self.done - np.where(resumed, self.done[first] - 1, 0)
+        taken = np.minimum(np.nan_to_num(steps * self.pace_s, nan=0.5), 1.0)
+        return np.where(self.elapsed_s == 0, taken, self.elapsed_s + 0.5)
+
     def pace_ratio(self, seconds: Floats) -> float | None:
         """Return the ratio of printed paces to measured times of a step; None without paces.
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stallscope.arrays.types import Bools, Floats, Ints
+from stallscope.arrays.types import Bools, Ints
 from stallscope.formatting.lists import counted
 
 from ...lines.line_blocks import Column
@@ -28,7 +28,7 @@ from .vocabulary import OF_TRAINING, OTHER_WORK
 _TRAINS = re.compile(rb"(?i)loss|\bepoch|\btrain|learning.?rate|\blr\b|grad.?norm")
 _HEADER = re.compile(r"^\W{3,}(\w[\w -]{0,60}?)\W{3,}$|^(.{1,80}):$")
 _BEFORE_BYTES, _AROUND_BYTES = 1000, 1 << 20
-_FEWEST_STATES, _MOST_BARS = 4, 20
+_FEWEST_STATES, _MOST_BARS, _MOST_RANKS = 4, 20, 4096
 # Elapsed times are whole seconds: those of shorter trainings are too coarse.
 _UNIT_NS, _SHORTEST_S = 10**9, 20
 # A bar's pace is smoothed, and elapsed times are rounded: they agree up to this ratio.
@@ -101,7 +101,7 @@ def bars_in(data: bytes, size: int | None) -> Evidence | None:
         size: the number of ranks that it states; None if unknown.
     """
     output = bar_states(data)
-    bars = list(_bars(output, size))
+    bars = list(_bars(output, size)) if output.labels else []
     if not bars:
         return None
     bar, note = _chosen(bars)
@@ -124,11 +124,15 @@ def _bars(output: BarOutput, size: int | None) -> Iterator[_Bar]:
         if not label.words and not output.is_labelled and not _is_of_training(output.text, bar):
             continue
         between = np.diff(rows, prepend=rows[:1] - 1) - 1
+        by_rank, counts = (
+            np.argsort(bar.rank, kind="stable"),
+            np.unique(bar.rank, return_counts=True)[1],
+        )
         chains = [
             chain
-            for rank in np.unique(bar.rank).tolist()
-            if (mask := bar.rank == rank).sum() >= _FEWEST_STATES
-            and (chain := _chain(bar.chosen(mask), between[mask], size)) is not None
+            for of_rank in np.split(by_rank, np.cumsum(counts)[:-1])[:_MOST_RANKS]
+            if len(of_rank) >= _FEWEST_STATES
+            and (chain := _chain(bar.chosen(of_rank), between[of_rank], size)) is not None
         ]
         if chains and max(chain.states.seconds for chain in chains) >= _SHORTEST_S:
             yield _Bar(label, total, chains)
@@ -137,9 +141,10 @@ def _bars(output: BarOutput, size: int | None) -> Iterator[_Bar]:
 def _groups(output: BarOutput) -> list[tuple[BarLabel, float, Ints]]:
     """Return the labels, totals and states of bars of steps or epochs, that with most states first."""
     groups, states = [], output.states
-    for number, label in enumerate(output.labels):
-        rows = np.flatnonzero(states.label == number)
-        if OTHER_WORK.search(label.words):
+    by_label = np.argsort(states.label, kind="stable")
+    ends = np.cumsum(np.bincount(states.label, minlength=len(output.labels)))
+    for label, rows in zip(output.labels, np.split(by_label, ends[:-1]), strict=True):
+        if len(rows) < _FEWEST_STATES or OTHER_WORK.search(label.words):
             continue
         totals, counts = np.unique(states.total[rows], return_counts=True)
         order = np.argsort(-counts, kind="stable")[:_MOST_BARS]
@@ -403,7 +408,7 @@ def _spans(chain: _Chain, text: bytes) -> dict[str, Column] | None:
     lines = step_lines(columns)
     if len(lines) != count:
         return None
-    ns = np.rint(_midway(states) * 1e9).astype(np.int64)
+    ns = np.rint(states.likeliest_s * 1e9).astype(np.int64)
     breaks = lines.begins | states.breaks | np.append(False, np.diff(ns) < 0)
     begin, end, seconds = spans(lines, ns, _UNIT_NS, breaks)
     if not len(seconds):
@@ -415,19 +420,6 @@ def _spans(chain: _Chain, text: bytes) -> dict[str, Column] | None:
         means = (sums[end + 1] - sums[begin + 1]) / (end - begin)
         columns["data"] = np.minimum(means, seconds)
     return {**columns, "seconds": seconds}
-
-
-def _midway(states: BarStates) -> Floats:
-    """Return the likeliest times of states, whose elapsed times are rounded down.
-
-    The first steps of a bar are made within its first second; a resumed one begins with others.
-    """
-    firsts = np.flatnonzero(states.breaks)
-    first = firsts[np.maximum(np.searchsorted(firsts, np.arange(len(states.done)), "right") - 1, 0)]
-    resumed = (states.done * states.pace_s > 1)[first]
-    steps = states.done - np.where(resumed, states.done[first] - 1, 0)
-    taken = np.minimum(np.nan_to_num(steps * states.pace_s, nan=0.5), 1.0)
-    return np.where(states.elapsed_s == 0, taken, states.elapsed_s + 0.5)
 
 
 def _of_epochs(bar: _Bar) -> Evidence | None:
