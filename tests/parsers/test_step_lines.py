@@ -1284,6 +1284,8 @@ WORDS = (
         "1790000000123",
     ),
     *("1e-5", "1,000", "1.2.3"),
+    *("train 12%|", "3/40 [00:07<01:00, 2.30s/it]", "40/40 [01:00:12<?, 0.00s/it, data=0.1s]"),
+    *("12it [00:12, 1.00it/s]", "2/9 0:00:45 • 0:05:33 2.64it/s", "\x1b[A", "time (ms) | fwd: 1.0"),
 )
 pieces = st.lists(st.one_of(st.sampled_from(WORDS), st.integers(0, 10**14).map(str)), max_size=12)
 
@@ -1307,6 +1309,24 @@ def test_lines_like_a_trainers_never_break_it(
     cut = data.draw(st.integers(0, len(text)))
     checked(text[cut:].encode())
     checked(text[:cut].encode())
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 9), st.integers(-2, 99), st.sampled_from(["0.00s/it", "2.00s/it"])
+        ),
+        min_size=4,
+        max_size=40,
+    ),
+    st.sampled_from(["", ", time=2, data=1", ", data=0.1s"]),
+)
+def test_states_in_any_order_never_break_it(states: list[tuple[int, int, str]], after: str) -> None:
+    drawn = [
+        f"train {n}/9 [{max(s, 0) // 60:02}:{max(s, 0) % 60:02}<00:01, {pace}{after}]"
+        for n, s, pace in states
+    ]
+    checked("\r".join(drawn).encode())
 
 
 @given(st.binary(max_size=2000))

@@ -373,9 +373,10 @@ def waits_in(text: bytes, states: BarStates) -> Floats | None:
     """
     places = np.unique(np.linspace(0, len(states.begin) - 1, _POSTFIXES).astype(np.int64))
     postfixes = [_POSTFIX.findall(_postfix(text, at)) for at in states.bracket[places].tolist()]
-    if np.isnan(states.pace_s).all():
+    paces = states.pace_s[states.pace_s > 0]
+    if not len(paces):
         return None
-    usual_s = float(np.nanmedian(states.pace_s))
+    usual_s = float(np.median(paces))
     words = {
         (name, unit): word_of(name, unit.strip())
         for postfix in postfixes
