@@ -26,6 +26,9 @@ _SHARE_CHANGES = 0.8
 _MOST = 2.0**31
 # Two clocks measure the same times up to this ratio.
 _ALIKE = 1.03
+# Steps behind means so far vary at most this many times as much as these.
+_AS_STEADY = 2.0
+_FEWEST_LINES_OF_MEANS = 3
 # Times that are left are rounded, and those of means over other steps.
 _LEFT_ALIKE = 1.1
 # Products of times and rates are exact to this share, and to this share of how much times vary.
@@ -291,6 +294,29 @@ class CountedLines:
     def having(self, quantity: str) -> list[int]:
         """Return the figures of a quantity, in the order of the line."""
         return [at for at, figure in enumerate(self.figures) if figure.word.quantity == quantity]
+
+    def coarseness_so_far(self, time: int, seconds: Floats) -> float | None:
+        """Return how coarse the times of steps are behind means over all steps so far, as a share.
+
+        Args:
+            time: a figure with times.
+            seconds: its values, in seconds.
+
+        Returns:
+            None if these are no such means: then steps behind them would vary wildly.
+        """
+        lines = self.lines
+        inside = np.flatnonzero(~lines.begins)
+        if len(lines) != len(seconds) or len(inside) < _FEWEST_LINES_OF_MEANS:
+            return np.inf if self.figures[time].word.is_mean else None
+        each = (np.diff(seconds * lines.so_far) / lines.since[1:])[inside - 1]
+        off = 2 * half_unit(seconds) * (lines.so_far / lines.since)[inside]
+        usual, usual_off = float(np.median(each)), float(np.median(off))
+        spread = float(np.median(np.abs(each - usual)))
+        drift = float(np.median(np.abs(seconds - np.median(seconds))))
+        if (each < -off).any() or spread > _AS_STEADY * max(drift, usual_off):
+            return None
+        return usual_off / max(usual, 1e-12)
 
     def _left_over(self, step_s: Floats) -> float | None:
         """Return how far the printed time that is left is from that of the steps that are left.

@@ -377,9 +377,11 @@ class _Lines(CountedLines):
             if word.order and not self._is_of_each(at):
                 reason = WHOSE_TIMES
                 continue
-            time = _Time(at, unit_s, "step", _UNCHECKED)
+            coarse = self.coarseness_so_far(at, seconds)
+            time = _Time(at, unit_s, "step" if coarse is None else "so far", _UNCHECKED)
             checks = [] if word.unit_s is None else self.product_agrees(seconds, stated)
-            return self._of(self._fields(time), "last", checks or self.left_agrees(seconds))
+            checks = checks or self.left_agrees(seconds)
+            return self._of(self._fields(time), "last", checks if (coarse or 0) < _COARSEST else [])
         return self._by_rates_of_steps() or reason
 
     def _by_rates_of_steps(self) -> Evidence | None:
