@@ -295,12 +295,13 @@ class CountedLines:
         """Return the figures of a quantity, in the order of the line."""
         return [at for at, figure in enumerate(self.figures) if figure.word.quantity == quantity]
 
-    def coarseness_so_far(self, time: int, seconds: Floats) -> float | None:
+    def coarseness_so_far(self, time: int, seconds: Floats, half_s: float) -> float | None:
         """Return how coarse the times of steps are behind means over all steps so far, as a share.
 
         Args:
             time: a figure with times.
             seconds: its values, in seconds.
+            half_s: half of the unit that these are rounded to.
 
         Returns:
             None if these are no such means: then steps behind them would vary wildly.
@@ -310,7 +311,7 @@ class CountedLines:
         if len(lines) != len(seconds) or len(inside) < _FEWEST_LINES_OF_MEANS:
             return np.inf if self.figures[time].word.is_mean else None
         each = (np.diff(seconds * lines.so_far) / lines.since[1:])[inside - 1]
-        off = 2 * half_unit(seconds) * (lines.so_far / lines.since)[inside]
+        off = 2 * half_s * (lines.so_far / lines.since)[inside]
         usual, usual_off = float(np.median(each)), float(np.median(off))
         spread = float(np.median(np.abs(each - usual)))
         drift = float(np.median(np.abs(seconds - np.median(seconds))))

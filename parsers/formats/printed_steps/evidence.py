@@ -377,7 +377,7 @@ class _Lines(CountedLines):
             if word.order and not self._is_of_each(at):
                 reason = WHOSE_TIMES
                 continue
-            coarse = self.coarseness_so_far(at, seconds)
+            coarse = self.coarseness_so_far(at, seconds, half_unit(seconds))
             time = _Time(at, unit_s, "step" if coarse is None else "so far", _UNCHECKED)
             checks = [] if word.unit_s is None else self.product_agrees(seconds, stated)
             checks = checks or self.left_agrees(seconds)
@@ -389,9 +389,11 @@ class _Lines(CountedLines):
         for at in self.having("rate"):
             rates = self.sole.values[at]
             if self.figures[at].word.thing == "step" and (rates > 0).all():
-                checks = self.left_agrees(1 / rates)
-                fields = {"seconds": 1 / np.maximum(self.rows.values[at], 1e-12)}
-                return self._of(fields, "last", checks)
+                half_s = half_unit(rates) / float(np.median(rates)) ** 2
+                coarse = self.coarseness_so_far(at, 1 / rates, half_s)
+                name = "seconds" if coarse is None else "mean_seconds"
+                checks = self.left_agrees(1 / rates) if (coarse or 0) < _COARSEST else []
+                return self._of({name: 1 / np.maximum(self.rows.values[at], 1e-12)}, "last", checks)
         return None
 
     def _is_of_each(self, time: int) -> bool:
