@@ -21,6 +21,7 @@ from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.exports.tensorboard_file import TensorboardSeries
 from stallscope.parsers import read as read_place
 from stallscope.parsers.base import Parsed
+from stallscope.parsers.formats.printed_steps import records
 from stallscope.parsers.formats.printed_steps.step_lines_parser import (
     StepLinesParser,
     best_evidence,
@@ -344,6 +345,15 @@ def test_records_are_read_if_their_figures_agree(name: str) -> None:
         assert log.log.facts["data_ms"] == pytest.approx(200 * STEP_S, rel=0.01)
 
 
+@pytest.mark.parametrize("name", RECORDS)
+def test_long_files_are_read_like_short_ones(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "_FEW", 0)
+    monkeypatch.setattr(records, "_SAMPLE_BYTES", 700)
+    data = RECORDS[name][0].encode("latin-1")
+    steps, ms = windows_of(PARSER.parse("run.json", data))
+    assert np.average(ms, weights=steps) == pytest.approx(1000 * STEP_S, rel=0.01)
+
+
 REFUSED = {
     "its records count epoch, and have neither times, rates nor timestamps": table(
         "epoch,accuracy,loss,val_loss", lambda at: f"{at.number},0.5,1.2,1.3"
@@ -602,24 +612,24 @@ def test_no_records_are_read_wrongly(
         "so far": np.cumsum(sums) / every / np.arange(1, count + 1),
         "none": np.full(count, np.nan),
     }[meaning] * (1000 if name.endswith("ms") else 1)
-    records: list[dict[str, Any]] = []
+    written: list[dict[str, Any]] = []
     for at in range(count):
         step = (at + 1) * every
         value = None if np.isnan(values[at]) or (misses and at % 9 == 4) else round(values[at], 5)
         moment = CLOCKS[clock](ends[at] - pauses[at])
-        records.append({"step": step, "loss": 2 - at / 1000, clock: moment, name: value})
+        written.append({"step": step, "loss": 2 - at / 1000, clock: moment, name: value})
         if pauses[at]:
             moment = CLOCKS[clock](ends[at])
-            records.append({"step": step, "eval_loss": 1.0, "eval_time": 9.5, clock: moment})
-    names = list(dict.fromkeys(name for record in records for name in record))
+            written.append({"step": step, "eval_loss": 1.0, "eval_time": 9.5, clock: moment})
+    names = list(dict.fromkeys(name for record in written for name in record))
     rows = (
         ",".join("" if record.get(name) is None else str(record[name]) for name in names)
-        for record in records
+        for record in written
     )
     text = {
         "table": "\n".join([",".join(names), *rows, ""]),
-        "lines": "\n".join(map(json.dumps, records)),
-        "document": json.dumps({"history": records}),
+        "lines": "\n".join(map(json.dumps, written)),
+        "document": json.dumps({"history": written}),
     }[form]
     if PARSER.recognises("run.json", text.encode()):
         steps, ms = windows_of(PARSER.parse("run.json", text.encode()))

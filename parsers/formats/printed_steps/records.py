@@ -32,7 +32,9 @@ from .vocabulary import word_of
 
 # Documents are read as a whole: larger ones are no logs.
 _MOST_BYTES = 64 << 20
-_SAMPLE_BYTES = 1 << 16
+_SAMPLE_BYTES, _LONGEST_NAMES = 1 << 16, 1 << 14
+# Arrow takes longer to start than Python to read so many records.
+_FEW = 200
 # In this share of a text's lines are its records, if it has nothing else to read.
 _MOST = 0.5
 _MOST_COLUMNS, _MOST_VALUES, _DEEPEST = 240, 4000, 4
@@ -44,7 +46,6 @@ _RECORD = re.compile(rb"(?m)^[^{\n]{0,300}\{[ \t]*[\"'][^\n]*\}[ \t\r]*$")
 _LINE = re.compile(rb"(?m)^[^\n]*\S")
 _BODY = r"(?s)^(?P<before>[^{]*)(?P<record>\{.*\})\s*$"
 _NAMES_START = re.compile(r"[\s\"']*[A-Za-z_,;]")
-_LONGEST_NAMES = 1 << 14
 _DECIMAL_COMMA = re.compile(rb"[;\n]-?\d+,\d+[;\r\n]")
 _DATED = re.compile(r"(?i)date|time|(?:^|_)at$|when")
 _NAME = re.compile(r"[A-Za-z_][\w ./()%#@\[\]:\-\ufffd]{0,80}")
@@ -56,7 +57,6 @@ _RUNS = frozenset({"run", "run id", "run name", "run uuid", "experiment"})
 _KEYS = frozenset({"key", "metric", "metric name", "tag", "name"})
 # Figures that only the Trainer's summary needs.
 _OF_THE_TRAINER = frozenset({"train_runtime", "train_steps_per_second", "eval_runtime"})
-
 SEVERAL_RUNS = "its records are of several runs: give each run a file"
 
 
@@ -207,15 +207,23 @@ class _Table(NamedTuple):
         columns = {
             str(at): name for at, name in enumerate(self.names) if _role(name) or _may_be_date(name)
         }
-        table = self._read(data[:_SAMPLE_BYTES].rpartition(b"\n")[0], columns, {})
+        is_long = len(data) > _SAMPLE_BYTES
+        sample = data[:_SAMPLE_BYTES].rpartition(b"\n")[0] if is_long else data
+        table = self._read(sample, columns, {})
         if table is None:
             return None
-        kinds = {
-            at: pa.float64() if _is_number(table.column(at).type) else pa.string() for at in columns
-        }
-        texts = dict.fromkeys(columns, pa.string())
-        table = self._read(data, columns, kinds) or self._read(data, columns, texts)
-        if table is None or not table.num_rows:
+        kinds = dict.fromkeys(columns, pa.float64())
+        for at in columns:
+            if pa.types.is_string(table.column(at).type) or pa.types.is_temporal(
+                table.column(at).type
+            ):
+                kinds[at] = pa.string()
+        if is_long:
+            texts = dict.fromkeys(columns, pa.string())
+            table = self._read(data, columns, kinds) or self._read(data, columns, texts)
+        else:
+            table = table.cast(pa.schema([*kinds.items()]), safe=False)
+        if table is None:
             return None
         arrays = {name: table.column(at).combine_chunks() for at, name in columns.items()}
         piece = _piece(arrays, without_stamps(table.num_rows))
@@ -249,10 +257,6 @@ def _readable(data: bytes) -> bytes:
     return data if data.isascii() else data.decode("utf-8", "replace").encode()
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind))
-
-
 # -- lines of JSON ---------------------------------------------------------------------------------
 
 
@@ -260,7 +264,7 @@ def _pieces_of_lines(data: bytes) -> Iterator[_Piece]:
     """Yield the records of each block of lines, without lines about evaluations."""
     for lines in line_blocks(data):
         at, before, bodies = _bodies(lines)
-        columns = _by_arrow(bodies) if len(at) else None
+        columns = _by_arrow(bodies) if len(at) > _FEW else None
         if columns is None:
             at, columns = _by_python(at, bodies)
         if not len(at):
@@ -332,19 +336,18 @@ def _columns(records: Sequence[Mapping[str, Any]]) -> dict[str, pa.Array]:
     """Make columns of records: of numbers, or of texts if a value is one."""
     flat = [dict(islice(_flat(record), _MOST_VALUES)) for record in records]
     names = dict.fromkeys(name for record in flat for name in record)
-    columns = {}
+    columns = dict.fromkeys(names, pa.nulls(len(flat)))
     for name in islice(filter(_tells, names), _MOST_COLUMNS):
         values = [record.get(name) for record in flat]
         if any(isinstance(value, str) for value in values):
-            columns[name] = arrow.texts(["" if value is None else _text(value) for value in values])
+            # JSON has halves of characters, which cannot be encoded.
+            texts = ["" if value is None else str(value) for value in values]
+            columns[name] = arrow.texts(
+                [text.encode("utf-8", "replace").decode() for text in texts]
+            )
         else:
             columns[name] = arrow.array([_number(value) for value in values], pa.float64())
     return columns
-
-
-def _text(value: object) -> str:
-    """Return a value as text that can be encoded: JSON has halves of characters."""
-    return str(value).encode("utf-8", "replace").decode()
 
 
 def _number(value: object) -> float:
@@ -384,8 +387,6 @@ def _in_document(data: bytes) -> Records | None:
     except (ValueError, RecursionError):
         return None
     rows = [row for row in _rows_in(content) if isinstance(row, dict)]
-    if not rows:
-        return None
     piece = _piece(_columns(rows), without_stamps(len(rows)))
     if isinstance(content, dict):
         # They tell of the program that wrote it.
@@ -418,10 +419,10 @@ def _rows_in(content: object) -> Sequence[Any]:
     if frame:
         rows = next(iter(frame.values()))
         return [{name: column.get(row) for name, column in frame.items()} for row in rows]
-    if len(lists) > 1 and len({len(value) for value in lists}) == 1:
-        names = [name for name, value in content.items() if isinstance(value, list)]
-        return [dict(zip(names, values, strict=True)) for values in zip(*lists, strict=True)]
-    return ()
+    if len({len(value) for value in lists}) > 1:
+        return ()
+    names = [name for name, value in content.items() if isinstance(value, list)]
+    return [dict(zip(names, values, strict=True)) for values in zip(*lists, strict=True)]
 
 
 def _is_by_row(content: object) -> bool:
