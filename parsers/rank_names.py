@@ -85,7 +85,7 @@ _SIZES = (
     _Wording(b"communicator", re.compile(rb"communicator \(size ?= ?(\d{1,6})\)")),
     _Wording(b"world", re.compile(rb"world[_ ]size" + _IS)),
     _Wording(b" processes", re.compile(rb"starting with (\d{1,6}) processes\b")),
-    _Wording(b" processes", re.compile(rb"initiali[sz]ed (\d{1,6}) processes\b")),
+    _Wording(b" processes", re.compile(rb"initiali[sz]ed (\d{1,6}) processes\b(?! (?:for|to|of))")),
     _Wording(b"hvd.size", re.compile(rb"hvd\.size(?:\(\))?" + _IS)),
     _Wording(b"processes", re.compile(rb"num(?:ber)?[_ ](?:of[_ ])?processes" + _IS)),
     _Wording(b"training on", re.compile(rb"training on (\d{1,6}) devices\b")),
@@ -93,20 +93,20 @@ _SIZES = (
         b"device mesh with ",
         re.compile(rb"device mesh with \[[^\]\n]{1,100}\], \[(\d{1,6}(?:, \d{1,6}){0,5})\]"),
     ),
+    _Wording(
+        b"mesh with parallelism: pp",
+        re.compile(
+            rb"parallelism: pp=(\d{1,6}), dp_replicate=(\d{1,6}), dp_shard=(\d{1,6}), "
+            rb"cp=(\d{1,6}), tp=(\d{1,6})\b"
+        ),
+    ),
     # DeepSpeed's launcher and torchrun's command.
     _Wording(b"num_local_procs=", re.compile(rb"nnodes=(\d{1,6}), num_local_procs=(\d{1,6})\b")),
     _Wording(
-        b"--n",
-        re.compile(
-            rb"torchrun (?=[^\n]{0,300}?--nproc[_-]per[_-]node[= ](\d{1,6})\b)"
-            rb"(?=[^\n]{0,300}?--nnodes[= ](\d{1,6})\b(?!:))"
-        ),
-    ),
-    _Wording(
         b"torchrun ",
         re.compile(
-            rb"torchrun (?=[^\n]{0,300}?--standalone\b)"
-            rb"(?=[^\n]{0,300}?--nproc[_-]per[_-]node[= ](\d{1,6})\b)"
+            rb"torchrun (?=[^\n]{0,300}?--nproc[_-]per[_-]node[= ](\d{1,6})\b)"
+            rb"(?=[^\n]{0,300}?--(?:standalone\b|nnodes[= ](\d{1,6})\b(?!:)))"
         ),
     ),
     _Wording(
@@ -333,10 +333,9 @@ def _numbers_of(wording: _Wording, head: bytes) -> set[int]:
     """Return the numbers of ranks that a wording states, the products of their factors."""
     numbers = set()
     for match in _stated(wording, head):
-        factors = [int(text) for group in match.groups() for text in group.split(b",")]
-        if 0 < prod(factors) <= MOST_RANKS:
-            numbers.add(prod(factors))
-    return numbers
+        groups = [group for group in match.groups() if group is not None]
+        numbers.add(prod(int(text) for group in groups for text in group.split(b",")))
+    return {number for number in numbers if 0 < number <= MOST_RANKS}
 
 
 def _size_of_places(head: bytes) -> set[int]:

@@ -53,6 +53,13 @@ KERAS = "".join(
         ("JAX process: 1 / 4\n", 1, 4),
         ("training on 8 devices (GPUs/TPUs)\n", None, 8),
         ("Building 2-D device mesh with ['dp', 'tp'], [4, 2]\n", None, 8),
+        (
+            "device mesh with parallelism: pp=2, dp_replicate=1, dp_shard=4, cp=1, tp=2, ep=1\n",
+            None,
+            16,
+        ),
+        ("Initialized 8 processes\n", None, 8),
+        ("Initialized 8 processes to read files\n", None, None),
         ("nnodes=2, num_local_procs=8, node_rank=1\n", None, 16),
         ("+ torchrun --nnodes=2 --nproc_per_node 8 train.py\n", None, 16),
         ("+ torchrun --nnodes=1:4 --nproc_per_node 8 train.py\n", None, None),
