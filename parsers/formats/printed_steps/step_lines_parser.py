@@ -197,6 +197,11 @@ def lacking(data: bytes) -> str:
     evidence, present = best_evidence(data), _present(data)
     if isinstance(evidence, str):
         return f"{present}no times of steps can be read from its lines: {evidence}"
+    if evidence.known_from.endswith(TRAINER):
+        return (
+            "the Trainer's summary has the time of all steps, but their number is not in "
+            f"the file: --read-as {StepLinesParser.name} takes it from the summary's rate"
+        )
     lines = len(evidence.columns["timed"])
     return (
         f"{present}{lines:,} lines about steps could be read, but nothing else in the log confirms "
