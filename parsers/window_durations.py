@@ -145,6 +145,9 @@ def durations(
     check = None if windows is None or is_certain else _against_clock(lines, windows)
     if windows is None or check is None or check.error <= _OFF:
         return windows
+    undone = _undone(lines, printed) if value == windows.source == "mean" and printed else None
+    if undone is not None:
+        return undone
     for reading in _readings(lines, printed, so_far):
         better = _against_clock(lines, reading)
         if better is not None and better.error <= min(_OFF, check.error / 2):
@@ -200,8 +203,7 @@ def _by_meaning(
         return _between_stamps(lines)
     if value == "total":
         return _of_totals(lines, printed)
-    undone = _undone(lines, printed) if value == "mean" else None
-    return undone or _as_printed(lines, printed, value)
+    return _as_printed(lines, printed, value)
 
 
 def _of_means(lines: StepLines, printed: _Times | None, so_far: _Times, value: Value) -> Durations:
@@ -262,8 +264,8 @@ def _undone(lines: StepLines, times: _Times) -> Durations | None:
     clock = np.where(inside, np.diff(ns, prepend=ns[0]) / 1e9, 0.0)
 
     def off(seconds: Floats) -> float:
-        printed = np.where(inside[: len(seconds)], seconds * since, 0.0)
-        return float(np.abs(np.cumsum(printed - clock[: len(seconds)])).max())
+        took = np.where(inside[: len(seconds)], seconds * since, 0.0)
+        return float(np.abs(np.cumsum(took - clock[: len(seconds)])).max())
 
     unit = lines.stamp_unit_ns / 1e9
     most = min(off(values) / 2, _CLOCK_UNITS * unit + _CLOCK_SHARE * float(clock.sum()))
