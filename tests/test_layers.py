@@ -78,7 +78,6 @@ COLLECTOR = (
     "sources",
     "mlflow",
     "source_kinds",
-    "address",
     "store",
 )
 #: What records any training, and then the recorders of the frameworks.

@@ -1,13 +1,15 @@
-"""Define the file names of a store; write files atomically, and compute checksums."""
+"""Define the file names of a store, and its address; write files atomically, compute checksums."""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+
+from ..sources.source import without_credentials
 
 #: In each run's folder: the run's id, its logs with their facts, checksums.
 MANIFEST = "manifest.json"
@@ -17,6 +19,8 @@ SUMMARY = "summary.json"
 ANALYSIS = "analysis.parquet"
 #: In the store's folder: the list of its runs.
 CATALOGUE = "catalogue.sqlite"
+#: The file in a mirror's folder with the URL of its store (``mirror.py``).
+ADDRESS = ".url"
 #: Files of a run's folder that its manifest does not list.
 OWN_FILES = frozenset({MANIFEST, SUMMARY, ANALYSIS})
 
@@ -53,3 +57,16 @@ def written_whole(path: Path, draft_folder: Path | None = None) -> Iterator[Path
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def address(path: Path) -> str:
+    """Return the URL of a store or of a run's folder; the path itself if it is local."""
+    for folder, name in ((path, ""), (path.parent, f"/{path.name}")):
+        with suppress(OSError):
+            return (folder / ADDRESS).read_text() + name
+    return str(path)
+
+
+def where_is(path: Path) -> str:
+    """Return the address without credentials, for messages."""
+    return without_credentials(address(path))

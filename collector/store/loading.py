@@ -17,8 +17,7 @@ from stallscope.arrays import arrow
 from stallscope.errors import UnknownVersionError, UnreadableError
 from stallscope.run import INTERVALS_SCHEMA, Run, Series
 
-from ..address import where_is
-from .layout import MANIFEST
+from .layout import MANIFEST, where_is
 from .manifests import NOT_A_MANIFEST, ListedFile, Manifest, parse_manifest
 from .mirror import Mirror
 from .step_files import read_steps

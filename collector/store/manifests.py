@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from stallscope.errors import NotFoundError, UnreadableError
 
-from ..address import where_is
 from ..recorder.job.job_settings import with_masked_settings
 from ..run_names import NamedRun, index_of
-from .layout import MANIFEST
+from .layout import MANIFEST, where_is
 
 if TYPE_CHECKING:
     from stallscope.run import Run

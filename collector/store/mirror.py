@@ -35,9 +35,8 @@ from fsspec.core import has_magic
 from stallscope.arrays.memory import folder_for_files
 from stallscope.errors import UnreadableError, UnwritableError
 
-from ..address import ADDRESS
 from ..sources.source import announced_wait
-from .layout import CATALOGUE, MANIFEST, SUMMARY, checksum, written_whole
+from .layout import ADDRESS, CATALOGUE, MANIFEST, SUMMARY, checksum, written_whole
 from .manifests import (
     NOT_A_MANIFEST,
     ListedFile,

@@ -116,7 +116,7 @@ BY_MEASUREMENT: Mapping[str, str] = {
 ONLY_LOOKS = {
     *("clock_jumped", "causality_broken", "clocks_unsteady"),
     *("ranks_stalled", "ranks_exited", "hosts_blacklisted", "workers_reset", "executors_lost"),
-    *("collectives_incomplete", "collectives_timed_out", "processes_suspended"),
+    *("collectives_incomplete", "collectives_timed_out", "processes_suspended", "uneven_timers"),
 }
 #: Tested on runs below.
 ON_ITS_OWN = {"responses_evicted"}

@@ -19,21 +19,13 @@ from .rows import Rows
 
 # A counter rises by the same number in this share of its lines, and falls in at most this share.
 _SHARE_EVEN, _SHARE_FALLS = 0.5, 0.1
-# A clock has to measure steps to this share of their time.
-_PRECISE = 0.05
+#: A clock has to measure steps to this share of their time.
+PRECISE = 0.05
 _SHARE_CHANGES = 0.8
 # Larger numbers are no steps, and epochs have 32 bits.
 _MOST = 2.0**31
 # Two clocks measure the same times up to this ratio.
 _ALIKE = 1.03
-# Steps behind means so far vary at most this many times as much as these.
-_AS_STEADY = 2.0
-_FEWEST_LINES_OF_MEANS = 3
-# Times that are left are rounded, and those of means over other steps.
-_LEFT_ALIKE = 1.1
-# Products of times and rates are exact to this share, and to this share of how much times vary.
-_EXACT, _STEADIER = 0.005, 0.25
-_SHORTEST_SEQUENCE = 128
 #: Samples per step are constant up to this share.
 CONSTANT = 0.03
 # Running times go up in this share of lines.
@@ -185,7 +177,7 @@ def spans(lines: StepLines, ns: Ints, unit_ns: int, breaks: Bools) -> tuple[Ints
     Returns:
         The first and the last line of each span, and its seconds per step.
     """
-    begin, end = stretches(ns, breaks, int(unit_ns / _PRECISE))
+    begin, end = stretches(ns, breaks, int(unit_ns / PRECISE))
     last = np.append(np.flatnonzero(breaks)[1:] - 1, len(ns) - 1)[np.cumsum(breaks) - 1]
     # The rest of a piece is too short for a span, and belongs to the one before.
     ends_piece = np.append(last[end][1:] != last[end][:-1], True)[: len(end)]
@@ -295,100 +287,6 @@ class CountedLines:
         """Return the figures of a quantity, in the order of the line."""
         return [at for at, figure in enumerate(self.figures) if figure.word.quantity == quantity]
 
-    def coarseness_so_far(self, time: int, seconds: Floats, half_s: float) -> float | None:
-        """Return how coarse the times of steps are behind means over all steps so far, as a share.
-
-        Args:
-            time: a figure with times.
-            seconds: its values, in seconds.
-            half_s: half of the unit that these are rounded to.
-
-        Returns:
-            None if these are no such means: then steps behind them would vary wildly.
-        """
-        lines = self.lines
-        inside = np.flatnonzero(~lines.begins)
-        if len(lines) != len(seconds) or len(inside) < _FEWEST_LINES_OF_MEANS:
-            return np.inf if self.figures[time].word.is_mean else None
-        each = (np.diff(seconds * lines.so_far) / lines.since[1:])[inside - 1]
-        off = 2 * half_s * (lines.so_far / lines.since)[inside]
-        usual, usual_off = float(np.median(each)), float(np.median(off))
-        spread = float(np.median(np.abs(each - usual)))
-        drift = float(np.median(np.abs(seconds - np.median(seconds))))
-        if (each < -off).any() or spread > _AS_STEADY * max(drift, usual_off):
-            return None
-        return usual_off / max(usual, 1e-12)
-
-    def _left_over(self, step_s: Floats) -> float | None:
-        """Return how far the printed time that is left is from that of the steps that are left.
-
-        Args:
-            step_s: the seconds of a step, as each line would print them.
-
-        Returns:
-            The ratio of both; None if no line tells, or too coarsely.
-        """
-        sole, total = self.sole, self.figures[self.counter].total
-        steps = sole.values[self.counter] / (self.samples_per_step or 1.0)
-        for at in self.having("left"):
-            left_s = sole.values[at] * (self.figures[at].word.unit_s or 1.0)
-            if np.median(left_s) < 1 / _PRECISE:
-                continue
-            ends = steps + left_s / np.maximum(step_s, 1e-12)
-            if total is not None:
-                rest = total / (self.samples_per_step or 1.0) - steps
-                ratio = float(np.median((ends - steps) / np.maximum(rest, 1e-12)))
-                if agrees(ratio, _LEFT_ALIKE):
-                    return ratio
-            # All lines tell the same end of the job.
-            spread = float(np.ptp(steps)) if self.lines.begins.sum() == 1 else 0.0
-            if spread * float(np.median(step_s)) > 1 / _PRECISE and np.ptp(ends) < 0.1 * spread:
-                return 1 + float(np.ptp(ends)) / spread
-        return None
-
-    def left_agrees(self, seconds: Floats) -> list[str]:
-        """Return a check if the printed time that is left is that of the steps that are left."""
-        ratio = self._left_over(seconds)
-        return (
-            [] if ratio is None else [f"agree with the time that is left within {percent(ratio)}"]
-        )
-
-    def totals_agree(self, seconds: Floats, stated: frozenset[int]) -> list[str]:
-        """Return a check if rates say that times are those of all steps since the line before."""
-        if len(self.lines) != len(seconds) or np.median(self.lines.since) < 2:
-            return []
-        inside = ~self.lines.begins
-        for at in self.having("rate"):
-            thing = self.figures[at].word.thing
-            steps = (self.sole.values[at] * seconds / self.lines.since)[inside]
-            sizes = {1} if thing == "step" else stated if thing == "sample" else ()
-            if any((np.abs(steps / size - 1) < CONSTANT).mean() > 0.9 for size in sizes):
-                return ["agree with rates on the steps since the line before"]
-        return []
-
-    def product_agrees(self, seconds: Floats, stated: frozenset[int]) -> list[str]:
-        """Return a check if the product of rates and times is constant, and a batch.
-
-        That is stated, or the lines of each step have times that vary more than their products, or
-        tokens that are a power of two.
-        """
-        for at in self.having("rate"):
-            products = seconds * self.sole.values[at]
-            batch = float(np.median(products))
-            spread = float(np.median(np.abs(products / max(batch, 1e-12) - 1)))
-            thing = self.figures[at].word.thing
-            size = next((size for size in stated if _is_batch(batch / size, thing)), None)
-            if spread < CONSTANT and size is not None:
-                return [f"rates and times agree on the batch of {size:,}"]
-            varies = float(np.median(np.abs(seconds / np.median(seconds) - 1)))
-            power = 2.0 ** round(np.log2(max(batch, 1e-9)))
-            exact = thing == "token" and power >= _SHORTEST_SEQUENCE
-            is_whole = exact and spread < _EXACT and abs(batch / power - 1) < _EXACT
-            steady = is_whole or spread < min(_EXACT, _STEADIER * varies)
-            if steady and thing != "step" and (self.lines.since == 1).all():
-                return [f"rates and times agree on {batch:,.0f} {thing or 'sample'}s of a step"]
-        return []
-
     # -- clocks
 
     @cached_property
@@ -436,9 +334,7 @@ class CountedLines:
         if len(clock.ns) != len(self.lines):
             return False
         took = np.diff(clock.ns)[~self.lines.breaks[1:]]
-        return (
-            len(took) >= 2 and took.sum() >= clock.unit_ns / _PRECISE and (took >= 0).mean() > 0.9
-        )
+        return len(took) >= 2 and took.sum() >= clock.unit_ns / PRECISE and (took >= 0).mean() > 0.9
 
     def breaks(self, clock: Clock) -> Bools:
         """Mark lines before which the time is not that of their steps."""
@@ -467,16 +363,3 @@ def _since_1970(values: Floats) -> float | None:
     return next(
         (unit for unit in (1.0, 1e-3, 1e-6, 1e-9) if _EARLIEST_S < usual * unit < _LATEST_S), None
     )
-
-
-def percent(ratio: float) -> str:
-    """Return how far a ratio is from 1."""
-    return f"{max(100 * abs(ratio - 1), 0.1):.1f}%"
-
-
-def _is_batch(ratio: float, thing: str) -> bool:
-    """Whether a ratio to a batch is 1, or for tokens the length of its sequences, a power of two."""
-    if thing == "step":
-        return False
-    power = 2.0 ** round(np.log2(max(ratio, 1e-9))) if thing == "token" else 1.0
-    return (power == 1 or power >= _SHORTEST_SEQUENCE) and agrees(ratio / power, 1 + CONSTANT)

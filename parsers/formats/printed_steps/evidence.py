@@ -19,26 +19,25 @@ from ...epochs_only import LATEST_NS
 from ...lines.line_blocks import Column
 from ...window_durations import Value
 from ...window_lines import HALF, ClockCheck, decimals_of, half_unit
+from .agreement import AGREE, ComparedLines, percent
 from .counters import (
     STAMPS,
     Clock,
-    CountedLines,
     Repeated,
     agrees,
     counter_of,
     epoch_of_each,
     of_first_arrivals,
     of_main_rank,
-    percent,
     without_copies,
     without_repeated_steps,
 )
 from .rows import Rows
 from .trainers import TRAINERS
 
-# Printed times and the clock agree up to this ratio. If all lines together agree to the smaller one,
-# times are means over the steps between lines, otherwise of the last step.
-_AGREE, _AGREE_IN_ALL = 1.1, 1.03
+# If all lines together agree with the clock to this ratio, times are means over the steps between lines,
+# otherwise of the last step.
+_AGREE_IN_ALL = 1.03
 # Times of steps, in seconds.
 _SHORTEST_S, _LONGEST_S = 1e-5, 86_400.0
 # A sum over the steps of two lines is longer than this multiple of one line's.
@@ -155,10 +154,8 @@ _UNCHECKED = ClockCheck(1.0, 1.0, 0.0)
 
 
 @dataclass(frozen=True)
-class _Lines(CountedLines):
+class _Lines(ComparedLines):
     """Lines of one kind, whose figures are to be understood."""
-
-    batches: frozenset[int]
 
     def evidence(self) -> Evidence | str:
         """Decide what their figures mean; return the reason if they tell no times of steps."""
@@ -174,7 +171,7 @@ class _Lines(CountedLines):
         checks = [
             f"{clock.name} and {second.name} agree" for second in rest if self.alike(clock, second)
         ]
-        times = [time for time in self._times(clock) if agrees(time.check.typical, _AGREE)]
+        times = [time for time in self._times(clock) if agrees(time.check.typical, AGREE)]
         if times:
             return self._printed(min(times, key=self._doubt), clock, checks)
         return self._measured(clock, checks)
@@ -200,7 +197,7 @@ class _Lines(CountedLines):
             readings = {} if figure.in_parentheses else {"step": values * since, "total": values}
             if (figure.in_parentheses or self._from_the_start()) and not self.counts_epochs:
                 readings["so far"] = np.diff(values * self.lines.so_far, prepend=0.0)
-            wait = self._data(at)
+            wait = self.data_in(at)
             if wait is not None and not figure.in_parentheses:
                 readings["rest"] = (values + self.sole.values[wait]) * since
             # Nobody prints the time of a step in minutes.
@@ -225,45 +222,22 @@ class _Lines(CountedLines):
         off = round(abs(np.log(time.check.typical)) / 0.03)
         return off, order + self.figures[time.figure].word.order / 10 + is_mean / 20
 
-    def _data(self, time: int) -> int | None:
-        """Return the figure of the wait for data in a figure's time; None if there is none."""
-        seconds = self.sole.values[time]
-        for at in self.having("data"):
-            figure = self.figures[at]
-            same = figure.word.unit_s == self.figures[time].word.unit_s
-            plain = not figure.in_parentheses and (same or figure.word.order < 2)
-            waits = self.sole.values[at] * self._data_factor(at, time)
-            if plain and (waits <= 1.01 * seconds).mean() > 0.9:
-                return at
-        return None
-
-    def _mean_data(self, time: int) -> int | None:
-        """Return the mean wait for data beside a mean in parentheses; None if there is none."""
-        if not self.figures[time].in_parentheses:
-            return None
-        return next((at for at in self.having("data") if self.figures[at].in_parentheses), None)
-
-    def _data_factor(self, data: int, time: int) -> float:
-        """Return the factor from the unit of waits to that of times."""
-        units = self.figures[data].word.unit_s, self.figures[time].word.unit_s
-        return 1.0 if None in units else float(units[0] or 1) / float(units[1] or 1)
-
     def _fields(self, time: _Time) -> dict[str, Column]:
         """Return the columns of a time for all ranks: its seconds, and the wait for data."""
-        values, wait = self.rows.values, self._data(time.figure)
+        values, wait = self.rows.values, self.data_in(time.figure)
         seconds = values[time.figure] * time.unit_s
         name = "mean_seconds" if time.meaning == "so far" else "seconds"
         half = 0.5 * 10.0 ** -decimals_of(self.figures[time.figure].text) * time.unit_s
         fields = {name: seconds, HALF + name: np.full(len(seconds), half)}
         if time.meaning == "total":
-            return fields
+            return {**fields, name: self._over_gaps(seconds)}
         if time.meaning == "so far":
-            means = self._mean_data(time.figure)
-            factor = 0.0 if means is None else self._data_factor(means, time.figure) * time.unit_s
+            means = self.mean_data_in(time.figure)
+            factor = 0.0 if means is None else self.data_factor(means, time.figure) * time.unit_s
             return fields if means is None else {**fields, "mean_data": values[means] * factor}
         if wait is None:
             return {**fields, **self._parts(time.unit_s)}
-        data = values[wait] * self._data_factor(wait, time.figure) * time.unit_s
+        data = values[wait] * self.data_factor(wait, time.figure) * time.unit_s
         if time.meaning == "rest":
             seconds = seconds + data
         data = np.clip(data, 0.0, np.maximum(seconds, 0.0))
@@ -292,7 +266,7 @@ class _Lines(CountedLines):
 
     def _measured(self, clock: Clock, checks: Sequence[str]) -> Evidence | str:
         """Return the evidence of lines whose times their clock measures."""
-        checks = [*checks, *self._rates_agree(clock)]
+        checks = [*checks, *self.rates_agree(clock)]
         named = self.figures[self.counter].word.quantity in ("step", "epoch")
         trains = self.sole.kind.trains or bool(self.having("rate"))
         if not checks and named and clock.is_certain and trains:
@@ -337,28 +311,8 @@ class _Lines(CountedLines):
                 return [time.check.note(clock.name)]
         return []
 
-    def _rates_agree(self, clock: Clock) -> list[str]:
-        """Return a check if rates and the clock agree on a batch that the log states."""
-        _, end, seconds = self.spans(clock)
-        stated = self.batches | self._batches_in_lines()
-        for at in self.having("rate") if len(seconds) else ():
-            word = self.figures[at].word
-            product = float(np.median(self.sole.values[at][end] * seconds))
-            if word.thing == "step" and agrees(product, _AGREE):
-                return [f"rates and {clock.name} agree"]
-            if word.thing == "sample" and not word.of_a_device:
-                batch = next((size for size in stated if agrees(product / size, _AGREE)), None)
-                if batch is not None:
-                    return [f"rates and {clock.name} agree on the batch of {batch:,}"]
-        return []
-
-    def _batches_in_lines(self) -> frozenset[int]:
-        sizes = (float(np.median(self.sole.values[at])) for at in self.having("batch"))
-        return frozenset(round(size) for size in sizes if size >= 1)
-
     def _without_clock(self) -> Evidence | str:
         """Return the evidence of lines without a clock: times, rates and what is left may agree."""
-        stated = self.batches | self._batches_in_lines()
         reason = ONLY_RATES if self.having("rate") else NO_TIMES
         for at in sorted(self.having("time"), key=lambda at: self.figures[at].word.order):
             word = self.figures[at].word
@@ -370,7 +324,7 @@ class _Lines(CountedLines):
                 continue
             if self.counts_epochs and not word.order:
                 continue
-            totals = self.totals_agree(seconds, stated)
+            totals = self.totals_agree(seconds)
             if totals:
                 time = _Time(at, unit_s, "total", _UNCHECKED)
                 return self._of(self._fields(time), "total", totals)
@@ -379,7 +333,7 @@ class _Lines(CountedLines):
                 continue
             coarse = self.coarseness_so_far(at, seconds, half_unit(seconds))
             time = _Time(at, unit_s, "step" if coarse is None else "so far", _UNCHECKED)
-            checks = [] if word.unit_s is None else self.product_agrees(seconds, stated)
+            checks = [] if word.unit_s is None else self.product_agrees(seconds)
             checks = checks or self.left_agrees(seconds)
             return self._of(self._fields(time), "last", checks if (coarse or 0) < _COARSEST else [])
         return self._by_rates_of_steps() or reason

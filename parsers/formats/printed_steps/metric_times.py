@@ -29,8 +29,7 @@ from ...lines.line_blocks import Column
 from .evidence import Evidence, evidence_in
 from .figures import EVALUATES, NO_FIGURE
 from .printed_step_parser import logs_of
-from .record_columns import TELL, Records
-from .rows import without_stamps
+from .rows import TELL, Records, without_stamps
 from .trainers import Meaning
 from .vocabulary import word_of
 

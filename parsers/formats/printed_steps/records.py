@@ -26,8 +26,16 @@ from ...launcher_output import Lines, line_blocks
 from ...lines.line_blocks import Column, sample_parts
 from .figures import EVALUATES, FEWEST_LINES, NO_FIGURE, RE2_EVALUATES, spelled
 from .metric_times import pivoted
-from .record_columns import Records, figures_of, moments_in, without_nulls
-from .rows import line_texts, mask_of, stamps_of, without_stamps
+from .rows import (
+    Records,
+    figures_of,
+    line_texts,
+    mask_of,
+    moments_in,
+    stamps_of,
+    without_nulls,
+    without_stamps,
+)
 from .vocabulary import word_of
 
 # Documents are read as a whole: larger ones are no logs.

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stallscope.analysis.gains.baseline import COMPARED, find_baseline, find_single, split_baselines
-from stallscope.collector.address import where_is
 from stallscope.collector.run_names import RunAddress
+from stallscope.collector.store.layout import where_is
 from stallscope.errors import NotFoundError, UnreadableError, UsageError
 from stallscope.opening import several_runs_error
 from stallscope.run import Run

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from stallscope.analysis import Analysis
-from stallscope.collector.address import where_is
 from stallscope.collector.recorder.step_log.line_format import SUFFIX, header_facts
 from stallscope.collector.run_names import RunAddress
 from stallscope.collector.source_kinds import open_source
 from stallscope.collector.sources.source import SourceFile, fingerprint, is_companion_file
+from stallscope.collector.store.layout import where_is
 from stallscope.collector.store.manifests import (
     collected_folder,
     collected_runs,

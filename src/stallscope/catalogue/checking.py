@@ -12,9 +12,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from stallscope.collector.address import where_is
 from stallscope.collector.run_names import RunAddress
-from stallscope.collector.store.layout import CATALOGUE, MANIFEST, OWN_FILES, BytesRead, checksum
+from stallscope.collector.store.layout import (
+    CATALOGUE,
+    MANIFEST,
+    OWN_FILES,
+    BytesRead,
+    checksum,
+    where_is,
+)
 from stallscope.collector.store.manifests import (
     ListedFile,
     Manifest,

@@ -13,9 +13,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from stallscope.collector.address import where_is
 from stallscope.collector.run_names import NamedRun, index_of
-from stallscope.collector.store.layout import CATALOGUE
+from stallscope.collector.store.layout import CATALOGUE, where_is
 from stallscope.collector.store.manifests import (
     closed_folder_problem,
     is_collected,

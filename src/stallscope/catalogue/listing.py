@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from stallscope.collector.address import address, where_is
+from stallscope.collector.store.layout import address, where_is
 from stallscope.collector.store.manifests import is_collected, may_be_entered
 from stallscope.errors import NotFoundError
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from stallscope.catalogue.collecting import Collected, Engine, collect
-from stallscope.collector.address import where_is
 from stallscope.collector.source_kinds import open_source
 from stallscope.collector.sources.source import Source
+from stallscope.collector.store.layout import where_is
 from stallscope.collector.store.mirror import Mirror, temporary_mirrors
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError, UsageError
 from stallscope.formatting.lists import counted

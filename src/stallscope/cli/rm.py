@@ -10,8 +10,8 @@ from pathlib import Path
 from rich.filesize import decimal
 
 from stallscope.catalogue.checking import Removable, removable, remove
-from stallscope.collector.address import where_is
 from stallscope.collector.run_names import RunAddress
+from stallscope.collector.store.layout import where_is
 from stallscope.collector.store.mirror import Mirror, open_mirror, temporary_mirrors
 from stallscope.errors import NotFoundError, UsageError
 from stallscope.formatting.lists import counted

@@ -95,7 +95,7 @@ class RemoteSteps:
         return completions
 
     def write(self, run: Run, folder: Path, place: Path) -> WrittenSteps:
-        from stallscope.collector.address import address
+        from stallscope.collector.store.layout import address
         from stallscope.collector.store.manifests import ListedFile
         from stallscope.collector.store.run_folders import WrittenSteps, list_files
 
@@ -209,7 +209,7 @@ class WrittenFile:
 
 def steps_of(folder: Path) -> tuple[str, ...]:
     """Return the files with a collected run's rows, in the order of logs."""
-    from stallscope.collector.address import address
+    from stallscope.collector.store.layout import address
     from stallscope.collector.store.loading import STEPS, names_of
     from stallscope.collector.store.manifests import read_manifest
 

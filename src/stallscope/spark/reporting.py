@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from stallscope.batch.units import Unit
 from stallscope.batch.worker import IdentifiedRun
-from stallscope.collector.address import address
 from stallscope.collector.run_names import RunAddress
 from stallscope.collector.source_kinds import open_source
 from stallscope.collector.sources.source import Source
 from stallscope.collector.store.fetch import fetch
+from stallscope.collector.store.layout import address
 from stallscope.collector.store.loading import load_run
 from stallscope.errors import UnwritableError, UsageError
 from stallscope.opening import named_runs

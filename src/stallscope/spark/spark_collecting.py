@@ -10,9 +10,9 @@ from typing import Any
 
 from stallscope.batch.units import Unit
 from stallscope.catalogue.collecting import Engine, list_runs
-from stallscope.collector.address import address
 from stallscope.collector.sources.source import Source, reason
 from stallscope.collector.store.fetch import Progress, fetch
+from stallscope.collector.store.layout import address
 from stallscope.collector.store.loading import RunOnDisk
 from stallscope.collector.store.mirror import Mirror
 from stallscope.collector.store.run_folders import save_run

@@ -6,9 +6,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 
 from stallscope.analysis.stopped.positions import OverduePosition
-from stallscope.collector.address import where_is
 from stallscope.collector.source_kinds import open_source
 from stallscope.collector.sources.source import Source
+from stallscope.collector.store.layout import where_is
 from stallscope.collector.store.loading import RunOnDisk
 from stallscope.collector.store.manifests import collected_folder, collected_runs, is_collected
 from stallscope.collector.store.mirror import Mirror
