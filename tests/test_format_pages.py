@@ -18,10 +18,9 @@ from stallscope.parsers.registry import by_name
 
 DOCS = Path(__file__).parents[1] / "docs"
 LOGS = (DOCS / "logs.md").read_text()
-ROWS = re.findall(
-    r"^\| (`[\w-]+`(?:, `[\w-]+`)*) \|[^|]*?\]\(([\w./-]+\.md)[#)]", LOGS, re.MULTILINE
-)
-PAGES = {name: page for names, page in ROWS for name in re.findall(r"[\w-]+", names)}
+#: In the sentence on names, each page is followed by its names in parentheses.
+NAMED = re.findall(r"\]\(([\w./-]+\.md)[^)]*\)\s+\(((?:`[\w-]+`,?\s*)+)\)", LOGS)
+PAGES = {name: page for page, names in NAMED for name in re.findall(r"[\w-]+", names)}
 #: Pages of several formats have a section for each.
 SHARED = {page for page in PAGES.values() if list(PAGES.values()).count(page) > 1}
 #: Binary formats cannot be shown on a page.

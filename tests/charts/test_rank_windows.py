@@ -75,10 +75,10 @@ def test_epochs_and_changes_of_all_ranks_are_marked(tmp_path: Path) -> None:
     assert [at + 0.5 for at, _ in chart.marks] == [200, 400]
     ((at, label),) = chart.changes
     assert abs(at - 450) <= 10
-    assert label.startswith("+200.")
+    assert float(label.removesuffix(" ms")) == pytest.approx(200, abs=1)
     before = chart.edges[1:] <= 450
-    assert chart.values[:, before].max() < 320
-    assert chart.values[:, ~before].min() > 490
+    assert chart.values[:, before].max() < 330
+    assert chart.values[:, ~before].min() > 480
 
 
 def test_ranks_that_print_at_different_steps_share_the_columns(tmp_path: Path) -> None:
@@ -86,7 +86,8 @@ def test_ranks_that_print_at_different_steps_share_the_columns(tmp_path: Path) -
     # Windows that began in the warm-up are left out.
     steady = chart.values[:, chart.edges[:-1] > 99]
     assert steady.shape == (3, 50)
-    assert steady == pytest.approx(np.full((3, 50), 305), abs=5)
+    # Differences of means that are rounded to the millisecond.
+    assert steady == pytest.approx(np.full((3, 50), 305), abs=10)
 
 
 def test_of_many_ranks_a_lane_shows_its_slowest_one(tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ def test_pages_have_the_lanes(tmp_path: Path, dark: bool) -> None:
     assert drawn.layout.coloraxis.cmin == chart.least
     *epochs, change = (note.text for note in drawn.layout.annotations)
     assert epochs == ["epoch 1", "epoch 2"]
-    assert change.startswith("<b>+200.")
+    assert change.startswith("<b>+199.8 ms")
     assert "per step on average" in drawn.data[0].hovertemplate
 
 

@@ -20,10 +20,11 @@ from stallscope.cli.export import FollowedRun
 from stallscope.cli.main import main
 from stallscope.errors import NotFoundError, UnreadableError, UsageError
 from stallscope.exports import live
+from stallscope.exports.export_formats import TENSORBOARD_FILE
 from stallscope.exports.exported_run import ExportedRun, exported_run
 from stallscope.exports.live import follow, open_series, points_after, window_starts
 from stallscope.exports.scalars import Point
-from stallscope.exports.tensorboard_file import FILE_NAME, TensorboardSeries
+from stallscope.exports.tensorboard_file import TensorboardSeries
 from stallscope.parsers import read
 from stallscope.parsers.formats.tensorboard import records
 from stallscope.run import Run
@@ -64,7 +65,7 @@ def growing(tmp_path: Path) -> Callable[..., Growing]:
 
 
 def events(folder: Path) -> list[bytes]:
-    return list(records((folder / FILE_NAME).read_bytes()))
+    return list(records((folder / TENSORBOARD_FILE).read_bytes()))
 
 
 def at_once(run: Run, folder: Path) -> list[bytes]:
@@ -94,7 +95,7 @@ def test_a_restarted_follower_continues(growing: Callable[..., Growing], tmp_pat
     first = TensorboardSeries(tmp_path / "board")
     follow(run.open, first, ALL, 0.0, lambda _: True)
     first.close()
-    file = tmp_path / "board" / FILE_NAME
+    file = tmp_path / "board" / TENSORBOARD_FILE
     # It was killed while it wrote.
     file.write_bytes(file.read_bytes()[:-5])
     run.grow()

@@ -18,8 +18,9 @@ from stallscope.plugins import plugins
 
 from .exported_run import ExportedRun
 from .scalars import run_id_of
-from .tensorboard_file import FILE_NAME
 
+#: TensorBoard finds files by the part ``tfevents`` of their names.
+TENSORBOARD_FILE = "events.out.tfevents.0.stallscope"
 _GZIP = ".gz"
 # Higher levels take twice the time for a few hundredths of the size.
 _LEVEL = 6
@@ -92,7 +93,7 @@ EXPORTS: tuple[AnyExport, ...] = (
         "tensorboard",
         _of("tensorboard_file:write_tensorboard"),
         may_be_gzipped=False,
-        file_name=FILE_NAME,
+        file_name=TENSORBOARD_FILE,
     ),
     FolderExport("wandb", _of("live:write_wandb"), check=_of("live:import_wandb")),
     ServerExport("mlflow", _of("scalars:write_mlflow"), check_place=run_id_of),

@@ -23,7 +23,6 @@ from stallscope.run import Run
 
 from .exported_run import ExportedRun, Selection, exported_run
 from .scalars import MlflowSeries, Point, in_windows, scalars_of, scalars_of_steps
-from .tensorboard_file import TensorboardSeries
 
 # Steps of the first windows. Later ones are longer, so that a run has at most 900 points per tenfold.
 _LEAST_STEPS = 10
@@ -161,8 +160,15 @@ class AppendedSeries(Protocol):
     def close(self) -> None: ...
 
 
+def _tensorboard(place: str) -> AppendedSeries:
+    # The reader of its files is large.
+    from .tensorboard_file import TensorboardSeries
+
+    return TensorboardSeries(Path(place))
+
+
 _OPENED_WITH: Mapping[str, Callable[[str], AppendedSeries]] = {
-    "tensorboard": lambda place: TensorboardSeries(Path(place)),
+    "tensorboard": _tensorboard,
     "wandb": lambda place: WandbSeries(Path(place)),
     "mlflow": MlflowSeries,
 }

@@ -12,11 +12,10 @@ from typing import BinaryIO
 
 from stallscope.parsers.formats.tensorboard import masked_checksum, records
 
+from .export_formats import TENSORBOARD_FILE
 from .exported_run import ExportedRun
 from .scalars import Point, scalars_of
 
-#: TensorBoard finds files by the part ``tfevents`` of their names.
-FILE_NAME = "events.out.tfevents.0.stallscope"
 _VERSION = b"brain.Event:2"
 # Length and checksums of a record.
 _FRAME = 16
@@ -40,7 +39,7 @@ class TensorboardSeries:
             OSError: if it cannot be written.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / FILE_NAME
+        path = folder / TENSORBOARD_FILE
         events = list(records(path.read_bytes())) if path.exists() else []
         self._file = path.open("ab")
         self._file.truncate(sum(_FRAME + len(event) for event in events))
