@@ -299,10 +299,14 @@ def _nothing_in(where: str, files: Sequence[SourceFile], messages: str) -> str:
             f"{where}: Spark's own logs and no step logs in {looked}; with "
             "StepLogger(None, sink='logging') they are in what executors print"
         )
+    from .formats.printed_steps.step_lines_parser import ITS_LINES
+
+    lack = _lacking(files) if files else ""
+    if lack.startswith(ITS_LINES):
+        return f"{where}: no logs in {looked}: {lack}"
     first, *others = parsers()
     known = f"{first.title} (*{first.suffix}) and logs of {len(others)} other kinds"
-    hint = f"; {_lacking(files)}" if files else ""
-    return f"{where}: no logs in {looked}; looked for: {known}{hint}"
+    return "; ".join(filter(None, (f"{where}: no logs in {looked}", f"looked for: {known}", lack)))
 
 
 def _lacking(files: Sequence[SourceFile]) -> str:

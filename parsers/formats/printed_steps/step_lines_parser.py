@@ -34,6 +34,8 @@ NOTHING_REPEATS = "no kind of line repeats with a number that counts"
 #: The program whose summary is read without single steps.
 TRAINER = "Hugging Face's Trainer"
 UNCONFIRMED = "nothing else in the log confirms these times: they may be of something else"
+#: The start of what lines about steps have.
+ITS_LINES = "its lines have"
 NO_WORDS = "none of its lines names a step, an iteration, a batch, an update or an epoch"
 # What figures are, in sentences.
 _GROUPS: Mapping[str, frozenset[Quantity]] = {
@@ -222,7 +224,7 @@ def _present(data: bytes) -> str:
     groups = [
         f"{group} ({', '.join(dict.fromkeys(words))})" for group, words in names.items() if words
     ]
-    return f"its lines have {joined(groups)}; " if groups else ""
+    return f"{ITS_LINES} {joined(groups)}; " if groups else ""
 
 
 def _logs(path: str, data: bytes, evidence: Evidence) -> list[Parsed]:
