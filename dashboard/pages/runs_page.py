@@ -227,7 +227,12 @@ def _add_client_callbacks(app: Dash) -> None:
     # With an output, Dash also calls the function when the page appears.
     add_script(app, "runs.setUp", Output(EMPTY, "className"), Input(GRID, "id"))
     add_script(app, "runs.keepInAddress", Input(ADDRESSED, "data"))
-    add_script(app, "runs.fillIn", Input(_pending(ALL), "data"), State(_UNDECIDED, "data"))
+    add_script(
+        app,
+        "runs.fillIn",
+        Input(_pending(ALL), "data"),
+        State(_UNDECIDED, "data", allow_optional=True),
+    )
     add_script(app, "runs.search", Input(SEARCH, "value"), at_start=False)
     add_script(
         app, "runs.clear", Output(SEARCH, "value"), Input(_CLEAR, "n_clicks"), at_start=False
