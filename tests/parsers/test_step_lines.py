@@ -1380,3 +1380,24 @@ def test_a_short_training_is_found_anywhere_in_a_long_file() -> None:
     assert len(noise) > 2 * SAMPLE_BYTES
     data = noise[: len(noise) // 3] + printed(SAMPLES["nanoGPT"]) + noise[len(noise) // 3 :]
     assert PARSER.recognises("run.log", data)
+
+
+def test_parts_of_steps_are_no_ranks() -> None:
+    lines = [
+        f"{at(0.25 * n)} INFO step {n // 4} micro_step {n % 4} loss 2.{n % 9}" for n in range(400)
+    ]
+    log = read("\n".join(lines).encode())
+    assert log.log.facts["step_ms"] == pytest.approx(1000, rel=0.01)
+    assert not log.problems
+
+
+@pytest.mark.parametrize(
+    "start", ["Using device: cuda, batch size: 32", "step: 0, loss: 2.5, steps/sec 3.2528"]
+)
+def test_a_first_line_with_commas_is_no_table(start: str) -> None:
+    lines = [
+        start,
+        *(f"{at(n)} step: {n}, loss: 2.{n % 9}, step_time: 1.0{n % 7}" for n in range(1, 99)),
+    ]
+    log = read("\n".join(lines).encode())
+    assert log.log.facts["step_ms"] == pytest.approx(1000, rel=0.05)

@@ -75,7 +75,9 @@ def of_first_arrivals(rows: Rows) -> Rows:
         number = np.searchsorted(steps, position)
         first = number > np.maximum.accumulate(np.append(-1, number))[:-1]
         behind = np.maximum.accumulate(number) - number
-        if 0 < behind.max() <= _MOST_APART and first.sum() == len(steps):
+        # Few steps that are numbered again and again, as parts of others, are no steps of ranks.
+        apart = behind.max()
+        if 0 < apart <= min(_MOST_APART, len(steps) / 2 - 1) and first.sum() == len(steps):
             return rows.chosen(first)
     return rows
 

@@ -56,6 +56,7 @@ _BODY = r"(?s)^(?P<before>[^{]*)(?P<record>\{.*\})\s*$"
 _NAMES_START = re.compile(r"[\s\"']*[A-Za-z_,;]")
 _DECIMAL_COMMA = re.compile(rb"[;\n]-?\d+,\d+[;\r\n]")
 _DATED = re.compile(r"(?i)date|time|(?:^|_)at$|when")
+_SENTENCE = re.compile(r"\w: \S|\s\d+\.\d")
 _NAME = re.compile(r"[A-Za-z_][\w ./()%#@\[\]:\-\ufffd]{0,80}")
 # Objects around the figures of a record, whose names tell nothing.
 _WRAPPERS = frozenset({"data", "metrics", "scalars", "values", "logs", "fields", "payload"})
@@ -202,9 +203,10 @@ class _Table(NamedTuple):
         names = [name.strip("\"' \r") for name in first.split(separator)]
         # Exports of W&B put the name of the run first.
         names = [name.rpartition(" - ")[2] for name in names]
-        # The index of a data frame has no name.
-        names[0] = names[0] or "index"
-        if len(names) < 2 or not all(_NAME.fullmatch(name) for name in names):
+        names[0] = names[0] or "index"  # of a data frame
+        second = data[end + 1 : end + 1 + _LONGEST_NAMES].partition(b"\n")[0].decode("latin-1")
+        is_line = bool(_SENTENCE.search(first)) or spelled(first) == spelled(second)
+        if is_line or len(names) < 2 or not all(_NAME.fullmatch(name) for name in names):
             return None
         tells = any(word_of(name).quantity not in NO_FIGURE for name in names)
         return cls(names, separator) if tells and len({*names}) == len(names) else None
@@ -222,9 +224,8 @@ class _Table(NamedTuple):
             return None
         kinds = dict.fromkeys(columns, pa.float64())
         for at in columns:
-            if pa.types.is_string(table.column(at).type) or pa.types.is_temporal(
-                table.column(at).type
-            ):
+            kind = table.column(at).type
+            if pa.types.is_string(kind) or pa.types.is_temporal(kind):
                 kinds[at] = pa.string()
         if is_long:
             texts = dict.fromkeys(columns, pa.string())
