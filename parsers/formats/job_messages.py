@@ -73,8 +73,9 @@ _STEP_LINE = re.compile(
 _MOST_LATE = 10
 # Messages are searched for in so many bytes; labels may have cut a few.
 _BEFORE_BYTES, _MOST_MISSED = 64 << 20, 20
-# The same message at another time is another event.
+# Longer lists of ranks are damage.
 _MOST_RANKS = 1 << 14
+# The same message at another time is another event.
 _APART_NS = 3_600 * 10**9
 # Messages that are quoted where a text has no steps.
 _MOST_QUOTED = 3
@@ -380,7 +381,8 @@ def _numbers(text: str) -> tuple[int, ...]:
     """Read numbers and ranges: ``0-3,7`` or ``4, 5``."""
     numbers: set[int] = set()
     for first, last in re.findall(r"(\d{1,6})(?:-(\d{1,6}))?", text):
-        numbers |= {*range(int(first), min(int(last or first), int(first) + _MOST_RANKS) + 1)}
+        end = min(int(last or first), int(first) + _MOST_RANKS - len(numbers) - 1)
+        numbers |= {*range(int(first), end + 1)}
     return tuple(sorted(numbers))
 
 

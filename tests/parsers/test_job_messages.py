@@ -479,3 +479,9 @@ def test_a_text_with_messages_only_is_refused_with_them(tmp_path: Path) -> None:
         read(str(tmp_path / "err.txt"))
     ended = "how the job ended: ALLREDUCE 808 of NCCL timed out after 600 s (ranks 0 and 1)"
     assert ended in str(refusal.value)
+
+
+def test_damaged_ranges_of_ranks_end() -> None:
+    ranges = ",".join(f"{first}-{first + 19_999}" for first in range(0, 200_000, 20_000))
+    (event,) = job_events("log", f"srun: error: node0: tasks {ranges}: Killed\n".encode())
+    assert len(event.ranks) == 1 << 14
