@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.waiting import PATIENCE_SECONDS
 
-from stallscope.collector.sources import files, source
+from stallscope.collector.mlflow import client
+from stallscope.collector.sources import databricks, files, source
 from stallscope.collector.sources.files import Files
+from stallscope.collector.store import remote_folder
 
 
 @pytest.fixture(autouse=True)
@@ -15,6 +18,17 @@ def no_silent_servers() -> None:
     """Forget which servers did not answer in tests before."""
     files._SILENT_UNTIL.clear()
     source._silent_until.clear()
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for servers as long as a busy machine takes; tests of silent servers wait shorter."""
+    monkeypatch.setattr(Files, "timeout_seconds", PATIENCE_SECONDS)
+    monkeypatch.setattr(databricks, "_ANSWER_SECONDS", PATIENCE_SECONDS)
+    limit = ("MLFLOW_HTTP_REQUEST_TIMEOUT", int(PATIENCE_SECONDS))
+    monkeypatch.setitem(client._FIRST_REQUEST, "timeout", limit)
+    monkeypatch.setattr(files, "_ASKED_AGAIN_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(remote_folder, "_LEASE_SECONDS", PATIENCE_SECONDS)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.catalogues import JOB, collected
+from support.waiting import PATIENCE_SECONDS
 
 from stallscope.catalogue import database
 from stallscope.catalogue.database import SCHEMA_VERSION
@@ -93,7 +94,7 @@ def test_collectors_at_once_lose_no_row(store: Path) -> None:
         assert worker.stdin is not None
         worker.stdin.write("go\n")
         worker.stdin.flush()
-    errors = [worker.communicate(timeout=120)[1] for worker in workers]
+    errors = [worker.communicate(timeout=PATIENCE_SECONDS)[1] for worker in workers]
     assert errors == [""] * 4
     expected = {f"worker{worker}-{number}" for worker in range(4) for number in range(25)}
     with Catalogue.open(store, follow=False) as catalogue:
@@ -125,7 +126,7 @@ def test_whole_collections_at_once_are_all_listed(store: Path, tmp_path: Path) -
         )
         for name in "ab"
     ]
-    errors = [worker.communicate(timeout=240)[1] for worker in workers]
+    errors = [worker.communicate(timeout=PATIENCE_SECONDS)[1] for worker in workers]
     assert errors == ["", ""]
     with Catalogue.open(store, follow=False) as catalogue:
         assert catalogue.folders() == {f"{name}-{number}" for name in "ab" for number in range(3)}
@@ -134,7 +135,10 @@ def test_whole_collections_at_once_are_all_listed(store: Path, tmp_path: Path) -
 def test_a_writer_that_is_killed_in_the_middle_leaves_the_last_state(store: Path) -> None:
     known = [collected(store, replace(JOB, run_id=f"run-{name}")) for name in "abc"]
     done = subprocess.run(
-        [sys.executable, "-c", _DIES, str(store)], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", _DIES, str(store)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
     )
     assert (done.stdout, done.returncode) == ("in the middle\n", -signal.SIGKILL), done.stderr
     assert (store / f"{CATALOGUE}-journal").stat().st_size > 0

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.step_logs import Job, write_job
+from support.waiting import PATIENCE_SECONDS
 
 from stallscope.catalogue.collecting import Collected, collect
 from stallscope.cli.engine_option import collecting_engine
@@ -371,7 +372,7 @@ def test_following_ends_with_the_job(logs: Path, store: Path) -> None:
     while not collected_runs(store):
         assert thread.is_alive()
     log.write_bytes(whole)
-    thread.join(60)
+    thread.join(PATIENCE_SECONDS)
     assert status == [0]
     assert open_run(str(store)).status == "completed"
 

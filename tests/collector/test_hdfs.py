@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.places import refusal
+from support.places import refusal, sentences
 from support.step_logs import Job, write_job
 from support.webhdfs import Cluster, cluster
 
@@ -186,6 +186,6 @@ def test_a_missing_hadoop_library_is_an_error_of_one_sentence() -> None:
         text=True,
     )
     assert process.returncode == 2
-    assert process.stderr.count("\n") == 1
-    assert "hdfs://namenode:8020/logs: cannot be opened: Hadoop's libhdfs" in process.stderr
-    assert "write webhdfs://USER@NAMENODE:9870/path" in process.stderr
+    (message,) = sentences(process.stderr)
+    assert "hdfs://namenode:8020/logs: cannot be opened: Hadoop's libhdfs" in message
+    assert "write webhdfs://USER@NAMENODE:9870/path" in message

@@ -169,6 +169,8 @@ def test_an_unreachable_server_is_an_error_without_the_password(
 ) -> None:
     port = tool("server").free_port()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://somebody:hidden@127.0.0.1:{port}")
+    # By default, MLflow tries for four minutes.
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     with pytest.raises(UnreadableError) as caught:
         open_run("0" * 32)
     message = str(caught.value)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 from support.step_logs import Job, write_job
+from support.waiting import PATIENCE_SECONDS
 
 from stallscope.analysis import analyse
 from stallscope.opening import open_run
@@ -14,8 +15,6 @@ from stallscope.reports.mlflow_run import write_summary
 from stallscope.reports.write import write_reports
 
 pytestmark = [pytest.mark.services, pytest.mark.browser]
-
-PATIENCE_MS = 240_000
 
 
 def test_the_report_is_shown_among_the_artifacts(
@@ -30,7 +29,7 @@ def test_the_report_is_shown_among_the_artifacts(
     [report] = write_reports([analysis], ["html"], tmp_path / "reports")
     write_summary(analysis, run_id, report=report)
     page = browser.new_page()
-    page.set_default_timeout(PATIENCE_MS)
+    page.set_default_timeout(PATIENCE_SECONDS * 1000)
     page.goto(f"{mlflow_server}/#/experiments/0/runs/{run_id}/artifacts/stallscope/report.html")
     shown = page.frame_locator("iframe")
     shown.get_by_role("heading", name="Rank 1 holds this run back").first.wait_for()

@@ -22,8 +22,6 @@ from stallscope.collector.store.loading import RunOnDisk
 from stallscope.opening import open_run
 from stallscope.run import Series
 
-PATIENCE_S = 60
-
 
 def test_the_most_useful_metrics_are_requested_first_and_their_number_is_limited(
     monkeypatch: pytest.MonkeyPatch,

@@ -16,7 +16,7 @@ import pytest
 from support.door import door
 from support.services import tool
 from support.uploads import end_uploads, uploaders
-from support.waiting import wait_until
+from support.waiting import PATIENCE_SECONDS, wait_until
 
 from stallscope.collector.mlflow import process
 from stallscope.collector.recorder.subprocesses import WATCH
@@ -87,7 +87,7 @@ class Training:
     def end(self) -> tuple[str, str]:
         """Let it end; return what it printed, and what it logged."""
         self.stop.touch()
-        out, err = self.process.communicate(timeout=240)
+        out, err = self.process.communicate(timeout=PATIENCE_SECONDS)
         assert self.process.returncode == 0, err.decode()
         return out.decode(), err.decode()
 

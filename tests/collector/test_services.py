@@ -11,11 +11,10 @@ from pathlib import Path
 import processes
 import pytest
 from support.services import tool
+from support.waiting import PATIENCE_SECONDS
 
 server = tool("server")
 
-# Long enough for any machine; the events come at once.
-PATIENCE_SECONDS = 60.0
 # Prints, starts a child in a separate session as sshd does, and ignores SIGTERM on request.
 PROGRAM = """
 import signal, subprocess, sys

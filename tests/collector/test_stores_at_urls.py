@@ -17,7 +17,7 @@ from typing import Any
 
 import fsspec
 import pytest
-from support.door import Answer, Request, door
+from support.door import TIMEOUT_SECONDS, Answer, Request, door
 from support.services import Sshd
 from support.step_logs import Job, write_job
 from support.stores import SECRET, Bucket
@@ -300,7 +300,7 @@ def waits_for_the_lock(
         assert open_run(store).ranks == [0]
     later.join()
     assert open_run(store).ranks == [0, 1]
-    assert caplog.text.count("waiting for") == 1
+    assert caplog.text.count("waiting for the collector of") == 1
     assert f"on {platform.node()} (process {os.getpid()}, since " in caplog.text
     assert LOCK not in names_in(store)
 
@@ -485,7 +485,7 @@ def error_of_s3(status: int, code: str) -> Answer:
     [
         (error_of_s3(403, "AccessDenied"), "access denied"),
         (error_of_s3(400, "InvalidRequest"), "InvalidRequest"),
-        (None, "no data arrived for 2 s"),
+        (None, f"no data arrived for {TIMEOUT_SECONDS} s"),
     ],
     ids=["denied", "refused", "silent"],
 )
@@ -497,7 +497,7 @@ def test_a_conditional_write_that_fails_is_not_repeated_without_conditions(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(Files, "timeout_seconds", 2)
+    monkeypatch.setattr(Files, "timeout_seconds", TIMEOUT_SECONDS)
     manifest_writes.refusal = refusal
     assert main(["collect", str(logs), "--to", manifest_writes.store]) == 2
     (sentence,) = capsys.readouterr().err.splitlines()

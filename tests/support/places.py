@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 
 import pytest
@@ -10,6 +11,14 @@ from stallscope.collector.source_kinds import open_source
 from stallscope.errors import StallscopeError
 
 from .stores import SECRET
+
+# "s3://bucket/logs: still waiting for an answer after 10 s", on a busy machine.
+_SLOW = re.compile(r": still [^:]* after [\d.]+ s$")
+
+
+def sentences(errors: str) -> list[str]:
+    """Return the lines that a command printed on standard error, without those about slow places."""
+    return [line for line in errors.splitlines() if not _SLOW.search(line)]
 
 
 def refusal(place: str, reason: str = "", shown: str | None = None, causes_too: bool = True) -> str:
