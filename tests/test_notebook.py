@@ -16,6 +16,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from playwright.sync_api import Browser
 from support.step_logs import Job, write_job
+from support.waiting import PATIENCE_SECONDS
 
 import stallscope
 from stallscope.errors import MissingExtraError, NotFoundError
@@ -110,7 +111,12 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         def ran(*cells: str) -> Outputs:
             notebook = nbformat.v4.new_notebook()
             notebook.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
-            NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+            NotebookClient(
+                notebook,
+                timeout=int(PATIENCE_SECONDS),
+                startup_timeout=int(PATIENCE_SECONDS),
+                kernel_name="python3",
+            ).execute()
             nbformat.validate(notebook)
             return [cell.outputs for cell in notebook.cells]
 

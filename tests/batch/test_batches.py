@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from support.step_logs import Job, write_job
-from support.waiting import wait_until
+from support.waiting import PATIENCE_SECONDS, wait_until
 
 from stallscope.batch.state import STATE, lock_folder
 from stallscope.batch.workers import Workers
@@ -296,7 +296,7 @@ def test_a_stopped_batch_says_how_to_resume_and_resumes(
             "a run that is noted",
         )
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130, errors
     (message,) = [line for line in errors.splitlines() if line]
     assert message.endswith("of 20 are written; run the same command to continue")
@@ -374,7 +374,7 @@ def _ended_by(end: Callable[[subprocess.Popen[str]], None], tmp_path: Path) -> t
             lambda: process.poll() is not None or _starts_a_process(process), "a pool's process"
         )
         end(process)
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     return process.returncode, errors
 
 

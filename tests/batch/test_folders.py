@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from support.epoch_logs import EpochJob, write_log_callback
 from support.step_logs import Job, write_job
+from support.waiting import PATIENCE_SECONDS
 
 from stallscope.batch.units import units_of
 from stallscope.cli.main import main
@@ -194,7 +195,9 @@ def as_user(*words: object) -> subprocess.CompletedProcess[str]:
             pytest.skip("root may read everything, and setpriv of util-linux is missing")
         command = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *command]
     # A command that opens a pipe would wait forever.
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    )
 
 
 @pytest.fixture

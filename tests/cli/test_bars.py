@@ -16,6 +16,7 @@ from threading import Timer
 import pytest
 from rich.console import Console
 from support.step_logs import Job, write_job
+from support.waiting import PATIENCE_SECONDS
 
 from stallscope.cli import output, progress_bars, tune
 from stallscope.cli.main import main
@@ -119,7 +120,7 @@ def test_a_terminal_shows_how_many_files_are_read(words: tuple[str, ...], logs: 
 @pytest.mark.parametrize("words", COMMANDS[:2], ids=" ".join)
 def test_other_output_stays_empty(words: tuple[str, ...], logs: Path) -> None:
     with started(words, logs, subprocess.PIPE) as command:
-        out, errors = command.communicate(timeout=120)
+        out, errors = command.communicate(timeout=PATIENCE_SECONDS)
     # Only sentences, and no empty line, which a display leaves without a terminal.
     assert all(line.startswith(b"stallscope: ") for line in errors.splitlines())
     assert b"\x1b" not in out + errors

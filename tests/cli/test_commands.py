@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from support.commands import dashboard_served_once
 from support.step_logs import Job, write_job
+from support.waiting import PATIENCE_SECONDS
 
 from stallscope.cli.main import main
 
@@ -31,7 +32,7 @@ def in_a_separate_process(
         env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1", **env},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
 

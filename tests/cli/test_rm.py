@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import Commands
+from support.waiting import PATIENCE_SECONDS
 
 from stallscope.catalogue.index import Catalogue
 from stallscope.collector.store.layout import CATALOGUE, MANIFEST
@@ -121,7 +122,7 @@ def test_a_terminal_is_asked_for_confirmation(
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE_SECONDS,
         )
     finally:
         os.close(ours)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.commands import Commands
 from support.step_logs import Job, write_job
+from support.waiting import PATIENCE_SECONDS
 
 import stallscope as ss
 from stallscope.cli.runs import COLUMNS
@@ -32,7 +33,7 @@ def test_the_list_in_a_separate_process(at_store: Commands, tmp_path: Path) -> N
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_SECONDS,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "rank 1: imba" in done.stdout

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from playwright.sync_api import BrowserContext, Page, expect
+from support.waiting import PATIENCE_SECONDS
 
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.server import DashboardServer
 
-PATIENCE_S = 60
 WIDE, NARROW = 1300, 400
 
-expect.set_options(timeout=PATIENCE_S * 1000)
+expect.set_options(timeout=PATIENCE_SECONDS * 1000)
 
 Open = Callable[..., Page]
 
@@ -29,7 +29,7 @@ def served(store: RunStore) -> Iterator[str]:
         yield server.url
     finally:
         server.stop()
-        thread.join(PATIENCE_S)
+        thread.join(PATIENCE_SECONDS)
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def opening(context: BrowserContext, address: str) -> Iterator[Open]:
         page = context.new_page()
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-        page.set_default_timeout(PATIENCE_S * 1000)
+        page.set_default_timeout(PATIENCE_SECONDS * 1000)
         page.on(
             "console",
             lambda said: (

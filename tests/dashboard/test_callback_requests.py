@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from support.waiting import PATIENCE_SECONDS
 
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.server import DashboardServer
 from stallscope.run import Run
 
-PATIENCE_S = 60
 LOCATION = {"id": "url", "property": "pathname", "value": "/"}
 
 
@@ -27,7 +27,7 @@ def served(run: Run, **settings: str) -> Iterator[DashboardServer]:
     thread.start()
     yield server
     server.stop()
-    thread.join(PATIENCE_S)
+    thread.join(PATIENCE_SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def answer(server: DashboardServer, body: bytes, **headers: str) -> tuple[int, s
         {"Content-Type": "application/json"} | {k.replace("_", "-"): v for k, v in headers.items()},
     )
     try:
-        with urllib.request.urlopen(request, timeout=PATIENCE_S) as opened:
+        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as opened:
             return int(opened.status), opened.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -51,7 +51,9 @@ def answer(server: DashboardServer, body: bytes, **headers: str) -> tuple[int, s
 
 def asked_by_a_page(server: DashboardServer) -> bytes:
     """Return the request of a callback that a page sends, with inputs that the page does not have."""
-    with urllib.request.urlopen(f"{server.url}_dash-dependencies", timeout=PATIENCE_S) as opened:
+    with urllib.request.urlopen(
+        f"{server.url}_dash-dependencies", timeout=PATIENCE_SECONDS
+    ) as opened:
         callback = next(entry for entry in json.load(opened) if not entry["clientside_function"])
     inputs = [{**field, "value": None} for field in callback["inputs"]]
     state = [{**field, "value": None} for field in callback["state"]]
@@ -99,7 +101,9 @@ def test_inputs_have_the_form_of_properties(server: DashboardServer, values: str
 
 def callbacks(server: DashboardServer) -> Iterator[dict[str, Any]]:
     """Yield a request to each callback that the server answers."""
-    with urllib.request.urlopen(f"{server.url}_dash-dependencies", timeout=PATIENCE_S) as opened:
+    with urllib.request.urlopen(
+        f"{server.url}_dash-dependencies", timeout=PATIENCE_SECONDS
+    ) as opened:
         known = json.load(opened)
     for callback in known:
         if callback["clientside_function"]:
@@ -201,7 +205,9 @@ def test_unknown_scripts_are_404_in_one_line(
     server: DashboardServer, caplog: pytest.LogCaptureFixture, path: str
 ) -> None:
     with pytest.raises(urllib.error.HTTPError) as error:
-        urllib.request.urlopen(f"{server.url}_dash-component-suites/{path}", timeout=PATIENCE_S)
+        urllib.request.urlopen(
+            f"{server.url}_dash-component-suites/{path}", timeout=PATIENCE_SECONDS
+        )
     assert error.value.code == 404
     assert error.value.read() == b"there is no such script\n"
     assert not any(record.exc_info for record in caplog.records)

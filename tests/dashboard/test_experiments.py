@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from support.step_logs import Job, write_job
 from support.uploads import upload_folder
+from support.waiting import PATIENCE_SECONDS
 
 from stallscope.analysis import analyse
 from stallscope.cli.dashboard import open_store
@@ -230,10 +231,10 @@ def test_the_command_serves_an_experiment_without_any_other_run(
             line = process.stdout.readline()
             url = next(word for word in line.split() if word.startswith("http://127.0.0.1:"))
             address = f"{url}download/{tracked.logs}/json"
-            with urllib.request.urlopen(address, timeout=60) as answer:
+            with urllib.request.urlopen(address, timeout=PATIENCE_SECONDS) as answer:
                 document = json.load(answer)
         finally:
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=60)
+            process.communicate(timeout=PATIENCE_SECONDS)
     assert document["run"]["source"] == f"mlflow:{tracked.logs}"
     assert document["bottleneck"]["ranks"] == [1]

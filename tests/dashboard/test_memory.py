@@ -15,6 +15,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from support.step_logs import Job, write_job
+from support.waiting import PATIENCE_SECONDS
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.dashboard import RunStore
@@ -87,7 +88,7 @@ class Dashboard:
             json.dumps(body).encode(),
             {"Content-Type": "application/json"},
         )
-        with urlopen(asked, timeout=60) as answer:
+        with urlopen(asked, timeout=PATIENCE_SECONDS) as answer:
             match = re.search(r"([\d,]+) steps", answer.read().decode())
         assert match
         return int(match[1].replace(",", ""))

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from support.step_logs import Job, write_job
+from support.waiting import PATIENCE_SECONDS
 from waitress.server import BaseWSGIServer
 from waitress.task import ThreadedTaskDispatcher
 
@@ -27,7 +28,6 @@ from stallscope.dashboard.server import DashboardServer, serve
 from stallscope.errors import UsageError
 from stallscope.run import Run
 
-PATIENCE_S = 60
 #: A script with more bytes than a socket's buffers take.
 LARGE, LARGE_BYTES = "/_dash-component-suites/plotly/package_data/plotly.min.js", 4_000_000
 
@@ -115,7 +115,7 @@ def test_a_signal_stops_it_cleanly(tmp_path: Path) -> None:
         assert _get(port, f"127.0.0.1:{port}")[0] == 200
         # Ctrl-C is tested by tests/cli/test_commands.py.
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=PATIENCE_S)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
     finally:
         process.kill()
         process.wait()
@@ -134,7 +134,7 @@ def test_stopped_while_it_answers_it_says_nothing_of_that(
         # What a thread does when it has an answer for the loop to send.
         workers.append(threading.current_thread())
         answering.set()
-        assert ending.wait(PATIENCE_S)
+        assert ending.wait(PATIENCE_SECONDS)
         tell(self)
 
     def end(self: ThreadedTaskDispatcher, **options: Any) -> bool:
@@ -147,12 +147,12 @@ def test_stopped_while_it_answers_it_says_nothing_of_that(
     serving.start()
     with socket.create_connection(("127.0.0.1", _port(server.url))) as client:
         client.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        assert answering.wait(PATIENCE_S)
+        assert answering.wait(PATIENCE_SECONDS)
         server.stop()
-        serving.join(PATIENCE_S)
+        serving.join(PATIENCE_SECONDS)
         assert not serving.is_alive()
         for worker in workers:
-            worker.join(PATIENCE_S)
+            worker.join(PATIENCE_SECONDS)
             assert not worker.is_alive()
     assert caplog.record_tuples == []
 
@@ -183,11 +183,11 @@ def test_a_client_has_fewer_connections_than_all_clients_together(
     def ask() -> None:
         with ExitStack() as stack:
             here = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
-            here.settimeout(PATIENCE_S)
+            here.settimeout(PATIENCE_SECONDS)
             clients = []
             for _ in range(30):
                 client = socket.create_connection((_address_of_this_machine(), port))
-                client.settimeout(PATIENCE_S)
+                client.settimeout(PATIENCE_SECONDS)
                 clients.append(stack.enter_context(client))
             # The first ones are closed, and the others answered.
             assert [client.recv(1) for client in clients[:10]] == [b""] * 10
@@ -202,7 +202,7 @@ def _asking_for_much(port: int, host: str) -> socket.socket:
     """Connect, and ask for more than the client's buffer takes."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    client.settimeout(PATIENCE_S)
+    client.settimeout(PATIENCE_SECONDS)
     client.connect(("127.0.0.1", port))
     client.sendall(f"GET {LARGE} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
     return client
@@ -257,7 +257,9 @@ def _address_of_this_machine() -> str:
 
 
 def _get(port: int, host: str) -> tuple[int, str]:
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)) as connection:
+    with closing(
+        http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
+    ) as connection:
         connection.request("GET", "/", headers={"Host": host})
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
@@ -276,5 +278,5 @@ def _while_running(server: DashboardServer, do: Callable[[], None]) -> None:
         do()
     finally:
         server.stop()
-        thread.join(PATIENCE_S)
+        thread.join(PATIENCE_SECONDS)
     assert not thread.is_alive()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.step_logs import run_of_job
+from support.waiting import PATIENCE_SECONDS
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.dashboard import RunStore
@@ -19,8 +20,6 @@ from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.run import Run
 
 from .cases import ONE_RANK, REAL, SYNTHETIC
-
-PATIENCE_S = 60
 
 
 @pytest.fixture
@@ -71,7 +70,7 @@ def test_an_analysis_is_made_once_however_many_ask(run: Run) -> None:
     store = RunStore(_copies(run, 1), slowly)
 
     def ask(_: int) -> Analysis:
-        together.wait(PATIENCE_S)
+        together.wait(PATIENCE_SECONDS)
         return store.analysis("run-0")
 
     with ThreadPoolExecutor(8) as pool:
@@ -86,17 +85,17 @@ def test_a_slow_analysis_delays_no_other_user(run: Run) -> None:
     def slow_for_the_first(run: Run, baseline: Run | None, single: Run | None) -> Analysis:
         if run.id == "run-0":
             begun.set()
-            assert go_on.wait(PATIENCE_S)
+            assert go_on.wait(PATIENCE_SECONDS)
         return analyse(run, baseline, single)
 
     store = RunStore(_copies(run, 2), slow_for_the_first)
     with ThreadPoolExecutor(2) as pool:
         slow = pool.submit(store.analysis, "run-0")
-        assert begun.wait(PATIENCE_S)
-        assert pool.submit(store.analysis, "run-1").result(PATIENCE_S).run.id == "run-1"
+        assert begun.wait(PATIENCE_SECONDS)
+        assert pool.submit(store.analysis, "run-1").result(PATIENCE_SECONDS).run.id == "run-1"
         assert not slow.done()
         go_on.set()
-        assert slow.result(PATIENCE_S).run.id == "run-0"
+        assert slow.result(PATIENCE_SECONDS).run.id == "run-0"
 
 
 def test_the_oldest_analyses_are_dropped(run: Run) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.step_logs import run_of_job
+from support.waiting import PATIENCE_SECONDS
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.catalogue.where import parse_search
@@ -24,8 +25,6 @@ from stallscope.run import Run
 
 from .cases import ONE_RANK, REAL, SLOW_RANK, SYNTHETIC
 from .stores import Listed, collect_into, listed
-
-PATIENCE_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +111,7 @@ def test_tables_are_freed_when_pages_have_what_they_need(collected: Path) -> Non
     prepare(analysis)
     for thread in threading.enumerate():
         if thread.name == PREPARATION:
-            thread.join(PATIENCE_S)
+            thread.join(PATIENCE_SECONDS)
     lanes, logs = lanes_of(analysis), logs_of(analysis)
     assert lanes is not None
     assert [rank.steps for rank in logs] == [len(lanes)] * len(lanes.ranks)
@@ -267,7 +266,7 @@ def test_a_run_is_loaded_and_analysed_once_however_many_ask(
     together = threading.Barrier(8)
 
     def ask(_: int) -> Analysis:
-        together.wait(PATIENCE_S)
+        together.wait(PATIENCE_SECONDS)
         return store.analysis("slow")
 
     with ThreadPoolExecutor(8) as pool:
@@ -282,19 +281,19 @@ def test_a_slow_run_keeps_neither_the_list_nor_others_waiting(collected: Path) -
     def slow(run: Run, baseline: Run | None, single: Run | None) -> Analysis:
         if run.id == "slow":
             begun.set()
-            assert go_on.wait(PATIENCE_S)
+            assert go_on.wait(PATIENCE_SECONDS)
         return analyse(run, baseline, single)
 
     store = RunStore([], slow, sources=[CollectedRuns(collected)])
     with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(store.analysis, "slow")
-        assert begun.wait(PATIENCE_S)
+        assert begun.wait(PATIENCE_SECONDS)
         store.refresh()
         assert len(store.listing().matching(parse_search(""))) == 4
         assert store.analysis("real").run.id == "real"
         assert not waiting.done()
         go_on.set()
-        assert waiting.result(PATIENCE_S).run.id == "slow"
+        assert waiting.result(PATIENCE_SECONDS).run.id == "slow"
 
 
 def test_many_threads_may_ask_while_runs_come() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from support.waiting import PATIENCE_SECONDS
 
 from stallscope.collector.recorder.row_lines import OwnSteps
 from stallscope.collector.recorder.step_log.line_format import StepRow
@@ -225,7 +226,12 @@ def test_a_notebook_shows_it_below_the_cell(
         "print('next')",
     ]
     notebook.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
-    NotebookClient(notebook, timeout=240, kernel_name="python3").execute()
+    NotebookClient(
+        notebook,
+        timeout=int(PATIENCE_SECONDS),
+        startup_timeout=int(PATIENCE_SECONDS),
+        kernel_name="python3",
+    ).execute()
     _, trained, after = (
         "".join(output["text"] for output in cell.outputs) for cell in notebook.cells
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.waiting import PATIENCE_SECONDS
 
 from stallscope.collector.recorder.gathering import gather
 from stallscope.collector.recorder.job.world import World
@@ -17,7 +18,7 @@ from stallscope.collector.recorder.job.world import World
 def everywhere(size: int, act: Callable[[int, Callable[[Any, int], Any]], None]) -> None:
     """Run an action on several ranks at once, with a broadcast between them."""
     sent: dict[int, Any] = {}
-    barrier = threading.Barrier(size, timeout=10)
+    barrier = threading.Barrier(size, timeout=PATIENCE_SECONDS)
     failed: list[BaseException] = []
 
     def rank(number: int) -> None:

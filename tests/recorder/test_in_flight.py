@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.waiting import wait_until
+from support.waiting import PATIENCE_SECONDS, wait_until
 
 from stallscope.collector.recorder import hangs as recorder_hangs
 from stallscope.collector.recorder.hangs import (
@@ -294,7 +294,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_what_a_kill_leaves_is_readable(tmp_path: Path) -> None:
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False, timeout=60)
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path)], check=False, timeout=PATIENCE_SECONDS
+    )
     assert killed.returncode == -signal.SIGKILL
     (run,) = read(str(tmp_path))
     assert run.problems == ()

@@ -26,7 +26,7 @@ from stallscope.collector.recorder import subprocesses
 
 MS = 1_000_000
 # A busy machine takes longer than a user may wait.
-subprocesses.PATIENCE_SECONDS = 240.0
+subprocesses.PATIENCE_SECONDS = 900.0
 logging.basicConfig(format="%(message)s")
 
 def train(folder, board, rank=0, first=0):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from support.waiting import wait_until
+from support.waiting import PATIENCE_SECONDS, wait_until
 
 from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.options import Options
@@ -208,7 +208,7 @@ def test_a_killed_process_leaves_the_last_copy_and_the_local_file(tmp_path: Path
     (tmp_path / "local").mkdir()
     env = {**os.environ, "STALLSCOPE_SPOOL": "1", "TMPDIR": str(tmp_path / "local")}
     logs = str(tmp_path / "logs")
-    subprocess.run([sys.executable, "-c", program, logs], env=env, timeout=60)
+    subprocess.run([sys.executable, "-c", program, logs], env=env, timeout=PATIENCE_SECONDS)
     (run,) = read(logs)
     assert run.steps["step"].to_pylist() == [0]
     (local,) = (tmp_path / "local").glob("*/*.steps.csv")

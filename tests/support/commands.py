@@ -22,11 +22,11 @@ from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.run_folders import save_run
 
 from .step_logs import Job, run_of_job
+from .waiting import PATIENCE_SECONDS
 
 #: Runs the words of a command line, and returns status, output and errors.
 Commands = Callable[..., tuple[int, str, str]]
 
-_PATIENCE_SECONDS = 60
 _DOCS = Path(__file__).parents[2] / "docs"
 _INSPECT_SCHEMA = json.loads((_DOCS / "inspect.schema.json").read_text())
 
@@ -60,9 +60,9 @@ def dashboard_served_once(*words: str, cwd: Path) -> tuple[int, str]:
             assert process.stdout is not None
             line = process.stdout.readline()
             url = next(word for word in line.split() if word.startswith("http://127.0.0.1:"))
-            with urllib.request.urlopen(url, timeout=_PATIENCE_SECONDS) as answer:
+            with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
                 assert answer.status == 200
         finally:
             process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=_PATIENCE_SECONDS)
+            _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     return process.returncode, errors

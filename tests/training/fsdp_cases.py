@@ -27,7 +27,7 @@ BATCH = 16
 STEPS = 12
 WIDTH = 64
 #: The recorder describes a step in flight after some seconds.
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 900.0
 
 CASES = Cases()
 case_of = CASES.add

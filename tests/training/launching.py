@@ -18,7 +18,7 @@ ENVIRONMENT = PROGRAMS.parents[1] / ".venv-horovod"
 # A faster ``horovodrun``.
 _LAUNCHERS = PROGRAMS / "bin"
 #: Several times what the longest launch takes on two cores, for machines with other work.
-PATIENCE_SECONDS = 600.0
+PATIENCE_SECONDS = 900.0
 #: In the environment of each launch; no log may contain it.
 SECRET = "abc-that-no-log-may-hold"
 

@@ -20,7 +20,7 @@ SLOW_SECONDS = 0.04
 
 def main() -> None:
     # A busy machine may need longer than the default.
-    subprocesses.PATIENCE_SECONDS = 240.0
+    subprocesses.PATIENCE_SECONDS = 900.0
     logs, board = sys.argv[1:]
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo")

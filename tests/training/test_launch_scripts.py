@@ -22,7 +22,7 @@ from stallscope.run import Run
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
 SCRIPTS = ROOT / "docs" / "launching"
-PATIENCE_SECONDS = 240.0
+PATIENCE_SECONDS = 900.0
 #: Two epochs of as many batches on every rank.
 STEPS = 2 * 32
 SETTINGS = {

@@ -18,7 +18,7 @@ from stallscope.analysis.gains.what_if import WORTH_MENTIONING
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
-PATIENCE_SECONDS = 240.0
+PATIENCE_SECONDS = 900.0
 
 
 @dataclass(frozen=True)
