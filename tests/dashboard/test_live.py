@@ -7,6 +7,7 @@ import re
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from dash import no_update
 from support.running_job import RunningJob
 from support.step_logs import Job
 
-from stallscope.dashboard import RunStore
+from stallscope.dashboard import RunStore, run_folder
 from stallscope.dashboard.app import view_at
 from stallscope.dashboard.components.notices import LOGS_DELETED
 from stallscope.dashboard.pages.live_page import LiveRuns, live_update
@@ -172,9 +173,12 @@ def test_logs_that_grow_are_called_recording_everywhere(recording: Recording) ->
     assert "recording" in texts(live)
 
 
-def test_logs_that_have_not_grown_for_long_are_not_called_recording(recording: Recording) -> None:
+def test_logs_that_have_not_grown_for_long_are_not_called_recording(
+    recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody had the live page open when they stopped growing."""
-    grew = time.time() - 734
+    grew = time.time()
+    monkeypatch.setattr(run_folder, "time", SimpleNamespace(time=lambda: grew + 734))
     for path in recording.folder.iterdir():
         os.utime(path, (grew, grew))
     head = texts(view_at(recording.store, "/run/growing", "").content)
