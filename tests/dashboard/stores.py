@@ -89,6 +89,13 @@ class Listed(RunSource):
         raise AssertionError("listing loads nothing")
 
 
+def just_grown(logs: Path) -> None:
+    """Let logs have grown just now, also for a busy machine that looks at them minutes later."""
+    just_now = time.time() + PATIENCE_SECONDS
+    for path in logs.iterdir():
+        os.utime(path, (just_now, just_now))
+
+
 class GrowingLogs:
     """The logs of a job of which a share is there so far."""
 
@@ -100,14 +107,10 @@ class GrowingLogs:
         self.grow(share)
 
     def grow(self, share: float) -> None:
-        """Let the logs have this share of their bytes.
-
-        They have grown just now, also for a busy machine that looks at them minutes later.
-        """
-        just_now = time.time() + PATIENCE_SECONDS
+        """Let the logs have this share of their bytes."""
         for name, data in self.files.items():
             (self.folder / name).write_bytes(data[: int(len(data) * share)])
-            os.utime(self.folder / name, (just_now, just_now))
+        just_grown(self.folder)
 
 
 def collect_into(store: Path, *jobs: Job) -> None:

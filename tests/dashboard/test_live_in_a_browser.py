@@ -12,12 +12,14 @@ from stallscope.dashboard import RunStore
 from stallscope.parsers import read
 
 from .browsing import opening, served
+from .stores import just_grown
 
 pytestmark = pytest.mark.browser
 
 
 def test_a_hanging_job_is_shown_until_it_continues(context: BrowserContext, tmp_path: Path) -> None:
     job = RunningJob(tmp_path / "logs")
+    just_grown(job.folder)
     store = RunStore(read(str(job.folder)))
     with served(store) as address, opening(context, address) as open_page:
         page = open_page("/run/run-42/live")
