@@ -139,7 +139,7 @@ def exposed(analysis: Analysis) -> tuple[str, str]:
 
 
 def _reason(analysis: Analysis) -> str:
-    if not analysis.steps:
+    if not analysis.coverage.steps:
         return "No step was recorded."
     timestamps = analysis.run.fact("stamps")
     reason = timestamps.get("reason") if isinstance(timestamps, dict) else None

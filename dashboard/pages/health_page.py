@@ -136,7 +136,7 @@ def timestamps_card(analysis: Analysis) -> Any:
 
     None without steps.
     """
-    if not analysis.steps:
+    if not analysis.coverage.steps:
         return None
     missing = missing_timestamps(analysis.run)
     reasons = [f"{listed('rank', timestamps.ranks)}: {timestamps.reason}" for timestamps in missing]

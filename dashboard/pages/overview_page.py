@@ -28,7 +28,7 @@ from stallscope.reports.run.run_tables import (
     stragglers_table,
 )
 from stallscope.reports.run.step_tables import cause_table, ledger_table
-from stallscope.text.gain_words import as_fast, how_sure, main_gain
+from stallscope.text.gain_words import as_fast, how_sure, loss_gain, main_gain
 from stallscope.text.job_words import epoch_figures
 from stallscope.text.machine_words import TITLE, why
 from stallscope.text.verdicts import headline, status
@@ -115,11 +115,11 @@ def _step(analysis: Analysis) -> Any:
 
 
 def _findings(analysis: Analysis, request: RunRequest) -> Any:
-    """List findings if there are any; the other pages show recorded steps only."""
-    if not analysis.findings:
+    """List further findings if there are any; the other pages show recorded steps only."""
+    if not analysis.further_findings:
         return None
     linked = None if analysis.printed is not None else request.run_id
-    return findings_card(analysis.findings, linked, request.baseline_id)
+    return findings_card(analysis.further_findings, linked, request.baseline_id)
 
 
 def _ranks(analysis: Analysis) -> Table | None:
@@ -162,6 +162,8 @@ def _gain(analysis: Analysis) -> Any:
 
     Without a fault, the evidence has the gain itself.
     """
+    if loss_gain(analysis):
+        return dmc.Text(loss_gain(analysis), mt="md")
     gain = main_gain(analysis)
     if gain is None or not analysis.bottleneck.fault:
         return None

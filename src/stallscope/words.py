@@ -30,8 +30,16 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 #: Where a rank of a job that hangs is: in a stage, in the step's allreduce or in another collective.
 HangPlace = Literal[Stage, "allreduce", "collective"]
+#: Time that printed logs show to be lost: outside of steps, and in steps that take longer than others.
+TimeOutsideSteps = Literal[
+    "validation", "checkpoint", "validation_and_checkpoint", "unnamed", "repeated"
+]
+SlowSteps = Literal["period", "epoch_starts", "bursts", "changes"]
+LostTime = Literal[TimeOutsideSteps, SlowSteps]
+OUTSIDE_STEPS: tuple[TimeOutsideSteps, ...] = get_args(TimeOutsideSteps)
+LOST_TIME_CAUSES: tuple[LostTime, ...] = get_args(LostTime)
 #: The cause of a bottleneck; that of a job that hangs is where all ranks are that have not arrived.
-Cause = Literal[HangPlace, "network", "cores"]
+Cause = Literal[HangPlace, "network", "cores", LostTime]
 VERDICT_CAUSES: tuple[Cause, ...] = get_args(Cause)
 
 #: How a straggler is late: in all steps; ever more; at times; or at times, on another rank each time.

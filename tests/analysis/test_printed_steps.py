@@ -12,6 +12,7 @@ import pytest
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.findings.slow_steps import WORTH
+from stallscope.analysis.gains.verdict import WORTHWHILE
 from stallscope.analysis.ledger.change_points import growth_in
 from stallscope.analysis.ledger.printed_steps import PrintedSteps
 from stallscope.analysis.ledger.slow_windows import WaitingAlone, slow_windows
@@ -115,8 +116,14 @@ def test_a_change_is_named_where_it_is(tmp_path: Path, kind: str) -> None:
         rel=0.02,
     )
     assert [finding.code for finding in analysis.findings] == ["step_time_changed"]
-    assert analysis.bottleneck.kind == "insufficient_data"
-    assert "how long steps took, but not their stages" in analysis.bottleneck.evidence
+    slower = change.after_ms / change.before_ms
+    assert printed.slowdown == pytest.approx(900 * (slower - 1) / (1500 + 900 * slower), rel=0.05)
+    faulty = printed.slowdown >= WORTHWHILE
+    assert analysis.bottleneck.cause == ("changes" if faulty else None)
+    reason = (
+        analysis.findings[0].evidence if faulty else "how long steps took, but not their stages"
+    )
+    assert reason in analysis.bottleneck.evidence
 
 
 def test_a_log_that_counts_otherwise_is_said_to(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ KEYS = {
     "printed_steps.epoch_starts": "windows of longer_ms cost waiting_share alone",
     "printed_steps.period": "windows of longer_ms cost waiting_share alone every every_windows",
     "printed_steps.growth": "epochs longer_share",
-    "printed_steps.pauses": "kind number seconds share with_start steps",
+    "printed_steps.pauses": "kind number seconds share with_start start_s steps",
     "printed_steps.repeated": "steps restarts seconds with_restarts",
     "printed_steps.ranks": "rank lines mean_ms step steps ms input_ms",
     "clocks": "method skew_ms skew_bound_ms jumps violations late late_ms late_by_rank",
@@ -70,7 +70,7 @@ KEYS = {
     "network_check.parts": "bandwidth latency negotiation fusion",
     "network_check.sweep": "bytes ms ci95_ms bus_bandwidth_gb_s",
     "network_check.pairs": "hosts mbit_s ci95_mbit_s is_slow small_ms small_ci95_ms",
-    "bottleneck": "kind cause ranks hosts evidence advice fault links why",
+    "bottleneck": "kind cause ranks hosts evidence advice fault links why loss",
     "stragglers": "pattern ranks hosts stage excess_ms excess_ci95_ms late_share cost_ms cost_ci95_ms "
     "work",
     "what_if": "fix speedup ci95 saved_ms saved_ci95_ms extrapolated bound estimate overlaps",

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import capitalised, counted
 from stallscope.formatting.numbers import amount, percent, percent_ends
-from stallscope.words import Fix
+from stallscope.words import Fix, FixKind
 
 from .advice.input_advice import for_late_input
 from .findings import by_severity
 from .findings.find import find_in_messages
-from .findings.slow_steps import printed_step_findings
-from .gains.verdict import FEWEST_STEPS, WORTHWHILE, insufficient
+from .findings.slow_steps import PrintedLoss, printed_losses, printed_step_findings
+from .gains.verdict import FEWEST_STEPS, TOO_MUCH_ALLREDUCE, WORTHWHILE, insufficient
 from .gains.what_if import Advice, Bottleneck, WhatIf, saving
 from .ledger.epoch_ledger import EpochTimes, epoch_times, samples_of_all_ranks
 from .ledger.printed_steps import PRECISION, PrintedSteps, printed_steps
@@ -29,6 +31,11 @@ _ADVICE = Advice(
     "Train with StepLogger on every rank",
     gain="A few hundred steps separate input, compute, slow ranks and allreduce.",
     detail=': model.fit(data, callbacks=[StepLogger("logs/run-42")]), or stallscope.torch\'s',
+)
+_OVERLAP = Advice(
+    "Let communication overlap with backward",
+    detail=": --overlap-grad-reduce in Megatron-LM, overlap_comm in DeepSpeed",
+    note="With gradient accumulation, ranks reduce less often.",
 )
 
 
@@ -62,27 +69,31 @@ def _has_failed(analysis: Analysis) -> bool:
 def _of_series(analysis: Analysis, printed: PrintedSteps, precision: str) -> Analysis:
     """Add the figures of a series of step times."""
     run, setup = analysis.run, Setup.of(analysis.run)
-    verdict = without_stages(printed, str(run.fact("known_from") or _RECORDER), precision)
+    known_from = str(run.fact("known_from") or _RECORDER)
+    faults = faults_of_series(printed, setup, known_from)
     if _has_failed(analysis):
         verdict = analysis.bottleneck
-    elif verdict.kind == "input":
+    elif faults:
+        verdict = _largest_of(faults, printed, known_from)
         reason = (run.fact("stamps") or {}).get("reason")
-        evidence = f"{verdict.evidence} {capitalised(reason)}." if reason else verdict.evidence
+        if verdict.kind == "input" and reason:
+            verdict = replace(verdict, evidence=f"{verdict.evidence} {capitalised(reason)}.")
         # A run of StepLogger needs no advice to use it.
-        more = () if run.fact("known_from") is None else verdict.advice
-        advice = (*for_late_input(setup), *more)
-        verdict = replace(verdict, evidence=evidence, advice=advice)
+        if run.fact("known_from") is not None:
+            verdict = replace(verdict, advice=(*verdict.advice, _ADVICE))
     elif run.rows:
         # The verdict so far says why the stages are missing.
         known = waits_of_ranks(printed)
         evidence = f"{analysis.bottleneck.evidence} {known}".rstrip()
         verdict = replace(analysis.bottleneck, evidence=evidence)
+    else:
+        verdict = without_stages(printed, known_from, precision)
     inputs = {windows.rank: windows.mean_input_ms for windows in printed.steady_ranks}
     return replace(
         analysis,
         bottleneck=verdict,
         ranks=tuple(replace(rank, input_ms=inputs.get(rank.rank)) for rank in analysis.ranks),
-        what_if=gains_of_lines(verdict, printed),
+        what_if=tuple(fault.gain for fault in faults if fault.gain is not None),
         findings=by_severity((*analysis.findings, *printed_step_findings(printed, setup))),
         epochs=max(analysis.epochs, printed.epochs),
         printed=printed,
@@ -94,11 +105,50 @@ def _of_series(analysis: Analysis, printed: PrintedSteps, precision: str) -> Ana
 # -- Reach a verdict, and predict gains, from logs that only have epochs or lines about steps -----
 
 
-def without_stages(printed: PrintedSteps, known_from: str, precision: str) -> Bottleneck:
-    """Return the verdict on a series of step times: whether steps wait for data, and how to record more.
+class Fault(NamedTuple):
+    """A verdict that a series of step times allows, and the share of the job's time that it is about."""
 
-    The wait is a fault if the low end of its interval is worthwhile. With several ranks, the shortest
-    wait counts: another rank's work may hide a longer one.
+    verdict: Bottleneck
+    share: float
+    gain: WhatIf | None = None
+
+
+def faults_of_series(printed: PrintedSteps, setup: Setup, known_from: str) -> tuple[Fault, ...]:
+    """Return what takes a worthwhile share of the job's time, by sums; the largest share first.
+
+    Means and medians of steps hide evaluations between them and a wait in the first batch of an epoch.
+    The steps of a recorder or of a trace only show the wait for data: what makes some of them slow is
+    known from other ranks' logs.
+
+    Args:
+        printed: the series.
+        setup: the run's setup.
+        known_from: the source of the series, in words.
+    """
+    if printed.steps < FEWEST_STEPS:
+        return ()
+    losses = [] if printed.recorded else [*printed_losses(printed, setup)]
+    faults = [
+        *_late_input(printed, losses, setup, known_from),
+        *_long_allreduce(printed),
+        *(Fault(_lost(loss), loss.share) for loss in losses if loss.share >= WORTHWHILE),
+    ]
+    return tuple(sorted(faults, key=lambda fault: -fault.share))
+
+
+def _largest_of(faults: Sequence[Fault], printed: PrintedSteps, known_from: str) -> Bottleneck:
+    """Return the verdict on the largest share, with what the others say of all steps."""
+    first, *others = faults
+    verdict = first.verdict
+    in_steps = [fault.verdict for fault in others if fault.verdict.loss is None]
+    sentences = [verdict.evidence, *(other.evidence for other in in_steps)]
+    advice = [*verdict.advice, *(advice for other in in_steps for advice in other.advice)]
+    sentences.append(_unknown_stages(printed, known_from))
+    return replace(verdict, evidence=" ".join(sentences), advice=tuple(dict.fromkeys(advice)))
+
+
+def without_stages(printed: PrintedSteps, known_from: str, precision: str) -> Bottleneck:
+    """Return the verdict on a series of step times that shows no fault, and how to record more.
 
     Args:
         printed: the series.
@@ -109,11 +159,6 @@ def without_stages(printed: PrintedSteps, known_from: str, precision: str) -> Bo
     if printed.stages is not None:
         what = f"mean stages of {printed.stages.by}, but not those of each rank and step"
     if printed.input_ms is not None and share is not None:
-        sure = printed.least_input_ms or printed.input_ms
-        certain = share if sure is printed.input_ms else sure.scaled(1 / printed.step.mean)
-        low = (certain.ci95 or (certain.value,))[0]
-        if low >= WORTHWHILE and printed.steps >= FEWEST_STEPS:
-            return _input(printed, sure, certain, known_from)
         wait = percent(share.value)
         nothing = "nothing of other stages" if printed.stages is None else what
         what = f"that steps wait for data {wait} of their time, and {nothing}"
@@ -138,30 +183,88 @@ def _insufficient(what: str, known_from: str, precision: str) -> Bottleneck:
     return replace(insufficient(known), advice=(_ADVICE,))
 
 
-def gains_of_lines(bottleneck: Bottleneck, printed: PrintedSteps) -> tuple[WhatIf, ...]:
-    """Return the most that input without delays gains; nothing if the wait is unknown.
+def _late_input(
+    printed: PrintedSteps, losses: Sequence[PrintedLoss], setup: Setup, known_from: str
+) -> Iterator[Fault]:
+    """Yield the wait for data if the low end of its interval is worthwhile.
 
-    It is an upper bound, because a rank may wait for other ranks instead.
+    With several ranks, the shortest wait counts: another rank's work may hide a longer one. The gain is
+    an upper bound, because a rank may wait for other ranks instead. If slow steps are most of the wait,
+    as the first ones of epochs, the verdict says so.
     """
-    if bottleneck.kind != "input" or printed.input_ms is None:
-        return ()
-    gain = WhatIf(Fix("input"), Mean(0.0, None), 1.0, None, bound=True)
-    return (saving(gain, printed.most_input_ms or printed.input_ms, printed.step.mean),)
-
-
-def _input(printed: PrintedSteps, wait: Mean, share: Mean, known_from: str) -> Bottleneck:
-    interval = share.ci95
+    share = printed.input_share
+    if printed.input_ms is None or share is None:
+        return
+    wait = printed.least_input_ms or printed.input_ms
+    certain = share if wait is printed.input_ms else wait.scaled(1 / printed.step.mean)
+    if (certain.ci95 or (certain.value,))[0] < WORTHWHILE:
+        return
+    of_job = certain.value * printed.share_of_steps
+    slow_steps = [loss.finding for loss in losses if loss.waiting > of_job / 2]
+    interval = certain.ci95
     sure = f" (95% interval: {percent_ends(interval)})" if interval else ""
-    step = amount(printed.step.mean, "ms")
-    return Bottleneck(
+    verdict = Bottleneck(
         "input",
         None,
-        f"{_who_waits(printed)} {amount(wait.value, 'ms', wait.ci95)} of {step} for their data, "
-        f"{percent(share.value)}{sure}, by {known_from}. These logs do not show the other stages of "
-        "a step.",
-        advice=(_ADVICE,),
+        f"{_who_waits(printed)} {amount(wait.value, 'ms', wait.ci95)} of "
+        f"{amount(printed.step.mean, 'ms')} for their data, {percent(certain.value)}{sure}, by "
+        f"{known_from}." + "".join(f" {finding.evidence}" for finding in slow_steps),
+        advice=(
+            *(advice for finding in slow_steps for advice in finding.advice),
+            *for_late_input(setup),
+        ),
         fault=True,
     )
+    most = printed.most_input_ms or printed.input_ms
+    yield Fault(verdict, of_job, _at_most("input", most, printed))
+
+
+def _long_allreduce(printed: PrintedSteps) -> Iterator[Fault]:
+    """Yield communication by printed timers if it takes too much of a step.
+
+    Timers of other stages are no faults: every step has to compute.
+    """
+    ms = 0.0 if printed.stages is None else printed.stages.ms.get("allreduce", 0.0)
+    share = ms / printed.step.mean
+    if printed.stages is None or share < TOO_MUCH_ALLREDUCE:
+        return
+    verdict = Bottleneck(
+        "allreduce",
+        None,
+        f"Communication takes {amount(ms, 'ms')} of {amount(printed.step.mean, 'ms')}, "
+        f"{percent(share)}, by the timers of {printed.stages.by}. It may contain waiting for other "
+        "ranks.",
+        advice=(_OVERLAP,),
+        fault=True,
+    )
+    gain = _at_most("allreduce", Mean(ms, None), printed)
+    yield Fault(verdict, share * printed.share_of_steps, gain)
+
+
+def _at_most(kind: FixKind, saved_ms: Mean, printed: PrintedSteps) -> WhatIf:
+    """Return the bounded gain of a fix that saves at most this much in every step."""
+    gain = WhatIf(Fix(kind), Mean(0.0, None), 1.0, None, bound=True)
+    return saving(gain, saved_ms, printed.step.mean)
+
+
+def _lost(loss: PrintedLoss) -> Bottleneck:
+    """Return the verdict on time outside of steps, or in slow steps."""
+    return Bottleneck(
+        "other",
+        loss.loss.cause,
+        loss.finding.evidence,
+        advice=loss.finding.advice,
+        fault=True,
+        loss=loss.loss,
+    )
+
+
+def _unknown_stages(printed: PrintedSteps, known_from: str) -> str:
+    if printed.stages is not None:
+        return "These logs do not show the stages of each rank and step."
+    if printed.input_ms is not None:
+        return "These logs do not show the other stages of a step."
+    return f"These logs do not show the stages of a step: they are {known_from}."
 
 
 def _who_waits(printed: PrintedSteps) -> str:

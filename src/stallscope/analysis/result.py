@@ -123,8 +123,17 @@ class Analysis:
         )
 
     @property
+    def further_findings(self) -> tuple[Finding, ...]:
+        """Return the findings that the verdict does not state."""
+        stated = self.bottleneck.evidence
+        return tuple(finding for finding in self.findings if finding.evidence not in stated)
+
+    @property
     def steps(self) -> int:
-        """Return the number of steps that any rank recorded."""
+        """Return the number of steps that any rank recorded, or that printed lines are about."""
+        printed = self.printed
+        if printed is not None and not printed.recorded:
+            return printed.steps
         return self.coverage.steps
 
     @property

@@ -324,7 +324,7 @@ def late_timestamps(analysis: Analysis) -> str:
 
 def _unused(analysis: Analysis) -> list[str]:
     """Say how many steps are not in the ledger; nothing without steps."""
-    if not analysis.steps:
+    if not analysis.coverage.steps:
         return []
     if analysis.ledger is None:
         return ["No step has all timestamps that its stages need: only step times are known."]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.gains.what_if import WORTH_MENTIONING, WhatIf
+from stallscope.analysis.gains.what_if import LOST_TIME, WORTH_MENTIONING, Loss, WhatIf
 from stallscope.formatting.lists import capitalised, counted, joined, listed
 from stallscope.formatting.numbers import (
     amount,
@@ -20,7 +20,7 @@ from stallscope.formatting.numbers import (
     share_saved,
     significant,
 )
-from stallscope.words import Fix, FixKind, Verdict
+from stallscope.words import Fix, FixKind, LostTime, Verdict
 
 from .vocabulary import FIX_NAMES, FIX_TITLES
 
@@ -32,6 +32,8 @@ _GAINS_FROM = {
     "baseline": "Predicted from the baseline's steps.",
     "run": "Predicted by replaying the run's own steps without the fault.",
 }
+# Time outside of steps that no job needs; half of evaluations and checkpoints may do.
+_AVOIDABLE: tuple[LostTime, ...] = ("unnamed", "repeated")
 # These are answers to the user's questions.
 _WHAT_IF = ("bandwidth", "ranks")
 
@@ -178,7 +180,9 @@ def gains_worth_mentioning(analysis: Analysis) -> list[Gain]:
 def gains_note(analysis: Analysis) -> str:
     """Describe how the gains are predicted, which of them overlap, and which fixes gain nothing."""
     if analysis.printed is not None:
-        return "From the wait for data in the lines; without it, a step may wait for other ranks."
+        of_timers = any(gain.fix.kind == "allreduce" for gain in analysis.what_if)
+        source = "timers" if of_timers else "the wait for data"
+        return f"From {source} in the lines; without it, a step may wait for other ranks."
     sentences = [_GAINS_FROM[analysis.predicted_from], "Each gain is of its fix alone."]
     overlap = overlap_sentence(analysis)
     if overlap:
@@ -221,6 +225,25 @@ def main_gain(analysis: Analysis) -> Gain | None:
     fix = _main_fix(analysis)
     main = next((gain for gain in gains(analysis) if gain.what_if.fix.kind == fix), None)
     return None if main is None or main.what_if.saved_ms.value <= 0 else main
+
+
+def loss_title(loss: Loss) -> str:
+    """Describe the condition of what a printed log gains: ``With half as many evaluations``."""
+    halved = loss.of == "job" and loss.cause not in _AVOIDABLE
+    return f"{'With half as many' if halved else 'Without'} {LOST_TIME[loss.cause]}"
+
+
+def loss_gain(analysis: Analysis) -> str:
+    """Write how much shorter a job or its steps become without what a printed log loses; or empty."""
+    loss = analysis.bottleneck.loss
+    if loss is None:
+        return ""
+    shorter = percent(loss.saved_share)
+    if loss.of == "steps":
+        return f"Without the delay, steps would be {shorter} shorter on average."
+    if loss.cause in _AVOIDABLE:
+        return f"Without them, this job would be {shorter} shorter."
+    return f"Half as many would make this job {shorter} shorter."
 
 
 def _main_fix(analysis: Analysis) -> FixKind | Verdict | None:

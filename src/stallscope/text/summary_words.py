@@ -11,7 +11,7 @@ from stallscope.collector.run_names import RunAddress
 from stallscope.formatting.lists import listed
 from stallscope.formatting.numbers import amount, percent
 
-from .gain_words import Gain, as_fast, how_sure, main_gain, other_gains
+from .gain_words import Gain, as_fast, how_sure, loss_gain, main_gain, other_gains
 from .job_words import epoch_figures
 from .step_figures import StepFigures
 from .straggler_words import cost, excess, waiting, who
@@ -94,6 +94,9 @@ def straggler_sentence(straggler: Straggler) -> str:
 def _gain(analysis: Analysis) -> str:
     if analysis.bottleneck.kind == "insufficient_data":
         return "these logs cannot show it"
+    lost = loss_gain(analysis)
+    if lost:
+        return lost[0].lower() + lost[1:].rstrip(".")
     gain = next(_gains(analysis), None)
     if gain is None:
         return "none that is worth mentioning"

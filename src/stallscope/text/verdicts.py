@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.gains.what_if import Bottleneck
+from stallscope.analysis.gains.what_if import LOST_TIME, Bottleneck, Loss
 from stallscope.analysis.stragglers.lateness import Straggler
 from stallscope.formatting.lists import capitalised, counted, joined, listed
-from stallscope.words import STAGES, Cause, Pattern, known
+from stallscope.formatting.numbers import percent
+from stallscope.words import LOST_TIME_CAUSES, OUTSIDE_STEPS, STAGES, Cause, Pattern, known
 
 from .vocabulary import NAMES, VERDICT_WORDS
 
@@ -31,6 +32,9 @@ def badge(bottleneck: Bottleneck) -> str:
         return "No fault"
     if bottleneck.cause == "cores":
         return "Too few cores"
+    cause = known(bottleneck.cause, LOST_TIME_CAUSES)
+    if cause is not None:
+        return capitalised(LOST_TIME[cause])
     if bottleneck.kind == "imbalance" and not bottleneck.ranks:
         return f"Varying {_cause(bottleneck.cause)}"
     return VERDICT_WORDS[bottleneck.kind].title
@@ -56,6 +60,9 @@ def reason(bottleneck: Bottleneck) -> str:
         return ""
     if bottleneck.cause == "cores":
         return "ranks share too few CPU cores"
+    if known(bottleneck.cause, LOST_TIME_CAUSES) is not None:
+        outside = known(bottleneck.cause, OUTSIDE_STEPS) is not None
+        return "a large share of the job" if outside else "a large share of the steps' time"
     if bottleneck.kind != "imbalance" or not bottleneck.ranks:
         return VERDICT_WORDS[bottleneck.kind].reason
     if bottleneck.hosts:
@@ -70,6 +77,8 @@ def headline(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
         return _NO_FAULT
     if bottleneck.cause == "cores":
         return "The ranks of a host share too few CPU cores"
+    if bottleneck.loss is not None:
+        return _lost_time(bottleneck.loss)
     if bottleneck.kind != "imbalance" or not bottleneck.ranks:
         sentence = VERDICT_WORDS[bottleneck.kind].sentence
         return capitalised(sentence.format(cause=_cause(bottleneck.cause)))
@@ -78,6 +87,14 @@ def headline(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
     return f"{capitalised(_named(bottleneck, stragglers))} {verb} this run back: " + _fault(
         bottleneck, stragglers
     )
+
+
+def _lost_time(loss: Loss) -> str:
+    """Write what a printed log loses: ``Evaluations take 38% of this job``."""
+    what = f"{LOST_TIME[loss.cause]}{' and the start of the job' if loss.with_start else ''}"
+    if loss.of == "job":
+        return f"{capitalised(what)} take {percent(loss.share)} of this job"
+    return f"{capitalised(what)} cost {percent(loss.share)} of all steps' time"
 
 
 def _named(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:

@@ -6,6 +6,7 @@ Printed lines about steps tell more: pauses between steps, growth within epochs,
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,10 +14,10 @@ from stallscope.arrays.stats import above_usual
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import counted, listed
 from stallscope.formatting.numbers import amount, percent
-from stallscope.words import ENTRIES
+from stallscope.words import ENTRIES, OUTSIDE_STEPS, SlowSteps, known
 
 from ..advice.input_advice import slow_first_steps
-from ..gains.what_if import Advice
+from ..gains.what_if import Advice, Loss
 from ..ledger.change_points import ChangePoint, Growth
 from ..ledger.ledger import Ledger
 from ..ledger.printed_steps import PrintedSteps, RepeatedSteps
@@ -187,35 +188,90 @@ _SHORTER_PAUSES = {
 }
 
 
+@dataclass(frozen=True)
+class PrintedLoss:
+    """Time that a printed log loses, and the finding that reports it."""
+
+    loss: Loss
+    #: The shares of the job's time that it takes without waiting for data and without the start of the
+    #: job, and that it waits for data.
+    share: float
+    waiting: float
+    finding: Finding
+
+
 def printed_step_findings(printed: PrintedSteps, setup: Setup) -> Iterator[Finding]:
-    """Find what a series of printed step times tells, besides the wait for data."""
-    yield from map(changed, printed.changes)
-    yield from (_pauses(pauses) for pauses in printed.pauses if pauses.share >= WORTH)
-    if printed.repeated is not None:
-        yield _trained_again(printed.repeated)
+    """Find what a series of printed step times tells, besides the wait for data.
+
+    The first ones are the findings of ``printed_losses``. The others show no loss: sorted samples grow
+    within epochs, and timers do not tell how long ranks wait for each other.
+    """
+    slowest = _slowest_change(printed)
+    yield from (loss.finding for loss in printed_losses(printed, setup))
+    yield from (changed(change) for change in printed.changes if change is not slowest)
+    yield from _uneven_ranks(printed)
+    if printed.growth is not None:
+        yield _growth(printed.growth)
+
+
+def printed_losses(printed: PrintedSteps, setup: Setup) -> Iterator[PrintedLoss]:
+    """Find the time that a printed log loses outside of steps, and in slow steps.
+
+    Args:
+        printed: the series.
+        setup: the run's setup.
+    """
+    for pauses in printed.pauses:
+        if pauses.share >= WORTH:
+            share = pauses.share * (1 - pauses.start_s / pauses.seconds)
+            cause = known(pauses.kind.replace(" ", "_"), OUTSIDE_STEPS)
+            assert cause is not None
+            saved = share if cause == "unnamed" else share / 2
+            loss = Loss(cause, pauses.seconds, "job", pauses.share, pauses.with_start, saved)
+            yield PrintedLoss(loss, share, 0.0, _pauses(pauses))
+    repeated = printed.repeated
+    if repeated is not None:
+        share = repeated.seconds / printed.job_s
+        loss = Loss("repeated", repeated.seconds, "job", share, False, share)
+        yield PrintedLoss(loss, share, 0.0, _trained_again(repeated))
+    yield from _slow_steps(printed, setup)
+
+
+def _slow_steps(printed: PrintedSteps, setup: Setup) -> Iterator[PrintedLoss]:
+    def loss(
+        cause: SlowSteps, cost: float, finding: Finding, waiting: float | None = None
+    ) -> PrintedLoss:
+        seconds = cost * printed.steady_s
+        share = seconds / printed.job_s
+        waiting = (waiting or 0.0) * share
+        loss = Loss(cause, seconds, "steps", cost, False, cost)
+        return PrintedLoss(loss, share - waiting, waiting, finding)
+
     starts, bursts, period = printed.epoch_starts, printed.bursts, printed.period
+    change = _slowest_change(printed)
+    if change is not None:
+        yield loss("changes", printed.slowdown, changed(change))
     if starts is not None and starts.cost >= WORTH:
-        yield Finding(
+        finding = Finding(
             "slow_first_steps",
             "warning",
             "Epochs start slowly",
             f"The first lines of epochs are about steps that take {_longer(starts)}.",
             tuple(slow_first_steps(setup)),
         )
+        yield loss("epoch_starts", starts.cost, finding, starts.waiting_share)
     if period is not None and period.cost >= WORTH:
         each = "One step" if period.every == period.every_windows else "One line"
         steps = "" if each == "One step" else f" ({period.every:,} steps)"
-        yield _every_nth(
+        finding = _every_nth(
             f"{each} in every {period.every_windows:,}{steps} takes {_longer(period)}.",
             period.every,
             setup,
             is_input=(period.waiting_share or 0.0) > 1 / 2,
         )
-    yield from _uneven_ranks(printed)
-    if printed.growth is not None:
-        yield _growth(printed.growth)
+        yield loss("period", period.cost, finding, period.waiting_share)
     if bursts is not None and bursts.cost >= WORTH:
-        yield Finding(
+        finding = Finding(
             "slow_windows",
             "warning",
             "Some steps take much longer",
@@ -227,6 +283,13 @@ def printed_step_findings(printed: PrintedSteps, setup: Setup) -> Iterator[Findi
                 ),
             ),
         )
+        yield loss("bursts", bursts.cost, finding, bursts.waiting_share)
+
+
+def _slowest_change(printed: PrintedSteps) -> ChangePoint | None:
+    """Return the change that made steps slower by most; None if none did."""
+    slower = [change for change in printed.changes if change.after_ms > change.before_ms]
+    return max(slower, key=lambda change: change.after_ms - change.before_ms, default=None)
 
 
 def _uneven_ranks(printed: PrintedSteps) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.formatting.lists import capitalised, counted, listed, ranks_in_words
 from stallscope.formatting.numbers import amount, exact, faster, faster_in_short, percent
 from stallscope.run import Run
-from stallscope.words import CAUSES, STAGES, Fix, FixKind, known
+from stallscope.words import CAUSES, OUTSIDE_STEPS, STAGES, Fix, FixKind, known
 
 from ..ledger.ledger import Ledger
 from ..setup import CpuLoad, Setup, crowded_cores
@@ -29,8 +29,8 @@ from .what_if import Bottleneck, WhatIf
 WORTHWHILE = 0.05
 # A named rank is certainly slow, so a smaller gain is worth a verdict.
 _WORTHWHILE_OF_NAMED = 0.01
-# Without a baseline, exposed allreduce is a fault only from this share of the step: every job has some.
-_TOO_MUCH_ALLREDUCE = 1 / 3
+#: Without a baseline, exposed allreduce is a fault only from this share of the step: every job has some.
+TOO_MUCH_ALLREDUCE = 1 / 3
 # On cores that are not shared, compute grows by less than this from one rank to many.
 _COMPUTE_GROWTH = 1.1
 #: Fewer steps do not suffice for a verdict, however similar they are.
@@ -133,7 +133,7 @@ def _allreduce_faults(
         return []
     if baseline is None:
         step_ms = float(ledger.total.mean()) / 1e6
-        return [gain] if gain.saved_ms.value >= _TOO_MUCH_ALLREDUCE * step_ms else []
+        return [gain] if gain.saved_ms.value >= TOO_MUCH_ALLREDUCE * step_ms else []
     longer = longer_allreduce(ledger, baseline).scaled(1e-6)
     return [replace(gain, saved_ms=longer, mostly_ms=0.0, bound=False)]
 
@@ -295,7 +295,7 @@ def fault_as_baseline(
 
     A slow rank makes every run unfit. Late input, or slow work between steps, is a fault of runs on real
     data: on synthetic data it is what the other run needs as well. Long allreduce and crowded cores are
-    faults of the job, which its baseline has as well.
+    faults of the job, which its baseline has as well. Time outside of steps is in none of them.
 
     Args:
         bottleneck: its verdict.
@@ -308,7 +308,9 @@ def fault_as_baseline(
     for straggler in stragglers:
         if straggler.ranks and straggler.cost_ms.value >= least_ms:
             return sentence(straggler)
-    if not synthetic and bottleneck.fault and bottleneck.kind in ("input", "other", "balanced"):
+    in_steps = bottleneck.kind in ("input", "other", "balanced")
+    in_steps &= bottleneck.cause not in OUTSIDE_STEPS
+    if not synthetic and bottleneck.fault and in_steps:
         return bottleneck.evidence
     return None
 

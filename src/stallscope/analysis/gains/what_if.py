@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from stallscope.arrays.stats import Mean
 from stallscope.arrays.types import Floats, Ints
-from stallscope.words import Cause, Fix, Verdict
+from stallscope.words import Cause, Fix, LostTime, Verdict
 
 from ..ledger.ledger import Ledger
 from ..steps.links import Link
@@ -205,6 +206,40 @@ class Reason:
     while_late: bool = False
 
 
+#: The names of time that printed logs show to be lost, in the plural.
+LOST_TIME: dict[LostTime, str] = {
+    "validation": "evaluations",
+    "checkpoint": "checkpoints",
+    "validation_and_checkpoint": "evaluations and checkpoints",
+    "unnamed": "pauses between lines",
+    "repeated": "restarts and repeated steps",
+    "period": "periodic slow steps",
+    "epoch_starts": "slow starts of epochs",
+    "bursts": "bursts of slow steps",
+    "changes": "steps that became slower",
+}
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The time that a printed log loses to one cause, by sums."""
+
+    cause: LostTime
+    seconds: float
+    #: Its share of the ``job``'s time or, of slow steps, of the ``steps``' time.
+    of: Literal["job", "steps"]
+    share: float
+    #: Whether it contains the start of the job, and the share that a fix saves: half of evaluations and
+    #: checkpoints, without the start.
+    with_start: bool
+    saved_share: float
+
+    @property
+    def saved_s(self) -> float:
+        """Return the seconds that a fix saves."""
+        return self.seconds * self.saved_share / self.share if self.share else 0.0
+
+
 @dataclass(frozen=True)
 class Bottleneck:
     """A verdict. ``ranks`` and ``hosts`` are set only if a test names them as slow.
@@ -223,6 +258,8 @@ class Bottleneck:
     links: tuple[Link, ...] = ()
     #: Counts on the slow ranks, or on all of them, that explain it.
     why: tuple[Reason, ...] = ()
+    #: What a printed log loses to the cause; None for other logs and causes.
+    loss: Loss | None = None
 
     @property
     def healthy(self) -> bool:

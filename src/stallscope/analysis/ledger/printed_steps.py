@@ -37,6 +37,7 @@ from .slow_windows import FEWEST_CYCLES, SlowPeriod, SlowWindows, slow_windows
 from .windows import (
     AROUND,
     Pauses,
+    PrintedWindows,
     RankWindows,
     over_ranks,
     printed_windows,
@@ -110,6 +111,8 @@ class PrintedSteps:
     pauses: tuple[Pauses, ...]
     #: Steps that a restarted job trained again; None without any.
     repeated: RepeatedSteps | None
+    #: Seconds from the first line's steps to the last line's, with pauses; 0 for recorded steps.
+    total_s: float
     #: How the log counts its steps, as in ``from 1 in each epoch``; None if unknown.
     numbers: str | None = None
     #: What confirms the times of lines that no parser knows; None for others.
@@ -151,6 +154,35 @@ class PrintedSteps:
             if windows.step[-1] >= first
         )
 
+    @property
+    def steady_s(self) -> float:
+        """Return the time of all steps without warm-up, seconds."""
+        steady = self.whole.chosen(~self.is_warm_up)
+        return float(steady.ms @ steady.steps) / 1e3
+
+    @property
+    def job_s(self) -> float:
+        """Return the time of the job as far as lines show it, seconds: steps, pauses and restarts."""
+        spent = float(self.whole.ms @ self.whole.steps) / 1e3
+        spent += sum(pauses.seconds for pauses in self.pauses)
+        spent += 0.0 if self.repeated is None else self.repeated.seconds
+        return max(self.total_s, spent)
+
+    @property
+    def share_of_steps(self) -> float:
+        """Return the share of the job's time that steps without warm-up take; 1 for recorded steps."""
+        return 1.0 if self.recorded else self.steady_s / self.job_s
+
+    @property
+    def slowdown(self) -> float:
+        """Return the share of steps' time that they take longer than before they became slower."""
+        steady = self.whole.chosen(~self.is_warm_up)
+        level = np.full(len(steady), self.changes[0].before_ms if self.changes else 0.0)
+        for change in self.changes:
+            level[steady.step >= change.step] = change.after_ms
+        longer = level - np.minimum.accumulate(level)
+        return float(longer @ steady.steps) / max(1e3 * self.steady_s, 1e-9)
+
     @cached_property
     def whole(self) -> RankWindows:
         """Return the mean over the ranks that have the lowest rank's windows."""
@@ -162,7 +194,8 @@ def printed_steps(run: Run) -> PrintedSteps | None:
     recorded = bool(run.rows)
     if recorded and run.fact("known_from") is None and not _input_exposed(run):
         return None
-    ranks, pauses = (single_steps(run), ()) if recorded else printed_windows(run)
+    printed = PrintedWindows(single_steps(run)) if recorded else printed_windows(run)
+    ranks = printed.ranks
     if not ranks:
         return None
     whole = over_ranks(ranks)
@@ -190,8 +223,9 @@ def printed_steps(run: Run) -> PrintedSteps | None:
         bursts=slow.bursts,
         period=slow.period,
         growth=None if epoch is None else growth_in(whole.ms[steady], epoch[steady]),
-        pauses=pauses,
+        pauses=printed.pauses,
         repeated=_repeated(run, whole.mean_ms),
+        total_s=printed.total_s,
         numbers=run.fact("step_numbers"),
         confirmed=run.fact("confirmed"),
         stages=_stages(run, step.mean),

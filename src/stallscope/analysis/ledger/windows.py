@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -144,8 +144,10 @@ class Pauses:
     seconds: float
     #: The share of the time from the first line's steps to the last line's.
     share: float
-    #: Whether the first one is in the first line, with the start of the job.
+    #: Whether the first one is in the first line, with the start of the job, and how many seconds longer
+    #: than the others it is; 0 if it is not.
     with_start: bool
+    start_s: float
     #: The last step before each pause, or in the line that contains it.
     steps: tuple[int, ...]
 
@@ -173,12 +175,16 @@ class _Printed:
         return replace(windows, ms=ms, input_ms=None if waits is None else np.minimum(waits, ms))
 
     @property
+    def total(self) -> float:
+        """Return the time from the first line's steps to the last line's."""
+        return max(
+            float(self.end.max() - self.begin.min()), float((self.end - self.begin).sum()), 1.0
+        )
+
+    @property
     def pauses(self) -> tuple[Pauses, ...]:
         """Return the pauses by kind, the longest first."""
         spent = self.within + self.before
-        total = max(
-            float(self.end.max() - self.begin.min()), float((self.end - self.begin).sum()), 1.0
-        )
         kinds: dict[PauseKind, Bools] = {
             "validation": self.validates & ~self.saves,
             "checkpoint": self.saves & ~self.validates,
@@ -186,18 +192,24 @@ class _Printed:
             "unnamed": ~(self.validates | self.saves),
         }
         pauses = [
-            Pauses(
-                kind,
-                int(chosen.sum()),
-                float(spent[chosen].sum()) / 1e9,
-                float(spent[chosen].sum()) / total,
-                bool(chosen[0] and self.within[0] > _LONG_FIRST * np.median(spent[chosen])),
-                self._steps_at(chosen),
-            )
+            self._pauses(kind, spent, chosen)
             for kind, marked in kinds.items()
             if (chosen := marked & (spent > 0)).any()
         ]
         return tuple(sorted(pauses, key=lambda pause: -pause.seconds))
+
+    def _pauses(self, kind: PauseKind, spent: Floats, chosen: Bools) -> Pauses:
+        usual = float(np.median(spent[chosen]))
+        with_start = bool(chosen[0] and self.within[0] > _LONG_FIRST * usual)
+        return Pauses(
+            kind,
+            int(chosen.sum()),
+            float(spent[chosen].sum()) / 1e9,
+            float(spent[chosen].sum()) / self.total,
+            with_start,
+            float(spent[0] - usual) / 1e9 if with_start else 0.0,
+            self._steps_at(chosen),
+        )
 
     def _steps_at(self, chosen: Bools) -> tuple[int, ...]:
         windows, inside = self.windows, self.within > 0
@@ -205,14 +217,26 @@ class _Printed:
         return tuple(step[chosen].tolist())
 
 
-def printed_windows(run: Run) -> tuple[tuple[RankWindows, ...], tuple[Pauses, ...]]:
-    """Return the windows that lines are about, by rank, and the pauses of the lowest rank."""
+class PrintedWindows(NamedTuple):
+    """The windows that lines are about, by rank, and the pauses of the lowest rank."""
+
+    ranks: tuple[RankWindows, ...]
+    pauses: tuple[Pauses, ...] = ()
+    #: The seconds from the lowest rank's first line to its last; 0 without windows of lines.
+    total_s: float = 0.0
+
+
+def printed_windows(run: Run) -> PrintedWindows:
+    """Return the windows that lines are about, without the time of pauses."""
     table = run.intervals.filter(arrow.equal(run.intervals["kind"], _WINDOW))
     ranks = [
         _printed(run, rank, table.filter(arrow.equal(table["rank"], rank)))
         for rank in sorted(pc.unique(table["rank"]).to_pylist())
     ]
-    return tuple(rank.without_pauses for rank in ranks), ranks[0].pauses if ranks else ()
+    if not ranks:
+        return PrintedWindows(())
+    windows = tuple(rank.without_pauses for rank in ranks)
+    return PrintedWindows(windows, ranks[0].pauses, ranks[0].total / 1e9)
 
 
 def _printed(run: Run, rank: int, rows: pa.Table) -> _Printed:

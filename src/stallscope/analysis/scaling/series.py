@@ -18,6 +18,7 @@ import numpy as np
 from stallscope.arrays.distributions import scipy_stats
 from stallscope.formatting.lists import counted, listed
 
+from ..gains.what_if import LOST_TIME
 from ..network.communication import CommunicationModel, fit_communication
 from ..result import Analysis
 from .pace import FEWEST_REPEATS, Pace, Unit, alike, jobs_of, pace_of, value_of
@@ -322,6 +323,8 @@ def fault_of(analysis: Analysis) -> str | None:
     """Describe the fault in a few words (``slow rank 3``); None for a clean run."""
     verdict = analysis.bottleneck
     if verdict.fault:
+        if verdict.loss is not None:
+            return LOST_TIME[verdict.loss.cause]
         if not verdict.ranks:
             return "slow ranks" if verdict.kind == "imbalance" else verdict.kind
         ranks = listed("rank", verdict.ranks)

@@ -7,10 +7,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from stallscope.analysis import Analysis
+from stallscope.arrays.stats import Mean
 from stallscope.catalogue.entry import job_facts, job_of, moment
 from stallscope.formatting.lists import as_text, counted
 from stallscope.formatting.numbers import Scale, amount, finite, scale_for
-from stallscope.text.gain_words import gains, main_gain
+from stallscope.text.gain_words import gains, loss_title, main_gain
 from stallscope.text.verdicts import short_verdict
 from stallscope.words import CAUSES, Verdict
 
@@ -117,9 +118,12 @@ def line_of(analysis: Analysis, stem: str) -> IndexLine:
     facts = job_facts(run)
     best = main_gain(analysis) or next(iter(gains(analysis)), None)
     gain = None if best is None else best.what_if
-    steps = None if analysis.epoch_times else analysis.steps
+    steps = analysis.steps if analysis.printed or not analysis.epoch_times else None
     per_ms = None if steps is None else steps * run.size / _HOUR
     saved = None if gain is None or per_ms is None else gain.saved_ms
+    loss = bottleneck.loss
+    if loss is not None:
+        saved, per_ms = Mean(loss.saved_s * 1e3, None), run.size / _HOUR
     ends = None if saved is None else saved.ci95
     commit = run.fact("git_commit")
     return IndexLine(
@@ -136,11 +140,11 @@ def line_of(analysis: Analysis, stem: str) -> IndexLine:
         steps=steps,
         verdict=bottleneck.kind,
         said=short_verdict(bottleneck),
-        fix=None if best is None else best.title,
+        fix=loss_title(loss) if loss else None if best is None else best.title,
         speedup=None if gain is None else finite(gain.speedup),
         speedup_ci95=None if gain is None else gain.ci95,
         # The gain of a healthy run is a bound, not a certain loss.
-        bound=gain is not None and (gain.bound or not bottleneck.fault),
+        bound=loss is not None or (gain is not None and (gain.bound or not bottleneck.fault)),
         # A fix that gains nothing loses nothing.
         lost_h=None if saved is None else finite(max(0.0, saved.value) * (per_ms or 0.0)),
         lost_ci95_h=None if ends is None else _hours(ends, per_ms or 0.0),

@@ -17,6 +17,7 @@ from stallscope.text.gain_words import (
     answers,
     as_fast,
     how_sure,
+    loss_gain,
     main_gain,
     other_gains,
     saving,
@@ -251,6 +252,8 @@ def _blocks(analysis: Analysis, form: str) -> Iterator[DocumentBlock]:
         what_if = gain.what_if
         lead = f"{gain.title}, steps would be {' '.join(as_fast(what_if))}"
         yield Text(f" ({how_sure(what_if)}).", lead=lead)
+    if loss_gain(analysis) and form != "html":
+        yield Text(loss_gain(analysis))
     steps = advice(analysis)
     if steps:
         yield Steps(steps, title="What to do")
@@ -262,7 +265,9 @@ def _blocks(analysis: Analysis, form: str) -> Iterator[DocumentBlock]:
 
 def _concerns(analysis: Analysis) -> Iterator[Text]:
     """Name the serious findings and count the warnings, which stand below the charts."""
-    titles = [finding.title for finding in analysis.findings if finding.severity == "warning"]
+    titles = [
+        finding.title for finding in analysis.further_findings if finding.severity == "warning"
+    ]
     parts = [*titles, *([counted(len(analysis.warnings), "warning")] if analysis.warnings else [])]
     if parts:
         yield Text("; ".join(parts), lead="Also: ", leads_to="findings" if titles else "warnings")
@@ -284,9 +289,12 @@ def _aside(analysis: Analysis) -> Iterator[DocumentBlock]:
             *as_fast(main.what_if),
             (f"{main.title}. {sure}.", f"Saves {saving(main.what_if, analysis)}."),
         )
+    lost = loss_gain(analysis)
+    if lost:
+        yield Text(lost, title="Potential gains")
     if others:
-        yield _key_figures("Other fixes" if main else "Potential gains", others)
-    if main is None and not others:
+        yield _key_figures("Other fixes" if main or lost else "Potential gains", others)
+    if main is None and not others and not lost:
         nothing = _NOTHING_GAINED.get(analysis.bottleneck.kind, "Nothing that is worth mentioning.")
         yield Text(nothing, title="Potential gains")
     asked = answers(analysis)

@@ -177,7 +177,7 @@ def _generations(analysis: Analysis) -> list[Section]:
 
 def _concerns(analysis: Analysis, form: str) -> Iterator[Section]:
     """Yield serious findings and warnings, which come before the figures."""
-    serious = [finding for finding in analysis.findings if finding.severity != "info"]
+    serious = [finding for finding in analysis.further_findings if finding.severity != "info"]
     if serious:
         yield Section("Findings", (Findings(serious),), key="findings")
     if analysis.warnings:
@@ -190,7 +190,7 @@ def _concerns(analysis: Analysis, form: str) -> Iterator[Section]:
 
 
 def _notes(analysis: Analysis) -> list[Section]:
-    notes = [finding for finding in analysis.findings if finding.severity == "info"]
+    notes = [finding for finding in analysis.further_findings if finding.severity == "info"]
     return [Section("Notes", (Findings(notes),))] if notes else []
 
 

@@ -149,9 +149,9 @@ def _metrics(analysis: Analysis) -> Iterator[Metric]:
     yield Metric("stallscope_run", "The run and its verdict", ((about, 1),), kind="info")
     yield _single("stallscope_started_timestamp_seconds", "Start of the run", started, "seconds")
     yield _single("stallscope_ranks", "Ranks that trained", run.size)
-    # Logs of epochs contain no steps.
-    steps = None if analysis.epoch_times else analysis.steps
-    yield _single("stallscope_steps", "Steps that any rank recorded", steps)
+    # Logs of epochs alone contain no steps.
+    steps = analysis.steps if analysis.printed or not analysis.epoch_times else None
+    yield _single("stallscope_steps", "Steps that any rank recorded or printed", steps)
     rate = analysis.samples_per_second
     yield _single("stallscope_samples_per_second", "Samples of all ranks, steady steps", rate)
     yield from _times(analysis)
