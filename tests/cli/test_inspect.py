@@ -325,11 +325,13 @@ def test_unconfirmed_lines_are_shown_and_their_command_works_at_once(
     assert main(words) == 0
     assert "500.50 ± 0.05 ms" in capsys.readouterr().out
     (file,) = inspected(capsys, str(path))["files"]
-    proposal = file["proposal"]
-    assert shlex.split(proposal["command"]) == [program, *words]
-    assert proposal["read_as"] == words[-1]
-    assert (proposal["steps"], proposal["epochs"]) == ([0, 399], None)
-    assert proposal["step_ms"] == pytest.approx(500.5)
+    reading = file["reading"]
+    assert shlex.split(reading["command"]) == [program, *words]
+    assert reading["read_as"] == words[-1]
+    assert (reading["steps"], reading["epochs"]) == ([0, 399], None)
+    assert reading["step_ms"] == pytest.approx(500.5)
+    # Scripts of older versions use this name.
+    assert file["proposal"] == reading
     assert (file["format"], file["used"]) == (None, False)
 
 
@@ -340,8 +342,8 @@ def test_steps_next_to_mlperfs_epochs_are_shown(tmp_path: Path, capsys: Captured
     path.write_text(begin + path.read_text() + end)
     (file,) = inspected(capsys, str(path))["files"]
     assert (file["format"], file["epochs"], file["steps"]) == ("mlperf", 1, None)
-    assert file["proposal"]["step_ms"] == pytest.approx(500.5)
-    assert main(shlex.split(file["proposal"]["command"])[1:]) == 0
+    assert file["reading"]["step_ms"] == pytest.approx(500.5)
+    assert main(shlex.split(file["reading"]["command"])[1:]) == 0
     assert "500.50 ± 0.05 ms" in capsys.readouterr().out
 
 
@@ -357,7 +359,7 @@ def test_ranks_files_get_one_command_for_all_of_them(tmp_path: Path, capsys: Cap
     document = inspected(capsys, *words[1:])
     assert document["runs"][0]["ranks"] == 5
     # What was named by the user is not proposed again.
-    assert {file["proposal"] for file in document["files"]} == {None}
+    assert {file["reading"] for file in document["files"]} == {None}
 
 
 def test_a_file_in_a_folder_is_named_in_its_command(tmp_path: Path, capsys: Captured) -> None:
@@ -378,7 +380,7 @@ def test_a_year_that_is_missing_is_that_of_the_file(tmp_path: Path, capsys: Capt
     written = datetime(2019, 1, 2, tzinfo=UTC).timestamp()
     os.utime(path, (written, written))
     (file,) = inspected(capsys, str(path))["files"]
-    proposal = file["proposal"]
+    proposal = file["reading"]
     assert proposal["span"]["begin"] == "2018-12-31T23:59:10"
     assert "the timestamps have no year: the first is assumed to be of 2018" in proposal["notes"]
     (file,) = inspected(capsys, str(path), "--read-as", proposal["read_as"])["files"]

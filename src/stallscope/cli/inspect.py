@@ -93,7 +93,8 @@ def _file(place: str, seen: Inspection, inspected: InspectedFile) -> dict[str, A
     file = {"place": place, **asdict(inspected)}
     if inspected.proposal is not None:
         file["proposal"]["command"] = command_for(place, seen, inspected.proposal.read_as)
-    return file
+    # Scripts know the reading by its first name, too.
+    return {**file, "reading": file["proposal"]}
 
 
 def _print_seen(place: str, seen: Inspection, several: bool) -> None:
