@@ -118,7 +118,7 @@ def _or_problem(read: Callable[[], Any], problems: list[str]) -> Any:
 def exposed(analysis: Analysis) -> tuple[str, str]:
     """Return the cost of the allreduce per step as a title, and its evidence."""
     run = analysis.run
-    if run.size < 2:
+    if run.size < 2 and run.size_known:
         return "A single rank has no allreduce", ""
     entry = analysis.entry("allreduce")
     if entry is None:
@@ -139,6 +139,8 @@ def exposed(analysis: Analysis) -> tuple[str, str]:
 
 
 def _reason(analysis: Analysis) -> str:
+    if analysis.printed is not None and not analysis.printed.recorded:
+        return analysis.why_no_stages
     if not analysis.coverage.steps:
         return "No step was recorded."
     timestamps = analysis.run.fact("stamps")

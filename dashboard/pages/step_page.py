@@ -76,7 +76,7 @@ def _missing(analysis: Analysis, number: int | None, generation: int | None) -> 
         return sentence_card("No such step", "Steps are numbered from 0.")
     generations = analysis.generation_ledgers
     if not generations:
-        return sentence_card("The stages of this step are not known", analysis.bottleneck.evidence)
+        return sentence_card("The stages of this step are not known", analysis.why_no_stages)
     run, recorded = analysis.run, analysis.run.steps["step"].to_numpy() == number
     subject, size = "This run", run.size
     if generation is not None:

@@ -86,7 +86,7 @@ class TimelinePage(RunPage):
         events = marks(analysis.run, lanes)
         if lanes is None:
             return [
-                sentence_card("There are no stages to draw", analysis.bottleneck.evidence),
+                sentence_card("There are no stages to draw", analysis.why_no_stages),
                 chart_card("machines", machine_chart(analysis)),
                 events_card(events),
             ]

@@ -16,8 +16,10 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.gains.verdict import fault_as_baseline
 from stallscope.analysis.scaling.series import fault_of
 from stallscope.cli.main import main
+from stallscope.conditions.quantities import unmeasured
 from stallscope.parsers import read
 from stallscope.text.gain_words import loss_gain, main_gain
+from stallscope.text.straggler_words import waiting
 from stallscope.text.verdicts import headline
 from stallscope.words import Cause, Verdict
 
@@ -254,6 +256,15 @@ def test_communication_by_timers_is_a_fault_from_a_third_of_the_step(
     assert gains == ([("allreduce", True)] if is_fault else [])
     if is_fault:
         assert "Communication takes 250 ms of 601 ms, 41.6%" in analysis.bottleneck.evidence
+
+
+@pytest.mark.parametrize("job", [Job(work=EVALUATES, work_s=15.0), Job(wait_s=0.2, waits=True)])
+def test_missing_stages_have_a_reason_that_is_not_the_verdict(tmp_path: Path, job: Job) -> None:
+    analysis = analysis_of(tmp_path, job)
+    why = analysis.why_no_stages
+    assert why.startswith("These logs record how long steps took, but not the stages")
+    assert waiting(analysis)[1] == why
+    assert unmeasured(analysis).why == why[0].lower() + why[1:-1]
 
 
 @pytest.mark.parametrize("form", ["html", "md", "json"])

@@ -170,6 +170,17 @@ def test_an_unknown_result_is_reported(
     assert sentence in texts(_content(named_run(name)))
 
 
+def test_a_printed_log_of_unknown_ranks_is_no_single_rank(tmp_path: Path) -> None:
+    lines = [f"step {step} took 0.{300 + step % 7} s" for step in range(60)]
+    (tmp_path / "train.log").write_text("\n".join(lines))
+    pattern = "pattern:step {step} took {seconds}"
+    (run,) = read(str(tmp_path / "train.log"), read_as=pattern)
+    text = texts(_content(run))
+    assert "These logs cannot show what allreduce costs" in text
+    assert "No step was recorded." not in text
+    assert any("how long steps took, but not their stages" in sentence for sentence in text)
+
+
 def test_a_timeline_next_to_the_logs_is_found_and_no_problem(folder: Path) -> None:
     (folder / "any-name.json").write_text(timeline_of(40))
     (run,) = read(str(folder))

@@ -129,6 +129,17 @@ class Analysis:
         return tuple(finding for finding in self.findings if finding.evidence not in stated)
 
     @property
+    def why_no_stages(self) -> str:
+        """Say why the stages of steps are not known; for a run that has none."""
+        printed = self.printed
+        if printed is None or printed.recorded or self.bottleneck.kind == "insufficient_data":
+            return self.bottleneck.evidence
+        return (
+            "These logs record how long steps took, but not the stages of each rank and step: they are "
+            f"{self.run.fact('known_from')}."
+        )
+
+    @property
     def steps(self) -> int:
         """Return the number of steps that any rank recorded, or that printed lines are about."""
         printed = self.printed

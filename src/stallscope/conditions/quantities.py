@@ -221,9 +221,10 @@ class NamedFigure:
 
 
 def unmeasured(analysis: Analysis) -> Missing:
-    """Return that stages were not measured, with the verdict's reason if it has one."""
-    evidence = analysis.bottleneck.evidence.rstrip(".")
-    if analysis.bottleneck.kind != "insufficient_data" or not evidence:
+    """Return that stages were not measured, with the reason if it is known."""
+    evidence = analysis.why_no_stages.rstrip(".")
+    known = analysis.bottleneck.kind == "insufficient_data" or analysis.printed is not None
+    if not known or not evidence:
         return Missing("it was not measured")
     return Missing(evidence[0].lower() + evidence[1:])
 

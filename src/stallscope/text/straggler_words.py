@@ -72,7 +72,8 @@ def waiting(analysis: Analysis) -> tuple[str, str]:
     title, text = _headline(analysis)
     run = analysis.run
     missing = run.unknown_ranks
-    if not missing or analysis.bottleneck.kind == "insufficient_data":
+    unsure = analysis.bottleneck.kind == "insufficient_data" or analysis.printed is not None
+    if not missing or unsure:
         return title, text
     why = f"their logs are {run.why_unknown}"
     unseen = f"Whether {listed('rank', missing)} came late is not known: {why}."
@@ -80,11 +81,11 @@ def waiting(analysis: Analysis) -> tuple[str, str]:
 
 
 def _headline(analysis: Analysis) -> tuple[str, str]:
-    steady, verdict = analysis.steady, analysis.bottleneck
+    steady = analysis.steady
     if analysis.run.size == 1 and analysis.run.size_known:
         return "A single rank does not wait for others", ""
     if steady is None or len(steady.ranks) < 2:
-        return _CANNOT_TELL, verdict.evidence
+        return _CANNOT_TELL, analysis.why_no_stages
     if analysis.stragglers:
         return _named(analysis)
     if not enough_to_name(steady):

@@ -208,7 +208,7 @@ def _of_run(letter: str, analysis: Analysis) -> Iterator[str]:
         known = "; ".join(f"{title.lower()}: {text}" for title, text in epoch_figures(analysis))
         yield f"{letter}'s logs record epochs but no steps; {known}."
     elif not analysis.entries and analysis.step is not None:
-        yield f"Only whole steps are compared. {letter}: {analysis.bottleneck.evidence}"
+        yield f"Only whole steps are compared. {letter}: {analysis.why_no_stages}"
     # One rank prints the steps of all.
     if missing and (analysis.printed is None or analysis.printed.recorded):
         yield f"{letter}: {missing:,} of {counted(run.size, 'rank')} left no log."
