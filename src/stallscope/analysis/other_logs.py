@@ -138,11 +138,11 @@ def faults_of_series(printed: PrintedSteps, setup: Setup, known_from: str) -> tu
 
 def _largest_of(faults: Sequence[Fault], printed: PrintedSteps, known_from: str) -> Bottleneck:
     """Return the verdict on the largest share, with what the others say of all steps."""
-    first, *others = faults
+    first, *smaller = faults
     verdict = first.verdict
-    in_steps = [fault.verdict for fault in others if fault.verdict.loss is None]
-    sentences = [verdict.evidence, *(other.evidence for other in in_steps)]
-    advice = [*verdict.advice, *(advice for other in in_steps for advice in other.advice)]
+    in_steps = [fault.verdict for fault in smaller if fault.verdict.loss is None]
+    sentences = [verdict.evidence, *(fault.evidence for fault in in_steps)]
+    advice = [*verdict.advice, *(advice for fault in in_steps for advice in fault.advice)]
     sentences.append(_unknown_stages(printed, known_from))
     return replace(verdict, evidence=" ".join(sentences), advice=tuple(dict.fromkeys(advice)))
 
