@@ -21,6 +21,9 @@ class BaseRecording:
 
     __slots__ = ("_failed", "_options", "_session")
 
+    #: Whether it can fetch batches ahead (``probe_input``).
+    fetches_ahead = False
+
     def __init__(self, options: Options) -> None:
         self._options = options
         self._session: Optional[Session] = None
@@ -45,6 +48,9 @@ class BaseRecording:
             "settings": settings(os.environ),
             "timeline": timeline_is_on(os.environ),
         }
+        if options.probe_input and not self.fetches_ahead:
+            reason = "the recorder of this framework cannot fetch batches ahead"
+            facts["input_probe"] = {"refused": reason, "probes": []}
         session = self._session = Session(options, world, facts, counted, before_flush, position)
         return session
 

@@ -27,6 +27,8 @@ OPTIONS = [
     "machine",
     "summary",
     "scalars",
+    "probe_input",
+    "probe_every",
 ]
 
 
@@ -61,6 +63,8 @@ def test_the_signature_has_the_frameworks_arguments_and_then_the_options() -> No
         "machine": True,
         "summary": None,
         "scalars": None,
+        "probe_input": None,
+        "probe_every": None,
     }
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Iterable, Optional
 import jax
 import numpy as np
 
+from ..input.loader_wrappers import RepeatedBatch
 from ..input.measuring_input import Loader, measure_input_of, name_of, without_stages
-from ..input.synthetic import RepeatedBatch
 from ..keras_common.random_arrays import first_batch, random_array, random_generator
 from ..loop_recording import LoopLogger, WatchedLoader
 from ..options import LogDir, OptionArguments, Options, with_options

@@ -1,16 +1,16 @@
-"""The samples in a batch of any structure, and random batches of the same."""
+"""The samples and the memory of a batch of any structure, and random batches of the same."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, Iterable, Optional, Sequence, Tuple
+from typing import Any, Iterable, Iterator, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from ..input.synthetic import RepeatedBatch
+from ..input.loader_wrappers import BatchReader, Memory, RepeatedBatch
 
 # Old versions have it in another module.
 _default_collate = getattr(torch.utils.data, "default_collate", None)
@@ -80,6 +80,119 @@ def full_batches(loader: Any) -> Tuple[int, Optional[Sequence[int]]]:
     except Exception:
         # Most samplers call the data set, which is user code.
         return 0, None
+
+
+# -- Fetch batches ahead: which loaders allow it, and how much memory that takes ------------------
+
+# Batches in objects in objects; deeper ones are not looked for.
+_DEEPEST = 6
+
+
+def why_not_ahead(loader: Any, is_named: bool) -> Optional[str]:
+    """Return why a loader's batches cannot be fetched ahead; None if they can.
+
+    Args:
+        loader: what the training iterates over.
+        is_named: whether the user wants it for this loader; otherwise unknown kinds are refused.
+    """
+    kind = type(loader).__name__
+    if isinstance(loader, SyntheticLoader):
+        return "the data is synthetic"
+    if hasattr(loader, "__next__"):
+        return (
+            "%s is an iterator: batches fetched ahead would be lost if the loop ends early" % kind
+        )
+    if kind == "DataLoaderDispatcher":
+        return "rank 0 sends the batches of all ranks, in collectives"
+    if hasattr(getattr(loader, "base_dataloader", loader), "state_dict"):
+        return "a checkpoint of %s would count batches that were fetched and not trained" % kind
+    if isinstance(loader, DataLoader):
+        return _why_not_dataset(loader)
+    if is_named or isinstance(loader, (list, tuple)) or type(loader).__module__ == _PETASTORM:
+        return None
+    return "%s is no DataLoader; log.watch(loader, probe_input=20) names it" % kind
+
+
+_PETASTORM = "petastorm.pytorch"
+
+
+def _why_not_dataset(loader: "DataLoader[Any]") -> Optional[str]:
+    dataset, kind = loader.dataset, type(loader.dataset).__name__
+    if hasattr(loader, "end_of_dataloader") and not hasattr(dataset, "__len__"):
+        return "Accelerate marks the last batch when it is fetched, and %s has no length" % kind
+    if not loader.num_workers and hasattr(dataset, "__next__"):
+        return (
+            "%s is an iterator: batches fetched ahead would be lost if the loop ends early" % kind
+        )
+    return None
+
+
+def _batches_ready(loader: Any) -> Optional[int]:
+    """Return the batches that a loader's workers keep ready; None where that is unknown."""
+    if isinstance(loader, (list, tuple)):
+        return 0
+    if not isinstance(loader, DataLoader):
+        return None
+    return int(loader.num_workers * (loader.prefetch_factor or 2))
+
+
+def _kept_back(loader: Any) -> int:
+    """Return the last batches of an epoch that must not be fetched ahead.
+
+    Accelerate updates the model at the end of an epoch, and takes that from the last fetch.
+    """
+    return 2 if hasattr(loader, "end_of_dataloader") else 0
+
+
+def memory_of(batch: Any) -> Memory:
+    """Return the bytes of a batch's tensors and arrays, and their addresses."""
+    size = 0
+    addresses: Set[int] = set()
+    for array in _arrays_in(batch, _DEEPEST):
+        if isinstance(array, Tensor):
+            held = array.untyped_storage() if hasattr(array, "untyped_storage") else array.storage()
+            address, held_bytes = held.data_ptr(), held.nbytes()
+        else:
+            address, held_bytes = array.ctypes.data, array.nbytes
+        if held_bytes and address not in addresses:
+            addresses.add(address)
+            size += held_bytes
+    return Memory(size, addresses)
+
+
+def _arrays_in(structure: Any, deepest: int) -> Iterator[Any]:
+    """Yield the dense tensors and NumPy arrays in a batch of any structure."""
+    if isinstance(structure, Tensor):
+        if structure.layout is torch.strided:
+            yield structure
+        elif structure.layout is torch.sparse_coo:
+            yield structure._indices()
+            yield structure._values()
+    elif hasattr(structure, "nbytes") and hasattr(structure, "ctypes"):
+        yield structure
+    elif deepest:
+        members: Iterable[Any] = ()
+        if isinstance(structure, Mapping):
+            members = structure.values()
+        elif isinstance(structure, (list, tuple)):
+            members = structure
+        elif hasattr(structure, "__dict__"):
+            members = vars(structure).values()
+        for member in members:
+            yield from _arrays_in(member, deepest - 1)
+
+
+def _random_states() -> Any:
+    cuda = torch.cuda
+    on_device = (
+        cuda.get_rng_state().tolist()
+        if cuda.is_available() and cuda.is_initialized() and not cuda.is_current_stream_capturing()
+        else None
+    )
+    return torch.get_rng_state().tolist(), on_device
+
+
+READER = BatchReader(why_not_ahead, _batches_ready, _kept_back, memory_of, _random_states)
 
 
 # -- Random data in the shape of real data, as input of a baseline run ----------------------------

@@ -8,11 +8,12 @@ from time import monotonic_ns
 from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
 
 from ..guards import read_clocks, take_ready, while_running
+from ..input.loader_wrappers import InputProbe
 from ..loop_recording import LoopRecording
 from ..loop_steps import Iteration, Reduction, StepAssembler
 from ..options import Options
 from ..step_log.line_format import StepRow
-from .batches import samples_of, shape_in
+from .batches import READER, samples_of, shape_in
 from .cuda import CudaClock, CudaTimestamp
 from .device_steps import DeviceIteration, DeviceSteps
 from .gradient_timestamps import GradientClock
@@ -53,10 +54,13 @@ class IterationRecording(LoopRecording):
         "_iteration",
         "_late_facts",
         "_own_ns",
+        "_probe",
         "_single",
         "_timestamps",
         "_waiting",
     )
+
+    fetches_ahead = True
 
     _assembler: StepAssembler
     _finished: FinishedIterations
@@ -78,11 +82,18 @@ class IterationRecording(LoopRecording):
         self._timestamps: Dict[str, Any] = {}
         # Checked in every iteration.
         self._gradients_recorded = False
+        self._probe = InputProbe(
+            options.probe_input, options.probe_every, READER, self._next_step, self._record
+        )
 
     def fail(self, error: Exception) -> None:
         """Stop recording and warn once."""
         super().fail(error)
         self._iteration = None
+
+    def _record(self, facts: Dict[str, Any]) -> None:
+        if self._session is not None:
+            self._session.facts(facts)
 
     # These run in every step, between the user's own lines: they do only what cannot wait, and catch
     # their own errors.

@@ -101,6 +101,9 @@ class LightningRecording(TrainerRecording):
     # Slots, not a dict: training has just evicted everything from the CPU's caches.
     __slots__ = ("_full", "_full_shape", "_in_batch", "_trainer")
 
+    # Its Trainer fetches batches itself.
+    fetches_ahead = False
+
     def __init__(self, trainer: Any, module: Any, options: Options) -> None:
         # Without a strategy that wraps it, the model is the module itself.
         model = getattr(trainer, "model", None)

@@ -11,7 +11,7 @@ import torch
 
 from ..guards import never_raises, patch
 from ..loop_recording import LoopLogger, WatchedLoader
-from ..options import LogDir, OptionArguments, Options, with_options
+from ..options import LogDir, OptionArguments, Options, check_probe_input, with_options
 from .pytorch_recording import Recording
 
 if TYPE_CHECKING:
@@ -61,18 +61,27 @@ class StepLogger(LoopLogger):
     def _new_recording(self) -> Recording:
         return Recording(self._optimizer, self._model, self._options, self._first_step)
 
-    def watch(self, loader: Iterable[Any], *, first_step: Optional[int] = None) -> "Watched":
+    def watch(
+        self,
+        loader: Iterable[Any],
+        *,
+        first_step: Optional[int] = None,
+        probe_input: Optional[int] = None,
+    ) -> "Watched":
         """Iterate over ``loader`` and record each iteration; each loop is an epoch.
 
         Args:
             loader: yields batches.
             first_step: the number of the loop's first step over the whole job, for a job that goes on
                 from a checkpoint or an elastic state with an optimizer that counts no steps, like SGD.
+            probe_input: as in ``__init__``, for this loader: also one that is no ``DataLoader``. Each of
+                its batches must have memory of its own, and fetching one must not communicate.
 
         Raises:
-            TypeError: if ``first_step`` is not a number of steps.
+            TypeError, ValueError: if ``first_step`` is not a number of steps, or ``probe_input`` not a
+                number of batches.
         """
-        return Watched(self, loader, first_step)
+        return Watched(self, loader, first_step, check_probe_input(probe_input))
 
     @contextlib.contextmanager
     def epoch(self, number: Optional[int] = None) -> Iterator[None]:
@@ -92,10 +101,20 @@ class Watched(WatchedLoader):
 
     _log: StepLogger
 
+    def __init__(
+        self,
+        log: StepLogger,
+        loader: Iterable[Any],
+        first_step: Optional[int] = None,
+        probe_input: Optional[int] = None,
+    ) -> None:
+        super().__init__(log, loader, first_step)
+        self._probe_input = probe_input
+
     def __iter__(self) -> Iterator[Any]:
         recording: Recording = self._log._recording_of_loop(self._first_step)
         is_epoch = not self._log._explicit_epoch
-        return recording.iterate(self._loader, iter(self._loader), is_epoch)
+        return recording.iterate(self._loader, iter(self._loader), is_epoch, self._probe_input)
 
 
 # -- Record a training that the Trainer of another library runs, with PyTorch's recording ---------

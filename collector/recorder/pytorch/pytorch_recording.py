@@ -173,7 +173,13 @@ class Recording(IterationRecording):
 
     # -- iterations of the loop ------------------------------------------------------------------
 
-    def iterate(self, loader: Any, batches: Iterator[Any], is_epoch: bool) -> Iterator[Any]:
+    def iterate(
+        self,
+        loader: Any,
+        batches: Iterator[Any],
+        is_epoch: bool,
+        probe_input: Optional[int] = None,
+    ) -> Iterator[Any]:
         """Yield the batches of a loop, and record its iterations.
 
         The work of every iteration on a CPU is in this one function with local variables: training has
@@ -187,6 +193,7 @@ class Recording(IterationRecording):
         full, shape = full_batches(loader)
         if is_epoch:
             self.begin_epoch()
+        batches = self._probe.watch(loader, batches, probe_input)
         now, gradients, waiting = monotonic_ns, self._gradients, self._waiting
         finished, most_waiting, tensor = waiting.append, MOST_WAITING, torch.Tensor
         on_device = self._device is not None

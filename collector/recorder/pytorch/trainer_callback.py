@@ -84,7 +84,7 @@ class TransformersRecording(TrainerRecording):
     """A Trainer's ``train``; the Trainer fetches all batches of a step before it computes."""
 
     # Slots, not a dict: training has just evicted everything from the CPU's caches.
-    __slots__ = ("_global_step", "_trainer")
+    __slots__ = ("_batches", "_global_step", "_loader", "_trainer", "_watched")
 
     def __init__(self, trainer: Any, state: Any, given: Dict[str, Any], options: Options) -> None:
         """Prepare the recording.
@@ -101,6 +101,10 @@ class TransformersRecording(TrainerRecording):
         model = given.get("model") if wrapped is None else wrapped
         super().__init__(given.get("optimizer"), model, options)
         self._trainer = trainer
+        # The epoch's loader, the Trainer's iterator over it, and that one watched.
+        self._loader: Any = None
+        self._batches: Any = None
+        self._watched: Any = None
         self._global_step = count_or_none(getattr(state, "global_step", None)) or 0
 
     def begin(self) -> None:
@@ -136,6 +140,7 @@ class TransformersRecording(TrainerRecording):
     def begin_trainers_epoch(self, state: Any, loader: Any) -> None:
         """Start the next epoch; the first one has the number that the Trainer's state has."""
         self.begin_loop(object(), loader)
+        self._loader = loader
         first = int(getattr(state, "epoch", None) or 0) if self._epoch < 0 else None
         self.begin_epoch(first)
 
@@ -146,10 +151,18 @@ class TransformersRecording(TrainerRecording):
         def get_batch_samples(*args: Any, **kwargs: Any) -> Any:
             self.begin_iteration()
             if args:
-                args = (_WatchedBatches(args[0], self.batch_arrived), *args[1:])
+                args = (self._watched_batches(args[0]), *args[1:])
             return original(*args, **kwargs)
 
         self._undo.append(patch(self._trainer, "get_batch_samples", get_batch_samples))
+
+    def _watched_batches(self, batches: Iterator[Any]) -> Any:
+        """Return the batches of an epoch, which report their arrival; the same ones in each step."""
+        if batches is not self._batches:
+            self._batches = batches
+            probed = self._probe.watch(self._loader, batches) if self.running else batches
+            self._watched = _WatchedBatches(probed, self.batch_arrived)
+        return self._watched
 
     def batch_arrived(self, batch: Any) -> None:
         """Note that a batch has arrived; a step may have several."""
