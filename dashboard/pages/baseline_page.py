@@ -20,7 +20,12 @@ from stallscope.formatting.numbers import (
     rate_between,
 )
 from stallscope.reports.document import NOTHING, Table
-from stallscope.reports.run.network_tables import rates_table, stages_table, trials_table
+from stallscope.reports.run.network_tables import (
+    probe_table,
+    rates_table,
+    stages_table,
+    trials_table,
+)
 from stallscope.reports.run.step_tables import baselines_table
 from stallscope.run import Run
 from stallscope.text.baselines import against
@@ -68,6 +73,7 @@ class BaselinePage(RunPage):
         return [
             *(_comparison(analysis) if has_baseline else _no_baseline(request, store)),
             throughput_card(analysis),
+            text_table_card(probe_table(analysis)),
             text_table_card(rates_table(analysis)),
             text_table_card(stages_table(analysis)),
             text_table_card(trials_table(analysis)),

@@ -141,7 +141,9 @@ def _evidence(figures: OneStepFigures) -> list[str]:
         if step.late:
             sentences.append("That is unusually late for this run.")
     if step.warm_up:
-        sentences.append("It belongs to the warm-up, which the run's figures exclude.")
+        sentences.append(
+            "The run's figures exclude it: it belongs to the warm-up or an input probe."
+        )
     if step.gaps:
         gaps = [
             f"{_GAPS.get(kind, TITLES[kind].lower())} ({amount(ms, 'ms')})"

@@ -60,8 +60,8 @@ class Training:
         #: By step, how many batches have been fetched and not trained when it begins.
         self.ahead: dict[int, int] = {}
         every = options.pop("every", EVERY)
-        made = reader(**options)
-        self.probe = InputProbe(BATCHES, every, made, lambda: self.step, self.facts.update)
+        batches = reader(**options)
+        self.probe = InputProbe(BATCHES, every, batches, lambda: self.step, self.facts.update)
 
     def loop(self, loader: Any, explicit: int | None = None, steps: int | None = None) -> None:
         batches: Iterable[Any] = self.probe.watch(loader, iter(loader), explicit)
@@ -176,14 +176,16 @@ def test_batches_that_draw_are_not_fetched_ahead_of_a_training_that_draws() -> N
                 training.step += 1
         return drawn
 
-    both = Training()
-    assert train(both, training_draws=True) == train(None, training_draws=True)
-    assert both.spans == []
-    assert both.refused is not None
-    assert both.refused.startswith("the loader draws random numbers in the training's process")
-    one = Training()
-    assert train(one, training_draws=False) == train(None, training_draws=False)
-    assert one.spans == [(10, 15), (20, 25)]
+    drawing_too = Training()
+    assert train(drawing_too, training_draws=True) == train(None, training_draws=True)
+    assert drawing_too.spans == []
+    assert drawing_too.refused is not None
+    assert drawing_too.refused.startswith(
+        "the loader draws random numbers in the training's process"
+    )
+    steady = Training()
+    assert train(steady, training_draws=False) == train(None, training_draws=False)
+    assert steady.spans == [(10, 15), (20, 25)]
 
 
 def test_batches_that_share_memory_are_not_fetched_ahead() -> None:

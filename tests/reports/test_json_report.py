@@ -27,8 +27,8 @@ SCHEMA = json.loads(
 LEDGER = ["input", "compute", "other", "imbalance", "allreduce"]
 KEYS = {
     "": "schema_version run baseline job_s goodput generations step_ms ledger by_cause ranks steps "
-    "epoch_times printed_steps clocks communication links network_check input bottleneck stopped "
-    "stragglers what_if predicted_from changes findings events machines warnings",
+    "epoch_times printed_steps clocks communication links network_check input input_probe bottleneck "
+    "stopped stragglers what_if predicted_from changes findings events machines warnings",
     "run": "id name source framework size hosts epochs steps synthetic status samples_per_second "
     "started_at",
     "baseline": "id match gap gap_ci95 single decomposition",
@@ -73,7 +73,8 @@ KEYS = {
     "bottleneck": "kind cause ranks hosts evidence advice fault links why loss",
     "stragglers": "pattern ranks hosts stage excess_ms excess_ci95_ms late_share cost_ms cost_ci95_ms "
     "work",
-    "what_if": "fix speedup ci95 saved_ms saved_ci95_ms extrapolated bound estimate overlaps",
+    "what_if": "fix speedup ci95 saved_ms saved_ci95_ms extrapolated bound estimate measured "
+    "overlaps",
     "changes": "step before_ms after_ms entry by_ms rank between",
     "findings": "code severity title evidence advice",
     "events": "total listed",

@@ -32,6 +32,7 @@ from .gains.baseline import (
     match_single,
     match_with_steps,
 )
+from .gains.input_probe import InputProbe, input_probe, with_measured_gains
 from .gains.verdict import ComparableRuns, decide, fault_as_baseline, insufficient
 from .gains.what_if import Bottleneck
 from .ledger.by_generation import Generations
@@ -149,7 +150,15 @@ class _Analyser:
         if aligned is None or self.steady is None:
             return None
         blind_ns, base = aligned.clocks.blind, self.comparable.baseline
-        return attribute(self.steady, aligned.hosts, base, blind_ns, self.cores)
+        predicted = attribute(self.steady, aligned.hosts, base, blind_ns, self.cores)
+        if self.input_probe is None or base is not None:
+            return predicted
+        return with_measured_gains(predicted, self.input_probe)
+
+    @cached_property
+    def input_probe(self) -> InputProbe | None:
+        """Return what batches that were fetched ahead show; None without such batches."""
+        return input_probe(self.run, self.generations)
 
     @cached_property
     def step(self) -> StepTime | None:
@@ -338,6 +347,7 @@ class _Analyser:
             gap_ci95=None if gap is None else gap.ci95,
             single=self.single,
             input_rates=self.input_rates,
+            input_probe=self.input_probe,
             decomposition=self._decomposition(),
         )
 

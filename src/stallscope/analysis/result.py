@@ -21,6 +21,7 @@ from stallscope.run import Run
 
 from .findings.finding import Finding
 from .gains.baseline import BaselineMatch, Decomposition, InputRates
+from .gains.input_probe import InputProbe
 from .gains.what_if import Bottleneck, WhatIf
 from .ledger.by_generation import Generations, steady_of
 from .ledger.change_points import ChangePoint
@@ -72,9 +73,9 @@ class Analysis:
     network_use: NetworkUse | None
     #: All steps in the ledger, including warm-up; None without timestamps.
     ledger: Ledger | None = field(repr=False)
-    #: Whether each step of the ledger is warm-up.
+    #: Whether each step of the ledger is warm-up or changed by an input probe: not steady.
     warm_up: npt.NDArray[np.bool_] = field(repr=False)
-    #: The ledger without warm-up; None if nothing is left.
+    #: The ledger of steady steps; None if nothing is left.
     steady: Ledger | None = field(repr=False)
     baseline: Analysis | None = field(default=None, repr=False)
     match: BaselineMatch | None = None
@@ -90,6 +91,8 @@ class Analysis:
     printed: PrintedSteps | None = None
     #: Rates of loaders run alone, and the rate that the run needs; None if no loader was measured.
     input_rates: InputRates | None = None
+    #: What batches that were fetched ahead show; None without an input probe.
+    input_probe: InputProbe | None = None
     #: How the job hangs; None if it does not hang.
     stopped: Stopped | None = None
     #: The share of time in steps that count, and the losses; None without stages.
@@ -217,8 +220,7 @@ class GenerationLedger:
     #: Nanoseconds to add to the ledger's times to get wall time; 0 if unknown.
     to_wall: int
     ledger: Ledger
-    #: Whether each step of the ledger is warm-up, and the ledger without warm-up; None if nothing is
-    #: left.
+    #: Whether each step of the ledger is not steady, and the steady steps; None if nothing is left.
     warm_up: Bools
     steady: Ledger | None
 
@@ -245,7 +247,7 @@ def _ledger_of(run: Run, generations: Generations, index: int) -> GenerationLedg
     aligned, ledger, warm_up = (
         generations.aligned[index],
         generations.ledgers[index],
-        generations.warm[index],
+        generations.unsteady[index],
     )
     return GenerationLedger(
         number=aligned.generation,

@@ -65,6 +65,19 @@ class Problem:
 
 
 @dataclass(frozen=True)
+class FetchedAhead:
+    """The batches that a rank's input probe fetched ahead, and the steps that trained on them."""
+
+    #: The step in which they were fetched, and the first step after the last one with such a batch.
+    first_step: int
+    end_step: int
+    #: The time of each fetch.
+    fetched_us: tuple[int, ...]
+    #: Batches that the loader's workers keep ready; None if unknown.
+    ready: int | None
+
+
+@dataclass(frozen=True)
 class Log:
     """One log of one rank."""
 
@@ -99,6 +112,14 @@ class Log:
     def continues(self) -> bool:
         """Whether the log continues a file that had reached its maximum size."""
         return bool(self.facts.get("continues"))
+
+    @property
+    def input_probes(self) -> list[FetchedAhead]:
+        """Return the rank's input probes, in their order; what is no such description is left out."""
+        fact = self.facts.get("input_probe")
+        probes = fact.get("probes") if isinstance(fact, Mapping) else None
+        read = map(_fetched_ahead, probes if isinstance(probes, list) else [])
+        return [probe for probe in read if probe is not None]
 
     @property
     def wall_minus_monotonic(self) -> int:
@@ -136,6 +157,24 @@ class Log:
         Process numbers are reused, and containers repeat them, so the number alone is not enough.
         """
         return abs(self.process_start - start) < _SAME_START_NS
+
+
+def _fetched_ahead(entry: Any) -> FetchedAhead | None:
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("fetched_us"), list):
+        return None
+    first, fetched = _count(entry.get("first_step")), [_count(us) for us in entry["fetched_us"]]
+    times = tuple(us for us in fetched if us is not None)
+    if first is None or len(times) < len(fetched):
+        return None
+    # A killed rank has trained on no more steps than batches.
+    end = _count(entry.get("end_step"))
+    end = first + len(times) if end is None else end
+    return FetchedAhead(first, end, times, _count(entry.get("ready")))
+
+
+def _count(value: Any) -> int | None:
+    """Return a plausible count; anything else becomes None."""
+    return value if type(value) is int and 0 <= value < 2**52 else None
 
 
 def wall_offsets(logs: Iterable[Log]) -> dict[str, int]:

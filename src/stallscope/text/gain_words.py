@@ -113,10 +113,11 @@ def speedup_interval(gain: WhatIf) -> str:
 
 def how_sure(gain: WhatIf) -> str:
     """Write the interval with its name: 95% interval: 1.24–1.26×; or why there is none."""
+    measured = "measured in this run, " if gain.measured else ""
     interval = speedup_interval(gain)
     if gain.ci95 is None or gain.bound:
-        return interval
-    return f"95% interval: {interval}"
+        return f"{measured}{interval}"
+    return f"{measured}95% interval: {interval}"
 
 
 def saved(gain: WhatIf) -> str | None:
@@ -184,6 +185,9 @@ def gains_note(analysis: Analysis) -> str:
         source = "timers" if of_timers else "the wait for data"
         return f"From {source} in the lines; without it, a step may wait for other ranks."
     sentences = [_GAINS_FROM[analysis.predicted_from], "Each gain is of its fix alone."]
+    probe = probe_sentence(analysis)
+    if probe:
+        sentences.insert(0, probe)
     overlap = overlap_sentence(analysis)
     if overlap:
         sentences.append(overlap)
@@ -192,6 +196,26 @@ def gains_note(analysis: Analysis) -> str:
     if nothing:
         sentences.append(f"Nothing to gain from {joined(nothing)}.")
     return " ".join(sentences)
+
+
+def probe_sentence(analysis: Analysis) -> str:
+    """Describe the measured step without input stalls, beside a baseline's; empty without a probe."""
+    probe = analysis.input_probe
+    if probe is None:
+        return ""
+    probed = amount(probe.probed_ms.value, "ms", probe.probed_ms.ci95)
+    real = exact(probe.real_ms.value, "ms", probe.real_ms.ci95)
+    measured = f"Measured in this run: {probed} per step without input stalls, {real} with them"
+    gain = next((gain for gain in analysis.what_if if gain.fix == Fix("input")), None)
+    if analysis.predicted_from == "run" or gain is None:
+        return f"{measured}."
+    predicted = amount(probe.real_ms.value - gain.saved_ms.value, "ms")
+    return f"{measured}; the baseline predicts {at_most_faster(gain)}{predicted}."
+
+
+def at_most_faster(gain: WhatIf) -> str:
+    """Return ``at least `` for the step that a bounded gain leaves; otherwise empty."""
+    return "at least " if gain.bound else ""
 
 
 def overlap_sentence(analysis: Analysis) -> str:

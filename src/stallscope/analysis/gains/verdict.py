@@ -179,7 +179,7 @@ def _imbalance(best: WhatIf, attribution: Attribution, step: str) -> Bottleneck:
         "imbalance",
         worst.stage,
         f"{sentence(worst)}{more} {peers}Fixing {_whom(attribution)} saves "
-        f"{_saved(best, step)} per step.",
+        f"{_saved(best, step)} per step{_how(best)}.",
         ranks=attribution.named,
         hosts=attribution.hosts,
         fault=True,
@@ -237,12 +237,12 @@ def _on_all_ranks(
     part, cause = known(best.fix.kind, CAUSES), known(best.fix.kind, STAGES)
     assert part is not None  # faults of ranks have another verdict
     evidence = {
-        "input": f"Batches arrive late{where}. Fixing input saves {saved} per step",
+        "input": f"Batches arrive late{where}. Fixing input saves {saved} per step{_how(best)}",
         "compute": f"Compute is slower{where} than in the baseline. Fixing it saves {saved} per step",
         "other": f"Work between steps is slow{where}. Fixing it saves {saved} per step",
         "allreduce": f"Exposed allreduce takes {_measured(best, step)} per step{beyond}",
     }[part]
-    if cause is not None and not has_baseline:
+    if cause is not None and not has_baseline and not best.measured:
         needs = f"{ASSUMED_MS:g} ± {ASSUMED_MS:g} ms"
         evidence += f", if it needs {needs}. A synthetic baseline would show what it needs"
     if attribution.too_few_steps and len(ledger.ranks) > 1:
@@ -336,6 +336,10 @@ def _indistinguishable(best: WhatIf, runner_up: WhatIf) -> bool:
 
 def _saved(gain: WhatIf, step: str) -> str:
     return f"{'at most ' if gain.bound else ''}{_measured(gain, step)}"
+
+
+def _how(gain: WhatIf) -> str:
+    return ", as measured in this run" if gain.measured else ""
 
 
 def _measured(gain: WhatIf, step: str) -> str:

@@ -33,7 +33,8 @@ class WhatIf:
     ``bound`` marks an upper bound of the gain: it has no interval, and ``estimate`` is the speed-up that
     the run's steps show. ``extrapolated`` marks a gain that the run cannot show. ``mostly_ms`` is the
     least that nine in ten steps save. It is known even if there are too few independent steps for an
-    interval. ``overlaps`` are other fixes that save some of the same time.
+    interval. ``overlaps`` are other fixes that save some of the same time. ``measured`` marks a gain
+    that an input probe has measured in the run, where others are predicted.
     """
 
     fix: Fix
@@ -45,6 +46,7 @@ class WhatIf:
     bound: bool = False
     overlaps: tuple[Fix, ...] = ()
     estimate: float | None = None
+    measured: bool = False
 
     @property
     def worth_mentioning(self) -> bool:

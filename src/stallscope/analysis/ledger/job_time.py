@@ -117,7 +117,7 @@ def _of_generation(
     aligned, ledger = generations.aligned[index], generations.ledgers[index]
     warm, repeated = generations.warm[index], generations.repeated(index)
     ns = dict.fromkeys(PARTS, 0)
-    still = stood_still(ledger.total, warm)
+    still = stood_still(ledger.total, generations.unsteady[index])
     moving = ledger.total - still
     ns["stopped"] = int(still.sum())
     ns["repeated"] = int(moving[repeated].sum())
@@ -137,13 +137,13 @@ def _of_generation(
     return ns, max(clock, last)
 
 
-def stood_still(total: Ints, warm: Bools) -> Ints:
+def stood_still(total: Ints, unsteady: Bools) -> Ints:
     """Return per step its time above the usual, if it took so long that the job hung."""
-    settled = total[~warm]
+    settled = total[~unsteady]
     if not len(settled):
         return np.zeros(len(total), np.int64)
     usual = int(np.median(settled))
-    return np.where((total > overdue_ns(usual)) & ~warm, total - usual, 0)
+    return np.where((total > overdue_ns(usual)) & ~unsteady, total - usual, 0)
 
 
 def _stuck_ns(run: Run, aligned: AlignedSteps) -> int:
@@ -318,7 +318,7 @@ def _in_steps(generations: Generations, index: int) -> Mapping[str, float]:
     ledger, warm = generations.ledgers[index], generations.warm[index]
     counted = ~warm & ~generations.repeated(index)
     # A step in which the job hung counts with its usual time.
-    moving = ledger.total - stood_still(ledger.total, warm)
+    moving = ledger.total - stood_still(ledger.total, generations.unsteady[index])
     weight = (moving / np.maximum(ledger.total, 1))[counted]
     sums = {name: float((ledger.entry(name)[counted] * weight).sum()) for name in ENTRIES}
     whole = sum(sums.values())

@@ -8,6 +8,7 @@ from typing import Any
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.findings.finding import Finding
 from stallscope.analysis.gains.baseline import Decomposition
+from stallscope.analysis.gains.input_probe import InputProbe
 from stallscope.analysis.gains.what_if import Bottleneck, WhatIf, in_words
 from stallscope.analysis.ledger.ledger import CauseEntry, LedgerEntry
 from stallscope.analysis.ledger.printed_steps import PrintedStages, PrintedSteps
@@ -65,6 +66,7 @@ def json_content(analysis: Analysis) -> Content:
         links=analysis.links,
         network_check=_network_check(analysis.network_use),
         input=_input(analysis),
+        input_probe=_input_probe(analysis.input_probe),
         bottleneck=_bottleneck(analysis.bottleneck),
         stopped=stopped_content(analysis.stopped),
         stragglers=[fields_of(straggler, _STRAGGLER) for straggler in analysis.stragglers],
@@ -280,6 +282,26 @@ def _input(analysis: Analysis) -> dict[str, Any] | None:
     }
 
 
+def _input_probe(probe: InputProbe | None) -> dict[str, Any] | None:
+    if probe is None:
+        return None
+    return {
+        "steps": probe.steps,
+        **mean_fields("without_stalls_ms", probe.probed_ms),
+        **mean_fields("real_ms", probe.real_ms),
+        **mean_fields("saved_ms", probe.saved_ms),
+        "ranks": [
+            {
+                "rank": rank.rank,
+                **mean_fields("loader_ms", rank.loader_ms),
+                "without_stalls_ms": rank.probed_ms,
+                "real_ms": rank.real_ms,
+            }
+            for rank in probe.ranks
+        ],
+    }
+
+
 def _network_check(use: NetworkUse | None) -> dict[str, Any] | None:
     if use is None:
         return None
@@ -342,5 +364,5 @@ def _gain(gain: WhatIf) -> dict[str, Any]:
     return {
         **fields_of(gain, "fix speedup ci95"),
         **mean_fields("saved_ms", saved),
-        **fields_of(gain, "extrapolated bound estimate overlaps"),
+        **fields_of(gain, "extrapolated bound estimate measured overlaps"),
     }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.baseline import InputRates, loader_rate
+from stallscope.analysis.gains.input_probe import InputProbe
+from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import capitalised, counted, listed
 from stallscope.formatting.numbers import (
     NOT_MEASURED,
@@ -136,6 +138,49 @@ def pairs_table(analysis: Analysis) -> Table | None:
 
 
 # -- The tables on a loader that ran alone: its rate, the training's rates, and its stages --------
+
+
+def probe_table(analysis: Analysis) -> Table | None:
+    """Return the three paces that an input probe measured; None without one."""
+    probe = analysis.input_probe
+    if probe is None:
+        return None
+    slowest, several = probe.slowest, len(probe.ranks) > 1
+    rows = [("Steps without input stalls", probe.probed_ms), ("Real steps", probe.real_ms)]
+    if slowest is not None and slowest.loader_ms is not None:
+        whose = f" (rank {slowest.rank}, the slowest)" if several else ""
+        rows.insert(0, (f"Loader alone{whose}", slowest.loader_ms))
+    cells = Cells.for_all([mean.value for _, mean in rows])
+    return Table(
+        "Measured in this run: three paces of input",
+        ("Pace", f"{cells.unit} per step", "Samples per second"),
+        tuple(
+            (title, cells.mean(mean.value, mean.ci95), rate(_per_second(probe, mean)))
+            for title, mean in rows
+        ),
+        note=f"Batches were fetched ahead, and {counted(probe.steps, 'step')} did not wait for input. "
+        f"{_limit_of(probe)}",
+    )
+
+
+def _per_second(probe: InputProbe, step_ms: Mean) -> float | None:
+    known = probe.samples is not None and step_ms.value > 0
+    return probe.samples * 1e3 / step_ms.value if known and probe.samples is not None else None
+
+
+def _limit_of(probe: InputProbe) -> str:
+    """Say whether loading or training limits the real steps."""
+    slowest = probe.slowest
+    if slowest is None or slowest.loader_ms is None:
+        return "Too few batches came at the loader's own pace to measure it."
+    loader_ms, probed_ms = slowest.loader_ms.value, probe.probed_ms.value
+    if loader_ms > probed_ms:
+        return "The loader alone is slower than these steps: it limits the training."
+    if probe.saved_ms.ci95 is not None and probe.saved_ms.ci95[0] > 0:
+        return (
+            "Alone the loader is fast enough: loading and training compete, or wait for each other."
+        )
+    return "The loader keeps up."
 
 
 def rates_table(analysis: Analysis) -> Table | None:

@@ -42,7 +42,13 @@ from ..document import (
     sections_of,
 )
 from . import run_contents, run_tables
-from .network_tables import network_tables, rates_table, stages_table, trials_table
+from .network_tables import (
+    network_tables,
+    probe_table,
+    rates_table,
+    stages_table,
+    trials_table,
+)
 from .run_contents import verdict_section
 from .step_tables import baselines_table, cause_table, ledger_table, step_table, step_unit
 
@@ -127,6 +133,7 @@ def _markdown(analysis: Analysis) -> Iterator[Section]:
         run_tables.stragglers_table(analysis),
         run_tables.gains_table(analysis),
         baselines_table(analysis),
+        probe_table(analysis),
         rates_table(analysis),
         stages_table(analysis),
         trials_table(analysis),
@@ -227,6 +234,7 @@ def _figures(analysis: Analysis, uncharted: Sequence[Table]) -> Iterator[Documen
     optional = (
         run_tables.epochs_table(analysis),
         *uncharted,
+        probe_table(analysis),
         rates_table(analysis),
         stages_table(analysis),
         trials_table(analysis),

@@ -1,0 +1,226 @@
+"""An input probe measures in the run what faster input gains; its steps are in no other figure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import simulator
+from jsonschema import Draft202012Validator
+from support.step_logs import Job, simulated_job
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.analysis.gains.what_if import WhatIf
+from stallscope.arrays.types import Ints
+from stallscope.reports.run import json_content
+from stallscope.reports.run.network_tables import probe_table
+from stallscope.text.gain_words import gains_note, how_sure, main_gain
+from stallscope.words import Fix
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "report.schema.json").read_text())
+JOB = Job(ranks=2, input_ms=1, compute_ms=20, facts={"framework": "pytorch"})
+FIRST, BATCHES = 100, 20
+#: Batches come 19 ms late, so a step takes 44 ms, and 25 ms without that.
+LATE_MS, FIXED_MS = 19.0, 25.0
+
+
+@dataclass(frozen=True)
+class WhereNotAhead(simulator.Always):
+    """In all steps but those whose batches were fetched ahead."""
+
+    def weight(self, random: np.random.Generator, ranks: int, in_epoch: Ints) -> Any:
+        inside = (in_epoch >= FIRST) & (in_epoch < FIRST + BATCHES)
+        return np.broadcast_to(np.where(inside, 0.0, 1.0), (ranks, len(in_epoch)))
+
+
+@dataclass(frozen=True)
+class WhereFetched(simulator.Always):
+    """In the step that fetches them."""
+
+    def weight(self, random: np.random.Generator, ranks: int, in_epoch: Ints) -> Any:
+        return np.broadcast_to(np.where(in_epoch == FIRST, 1.0, 0.0), (ranks, len(in_epoch)))
+
+
+def probe_of(batch_ms: float, **changes: Any) -> dict[str, Any]:
+    """Return the fact of a rank's probe."""
+    described = {
+        "first_step": FIRST,
+        "end_step": FIRST + BATCHES,
+        # They vary, as all times do.
+        "fetched_us": [int(batch_ms * 1e3) + 40 * (at % 5 - 2) for at in range(BATCHES)],
+        "ready": 0,
+        "ended": None,
+        **changes,
+    }
+    return {"input_probe": {"refused": None, "probes": [described]}}
+
+
+def analysed(
+    facts: Mapping[int, Mapping[str, Any]], late: tuple[int, ...] = (), **options: Any
+) -> Analysis:
+    """Analyse a run with a probe.
+
+    Args:
+        facts: by rank, its fact.
+        late: the ranks whose batches come late; all of them if there is none.
+        options: of ``analyse``.
+    """
+    faults = [
+        simulator.Fault("input", LATE_MS, ranks=late, when=WhereNotAhead(), cv=0.05),
+        simulator.Fault("input", BATCHES * LATE_MS, ranks=late, when=WhereFetched(), cv=0),
+    ]
+    run = simulator.simulate(replace(simulated_job(JOB), faults=faults)).run
+    logs = [replace(log, facts={**log.facts, **facts.get(log.rank, {})}) for log in run.logs]
+    return analyse(replace(run, logs=tuple(logs)), **options)
+
+
+BOTH_RANKS = {rank: probe_of(20) for rank in (0, 1)}
+
+
+def gain_of(analysis: Analysis, kind: str) -> WhatIf:
+    return next(gain for gain in analysis.what_if if str(gain.fix) == kind)
+
+
+def test_the_gain_of_faster_input_is_measured() -> None:
+    analysis = analysed(BOTH_RANKS)
+    probe = analysis.input_probe
+    assert probe is not None
+    # All but the first two, in which ranks wait for the slowest fetch.
+    assert probe.steps == BATCHES - 2
+    assert probe.probed_ms.value == pytest.approx(FIXED_MS, rel=0.02)
+    gain = gain_of(analysis, "input")
+    assert (gain.measured, gain.bound, gain.estimate) == (True, False, None)
+    assert gain.saved_ms.value == pytest.approx(LATE_MS, rel=0.03)
+    repaired = analyse(simulator.simulate(simulated_job(JOB)).run).step
+    assert repaired is not None
+    assert gain.ci95 is not None
+    assert gain.ci95[0] < probe.real_ms.value / repaired.mean < gain.ci95[1]
+
+
+def test_pages_say_that_it_was_measured_and_ask_for_no_baseline() -> None:
+    analysis = analysed(BOTH_RANKS)
+    evidence = analysis.bottleneck.evidence
+    assert analysis.bottleneck.kind == "input"
+    assert evidence.startswith("Batches arrive late on all ranks. Fixing input saves 19")
+    assert evidence.endswith("per step, as measured in this run.")
+    main = main_gain(analysis)
+    assert main is not None
+    assert how_sure(main.what_if).startswith("measured in this run, 95% interval: 1.7")
+    assert gains_note(analysis).startswith("Measured in this run: 25")
+    table = probe_table(analysis)
+    assert table is not None
+    assert [row[0] for row in table.rows] == [
+        "Loader alone (rank 0, the slowest)",
+        "Steps without input stalls",
+        "Real steps",
+    ]
+    Draft202012Validator(SCHEMA).validate(
+        json.loads(json.dumps({"schema_version": 1, **json_content(analysis)}))
+    )
+
+
+def test_its_steps_are_in_no_other_figure_but_in_the_jobs_time() -> None:
+    analysis, silent = analysed(BOTH_RANKS), analysed({})
+    assert silent.input_probe is None
+    assert analysis.steady is not None
+    assert silent.steady is not None
+    left_out = set(silent.steady.steps.tolist()) - set(analysis.steady.steps.tolist())
+    # The step after them, too: it starts before its batch is fetched as usual.
+    assert left_out == set(range(FIRST, FIRST + BATCHES + 1))
+    assert analysis.step is not None
+    assert analysis.step.mean == pytest.approx(FIXED_MS + LATE_MS, rel=0.02)
+    assert analysis.job == silent.job
+
+
+@pytest.mark.parametrize(
+    ("ready", "fetched_ms", "steps"),
+    [
+        # 8 batches wait in the queue, and a step of 25 ms takes one while 25/30 of one is made.
+        (8, 30.0, 1 + 48),
+        # Training takes no more than the loader makes.
+        (8, 20.0, 1),
+        # Too few batches came at the loader's pace.
+        (18, 30.0, 1 + 2 * 18),
+    ],
+)
+def test_steps_after_a_probe_are_left_out_until_the_queue_is_as_before(
+    ready: int, fetched_ms: float, steps: int
+) -> None:
+    facts = {rank: probe_of(fetched_ms, ready=ready) for rank in (0, 1)}
+    steady = analysed(facts).steady
+    assert steady is not None
+    after = steady.steps[steady.steps >= FIRST]
+    assert after[0] == pytest.approx(FIRST + BATCHES + steps, abs=2)
+
+
+def test_a_slow_loader_of_one_rank_has_a_measured_gain() -> None:
+    facts = {0: probe_of(5), 1: probe_of(20)}
+    analysis = analysed(facts, late=(1,))
+    assert analysis.bottleneck.ranks == (1,)
+    for kind in ("input", "rank:1", "imbalance"):
+        gain = gain_of(analysis, kind)
+        assert (gain.measured, gain.bound) == (True, False)
+        assert gain.saved_ms.value == pytest.approx(LATE_MS, rel=0.03)
+    assert "as measured in this run" in analysis.bottleneck.evidence
+    assert "limit is unknown" not in analysis.bottleneck.evidence
+
+
+def test_the_other_loaders_limit_what_fixing_one_gains() -> None:
+    facts = {0: probe_of(FIXED_MS + 9), 1: probe_of(44)}
+    analysis = analysed(facts, late=(1,))
+    assert gain_of(analysis, "rank:1").saved_ms.value == pytest.approx(LATE_MS - 9, rel=0.05)
+    assert gain_of(analysis, "input").saved_ms.value == pytest.approx(LATE_MS, rel=0.03)
+
+
+def test_ranks_without_a_probe_leave_it_unmeasured() -> None:
+    analysis = analysed({1: probe_of(20)})
+    assert analysis.input_probe is None
+    assert not gain_of(analysis, "input").measured
+    assert analysis.steady is not None
+    assert FIRST not in analysis.steady.steps
+
+
+def test_a_baseline_predicts_and_the_probe_stands_beside_it() -> None:
+    base = simulator.simulate(
+        simulated_job(replace(JOB, run_id="base", facts={**JOB.facts, "synthetic": True}))
+    ).run
+    analysis = analysed(BOTH_RANKS, baseline=base)
+    assert analysis.predicted_from == "baseline"
+    assert not gain_of(analysis, "input").measured
+    note = gains_note(analysis)
+    assert note.startswith("Measured in this run: 25")
+    assert "with them; the baseline predicts 25" in note
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        *(None, 7, [], {}, {"probes": 3}, {"probes": [None, 3, {}]}),
+        {"probes": [{"first_step": -1, "fetched_us": [1]}]},
+        {"probes": [{"first_step": 100, "fetched_us": ["a"]}]},
+        {"probes": [{"first_step": 10**30, "fetched_us": []}]},
+        {"probes": [{"first_step": 100, "end_step": 100, "fetched_us": []}]},
+    ],
+)
+def test_malformed_facts_measure_nothing(fact: Any) -> None:
+    analysis = analysed({rank: {"input_probe": fact} for rank in (0, 1)})
+    assert analysis.input_probe is None
+    assert not gain_of(analysis, "input").measured
+
+
+def test_a_killed_rank_has_trained_on_no_more_steps_than_batches() -> None:
+    facts = {rank: probe_of(20, end_step=None) for rank in (0, 1)}
+    probe = analysed(facts).input_probe
+    assert probe is not None
+    assert probe.steps == BATCHES - 2
+
+
+def test_a_gain_in_turn_leaves_nothing_that_the_slow_ranks_fix_saves() -> None:
+    analysis = analysed({0: probe_of(5), 1: probe_of(20)}, late=(1,))
+    assert Fix("imbalance") in [gain.fix for gain in analysis.what_if]
+    assert analysis.bottleneck.kind == "imbalance"
