@@ -109,7 +109,8 @@ class StepWatch:
         self._suspensions: List[Tuple[int, int]] = []
         self._woke_late = False
         #: When the process last continued after a suspension. Times count from there, because other
-        #: ranks may have been suspended as well and continue a little later.
+        #: ranks may have been suspended as well and continue a little later. Also where an input probe's
+        #: fetches may take longer than a step.
         self._resumed = origin
 
     def row_written(self, row: Union[StepRow, IntervalRow]) -> None:
@@ -141,6 +142,14 @@ class StepWatch:
                 for since, until in self._suspensions
             ]
         }
+
+    def postpone(self, until: int) -> None:
+        """Count a step's time from a later moment, because ranks fetch several batches until then.
+
+        Args:
+            until: monotonic nanoseconds.
+        """
+        self._resumed = until
 
     def overdue(self, now: int, step: int, read: PositionReader) -> Optional[Dict[str, Any]]:
         """Return facts of the step in flight if it is overdue and was not described just now.

@@ -148,6 +148,11 @@ class Session:
         if self._watch is not None:
             self._watch.pause = (kind, time.monotonic_ns())
 
+    def postpone_watch(self, until: int) -> None:
+        """Note that a step may take until this moment (monotonic nanoseconds) before it is overdue."""
+        if self._watch is not None:
+            self._watch.postpone(until)
+
     def facts(self, facts: Dict[str, Any]) -> None:
         """Record facts that are known only after the start; later values replace earlier ones."""
         with self._facts_lock:

@@ -12,12 +12,13 @@ from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.ledger.ledger_figures import StepTime
 from stallscope.charts.chart_kinds import drawn_as
 from stallscope.charts.charts import job_chart, ranks_chart
-from stallscope.charts.compared_bars import cause_chart
+from stallscope.charts.compared_bars import cause_chart, paces_chart
 from stallscope.charts.rows import gains_chart
 from stallscope.charts.step_time import printed_ranks_chart, step_time_chart
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import NOT_MEASURED, amount, exact, interval, rate, share
 from stallscope.reports.document import Table
+from stallscope.reports.run.network_tables import probe_table
 from stallscope.reports.run.run_tables import (
     epochs_table,
     gains_table,
@@ -68,6 +69,7 @@ class OverviewPage(RunPage):
             ),
             figures_row(analysis),
             None if epochs is None else table_card(epochs),
+            picture("input-probe", paces_chart(analysis), folded_table(probe_table(analysis))),
             _findings(analysis, request),
             side_by_side(_step(analysis), chart_card("job", job_chart(analysis))),
             picture(

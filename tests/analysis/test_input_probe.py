@@ -17,6 +17,7 @@ from support.step_logs import Job, simulated_job
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.gains.what_if import WhatIf
 from stallscope.arrays.types import Ints
+from stallscope.charts.compared_bars import paces_chart
 from stallscope.reports.run import json_content
 from stallscope.reports.run.network_tables import probe_table
 from stallscope.text.gain_words import gains_note, how_sure, main_gain
@@ -119,9 +120,32 @@ def test_pages_say_that_it_was_measured_and_ask_for_no_baseline() -> None:
         "Steps without input stalls",
         "Real steps",
     ]
+    assert chart_sentences() == [
+        "Alone, the loader of rank 0 takes longer than a step without input stalls: it limits the "
+        "training.",
+        "Too few batches came at the loader's own pace to measure it.",
+    ]
+    chart = paces_chart(analysis)
+    assert chart is not None
+    assert [bar.label for bar in chart.bars] == [
+        "loader alone",
+        "without input stalls",
+        "real steps",
+    ]
+    totals = [bar.total for bar in chart.bars]
+    assert totals == pytest.approx([20, FIXED_MS, FIXED_MS + LATE_MS], rel=0.03)
     Draft202012Validator(SCHEMA).validate(
         json.loads(json.dumps({"schema_version": 1, **json_content(analysis)}))
     )
+
+
+def chart_sentences() -> list[str]:
+    """Return what charts say of a loader that is slower than training, and of an unknown one."""
+    charts = (
+        paces_chart(analysed({rank: probe_of(44, ready=ready) for rank in (0, 1)}))
+        for ready in (0, BATCHES - 1)
+    )
+    return [chart.sentence for chart in charts if chart is not None]
 
 
 def test_its_steps_are_in_no_other_figure_but_in_the_jobs_time() -> None:

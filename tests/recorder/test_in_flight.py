@@ -151,6 +151,13 @@ def test_after_a_suspension_time_counts_anew() -> None:
     assert facts["since_us"] == 200_000
 
 
+def test_a_step_that_fetches_many_batches_is_given_longer() -> None:
+    step_watch = watch()
+    step_watch.postpone(60 * SECOND)
+    assert described(step_watch, 64 * SECOND) is None
+    assert described(step_watch, 66 * SECOND) is not None
+
+
 def test_a_look_says_since_when_the_stack_is_the_same() -> None:
     step_watch = watch(stacks=StackFile(None))
 

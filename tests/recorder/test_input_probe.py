@@ -60,8 +60,10 @@ class Training:
         #: By step, how many batches have been fetched and not trained when it begins.
         self.ahead: dict[int, int] = {}
         every = options.pop("every", EVERY)
-        batches = reader(**options)
-        self.probe = InputProbe(BATCHES, every, batches, lambda: self.step, self.facts.update)
+        #: The moments until which ranks may fetch.
+        self.expected: list[int] = []
+        count, record, expect = lambda: self.step, self.facts.update, self.expected.append
+        self.probe = InputProbe(BATCHES, every, reader(**options), count, record, expect)
 
     def loop(self, loader: Any, explicit: int | None = None, steps: int | None = None) -> None:
         batches: Iterable[Any] = self.probe.watch(loader, iter(loader), explicit)
@@ -91,6 +93,7 @@ def test_the_next_batches_are_fetched_ahead_and_trained_in_their_order() -> None
     assert ahead == [0, 0, 4, 3, 2, 1, 0, 0, 0]
     (probe,) = training.facts["input_probe"]["probes"]
     assert (len(probe["fetched_us"]), probe["bytes"], probe["ended"]) == (5, 5 * 4 * 8, None)
+    assert len(training.expected) == 1
     assert training.refused is None
 
 

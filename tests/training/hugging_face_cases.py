@@ -156,6 +156,13 @@ def plain(case: TrainerCase) -> Any:
 
 @alone
 @ranked
+def probed(case: TrainerCase) -> Any:
+    silent = case.train()["weights"]
+    return {**case.train(case.logger(probe_input=6, probe_every=12)), "silent": silent}
+
+
+@alone
+@ranked
 def accumulation(case: TrainerCase) -> Any:
     """An epoch has 12 batches, and a step 5: the last step of an epoch has two."""
     return case.train(case.logger(), gradient_accumulation_steps=5)

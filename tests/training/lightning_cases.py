@@ -151,6 +151,13 @@ def plain(case: Case) -> Any:
 
 @alone
 @ranked
+def probed(case: Case) -> Any:
+    silent = case.fit()["weights"]
+    return {**case.fit(case.logger(probe_input=6, probe_every=12)), "silent": silent}
+
+
+@alone
+@ranked
 def validation_and_checkpoints(case: Case) -> Any:
     saving = pl.callbacks.ModelCheckpoint(dirpath=case.folder / "saved")
     net = Net()

@@ -85,6 +85,8 @@ class Case:
     raised: str = ""
     #: The message with which the recording ends, while the training goes on.
     fault: str = ""
+    #: The first step of each input probe, and the first step after it.
+    probed: tuple[tuple[int, int], ...] = ()
 
     @property
     def recordings(self) -> tuple[int, ...]:
@@ -123,6 +125,8 @@ def loop_cases(name: str, micro: tuple[int, ...] = (3, 3, 3, 3), **facts: Any) -
             weights=True,
             facts={"backward_passes_per_step": micro[0]},
         ),
+        # The second epoch has a probe of six batches, once its loader has started.
+        Case(f"{name}_probed", weights=True, probed=((14, 20),)),
         Case(f"{name}_slow_input", slow="input", milliseconds=40),
         Case(f"{name}_slow_backward", slow="compute", milliseconds=40),
         Case(f"{name}_raises", steps=5, raised=RAISED),
@@ -229,6 +233,8 @@ def check_rows(launch: RecorderContract, recorded: Recorded, case: Case) -> None
             each = list(samples) if isinstance(samples, tuple) else [samples * n for n in micro]
             assert list(fit.steps["samples"]) == each
         check_stamps(launch, fit, case)
+        spans = [(probe.first_step, probe.end_step) for probe in fit.log.input_probes]
+        assert spans == list(case.probed)
     if case.intervals:
         check_intervals(launch, recorded, case)
     if launch.ranks == 1 and "reduced" in case.timestamps:

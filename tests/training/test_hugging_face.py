@@ -71,6 +71,7 @@ class TrainerContract(RecorderContract):
             },
         ),
         Case("compiled"),
+        Case("probed", weights=True, probed=((14, 20),)),
         Case("accumulation", steps=6, micro=(5, 5, 2) * 2),
         Case(
             "evaluation_and_checkpoints",

@@ -42,6 +42,7 @@ class LightningContract(RecorderContract):
             },
         ),
         Case("compiled"),
+        Case("probed", weights=True, probed=((14, 20),)),
         Case("accumulation", steps=8, micro=3, facts={"accumulate_grad_batches": 3}),
         Case(
             "validation_and_checkpoints",

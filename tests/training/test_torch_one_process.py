@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from training.recorded import Recorded, check_steps, record_cases
+from training.recorded import Recorded, check_steps, fits_of, record_cases
 from training.recorder_contract import Case, RecorderContract, loop_cases
+
+from stallscope.parsers import read
 
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
@@ -111,6 +113,50 @@ class TestOneProcess(RecorderContract):
 
     def test_a_watched_loader_is_as_long_as_the_loader(self, recorded: Recorded) -> None:
         assert recorded.result("closed_and_entered")["length"] == 12
+
+    def test_loaders_that_cannot_be_fetched_ahead_are_refused(self, recorded: Recorded) -> None:
+        result = recorded.result("probed_loaders")
+        lost = "is an iterator: batches fetched ahead would be lost if the loop ends early"
+        assert result["refused"] == {
+            "loader": None,
+            "list": None,
+            "iterator": f"_SingleProcessDataLoaderIter {lost}",
+            "stream": f"_Stream {lost}",
+            "stateful": "a checkpoint of DataLoader would count batches that were fetched and not "
+            "trained",
+            "synthetic": "the data is synthetic",
+            "other": "Training is no DataLoader; log.watch(loader, probe_input=20) names it",
+        }
+        assert result["named"] is None
+
+    def test_the_memory_of_batches_is_counted_once(self, recorded: Recorded) -> None:
+        result = recorded.result("probed_loaders")
+        assert result["ready"] == [0, 6]
+        sparse = 32 * (4 + 2 * 8)
+        assert result["bytes"] == {
+            "tensors": 160,
+            "views of one": 128,
+            "array in an object": 128,
+            "sparse": sparse,
+            "words": 0,
+        }
+
+    def test_a_probe_does_not_change_who_draws_which_random_numbers(
+        self, recorded: Recorded
+    ) -> None:
+        weights = recorded.result("probed_with_random_numbers")["weights"]
+        assert {workers: silent == probed for workers, (silent, probed) in weights.items()} == {
+            "0": True,
+            "1": True,
+        }
+        logs = [
+            recorded.logs("probed_with_random_numbers", f"logs-{workers}") for workers in (0, 1)
+        ]
+        here, in_workers = (
+            [fit.log for run in read(str(log)) for fit in fits_of(run)] for log in logs
+        )
+        assert [len(log.input_probes) for log in (*here, *in_workers)] == [0, 1]
+        assert here[0].facts["input_probe"]["refused"].startswith("the loader draws random numbers")
 
     def test_invalid_arguments_raise(self, recorded: Recorded) -> None:
         kinds = [kind for kind, _ in recorded.result("bad_arguments")["raised"]]

@@ -145,6 +145,10 @@ def add_loops(name: str, loop: Callable[..., Loop], *tables: Cases, passes: int 
         silent = loop(passes=passes).train(case, recorded=False, passes=passes)["weights"]
         return {**loop(passes=passes).train(case, passes=passes), "silent": silent}
 
+    def probed(case: Case) -> Any:
+        silent = loop().train(case, recorded=False)["weights"]
+        return {**loop().train(case, probe_input=6, probe_every=12), "silent": silent}
+
     def slow_input(case: Case) -> Any:
         return loop(slow_input=slow_seconds()).train(case)
 
@@ -164,7 +168,16 @@ def add_loops(name: str, loop: Callable[..., Loop], *tables: Cases, passes: int 
         with broken_recorder():
             return {**loop().train(case), "silent": silent}
 
-    knobs = (plain, accumulates, slow_input, slow_backward, raises, resumed, recorder_breaks)
+    knobs = (
+        plain,
+        accumulates,
+        probed,
+        slow_input,
+        slow_backward,
+        raises,
+        resumed,
+        recorder_breaks,
+    )
     for function in knobs:
         function.__name__ = f"{name}_{function.__name__}"
         for table in tables:

@@ -107,6 +107,7 @@ class InputProbe:
         reader: reads loaders and batches.
         next_step: returns the number of the current step.
         record: records facts.
+        expect: receives the moment until which ranks may fetch, in monotonic nanoseconds.
     """
 
     def __init__(
@@ -116,12 +117,14 @@ class InputProbe:
         reader: BatchReader,
         next_step: Callable[[], Optional[int]],
         record: Callable[[Dict[str, Any]], None],
+        expect: Callable[[int], None],
     ) -> None:
         self._batches = batches
         self._every = every
         self._reader = reader
         self._next_step = next_step
         self._record = record
+        self._expect = expect
         #: The iterations so far, and in which the next probe is due; None for no more.
         self._count = 0
         self._due: Optional[int] = every or _FIRST
@@ -196,6 +199,8 @@ class InputProbe:
         """Fetch the next batches, and yield them."""
         self._go_on_after(self._count)
         probe: Dict[str, Any] = {"first_step": self._step(), "end_step": None}
+        # Other ranks may fetch as long as this one may, and this one waits for them.
+        known(lambda: self._expect(monotonic_ns() + _MOST_NS))
         ahead = self._fetch(loop, batches, probe)
         self._probes.append(probe)
         self._write()

@@ -88,6 +88,11 @@ def full_batches(loader: Any) -> Tuple[int, Optional[Sequence[int]]]:
 _DEEPEST = 6
 
 
+def _innermost(loader: Any) -> Any:
+    """Return the loader inside of Lightning Fabric's, which has all of its attributes."""
+    return loader._dataloader if type(loader).__name__ == "_FabricDataLoader" else loader
+
+
 def why_not_ahead(loader: Any, is_named: bool) -> Optional[str]:
     """Return why a loader's batches cannot be fetched ahead; None if they can.
 
@@ -95,6 +100,7 @@ def why_not_ahead(loader: Any, is_named: bool) -> Optional[str]:
         loader: what the training iterates over.
         is_named: whether the user wants it for this loader; otherwise unknown kinds are refused.
     """
+    loader = _innermost(loader)
     kind = type(loader).__name__
     if isinstance(loader, SyntheticLoader):
         return "the data is synthetic"
@@ -129,6 +135,7 @@ def _why_not_dataset(loader: "DataLoader[Any]") -> Optional[str]:
 
 def _batches_ready(loader: Any) -> Optional[int]:
     """Return the batches that a loader's workers keep ready; None where that is unknown."""
+    loader = _innermost(loader)
     if isinstance(loader, (list, tuple)):
         return 0
     if not isinstance(loader, DataLoader):

@@ -83,7 +83,12 @@ class IterationRecording(LoopRecording):
         # Checked in every iteration.
         self._gradients_recorded = False
         self._probe = InputProbe(
-            options.probe_input, options.probe_every, READER, self._next_step, self._record
+            options.probe_input,
+            options.probe_every,
+            READER,
+            self._next_step,
+            self._record,
+            self._expect_until,
         )
 
     def fail(self, error: Exception) -> None:
@@ -94,6 +99,10 @@ class IterationRecording(LoopRecording):
     def _record(self, facts: Dict[str, Any]) -> None:
         if self._session is not None:
             self._session.facts(facts)
+
+    def _expect_until(self, moment: int) -> None:
+        if self._session is not None:
+            self._session.postpone_watch(moment)
 
     # These run in every step, between the user's own lines: they do only what cannot wait, and catch
     # their own errors.

@@ -7,6 +7,8 @@ import sys
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Sequence
 
+from torch.utils.data import DataLoader
+
 from ..guards import patch
 from ..job.job_facts import count_or_none, versions_of
 from ..options import LogDir, OptionArguments, Options, with_options
@@ -99,10 +101,7 @@ class LightningRecording(TrainerRecording):
     """A Trainer's ``fit``."""
 
     # Slots, not a dict: training has just evicted everything from the CPU's caches.
-    __slots__ = ("_full", "_full_shape", "_in_batch", "_trainer")
-
-    # Its Trainer fetches batches itself.
-    fetches_ahead = False
+    __slots__ = ("_batches", "_full", "_full_shape", "_in_batch", "_trainer")
 
     def __init__(self, trainer: Any, module: Any, options: Options) -> None:
         # Without a strategy that wraps it, the model is the module itself.
@@ -112,6 +111,8 @@ class LightningRecording(TrainerRecording):
         optimizers = list(getattr(trainer, "optimizers", ()))
         super().__init__(optimizers[0] if optimizers else None, model, options)
         self._trainer = trainer
+        # The fetcher's iterator of this epoch, watched by the input probe.
+        self._batches: Any = None
         # Batches at the start of an epoch that are certainly full.
         self._full: int = 0
         self._full_shape: Optional[Sequence[int]] = None
@@ -151,9 +152,24 @@ class LightningRecording(TrainerRecording):
         self._full, self._full_shape = full_batches(loader)
 
     def _before_fetch(self) -> None:
+        if self._options.probe_input and self.running:
+            self._watch_fetcher()
         # A training step that takes the iterator fetches in the middle of its iteration.
         if not self._in_batch:
             self.begin_iteration()
+
+    def _watch_fetcher(self) -> None:
+        """Put the input probe around the fetcher's iterator, which is another one in each epoch."""
+        try:
+            fit_loop = self._trainer.fit_loop
+            fetcher, loader = fit_loop._data_fetcher, self._trainer.train_dataloader
+            if fetcher.iterator is not self._batches:
+                several = not isinstance(loader, DataLoader)
+                loader = fit_loop._combined_loader if several else loader
+                self._batches = self._probe.watch(loader, fetcher.iterator)
+                fetcher.iterator = self._batches
+        except Exception as error:
+            self.fail(error)
 
     def _after_fetch(self) -> None:
         iteration = self._iteration

@@ -31,7 +31,7 @@ from stallscope.text.vocabulary import TITLES
 from stallscope.words import RANK_PARTS
 
 from .chart_kinds import Bar, Segment, StackedArea, StackedBars, Waterfall, drawn_as
-from .compared_bars import ComparedBars, cause_bar, cause_chart, compared_runs
+from .compared_bars import ComparedBars, cause_bar, cause_chart, compared_runs, paces_chart
 from .curves import EfficiencyLines, Level, OverRuns, RunDot
 from .heat_map import HeatMap
 from .rows import GainBars, gains_chart
@@ -183,6 +183,7 @@ def named_charts(analysis: Analysis) -> dict[str, Chart]:
     charts = {
         "by_cause": cause_chart(analysis),
         "gains": gains_chart(analysis),
+        "input_probe": paces_chart(analysis),
         "baseline": baseline_chart(analysis),
         "ranks": ranks_chart(analysis),
         "steps": step_time_chart(analysis),

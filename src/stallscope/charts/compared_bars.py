@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stallscope.analysis import Analysis
@@ -9,6 +10,7 @@ from stallscope.analysis.ledger.ledger import waiting_part
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.numbers import NOT_MEASURED, amount
 from stallscope.formatting.sums import SumColumn
+from stallscope.text.gain_words import pace_sentence
 from stallscope.text.step_figures import StepFigures
 from stallscope.text.vocabulary import entry_name, entry_title
 from stallscope.words import CAUSES
@@ -114,6 +116,30 @@ def cause_chart(analysis: Analysis) -> StackedBars | None:
         "ms",
         tuple(bars),
     )
+
+
+def paces_chart(analysis: Analysis) -> StackedBars | None:
+    """Chart what an input probe measured: the loader alone, steps without input stalls, real steps.
+
+    None without a probe.
+    """
+    probe = analysis.input_probe
+    if probe is None:
+        return None
+    bars = [
+        Bar("without input stalls", _segments(probe.by_cause_ms)),
+        Bar("real steps", _segments({entry.name: entry.ms for entry in analysis.by_cause})),
+    ]
+    slowest = probe.slowest
+    if slowest is not None and slowest.loader_ms is not None:
+        loader = Segment("input", slowest.loader_ms.value, slowest.loader_ms.ci95)
+        bars.insert(0, Bar("loader alone", (loader,)))
+    return StackedBars("Input, measured in this run", pace_sentence(probe), "ms", tuple(bars))
+
+
+def _segments(by_cause_ms: Mapping[str, float]) -> tuple[Segment, ...]:
+    # Stages of one rank may be slightly negative where clocks differ.
+    return tuple(Segment(name, max(ms, 0.0)) for name, ms in by_cause_ms.items())
 
 
 def cause_bar(label: str, analysis: Analysis, figures: StepFigures) -> Bar:

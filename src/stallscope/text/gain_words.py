@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stallscope.analysis import Analysis
+from stallscope.analysis.gains.input_probe import InputProbe
 from stallscope.analysis.gains.what_if import LOST_TIME, WORTH_MENTIONING, Loss, WhatIf
 from stallscope.formatting.lists import capitalised, counted, joined, listed
 from stallscope.formatting.numbers import (
@@ -210,10 +211,29 @@ def probe_sentence(analysis: Analysis) -> str:
     if analysis.predicted_from == "run" or gain is None:
         return f"{measured}."
     predicted = amount(probe.real_ms.value - gain.saved_ms.value, "ms")
-    return f"{measured}; the baseline predicts {at_most_faster(gain)}{predicted}."
+    return f"{measured}; the baseline predicts {_at_least(gain)}{predicted}."
 
 
-def at_most_faster(gain: WhatIf) -> str:
+def pace_sentence(probe: InputProbe) -> str:
+    """Say whether the loader's own pace limits the steps, as an input probe shows it."""
+    slowest = probe.slowest
+    if slowest is None or slowest.loader_ms is None:
+        return "Too few batches came at the loader's own pace to measure it."
+    loader_ms, probed_ms = slowest.loader_ms.value, probe.probed_ms.value
+    if loader_ms > probed_ms:
+        return (
+            f"Alone, the loader of rank {slowest.rank} takes longer than a step without input stalls: "
+            "it limits the training."
+        )
+    if probe.saved_ms.ci95 is not None and probe.saved_ms.ci95[0] > 0:
+        return (
+            "Alone, the loader is fast enough: loading and training take turns, or take cores, disk or "
+            "memory from each other."
+        )
+    return "The loader keeps up with the training."
+
+
+def _at_least(gain: WhatIf) -> str:
     """Return ``at least `` for the step that a bounded gain leaves; otherwise empty."""
     return "at least " if gain.bound else ""
 

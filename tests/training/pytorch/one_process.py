@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from types import SimpleNamespace
 from typing import Any
@@ -18,10 +19,86 @@ from pytorch.base import (
     fake_device,
 )
 from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
+from stallscope.collector.recorder.pytorch.batches import READER
 from stallscope.collector.recorder.pytorch.pytorch_facts import cuda_device, why_no_timestamps
 from stallscope.collector.recorder.pytorch.reductions import Reductions
 from stallscope.torch import StepLogger, synthetic_like
+
+
+class _Stream(IterableDataset):
+    """Samples that come once."""
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        raise StopIteration
+
+
+@alone
+def probed_loaders(case: Case) -> Any:
+    """Return why batches of some loaders cannot be fetched ahead, and the memory of some batches."""
+    loader = case.loader()
+    stateful: Any = case.loader()
+    stateful.state_dict = dict
+    several = {
+        "loader": loader,
+        "list": list(loader),
+        "iterator": iter(loader),
+        "stream": DataLoader(_Stream(), batch_size=None),
+        "stateful": stateful,
+        "synthetic": synthetic_like(loader),
+        "other": Training(),
+    }
+    ones = torch.ones(8, 4)
+    memory = {
+        "tensors": (ones, {"label": [torch.ones(2, 4)]}),
+        "views of one": (ones[:2], ones[2:]),
+        "array in an object": SimpleNamespace(x=ones.numpy()),
+        "sparse": ones.to_sparse(),
+        "words": ["a", "b"],
+    }
+    return {
+        "refused": {name: READER.why_not(data, False) for name, data in several.items()},
+        "named": READER.why_not(several["other"], True),
+        "ready": [READER.ready(case.loader(num_workers=workers)) for workers in (0, 3)],
+        "bytes": {name: READER.memory(batch).size for name, batch in memory.items()},
+    }
+
+
+@alone
+def probed_with_random_numbers(case: Case) -> Any:
+    """Train with dropout, on batches that are made in workers, and on those that draw here."""
+
+    def trained(workers: int, log: Any = None) -> str:
+        torch.manual_seed(5)
+        training = Training(Net(lambda inputs: nn.functional.dropout(torch.relu(inputs))))
+        loader = DataLoader(
+            case.data(STEPS * BATCH), BATCH, num_workers=workers, collate_fn=_with_noise
+        )
+        with log(training) if log else contextlib.nullcontext() as watching:
+            for _ in range(2):
+                for batch in watching.watch(loader) if log else loader:
+                    training.step(batch)
+        return training.weights()
+
+    def logger(name: str) -> Any:
+        options = {"probe_input": 6, "probe_every": 12}
+        return lambda training: training.logger(case, name, **options)
+
+    return {
+        "weights": {
+            str(workers): [trained(workers), trained(workers, logger(f"logs-{workers}"))]
+            for workers in (0, 1)
+        }
+    }
+
+
+def _with_noise(samples: Any) -> Any:
+    inputs, labels = default_collate(samples)
+    return inputs + torch.rand(inputs.shape), labels
 
 
 @alone

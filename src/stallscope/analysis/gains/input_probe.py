@@ -9,7 +9,7 @@ import numpy as np
 
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.run import Run
-from stallscope.words import Fix
+from stallscope.words import CAUSES, Fix
 
 from ..ledger.by_generation import Generations, at_loaders_pace
 from ..ledger.ledger import Ledger
@@ -45,6 +45,8 @@ class InputProbe:
     probed_ms: Mean
     real_ms: Mean
     saved_ms: Mean
+    #: The ledger by cause of the steps without input stalls.
+    by_cause_ms: dict[str, float]
     #: Samples per step of the job; None if unknown.
     samples: float | None
     ranks: tuple[ProbedRank, ...]
@@ -78,6 +80,7 @@ def input_probe(run: Run, generations: Generations) -> InputProbe | None:
         probed_ms,
         real_ms,
         real_ms.minus(probed_ms),
+        {name: float(probed.by_cause(name).mean()) / 1e6 for name in CAUSES},
         _samples(steady),
         tuple(
             ProbedRank(

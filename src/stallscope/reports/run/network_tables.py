@@ -18,6 +18,7 @@ from stallscope.formatting.numbers import (
 from stallscope.run import InputStage
 from stallscope.text import machine_words
 from stallscope.text.figure_words import bytes_in_words
+from stallscope.text.gain_words import pace_sentence
 from stallscope.text.table_cells import Cells
 
 from ..document import NOTHING, Table
@@ -158,29 +159,14 @@ def probe_table(analysis: Analysis) -> Table | None:
             (title, cells.mean(mean.value, mean.ci95), rate(_per_second(probe, mean)))
             for title, mean in rows
         ),
-        note=f"Batches were fetched ahead, and {counted(probe.steps, 'step')} did not wait for input. "
-        f"{_limit_of(probe)}",
+        note=f"{counted(probe.steps, 'step')} did not wait for input, because their batches had been "
+        f"fetched ahead. {pace_sentence(probe)}",
     )
 
 
 def _per_second(probe: InputProbe, step_ms: Mean) -> float | None:
     known = probe.samples is not None and step_ms.value > 0
     return probe.samples * 1e3 / step_ms.value if known and probe.samples is not None else None
-
-
-def _limit_of(probe: InputProbe) -> str:
-    """Say whether loading or training limits the real steps."""
-    slowest = probe.slowest
-    if slowest is None or slowest.loader_ms is None:
-        return "Too few batches came at the loader's own pace to measure it."
-    loader_ms, probed_ms = slowest.loader_ms.value, probe.probed_ms.value
-    if loader_ms > probed_ms:
-        return "The loader alone is slower than these steps: it limits the training."
-    if probe.saved_ms.ci95 is not None and probe.saved_ms.ci95[0] > 0:
-        return (
-            "Alone the loader is fast enough: loading and training compete, or wait for each other."
-        )
-    return "The loader keeps up."
 
 
 def rates_table(analysis: Analysis) -> Table | None:

@@ -213,6 +213,7 @@ def _tables_by_chart(analysis: Analysis) -> dict[str, list[Table]]:
     tables_of: dict[str, Sequence[Table | None]] = {
         "by_cause": [cause_table(analysis), ledger_table(analysis)] if steps else [],
         "gains": [run_tables.gains_table(analysis)],
+        "input_probe": [probe_table(analysis)],
         "baseline": [baselines_table(analysis)],
         "ranks": [run_tables.ranks_table(analysis)],
         "steps": [step_table(analysis)],
@@ -234,7 +235,6 @@ def _figures(analysis: Analysis, uncharted: Sequence[Table]) -> Iterator[Documen
     optional = (
         run_tables.epochs_table(analysis),
         *uncharted,
-        probe_table(analysis),
         rates_table(analysis),
         stages_table(analysis),
         trials_table(analysis),
