@@ -145,7 +145,8 @@ def compare(folder: Path) -> str:
         return "| – | – | – | – | – | – |"
     error = (probe.probed_ms.value - achieved.value) / probe.real_ms.value
     off = probe.probed_ms.minus(achieved)
-    holds = off.ci95 is not None and off.ci95[0] <= 0 <= off.ci95[1]
+    # Without an interval, nothing is claimed.
+    holds = "–" if off.ci95 is None else "yes" if off.ci95[0] <= 0 <= off.ci95[1] else "no"
     slowest = probe.slowest
     alone = None if slowest is None else slowest.loader_ms
     cells = (
@@ -154,7 +155,7 @@ def compare(folder: Path) -> str:
         _cell(probe.probed_ms),
         _cell(achieved),
         f"{error:+.1%}",
-        "yes" if holds else "no",
+        holds,
     )
     return f"| {' | '.join(cells)} |"
 
