@@ -48,7 +48,7 @@ LAYERS = (
     "__main__",
 )
 #: Users import these in their training: they import the recorder only.
-ENTRY_MODULES = ("jax", "keras", "lightning", "mxnet", "torch", "transformers")
+ENTRY_MODULES = ("jax", "keras", "lightning", "mxnet", "record", "torch", "transformers")
 #: The steps of an analysis, in order.
 ANALYSIS = (
     "steps",
@@ -103,6 +103,7 @@ RECORDER = (
     "jax",
     "tf_keras",
     "keras3",
+    "unedited",
 )
 #: From the bytes of files to runs.
 PARSERS = (

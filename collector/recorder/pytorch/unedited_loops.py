@@ -1,0 +1,308 @@
+"""Find the loop of PyTorch that trains in a script that was not edited.
+
+The loop over a DataLoader in which an optimizer steps is the one that trains: from that step on its
+iterations are recorded, as ``StepLogger.watch`` does. Where no DataLoader gives the batches, each step
+of the optimizer ends a step.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import weakref
+from multiprocessing.util import Finalize
+from types import ModuleType
+from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol, Set
+
+# This module is imported before torch is: nothing here imports it at the top.
+
+logger = logging.getLogger("stallscope")
+
+# An optimizer that steps so often without a batch of a loader has batches from elsewhere.
+_STEPS_WITHOUT_LOADER = 3
+
+
+class Script(Protocol):
+    """What is known of the script whose loops these are."""
+
+    log_dir: str
+    #: Of StepLogger.
+    arguments: Dict[str, Any]
+    #: The frameworks that it has imported.
+    imported: Set[str]
+
+    def records(self, training: str) -> bool:
+        """Say once what is recorded; return whether this training is the one."""
+
+
+class Loops:
+    """Watches loaders, wrapped models and optimizers, until it is known which loop trains.
+
+    Args:
+        script: the script.
+    """
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        #: The functions that patch torch's modules after they were imported.
+        self.patches: Dict[str, Callable[[ModuleType], None]] = {
+            "torch.utils.data.dataloader": self._patch_loaders,
+            "accelerate.data_loader": self._patch_loaders,
+            "torch.nn.parallel.distributed": self._patch_ddp,
+            "torch.distributed.fsdp._fully_shard._fully_shard": self._patch_fully_shard,
+            "torch.optim.optimizer": self._patch_optimizers,
+        }
+        # The StepLogger, its recording and its optimizer, once the loop is known.
+        self._log: Any = None
+        self._optimizer: Any = None
+        self._loader: Any = None
+        # Models whose wrappers reduce gradients.
+        self._models: List["weakref.ref[Any]"] = []
+        # The loop that gave the first batch since the optimizer's last step.
+        self._first: Optional[_Batches] = None
+        self._steps_without_loader = 0
+        self._inside = threading.local()
+        self._off = False
+        self._thread = 0
+        self._model: Callable[[], Any] = lambda: None
+
+    # -- patches
+
+    def _patch_loaders(self, module: ModuleType) -> None:
+        names = ("DataLoader", "DataLoaderShard", "DataLoaderDispatcher")
+        for loader in [vars(module).get(name) for name in names]:
+            if loader is not None and loader.__module__ == module.__name__:
+                self._patch_loader(loader)
+
+    def _patch_loader(self, loader_type: Any) -> None:
+        original = loader_type.__iter__
+
+        @functools.wraps(original)
+        def iterate(loader: Any) -> Any:
+            batches = original(loader)
+            if self._off or getattr(self._inside, "loader", False):
+                return batches
+            return _Batches(self, loader, batches)
+
+        loader_type.__iter__ = iterate
+
+    def _patch_ddp(self, module: ModuleType) -> None:
+        self._after_init(module.DistributedDataParallel)
+
+    def _after_init(self, model_type: Any) -> None:
+        original = model_type.__init__
+
+        @functools.wraps(original)
+        def initialise(model: Any, *args: Any, **kwargs: Any) -> None:
+            original(model, *args, **kwargs)
+            self._models.append(weakref.ref(model))
+
+        model_type.__init__ = initialise
+
+    def _patch_fully_shard(self, module: ModuleType) -> None:
+        original = module.fully_shard
+
+        @functools.wraps(original)
+        def fully_shard(*args: Any, **kwargs: Any) -> Any:
+            sharded = original(*args, **kwargs)
+            if not isinstance(sharded, (list, tuple)) and sharded is not None:
+                self._models.append(weakref.ref(sharded))
+            return sharded
+
+        # It is a function with attributes, as its decorator gives it.
+        vars(fully_shard).update(vars(original))
+        module.fully_shard = fully_shard  # type: ignore[attr-defined]
+
+    def _patch_optimizers(self, module: ModuleType) -> None:
+        self._script.imported.add("torch")
+        register = getattr(module, "register_optimizer_step_post_hook", None)
+        if register is None:
+            logger.warning("stallscope: loops of this version of torch are not found")
+            return
+        register(self._stepped)
+
+    # -- loops over loaders
+
+    def _trains(self, loader: Any) -> bool:
+        """Whether a loader is that of the loop that trains, or a new one with its data."""
+        if self._log is None or self._loader is None:
+            return False
+        dataset = getattr(loader, "dataset", None)
+        return loader is self._loader or (
+            dataset is not None and dataset is getattr(self._loader, "dataset", None)
+        )
+
+    def begins(self, loop: _Batches) -> None:
+        """Record a loop that begins and goes on with the training, or validates."""
+        if self._log is None or loop.thread != self._thread:
+            return
+        if self._validates():
+            loop.pause(self._log)
+        elif self._trains(loop.loader):
+            loop.record(self._log._recording_of_loop(), loop.loader)
+
+    def _validates(self) -> bool:
+        import torch
+
+        model = self._model()
+        return not torch.is_grad_enabled() or (model is not None and not model.training)
+
+    def fetches(self, loop: "_Batches") -> None:
+        """Note that a loop that is not recorded fetches a batch."""
+        if self._first is None:
+            self._first = loop
+
+    # -- steps of the optimizer
+
+    def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """Find the loop in which an optimizer has made a step; called after each step of any."""
+        if self._off:
+            return
+        first, self._first = self._first, None
+        try:
+            if first is not None and first.thread != threading.get_ident():
+                # Another thread fetches batches in advance.
+                first = None
+            if self._log is None:
+                self._find(optimizer, first)
+            elif optimizer is self._optimizer:
+                if self._loader is None:
+                    self._log._loop.next_iteration()
+                elif first is not None and not first.pauses:
+                    # The job goes on with another loader.
+                    first.record(self._log._recording_of_loop(), _Rest(first.loader))
+                    self._loader = first.loader
+        except Exception as error:  # no error may reach training
+            self.give_up(error)
+
+    def _find(self, optimizer: Any, first: Optional["_Batches"]) -> None:
+        self._steps_without_loader += first is None
+        if first is None and self._steps_without_loader < _STEPS_WITHOUT_LOADER:
+            return
+        from .pytorch_facts import steps_counted
+        from .pytorch_logger import StepLogger
+        from .reductions import innermost_optimizer
+
+        model = self._model_of(optimizer)
+        wrapper = "" if model is None else ", %s" % type(model).__name__
+        batches = "" if first is not None else "; its batches come from no DataLoader"
+        training = "a loop of PyTorch (%s%s%s)" % (type(optimizer).__name__, wrapper, batches)
+        script = self._script
+        if not script.records(training):
+            self._off = True
+            return
+        log = StepLogger(script.log_dir, optimizer=optimizer, model=model, **script.arguments)
+        self._log, self._optimizer = log, optimizer
+        self._thread = threading.get_ident()
+        # Also at the end of a process that another one has started; those run no other exit handlers.
+        Finalize(None, log.close, exitpriority=1)
+        if model is not None:
+            self._model = weakref.ref(model)
+        # Some optimizers count their steps.
+        done = 1 if first is not None else _STEPS_WITHOUT_LOADER
+        counted = steps_counted(innermost_optimizer(optimizer))
+        recording = log._recording_of_loop(None if counted else done)
+        if first is None:
+            recording.begin_loop(self, None)
+            recording.begin_epoch()
+            recording.begin_iteration()
+        else:
+            self._loader = first.loader
+            first.record(recording, _Rest(first.loader))
+
+    def _model_of(self, optimizer: Any) -> Any:
+        """Return the wrapped model with the optimizer's parameters; None without one."""
+        updated = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+        models = [
+            model for model in (reference() for reference in self._models) if model is not None
+        ]
+        # Blocks are sharded before the model that has them.
+        return next(
+            (
+                model
+                for model in reversed(models)
+                if updated <= {id(weight) for weight in model.parameters()}
+            ),
+            None,
+        )
+
+    def give_up(self, error: Exception) -> None:
+        self._off = True
+        logger.warning("stallscope: this loop is not recorded, training goes on: %r", error)
+
+
+class _Batches:
+    """A loop over the batches of a loader; recorded once it is known to train."""
+
+    def __init__(self, loops: Loops, loader: Any, batches: Iterator[Any]) -> None:
+        self._loops = loops
+        self._given = self._batches = batches
+        self._began = False
+        self._recorded = False
+        self.loader = loader
+        #: The thread that fetches, and whether this is a pause of the training.
+        self.thread = 0
+        self.pauses = False
+
+    def __iter__(self) -> "_Batches":
+        return self
+
+    def __next__(self) -> Any:
+        if self._recorded:
+            return next(self._batches)
+        if self._began:
+            self._loops.fetches(self)
+            return next(self._batches)
+        return self._first_batch()
+
+    def _first_batch(self) -> Any:
+        """Fetch the first batch; a loader that is a part of this loader is not watched."""
+        loops, self._began, self.thread = self._loops, True, threading.get_ident()
+        try:
+            loops.begins(self)
+            if not self._recorded:
+                loops.fetches(self)
+        except Exception as error:  # no error may reach training
+            loops.give_up(error)
+        loops._inside.loader = True
+        try:
+            return next(self._batches)
+        finally:
+            loops._inside.loader = False
+
+    def record(self, recording: Any, loader: Any) -> None:
+        """Record the rest of the loop; ``loader`` tells what is known of its batches."""
+        self._batches = recording.iterate(loader, self._batches, True)
+        self._recorded = True
+
+    def pause(self, log: Any) -> None:
+        """Record the rest of the loop as validation."""
+        self.pauses = True
+        self._batches = _paused(log, self._batches)
+
+    def __len__(self) -> int:
+        return len(self._given)  # type: ignore[arg-type]  # raises the loader's own error
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.__dict__["_given"], name)
+
+
+def _paused(log: Any, batches: Iterator[Any]) -> Iterator[Any]:
+    with log.validation():
+        yield from batches
+
+
+class _Rest:
+    """The rest of a loader, some of whose batches were not recorded: none is known to be full."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_loader"], name)

@@ -1,0 +1,192 @@
+"""``python -m stallscope.record`` records scripts that are not edited, and leaves them as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from training.environments import KERAS3, needs
+from training.launching import ENVIRONMENT, launch_words
+from training.recorded import TIMESTAMPS, Fit, check_steps, fits_of
+from training.unedited_cases import BATCH, BATCHES, EPOCHS
+
+from stallscope.parsers import read
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
+
+STEPS = EPOCHS * BATCHES
+RECORD = ["-m", "stallscope.record"]
+
+
+class Ran(NamedTuple):
+    """A script that has ended."""
+
+    status: int
+    #: What it printed, without Stallscope's lines, and those.
+    printed: list[str]
+    said: list[str]
+
+
+def run(folder: Path, case: str, words: Sequence[str], environment: Path, **settings: str) -> Ran:
+    folder.mkdir()
+    launched = launch_words(
+        folder / "printed.txt",
+        list(words),
+        "unedited_cases.py",
+        case,
+        environment=environment,
+        CASE_DIR=str(folder),
+        STALLSCOPE_TO=str(folder / "logs"),
+        OMP_NUM_THREADS="1",
+        **settings,
+    )
+    status = launched.wait()
+    lines = launched.output.splitlines()
+    said = [line for line in lines if "stallscope: " in line]
+    return Ran(status, [line for line in lines if line not in said], said)
+
+
+def recorded(
+    folder: Path,
+    case: str,
+    environment: Path,
+    launcher: Sequence[str] = ("python",),
+    **settings: str,
+) -> tuple[Ran, list[Fit]]:
+    """Run a case with and without a recording; check that its output is the same; return the logs."""
+    plain = run(folder / "plain", case, launcher, environment, **settings)
+    ran = run(folder / "recorded", case, [*launcher, *RECORD], environment, **settings)
+    assert ran.status == plain.status, ran.printed
+    kept = [line for line in ran.printed if line.startswith(("weights", "Traceback", "  File"))]
+    assert kept == [
+        line for line in plain.printed if line.startswith(("weights", "Traceback", "  File"))
+    ]
+    assert any(line.startswith("weights") for line in kept), ran.printed
+    (logs,) = read(str(folder / "recorded" / "logs"))
+    assert logs.problems == ()
+    return ran, fits_of(logs)
+
+
+class Loop(NamedTuple):
+    """A case, what is said of it, and its steps."""
+
+    case: str
+    said: str
+    steps: int = STEPS - 1
+    timestamps: tuple[str, ...] = TIMESTAMPS
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        # The first step shows which loop trains.
+        Loop("loop", "a loop of PyTorch (Adam)"),
+        Loop("loop_that_exits", "a loop of PyTorch (Adam)"),
+        Loop("loop_that_raises", "a loop of PyTorch (Adam)"),
+        Loop("new_loaders", "a loop of PyTorch (Adam)"),
+        Loop("two_optimizers", "a loop of PyTorch (SGD)"),
+        Loop(
+            "no_loader",
+            "a loop of PyTorch (SGD; its batches come from no DataLoader)",
+            STEPS - 3,
+            ("ready", "reduced"),
+        ),
+        Loop("keras", "Keras' fit", STEPS),
+    ],
+    ids=lambda loop: loop.case,
+)
+def test_one_process_is_recorded(training_side: None, tmp_path: Path, loop: Loop) -> None:
+    ran, (fit,) = recorded(tmp_path, loop.case, ENVIRONMENT)
+    assert ran.said == [f"stallscope: records {loop.said} in {tmp_path / 'recorded' / 'logs'}"]
+    check_steps(fit, STEPS - loop.steps, loop.steps, loop.timestamps)
+    assert fit.log.ended
+
+
+def test_validation_and_the_last_batch_are_known(training_side: None, tmp_path: Path) -> None:
+    _, (fit,) = recorded(tmp_path, "loop", ENVIRONMENT)
+    assert fit.kinds.count("validation") == EPOCHS
+    assert fit.kinds.count("epoch") == EPOCHS
+    samples = fit.steps["samples"].tolist()
+    assert samples == [*[BATCH] * (BATCHES - 2), BATCH - 3, *[BATCH] * (BATCHES - 1), BATCH - 3]
+
+
+@pytest.mark.parametrize(
+    ("case", "launcher", "model"),
+    [
+        (
+            "ddp",
+            ("torchrun", "--standalone", "--nproc-per-node=2"),
+            "SGD, DistributedDataParallel",
+        ),
+        ("spawned", ("python",), "SGD, DistributedDataParallel"),
+        (
+            "horovod",
+            ("horovodrun", "--disable-cache", "-np", "2", "python"),
+            "SGD",
+        ),
+    ],
+)
+def test_ranks_are_recorded(
+    training_side: None, tmp_path: Path, case: str, launcher: tuple[str, ...], model: str
+) -> None:
+    ran, fits = recorded(tmp_path, case, ENVIRONMENT, launcher)
+    assert [fit.log.rank for fit in fits] == [0, 1]
+    for fit in fits:
+        check_steps(fit, 1, STEPS - 1)
+        assert fit.log.ended
+    (said,) = ran.said
+    assert f"records a loop of PyTorch ({model}) in " in said
+
+
+@pytest.mark.parametrize(
+    ("case", "said", "steps"),
+    [
+        ("trainer", "the training of transformers' Trainer", STEPS),
+        ("lightning", "the fit of Lightning's Trainer", STEPS),
+        ("accelerate", "a loop of PyTorch (AcceleratedOptimizer)", STEPS - 1),
+        ("keras", "Keras' fit", STEPS),
+    ],
+)
+def test_trainers_of_libraries_are_recorded(
+    tmp_path: Path, case: str, said: str, steps: int
+) -> None:
+    needs(KERAS3)
+    backend = {"KERAS_BACKEND": "torch"} if case == "keras" else {}
+    ran, (fit,) = recorded(tmp_path, case, KERAS3, **backend)
+    assert ran.said == [f"stallscope: records {said} in {tmp_path / 'recorded' / 'logs'}"]
+    check_steps(fit, STEPS - steps, steps, TIMESTAMPS if case != "keras" else ())
+
+
+def test_a_script_without_training_is_told_so(training_side: None, tmp_path: Path) -> None:
+    ran = run(tmp_path / "nothing", "nothing", ["python", *RECORD], ENVIRONMENT)
+    assert (ran.status, ran.printed) == (0, ["['nothing'] __main__"])
+    assert ran.said == [
+        "stallscope: found no training in this script: it has imported no framework that can be "
+        "recorded without an edit"
+    ]
+    assert not (tmp_path / "nothing" / "logs").exists()
+
+
+def test_a_module_is_run_with_its_arguments(training_side: None, tmp_path: Path) -> None:
+    folder = tmp_path / "package"
+    folder.mkdir()
+    (folder / "ours.py").write_text("import sys; print(sys.argv[1:], __name__)\n")
+    launched = launch_words(
+        tmp_path / "printed.txt",
+        ["python", *RECORD, "-m", "ours", "--to"],
+        "x",
+        PYTHONPATH=str(folder),
+    )
+    launched.succeed()
+    assert "['--to', " in launched.output
+    assert "__main__" in launched.output
+
+
+def test_a_missing_script_is_one_sentence(training_side: None, tmp_path: Path) -> None:
+    launched = launch_words(tmp_path / "printed.txt", ["python", *RECORD], "missing.py")
+    assert launched.wait() == 1
+    (line,) = launched.output.splitlines()
+    assert line.startswith("stallscope: cannot open ")
+    assert line.endswith("missing.py: No such file or directory")

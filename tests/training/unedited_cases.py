@@ -1,0 +1,230 @@
+"""Trainings that know nothing of Stallscope: ``python unedited_cases.py CASE``.
+
+Each prints a digest of its weights at the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+BATCH, BATCHES, EPOCHS = 16, 12, 2
+
+
+def printed_weights(weights: Iterable[Any]) -> None:
+    digest = hashlib.sha256()
+    for weight in weights:
+        digest.update(weight.tobytes())
+    print("weights", digest.hexdigest()[:16], flush=True)
+
+
+def torch_parts(seed: int = 1) -> tuple[Any, Any, Any]:
+    """Return a module of torch, a data set and a model."""
+    import torch
+    from torch.utils.data import TensorDataset
+
+    torch.manual_seed(seed)
+    torch.set_num_threads(1)
+    # The last batch of an epoch is smaller.
+    samples = BATCH * BATCHES - 3
+    data = TensorDataset(torch.rand(samples, 8), torch.randint(4, (samples,)))
+    return torch, data, torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 4))
+
+
+def train_batch(torch: Any, model: Any, optimizer: Any, batch: Any) -> None:
+    inputs, labels = batch
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+    optimizer.step()
+
+
+def finish(model: Any) -> None:
+    printed_weights(weight.detach().numpy() for weight in model.parameters())
+
+
+def loop(new_loaders: bool = False) -> None:
+    torch, data, model = torch_parts()
+    optimizer = torch.optim.Adam(model.parameters())
+    held_out = torch.utils.data.DataLoader(data, BATCH)
+    loader = torch.utils.data.DataLoader(data, BATCH, shuffle=True)
+    for _ in range(EPOCHS):
+        if new_loaders:
+            loader = torch.utils.data.DataLoader(data, BATCH, shuffle=True, num_workers=1)
+        for batch in loader:
+            train_batch(torch, model, optimizer, batch)
+        with torch.no_grad():
+            for inputs, _ in held_out:
+                model(inputs)
+    finish(model)
+
+
+def loop_that_exits() -> None:
+    loop()
+    sys.exit(3)
+
+
+def loop_that_raises() -> None:
+    loop()
+    raise ValueError("broken")
+
+
+def new_loaders() -> None:
+    loop(new_loaders=True)
+
+
+def two_optimizers() -> None:
+    torch, data, model = torch_parts()
+    critic = torch.nn.Linear(8, 4)
+    optimizers = [torch.optim.SGD(part.parameters(), 0.1) for part in (model, critic)]
+    for _ in range(EPOCHS):
+        for batch in torch.utils.data.DataLoader(data, BATCH):
+            for part, optimizer in zip((model, critic), optimizers, strict=True):
+                train_batch(torch, part, optimizer, batch)
+    finish(model)
+
+
+def no_loader() -> None:
+    torch, data, model = torch_parts()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for at in range(EPOCHS * BATCHES):
+        train_batch(torch, model, optimizer, data[at : at + BATCH])
+    finish(model)
+
+
+def ddp(rank: int = -1, size: int = 2, port: int = 0) -> None:
+    torch, data, model = torch_parts()
+    where = {} if rank < 0 else {"init_method": f"tcp://127.0.0.1:{port}", "rank": rank}
+    torch.distributed.init_process_group("gloo", world_size=size if where else -1, **where)
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    sampler = torch.utils.data.DistributedSampler(data)
+    loader = torch.utils.data.DataLoader(data, BATCH // 2, sampler=sampler)
+    for _ in range(EPOCHS):
+        for batch in loader:
+            train_batch(torch, model, optimizer, batch)
+    if torch.distributed.get_rank() == 0:
+        finish(model)
+    torch.distributed.destroy_process_group()
+
+
+def spawned() -> None:
+    import socket
+
+    import torch.multiprocessing
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(ddp, (2, port), 2)
+
+
+def horovod() -> None:
+    torch, data, model = torch_parts()
+    import horovod.torch
+
+    horovod.torch.init()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    optimizer = horovod.torch.DistributedOptimizer(optimizer, model.named_parameters())
+    horovod.torch.broadcast_parameters(model.state_dict(), root_rank=0)
+    for _ in range(EPOCHS):
+        for batch in torch.utils.data.DataLoader(data, BATCH):
+            train_batch(torch, model, optimizer, batch)
+    if horovod.torch.rank() == 0:
+        finish(model)
+
+
+def keras() -> None:
+    import numpy as np
+
+    if "KERAS_BACKEND" in os.environ:
+        import keras as library
+    else:
+        from tensorflow import keras as library
+
+    library.utils.set_random_seed(1)
+    model = library.Sequential(
+        [library.layers.Dense(4, activation="relu"), library.layers.Dense(1)]
+    )
+    model.compile("sgd", "mse")
+    random = np.random.default_rng(1)
+    inputs, targets = (random.random((BATCH * BATCHES, width), np.float32) for width in (8, 1))
+    held_out = inputs[:BATCH], targets[:BATCH]
+    model.fit(inputs, targets, batch_size=BATCH, epochs=EPOCHS, validation_data=held_out, verbose=0)
+    model.evaluate(*held_out, verbose=0)
+    model.predict(inputs, verbose=0)
+    printed_weights(map(np.asarray, model.get_weights()))
+
+
+def trainer() -> None:
+    torch, data, model = torch_parts()
+    import transformers
+
+    class Wrapped(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x: Any, labels: Any) -> Any:
+            logits = self.model(x)
+            return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+    rows = [{"x": inputs, "labels": label} for inputs, label in data]
+    arguments = transformers.TrainingArguments(
+        output_dir=os.environ["CASE_DIR"],
+        num_train_epochs=EPOCHS,
+        per_device_train_batch_size=BATCH,
+        report_to=[],
+        disable_tqdm=True,
+        save_strategy="no",
+    )
+    wrapped = Wrapped()
+    transformers.Trainer(wrapped, arguments, train_dataset=rows).train()
+    finish(model)
+
+
+def lightning() -> None:
+    torch, data, model = torch_parts()
+    import lightning.pytorch as library
+
+    class Module(library.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def training_step(self, batch: Any, index: int) -> Any:
+            return torch.nn.functional.cross_entropy(self.model(batch[0]), batch[1])
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    loader = torch.utils.data.DataLoader(data, BATCH)
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    library.Trainer(max_epochs=EPOCHS, accelerator="cpu", devices=1, **quiet).fit(Module(), loader)
+    finish(model)
+
+
+def accelerate() -> None:
+    torch, data, model = torch_parts()
+    import accelerate as library
+
+    accelerator = library.Accelerator(cpu=True)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loader = torch.utils.data.DataLoader(data, BATCH)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    for _ in range(EPOCHS):
+        for inputs, labels in loader:
+            optimizer.zero_grad()
+            accelerator.backward(torch.nn.functional.cross_entropy(model(inputs), labels))
+            optimizer.step()
+    finish(model)
+
+
+def nothing() -> None:
+    print(sys.argv[1:], __name__)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()
