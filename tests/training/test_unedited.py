@@ -104,6 +104,12 @@ def test_one_process_is_recorded(training_side: None, tmp_path: Path, loop: Loop
     assert fit.log.ended
 
 
+def test_a_logger_of_the_script_itself_stays(training_side: None, tmp_path: Path) -> None:
+    ran, (fit,) = recorded(tmp_path, "with_its_own_logger", ENVIRONMENT)
+    assert ran.said == []
+    check_steps(fit, 0, STEPS)
+
+
 def test_validation_and_the_last_batch_are_known(training_side: None, tmp_path: Path) -> None:
     _, (fit,) = recorded(tmp_path, "loop", ENVIRONMENT)
     assert fit.kinds.count("validation") == EPOCHS

@@ -86,6 +86,18 @@ def two_optimizers() -> None:
     finish(model)
 
 
+def with_its_own_logger() -> None:
+    torch, data, model = torch_parts()
+    from stallscope.torch import StepLogger
+
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with StepLogger(os.environ["STALLSCOPE_TO"], optimizer=optimizer) as log:
+        for _ in range(EPOCHS):
+            for batch in log.watch(torch.utils.data.DataLoader(data, BATCH)):
+                train_batch(torch, model, optimizer, batch)
+    finish(model)
+
+
 def no_loader() -> None:
     torch, data, model = torch_parts()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

@@ -42,8 +42,8 @@ from .waits import Waits
 
 logger = logging.getLogger("stallscope")
 
-# Recordings that still run.
-_open: List["Recording"] = []
+#: Recordings that still run.
+open_recordings: List["Recording"] = []
 
 
 class Recording(IterationRecording):
@@ -86,8 +86,8 @@ class Recording(IterationRecording):
         self._settle()
         self._give_up()
         self.end_epoch()
-        if self in _open:
-            _open.remove(self)
+        if self in open_recordings:
+            open_recordings.remove(self)
         self._undo_all()
         if self._session is not None:
             self._session.close(self._counted())
@@ -101,7 +101,7 @@ class Recording(IterationRecording):
         return super()._next_step()
 
     def _take_over(self) -> None:
-        for recording in list(_open):
+        for recording in list(open_recordings):
             if self._same_training(recording):
                 logger.warning(
                     "stallscope: another StepLogger records this training from here on; one is enough"
@@ -149,7 +149,7 @@ class Recording(IterationRecording):
         self._late_facts = LateFacts(session, optimizer, model, world.size, options.batch_size)
         if not session.recording:
             return
-        _open.append(self)
+        open_recordings.append(self)
         self._gradients = GradientClock(self._device)
         if self._device is not None:
             assembler = StepAssembler(reductions.counts, self._single)

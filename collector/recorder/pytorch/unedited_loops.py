@@ -31,6 +31,8 @@ class Script(Protocol):
     arguments: Dict[str, Any]
     #: The frameworks that it has imported.
     imported: Set[str]
+    #: What is recorded; None before a training began.
+    recorded: Optional[str]
 
     def records(self, training: str) -> bool:
         """Say once what is recorded; return whether this training is the one."""
@@ -182,8 +184,13 @@ class Loops:
             return
         from .pytorch_facts import steps_counted
         from .pytorch_logger import StepLogger
+        from .pytorch_recording import open_recordings
         from .reductions import innermost_optimizer
 
+        if open_recordings:
+            self._script.recorded = "a training with a StepLogger of its own"
+            self._off = True
+            return
         model = self._model_of(optimizer)
         wrapper = "" if model is None else ", %s" % type(model).__name__
         batches = "" if first is not None else "; its batches come from no DataLoader"
