@@ -293,6 +293,67 @@ SAMPLES = {
         ),
         "",
     ),
+    "Marian": Sample(
+        lambda at: (
+            f"[{at.when:%Y-%m-%d %H:%M:%S}] Ep. {at.epoch + 1} : Up. {at.step} : Sen. "
+            f"{641 * at.step:,} : Cost {at.loss:.8f} : Time {10 * at.took:.2f}s : 9041.25 words/s"
+        ),
+        "within",
+        epochs=(1, 2),
+        others=("[2026-11-21 02:29:00] [valid] Ep. 1 : Up. 90 : perplexity : 187.4 : new best",),
+    ),
+    "ESPnet2": Sample(
+        lambda at: (
+            f"[node7:0/4] {with_ms(at.when)} (trainer:763) INFO: {at.epoch + 1}epoch:train:"
+            f"{at.batch + 1}-{at.batch + 10}batch: iter_time=0.020, forward_time=0.214, "
+            f"loss={at.loss:.3f}, optim_step_time=0.031, train_time={at.took:.3f}"
+        ),
+        "within",
+        epochs=(1, 2),
+        steps=(10, 400),
+    ),
+    "Paxml": Sample(
+        lambda at: (
+            f"I{at.when:%m%d %H:%M:%S.%f} 47580729335424 trainer_lib.py:1234] [PAX STATUS]: step_i: "
+            f"{at.step}, training loss: {at.loss:.4f}"
+        ),
+        "are measured by",
+        note="the timestamps have no year",
+    ),
+    "records of several lines": Sample(
+        lambda at: (
+            f"{with_ms(at.when)}\tnode-03:0\ttrain:990\tINFO\t[step={at.step}/800,epoch={at.epoch}]\n"
+            f"    train/CrossEntropyLoss={at.loss:.3f}\n    throughput/total_tokens=1,966,080"
+        ),
+        "are measured by",
+        epochs=(0, 1),
+    ),
+    "LeRobot": Sample(
+        lambda at: (
+            f"INFO {at.when:%Y-%m-%d %H:%M:%S} ts/train.py:232 step:{at.step} smpl:{at.step // 15}K "
+            f"ep:{at.step // 9} epch:{at.step / 90:.2f} loss:{at.loss:.3f} grdn:4.482 lr:1.8e-06 "
+            f"updt_s:{at.took - 0.05:.3f} data_s:0.050"
+        ),
+        "within",
+    ),
+    "a named wait": Sample(
+        lambda at: (
+            f"{with_ms(at.when)} INFO [train.py:211] batch {at.step}, epoch 0/8 global average objf: "
+            f"{at.loss:.6f} over 29888.0 frames avg time waiting for batch 0.06{at.step // 10 % 5}s"
+        ),
+        "are measured by",
+        epochs=(0, 0),
+    ),
+    "evaluations named behind their epoch": Sample(
+        lambda at: (
+            f"Epoch {at.step} Train, loss: {at.loss:.2f}, Cost: {100 * at.took:.1f} sec\n"
+            f"Epoch {at.step} Val, MAE: 17.72, loss: {at.loss:.2f} Cost: 7.5 sec"
+        ),
+        "",
+        every=1,
+        epochs=(0, 799),
+        steps=None,
+    ),
     "words that vary": Sample(
         lambda at: (
             f"{with_ms(at.when)} {'ABCDEFGH'[at.step // 10 % 8]}x step {at.step} loss {at.loss:.3f}"
@@ -320,6 +381,31 @@ def test_the_lines_of_many_trainers_are_read(name: str) -> None:
     assert (UNCONFIRMED in proposal.notes) != bool(sample.check)
     if sample.check:
         assert sample.check in str(PARSER.parse("run.log", data).log.facts["confirmed"])
+
+
+def test_running_times_measure_counters_without_a_name_behind_their_epoch() -> None:
+    def line(at: At, rise: int) -> str:
+        return (
+            f"Epoch {at.epoch + 1:2d}, {rise * at.batch:5d}/{400 * rise:5d}; acc: {at.loss:6.2f}; "
+            f"ppl: {at.loss:5.2f}; 4182 src tok/s; {at.batch * STEP_S:6.0f} s elapsed"
+        )
+
+    steps, took = windows_of(read(printed(Sample(lambda at: line(at, 1), ""))))
+    assert steps.sum() == 780
+    assert took.mean() == pytest.approx(1000 * STEP_S, rel=0.01)
+    # These may be samples: they rise by a multiple of a batch.
+    assert not PARSER.recognises("run.log", printed(Sample(lambda at: line(at, 64), "")))
+
+
+def test_units_may_stand_in_brackets() -> None:
+    def line(at: At) -> str:
+        return (
+            f"Epoch {at.epoch}, Step {at.batch}, total used time {at.step * STEP_S + 3:.7f} (s), avg "
+            f"loss so far is {at.loss:.7f}"
+        )
+
+    _, took = windows_of(read(printed(Sample(line, ""))))
+    assert took.mean() == pytest.approx(1000 * STEP_S, rel=0.01)
 
 
 # What confirms times

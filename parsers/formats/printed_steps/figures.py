@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise, zip_longest
 from typing import NamedTuple
 
 from ...launcher_output import LineFilter, rank_lines
@@ -33,31 +33,38 @@ FEWEST_LINES = 4
 
 _NAMES = (
     *(b"poch", b"EPOCH", b"tep", b"STEP", b"iter", b"Iter", b"ITER", b"itr", b"atch", b"pdate"),
-    *(b"][", b"loss", b"Loss"),
+    *(b"][", b"loss", b"Loss", b"Up. "),
 )
 _NAMED = LineFilter(_NAMES, re.compile(b"|".join(map(re.escape, _NAMES))).search)
 _NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d{1,20})(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?"
 _CLOCK = r"(?:\d{1,4} days?,? ?)?\d{1,4}:\d\d(?::\d\d)?(?:\.\d{1,9})?"
 _FIGURE = re.compile(
     rf"(?<![\w@.])(?:(?P<clock>{_CLOCK})(?![\d:])"
-    rf"|(?P<number>{_NUMBER})(?:(?P<si>[KMGT])(?![A-Za-z]))?(?:\s?(?P<unit>{UNIT})(?![\w/]|\s?=|:\s?\d))?)"
+    rf"|(?P<number>{_NUMBER})(?:(?P<si>[KMGT])(?![A-Za-z]))?(?:\s?(?P<unit>{UNIT})(?![\w/]|\s?=|:\s?\d)(?<!min(?=\s[\d.]))"
+    rf"|\s?\((?P<in_brackets>m?s|secs?|seconds?|min)\))?)"
 )
 _DATE = re.compile(rf"(?<![\w.]){DATED_MOMENT}")
 _OTHER_DATES = re.compile("|".join(re.sub(r"\?P<\w+>", "?:", form) for form in DATES))
 # The start of the name of a figure.
 _NAME_STARTS = re.compile(r"[|;,{}\t]|\s{2,}| - |: (?=\S)|\) ")
 _ATTACHED = re.compile(r"^[A-Za-z%]+")
+# ``5epoch:train:3376-3750batch:`` has the names of its counters behind them.
+_COUNTS_BEHIND = re.compile(r"(epoch|iter|step|batch|update)(?=:)")
 _BLANKS = re.compile(r"\s+")
 NO_FIGURE = ("other", "trains", "total")
 #: Words of lines about evaluations and other work; not in a path: ``/data/test/train.py``.
 EVALUATES = re.compile(r"(?i)(?<![a-z/\\])(?:eval|valid|val(?![a-z])|test|infer|predict|generat)")
 #: The same for RE2.
 RE2_EVALUATES = r"(?i)(?:^|[^a-z/\\])(?:eval|valid|val(?:[^a-z]|$)|test|infer|predict|generat)"
+# ``Epoch 57 Val, MAE: 17.7``
+_EVALUATES_BEHIND = re.compile(r"(?i)\s+(?:val|valid\w*|test|eval\w*),")
 # The longest text before a figure that tells it from others.
 _MOST_BEFORE = 60
 #: The text of a number or a clock for RE2.
-_VALUE = r"([-+]?(?:\d{1,4} days?,? ?)?[\d:][\d:,.eE+\-]*[KMGT]?)"
+_VALUE = r"([-+]?(?:\d{1,4} days?,? ?)?[\d:](?:[\d:,.+\-]|[eE][-+]?\d)*[KMGT]?)"
 DATE_BYTES = 160
+# If this share of lines has figures of a training behind them, these are of the same record.
+_SHARE_DESCRIBED = 0.8
 # The text after a figure that tells it from others.
 _MOST_AFTER = 12
 _DIGITS = re.compile(r"\d")
@@ -130,6 +137,8 @@ def _kinds_of(sample: Iterable[str]) -> list[Kind]:
     groups: dict[tuple[tuple[Quantity, str], ...], list[list[Figure]]] = defaultdict(list)
     words: dict[object, set[str]] = defaultdict(set)
     training: dict[object, bool] = defaultdict(bool)
+    last: object = None
+    described: dict[object, int] = defaultdict(int)
     for text in sample:
         figures = figures_of(text)
         meant = [figure for figure in figures if figure.word.quantity not in NO_FIGURE]
@@ -139,6 +148,13 @@ def _kinds_of(sample: Iterable[str]) -> list[Kind]:
             groups[key].append(meant)
             words[key] |= {figure.name for figure in figures}
             training[key] |= any(figure.word.quantity == "trains" for figure in figures)
+            last = key
+        elif any(figure.word.quantity == "trains" for figure in figures):
+            # A record of several lines begins with that of its counter.
+            described[last] += 1
+            last = None
+    for key, lines in groups.items():
+        training[key] |= described[key] > _SHARE_DESCRIBED * len(lines)
     enough = [(key, lines) for key, lines in groups.items() if len(lines) >= FEWEST_LINES]
     enough.sort(key=lambda group: -len(group[1]))
     kinds = []
@@ -152,6 +168,9 @@ def _kinds_of(sample: Iterable[str]) -> list[Kind]:
             ending = _DIGITS.split(ending)[0]
             known = [anchor for anchor in anchors if anchor is not None]
             first = [column[0] for column in columns]
+            for at, column in enumerate(columns[1:], start=1):
+                if _counts_steps(columns[at - 1], column):
+                    first[at] = first[at]._replace(word=Word("step", order=2))
             kinds.append(
                 Kind(first, known, ending, len(lines), frozenset(words[key]), training[key])
             )
@@ -159,13 +178,30 @@ def _kinds_of(sample: Iterable[str]) -> list[Kind]:
 
 
 def _counts_training(figures: Sequence[Figure]) -> bool:
-    """Whether a line has a counter, and no word of an evaluation before it."""
+    """Whether a line has a counter, and no word of an evaluation around it."""
     before = ""
-    for figure in figures:
+    for figure, behind in zip_longest(figures, figures[1:]):
         before += figure.before
         if figure.word.quantity in _COUNT:
-            return not EVALUATES.search(before)
+            named_behind = behind is not None and _EVALUATES_BEHIND.match(behind.before)
+            return not (named_behind or EVALUATES.search(before))
     return False
+
+
+def _counts_steps(before: Sequence[Figure], column: Sequence[Figure]) -> bool:
+    """Whether a number without a name behind its epoch counts steps: ``Epoch  1,   50/ 7000;``.
+
+    Numbers of samples rise by a multiple of the batch.
+    """
+    if column[0].word.quantity != "count" or before[0].word.quantity != "epoch":
+        return False
+    plain = all(figure.total and not figure.before.strip(" ,;:|-") for figure in column)
+    numbers = [float(figure.text.replace(",", "")) for figure in column]
+    rises = [after - number for number, after in pairwise(numbers) if after > number]
+    if not plain or not rises:
+        return False
+    usual = max(set(rises), key=rises.count)
+    return usual == 1 or (usual % 10 == 0 and usual % 8 > 0)
 
 
 def _tells(column: Sequence[Figure]) -> bool:
@@ -191,7 +227,9 @@ def figures_of(text: str) -> list[Figure]:
     begin = at
     for match in islice(_FIGURE.finditer(text, at), _MOST_FIGURES):
         before = text[end or begin : match.start()]
-        name, unit = _name(before, bool(figures)), match["unit"] or ""
+        name, unit = _name(before, bool(figures)), match["unit"] or match["in_brackets"] or ""
+        counts = _COUNTS_BEHIND.match(text, match.end())
+        name = counts[1] if counts else name
         in_parentheses = before.strip() == "(" and bool(figures)
         word = word_of(name, unit)
         if word.quantity == "step" and word.order and _FRACTION.match(match["number"] or ""):
@@ -223,9 +261,26 @@ def figures_of(text: str) -> list[Figure]:
             )
         )
         end = match.end()
+    figures = [_among(figure, {each.name for each in figures}) for figure in figures]
     if figures and _counts_without_a_name(figures):
         figures[0] = figures[0]._replace(word=Word("count", order=5))
     return figures
+
+
+# Names that mean something else beside others: ESPnet's ``iter_time`` is the wait for a batch, and
+# LeRobot's ``ep`` counts episodes.
+_BESIDE: Mapping[str, tuple[frozenset[str], Word]] = {
+    "iter time": (frozenset({"forward time", "train time"}), Word("data", 1.0, order=0)),
+    "optim step time": (frozenset({"forward time", "train time"}), Word("part", 1.0)),
+    "train time": (frozenset({"forward time", "iter time"}), Word("time", 1.0, order=0)),
+    "ep": (frozenset({"epch"}), Word("other")),
+}
+
+
+def _among(figure: Figure, names: set[str]) -> Figure:
+    """Return a figure with its meaning beside figures of other names."""
+    others, word = _BESIDE.get(figure.name, (frozenset(), figure.word))
+    return figure._replace(word=word) if others <= names else figure
 
 
 def _counts_without_a_name(figures: Sequence[Figure]) -> bool:

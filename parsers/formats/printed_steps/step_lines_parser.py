@@ -49,9 +49,9 @@ TRAINER_STATE = re.compile(r"(?:^|/)trainer_state\.json(?:\.\w{1,4})?$")
 _LONG_BYTES = 4 << 20
 # Binary files.
 _NUL, _START_BYTES = b"\0", 4096
-_WORDS = re.compile(rb"(?i)step|iter|itr\b|batch|epoch|update|\]\[|s/it|it/s|\bloss\b")
+_WORDS = re.compile(rb"(?i)step|iter|itr\b|batch|epoch|update|\]\[|s/it|it/s|\bloss\b|Up\. \d")
 # Words that a training prints; other programs count batches, too.
-_TRAINS = re.compile(rb"(?i)loss|epoch|train|learning.?rate|\blr\b|grad.?norm|mfu\b|tflop")
+_TRAINS = re.compile(rb"(?i)loss|epoch|train|learning.?rate|\blr\b|grad.?norm|mfu\b|tflop|\bep\. ")
 _TRAINS_BYTES = 1 << 20
 
 

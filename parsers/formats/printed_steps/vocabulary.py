@@ -59,13 +59,15 @@ _UNITS = {
     **dict.fromkeys(("us", "usec", "microseconds"), 1e-6),
     **dict.fromkeys(("ms", "msec", "msecs", "millis", "milliseconds"), 1e-3),
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
-    **dict.fromkeys(("min", "mins", "minutes"), 60.0),
+    **dict.fromkeys(("min", "mins", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("hr", "hrs", "hour", "hours"), 3600.0),
 }
 _SECOND = _set("s sec secs second seconds")
 _STEPS = _set(
     "step steps iter iters iteration iterations itr itrs it its batch batches update updates updt "
     "minibatch microbatch"
 )
+_INDEX = _set("i id idx index")
 _EPOCHS = _set("epoch epochs ep")
 _SAMPLES = _set(
     "sample samples smpl examples example images image imgs img seqs sequences sentences"
@@ -82,7 +84,8 @@ _RATES = {
     "fps": "sample",
 }
 _TIMES = _set(
-    "time times dt duration cost elapsed elapsedtime took takes latency timing runtime wall walltime t"
+    "time times dt duration cost elapsed elapse elapsedtime took takes latency timing runtime wall"
+    " walltime t"
 )
 #: Times that a program writes in seconds, with other names of its records.
 IN_SECONDS: dict[str, tuple[str, ...]] = {
@@ -93,6 +96,7 @@ IN_SECONDS: dict[str, tuple[str, ...]] = {
 _STAMPS = _set("timestamp stamp ts")
 _DATA = _set("data reader loader dataloader dataloading input fetch")
 _DATA_PARTS = _set("batch generator get next")
+_WAITS = _set("generator wait waiting")
 _PARTS = _set(
     "forward fwd fw backward bwd bw optimizer optim opt allreduce reduce gather scatter comm sync "
     "communication collective all inner compute grads grad params layernorm embedding"
@@ -107,10 +111,12 @@ _ELSEWHERE = _set(
     "version warmup py line pid skipped nan"
 )
 _TRAINS = _set(
-    "loss losses lr learning grad norm ppl perplexity acc accuracy mfu tflop tflops flops "
+    "loss losses objf lr learning grad norm ppl perplexity acc accuracy mfu tflop tflops flops "
     "momentum mom gnorm entropy reward wd"
 )
-_IGNORED = _set("per in the of train training trainer perf stats metrics meters num number no is")
+_IGNORED = _set(
+    "per in the of for train training trainer perf stats metrics meters num number no is"
+)
 _WORD = re.compile(r"[a-z]+")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _MOST_WORDS = 6
@@ -119,7 +125,8 @@ _MOST_WORDS = 6
 UNIT = (
     r"(?:(?:samples?|images?|imgs?|examples?|seqs?|sequences?|sentences?|tokens?|toks?|words?|iters?|its?"
     r"|steps?|batch(?:es)?|updates?)?/ ?s(?:ec(?:ond)?)?(?:/(?:gpu|device|rank|chip))?"
-    r"|(?:ms|secs?|seconds?|s)(?: ?(?:/|per) ?(?:iters?|iterations?|it|itr|steps?|batch|update))?)"
+    r"|(?:ms|secs?|seconds?|s)(?: ?(?:/|per) ?(?:iters?|iterations?|it|itr|steps?|batch|update))?"
+    r"|(?:min(?:ute)?s?|hours?|hrs?))"
 )
 
 
@@ -204,7 +211,7 @@ def _duration(words: list[str], after: list[str]) -> Word | None:
             return Word("data", order=2)
         return Word("part") if known and known <= _PARTS else None
     mean = bool(known & _MEANS)
-    if known & _DATA or (known & {"generator"} and known <= _DATA_PARTS | _TIMES):
+    if known & _DATA or (known & _WAITS and known <= _DATA_PARTS | _WAITS | _TIMES | _MEANS):
         return Word("data", unit_s, is_mean=mean)
     if known & _PARTS and not known & {"iteration", "step", "iter"}:
         return Word("part", unit_s, is_mean=mean)
@@ -227,9 +234,12 @@ def _counter(words: list[str]) -> Word:
         return Word("batch", order=0 if known & {"global", "total", "effective"} else 1)
     if last in _EPOCHS:
         return Word("epoch")
+    if words in (["up"], ["sen"]):
+        # Marian's ``Up. 500 : Sen. 31,873``.
+        return Word("step" if last == "up" else "samples")
     if known & _TRAINS:
         return Word("trains")
-    if last in _STEPS or (len(words) > 1 and words[-2] in _STEPS and last in {"idx", "index"}):
+    if last in _STEPS or (len(words) > 1 and words[-2] in _STEPS and last in _INDEX):
         if known & {"total", "max"}:
             return OTHER
         order = 3 if known & _OF_PARTS else 0 if known & _OF_THE_JOB else 1
