@@ -38,10 +38,10 @@ from .files.unpacking import (
     ENDING,
     Unpacked,
     beginning,
-    in_utf8,
     is_packed,
     opened,
     packed_ns,
+    plain_text,
     readable_within_limits,
     unpacked_up_to,
     unpacked_whole,
@@ -315,7 +315,7 @@ def _lacking(files: Sequence[SourceFile]) -> str:
 
     if len(files) == 1:
         with contextlib.suppress(StallscopeError, OSError):
-            what = lacking(in_utf8(files[0].read(0, _LACKING_BYTES)))
+            what = lacking(plain_text(files[0].read(0, _LACKING_BYTES)))
             if what:
                 return what
     return "stallscope inspect says what their lines about steps lack"

@@ -1,4 +1,4 @@
-"""Uncompress files up to the first damage, whatever their names, and read ranges of them."""
+"""Uncompress files up to the first damage, read ranges of them, and the lines that they wrap."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import bz2
 import codecs
 import gzip
 import io
+import json
 import lzma
+import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
 import pyarrow as pa
@@ -250,8 +252,85 @@ def unpacked_up_to(where: str, data: bytes, most: int) -> Unpacked:
     return Unpacked(whole, stream.truncated)
 
 
-def in_utf8(data: bytes) -> bytes:
-    """Convert UTF-16 text with a byte order mark, as from editors and shells, and drop the mark."""
+def plain_text(data: bytes) -> bytes:
+    """Return the text that a program printed.
+
+    UTF-16 text with a byte order mark, as from editors and shells, becomes UTF-8. Lines are taken out of
+    the records in which container engines and log services keep them.
+    """
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return data.decode("utf-16", "replace").encode()
-    return data.removeprefix(codecs.BOM_UTF8)
+        data = data.decode("utf-16", "replace").encode()
+    return _unwrapped(data.removeprefix(codecs.BOM_UTF8))
+
+
+# -- Lines in records ------------------------------------------------------------------------------
+
+# What records have beside a line: Docker's, CloudWatch's, and those of Google Cloud, which have more.
+_LINE_NAMES = ("log", "message", "textPayload")
+_TIME_NAMES = ("time", "timestamp")
+_OF_A_LINE = {
+    "log": {"stream", "time", "attrs"},
+    "message": {"timestamp", "ingestionTime", "eventId", "logStreamName", "logGroupName"},
+}
+_DOCKER = b'"log":'
+_STARTS_EVENTS = re.compile(rb'(?:\{\s{0,99}"events":\s{0,9})?\[\s{0,99}\{')
+# Wrapped files begin with such a record; of documents this much is read.
+_LONGEST_RECORD, _MOST_OF_DOCUMENT = 1 << 20, 256 << 20
+
+
+def _unwrapped(data: bytes) -> bytes:
+    """Return the lines in records, after their times; other text as it is."""
+    if not data.startswith((b"{", b"[")):
+        return data
+    first = _json_of(data[:_LONGEST_RECORD].partition(b"\n")[0])
+    if isinstance(first, dict) and _line_in(first) is not None:
+        return b"".join(_printed(data.splitlines()))
+    if b'"message"' not in data[:_LONGEST_RECORD] or not _STARTS_EVENTS.match(data):
+        return data
+    document = _json_of(data) if len(data) <= _MOST_OF_DOCUMENT else None
+    events = document.get("events") if isinstance(document, dict) else document
+    if not isinstance(events, list) or not events or not all(map(_line_in, events)):
+        return data
+    return b"".join(_printed(events))
+
+
+def _json_of(text: bytes) -> Any:
+    """Return what a JSON text is; None for other text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _line_in(record: Any) -> tuple[str, str, str] | None:
+    """Return the line in a record, its stream, and its time; None for other records."""
+    if not isinstance(record, dict):
+        return None
+    name = next((name for name in _LINE_NAMES if isinstance(record.get(name), str)), None)
+    time = next((record[name] for name in _TIME_NAMES if record.get(name)), None)
+    known = name is not None and {*record} <= _OF_A_LINE.get(name, {*record}) | {name}
+    if name is None or not known or not isinstance(time, str | int):
+        return None
+    if isinstance(time, int):
+        # Milliseconds since 1970.
+        time = f"{time // 1000}.{time % 1000:03}" if 10**12 <= time < 10**13 else ""
+    return record[name], str(record.get("stream", "")), time
+
+
+def _printed(records: Sequence[Any]) -> Iterator[bytes]:
+    """Yield the lines of records after their times; long lines are in several of Docker's."""
+    begun: dict[str, str] = {}
+    for record in records:
+        parts = _line_in(_json_of(record) if isinstance(record, bytes) else record)
+        if parts is None:
+            # A record that was cut off has no time.
+            if isinstance(record, bytes) and not record.startswith(b"{"):
+                yield record + b"\n"
+            continue
+        text, stream, time = parts
+        line = begun.pop(stream, time + " ") + text
+        if isinstance(record, bytes) and _DOCKER in record and not text.endswith("\n"):
+            begun[stream] = line
+        else:
+            yield line.removesuffix("\n").encode("utf-8", "replace") + b"\n"
+    yield from (line.encode("utf-8", "replace") + b"\n" for line in begun.values())

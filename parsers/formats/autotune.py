@@ -24,7 +24,7 @@ from typing import ClassVar
 from stallscope.errors import NotFoundError, UnreadableError
 
 from ..base import CompanionFormat
-from ..files.unpacking import in_utf8, is_packed, unpacked_up_to
+from ..files.unpacking import is_packed, plain_text, unpacked_up_to
 
 _CYCLE, _FUSION, _SCORE = "cycle_time_ms", "tensor_fusion_threshold", "score"
 _MIB = 1 << 20
@@ -93,7 +93,7 @@ class AutotuneFormat(CompanionFormat):
 
 def is_autotune_log(head: bytes) -> bool:
     """Whether a file that begins with these bytes is an autotune log."""
-    columns = _columns(in_utf8(head).partition(b"\n")[0])
+    columns = _columns(plain_text(head).partition(b"\n")[0])
     return columns[-1:] == [_SCORE] and {_CYCLE, _FUSION} <= set(columns)
 
 
@@ -126,7 +126,7 @@ def parse_autotune(name: str, data: bytes) -> AutotuneLog:
         raise UnreadableError(
             f"{name}: not an autotune log: its first line does not name its columns"
         )
-    header, *lines = in_utf8(data).split(b"\n")
+    header, *lines = plain_text(data).split(b"\n")
     # A line without its end was cut, perhaps in the middle of its score.
     cut = lines.pop() if lines else b""
     columns = _columns(header)

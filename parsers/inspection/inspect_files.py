@@ -20,7 +20,7 @@ from stallscope.run import Event, Log, Problem, Run, Series
 
 from ..base import Format, Parsed, Parser, ShowProgress, no_progress
 from ..files.archives import with_members
-from ..files.unpacking import TRUNCATED, in_utf8, is_packed, unpacked_up_to
+from ..files.unpacking import TRUNCATED, is_packed, plain_text, unpacked_up_to
 from ..formats.horovod_timeline import HorovodTimelineFormat
 from ..formats.spark import SparkEventsFormat, SparkOutputFormat, applications, read_event_log
 from ..formats.step_log.step_log_parser import LogRecordsFormat, is_joined
@@ -206,7 +206,7 @@ class _Inspector:
 
     def _read(self, file: SourceFile) -> InspectedFile:
         data, notes = self._bytes(file)
-        data = in_utf8(data)
+        data = plain_text(data)
         identified = self._reading.add_file(file.name, file.where, data)
         labels = labels_of(data)
         if _is_unknown(file, identified.format):

@@ -27,7 +27,7 @@ from stallscope.run import (
 )
 
 from ..base import STEP_ROWS, Contents, Format, Parsed, Parser
-from ..files.unpacking import TRUNCATED, in_utf8
+from ..files.unpacking import TRUNCATED, plain_text
 from ..formats.step_log.step_log_parser import StepLogParser
 from ..log_records import LogRecords
 from ..registry import HEAD_BYTES, embedded, recognise
@@ -183,7 +183,7 @@ class Reading:
         Raises:
             UnreadableError: if the file looks like a log and cannot be read.
         """
-        data = in_utf8(data)
+        data = plain_text(data)
         file_format = self.forced or recognise(name, data[:HEAD_BYTES])
         formats: list[Format] = []
         logs: tuple[Parsed, ...] = ()

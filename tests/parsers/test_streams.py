@@ -1,13 +1,18 @@
-"""Jobs with separate files for standard output and error."""
+"""Jobs with separate files for standard output and error, and lines in the records of services."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from support.printed_steps import PROGRAMS, SIZE
 
+from stallscope.arrays import arrow
 from stallscope.parsers import read
+from stallscope.parsers.files.unpacking import plain_text
 
 STEPS = PROGRAMS["steps of TensorFlow"]
 KERAS = "".join(
@@ -85,3 +90,67 @@ def test_streams_of_two_jobs_are_two_runs(tmp_path: Path) -> None:
         write(tmp_path / job / "stdout", KERAS.encode())
         write(tmp_path / job / "stderr", STEPS.text())
     assert len(read(str(tmp_path))) == 2
+
+
+# Lines in the records of container engines and log services
+
+LINES = [f"step {step}/600 loss {9 - step / 100:.3f} – schön" for step in range(10, 400, 10)]
+TIMES = [1_790_000_000_400 + 8_400 * at for at in range(len(LINES))]
+
+
+def iso(ms: int) -> str:
+    return f"{datetime.fromtimestamp(ms // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{ms % 1000:03}Z"
+
+
+def docker(text: str, ms: int) -> str:
+    return json.dumps({"log": text, "stream": "stdout", "time": iso(ms)})
+
+
+def in_two(text: str, ms: int) -> str:
+    """Docker ends a record after 16 KiB; another stream may be in between."""
+    pieces = [docker(text[:9], ms), docker(f"{text[9:]}\n", ms + 1)]
+    return "\n".join([pieces[0], '{"log":"warning\\n","stream":"stderr","time":"x"}', pieces[1]])
+
+
+RECORDS: dict[str, Callable[[], str]] = {
+    "Docker": lambda: "\n".join(map(docker, [f"{line}\n" for line in LINES], TIMES)),
+    "Docker, long lines": lambda: "\n".join(map(in_two, LINES, TIMES)),
+    "Docker, cut off": lambda: "\n".join(map(docker, [f"{line}\n" for line in LINES], TIMES))[:-30],
+    "Google Cloud": lambda: "\n".join(
+        json.dumps({"insertId": "7q", "textPayload": line, "timestamp": iso(ms)})
+        for line, ms in zip(LINES, TIMES, strict=True)
+    ),
+    "CloudWatch": lambda: "\n".join(
+        json.dumps({"timestamp": ms, "message": line, "ingestionTime": ms + 900})
+        for line, ms in zip(LINES, TIMES, strict=True)
+    ),
+    "CloudWatch's events": lambda: json.dumps(
+        {
+            "events": [
+                {"timestamp": ms, "message": line, "ingestionTime": ms + 900}
+                for line, ms in zip(LINES, TIMES, strict=True)
+            ]
+        },
+        indent=2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_lines_in_records_are_those_of_the_program(tmp_path: Path, name: str) -> None:
+    (tmp_path / "train.log").write_text(RECORDS[name](), encoding="utf-8")
+    (run,) = read(str(tmp_path))
+    windows = run.intervals.filter(arrow.equal(run.intervals["kind"], "window"))
+    begin, end, steps = (arrow.numbers(windows[column]) for column in ("begin", "end", "steps"))
+    assert steps.sum() >= 340
+    assert ((end - begin) / steps / 1e6).mean() == pytest.approx(840)
+
+
+def test_records_of_a_training_with_a_message_stay_records() -> None:
+    record = b'{"message": "train", "timestamp": 1790000000400, "step": 10, "loss": 2.1}\n'
+    assert plain_text(record * 9) == record * 9
+    assert (
+        plain_text(b'{"log": "a\\n", "stream": "stdout"}\n')
+        == b'{"log": "a\\n", "stream": "stdout"}\n'
+    )
+    assert plain_text(b'{"log":"a\\n","time":"T"}\nno record\n') == b"T a\nno record\n"

@@ -18,7 +18,7 @@ from stallscope.collector.sources.source import SourceFile
 from stallscope.collector.store.generations import NOTHING_COMPLETED, some_completions_of
 from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.parsers.base import STEP_ROWS, Parsed
-from stallscope.parsers.files.unpacking import in_utf8, unpacked_whole
+from stallscope.parsers.files.unpacking import plain_text, unpacked_whole
 from stallscope.parsers.formats.step_log.step_log_parser import LogRecordsFormat
 from stallscope.parsers.lines.timestamps import written_at
 from stallscope.parsers.reader import last_changed_ns, read_file
@@ -250,7 +250,7 @@ def _read_records(task: _Task) -> Reading:
     check_shared(task.folder)
     reading = Reading()
     for file in task.files:
-        reading.records.add(file.name, in_utf8(unpacked_whole(file.where, file.read()).data))
+        reading.records.add(file.name, plain_text(unpacked_whole(file.where, file.read()).data))
     reading.parsed = reading.records_logs()
     return _without_rows(reading, task.folder)
 
