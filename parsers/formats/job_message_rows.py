@@ -115,6 +115,16 @@ _LAUNCHERS = (
         )
         for end in _ENDINGS
     ),
+    # A shell without a script, and nohup.
+    *(
+        _row(
+            end,
+            rb"\A[\d:.,TZ +/-]{0,40}(?:std(?:out|err) F )?" + end + rb"\s*\Z",
+            "rank_exited",
+            f"a process ended: {end.decode()}",
+        )
+        for end in (b"Killed", b"Terminated")
+    ),
     _row(
         b" exits with return code = ",
         rb"exits with return code = (?P<n>" + _FAILED + rb")\b",
@@ -247,6 +257,12 @@ _RESOURCES = (
         rb"oom-kill:constraint=",
         "out_of_memory",
         "the kernel killed a process: memory ran out",
+    ),
+    _row(
+        b"OOMKilled",
+        rb"\bOOMKilled\b",
+        "out_of_memory",
+        "Kubernetes killed a container: it used more memory than it may",
     ),
     _row(
         b"slurmstepd: error: Detected ",

@@ -1067,6 +1067,23 @@ def _rich(screen: Screen) -> None:
             )
 
 
+def _ultralytics(screen: Screen) -> None:
+    header = "      Epoch    GPU_mem   box_loss   cls_loss  Instances       Size\n"
+
+    def bar(label: str, n: int, total: int, pace: float) -> str:
+        seconds, left = n * pace, (total - n) * pace
+        took = f"{seconds:.1f}s" if seconds < 60 else f"{seconds // 60:.0f}:{int(seconds) % 60:02}"
+        rest = f"<{left:.1f}s" if n < total else ""
+        return f"\r\x1b[K{label}: {100 * n // total}% ━━╸─── {n}/{total} {1 / pace:.1f}it/s {took}{rest}"
+
+    for epoch in (1, 2):
+        screen.text += header
+        label = f"      {epoch}/2      2.31G      1.561      5.701        213        640"
+        screen.text += "".join(bar(label, n, 100, 0.8) for n in range(1, 101)) + "\n"
+        label = "                 Class     Images  Instances      Box(P          R      mAP50"
+        screen.text += "".join(bar(label, n, 900, 0.2) for n in range(1, 901)) + "\n"
+
+
 def _tokens_first(screen: Screen) -> None:
     screen.run(3000, 0.2, label="Tokenizing train dataset: ")
     screen.run(200, 0.8, label="loss 1.25e-05, Epoch 1: ")
@@ -1137,6 +1154,7 @@ DRAWN = {
     "drawn again by postfixes": Drawn(_drawn_again, 800, 200),
     "cut by other output": Drawn(_cut, 800, 200),
     "Rich": Drawn(_rich, 800, 200, epochs=2),
+    "Ultralytics": Drawn(_ultralytics, 800, 200, epochs=2),
 }
 
 

@@ -27,12 +27,15 @@ _TAIL = (
     r"(?:, {1,6}(?P<pace>\d{1,9}(?:\.\d{0,6})?)(?P<pace_si>[kM]?) ?(?P<per>s/|)"
     r"(?P<thing>[A-Za-z]{1,12})(?P<rate>/s|))?[,\]]"
 )
-# A bar of Rich as Lightning draws it: ``Epoch 0/9 ━━━━ 120/1000 0:00:45 • 0:05:33 2.64it/s``.
+# A bar of Rich as Lightning draws it, ``Epoch 0/9 ━━━━ 120/1000 0:00:45 • 0:05:33 2.64it/s``, and one of
+# Ultralytics: ``640: 30% ━━━╸──── 54/180 2.4it/s 22.7s<52.9s``.
 _RICH = re.compile(
-    rb"(?<!\d)(?P<done>\d{1,9})/(?P<total>\d{1,9}) (?:(?P<days>\d{1,4}) days?, )?"
+    rb"(?<!\d)(?P<done>\d{1,9})/(?P<total>\d{1,9}) (?:(?:(?P<days>\d{1,4}) days?, )?"
     rb"(?P<clock>\d{1,2}:\d\d:\d\d) \xe2\x80\xa2 [\d:days, -]{1,30}(?P<pace>\d{1,9}\.\d\d)it/s"
+    rb"|(?P<rate>\d{1,6}\.\d)(?P<per>it/s|s/it) "
+    rb"(?P<took>(?:\d{1,3}:){0,2}\d{1,2}(?:\.\d)?)s?(?=[<\s]|$))"
 )
-_SEPARATOR = "•".encode()
+_OF_RICH = re.compile("•|━".encode())
 _COLOURS = re.compile(rb"\x1b\[[\d;]{0,20}m")
 _MOVEMENTS = re.compile(rb"\x1b\[[\d;?]{0,9}[A-Za-z]")
 _HEAD_BYTES, _TAIL_BYTES, _LABEL_BYTES, _POSTFIX_BYTES = 40, 64, 80, 400
@@ -175,7 +178,7 @@ def bar_states(data: bytes) -> BarOutput:
     text, starts, ranks = _by_rank(data)
     labels = _Labels()
     blocks = [_block(text, at, before, labels) for before, at in _brackets(text)]
-    if _SEPARATOR in text or not blocks:
+    if _OF_RICH.search(text) or not blocks:
         blocks.append(_rich(text, labels))
     states = BarStates(*(np.concatenate(columns) for columns in zip(*blocks, strict=True)))
     states = states.chosen(np.argsort(states.begin, kind="stable"))
@@ -354,13 +357,16 @@ def _rich(text: bytes, labels: _Labels) -> BarStates:
     for match in _RICH.finditer(text):
         before = text[max(end, match.start() - _POSTFIX_BYTES) : match.start()]
         label, epoch, rank = labels.of(re.split(rb"[\r\n]", before)[-1], b"it")
-        hours, minutes, seconds = map(int, match["clock"].split(b":"))
-        elapsed_s = 86400 * int(match["days"] or 0) + 3600 * hours + 60 * minutes + seconds
-        end, pace = match.end(), float(match["pace"])
-        place = match.start(), match.end("pace")
+        clock = [*map(float, (match["clock"] or match["took"]).split(b":"))]
+        elapsed_s = 86400 * int(match["days"] or 0) + sum(
+            part * 60**at for at, part in enumerate(reversed(clock))
+        )
+        end, pace = match.end(), float(match["pace"] or match["rate"])
+        pace_s = pace if match["per"] == b"s/it" else 1 / pace if pace else np.nan
+        place = match.start(), end
         numbers = float(match["done"]), float(match["total"]), float(elapsed_s)
-        if numbers[0]:
-            rows.append((*place, label, epoch, rank, *numbers, 1 / pace if pace else np.nan, False))
+        if numbers[0] and label >= 0:
+            rows.append((*place, label, epoch, rank, *numbers, pace_s, False))
     kinds = (*[np.int64] * 5, *[np.float64] * 4, bool)
     columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
     return BarStates(*(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)))
