@@ -397,6 +397,29 @@ def test_running_times_measure_counters_without_a_name_behind_their_epoch() -> N
     assert not PARSER.recognises("run.log", printed(Sample(lambda at: line(at, 64), "")))
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        "%d/%m/%Y %H:%M:%S",
+        "[%d.%m.%Y %H:%M:%S]",
+        "%d-%m-%Y, %H:%M:%S.%f",
+        "%m/%d/%Y %H:%M:%S",
+        "%H:%M:%S",
+        "[%H:%M:%S.%f] |",
+    ],
+)
+@pytest.mark.parametrize("began", [BEGAN, datetime(2026, 3, 5, 23, 50, 3)])
+def test_days_may_stand_first_in_dates_and_times_have_none(form: str, began: datetime) -> None:
+    # Over midnight, only one reading of 05/03 and 06/03 leaves no month without lines.
+    lines = [
+        f"{began + timedelta(seconds=step * 4):{form}} INFO step {step}/600 loss {9 - step / 100:.2f}"
+        for step in range(0, 600, 10)
+    ]
+    steps, took = windows_of(read("\n".join(lines).encode()))
+    assert steps.sum() >= 570
+    assert np.average(took, weights=steps) == pytest.approx(4000, rel=0.01)
+
+
 def test_units_may_stand_in_brackets() -> None:
     def line(at: At) -> str:
         return (

@@ -16,6 +16,7 @@ from ...lines.line_blocks import Column
 from ...window_lines import StepLines, half_unit, step_lines, stretches
 from .figures import FEWEST_LINES, Figure
 from .rows import Rows
+from .vocabulary import TIME_OF_DAY
 
 # A counter rises by the same number in this share of its lines, and falls in at most this share.
 _SHARE_EVEN, _SHARE_FALLS = 0.5, 0.1
@@ -35,6 +36,7 @@ _FEWEST_RUNNING = 6
 STAMPS = "the log's timestamps"
 # Times since 1970 are in these years, 2001 to 2096.
 _EARLIEST_S, _LATEST_S = 1e9, 4e9
+_DAY_S = 86_400
 # Ranks that train together are at most so many lines apart, and print about this share of steps alike.
 _MOST_APART, _SHARE_OF_ALL_RANKS = 4, 0.9
 # The quantities that may count steps, the likeliest first.
@@ -312,6 +314,11 @@ class CountedLines:
 
     def _clock_of(self, at: int, unit_s: float, name: str) -> Clock:
         seconds = np.clip(self.sole.values[at] * unit_s, -_LATEST_S, _LATEST_S)
+        if self.figures[at].word == TIME_OF_DAY:
+            # The next day begins where it falls by more than half a day.
+            seconds = seconds + _DAY_S * np.cumsum(
+                np.diff(seconds, prepend=seconds[0]) < -_DAY_S / 2
+            )
         # Of times since 1970 a float has too few digits to show the unit.
         unit_ns = max(int(2e9 * half_unit(np.round(seconds - seconds[0], 6))), 1)
         return Clock(np.rint(seconds * 1e9).astype(np.int64), unit_ns, name, at)

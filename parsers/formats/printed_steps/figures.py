@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ...launcher_output import LineFilter, rank_lines
 from ...lines.line_blocks import sample_parts
 from ...lines.timestamps import DATED_MOMENT
-from .vocabulary import DATES, UNIT, Quantity, Word, word_of
+from .vocabulary import DATES, DAY_FIRST, TIME_OF_DAY, UNIT, Quantity, Word, word_of
 
 #: The size of the sample: a whole file, or parts of its start, middle and end.
 SAMPLE_BYTES = 3 << 18
@@ -44,9 +44,13 @@ _FIGURE = re.compile(
     rf"|\s?\((?P<in_brackets>m?s|secs?|seconds?|min)\))?)"
 )
 _DATE = re.compile(rf"(?<![\w.]){DATED_MOMENT}")
-_OTHER_DATES = re.compile("|".join(re.sub(r"\?P<\w+>", "?:", form) for form in DATES))
+_OTHER_DATES = re.compile("|".join(re.sub(r"\?P<\w+>", "?:", form) for form in (*DATES, DAY_FIRST)))
 # The start of the name of a figure.
 _NAME_STARTS = re.compile(r"[|;,{}\t]|\s{2,}| - |: (?=\S)|\) ")
+# A line that begins with a time without a date.
+_TIME_OF_DAY = re.compile(
+    r"[\s\[(]{0,3}\d\d:[0-5]\d:[0-5]\d(?![\d:])(?!\W{1,3}(?:left|remain|to go|eta))"
+)
 _ATTACHED = re.compile(r"^[A-Za-z%]+")
 # ``5epoch:train:3376-3750batch:`` has the names of its counters behind them.
 _COUNTS_BEHIND = re.compile(r"(epoch|iter|step|batch|update)(?=:)")
@@ -111,7 +115,7 @@ class Kind:
         parts = [
             f"{_escaped(anchor)}(?P<f{at}>{_VALUE[1:-1]})" for at, anchor in enumerate(self.anchors)
         ]
-        if not self.anchors[0]:
+        if not self.anchors[0] and not self.figures[0].is_clock:
             parts[0] += r"\s*" + _spaced(_DIGITS.split(self.figures[0].after)[0])
         ending = _spaced(self.ending)
         return "(?s)^.*?" + ".*?".join(parts) + (rf"\s*{ending}" if ending else "")
@@ -261,6 +265,8 @@ def figures_of(text: str) -> list[Figure]:
             )
         )
         end = match.end()
+    if figures and _TIME_OF_DAY.match(text) and figures[0].is_clock and not figures[0].name:
+        figures[0] = figures[0]._replace(word=TIME_OF_DAY)
     figures = [_among(figure, {each.name for each in figures}) for figure in figures]
     if figures and _counts_without_a_name(figures):
         figures[0] = figures[0]._replace(word=Word("count", order=5))

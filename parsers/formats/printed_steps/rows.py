@@ -17,12 +17,21 @@ from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import joined
 
 from ...launcher_output import LONGEST_LINE, Lines, line_blocks
-from ...lines.line_blocks import Column
+from ...lines.line_blocks import Column, sample_parts
 from ...pattern import joined_columns, matching, moments_of, stamps_before, texts_of
 from ...rank_names import MOST_RANKS
 from ...window_lines import WORK, WorkLines
-from .figures import DATE_BYTES, EVALUATES, FEWEST_LINES, NO_FIGURE, Figure, Kind, spelled
-from .vocabulary import DATES, Word, word_in, word_of
+from .figures import (
+    DATE_BYTES,
+    EVALUATES,
+    FEWEST_LINES,
+    NO_FIGURE,
+    SAMPLE_BYTES,
+    Figure,
+    Kind,
+    spelled,
+)
+from .vocabulary import DATES, DAY_FIRST, Word, word_in, word_of
 
 # Larger numbers are damage.
 _LARGEST = 1e18
@@ -39,6 +48,7 @@ _IS_CLOCK, _IS_DATE = (
 )
 _OF_RAY_TUNE = frozenset({"training_iteration", "time_this_iter_s"})
 RAY_TUNE = "its records count Ray Tune's reports, and not the steps between them"
+_DAY_FIRST = re.compile(rf"(?<![\d/.-]){DAY_FIRST}".replace("?P<clock>", "?:"))
 _OF_TRAINING = re.compile("(?i)epoch|train|grad|loss")
 # Times since 1970 are after 2001.
 _EARLIEST_S = 1e9
@@ -82,7 +92,7 @@ def rows_of(data: bytes, kind: Kind) -> Rows | None:
     expression, literal = kind.expression, kind.literal.encode("latin-1")
     values: list[list[Floats]] = [[] for _ in kind.figures]
     stamps: list[Mapping[str, Column]] = []
-    works = WorkLines()
+    works, days_first = WorkLines(), _days_come_first(data)
     for lines in line_blocks(data) if len(data) else ():
         if not len(lines.start):
             continue
@@ -92,7 +102,7 @@ def rows_of(data: bytes, kind: Kind) -> Rows | None:
             continue
         for column, figure, array in zip(values, kind.figures, texts.values(), strict=True):
             column.append(numbers_of(array, is_clock=figure.is_clock))
-        stamps.append({**stamps_of(lines, at), **counts})
+        stamps.append({**stamps_of(lines, at, days_first=days_first), **counts})
     if not stamps or sum(len(part["rank"]) for part in stamps) < FEWEST_LINES:
         return None
     columns = [np.concatenate(pieces) for pieces in values]
@@ -166,21 +176,44 @@ def _floats(strings: pa.Array) -> Floats:
     return np.where(np.abs(numbers) <= _LARGEST, numbers, np.nan)
 
 
-def stamps_of(lines: Lines, at: Ints) -> dict[str, Column]:
-    """Return the ranks of lines and the values of their timestamps."""
+def stamps_of(lines: Lines, at: Ints, *, days_first: bool = False) -> dict[str, Column]:
+    """Return the ranks of lines and the values of their timestamps.
+
+    Args:
+        lines: lines of a block.
+        at: the numbers of those to read.
+        days_first: whether dates begin with the day.
+    """
     columns = stamps_before(lines, at)
+    if days_first:
+        columns["timed"][:] = False
     if not columns["timed"].all():
-        _put_dates(columns, lines, at)
+        _put_dates(columns, lines, at, (DAY_FIRST, *DATES) if days_first else DATES)
     return {"rank": lines.rank[at], **columns}
 
 
-def _put_dates(columns: Mapping[str, Column], lines: Lines, at: Ints) -> None:
+def _days_come_first(data: bytes) -> bool:
+    """Whether dates such as ``05/03/2026`` begin with the day: the month is at most 12, and days follow
+    each other.
+    """
+    sample = b"\n".join(sample_parts(data, SAMPLE_BYTES // 12)).decode("latin-1")
+    dates = list(dict.fromkeys(_DAY_FIRST.findall(sample)))
+    firsts, seconds = ([int(date[at]) for date in dates] for at in (0, 2))
+    if not dates or max(seconds) > 12:
+        return False
+    if max(firsts) > 12 or any(date[1] == "." for date in dates):
+        return True
+    # Otherwise, days in other months than the day before would have no lines between them.
+    return len({*firsts}) > len({*seconds}) and len({*firsts}) > 1
+
+
+def _put_dates(columns: Mapping[str, Column], lines: Lines, at: Ints, forms: Sequence[str]) -> None:
     """Read timestamps after other text, such as the name of a program."""
     rows = np.flatnonzero(~columns["timed"])
     start = lines.start[at[rows]]
     end = np.minimum(lines.end[at[rows]], start + DATE_BYTES)
     heads = texts_of(lines.block, start, end)
-    for form in DATES:
+    for form in forms:
         parts = pc.extract_regex(heads, rf"(?:^|[^\d]){form}")
         valid = mask_of(parts.is_valid())
         if not valid.any():

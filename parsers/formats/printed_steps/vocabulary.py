@@ -48,6 +48,8 @@ class Word(NamedTuple):
 
 
 OTHER = Word("other")
+#: A time of day without a date, at the start of a line.
+TIME_OF_DAY = Word("time", 1.0, order=3)
 
 
 def _set(text: str) -> frozenset[str]:
@@ -314,4 +316,8 @@ DATES = (
     rf"(?P<year>20\d\d)[-/.](?P<month>\d\d)[-/.](?P<day>\d\d)[-T,_ ]{{1,2}}{_CLOCK}",
     rf"(?P<month>\d\d)[-/](?P<day>\d\d)[-/](?P<year>20\d\d)[-T,_ ]{{1,2}}{_CLOCK}",
     rf"(?P<month>\d\d)[-/](?P<day>\d\d)[-T,_ ]{{1,2}}{_CLOCK}",
+)
+#: Those that begin with the day, which the text may also read as the month.
+DAY_FIRST = (
+    rf"(?P<day>\d\d)(?P<dash>[-/.])(?P<month>\d\d)[-/.](?P<year>20\d\d)[-T,_ ]{{1,2}}{_CLOCK}"
 )
