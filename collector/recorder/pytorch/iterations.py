@@ -17,6 +17,7 @@ from .batches import READER, samples_of, shape_in
 from .cuda import CudaClock, CudaTimestamp
 from .device_steps import DeviceIteration, DeviceSteps
 from .gradient_timestamps import GradientClock
+from .loader_figures import LoaderFigures
 from .pytorch_facts import LateFacts
 
 #: The most iterations that wait for the flushing thread.
@@ -53,6 +54,7 @@ class IterationRecording(LoopRecording):
         "_gradients_recorded",
         "_iteration",
         "_late_facts",
+        "_loader_figures",
         "_own_ns",
         "_probe",
         "_single",
@@ -74,6 +76,7 @@ class IterationRecording(LoopRecording):
     def __init__(self, options: Options) -> None:
         super().__init__(options)
         self._iteration: Optional[Iteration] = None
+        self._loader_figures = LoaderFigures()
         # Nanoseconds of the current iteration that the recorder used.
         self._own_ns = 0
         # An asynchronous device: its clock, and steps that it has not finished.
@@ -278,7 +281,8 @@ class FinishedIterations:
 
     The flushing thread settles regularly, and so do callers that need the number of steps. ``emit``
     receives the rows of an iteration, the nanoseconds that recording it took, and its timestamps of a
-    device. ``samples`` is the user's number of samples per batch.
+    device. ``samples`` is the user's number of samples per batch. ``figures`` receives what the
+    iterations have taken from their loader.
     """
 
     def __init__(
@@ -286,10 +290,12 @@ class FinishedIterations:
         assembler: StepAssembler,
         samples: Optional[int],
         emit: Callable[[List[StepRow], int, Any], None],
+        figures: LoaderFigures,
     ) -> None:
         self._assembler = assembler
         self._samples = samples
         self._emit = emit
+        self._figures = figures
         #: A deque: the training thread appends while another takes, without a lock.
         self.waiting: Deque[FinishedIteration] = deque()
         self._settles = threading.Lock()
@@ -300,6 +306,8 @@ class FinishedIterations:
             return
         try:
             clock = read_clocks()[1]
+            # The batches of these iterations have been made: their records are complete.
+            self._figures.read()
             for finished in take_ready(self.waiting):
                 epoch, begin, data, shape, reductions, end, ready, own_ns, micro, on_device = (
                     finished
@@ -308,6 +316,7 @@ class FinishedIterations:
                 iteration.micro = micro
                 iteration.data, iteration.reductions = data, reductions
                 iteration.samples = self._samples * micro if self._samples else samples_of(shape)
+                self._figures.taken(epoch, begin, data, micro)
                 self._emit(self._assembler.rows(iteration, end, ready), own_ns, on_device)
         finally:
             self._settles.release()

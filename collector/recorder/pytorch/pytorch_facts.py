@@ -21,7 +21,7 @@ from ..job.job_facts import (
 from ..job.world import torch_distributed
 from ..session import Session
 from ..step_log.line_format import StepRow
-from .petastorm import PoolQueue, queue_of
+from .loader_pipeline import PoolQueue, queue_of
 from .reductions import Reductions, innermost_model
 from .sharded import deepspeed_reduces, sharding, shards_dtype
 

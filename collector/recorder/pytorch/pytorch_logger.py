@@ -114,6 +114,7 @@ class Watched(WatchedLoader):
     def __iter__(self) -> Iterator[Any]:
         recording: Recording = self._log._recording_of_loop(self._first_step)
         is_epoch = not self._log._explicit_epoch
+        recording.before_loop(self._loader)
         return recording.iterate(self._loader, iter(self._loader), is_epoch, self._probe_input)
 
 

@@ -141,7 +141,7 @@ class Recording(IterationRecording):
         }
         self._assembler = StepAssembler(reductions.counts, self._single)
         self._finished = FinishedIterations(
-            self._assembler, self._samples_given, self._emit_finished
+            self._assembler, self._samples_given, self._emit_finished, self._loader_figures
         )
         self._waiting = self._finished.waiting
         counted = steps_counted(optimizer) if self._first_step is None else self._first_step
@@ -157,6 +157,7 @@ class Recording(IterationRecording):
         self._waits = Waits(self._iteration_began, self._gradients.timestamp)
         self._times_gradients = not no_timestamps and reductions.needs_gradients
         self._undo.append(self._gradients.remove)
+        self._undo.append(self._loader_figures.stop)
         self._undo.append(reductions.remove)
         gradients = None if no_timestamps else self._gradients
         reductions.install(gradients, self._reduced, self._waits)
@@ -172,6 +173,11 @@ class Recording(IterationRecording):
                 self.fail(error)
 
     # -- iterations of the loop ------------------------------------------------------------------
+
+    @while_running
+    def before_loop(self, loader: Any) -> None:
+        """Prepare for a loop over the loader; called before it makes its iterator."""
+        self._loader_figures.follow(loader)
 
     def iterate(
         self,
@@ -284,6 +290,10 @@ class Recording(IterationRecording):
         self._finished.settle()
         if self._iteration is not None:
             self._late_facts.sample_queue()
+        if session is not None:
+            figures = self._loader_figures.fact(monotonic_ns(), session.closed)
+            if figures is not None:
+                session.facts(figures)
         if device_steps is not None:
             ends = session is not None and session.closed
             if ends:
@@ -327,6 +337,7 @@ class Recording(IterationRecording):
     def _interval(self, kind: str, began: int) -> None:
         session, end = self._session, monotonic_ns()
         assert session is not None
+        self._loader_figures.pause(began, end)
         # Write earlier steps first: the interval row names the next step.
         self._settle()
         session.interval(kind, max(self._epoch, 0), began, end)

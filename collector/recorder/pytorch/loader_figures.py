@@ -1,0 +1,420 @@
+"""Follow the batches of a ``DataLoader``: who made each, how long that took, and how long it waited.
+
+Batches come in the order of their numbers, so the thread that makes rows finds the batch of each
+iteration without any work on the training thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections import Counter, deque
+from time import monotonic_ns
+from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
+
+from ..guards import never_raises, own_attributes, patch, while_running
+from .loader_workers import (
+    BATCH,
+    MOST_FUNCTIONS,
+    NOTHING,
+    LoopBatches,
+    Made,
+    SharedRecords,
+    WorkerStart,
+    time_collating,
+    why_not,
+    why_unmatched,
+)
+
+# The fact is written after so long, then seldom.
+_FIRST_NS, _SELDOM_NS = 5_000_000_000, 60_000_000_000
+# Epochs that have figures of their own; later ones share theirs.
+_EPOCHS = 8
+# Each power of two has this many bins: quantiles are within 3 percent.
+_BINS = 16
+
+
+class _Source:
+    """The batches that one iterator of a loader makes."""
+
+    def __init__(
+        self,
+        workers: int,
+        ahead: int,
+        records: Optional[SharedRecords],
+        unmatched: Optional[str] = None,
+    ) -> None:
+        self.workers = workers
+        #: The most batches that are made ahead.
+        self.ahead = ahead
+        self.records = records
+        #: Why it is unknown which batch an iteration of training takes.
+        self.unmatched = unmatched
+        #: Nanoseconds of collating in this process.
+        self.collated: Deque[int] = deque(maxlen=1024)
+        self.iterations: Dict[int, LoopBatches] = {}
+        #: By worker: its last iteration, and the end of its last batch.
+        self.last: Dict[int, Tuple[int, int]] = {}
+
+    def read(self) -> Iterator[Tuple[int, Made]]:
+        """Yield new records with their workers."""
+        for worker in range(self.workers if self.records is not None else 0):
+            assert self.records is not None
+            for batch in self.records.read(worker):
+                yield worker, batch
+
+
+class LoaderFigures:
+    """The figures of the loaders that one recording watches, for a fact of its log.
+
+    The training thread calls ``follow``, ``pause`` and ``stop``, the thread that makes rows the others.
+    """
+
+    def __init__(self) -> None:
+        self._undo: Optional[Callable[[], None]] = None
+        self._sources: List[_Source] = []
+        self._new: Deque[_Source] = deque()
+        self._pauses: Deque[Tuple[int, int]] = deque(maxlen=16)
+        self._sums = _Sums()
+        #: Why figures are missing, and what the loader is.
+        self._reason: Optional[str] = None
+        self._about: Dict[str, Any] = {}
+        self._due, self._pace = 0, _FIRST_NS
+        #: Whether nothing has failed: steps are recorded without figures of the loader.
+        self.running = True
+
+    def fail(self, error: Exception) -> None:
+        """Give up after an error, and say so in the fact."""
+        self.running = False
+        self._reason = "the loader's figures failed: %r" % error
+
+    @while_running
+    def follow(self, loader: Any) -> None:
+        """Watch the next iterator of a loader; called before it is made."""
+        reason = why_not(loader)
+        if reason is not None:
+            self._reason = reason
+            return
+        # Persistent workers go on with the iterator that they have.
+        if getattr(loader, "_iterator", None) is not None:
+            return
+        if "_get_iterator" in own_attributes(loader):
+            return
+        original = loader._get_iterator
+
+        def get_iterator() -> Any:
+            self.stop()
+            return self._iterator(loader, original)
+
+        self._undo = patch(loader, "_get_iterator", get_iterator)
+
+    @never_raises
+    def stop(self) -> None:
+        """Restore the loader."""
+        undo, self._undo = self._undo, None
+        if undo is not None:
+            undo()
+
+    def pause(self, began: int, ended: int) -> None:
+        """Note a pause of training, in which workers have nothing to do."""
+        self._pauses.append((began, ended))
+
+    def _iterator(self, loader: Any, make: Callable[[], Any]) -> Any:
+        workers = loader.num_workers
+        ahead = workers * (loader.prefetch_factor or 1)
+        self._reason = why_unmatched(loader)
+        self._about = {
+            "workers": workers,
+            "prefetch": loader.prefetch_factor if workers else None,
+            "persistent": bool(loader.persistent_workers),
+            "pinned": bool(loader.pin_memory),
+        }
+        if not workers:
+            source = _Source(0, 0, None, self._reason)
+            iterator = make()
+            with contextlib.suppress(Exception):  # the loader works without it
+                time_collating(iterator._dataset_fetcher, source.collated.append)
+            source.iterations[0] = LoopBatches(monotonic_ns())
+            self._new.append(source)
+            return iterator
+        init = loader.worker_init_fn
+        try:
+            records = SharedRecords(workers)
+            loader.worker_init_fn = WorkerStart(init, records)
+        except Exception as error:  # such as no shared memory
+            self._reason = "workers cannot be watched: %r" % error
+            return make()
+        try:
+            iterator = make()
+        finally:
+            loader.worker_init_fn = init
+        self._new.append(_Source(workers, ahead, records, self._reason))
+        return iterator
+
+    @while_running
+    def read(self) -> None:
+        """Read what the workers have made."""
+        while self._new:
+            # Iterators that were left have nothing more to read.
+            self._sources = [*self._sources[-1:], self._new.popleft()]
+        for source in self._sources:
+            for worker, batch in source.read():
+                self._add(source, worker, batch)
+
+    def _add(self, source: _Source, worker: int, batch: Made) -> None:
+        last = source.last.get(worker)
+        source.last[worker] = (batch.iteration, batch.ended)
+        idle = None
+        if last is not None and last[0] == batch.iteration:
+            idle = batch.began - last[1]
+            for began, ended in tuple(self._pauses):
+                idle -= max(0, min(ended, batch.began) - max(began, last[1]))
+        if batch.kind == NOTHING:
+            return
+        self._sums.add(worker, batch, idle)
+        iteration = source.iterations.get(batch.iteration)
+        if iteration is None:
+            for number in [old for old in source.iterations if old < batch.iteration - 1]:
+                del source.iterations[number]
+            iteration = source.iterations[batch.iteration] = LoopBatches(batch.began)
+        iteration.began = min(iteration.began, batch.began)
+        if batch.place in iteration.batches or batch.place < iteration.next:
+            iteration.matches = False
+        iteration.batches[batch.place] = batch
+
+    @while_running
+    def taken(self, epoch: int, begin: int, data: Optional[int], batches: int) -> None:
+        """Add an iteration of training, which has taken batches.
+
+        Args:
+            epoch: its epoch.
+            begin: when it asked for the first of them.
+            data: when it had the last one.
+            batches: their number.
+        """
+        match = None if data is None else self._iteration_at(data)
+        if data is None or match is None:
+            return
+        source, iteration = match
+        if source.unmatched is not None or (source.records is not None and source.records.lost):
+            return
+        is_first = iteration.taken == 0
+        if not source.workers:
+            iteration.taken += batches
+            self._sums.add_in_process(epoch, batches, data - begin, is_first, source.collated)
+            return
+        for number in range(batches):
+            if iteration.next not in iteration.batches:
+                # Training went on since the last reading.
+                self.read()
+            batch = iteration.take(data)
+            if batch is None:
+                self._sums.unmatched += 1
+                # They pile up otherwise.
+                iteration.batches.clear()
+                return
+            turn, iteration.ready = iteration.ready - batch.ended, max(iteration.ready, batch.ended)
+            if number + 1 == batches and is_first:
+                self._sums.taken_first(data - begin)
+            elif number + 1 == batches:
+                self._sums.taken(
+                    epoch, batch, max(0, turn), iteration.after(batch, source.ahead), begin, data
+                )
+
+    def _iteration_at(self, data: int) -> Optional[Tuple[_Source, LoopBatches]]:
+        """Return the latest iteration over a loader that had begun at this time."""
+        begun = [
+            (iteration.began, source, iteration)
+            for source in self._sources
+            for iteration in source.iterations.values()
+            if iteration.began < data
+        ]
+        return max(begun, key=lambda entry: entry[0])[1:] if begun else None
+
+    def fact(self, now: int, at_the_end: bool) -> Optional[Dict[str, Any]]:
+        """Return the figures now and then, and at the end; None in between and without any."""
+        if (now < self._due and not at_the_end) or not (self._about or self._reason):
+            return None
+        if self._due == 0 and not at_the_end:
+            self._due = now + _FIRST_NS
+            return None
+        self._pace = min(2 * self._pace, _SELDOM_NS)
+        self._due = now + self._pace
+        fact = {**self._about, **self._sums.fact(), "reason": self._reason}
+        functions = self._functions()
+        return {"loader": {**fact, "functions": functions}}
+
+    def _functions(self) -> List[Tuple[str, float]]:
+        """Return the data set's functions and their shares of a batch's time, the longest first."""
+        whole, spent = 0, Counter()  # type: int, Counter[str]
+        for source in self._sources[-1:]:
+            for worker in range(source.workers):
+                assert source.records is not None
+                # A text that is being written is not JSON.
+                with contextlib.suppress(ValueError, TypeError):
+                    total, functions = json.loads(source.records.text(worker))
+                    whole += total
+                    for name, nanoseconds in functions:
+                        spent[name] += nanoseconds
+        return [(name, round(ns / whole, 3)) for name, ns in spent.most_common(MOST_FUNCTIONS)]
+
+
+def _bin_of(nanoseconds: int) -> int:
+    """Return the bin of a time in a histogram."""
+    return math.floor(_BINS * math.log2(max(nanoseconds, 1)))
+
+
+class _Sums:
+    """Sums over the batches of a recording."""
+
+    def __init__(self) -> None:
+        self.unmatched = 0
+        # Batches that the training process has made itself.
+        self._in_process = 0
+        # By worker: batches, nanoseconds at work, and without work.
+        self._batches: Counter[int] = Counter()
+        self._busy: Counter[int] = Counter()
+        self._idle: Counter[int] = Counter()
+        # Of batches after the first one of each worker.
+        self._bins: Counter[int] = Counter()
+        self._of = Counter()  # type: Counter[str]
+        self._worker_ns: Counter[int] = Counter()
+        self._worker_counted: Counter[int] = Counter()
+        # By epoch: batches, nanoseconds to make them, and waited for them.
+        self._epochs: Dict[int, List[int]] = {}
+
+    def add(self, worker: int, batch: Made, idle: Optional[int]) -> None:
+        """Add a batch; ``idle`` is the worker's time since the one before, None for its first."""
+        took = batch.ended - batch.began
+        self._batches[worker] += 1
+        if idle is None:
+            return
+        self._busy[worker] += took
+        self._idle[worker] += max(0, idle)
+        if batch.kind != BATCH:
+            return
+        self._worker_ns[worker] += took
+        self._worker_counted[worker] += 1
+        self._bins[_bin_of(took)] += 1
+        self._of["made"] += 1
+        self._of["made_ns"] += took
+        self._of["collated"] += 1
+        self._of["collate_ns"] += batch.collate
+        self._of["on_cpu"] += 1
+        self._of["cpu_ns"] += batch.cpu
+
+    def add_in_process(
+        self, epoch: int, batches: int, took: int, is_first: bool, collated: Deque[int]
+    ) -> None:
+        """Add batches that the training process has made while it waited for them.
+
+        Args:
+            epoch: the epoch of training.
+            batches: their number.
+            took: nanoseconds for all of them.
+            is_first: whether they are the first of an iteration over the loader.
+            collated: nanoseconds of collating in some batches.
+        """
+        self._in_process += batches
+        while collated:
+            self._of["collated"] += 1
+            self._of["collate_ns"] += collated.popleft()
+        if is_first:
+            self.taken_first(took)
+            return
+        self._bins[_bin_of(took // batches)] += batches
+        for name, value in (("made", batches), ("made_ns", took), ("asked", 1), ("empty", 1)):
+            self._of[name] += value
+        self._of["waited_ns"] += took
+        self._add_to_epoch(epoch, took // batches, took)
+
+    def _add_to_epoch(self, epoch: int, took: int, waited: int) -> None:
+        epoch_sums = self._epochs.setdefault(min(epoch, _EPOCHS), [0, 0, 0])
+        for at, value in enumerate((1, took, waited)):
+            epoch_sums[at] += value
+
+    def taken_first(self, waited: int) -> None:
+        """Add the first batch of an iteration over the loader, for which workers have to start."""
+        self._of["firsts"] += 1
+        self._of["first_ns"] += waited
+
+    def taken(
+        self, epoch: int, batch: Made, turn: int, later: List[int], asked: int, data: int
+    ) -> None:
+        """Add a batch that training has taken.
+
+        Args:
+            epoch: the epoch of training.
+            batch: the batch.
+            turn: how long it had to wait for batches before it, nanoseconds.
+            later: when batches after it were ready.
+            asked, data: when training asked for it, and had it.
+        """
+        waited = data - asked
+        self._of["asked"] += 1
+        self._of["waited_ns"] += waited
+        self._of["turn_ns"] += turn
+        self._of["passed_ns"] += data - max(asked, batch.ended)
+        self._of["queued"] += sum(ready <= asked for ready in (batch.ended, *later))
+        if batch.ended > asked:
+            self._of["empty"] += 1
+            first = min(later, default=batch.ended)
+            self._of["blocked_ns"] += max(0, batch.ended - max(asked, first))
+        self._add_to_epoch(epoch, batch.ended - batch.began, waited)
+
+    def fact(self) -> Dict[str, Any]:
+        """Return the figures: microseconds, in means per batch where nothing else is said."""
+        of, workers = self._of, sorted(self._batches)
+        timed, asked = of["made"], of["asked"]
+
+        def mean(name: str, count: int) -> Optional[float]:
+            return round(of[name] / count / 1e3, 1) if count else None
+
+        def share(worker: int) -> Optional[float]:
+            whole = self._busy[worker] + self._idle[worker]
+            return round(self._busy[worker] / whole, 4) if whole else None
+
+        def made_us(worker: int) -> Optional[float]:
+            counted = self._worker_counted[worker]
+            return round(self._worker_ns[worker] / counted / 1e3, 1) if counted else None
+
+        return {
+            "batches": sum(self._batches.values()) + self._in_process,
+            "worker_batches": [self._batches[worker] for worker in workers],
+            "worker_busy": [share(worker) for worker in workers],
+            "worker_made_us": [made_us(worker) for worker in workers],
+            "made": timed,
+            "made_us": mean("made_ns", timed),
+            "made_us_quantiles": self._quantiles((0.5, 0.9, 0.99)),
+            "collate_us": mean("collate_ns", of["collated"]),
+            "cpu_us": mean("cpu_ns", of["on_cpu"]),
+            "asked": asked,
+            "empty": of["empty"],
+            "queued": round(of["queued"] / asked, 2) if asked else None,
+            "waited_us": mean("waited_ns", asked),
+            "passed_us": mean("passed_ns", asked),
+            "blocked_us": mean("blocked_ns", asked),
+            "turn_us": mean("turn_ns", asked),
+            "iterations": of["firsts"],
+            "first_us": mean("first_ns", of["firsts"]),
+            "unmatched": self.unmatched,
+            "epochs": [
+                [epoch, count, round(ns / count / 1e3, 1), round(waited / count / 1e3, 1)]
+                for epoch, (count, ns, waited) in sorted(self._epochs.items())
+            ],
+        }
+
+    def _quantiles(self, shares: Tuple[float, ...]) -> Optional[List[float]]:
+        whole, result, count = sum(self._bins.values()), [], 0
+        if not whole:
+            return None
+        bins = iter(sorted(self._bins.items()))
+        middle = 0.0
+        for share in shares:
+            while count < share * whole:
+                place, more = next(bins)
+                count += more
+                middle = 2 ** ((place + 0.5) / _BINS) / 1e3
+            result.append(round(middle, 1))
+        return result
