@@ -60,6 +60,7 @@ ANALYSIS = (
     "reasons",
     "network",
     "advice",
+    "loader_reasons",
     "findings",
     "stopped",
     "result",

@@ -53,6 +53,7 @@ from .ledger.ledger_figures import (
     why_one_log,
 )
 from .ledger.sampled import sampling_bias_warning
+from .loader_reasons import with_loader_reasons
 from .network.communication import Communication, communication
 from .network.network_check import NetworkUse, network_sentence, network_use
 from .other_logs import with_other_logs
@@ -246,6 +247,7 @@ class _Analyser:
                 None if rates is None else rates.proposed,
             ),
         )
+        verdict = with_loader_reasons(verdict, run, steady)
         verdict = with_slow_links(verdict, slow_links(self.generations.links))
         aligned = self.generations.last_aligned
         events = count(run, aligned, steady) if aligned and may_have_reasons(verdict) else None

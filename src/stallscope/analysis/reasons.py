@@ -115,7 +115,7 @@ def with_reasons(
     )
     todo = [advice_on(reason.code, whom(reason.ranks, reason.hosts)) for reason in reasons]
     first = dict.fromkeys(advice for advice in todo if advice is not None)
-    return replace(verdict, why=reasons, advice=(*first, *verdict.advice))
+    return replace(verdict, why=(*reasons, *verdict.why), advice=(*first, *verdict.advice))
 
 
 def _of_stragglers(

@@ -17,6 +17,7 @@ from stallscope.analysis.gains.what_if import WhatIf
 from stallscope.analysis.ledger.change_points import REFERENCE_STEPS, find_rise
 from stallscope.analysis.ledger.job_time import JobTime
 from stallscope.analysis.ledger.ledger import Ledger, LedgerEntry
+from stallscope.analysis.loader_reasons import LOADER_CODES
 from stallscope.analysis.symptoms import CPU_TIME, SYMPTOMS, was_counted
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.formatting.lists import counted, listed
@@ -307,7 +308,9 @@ _FIGURES: dict[str, NamedFigure] = {
     "bottleneck.cause": _word(
         lambda analysis: WordValue(analysis.bottleneck.cause or "none"), (*VERDICT_CAUSES, "none")
     ),
-    "bottleneck.why": _word(_why, (*(symptom.code for symptom in (*SYMPTOMS, CPU_TIME)), "none")),
+    "bottleneck.why": _word(
+        _why, (*(symptom.code for symptom in (*SYMPTOMS, CPU_TIME)), *LOADER_CODES, "none")
+    ),
     **{
         name: NamedFigure(kind, partial(_progress, value), of_baseline=False)
         for name, (kind, value) in PROGRESS_FIGURES.items()

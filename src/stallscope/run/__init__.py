@@ -7,6 +7,7 @@ clock to wall time. Values that were not measured are null.
 from .events import (
     Event,
     InputStage,
+    LoaderFigures,
     LoaderTrial,
     MeasuredInput,
     NetworkCheck,
@@ -24,6 +25,7 @@ __all__ = [
     "Event",
     "IncompleteRank",
     "InputStage",
+    "LoaderFigures",
     "LoaderTrial",
     "Log",
     "MeasuredInput",

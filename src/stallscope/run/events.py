@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from statistics import fmean
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -121,6 +124,146 @@ class MeasuredInput:
     no_stages: str | None
     #: Other settings of the loader.
     trials: tuple[LoaderTrial, ...] = ()
+
+
+# -- Define the figures of a rank's DataLoader during training --------------------------------------
+
+
+@dataclass(frozen=True)
+class EpochBatches:
+    """The batches of one epoch, in means per batch."""
+
+    epoch: int
+    batches: int
+    made_ms: float
+    waited_ms: float
+
+
+@dataclass(frozen=True)
+class LoaderFigures:
+    """One rank's DataLoader during training: milliseconds per batch; None where unknown."""
+
+    rank: int
+    #: The number of worker processes; without any, training makes batches itself.
+    workers: int
+    prefetch: int | None
+    persistent: bool
+    #: Batches that were made, and that training asked for, without the first of each loop.
+    batches: int
+    asked: int
+    #: Each worker's share of time in which it made batches, and its time for one.
+    busy: tuple[float, ...]
+    worker_ms: tuple[float, ...]
+    #: The time to make a batch: mean, median and 99th percentile, collating, and on a CPU core.
+    made_ms: float | None
+    p50_ms: float | None
+    p99_ms: float | None
+    collate_ms: float | None
+    cpu_ms: float | None
+    #: The data set's longest functions with their shares of that time.
+    functions: tuple[tuple[str, float], ...]
+    #: The share of requests without a ready batch, and the mean number of ready ones.
+    empty: float | None
+    queued: float | None
+    #: Training's wait, its parts for passing the batch on and for its turn, and the batch's own wait.
+    waited_ms: float | None
+    passed_ms: float | None
+    blocked_ms: float | None
+    turn_ms: float | None
+    #: Loops over the loader, and the wait for the first batch of one.
+    loops: int
+    first_ms: float | None
+    epochs: tuple[EpochBatches, ...]
+    #: Why figures are missing.
+    reason: str | None
+
+    @classmethod
+    def of(cls, rank: int, fact: Any) -> LoaderFigures | None:
+        """Read the figures in the fact of a rank's log; None without any."""
+        if not isinstance(fact, dict) or not _count(fact.get("batches")):
+            return None
+        quantiles = _numbers(fact.get("made_us_quantiles"))
+        asked, empty = _count(fact.get("asked")), _count(fact.get("empty"))
+        times = {name: _ms(fact.get(f"{name}_us")) for name in _TIMES}
+        return cls(
+            rank=rank,
+            workers=_count(fact.get("workers")),
+            prefetch=_count(fact.get("prefetch")) or None,
+            persistent=fact.get("persistent") is True,
+            batches=_count(fact.get("batches")),
+            asked=asked,
+            busy=_numbers(fact.get("worker_busy")),
+            worker_ms=tuple(us / 1e3 for us in _numbers(fact.get("worker_made_us"))),
+            made_ms=times["made"],
+            p50_ms=quantiles[0] / 1e3 if len(quantiles) == 3 else None,
+            p99_ms=quantiles[2] / 1e3 if len(quantiles) == 3 else None,
+            collate_ms=times["collate"],
+            cpu_ms=times["cpu"],
+            functions=_functions(fact.get("functions")),
+            empty=min(empty / asked, 1.0) if asked else None,
+            queued=next(iter(_numbers([fact.get("queued")])), None),
+            waited_ms=times["waited"],
+            passed_ms=times["passed"],
+            blocked_ms=times["blocked"],
+            turn_ms=times["turn"],
+            loops=_count(fact.get("iterations")),
+            first_ms=times["first"],
+            epochs=_epochs(fact.get("epochs")),
+            reason=fact["reason"] if isinstance(fact.get("reason"), str) else None,
+        )
+
+    @property
+    def busy_share(self) -> float | None:
+        """Return the mean share of time in which a worker makes batches."""
+        return fmean(self.busy) if self.busy else None
+
+    def share_of_making(self, ms: float | None) -> float | None:
+        """Return a part of the time to make a batch as a share of it."""
+        return ms / self.made_ms if ms is not None and self.made_ms else None
+
+
+_TIMES = ("made", "collate", "cpu", "waited", "passed", "blocked", "turn", "first")
+
+
+def _count(value: Any) -> int:
+    """Return a fact that is a count; 0 for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def _numbers(values: Any) -> tuple[float, ...]:
+    """Return a list of finite numbers that are not negative; empty if it is not one."""
+    if not isinstance(values, list):
+        return ()
+    valid = all(
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and value >= 0
+        for value in values
+    )
+    return tuple(map(float, values)) if valid else ()
+
+
+def _ms(microseconds: Any) -> float | None:
+    return next((us / 1e3 for us in _numbers([microseconds])), None)
+
+
+def _functions(pairs: Any) -> tuple[tuple[str, float], ...]:
+    return tuple(
+        (pair[0], share)
+        for pair in (pairs if isinstance(pairs, list) else [])
+        if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)
+        for share in _numbers(pair[1:])
+    )
+
+
+def _epochs(rows: Any) -> tuple[EpochBatches, ...]:
+    known = [_numbers(row) for row in (rows if isinstance(rows, list) else [])]
+    return tuple(
+        EpochBatches(int(row[0]), int(row[1]), row[2] / 1e3, row[3] / 1e3)
+        for row in known
+        if len(row) == 4
+    )
 
 
 # -- Define the measured speed of a network -------------------------------------------------------

@@ -15,7 +15,7 @@ from stallscope.arrays import arrow
 from stallscope.arrays.memory import Allocator, allocator_for
 from stallscope.arrays.pivot import by_parts
 
-from .events import Event, MeasuredInput, NetworkCheck, Series
+from .events import Event, LoaderFigures, MeasuredInput, NetworkCheck, Series
 from .log import Log, Problem, sessions_of, wall_offsets
 
 # A rank that lacks a smaller share of the steps, or fewer steps, was only written, or read, a moment
@@ -192,6 +192,13 @@ class Run:
     def why_unknown(self) -> str:
         """Say what the logs of these ranks are."""
         return "missing" if self.unknown_ranks == self.missing_ranks else "missing or too short"
+
+    @cached_property
+    def loaders(self) -> tuple[LoaderFigures, ...]:
+        """Return the figures of DataLoaders during training, of each rank that has recorded them."""
+        last = (self.last_logs[rank] for rank in sorted(self.last_logs))
+        figures = (LoaderFigures.of(log.rank, log.facts.get("loader")) for log in last)
+        return tuple(loader for loader in figures if loader is not None)
 
     @property
     def one_log_of_many(self) -> bool:

@@ -23,8 +23,7 @@ from stallscope.run import Run
 from .arranging import RemoteSteps
 from .parsing import RemoteReader
 from .reporting import remote_runs
-from .scratch import scratch_at
-from .storage import remove
+from .storage import remove, scratch_at
 
 # Messages of pyspark's versions if Java does not start.
 _NO_JAVA = ("JAVA_GATEWAY_EXITED", "Java gateway process exited")

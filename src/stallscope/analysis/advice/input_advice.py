@@ -68,7 +68,7 @@ def for_slower_compute(setup: Setup) -> Iterator[Advice]:
     elif workers > 1:
         yield Advice(
             "Give the loader fewer workers",
-            _loader(setup, workers // 2),
+            loader_line(setup, workers // 2),
             detail=f": its {workers} may take CPU cores that compute needs",
             unless=slower,
         )
@@ -80,7 +80,7 @@ def slow_first_steps(setup: Setup) -> Iterator[Advice]:
     if setup.framework == "torch" and setup.loader_workers and not setup.persistent_workers:
         yield Advice(
             "Keep the loader's workers alive between epochs",
-            _loader(setup, setup.loader_workers),
+            loader_line(setup, setup.loader_workers),
         )
     steps = setup.pipeline or ()
     repeats_first = "Repeat" in steps and "Shuffle" not in steps[: steps.index("Repeat")]
@@ -97,7 +97,7 @@ def _as_tried(setup: Setup, proposed: LoaderTrial) -> Advice:
     return Advice(
         f"Give the loader {counted(proposed.workers, 'worker')} that prefetch "
         f"{counted(proposed.prefetch, 'batch', 'batches')} each",
-        _loader(setup, proposed.workers, proposed.prefetch),
+        loader_line(setup, proposed.workers, proposed.prefetch),
         detail=": the smallest setting that was tried and keeps up, with "
         f"{proposed.ms:.3g} ms per batch alone",
         unless="Not if training takes the loader's cores: then compare the steps of two runs.",
@@ -204,14 +204,14 @@ def _workers(setup: Setup) -> Advice:
     if workers is None:
         return Advice(
             "Load batches in separate processes, ahead of training",
-            _loader(setup, max(1, min(spare or 1, _MOST_WORKERS))),
+            loader_line(setup, max(1, min(spare or 1, _MOST_WORKERS))),
             detail=": this run's loader is not a DataLoader",
         )
     too_many = setup.cpu_cores is not None and workers * setup.ranks_on_machine > setup.cpu_cores
     if too_many and workers > 1:
         return Advice(
             "Use fewer workers, or more CPU cores",
-            _loader(setup, max(1, spare or 0)),
+            loader_line(setup, max(1, spare or 0)),
             detail=f": {workers} for each of {setup.ranks_on_machine} ranks on a host are more than its "
             f"{setup.cpu_cores} CPU cores",
         )
@@ -219,7 +219,7 @@ def _workers(setup: Setup) -> Advice:
     if more > workers:
         return Advice(
             "Give the DataLoader more workers",
-            _loader(setup, more),
+            loader_line(setup, more),
             detail=f"; it has {workers or 'none'}",
             unless=_SAME_BYTES,
         )
@@ -305,7 +305,8 @@ def _faster_batches(setup: Setup, pool: Pool, waited: str) -> Advice:
     )
 
 
-def _loader(setup: Setup, workers: int, prefetch: int | None = None) -> str:
+def loader_line(setup: Setup, workers: int, prefetch: int | None = None) -> str:
+    """Return the line that makes a DataLoader with these workers."""
     depth = "" if prefetch is None else f", prefetch_factor={prefetch}"
     size = f", batch_size={setup.batch_size}" if setup.batch_size else ""
     # Pinned memory is copied to an accelerator while it computes.

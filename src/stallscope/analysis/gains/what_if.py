@@ -184,7 +184,7 @@ def in_words(pieces: Iterable[Advice]) -> str:
 
 @dataclass(frozen=True)
 class Reason:
-    """A reason why a rank or a stage is slow: a count that differs from the peers'."""
+    """A reason why a rank or a stage is slow: a count unlike the peers', or a loader's figure."""
 
     #: ``throttled``, ``other_processes``, ``stolen_cores``, ``memory``, ``disk``, ``more_cpu_time``, ….
     code: str
@@ -203,8 +203,8 @@ class Reason:
     value: float
     peers: float | None
     #: The 95 % interval of the difference, or of the value without peers. For ranks that are late at
-    #: times: of the change of their difference from their peers.
-    ci95: tuple[float, float]
+    #: times: of the change of their difference from their peers. None for figures of a loader.
+    ci95: tuple[float, float] | None
     while_late: bool = False
 
 

@@ -67,6 +67,7 @@ def json_content(analysis: Analysis) -> Content:
         network_check=_network_check(analysis.network_use),
         input=_input(analysis),
         input_probe=_input_probe(analysis.input_probe),
+        loaders=analysis.run.loaders,
         bottleneck=_bottleneck(analysis.bottleneck),
         stopped=stopped_content(analysis.stopped),
         stragglers=[fields_of(straggler, _STRAGGLER) for straggler in analysis.stragglers],

@@ -1,4 +1,4 @@
-"""The tables on what was measured alone: links between hosts, the network, the loader."""
+"""The tables on links between hosts, the network alone, and loaders: in training and alone."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from stallscope.formatting.numbers import (
     percent,
     rate,
     rate_between,
+    share,
     significant,
 )
 from stallscope.run import InputStage
@@ -134,6 +135,41 @@ def pairs_table(analysis: Analysis) -> Table | None:
         words=frozenset({0}),
         emphasised=frozenset(at for at, pair in enumerate(use.pairs) if pair.is_slow),
         note="Both send at once. Marked are pairs with less than half of the faster pairs' rate.",
+        most={"md": _MOST_LINKS},
+    )
+
+
+# -- The table on loaders during training ----------------------------------------------------------
+
+
+def loaders_table(analysis: Analysis) -> Table | None:
+    """Return the figures of the ranks' DataLoaders during training; None without any."""
+    loaders = analysis.run.loaders
+    if not loaders:
+        return None
+    batches = Cells.for_all([loader.made_ms for loader in loaders])
+    waits = Cells.for_all([loader.waited_ms for loader in loaders])
+    missing = dict.fromkeys(loader.reason for loader in loaders if loader.reason)
+    return Table.of(
+        "Loaders during training",
+        {
+            "Rank": [str(loader.rank) for loader in loaders],
+            "Workers": [str(loader.workers) for loader in loaders],
+            "Busy": [share(loader.busy_share) for loader in loaders],
+            f"Batch, {batches.unit}": [batches.plain(loader.made_ms) for loader in loaders],
+            "Slowest in 100": [batches.plain(loader.p99_ms) for loader in loaders],
+            "Collating": [share(loader.share_of_making(loader.collate_ms)) for loader in loaders],
+            "On a core": [share(loader.share_of_making(loader.cpu_ms)) for loader in loaders],
+            "None ready": [share(loader.empty) for loader in loaders],
+            f"Wait, {waits.unit}": [waits.plain(loader.waited_ms) for loader in loaders],
+            "Passing": [waits.plain(loader.passed_ms) for loader in loaders],
+            "Behind others": [waits.plain(loader.blocked_ms) for loader in loaders],
+        },
+        words=frozenset(),
+        note="How busy workers are; how long one takes for a batch, and which part is collating and "
+        "time on a CPU core; in how many steps no batch is ready, and how long training waits per step: "
+        "for passing a ready batch on, and while later batches are ready."
+        f"{''.join(f' {capitalised(reason)}.' for reason in missing)}",
         most={"md": _MOST_LINKS},
     )
 

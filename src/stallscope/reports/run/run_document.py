@@ -43,6 +43,7 @@ from ..document import (
 )
 from . import run_contents, run_tables
 from .network_tables import (
+    loaders_table,
     network_tables,
     probe_table,
     rates_table,
@@ -134,6 +135,7 @@ def _markdown(analysis: Analysis) -> Iterator[Section]:
         run_tables.gains_table(analysis),
         baselines_table(analysis),
         probe_table(analysis),
+        loaders_table(analysis),
         rates_table(analysis),
         stages_table(analysis),
         trials_table(analysis),
@@ -235,6 +237,7 @@ def _figures(analysis: Analysis, uncharted: Sequence[Table]) -> Iterator[Documen
     optional = (
         run_tables.epochs_table(analysis),
         *uncharted,
+        loaders_table(analysis),
         rates_table(analysis),
         stages_table(analysis),
         trials_table(analysis),

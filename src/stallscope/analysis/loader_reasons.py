@@ -1,0 +1,347 @@
+"""Explain slow input by the figures of the DataLoader during training, with evidence and advice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from statistics import median
+
+import numpy as np
+
+from stallscope.formatting.lists import capitalised, clipped, counted, ranks_in_words
+from stallscope.formatting.numbers import amount, percent
+from stallscope.run import LoaderFigures, Run
+
+from .advice.input_advice import loader_line
+from .gains.what_if import Advice, Bottleneck, Reason
+from .ledger.ledger import Ledger
+from .setup import Setup
+
+# Fewer batches do not tell.
+_FEWEST = 20
+_FEWEST_OF_WORKER = 8
+# A worker is busy, and a queue is empty, from these shares on.
+_BUSY, _EMPTY = 0.9, 0.5
+# A part is most of a whole from this share on.
+_MOST = 0.5
+# A worker, or the first epoch, is slow from this many times the usual time on.
+_SLOWER = 1.5
+# A kind of batch is slow if one batch in 100 takes so many times the median.
+_TAIL = 4.0
+# A wait of this share of the whole is due to the order of batches.
+_BLOCKED = 0.3
+# Workers that are on a core for less than this share of a batch wait for something.
+_OFF_CPU = 0.3
+_MOST_WORKERS = 64
+#: The codes of all reasons.
+LOADER_CODES = (
+    "loader_restarts",
+    "loader_slow_worker",
+    "loader_slow_batches",
+    "loader_cold",
+    "loader_crowded",
+    "loader_few_workers",
+    "loader_no_workers",
+    "loader_passing",
+    "loader_collating",
+    "loader_waiting",
+    "loader_function",
+)
+_MOST_REASONS = 3
+
+
+def with_loader_reasons(verdict: Bottleneck, run: Run, steady: Ledger) -> Bottleneck:
+    """Return a verdict on slow input with what the DataLoader's figures show, and advice on it.
+
+    Args:
+        verdict: the verdict.
+        run: the run.
+        steady: its steady steps.
+    """
+    if not verdict.fault or "input" not in (verdict.kind, verdict.cause):
+        return verdict
+    named = [loader for loader in run.loaders if not verdict.ranks or loader.rank in verdict.ranks]
+    slowest = max(named, key=lambda loader: loader.waited_ms or 0.0, default=None)
+    if slowest is None or slowest.batches < _FEWEST:
+        return verdict
+    loader = _Loader(slowest, Setup.of(run), _without_input_ms(steady, slowest.rank))
+    pairs = [pair for pair in loader.reasons() if pair is not None][:_MOST_REASONS]
+    if not pairs:
+        return verdict
+    advice = tuple(dict.fromkeys(piece for _, piece in pairs if piece is not None))
+    others = verdict.advice
+    if any("DataLoader(" in piece.line for piece in advice):
+        # One line for the same call.
+        others = tuple(piece for piece in others if "DataLoader(" not in piece.line)
+    reasons = (*(reason for reason, _ in pairs), *verdict.why)
+    return replace(verdict, why=reasons, advice=tuple(dict.fromkeys((*advice, *others))))
+
+
+def _without_input_ms(steady: Ledger, rank: int) -> float:
+    """Return a rank's mean step without its input, milliseconds."""
+    if rank not in steady.ranks:
+        return 0.0
+    own_input = steady.of("input", np.full(len(steady), steady.ranks.index(rank)))
+    return float((steady.total - own_input).mean()) / 1e6
+
+
+_Pair = tuple[Reason, Advice | None] | None
+
+
+@dataclass(frozen=True)
+class _Loader:
+    """What one rank's figures show."""
+
+    figures: LoaderFigures
+    setup: Setup
+    #: The rank's step without its input, milliseconds.
+    step_ms: float
+
+    def reasons(self) -> Iterator[_Pair]:
+        """Yield the reasons, the most specific first, each with advice if there is any."""
+        yield self._restarts()
+        yield self._slow_worker()
+        yield self._slow_batches()
+        yield self._cold()
+        if self.figures.workers:
+            yield self._crowded() or self._few_workers()
+        else:
+            yield self._no_workers()
+        yield self._passing()
+        yield self._stage()
+
+    def _reason(
+        self, code: str, text: str, quantity: str, unit: str, value: float, usual: float | None
+    ) -> Reason:
+        who = capitalised(ranks_in_words([self.figures.rank]))
+        return Reason(
+            f"loader_{code}",
+            f"{who}: {text}.",
+            (self.figures.rank,),
+            (),
+            quantity,
+            unit,
+            "",
+            value,
+            usual,
+            None,
+        )
+
+    def _restarts(self) -> _Pair:
+        """Workers that start again in every epoch."""
+        figures = self.figures
+        if not figures.workers or figures.persistent or figures.loops < 2:
+            return None
+        first, asked, waited = figures.first_ms, figures.asked, figures.waited_ms
+        if first is None or waited is None or not asked:
+            return None
+        later = waited * asked / figures.loops
+        if first < _MOST * (first + later):
+            return None
+        text = (
+            f"the workers start again in each of {figures.loops} epochs, and the first batch takes "
+            f"{amount(first, 'ms')}; training waits {amount(later, 'ms')} for all others of an epoch"
+        )
+        advice = Advice(
+            "Keep the workers alive between epochs", loader_line(self.setup, figures.workers)
+        )
+        return self._reason("restarts", text, "wait", "ms", first, waited), advice
+
+    def _slow_worker(self) -> _Pair:
+        """One worker that takes longer than the others for a batch."""
+        times = self.figures.worker_ms
+        enough = self.figures.batches >= _FEWEST_OF_WORKER * max(1, len(times))
+        if len(times) < 2 or not enough:
+            return None
+        slow = max(range(len(times)), key=times.__getitem__)
+        others = median(time for worker, time in enumerate(times) if worker != slow)
+        if times[slow] < _SLOWER * others:
+            return None
+        text = (
+            f"worker {slow} takes {amount(times[slow], 'ms')} for a batch, the others "
+            f"{amount(others, 'ms')}"
+        )
+        advice = Advice(
+            f"Look at what worker {slow} reads",
+            detail=": the shard or files of its own, where they lie, and what else runs on its core",
+        )
+        return self._reason("slow_worker", text, "batch", "ms", times[slow], others), advice
+
+    def _slow_batches(self) -> _Pair:
+        """A few slow batches, behind which those that are ready wait for their turn."""
+        figures = self.figures
+        p50, p99, waited, blocked = (
+            figures.p50_ms,
+            figures.p99_ms,
+            figures.waited_ms,
+            figures.blocked_ms,
+        )
+        if not p50 or p99 is None or not waited or blocked is None or figures.asked < _FEWEST:
+            return None
+        if p99 < _TAIL * p50 or blocked < _BLOCKED * waited:
+            return None
+        text = (
+            f"one batch in 100 takes {amount(p99, 'ms')} or more, the median {amount(p50, 'ms')}; in "
+            f"{percent(blocked / waited)} of the wait, later batches were ready and had to wait for "
+            "their turn"
+        )
+        depth = max(4, 2 * (figures.prefetch or 2))
+        advice = Advice(
+            "Let more batches wait ahead of slow ones",
+            loader_line(self.setup, figures.workers, depth),
+            unless="Or make the slow samples cheaper: find them by their size or source.",
+        )
+        return self._reason("slow_batches", text, "batch", "ms", p99, p50), advice
+
+    def _passing(self) -> _Pair:
+        """Batches that are ready, and take long to reach training."""
+        figures = self.figures
+        waited, passed = figures.waited_ms, figures.passed_ms
+        if not figures.workers or not waited or passed is None or figures.asked < _FEWEST:
+            return None
+        if passed < _MOST * waited:
+            return None
+        text = (
+            f"a batch that is ready takes {amount(passed, 'ms')} to reach training, "
+            f"{percent(passed / waited)} of the wait"
+        )
+        advice = Advice(
+            "Pass fewer and smaller tensors from workers to training",
+            detail=": one tensor per batch and kind, uint8 instead of float32",
+            unless="Or give ranks and workers more CPU cores: passing needs both sides at once.",
+        )
+        return self._reason("passing", text, "passing", "ms", passed, waited), advice
+
+    def _cold(self) -> _Pair:
+        """A first epoch that is slower than the later ones."""
+        if not self.figures.epochs:
+            return None
+        first, *later = self.figures.epochs
+        if first.epoch != 0 or first.batches < _FEWEST:
+            return None
+        batches = sum(epoch.batches for epoch in later)
+        if batches < _FEWEST:
+            return None
+        usual = sum(epoch.made_ms * epoch.batches for epoch in later) / batches
+        if first.made_ms < _SLOWER * usual:
+            return None
+        text = (
+            f"in the first epoch a batch takes {amount(first.made_ms, 'ms')} to make, later "
+            f"{amount(usual, 'ms')}: the data is read from storage once, then from memory"
+        )
+        advice = Advice(
+            "Copy the data to a local disk before training, or read larger files",
+            unless="Not if later epochs are fast enough, and the first is a small part of the job.",
+        )
+        return self._reason("cold", text, "batch", "ms", first.made_ms, usual), advice
+
+    def _no_workers(self) -> _Pair:
+        figures = self.figures
+        if figures.made_ms is None:
+            return None
+        text = (
+            f"training makes its batches itself, {amount(figures.made_ms, 'ms')} each, while the model "
+            "waits"
+        )
+        workers = self._needed() or 1
+        advice = Advice(
+            "Make batches in worker processes, ahead of training", loader_line(self.setup, workers)
+        )
+        return self._reason("no_workers", text, "batch", "ms", figures.made_ms, None), advice
+
+    def _crowded(self) -> _Pair:
+        """More workers than CPU cores, which slow each other down."""
+        workers, cores = self.figures.workers * self.setup.ranks_on_machine, self.setup.cpu_cores
+        on_cpu = self.figures.share_of_making(self.figures.cpu_ms)
+        if cores is None or workers <= cores or on_cpu is None or not self._all_busy():
+            return None
+        if on_cpu < _OFF_CPU:
+            # They wait for storage, which needs no core.
+            return None
+        text = (
+            f"{counted(workers, 'worker')} of the host's ranks share {counted(cores, 'CPU core')}, and "
+            f"have one for {percent(on_cpu)} of the time that a batch takes"
+        )
+        advice = Advice(
+            "Use no more workers than CPU cores, and make each batch cheaper",
+            loader_line(self.setup, max(1, self.setup.spare_cores or 0)),
+        )
+        return self._reason("crowded", text, "workers", "", workers, cores), advice
+
+    def _few_workers(self) -> _Pair:
+        """All workers are busy, and the queue is empty."""
+        figures, busy = self.figures, self.figures.busy_share
+        if not self._all_busy() or busy is None:
+            return None
+        count = sum(share >= _BUSY for share in figures.busy)
+        empty = (
+            ""
+            if figures.empty is None
+            else f", and in {percent(figures.empty)} of steps none has a batch ready"
+        )
+        text = (
+            f"{count} of {counted(figures.workers, 'worker')} are busy {percent(busy)} of the time"
+            f"{empty}"
+        )
+        needed, spare = self._needed(), self.setup.spare_cores
+        advice = None
+        if needed is not None and needed > figures.workers:
+            if spare is None or needed <= max(spare, figures.workers):
+                advice = Advice("Give the DataLoader more workers", loader_line(self.setup, needed))
+            else:
+                advice = Advice(
+                    "Make each batch cheaper, or use hosts with more CPU cores",
+                    detail=f": {counted(needed, 'worker')} would keep up, and a rank has "
+                    f"{counted(max(spare, 0), 'CPU core')} for them",
+                )
+        return self._reason("few_workers", text, "busy workers", "%", 100 * busy, None), advice
+
+    def _stage(self) -> _Pair:
+        """The part of making a batch that takes most of it."""
+        figures = self.figures
+        collating = figures.share_of_making(figures.collate_ms)
+        on_cpu = figures.share_of_making(figures.cpu_ms)
+        batch_ms = figures.made_ms or 0.0
+        if collating is not None and collating >= _MOST:
+            text = (
+                f"collating takes {percent(collating)} of the {amount(batch_ms, 'ms')} for a batch"
+            )
+            advice = Advice(
+                "Make collating cheaper",
+                detail=": pad and stack once, of tensors that have their final type already",
+            )
+            return self._reason("collating", text, "collating", "%", 100 * collating, None), advice
+        name, share = next(iter(figures.functions), ("", 0.0))
+        longest = (
+            f"; {clipped(name)} takes {percent(share)} of it" if share >= _MOST and name else ""
+        )
+        if on_cpu is not None and on_cpu < _OFF_CPU:
+            text = (
+                f"a batch takes {amount(batch_ms, 'ms')} to make, of which a worker waits "
+                f"{percent(1 - on_cpu)}: for storage, a network, a lock or a core{longest}"
+            )
+            advice = Advice(
+                "Read from faster or nearer storage, or read fewer and larger files",
+                unless="More workers help as well, unless storage is at its limit.",
+            )
+            return self._reason("waiting", text, "waiting", "%", 100 * (1 - on_cpu), None), advice
+        if longest:
+            text = f"{clipped(name)} takes {percent(share)} of the {amount(batch_ms, 'ms')} for a batch"
+            advice = Advice(
+                f"Make {clipped(name)} cheaper",
+                detail=": do it once beforehand, on the device, or with a faster library",
+            )
+            return self._reason("function", text, "function", "%", 100 * share, None), advice
+        return None
+
+    def _all_busy(self) -> bool:
+        busy = self.figures.busy_share
+        return busy is not None and busy >= _BUSY and (self.figures.empty or 1.0) >= _EMPTY
+
+    def _needed(self) -> int | None:
+        """Return the number of workers that keep up with the rank's step; None if unknown."""
+        batch_ms = self.figures.made_ms
+        if batch_ms is None or self.step_ms <= 0:
+            return None
+        return min(_MOST_WORKERS, math.ceil(batch_ms / self.step_ms))

@@ -1,0 +1,216 @@
+"""Slow input is explained by the figures of the DataLoader, each cause by its own."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from simulator import Fault, Job, simulate
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.run import LoaderFigures, Run
+
+WORKERS = 4
+#: Workers that keep up: half of the time they have nothing to do, and batches are ready.
+KEEPS_UP: dict[str, Any] = {
+    "workers": WORKERS,
+    "prefetch": 2,
+    "persistent": True,
+    "batches": 800,
+    "worker_batches": [200] * WORKERS,
+    "worker_busy": [0.5] * WORKERS,
+    "worker_made_us": [80_000.0] * WORKERS,
+    "made": 800,
+    "made_us": 80_000.0,
+    "made_us_quantiles": [79_000.0, 90_000.0, 100_000.0],
+    "collate_us": 4_000.0,
+    "cpu_us": 60_000.0,
+    "asked": 798,
+    "empty": 20,
+    "queued": 5.0,
+    "waited_us": 300.0,
+    "passed_us": 100.0,
+    "blocked_us": 0.0,
+    "turn_us": 500.0,
+    "iterations": 2,
+    "first_us": 90_000.0,
+    "unmatched": 0,
+    "epochs": [[0, 399, 81_000.0, 300.0], [1, 399, 79_000.0, 300.0]],
+    "functions": [["Resize", 0.3], ["ToTensor", 0.1]],
+    "reason": None,
+}
+#: Workers that cannot keep up.
+STARVES = {**KEEPS_UP, "worker_busy": [0.97] * WORKERS, "empty": 760, "waited_us": 40_000.0}
+
+
+def a_run(
+    figures: dict[str, Any], ranks: tuple[int, ...] = (0, 1), cores: int = 32, stall_ms: float = 40
+) -> Run:
+    """Simulate two ranks whose batches come late by these milliseconds on some ranks."""
+    faults = [Fault("input", stall_ms, ranks=ranks)] if stall_ms else []
+    job = Job(ranks=2, steps=400, input_ms=0.5, other_ms=0.5, compute_ms=20.0, faults=faults)
+    run = simulate(job).run
+    facts = {
+        "framework": "pytorch",
+        "loader_workers": figures["workers"],
+        "persistent_workers": figures["persistent"],
+        "cpu_count": cores,
+        "cpus_allowed": cores,
+        "batch_size": 32,
+    }
+    logs = []
+    for log in run.logs:
+        fact = figures if log.rank in ranks else KEEPS_UP
+        logs.append(replace(log, facts={**log.facts, **facts, "loader": fact}))
+    return replace(run, logs=tuple(logs))
+
+
+def reasons(analysis: Analysis) -> dict[str, str]:
+    return {reason.code: reason.text for reason in analysis.bottleneck.why}
+
+
+def lines(analysis: Analysis) -> list[str]:
+    return [advice.line for advice in analysis.bottleneck.advice if advice.line]
+
+
+@pytest.mark.parametrize(
+    ("code", "figures", "evidence"),
+    [
+        (
+            "loader_few_workers",
+            {},
+            "Rank 0: 4 of 4 workers are busy 97.0% of the time, and in 95.2% of steps none has a "
+            "batch ready.",
+        ),
+        (
+            "loader_slow_worker",
+            {"worker_made_us": [80_000.0, 81_000.0, 260_000.0, 79_000.0]},
+            "Rank 0: worker 2 takes 260 ms for a batch, the others 80.0 ms.",
+        ),
+        (
+            "loader_slow_batches",
+            {"made_us_quantiles": [79_000.0, 90_000.0, 900_000.0], "blocked_us": 30_000.0},
+            "Rank 0: one batch in 100 takes 900 ms or more, the median 79.0 ms; in 75.0% of the wait, "
+            "later batches were ready and had to wait for their turn.",
+        ),
+        (
+            "loader_passing",
+            {"passed_us": 30_000.0, "worker_busy": [0.5] * WORKERS},
+            "Rank 0: a batch that is ready takes 30.0 ms to reach training, 75.0% of the wait.",
+        ),
+        (
+            "loader_cold",
+            {"epochs": [[0, 399, 240_000.0, 9_000.0], [1, 399, 80_000.0, 300.0]]},
+            "Rank 0: in the first epoch a batch takes 240 ms to make, later 80.0 ms: the data is read "
+            "from storage once, then from memory.",
+        ),
+        (
+            "loader_collating",
+            {"collate_us": 60_000.0},
+            "Rank 0: collating takes 75.0% of the 80.0 ms for a batch.",
+        ),
+        (
+            "loader_waiting",
+            {"cpu_us": 8_000.0},
+            "Rank 0: a batch takes 80.0 ms to make, of which a worker waits 90.0%: for storage, a "
+            "network, a lock or a core.",
+        ),
+        (
+            "loader_function",
+            {"functions": [["RandomResizedCrop", 0.7]]},
+            "Rank 0: RandomResizedCrop takes 70.0% of the 80.0 ms for a batch.",
+        ),
+    ],
+)
+def test_each_cause_has_its_evidence(code: str, figures: dict[str, Any], evidence: str) -> None:
+    analysis = analyse(a_run({**STARVES, **figures}))
+    assert analysis.bottleneck.kind == "input"
+    assert reasons(analysis)[code] == evidence
+    # Only the figures that differ from the usual case are reasons.
+    assert reasons(analysis).keys() <= {code, "loader_few_workers"}
+
+
+def test_the_number_of_workers_that_keep_up_is_in_the_line() -> None:
+    analysis = analyse(a_run({**STARVES, "made_us": 400_000.0}))
+    step = analysis.steady
+    assert step is not None
+    without_input = float((step.total - step.of("input", np.zeros(len(step), int))).mean()) / 1e6
+    needed = math.ceil(400 / without_input)
+    assert needed > WORKERS
+    assert lines(analysis)[0] == (
+        f"DataLoader(data, batch_size=32, num_workers={needed}, persistent_workers=True)"
+    )
+
+
+def test_without_cores_more_workers_are_no_advice() -> None:
+    figures = {**STARVES, "made_us": 800_000.0}
+    analysis = analyse(a_run(figures, cores=12))
+    texts = [str(advice) for advice in analysis.bottleneck.advice]
+    assert any("would keep up, and a rank has 5 CPU cores for them" in text for text in texts)
+
+
+def test_more_workers_than_cores_are_crowded() -> None:
+    analysis = analyse(a_run(STARVES, cores=4))
+    assert reasons(analysis)["loader_crowded"] == (
+        "Rank 0: 8 workers of the host's ranks share 4 CPU cores, and have one for 75.0% of the time "
+        "that a batch takes."
+    )
+    assert "loader_few_workers" not in reasons(analysis)
+
+
+def test_a_loader_without_workers_says_so() -> None:
+    figures = {**STARVES, "workers": 0, "worker_busy": [], "worker_made_us": [], "prefetch": None}
+    analysis = analyse(a_run({**figures, "functions": []}))
+    assert reasons(analysis) == {
+        "loader_no_workers": "Rank 0: training makes its batches itself, 80.0 ms each, while the model "
+        "waits."
+    }
+
+
+def test_workers_that_start_in_each_epoch_are_kept_alive() -> None:
+    figures = {"persistent": False, "iterations": 40, "first_us": 4_000_000.0, "asked": 760}
+    analysis = analyse(a_run({**STARVES, **figures}))
+    assert (
+        "start again in each of 40 epochs, and the first batch takes"
+        in (reasons(analysis)["loader_restarts"])
+    )
+    assert "persistent_workers=True" in lines(analysis)[0]
+
+
+def test_a_named_rank_is_explained_by_its_own_loader() -> None:
+    analysis = analyse(a_run(STARVES, ranks=(1,)))
+    assert (analysis.bottleneck.kind, analysis.bottleneck.ranks) == ("imbalance", (1,))
+    assert reasons(analysis)["loader_few_workers"].startswith("Rank 1: 4 of 4 workers")
+
+
+def test_a_healthy_run_accuses_no_loader() -> None:
+    analysis = analyse(a_run(STARVES, stall_ms=0))
+    assert reasons(analysis) == {}
+
+
+def test_a_loader_that_keeps_up_is_no_reason() -> None:
+    assert reasons(analyse(a_run(KEEPS_UP))) == {}
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        None,
+        [],
+        {"batches": -1},
+        {"batches": True},
+        {"batches": 5, "workers": "two", "worker_busy": [None], "made_us_quantiles": [1.0]},
+        {"batches": 5, "functions": [["f"], 3, ["g", -1.0]], "epochs": [[1], "x", [0, 1, "a", 2]]},
+        {"batches": 5, "made_us": float("nan"), "asked": 2, "empty": 9},
+    ],
+)
+def test_unusable_figures_are_unknown(fact: Any) -> None:
+    figures = LoaderFigures.of(3, fact)
+    if figures is not None:
+        assert (figures.rank, figures.batches, figures.workers) == (3, 5, 0)
+        assert (figures.busy, figures.functions, figures.epochs) == ((), (), ())
+        assert figures.made_ms is None
+        assert figures.empty in (None, 1.0)
