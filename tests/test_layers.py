@@ -60,7 +60,6 @@ ANALYSIS = (
     "reasons",
     "network",
     "advice",
-    "loader_reasons",
     "findings",
     "stopped",
     "result",

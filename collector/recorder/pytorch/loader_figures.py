@@ -49,13 +49,19 @@ class _Source:
         #: The most batches that are made ahead.
         self.ahead = ahead
         self.records = records
-        #: Why it is unknown which batch an iteration of training takes.
-        self.unmatched = unmatched
+        self._unmatched = unmatched
         #: Nanoseconds of collating in this process.
         self.collated: Deque[int] = deque(maxlen=1024)
         self.iterations: Dict[int, LoopBatches] = {}
         #: By worker: its last iteration, and the end of its last batch.
         self.last: Dict[int, Tuple[int, int]] = {}
+
+    @property
+    def why_unmatched(self) -> Optional[str]:
+        """Return why it is unknown which batch an iteration of training takes; None if it is known."""
+        if self.records is not None and self.records.lost:
+            return "batches came faster than they could be followed, so some waits are unknown"
+        return self._unmatched
 
     def read(self) -> Iterator[Tuple[int, Made]]:
         """Yield new records with their workers."""
@@ -92,6 +98,7 @@ class LoaderFigures:
     @while_running
     def follow(self, loader: Any) -> None:
         """Watch the next iterator of a loader; called before it is made."""
+        outer, loader = loader, getattr(loader, "base_dataloader", loader)
         reason = why_not(loader)
         if reason is not None:
             self._reason = reason
@@ -105,7 +112,7 @@ class LoaderFigures:
 
         def get_iterator() -> Any:
             self.stop()
-            return self._iterator(loader, original)
+            return self._iterator(loader, original, why_unmatched(outer))
 
         self._undo = patch(loader, "_get_iterator", get_iterator)
 
@@ -120,10 +127,10 @@ class LoaderFigures:
         """Note a pause of training, in which workers have nothing to do."""
         self._pauses.append((began, ended))
 
-    def _iterator(self, loader: Any, make: Callable[[], Any]) -> Any:
+    def _iterator(self, loader: Any, make: Callable[[], Any], unmatched: Optional[str]) -> Any:
         workers = loader.num_workers
         ahead = workers * (loader.prefetch_factor or 1)
-        self._reason = why_unmatched(loader)
+        self._reason = unmatched
         self._about = {
             "workers": workers,
             "prefetch": loader.prefetch_factor if workers else None,
@@ -173,6 +180,8 @@ class LoaderFigures:
         if batch.kind == NOTHING:
             return
         self._sums.add(worker, batch, idle)
+        if source.why_unmatched:
+            return
         iteration = source.iterations.get(batch.iteration)
         if iteration is None:
             for number in [old for old in source.iterations if old < batch.iteration - 1]:
@@ -197,7 +206,8 @@ class LoaderFigures:
         if data is None or match is None:
             return
         source, iteration = match
-        if source.unmatched is not None or (source.records is not None and source.records.lost):
+        if source.why_unmatched:
+            self._reason = source.why_unmatched
             return
         is_first = iteration.taken == 0
         if not source.workers:

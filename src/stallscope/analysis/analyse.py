@@ -10,6 +10,7 @@ from stallscope.arrays.stats import Mean
 from stallscope.run import Run
 
 from .advice.advise import advise
+from .advice.loader_reasons import with_loader_reasons
 from .findings import by_severity, find
 from .findings.finding import Finding
 from .findings.imbalance import (
@@ -53,7 +54,6 @@ from .ledger.ledger_figures import (
     why_one_log,
 )
 from .ledger.sampled import sampling_bias_warning
-from .loader_reasons import with_loader_reasons
 from .network.communication import Communication, communication
 from .network.network_check import NetworkUse, network_sentence, network_use
 from .other_logs import with_other_logs

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from stallscope.analysis import Analysis
+from stallscope.analysis.advice.loader_reasons import LOADER_CODES
 from stallscope.analysis.findings.finding import Severity
 from stallscope.analysis.gains.what_if import WhatIf
 from stallscope.analysis.ledger.change_points import REFERENCE_STEPS, find_rise
 from stallscope.analysis.ledger.job_time import JobTime
 from stallscope.analysis.ledger.ledger import Ledger, LedgerEntry
-from stallscope.analysis.loader_reasons import LOADER_CODES
 from stallscope.analysis.symptoms import CPU_TIME, SYMPTOMS, was_counted
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.formatting.lists import counted, listed

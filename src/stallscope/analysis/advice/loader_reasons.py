@@ -13,10 +13,10 @@ from stallscope.formatting.lists import capitalised, clipped, counted, ranks_in_
 from stallscope.formatting.numbers import amount, percent
 from stallscope.run import LoaderFigures, Run
 
-from .advice.input_advice import loader_line
-from .gains.what_if import Advice, Bottleneck, Reason
-from .ledger.ledger import Ledger
-from .setup import Setup
+from ..gains.what_if import Advice, Bottleneck, Reason
+from ..ledger.ledger import Ledger
+from ..setup import Setup
+from .input_advice import loader_line
 
 # Fewer batches do not tell.
 _FEWEST = 20
