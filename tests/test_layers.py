@@ -103,6 +103,7 @@ RECORDER = (
     "jax",
     "tf_keras",
     "keras3",
+    "unedited_loops",
     "unedited",
 )
 #: From the bytes of files to runs.

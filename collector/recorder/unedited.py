@@ -22,7 +22,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Type
 
 from .job.world import world_of_training
-from .pytorch.unedited_loops import Loops
+from .unedited_loops import Loops
 
 logger = logging.getLogger("stallscope")
 

@@ -27,8 +27,9 @@ from stallscope.run import Run
 from .arranging import RemoteSteps, steps_of
 from .parsing import RemoteReader
 from .remote_steps import ROWS_OF_A_PART, SparkTable, rows_by_log
+from .scratch import keep, scratch_at
 from .spark_cells import Cluster
-from .storage import is_url, keep, metadata_of, remove, scratch_at
+from .storage import is_url, metadata_of, remove
 
 #: The driver reads the steps of shorter runs: a single executor would read them again for each kernel.
 MOST_ROWS_ON_DRIVER = ROWS_OF_A_PART

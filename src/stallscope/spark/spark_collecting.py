@@ -23,7 +23,8 @@ from stallscope.run import Run
 from .arranging import RemoteSteps
 from .parsing import RemoteReader
 from .reporting import remote_runs
-from .storage import remove, scratch_at
+from .scratch import scratch_at
+from .storage import remove
 
 # Messages of pyspark's versions if Java does not start.
 _NO_JAVA = ("JAVA_GATEWAY_EXITED", "Java gateway process exited")

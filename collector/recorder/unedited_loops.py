@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import sys
 import threading
 import weakref
 from multiprocessing.util import Finalize
@@ -145,8 +146,7 @@ class Loops:
             loop.record(self._log._recording_of_loop(), loop.loader)
 
     def _validates(self) -> bool:
-        import torch
-
+        torch: Any = sys.modules["torch"]
         model = self._model()
         return not torch.is_grad_enabled() or (model is not None and not model.training)
 
@@ -182,10 +182,10 @@ class Loops:
         self._steps_without_loader += first is None
         if first is None and self._steps_without_loader < _STEPS_WITHOUT_LOADER:
             return
-        from .pytorch_facts import steps_counted
-        from .pytorch_logger import StepLogger
-        from .pytorch_recording import open_recordings
-        from .reductions import innermost_optimizer
+        from .pytorch.pytorch_facts import steps_counted
+        from .pytorch.pytorch_logger import StepLogger
+        from .pytorch.pytorch_recording import open_recordings
+        from .pytorch.reductions import innermost_optimizer
 
         if open_recordings:
             self._script.recorded = "a training with a StepLogger of its own"
