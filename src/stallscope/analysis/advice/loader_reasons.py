@@ -300,6 +300,8 @@ class _Loader:
     def _stage(self) -> _Pair:
         """The part of making a batch that takes most of it."""
         figures = self.figures
+        if figures.workers and not self._all_busy():
+            return None
         collating = figures.share_of_making(figures.collate_ms)
         on_cpu = figures.share_of_making(figures.cpu_ms)
         batch_ms = figures.made_ms or 0.0
@@ -336,8 +338,14 @@ class _Loader:
         return None
 
     def _all_busy(self) -> bool:
-        busy = self.figures.busy_share
-        return busy is not None and busy >= _BUSY and (self.figures.empty or 1.0) >= _EMPTY
+        """Whether making batches limits the training.
+
+        Workers that keep step finish their batches together, and training waits for the first of them.
+        """
+        figures = self.figures
+        busy, empty = figures.busy_share, figures.empty
+        waits = empty is None or empty >= _EMPTY / max(1, figures.workers)
+        return busy is not None and busy >= _BUSY and waits
 
     def _needed(self) -> int | None:
         """Return the number of workers that keep up with the rank's step; None if unknown."""
