@@ -1,4 +1,4 @@
-"""Read the lines of a shape as columns: those of a pattern, or any with a regular expression.
+"""Read the lines of a pattern, or of any regular expression, as columns.
 
 A pattern describes the start of a line. Letters stand for themselves, blanks for any blanks, ``{name}``
 for a field (``FIELDS``), and ``{}`` for anything up to the text that follows it, or up to the number
@@ -42,10 +42,9 @@ _MOST_DIGITS: Mapping[str, int] = {
     "data": 9,
     "mean_data": 9,
     "rate": 12,
-    "mean_rate": 12,
 }
 #: Fields with a fraction or an exponent.
-FLOATS = frozenset({"seconds", "mean_seconds", "ms", "data", "mean_data", "rate", "mean_rate"})
+FLOATS = frozenset({"seconds", "mean_seconds", "ms", "data", "mean_data", "rate"})
 _FRACTION = r"(?:\.\d{1,20})?(?:[eE][-+]?\d{1,2})?"
 #: Fields and the regular expressions of their texts.
 FIELDS = {
@@ -73,18 +72,17 @@ _NEVER = Timestamp(0, False, 1, True)
 
 
 class Pattern:
-    """A pattern of the lines of a format.
+    """A pattern of lines.
 
     Args:
         text: the pattern.
-        known: the fields that it may have.
 
     Raises:
         UsageError: if the text is not a pattern.
     """
 
-    def __init__(self, text: str, known: Sequence[str] = tuple(FIELDS)) -> None:
-        start, pieces = _split(text, known)
+    def __init__(self, text: str) -> None:
+        start, pieces = _split(text)
         self.text = text
         self.names = frozenset(piece.name for piece in pieces if piece.name)
         #: The regular expression of its lines, for Python's ``re`` and for RE2.
@@ -95,21 +93,41 @@ class Pattern:
         #: A text that every matching line contains, without blanks; empty if there is none.
         self.longest_text = max(texts, key=len).encode()
 
-    def matches(self, lines: Lines) -> bool:
-        """Whether any of these lines matches."""
-        return len(self._lines(lines)[0]) > 0
+    def occurs_in(self, data: bytes) -> bool:
+        """Whether any line matches."""
+        # Labels may cut the text in some of the lines, but not in all of them.
+        blocks = line_blocks(data) if self.longest_text in data else ()
+        return any(len(self._lines(lines)[0]) for lines in blocks)
 
-    def all_columns(self, data: bytes, of_the_file: int = 0) -> Mapping[str, Column] | None:
-        """Return the values of all matching lines as ``columns_of`` does; None if no line matches."""
-        return columns_of([self], data, of_the_file)[0]
+    def all_columns(self, data: bytes, of_the_file: int = 0) -> dict[str, Column] | None:
+        """Return the values of all matching lines; None if no line matches.
+
+        Args:
+            data: the output of one or of all ranks.
+            of_the_file: the rank of unlabelled lines.
+
+        Returns:
+            Columns of equal length: ``rank``, the fields of the pattern, ``timed``, and for timed lines
+            the values of a ``Timestamp``. The ranks of a launcher's labels replace those in lines,
+            unless its numbers are those within a host.
+        """
+        labels = labels_of(data) if "rank" in self.names else None
+        pieces: list[Mapping[str, Column]] = []
+        works = WorkLines()
+        for lines in line_blocks(data):
+            columns, at = self.columns_in(lines, labels, of_the_file)
+            counts = works.counts(lines, at) if "step" in columns else {}
+            if len(columns["timed"]):
+                pieces.append({**columns, **counts})
+        joined = joined_columns(pieces)
+        if joined is not None and "step" in joined:
+            works.settle(joined)
+        return joined
 
     def columns_in(
         self, lines: Lines, labels: Labels | None, of_the_file: int
     ) -> tuple[Mapping[str, Column], Ints]:
-        """Return the values of matching lines, and their places.
-
-        The ranks of a launcher's labels replace those in lines, unless they are local.
-        """
+        """Return the values of matching lines, and their places."""
         line, fields = self._lines(lines)
         rank = lines.rank[line]
         if "rank" not in fields:
@@ -182,54 +200,7 @@ def texts_of(block: LineBlock, start: Ints, end: Ints) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(pieces), buffers)
 
 
-# -- files -----------------------------------------------------------------------------------------
-
-
-def first_in(patterns: Sequence[Pattern], data: bytes) -> Pattern | None:
-    """Return the pattern that matches in the first block of a file with any match.
-
-    If several match in it, the first one.
-    """
-    # Labels may cut the text in some of the lines, but not in all of them.
-    occurs = {text: text in data for text in {pattern.longest_text for pattern in patterns}}
-    possible = [pattern for pattern in patterns if occurs[pattern.longest_text]]
-    for lines in line_blocks(data) if possible else ():
-        pattern = next((pattern for pattern in possible if pattern.matches(lines)), None)
-        if pattern is not None:
-            return pattern
-    return None
-
-
-def columns_of(
-    patterns: Sequence[Pattern], data: bytes, of_the_file: int = 0
-) -> list[dict[str, Column] | None]:
-    """Return the values of the lines that match each pattern (None if no line does), in one pass.
-
-    Args:
-        patterns: the patterns.
-        data: the output of one or of all ranks.
-        of_the_file: the rank of unlabelled lines.
-
-    Returns:
-        columns of equal length: ``rank``, the fields of the pattern, ``timed``, and for timed lines the
-        values of a ``Timestamp``. The ranks of a launcher's labels replace those in lines, unless its
-        numbers are those within a host.
-    """
-    have_ranks = any("rank" in pattern.names for pattern in patterns)
-    labels = labels_of(data) if have_ranks else None
-    pieces: list[list[Mapping[str, Column]]] = [[] for _ in patterns]
-    works = [WorkLines() for _ in patterns]
-    for lines in line_blocks(data) if patterns else ():
-        for pattern, parts, work in zip(patterns, pieces, works, strict=True):
-            columns, at = pattern.columns_in(lines, labels, of_the_file)
-            counts = work.counts(lines, at) if "step" in columns else {}
-            if len(columns["timed"]):
-                parts.append({**columns, **counts})
-    joined = [joined_columns(parts) for parts in pieces]
-    for all_columns, work in zip(joined, works, strict=True):
-        if all_columns is not None and "step" in all_columns:
-            work.settle(all_columns)
-    return joined
+# -- columns ---------------------------------------------------------------------------------------
 
 
 def joined_columns(parts: Sequence[Mapping[str, Column]]) -> dict[str, Column] | None:
@@ -361,14 +332,14 @@ class _Piece(NamedTuple):
 _ANYTHING = _Piece("", "", True)
 
 
-def _split(pattern: str, known: Sequence[str]) -> tuple[str, list[_Piece]]:
+def _split(pattern: str) -> tuple[str, list[_Piece]]:
     """Split a pattern into the text at its start and the pieces after it."""
     start, *rest = _FIELD.split(pattern)
     names = [name for name in rest[0::2] if name]
-    unknown = [name for name in names if name not in known]
+    unknown = [name for name in names if name not in FIELDS]
     if unknown or len(set(names)) < len(names):
         what = f"{{{unknown[0]}}} is not a field" if unknown else "a field occurs twice"
-        fields = ", ".join(f"{{{name}}}" for name in known)
+        fields = ", ".join(f"{{{name}}}" for name in FIELDS)
         raise UsageError(f"{PREFIX}{pattern}: {what}; there are {fields} and {{}} for anything")
     if not {"epoch", "step"} & set(names):
         raise UsageError(f"{PREFIX}{pattern}: a pattern needs {{epoch}} or {{step}}")

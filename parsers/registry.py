@@ -34,7 +34,7 @@ _PARSERS = (
     "tensorboard:TensorboardParser",
     "ehealth:EhealthParser",
     "horovod_runner:HorovodRunnerParser",
-    "printed_steps.printed_step_parser:known_trainers",
+    "printed_steps.step_lines_parser:known_trainers",
     "mlperf.mlperf_parser:MlperfParser",
     "keras_output:KerasOutputParser",
 )

@@ -5,14 +5,12 @@ with the number of steps. If that is too coarse, the window's own value counts, 
 single step. Lines without times are measured between their timestamps, in windows that are long enough
 for the clock.
 
-Programs do not say what their means are over, so lines must agree with it: means so far with the times
-of single steps, and means of windows with timestamps. Running means are undone.
+Means so far must agree with the times of single steps.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -22,30 +20,24 @@ from stallscope.arrays.types import Floats, Ints
 from stallscope.formatting.numbers import typical
 
 from .epochs_only import rounded_to
-from .window_lines import ClockCheck, StepLines, stretches, without_running
+from .window_lines import StepLines, stretches
 
 #: The meaning of a printed time: of the line's only step, of the last step of its window, or the mean,
 #: the median or the sum over the window.
 Value = Literal["step", "last", "mean", "median", "total"]
 
 # The required relative precision of a window's time.
-_PRECISE = 0.05
+PRECISE = 0.05
 # The fewest windows after joining lines, in each piece of the log.
-_FEWEST = 5
+FEWEST = 5
 # If precise windows would have more lines, each line is a window.
 _MOST_JOINED = 4
 # Lines are about single steps if most of them are; if nearly all are, their times need no rounded means.
 _MOST, _NEARLY_ALL = 0.5, 0.95
-# Running means over more steps than this are not looked for.
-_LONGEST_RUNNING, _LINES_OF_RUNNING = 200, 1000
-# A clock agrees with steps up to this share of its time and this many of its units.
-_CLOCK_SHARE, _CLOCK_UNITS = 0.02, 2
-# Known meanings hold if they differ from the clock by this share at most, and others do not by less.
-_OFF = 0.05
 _SINGLE = "times of single steps"
 _IN_WORDS = {
     "step": _SINGLE,
-    "running": f"{_SINGLE}, from running means",
+    "running": "means of {steps} steps",
     "last": "times of the last of {steps} steps",
     "mean": "means of {steps} steps",
     "median": "medians of {steps} steps",
@@ -85,7 +77,8 @@ class Durations:
     def precision(self) -> str:
         """Describe what the times are, in words."""
         steps = typical(self.steps)
-        return _SINGLE if steps == "1" else _IN_WORDS[self.source].format(steps=steps)
+        kind = _SINGLE if steps == "1" else _IN_WORDS[self.source].format(steps=steps)
+        return f"{kind}, from running means" if self.source == "running" else kind
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -107,14 +100,14 @@ class Durations:
 
 
 @dataclass(frozen=True)
-class _Times:
+class Times:
     """Seconds per step for each line, and half of the unit that they are rounded to."""
 
     seconds: Floats
     half_s: float
 
     @classmethod
-    def of(cls, lines: StepLines, seconds: str, rate: str, samples: float | None) -> _Times | None:
+    def of(cls, lines: StepLines, seconds: str, rate: str, samples: float | None) -> Times | None:
         """Read times from seconds, or from a rate; None if lines have neither."""
         times, printed_rate = lines.of(seconds), lines.of(rate)
         if times is not None:
@@ -126,71 +119,8 @@ class _Times:
         return cls(times, half)
 
 
-def durations(
-    lines: StepLines, value: Value, samples: float | None, *, is_certain: bool = False
-) -> Durations | None:
-    """Measure windows; None if lines have no times.
-
-    Versions of a program print other times: if the clock refutes the given meaning, it decides.
-
-    Args:
-        lines: the lines of one rank.
-        value: the meaning of their ``seconds`` and ``data``.
-        samples: samples per step in the lines' rates; None if unknown.
-        is_certain: whether the meaning is beyond doubt.
-    """
-    printed = _Times.of(lines, "seconds", "rate", samples)
-    so_far = _Times.of(lines, "mean_seconds", "mean_rate", samples)
-    windows = _by_meaning(lines, value, printed, so_far)
-    check = None if windows is None or is_certain else _against_clock(lines, windows)
-    if windows is None or check is None or check.error <= _OFF:
-        return windows
-    undone = _undone(lines, printed) if value == windows.source == "mean" and printed else None
-    if undone is not None:
-        return undone
-    for reading in _readings(lines, printed, so_far):
-        better = _against_clock(lines, reading)
-        if better is not None and better.error <= min(_OFF, check.error / 2):
-            return reading
-    by_clock = _between_stamps(lines) if check.refutes else None
-    if by_clock is None:
-        return windows
-    return replace(by_clock, note=check.note("the log's timestamps"))
-
-
-def _readings(
-    lines: StepLines, printed: _Times | None, so_far: _Times | None
-) -> Iterator[Durations]:
-    """Yield what printed times may be, of the steps of a line or so far, without waits or with them."""
-    data = lines.of("data")
-    for times in (printed, so_far):
-        if times is not None:
-            yield _as_printed(lines, times, "mean")
-            yield _of_totals(lines, times)
-            yield _of_means(lines, None, times, "mean")
-            if data is not None:
-                yield _as_printed(lines, _Times(times.seconds + data, times.half_s), "mean")
-
-
-def _against_clock(lines: StepLines, windows: Durations) -> ClockCheck | None:
-    """Compare windows with the clock; None if that is not precise enough."""
-    ns, enough = lines.stamps_ns, int(lines.stamp_unit_ns / _PRECISE)
-    if ns is None:
-        return None
-    took = np.diff(ns)[~lines.breaks[1:]]
-    later = took[took > lines.stamp_unit_ns]
-    if 0 < len(later) < len(took) / 2 and np.median(later) > enough:
-        # Lines in a buffer get the time at which it is full.
-        return None
-    ns, piece = ns[windows.at], np.cumsum(lines.breaks)[windows.at]
-    begin, end = stretches(ns, np.append(True, np.diff(piece) > 0)[: len(piece)], enough)
-    if (ns[end] - ns[begin]).sum() < max(enough, 1):
-        return None
-    return ClockCheck.of(windows.step_s * windows.steps, ns, begin, end)
-
-
-def _by_meaning(
-    lines: StepLines, value: Value, printed: _Times | None, so_far: _Times | None
+def by_meaning(
+    lines: StepLines, value: Value, printed: Times | None, so_far: Times | None
 ) -> Durations | None:
     """Measure windows by a known meaning of the times in lines."""
     if value == "step" and (lines.since == 1).mean() < _MOST:
@@ -198,22 +128,22 @@ def _by_meaning(
     if value in ("step", "last") and printed and so_far and _of_other_steps(lines, printed, so_far):
         so_far = None
     if so_far is not None:
-        return _of_means(lines, printed, so_far, value)
+        return of_means(lines, printed, so_far, value)
     if printed is None:
-        return _between_stamps(lines)
+        return between_stamps(lines)
     if value == "total":
-        return _of_totals(lines, printed)
-    return _as_printed(lines, printed, value)
+        return of_totals(lines, printed)
+    return as_printed(lines, printed, value)
 
 
-def _of_means(lines: StepLines, printed: _Times | None, so_far: _Times, value: Value) -> Durations:
+def of_means(lines: StepLines, printed: Times | None, so_far: Times, value: Value) -> Durations:
     """Measure windows by means over all steps so far."""
     # Differences of means that never change tell nothing.
     windows = _differences(lines, so_far) if np.ptp(so_far.seconds) else None
     if printed is not None and value in ("step", "last") and _exact(lines, printed, windows):
-        return _as_printed(lines, printed, value)
+        return as_printed(lines, printed, value)
     if windows is None:
-        windows = _as_printed(lines, printed or so_far, value)
+        windows = as_printed(lines, printed or so_far, value)
     elif printed is not None and len(windows.at) * _MOST_JOINED < len(lines):
         windows = _scaled(lines, so_far, printed, windows)
     data = _data_so_far(lines)
@@ -226,13 +156,13 @@ def _of_means(lines: StepLines, printed: _Times | None, so_far: _Times, value: V
     )
 
 
-def _exact(lines: StepLines, printed: _Times, differences: Durations | None) -> bool:
+def _exact(lines: StepLines, printed: Times, differences: Durations | None) -> bool:
     """Whether nearly every step has a line, and its time is as precise as differences of means."""
     finer = differences is None or printed.half_s <= differences.half_s
     return finer and bool((lines.since == 1).mean() >= _NEARLY_ALL)
 
 
-def _of_other_steps(lines: StepLines, printed: _Times, mean: _Times) -> bool:
+def _of_other_steps(lines: StepLines, printed: Times, mean: Times) -> bool:
     """Whether means so far are not over the steps since their piece of the log began.
 
     Some programs print means over the whole job. Where a piece begins with the line of a single step,
@@ -252,61 +182,30 @@ def _of_other_steps(lines: StepLines, printed: _Times, mean: _Times) -> bool:
     return bool(wrong.mean() > _MOST)
 
 
-def _undone(lines: StepLines, times: _Times) -> Durations | None:
-    """Return the times of single steps behind running means; None if the times are no such means.
-
-    Timestamps tell: steps must take as long as the clock says, and the printed times must not.
-    """
-    ns, values, since = lines.stamps_ns, times.seconds, lines.since[0]
-    inside = np.append(False, ~lines.breaks[1:])
-    if ns is None or (lines.since != since).any() or inside.sum() < max(_FEWEST, len(lines) / 2):
-        return None
-    clock = np.where(inside, np.diff(ns, prepend=ns[0]) / 1e9, 0.0)
-
-    def off(seconds: Floats) -> float:
-        took = np.where(inside[: len(seconds)], seconds * since, 0.0)
-        return float(np.abs(np.cumsum(took - clock[: len(seconds)])).max())
-
-    unit = lines.stamp_unit_ns / 1e9
-    most = min(off(values) / 2, _CLOCK_UNITS * unit + _CLOCK_SHARE * float(clock.sum()))
-    least = -2 * times.half_s * len(lines)
-    # The first lines tell how long the window is.
-    first = values[:_LINES_OF_RUNNING]
-    windows = [len(lines), *range(2, min(len(lines), _LONGEST_RUNNING + 1))]
-    _, window = min((off(without_running(first, window)), window) for window in windows)
-    step_s = without_running(values, window)
-    if step_s.min() < least or off(step_s) > most:
-        return None
-    step_s = np.maximum(step_s, 0.0)
-    data = lines.of("data")
-    data_s = None if data is None else np.clip(without_running(data, window), 0.0, step_s)
+def with_means(
+    windows: Durations, at: Ints, steps: Ints, step_s: Floats, data_s: Floats | None
+) -> Durations:
+    """Return windows with other lines and times, and their means."""
     return replace(
-        _as_printed(lines, times, "mean"),
+        windows,
+        at=at,
+        steps=steps,
         step_s=step_s,
         data_s=data_s,
-        source="running",
-        half_s=times.half_s * min(window, len(lines) // 2),
-        mean_s=float(step_s.mean()),
-        mean_data_s=None if data_s is None else float(data_s.mean()),
+        mean_s=float(np.average(step_s, weights=steps)),
+        mean_data_s=None if data_s is None else float(np.average(data_s, weights=steps)),
     )
 
 
-def _as_printed(lines: StepLines, times: _Times, value: Value) -> Durations:
-    steps, data = lines.since, lines.of("data")
-    return Durations(
-        at=np.arange(len(lines)),
-        steps=steps,
-        step_s=times.seconds,
-        data_s=data,
-        source=value,
-        half_s=times.half_s,
-        mean_s=float(np.average(times.seconds, weights=steps)),
-        mean_half_s=times.half_s,
-        mean_data_s=None if data is None else float(np.average(data, weights=steps)),
+def as_printed(lines: StepLines, times: Times, value: Value) -> Durations:
+    at, no_steps = np.arange(len(lines)), np.zeros(0, np.int64)
+    windows = Durations(
+        at, no_steps, times.seconds, None, value, times.half_s, 0.0, mean_half_s=times.half_s
     )
+    return with_means(windows, at, lines.since, times.seconds, lines.of("data"))
 
 
-def _of_totals(lines: StepLines, times: _Times) -> Durations:
+def of_totals(lines: StepLines, times: Times) -> Durations:
     """Make windows of printed sums over their steps."""
     steps = lines.since
     # The first steps include tracing.
@@ -325,7 +224,7 @@ def _of_totals(lines: StepLines, times: _Times) -> Durations:
     )
 
 
-def _differences(lines: StepLines, mean: _Times) -> Durations | None:
+def _differences(lines: StepLines, mean: Times) -> Durations | None:
     """Make windows of differences of means so far, with enough lines in each to be precise.
 
     None if the means are rounded too much for that.
@@ -334,9 +233,9 @@ def _differences(lines: StepLines, mean: _Times) -> Durations | None:
     half_s = mean.half_s if printed_data is None else max(mean.half_s, lines.half_unit("mean_data"))
     at = np.arange(len(lines))
     for joined in (1, *_joined(lines, mean, half_s)):
-        at = _every(lines, joined)
+        at = every(lines, joined)
         steps, step_s, half = _differences_at(lines, mean.seconds, half_s, at)
-        if np.median(half) <= _PRECISE * np.median(step_s):
+        if np.median(half) <= PRECISE * np.median(step_s):
             break
     else:
         return None
@@ -356,7 +255,7 @@ def _differences(lines: StepLines, mean: _Times) -> Durations | None:
     )
 
 
-def _scaled(lines: StepLines, mean: _Times, printed: _Times, joined: Durations) -> Durations:
+def _scaled(lines: StepLines, mean: Times, printed: Times, joined: Durations) -> Durations:
     """Make a window of each line, in proportion to its printed time.
 
     In each piece of the log they are scaled to the sum that the last mean so far gives. So changes are
@@ -393,16 +292,16 @@ def _data_so_far(lines: StepLines) -> Floats | None:
     return np.asarray(lines.sums(data * steps) / lines.in_means)
 
 
-def _joined(lines: StepLines, mean: _Times, half_s: float) -> list[int]:
+def _joined(lines: StepLines, mean: Times, half_s: float) -> list[int]:
     """Return numbers of lines to join for precise windows; none if too few windows would be left."""
     _, step_s, half = _differences_at(lines, mean.seconds, half_s, np.arange(len(lines)))
-    joined = math.ceil(float(np.median(half)) / max(_PRECISE * float(np.median(step_s)), 1e-12))
-    most = len(lines) // (_FEWEST * len(lines.starts))
+    joined = math.ceil(float(np.median(half)) / max(PRECISE * float(np.median(step_s)), 1e-12))
+    most = len(lines) // (FEWEST * len(lines.starts))
     # The median of coarse lines is uncertain: also try twice as many.
     return [count for count in (joined, 2 * joined) if count <= most]
 
 
-def _every(lines: StepLines, joined: int) -> Ints:
+def every(lines: StepLines, joined: int) -> Ints:
     """Return the last of every ``joined`` lines of each piece."""
     place = np.arange(len(lines)) - lines.starts[lines.piece]
     return np.flatnonzero(place % joined == joined - 1)
@@ -426,12 +325,12 @@ def _sums(lines: StepLines, mean: Floats) -> float:
     return float(np.average(mean[lines.lasts], weights=lines.in_means[lines.lasts]))
 
 
-def _between_stamps(lines: StepLines) -> Durations | None:
+def between_stamps(lines: StepLines) -> Durations | None:
     """Make windows between timestamps, with enough lines in each to be precise."""
     ns, unit = lines.stamps_ns, lines.stamp_unit_ns
     if ns is None:
         return None
-    begin, at = stretches(ns, lines.breaks, int(unit / _PRECISE))
+    begin, at = stretches(ns, lines.breaks, int(unit / PRECISE))
     steps, took = lines.counted[at] - lines.counted[begin], (ns[at] - ns[begin]) / 1e9
     if not len(at) or not took.sum():
         return None

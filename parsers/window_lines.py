@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -45,8 +44,6 @@ _NEARLY_ALL = 0.9
 # A job with fewer pieces may have been restarted.
 _FEWEST_EPOCHS = 3
 _MOST_DECIMALS = 6
-# A clock refutes times by this ratio; larger ones are damage.
-_ABOUT, _DAMAGED = 1.25, 1e5
 
 
 @dataclass(frozen=True)
@@ -276,55 +273,6 @@ def stretches(ns: Ints, breaks: Bools, enough: int) -> tuple[Ints, Ints]:
             last.append(later)
             at = later
     return np.array(first, np.int64), np.array(last, np.int64)
-
-
-class ClockCheck(NamedTuple):
-    """How printed times compare with a clock."""
-
-    #: The ratio of a typical stretch, and of all together.
-    typical: float
-    of_all: float
-    #: The sum of all differences, as a share of the clock's time.
-    error: float
-
-    @classmethod
-    def of(cls, seconds: Floats, ns: Ints, begin: Ints, end: Ints) -> ClockCheck:
-        """Compare the printed times of each line's steps with the clock, from line to line."""
-        clock = np.maximum(ns[end] - ns[begin], 1) / 1e9
-        so_far = np.cumsum(seconds)
-        printed = so_far[end] - so_far[begin]
-        return cls(
-            float(np.median(printed / clock)),
-            float(printed.sum() / clock.sum()),
-            float(np.abs(printed - clock).sum() / clock.sum()),
-        )
-
-    @property
-    def refutes(self) -> bool:
-        """Whether the clock refutes them.
-
-        Pauses between lines, or lines that were written together, change one of the ratios only.
-        """
-        least, most = sorted((self.typical, self.of_all))
-        return _DAMAGED > least > _ABOUT or 1 / _DAMAGED < most < 1 / _ABOUT
-
-    def note(self, clock: str) -> str:
-        """Say that a clock contradicts them."""
-        return (
-            f"steps took {1 / max(self.typical, 1e-9):,.3g} times as long by {clock} as their "
-            "printed times say: the clock counts"
-        )
-
-
-def without_running(means: Floats, window: int) -> Floats:
-    """Return the values whose running means these are, over at most ``window`` values."""
-    counts = np.minimum(np.arange(len(means)) + 1, window)
-    values = np.diff(means * counts, prepend=0.0)
-    # Each value of a full window takes the place of an earlier one.
-    for begin in range(window, len(means), window):
-        end = min(begin + window, len(means))
-        values[begin:end] += values[begin - window : end - window]
-    return np.asarray(values)
 
 
 def decimals_of(text: str) -> int:

@@ -118,6 +118,7 @@ PARSERS = (
     "window_lines",
     "pattern",
     "window_durations",
+    "window_meaning",
     "formats",
     "registry",
     "runs",

@@ -34,10 +34,10 @@ from stallscope.run import Problem
 from ..base import Parsed, Parser
 from ..epochs_only import clock_facts, epochs_log, in_one_file, rounded_to
 from ..lines.line_blocks import Column
-from ..pattern import Pattern, by_rank, first_in, timestamp_at
+from ..pattern import Pattern, by_rank, timestamp_at
 from ..rank_names import FROM_LABELS, rank_in
 from .printed_steps import NO_RANK, Meaning, logs_of, with_year_note
-from .printed_steps.printed_step_parser import (
+from .printed_steps.rank_logs import (
     Epochs,
     epochs_as_printed,
     epochs_between_lines,
@@ -47,12 +47,6 @@ from .printed_steps.printed_step_parser import (
 KNOWN_FROM = "lines of the given pattern"
 
 _MEANING = Meaning(KNOWN_FROM, "step", is_certain=True)
-
-# The fields of a user's pattern.
-_FIELDS = (
-    *("time", "rank", "epoch", "step", "steps", "seconds", "ms", "data", "rate"),
-    *("mean_seconds", "mean_data"),
-)
 
 
 class LinePatternParser(Parser):
@@ -69,12 +63,12 @@ class LinePatternParser(Parser):
     certain: ClassVar[bool] = False
 
     def __init__(self, pattern: str) -> None:
-        self.pattern = Pattern(pattern, _FIELDS)
+        self.pattern = Pattern(pattern)
         # ``logs_of`` searches the text for the number of ranks.
         self.reads_stated_ranks = "step" in self.pattern.names
 
     def recognises(self, file_name: str, head: bytes) -> bool:
-        return first_in([self.pattern], head) is not None
+        return self.pattern.occurs_in(head)
 
     def parse(self, path: str, data: bytes) -> Parsed:
         has_steps = "step" in self.pattern.names

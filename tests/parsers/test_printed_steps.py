@@ -527,6 +527,87 @@ def test_running_means_are_undone_where_the_clock_agrees(window: int) -> None:
         assert row["data"] == pytest.approx(wait_s / _NS, abs=rounded_ns)
 
 
+def logged_every(steps: int, epochs: int = 3) -> tuple[Truth, bytes]:
+    """Return the lines of torchvision's logger about every so many steps, and the true times."""
+    truth = Truth.drawn(epochs=epochs, steps=403)
+    truth.step_s[:, 0] += 6
+    lines = []
+    for epoch, (took, waited) in enumerate(zip(truth.step_s, truth.data_s, strict=True)):
+        for step in range(403):
+            if step % steps and step < 402:
+                continue
+            over = slice(max(step - 19, 0), step + 1)
+            lines.append(
+                f"Epoch: [{epoch}]  [{step:3}/403]  eta: 0:02:03  lr: 0.02  loss: 1.7 (1.9)  "
+                f"time: {took[over].mean():.4f}  data: {waited[over].mean():.4f}  max mem: 40771"
+            )
+    return truth, "\n".join(lines).encode()
+
+
+@pytest.mark.parametrize("every", [1, 2, 4, 5, 10])
+def test_times_between_lines_are_found_behind_means_over_the_last_20_steps(every: int) -> None:
+    truth, text = logged_every(every)
+    log = by_name("torchvision").parse("run.log", text)
+    facts, took, waited = log.log.facts, truth.step_s.ravel(), truth.data_s.ravel()
+    assert facts["step_ms"] == pytest.approx(1e3 * took.mean(), rel=0.005)
+    assert facts["data_ms"] == pytest.approx(1e3 * waited.mean(), rel=0.02)
+    assert facts["precision"].startswith(
+        f"{'times of single' if every == 1 else f'means of {every}'} steps, from running means, to "
+    )
+    rows = windows(log)
+    assert sum(row["steps"] for row in rows) == took.size
+    # Rounding to a ten-thousandth of a second adds up over an epoch's 20 means that share no steps.
+    rounded_s = 5 * np.sqrt(2 * 20) * 20 * 1e-4 / np.sqrt(12)
+    for row in rows:
+        if row["steps"] == every:
+            steps = slice(row["step"] - every, row["step"])
+            assert (row["end"] - row["begin"]) * _NS == pytest.approx(
+                took[steps].sum(), abs=rounded_s
+            )
+            assert row["data"] * _NS == pytest.approx(waited[steps].sum(), abs=rounded_s)
+
+
+@pytest.mark.parametrize("every", [3, 7, 15])
+def test_lines_are_joined_where_their_means_share_steps(every: int) -> None:
+    truth, text = logged_every(every)
+    log = by_name("torchvision").parse("run.log", text)
+    assert log.log.facts["step_ms"] == pytest.approx(1e3 * truth.step_s.mean(), rel=0.03)
+    rows = windows(log)
+    # The first line of an epoch is about its first step alone.
+    assert min(row["steps"] for row in rows) >= -(-20 // every) * every - every + 1
+    means = [(row["end"] - row["begin"]) * _NS / row["steps"] for row in rows]
+    ends = [row["step"] for row in rows]
+    expected = [
+        truth.step_s.ravel()[max(end - 20, (end - 1) // 403 * 403) : end].mean() for end in ends
+    ]
+    assert means == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_clock_decides_about_means_over_the_last_steps() -> None:
+    truth, text = logged_every(10, epochs=1)
+    stamped = []
+    for line in text.decode().splitlines():
+        done = int(re.findall(r"\[ *(\d+)/403\]", line)[0]) + 1
+        mean = truth.step_s[0, max(done - 10, 0) : done].mean()
+        at = truth.ended(0, done)
+        stamp = f"{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03} "
+        stamped.append(stamp + re.sub(r"time: [\d.]+", f"time: {mean:.4f}", line))
+    log = by_name("torchvision").parse("run.log", "\n".join(stamped).encode())
+    # This version prints means over the steps since the line before.
+    assert log.log.facts["windows"] == "mean"
+    assert log.log.facts["step_ms"] == pytest.approx(1e3 * truth.step_s.mean(), rel=0.005)
+
+
+def test_a_line_that_is_cut_off_within_its_last_number_is_left_out() -> None:
+    program = PROGRAMS["ImageNet"]
+    whole = program.text().partition(b"\tLoss")[0]
+    lines = [line.partition(b"\tLoss")[0] for line in program.text().splitlines()]
+    assert whole.endswith(b")")
+    (log,) = parsed(program, b"\n".join(lines)[:-3])
+    (alone,) = parsed(program, b"\n".join(lines[:-1]))
+    assert windows(log) == windows(alone)
+
+
 def test_times_that_agree_with_the_clock_stay_as_they_are_printed() -> None:
     lines, at = [], datetime(2026, 3, 9, 7, 41, 4)
     for step in range(60):

@@ -10,7 +10,7 @@ import pytest
 from stallscope.analysis import analyse
 from stallscope.parsers import read
 from stallscope.parsers.formats.line_pattern import LinePatternParser
-from stallscope.parsers.formats.printed_steps import printed_step_parser
+from stallscope.parsers.formats.printed_steps import rank_logs
 from stallscope.parsers.rank_names import StatedRanks, hosts_of_ranks, stated_ranks
 from stallscope.parsers.runs import epoch_runs
 from stallscope.parsers.runs.reading import Reading
@@ -280,7 +280,7 @@ def test_a_labelled_log_of_steps_is_searched_for_words_once(
         searched.append(data)
         return stated_ranks(data)
 
-    for module in (epoch_runs, printed_step_parser):
+    for module in (epoch_runs, rank_logs):
         monkeypatch.setattr(module, "stated_ranks", counting)
     lines = [f"[1,{n % 2}]<stdout>:2026-11-21 02:28:{n:02} step {n // 2}\n" for n in range(40)]
     reading = Reading(LinePatternParser("{time} step {step}"))

@@ -13,8 +13,9 @@ import pyarrow as pa
 from stallscope.arrays.types import Bools, Ints
 
 from ...epochs_only import Epoch, windows_table
-from ...window_durations import Durations, durations
+from ...window_durations import Durations
 from ...window_lines import StepLines
+from ...window_meaning import durations
 from .mlperf_lines import RANKS, START, STEPS, MlperfEvent, as_whole, events
 
 # Epochs are numbered by hand: larger numbers are samples.

@@ -3,14 +3,13 @@
 Lines become windows: intervals of the kind ``window`` with a number of steps, a start and an end, and
 the wait for data, if it is printed (``windows``).
 
-- ``trainers`` is the table of known trainers: what tells their lines, and what these leave open.
-- ``printed_step_parser`` reads the lines of one of them, and makes a log of each rank of any lines.
-- ``rates`` decides whether a rate is that of one rank or of all ranks.
-
-Lines of any other trainer are read by ``step_lines_parser``:
-
 - ``vocabulary`` has the words of figures, as data.
-- ``figures`` finds the figures of lines that repeat, and ``rows`` reads them from all lines.
+- ``figures`` takes lines apart into figures, and ``rows`` reads these from all lines.
+- ``trainers`` is the table of known trainers: what tells their lines, and what these leave open.
+- ``step_lines_parser`` reads the lines of one of them, else those of any other trainer if their own
+  figures confirm them. ``rank_logs`` makes a log of each rank of any lines.
+- ``rates`` decides whether a rate is that of one rank or of all ranks, and has what confirms printed
+  times besides the clock.
 - ``counters`` finds what counts, and what measures time; ``evidence`` decides what the figures mean, and
   whether anything confirms it.
 - ``bar_states`` finds the states of bars, and ``bars`` chooses the training's.
@@ -19,7 +18,7 @@ Lines of any other trainer are read by ``step_lines_parser``:
 ``metric_times`` finds the times of epochs and steps in metrics that TensorBoard or MLflow has logged.
 """
 
-from .printed_step_parser import NO_RANK, logs_of, with_year_note
+from .rank_logs import NO_RANK, logs_of, with_year_note
 from .trainers import Meaning
 
 __all__ = ["NO_RANK", "Meaning", "logs_of", "with_year_note"]

@@ -210,6 +210,26 @@ class Clock(NamedTuple):
     is_absolute: bool = False
 
 
+def clock_of(seconds: Floats, name: str, figure: int | None = None) -> Clock:
+    """Return the clock of printed seconds since 1970 or since a start."""
+    seconds = np.clip(seconds, -_LATEST_S, _LATEST_S)
+    # Of times since 1970 a float has too few digits to show the unit.
+    unit_ns = max(int(2e9 * half_unit(np.round(seconds - seconds[0], 6))), 1)
+    return Clock(np.rint(seconds * 1e9).astype(np.int64), unit_ns, name, figure)
+
+
+def stamps_by(ns: Ints, unit_ns: int) -> dict[str, Column]:
+    """Return moments since 1970 as the timestamps of lines."""
+    known = np.ones(len(ns), bool)
+    return {
+        "timed": known,
+        "ns": ns,
+        "zone_known": known,
+        "resolution_ns": np.full(len(ns), unit_ns),
+        "year_known": known,
+    }
+
+
 @dataclass(frozen=True)
 class CountedLines:
     """Lines of one kind, whose counter is known."""
@@ -301,27 +321,25 @@ class CountedLines:
         if ns is not None and len(self.lines) == len(self.sole):
             clocks.append(Clock(ns, self.lines.stamp_unit_ns, STAMPS))
         for at in (*self.having("stamp"), *self.having("time")):
-            figure, unit_s = self.figures[at], _since_1970(self.sole.values[at])
+            figure, unit_s = self.figures[at], since_1970(self.sole.values[at])
             if unit_s is not None:
-                clock = self._clock_of(at, unit_s, "the lines' timestamps")
+                clock = clock_of(self.sole.values[at] * unit_s, "the lines' timestamps", at)
                 clocks.append(clock._replace(is_absolute=True))
             elif figure.is_clock or self._is_running(at):
                 unit_s = 1.0 if figure.is_clock else figure.word.unit_s or 1.0
-                clock = self._clock_of(at, unit_s, "the lines' running time")
+                clock = clock_of(self._seconds_of(at, unit_s), "the lines' running time", at)
                 certain = figure.is_clock or figure.word.unit_s is not None
                 clocks.append(clock._replace(is_certain=certain))
         return [clock for clock in clocks if self._goes(clock)]
 
-    def _clock_of(self, at: int, unit_s: float, name: str) -> Clock:
-        seconds = np.clip(self.sole.values[at] * unit_s, -_LATEST_S, _LATEST_S)
+    def _seconds_of(self, at: int, unit_s: float) -> Floats:
+        """Return the seconds of a running time or of times of day."""
+        seconds = self.sole.values[at] * unit_s
         if self.figures[at].word == TIME_OF_DAY:
             # The next day begins where it falls by more than half a day.
-            seconds = seconds + _DAY_S * np.cumsum(
-                np.diff(seconds, prepend=seconds[0]) < -_DAY_S / 2
-            )
-        # Of times since 1970 a float has too few digits to show the unit.
-        unit_ns = max(int(2e9 * half_unit(np.round(seconds - seconds[0], 6))), 1)
-        return Clock(np.rint(seconds * 1e9).astype(np.int64), unit_ns, name, at)
+            falls = np.diff(seconds, prepend=seconds[0]) < -_DAY_S / 2
+            seconds = seconds + _DAY_S * np.cumsum(falls)
+        return seconds
 
     def _is_running(self, at: int) -> bool:
         """Whether a figure is the time since a start."""
@@ -366,7 +384,7 @@ def agrees(ratio: float, most: float) -> bool:
     return bool(1 / most <= ratio <= most)
 
 
-def _since_1970(values: Floats) -> float | None:
+def since_1970(values: Floats) -> float | None:
     """Return the unit of times since 1970, in seconds; None for other times."""
     usual = float(np.median(values))
     return next(

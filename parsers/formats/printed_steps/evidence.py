@@ -18,8 +18,8 @@ from stallscope.arrays.types import Floats
 from ...epochs_only import LATEST_NS
 from ...lines.line_blocks import Column
 from ...window_durations import Value
-from ...window_lines import HALF, ClockCheck, decimals_of, half_unit
-from .agreement import AGREE, ComparedLines, percent
+from ...window_lines import HALF, decimals_of, half_unit
+from ...window_meaning import ClockCheck
 from .counters import (
     STAMPS,
     Clock,
@@ -29,9 +29,11 @@ from .counters import (
     epoch_of_each,
     of_first_arrivals,
     of_main_rank,
+    stamps_by,
     without_copies,
     without_repeated_steps,
 )
+from .rates import AGREE, ComparedLines, percent
 from .rows import Rows
 from .trainers import TRAINERS
 
@@ -284,15 +286,7 @@ class _Lines(ComparedLines):
         ns = np.rint(np.clip(self.rows.values[clock.figure] * factor, 0, LATEST_NS)).astype(
             np.int64
         )
-        known = np.ones(len(ns), bool)
-        unit = np.full(len(ns), clock.unit_ns)
-        return {
-            "timed": known,
-            "ns": ns,
-            "zone_known": known,
-            "resolution_ns": unit,
-            "year_known": known,
-        }
+        return stamps_by(ns, clock.unit_ns)
 
     def _running(self, clock: Clock, checks: Sequence[str], notes: Sequence[str]) -> Evidence | str:
         """Return the evidence of the differences of a running time."""

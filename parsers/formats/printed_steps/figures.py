@@ -46,7 +46,7 @@ _FIGURE = re.compile(
 _DATE = re.compile(rf"(?<![\w.]){DATED_MOMENT}")
 _OTHER_DATES = re.compile("|".join(re.sub(r"\?P<\w+>", "?:", form) for form in (*DATES, DAY_FIRST)))
 # The start of the name of a figure.
-_NAME_STARTS = re.compile(r"[|;,{}\t]|\s{2,}| - |: (?=\S)|\) ")
+_NAME_STARTS = re.compile(r"[|;,{}\t\x1b]|\s{2,}| - |: (?=\S)|\) ")
 # A line that begins with a time without a date.
 _TIME_OF_DAY = re.compile(
     r"[\s\[(]{0,3}\d\d:[0-5]\d:[0-5]\d(?![\d:])(?!\W{1,3}(?:left|remain|to go|eta))"
@@ -66,12 +66,16 @@ _EVALUATES_BEHIND = re.compile(r"(?i)\s+(?:val|valid\w*|test|eval\w*),")
 _MOST_BEFORE = 60
 #: The text of a number or a clock for RE2.
 _VALUE = r"([-+]?(?:\d{1,4} days?,? ?)?[\d:](?:[\d:,.+\-]|[eE][-+]?\d)*[KMGT]?)"
+# Terminals' colours, which a sample has as their first character.
+_COLOURED = r"\x1b\[[\d;]*m"
+_COLOUR, _ESCAPE = re.compile(_COLOURED), "\x1b"
+_WORD_START = rf"(?:^|[^\w]|{_COLOURED})"
 DATE_BYTES = 160
 # If this share of lines has figures of a training behind them, these are of the same record.
 _SHARE_DESCRIBED = 0.8
 # The text after a figure that tells it from others.
 _MOST_AFTER = 12
-_DIGITS = re.compile(r"\d")
+_DIGITS, _LETTERS = re.compile(r"[\d\x1b]"), re.compile(r"[A-Za-z]")
 _FRACTION = re.compile(r"\d+\.\d*[1-9]\d*$")
 _COUNT = ("step", "count", "samples", "epoch")
 
@@ -115,8 +119,13 @@ class Kind:
         parts = [
             f"{_escaped(anchor)}(?P<f{at}>{_VALUE[1:-1]})" for at, anchor in enumerate(self.anchors)
         ]
-        if not self.anchors[0] and not self.figures[0].is_clock:
-            parts[0] += r"\s*" + _spaced(_DIGITS.split(self.figures[0].after)[0])
+        if not _LETTERS.search(self.anchors[0]) and not self.figures[0].is_clock:
+            after = _spaced(_DIGITS.split(self.figures[0].after)[0])
+            if after and _spaced("".join(self.anchors[1:2])).startswith(after):
+                # The text after the first figure is that before the second one.
+                parts[:2] = [parts[0] + r"\s*" + parts[1].removeprefix(_WORD_START)]
+            else:
+                parts[0] += r"\s*" + after
         ending = _spaced(self.ending)
         return "(?s)^.*?" + ".*?".join(parts) + (rf"\s*{ending}" if ending else "")
 
@@ -164,21 +173,33 @@ def _kinds_of(sample: Iterable[str]) -> list[Kind]:
     kinds = []
     for key, lines in enough[:_MOST_KINDS]:
         columns = [column for column in zip(*lines, strict=True) if _tells(column)]
-        befores = [[figure.before for figure in column] for column in columns]
-        anchors = [_anchor(texts, starts=at == 0) for at, texts in enumerate(befores)]
-        counts = any(column[0].word.quantity in _COUNT for column in columns)
-        if counts and all(anchor is not None for anchor in anchors):
-            ending = _common([figure.after for figure in columns[-1]])
-            ending = _DIGITS.split(ending)[0]
-            known = [anchor for anchor in anchors if anchor is not None]
-            first = [column[0] for column in columns]
-            for at, column in enumerate(columns[1:], start=1):
-                if _counts_steps(columns[at - 1], column):
-                    first[at] = first[at]._replace(word=Word("step", order=2))
-            kinds.append(
-                Kind(first, known, ending, len(lines), frozenset(words[key]), training[key])
-            )
+        if any(column[0].word.quantity in _COUNT for column in columns):
+            kind = kind_of(columns, frozenset(words[key]), trains=training[key])
+            kinds += [] if kind is None else [kind]
     return kinds
+
+
+def kind_of(
+    columns: Sequence[Sequence[Figure]], words: frozenset[str] = frozenset(), *, trains: bool = True
+) -> Kind | None:
+    """Return the kind of lines of a sample; None if the texts before a figure have no common end.
+
+    Args:
+        columns: for each figure of the kind those of all lines.
+        words: the names of all figures in its lines.
+        trains: whether some of them are figures that only training has.
+    """
+    befores = [[figure.before for figure in column] for column in columns]
+    anchors = [_anchor(texts, starts=at == 0) for at, texts in enumerate(befores)]
+    known = [anchor for anchor in anchors if anchor is not None]
+    if len(known) < len(anchors):
+        return None
+    ending = _DIGITS.split(_common([figure.after for figure in columns[-1]]))[0]
+    first = [column[0] for column in columns]
+    for at, column in enumerate(columns[1:], start=1):
+        if _counts_steps(columns[at - 1], column):
+            first[at] = first[at]._replace(word=Word("step", order=2))
+    return Kind(first, known, ending, len(columns[0]), words, trains)
 
 
 def _counts_training(figures: Sequence[Figure]) -> bool:
@@ -226,6 +247,7 @@ def _sample(parts: Sequence[bytes]) -> Iterator[str]:
 def figures_of(text: str) -> list[Figure]:
     """Take a line apart into its figures; dates are none."""
     figures: list[Figure] = []
+    text = _COLOUR.sub(_ESCAPE, text)
     end, last = 0, ""
     at = _after_date(text)
     begin = at
@@ -240,7 +262,8 @@ def figures_of(text: str) -> list[Figure]:
             # ``Batch 0.818 (3.887)``
             word = Word("time", order=0)
         before_it = figures[-1].word.quantity if figures else "other"
-        if in_parentheses and word.quantity in ("other", before_it):
+        is_unit = word.quantity == "time" and before_it in ("data", "part")
+        if in_parentheses and (is_unit or word.quantity in ("other", before_it)):
             word, name = figures[-1].word, last
             if word.quantity in ("step", "count", "samples", "epoch"):
                 word = Word("other")
@@ -251,6 +274,9 @@ def figures_of(text: str) -> list[Figure]:
             nameless = figures[-1].name.split(" ")[-1] in ("", "train", "training")
             if figures[-1].word.quantity == "other" and nameless:
                 figures[-1] = figures[-1]._replace(word=Word("count"))
+        elif figures and _ends_range(figures[-1], before, match["number"]):
+            word, name = figures[-1].word, last
+            figures[-1] = figures[-1]._replace(word=Word("other"))
         last = name
         number_end = match.end("clock" if match["clock"] else "si" if match["si"] else "number")
         after = text[number_end : number_end + _MOST_AFTER]
@@ -287,6 +313,13 @@ def _among(figure: Figure, names: set[str]) -> Figure:
     """Return a figure with its meaning beside figures of other names."""
     others, word = _BESIDE.get(figure.name, (frozenset(), figure.word))
     return figure._replace(word=word) if others <= names else figure
+
+
+def _ends_range(start: Figure, before: str, number: str | None) -> bool:
+    """Whether a number ends a range of steps: ``Batch [20-40]``, ``between steps 0 and 100``."""
+    are_numbers = start.text.isdigit() and bool(number) and str(number).isdigit()
+    joins = before in ("-", " and ") and start.word.quantity == "step"
+    return joins and are_numbers and int(start.text) <= int(str(number))
 
 
 def _counts_without_a_name(figures: Sequence[Figure]) -> bool:
@@ -328,7 +361,8 @@ def _anchor(texts: Sequence[str], *, starts: bool) -> str | None:
         texts: the texts.
         starts: whether lines may start with the figure, without a text before it.
     """
-    ends = [_BLANKS.sub(" ", text)[::-1][:_MOST_BEFORE] for text in set(texts)]
+    texts = [text.rpartition(_ESCAPE)[2] for text in set(texts)]
+    ends = [_BLANKS.sub(" ", text)[::-1][:_MOST_BEFORE] for text in texts]
     if len(ends) > 1 and not all(text.startswith(" ") for text in ends):
         ends = [text.lstrip(" ") for text in ends]
     common = _common(ends)[::-1]
@@ -357,8 +391,8 @@ def _cuts_word(ends: Sequence[str], length: int) -> bool:
 def _escaped(anchor: str) -> str:
     """Return an anchor as a regular expression, with blanks of any number."""
     if not anchor:
-        return r"(?:^|\s)"
-    start = r"(?:^|[^\w])" if anchor.strip()[:1].isalnum() or anchor.strip()[:1] == "_" else ""
+        return rf"(?:^|\s|{_COLOURED})"
+    start = _WORD_START if anchor.strip()[:1].isalnum() or anchor.strip()[:1] == "_" else ""
     return start + _spaced(anchor) + r"\s*"
 
 

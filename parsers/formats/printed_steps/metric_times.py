@@ -28,7 +28,7 @@ from ...epochs_only import Epoch
 from ...lines.line_blocks import Column
 from .evidence import Evidence, evidence_in
 from .figures import EVALUATES, NO_FIGURE
-from .printed_step_parser import logs_of
+from .rank_logs import logs_of
 from .rows import TELL, Records, without_stamps
 from .trainers import Meaning
 from .vocabulary import word_of

@@ -16,7 +16,7 @@ from stallscope.arrays import arrow
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import joined
 
-from ...launcher_output import LONGEST_LINE, Lines, line_blocks
+from ...launcher_output import LONGEST_LINE, Lines, labels_of, line_blocks
 from ...lines.line_blocks import Column, sample_parts
 from ...pattern import joined_columns, matching, moments_of, stamps_before, texts_of
 from ...rank_names import MOST_RANKS
@@ -87,8 +87,14 @@ def without_stamps(count: int) -> dict[str, Column]:
 # -- all lines -------------------------------------------------------------------------------------
 
 
-def rows_of(data: bytes, kind: Kind) -> Rows | None:
-    """Read the figures of all lines of a kind; None if there are too few."""
+def rows_of(data: bytes, kind: Kind, fewest: int = FEWEST_LINES) -> Rows | None:
+    """Read the figures of all lines of a kind; None if there are too few.
+
+    Args:
+        data: the output.
+        kind: the kind.
+        fewest: the fewest lines.
+    """
     expression, literal = kind.expression, kind.literal.encode("latin-1")
     values: list[list[Floats]] = [[] for _ in kind.figures]
     stamps: list[Mapping[str, Column]] = []
@@ -103,25 +109,34 @@ def rows_of(data: bytes, kind: Kind) -> Rows | None:
         for column, figure, array in zip(values, kind.figures, texts.values(), strict=True):
             column.append(numbers_of(array, is_clock=figure.is_clock))
         stamps.append({**stamps_of(lines, at, days_first=days_first), **counts})
-    if not stamps or sum(len(part["rank"]) for part in stamps) < FEWEST_LINES:
+    if not stamps or sum(len(part["rank"]) for part in stamps) < fewest:
         return None
     columns = [np.concatenate(pieces) for pieces in values]
-    all_stamps = joined_stamps(stamps, kind, columns)
+    all_stamps = joined_stamps(stamps, kind, columns, data)
     works.settle(all_stamps)
     # Damaged lines have other texts in place of numbers.
     whole = np.logical_and.reduce([~np.isnan(numbers) for numbers in columns])
-    return Rows(kind, columns, all_stamps).chosen(whole) if whole.sum() >= FEWEST_LINES else None
+    return Rows(kind, columns, all_stamps).chosen(whole) if whole.sum() >= fewest else None
 
 
 def joined_stamps(
-    stamps: Sequence[Mapping[str, Column]], kind: Kind, values: Sequence[Floats]
+    stamps: Sequence[Mapping[str, Column]],
+    kind: Kind,
+    values: Sequence[Floats],
+    data: bytes = b"",
 ) -> dict[str, Column]:
-    """Join the stamps of blocks: with the years of timestamps, and with ranks that are figures."""
+    """Join the stamps of blocks: with the years of timestamps, and with ranks that are figures.
+
+    The ranks of a launcher's labels replace those in lines, unless its numbers are those within a host.
+    """
     columns = dict(joined_columns(stamps) or {})
     for figure, numbers in zip(kind.figures, values, strict=True):
-        if figure.word.quantity == "rank" and (columns["rank"] < 0).all():
+        if figure.word.quantity == "rank":
+            labels = labels_of(data)
+            labelled = (columns["rank"] >= 0) & (labels is None or not labels.local)
             is_rank = (numbers >= 0) & (numbers < MOST_RANKS)
-            columns["rank"] = np.where(is_rank, numbers, -1.0).astype(np.int64)
+            in_line = np.where(is_rank, numbers, -1.0).astype(np.int64)
+            columns["rank"] = np.where(labelled, columns["rank"], in_line)
     return columns
 
 

@@ -1,9 +1,9 @@
-"""Read the step lines of programs that no other parser knows, if their own figures confirm them."""
+"""Read step lines: of known trainers, and of any other program if their own figures confirm them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -15,18 +15,21 @@ from stallscope.run import Problem
 
 from ...base import Parsed, Parser
 from ...epochs_only import in_one_file
+from ...lines.line_blocks import Column
 from ...pattern import by_rank
 from ...rank_names import rank_in, stated_ranks
+from ...window_lines import HALF, decimals_of
 from ..line_pattern import epoch_logs
 from .bars import bars_in
+from .counters import clock_of, stamps_by
 from .evidence import KNOWN_FROM, NOTHING_COUNTS, Evidence, evidence_in
 from .figures import kinds_in
-from .printed_step_parser import logs_of, with_year_note
+from .rank_logs import logs_of, with_year_note
 from .rates import PrintedSettings, printed_settings
 from .records import records_in
 from .rows import Records, Rows, rows_of
 from .timers import stages_in
-from .trainers import Meaning
+from .trainers import TRAINERS, Field, Meaning, Shape, Trainer
 from .vocabulary import Quantity
 
 KNOWN_FROM_EPOCHS = "lines about epochs"
@@ -133,6 +136,83 @@ def _rows_in(data: bytes, records: Records | None) -> Iterator[Rows | None]:
         yield from records.kinds()
     if records is None or not (records.alone and records.counts):
         yield from (rows_of(data, kind) for kind in kinds_in(data))
+
+
+# -- known trainers --------------------------------------------------------------------------------
+
+# Larger numbers are damage; epochs have 32 bits.
+_MOST, _MOST_EPOCH = 1e12, 2.0**31
+
+
+class PrintedStepsParser(Parser):
+    """Reads the lines of a known trainer.
+
+    Args:
+        trainer: its row of the table.
+    """
+
+    suffix: ClassVar[str] = ".log"
+    has_steps: ClassVar[bool] = False
+    reads_stated_ranks = True
+    looks_further: ClassVar[bool] = True
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.name = trainer.name  # type: ignore[misc]
+        self.title = trainer.title  # type: ignore[misc]
+        self.certain = trainer.certain  # type: ignore[misc]
+        self._trainer = trainer
+
+    def recognises(self, file_name: str, head: bytes) -> bool:
+        return any(shape.kind_in(head) is not None for shape in self._trainer.shapes)
+
+    def parse(self, path: str, data: bytes) -> Parsed:
+        columns, epochs = (
+            _columns(data, shapes) for shapes in (self._trainer.shapes, self._trainer.epoch_shapes)
+        )
+        logs = (
+            [] if columns is None else logs_of(path, data, columns, self._trainer.meaning, epochs)
+        )
+        if not any(log.intervals.num_rows for log in logs):
+            raise UnreadableError(
+                f"{path}: this looks like {self.title}, and no two of its lines tell how long steps took"
+            )
+        return in_one_file(logs, len(data))
+
+
+def _columns(data: bytes, shapes: Sequence[Shape]) -> dict[str, Column] | None:
+    """Return the fields of the lines of the first shape that a file has; None without any."""
+    for shape in shapes:
+        known = shape.kind_in(data)
+        rows = None if known is None else rows_of(data, known[0], fewest=1)
+        if known is not None and rows is not None:
+            return _fields_of(rows, known[1])
+    return None
+
+
+def _fields_of(rows: Rows, fields: Sequence[Field]) -> dict[str, Column]:
+    """Return the fields of lines of a known trainer; damaged lines are left out."""
+    columns, whole = dict(rows.stamps), np.ones(len(rows), bool)
+    for name, figure, values in zip(fields, rows.kind.figures, rows.values, strict=True):
+        if name == "rank":
+            continue
+        most = _MOST_EPOCH if name == "epoch" else _MOST
+        whole &= (values >= 0) & (values < most)
+        if name == "stamp":
+            clock = clock_of(values, "the lines' timestamps")
+            columns |= stamps_by(clock.ns, clock.unit_ns)
+        elif name in ("epoch", "step", "steps"):
+            columns[name] = np.rint(np.clip(values, 0, most)).astype(np.int64)
+        else:
+            unit_s = figure.word.unit_s or 1.0
+            columns[name] = values * unit_s
+            half = 0.5 * 10.0 ** -decimals_of(figure.text) * unit_s
+            columns[HALF + name] = np.full(len(values), half)
+    return {name: column[whole] for name, column in columns.items()}
+
+
+def known_trainers() -> tuple[Parser, ...]:
+    """Return the parsers of trainers whose lines have a shape."""
+    return tuple(PrintedStepsParser(trainer) for trainer in TRAINERS if trainer.shapes)
 
 
 # -- The Trainer's summary: only this tells how long its steps took -------------------------------

@@ -1,17 +1,24 @@
 """The table of known trainers: what tells their lines, and what these leave open.
 
-A row has the patterns of its lines, which are tried before the vocabulary, or only words, where the
-vocabulary reads the figures and nothing in the lines confirms them.
+The vocabulary reads their figures. A row says which texts and figures its lines have, which of their
+names are the program's own, and what their times mean, so nothing has to confirm them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice, zip_longest
+from typing import Literal, get_args
 
+from ...launcher_output import LineFilter, rank_lines
+from ...lines.line_blocks import sample_parts
 from ...window_durations import Value
+from .figures import SAMPLE_BYTES, Figure, Kind, figures_of, kind_of
 from .rates import PER_DEVICE, PrintedSettings, RateOf, printed_settings
+from .vocabulary import Quantity, Word
 
 _HEAD_BYTES = 1 << 20
 _MICRO_BATCH = re.compile(rb"\btrain_batch_size=(\d{1,8})\b")
@@ -22,6 +29,46 @@ _NODE = re.compile(rb"Node\[(\d{1,6})\] ")
 _DEVICES = re.compile(rb"\bDevices:\s{1,40}\[([^\]\n]{1,65536})\]")
 # Each process of Horovod has one of the devices that it lists.
 _HOROVOD = b"horovod/"
+# The most lines of a part of a file by which a row's lines are found.
+_MOST_LINES = 400
+
+#: What a figure is in the lines of a rank (``StepLines``), or their timestamp.
+Field = Literal[
+    "rank",
+    "epoch",
+    "step",
+    "steps",
+    "seconds",
+    "mean_seconds",
+    "data",
+    "mean_data",
+    "rate",
+    "mean_rate",
+    "stamp",
+]
+_FIELDS: Mapping[Quantity, Field] = {
+    "rank": "rank",
+    "epoch": "epoch",
+    "step": "step",
+    "count": "step",
+    "total": "steps",
+    "time": "seconds",
+    "data": "data",
+    "rate": "rate",
+    "stamp": "stamp",
+}
+# The mean that follows a value in parentheses.
+_MEANS: Mapping[Field, Field] = {
+    "seconds": "mean_seconds",
+    "data": "mean_data",
+    "rate": "mean_rate",
+}
+# Of several figures before the step or the times of a line, the last one counts.
+_LATEST: frozenset[Field] = frozenset({"rank", "epoch", "step"})
+_TIMES: frozenset[Field] = frozenset({"seconds", "mean_seconds", "rate", "mean_rate"})
+# Fields that a row's lines need not have.
+_LinesByFields = dict[tuple[tuple[Field, ...], bool], list[list[Figure]]]
+_OPTIONAL: frozenset[Field] = frozenset({"rank", "epoch", "steps", "seconds", "data", "mean_data"})
 
 
 @dataclass(frozen=True)
@@ -34,6 +81,8 @@ class Meaning:
     value: Value
     #: Whether that is beyond doubt, as a user says so.
     is_certain: bool = False
+    #: The number of last steps that means are over; None for those since the line before.
+    window: int | None = None
     #: Whose their rates are; None if that varies.
     rate_of: RateOf | None = None
     #: The printed number of the first step; None if that varies.
@@ -46,18 +95,97 @@ class Meaning:
 
 
 @dataclass(frozen=True)
+class Shape:
+    """What tells the lines of a program from others."""
+
+    #: Texts that each of them has.
+    texts: tuple[bytes, ...]
+    #: Fields that each of them has; without a mean in parentheses here, they have none.
+    fields: frozenset[Field]
+    #: Fields of figures with names of its own, and of the numbers right before figures with a name.
+    names: Mapping[str, Field] = field(default_factory=dict)
+    before: Mapping[str, Field] = field(default_factory=dict)
+
+    def kind_in(self, data: bytes) -> tuple[Kind, Sequence[Field]] | None:
+        """Return its most frequent lines, and the fields of their figures; None without any."""
+        if not all(text in data for text in self.texts):
+            return None
+        lines = self._lines(sample_parts(data, SAMPLE_BYTES // 3)) or self._lines([data])
+        if not lines:
+            return None
+        (fields, _), figures = max(lines.items(), key=lambda group: len(group[1]))
+        kind = kind_of([*zip(*figures, strict=True)])
+        return None if kind is None else (kind, fields)
+
+    def _lines(self, parts: Sequence[bytes]) -> _LinesByFields:
+        """Return the figures of the lines in parts of a file, by their fields."""
+        lines: _LinesByFields = defaultdict(list)
+        for part in parts:
+            for text in islice(self._texts(part), _MOST_LINES):
+                figures = self._figures(figures_of(text))
+                if figures.keys() >= self.fields:
+                    *_, last = figures.values()
+                    # A line may be cut off within its last number.
+                    goes_on = bool(last.after.strip())
+                    lines[tuple(figures), goes_on].append([*figures.values()])
+        return lines
+
+    def _texts(self, part: bytes) -> Iterator[str]:
+        # Launchers may have cut the longest text less often than all of them.
+        needles = (max(self.texts, key=len),)
+
+        def has_texts(line: bytes) -> bool:
+            return all(text in line for text in self.texts)
+
+        for line in rank_lines(part, only=LineFilter(needles, has_texts)):
+            if has_texts(line.text):
+                yield line.text.decode("latin-1")
+
+    def _figures(self, figures: Sequence[Figure]) -> dict[Field, Figure]:
+        """Return the figures of a line that have a field, in their order."""
+        chosen: dict[Field, Figure] = {}
+        for figure, after in zip_longest(figures, figures[1:]):
+            name = self._field(figure, after)
+            if name is None or (name not in self.fields and name not in _OPTIONAL):
+                continue
+            if name in _LATEST and not chosen.keys() & ({"step"} - {name} | _TIMES):
+                chosen.pop(name, None)
+            own_rank = name == "rank" and figure.word.quantity != "rank"
+            chosen.setdefault(name, figure._replace(word=Word("rank")) if own_rank else figure)
+        has_mean = "mean_seconds" in chosen or "mean_rate" in chosen
+        return chosen if has_mean == bool({"mean_seconds", "mean_rate"} & self.fields) else {}
+
+    def _field(self, figure: Figure, after: Figure | None = None) -> Field | None:
+        """Return the field of a figure, before another one; None if it has none."""
+        if after is not None and after.name in self.before:
+            return self.before[after.name]
+        quantity = figure.word.quantity
+        own = self.names.get(figure.name)
+        if own is None and quantity in ("other", "step", "epoch"):
+            # A logger's words may precede it.
+            own = self.names.get(figure.name.split(" ")[-1])
+        if own == "rank" and (after is None or self._field(after) is None):
+            # The number of a host has another name after it.
+            return None
+        known = own or _FIELDS.get(quantity)
+        if own is None and known is not None and figure.in_parentheses:
+            return _MEANS.get(known)
+        return known
+
+
+@dataclass(frozen=True)
 class Trainer:
     """A program whose lines are known."""
 
-    #: Its name, with patterns for ``--read-as``, and what its lines are.
+    #: Its name, with shapes for ``--read-as``, and what its lines are.
     name: str
     title: str
     meaning: Meaning
-    #: Patterns of the lines about steps; the first one that a file has counts.
-    patterns: tuple[str, ...] = ()
-    #: Patterns of the lines with durations of epochs, with ``epoch`` and ``seconds``.
-    epoch_patterns: tuple[str, ...] = ()
-    #: Without patterns: words of figures in its lines, and others that they may have; None for any.
+    #: The lines about steps; the first ones that a file has count.
+    shapes: tuple[Shape, ...] = ()
+    #: The lines with durations of epochs.
+    epoch_shapes: tuple[Shape, ...] = ()
+    #: Without shapes: words of figures in its lines, and others that they may have; None for any.
     words: tuple[str, ...] = ()
     others: tuple[str, ...] | None = None
     #: The words before the time of a step; empty for one without words.
@@ -112,16 +240,32 @@ def _only_ranks(_: bytes, ranks: int | None) -> PrintedSettings:
 
 # -- the table -------------------------------------------------------------------------------------
 
-_TIME, _DATA = "Time {seconds} ({mean_seconds})", "{}Data {data} ({mean_data})"
-_WITH_UNITS = "Time {seconds}s ({mean_seconds}s){}Data {data}s ({mean_data}s)"
-_IMAGENET = "{}Epoch: [{epoch}][{step}/{steps}] "
-_GNMT = "TRAIN [{epoch}][{step}/{steps}] "
-_MEAN = "{} iter: {step} {} time: {mean_seconds}"
-_SPEED = "Speed: {rate} samples/sec"
-_NODES = ("{}Node[{rank}] ", "{}")
+
+def _shape(
+    texts: tuple[bytes, ...],
+    fields: str,
+    names: Mapping[str, Field] | None = None,
+    before: Mapping[str, Field] | None = None,
+) -> Shape:
+    known = frozenset(name for name in get_args(Field) if name in fields.split())
+    return Shape(texts, known, names or {}, before or {})
+
+
+def _by_words(
+    name: str,
+    value: Value,
+    words: tuple[str, ...],
+    others: tuple[str, ...] | None = None,
+    time: str = "",
+) -> Trainer:
+    meaning = Meaning(f"lines about steps of {name}", value)
+    return Trainer(name, f"lines of {name}", meaning, words=words, others=others, time=time)
+
+
+_METERS = "epoch step steps seconds mean_seconds"
 # TensorFlow's official models, in some versions about each epoch.
-_METRIC, _TAKEN = "{}BenchmarkMetric: {}", "'time_taken': {seconds}"
-_EPOCH_LINES = (f"{_METRIC}'epoch':{{epoch}}, {_TAKEN}",)
+_TAKEN = b"'time_taken': "
+_EPOCH_LINES = (_shape((b"BenchmarkMetric: ", b"'epoch':", _TAKEN), "epoch seconds"),)
 
 TRAINERS = (
     # TimeHistory: 12.34 seconds, 829.82 examples/second between steps 0 and 100
@@ -138,12 +282,11 @@ TRAINERS = (
             settings=_only_ranks,
             framework="tensorflow",
         ),
-        patterns=(
-            "{}TimeHistory: {seconds} seconds, {rate} examples/second between steps {} and {step}",
-            f"{_METRIC}'global step':{{step}}, {_TAKEN},{{}}'examples_per_second': {{rate}}",
-            f"{_METRIC}'num_batches':{{step}}, {_TAKEN},{{}}'examples_per_second': {{rate}}",
+        shapes=(
+            _shape((b"TimeHistory: ", b" between steps ", b" and "), "step seconds rate"),
+            _shape((b"BenchmarkMetric: ", _TAKEN), "step seconds rate"),
         ),
-        epoch_patterns=_EPOCH_LINES,
+        epoch_shapes=_EPOCH_LINES,
         certain=True,
     ),
     # Epoch[0] Batch [0-20]  Speed: 1284.10 samples/sec  accuracy=0.4009
@@ -155,24 +298,22 @@ TRAINERS = (
         "mxnet-speedometer",
         "what MXNet's Speedometer logs",
         Meaning("what MXNet's Speedometer logged", "mean", settings=_mxnet_settings),
-        patterns=tuple(
-            f"{node}{batch} {_SPEED}"
-            for node in _NODES
-            for batch in (
-                "Epoch[{epoch}] Batch [{}-{step}]",
-                "Epoch[{epoch}] Batch [{step}]",
-                "Iter[{epoch}] Batch [{step}]",
-            )
+        shapes=(
+            _shape(
+                (b"Batch [", b"Speed: ", b"samples/sec"),
+                "epoch step rate",
+                names={"node": "rank", "iter": "epoch"},
+            ),
         ),
-        epoch_patterns=tuple(f"{node}Epoch[{{epoch}}] Time cost={{seconds}}" for node in _NODES),
+        epoch_shapes=(_shape((b"Epoch[", b"Time cost="), "epoch seconds", names={"node": "rank"}),),
     ),
     # I1121 02:28:01.250000 47580 keras_utils.py:93] step = 35, time_taken = 3.276137, loss = 6.9
     Trainer(
         "tensorflow-steps",
         "times of steps that TensorFlow models log",
         Meaning("what TensorFlow's models logged", "step"),
-        patterns=("{}step = {step}, time_taken = {seconds}",),
-        epoch_patterns=_EPOCH_LINES,
+        shapes=(_shape((b"step = ", b"time_taken = "), "step seconds"),),
+        epoch_shapes=_EPOCH_LINES,
     ),
     # Batch size:  512 global
     #              64 per device
@@ -186,7 +327,14 @@ TRAINERS = (
         Meaning(
             "what tf_cnn_benchmarks printed", "mean", rate_of="one rank", settings=_tf_cnn_settings
         ),
-        patterns=("{}{step} images/sec: {mean_rate} +/- ",),
+        shapes=(
+            _shape(
+                (b"images/sec: ", b" +/- "),
+                "step mean_rate",
+                names={"images sec": "mean_rate"},
+                before={"images sec": "step"},
+            ),
+        ),
     ),
     # Epoch: [0][  10/5005]  Time  0.353 ( 0.623)  Data  0.001 ( 0.213)  Loss 6.9 (7.0)
     # Epoch: [0][10/5005]  Time 0.353 (0.623)  Speed 2175.6 (1232.7)  Loss 6.9 (7.0)
@@ -198,15 +346,10 @@ TRAINERS = (
         "pytorch-meters",
         "meters of PyTorch's examples",
         Meaning("meters of PyTorch's examples", "last"),
-        patterns=(
-            f"{_IMAGENET}{_TIME}{_DATA}",
-            f"{_IMAGENET}{_WITH_UNITS}",
-            f"{{rank}}: {_GNMT}{_TIME}{_DATA}",
-            f"{{}} - INFO - {{rank}} - {_GNMT}{_TIME}{_DATA}",
-            f"{{}}{_GNMT}{_TIME}{_DATA}",
-            "{}Train: {epoch} [{step}/{steps} {}Time: {seconds}s, {}({mean_seconds}s, "
-            "{}Data: {data} ({mean_data})",
-            f"{_IMAGENET}{_TIME}",
+        shapes=(
+            _shape((b"Epoch: [", b"Time "), _METERS),
+            _shape((b"TRAIN [",), _METERS + " data", {"train": "epoch"}, {"train": "rank"}),
+            _shape((b"Train: ", b"Time: ", b"Data: "), _METERS + " data", {"train": "epoch"}),
         ),
     ),
     # Epoch: [0]  [  60/5005]  eta: 0:28:11  lr: 0.1  loss: 6.9 (7.0)  time: 0.3361  data: 0.0021
@@ -214,8 +357,10 @@ TRAINERS = (
     Trainer(
         "torchvision",
         "what torchvision's training scripts log",
-        Meaning("what torchvision's scripts logged", "mean"),
-        patterns=("{}Epoch: [{epoch}] [{step}/{steps}] eta: {} time: {seconds} data: {data}",),
+        Meaning("what torchvision's scripts logged", "mean", window=20),
+        shapes=(
+            _shape((b"Epoch: [", b"eta: ", b"time: ", b"data: "), "epoch step steps seconds data"),
+        ),
     ),
     # eta: 13:44:46  iter: 20  loss: 1.7 (1.9)  time: 0.3236 (0.3593)  data: 0.0020 (0.0413)
     # The first number is the median of the last 20 steps, the second one the mean over all so far.
@@ -223,8 +368,11 @@ TRAINERS = (
         "maskrcnn-benchmark",
         "what maskrcnn-benchmark logs",
         Meaning("what maskrcnn-benchmark logged", "median"),
-        patterns=(
-            "{}eta: {}iter: {step} {} time: {seconds} ({mean_seconds}) data: {data} ({mean_data})",
+        shapes=(
+            _shape(
+                (b"eta: ", b"iter: ", b"time: ", b"data: "),
+                "step seconds mean_seconds data mean_data",
+            ),
         ),
     ),
     # [11/21 02:28:07 d2.utils.events]:  iter: 19  loss: 1.9  time: 0.2153  data_time: 0.0131  lr: 0.1
@@ -235,9 +383,12 @@ TRAINERS = (
         "detectron2",
         "what detectron2 logs",
         Meaning("what detectron2 logged", "last", first_step=0, untimed=2),
-        patterns=(
-            f"{_MEAN} last_time: {{seconds}} data_time: {{data}} last_data_time: ",
-            f"{_MEAN} data_time: {{data}} lr: ",
+        shapes=(
+            _shape(
+                (b" iter: ", b" time: ", b" data_time: ", b" lr: "),
+                "step mean_seconds data",
+                names={"time": "mean_seconds"},
+            ),
         ),
     ),
     # Epoch [1][50/7330]  lr: 1.978e-03, eta: 14:12:38, time: 0.532, data_time: 0.054, memory: 3820
@@ -247,17 +398,13 @@ TRAINERS = (
         "openmmlab",
         "what mmcv and mmengine log",
         Meaning("what mmcv or mmengine logged", "mean"),
-        patterns=tuple(
-            f"{{}}{place} {times}"
-            for place in (
-                "Epoch [{epoch}][{step}/{steps}]",
-                "Epoch(train) [{epoch}][{step}/{steps}]",
-                "Iter [{step}/{steps}]",
-                "Iter(train) [{step}/{steps}]",
-            )
-            for times in (
-                "{} time: {seconds}, data_time: {data},",
-                "{} time: {seconds} data_time: {data}",
+        shapes=tuple(
+            _shape((start, b" time: ", b" data_time: "), f"{epoch}step steps seconds data")
+            for start, epoch in (
+                (b"Epoch [", "epoch "),
+                (b"Epoch(train) ", "epoch "),
+                (b"Iter [", ""),
+                (b"Iter(train) ", ""),
             )
         ),
     ),
@@ -267,57 +414,22 @@ TRAINERS = (
         "nvidia-bert",
         "what NVIDIA's BERT prints",
         Meaning("what NVIDIA's BERT printed", "mean", settings=_bert_settings),
-        patterns=("{}'training_steps': {step}, {}'timestamp': {time}",),
+        shapes=(_shape((b"'training_steps': ", b"'timestamp': "), "step stamp"),),
     ),
     # iteration 20/ 1000 | consumed samples: 640 | elapsed time per iteration (ms): 1398.6 | …
-    Trainer(
+    _by_words(
         "Megatron-LM",
-        "lines of Megatron-LM",
-        Meaning("lines about steps of Megatron-LM", "mean"),
-        words=("iteration", "consumed samples", "learning rate"),
+        "mean",
+        ("iteration", "consumed samples", "learning rate"),
         time="elapsed time per iteration",
     ),
-    Trainer(
-        "Megatron-LM's test suite",
-        "records of Megatron-LM's test suite",
-        Meaning("lines about steps of Megatron-LM's test suite", "mean"),
-        words=("lm loss", "step interval"),
-        time="iteration time",
+    _by_words(
+        "Megatron-LM's test suite", "mean", ("lm loss", "step interval"), time="iteration time"
     ),
-    Trainer(
-        "OpenMMLab",
-        "records of OpenMMLab",
-        Meaning("lines about steps of OpenMMLab", "mean"),
-        words=("mode", "iter", "data time", "memory"),
-        time="time",
-    ),
+    _by_words("OpenMMLab", "mean", ("mode", "iter", "data time", "memory"), time="time"),
     # iter 20: loss 2.3, time 146.5ms, mfu 17.3%
-    Trainer(
-        "nanoGPT",
-        "lines of nanoGPT",
-        Meaning("lines about steps of nanoGPT", "last"),
-        words=("iter", "loss", "time"),
-        others=("mfu",),
-        time="time",
-    ),
-    Trainer(
-        "llama2.c",
-        "lines of llama2.c",
-        Meaning("lines about steps of llama2.c", "last"),
-        words=("loss", "lr", "mfu"),
-        others=("",),
-    ),
-    Trainer(
-        "NeMo",
-        "lines of NeMo",
-        Meaning("lines about steps of NeMo", "last"),
-        words=("global step", "reduced train loss"),
-        time="train step timing",
-    ),
-    Trainer(
-        "TensorFlow's estimators",
-        "lines of TensorFlow's estimators",
-        Meaning("lines about steps of TensorFlow's estimators", "total"),
-        words=("info tensorflow loss", "step"),
-    ),
+    _by_words("nanoGPT", "last", ("iter", "loss", "time"), ("mfu",), time="time"),
+    _by_words("llama2.c", "last", ("loss", "lr", "mfu"), ("",)),
+    _by_words("NeMo", "last", ("global step", "reduced train loss"), time="train step timing"),
+    _by_words("TensorFlow's estimators", "total", ("info tensorflow loss", "step")),
 )

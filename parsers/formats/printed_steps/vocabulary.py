@@ -72,7 +72,7 @@ _STEPS = _set(
 _INDEX = _set("i id idx index")
 _EPOCHS = _set("epoch epochs ep")
 _SAMPLES = _set(
-    "sample samples smpl examples example images image imgs img seqs sequences sentences"
+    "sample samples smpl examples example images image imgs img seq seqs sequences sentences"
 )
 _TOKENS = _set("token tokens tok toks words")
 # Of counters of steps: those of the job, and those of parts of a step.

@@ -34,7 +34,7 @@ _METHODS = {
 _SIZES = (("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12))
 # What the time in a line measures, by how it was found.
 _WINDOWS = {
-    "running": "about one step each, from running means",
+    "running": "with the mean of {steps}, from running means",
     "last": "with the time of the last of {steps}",
     "mean": "with the mean of {steps}",
     "median": "with the median of {steps}",
@@ -163,8 +163,10 @@ def printed_lines(printed: PrintedSteps) -> str:
         return counted(len(printed.whole), "single step")
     stamps = ", by their timestamps" if printed.found == "stamps" else ""
     what = _WINDOWS[printed.found].format(steps=f"{steps} steps")
-    if steps == "1" and printed.found != "running":
-        what = "about one step each"
+    if steps == "1":
+        what = "about one step each" + (
+            ", from running means" if printed.found == "running" else ""
+        )
     return f"{counted(len(printed.whole), 'line')} {what}{stamps}"
 
 

@@ -1,11 +1,10 @@
-"""Read the lines of a format, and make a log of each rank, with its epochs."""
+"""Make a log of each rank of printed lines, with its epochs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,17 +14,16 @@ from stallscope.errors import UnreadableError
 from stallscope.formatting.lists import counted
 from stallscope.run import Problem
 
-from ...base import Parsed, Parser
+from ...base import Parsed
 from ...epochs_only import (
     LATEST_NS,
     clock_facts,
     epochs_log,
     epochs_table,
-    in_one_file,
     windows_table,
 )
 from ...lines.line_blocks import Column
-from ...pattern import Pattern, by_rank, columns_of, first_in, timestamp_at, year_note
+from ...pattern import by_rank, timestamp_at, year_note
 from ...rank_names import (
     FROM_TEXT,
     hosts_of_ranks,
@@ -35,12 +33,13 @@ from ...rank_names import (
     size_facts,
     stated_ranks,
 )
-from ...window_durations import Durations, durations
+from ...window_durations import Durations
 from ...window_lines import WORK_BETWEEN, StepLines, half_unit, step_lines, without_repeated
+from ...window_meaning import durations
 from ..mlperf.mlperf_marks import logged
 from ..mlperf.mlperf_parser import completed
 from .rates import PrintedSettings, RateSamples, rate_samples
-from .trainers import TRAINERS, Meaning, Trainer
+from .trainers import Meaning
 
 #: The rank of lines without a launcher's label.
 NO_RANK = -1
@@ -49,57 +48,6 @@ _MOST_REPEATED = 0.5
 
 # No program prints durations of epochs more precisely than this.
 _LEAST_HALF_MS = 0.5
-
-
-class PrintedStepsParser(Parser):
-    """Reads the lines of a known trainer.
-
-    Args:
-        trainer: its row of the table.
-    """
-
-    suffix: ClassVar[str] = ".log"
-    has_steps: ClassVar[bool] = False
-    reads_stated_ranks = True
-    looks_further: ClassVar[bool] = True
-
-    def __init__(self, trainer: Trainer) -> None:
-        self.name = trainer.name  # type: ignore[misc]
-        self.title = trainer.title  # type: ignore[misc]
-        self.certain = trainer.certain  # type: ignore[misc]
-        self._trainer = trainer
-
-    @cached_property
-    def _patterns(self) -> list[Pattern]:
-        return [Pattern(text) for text in self._trainer.patterns]
-
-    @cached_property
-    def _epoch_patterns(self) -> list[Pattern]:
-        return [Pattern(text) for text in self._trainer.epoch_patterns]
-
-    def recognises(self, file_name: str, head: bytes) -> bool:
-        return first_in(self._patterns, head) is not None
-
-    def parse(self, path: str, data: bytes) -> Parsed:
-        of_steps, of_epochs = (
-            first_in(candidates, data) for candidates in (self._patterns, self._epoch_patterns)
-        )
-        logs = []
-        if of_steps is not None:
-            patterns = [of_steps, *([] if of_epochs is None else [of_epochs])]
-            columns, *epochs = columns_of(patterns, data, NO_RANK)
-            assert columns is not None
-            logs = logs_of(path, data, columns, self._trainer.meaning, *epochs)
-        if not any(log.intervals.num_rows for log in logs):
-            raise UnreadableError(
-                f"{path}: this looks like {self.title}, and no two of its lines tell how long steps took"
-            )
-        return in_one_file(logs, len(data))
-
-
-def known_trainers() -> tuple[Parser, ...]:
-    """Return the parsers of trainers whose lines have patterns."""
-    return tuple(PrintedStepsParser(trainer) for trainer in TRAINERS if trainer.patterns)
 
 
 def logs_of(
@@ -184,7 +132,13 @@ def _log(
     facts: Mapping[str, Any],
 ) -> Parsed:
     samples = rate_samples(lines, settings, meaning.rate_of, _epoch_seconds(epoch_lines))
-    windows = durations(lines, meaning.value, samples.per_step, is_certain=meaning.is_certain)
+    windows = durations(
+        lines,
+        meaning.value,
+        samples.per_step,
+        window=meaning.window,
+        is_certain=meaning.is_certain,
+    )
     first = first_epoch([lines.columns, epoch_lines or {}])
     facts = {**facts, **_clock_facts(lines, zero), **_rate_facts(lines, samples)}
     if lines.numbers is not None:
