@@ -187,13 +187,13 @@ def _undone(lines: StepLines, times: Times) -> Durations | None:
     least = -2 * times.half_s * len(lines)
     # The first lines tell how long the window is.
     first = values[:_LINES_OF_RUNNING]
-    windows = [len(lines), *range(2, min(len(lines), _LONGEST_RUNNING + 1))]
+    lengths = [len(lines), *range(2, min(len(lines), _LONGEST_RUNNING + 1))]
     counts = np.arange(len(lines)) + 1
 
     def undone(means: Floats, window: int) -> Floats:
         return without_running(means, np.minimum(counts[: len(means)], window), window)
 
-    _, window = min((off(undone(first, window)), window) for window in windows)
+    _, window = min((off(undone(first, window)), window) for window in lengths)
     step_s = undone(values, window)
     if step_s.min() < least or off(step_s) > most:
         return None
@@ -253,8 +253,10 @@ def _between_last_steps(
     counts = np.minimum(lines.counted, window)
 
     def between(means: Floats) -> Floats:
-        pieces = zip(*(np.split(each, lines.starts[1:]) for each in (means, counts)), strict=True)
-        sums = np.concatenate([without_running(*piece, apart) for piece in pieces])
+        pieces = (np.split(column, lines.starts[1:]) for column in (means, counts))
+        sums = np.concatenate(
+            [without_running(piece, count, apart) for piece, count in zip(*pieces, strict=True)]
+        )
         return np.where(last, means, sums / lines.since)
 
     step_s, data = between(times.seconds), lines.of("data")

@@ -415,6 +415,12 @@ def test_times_that_no_step_takes_are_an_error_in_words() -> None:
         parsed(PROGRAMS["mmcv"], text * 9)
 
 
+def test_steps_beyond_all_counting_are_an_error_in_words() -> None:
+    text = re.sub(rb"\]\[ *(\d+)/", rb"][9999999999999\1/", PROGRAMS["ImageNet"].text())
+    with pytest.raises(UnreadableError, match="no two of its lines tell how long steps took"):
+        parsed(PROGRAMS["ImageNet"], text)
+
+
 def test_nodes_that_log_their_settings_tell_the_number_of_ranks() -> None:
     program = PROGRAMS["speedometer of a node"]
     nodes = b"".join(b"Node[%d] start with batch_size=%d\n" % (n, BATCH) for n in range(SIZE))

@@ -189,8 +189,8 @@ def _columns(data: bytes, shapes: Sequence[Shape]) -> dict[str, Column] | None:
     return None
 
 
-def _fields_of(rows: Rows, fields: Sequence[Field]) -> dict[str, Column]:
-    """Return the fields of lines of a known trainer; damaged lines are left out."""
+def _fields_of(rows: Rows, fields: Sequence[Field]) -> dict[str, Column] | None:
+    """Return the fields of lines of a known trainer, without damaged lines; None if all are."""
     columns, whole = dict(rows.stamps), np.ones(len(rows), bool)
     for name, figure, values in zip(fields, rows.kind.figures, rows.values, strict=True):
         if name == "rank":
@@ -207,7 +207,7 @@ def _fields_of(rows: Rows, fields: Sequence[Field]) -> dict[str, Column]:
             columns[name] = values * unit_s
             half = 0.5 * 10.0 ** -decimals_of(figure.text) * unit_s
             columns[HALF + name] = np.full(len(values), half)
-    return {name: column[whole] for name, column in columns.items()}
+    return {name: column[whole] for name, column in columns.items()} if whole.any() else None
 
 
 def known_trainers() -> tuple[Parser, ...]:
