@@ -160,15 +160,15 @@ class Shape:
         if after is not None and after.name in self.before:
             return self.before[after.name]
         quantity = figure.word.quantity
-        own = self.names.get(figure.name)
-        if own is None and quantity in ("other", "step", "epoch"):
+        special = self.names.get(figure.name)
+        if special is None and quantity in ("other", "step", "epoch"):
             # A logger's words may precede it.
-            own = self.names.get(figure.name.split(" ")[-1])
-        if own == "rank" and (after is None or self._field(after) is None):
+            special = self.names.get(figure.name.split(" ")[-1])
+        if special == "rank" and (after is None or self._field(after) is None):
             # The number of a host has another name after it.
             return None
-        known = own or _FIELDS.get(quantity)
-        if own is None and known is not None and figure.in_parentheses:
+        known = special or _FIELDS.get(quantity)
+        if special is None and known is not None and figure.in_parentheses:
             return _MEANS.get(known)
         return known
 
