@@ -163,7 +163,7 @@ class PrintedStepsParser(Parser):
         self._trainer = trainer
 
     def recognises(self, file_name: str, head: bytes) -> bool:
-        return any(shape.kind_in(head) is not None for shape in self._trainer.shapes)
+        return any(shape.is_in(head) for shape in self._trainer.shapes)
 
     def parse(self, path: str, data: bytes) -> Parsed:
         columns, epochs = (

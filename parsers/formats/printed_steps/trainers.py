@@ -30,7 +30,7 @@ _DEVICES = re.compile(rb"\bDevices:\s{1,40}\[([^\]\n]{1,65536})\]")
 # Each process of Horovod has one of the devices that it lists.
 _HOROVOD = b"horovod/"
 # The most lines of a part of a file by which a row's lines are found.
-_MOST_LINES = 400
+_MOST_LINES = 100
 
 #: What a figure is in the lines of a rank (``StepLines``), or their timestamp.
 Field = Literal[
@@ -105,6 +105,13 @@ class Shape:
     #: Fields of figures with names of its own, and of the numbers right before figures with a name.
     names: Mapping[str, Field] = field(default_factory=dict)
     before: Mapping[str, Field] = field(default_factory=dict)
+
+    def is_in(self, data: bytes) -> bool:
+        """Whether a file has any of its lines."""
+        return all(text in data for text in self.texts) and any(
+            self._figures(figures_of(text)).keys() >= self.fields
+            for text in islice(self._texts(data), _MOST_LINES)
+        )
 
     def kind_in(self, data: bytes) -> tuple[Kind, Sequence[Field]] | None:
         """Return its most frequent lines, and the fields of their figures; None without any."""
