@@ -72,10 +72,17 @@ class Elastic:
         hosts: all hosts; the job starts on the first two.
         interface: of the network between them.
         login: words that run a command on the first host; none on this machine.
+        comes_back: whether a host that has failed is used again, some seconds later.
     """
 
     def __init__(
-        self, out: Path, hosts: Sequence[str], interface: str, login: Sequence[str], *program: str
+        self,
+        out: Path,
+        hosts: Sequence[str],
+        interface: str,
+        login: Sequence[str],
+        *program: str,
+        comes_back: bool = False,
     ) -> None:
         self.logs = out / "logs"
         self._last_step = out / "last-step"
@@ -89,7 +96,8 @@ class Elastic:
         horovodrun = ["horovodrun", "--disable-cache", "--gloo", "-np", "2"]
         # Without an interface Horovod would wait for a second machine to find one.
         horovodrun += ["--min-np", "2", "--max-np", "3", "--network-interfaces", interface]
-        horovodrun += ["--blacklist-cooldown-range", *COOLDOWN_SECONDS]
+        if comes_back:
+            horovodrun += ["--blacklist-cooldown-range", *COOLDOWN_SECONDS]
         horovodrun += ["--host-discovery-script", str(discovery), "python"]
         # Survivors wait for a killed rank until this timeout if no connection breaks, and all ranks wait
         # for a new one, which starts within half a minute on a busy machine.
@@ -156,7 +164,7 @@ def cluster(training_side: None, start_lab: LabStarter, tmp_path: Path) -> Analy
     lab = start_lab(3, programs_of(ENVIRONMENT), **ON_HOSTS)
     names = [host.name for host in lab.hosts]
     words = ["generations_torch.py", str(tmp_path)]
-    job = Elastic(tmp_path, names, "eth0", lab.ssh("h1", []), *words, "inside")
+    job = Elastic(tmp_path, names, "eth0", lab.ssh("h1", []), *words, "inside", comes_back=True)
     try:
         job.wait_for(2)
         job.use(3)
