@@ -155,12 +155,9 @@ class Unedited:
         def add(trainer: Any) -> None:
             from .pytorch.trainer_callback import StepLogger
 
-            callbacks = trainer.callback_handler.callbacks
             training = "the training of transformers' Trainer"
-            if not any(isinstance(each, StepLogger) for each in callbacks) and self.records(
-                training
-            ):
-                trainer.add_callback(StepLogger(self.log_dir, **self.arguments))
+            callbacks = trainer.callback_handler.callbacks
+            self._add_logger(StepLogger, training, callbacks, trainer.add_callback)
 
         self._before(module.Trainer, "train", "transformers' Trainer", add)
 
@@ -171,15 +168,20 @@ class Unedited:
             from .pytorch.lightning_callback import StepLogger
 
             training = "the fit of Lightning's Trainer"
-            if not any(isinstance(each, StepLogger) for each in trainer.callbacks) and self.records(
-                training
-            ):
-                trainer.callbacks.append(StepLogger(self.log_dir, **self.arguments))
+            self._add_logger(StepLogger, training, trainer.callbacks, trainer.callbacks.append)
 
         self._before(module.Trainer, "fit", "Lightning's Trainer", add)
 
+    def _add_logger(
+        self, logger_type: Any, training: str, callbacks: List[Any], add: Callable[[Any], None]
+    ) -> None:
+        """Add the recorder to a Trainer's callbacks, unless the script has done so."""
+        has_one = any(isinstance(callback, logger_type) for callback in callbacks)
+        if not has_one and self.records(training):
+            add(logger_type(self.log_dir, **self.arguments))
+
     def _before(self, owner: Any, name: str, what: str, add: Callable[[Any], None]) -> None:
-        """Add the recorder of a Trainer before its method that trains; its loops are no others'."""
+        """Call ``add`` with a Trainer each time before its method that trains."""
         original = getattr(owner, name)
 
         @functools.wraps(original)

@@ -188,7 +188,7 @@ class Loops:
         from .pytorch.reductions import innermost_optimizer
 
         if open_recordings:
-            self._script.recorded = "a training with a StepLogger of its own"
+            self._script.recorded = "a training with its own StepLogger"
             self._off = True
             return
         model = self._model_of(optimizer)
