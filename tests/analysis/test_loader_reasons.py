@@ -146,10 +146,16 @@ def test_the_number_of_workers_that_keep_up_is_in_the_line() -> None:
 
 
 def test_without_cores_more_workers_are_no_advice() -> None:
-    figures = {**STARVES, "made_us": 800_000.0}
+    figures = {**STARVES, "made_us": 800_000.0, "cpu_us": 700_000.0}
     analysis = analyse(a_run(figures, cores=12))
     texts = [str(advice) for advice in analysis.bottleneck.advice]
     assert any("would keep up, and a rank has 5 CPU cores for them" in text for text in texts)
+
+
+def test_workers_that_wait_need_no_cores() -> None:
+    analysis = analyse(a_run({**STARVES, "made_us": 800_000.0, "cpu_us": 8_000.0}, cores=4))
+    assert "loader_crowded" not in reasons(analysis)
+    assert analysis.bottleneck.advice[0].action == "Give the DataLoader more workers"
 
 
 def test_more_workers_than_cores_are_crowded() -> None:

@@ -108,7 +108,8 @@ def train_ddp(log_dir: str) -> None:
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(inputs), labels).backward()
             optimizer.step()
-    # One after the other: a pipe mixes long lines of several processes.
+    # One after the other, and after all records: a pipe mixes long lines of several processes.
+    torch.distributed.monitored_barrier()
     for rank in range(torch.distributed.get_world_size()):
         if rank == torch.distributed.get_rank():
             print("x" * 5000, flush=True)

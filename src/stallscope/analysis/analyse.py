@@ -234,6 +234,7 @@ class _Analyser:
         if verdict.kind == "allreduce" and self.network_use is not None:
             evidence = f"{verdict.evidence} {network_sentence(self.network_use)}"
             verdict = replace(verdict, evidence=evidence)
+        proposed = None if rates is None else rates.proposed
         verdict = replace(
             verdict,
             advice=advise(
@@ -244,10 +245,10 @@ class _Analyser:
                 self.communication,
                 self.network_use,
                 longest_stage(rates),
-                None if rates is None else rates.proposed,
+                proposed,
             ),
         )
-        verdict = with_loader_reasons(verdict, run, steady)
+        verdict = with_loader_reasons(verdict, run, steady, proposed)
         verdict = with_slow_links(verdict, slow_links(self.generations.links))
         aligned = self.generations.last_aligned
         events = count(run, aligned, steady) if aligned and may_have_reasons(verdict) else None

@@ -36,7 +36,7 @@ def for_late_input(
         proposed: a setting of the loader that keeps up with training, if one was tried.
     """
     if proposed is not None and proposed.workers != setup.loader_workers:
-        return (_as_tried(setup, proposed),)
+        return (as_tried(setup, proposed),)
     pieces = [*_by_stage(setup, stage), *_crowded(setup), *_ahead(setup), *_once(setup)]
     return tuple(dict.fromkeys(pieces)) or (
         Advice(
@@ -91,17 +91,6 @@ def slow_first_steps(setup: Setup) -> Iterator[Advice]:
             detail=": otherwise shuffle buffers and prefetch queues fill again in every epoch",
         )
     yield Advice("Make epochs longer, or check what the loader does at the start of one")
-
-
-def _as_tried(setup: Setup, proposed: LoaderTrial) -> Advice:
-    return Advice(
-        f"Give the loader {counted(proposed.workers, 'worker')} that prefetch "
-        f"{counted(proposed.prefetch, 'batch', 'batches')} each",
-        loader_line(setup, proposed.workers, proposed.prefetch),
-        detail=": the smallest setting that was tried and keeps up, with "
-        f"{proposed.ms:.3g} ms per batch alone",
-        unless="Not if training takes the loader's cores: then compare the steps of two runs.",
-    )
 
 
 def _by_stage(setup: Setup, stage: str | None) -> Iterator[Advice]:
@@ -302,6 +291,18 @@ def _faster_batches(setup: Setup, pool: Pool, waited: str) -> Advice:
         line=f"loader = BatchedDataLoader(reader, batch_size={setup.batch_size or 32})",
         unless="Not if a transform_fn of the loader takes the time: pass it to the reader, as a "
         "TransformSpec.",
+    )
+
+
+def as_tried(setup: Setup, proposed: LoaderTrial) -> Advice:
+    """Return the advice to use a setting that was tried."""
+    return Advice(
+        f"Give the loader {counted(proposed.workers, 'worker')} that prefetch "
+        f"{counted(proposed.prefetch, 'batch', 'batches')} each",
+        loader_line(setup, proposed.workers, proposed.prefetch),
+        detail=": the smallest setting that was tried and keeps up, with "
+        f"{proposed.ms:.3g} ms per batch alone",
+        unless="Not if training takes the loader's cores: then compare the steps of two runs.",
     )
 
 

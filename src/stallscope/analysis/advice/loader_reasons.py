@@ -11,12 +11,12 @@ import numpy as np
 
 from stallscope.formatting.lists import capitalised, clipped, counted, ranks_in_words
 from stallscope.formatting.numbers import amount, percent
-from stallscope.run import LoaderFigures, Run
+from stallscope.run import LoaderFigures, LoaderTrial, Run
 
 from ..gains.what_if import Advice, Bottleneck, Reason
 from ..ledger.ledger import Ledger
 from ..setup import Setup
-from .input_advice import loader_line
+from .input_advice import as_tried, loader_line
 
 # Fewer batches do not tell.
 _FEWEST = 20
@@ -51,13 +51,16 @@ LOADER_CODES = (
 _MOST_REASONS = 3
 
 
-def with_loader_reasons(verdict: Bottleneck, run: Run, steady: Ledger) -> Bottleneck:
+def with_loader_reasons(
+    verdict: Bottleneck, run: Run, steady: Ledger, proposed: LoaderTrial | None = None
+) -> Bottleneck:
     """Return a verdict on slow input with what the DataLoader's figures show, and advice on it.
 
     Args:
         verdict: the verdict.
         run: the run.
         steady: its steady steps.
+        proposed: a setting of the loader that keeps up with training, if one was tried.
     """
     if not verdict.fault or "input" not in (verdict.kind, verdict.cause):
         return verdict
@@ -69,13 +72,22 @@ def with_loader_reasons(verdict: Bottleneck, run: Run, steady: Ledger) -> Bottle
     pairs = [pair for pair in loader.reasons() if pair is not None][:_MOST_REASONS]
     if not pairs:
         return verdict
-    advice = tuple(dict.fromkeys(piece for _, piece in pairs if piece is not None))
-    others = verdict.advice
-    if any("DataLoader(" in piece.line for piece in advice):
+    advice = [piece for _, piece in pairs if piece is not None]
+    others = list(verdict.advice)
+    tried = None if proposed is None else as_tried(loader.setup, proposed)
+    if tried in others:
+        # A setting that was tried is better than one that is computed.
+        advice = others[:1] + _without_line(advice)
+    elif len(_without_line(advice)) < len(advice):
         # One line for the same call.
-        others = tuple(piece for piece in others if "DataLoader(" not in piece.line)
+        others = _without_line(others)
     reasons = (*(reason for reason, _ in pairs), *verdict.why)
-    return replace(verdict, why=reasons, advice=tuple(dict.fromkeys((*advice, *others))))
+    return replace(verdict, why=reasons, advice=tuple(dict.fromkeys(advice + others)))
+
+
+def _without_line(advice: list[Advice]) -> list[Advice]:
+    """Return the advice that does not set up a DataLoader."""
+    return [piece for piece in advice if "DataLoader(" not in piece.line]
 
 
 def _without_input_ms(steady: Ledger, rank: int) -> float:
@@ -256,8 +268,7 @@ class _Loader:
         on_cpu = self.figures.share_of_making(self.figures.cpu_ms)
         if cores is None or workers <= cores or on_cpu is None or not self._all_busy():
             return None
-        if on_cpu < _OFF_CPU:
-            # They wait for storage, which needs no core.
+        if self._mostly_waits():
             return None
         text = (
             f"{counted(workers, 'worker')} of the host's ranks share {counted(cores, 'CPU core')}, and "
@@ -287,7 +298,8 @@ class _Loader:
         needed, spare = self._needed(), self.setup.spare_cores
         advice = None
         if needed is not None and needed > figures.workers:
-            if spare is None or needed <= max(spare, figures.workers):
+            # Workers that wait for storage need no core.
+            if self._mostly_waits() or spare is None or needed <= max(spare, figures.workers):
                 advice = Advice("Give the DataLoader more workers", loader_line(self.setup, needed))
             else:
                 advice = Advice(
@@ -318,7 +330,7 @@ class _Loader:
         longest = (
             f"; {clipped(name)} takes {percent(share)} of it" if share >= _MOST and name else ""
         )
-        if on_cpu is not None and on_cpu < _OFF_CPU:
+        if on_cpu is not None and self._mostly_waits():
             text = (
                 f"a batch takes {amount(batch_ms, 'ms')} to make, of which a worker waits "
                 f"{percent(1 - on_cpu)}: for storage, a network, a lock or a core{longest}"
@@ -336,6 +348,11 @@ class _Loader:
             )
             return self._reason("function", text, "function", "%", 100 * share, None), advice
         return None
+
+    def _mostly_waits(self) -> bool:
+        """Whether workers wait for storage most of the time, which needs no core."""
+        on_cpu = self.figures.share_of_making(self.figures.cpu_ms)
+        return on_cpu is not None and on_cpu < _OFF_CPU
 
     def _all_busy(self) -> bool:
         """Whether making batches limits the training.
