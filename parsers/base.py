@@ -36,6 +36,8 @@ STEP_ROWS, INTERVAL_ROWS = (
     pa.schema(list(schema)[1:]) for schema in (STEPS_SCHEMA, INTERVALS_SCHEMA)
 )
 
+#: The start of the name of a parser of the lines of a pattern.
+PATTERN = "pattern:"
 #: Called from time to time with the number of finished items.
 UpdateProgress = Callable[[int], None]
 #: Starts a display, given the name of the work and the number of items.

@@ -18,10 +18,9 @@ from typing import Any
 from stallscope.errors import StallscopeError, UnreadableError, UsageError
 from stallscope.plugins import plugins
 
-from .base import EmbeddedFormat, Format, Parsed, Parser
+from .base import PATTERN, EmbeddedFormat, Format, Parsed, Parser
 from .formats.measurements import InputTimesFormat, NetworkCheckFormat
 from .formats.step_log.step_log_parser import StepLogParser
-from .pattern import PREFIX
 
 #: The formats of the recorder's files, which no other format recognises.
 STEP_LOG = StepLogParser()
@@ -149,16 +148,17 @@ def by_name(name: str) -> Parser:
     for parser in parsers():
         if parser.name == name:
             return parser
-    if name.startswith(PREFIX):
+    if name.startswith(PATTERN):
         # It needs the readers of epochs, and only some commands have a pattern.
         from .formats.line_pattern import LinePatternParser
 
-        return LinePatternParser(name.removeprefix(PREFIX))
+        return LinePatternParser(name.removeprefix(PATTERN))
     if ":" in name:
         return _Guarded(_imported(name))
     known = ", ".join(parser.name for parser in parsers())
     raise UsageError(
-        f"no parser {name!r}: there are {known}, {PREFIX}PATTERN, and your own as mypackage.module:Class"
+        f"no parser {name!r}: there are {known}, {PATTERN}PATTERN, and your own as "
+        "mypackage.module:Class"
     )
 
 

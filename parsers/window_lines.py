@@ -18,6 +18,8 @@ from stallscope.formatting.lists import counted
 
 from .launcher_output import Lines
 from .lines.line_blocks import Column, Needle
+from .lines.timestamp_columns import in_assumed_years, timestamp_at
+from .lines.timestamps import latest_ns
 
 #: The start of the names of columns with half of the unit of a field, by its text.
 HALF = "half_"
@@ -288,6 +290,43 @@ def half_unit(values: Floats) -> float:
         if np.all(np.abs(scaled - np.rint(scaled)) <= 1e-9 * np.maximum(np.abs(scaled), 1.0)):
             return float(0.5 * 10.0**-decimals)
     return float(0.5 * 10.0**-_MOST_DECIMALS)
+
+
+# -- columns of lines ------------------------------------------------------------------------------
+
+
+def joined_columns(parts: Sequence[Mapping[str, Column]]) -> dict[str, Column] | None:
+    """Join the columns of blocks; None without any.
+
+    Timestamps without a year are moved to the latest years in which they are not in the future.
+    """
+    if not parts:
+        return None
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    without = columns["timed"] & ~columns["year_known"]
+    if without.any():
+        columns["ns"][without] = in_assumed_years(columns["ns"][without], latest_ns())
+    return columns
+
+
+def by_rank(columns: Mapping[str, Column]) -> dict[int, dict[str, Column]]:
+    """Split columns by rank, each rank's lines in their order."""
+    order = np.argsort(columns["rank"], kind="stable")
+    ranks, firsts = np.unique(columns["rank"][order], return_index=True)
+    pieces = np.split(order, firsts[1:])
+    return {
+        rank: {name: column[rows] for name, column in columns.items() if name != "rank"}
+        for rank, rows in zip(ranks.tolist(), pieces, strict=True)
+    }
+
+
+def year_note(columns: Mapping[str, Column]) -> str | None:
+    """Return a note on the year that is assumed for timestamps without one; None if all have one."""
+    without = np.flatnonzero(columns["timed"] & ~columns["year_known"])
+    if not len(without):
+        return None
+    first = timestamp_at(columns, int(without[0]))
+    return f"the timestamps have no year: the first is assumed to be of {first.text[:4]}"
 
 
 # -- Lines about other work -----------------------------------------------------------------------

@@ -116,7 +116,6 @@ PARSERS = (
     "base",
     "epochs_only",
     "window_lines",
-    "pattern",
     "window_durations",
     "window_meaning",
     "formats",

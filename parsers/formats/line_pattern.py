@@ -23,19 +23,27 @@ next epoch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from stallscope.errors import UnreadableError
+from stallscope.arrays import arrow
+from stallscope.arrays.types import Ints
+from stallscope.errors import UnreadableError, UsageError
 from stallscope.run import Problem
 
-from ..base import Parsed, Parser
+from ..base import PATTERN, Parsed, Parser
 from ..epochs_only import clock_facts, epochs_log, in_one_file, rounded_to
+from ..launcher_output import Labels, Lines, labels_of, line_blocks, matching, stamps_before
 from ..lines.line_blocks import Column
-from ..pattern import Pattern, by_rank, timestamp_at
+from ..lines.timestamp_columns import moments_of, timestamp_at
+from ..lines.timestamps import MOMENT
 from ..rank_names import FROM_LABELS, rank_in
+from ..window_lines import HALF, WorkLines, by_rank, decimals_of, joined_columns
 from .printed_steps import NO_RANK, Meaning, logs_of, with_year_note
 from .printed_steps.rank_logs import (
     Epochs,
@@ -44,9 +52,130 @@ from .printed_steps.rank_logs import (
     first_epoch,
 )
 
+# The most digits of whole numbers, and before the point of others.
+_MOST_DIGITS: Mapping[str, int] = {
+    "rank": 6,
+    "epoch": 9,
+    "step": 12,
+    "steps": 12,
+    "seconds": 9,
+    "mean_seconds": 9,
+    "ms": 12,
+    "data": 9,
+    "mean_data": 9,
+    "rate": 12,
+}
+#: Fields with a fraction or an exponent.
+FLOATS = frozenset({"seconds", "mean_seconds", "ms", "data", "mean_data", "rate"})
+_FRACTION = r"(?:\.\d{1,20})?(?:[eE][-+]?\d{1,2})?"
+#: Fields and the regular expressions of their texts.
+FIELDS = {
+    # RE2 does not look ahead: the text after a field decides.
+    "time": MOMENT.replace(r"(?!\d)", ""),
+    **{
+        name: rf"\d{{1,{most}}}" + (_FRACTION if name in FLOATS else "")
+        for name, most in _MOST_DIGITS.items()
+    },
+}
+_WHOLE_NUMBERS = _MOST_DIGITS.keys() - FLOATS
+# Blanks and colours at the start of a line.
+_BEFORE_TEXT = r"(?:[\s\v]|\x1b\[[\d;]*m)*"
+# Numbers are printed as wide as the largest one: ``[  0/500]``.
+_PADDING = {name: "" if name == "time" else " *" for name in FIELDS}
+_FIELD = re.compile(r"\{(\w*)\}")
+# Texts that lines contain as they are: a needle's ``\d`` is any digit.
+_NO_NEEDLE = re.compile(r"\s+|\\d")
 KNOWN_FROM = "lines of the given pattern"
 
 _MEANING = Meaning(KNOWN_FROM, "step", is_certain=True)
+
+
+class Pattern:
+    """A pattern of lines.
+
+    Args:
+        text: the pattern.
+
+    Raises:
+        UsageError: if the text is not a pattern.
+    """
+
+    def __init__(self, text: str) -> None:
+        start, pieces = _split(text)
+        self.text = text
+        self.names = frozenset(piece.name for piece in pieces if piece.name)
+        #: The regular expression of its lines, for Python's ``re`` and for RE2.
+        self.expression = _expression(start, pieces)
+        texts = [
+            part for piece in (start, *(p.text for p in pieces)) for part in _NO_NEEDLE.split(piece)
+        ]
+        #: A text that every matching line contains, without blanks; empty if there is none.
+        self.longest_text = max(texts, key=len).encode()
+
+    def occurs_in(self, data: bytes) -> bool:
+        """Whether any line matches."""
+        # Labels may cut the text in some of the lines, but not in all of them.
+        blocks = line_blocks(data) if self.longest_text in data else ()
+        return any(len(self._lines(lines)[0]) for lines in blocks)
+
+    def all_columns(self, data: bytes, of_the_file: int = 0) -> dict[str, Column] | None:
+        """Return the values of all matching lines; None if no line matches.
+
+        Args:
+            data: the output of one or of all ranks.
+            of_the_file: the rank of unlabelled lines.
+
+        Returns:
+            Columns of equal length: ``rank``, the fields of the pattern, ``timed``, and for timed lines
+            the values of a ``Timestamp``. The ranks of a launcher's labels replace those in lines,
+            unless its numbers are those within a host.
+        """
+        labels = labels_of(data) if "rank" in self.names else None
+        pieces: list[Mapping[str, Column]] = []
+        works = WorkLines()
+        for lines in line_blocks(data):
+            columns, at = self.columns_in(lines, labels, of_the_file)
+            counts = works.counts(lines, at) if "step" in columns else {}
+            if len(columns["timed"]):
+                pieces.append({**columns, **counts})
+        joined = joined_columns(pieces)
+        if joined is not None and "step" in joined:
+            works.settle(joined)
+        return joined
+
+    def columns_in(
+        self, lines: Lines, labels: Labels | None, of_the_file: int
+    ) -> tuple[Mapping[str, Column], Ints]:
+        """Return the values of matching lines, and their places."""
+        line, fields = self._lines(lines)
+        rank = lines.rank[line]
+        if "rank" not in fields:
+            fields["rank"] = np.where(rank < 0, of_the_file, rank)
+        elif labels is not None and not labels.local:
+            fields["rank"] = np.where(rank < 0, fields["rank"], rank)
+        if "time" not in self.names:
+            fields |= stamps_before(lines, line)
+        for name in ("ms", HALF + "ms"):
+            if name in fields:
+                fields[name.replace("ms", "seconds")] = fields.pop(name) / 1e3
+        return fields, line
+
+    def _lines(self, lines: Lines) -> tuple[Ints, dict[str, Column]]:
+        """Return the matching lines, in order, and their values."""
+        line, texts = matching(lines, self.longest_text, self.expression)
+        fields: dict[str, Column] = {}
+        for name in [name for name in _MOST_DIGITS if name in texts]:
+            kind = pa.float64() if name in FLOATS else pa.int64()
+            fields[name] = arrow.numbers(pc.cast(texts[name].cast(pa.string()), kind))
+            if name in FLOATS and len(line):
+                # Times that never change are as precise as their text.
+                decimals = decimals_of(texts[name][0].as_py().decode())
+                fields[HALF + name] = np.full(len(line), 0.5 * 10.0**-decimals)
+        if "time" not in self.names:
+            return line, fields
+        fields |= moments_of(texts["time"].to_pylist())
+        timed = fields["timed"]
+        return line[timed], {name: column[timed] for name, column in fields.items()}
 
 
 class LinePatternParser(Parser):
@@ -128,3 +257,58 @@ def _facts(columns: Mapping[str, Column], epochs: Epochs, zero: int, ranks: int)
         return facts | clock_facts(None, zero)
     at = timed[0]
     return facts | clock_facts(timestamp_at(columns, at), zero)
+
+
+# -- expressions -----------------------------------------------------------------------------------
+
+
+class _Piece(NamedTuple):
+    """A field or ``{}``, and the text after it."""
+
+    #: Empty for ``{}`` alone.
+    name: str
+    text: str
+    #: Whether anything may precede it.
+    skips: bool
+
+
+_ANYTHING = _Piece("", "", True)
+
+
+def _split(pattern: str) -> tuple[str, list[_Piece]]:
+    """Split a pattern into the text at its start and the pieces after it."""
+    start, *rest = _FIELD.split(pattern)
+    names = [name for name in rest[0::2] if name]
+    unknown = [name for name in names if name not in FIELDS]
+    if unknown or len(set(names)) < len(names):
+        what = f"{{{unknown[0]}}} is not a field" if unknown else "a field occurs twice"
+        fields = ", ".join(f"{{{name}}}" for name in FIELDS)
+        raise UsageError(f"{PATTERN}{pattern}: {what}; there are {fields} and {{}} for anything")
+    if not {"epoch", "step"} & set(names):
+        raise UsageError(f"{PATTERN}{pattern}: a pattern needs {{epoch}} or {{step}}")
+    pieces: list[_Piece] = []
+    for name, text in zip(rest[0::2], rest[1::2], strict=True):
+        # ``{}{step} images``: the text tells where the number is.
+        skips = pieces[-1:] == [_ANYTHING] and name in _WHOLE_NUMBERS and bool(text.strip())
+        if skips:
+            pieces.pop()
+        pieces.append(_Piece(name, text, skips or not name))
+    if _ANYTHING in pieces[:-1]:
+        raise UsageError(f"{PATTERN}{pattern}: text has to follow {{}}, to know where it ends")
+    return start, pieces
+
+
+def _expression(start: str, pieces: Sequence[_Piece]) -> str:
+    expression = "(?s)^" + _BEFORE_TEXT + _literal(start)
+    for name, text, skips in pieces:
+        field = f"(?P<{name}>{FIELDS[name]})" if name else ""
+        if not skips:
+            expression += _PADDING[name] + field + _literal(text)
+        elif text:
+            skipped = r"(?:.*?[^\w.])??" if name else ".*?"
+            expression += skipped + field + _literal(text)
+    return expression
+
+
+def _literal(text: str) -> str:
+    return re.sub(r"(?:\\\s|\s)+", r"\\s+", re.escape(text))

@@ -39,7 +39,17 @@ time in proportion to the bytes, for any input.
 """
 
 from .filtering import LineFilter, may_contain
-from .labelled_lines import LONGEST_LINE, Line, Lines, line_blocks, output_by_rank, rank_lines
+from .labelled_lines import (
+    LONGEST_LINE,
+    Line,
+    Lines,
+    line_blocks,
+    matching,
+    output_by_rank,
+    rank_lines,
+    stamps_before,
+    texts_of,
+)
 from .labels import LONGEST_PREFIX, Labels, labels_of
 
 __all__ = [
@@ -51,7 +61,10 @@ __all__ = [
     "Lines",
     "labels_of",
     "line_blocks",
+    "matching",
     "may_contain",
     "output_by_rank",
     "rank_lines",
+    "stamps_before",
+    "texts_of",
 ]

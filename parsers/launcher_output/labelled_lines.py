@@ -8,10 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from stallscope.arrays import arrow
 from stallscope.arrays.types import Bools, Ints
 
-from ..lines.line_blocks import LineBlock
+from ..lines.line_blocks import Column, LineBlock, Needle
+from ..lines.timestamp_columns import dated_columns
 from ..lines.timestamps import Timestamp, read_timestamp
 from .filtering import LineFilter
 from .labels import LONGEST_PREFIX, Stream, labels_of
@@ -370,3 +374,49 @@ def _in_one_block(rows: Sequence[_JoinedLine], ranks: Ints) -> Lines:
         np.where(at_start, start, time_start),
         np.where(at_start, end, time_end),
     )
+
+
+# -- lines as columns ------------------------------------------------------------------------------
+
+
+def matching(lines: Lines, literal: bytes, expression: str) -> tuple[Ints, dict[str, pa.Array]]:
+    """Return which lines match a regular expression, and the texts of its groups by their names.
+
+    Args:
+        lines: the lines.
+        literal: a text that all matching lines contain.
+        expression: the regular expression, with named groups.
+    """
+    line = np.arange(len(lines.start))
+    if literal:
+        line = lines.block.lines_of(lines.block.places(Needle(literal)))
+        line = line[np.append(True, line[1:] != line[:-1])[: len(line)]]
+        line = line[line < len(lines.start)]
+    start, end = lines.start[line], np.minimum(lines.end[line], lines.start[line] + LONGEST_LINE)
+    parts = pc.extract_regex(texts_of(lines.block, start, end), expression)
+    matched = np.asarray(arrow.numbers(parts.is_valid()) == 1)
+    if not matched.all():
+        line, parts = line[matched], parts.filter(arrow.array(matched))
+    names = [field.name for field in parts.type]
+    return line, dict(zip(names, parts.flatten(), strict=True))
+
+
+def texts_of(block: LineBlock, start: Ints, end: Ints) -> pa.Array:
+    """Return texts of a block; those in order are copied together."""
+    if len(start) > 1 and (start[1:] >= end[:-1]).all() and (end >= start).all():
+        # Every second entry is the text between two lines.
+        offsets = np.append(np.stack([start, end], axis=1).ravel(), end[-1]).astype(np.int32)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(block.text)]
+        every = pa.Array.from_buffers(pa.binary(), 2 * len(start), buffers)
+        return every.take(arrow.array(np.arange(0, 2 * len(start), 2)))
+    pieces = [
+        block.text[first:last] for first, last in zip(start.tolist(), end.tolist(), strict=True)
+    ]
+    offsets = np.cumsum([0, *map(len, pieces)], dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(pieces))]
+    return pa.Array.from_buffers(pa.binary(), len(pieces), buffers)
+
+
+def stamps_before(lines: Lines, line: Ints) -> dict[str, Column]:
+    """Read the timestamps before some of the lines, as ``read_dated`` does."""
+    return dated_columns(lines.block, lines.time_start[line], lines.time_end[line], LONGEST_PREFIX)

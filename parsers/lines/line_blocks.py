@@ -32,6 +32,10 @@ _SAMPLE_BYTES = 1 << 14
 _BYTES_PER_PLACE = 16
 # ``bytes.find`` is faster for bytes that are rarer than one in this many.
 _BYTES_PER_FIND = 1 << 10
+# The most blanks and colours before a text, and the longest colour.
+_MOST_BEFORE_TEXT, _MOST_COLOUR_BYTES = 64, 12
+_ESCAPE = 0x1B
+_IN_COLOURS = np.isin(np.arange(256), list(b"0123456789;"))
 # Larger pieces leave the CPU's caches.
 _PIECE_BYTES = 1 << 20
 
@@ -199,6 +203,42 @@ class LineBlock:
     def lines_of(self, at: Ints) -> Ints:
         """Return the numbers of the lines that contain these places."""
         return np.searchsorted(self.ends, at, "right")
+
+
+def is_blank(byte: Bytes) -> Bools:
+    """Return which bytes are blanks within a line, as regular expressions define them."""
+    return np.asarray((byte == ord(" ")) | ((byte - np.uint8(9) < 5) & (byte != ord("\n"))))
+
+
+def text_starts(block: LineBlock, start: Ints) -> Ints:
+    """Return where the texts of lines start, after blanks and colours."""
+    byte = block.bytes[np.minimum(start, block.size - 1)]
+    rest = np.flatnonzero(is_blank(byte) | (byte == _ESCAPE))
+    start = start.copy() if len(rest) else start
+    for _ in range(_MOST_BEFORE_TEXT):
+        if not len(rest):
+            break
+        at = start[rest]
+        byte = block.bytes[np.minimum(at, block.size - 1)]
+        length = np.where(is_blank(byte), 1, 0)
+        coloured = byte == _ESCAPE
+        length[coloured] = _colour_lengths(block, at[coloured])
+        start[rest] += length
+        rest = rest[length > 0]
+    return start
+
+
+def _colour_lengths(block: LineBlock, at: Ints) -> Ints:
+    """Return the lengths of the colours at these places, 0 if there is none."""
+    length = np.zeros(len(at), np.int64)
+    goes_on = block.bytes[np.minimum(at + 1, block.size - 1)] == ord("[")
+    for place in range(2, _MOST_COLOUR_BYTES + 3):
+        if not goes_on.any():
+            break
+        byte = block.bytes[np.minimum(at + place, block.size - 1)]
+        length[goes_on & (byte == ord("m"))] = place + 1
+        goes_on &= _IN_COLOURS[byte]
+    return length
 
 
 def sample_parts(data: bytes, part_bytes: int) -> list[bytes]:

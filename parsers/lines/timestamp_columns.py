@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import string
 from calendar import isleap
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import NamedTuple
@@ -18,8 +19,26 @@ import numpy as np
 
 from stallscope.arrays.types import Bools, Ints
 
-from .line_blocks import Bytes, LineBlock, Words, digits_of, eight, mask, others_among, word
-from .timestamps import LATEST_SECOND, LEAP_YEAR, Timestamp, assumed_year, read_moment
+from .line_blocks import (
+    Column,
+    LineBlock,
+    Words,
+    digits_of,
+    eight,
+    is_blank,
+    mask,
+    others_among,
+    text_starts,
+    word,
+)
+from .timestamps import (
+    LATEST_SECOND,
+    LEAP_YEAR,
+    Timestamp,
+    assumed_year,
+    read_dated,
+    read_moment,
+)
 
 _SECOND_NS = 10**9
 _CLOCK = b"00:00:00"
@@ -34,6 +53,9 @@ _MILLISECOND_DIGITS, _MILLISECOND_NS = 3, 10**6
 # The most blanks and brackets before the timestamp at the start of a line.
 _MOST_BEFORE = 8
 _BEFORE = re.compile(rb"[\s\[]")
+# Columns of timestamps: whether a line has one, and the values of a ``Timestamp``.
+_TIMESTAMP = ("timed", "ns", "zone_known", "resolution_ns", "year_known")
+_NEVER = Timestamp(0, False, 1, True)
 _DAY_MINUTES = 1440
 _DAY_NS = 86_400 * _SECOND_NS
 _GOES_ON = np.isin(np.arange(256), list((string.ascii_letters + string.digits + "_.,").encode()))
@@ -154,11 +176,6 @@ def _years_begun(ns: Ints) -> Ints:
     walked = np.cumsum((change < -_HALF_A_YEAR_NS).astype(int) - (change > _HALF_A_YEAR_NS))
     years = walked - np.minimum(np.minimum.accumulate(walked), 0)
     return np.asarray(years if years.max(initial=0) <= _MOST_YEARS else np.zeros_like(years))
-
-
-def is_blank(byte: Bytes) -> Bools:
-    """Return which bytes are blanks within a line, as regular expressions define them."""
-    return np.asarray((byte == ord(" ")) | ((byte - np.uint8(9) < 5) & (byte != ord("\n"))))
 
 
 def _read(block: LineBlock, at: Ints, *, padded: bool = False) -> Moments:
@@ -353,3 +370,57 @@ def _fractions_of_seconds(block: LineBlock, at: Ints) -> tuple[Ints, Ints, Ints]
     unit = _POWERS[_MOST_DIGITS - counted]
     fraction = np.where(digits > 0, fraction // 10 ** (digits - counted), 0)
     return fraction * unit, unit, np.where(digits > 0, digits + 1, 0)
+
+
+# -- columns of timestamps -------------------------------------------------------------------------
+
+
+def moments_of(pieces: Sequence[bytes]) -> dict[str, Column]:
+    """Read texts that are timestamps, as ``read_moment`` does."""
+    ends = np.cumsum([len(piece) + 1 for piece in pieces], dtype=np.int64)
+    start = np.append(0, ends[:-1])[: len(ends)]
+    timestamps = moments(LineBlock(b"\n".join(pieces)), start)
+    # A text of a rare form has the form of a timestamp.
+    timestamps.unclear |= ~timestamps.exists
+    return _columns(timestamps, lambda at: read_moment(pieces[at]))
+
+
+def dated_columns(block: LineBlock, start: Ints, end: Ints, most: int) -> dict[str, Column]:
+    """Read the timestamps at the starts of texts, as ``read_dated`` does.
+
+    Args:
+        block: the block of the texts.
+        start: where they start.
+        end: where they end.
+        most: the most bytes of each that are read.
+    """
+    start = text_starts(block, start)
+    end = np.minimum(np.maximum(end, start), start + most)
+    return _columns(
+        line_starts(block, start, end),
+        lambda at: read_dated(block.bytes[start[at] : end[at]].tobytes()),
+    )
+
+
+def timestamp_at(columns: Mapping[str, Column], at: int) -> Timestamp:
+    """Return the timestamp of a timed line."""
+    known = (columns[name][at].item() for name in _TIMESTAMP[1:])
+    return Timestamp(*known)
+
+
+def _columns(
+    timestamps: Moments, read_one_by_one: Callable[[int], Timestamp | None]
+) -> dict[str, Column]:
+    known = (
+        timestamps.exists,
+        timestamps.ns,
+        timestamps.zone_known,
+        timestamps.resolution_ns,
+        timestamps.year_known,
+    )
+    for at in np.flatnonzero(timestamps.unclear).tolist():
+        timestamp = read_one_by_one(at)
+        values = astuple(timestamp or _NEVER)
+        for column, value in zip(known, (timestamp is not None, *values), strict=True):
+            column[at] = value
+    return dict(zip(_TIMESTAMP, known, strict=True))

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stallscope.parsers.formats.line_pattern import FLOATS, Pattern
 from stallscope.parsers.launcher_output import LONGEST_LINE, labels_of, line_blocks, rank_lines
 from stallscope.parsers.lines.timestamps import Timestamp, read_dated, read_moment
-from stallscope.parsers.pattern import FLOATS, Pattern
 from stallscope.parsers.window_lines import HALF
 
 PATTERNS = (

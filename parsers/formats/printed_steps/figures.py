@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise, zip_longest
@@ -26,6 +26,8 @@ _MOST_LINES = 1200
 _MOST_CHARACTERS = 600
 _MOST_FIGURES = 40
 _MOST_KINDS = 12
+# Lines that differ in their digits only are taken apart up to this number.
+_MOST_ALIKE = 80
 #: A state of a bar (``bars``).
 BAR = re.compile(rb"\d(?:/\d{1,9}|it) \[\d{1,4}:\d\d")
 #: Fewer lines show no regularity.
@@ -54,7 +56,7 @@ _TIME_OF_DAY = re.compile(
 _ATTACHED = re.compile(r"^[A-Za-z%]+")
 # ``5epoch:train:3376-3750batch:`` has the names of its counters behind them.
 _COUNTS_BEHIND = re.compile(r"(epoch|iter|step|batch|update)(?=:)")
-_BLANKS = re.compile(r"\s+")
+_BLANKS, _NUMBERS = re.compile(r"\s+"), re.compile(r"\d+")
 NO_FIGURE = ("other", "trains", "total")
 #: Words of lines about evaluations and other work; not in a path: ``/data/test/train.py``.
 EVALUATES = re.compile(r"(?i)(?<![a-z/\\])(?:eval|valid|val(?![a-z])|test|infer|predict|generat)")
@@ -64,8 +66,9 @@ RE2_EVALUATES = r"(?i)(?:^|[^a-z/\\])(?:eval|valid|val(?:[^a-z]|$)|test|infer|pr
 _EVALUATES_BEHIND = re.compile(r"(?i)\s+(?:val|valid\w*|test|eval\w*),")
 # The longest text before a figure that tells it from others.
 _MOST_BEFORE = 60
-#: The text of a number or a clock for RE2.
-_VALUE = r"([-+]?(?:\d{1,4} days?,? ?)?[\d:](?:[\d:,.+\-]|[eE][-+]?\d)*[KMGT]?)"
+# The texts of a number and of a clock for RE2.
+_VALUE = r"[-+]?[\d:](?:[\d:,.+\-]|[eE][-+]?\d)*[KMGT]?"
+_TIME = r"(?:\d{1,4} days?,? ?)?" + _VALUE
 # Terminals' colours, which a sample has as their first character.
 _COLOURED = r"\x1b\[[\d;]*m"
 _COLOUR, _ESCAPE = re.compile(_COLOURED), "\x1b"
@@ -98,6 +101,10 @@ class Figure(NamedTuple):
     total: float | None = None
 
 
+#: The quantities and the names of the figures in lines of a kind.
+_Key = tuple[tuple[Quantity, str], ...]
+
+
 @dataclass(frozen=True)
 class Kind:
     """Lines with the same figures."""
@@ -106,8 +113,6 @@ class Kind:
     #: For each figure the text before it in all lines, and the text after the last one.
     anchors: Sequence[str]
     ending: str
-    #: The number of such lines in the sample.
-    lines: int
     #: The names of all figures in its lines.
     words: frozenset[str]
     #: Whether some of them are figures that only training has.
@@ -117,7 +122,8 @@ class Kind:
     def expression(self) -> str:
         """The regular expression of its lines for RE2, with a group for each figure."""
         parts = [
-            f"{_escaped(anchor)}(?P<f{at}>{_VALUE[1:-1]})" for at, anchor in enumerate(self.anchors)
+            f"{_escaped(anchor)}(?P<f{at}>{_TIME if figure.is_clock else _VALUE})"
+            for at, (anchor, figure) in enumerate(zip(self.anchors, self.figures, strict=True))
         ]
         if not _LETTERS.search(self.anchors[0]) and not self.figures[0].is_clock:
             after = _spaced(_DIGITS.split(self.figures[0].after)[0])
@@ -147,29 +153,41 @@ def kinds_in(data: bytes) -> list[Kind]:
 
 
 def _kinds_of(sample: Iterable[str]) -> list[Kind]:
-    groups: dict[tuple[tuple[Quantity, str], ...], list[list[Figure]]] = defaultdict(list)
-    words: dict[object, set[str]] = defaultdict(set)
-    training: dict[object, bool] = defaultdict(bool)
-    last: object = None
-    described: dict[object, int] = defaultdict(int)
+    groups: dict[_Key, list[list[Figure]]] = defaultdict(list)
+    words: dict[_Key, set[str]] = defaultdict(set)
+    # The key of lines with a counter, and whether a line has figures of training, by its text without
+    # its digits.
+    known: dict[str, tuple[_Key | None, bool]] = {}
+    seen, counts, described = Counter[str](), Counter[_Key](), Counter[_Key | None]()
+    training: dict[_Key, bool] = defaultdict(bool)
+    last: _Key | None = None
     for text in sample:
-        figures = figures_of(text)
-        meant = [figure for figure in figures if figure.word.quantity not in NO_FIGURE]
-        if _counts_training(figures):
-            # Words before a name may vary.
-            key = tuple((figure.word.quantity, figure.name.split(" ")[-1]) for figure in meant)
-            groups[key].append(meant)
-            words[key] |= {figure.name for figure in figures}
-            training[key] |= any(figure.word.quantity == "trains" for figure in figures)
+        shape = _NUMBERS.sub("0", text)
+        seen[shape] += 1
+        if seen[shape] <= _MOST_ALIKE:
+            figures = figures_of(text)
+            trains = any(figure.word.quantity == "trains" for figure in figures)
+            key = None
+            if _counts_training(figures):
+                meant = [figure for figure in figures if figure.word.quantity not in NO_FIGURE]
+                # Words before a name may vary.
+                key = tuple((figure.word.quantity, figure.name.split(" ")[-1]) for figure in meant)
+                groups[key].append(meant)
+                words[key] |= {figure.name for figure in figures}
+                training[key] |= trains
+            known[shape] = key, trains
+        key, trains = known[shape]
+        if key is not None:
+            counts[key] += 1
             last = key
-        elif any(figure.word.quantity == "trains" for figure in figures):
+        elif trains:
             # A record of several lines begins with that of its counter.
             described[last] += 1
             last = None
-    for key, lines in groups.items():
-        training[key] |= described[key] > _SHARE_DESCRIBED * len(lines)
+    for key in groups:
+        training[key] |= described[key] > _SHARE_DESCRIBED * counts[key]
     enough = [(key, lines) for key, lines in groups.items() if len(lines) >= FEWEST_LINES]
-    enough.sort(key=lambda group: -len(group[1]))
+    enough.sort(key=lambda group: -counts[group[0]])
     kinds = []
     for key, lines in enough[:_MOST_KINDS]:
         columns = [column for column in zip(*lines, strict=True) if _tells(column)]
@@ -199,7 +217,7 @@ def kind_of(
     for at, column in enumerate(columns[1:], start=1):
         if _counts_steps(columns[at - 1], column):
             first[at] = first[at]._replace(word=Word("step", order=2))
-    return Kind(first, known, ending, len(columns[0]), words, trains)
+    return Kind(first, known, ending, words, trains)
 
 
 def _counts_training(figures: Sequence[Figure]) -> bool:
@@ -293,7 +311,8 @@ def figures_of(text: str) -> list[Figure]:
         end = match.end()
     if figures and _TIME_OF_DAY.match(text) and figures[0].is_clock and not figures[0].name:
         figures[0] = figures[0]._replace(word=TIME_OF_DAY)
-    figures = [_among(figure, {each.name for each in figures}) for figure in figures]
+    names = {figure.name for figure in figures}
+    figures = [_among(figure, names) for figure in figures]
     if figures and _counts_without_a_name(figures):
         figures[0] = figures[0]._replace(word=Word("count", order=5))
     return figures

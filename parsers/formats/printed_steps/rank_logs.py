@@ -23,7 +23,7 @@ from ...epochs_only import (
     windows_table,
 )
 from ...lines.line_blocks import Column
-from ...pattern import by_rank, timestamp_at, year_note
+from ...lines.timestamp_columns import timestamp_at
 from ...rank_names import (
     FROM_TEXT,
     hosts_of_ranks,
@@ -34,7 +34,15 @@ from ...rank_names import (
     stated_ranks,
 )
 from ...window_durations import Durations
-from ...window_lines import WORK_BETWEEN, StepLines, half_unit, step_lines, without_repeated
+from ...window_lines import (
+    WORK_BETWEEN,
+    StepLines,
+    by_rank,
+    half_unit,
+    step_lines,
+    without_repeated,
+    year_note,
+)
 from ...window_meaning import durations
 from ..mlperf.mlperf_marks import logged
 from ..mlperf.mlperf_parser import completed

@@ -16,11 +16,19 @@ from stallscope.arrays import arrow
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import joined
 
-from ...launcher_output import LONGEST_LINE, Lines, labels_of, line_blocks
+from ...launcher_output import (
+    LONGEST_LINE,
+    Lines,
+    labels_of,
+    line_blocks,
+    matching,
+    stamps_before,
+    texts_of,
+)
 from ...lines.line_blocks import Column, sample_parts
-from ...pattern import joined_columns, matching, moments_of, stamps_before, texts_of
+from ...lines.timestamp_columns import moments_of
 from ...rank_names import MOST_RANKS
-from ...window_lines import WORK, WorkLines
+from ...window_lines import WORK, WorkLines, joined_columns
 from .figures import (
     DATE_BYTES,
     EVALUATES,
@@ -53,6 +61,8 @@ _OF_TRAINING = re.compile("(?i)epoch|train|grad|loss")
 # Times since 1970 are after 2001.
 _EARLIEST_S = 1e9
 _COUNT = ("step", "epoch", "samples")
+# The lines of a block that are searched for a date.
+_SOME_LINES = 300
 _SI = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
@@ -227,9 +237,16 @@ def _put_dates(columns: Mapping[str, Column], lines: Lines, at: Ints, forms: Seq
     rows = np.flatnonzero(~columns["timed"])
     start = lines.start[at[rows]]
     end = np.minimum(lines.end[at[rows]], start + DATE_BYTES)
+    some = slice(None, None, len(rows) // _SOME_LINES + 1)
+    heads = texts_of(lines.block, start[some], end[some])
+    forms = [rf"(?:^|[^\d]){form}" for form in forms]
+    forms = [form for form in forms if mask_of(pc.match_substring_regex(heads, form)).any()]
+    if not forms:
+        # Dates in few lines tell nothing.
+        return
     heads = texts_of(lines.block, start, end)
     for form in forms:
-        parts = pc.extract_regex(heads, rf"(?:^|[^\d]){form}")
+        parts = pc.extract_regex(heads, form)
         valid = mask_of(parts.is_valid())
         if not valid.any():
             continue
@@ -308,8 +325,7 @@ class Records:
             for name in names
         ]
         trains = any(word_of(name).quantity == "trains" for name in self.names)
-        count = int(chosen.sum())
-        kind = Kind(figures, (), "", count, frozenset(map(spelled, self.names)), trains)
+        kind = Kind(figures, (), "", frozenset(map(spelled, self.names)), trains)
         values = [self.figures[name][chosen] for name in names]
         stamps = {
             name: column[chosen] for name, column in {**self.stamps, **self._other_work()}.items()

@@ -16,9 +16,8 @@ from stallscope.run import Problem
 from ...base import Parsed, Parser
 from ...epochs_only import in_one_file
 from ...lines.line_blocks import Column
-from ...pattern import by_rank
 from ...rank_names import rank_in, stated_ranks
-from ...window_lines import HALF, decimals_of
+from ...window_lines import HALF, by_rank, decimals_of
 from ..line_pattern import epoch_logs
 from .bars import bars_in
 from .counters import clock_of, stamps_by

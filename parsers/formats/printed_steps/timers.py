@@ -23,10 +23,14 @@ from stallscope.arrays.stats import mean_with_interval
 from .evidence import PART, Evidence
 from .vocabulary import timer_of
 
+# A text without a choice at its start is found at once.
 _TIMERS = re.compile(
-    rb"(?P<table>(?:\(min, max\)|max) time across ranks \(ms\):)"
-    rb"|(?:\[Rank (?P<rank>\d{1,6})\] (?:rank=\d{1,6} )?)?time \(ms\) \| (?P<line>[^\r\n]{1,2000})"
+    rb"time (?:(?P<table>across ranks \(ms\):)|\(ms\) \| (?P<line>[^\r\n]{1,2000}))"
 )
+_BEFORE = re.compile(
+    rb"(?P<table>\(min, max\)|max) $|\[Rank (?P<rank>\d{1,6})\] (?:rank=\d{1,6} )?$"
+)
+_BEFORE_BYTES = 40
 _ROW = re.compile(rb"([A-Za-z][\w-]{1,60}) ?\.{2,}: (?:\((\d+\.\d+), )?(\d+\.\d+)\)?\s*$")
 _PAIR = re.compile(rb"([A-Za-z][\w -]{0,60}): (\d+\.\d+)(?![\w.])")
 _TABLE_BYTES, _TABLE_ROWS, _NEXT_TABLE = 8192, 64, b"across ranks (ms)"
@@ -94,11 +98,15 @@ def _stages_of_timers(data: bytes) -> dict[str, Any] | None:
     """
     tables, whose = [], set()
     for match in _TIMERS.finditer(data):
+        before = _BEFORE.search(data[max(match.start() - _BEFORE_BYTES, 0) : match.start()])
+        if match["table"] and (before is None or not before["table"]):
+            continue
         times = dict(_table(data, match.end()) if match["table"] else _pairs(match["line"]))
         stages = _stages_of(times)
         if stages is not None:
             tables.append((times, stages))
-            whose.add(match["table"] or match["rank"] or b"")
+            of = b"" if before is None else before["table"] if match["table"] else before["rank"]
+            whose.add(of or b"")
     if len(tables) < _FEWEST_TABLES or len(whose) > 1:
         return None
     totals = np.array([sum(stages.values()) for _, stages in tables])

@@ -30,7 +30,7 @@ _DEVICES = re.compile(rb"\bDevices:\s{1,40}\[([^\]\n]{1,65536})\]")
 # Each process of Horovod has one of the devices that it lists.
 _HOROVOD = b"horovod/"
 # The most lines of a part of a file by which a row's lines are found.
-_MOST_LINES = 100
+_MOST_LINES = 50
 
 #: What a figure is in the lines of a rank (``StepLines``), or their timestamp.
 Field = Literal[

@@ -1,0 +1,134 @@
+"""Time the reading of printed step lines, against a loop in Python that matches one expression per line.
+
+    python benchmarks/step_lines.py [--lines 1000000]
+
+Known trainers are told by their lines; others are read by their words and checked by the clock. Reading
+is all that a report does with the file: labels, messages, events, batch sizes and step times. The loop
+only takes the numbers out of the lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+
+from figures import Figure, share_of
+
+from stallscope.parsers.runs.reading import Reading
+
+_START_S = 1_790_000_000
+_STEPS_OF_EPOCH = 5_000
+_ROUNDS = 3
+_LINES, _QUICK_LINES = 1_000_000, 50_000
+#: Kinds of lines: a form for a line, and the expression of its numbers.
+KINDS = {
+    "torchvision": (
+        "Epoch: [{epoch}]  [{at:4d}/5000]  eta: 0:28:11  lr: 0.1  loss: 6.9123 (7.0001)  "
+        "time: {took:.4f}  data: 0.0021  max mem: 5566",
+        r"Epoch: \[(\d+)\]  \[ *(\d+)/.*? time: ([\d.]+)  data: ([\d.]+)",
+    ),
+    "mmengine": (
+        "{date} - mmengine - INFO - Epoch(train)  [{epoch}][{at:4d}/5000]  lr: 1.0e-02  "
+        "eta: 1:00:00  time: {took:.4f}  data_time: 0.0054  memory: 3820  loss: 0.7123",
+        r"Epoch\(train\)  \[(\d+)\]\[ *(\d+)/.*? time: ([\d.]+)  data_time: ([\d.]+)",
+    ),
+    "Megatron-LM": (
+        " [{date}] iteration {step:8d}/ 9999999 | consumed samples: {samples:12d} | elapsed time per "
+        "iteration (ms): {ms:.1f} | learning rate: 1.0E-04 | global batch size: 32 | lm loss: 6.9E+00 |",
+        r"iteration +(\d+)/.*?consumed samples: +(\d+).*?\(ms\): ([\d.]+)",
+    ),
+    "an unknown trainer": (
+        "{date} INFO trainer: step {step} of 9999999: loss 6.912, step_time {took:.3f}s, "
+        "data_wait 0.011s, tokens/s {rate:.0f}",
+        r"step (\d+) of.*?step_time ([\d.]+)s, data_wait ([\d.]+)s, tokens/s (\d+)",
+    ),
+    "lines of JSON": (
+        '{{"step": {step}, "loss": 6.91, "step_time": {took:.4f}, "time": "{date}"}}',
+        r'"step": (\d+).*?"step_time": ([\d.]+)',
+    ),
+}
+
+
+def figures(quick: bool) -> Iterator[Figure]:
+    for kind in KINDS:
+        data = printed(kind, _QUICK_LINES if quick else _LINES)
+        ours, loop = times(kind, data)
+        name = f"step lines of {kind}, {len(data) / 1e6:.0f} MB: time"
+        yield share_of(name, ours, "s", "a loop with re", loop, most=1.0)
+
+
+def times(kind: str, data: bytes) -> tuple[float, float]:
+    """Return the CPU seconds of reading lines, and of the loop: medians of rounds that alternate."""
+    expression = re.compile(KINDS[kind][1])
+    ours, loop = [], []
+    for _ in range(_ROUNDS):
+        loop.append(_seconds(lambda: _loop(data, expression)))
+        ours.append(_seconds(lambda: _read(data)))
+    return median(ours), median(loop)
+
+
+def printed(kind: str, lines: int) -> bytes:
+    """Make lines with timestamps that agree with their step times."""
+    form, _ = KINDS[kind]
+    noise, now = random.Random(1), float(_START_S)
+    texts = []
+    for step in range(lines):
+        took = 0.2 + 0.02 * noise.random()
+        now += took
+        date = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(now))
+        texts.append(
+            form.format(
+                step=step + 1,
+                epoch=step // _STEPS_OF_EPOCH + 1,
+                at=step % _STEPS_OF_EPOCH + 1,
+                samples=32 * (step + 1),
+                took=took,
+                ms=1e3 * took,
+                rate=8192 / took,
+                date=f"{date},{int(now % 1 * 1000):03d}",
+            )
+        )
+    return "\n".join(texts).encode() + b"\n"
+
+
+def _read(data: bytes) -> None:
+    reading = Reading(None)
+    reading.add_file("printed", "/logs/printed", data)
+    (run,) = reading.runs("/logs", reading.records_logs())
+    assert run.intervals.num_rows, "no step was read"
+
+
+def _loop(data: bytes, expression: re.Pattern[str]) -> None:
+    rows = []
+    for line in data.decode().splitlines():
+        match = expression.search(line)
+        if match is not None:
+            rows.append([float(number) for number in match.groups()])
+    assert rows, "no line matched"
+
+
+def _seconds(work: Callable[[], None]) -> float:
+    begun = time.process_time()
+    work()
+    return time.process_time() - begun
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lines", type=int, default=_LINES)
+    lines = parser.parse_args().lines
+    for kind in KINDS:
+        data = printed(kind, lines)
+        ours, loop = times(kind, data)
+        print(
+            f"{kind}: {len(data) / 1e6:.0f} MB, {len(data) / ours / 1e6:.0f} MB/s, "
+            f"{ours / loop:.2f} × the loop"
+        )
+
+
+if __name__ == "__main__":
+    main()
