@@ -34,6 +34,8 @@ TABLE_NEEDLES = (
     b"Failures:",
     *(b"  %-9s : " % name for name in (b"time", b"host", b"rank", b"exitcode", b"traceback")),
 )
+#: The start of events of which a line has nothing but a shell's word: other programs print it, too.
+UNNAMED = "a process ended: "
 _HOST = rb"(?P<host>[\w.:-]{1,255})"
 _FAILED = rb"-?[1-9]\d{0,5}"
 _ENDINGS = (b"Killed", b"Segmentation fault", b"Bus error", b"Aborted")
@@ -121,7 +123,7 @@ _LAUNCHERS = (
             end,
             rb"\A[\d:.,TZ +/-]{0,40}(?:std(?:out|err) F )?" + end + rb"\s*\Z",
             "rank_exited",
-            f"a process ended: {end.decode()}",
+            f"{UNNAMED}{end.decode()}",
         )
         for end in (b"Killed", b"Terminated")
     ),

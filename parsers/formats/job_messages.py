@@ -42,7 +42,7 @@ from ..base import Contents, EmbeddedFormat
 from ..launcher_output import Line, LineFilter, labels_of, rank_lines
 from ..lines.line_blocks import Needle, contains_any
 from ..lines.timestamps import Timestamp, assumed_year, latest_ns, read_dated, read_timestamp
-from .job_message_rows import MESSAGES, STALL_NEEDLES, TABLE_NEEDLES, Message
+from .job_message_rows import MESSAGES, STALL_NEEDLES, TABLE_NEEDLES, UNNAMED, Message
 
 _NEEDLES = tuple(dict.fromkeys((*STALL_NEEDLES, *(row.needle for row in MESSAGES))))
 # A file without any of these has no message.
@@ -165,7 +165,10 @@ class _Reader:
                 return
 
     def events(self, data: bytes) -> list[Event]:
-        """Return the events; ``data`` is the whole file."""
+        """Return the events; ``data`` is the whole file.
+
+        A shell's word alone is none if the training goes on.
+        """
         events = [
             entry.event() if isinstance(entry, _Stall) else entry for entry, _ in self._entries
         ]
@@ -174,6 +177,7 @@ class _Reader:
             [
                 replace(event, followed=is_followed) if is_followed else event
                 for event, is_followed in zip(events, followed, strict=True)
+                if not (is_followed and event.what.startswith(UNNAMED))
             ]
         )
 

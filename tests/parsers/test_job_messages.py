@@ -341,6 +341,26 @@ def test_other_lines_tell_no_end(line: str) -> None:
     assert events(f"{line}\n") == []
 
 
+@pytest.mark.parametrize("line", ["Killed", "2026-11-21T02:28:01.123Z stderr F Terminated"])
+@pytest.mark.parametrize("after", [0, 4, 40])
+def test_a_word_alone_tells_an_end_unless_the_training_goes_on(line: str, after: int) -> None:
+    # A game that is trained on prints it as a status of its own.
+    text = f"{steps(0, 100)}{line}\n{steps(100, 100 + after)}"
+    kinds = [(event.kind, event.followed) for event in events(text)]
+    assert kinds == ([] if after > 9 else [("rank_exited", False)])
+    # A shell that names the process tells that it has ended.
+    (event,) = events(text.replace(line, "run.sh: line 12:  4711 Killed          python train.py"))
+    assert event.followed == (after > 9)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["Killed 3 enemies", "enemies: Killed", "Killed, 0.1", "status\tTerminated", "  [Killed]"],
+)
+def test_a_word_among_others_tells_no_end(line: str) -> None:
+    assert events(f"{steps(0, 20)}{line}\n") == []
+
+
 def test_slurms_time_is_that_of_its_message() -> None:
     (event,) = events(f"{CANCELLED} DUE TO TIME LIMIT ***\n")
     assert event.local_ns == local("2026-11-21 02:28:01")
