@@ -222,12 +222,16 @@ def without_repeated(
     same = _as_before(columns, *names)
     if not same.any():
         return columns, 0
-    starts, timed = np.flatnonzero(~same), columns["timed"]
-    lines = len(same)
-    chosen = np.minimum.reduceat(np.where(timed, np.arange(lines), lines), starts)
-    chosen = np.where(chosen < lines, chosen, starts)
+    chosen = timed_of_each(same, columns["timed"])
     copies = _as_before(columns, *(set(columns) - {*_OF_TIMESTAMPS, *WORK_BETWEEN}))
     return {name: column[chosen] for name, column in columns.items()}, int((same & ~copies).sum())
+
+
+def timed_of_each(same: Bools, timed: Bools) -> Ints:
+    """Return of lines like the one before the first with a timestamp, else the first."""
+    starts, lines = np.flatnonzero(~same), len(same)
+    chosen = np.minimum.reduceat(np.where(timed, np.arange(lines), lines), starts)
+    return np.where(chosen < lines, chosen, starts)
 
 
 def _as_before(columns: Mapping[str, Column], *names: str) -> Bools:

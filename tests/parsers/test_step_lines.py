@@ -550,6 +550,25 @@ CONFIRMED = {
         ),
         "agree with rates on the steps since the line before",
     ),
+    "two loggers, one with a clock": (
+        lambda n, s, end: (
+            f"INFO:framework:Step {n} per-step time {s:.4f}s loss=2.{n:04}\n"
+            f"I{BEGAN + timedelta(seconds=end):%m%d %H:%M:%S.%f} 4711 loop.py:705] Step {n} "
+            f"per-step time {s:.4f}s loss=2.{n:04}"
+        ),
+        "agree with the log's timestamps",
+    ),
+    "a time in parentheses behind another figure": (
+        lambda n, s, end: f"{at(end)} global step {n}: loss = 2.{n:04} ({s:.4f} sec/step)",
+        "agree with the log's timestamps",
+    ),
+    "data and samples, whose batch the clock tells": (
+        lambda n, s, end: (
+            f"{at(end)[:19]} | INFO | Train Epoch: 0 [{n * 128:>7}/{128 * 900} ({n / 9:.0f}%)]\tLoss: "
+            f"2.{n:04}\tData (t) {0.3 * s:.3f}\tBatch (t) {s:.3f}\tLR: 0.000001"
+        ),
+        "agree with the log's timestamps",
+    ),
     "what is left of an epoch": (
         lambda n, s, end: (
             f"Epoch:[0/1] [{n}/2000]  eta: {left(2000 - n)}  loss: 2.{n:04}  step_time: {s:.6f}"
@@ -1002,6 +1021,8 @@ class Drawn:
     size: int | None = None
     data_ms: float | None = None
     note: str = ""
+    #: The time of evaluations between its steps, seconds.
+    evaluated_s: float = 0.0
 
 
 def _epochs_and_steps(screen: Screen) -> None:
@@ -1142,6 +1163,33 @@ def _validated(screen: Screen) -> None:
         screen.run(900, 0.2, label="Validating: ")
 
 
+def _counting_evaluations(
+    screen: Screen,
+    *,
+    steps: int = 100,
+    parts: int = 1,
+    every: int = 1,
+    refresh: int = 1,
+    batches: int = 160,
+    counts: bool = True,
+) -> None:
+    """Draw three epochs, and evaluations that the bar of their steps counts, too, or does not."""
+    for epoch in range(3):
+        evaluates = (epoch + 1) % every == 0
+        total = steps + (parts * batches if evaluates and counts else 0)
+        began, done = screen.now, 0
+        for part in range(parts * 2):
+            shown, is_training = screen.now, part % 2 == 0
+            for batch in range(1, (steps // parts if is_training else evaluates * batches) + 1):
+                screen.step(0.7 if is_training else 0.2)
+                if not is_training and (batch % refresh == 0 or batch == batches):
+                    screen.draw(batch, batches, began=shown, pace=0.2, label="Validating: ")
+                done += is_training or counts
+                if done % refresh == 0 or done == total:
+                    pace = (screen.now - began) / done
+                    screen.draw(done, total, began=began, pace=pace, label=f"Epoch {epoch}: ")
+
+
 WAITS = ", loss=2.1, data=0.200s, v_num=3", ", step_time=800, data_time=200", ", data=0.2"
 
 DRAWN = {
@@ -1160,7 +1208,37 @@ DRAWN = {
     "a wait whose unit is unknown": Drawn(
         lambda screen: screen.run(200, 0.8, label="train ", after=WAITS[2]), 800, 200
     ),
-    "evaluations in between": Drawn(_with_evaluations, 2000, 200),
+    "evaluations in between": Drawn(_with_evaluations, 2000, 200, evaluated_s=300),
+    "evaluations that the bar counts": Drawn(
+        _counting_evaluations, 700, 300, epochs=3, evaluated_s=64
+    ),
+    "evaluations that a bar counts in every second epoch": Drawn(
+        lambda screen: _counting_evaluations(screen, every=2), 700, 300, epochs=3, evaluated_s=32
+    ),
+    "evaluations that a bar counts within epochs": Drawn(
+        lambda screen: _counting_evaluations(screen, steps=150, parts=3),
+        700,
+        450,
+        epochs=3,
+        evaluated_s=256,
+    ),
+    "evaluations that a bar counts and seldom shows": Drawn(
+        lambda screen: _counting_evaluations(screen, refresh=20), 700, 300, epochs=3, evaluated_s=64
+    ),
+    "evaluations that a bar counts and shows at their end": Drawn(
+        lambda screen: _counting_evaluations(screen, refresh=20, batches=20),
+        700,
+        300,
+        epochs=3,
+        evaluated_s=8,
+    ),
+    "evaluations that a bar does not count": Drawn(
+        lambda screen: _counting_evaluations(screen, counts=False),
+        700,
+        300,
+        epochs=3,
+        evaluated_s=64,
+    ),
     "restarted from a checkpoint": Drawn(
         _restarted, 2000, 400, note="50 steps were trained twice, after 1 restart"
     ),
@@ -1198,6 +1276,14 @@ def test_bars_are_read_in_every_state(name: str) -> None:
     assert data_ms == (drawn.data_ms and pytest.approx(drawn.data_ms, rel=0.02))
     assert drawn.note in " ".join(problem.what for problem in log.problems)
     assert "the bar's pace agrees with its elapsed times" in log.log.facts["confirmed"]
+    begin, end = (arrow.numbers(log.intervals[name]) for name in ("begin", "end"))
+    last, steps = arrow.numbers(log.intervals["step"]), arrow.numbers(log.intervals["steps"])
+    # Steps between two windows are in none.
+    between = (last - steps)[1:] - last[:-1]
+    paused_s = (begin[1:] - end[:-1]) / 1e9 - between * drawn.ms / 1e3
+    if len(log.more) == 0 and not drawn.note:
+        assert paused_s.sum() == pytest.approx(drawn.evaluated_s, abs=8)
+    assert drawn.evaluated_s == 0 or "steps_after_validation" in log.log.facts
 
 
 def test_numbers_in_thousands_are_read() -> None:

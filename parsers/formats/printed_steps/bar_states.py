@@ -15,16 +15,17 @@ from stallscope.arrays import arrow
 from stallscope.arrays.types import Bools, Floats, Ints
 
 from ...launcher_output import labels_of, output_by_rank
+from .rows import numbers_of, pieces_of
 from .vocabulary import word_of
 
 # Before and after the bracket of ``48/400 [01:51<13:36, 2.32s/it``.
 _HEAD = (
-    r"(?:^|[^\d.])(?P<done>\d{1,12}(?:\.\d{1,2})?)(?P<done_si>[kMGT]?)"
-    r"(?:/(?P<total>\d{1,12}(?:\.\d{1,2})?)(?P<total_si>[kMGT]?)|(?P<name> ?[A-Za-z]{2,12}))$"
+    r"(?:^|[^\d.])(?P<done>\d{1,12}(?:\.\d{1,2})?[kMGT]?)"
+    r"(?:/(?P<total>\d{1,12}(?:\.\d{1,2})?[kMGT]?)|(?P<name> ?[A-Za-z]{2,12}))$"
 )
 _TAIL = (
-    r"^\[(?:(?P<hours>\d{1,5}):)?(?P<minutes>\d\d):(?P<seconds>\d\d)(?:<[\d:?]{1,12})?"
-    r"(?:, {1,6}(?P<pace>\d{1,9}(?:\.\d{0,6})?)(?P<pace_si>[kM]?) ?(?P<per>s/|)"
+    r"^\[(?P<clock>(?:\d{1,4}:)?\d\d:\d\d)(?:<[\d:?]{1,12})?"
+    r"(?:, {1,6}(?P<pace>\d{1,9}(?:\.\d{0,6})?[kM]?) ?(?P<per>s/|)"
     r"(?P<thing>[A-Za-z]{1,12})(?P<rate>/s|))?[,\]]"
 )
 # A bar of Rich as Lightning draws it, ``Epoch 0/9 ━━━━ 120/1000 0:00:45 • 0:05:33 2.64it/s``, and one of
@@ -40,7 +41,6 @@ _COLOURS = re.compile(rb"\x1b\[[\d;]{0,20}m")
 _MOVEMENTS = re.compile(rb"\x1b\[[\d;?]{0,9}[A-Za-z]")
 _HEAD_BYTES, _TAIL_BYTES, _LABEL_BYTES, _POSTFIX_BYTES = 40, 64, 80, 400
 _BLOCK_BYTES, _BLOCK_STATES = 1 << 23, 1 << 16
-_SI = {b"": 1.0, b"k": 1e3, b"M": 1e6, b"G": 1e9, b"T": 1e12}
 _WORD = re.compile(r"(?<![\w.])[a-z]+(?![\d.])")
 _EPOCH_OF = re.compile(r"\bepoch\W{0,3}(\d{1,9})")
 _RANK_OF = re.compile(r"\b(?:rank|gpu|cuda|device|worker|process)[ :=_#]{0,2}(\d{1,5})\b")
@@ -50,15 +50,17 @@ _MOST_WORDS = 5
 _FEWEST_BEFORE = 8
 # ``6.0`` in a percentage of ``6%`` is damage; ``6.6`` is not.
 _PERCENT_OFF = 1.0
-_POSTFIX = re.compile(r"([A-Za-z][\w/. -]{0,40}?)[=:] ?([-+\d.eE]{1,20})( ?[a-z/]{0,12})(?=,|\]|$)")
+_POSTFIX = re.compile(r"([A-Za-z][\w/. -]{0,40}?)[=:] ?[-+\d.eE]{1,20}( ?[a-z/]{0,12})(?=,|\]|$)")
 _POSTFIXES = 40
-_NUMBER = re.compile(r"\d{1,9}(?:\.\d{0,9})?(?:e-?\d{1,2})?")
+_NUMBER = r"\d{1,9}(?:\.\d{0,9})?(?:e-?\d{1,2})?"
 # A step time in a postfix and the pace agree up to this ratio.
 _ALIKE = 1.1
 # A pace is of all steps so far if it gives the elapsed time up to this share, from so many seconds on.
 _SO_FAR, _LONG_S = 0.05, 20
 # The wait for data is at most this share of a step's time, in this share of states.
 _MOST_OF_STEP, _MOST = 1.01, 0.9
+# The numbers of one rank's bar fall in at most this share of states, or this often.
+_SHARE_FALLS, _FEW_FALLS = 0.05, 3
 
 
 class BarStates(NamedTuple):
@@ -79,11 +81,21 @@ class BarStates(NamedTuple):
     pace_s: Floats
     #: Whether other work than steps may be in the time before it.
     breaks: Bools
+    #: When its bar began, without the time between bars; 0 if unknown.
+    began_s: Floats
 
     def chosen(self, rows: Ints | Bools) -> BarStates:
         """Return some of the states."""
         columns: Any = (column[rows] for column in self)
         return BarStates(*columns)
+
+    @property
+    def falls(self) -> Bools:
+        """Mark states before a number or a time that is lower.
+
+        Elapsed times of ranks that began together differ by their rounding.
+        """
+        return np.asarray((np.diff(self.done) < 0) | (np.diff(self.elapsed_s) < -1))
 
     @property
     def seconds(self) -> float:
@@ -121,6 +133,11 @@ class BarStates(NamedTuple):
             inside = np.diff(done) > 0
             return float(np.diff(totals)[inside].sum() / np.diff(done)[inside].sum()) / usual
         return float(np.median(pace_s)) / usual
+
+
+def are_many(falls: Bools) -> bool:
+    """Whether numbers and times fall more often than those of one rank's bar."""
+    return bool(falls.sum() > max(_SHARE_FALLS * len(falls), _FEW_FALLS))
 
 
 class BarLabel(NamedTuple):
@@ -218,8 +235,8 @@ def _brackets(text: bytes) -> Iterator[tuple[int, Ints]]:
 def _block(text: bytes, at: Ints, before: int, labels: _Labels) -> BarStates:
     """Read the states around brackets."""
     previous = np.append(before, at[:-1])
-    heads = _slices(text, np.maximum(previous + 1, at - 1 - _HEAD_BYTES), at - 1)
-    tails = _slices(text, at, np.minimum(at + _TAIL_BYTES, np.append(at[1:], len(text))))
+    heads = pieces_of(text, np.maximum(previous + 1, at - 1 - _HEAD_BYTES), at - 1)
+    tails = pieces_of(text, at, np.minimum(at + _TAIL_BYTES, np.append(at[1:], len(text))))
     parts = [pc.extract_regex(heads, _HEAD), pc.extract_regex(tails, _TAIL)]
     valid = np.logical_and(*(arrow.numbers(part.is_valid()) for part in parts))
     fields = {
@@ -228,14 +245,14 @@ def _block(text: bytes, at: Ints, before: int, labels: _Labels) -> BarStates:
         for kind, values in zip(part.type, part.filter(arrow.array(valid)).flatten(), strict=True)
     }
     at, previous = at[valid], previous[valid]
-    names = ("done", "done_si", "total", "total_si", "name")
-    length = sum((_lengths(fields[name]) for name in names), np.zeros(len(at), np.int64))
+    length = sum(_lengths(fields[name]) for name in ("done", "total", "name"))
     has_total = _lengths(fields["total"]) > 0
     begin = at - 1 - length - has_total
-    done, total = _scaled(fields, "done"), np.where(has_total, _scaled(fields, "total"), 0.0)
-    hours, minutes, seconds = (_floats(fields[name]) for name in ("hours", "minutes", "seconds"))
+    done, total, pace = (
+        numbers_of(fields[name], is_clock=False) for name in ("done", "total", "pace")
+    )
+    total = np.where(has_total, total, 0.0)
     is_rate, is_duration = (_lengths(fields[name]) > 0 for name in ("rate", "per"))
-    pace = _scaled(fields, "pace")
     pace_s = np.where(is_rate, 1 / np.maximum(pace, 1e-9), pace)
     label_end, percent = _percentages(text, previous, begin)
     share = 100 * done / np.where(total > 0, total, np.nan)
@@ -248,9 +265,10 @@ def _block(text: bytes, at: Ints, before: int, labels: _Labels) -> BarStates:
         rank,
         done,
         total,
-        3600 * np.nan_to_num(hours) + 60 * minutes + seconds,
+        numbers_of(fields["clock"], is_clock=True),
         pace_s,
         np.zeros(len(at), bool),
+        np.zeros(len(at)),
     )
     off = np.abs(percent - share)
     # A bar that was just made has no pace, and maybe the steps of a checkpoint.
@@ -292,7 +310,7 @@ def _labelled(
     is_closed = (closing < end) & (previous >= 0)
     begin = np.where(is_closed, np.maximum(begin, closing + 1), begin)
     begin = np.minimum(np.maximum(begin, end - _LABEL_BYTES), end)
-    raw = pc.dictionary_encode(_slices(text, begin, end))
+    raw = pc.dictionary_encode(pieces_of(text, begin, end))
     # A bar without a total has the name of what it counts before its bracket.
     things = pc.dictionary_encode(
         pc.binary_join_element_wise(fields["thing"], fields["name"], b" ")
@@ -318,37 +336,8 @@ def _is_digit(signs: npt.NDArray[np.uint8]) -> Bools:
     return np.asarray((signs >= ord("0")) & (signs <= ord("9")))
 
 
-def _slices(text: bytes, begin: Ints, end: Ints) -> pa.Array:
-    """Return pieces of a text that follow each other."""
-    # Every second entry is the text between two pieces.
-    zero = int(begin[0]) if len(begin) else 0
-    offsets = np.append(np.stack([begin, end], axis=1).ravel(), end[-1:]) - zero
-    every = pa.Array.from_buffers(
-        pa.binary(),
-        2 * len(begin),
-        [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(memoryview(text)[zero:])],
-    )
-    return every.take(arrow.array(np.arange(0, 2 * len(begin), 2)))
-
-
 def _lengths(texts: pa.Array) -> Ints:
     return arrow.numbers(pc.binary_length(texts)).astype(np.int64)
-
-
-def _floats(texts: pa.Array) -> Floats:
-    """Return numbers, NaN for empty texts."""
-    empty = _lengths(texts) == 0
-    strings = pc.cast(texts, pa.string()).filter(arrow.array(~empty))
-    values = np.full(len(empty), np.nan)
-    values[~empty] = arrow.numbers(pc.cast(strings, pa.float64()))
-    return values
-
-
-def _scaled(fields: Mapping[str, pa.Array], name: str) -> Floats:
-    """Return numbers with letters for thousands and millions."""
-    letters = pc.dictionary_encode(fields[f"{name}_si"])
-    factors = np.array([_SI[letter] for letter in letters.dictionary.to_pylist()] or [1.0])
-    return np.asarray(_floats(fields[name]) * factors[arrow.numbers(letters.indices)])
 
 
 def _rich(text: bytes, labels: _Labels) -> BarStates:
@@ -357,17 +346,16 @@ def _rich(text: bytes, labels: _Labels) -> BarStates:
     for match in _RICH.finditer(text):
         before = text[max(end, match.start() - _POSTFIX_BYTES) : match.start()]
         label, epoch, rank = labels.of(re.split(rb"[\r\n]", before)[-1], b"it")
-        clock = [*map(float, (match["clock"] or match["took"]).split(b":"))]
-        elapsed_s = 86400 * int(match["days"] or 0) + sum(
-            part * 60**at for at, part in enumerate(reversed(clock))
-        )
+        clock = map(float, reversed((match["clock"] or match["took"]).split(b":")))
+        elapsed_s = sum(part * 60**at for at, part in enumerate(clock))
+        elapsed_s += 86400 * int(match["days"] or 0)
         end, pace = match.end(), float(match["pace"] or match["rate"])
         pace_s = pace if match["per"] == b"s/it" else 1 / pace if pace else np.nan
         place = match.start(), end
         numbers = float(match["done"]), float(match["total"]), float(elapsed_s)
         if numbers[0] and label >= 0:
-            rows.append((*place, label, epoch, rank, *numbers, pace_s, False))
-    kinds = (*[np.int64] * 5, *[np.float64] * 4, bool)
+            rows.append((*place, label, epoch, rank, *numbers, pace_s, False, 0.0))
+    kinds = (*[np.int64] * 5, *[np.float64] * 4, bool, np.float64)
     columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
     return BarStates(*(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)))
 
@@ -378,24 +366,26 @@ def waits_in(text: bytes, states: BarStates) -> Floats | None:
     Its unit is printed, or that of a step time beside it that agrees with the pace.
     """
     places = np.unique(np.linspace(0, len(states.begin) - 1, _POSTFIXES).astype(np.int64))
-    postfixes = [_POSTFIX.findall(_postfix(text, at)) for at in states.bracket[places].tolist()]
-    paces = states.pace_s[states.pace_s > 0]
+    paces, brackets = states.pace_s[states.pace_s > 0], states.bracket[places]
     if not len(paces):
         return None
     usual_s = float(np.median(paces))
     words = {
         (name, unit): word_of(name, unit.strip())
-        for postfix in postfixes
-        for name, _, unit in postfix
+        for at in brackets.tolist()
+        for name, unit in _POSTFIX.findall(_postfix(text, at))
+    }
+    usual = {
+        figure: np.median(np.nan_to_num(_values_of(text, brackets, *figure)))
+        for figure, word in words.items()
+        if word.quantity == "time"
     }
     unit_s = next(
         (
             unit
-            for (name, _), word in words.items()
+            for time in usual.values()
             for unit in (1.0, 1e-3)
-            if word.quantity == "time"
-            and _median_of(postfixes, name) * unit > 0
-            and 1 / _ALIKE < _median_of(postfixes, name) * unit / usual_s < _ALIKE
+            if 1 / _ALIKE < time * unit / usual_s < _ALIKE
         ),
         None,
     )
@@ -413,30 +403,19 @@ def _postfix(text: bytes, at: int) -> str:
     return re.split(rb"[\r\n]", text[at : at + _POSTFIX_BYTES])[0].decode("latin-1")
 
 
-def _median_of(postfixes: Sequence[Sequence[tuple[str, str, str]]], name: str) -> float:
-    values = [
-        float(value)
-        for postfix in postfixes
-        for each, value, _ in postfix
-        if each == name and _NUMBER.fullmatch(value)
-    ]
-    return float(np.median(values)) if values else 0.0
-
-
 def _values_of(text: bytes, at: Ints, name: str, unit: str) -> Floats:
     """Return a figure of each state's postfix; NaN without it."""
-    expression = (
-        rf", ?{re.escape(name)}[=:] ?(?P<value>{_NUMBER.pattern}){re.escape(unit)}(?:,|\]|$)"
-    )
+    expression = rf", ?{re.escape(name)}[=:] ?(?P<value>{_NUMBER}){re.escape(unit)}(?:,|\]|$)"
     values = []
     for start in range(0, len(at), _BLOCK_STATES):
         begin = at[start : start + _BLOCK_STATES]
         order = np.argsort(begin, kind="stable")
         starts = begin[order]
         ends = np.minimum(starts + _POSTFIX_BYTES, np.append(starts[1:], len(text)))
-        figures = pc.extract_regex(_slices(text, starts, ends), expression)
+        figures = pc.extract_regex(pieces_of(text, starts, ends), expression)
         numbers = np.full(len(begin), np.nan)
         known = arrow.numbers(figures.is_valid()) == 1
-        numbers[order[known]] = _floats(figures.filter(arrow.array(known)).flatten()[0])
+        texts = figures.filter(arrow.array(known)).flatten()[0]
+        numbers[order[known]] = numbers_of(texts, is_clock=False)
         values.append(numbers)
     return np.concatenate(values)

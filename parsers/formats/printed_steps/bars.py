@@ -2,7 +2,8 @@
 
 The output has all states of several bars and ranks (``bar_states``). The bar of the training is chosen
 by its label, the text around it, and its time. Its states are put in order: epochs, restarts, and other
-bars in between. Its elapsed times are the clock, and its printed pace has to agree with them.
+bars in between. Its elapsed times are the clock, and its printed pace has to agree with them. Batches of
+evaluations are no steps, where a bar counts them, too.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stallscope.arrays.types import Bools, Ints
-from stallscope.formatting.lists import counted
+from stallscope.arrays.types import Bools, Floats, Ints
 
 from ...lines.line_blocks import Column
 from ...window_lines import step_lines
-from .bar_states import BarLabel, BarOutput, BarStates, bar_states, waits_in
-from .counters import agrees, spans
+from .bar_evaluations import WORKS, evaluations_in, without_evaluations
+from .bar_states import BarLabel, BarOutput, BarStates, are_many, bar_states, waits_in
+from .counters import Repeated, agrees, spans
 from .evidence import Evidence
+from .rates import percent
 from .rows import without_stamps
 from .vocabulary import OF_TRAINING, OTHER_WORK
 
@@ -37,8 +39,6 @@ _AGREE = 1.15
 _SHARE_ALIKE = 0.9
 # If more of its states differ from those before, a bar is not drawn twice for each step.
 _MOST_NEW = 0.55
-# The numbers of one rank's bar fall in at most this share of states, or this often.
-_SHARE_FALLS, _FEW_FALLS = 0.05, 3
 # A fit that ends before this share of the total was cut off, if others do not.
 _COMPLETE = 0.98
 # Epochs differ in length by at most this share.
@@ -47,6 +47,7 @@ _LENGTHS_ALIKE = 0.1
 _AS_LONG = 0.5
 # Accumulated batches of a step are not more than this.
 _MOST_ACCUMULATED = 32
+_IN_BRACKETS = re.compile(rb"\[[^\[\]\r\n]*\]")
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def bars_in(data: bytes, size: int | None) -> Evidence | None:
         data: the output.
         size: the number of ranks that it states; None if unknown.
     """
-    output = bar_states(data)
+    output = without_evaluations(bar_states(data))
     bars = list(_bars(output, size)) if output.labels else []
     if not bars:
         return None
@@ -119,11 +120,13 @@ def _bars(output: BarOutput, size: int | None) -> Iterator[_Bar]:
         output: the states of all bars.
         size: the number of ranks that the log states; None if unknown.
     """
+    # A single state of an evaluation is a pause, others may be those of another thread.
+    passed = np.cumsum(np.where(evaluations_in(output), _FEWEST_STATES, 1))
     for label, total, rows in _groups(output)[:_MOST_BARS]:
         bar = output.states.chosen(rows)
         if not label.words and not output.is_labelled and not _is_of_training(output.text, bar):
             continue
-        between = np.diff(rows, prepend=rows[:1] - 1) - 1
+        between = np.diff(passed[rows], prepend=passed[rows[:1]] - 1) - 1
         by_rank, counts = (
             np.argsort(bar.rank, kind="stable"),
             np.unique(bar.rank, return_counts=True)[1],
@@ -198,19 +201,21 @@ def _chain(states: BarStates, between: Ints, size: int | None) -> _Chain | None:
         between: for each the number of other bars' states since the one before.
         size: the number of ranks that the log states; None if unknown.
     """
-    falls, paused = _falls(states), np.cumsum(between >= _FEWEST_STATES)
-    if _are_many(falls) and (states.epoch >= 0).all():
+    falls, paused = states.falls, np.cumsum(between >= _FEWEST_STATES)
+    if are_many(falls) and (states.epoch >= 0).all():
         # Bars of earlier epochs are drawn again.
         drawn = np.stack([states.epoch, states.done, states.elapsed_s])
         first = np.sort(np.unique(drawn, axis=1, return_index=True)[1])
         once = states.chosen(first)
-        if not _are_many(_falls(once)):
-            states, paused, falls = once, paused[first], _falls(once)
+        if not are_many(once.falls):
+            states, paused, falls = once, paused[first], once.falls
     # One rank's time goes on, or starts again.
     back = (np.diff(states.done) >= 0) & (states.elapsed_s[1:] > states.elapsed_s[:-1] / 2)
-    if _are_many(falls) or (falls & back).sum() > 1:
+    if are_many(falls) or (falls & back).sum() > 1:
         return _of_several_ranks(states, size)
     keep = np.flatnonzero(np.append(True, (np.diff(states.done) != 0) | falls))
+    # Repeated states are drawn after other work, too.
+    closing_s = states.elapsed_s[np.append(keep[1:], len(states.done)) - 1]
     states, paused = states.chosen(keep), paused[keep]
     passes = _Passes(states)
     rows, breaks = passes.rows, passes.breaks
@@ -220,27 +225,17 @@ def _chain(states: BarStates, between: Ints, size: int | None) -> _Chain | None:
     if measured >= _AS_LONG * np.diff(states.elapsed_s[rows])[~breaks[1:]].sum():
         breaks = pauses
     ordered = states.chosen(rows)
-    pieces = np.split(ordered.elapsed_s, np.flatnonzero(_falls(ordered)) + 1)
+    pieces = np.split(ordered.elapsed_s, np.flatnonzero(ordered.falls) + 1)
     elapsed_s = np.concatenate([np.maximum.accumulate(piece) for piece in pieces])
+    again = np.diff(ordered.elapsed_s) < -1
+    began_s = np.cumsum(np.append(0.0, np.where(again, closing_s[rows[:-1]], 0.0)))
     return _Chain(
-        ordered._replace(breaks=breaks, elapsed_s=elapsed_s),
+        ordered._replace(breaks=breaks, elapsed_s=elapsed_s, began_s=began_s),
         passes.epochs,
         int(states.rank[0]),
         repeated=passes.repeated,
         restarts=passes.restarts,
     )
-
-
-def _falls(states: BarStates) -> Bools:
-    """Mark states before a number or a time that is lower.
-
-    Elapsed times of ranks that began together differ by their rounding.
-    """
-    return np.asarray((np.diff(states.done) < 0) | (np.diff(states.elapsed_s) < -1))
-
-
-def _are_many(falls: Bools) -> bool:
-    return bool(falls.sum() > max(_SHARE_FALLS * len(falls), _FEW_FALLS))
 
 
 class _Passes:
@@ -255,7 +250,7 @@ class _Passes:
         self._every = float(np.median(rises)) if len(rises) else 1.0
         self._start = float(states.done.min())
         every = np.arange(len(states.done))
-        for rows in np.split(every, np.flatnonzero(_falls(states)) + 1):
+        for rows in np.split(every, np.flatnonzero(states.falls) + 1):
             self._add(rows)
         self._drop_cut_off()
         self.rows = np.concatenate([rows for _, rows in self._pieces])
@@ -375,22 +370,19 @@ def _of_steps(bar: _Bar, text: bytes) -> Evidence | None:
     names = set.intersection(*(set(part) for part in parts))
     columns = {name: np.concatenate([part[name] for part in parts]) for name in names}
     main = bar.main
-    ratio = main.states.pace_ratio(columns["seconds"])
-    checks = []
-    if ratio and agrees(ratio, _AGREE):
-        off = max(100 * abs(ratio - 1), 0.1)
-        checks = [f"the bar's pace agrees with its elapsed times within {off:.1f}%"]
-    if bar.label.counts == "either" and not main.epoch.any():
-        checks = []
-    notes = []
-    if main.repeated:
-        restarts = counted(main.restarts, "restart")
-        notes = [
-            f"{main.repeated:,} steps were trained twice, after {restarts}: "
-            "only the later ones are used"
-        ]
-    size = main.ranks if main.ranks > 1 else None
-    return Evidence(columns, "mean", tuple(checks), tuple(notes), size)
+    is_unclear = bar.label.counts == "either" and not main.epoch.any()
+    checks = () if is_unclear else _pace_checks(main.states, columns["seconds"])
+    repeated = Repeated(main.repeated, main.restarts, None)
+    notes = (repeated.note,) if main.repeated else ()
+    return Evidence(columns, "mean", checks, notes, main.ranks if main.ranks > 1 else None)
+
+
+def _pace_checks(states: BarStates, seconds: Floats) -> tuple[str, ...]:
+    """Return a check if a bar's pace agrees with its elapsed times."""
+    ratio = states.pace_ratio(seconds)
+    if not ratio or not agrees(ratio, _AGREE):
+        return ()
+    return (f"the bar's pace agrees with its elapsed times within {percent(ratio)}",)
 
 
 def _spans(chain: _Chain, text: bytes) -> dict[str, Column] | None:
@@ -408,18 +400,33 @@ def _spans(chain: _Chain, text: bytes) -> dict[str, Column] | None:
     lines = step_lines(columns)
     if len(lines) != count:
         return None
-    ns = np.rint(states.likeliest_s * 1e9).astype(np.int64)
+    moments_s = states.began_s + states.likeliest_s
+    ns = np.rint(moments_s * 1e9).astype(np.int64)
     breaks = lines.begins | states.breaks | np.append(False, np.diff(ns) < 0)
     begin, end, seconds = spans(lines, ns, _UNIT_NS, breaks)
     if not len(seconds):
         return None
+    columns |= _works_before(text, states, breaks)
     columns = {name: column[end] for name, column in columns.items()}
+    # The time between spans is that of other work.
+    columns["pause_s"] = moments_s[begin] - np.append(moments_s[begin[:1]], moments_s[end[:-1]])
     waits = waits_in(text, states)
     if waits is not None:
         sums = np.append(0.0, np.cumsum(waits))
         means = (sums[end + 1] - sums[begin + 1]) / (end - begin)
         columns["data"] = np.minimum(means, seconds)
     return {**columns, "seconds": seconds}
+
+
+def _works_before(text: bytes, states: BarStates, breaks: Bools) -> dict[str, Ints]:
+    """Return the number of other works that the text names in pauses up to each state."""
+    named = {work: np.zeros(len(breaks), np.int64) for work in WORKS}
+    for at in np.flatnonzero(breaks[1:]) + 1:
+        pause = text[states.bracket[at - 1] : states.begin[at]]
+        pause = _IN_BRACKETS.sub(b"", pause[:_AROUND_BYTES])
+        for work, expression in WORKS.items():
+            named[work][at] = expression.search(pause) is not None
+    return {work: np.cumsum(marks) for work, marks in named.items()}
 
 
 def _of_epochs(bar: _Bar) -> Evidence | None:
@@ -435,8 +442,4 @@ def _of_epochs(bar: _Bar) -> Evidence | None:
         "epoch": np.rint(states.done[apart + 1]).astype(np.int64),
         "seconds": seconds,
     }
-    ratio = states.pace_ratio(seconds)
-    checks = (
-        ["the bar's pace agrees with its elapsed times"] if ratio and agrees(ratio, _AGREE) else []
-    )
-    return Evidence(columns, "mean", tuple(checks), of_epochs=True)
+    return Evidence(columns, "mean", _pace_checks(states, seconds), of_epochs=True)

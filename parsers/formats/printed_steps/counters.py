@@ -13,7 +13,7 @@ from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import counted
 
 from ...lines.line_blocks import Column
-from ...window_lines import StepLines, half_unit, step_lines, stretches
+from ...window_lines import StepLines, half_unit, step_lines, stretches, timed_of_each
 from .figures import FEWEST_LINES, Figure
 from .rows import Rows
 from .vocabulary import TIME_OF_DAY
@@ -29,6 +29,8 @@ _MOST = 2.0**31
 _ALIKE = 1.03
 #: Samples per step are constant up to this share.
 CONSTANT = 0.03
+# Steps between lines divide their samples up to this ratio; so many samples without a name are a batch.
+_DIVIDES, _FEWEST_SAMPLES = 1.02, 8
 # Running times go up in this share of lines.
 _SHARE_RISES = 0.98
 _FEWEST_RUNNING = 6
@@ -50,11 +52,16 @@ def of_main_rank(rows: Rows) -> Rows:
 
 
 def without_copies(rows: Rows) -> Rows:
-    """Drop lines with the figures of the line before: a second logger or rank prints them."""
+    """Keep one of lines with the same figures, with a timestamp if one has it.
+
+    A second logger or rank prints the others.
+    """
+    if not len(rows):
+        return rows
     same = np.logical_and.reduce(
         [(column[1:] == column[:-1]) | np.isnan(column[1:]) for column in rows.values]
     )
-    return rows.chosen(np.append(True, ~same)[: len(rows)])
+    return rows.chosen(timed_of_each(np.append(False, same), rows.stamps["timed"]))
 
 
 def of_first_arrivals(rows: Rows) -> Rows:
@@ -256,11 +263,14 @@ class CountedLines:
             return 1.0
         change = np.diff(self.sole.values[self.counter])
         rise = float(np.median(change[change > 0]))
+        by_clock, named = self._batch_by_clock(int(rise)), self.figures[self.counter].word
+        if by_clock is not None and (named.quantity == "samples" or by_clock >= _FEWEST_SAMPLES):
+            return by_clock
         for batch in self._products():
             steps = rise / batch
             if batch > 1 and steps > 0.5 and abs(steps - round(steps)) < CONSTANT * steps:
                 return rise / round(steps)
-        return None if self.figures[self.counter].word.quantity == "samples" else 1.0
+        return None if named.quantity == "samples" else 1.0
 
     def _products(self) -> Iterable[float]:
         """Yield the samples per step that times and rates of all devices give."""
@@ -270,6 +280,23 @@ class CountedLines:
                 if not word.of_a_device and word.thing in ("", "sample"):
                     seconds = self.sole.values[time] * (self.figures[time].word.unit_s or 1.0)
                     yield float(np.median(seconds * self.sole.values[rate]))
+
+    def _batch_by_clock(self, rise: int) -> float | None:
+        """Return the samples of a step by which the clock and times of a step agree; None without it.
+
+        Lines that are so many samples apart have a whole number of steps between them.
+        """
+        counts, ns = self.sole.values[self.counter], self.sole.stamps["ns"]
+        inside = np.diff(counts) == rise
+        for at in self.having("time") if self.sole.stamps["timed"].all() and inside.any() else ():
+            word, took = self.figures[at].word, np.diff(ns)[inside] / 1e9
+            step_s = self.sole.values[at][1:][inside] * (word.unit_s or 1.0)
+            steps = float(np.median(took / np.maximum(step_s, 1e-9)))
+            near = range(max(int(steps / _DIVIDES), 1), min(int(steps * _DIVIDES) + 1, rise) + 1)
+            whole = [number for number in near if rise % number == 0]
+            if word.order == 0 and len(whole) == 1 and agrees(steps / whole[0], _DIVIDES):
+                return rise / whole[0]
+        return None
 
     @cached_property
     def lines(self) -> StepLines:

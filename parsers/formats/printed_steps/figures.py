@@ -296,6 +296,7 @@ def figures_of(text: str) -> list[Figure]:
             word, name = figures[-1].word, last
             figures[-1] = figures[-1]._replace(word=Word("other"))
         last = name
+        in_parentheses &= any(each.word.quantity == word.quantity for each in figures)
         number_end = match.end("clock" if match["clock"] else "si" if match["si"] else "number")
         after = text[number_end : number_end + _MOST_AFTER]
         if word.quantity == "left" and not match["clock"] and word.unit_s is None:

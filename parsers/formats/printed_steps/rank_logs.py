@@ -287,7 +287,8 @@ def _windows(
     path: str, rank: int, lines: StepLines, windows: Durations, zero: int, first: int
 ) -> pa.Table:
     took = np.rint(windows.step_s * windows.steps * 1e9)
-    ends = np.cumsum(took)
+    pause_s = lines.of("pause_s")
+    ends = np.cumsum(took if pause_s is None else took + 1e9 * pause_s[windows.at])
     ns = lines.stamps_ns
     # If timestamps are coarser than a window, the windows' own times are more precise.
     if ns is not None and lines.stamp_unit_ns <= np.median(took):

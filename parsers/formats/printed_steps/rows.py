@@ -63,7 +63,7 @@ _EARLIEST_S = 1e9
 _COUNT = ("step", "epoch", "samples")
 # The lines of a block that are searched for a date.
 _SOME_LINES = 300
-_SI = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_SI = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
 @dataclass(frozen=True)
@@ -155,6 +155,19 @@ def line_texts(lines: Lines) -> pa.Array:
     return texts_of(lines.block, lines.start, np.minimum(lines.end, lines.start + LONGEST_LINE))
 
 
+def pieces_of(text: bytes, begin: Ints, end: Ints) -> pa.Array:
+    """Return pieces of a text that follow each other."""
+    # Every second entry is the text between two pieces.
+    zero = int(begin[0]) if len(begin) else 0
+    offsets = np.append(np.stack([begin, end], axis=1).ravel(), end[-1:]) - zero
+    every = pa.Array.from_buffers(
+        pa.binary(),
+        2 * len(begin),
+        [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(memoryview(text)[zero:])],
+    )
+    return every.take(arrow.array(np.arange(0, 2 * len(begin), 2)))
+
+
 def mask_of(column: pa.Array) -> Bools:
     """Return booleans as a mask; nulls are false."""
     return np.asarray(arrow.numbers(column) == 1)
@@ -172,7 +185,7 @@ def numbers_of(texts: pa.Array, *, is_clock: bool) -> Floats:
         # Some have commas or letters.
         pass
     plain = pc.replace_substring(pc.utf8_rtrim(strings, characters=",:"), ",", "")
-    numbers = _floats(pc.utf8_rtrim(plain, characters="KMGT."))
+    numbers = _floats(pc.utf8_rtrim(plain, characters="kKMGT."))
     for letter, factor in _SI.items():
         has_letter = mask_of(pc.ends_with(plain, letter))
         numbers = np.where(has_letter, numbers * factor, numbers)

@@ -257,7 +257,6 @@ def _counter(words: list[str]) -> Word:
 
 # -- timers ----------------------------------------------------------------------------------------
 
-_TIMER_WORD = re.compile(r"[a-z]+")
 _FORWARD, _BACKWARD = _set("forward fwd fw"), _set("backward bwd bw")
 _COLLECTIVES = _set("allreduce reduce allgather gather scatter sync comm communication")
 
@@ -274,7 +273,7 @@ class Timer(NamedTuple):
 @lru_cache(maxsize=1024)
 def timer_of(name: str) -> Timer | None:
     """Return the meaning of a timer (``backward-params-all-reduce``); None if it is not known."""
-    words = _TIMER_WORD.findall(name.lower())
+    words = _WORD.findall(name.lower())
     known = frozenset(words)
     first = words[0] if words else ""
     # Times of parts of a step's batch, of pipelines, and of parts of fetching a batch.

@@ -1,0 +1,86 @@
+"""Take evaluations out of bars that count their batches, too: ``Epoch 0: 128/140`` of 100 steps.
+
+Such a bar goes on while another one shows the evaluation (``Validating: 28/40``).
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from stallscope.arrays.types import Bools, Ints
+
+from ...window_lines import WORK
+from .bar_states import BarOutput, BarStates, are_many
+from .vocabulary import OF_TRAINING
+
+#: Texts about work between steps.
+WORKS = {work: re.compile(expression.encode()) for work, expression in WORK.items()}
+# A bar counts evaluations if it goes on in at least this share of them.
+_SHARE_COUNTED = 0.5
+
+
+def without_evaluations(output: BarOutput) -> BarOutput:
+    """Take the batches of evaluations out of bars that go on while another bar shows these."""
+    states, labels = output.states, output.labels
+    shows, trains = evaluations_in(output), [bool(OF_TRAINING.search(bar.words)) for bar in labels]
+    if not shows.any():
+        return output
+    copies = {name: getattr(states, name).copy() for name in ("done", "total", "pace_s")}
+    states = states._replace(**copies)
+    by_rank = np.argsort(states.rank, kind="stable")
+    for rows in np.split(by_rank, np.flatnonzero(np.diff(states.rank[by_rank])) + 1):
+        others = rows[~shows[rows]]
+        label = (np.bincount(states.label[others], minlength=len(labels)) * trains).argmax()
+        main, shown = others[states.label[others] == label], rows[shows[rows]]
+        if len(main) and len(shown) and not are_many(states.chosen(main).falls):
+            _take_out(states, main, shown)
+    return output._replace(states=states)
+
+
+def evaluations_in(output: BarOutput) -> Bools:
+    """Mark the states of bars that show evaluations."""
+    words = [label.words.encode() for label in output.labels]
+    return np.array([bool(WORKS["validation"].search(each)) for each in words], bool)[
+        output.states.label
+    ]
+
+
+def _take_out(states: BarStates, main: Ints, shown: Ints) -> None:
+    """Take evaluations out of the numbers of a bar, which stay the same within them.
+
+    Args:
+        states: all states; their numbers are changed, and a pace that has evaluations in it is unknown.
+        main: the states of the bar.
+        shown: the states of evaluations, of the same rank.
+    """
+    done, total, batches = states.done[main], states.total[main], states.total[shown]
+    begins = np.append(True, (np.diff(states.done[shown]) < 0) | (np.diff(batches) != 0))
+    firsts = np.flatnonzero(begins)
+    lasts = np.append(firsts[1:], len(shown)) - 1
+    ends = np.append(np.flatnonzero(np.diff(done) < 0), len(main) - 1)
+    without, evaluated, slower = done.copy(), np.zeros(len(main)), np.zeros(len(main), bool)
+    goes_on = ends_pass = 0
+    for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
+        at, until = np.searchsorted(main, shown[[first, last]])
+        end = int(ends[min(np.searchsorted(ends, at - 1), len(ends) - 1)]) + 1
+        if not 0 < at < end:
+            continue
+        goes_on += bool((done[at:until] > done[at - 1]).any())
+        # A bar that is drawn seldom may only show that it ends with them.
+        rises = done[end - 1] - done[at - 1] >= batches[first]
+        ends_pass += bool(at == until == end - 1 and rises and done[at] == total[at])
+        within = done[at:end] <= done[at - 1] + batches[first]
+        without[at:end] = np.where(within, without[at - 1], without[at:end] - batches[first])
+        slower[at:end] = True
+        start = int(np.append(-1, ends)[np.searchsorted(ends, at - 1)]) + 1
+        evaluated[start:end] += batches[first]
+    if goes_on + (ends_pass if ends_pass > 1 else 0) < max(_SHARE_COUNTED * len(firsts), 1):
+        return
+    for each in np.unique(total):
+        # An epoch that was cut off has not made its evaluation.
+        of_total = total == each
+        states.total[main[of_total]] -= evaluated[of_total].max()
+    states.done[main] = without
+    states.pace_s[main[slower]] = np.nan
