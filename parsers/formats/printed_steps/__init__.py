@@ -12,8 +12,8 @@ the wait for data, if it is printed (``windows``).
   times besides the clock.
 - ``counters`` finds what counts, and what measures time; ``evidence`` decides what the figures mean, and
   whether anything confirms it.
-- ``bar_states`` finds the states of bars, ``bar_evaluations`` takes batches of evaluations out of them, and
-  ``bars`` chooses the training's.
+- ``bar_states`` finds the states of bars, ``bar_evaluations`` takes batches of evaluations out of them,
+  and ``bars`` chooses the training's.
 - ``records`` reads tables and JSON, whose columns are ``Records`` in ``rows``.
 
 ``metric_times`` finds the times of epochs and steps in metrics that TensorBoard or MLflow has logged.

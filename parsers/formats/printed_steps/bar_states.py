@@ -126,10 +126,8 @@ class BarStates(NamedTuple):
         pace_s, elapsed_s, done = self.pace_s[known], self.elapsed_s[known], self.done[known]
         usual, totals = float(np.median(seconds)), pace_s * done
         long = elapsed_s >= _LONG_S
-        if (
-            long.any()
-            and (np.abs(totals / np.maximum(elapsed_s, 1) - 1) < _SO_FAR)[long].mean() > _MOST
-        ):
+        so_far = np.abs(totals[long] / elapsed_s[long] - 1) < _SO_FAR
+        if long.any() and so_far.mean() > _MOST:
             inside = np.diff(done) > 0
             return float(np.diff(totals)[inside].sum() / np.diff(done)[inside].sum()) / usual
         return float(np.median(pace_s)) / usual

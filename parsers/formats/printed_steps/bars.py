@@ -127,10 +127,8 @@ def _bars(output: BarOutput, size: int | None) -> Iterator[_Bar]:
         if not label.words and not output.is_labelled and not _is_of_training(output.text, bar):
             continue
         between = np.diff(passed[rows], prepend=passed[rows[:1]] - 1) - 1
-        by_rank, counts = (
-            np.argsort(bar.rank, kind="stable"),
-            np.unique(bar.rank, return_counts=True)[1],
-        )
+        by_rank = np.argsort(bar.rank, kind="stable")
+        counts = np.unique(bar.rank, return_counts=True)[1]
         chains = [
             chain
             for of_rank in np.split(by_rank, np.cumsum(counts)[:-1])[:_MOST_RANKS]
@@ -249,13 +247,11 @@ class _Passes:
         rises = np.diff(states.done)[np.diff(states.done) > 0]
         self._every = float(np.median(rises)) if len(rises) else 1.0
         self._start = float(states.done.min())
-        every = np.arange(len(states.done))
-        for rows in np.split(every, np.flatnonzero(states.falls) + 1):
+        for rows in np.split(np.arange(len(states.done)), np.flatnonzero(states.falls) + 1):
             self._add(rows)
         self._drop_cut_off()
         self.rows = np.concatenate([rows for _, rows in self._pieces])
-        firsts = [rows[0] for _, rows in self._pieces]
-        self.breaks = np.isin(self.rows, firsts)
+        self.breaks = np.isin(self.rows, [rows[0] for _, rows in self._pieces])
 
     def _add(self, rows: Ints) -> None:
         """Add states whose numbers and times rise."""
@@ -372,8 +368,7 @@ def _of_steps(bar: _Bar, text: bytes) -> Evidence | None:
     main = bar.main
     is_unclear = bar.label.counts == "either" and not main.epoch.any()
     checks = () if is_unclear else _pace_checks(main.states, columns["seconds"])
-    repeated = Repeated(main.repeated, main.restarts, None)
-    notes = (repeated.note,) if main.repeated else ()
+    notes = (Repeated(main.repeated, main.restarts, None).note,) if main.repeated else ()
     return Evidence(columns, "mean", checks, notes, main.ranks if main.ranks > 1 else None)
 
 

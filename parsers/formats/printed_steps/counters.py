@@ -100,11 +100,12 @@ def counter_of(rows: Rows) -> int | None:
 
 
 def epoch_of_each(rows: Rows) -> int | None:
-    """Return the figure with the epoch if nearly each line is about another one; None otherwise."""
+    """Return the figure with the epoch if nearly each line is about the next one; None otherwise."""
     for at, figure in enumerate(rows.kind.figures):
         if figure.word.quantity == "epoch" and _counts(rows.values[at]):
-            changes = np.diff(rows.values[at]) != 0
-            return at if changes.mean() > _SHARE_CHANGES else None
+            changes = np.diff(rows.values[at])
+            is_next = (changes != 0).mean() > _SHARE_CHANGES and np.median(changes) == 1
+            return at if is_next else None
     return None
 
 

@@ -59,9 +59,8 @@ _COUNTS_BEHIND = re.compile(r"(epoch|iter|step|batch|update)(?=:)")
 _BLANKS, _NUMBERS = re.compile(r"\s+"), re.compile(r"\d+")
 NO_FIGURE = ("other", "trains", "total")
 #: Words of lines about evaluations and other work; not in a path: ``/data/test/train.py``.
-EVALUATES = re.compile(r"(?i)(?<![a-z/\\])(?:eval|valid|val(?![a-z])|test|infer|predict|generat)")
-#: The same for RE2.
 RE2_EVALUATES = r"(?i)(?:^|[^a-z/\\])(?:eval|valid|val(?:[^a-z]|$)|test|infer|predict|generat)"
+EVALUATES = re.compile(RE2_EVALUATES)
 # ``Epoch 57 Val, MAE: 17.7``
 _EVALUATES_BEHIND = re.compile(r"(?i)\s+(?:val|valid\w*|test|eval\w*),")
 # The longest text before a figure that tells it from others.

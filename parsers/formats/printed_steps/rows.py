@@ -379,39 +379,27 @@ class Records:
         if self.reason or self.names >= _OF_RAY_TUNE:
             return self.reason or RAY_TUNE
         quantities = {name: word_of(name).quantity for name in self.figures}
-        having = {
-            what: [name for name, quantity in quantities.items() if quantity in kinds]
-            for what, kinds in {
-                "count": _COUNT,
-                "time": ("time", "data"),
-                "rate": ("rate",),
-                "stamp": ("stamp",),
-            }.items()
-        }
-        timed = having["time"] + having["rate"] + having["stamp"]
-        if not having["count"]:
-            rest = f" beside {joined(timed)}" if timed else ""
+        counts, times, rates = (
+            [name for name, quantity in quantities.items() if quantity in kinds]
+            for kinds in (_COUNT, ("time", "data", "stamp"), ("rate",))
+        )
+        if not counts:
+            rest = f" beside {joined([*times, *rates])}" if times or rates else ""
             return f"no column of its records counts steps or epochs{rest}"
-        if not timed and not self.stamps["timed"].any():
-            return (
-                f"its records count {joined(having['count'])}, and have neither times, rates nor "
-                "timestamps"
-            )
-        if having["rate"] and len(timed) == len(having["rate"]) and not self.stamps["timed"].any():
-            return (
-                f"its records count {joined(having['count'])} and have rates ({joined(timed)}), and "
-                "neither times nor timestamps"
-            )
-        return ""
+        if times or self.stamps["timed"].any():
+            return ""
+        if rates:
+            having = f" and have rates ({joined(rates)}), and neither times nor timestamps"
+        else:
+            having = ", and have neither times, rates nor timestamps"
+        return f"its records count {joined(counts)}{having}"
 
 
 def figures_of(column: pa.Array) -> tuple[bool, Floats]:
     """Return whether a column has hours and minutes, and its numbers, NaN for other contents."""
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        values = np.array(
-            arrow.numbers(arrow.filled(column.cast(pa.float64(), safe=False), np.nan))
-        )
+        values = arrow.numbers(arrow.filled(column.cast(pa.float64(), safe=False), np.nan))
         return False, np.where(np.isfinite(values), values, np.nan)
     if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
         return False, np.full(len(column), np.nan)
