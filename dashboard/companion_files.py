@@ -94,6 +94,12 @@ def companion_timeline(
     return loader.future.result() if blocking or loader.future.done() else loader.progress
 
 
+def has_companions(run: Run) -> bool:
+    """Whether a Horovod Timeline or an autotune log is next to a run's logs."""
+    kinds = ((_TIMELINE_SUFFIXES, is_timeline), (_AUTOTUNE_SUFFIXES, is_autotune_log))
+    return any(_newest(run, suffixes, matches) is not None for suffixes, matches in kinds)
+
+
 def companion_autotune(run: Run) -> LoadedAutotune | None:
     """Read the newest autotune log next to a run's logs; None without one.
 

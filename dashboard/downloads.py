@@ -45,6 +45,8 @@ class Download:
     write: Callable[[Analysis, BinaryIO], None]
     #: Whether the browser shows the file instead of saving it.
     inline: bool = False
+    #: Whether it needs recorded steps.
+    of_steps: bool = False
 
 
 def _report(name: str) -> Callable[[Analysis, BinaryIO], None]:
@@ -77,6 +79,7 @@ DOWNLOADS = (
         "Save this run's steps as a trace for ui.perfetto.dev",
         "application/octet-stream",
         _trace,
+        of_steps=True,
     ),
     Download(
         "json",

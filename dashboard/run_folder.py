@@ -28,6 +28,11 @@ def recording_folder(run: Run) -> Path | None:
     return local_folder(run) if run.status == "open" else None
 
 
+def followed_folder(run: Run) -> Path | None:
+    """Return the folder whose step logs can be followed; None for other programs' logs, too."""
+    return recording_folder(run) if run.lacks_end else None
+
+
 def log_silence_s(run: Run) -> float | None:
     """Return for how many seconds the logs of a run without an end have not grown; None if unknown."""
     folder = recording_folder(run)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -56,7 +56,6 @@ PAGE_OF: dict[str, str] = {
     "uneven_shards": "Stragglers",
     "validation_on_all_ranks": "Timeline",
 }
-_ALWAYS = [name for name in TABS if name != "Live"]
 
 
 def findings_card(findings: Sequence[Finding], run_id: str | None, baseline_id: str | None) -> Any:
@@ -111,13 +110,13 @@ def _finding(finding: Finding, run_id: str | None, baseline_id: str | None) -> A
 # -- The pages of a run, the links between them, and the page for each finding --------------------
 
 
-def run_tabs(address_of: Callable[[str], str], current: str, *, live: bool) -> Any:
+def run_tabs(address_of: Callable[[str], str], current: str, without: Collection[str]) -> Any:
     """Link to the pages of a run; the current one is marked.
 
     Args:
         address_of: returns the address of a page of the run.
         current: the tab that is open.
-        live: whether the run can be watched while it is recorded.
+        without: tabs that are left out unless they are open.
     """
     links = [
         link(
@@ -128,6 +127,6 @@ def run_tabs(address_of: Callable[[str], str], current: str, *, live: bool) -> A
             **(aria(current="page") if name == current else {}),
         )
         for name, page in TABS.items()
-        if live or name in (current, *_ALWAYS)
+        if name == current or name not in without
     ]
     return html.Nav(links, className="run-tabs", **aria(label="Pages of this run"))

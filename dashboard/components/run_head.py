@@ -91,7 +91,7 @@ def run_head(
             dmc.Stack(
                 [
                     _baseline_select(run_id, baseline_id, runs),
-                    _actions(run_id, baseline_id),
+                    _actions(run_id, baseline_id, has_steps=bool(run.rows)),
                     _over_time(reruns),
                 ],
                 gap=6,
@@ -128,7 +128,7 @@ def _badges(run: Run, silence_s: float | None, *, with_status: bool) -> list[Any
     badges = []
     if run.synthetic:
         badges.append(dmc.Badge("synthetic data", variant="light", color="gray"))
-    if with_status and run.status != "completed":
+    if with_status and (run.lacks_end or is_recording(silence_s)):
         badges.append(recording_badge(silence_s))
     return badges
 
@@ -137,6 +137,8 @@ def _as_of(run: Run, read_at: datetime | None, silence_s: float | None) -> Any:
     if run.status == "completed":
         return None
     if silence_s is not None and not is_recording(silence_s):
+        if not run.lacks_end:
+            return None
         sentence = silence_sentence(silence_s)
     elif read_at is None:
         return None
@@ -160,7 +162,8 @@ def _facts(analysis: Analysis) -> str:
     facts = [
         ranks_and_hosts(analysis),
         steps_and_epochs(analysis),
-        str(run.fact("framework") or "framework not recorded"),
+        # Other programs' logs name the program, and seldom the framework.
+        str(run.fact("framework") or run.fact("known_from") or "framework not recorded"),
     ]
     model = run.fact("model")
     if model:
@@ -188,8 +191,8 @@ def _baseline_select(run_id: str, baseline_id: str | None, runs: Sequence[Listed
     )
 
 
-def _actions(run_id: str, baseline_id: str | None) -> Any:
-    """Link to downloads, and copy the address."""
+def _actions(run_id: str, baseline_id: str | None, *, has_steps: bool) -> Any:
+    """Link to downloads, and copy the address; without recorded steps there is no trace."""
     links = [
         html.A(
             download.words,
@@ -200,6 +203,7 @@ def _actions(run_id: str, baseline_id: str | None) -> Any:
             className="run-action",
         )
         for download in DOWNLOADS
+        if has_steps or not download.of_steps
     ]
     data: Any = {"data-copy": "address", **aria(live="polite")}
     copy = html.Button(

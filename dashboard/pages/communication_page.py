@@ -167,7 +167,8 @@ def _count(analysis: Analysis, fact: str) -> int | None:
 def exposed_chart(analysis: Analysis) -> Chart | None:
     """Return the chart of exposed allreduce over the run; None if it is not known, or on one rank."""
     chart = step_time_chart(analysis)
-    if chart is None or analysis.run.size < 2:
+    # Lines of another program have no stages over the run.
+    if chart is None or analysis.run.size < 2 or analysis.epoch_times is not None:
         return None
     return replace(
         chart,

@@ -13,7 +13,15 @@ from stallscope.formatting.numbers import share
 from stallscope.reports.document import NOTHING, Table
 from stallscope.reports.run.run_tables import clock
 from stallscope.run import Run
-from stallscope.text.figure_words import bytes_in_words, clocks, health, lacks, late_timestamps
+from stallscope.text.figure_words import (
+    bytes_in_words,
+    clocks,
+    health,
+    lacks,
+    late_timestamps,
+    printed_figures,
+)
+from stallscope.text.job_words import epoch_figures
 
 from ..components.basics import card, points, sentence_card
 from ..components.data_tables import data_card, folded_table
@@ -36,6 +44,8 @@ _CONTEXT = (
     ("flush_seconds", "Written every, s"),
     ("timeline", "Horovod Timeline on"),
 )
+# Figures that say how lines were read; the overview has the others.
+_OF_LINES = ("Lines", "Their times", "Step numbers", "Precision")
 
 
 class HealthPage(RunPage):
@@ -48,6 +58,7 @@ class HealthPage(RunPage):
         missing = lacks(analysis, ranks)
         title, text = health(analysis, ranks)
         problems = {str(problem) for problem in analysis.run.problems}
+        of_lines = analysis.epoch_times is not None
         findings = [
             finding for finding in analysis.findings if PAGE_OF.get(finding.code) == self.tab
         ]
@@ -57,10 +68,10 @@ class HealthPage(RunPage):
                 card("Missing data", points(missing)) if missing else None,
                 findings_card(findings, request.run_id, request.baseline_id) if findings else None,
             ),
-            ranks_card(ranks),
+            files_card(analysis.run) if of_lines else ranks_card(ranks),
             problems_card(analysis.run),
             side_by_side(clocks_card(analysis), timestamps_card(analysis)),
-            recorder_card(analysis.run, ranks),
+            lines_card(analysis) if of_lines else recorder_card(analysis.run, ranks),
             warnings_card([text for text in analysis.warnings if text not in problems]),
         ]
 
@@ -83,6 +94,43 @@ def ranks_card(ranks: Sequence[RankLogs]) -> Any:
         folded_table(table, f"All {every_rank}", is_open=lacking > 0),
         note=note if lacking else f"All {every_rank} left whole logs.",
     )
+
+
+def files_card(run: Run) -> Any:
+    """Tabulate the files of another program, each with the ranks whose lines it has."""
+    ranks: dict[str, list[int]] = {}
+    sizes: dict[str, int] = {}
+    for log in run.logs:
+        ranks.setdefault(log.path, []).append(log.rank)
+        # A file that several ranks share counts once.
+        sizes[log.path] = max(sizes.get(log.path, 0), log.size)
+    rows = [
+        (path, listed("rank", of) if run.known_size else NOTHING, bytes_in_words(sizes[path]))
+        for path, of in ranks.items()
+    ]
+    return data_card("What was read", "", ("File", "Lines of", "Size"), rows, text_columns=2)
+
+
+def lines_card(analysis: Analysis) -> Any:
+    """Tabulate how lines were read; what they do not have is left out."""
+    known = {**dict(printed_figures(analysis.printed)), **dict(epoch_figures(analysis))}
+    rows = [
+        ("Known from", as_text(analysis.run.fact("known_from"))),
+        *((title, known[title]) for title in _OF_LINES if title in known),
+        ("Clock", as_text(analysis.run.fact("clock"))),
+        ("Ranks", _ranks_of_lines(analysis.run)),
+        *((title, _fact(analysis.run.fact(name))) for name, title in _CONTEXT),
+    ]
+    return data_card(
+        "How it was read", "", ("Fact", "Value"), [row for row in rows if row[1]], text_columns=2
+    )
+
+
+def _ranks_of_lines(run: Run) -> str:
+    """Say how many ranks trained, and how that is known."""
+    known_from = run.fact("size_from")
+    source = f", from {known_from}" if known_from else ""
+    return "not in the logs" if run.known_size is None else f"{run.known_size:,}{source}"
 
 
 def _completeness(logs: RankLogs) -> tuple[bool, bool, int, bool, int, int]:

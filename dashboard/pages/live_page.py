@@ -26,7 +26,7 @@ from ..components.basics import advice_steps, coded_words, progress_bar, verdict
 from ..components.chart_card import chart_card, chart_figure, chart_legend
 from ..components.notices import LOGS_DELETED, warnings_card
 from ..components.run_head import recording_badge
-from ..run_folder import is_recording, log_silence_s, recording_folder, silence_sentence
+from ..run_folder import followed_folder, is_recording, log_silence_s, silence_sentence
 from ..store import RunStore
 from ..store.cache import Cache, give_back
 from .run_page import RunPage, RunRequest
@@ -53,10 +53,13 @@ class LivePage(RunPage):
     def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
         if store.logs_deleted(request.run_id):
             return []
-        if recording_folder(request.analysis.run) is None:
+        if followed_folder(request.analysis.run) is None:
             return [
                 warnings_card(
-                    ["this run has ended, or its logs are not in a local or mounted folder"]
+                    [
+                        "this run has ended, its logs are not in a local or mounted folder, or they are "
+                        "another program's"
+                    ]
                 )
             ]
         return [
@@ -92,9 +95,9 @@ def live_update(store: RunStore, live_runs: LiveRuns, shown: dict[str, Any]) -> 
         run = store.analysis(run_id).run
     except StallscopeError as error:
         return str(error), no_update, no_update, True, no_update
-    folder = recording_folder(run)
+    folder = followed_folder(run)
     if folder is None:
-        text = LOGS_DELETED if run.status == "open" else "This run has ended."
+        text = LOGS_DELETED if run.lacks_end else "This run has ended."
         return text, no_update, no_update, True, no_update
     try:
         live = live_runs.latest(folder, run.id)

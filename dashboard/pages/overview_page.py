@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -10,13 +10,22 @@ import dash_mantine_components as dmc
 
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.ledger.ledger_figures import StepTime
+from stallscope.analysis.ledger.printed_steps import PrintedSteps
 from stallscope.charts.chart_kinds import drawn_as
 from stallscope.charts.charts import job_chart, ranks_chart
 from stallscope.charts.compared_bars import cause_chart, paces_chart
 from stallscope.charts.rows import gains_chart
 from stallscope.charts.step_time import printed_ranks_chart, step_time_chart
-from stallscope.formatting.lists import counted
-from stallscope.formatting.numbers import NOT_MEASURED, amount, exact, interval, rate, share
+from stallscope.formatting.lists import capitalised, counted
+from stallscope.formatting.numbers import (
+    NOT_MEASURED,
+    amount,
+    exact,
+    interval,
+    percent,
+    rate,
+    share,
+)
 from stallscope.reports.document import Table
 from stallscope.reports.run.network_tables import probe_table
 from stallscope.reports.run.run_tables import (
@@ -29,6 +38,7 @@ from stallscope.reports.run.run_tables import (
     stragglers_table,
 )
 from stallscope.reports.run.step_tables import cause_table, ledger_table
+from stallscope.text.figure_words import PAUSES, median_step
 from stallscope.text.gain_words import as_fast, how_sure, loss_gain, main_gain
 from stallscope.text.job_words import epoch_figures
 from stallscope.text.machine_words import TITLE, why
@@ -101,6 +111,9 @@ def _step(analysis: Analysis) -> Any:
     chart = cause_chart(analysis)
     if chart is None:
         return None
+    if not analysis.by_cause:
+        # By printed timers, which have no interval and no waiting.
+        return chart_card("by-cause", chart)
     tables = (
         (cause_table(analysis), AS_A_TABLE, CAUSES),
         (ledger_table(analysis), None, ENTRIES),
@@ -219,12 +232,29 @@ def figures_row(analysis: Analysis) -> Any:
 
 
 def _step_figures(analysis: Analysis, step: StepTime) -> list[tuple[str, str, str | None]]:
-    sure = f"95% interval: {interval(step.ci95, 'ms')}"
-    return [
-        ("Step time", exact(step.mean, "ms", step.ci95), sure),
-        ("Slow steps", amount(step.p95, "ms"), "one step in twenty is slower"),
-        _throughput(analysis),
-    ]
+    sure = None if step.ci95 is None else f"95% interval: {interval(step.ci95, 'ms')}"
+    mean = ("Step time", exact(step.mean, "ms", step.ci95), sure)
+    if analysis.printed is not None and not analysis.printed.recorded:
+        return [mean, *_line_figures(analysis, analysis.printed)]
+    slow = ("Slow steps", amount(step.p95, "ms"), "one step in twenty is slower")
+    return [mean, slow, _throughput(analysis)]
+
+
+def _line_figures(
+    analysis: Analysis, printed: PrintedSteps
+) -> Iterator[tuple[str, str, str | None]]:
+    """Yield what lines have besides the mean step; what they lack is no figure."""
+    median, wait, share_of_step = median_step(printed), printed.input_ms, printed.input_share
+    if median:
+        yield "Median step", median, "half of the steps are slower"
+    if wait is not None and share_of_step is not None:
+        of_step = f"{percent(share_of_step.value)} of the step"
+        yield "Waiting for data", amount(wait.value, "ms", wait.ci95), of_step
+    for pauses in printed.pauses:
+        title = capitalised(PAUSES[pauses.kind][1])
+        yield title, amount(pauses.seconds, "s"), f"{percent(pauses.share)} of the job"
+    if analysis.samples_per_second is not None:
+        yield _throughput(analysis)
 
 
 def _epoch_figures(analysis: Analysis) -> list[tuple[str, str, str | None]]:

@@ -13,9 +13,10 @@ from dash import Dash
 from stallscope.analysis import Analysis
 
 from ..addresses import Address, run_address
+from ..companion_files import has_companions
 from ..components.notices import deleted_card, run_tabs, warnings_card
 from ..components.run_head import run_head
-from ..run_folder import recording_folder
+from ..run_folder import followed_folder
 from ..store import RunStore
 from ..store.cache import prepare
 
@@ -104,7 +105,7 @@ class RunPage(Page):
                 store.reruns(run_id),
                 with_status=not self.shows_status,
             ),
-            run_tabs(request.address, self.tab, live=recording_folder(analysis.run) is not None),
+            run_tabs(request.address, self.tab, _empty_pages(analysis)),
             deleted_card() if store.logs_deleted(run_id) else None,
             warnings_card(missing),
             *self.parts(request, store),
@@ -116,6 +117,21 @@ class RunPage(Page):
     def title(self, analysis: Analysis) -> str:
         """Return the title of the window."""
         return f"{self.tab} of {analysis.run.name}"
+
+
+def _empty_pages(analysis: Analysis) -> set[str]:
+    """Return the tabs whose pages have nothing to show; their addresses work nevertheless."""
+    run = analysis.run
+    empty = set() if followed_folder(run) is not None else {"Live"}
+    if analysis.epoch_times is None:
+        return empty
+    # Lines of another program have no stages of ranks.
+    empty.add("Stragglers")
+    if not run.events and not run.series:
+        empty.add("Timeline")
+    if not run.network_checks and not has_companions(run):
+        empty.add("Communication")
+    return empty
 
 
 def side_by_side(*parts: Any) -> Any:

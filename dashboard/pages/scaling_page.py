@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output
 
-from stallscope.analysis.scaling import FACTS, ScalingSeries, scaling, untimed
+from stallscope.analysis import Analysis
+from stallscope.analysis.scaling import FACTS, ScalingSeries, left_out, scaling
 from stallscope.charts.scaling_curves import efficiency_chart, losses_chart, rate_chart, steps_chart
 from stallscope.formatting.lists import counted
 from stallscope.formatting.plain import plain
@@ -24,7 +25,7 @@ from stallscope.reports.scaling.scaling_contents import (
 )
 
 from ..addresses import ADDRESS, SCALING, Address, run_address
-from ..components.basics import add_script, aria, outcome_card
+from ..components.basics import add_script, aria, card, outcome_card, points
 from ..components.chart_card import chart_card, picture
 from ..components.data_tables import AS_A_TABLE, folded_table, text_table_card
 from ..components.notices import notice, warnings_card
@@ -66,7 +67,7 @@ class ScalingPage(Page):
                 for part in _series(series, index, addresses)
             ],
             None if all_series else dmc.Text(_NOTHING_SCALES),
-            warnings_card([plain(text) for text in untimed(analyses)]),
+            _left_out(analyses, by),
             picture("published", None, folded_table(published_table())) if all_series else None,
         ]
         return View.of("Scaling", content)
@@ -79,6 +80,12 @@ class ScalingPage(Page):
             Input(_BY, "value"),
             at_start=False,
         )
+
+
+def _left_out(analyses: Sequence[Analysis], by: str | None) -> Any:
+    """Name the runs that are in no curve, with the reason; None if there are none."""
+    sentences = [plain(text) for text in left_out(analyses, by)]
+    return card("Left out", points(sentences)) if sentences else None
 
 
 def _head(number: int, by: str | None) -> Any:

@@ -10,7 +10,7 @@ from support.epoch_logs import WRITERS, EpochJob, write_ehealth, write_keras, wr
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.scaling import ScalingSeries, scaling, untimed
+from stallscope.analysis.scaling import ScalingSeries, left_out, scaling
 from stallscope.analysis.scaling.projection import CURVES, PublishedCurve
 from stallscope.analysis.scaling.series import fault_of
 from stallscope.parsers import read
@@ -180,7 +180,7 @@ def test_a_log_without_its_number_of_ranks_is_left_out_and_named(tmp_path: Path)
     path = write_keras(tmp_path, EpochJob(8, 50.0)).rename(tmp_path / "train.txt")
     runs = analyses([path])
     assert scaling(runs) == []
-    (note,) = untimed(runs)
+    (note,) = left_out(runs)
     assert note.startswith("train.txt") or "/train.txt" in note
     assert "np8" in note
 

@@ -27,11 +27,11 @@ from stallscope.arrays.distributions import (
 )
 from stallscope.arrays.stats import Mean
 from stallscope.arrays.types import Floats
-from stallscope.run import Run
 from stallscope.words import ENTRIES
 
 from .comparison import Difference, differences
 from .result import Analysis
+from .scaling.pace import job_of_lines
 
 #: A change needs a known spread within its parts, from at least three differences.
 FEWEST_FOR_A_CHANGE = 5
@@ -134,7 +134,7 @@ def regression(analyses: Iterable[Analysis]) -> list[History]:
     jobs: dict[tuple[str, ...], list[Analysis]] = defaultdict(list)
     dropped: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for analysis in analyses:
-        job = _job(analysis.run)
+        job = _job(analysis)
         if analysis.step is None:
             dropped[job].append(f"{analysis.run.name} is left out: it has no measured steps")
         elif any(member.run.id == analysis.run.id for member in jobs[job]):
@@ -154,13 +154,20 @@ def regression(analyses: Iterable[Analysis]) -> list[History]:
     return histories
 
 
-def _job(run: Run) -> tuple[str, ...]:
-    return (str(run.size), str(run.synthetic), *(str(run.fact(name)) for name in _SAME_JOB))
+def _job(analysis: Analysis) -> tuple[str, ...]:
+    run = analysis.run
+    facts = (str(run.fact(name)) for name in _SAME_JOB)
+    return (str(run.size), str(run.synthetic), " ".join(job_of_lines(analysis)), *facts)
 
 
 def _unlike(job: tuple[str, ...], first: tuple[str, ...]) -> list[str]:
     """Describe how a job differs from the one with the most runs."""
-    names = ("number of ranks", "kind of data", *(name.replace("_", " ") for name in _SAME_JOB))
+    names = (
+        "number of ranks",
+        "kind of data",
+        "program or name",
+        *(name.replace("_", " ") for name in _SAME_JOB),
+    )
     others = [
         name for name, value, reference in zip(names, job, first, strict=True) if value != reference
     ]

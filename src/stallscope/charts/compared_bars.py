@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.ledger import waiting_part
+from stallscope.analysis.ledger.printed_steps import PrintedSteps
 from stallscope.arrays.stats import Mean
+from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import NOT_MEASURED, amount
 from stallscope.formatting.sums import SumColumn
 from stallscope.text.gain_words import pace_sentence
 from stallscope.text.step_figures import StepFigures
-from stallscope.text.vocabulary import entry_name, entry_title
+from stallscope.text.vocabulary import TITLES, entry_name, entry_title
 from stallscope.words import CAUSES
 
 from .chart_kinds import Bar, Segment, StackedBars, drawn_as
@@ -91,14 +94,14 @@ def _mean(analysis: Analysis, name: str) -> Mean | None:
 
 
 def cause_chart(analysis: Analysis) -> StackedBars | None:
-    """Chart the step by cause, and the baseline's step below it. None without stages.
+    """Chart the step by cause, and the baseline's step below it; a log's own timers if it has no more.
 
-    The pale part of a stage is the time that other ranks wait for the slowest rank.
+    None without stages. The pale part of a stage is the time that other ranks wait for the slowest rank.
     """
     step = analysis.step
     figures = StepFigures.of(analysis)
     if step is None or figures is None:
-        return None
+        return None if analysis.printed is None else _timers_chart(analysis.printed)
     bars = [cause_bar("this run", analysis, figures)]
     base = figures.in_same_digits(analysis.baseline)
     if analysis.baseline is not None and base is not None:
@@ -115,6 +118,25 @@ def cause_chart(analysis: Analysis) -> StackedBars | None:
         f"The largest part is {name} with {time}{waiting}.",
         "ms",
         tuple(bars),
+    )
+
+
+def _timers_chart(lines: PrintedSteps) -> StackedBars | None:
+    """Chart the stages that a log's timers print, and the rest of the step. None without timers."""
+    stages = lines.stages
+    if stages is None:
+        return None
+    largest = max(stages.ms, key=lambda name: stages.ms[name])
+    segments = (*_segments(stages.ms), Segment("rest", stages.rest_ms))
+    parts = [segment.value for segment in segments]
+    # One digit more than the step: short stages must not look like zero.
+    printed = SumColumn.of(parts, sum(parts), finer=1)
+    return StackedBars(
+        "Step time by printed timers",
+        f"The largest part is {TITLES[largest].lower()} with {amount(stages.ms[largest], 'ms')}; "
+        f"of {stages.by}, mean of {counted(stages.tables, 'line')}.",
+        "ms",
+        (Bar("this run", segments, printed=printed),),
     )
 
 
@@ -137,7 +159,7 @@ def paces_chart(analysis: Analysis) -> StackedBars | None:
     return StackedBars("Input, measured in this run", pace_sentence(probe), "ms", tuple(bars))
 
 
-def _segments(by_cause_ms: Mapping[str, float]) -> tuple[Segment, ...]:
+def _segments(by_cause_ms: Mapping[Any, float]) -> tuple[Segment, ...]:
     # Stages of one rank may be slightly negative where clocks differ.
     return tuple(Segment(name, max(ms, 0.0)) for name, ms in by_cause_ms.items())
 

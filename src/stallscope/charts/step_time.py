@@ -257,6 +257,8 @@ def _range(printed: PrintedSteps) -> str:
     low, high = (
         f"{amount(rank.mean_ms, 'ms')} (rank {rank.rank})" for rank in (ordered[0], ordered[-1])
     )
+    if amount(ordered[0].mean_ms, "ms") == amount(ordered[-1].mean_ms, "ms"):
+        return f"Over all steps, the mean of each rank is {amount(ordered[0].mean_ms, 'ms')}."
     return f"Means over all steps are from {low} to {high}."
 
 

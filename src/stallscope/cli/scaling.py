@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from stallscope.analysis import analyse
-from stallscope.analysis.scaling import scaling, untimed
+from stallscope.analysis.scaling import left_out, scaling
 from stallscope.opening import place_warnings
 from stallscope.reports.scaling import parts
 
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     runs, failures = open_all(options.runs, options.read_as)
     analyses = [analyse(run) for run in with_progress(runs, "analysing")]
     series = scaling(analyses)
-    failures += untimed(analyses)
+    failures += left_out(analyses)
     if series:
         output.show(_STEM, formats, parts(series, place_warnings(runs)), options)
     return print_failures(failures)

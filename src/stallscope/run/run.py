@@ -242,6 +242,11 @@ class Run:
         return {log.rank: log for log in sorted(logs, key=lambda log: (log.rank, log.part))}
 
     @property
+    def lacks_end(self) -> bool:
+        """Whether a log should have an end and has none; those of other programs just stop."""
+        return self.status == "open" and self.fact("known_from") is None
+
+    @property
     def started_at(self) -> datetime | None:
         """Return the start of the first log, in UTC; None if unknown."""
         walls = [int((log.facts.get("anchor") or {}).get("wall_ns", 0)) for log in self.logs]

@@ -143,7 +143,7 @@ def printed_figures(printed: PrintedSteps | None) -> list[tuple[str, str]]:
     lines = printed_lines(printed)
     figures = [
         ("Steady step", amount(printed.step.mean, "ms", printed.step.ci95)),
-        ("Median step", _median(printed)),
+        ("Median step", median_step(printed)),
         ("Waiting for data", _input(printed)),
         ("Printed stages", _stages(printed)),
         ("Not measured apart", _rest(printed)),
@@ -170,7 +170,7 @@ def printed_lines(printed: PrintedSteps) -> str:
     return f"{counted(len(printed.whole), 'line')} {what}{stamps}"
 
 
-def _median(printed: PrintedSteps) -> str:
+def median_step(printed: PrintedSteps) -> str:
     """Write the median step where it differs from the mean: few steps take much longer or shorter."""
     mean, median = printed.step.mean, printed.step.p50
     return amount(median, "ms") if abs(mean - median) > _DIFFERS * mean else ""
@@ -249,10 +249,8 @@ def health(analysis: Analysis, ranks: Sequence[RankLogs]) -> tuple[str, str]:
     """Describe what is missing, and what was read."""
     run = analysis.run
     with_logs = sum(rank.files > 0 for rank in ranks)
-    printed = analysis.printed
-    if printed is not None and not printed.recorded:
-        lines = f"{counted(len(run.logs), 'log')} with {printed_lines(printed)}"
-        return "Steps are known from lines only", f"{lines}: {run.fact('known_from')}."
+    if analysis.epoch_times is not None:
+        return _health_of_lines(analysis)
     read = (
         f"{with_logs:,} of {counted(len(ranks), 'rank')} on {counted(len(run.hosts), 'host')} left "
         f"{counted(len(run.logs), 'log')} with {counted(analysis.steps, 'step')}."
@@ -265,6 +263,18 @@ def health(analysis: Analysis, ranks: Sequence[RankLogs]) -> tuple[str, str]:
     if analysis.ledger is None:
         return "These logs are whole, but hold no stages", read
     return "These logs are whole", f"{read} Every rank has every step, and closed its last log."
+
+
+def _health_of_lines(analysis: Analysis) -> tuple[str, str]:
+    """Describe what another program's logs have, and what its lines cannot have."""
+    printed, known_from = analysis.printed, analysis.run.fact("known_from")
+    if printed is None:
+        return (
+            "Epochs are known, but not their steps",
+            f"{counted(analysis.epochs, 'epoch')}: {known_from}.",
+        )
+    who = f", of each of {len(printed.ranks):,} ranks" if len(printed.ranks) > 1 else ""
+    return "Steps are known from lines only", f"{printed_lines(printed)}{who}: {known_from}."
 
 
 def _cost(analysis: Analysis, ranks: Sequence[RankLogs]) -> str:
@@ -284,6 +294,9 @@ def lacks(analysis: Analysis, ranks: Sequence[RankLogs]) -> list[str]:
     absent = [rank.rank for rank in ranks if not rank.files]
     short = [rank for rank in ranks if rank.files and rank.missing_steps]
     open_ones = [rank.rank for rank in ranks if rank.files and not rank.ended]
+    if analysis.epoch_times is not None:
+        # Often only one rank of another program prints, and nothing when it ends.
+        absent, open_ones = [], []
     torn = [rank for rank in ranks if rank.torn]
     messages = []
     if absent:

@@ -360,7 +360,9 @@ def _input_of_timers(run: Run, step_ms: float) -> tuple[Mean | None, Mean | None
     if stages is None or "input" not in stages.ms:
         return None, None
     ci95 = run.fact("stages").get("input_ci95_ms")
-    wait = Mean(stages.ms["input"], None if ci95 is None else (ci95[0], ci95[1]))
+    # Means that all lines print alike are rounded, not certain.
+    known = ci95 is not None and ci95[0] < ci95[1]
+    wait = Mean(stages.ms["input"], (ci95[0], ci95[1]) if known else None)
     return wait, wait.scaled(1 / step_ms)
 
 

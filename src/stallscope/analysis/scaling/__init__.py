@@ -1,6 +1,6 @@
 """Show how jobs scale over numbers of ranks."""
 
-from .pace import FACTS, untimed
+from .pace import FACTS, left_out
 from .points import Point, Scaled
 from .projection import HeldOut, Projected, TrackRecord, held_out, track_record
 from .series import ScalingSeries, SizeTest, scaling
@@ -15,7 +15,7 @@ __all__ = [
     "SizeTest",
     "TrackRecord",
     "held_out",
+    "left_out",
     "scaling",
     "track_record",
-    "untimed",
 ]

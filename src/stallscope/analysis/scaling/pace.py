@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isclose
 from typing import Any, Literal
@@ -13,6 +14,7 @@ import numpy as np
 from stallscope.arrays import arrow
 from stallscope.arrays.distributions import student_quantile
 from stallscope.arrays.stats import Mean
+from stallscope.formatting.lists import joined
 from stallscope.run import Run
 
 from ..ledger.epoch_ledger import (
@@ -40,6 +42,13 @@ _SAME_JOB = (
     "backward_passes_per_step",
     "placement",
 )
+# Words of names of logs that say nothing about the job.
+_NAMELESS = re.compile(
+    r"np|n|nproc|ranks?|gpus?|nodes?|procs?|process(es)?|workers?|world|size|hosts?|on|x"
+    r"|logs?|txt|out|err|json|jsonl|csv|stdout|stderr|gz|run|repeat"
+)
+# Runs that are left out and named; the others are counted.
+_MOST_NAMED = 3
 # Smaller differences in samples per step come from uneven last batches.
 _SAME_WORK = 0.02
 # Keras output does not show the backend.
@@ -247,13 +256,18 @@ def _product(first: float | None, second: float | None) -> float | None:
 # -- Group runs by job, by their recorded facts or by one fact ------------------------------------
 
 
-def jobs_of(runs: Iterable[Pace], by: str | None) -> list[list[Pace]]:
-    """Group runs by job: by all their facts, or by one of ``FACTS``."""
+def jobs_of(runs: Sequence[Pace], by: str | None) -> list[list[Pace]]:
+    """Group runs by job: by all their facts, or by one of ``FACTS``.
+
+    Lines of which nothing says that they are the same job as another run are left out.
+    """
     if by is not None:
         groups: dict[str, list[Pace]] = defaultdict(list)
         for run in runs:
             groups[value_of(run.run, by)].append(run)
         return list(groups.values())
+    if len(runs) > 1:
+        runs = [run for run in runs if not _stands_apart(run, runs)]
     stepped: list[list[Pace]] = []
     others: list[list[Pace]] = []
     # Logs of epochs have fewer facts. Start with those with the most, to distinguish jobs.
@@ -280,19 +294,63 @@ def value_of(run: Run, by: str) -> str:
     return f"{FACTS[by][0].lower()} not recorded" if value is None else str(value)
 
 
-def untimed(analyses: Iterable[Analysis]) -> list[str]:
-    """Return a sentence for every run without a known pace: the missing fact, and how to add it."""
-    return [_untimed(analysis) for analysis in analyses if pace_of(analysis) is None]
+def left_out(analyses: Sequence[Analysis], by: str | None = None) -> list[str]:
+    """Return sentences on the runs that are in no curve: the missing fact, and how to add it.
 
-
-def _untimed(analysis: Analysis) -> str:
-    name = analysis.run.name
-    if analysis.epoch_times is not None and known_size(analysis.run) is None:
-        return (
-            f"{name}: the log does not contain the number of ranks; name its file or folder after it "
-            "(np8, 8-ranks), or log the MLflow param world_size"
+    Args:
+        by: the one of ``FACTS`` by which runs are grouped.
+    """
+    paces = [pace_of(analysis) for analysis in analyses]
+    unknown = [analysis for analysis, pace in zip(analyses, paces, strict=True) if pace is None]
+    unsized = [
+        analysis.run.name
+        for analysis in unknown
+        if analysis.epoch_times is not None and known_size(analysis.run) is None
+    ]
+    timed = [pace for pace in paces if pace is not None]
+    apart = [pace.run.name for pace in timed if by is None and _stands_apart(pace, timed)]
+    sentences = [
+        f"{analysis.run.name}: neither steps nor epochs that could be timed"
+        for analysis in unknown
+        if analysis.run.name not in unsized
+    ]
+    if unsized:
+        sentences.append(
+            f"{_some(unsized)}: the log does not contain the number of ranks; name its file or folder "
+            "after it (np8, 8-ranks), or log the MLflow param world_size"
         )
-    return f"{name}: neither steps nor epochs that could be timed"
+    if apart:
+        sentences.append(
+            f"{_some(apart)}: in no curve, as nothing shows which runs are of the same job; runs of a job "
+            "print the same lines into files whose names differ in numbers only (np1/train.log, "
+            "np8/train.log)"
+        )
+    return sentences
+
+
+def _some(names: Sequence[str]) -> str:
+    """Name the first of many."""
+    more = [f"{len(names) - _MOST_NAMED:,} more"] if len(names) > _MOST_NAMED else []
+    return joined([*names[:_MOST_NAMED], *more])
+
+
+def job_of_lines(analysis: Analysis) -> tuple[str, ...]:
+    """Return what tells which job another program's lines are of: the program, and words of their name.
+
+    Empty for recorded runs and for logs that name their model: facts tell which job these are of.
+    """
+    run, printed = analysis.run, analysis.printed
+    if printed is None or printed.recorded or run.fact("model") is not None:
+        return ()
+    words = re.findall(r"[a-z]+", run.name.casefold())
+    return str(run.fact("known_from")), *(word for word in words if not _NAMELESS.fullmatch(word))
+
+
+def _stands_apart(run: Pace, runs: Sequence[Pace]) -> bool:
+    """Whether nothing says that these lines and any other run are the same job."""
+    return bool(job_of_lines(run.analysis)) and not any(
+        _same_job(run, other) for other in runs if other is not run
+    )
 
 
 def _unknown_facts(run: Pace) -> int:
@@ -316,6 +374,8 @@ def _completes(job: Sequence[Pace], known: Sequence[Pace]) -> bool:
 
 
 def _same_job(first: Pace, second: Pace) -> bool:
+    if job_of_lines(first.analysis) != job_of_lines(second.analysis):
+        return False
     pairs = {name: (first.fact(name), second.fact(name)) for name in _SAME_JOB}
     if first.from_steps and second.from_steps:
         same = all(str(left) == str(right) for left, right in pairs.values())

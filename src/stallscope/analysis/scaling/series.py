@@ -76,7 +76,8 @@ def scaling(
 ) -> list[ScalingSeries]:
     """Group runs by job, and show how each job scales; the largest job first.
 
-    Runs without times or without a known number of processes are left out; ``untimed`` lists them.
+    ``left_out`` lists the runs that are in no curve: those without times or a known number of
+    processes, and lines of which nothing says that they are the same job.
 
     Args:
         by: group runs by this one of ``FACTS`` only.
@@ -278,7 +279,7 @@ def _of_epochs(runs: Sequence[Pace]) -> Iterator[str]:
         "where steps were not recorded, steady figures are means of epochs without the first one, with "
         f"validation, or of printed steps: {'; '.join(_sources(others))}"
     )
-    if any(run.fact("samples_per_step") is not None for run in others):
+    if any("TimeHistory" in str(run.fact("known_from")) for run in others):
         yield "examples per second that TimeHistory logged are assumed to be those of all ranks together"
     partly = [run for run in others if not run.fact("whole_job")]
     if partly:

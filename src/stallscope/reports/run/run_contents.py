@@ -11,6 +11,7 @@ from stallscope.analysis.ledger.ledger_figures import RankSummary
 from stallscope.analysis.network.network_check import network_sentence
 from stallscope.formatting.lists import as_text, counted, listed
 from stallscope.formatting.numbers import amount, percent, percent_ends, rate
+from stallscope.run import Run
 from stallscope.text.figure_words import clocks, communication, coverage
 from stallscope.text.gain_words import (
     Gain,
@@ -144,7 +145,7 @@ def facts(analysis: Analysis) -> list[tuple[str, str]]:
         ("Run", run.id),
         ("Read from", run.source),
         ("Started", f"{run.started_at:%Y-%m-%d %H:%M:%S} UTC" if run.started_at else ""),
-        ("Status", "completed" if run.status == "completed" else "open: running, or killed"),
+        ("Status", _status(run)),
         ("Framework", _framework(analysis)),
         ("Ranks", _ranks(analysis)),
         ("Hosts", "" if analysis.epoch_times else listed("host", run.hosts)),
@@ -200,6 +201,13 @@ def settings(analysis: Analysis) -> list[tuple[str, str]]:
 def throughput(analysis: Analysis) -> str:
     """Return samples per second; empty if not known."""
     return "" if analysis.samples_per_second is None else rate(analysis.samples_per_second)
+
+
+def _status(run: Run) -> str:
+    """Say whether the run has ended; empty if its logs cannot show it."""
+    if run.lacks_end:
+        return "open: running, or killed"
+    return "completed" if run.status == "completed" else ""
 
 
 def _framework(analysis: Analysis) -> str:

@@ -89,7 +89,7 @@ def _chips(analysis: Analysis) -> Iterator[Chip]:
         yield Chip(throughput)
     if run.synthetic:
         yield Chip("synthetic data")
-    if run.status != "completed":
+    if run.lacks_end:
         yield Chip("no end: running, or killed")
     if analysis.baseline:
         yield Chip(analysis.baseline.run.name, before="against ")
