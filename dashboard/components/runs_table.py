@@ -118,6 +118,8 @@ def line_of(listing: RunListing, listed: ListedRun, now: datetime | None = None)
     entry, summary = listed.entry, listed.entry.summary
     how_old = age(entry.began, now or datetime.now(UTC))
     throughput = _number(summary.samples_per_second)
+    step = "" if summary.step_ms is None else amount(summary.step_ms, "ms")
+    pace = f"{throughput}/s" if throughput else step and f"{step} per step"
     trend = listing.trend(listed)
     ranks = counted(entry.ranks, "rank") if entry.ranks else ""
     return {
@@ -129,7 +131,7 @@ def line_of(listing: RunListing, listed: ListedRun, now: datetime | None = None)
         # A phone breaks the line between figures only.
         "figures": " · ".join(
             figure.replace(" ", "\u00a0")
-            for figure in (throughput and f"{throughput}/s", _goodput(summary), ranks, how_old)
+            for figure in (pace, _goodput(summary), ranks, how_old)
             if figure
         ),
         **_verdict(listed),
@@ -137,7 +139,7 @@ def line_of(listing: RunListing, listed: ListedRun, now: datetime | None = None)
         "sharesText": ", ".join(
             f"{TITLES[name]} {percent(summary.shares[name])}" for name in _causes(summary.shares)
         ),
-        "step": "" if summary.step_ms is None else amount(summary.step_ms, "ms"),
+        "step": step,
         "throughput": throughput,
         "gap": _gap(listing.gap(listed)),
         "trend": trend,
@@ -193,7 +195,7 @@ def _status(listed: ListedRun) -> str | None:
     if listed.source.logs_deleted(listed.id):
         return "logs deleted"
     status = listed.entry.status
-    if status == "open" and is_recording(listed.source.silence_s(listed.id)):
+    if status in ("open", "") and is_recording(listed.source.silence_s(listed.id)):
         return "recording"
     return _STATUSES.get(status)
 

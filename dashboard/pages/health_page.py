@@ -24,7 +24,7 @@ from stallscope.text.figure_words import (
 from stallscope.text.job_words import epoch_figures
 
 from ..components.basics import card, points, sentence_card
-from ..components.data_tables import data_card, folded_table
+from ..components.data_tables import data_card, folded_table, table_card
 from ..components.notices import PAGE_OF, findings_card, warnings_card
 from ..store import RunStore
 from ..store.cache import logs_of, timestamps_of
@@ -104,11 +104,12 @@ def files_card(run: Run) -> Any:
         ranks.setdefault(log.path, []).append(log.rank)
         # A file that several ranks share counts once.
         sizes[log.path] = max(sizes.get(log.path, 0), log.size)
-    rows = [
-        (path, listed("rank", of) if run.known_size else NOTHING, bytes_in_words(sizes[path]))
-        for path, of in ranks.items()
-    ]
-    return data_card("What was read", "", ("File", "Lines of", "Size"), rows, text_columns=2)
+    columns = {"File": [*ranks], "Lines of": [listed("rank", of) for of in ranks.values()]}
+    if run.known_size is None:
+        del columns["Lines of"]
+    columns["Size"] = [bytes_in_words(sizes[path]) for path in ranks]
+    words = frozenset(range(len(columns) - 1))
+    return table_card(Table.of("What was read", columns, words=words))
 
 
 def lines_card(analysis: Analysis) -> Any:

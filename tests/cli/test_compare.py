@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.printed_steps import written_megatron
 from support.step_logs import Job, write_job
 
 from stallscope.cli.main import main
@@ -222,3 +223,25 @@ def test_a_baseline_that_does_not_fit_is_refused(
     assert out == ""
     assert expected in err
     assert len(err.splitlines()) == 1
+
+
+def test_unrelated_logs_of_a_folder_are_no_history(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("bert", "vit", "gpt"):
+        written_megatron(tmp_path / f"{name}.log")
+    assert main(["compare", str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "these 3 runs are all of different jobs" in err
+
+
+def test_printed_logs_of_nights_are_a_history(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for night in range(1, 8):
+        written_megatron(tmp_path / f"night-{night}.log", step_ms=1600.0 + 300 * (night > 4))
+    assert main(["compare", str(tmp_path), "--format", "json"]) == 0
+    (history,) = json.loads(capsys.readouterr().out)["histories"]
+    assert len(history["runs"]) == 7
+    assert "longer since" in history["headline"]

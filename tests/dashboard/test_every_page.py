@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -14,6 +15,7 @@ from dash import Dash
 from playwright.sync_api import Page
 from simulator import Fault, Job, simulate, write_logs
 from support.epoch_logs import WRITERS, EpochJob
+from support.printed_steps import written_megatron
 
 from stallscope.dashboard import RunStore, create_app
 from stallscope.dashboard.app import view_at
@@ -24,7 +26,8 @@ from stallscope.run import Run
 from stallscope.text.job_words import epoch_figures
 
 from .browsing import NARROW, Open, drawn, served
-from .content import table_rows, texts
+from .content import charts, of_type, table_rows, texts
+from .test_communication_page import timeline_of
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
 SLOW = Fault("compute", 60, ranks=(0,))
@@ -38,6 +41,8 @@ ADDRESSES = [
     "/run/many/baseline",
     "/run/clean",
     "/run/recording/live",
+    "/run/printed",
+    "/run/printed/health",
     "/compare?runs=many,again",
     "/compare?runs=many,again,recording",
     "/compare?runs=many,thousand",
@@ -126,7 +131,10 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     thousand = replace(MANY, ranks=1000, steps=60, run_id="thousand", seed=4)
     # Its advice has lines to copy.
     clean = replace(read(str(SAMPLES / "clean"))[0], id="clean")
-    runs = [*(simulate(job).run for job in (*jobs, few, thousand)), *read(str(folder)), clean]
+    log = written_megatron(tmp_path_factory.mktemp("printed") / "train.log")
+    printed = replace(read(str(log))[0], id="printed")
+    several = (simulate(job).run for job in (*jobs, few, thousand))
+    runs = [*several, *read(str(folder)), clean, printed]
     with served(RunStore(runs)) as url:
         yield url
 
@@ -161,6 +169,38 @@ def test_every_page_of_a_run_without_steps_says_so(
     title = json.loads(data)["response"]["loaded-page"]["data"]["title"]
     assert "cannot be shown" not in title
     assert "No such" not in title
+
+
+def test_pages_of_a_printed_log_have_nothing_that_its_lines_lack(tmp_path: Path) -> None:
+    run = replace(read(str(written_megatron(tmp_path / "train.log")))[0], id="printed")
+    store = RunStore([run])
+    overview, health = (
+        view_at(store, f"/run/printed{page}", "").content for page in ("", "/health")
+    )
+    for content in (overview, health):
+        said = " ".join(texts(content))
+        assert not re.search("not recorded|not measured|no end|killed|Recorder|Perfetto", said)
+        tabs = texts(of_type(content, "Nav"))
+        assert tabs == ["Overview", "Baseline", "Log health"]
+    assert "64 ranks · 600 steps · lines about steps of Megatron-LM" in texts(overview)
+    assert "Step time by printed timers" in texts(overview)
+    assert set(charts(overview)) == {"by-cause", "step-time"}
+    # One rank prints for all: that the others left no log is no fault.
+    assert "Missing data" not in texts(health)
+    (head, row) = table_rows(health, "What was read")
+    assert head == ["File", "Lines of", "Size"]
+    assert row[:2] == ["train.log", "rank 0"]
+    facts = dict(table_rows(health, "How it was read")[1:])
+    assert facts["Lines"].startswith("60 lines with the mean of 10 steps")
+    assert facts["Ranks"] == "64, from what the log says"
+    assert "0" not in facts.values()
+
+
+def test_a_horovod_timeline_beside_a_printed_log_has_its_page(tmp_path: Path) -> None:
+    run = replace(read(str(written_megatron(tmp_path / "train.log")))[0], id="printed")
+    (tmp_path / "timeline.json").write_text(timeline_of(4))
+    content = view_at(RunStore([run]), "/run/printed", "").content
+    assert "Communication" in texts(of_type(content, "Nav"))
 
 
 # Logs of TimeHistory have step times as well.

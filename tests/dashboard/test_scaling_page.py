@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 from support.epoch_logs import EpochJob, write_keras
+from support.printed_steps import written_megatron
 from support.step_logs import run_of_job
 
 from stallscope.analysis.scaling.projection import CURVES
@@ -177,3 +179,28 @@ def test_an_axis_that_starts_at_zero_shows_it_on_a_phone(open_page: Open) -> Non
     ticks = figure.locator(".xtick text")
     expect(ticks.first).to_have_text("0")
     assert ticks.count() >= 2
+
+
+def test_printed_logs_of_unknown_jobs_are_in_no_curve(tmp_path: Path) -> None:
+    logs = [
+        written_megatron(tmp_path / f"{name}.log", at) for name, at in (("bert", 8), ("vit", 64))
+    ]
+    said = said_at(RunStore([run for log in logs for run in read(str(log))]))
+    assert "Throughput over ranks" not in said
+    (reason,) = said[said.index("Left out") + 1 :]
+    assert re.fullmatch(
+        r"\S*bert.log and \S*vit.log: in no curve, as nothing shows which .*", reason
+    )
+
+
+def test_printed_logs_whose_names_differ_in_numbers_are_a_curve(tmp_path: Path) -> None:
+    slower = {8: 1600.0, 64: 2000.0}
+    logs = [written_megatron(tmp_path / f"np{n}" / "bert.log", n, ms) for n, ms in slower.items()]
+    said = said_at(RunStore([run for log in logs for run in read(str(log))]))
+    # As many samples of all ranks together, in a step that is a quarter longer.
+    assert any(
+        re.fullmatch(r"10(\.\d+)?% of the throughput per rank that 8 ranks have, on 64", text)
+        for text in said
+    )
+    assert "Left out" not in said
+    assert "TimeHistory" not in " ".join(said)

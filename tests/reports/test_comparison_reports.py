@@ -28,7 +28,7 @@ from stallscope.charts.plotly_figures import figure
 from stallscope.charts.svg import NARROW, WIDE, draw
 from stallscope.parsers import read
 from stallscope.reports.comparison import Compared, parts
-from stallscope.reports.comparison.comparison_records import COLUMNS, json_content
+from stallscope.reports.comparison.comparison_document import COLUMNS, json_content
 from stallscope.reports.formats.terminal import terminal_summary
 from stallscope.reports.parts import ReportOptions
 from stallscope.reports.report_formats import SEVERAL_RUNS

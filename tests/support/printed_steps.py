@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,24 @@ BATCH, SIZE = 64, 2
 _BEGAN = datetime(2026, 11, 21, 2, 28, tzinfo=UTC)
 # A validation.
 _BETWEEN_EPOCHS_S = 7.5
+
+
+def written_megatron(path: Path, ranks: int = 64, step_ms: float = 1600.0) -> Path:
+    """Write a log of Megatron-LM: rank 0's lines about ten steps each, some with timers after them."""
+    timers = {"forward-compute": 0.25, "backward-compute": 0.5, "backward-params-all-reduce": 0.06}
+    stages = "".join(f" | {name}: {share * step_ms:.2f}" for name, share in timers.items())
+    lines = [f"using world size: {ranks}, data-parallel-size: {ranks}"]
+    for n in range(1, 61):
+        took = step_ms + n % 7
+        lines.append(
+            f" iteration {10 * n:8d}/ 600 | consumed samples: {n * 640:12d} | "
+            f"elapsed time per iteration (ms): {took:.1f} | learning rate: 2.9E-04 | "
+            "global batch size: 64 | lm loss: 8.9E+00 |"
+        )
+        lines += [f"time (ms){stages} | optimizer: {0.05 * step_ms:.2f} | batch-generator: 2.00"]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
+    return path
 
 
 class Line(NamedTuple):

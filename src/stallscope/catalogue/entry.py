@@ -211,7 +211,8 @@ def entry_of_run(run: Run, folder: str) -> Entry:
         hosts=_texts(run.hosts),
         batch_size=whole(facts.get("batch_size")),
         synthetic=run.synthetic,
-        status=run.status,
+        # Empty where logs cannot show whether the run has ended.
+        status=run.status if run.lacks_end or run.status == "completed" else "",
         started_at=moment(run.started_at),
         collected_at=None,
         bytes=sum(log.size for log in run.logs),

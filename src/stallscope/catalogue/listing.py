@@ -84,7 +84,7 @@ def entry_content(store: Path, entry: Entry, baseline: Entry | None) -> dict[str
         "epochs": summary.epochs,
         "batch_size": entry.batch_size,
         "synthetic": entry.synthetic,
-        "status": entry.status,
+        "status": entry.status or None,
         "started_at": entry.started_at,
         "collected_at": entry.collected_at,
         "bytes": entry.bytes,

@@ -102,4 +102,10 @@ def _compare(runs: Sequence[Run], baseline: Analysis | None, one_by_one: bool) -
     analyses = (analyse(run, baseline) for run in with_progress(runs, "analysing"))
     if len(runs) == 2:
         return Compared(pair=compare(*analyses))
-    return Compared(histories=regression(analyses))
+    histories = regression(analyses)
+    if len(histories) > 1 and all(len(history.runs) == 1 for history in histories):
+        raise UsageError(
+            f"these {len(histories):,} runs are all of different jobs or numbers of ranks, so they show "
+            "no change over time; name two of them to see what differs"
+        )
+    return Compared(histories=histories)

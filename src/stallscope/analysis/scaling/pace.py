@@ -321,9 +321,8 @@ def left_out(analyses: Sequence[Analysis], by: str | None = None) -> list[str]:
         )
     if apart:
         sentences.append(
-            f"{_some(apart)}: in no curve, as nothing shows which runs are of the same job; runs of a job "
-            "print the same lines into files whose names differ in numbers only (np1/train.log, "
-            "np8/train.log)"
+            f"{_some(apart)}: in no curve, as nothing shows which runs are of the same job; name files "
+            "of a job alike, except for numbers (np1/train.log, np8/train.log)"
         )
     return sentences
 

@@ -3,8 +3,7 @@
 from functools import partial
 
 from ..parts import ReportParts
-from .comparison_document import Compared, document
-from .comparison_records import json_content, records
+from .comparison_document import Compared, document, json_content, records
 
 __all__ = ["Compared", "parts"]
 
