@@ -11,6 +11,7 @@ from stallscope.analysis.views.log_health import RankLogs, missing_timestamps
 from stallscope.formatting.lists import as_text, capitalised, counted, listed
 from stallscope.formatting.numbers import share
 from stallscope.reports.document import NOTHING, Table
+from stallscope.reports.run.run_contents import ranks_of_logs
 from stallscope.reports.run.run_tables import clock
 from stallscope.run import Run
 from stallscope.text.figure_words import (
@@ -119,19 +120,12 @@ def lines_card(analysis: Analysis) -> Any:
         ("Known from", as_text(analysis.run.fact("known_from"))),
         *((title, known[title]) for title in _OF_LINES if title in known),
         ("Clock", as_text(analysis.run.fact("clock"))),
-        ("Ranks", _ranks_of_lines(analysis.run)),
+        ("Ranks", ranks_of_logs(analysis)),
         *((title, _fact(analysis.run.fact(name))) for name, title in _CONTEXT),
     ]
     return data_card(
         "How it was read", "", ("Fact", "Value"), [row for row in rows if row[1]], text_columns=2
     )
-
-
-def _ranks_of_lines(run: Run) -> str:
-    """Say how many ranks trained, and how that is known."""
-    known_from = run.fact("size_from")
-    source = f", from {known_from}" if known_from else ""
-    return "not in the logs" if run.known_size is None else f"{run.known_size:,}{source}"
 
 
 def _completeness(logs: RankLogs) -> tuple[bool, bool, int, bool, int, int]:

@@ -192,7 +192,7 @@ def test_pages_of_a_printed_log_have_nothing_that_its_lines_lack(tmp_path: Path)
     assert row[:2] == ["train.log", "rank 0"]
     facts = dict(table_rows(health, "How it was read")[1:])
     assert facts["Lines"].startswith("60 lines with the mean of 10 steps")
-    assert facts["Ranks"] == "64, from what the log says"
+    assert facts["Ranks"] == "64 (from what the log says)"
     assert "0" not in facts.values()
 
 

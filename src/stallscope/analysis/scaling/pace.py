@@ -47,8 +47,6 @@ _NAMELESS = re.compile(
     r"np|n|nproc|ranks?|gpus?|nodes?|procs?|process(es)?|workers?|world|size|hosts?|on|x"
     r"|logs?|txt|out|err|json|jsonl|csv|stdout|stderr|gz|run|repeat"
 )
-# Runs that are left out and named; the others are counted.
-_MOST_NAMED = 3
 # Smaller differences in samples per step come from uneven last batches.
 _SAME_WORK = 0.02
 # Keras output does not show the backend.
@@ -316,21 +314,15 @@ def left_out(analyses: Sequence[Analysis], by: str | None = None) -> list[str]:
     ]
     if unsized:
         sentences.append(
-            f"{_some(unsized)}: the log does not contain the number of ranks; name its file or folder "
+            f"{joined(unsized)}: the log does not contain the number of ranks; name its file or folder "
             "after it (np8, 8-ranks), or log the MLflow param world_size"
         )
     if apart:
         sentences.append(
-            f"{_some(apart)}: in no curve, as nothing shows which runs are of the same job; name files "
+            f"{joined(apart)}: in no curve, as nothing shows which runs are of the same job; name files "
             "of a job alike, except for numbers (np1/train.log, np8/train.log)"
         )
     return sentences
-
-
-def _some(names: Sequence[str]) -> str:
-    """Name the first of many."""
-    more = [f"{len(names) - _MOST_NAMED:,} more"] if len(names) > _MOST_NAMED else []
-    return joined([*names[:_MOST_NAMED], *more])
 
 
 def job_of_lines(analysis: Analysis) -> tuple[str, ...]:
@@ -348,7 +340,7 @@ def job_of_lines(analysis: Analysis) -> tuple[str, ...]:
 def _stands_apart(run: Pace, runs: Sequence[Pace]) -> bool:
     """Whether nothing says that these lines and any other run are the same job."""
     return bool(job_of_lines(run.analysis)) and not any(
-        _same_job(run, other) for other in runs if other is not run
+        _same_job(run, peer) for peer in runs if peer is not run
     )
 
 

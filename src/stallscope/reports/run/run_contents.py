@@ -147,7 +147,7 @@ def facts(analysis: Analysis) -> list[tuple[str, str]]:
         ("Started", f"{run.started_at:%Y-%m-%d %H:%M:%S} UTC" if run.started_at else ""),
         ("Status", _status(run)),
         ("Framework", _framework(analysis)),
-        ("Ranks", _ranks(analysis)),
+        ("Ranks", ranks_of_logs(analysis)),
         ("Hosts", "" if analysis.epoch_times else listed("host", run.hosts)),
         ("Length", steps_and_epochs(analysis)),
         ("Throughput", throughput(analysis)),
@@ -216,14 +216,16 @@ def _framework(analysis: Analysis) -> str:
     return f"{name} ({versions})" if name and versions else name or versions
 
 
-def _ranks(analysis: Analysis) -> str:
+def ranks_of_logs(analysis: Analysis) -> str:
+    """Say how many ranks trained, how that is known, and which of them left no log."""
     run = analysis.run
     if analysis.epoch_times is not None and not run.size_known:
         return f"{len(run.ranks):,} left a log; how many trained is not known"
     known_from = run.fact("size_from")
     source = f" (from {known_from})" if known_from else ""
     missing = run.missing_ranks
-    if not missing:
+    # Often one rank of another program prints for all.
+    if not missing or analysis.epoch_times is not None:
         return f"{run.size:,}{source}"
     return f"{len(run.ranks):,} of {run.size:,}{source}; no log of {listed('rank', missing)}"
 
