@@ -7,6 +7,7 @@ import os
 from typing import Any, Callable, Dict, Optional
 
 from .hangs import PositionReader
+from .input.loader_wrappers import BatchReader, InputProbe
 from .job.job_facts import host_facts, timeline_is_on
 from .job.job_settings import settings
 from .job.world import World, world_of_training
@@ -21,8 +22,8 @@ class BaseRecording:
 
     __slots__ = ("_failed", "_options", "_session")
 
-    #: Whether it can fetch batches ahead (``probe_input``).
-    fetches_ahead = False
+    #: Why it can fetch no batches ahead (``probe_input``); None if it can.
+    why_never_ahead: Optional[str] = "the recorder of this framework cannot fetch batches ahead"
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -48,9 +49,8 @@ class BaseRecording:
             "settings": settings(os.environ),
             "timeline": timeline_is_on(os.environ),
         }
-        if options.probe_input and not self.fetches_ahead:
-            reason = "the recorder of this framework cannot fetch batches ahead"
-            facts["input_probe"] = {"refused": reason, "probes": []}
+        if options.probe_input and self.why_never_ahead:
+            facts["input_probe"] = {"refused": self.why_never_ahead, "probes": []}
         session = self._session = Session(options, world, facts, counted, before_flush, position)
         return session
 
@@ -79,6 +79,26 @@ class BaseRecording:
     def _next_step(self) -> Optional[int]:
         """Return the number of the next step."""
         return None if self._session is None else self._session.next_step
+
+    def _input_probe(self, reader: BatchReader) -> InputProbe:
+        """Return the probe of this recording, which the options may have left out."""
+        options = self._options
+        return InputProbe(
+            options.probe_input,
+            options.probe_every,
+            reader,
+            self._next_step,
+            self._record,
+            self._expect_until,
+        )
+
+    def _record(self, facts: Dict[str, Any]) -> None:
+        if self._session is not None:
+            self._session.facts(facts)
+
+    def _expect_until(self, moment: int) -> None:
+        if self._session is not None:
+            self._session.postpone_watch(moment)
 
     def fail(self, error: Exception) -> None:
         """Stop recording and warn once."""

@@ -177,6 +177,11 @@ class IterationSummer:
         self._iterations: List[StepRow] = []
         self._missing = passes_per_step - iterations_done % passes_per_step
 
+    def step_after(self, iterations: int) -> int:
+        """Return the number of the step in which training is after so many more iterations."""
+        finished = len(self._iterations) + iterations - self._missing
+        return self.next_step if finished < 0 else self.next_step + 1 + finished // self._passes
+
     def rows(self, iteration: StepRow) -> List[StepRow]:
         """Return the step that an iteration completes; nothing while gradients accumulate."""
         self._iterations.append(iteration)

@@ -16,7 +16,9 @@ from stallscope.collector.recorder.input.loader_wrappers import BatchReader, Inp
 EVERY, BATCHES = 10, 5
 
 
-def reader(why_not: str | None = None, kept_back: int = 0, size: int = 0) -> BatchReader:
+def reader(
+    why_not: str | None = None, kept_back: int = 0, size: int = 0, in_background: bool = False
+) -> BatchReader:
     """Return a reader of batches that are arrays; ``size`` replaces theirs."""
     return BatchReader(
         why_not=lambda loader, is_named: why_not,
@@ -24,6 +26,7 @@ def reader(why_not: str | None = None, kept_back: int = 0, size: int = 0) -> Bat
         kept_back=lambda loader: kept_back,
         memory=lambda batch: Memory(size or batch.nbytes, {batch.ctypes.data}),
         random_states=lambda: None,
+        in_background=lambda loader: in_background,
     )
 
 
@@ -189,6 +192,24 @@ def test_batches_that_draw_are_not_fetched_ahead_of_a_training_that_draws() -> N
     steady = Training()
     assert train(steady, training_draws=False) == train(None, training_draws=False)
     assert steady.spans == [(10, 15), (20, 25)]
+
+
+def test_draws_of_threads_that_make_batches_are_nobodys() -> None:
+    random.seed(3)
+    training = Training(in_background=True)
+    for _ in training.probe.watch(Loader(30), drawing(Loader(30))):
+        random.random()
+        training.step += 1
+    assert (training.refused, training.spans) == (None, [(10, 15), (20, 25)])
+
+
+def test_an_epoch_that_has_ended_has_no_probe() -> None:
+    training = Training()
+    for _ in range(2):
+        training.loop(Endless(10))
+    # The first epoch ends where the probe is due.
+    assert training.trained == 2 * list(range(10))
+    assert training.spans == [(12, 17)]
 
 
 def test_batches_that_share_memory_are_not_fetched_ahead() -> None:

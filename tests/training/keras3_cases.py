@@ -390,6 +390,50 @@ def dataset_of_python(case: Case) -> Any:
     }
 
 
+def _probed(case: Case, data: Any, **options: Any) -> Any:
+    """Train on data without and with an input probe."""
+    silent = fit(model(keras.layers.Dropout(0.1, seed=5)), data, **options)["weights"]
+    built = model(keras.layers.Dropout(0.1, seed=5))
+    log = case.logger(probe_input=6, probe_every=12)
+    return {**fit(built, data, [log], **options), "silent": silent}
+
+
+@case()
+def probed(case: Case) -> Any:
+    return _probed(case, Sequence())
+
+
+@case()
+def probed_over_epochs(case: Case) -> Any:
+    """Fetch batches ahead where one iterator serves all epochs, and threads make batches."""
+
+    class Endless(Sequence):
+        num_batches = None
+        __len__ = None  # type: ignore[assignment]
+
+    return _probed(case, Endless(workers=2), steps_per_epoch=STEPS)
+
+
+@case("torch", "tensorflow")
+def probed_loader(case: Case) -> Any:
+    """Fetch batches of the backend's own kind of loader ahead."""
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        return _probed(case, tf.data.Dataset.from_tensor_slices(case.arrays()).batch(BATCH))
+    import torch
+
+    data = torch.utils.data.TensorDataset(*map(torch.tensor, case.arrays()))
+    return _probed(case, torch.utils.data.DataLoader(data, batch_size=BATCH, num_workers=2))
+
+
+@case()
+def probe_refused(case: Case) -> Any:
+    """Ask for a probe of data that cannot have one."""
+    log = case.logger(probe_input=6, probe_every=12)
+    return fit(model(), case.batches(), [log], steps_per_epoch=STEPS)
+
+
 def main() -> None:
     if BACKEND == "torch":
         import torch

@@ -128,6 +128,7 @@ class TestHorovod(RecorderContract):
         ),
         Case("slow_input", steps=12, slow="input", milliseconds=100),
         Case("slow_compute", steps=12, slow="compute", milliseconds=100),
+        Case("probed", weights=True, probed=((14, 20),)),
         Case("second_fit", steps=(12, 12)),
         Case("loaded_on_rank_0", first=1000, intervals=pauses_at(1012, 1024, kinds=("epoch",))),
         Case("interrupted", steps=(5, 12), raised="RuntimeError('tripped')"),
@@ -162,6 +163,10 @@ class TestOneProcess(RecorderContract):
         # Keras starts a batch that never comes, and even counts an update for it.
         Case("unknown_length", steps=20, intervals=pauses_at(10, 20, kinds=("epoch",))),
         Case("data_ends_inside_call", steps=17),
+        *(
+            Case(f"probed_{name}", weights=True, probed=((14, 20),))
+            for name in ("stream", "over_epochs", "sequence")
+        ),
         Case(
             "xla_alone",
             steps=12,
@@ -314,6 +319,43 @@ def test_a_left_over_pass_belongs_to_the_first_step_of_the_next_fit(recorded: Re
             assert list(fit.steps["micro"]) == [1, 2, 2, 2]
     check_ranks_together(recorded.run("accumulation_left_over"))
     recorded.clean("accumulation_left_over")
+
+
+@pytest.mark.parametrize("name", ["stream", "over_epochs", "sequence"])
+def test_a_probe_needs_no_new_trace(recorded_alone: Recorded, name: str) -> None:
+    silent, probed = recorded_alone.result(f"probed_{name}")["traces"]
+    assert probed == silent > 0
+
+
+@pytest.mark.parametrize("name", ["graph", "eager"])
+def test_an_error_of_the_data_comes_after_the_batches_that_were_fetched_before_it(
+    recorded_alone: Recorded, name: str
+) -> None:
+    silent, probed = recorded_alone.result("probed_rows")[name]
+    assert silent[0] == "InvalidArgumentError()"
+    assert probed == silent
+    [run] = read(str(recorded_alone.logs("probed_rows", name)))
+    [probe] = run.logs[0].input_probes
+    assert (probe.first_step, probe.end_step, len(probe.fetched_us)) == (16, 21, 5)
+
+
+def test_data_that_cannot_be_fetched_ahead_is_refused_with_the_reason(
+    recorded_alone: Recorded,
+) -> None:
+    recorded_alone.result("probe_refused")
+    reasons = {}
+    for name in ("generator", "synthetic", "several", "short", "loop"):
+        [run] = read(str(recorded_alone.logs("probe_refused", name)))
+        assert run.logs[0].facts["input_probe"]["probes"] == []
+        reasons[name] = run.logs[0].facts["input_probe"]["refused"]
+    assert reasons == {
+        "generator": "generator is an iterator: batches fetched ahead would be lost if the loop ends "
+        "early",
+        "synthetic": "the data is synthetic",
+        "several": "steps_per_execution: a call of the train function takes several batches",
+        "short": "an epoch has only 6 batches",
+        "loop": "a custom loop fetches its batches itself",
+    }
 
 
 def test_gradients_that_are_not_reduced_are_an_error_after_the_first_step(

@@ -15,6 +15,7 @@ from training.recorder_contract import RAISED, Case, RecorderContract, pauses_at
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
 BACKENDS = ("tensorflow", "torch", "jax")
+ITERATOR = "generator is an iterator: batches fetched ahead would be lost if the loop ends early"
 WHOLE_STEP = "end of the whole step, which updates the weights as well"
 
 
@@ -79,6 +80,9 @@ class Keras3Contract(RecorderContract):
         Case("second_fit", steps=(24, 24)),
         Case("train_function_made_again", steps=(12, 24)),
         Case("recorder_breaks", fault="broken on purpose"),
+        Case("probed", weights=True, probed=((14, 20),)),
+        Case("probed_over_epochs", weights=True, probed=((14, 20),)),
+        Case("probe_refused", facts={"input_probe": {"refused": ITERATOR, "probes": []}}),
     )
 
     @pytest.fixture(scope="class")
@@ -145,6 +149,7 @@ class TestTensorFlow(Keras3Contract):
         Case("without_stages", samples=None, timestamps=(), reason=WITHOUT_STAGES),
         *(Case(name) for name in ("compiled", "compiled_several_per_call", "several_per_call")),
         Case("pipeline"),
+        Case("probed_loader", weights=True, probed=((14, 20),)),
     )
 
     def test_data_sets_are_measured(self, recorded: Recorded) -> None:
@@ -160,6 +165,7 @@ class TestTorch(Keras3Contract):
         *Keras3Contract.cases,
         Case("without_stages", timestamps=("data",), reason=WITHOUT_STAGES),
         Case("data_loader"),
+        Case("probed_loader", weights=True, probed=((14, 20),)),
     )
 
     def test_loaders_are_measured(self, recorded: Recorded) -> None:

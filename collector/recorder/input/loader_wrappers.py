@@ -31,6 +31,9 @@ class RepeatedBatch:
             yield self._batch
 
 
+#: Why batches of an iterator are not fetched ahead; its type is to be put in.
+LOST = "%s is an iterator: batches fetched ahead would be lost if the loop ends early"
+
 # -- The input probe: fetch the next batches ahead, then train on them without waiting ------------
 #
 # Fetching alone shows the loader's own pace, and the steps on these batches show a step without input
@@ -58,29 +61,54 @@ class Memory(NamedTuple):
     addresses: Set[int]
 
 
+def _unknown(_loader: Any) -> Optional[int]:
+    return None
+
+
+def _zero(_loader: Any) -> int:
+    return 0
+
+
+def _no_states() -> Any:
+    return None
+
+
+def _never(_loader: Any) -> bool:
+    return False
+
+
 class BatchReader(NamedTuple):
     """What a framework knows about loaders and batches."""
 
     #: Returns why batches of a loader cannot be fetched ahead, None if they can; the second argument is
     #: whether the user has named this loader.
     why_not: Callable[[Any, bool], Optional[str]]
-    #: Returns the number of batches that a loader itself keeps ready; None if unknown.
-    ready: Callable[[Any], Optional[int]]
-    #: Returns the number of batches at the end of an epoch that must not be fetched ahead.
-    kept_back: Callable[[Any], int]
+    #: Raises ``RefusedError`` for batches that cannot be kept.
     memory: Callable[[Any], Memory]
+    #: Returns the number of batches that a loader itself keeps ready; None if unknown.
+    ready: Callable[[Any], Optional[int]] = _unknown
+    #: Returns the number of batches at the end of an epoch that must not be fetched ahead.
+    kept_back: Callable[[Any], int] = _zero
     #: Returns the states of the framework's random generators, which can be compared.
-    random_states: Callable[[], Any]
+    random_states: Callable[[], Any] = _no_states
+    #: Returns whether threads of this process make batches: their draws have no fixed order anyway.
+    in_background: Callable[[Any], bool] = _never
 
 
-class _Loop:
+class RefusedError(Exception):
+    """Batches cannot be fetched ahead; the message is the reason."""
+
+
+class Loop:
     """One loop over a loader: its length, the batches given so far, and how it ended."""
 
-    def __init__(self, loader: Any, batches: int, reader: BatchReader) -> None:
-        length = batches_in(loader)
+    def __init__(
+        self, loader: Any, length: Optional[int], batches: int, reader: BatchReader
+    ) -> None:
         self.length = None if length is None else length - reader.kept_back(loader)
         self.batches = batches
         self.ready = reader.ready(loader)
+        self.in_background = reader.in_background(loader)
         self.position = 0
         self.error: Optional[Exception] = None
         self.exhausted = False
@@ -149,69 +177,93 @@ class InputProbe:
             batches: an iterator over it.
             explicit: how many batches of this loader the user wants to be fetched ahead.
         """
+        loop = self.loop_over(loader, batches_in(loader), explicit)
+        return batches if loop is None else self.batches_of(loop, batches)
+
+    def loop_over(
+        self, loader: Any, length: Optional[int], explicit: Optional[int] = None
+    ) -> Optional[Loop]:
+        """Return a loop in which batches may be fetched ahead; None if there is nothing to do.
+
+        Args:
+            loader, explicit: as in ``watch``.
+            length: its batches; None if unknown.
+        """
         number = self._batches if explicit is None else explicit
-        if not number or self._due is None:
-            return batches
+        if not number or self.is_over:
+            return None
         try:
             reason = self._reader.why_not(loader, explicit is not None)
             if reason is not None:
-                self._refuse(reason)
-                return batches
-            loop = _Loop(loader, number, self._reader)
+                raise RefusedError(reason)
+            loop = Loop(loader, length, number, self._reader)
             if loop.is_too_short():
-                self._refuse("an epoch has only %r batches" % loop.length)
-                return batches
-            return self._probed(loop, batches)
+                raise RefusedError("an epoch has only %r batches" % loop.length)
+            return loop
         except Exception as error:  # no error may reach training
-            self._refuse(repr(error))
-            return batches
+            self.refuse(error)
+            return None
 
-    def _probed(self, loop: _Loop, batches: Iterator[Any]) -> Iterator[Any]:
+    @property
+    def is_over(self) -> bool:
+        """Return whether no more batches will be fetched ahead."""
+        return self._due is None
+
+    def batches_of(self, loop: Loop, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield the batches of a loop."""
         while self._due is not None:
-            if self._is_due(loop):
-                yield from self._fetched_ahead(loop, batches)
+            if self.is_due(loop):
+                ahead = self.fetch(loop, batches)
+                try:
+                    while ahead:
+                        self.count(loop)
+                        yield ahead.popleft()
+                finally:
+                    self.end()
                 if loop.error is not None:
                     raise loop.error
                 if loop.exhausted:
                     return
                 continue
-            observes = self._observes()
-            if observes:
-                self._note_states()
             try:
-                batch = next(batches)
+                batch = self.next_observed(loop, batches) if self.observes() else next(batches)
             except StopIteration:
                 return
-            if observes:
-                self._observe(batch)
-            self._count += 1
-            loop.position += 1
+            self.count(loop)
             yield batch
             # Free it before the next batch arrives.
             batch = None
         yield from batches
 
-    def _is_due(self, loop: _Loop) -> bool:
+    def count(self, loop: Loop) -> None:
+        """Count a batch that training takes."""
+        self._count += 1
+        loop.position += 1
+
+    def is_due(self, loop: Loop) -> bool:
+        """Return whether the next batches are to be fetched ahead now."""
         due = self._due is not None and self._count >= self._due
         return due and self._observed >= _OBSERVED and loop.has_room()
 
-    def _fetched_ahead(self, loop: _Loop, batches: Iterator[Any]) -> Iterator[Any]:
-        """Fetch the next batches, and yield them."""
+    def fetch(self, loop: Loop, batches: Iterator[Any]) -> Deque[Any]:
+        """Fetch the next batches and return them; they are the probe's until ``end``."""
         self._go_on_after(self._count)
         probe: Dict[str, Any] = {"first_step": self._step(), "end_step": None}
         # Other ranks may fetch as long as this one may, and this one waits for them.
         known(lambda: self._expect(monotonic_ns() + _MOST_NS))
         ahead = self._fetch(loop, batches, probe)
-        self._probes.append(probe)
-        self._write()
-        try:
-            while ahead:
-                self._count += 1
-                loop.position += 1
-                yield ahead.popleft()
-        finally:
-            # Steps are the probe's until the training asks for the next batch, or leaves the loop.
-            probe["end_step"] = self._step()
+        if not ahead and loop.exhausted:
+            # The next epoch has batches.
+            self._due = self._count
+        else:
+            self._probes.append(probe)
+            self._write()
+        return ahead
+
+    def end(self) -> None:
+        """End the probe: the training asks for the next batch, or leaves the loop."""
+        if self._probes and self._probes[-1]["end_step"] is None:
+            self._probes[-1]["end_step"] = self._step()
             self._write()
 
     def _go_on_after(self, count: int) -> None:
@@ -224,7 +276,7 @@ class InputProbe:
         """Return the number of the current step; None where that fails."""
         return known(self._next_step)
 
-    def _fetch(self, loop: _Loop, batches: Iterator[Any], probe: Dict[str, Any]) -> Deque[Any]:
+    def _fetch(self, loop: Loop, batches: Iterator[Any], probe: Dict[str, Any]) -> Deque[Any]:
         """Fetch batches until a limit is reached; describe the probe."""
         ahead: Deque[Any] = deque()
         addresses: Set[int] = set()
@@ -256,14 +308,12 @@ class InputProbe:
                 size += memory.size
                 self._largest = max(self._largest, memory.size)
                 if addresses & memory.addresses:
-                    self._refuse(_SHARED)
-                    break
+                    raise RefusedError(_SHARED)
                 addresses |= memory.addresses
                 if self._training_draws and self._states() != before:
-                    self._refuse(_DRAWS)
-                    break
+                    raise RefusedError(_DRAWS)
             except Exception as error:  # no error may reach training
-                self._refuse(repr(error))
+                self.refuse(error)
                 break
         probe.update(fetched_us=fetched_us, bytes=size, ready=loop.ready, ended=ended)
         return ahead
@@ -273,17 +323,27 @@ class InputProbe:
         # The log may be closed.
         known(lambda: self._record({"input_probe": {"refused": self._refused, "probes": probes}}))
 
-    def _refuse(self, reason: str) -> None:
+    def refuse(self, error: Exception) -> None:
         """Fetch no more batches ahead, and record why."""
-        self._due, self._refused = None, reason
+        self._due = None
+        self._refused = str(error) if isinstance(error, RefusedError) else repr(error)
         self._alive.clear()
         self._write()
 
     # -- Observe the loader before the first probe: is it safe to fetch ahead? ---------------------
 
-    def _observes(self) -> bool:
+    def observes(self) -> bool:
+        """Return whether the next batch is to be fetched by ``next_observed``."""
         soon = self._due is not None and self._count >= self._due - _OBSERVED
         return soon and self._observed < _OBSERVED
+
+    def next_observed(self, loop: Loop, batches: Iterator[Any]) -> Any:
+        """Fetch a batch, and find out whether others can be fetched ahead."""
+        if not loop.in_background:
+            self._note_states()
+        batch = next(batches)
+        self._observe(loop, batch)
+        return batch
 
     def _states(self) -> Any:
         numpy = sys.modules.get("numpy")
@@ -298,39 +358,39 @@ class InputProbe:
             if self._after is not None and self._before != self._after:
                 self._training_draws = True
         except Exception as error:  # no error may reach training
-            self._refuse(repr(error))
+            self.refuse(error)
 
-    def _observe(self, batch: Any) -> None:
+    def _observe(self, loop: Loop, batch: Any) -> None:
         """Check whether a batch shares memory with earlier ones, and whether it drew random numbers."""
         if self._due is None:
             return
         try:
             self._observed += 1
-            self._after = self._states()
-            self._fetch_draws = self._fetch_draws or self._after != self._before
+            if not loop.in_background:
+                self._after = self._states()
+                self._fetch_draws = self._fetch_draws or self._after != self._before
             memory = self._reader.memory(batch)
             self._largest = max(self._largest, memory.size)
             if any(memory.addresses & addresses for _, addresses in self._alive):
-                self._refuse(_SHARED)
-                return
+                raise RefusedError(_SHARED)
             self._alive.append((batch, memory.addresses))
             while len(self._alive) * self._largest > _MOST_BYTES:
                 self._alive.popleft()
             if self._observed == _OBSERVED:
                 self._decide()
         except Exception as error:  # no error may reach training
-            self._refuse(repr(error))
+            self.refuse(error)
 
     def _decide(self) -> None:
         self._alive.clear()
         self._before = self._after = None
         if self._fetch_draws and self._training_draws:
-            self._refuse(_DRAWS)
-        elif not self._largest:
-            self._refuse("the size of its batches is unknown")
-        elif self._largest * FEWEST_BATCHES > _MOST_BYTES:
+            raise RefusedError(_DRAWS)
+        if not self._largest:
+            raise RefusedError("the size of its batches is unknown")
+        if self._largest * FEWEST_BATCHES > _MOST_BYTES:
             what = "a batch takes %d MB, and %d MB hold too few of them"
-            self._refuse(what % (self._largest >> 20, _MOST_BYTES >> 20))
+            raise RefusedError(what % (self._largest >> 20, _MOST_BYTES >> 20))
 
 
 _SHARED = "its batches share memory, so only one can be kept at a time"

@@ -42,6 +42,9 @@ class Recording(FitRecording):
         self._passes = passes_per_step(self._optimizer)
         return world_of_training()
 
+    def _takes_several(self) -> bool:
+        return int(self.model.steps_per_execution) != 1
+
     def _facts(self) -> Dict[str, Any]:
         return {
             **model_facts(self.model, self._size),
@@ -55,6 +58,8 @@ class Recording(FitRecording):
         # A fit that outlives its recording must not keep the epoch iterator alive.
         iterator, self._epoch_iterator = self._epoch_iterator, None
         self._undo.append(stages.remove)
+        if self._probes:
+            stages.probe_with(self._input_probe(stages.reader), self._batches_per_epoch())
         stages.install(iterator)
 
     def _stages_from(self, calls: FinishedCalls, first_step: int) -> Stages:
@@ -90,6 +95,14 @@ class Recording(FitRecording):
 
     def _make_rows(self) -> None:
         self._stream.settle()
+
+    def _next_step(self) -> Optional[int]:
+        return self._stream.next_step()
+
+    @never_raises
+    def begin_epoch(self, epoch: int) -> None:
+        super().begin_epoch(epoch)
+        self._stream.begin_epoch()
 
     def _passes_counted(self) -> int:
         return passes_counted(self._optimizer)

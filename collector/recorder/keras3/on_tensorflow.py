@@ -6,14 +6,17 @@ from the iterator is not compiled: timestamps go there, before and after the ste
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, Optional
 
 import keras
 
 from ..hangs import Position
+from ..input.loader_wrappers import InputProbe
 from ..job.job_facts import SWITCHED_OFF, WHOLE_STEP
 from ..keras_common.finished_calls import CallAssembler, code_of, is_made_by
 from ..tf_keras.instrument import Instrumentation, tensors_of
+from ..tf_keras.loader import READER, ProbedFunction
 from ..tf_keras.stream import StepStream
 from ..tf_keras.timestamp_ring import CAPACITY, READY, TimestampRing
 from .stages import KerasFit, Stages
@@ -24,6 +27,8 @@ _AROUND_THE_STEP = "_autoconvert_optionals"
 
 class TensorFlowStages(Stages):
     """Stages where TensorFlow computes, and takes its batches in the graph."""
+
+    reader = READER
 
     def __init__(self, fit: KerasFit) -> None:
         model = self._model = fit.model
@@ -43,6 +48,16 @@ class TensorFlowStages(Stages):
         self._stream.settled = True
         self._instrumentation = StepInstrumentation(ring, self._several_per_call, self._compiled)
         self.key = self._instrumentation.key
+        # Makes the function that fetches batches ahead, and that one.
+        self._with_probe: Optional[Callable[[Any], ProbedFunction]] = None
+        self._probed: Optional[ProbedFunction] = None
+
+    def probe_with(self, probe: InputProbe, length: Optional[int]) -> None:
+        self._with_probe = functools.partial(ProbedFunction, probe=probe, length=length)
+
+    def begin_epoch(self) -> None:
+        if self._probed is not None:
+            self._probed.begin_epoch()
 
     def _why_not(self, fit: KerasFit) -> Optional[str]:
         if not fit.wanted:
@@ -59,9 +74,20 @@ class TensorFlowStages(Stages):
         return super().position(begin) if self._ring is None else self._ring.position(begin)
 
     def remove(self) -> None:
+        if self._probed is not None:
+            self._probed.end_probe()
         self._instrumentation.remove()
 
     def function(
+        self, train_function: Callable[..., Any], is_timed: Callable[[], bool]
+    ) -> Callable[..., Any]:
+        function = self._traced_again(train_function, is_timed)
+        if self._with_probe is None:
+            return function
+        self._probed = self._with_probe(function)
+        return self._probed
+
+    def _traced_again(
         self, train_function: Callable[..., Any], is_timed: Callable[[], bool]
     ) -> Callable[..., Any]:
         """Trace Keras' own train function again, with timestamps; custom ones stay unchanged."""
@@ -101,6 +127,9 @@ class TensorFlowStages(Stages):
 
     def drain(self) -> None:
         self._stream.drain()
+
+    def next_step(self) -> int:
+        return self._stream.next_step()
 
     def settle(self) -> None:
         self._stream.drain(between_calls=True)

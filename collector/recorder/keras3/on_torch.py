@@ -7,14 +7,17 @@ from typing import Any, Optional
 from ..hangs import Position
 from ..job.job_facts import SWITCHED_OFF, WHOLE_STEP
 from ..keras_common.finished_calls import Call
+from ..pytorch.batches import READER as LOADERS
 from ..pytorch.gradient_timestamps import GradientClock
 from ..pytorch.pytorch_facts import device_types
 from ..step_log.line_format import StepRow
-from .stages import FetchedInPython, KerasFit
+from .stages import FetchedInPython, KerasFit, reader_of
 
 
 class TorchStages(FetchedInPython):
     """Stages where torch computes synchronously."""
+
+    reader = reader_of(LOADERS.memory)._replace(random_states=LOADERS.random_states)
 
     def __init__(self, fit: KerasFit) -> None:
         super().__init__(fit)

@@ -10,6 +10,7 @@ from typing import Any, Callable, Deque, Iterator, List, NamedTuple, Optional, S
 
 from ..guards import patch, yield_to_training
 from ..hangs import Position
+from ..input.loader_wrappers import BatchReader, InputProbe, Loop, Memory
 from ..keras_common.finished_calls import MOST_WAITING, Call, FinishedCalls
 from ..loop_steps import IterationSummer
 from ..step_log.line_format import StepRow
@@ -61,6 +62,19 @@ class Stages:
     saw: Optional[Callable[[Any], Any]] = None
     key: Optional[str] = None
     last_of: Any = None
+    #: What an input probe knows about the data.
+    reader: BatchReader
+
+    def probe_with(self, probe: InputProbe, length: Optional[int]) -> None:
+        """Fetch batches ahead; called before ``install``, with the batches of an epoch."""
+        raise NotImplementedError
+
+    def begin_epoch(self) -> None:
+        """Start an epoch."""
+
+    def next_step(self) -> int:
+        """Return the number of the step that the next call belongs to; only called between calls."""
+        raise NotImplementedError
 
     def install(self, epoch_iterator: Any) -> None:
         """Patch the model to take the timestamps."""
@@ -102,6 +116,17 @@ class FetchedInPython(Stages):
         self._steps = IterationSummer(*fit.counted)
         self._emit = fit.emit
         self._takes = threading.Lock()
+
+    def probe_with(self, probe: InputProbe, length: Optional[int]) -> None:
+        self.batches.probe, self.batches.length = probe, length
+
+    def begin_epoch(self) -> None:
+        self.batches.begin_epoch()
+
+    def next_step(self) -> int:
+        self.drain()
+        with self._takes:
+            return self._steps.step_after(len(self.calls))
 
     def install(self, epoch_iterator: Any) -> None:
         if epoch_iterator is None:
@@ -184,6 +209,10 @@ class BatchClock:
         # Keras' current iterator, and the iterator inside it.
         self._running: Tuple[Any, Any] = (None, None)
         self._restore: Optional[Callable[[], None]] = None
+        #: Fetches batches ahead; the batches of an epoch, None if unknown.
+        self.probe: Optional[InputProbe] = None
+        self.length: Optional[int] = None
+        self._loop: Optional[Loop] = None
 
     def install(self, epoch_iterator: Any) -> None:
         """Time the batches of a fit's epoch iterator; Keras asks it for an iterator every epoch."""
@@ -191,7 +220,7 @@ class BatchClock:
         adapter = getattr(epoch_iterator, "data_adapter", None)
 
         def get_iterator() -> Iterator[Any]:
-            return self._timed(iter(original()), *full_batches(adapter))
+            return self._timed(self._probed(adapter, iter(original())), *full_batches(adapter))
 
         self._iterator = epoch_iterator
         self._restore = patch(epoch_iterator, "_get_iterator", get_iterator)
@@ -209,6 +238,20 @@ class BatchClock:
         if self._restore is not None:
             self._restore()
         self._restore = None
+
+    def _probed(self, adapter: Any, batches: Iterator[Any]) -> Iterator[Any]:
+        """Let the input probe fetch some of the batches ahead."""
+        loop = self._loop = (
+            None if self.probe is None else self.probe.loop_over(adapter, self.length)
+        )
+        return (
+            batches if self.probe is None or loop is None else self.probe.batches_of(loop, batches)
+        )
+
+    def begin_epoch(self) -> None:
+        """Start an epoch, which may go on with the iterator of the one before."""
+        if self._loop is not None:
+            self._loop.position = 0
 
     def _timed(self, batches: Iterator[Any], *known: Any) -> Iterator[Any]:
         timed = timed_batches(batches, self, *known)
@@ -270,6 +313,35 @@ def timed_batches(
             begin = now()
     finally:
         clock.recorded_at = recorded_at
+
+
+def reader_of(memory: Callable[[Any], Memory]) -> BatchReader:
+    """Return what an input probe knows about Keras' adapters of data; ``memory`` reads batches."""
+    return BatchReader(_why_not_ahead, memory, _batches_ready, in_background=_has_threads)
+
+
+def _why_not_ahead(adapter: Any, is_named: bool) -> Optional[str]:
+    loader = getattr(adapter, "_dataloader", None)
+    if loader is None:
+        return None
+    from ..pytorch.batches import READER as LOADERS
+
+    return LOADERS.why_not(loader, is_named)
+
+
+def _batches_ready(adapter: Any) -> Optional[int]:
+    loader, dataset = getattr(adapter, "_dataloader", None), getattr(adapter, "py_dataset", None)
+    if loader is not None:
+        from ..pytorch.batches import READER as LOADERS
+
+        return LOADERS.ready(loader)
+    if dataset is not None:
+        return int(dataset.max_queue_size) if _has_threads(adapter) else 0
+    return None
+
+
+def _has_threads(adapter: Any) -> bool:
+    return getattr(adapter, "enqueuer", None) is not None
 
 
 def full_batches(adapter: Any) -> Tuple[int, Optional[Sequence[int]]]:

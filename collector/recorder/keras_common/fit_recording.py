@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, List, Optional
 from ..base_recording import BaseRecording
 from ..guards import never_raises
 from ..hangs import Position, running_frame
+from ..input.loader_wrappers import LOST
 from ..job.job_facts import count_or_none, known
 from ..job.world import World
 from ..options import Options
@@ -125,6 +126,10 @@ class FitRecording(BaseRecording):
         """Return the rank, after reading from the optimizer how it counts passes."""
         raise NotImplementedError
 
+    def _takes_several(self) -> bool:
+        """Return whether a call of the train function may take several batches."""
+        raise NotImplementedError
+
     def _facts(self) -> Dict[str, Any]:
         """Return the facts that are known before the first step."""
         raise NotImplementedError
@@ -180,9 +185,10 @@ class FitRecording(BaseRecording):
         facts = {
             **self._facts(),
             "epochs": count_or_none(self._params.get("epochs")),
-            "batches_per_epoch": count_or_none(self._params.get("steps")),
+            "batches_per_epoch": self._batches_per_epoch(),
         }
         counted = self._counted_before // self._passes
+        self.why_never_ahead = self._why_not_ahead()
         session = self._open_session(world, facts, counted, self.drain, self.position)
         if not session.recording:
             return
@@ -242,6 +248,28 @@ class FitRecording(BaseRecording):
     def _runs_timer(self) -> bool:
         """Return whether this thread is inside a call of the timer."""
         return self._timer is not None and calls_through(self._timer)
+
+    def _why_not_ahead(self) -> Optional[str]:
+        """Return why no batches of this fit can be fetched ahead; None if they may."""
+        fit = self._running_fit()
+        if fit is None:
+            return "the callback is not called by fit, and the loop fetches its batches itself"
+        data = fit.f_locals.get("x")
+        if hasattr(data, "__next__"):
+            return LOST % type(data).__name__
+        if self._options.synthetic:
+            return "the data is synthetic"
+        if self._takes_several():
+            return "steps_per_execution: a call of the train function takes several batches"
+        return None
+
+    def _batches_per_epoch(self) -> Optional[int]:
+        return count_or_none(self._params.get("steps"))
+
+    @property
+    def _probes(self) -> bool:
+        """Return whether batches are to be fetched ahead."""
+        return bool(self._options.probe_input) and self.why_never_ahead is None
 
     def _running_fit(self) -> Optional[FrameType]:
         return fit_frame(self.model, self.fit_variable)

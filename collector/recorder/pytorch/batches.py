@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from ..input.loader_wrappers import BatchReader, Memory, RepeatedBatch
+from ..input.loader_wrappers import LOST, BatchReader, Memory, RepeatedBatch
 
 # Old versions have it in another module.
 _default_collate = getattr(torch.utils.data, "default_collate", None)
@@ -105,9 +105,7 @@ def why_not_ahead(loader: Any, is_named: bool) -> Optional[str]:
     if isinstance(loader, SyntheticLoader):
         return "the data is synthetic"
     if hasattr(loader, "__next__"):
-        return (
-            "%s is an iterator: batches fetched ahead would be lost if the loop ends early" % kind
-        )
+        return LOST % kind
     if kind == "DataLoaderDispatcher":
         return "rank 0 sends the batches of all ranks, in collectives"
     if hasattr(getattr(loader, "base_dataloader", loader), "state_dict"):
@@ -127,9 +125,7 @@ def _why_not_dataset(loader: "DataLoader[Any]") -> Optional[str]:
     if hasattr(loader, "end_of_dataloader") and not hasattr(dataset, "__len__"):
         return "Accelerate marks the last batch when it is fetched, and %s has no length" % kind
     if not loader.num_workers and hasattr(dataset, "__next__"):
-        return (
-            "%s is an iterator: batches fetched ahead would be lost if the loop ends early" % kind
-        )
+        return LOST % kind
     return None
 
 
@@ -199,7 +195,7 @@ def _random_states() -> Any:
     return torch.get_rng_state().tolist(), on_device
 
 
-READER = BatchReader(why_not_ahead, _batches_ready, _kept_back, memory_of, _random_states)
+READER = BatchReader(why_not_ahead, memory_of, _batches_ready, _kept_back, _random_states)
 
 
 # -- Random data in the shape of real data, as input of a baseline run ----------------------------

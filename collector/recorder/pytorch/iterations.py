@@ -8,7 +8,6 @@ from time import monotonic_ns
 from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
 
 from ..guards import read_clocks, take_ready, while_running
-from ..input.loader_wrappers import InputProbe
 from ..loop_recording import LoopRecording
 from ..loop_steps import Iteration, Reduction, StepAssembler
 from ..options import Options
@@ -62,7 +61,7 @@ class IterationRecording(LoopRecording):
         "_waiting",
     )
 
-    fetches_ahead = True
+    why_never_ahead = None
 
     _assembler: StepAssembler
     _finished: FinishedIterations
@@ -85,27 +84,12 @@ class IterationRecording(LoopRecording):
         self._timestamps: Dict[str, Any] = {}
         # Checked in every iteration.
         self._gradients_recorded = False
-        self._probe = InputProbe(
-            options.probe_input,
-            options.probe_every,
-            READER,
-            self._next_step,
-            self._record,
-            self._expect_until,
-        )
+        self._probe = self._input_probe(READER)
 
     def fail(self, error: Exception) -> None:
         """Stop recording and warn once."""
         super().fail(error)
         self._iteration = None
-
-    def _record(self, facts: Dict[str, Any]) -> None:
-        if self._session is not None:
-            self._session.facts(facts)
-
-    def _expect_until(self, moment: int) -> None:
-        if self._session is not None:
-            self._session.postpone_watch(moment)
 
     # These run in every step, between the user's own lines: they do only what cannot wait, and catch
     # their own errors.

@@ -55,6 +55,8 @@ class CustomLoop(BaseRecording):
         "is_elastic",
     )
 
+    why_never_ahead = "a custom loop fetches its batches itself"
+
     def __init__(self, model: Any, optimizer: Any, traced: TracedMarks, options: Options) -> None:
         super().__init__(options)
         #: Whether the ranks may change between two steps.

@@ -1,16 +1,19 @@
-"""``measure_input`` and ``synthetic_like`` for Keras 2."""
+"""The data of TensorFlow: measured alone, synthetic like the real data, or fetched ahead by a probe."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from typing import Any, Optional
+from typing import Any, List, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from ..input.loader_wrappers import BatchReader, InputProbe, Loop, Memory, RefusedError
 from ..input.measuring_input import Loader, in_order, measure_input_of, without_stages
+from ..keras_common.fit_recording import TimedFunction
 from ..keras_common.random_arrays import endless, first_batch, random_array, random_generator
-from .dataset_pipeline import stages_of
+from .dataset_pipeline import operation_of, stages_of
 
 # -- Find the program's Keras 2: ``tf.keras`` where that is Keras 2, otherwise ``tf_keras`` -------
 
@@ -74,6 +77,143 @@ def samples_in(batch: Any) -> Optional[int]:
 
 
 measure_input = measure_input_of(loader_of)
+
+
+# -- The input probe: the graph takes its batches from an iterator, so that one is replaced --------
+
+# They pass on what the operation before them has made.
+_AFTER_PREFETCHING = ("Options", "Model", "AssertNext", "Take", "Repeat")
+# The kinds of tensors that a batch in memory can have.
+_KEPT = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
+
+
+def _why_not(iterator: Any, _is_named: bool) -> Optional[str]:
+    if not isinstance(iterator, tf.data.Iterator):
+        return "%s gives each replica its batches" % type(iterator).__name__
+    for spec in tf.nest.flatten(iterator.element_spec):
+        if not isinstance(spec, _KEPT):
+            return "batches with a %s cannot be kept" % type(spec).__name__
+    return None
+
+
+def _makes_batches_in_background(iterator: Any) -> bool:
+    """Return whether the data set ends in prefetching; other threads may make batches nevertheless."""
+    dataset = getattr(iterator, "_dataset", None)
+    while dataset is not None and operation_of(dataset) in _AFTER_PREFETCHING:
+        dataset = next(iter(dataset._inputs()), None)
+    return dataset is not None and operation_of(dataset) == "Prefetch"
+
+
+def _memory_of(batch: Any) -> Memory:
+    """Return the bytes of a batch; tensors never change, so none shares memory with a later one."""
+    size = 0
+    for tensor in tf.nest.flatten(batch, expand_composites=True):
+        if not tensor.device.endswith("CPU:0"):
+            raise RefusedError("its batches are on a device, whose memory is the model's")
+        if tensor.dtype == tf.string:
+            size += int(tf.reduce_sum(tf.strings.length(tensor))) + 16 * int(tf.size(tensor))
+        else:
+            size += tensor.shape.num_elements() * tensor.dtype.size
+    return Memory(size, set())
+
+
+READER = BatchReader(_why_not, _memory_of, in_background=_makes_batches_in_background)
+
+
+class ProbedFunction(TimedFunction):
+    """A train function that takes batches which were fetched ahead, while there are any.
+
+    Args:
+        function: takes an iterator over a ``tf.data.Dataset``.
+        probe: fetches batches ahead.
+        length: batches of an epoch; None if unknown.
+    """
+
+    def __init__(self, function: Any, probe: InputProbe, length: Optional[int]) -> None:
+        super().__init__(function)
+        self._probe = probe
+        self._length = length
+        self._loop: Optional[Loop] = None
+        # Batches that are ready, how many are left, and the iterator that gave them.
+        self._ready: Any = None
+        self._left = 0
+        self._source: Any = None
+        # Without elements, but with dimensions of unknown size where the data has them.
+        self._empty: Any = None
+
+    def __call__(self, iterator: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._ready is not None or not self._probe.is_over:
+            iterator = self._next_iterator(iterator)
+        return self._function(iterator, *args, **kwargs)
+
+    def begin_epoch(self) -> None:
+        self._loop = None
+
+    def end_probe(self) -> None:
+        """End the probe if one runs: its batches have been trained, or the training has ended."""
+        ready, self._ready, self._source = self._ready, None, None
+        if ready is not None:
+            self._probe.end()
+
+    def _next_iterator(self, iterator: Any) -> Any:
+        """Return the iterator that has the next batch."""
+        probe = self._probe
+        if self._left and iterator is self._source:
+            self._left -= 1
+            if self._loop is not None:
+                probe.count(self._loop)
+            return self._ready
+        self.end_probe()
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = self._new_loop(iterator)
+        if loop is None:
+            return iterator
+        if loop.error is not None:
+            raise loop.error
+        batches: List[Any] = []
+        if probe.is_due(loop):
+            batches = list(probe.fetch(loop, iterator))
+            if loop.error is not None and not batches:
+                probe.end()
+                raise loop.error
+            self._left, self._source = len(batches) - 1, iterator
+            self._ready = ready = self._iterator_over(batches, iterator)
+        elif probe.observes():
+            # At the end of the data the graph finds none either.
+            with contextlib.suppress(StopIteration):
+                batches = [probe.next_observed(loop, iterator)]
+            ready = self._iterator_over(batches, iterator)
+        else:
+            ready = iterator
+        probe.count(loop)
+        return ready
+
+    def _new_loop(self, iterator: Any) -> Optional[Loop]:
+        loop = self._probe.loop_over(iterator, self._length)
+        if loop is not None and self._empty is None:
+            try:
+                spec = iterator.element_spec
+                self._empty = tf.data.Dataset.from_generator(tuple, output_signature=spec)
+            except Exception as error:  # no error may reach training
+                self._probe.refuse(error)
+                return None
+        return loop
+
+    def _iterator_over(self, batches: Sequence[Any], source: Any) -> Any:
+        """Return an iterator over batches in memory; without any, it is their source.
+
+        Both have one type, so that the graph needs no new trace.
+        """
+        if not batches:
+            return source
+        data = tf.data.Dataset.from_tensors(batches[0])
+        for batch in batches[1:]:
+            data = data.concatenate(tf.data.Dataset.from_tensors(batch))
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        options.experimental_optimization.apply_default_optimizations = False
+        return iter(data.concatenate(self._empty).with_options(options))
 
 
 # -- Random data in the shape of real data, as input of a baseline run ----------------------------

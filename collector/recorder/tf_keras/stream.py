@@ -55,6 +55,11 @@ class StepStream:
     def has_timestamps(self) -> bool:
         return self._ring is not None
 
+    def next_step(self) -> int:
+        """Return the number of the step that the next call belongs to; only called between calls."""
+        self.drain(between_calls=True)
+        return self._assembler.next_step
+
     def check(self) -> None:
         """Check after a call, before the next one starts."""
         if not self._checked:

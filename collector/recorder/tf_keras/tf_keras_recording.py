@@ -15,7 +15,7 @@ from ..options import Options
 from ..session import Session
 from ..step_log.line_format import StepRow
 from .instrument import Instrumentation
-from .loader import keras
+from .loader import READER, ProbedFunction, keras
 from .optimizers import graph_reduces, passes_counted, passes_done, passes_per_step
 from .stream import StepStream
 from .tf_keras_facts import (
@@ -46,6 +46,7 @@ class Recording(FitRecording):
         self._graph_reduces: Optional[bool] = None
         self._rates = LearningRates()
         self._ring: Optional[TimestampRing] = None
+        self._probed: Optional[ProbedFunction] = None
         self._instrumentation: Optional[Instrumentation] = None
 
     # -- start and stop --------------------------------------------------------------------------
@@ -58,6 +59,9 @@ class Recording(FitRecording):
         self._passes = passes_per_step(self._optimizer)
         self._no_timestamps = why_no_timestamps(model, self._options.stages)
         return world_of_training()
+
+    def _takes_several(self) -> bool:
+        return self._several_per_call
 
     def _facts(self) -> Dict[str, Any]:
         return {
@@ -94,6 +98,11 @@ class Recording(FitRecording):
             again = train_function
         elif is_made_by(keras.Model, again):
             instrumentation.takes_out = self._runs_timer
+        if self._probes:
+            again = self._probed = ProbedFunction(
+                again, self._input_probe(READER), self._batches_per_epoch()
+            )
+            self._undo.append(again.end_probe)
         return timed(again, self, session, calls, key=instrumentation.key)
 
     def fail(self, error: Exception) -> None:
@@ -110,6 +119,10 @@ class Recording(FitRecording):
         self._settle()
         self._stream.drain()
 
+    def _next_step(self) -> Optional[int]:
+        next_step: int = self._stream.next_step()
+        return next_step
+
     def _passes_counted(self) -> int:
         return passes_counted(self._optimizer)
 
@@ -123,6 +136,8 @@ class Recording(FitRecording):
             if changes is not None:
                 self._session.facts({"learning_rates": changes})
         super().begin_epoch(epoch)
+        if self._probed is not None:
+            self._probed.begin_epoch()
 
     # -- one call of the train function ----------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from case_runner import waiting_seconds
+from case_runner import raised_by, waiting_seconds
 from keras2.base import (
     BATCH,
     CLASSES,
@@ -64,6 +64,117 @@ def plain(case: Case) -> Any:
         silent=weights_of(silent),
         reduction_is_back=reduction_of(model) is reduction,
     )
+
+
+class Traced(tf.keras.layers.Dropout):
+    """Drop some inputs, and count the traces of the model."""
+
+    traces = 0
+
+    def call(self, inputs: Any, training: Any = None) -> Any:
+        Traced.traces += 1
+        return super().call(inputs, training=training)
+
+
+def _trained(case: Case, data: Any, log: Any = None, **options: Any) -> tuple[Any, int]:
+    """Train with dropout; return the model, and how often it was traced."""
+    tf.keras.utils.set_random_seed(11)
+    Traced.traces = 0
+    model = compiled(tf.keras.Sequential([tf.keras.Input([INPUTS]), Traced(0.1), *layers()]))
+    case.fit(model, data, epochs=2, callbacks=[] if log is None else [log], **options)
+    return model, Traced.traces
+
+
+def _probed(case: Case, data: Any, **options: Any) -> Any:
+    """Train on data without and with an input probe."""
+    silent, traces = _trained(case, data, **options)
+    log = case.logger(probe_input=6, probe_every=12)
+    model, traces_with_probe = _trained(case, data, log, **options)
+    return seen(model, silent=weights_of(silent), traces=[traces, traces_with_probe])
+
+
+@ranked
+def probed(case: Case) -> Any:
+    """Fetch batches of a shuffled data set ahead."""
+    data = case.data().shuffle(4, seed=3, reshuffle_each_iteration=False).prefetch(2)
+    return _probed(case, data)
+
+
+@alone
+def probed_stream(case: Case) -> Any:
+    """Fetch batches ahead of a data set with an unknown length and unknown shapes."""
+    return _probed(case, case.stream(12))
+
+
+@alone
+def probed_over_epochs(case: Case) -> Any:
+    """Fetch batches ahead where one iterator serves all epochs."""
+    data = case.data(30).map(lambda inputs, labels: (inputs + tf.random.uniform([]), labels))
+    tf.random.set_seed(5)
+    return _probed(case, data.repeat(), steps_per_epoch=STEPS)
+
+
+@alone
+def probed_sequence(case: Case) -> Any:
+    # With shuffling Keras itself draws in a thread, in any order.
+    return _probed(case, Blocks(case.arrays()), workers=2, shuffle=False)
+
+
+class Ragged(tf.keras.Sequential):
+    """Sum each row of a batch before it computes."""
+
+    def train_step(self, data: Any) -> Any:
+        rows, labels = data
+        return super().train_step((tf.reduce_sum(rows, 1), labels))
+
+
+@alone
+def probed_rows(case: Case) -> Any:
+    """Fetch ragged batches ahead, eagerly, and until an error of the pipeline."""
+    rows = tf.RaggedTensor.from_row_lengths(np.ones((48 * BATCH, INPUTS), np.float32), [1, 3] * 192)
+    labels = np.arange(384) % CLASSES
+    data = tf.data.Dataset.from_tensor_slices((rows, labels)).batch(BATCH)
+    broken = data.enumerate().map(
+        lambda number, batch: (
+            batch[0],
+            tf.debugging.check_numerics(1.0 / tf.cast(21 - number, tf.float32), "broken data")
+            * tf.cast(batch[1], tf.float32),
+        )
+    )
+
+    def end_of(run_eagerly: bool, *log: Any) -> Any:
+        model = classifier(base=Ragged, run_eagerly=run_eagerly)
+        raised = raised_by(lambda: case.fit(model, broken, callbacks=list(log)))
+        return [raised, weights_of(model)]
+
+    def probed_end_of(run_eagerly: bool, name: str) -> Any:
+        return end_of(run_eagerly, StepLogger(case.logs(name), probe_input=8, probe_every=16))
+
+    return {
+        "graph": [end_of(False), probed_end_of(False, "graph")],
+        "eager": [end_of(True), probed_end_of(True, "eager")],
+    }
+
+
+@alone
+def probe_refused(case: Case) -> Any:
+    """Ask for a probe of data that cannot have one."""
+
+    def log(name: str, **options: Any) -> Any:
+        return StepLogger(case.logs(name), probe_input=4, probe_every=10, **options)
+
+    data = case.data()
+    endless = (batch for batch in iter(data.repeat()))
+    case.fit(classifier(), endless, steps_per_epoch=STEPS, callbacks=[log("generator")])
+    case.fit(classifier(), data, callbacks=[log("synthetic", synthetic=True)])
+    several = classifier(steps_per_execution=4)
+    case.fit(several, data, callbacks=[log("several")])
+    case.fit(classifier(), case.data(6), callbacks=[log("short")])
+    with log("loop") as loop:
+        for _ in range(3):
+            with loop.step():
+                pass
+    return {}
 
 
 @ranked
