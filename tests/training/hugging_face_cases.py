@@ -163,6 +163,14 @@ def probed(case: TrainerCase) -> Any:
 
 @alone
 @ranked
+def workers(case: TrainerCase) -> Any:
+    """Make batches in workers: the recorder follows them in each epoch."""
+    silent = case.train(dataloader_num_workers=2)["weights"]
+    return {**case.train(case.logger(), dataloader_num_workers=2), "silent": silent}
+
+
+@alone
+@ranked
 def accumulation(case: TrainerCase) -> Any:
     """An epoch has 12 batches, and a step 5: the last step of an epoch has two."""
     return case.train(case.logger(), gradient_accumulation_steps=5)

@@ -23,7 +23,7 @@ import torch
 from case_runner import Cases, Stopwatch, digest, raised_by, run_cases
 from process_group import end_process_group
 from torch import nn
-from torch.utils.data import DataLoader, Subset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 from torch_loops import SlowData, sleep_in_backward
 
 # One of Lightning's two names, imported before the recorder looks for either.
@@ -88,7 +88,8 @@ class Case:
     def fit(self, *callbacks: Any, net: Any = None, data: Any = None, **options: Any) -> Any:
         net = Net() if net is None else net
         trainer = self.trainer(*callbacks, **options)
-        trainer.fit(net, data or self.loader())
+        # Of data without a length, nobody knows whether there is any.
+        trainer.fit(net, self.loader() if data is None else data)
         return seen(net, trainer)
 
 
@@ -132,6 +133,8 @@ def seen(net: Any, trainer: Any) -> dict[str, Any]:
     loop = trainer.fit_loop.epoch_loop
     names = ("_on_before_fetch", "_on_after_fetch", "save_checkpoint")
     ours = [name for owner in (trainer, loop) for name in names if name in vars(owner)]
+    ours += ["_prepare_dataloader"] * ("_prepare_dataloader" in vars(trainer._data_connector))
+    ours += ["_get_iterator"] * ("_get_iterator" in vars(trainer.train_dataloader))
     ours += ["hook" for p in net.parameters() if p._post_accumulate_grad_hooks]
     return {"weights": digest(p.detach().numpy() for p in net.parameters()), "ours": ours}
 
@@ -154,6 +157,33 @@ def plain(case: Case) -> Any:
 def probed(case: Case) -> Any:
     silent = case.fit()["weights"]
     return {**case.fit(case.logger(probe_input=6, probe_every=12)), "silent": silent}
+
+
+@alone
+@ranked
+def workers(case: Case) -> Any:
+    """Make batches in workers: the recorder follows them in each epoch."""
+    loader = functools.partial(DataLoader, case.loader().dataset, BATCH, num_workers=2)
+    silent = case.fit(data=loader())["weights"]
+    results = case.fit(case.logger(), data=loader(), reload_dataloaders_every_n_epochs=2)
+    return {**results, "silent": silent}
+
+
+class Rows(IterableDataset):
+    """Samples of which nobody knows the number, from one worker."""
+
+    def __iter__(self) -> Any:
+        generator = torch.Generator().manual_seed(5)
+        for _ in range(STEPS * BATCH):
+            label = torch.randint(CLASSES, (), generator=generator)
+            yield torch.rand(INPUTS, generator=generator), label
+
+
+@alone
+def workers_of_a_stream(case: Case) -> Any:
+    loader = functools.partial(DataLoader, Rows(), BATCH, num_workers=1, persistent_workers=True)
+    silent = case.fit(data=loader())["weights"]
+    return {**case.fit(case.logger(), data=loader()), "silent": silent}
 
 
 @alone

@@ -9,6 +9,8 @@ killed, and Ray restarts both. ``SESSIONS`` is the folder for Ray's own files; i
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import runpy
 import signal
@@ -67,6 +69,39 @@ def loop(out: Path) -> None:
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(inputs), labels).backward()
             optimizer.step()
+
+
+def prepared(out: Path) -> None:
+    """Train with a loader that Ray has prepared, which has workers, without and with a probe."""
+    import torch
+    from case_runner import digest
+    from torch.utils.data import DataLoader, TensorDataset
+
+    from stallscope.torch import StepLogger
+
+    random = torch.Generator().manual_seed(5)
+    data = TensorDataset(
+        torch.rand(12 * 16 * RANKS, 8, generator=random), torch.arange(12 * 16 * RANKS) % 4
+    )
+
+    def trained(is_recorded: bool) -> str:
+        torch.manual_seed(3)
+        model = ray.train.torch.prepare_model(torch.nn.Linear(8, 4))
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        loader = ray.train.torch.prepare_data_loader(DataLoader(data, 16, num_workers=1))
+        options = {"probe_input": 6, "probe_every": 12, "run_name": "prepared"}
+        log = StepLogger(out / "prepared" / "logs", optimizer=optimizer, model=model, **options)
+        with log if is_recorded else contextlib.nullcontext():
+            for _ in range(2):
+                for inputs, labels in log.watch(loader) if is_recorded else loader:
+                    optimizer.zero_grad()
+                    torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+                    optimizer.step()
+        return digest(weight.detach().numpy() for weight in model.parameters())
+
+    results = {"silent": trained(False), "weights": trained(True)}
+    rank = ray.train.get_context().get_world_rank()
+    (out / "prepared" / f"result-{rank}.json").write_text(json.dumps(results))
 
 
 def hugging_face(out: Path) -> None:
@@ -141,7 +176,7 @@ def page(out: Path) -> None:
 
 def train(config: dict[str, str]) -> None:
     if ray.train.get_checkpoint() is None:
-        for kind in (page, loop, hugging_face, lightning):
+        for kind in (page, loop, prepared, hugging_face, lightning):
             kind(Path(config["out"]))
     restarted(Path(config["out"]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,21 @@ class Fit:
         """Return the median time between two timestamps, without the first steps, which trace."""
         late = self.steps.iloc[3:]
         return float((late[end] - late[start]).median() / 1e6)
+
+
+def check_figures(figures: Mapping[str, Any], workers: list[int], asked: int) -> None:
+    """Check the figures of a DataLoader over two epochs.
+
+    Args:
+        figures: the fact ``loader``.
+        workers: the batches of each worker.
+        asked: batches that training has asked for, without the first of each epoch.
+    """
+    assert figures["reason"] is None
+    assert (figures["worker_batches"], figures["batches"]) == (workers, sum(workers))
+    assert (figures["asked"], figures["iterations"]) == (asked, 2)
+    assert figures["empty"] <= asked
+    assert figures["waited_us"] >= figures["passed_us"] >= 0
 
 
 def fits_of(run: Run) -> list[Fit]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 from training.environments import KERAS3, needs
-from training.recorded import Recorded, record_cases
+from training.recorded import Recorded, check_figures, record_cases
 from training.recorder_contract import PAUSES_IN_EPOCHS, RAISED, Case, RecorderContract, loop_cases
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
@@ -72,6 +72,7 @@ class TrainerContract(RecorderContract):
         ),
         Case("compiled"),
         Case("probed", weights=True, probed=((14, 20),)),
+        Case("workers", weights=True),
         Case("accumulation", steps=6, micro=(5, 5, 2) * 2),
         Case(
             "evaluation_and_checkpoints",
@@ -83,6 +84,12 @@ class TrainerContract(RecorderContract):
         Case("resumed", steps=18, first=6),
         Case("recorder_breaks", fault="broken on purpose"),
     )
+
+    def test_the_batches_of_workers_are_found_in_their_steps(self, recorded: Recorded) -> None:
+        for fit in recorded.fits("workers", self.ranks):
+            # The first step takes two batches, and the last one none.
+            check_figures(fit.facts["loader"], [12, 12], asked=20)
+            assert fit.facts["loader"]["unmatched"] == 0
 
 
 class TestTrainerRanks(TrainerContract, TwoRanks):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from training.environments import KERAS3, needs
-from training.recorded import Recorded, check_steps, record_cases
+from training.recorded import Recorded, check_figures, check_steps, record_cases
 from training.recorder_contract import PAUSES_IN_EPOCHS, RAISED, Case, RecorderContract
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
@@ -43,6 +43,7 @@ class LightningContract(RecorderContract):
         ),
         Case("compiled"),
         Case("probed", weights=True, probed=((14, 20),)),
+        Case("workers", weights=True),
         Case("accumulation", steps=8, micro=3, facts={"accumulate_grad_batches": 3}),
         Case(
             "validation_and_checkpoints",
@@ -55,6 +56,10 @@ class LightningContract(RecorderContract):
         Case("resumed", steps=12, first=12),
         Case("recorder_breaks", fault="broken on purpose"),
     )
+
+    def test_the_batches_of_workers_are_found_in_their_steps(self, recorded: Recorded) -> None:
+        for fit in recorded.fits("workers", self.ranks):
+            check_figures(fit.facts["loader"], [12, 12], asked=22)
 
 
 class TestDDP(LightningContract):
@@ -73,12 +78,19 @@ class TestOneProcess(LightningContract):
         Case("by_hand"),
         Case("last_batch_smaller", steps=6, samples=(16, 16, 8) * 2),
         Case("without_stages", timestamps=("data",), reason="switched off with stages=False"),
+        Case("workers_of_a_stream", weights=True),
     )
 
     @pytest.fixture(scope="class")
     @classmethod
     def recorded(cls, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         return launched(tmp_path_factory)
+
+    def test_batches_that_lightning_takes_ahead_are_found_in_their_steps(
+        self, recorded: Recorded
+    ) -> None:
+        # The first step takes two batches, and the last one none.
+        check_figures(recorded.fit("workers_of_a_stream").facts["loader"], [24], asked=20)
 
 
 def test_pytorch_lightning_is_recorded_like_lightning(

@@ -13,7 +13,7 @@ import pytest
 from training.environments import RAY, needs
 from training.launching import launch
 from training.pages import RECORDERS, blocks
-from training.recorded import Recorded
+from training.recorded import Recorded, check_figures
 from training.recorder_contract import Case, RecorderContract
 
 from stallscope.analysis import analyse
@@ -49,12 +49,18 @@ class Trained(Recorded):
     def logs(self, case: str, name: str = "logs") -> Path:
         """Return the log folder that workers share. They change into a folder of Ray's session."""
         relative = self.session / "artifacts" / "kinds" / "logs"
+        if case == "prepared":
+            return super().logs(case, name)
         return relative / case if case == "hugging_face" else self.out / case
 
     def run(self, case: str) -> Run:
         (run,) = read(str(self.logs(case)))
         assert run.problems == ()
         return run
+
+    def same_weights(self, case: str) -> bool:
+        # Only this training writes them.
+        return case != "prepared" or super().same_weights(case)
 
     def clean(self, case: str, ranks: int = 2) -> None:
         assert "no longer recorded" not in self.output
@@ -87,12 +93,13 @@ class TestRay(RecorderContract):
     versions = ("torch",)
     cases = (
         Case("loop", steps=STEPS, run_name="loop", facts=FACTS, slow="input", milliseconds=40),
+        Case("prepared", weights=True, run_name="prepared", facts=FACTS, probed=((14, 20),)),
         Case("hugging_face", steps=STEPS, samples=1, run_name="hugging face", facts=FACTS),
         Case("lightning", steps=STEPS, run_name="lightning", facts=FACTS),
     )
     cannot: ClassVar[Mapping[str, str]] = dict.fromkeys(
         (
-            *("stopwatch", "weights", "validation", "checkpoint", "accumulation"),
+            *("stopwatch", "validation", "checkpoint", "accumulation"),
             *("slow compute", "exception", "resume", "fault"),
         ),
         "tested without Ray, which runs the recorder of the framework",
@@ -102,6 +109,11 @@ class TestRay(RecorderContract):
     @classmethod
     def recorded(cls, trained: Trained) -> Trained:
         return trained
+
+    def test_batches_of_prepared_loaders_are_found_in_their_steps(self, recorded: Trained) -> None:
+        for fit in recorded.fits("prepared"):
+            # The first step takes two batches, and the last one none.
+            check_figures(fit.facts["loader"], [24], asked=20)
 
     def test_workers_are_ranks_of_one_host(self, recorded: Trained) -> None:
         for case in self.cases:

@@ -84,13 +84,16 @@ def full_batches(loader: Any) -> Tuple[int, Optional[Sequence[int]]]:
 
 # -- Fetch batches ahead: which loaders allow it, and how much memory that takes ------------------
 
+#: Ray Train's, which takes the next batch before it gives one.
+RAYS_LOADER = "_WrappedDataLoader"
 # Batches in objects in objects; deeper ones are not looked for.
 _DEEPEST = 6
 
 
-def _innermost(loader: Any) -> Any:
-    """Return the loader inside of Lightning Fabric's, which has all of its attributes."""
-    return loader._dataloader if type(loader).__name__ == "_FabricDataLoader" else loader
+def innermost_loader(loader: Any) -> Any:
+    """Return the loader inside of that of Lightning Fabric or Ray Train, which has its attributes."""
+    wraps = type(loader).__name__ in ("_FabricDataLoader", RAYS_LOADER)
+    return loader._dataloader if wraps else loader
 
 
 def why_not_ahead(loader: Any, is_named: bool) -> Optional[str]:
@@ -100,7 +103,7 @@ def why_not_ahead(loader: Any, is_named: bool) -> Optional[str]:
         loader: what the training iterates over.
         is_named: whether the user wants it for this loader; otherwise unknown kinds are refused.
     """
-    loader = _innermost(loader)
+    loader = innermost_loader(loader)
     kind = type(loader).__name__
     if isinstance(loader, SyntheticLoader):
         return "the data is synthetic"
@@ -131,7 +134,7 @@ def _why_not_dataset(loader: "DataLoader[Any]") -> Optional[str]:
 
 def _batches_ready(loader: Any) -> Optional[int]:
     """Return the batches that a loader's workers keep ready; None where that is unknown."""
-    loader = _innermost(loader)
+    loader = innermost_loader(loader)
     if isinstance(loader, (list, tuple)):
         return 0
     if not isinstance(loader, DataLoader):

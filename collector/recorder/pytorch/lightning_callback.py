@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Sequence
 from torch.utils.data import DataLoader
 
 from ..guards import patch
-from ..job.job_facts import count_or_none, versions_of
+from ..job.job_facts import batches_in, count_or_none, known, versions_of
 from ..options import LogDir, OptionArguments, Options, with_options
 from ..step_log.line_format import CHECKPOINT, VALIDATION
 from .batches import full_batches, shape_in
+from .loader_figures import LoaderFigures
 from .pytorch_logger import TrainerRecording
 
 if TYPE_CHECKING:
@@ -46,11 +47,20 @@ class StepLogger(Callback):  # type: ignore[misc]  # not installed with the app
         self._options = Options(log_dir, **options)
         self._recording: Optional[LightningRecording] = None
         self._validation_start = 0
+        # The first epoch's iterator is made before the training starts.
+        self._loader_figures = LoaderFigures()
+        self._restore_connector: Optional[Callable[[], None]] = None
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        self._stop()
+        self._loader_figures = LoaderFigures()
+        self._restore_connector = known(lambda: _follow_loaders(trainer, self._loader_figures))
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        self._stop()
-        self._recording = LightningRecording(trainer, pl_module, self._options)
-        self._recording.begin()
+        figures = self._loader_figures
+        recording = LightningRecording(trainer, pl_module, self._options, figures)
+        self._recording = recording
+        recording.begin()
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         if self._recording is not None:
@@ -90,8 +100,32 @@ class StepLogger(Callback):  # type: ignore[misc]  # not installed with the app
 
     def _stop(self) -> None:
         recording, self._recording = self._recording, None
+        restore, self._restore_connector = self._restore_connector, None
+        if restore is not None:
+            restore()
+        self._loader_figures.stop()
         if recording is not None:
             recording.stop()
+
+
+def _follow_loaders(trainer: Any, figures: LoaderFigures) -> Callable[[], None]:
+    """Watch the training's loaders when the Trainer has prepared them; return what ends that."""
+    connector = trainer._data_connector
+    prepare = connector._prepare_dataloader
+
+    @functools.wraps(prepare)
+    def prepared(*args: Any, **kwargs: Any) -> Any:
+        loader = prepare(*args, **kwargs)
+        if getattr(kwargs.get("mode"), "name", "") == "TRAINING":
+            _follow(figures, loader)
+        return loader
+
+    return patch(connector, "_prepare_dataloader", prepared)
+
+
+def _follow(figures: LoaderFigures, loader: Any) -> None:
+    # Of data without a length, Lightning fetches one batch ahead.
+    figures.follow(loader, looks_ahead=batches_in(loader) is None)
 
 
 # -- Record one ``fit`` of Lightning's Trainer ----------------------------------------------------
@@ -103,7 +137,7 @@ class LightningRecording(TrainerRecording):
     # Slots, not a dict: training has just evicted everything from the CPU's caches.
     __slots__ = ("_batches", "_full", "_full_shape", "_in_batch", "_trainer")
 
-    def __init__(self, trainer: Any, module: Any, options: Options) -> None:
+    def __init__(self, trainer: Any, module: Any, options: Options, figures: LoaderFigures) -> None:
         # Without a strategy that wraps it, the model is the module itself.
         model = getattr(trainer, "model", None)
         # Compiled models have no truth value.
@@ -111,6 +145,7 @@ class LightningRecording(TrainerRecording):
         optimizers = list(getattr(trainer, "optimizers", ()))
         super().__init__(optimizers[0] if optimizers else None, model, options)
         self._trainer = trainer
+        self._loader_figures = figures
         # The fetcher's iterator of this epoch, watched by the input probe.
         self._batches: Any = None
         # Batches at the start of an epoch that are certainly full.
@@ -148,6 +183,9 @@ class LightningRecording(TrainerRecording):
         self._undo.append(patch(owner, name, watched))
 
     def begin_loop(self, loop: object, loader: Any) -> None:
+        if self._epoch >= 0:
+            # The first epoch has its iterator already.
+            _follow(self._loader_figures, loader)
         super().begin_loop(loop, loader)
         self._full, self._full_shape = full_batches(loader)
 

@@ -14,17 +14,19 @@ from time import monotonic_ns
 from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
 
 from ..guards import never_raises, own_attributes, patch, while_running
+from .batches import innermost_loader
 from .loader_workers import (
     BATCH,
     MOST_FUNCTIONS,
     NOTHING,
     LoopBatches,
+    LoopOrder,
     Made,
     SharedRecords,
     WorkerStart,
+    loop_order,
     time_collating,
     why_not,
-    why_unmatched,
 )
 
 # The fact is written after so long, then seldom.
@@ -43,13 +45,13 @@ class _Source:
         workers: int,
         ahead: int,
         records: Optional[SharedRecords],
-        unmatched: Optional[str] = None,
+        order: LoopOrder,
     ) -> None:
         self.workers = workers
+        self.order = order
         #: The most batches that are made ahead.
         self.ahead = ahead
         self.records = records
-        self._unmatched = unmatched
         #: Nanoseconds of collating in this process.
         self.collated: Deque[int] = deque(maxlen=1024)
         self.iterations: Dict[int, LoopBatches] = {}
@@ -61,7 +63,7 @@ class _Source:
         """Return why it is unknown which batch an iteration of training takes; None if it is known."""
         if self.records is not None and self.records.lost:
             return "batches came faster than they could be followed, so some waits are unknown"
-        return self._unmatched
+        return self.order.unknown
 
     def read(self) -> Iterator[Tuple[int, Made]]:
         """Yield new records with their workers."""
@@ -96,9 +98,14 @@ class LoaderFigures:
         self._reason = "the loader's figures failed: %r" % error
 
     @while_running
-    def follow(self, loader: Any) -> None:
-        """Watch the next iterator of a loader; called before it is made."""
-        outer, loader = loader, getattr(loader, "base_dataloader", loader)
+    def follow(self, loader: Any, looks_ahead: bool = False) -> None:
+        """Watch the next iterator of a loader; called before it is made.
+
+        Args:
+            loader: of the training's next loop.
+            looks_ahead: whether the training takes the next batch before it uses one.
+        """
+        outer, loader = loader, getattr(loader, "base_dataloader", innermost_loader(loader))
         reason = why_not(loader)
         if reason is not None:
             self._reason = reason
@@ -112,7 +119,7 @@ class LoaderFigures:
 
         def get_iterator() -> Any:
             self.stop()
-            return self._iterator(loader, original, why_unmatched(outer))
+            return self._iterator(loader, original, loop_order(outer, looks_ahead))
 
         self._undo = patch(loader, "_get_iterator", get_iterator)
 
@@ -127,10 +134,10 @@ class LoaderFigures:
         """Note a pause of training, in which workers have nothing to do."""
         self._pauses.append((began, ended))
 
-    def _iterator(self, loader: Any, make: Callable[[], Any], unmatched: Optional[str]) -> Any:
+    def _iterator(self, loader: Any, make: Callable[[], Any], order: LoopOrder) -> Any:
         workers = loader.num_workers
         ahead = workers * (loader.prefetch_factor or 1)
-        self._reason = unmatched
+        self._reason = order.unknown
         self._about = {
             "workers": workers,
             "prefetch": loader.prefetch_factor if workers else None,
@@ -138,7 +145,7 @@ class LoaderFigures:
             "pinned": bool(loader.pin_memory),
         }
         if not workers:
-            source = _Source(0, 0, None, self._reason)
+            source = _Source(0, 0, None, order)
             iterator = make()
             with contextlib.suppress(Exception):  # the loader works without it
                 time_collating(iterator._dataset_fetcher, source.collated.append)
@@ -156,7 +163,7 @@ class LoaderFigures:
             iterator = make()
         finally:
             loader.worker_init_fn = init
-        self._new.append(_Source(workers, ahead, records, self._reason))
+        self._new.append(_Source(workers, ahead, records, order))
         return iterator
 
     @while_running
@@ -210,6 +217,9 @@ class LoaderFigures:
             self._reason = source.why_unmatched
             return
         is_first = iteration.taken == 0
+        batches = source.order.taken_in(batches, iteration.taken)
+        if not batches:
+            return
         if not source.workers:
             iteration.taken += batches
             self._sums.add_in_process(epoch, batches, data - begin, is_first, source.collated)

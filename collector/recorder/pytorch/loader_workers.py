@@ -21,6 +21,8 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 import torch
 from torch.utils.data import DataLoader
 
+from ..job.job_facts import batches_in
+from .batches import RAYS_LOADER
 from .loader_pipeline import DatasetProfile
 
 # Records that one worker may write between two readings.
@@ -274,15 +276,41 @@ def why_not(loader: Any) -> Optional[str]:
     return None
 
 
-def why_unmatched(loader: Any) -> Optional[str]:
-    """Return why it is unknown which batch an iteration of training takes; None if it is known."""
-    if type(loader).__iter__ is not DataLoader.__iter__:
-        return (
-            "a %s may take batches ahead, so the waits for them are unknown" % type(loader).__name__
-        )
+class LoopOrder(NamedTuple):
+    """Which batches the iterations of a loop take."""
+
+    #: Why that is unknown; None if it is known.
+    unknown: Optional[str]
+    #: Batches that the first iteration takes besides its own, because the loop looks for its end.
+    extra: int = 0
+    #: All batches of the loop; None if unknown.
+    length: Optional[int] = None
+
+    def taken_in(self, batches: int, taken: int) -> int:
+        """Return how many batches an iteration takes that uses so many, after those taken before."""
+        wanted = batches if taken else batches + self.extra
+        return wanted if self.length is None else min(wanted, self.length - taken)
+
+
+def loop_order(loader: Any, looks_ahead: bool) -> LoopOrder:
+    """Return which batches the iterations over a loader take.
+
+    Args:
+        loader: the training's.
+        looks_ahead: whether the training takes the next batch before it uses one.
+    """
+    kind, extra = type(loader), int(looks_ahead)
+    if kind.__name__ == RAYS_LOADER:
+        extra += 1
+    elif kind.__name__ == "DataLoaderShard":
+        # Accelerate's: it skips the batches that a checkpoint has trained.
+        extra += 1 + getattr(loader, "skip_batches", 0)
+    elif kind.__iter__ is not DataLoader.__iter__:
+        what = "a %s may take batches ahead, so the waits for them are unknown"
+        return LoopOrder(what % kind.__name__)
     if not getattr(loader, "in_order", True):
-        return "batches come out of order, so the waits for them are unknown"
-    return None
+        return LoopOrder("batches come out of order, so the waits for them are unknown")
+    return LoopOrder(None, extra, batches_in(loader) if extra else None)
 
 
 class LoopBatches:

@@ -140,6 +140,7 @@ class TransformersRecording(TrainerRecording):
     def begin_trainers_epoch(self, state: Any, loader: Any) -> None:
         """Start the next epoch; the first one has the number that the Trainer's state has."""
         self.begin_loop(object(), loader)
+        self.before_loop(loader)
         self._loader = loader
         first = int(getattr(state, "epoch", None) or 0) if self._epoch < 0 else None
         self.begin_epoch(first)
