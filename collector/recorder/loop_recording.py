@@ -9,6 +9,7 @@ from typing import Any, Iterable, Iterator, List, Optional, TypeVar
 
 from .base_recording import BaseRecording
 from .guards import while_running
+from .input.loader_wrappers import each_of
 from .job.job_facts import batches_in
 from .options import Options
 from .step_log.line_format import CHECKPOINT, EPOCH, VALIDATION, StepRow
@@ -194,8 +195,13 @@ class WatchedLoader:
 
     def __iter__(self) -> Iterator[Any]:
         recording = self._log._recording_of_loop(self._first_step)
-        batches: Iterator[Any] = recording.iterate(self._loader, iter(self._loader))
+        batches: Iterator[Any] = recording.iterate(self._loader, self._batches())
         return batches
+
+    def _batches(self) -> Iterator[Any]:
+        """Return an iterator over the loader; some loaders are their own, and begin again."""
+        batches = iter(self._loader)
+        return each_of(batches) if batches is self._loader else batches
 
     def __len__(self) -> int:
         return len(self._loader)  # type: ignore[arg-type]  # raises the loader's own error

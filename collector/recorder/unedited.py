@@ -19,17 +19,21 @@ import runpy
 import sys
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Type
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Set, Type
 
 from .job.world import world_of_training
+from .options import OptionArguments, check_probe_input
 from .unedited_loops import Loops
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 logger = logging.getLogger("stallscope")
 
 #: The folder for the logs, below the current one.
 LOG_DIR = "stallscope-logs"
 #: Variables in place of the options.
-TO, NAME = "STALLSCOPE_TO", "STALLSCOPE_NAME"
+TO, NAME, PROBE = "STALLSCOPE_TO", "STALLSCOPE_NAME", "STALLSCOPE_PROBE_INPUT"
 
 #: The modules in which a patch is made, each with the function that makes it.
 Patches = Dict[str, Callable[[ModuleType], None]]
@@ -41,16 +45,16 @@ class Unedited:
     Args:
         log_dir: the folder for the logs.
         run_name: a name for people; None for none.
-        synthetic: whether the script trains on synthetic data.
+        arguments: more arguments of StepLogger.
     """
 
     def __init__(
-        self, log_dir: str, run_name: Optional[str] = None, synthetic: bool = False
+        self, log_dir: str, run_name: Optional[str] = None, **arguments: Unpack[OptionArguments]
     ) -> None:
         # Scripts may change their folder.
         self.log_dir = str(Path(log_dir).absolute())
         self._shown_dir = log_dir
-        self.arguments: Dict[str, Any] = {"run_name": run_name, "synthetic": synthetic}
+        self.arguments: Dict[str, Any] = {"run_name": run_name, **arguments}
         self._pid = os.getpid()
         #: What is recorded; None before a training began.
         self.recorded: Optional[str] = None
@@ -305,7 +309,9 @@ def main(program: str) -> None:
     if not rest:
         _parser().error("a SCRIPT is missing, or -m MODULE")
     code = None if given.module else _code_of(rest[0])
-    script = Unedited(given.to, given.name, given.synthetic)
+    script = Unedited(
+        given.to, given.name, synthetic=given.synthetic, probe_input=given.probe_input
+    )
     script.install()
     atexit.register(script.said_at_the_end)
     sys.argv = rest
@@ -319,7 +325,8 @@ def main(program: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m stallscope.record",
-        usage="%(prog)s [--to DIR] [--name NAME] [--synthetic] (SCRIPT | -m MODULE) [ARGUMENT …]",
+        usage="%(prog)s [--to DIR] [--name NAME] [--synthetic] [--probe-input BATCHES]"
+        " (SCRIPT | -m MODULE) [ARGUMENT …]",
         description="Record a training script that is not edited.",
         allow_abbrev=False,
     )
@@ -339,10 +346,25 @@ def _parser() -> argparse.ArgumentParser:
         "--synthetic", action="store_true", help="the script trains on synthetic data: a baseline"
     )
     parser.add_argument(
+        "--probe-input",
+        metavar="BATCHES",
+        type=_batches,
+        default=environment.get(PROBE) or None,
+        help="measure what faster input gains, on so many batches that are fetched ahead; 20 are enough"
+        " (by default $%s, otherwise none)" % PROBE,
+    )
+    parser.add_argument(
         "-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="a module to run"
     )
     parser.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT", help="its path")
     return parser
+
+
+def _batches(number: str) -> Optional[int]:
+    try:
+        return check_probe_input(int(number))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _code_of(path: str) -> CodeType:

@@ -303,7 +303,10 @@ def _paused(log: Any, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 class _Rest:
-    """The rest of a loader, some of whose batches were not recorded: none is known to be full."""
+    """The rest of a loader whose first batch was not recorded: none is known to be full."""
+
+    #: Batches of the loop that came before the recording.
+    batches_before = 1
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader

@@ -203,6 +203,28 @@ def test_draws_of_threads_that_make_batches_are_nobodys() -> None:
     assert (training.refused, training.spans) == (None, [(10, 15), (20, 25)])
 
 
+class BeginsAgain:
+    """An iterator that begins again where it is asked for an iterator, as Lightning's does."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+        self.batches = iter(loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        self.batches = iter(self.loader)
+        return self
+
+    def __next__(self) -> Any:
+        return next(self.batches)
+
+
+def test_an_iterator_that_could_begin_again_does_not() -> None:
+    training = Training(every=None)
+    batches = training.probe.watch(Loader(140), BeginsAgain(Loader(140)))
+    assert [int(batch[0]) for batch in batches] == list(range(140))
+    assert len(training.spans) == 1
+
+
 def test_an_epoch_that_has_ended_has_no_probe() -> None:
     training = Training()
     for _ in range(2):

@@ -113,6 +113,17 @@ def taken(folder: Path, loader: Iterable[Any], epochs: int = 1, most: int | None
     return {"batches": texts[0], "silent": texts[1], "ours": sorted(left)}
 
 
+class OwnIterator(DataLoader):
+    """A loader that is its own iterator, as Ray Train's, and draws where it begins."""
+
+    def __iter__(self) -> Any:
+        self._batches = super().__iter__()
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._batches)
+
+
 def add(name: str, make: Callable[[], Iterable[Any]], **options: Any) -> None:
     def case(folder: Path) -> Any:
         return taken(folder, make(), **options)
@@ -136,6 +147,7 @@ add("collated", lambda: loader_of(Samples(), collate_fn=collate))
 add("augmented", lambda: loader_of(Samples(augments=True), prefetch_factor=4), epochs=2)
 add("stream", lambda: loader_of(Stream()))
 add("left_early", lambda: loader_of(Samples()), epochs=2, most=3)
+add("own_iterator", lambda: OwnIterator(Samples(), BATCH, shuffle=True), epochs=2)
 add("not_a_loader", lambda: [torch.ones(2)] * 5)
 
 

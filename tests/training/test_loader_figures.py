@@ -21,6 +21,7 @@ CASES = (
     "augmented",
     "stream",
     "left_early",
+    "own_iterator",
     "not_a_loader",
     "raises",
     "out_of_order",

@@ -56,11 +56,13 @@ def recorded(
     case: str,
     environment: Path,
     launcher: Sequence[str] = ("python",),
+    options: Sequence[str] = (),
     **settings: str,
 ) -> tuple[Ran, list[Fit]]:
     """Run a case with and without a recording; check that its output is the same; return the logs."""
     plain = run(folder / "plain", case, launcher, environment, **settings)
-    ran = run(folder / "recorded", case, [*launcher, *RECORD], environment, **settings)
+    words = [*launcher, *RECORD, *options]
+    ran = run(folder / "recorded", case, words, environment, **settings)
     assert ran.status == plain.status, ran.printed
     kept = [line for line in ran.printed if KEPT.match(line)]
     assert kept == [line for line in plain.printed if KEPT.match(line)]
@@ -164,6 +166,44 @@ def test_trainers_of_libraries_are_recorded(
     ran, (fit,) = recorded(tmp_path, case, KERAS3, **backend)
     assert ran.said == [f"stallscope: records {said} in {tmp_path / 'recorded' / 'logs'}"]
     check_steps(fit, STEPS - steps, steps)
+
+
+PROBED: tuple[list[str], dict[str, str]] = (["--probe-input", "4"], {})
+BY_VARIABLE: tuple[list[str], dict[str, str]] = ([], {"STALLSCOPE_PROBE_INPUT": "4"})
+
+
+@pytest.mark.parametrize(
+    ("case", "environment", "settings"),
+    [
+        ("loop", ENVIRONMENT, PROBED),
+        ("accelerate", KERAS3, BY_VARIABLE),
+        ("lightning", KERAS3, PROBED),
+        ("keras", ENVIRONMENT, PROBED),
+    ],
+)
+def test_input_is_probed(
+    training_side: None,
+    tmp_path: Path,
+    case: str,
+    environment: Path,
+    settings: tuple[list[str], dict[str, str]],
+) -> None:
+    """The output, and with it the weights, are those without a recording."""
+    needs(environment)
+    options, variables = settings
+    # A probe comes after 100 batches, here in the loop that was found while it ran.
+    variables = {**variables, "CASE_BATCHES": "120", "CASE_EPOCHS": "1"}
+    _, (fit,) = recorded(tmp_path, case, environment, options=options, **variables)
+    (probe,) = fit.log.input_probes
+    assert probe.end_step - probe.first_step == len(probe.fetched_us) == 4
+    assert probe.first_step >= 100
+
+
+def test_too_short_a_probe_is_refused(training_side: None, tmp_path: Path) -> None:
+    words = ["python", *RECORD, "--probe-input", "3"]
+    launched = launch_words(tmp_path / "printed.txt", words, "unedited_cases.py", "loop")
+    assert launched.wait() == 2
+    assert "probe_input is a number of batches, at least 4, not 3" in launched.output
 
 
 def test_a_script_without_training_is_told_so(training_side: None, tmp_path: Path) -> None:

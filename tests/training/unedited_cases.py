@@ -11,7 +11,9 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-BATCH, BATCHES, EPOCHS = 16, 12, 2
+BATCH = 16
+BATCHES = int(os.environ.get("CASE_BATCHES", "12"))
+EPOCHS = int(os.environ.get("CASE_EPOCHS", "2"))
 
 
 def printed_weights(weights: Iterable[Any]) -> None:

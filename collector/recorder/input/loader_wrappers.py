@@ -31,6 +31,18 @@ class RepeatedBatch:
             yield self._batch
 
 
+def each_of(batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield the batches of an iterator without a call of ``iter``, with which some begin again."""
+    while True:
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        yield batch
+        # Free it before the next batch arrives.
+        batch = None
+
+
 #: Why batches of an iterator are not fetched ahead; its type is to be put in.
 LOST = "%s is an iterator: batches fetched ahead would be lost if the loop ends early"
 
@@ -233,7 +245,7 @@ class InputProbe:
             yield batch
             # Free it before the next batch arrives.
             batch = None
-        yield from batches
+        yield from each_of(batches)
 
     def count(self, loop: Loop) -> None:
         """Count a batch that training takes."""

@@ -91,7 +91,12 @@ _DEEPEST = 6
 
 
 def innermost_loader(loader: Any) -> Any:
-    """Return the loader inside of that of Lightning Fabric or Ray Train, which has its attributes."""
+    """Return the loader inside of that of Lightning Fabric or Ray Train, or of the rest of a loop.
+
+    These have all of its attributes.
+    """
+    if hasattr(type(loader), "batches_before"):
+        return innermost_loader(loader._loader)
     wraps = type(loader).__name__ in ("_FabricDataLoader", RAYS_LOADER)
     return loader._dataloader if wraps else loader
 
@@ -147,7 +152,8 @@ def _kept_back(loader: Any) -> int:
 
     Accelerate updates the model at the end of an epoch, and takes that from the last fetch.
     """
-    return 2 if hasattr(loader, "end_of_dataloader") else 0
+    before = getattr(type(loader), "batches_before", 0)
+    return before + (2 if hasattr(loader, "end_of_dataloader") else 0)
 
 
 def memory_of(batch: Any) -> Memory:

@@ -115,7 +115,7 @@ class Watched(WatchedLoader):
         recording: Recording = self._log._recording_of_loop(self._first_step)
         is_epoch = not self._log._explicit_epoch
         recording.before_loop(self._loader)
-        return recording.iterate(self._loader, iter(self._loader), is_epoch, self._probe_input)
+        return recording.iterate(self._loader, self._batches(), is_epoch, self._probe_input)
 
 
 # -- Record a training that the Trainer of another library runs, with PyTorch's recording ---------
