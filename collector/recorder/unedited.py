@@ -44,17 +44,14 @@ class Unedited:
 
     Args:
         log_dir: the folder for the logs.
-        run_name: a name for people; None for none.
         arguments: more arguments of StepLogger.
     """
 
-    def __init__(
-        self, log_dir: str, run_name: Optional[str] = None, **arguments: Unpack[OptionArguments]
-    ) -> None:
+    def __init__(self, log_dir: str, **arguments: Unpack[OptionArguments]) -> None:
         # Scripts may change their folder.
         self.log_dir = str(Path(log_dir).absolute())
         self._shown_dir = log_dir
-        self.arguments: Dict[str, Any] = {"run_name": run_name, **arguments}
+        self.arguments: Dict[str, Any] = dict(arguments)
         self._pid = os.getpid()
         #: What is recorded; None before a training began.
         self.recorded: Optional[str] = None
@@ -310,7 +307,10 @@ def main(program: str) -> None:
         _parser().error("a SCRIPT is missing, or -m MODULE")
     code = None if given.module else _code_of(rest[0])
     script = Unedited(
-        given.to, given.name, synthetic=given.synthetic, probe_input=given.probe_input
+        given.to,
+        run_name=given.name,
+        synthetic=given.synthetic,
+        probe_input=given.probe_input,
     )
     script.install()
     atexit.register(script.said_at_the_end)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -137,6 +138,23 @@ def test_pages_say_that_it_was_measured_and_ask_for_no_baseline() -> None:
     Draft202012Validator(SCHEMA).validate(
         json.loads(json.dumps({"schema_version": 1, **json_content(analysis)}))
     )
+
+
+@pytest.mark.parametrize("late", [(), (1,)])
+def test_advice_says_what_was_measured_beside_the_line_to_copy(late: tuple[int, ...]) -> None:
+    facts = {0: probe_of(20 if not late else 5), 1: probe_of(20)}
+    advice = analysed(facts, late).bottleneck.advice
+    # What to do about one rank has no line.
+    assert bool(advice[0].line) is not bool(late)
+    first, *later = [piece.gain for piece in advice]
+    assert re.fullmatch(
+        r"Input in time saves 1[89]\S* ± \S+ ms of 44\S* ms per step, as measured in this run\.",
+        first,
+    )
+    assert not any("measured" in gain for gain in later)
+    # A run without a probe has measured nothing.
+    alone = analysed({}, late).bottleneck.advice
+    assert not any("measured in this run" in str(piece) for piece in alone)
 
 
 def chart_sentences() -> list[str]:

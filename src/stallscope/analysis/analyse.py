@@ -33,7 +33,7 @@ from .gains.baseline import (
     match_single,
     match_with_steps,
 )
-from .gains.input_probe import InputProbe, input_probe, with_measured_gains
+from .gains.input_probe import InputProbe, input_probe, with_measured_advice, with_measured_gains
 from .gains.verdict import ComparableRuns, decide, fault_as_baseline, insufficient
 from .gains.what_if import Bottleneck
 from .ledger.by_generation import Generations
@@ -249,6 +249,8 @@ class _Analyser:
             ),
         )
         verdict = with_loader_reasons(verdict, run, steady, proposed)
+        if self.input_probe is not None:
+            verdict = with_measured_advice(verdict, attribution, self.input_probe.real_ms)
         verdict = with_slow_links(verdict, slow_links(self.generations.links))
         aligned = self.generations.last_aligned
         events = count(run, aligned, steady) if aligned and may_have_reasons(verdict) else None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stallscope.arrays.stats import Mean, mean_with_interval
+from stallscope.formatting.numbers import amount
 from stallscope.run import Run
 from stallscope.words import CAUSES, Fix
 
@@ -15,7 +16,7 @@ from ..ledger.by_generation import Generations, at_loaders_pace
 from ..ledger.ledger import Ledger
 from ..stragglers.lateness import Straggler
 from .attribution import Attribution
-from .what_if import WhatIf, saving
+from .what_if import Bottleneck, WhatIf, saving
 
 # Fewer probed steps measure no gain.
 FEWEST_STEPS = 3
@@ -160,6 +161,29 @@ def with_measured_gains(attribution: Attribution, probe: InputProbe) -> Attribut
         gains_in_turn=tuple(_measured(gain, measured, step_ms) for gain in in_turn),
         peer_limit_unknown=attribution.peer_limit_unknown and Fix("imbalance") not in measured,
     )
+
+
+def with_measured_advice(
+    verdict: Bottleneck, attribution: Attribution, step_ms: Mean
+) -> Bottleneck:
+    """Say beside the first line to copy what input in time saves, if a probe has measured it.
+
+    Args:
+        verdict: the run's.
+        attribution: its gains, of which some are measured.
+        step_ms: the mean step.
+    """
+    fix = Fix("imbalance" if verdict.ranks else "input")
+    gain = next((gain for gain in attribution.gains if gain.fix == fix and gain.measured), None)
+    if gain is None or "input" not in (verdict.kind, verdict.cause) or not verdict.advice:
+        return verdict
+    saved = amount(gain.saved_ms.value, "ms", gain.saved_ms.ci95)
+    whole = amount(step_ms.value, "ms")
+    text = f"Input in time saves {saved} of {whole} per step, as measured in this run."
+    advice = list(verdict.advice)
+    at = next((at for at, piece in enumerate(advice) if piece.line), 0)
+    advice[at] = replace(advice[at], gain=f"{text} {advice[at].gain}".rstrip())
+    return replace(verdict, advice=tuple(advice))
 
 
 def _is_slow_input(straggler: Straggler) -> bool:
