@@ -23,7 +23,7 @@ class BaseRecording:
     __slots__ = ("_failed", "_options", "_session")
 
     #: Why it can fetch no batches ahead (``probe_input``); None if it can.
-    why_never_ahead: Optional[str] = "the recorder of this framework cannot fetch batches ahead"
+    why_never_ahead: Optional[str] = None
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -80,14 +80,21 @@ class BaseRecording:
         """Return the number of the next step."""
         return None if self._session is None else self._session.next_step
 
-    def _input_probe(self, reader: BatchReader) -> InputProbe:
-        """Return the probe of this recording, which the options may have left out."""
+    def _input_probe(
+        self, reader: BatchReader, next_step: Optional[Callable[[], Optional[int]]] = None
+    ) -> InputProbe:
+        """Return the probe of this recording, which the options may have left out.
+
+        Args:
+            reader: reads the framework's loaders and batches.
+            next_step: returns the number of the step that the next batch belongs to.
+        """
         options = self._options
         return InputProbe(
             options.probe_input,
             options.probe_every,
             reader,
-            self._next_step,
+            next_step or self._next_step,
             self._record,
             self._expect_until,
         )

@@ -185,16 +185,25 @@ class WatchedLoader:
     """
 
     def __init__(
-        self, log: LoopLogger, loader: Iterable[Any], first_step: Optional[int] = None
+        self,
+        log: LoopLogger,
+        loader: Iterable[Any],
+        first_step: Optional[int] = None,
+        probe_input: Optional[int] = None,
     ) -> None:
         if first_step is not None and (not isinstance(first_step, int) or first_step < 0):
             raise TypeError("first_step is a number of steps, not %r" % (first_step,))
         self._log = log
         self._loader = loader
         self._first_step = first_step
+        # As in ``Options``, for this loader.
+        self._probe_input = probe_input
 
     def __iter__(self) -> Iterator[Any]:
         recording = self._log._recording_of_loop(self._first_step)
+        return self._iterate(recording)
+
+    def _iterate(self, recording: Any) -> Iterator[Any]:
         batches: Iterator[Any] = recording.iterate(self._loader, self._batches())
         return batches
 

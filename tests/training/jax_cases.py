@@ -130,6 +130,41 @@ def wait_for_loss(log: StepLogger, training: Training, batch: Any) -> None:
     loss.block_until_ready()
 
 
+class Batches:
+    """Batches of which a loop has so many, and another loop the same."""
+
+    def __len__(self) -> int:
+        return STEPS
+
+    def __iter__(self) -> Iterator[Any]:
+        return batches()
+
+
+@ranked
+@alone
+def probed(folder: Path) -> Any:
+    silent = Training()
+    for _ in range(2):
+        silent.run(batches())
+    training = Training()
+    with StepLogger(folder / "logs", probe_every=12) as log:
+        for _ in range(2):
+            for batch in log.watch(Batches(), probe_input=6):
+                log.results(training.step(batch))
+    return {**training.seen(), "silent": silent.seen()["weights"]}
+
+
+@alone
+def probe_refused(folder: Path) -> Any:
+    """Ask for a probe of data that cannot have one, and of data that the user must name."""
+    for name, data in (("iterator", batches()), ("unnamed", Batches())):
+        training = Training()
+        with StepLogger(folder / name, probe_input=6, probe_every=12) as log:
+            for batch in log.watch(data):
+                log.results(training.step(batch))
+    return {}
+
+
 @ranked
 @alone
 def plain(folder: Path) -> Any:

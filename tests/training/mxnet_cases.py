@@ -176,7 +176,7 @@ def recorded(
 @alone
 def plain(case: Case) -> Any:
     silent = Training().run(case.loader())["weights"]
-    return {**recorded(case, Training(), run_name="plain run"), "silent": silent}
+    return {**recorded(case, Training(), run_name="plain run", probe_input=6), "silent": silent}
 
 
 @ranked

@@ -49,6 +49,7 @@ class JaxContract(RecorderContract):
         Case("slow_input", slow="input", milliseconds=30),
         Case("raises", steps=5, raised=RAISED),
         Case("resumed", first=100),
+        Case("probed", weights=True, probed=((14, 20),)),
         Case("recorder_breaks", fault="broken on purpose"),
         Case("synthetic", facts={"synthetic": False}),
     )
@@ -112,6 +113,20 @@ class TestOneProcess(JaxContract):
     @classmethod
     def recorded(cls, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         return launched(tmp_path_factory, "alone")
+
+    def test_data_that_cannot_be_fetched_ahead_is_refused_with_the_reason(
+        self, recorded: Recorded
+    ) -> None:
+        recorded.result("probe_refused")
+        reasons = {}
+        for name in ("iterator", "unnamed"):
+            [run] = read(str(recorded.logs("probe_refused", name)))
+            reasons[name] = run.logs[0].facts["input_probe"]["refused"]
+        assert reasons == {
+            "iterator": "generator is an iterator: batches fetched ahead would be lost if the loop "
+            "ends early",
+            "unnamed": "Batches is no DataLoader; log.watch(loader, probe_input=20) names it",
+        }
 
     def test_a_step_ends_with_its_results(self, recorded: Recorded) -> None:
         fit = recorded.fit("plain")

@@ -45,6 +45,8 @@ def each_of(batches: Iterator[Any]) -> Iterator[Any]:
 
 #: Why batches of an iterator are not fetched ahead; its type is to be put in.
 LOST = "%s is an iterator: batches fetched ahead would be lost if the loop ends early"
+#: Why batches of another type are not fetched ahead, unless the user wants it.
+UNKNOWN_KIND = "%s is no DataLoader; log.watch(loader, probe_input=20) names it"
 
 # -- The input probe: fetch the next batches ahead, then train on them without waiting ------------
 #

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterable, Optional
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional
 
 import jax
 import numpy as np
@@ -11,7 +11,7 @@ from ..input.loader_wrappers import RepeatedBatch
 from ..input.measuring_input import Loader, measure_input_of, name_of, without_stages
 from ..keras_common.random_arrays import first_batch, random_array, random_generator
 from ..loop_recording import LoopLogger, WatchedLoader
-from ..options import LogDir, OptionArguments, Options, with_options
+from ..options import LogDir, OptionArguments, Options, check_probe_input, with_options
 from .jax_recording import Recording, samples_of
 
 if TYPE_CHECKING:
@@ -44,18 +44,27 @@ class StepLogger(LoopLogger):
     def _new_recording(self) -> Recording:
         return Recording(self._options, self._first_step)
 
-    def watch(self, batches: Iterable[Any], *, first_step: Optional[int] = None) -> WatchedLoader:
+    def watch(
+        self,
+        batches: Iterable[Any],
+        *,
+        first_step: Optional[int] = None,
+        probe_input: Optional[int] = None,
+    ) -> "Watched":
         """Iterate over ``batches`` and record each iteration; each loop is an epoch.
 
         Args:
             batches: yields batches.
             first_step: the number of the loop's first step over the whole job, for a job that goes on
                 from a checkpoint.
+            probe_input: as in ``__init__``, for this loader: also one that is no ``DataLoader`` or list.
+                Each of its batches must have memory of its own, and fetching one must not communicate.
 
         Raises:
-            TypeError: if ``first_step`` is not a number of steps.
+            TypeError, ValueError: if ``first_step`` is not a number of steps, or ``probe_input`` not a
+                number of batches.
         """
-        return WatchedLoader(self, batches, first_step)
+        return Watched(self, batches, first_step, check_probe_input(probe_input))
 
     def results(self, values: Any) -> None:
         """Pass a result of the step, such as its loss: the step ends when it is ready.
@@ -69,6 +78,13 @@ class StepLogger(LoopLogger):
         recording: Optional[Recording] = self._loop
         if recording is not None:
             recording.results(values)
+
+
+class Watched(WatchedLoader):
+    """Batches with recorded loops."""
+
+    def _iterate(self, recording: Recording) -> Iterator[Any]:
+        return recording.iterate(self._loader, self._batches(), self._probe_input)
 
 
 # -- ``measure_input`` for JAX: the speed of a loader without training ----------------------------

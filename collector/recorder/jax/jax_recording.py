@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from time import monotonic_ns
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Dict, Iterator, Optional, Set
 
 import jax
 
 from ..guards import never_raises, while_running
 from ..hangs import Position, running_frame
+from ..input.loader_wrappers import (
+    LOST,
+    UNKNOWN_KIND,
+    BatchReader,
+    Memory,
+    RefusedError,
+    RepeatedBatch,
+)
 from ..job.job_facts import SWITCHED_OFF, WHOLE_STEP, known, module_version
 from ..job.world import World, world_of_training
 from ..loop_recording import LoopRecording
@@ -34,6 +42,7 @@ class Recording(LoopRecording):
         "_devices",
         "_first_step",
         "_iteration",
+        "_probe",
         "_stream",
         "_times",
         "_waiting",
@@ -43,6 +52,7 @@ class Recording(LoopRecording):
         super().__init__(options)
         #: The number of the first step; None where the user does not give it.
         self._first_step = first_step
+        self._probe = self._input_probe(READER, self._step_of_batch)
         # The current iteration; None outside of one.
         self._iteration: Optional[RunningIteration] = None
         self._times: Optional[ResultTimes] = None
@@ -96,6 +106,13 @@ class Recording(LoopRecording):
         self._drain()
         return super()._next_step()
 
+    def _step_of_batch(self) -> Optional[int]:
+        """Return the number of the next batch's step, without waiting for the device."""
+        session, stream = self._session, self._stream
+        if session is None or stream is None:
+            return None
+        return (self._first_step or 0) + stream.steps()
+
     def _position(self) -> Position:
         """Return the progress of the step; called on the flushing thread."""
         on_device = None if self._stream is None else self._stream.unfinished()
@@ -113,7 +130,9 @@ class Recording(LoopRecording):
         # Its row follows those of the steps before it, which the device may not have finished.
         self._waiting.append(Interval(kind, max(self._epoch, 0), began, monotonic_ns()))
 
-    def iterate(self, loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
+    def iterate(
+        self, loader: Any, batches: Iterator[Any], probe_input: Optional[int] = None
+    ) -> Iterator[Any]:
         """Yield the batches of a loop, which is an epoch, and record its iterations.
 
         Everything that runs in every iteration is in this one function with local variables: training
@@ -125,6 +144,7 @@ class Recording(LoopRecording):
             return
         self.begin_loop(loop, loader)
         self.begin_epoch()
+        batches = self._probe.watch(loader, batches, probe_input)
         now, finished, epoch, size = (
             monotonic_ns,
             self._waiting.append,
@@ -202,6 +222,48 @@ def _array_in(values: Any) -> Any:
 #: While a thread runs this generator, and not the body of its loop, it fetches a batch.
 _ITERATE = Recording.iterate.__code__
 
+
+# -- What an input probe knows about loaders and batches of JAX -----------------------------------
+
+
+def _why_not_ahead(loader: Any, is_named: bool) -> Optional[str]:
+    kind = type(loader).__name__
+    if isinstance(loader, RepeatedBatch):
+        return "the data is synthetic"
+    if hasattr(loader, "__next__"):
+        return LOST % kind
+    if hasattr(loader, "state_dict") or hasattr(loader, "get_state"):
+        return "a checkpoint of %s would count batches that were fetched and not trained" % kind
+    known_kind = isinstance(loader, (list, tuple)) or kind in _LOADERS
+    if not is_named and not known_kind:
+        return UNKNOWN_KIND % kind
+    if kind == "DataLoader" and hasattr(loader.dataset, "__next__") and not loader.num_workers:
+        return LOST % type(loader.dataset).__name__
+    return None
+
+
+#: PyTorch's, whose batches have their own memory, without communication.
+_LOADERS = ("DataLoader",)
+
+
+def memory_of(batch: Any) -> Memory:
+    """Return the bytes of a batch's arrays, and the addresses of NumPy's: those of JAX never change.
+
+    Raises:
+        RefusedError: if they are on a device.
+    """
+    size = 0
+    addresses: Set[int] = set()
+    for array in jax.tree_util.tree_leaves(batch):
+        if any(device.platform != "cpu" for device in getattr(array, "devices", tuple)()):
+            raise RefusedError("its batches are on a device, whose memory is the model's")
+        size += getattr(array, "nbytes", 0)
+        if hasattr(array, "ctypes"):
+            addresses.add(array.ctypes.data)
+    return Memory(size, addresses)
+
+
+READER = BatchReader(_why_not_ahead, memory_of)
 
 # -- Facts of JAX and its devices -----------------------------------------------------------------
 

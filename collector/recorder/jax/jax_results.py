@@ -163,6 +163,17 @@ class IterationStream(DeferredSteps):
         self._single = single
         self._emit_interval = emit_interval
         self._epoch_end = 0
+        # Steps of the iterations that were taken.
+        self._steps = 0
+
+    def steps(self) -> int:
+        """Return the number of steps so far, with those that the device has not finished."""
+        with self._drains:
+            waiting = [entry for entry in self.waiting if not isinstance(entry, Interval)]
+            return self._steps + sum(map(self._makes_step, waiting))
+
+    def _makes_step(self, iteration: RunningIteration) -> bool:
+        return self._times is None or iteration[RESULTS] > 0
 
     def close(self) -> None:
         """Wait for the last results, and make the last rows."""
@@ -186,6 +197,7 @@ class IterationStream(DeferredSteps):
         if isinstance(entry, Interval):
             self._end_interval(entry)
             return
+        self._steps += self._makes_step(entry)
         epoch, begin, data, samples, own_ns, results, end = entry
         iteration = self._begin(epoch, begin, data, clock)
         assert iteration.data is not None

@@ -7,11 +7,9 @@ device. The host's work meanwhile costs nothing: a step starts when the previous
 
 from __future__ import annotations
 
-from typing import Any, Optional, Set
+from typing import Any, Optional
 
-import keras
-
-from ..input.loader_wrappers import Memory, RefusedError
+from ..jax.jax_recording import memory_of
 from ..jax.jax_results import ResultTimes
 from ..job.job_facts import SWITCHED_OFF, WHOLE_STEP
 from ..keras_common.finished_calls import Call
@@ -19,23 +17,10 @@ from ..step_log.line_format import StepRow
 from .stages import FetchedInPython, KerasFit, reader_of
 
 
-def _memory_of(batch: Any) -> Memory:
-    """Return the bytes of a batch's arrays, and the addresses of NumPy's: those of JAX never change."""
-    size = 0
-    addresses: Set[int] = set()
-    for array in keras.tree.flatten(batch):
-        if any(device.platform != "cpu" for device in getattr(array, "devices", tuple)()):
-            raise RefusedError("its batches are on a device, whose memory is the model's")
-        size += getattr(array, "nbytes", 0)
-        if hasattr(array, "ctypes"):
-            addresses.add(array.ctypes.data)
-    return Memory(size, addresses)
-
-
 class JaxStages(FetchedInPython):
     """Stages where JAX computes."""
 
-    reader = reader_of(_memory_of)
+    reader = reader_of(memory_of)
 
     def __init__(self, fit: KerasFit) -> None:
         super().__init__(fit)

@@ -33,6 +33,11 @@ _open: List["Recording"] = []
 class Recording(LoopRecording):
     """One StepLogger's training: its epochs, iterations, reductions and pauses."""
 
+    why_never_ahead = (
+        "MXNet's engine makes batches after the loader has returned them, so how long fetching takes is "
+        "unknown"
+    )
+
     # Slots, not a dict: training has just evicted everything from the CPU's caches.
     __slots__ = (
         "_counts",

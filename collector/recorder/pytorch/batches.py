@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from ..input.loader_wrappers import LOST, BatchReader, Memory, RepeatedBatch
+from ..input.loader_wrappers import LOST, UNKNOWN_KIND, BatchReader, Memory, RepeatedBatch
 
 # Old versions have it in another module.
 _default_collate = getattr(torch.utils.data, "default_collate", None)
@@ -122,7 +122,7 @@ def why_not_ahead(loader: Any, is_named: bool) -> Optional[str]:
         return _why_not_dataset(loader)
     if is_named or isinstance(loader, (list, tuple)) or type(loader).__module__ == _PETASTORM:
         return None
-    return "%s is no DataLoader; log.watch(loader, probe_input=20) names it" % kind
+    return UNKNOWN_KIND % kind
 
 
 _PETASTORM = "petastorm.pytorch"

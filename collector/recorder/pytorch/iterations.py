@@ -61,8 +61,6 @@ class IterationRecording(LoopRecording):
         "_waiting",
     )
 
-    why_never_ahead = None
-
     _assembler: StepAssembler
     _finished: FinishedIterations
     _gradients: GradientClock

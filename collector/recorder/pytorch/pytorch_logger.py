@@ -101,18 +101,7 @@ class Watched(WatchedLoader):
 
     _log: StepLogger
 
-    def __init__(
-        self,
-        log: StepLogger,
-        loader: Iterable[Any],
-        first_step: Optional[int] = None,
-        probe_input: Optional[int] = None,
-    ) -> None:
-        super().__init__(log, loader, first_step)
-        self._probe_input = probe_input
-
-    def __iter__(self) -> Iterator[Any]:
-        recording: Recording = self._log._recording_of_loop(self._first_step)
+    def _iterate(self, recording: Recording) -> Iterator[Any]:
         is_epoch = not self._log._explicit_epoch
         recording.before_loop(self._loader)
         return recording.iterate(self._loader, self._batches(), is_epoch, self._probe_input)
