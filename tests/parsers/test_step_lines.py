@@ -1548,17 +1548,22 @@ def test_lines_like_a_trainers_never_break_it(
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, 9), st.integers(-2, 99), st.sampled_from(["0.00s/it", "2.00s/it"])
+            st.sampled_from(["train", "Epoch 1:", "Validating:"]),
+            st.integers(0, 9),
+            st.integers(-2, 99),
+            st.sampled_from(["0.00s/it", "2.00s/it"]),
         ),
         min_size=4,
         max_size=40,
     ),
     st.sampled_from(["", ", time=2, data=1", ", data=0.1s"]),
 )
-def test_states_in_any_order_never_break_it(states: list[tuple[int, int, str]], after: str) -> None:
+def test_states_in_any_order_never_break_it(
+    states: list[tuple[str, int, int, str]], after: str
+) -> None:
     drawn = [
-        f"train {n}/9 [{max(s, 0) // 60:02}:{max(s, 0) % 60:02}<00:01, {pace}{after}]"
-        for n, s, pace in states
+        f"{label} {n}/9 [{max(s, 0) // 60:02}:{max(s, 0) % 60:02}<00:01, {pace}{after}]"
+        for label, n, s, pace in states
     ]
     checked("\r".join(drawn).encode())
 
