@@ -56,10 +56,7 @@ class LivePage(RunPage):
         if followed_folder(request.analysis.run) is None:
             return [
                 warnings_card(
-                    [
-                        "this run has ended, its logs are not in a local or mounted folder, or they are "
-                        "another program's"
-                    ]
+                    ["this run has ended, or its step logs are not in a local or mounted folder"]
                 )
             ]
         return [
