@@ -188,7 +188,7 @@ class FitRecording(BaseRecording):
             "batches_per_epoch": self._batches_per_epoch(),
         }
         counted = self._counted_before // self._passes
-        self.why_never_ahead = self._why_not_ahead()
+        self.why_never_ahead = self._why_not_ahead() if self._options.probe_input else None
         session = self._open_session(world, facts, counted, self.drain, self.position)
         if not session.recording:
             return
