@@ -79,6 +79,10 @@ def collate(samples: Any) -> Any:
     return torch.utils.data.default_collate(samples)
 
 
+#: Where loaders themselves keep their iterators.
+_ITERATORS = ("_iterator", "_batches")
+
+
 def as_text(batches: Iterable[Any]) -> list[str]:
     return list(map(str, batches))
 
@@ -104,7 +108,7 @@ def taken(folder: Path, loader: Iterable[Any], epochs: int = 1, most: int | None
         left = {
             name
             for name, value in getattr(loader, "__dict__", {}).items()
-            if name != "_iterator" and untouched.get(name) is not value
+            if name not in _ITERATORS and untouched.get(name) is not value
         }
         if getattr(loader, "_iterator", None) is not None:
             # Persistent workers would go on for the training without a recorder.
