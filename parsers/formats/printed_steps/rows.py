@@ -177,7 +177,9 @@ def numbers_of(texts: pa.Array, *, is_clock: bool) -> Floats:
     """Read numbers, with NaN for other texts; clocks become seconds."""
     strings = pc.cast(texts, pa.string(), safe=False)
     if is_clock:
-        return _clocks(strings)
+        # Many lines have the same second.
+        every = strings.dictionary_encode()
+        return np.asarray(_clocks(every.dictionary)[arrow.numbers(every.indices)])
     try:
         numbers = np.asarray(arrow.numbers(pc.cast(strings, pa.float64())))
         return np.where(np.abs(numbers) <= _LARGEST, numbers, np.nan)
@@ -186,9 +188,9 @@ def numbers_of(texts: pa.Array, *, is_clock: bool) -> Floats:
         pass
     plain = pc.replace_substring(pc.utf8_rtrim(strings, characters=",:"), ",", "")
     numbers = _floats(pc.utf8_rtrim(plain, characters="kKMGT."))
-    for letter, factor in _SI.items():
-        has_letter = mask_of(pc.ends_with(plain, letter))
-        numbers = np.where(has_letter, numbers * factor, numbers)
+    if mask_of(pc.match_substring_regex(plain, "[kKMGT]$")).any():
+        for letter, factor in _SI.items():
+            numbers = np.where(mask_of(pc.ends_with(plain, letter)), numbers * factor, numbers)
     return numbers
 
 
