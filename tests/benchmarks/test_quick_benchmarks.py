@@ -18,6 +18,7 @@ NAMES = (
     "machine_figures",
     "recording_scale",
     "report_batch",
+    "step_lines",
     "step_log_reading",
 )
 #: Benchmarks that are not run here: they need other environments, or more than 8 CPU seconds.
