@@ -15,7 +15,7 @@ from typing import Any
 from .needing import need
 
 # JVMs start slowly on a busy machine.
-PATIENCE_SECONDS = 1_200.0
+PATIENCE_SECONDS = 2_700.0
 #: A JVM that lives for seconds gains nothing from a second compilation.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
