@@ -62,13 +62,13 @@ def run(command: str, folder: Path) -> str:
 
 
 def test_the_report_shows_the_slow_loader(tutorial: Tutorial) -> None:
-    printed = tutorial.printed["stallscope report logs/slow --baseline logs/synthetic"]
-    slow = ss.analyse(tutorial.folder / "logs/slow", baseline=tutorial.folder / "logs/synthetic")
-    # A baseline that was recorded while the machine was busy takes as long: then nothing is gained.
+    printed = tutorial.printed["stallscope report logs/slow"]
+    slow = ss.analyse(tutorial.folder / "logs/slow")
+    # While other processes take the cores, steps without input stalls take as long: nothing is gained.
     gains = slow.gains.loc["input", "speedup"] >= WORTH_MENTIONING
     assert ("Without input stalls" in printed) is bool(gains)
-    # Its storage takes 32 ms to answer for a batch; the baseline has none.
-    assert slow.by_cause.loc["input", "excess_ms"] > 30
+    # Its storage takes 32 ms to answer for a batch.
+    assert slow.by_cause.loc["input", "ms"] > 30
 
 
 def test_the_comparison_shows_what_the_fix_gained(tutorial: Tutorial) -> None:
@@ -77,19 +77,14 @@ def test_the_comparison_shows_what_the_fix_gained(tutorial: Tutorial) -> None:
     assert re.search(r"^loader workers +0 +2$", printed, re.MULTILINE)
 
 
-def test_the_prediction_is_printed_next_to_the_measurement(
+def test_what_the_probe_measured_is_printed_next_to_what_the_fix_achieved(
     tutorial: Tutorial, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tutorial.folder)
     _, program = blocks(TUTORIAL, "python")
     exec(compile(program, "docs/tutorial.md", "exec"), {})
-    match = re.fullmatch(
+    assert re.fullmatch(
         # There is no interval if a busy machine leaves too few independent steps.
-        r"predicted ([0-9.]+)× \((?:[0-9.]+ to [0-9.]+|nan to nan)×\)\nmeasured ([0-9.]+)×\n",
+        r"promised [0-9.]+× \((?:[0-9.]+ to [0-9.]+|nan to nan)×\)\nachieved [0-9.]+×\n",
         capsys.readouterr().out,
     )
-    assert match
-    # What two workers gain depends on the cores that other processes leave them, and so does how long a
-    # step on synthetic data takes.
-    slow = ss.analyse("logs/slow", baseline="logs/synthetic").by_cause
-    assert float(match[1]) > 1 or slow["baseline_ms"].sum() > 0.95 * slow["ms"].sum()
