@@ -2,9 +2,9 @@
 
     python benchmarks/step_lines.py [--lines 1000000]
 
-Known trainers are told by their lines; others are read by their words and checked by the clock. Reading
-is all that a report does with the file: labels, messages, events, batch sizes and step times. The loop
-only takes the numbers out of the lines.
+The lines of known trainers are recognised. Those of others are read by their words, and the clock has to
+confirm them. Reading is all that a report does with the file: labels, messages, events, batch sizes and
+step times. The loop only takes the numbers out of the lines.
 """
 
 from __future__ import annotations

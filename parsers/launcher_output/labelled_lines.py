@@ -401,14 +401,23 @@ def matching(lines: Lines, literal: bytes, expression: str) -> tuple[Ints, dict[
     return line, dict(zip(names, parts.flatten(), strict=True))
 
 
+def pieces_of(text: bytes, begin: Ints, end: Ints) -> pa.Array:
+    """Return pieces of a text that follow each other."""
+    # Every second entry is the text between two pieces.
+    zero = int(begin[0]) if len(begin) else 0
+    offsets = np.append(np.stack([begin, end], axis=1).ravel(), end[-1:]) - zero
+    every = pa.Array.from_buffers(
+        pa.binary(),
+        2 * len(begin),
+        [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(memoryview(text)[zero:])],
+    )
+    return every.take(arrow.array(np.arange(0, 2 * len(begin), 2)))
+
+
 def texts_of(block: LineBlock, start: Ints, end: Ints) -> pa.Array:
     """Return texts of a block; those in order are copied together."""
     if len(start) > 1 and (start[1:] >= end[:-1]).all() and (end >= start).all():
-        # Every second entry is the text between two lines.
-        offsets = np.append(np.stack([start, end], axis=1).ravel(), end[-1]).astype(np.int32)
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(block.text)]
-        every = pa.Array.from_buffers(pa.binary(), 2 * len(start), buffers)
-        return every.take(arrow.array(np.arange(0, 2 * len(start), 2)))
+        return pieces_of(block.text, start, end)
     pieces = [
         block.text[first:last] for first, last in zip(start.tolist(), end.tolist(), strict=True)
     ]

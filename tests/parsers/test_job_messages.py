@@ -344,7 +344,7 @@ def test_other_lines_tell_no_end(line: str) -> None:
 @pytest.mark.parametrize("line", ["Killed", "2026-11-21T02:28:01.123Z stderr F Terminated"])
 @pytest.mark.parametrize("after", [0, 4, 40])
 def test_a_word_alone_tells_an_end_unless_the_training_goes_on(line: str, after: int) -> None:
-    # A game that is trained on prints it as a status of its own.
+    # The program that is trained on, a game, prints this word as a status.
     text = f"{steps(0, 100)}{line}\n{steps(100, 100 + after)}"
     kinds = [(event.kind, event.followed) for event in events(text)]
     assert kinds == ([] if after > 9 else [("rank_exited", False)])

@@ -88,7 +88,7 @@ class Case:
     def fit(self, *callbacks: Any, net: Any = None, data: Any = None, **options: Any) -> Any:
         net = Net() if net is None else net
         trainer = self.trainer(*callbacks, **options)
-        # Of data without a length, nobody knows whether there is any.
+        # Without a length, it is unknown whether another batch follows.
         trainer.fit(net, self.loader() if data is None else data)
         return seen(net, trainer)
 
@@ -170,7 +170,7 @@ def workers(case: Case) -> Any:
 
 
 class Rows(IterableDataset):
-    """Samples of which nobody knows the number, from one worker."""
+    """Samples from one worker, whose number is unknown."""
 
     def __iter__(self) -> Any:
         generator = torch.Generator().manual_seed(5)

@@ -241,12 +241,10 @@ class BatchClock:
 
     def _probed(self, adapter: Any, batches: Iterator[Any]) -> Iterator[Any]:
         """Let the input probe fetch some of the batches ahead."""
-        loop = self._loop = (
-            None if self.probe is None else self.probe.loop_over(adapter, self.length)
-        )
-        return (
-            batches if self.probe is None or loop is None else self.probe.batches_of(loop, batches)
-        )
+        if self.probe is None:
+            return batches
+        loop = self._loop = self.probe.loop_over(adapter, self.length)
+        return batches if loop is None else self.probe.batches_of(loop, batches)
 
     def begin_epoch(self) -> None:
         """Start an epoch, which may go on with the iterator of the one before."""

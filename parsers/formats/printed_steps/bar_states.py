@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from stallscope.arrays import arrow
 from stallscope.arrays.types import Bools, Floats, Ints
 
-from ...launcher_output import labels_of, output_by_rank
-from .rows import numbers_of, pieces_of
+from ...launcher_output import labels_of, output_by_rank, pieces_of
+from .rows import numbers_of
 from .vocabulary import word_of
 
 # Before and after the bracket of ``48/400 [01:51<13:36, 2.32s/it``.

@@ -155,19 +155,6 @@ def line_texts(lines: Lines) -> pa.Array:
     return texts_of(lines.block, lines.start, np.minimum(lines.end, lines.start + LONGEST_LINE))
 
 
-def pieces_of(text: bytes, begin: Ints, end: Ints) -> pa.Array:
-    """Return pieces of a text that follow each other."""
-    # Every second entry is the text between two pieces.
-    zero = int(begin[0]) if len(begin) else 0
-    offsets = np.append(np.stack([begin, end], axis=1).ravel(), end[-1:]) - zero
-    every = pa.Array.from_buffers(
-        pa.binary(),
-        2 * len(begin),
-        [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(memoryview(text)[zero:])],
-    )
-    return every.take(arrow.array(np.arange(0, 2 * len(begin), 2)))
-
-
 def mask_of(column: pa.Array) -> Bools:
     """Return booleans as a mask; nulls are false."""
     return np.asarray(arrow.numbers(column) == 1)

@@ -99,14 +99,14 @@ def _stages_of_timers(data: bytes) -> dict[str, Any] | None:
     tables, whose = [], set()
     for match in _TIMERS.finditer(data):
         before = _BEFORE.search(data[max(match.start() - _BEFORE_BYTES, 0) : match.start()])
-        if match["table"] and (before is None or not before["table"]):
+        of = (before["table" if match["table"] else "rank"] if before else None) or b""
+        if match["table"] and not of:
             continue
         times = dict(_table(data, match.end()) if match["table"] else _pairs(match["line"]))
         stages = _stages_of(times)
         if stages is not None:
             tables.append((times, stages))
-            of = b"" if before is None else before["table"] if match["table"] else before["rank"]
-            whose.add(of or b"")
+            whose.add(of)
     if len(tables) < _FEWEST_TABLES or len(whose) > 1:
         return None
     totals = np.array([sum(stages.values()) for _, stages in tables])
