@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ..arrays.types import Ints
 
 NOT_MEASURED = "not measured"
 NO_INTERVAL = "too few steps"
@@ -232,10 +234,11 @@ def exact(value: float | None, unit: str, ci95: Interval | None) -> str:
     return f"{fixed(value, decimals_of(value, inside))} {scale.unit}"
 
 
-def typical(counts: Iterable[int]) -> str:
+def typical(counts: Ints) -> str:
     """Write the typical one of some counts: 20; or 1 to 24 if they differ by more than a factor of 2."""
-    ordered = sorted(int(count) for count in counts)
-    low, middle, high = (ordered[len(ordered) * tenths // 10] for tenths in (1, 5, 9))
+    ordered = counts.copy()
+    ordered.sort()
+    low, middle, high = (int(ordered[len(ordered) * tenths // 10]) for tenths in (1, 5, 9))
     return f"{middle:,}" if high <= 2 * low else f"{low:,} to {high:,}"
 
 
