@@ -90,6 +90,7 @@ RECORDER = (
     "hangs",
     "input",
     "options",
+    "interruptions",
     "row_lines",
     "end_summary",
     "gathering",

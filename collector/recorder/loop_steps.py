@@ -40,6 +40,7 @@ class Iteration:
         "data",
         "device_begin",
         "device_data",
+        "elements",
         "epoch",
         "micro",
         "reductions",
@@ -54,7 +55,8 @@ class Iteration:
         self.clock = clock
         self.data: Optional[int] = None
         self.samples: Optional[int] = None
-        #: The shape of the batch, from which samples are counted later.
+        self.elements: Optional[int] = None
+        #: The shape of the batch, from which samples and elements are counted later.
         self.shape: Optional[Sequence[int]] = None
         self.reductions: List[Reduction] = []
         #: Batches that it fetches before it computes.
@@ -115,6 +117,7 @@ class StepAssembler:
             iteration.begin = iteration.data = row.end
             iteration.micro = 1
             iteration.samples = None if iteration.samples is None else 0
+            iteration.elements = None if iteration.elements is None else 0
         return rows
 
     def give_up(self) -> List[StepRow]:
@@ -144,6 +147,7 @@ class StepAssembler:
             iteration.micro,
             iteration.samples,
             iteration.clock,
+            iteration.elements,
         )
 
 
@@ -197,7 +201,7 @@ class IterationSummer:
 def sum_iterations(iterations: List[StepRow]) -> StepRow:
     """Sum iterations into one step; only the last one ended with a reduction.
 
-    Input waits and samples add up; the other values are the last iteration's.
+    Input waits, samples and elements add up; the other values are the last iteration's.
     """
     first, last = iterations[0], iterations[-1]
     fetched = _total(
@@ -212,6 +216,7 @@ def sum_iterations(iterations: List[StepRow]) -> StepRow:
         micro=sum(iteration.micro for iteration in iterations),
         samples=_total([iteration.samples for iteration in iterations]),
         clock=first.clock,
+        elements=_total([iteration.elements for iteration in iterations]),
     )
 
 

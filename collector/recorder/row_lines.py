@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import List, Optional, Union
+from typing import List, Optional, Tuple, Union
 
 from .hangs import StepWatch
 from .step_log.line_format import (
     END,
     EPOCH,
+    InterruptionRow,
     IntervalRow,
     MachineRow,
     RowFormatter,
@@ -15,10 +16,11 @@ from .step_log.line_format import (
     Sampling,
     SkippedRow,
     StepRow,
+    facts_line,
 )
 
 #: A row; text is a line already.
-Row = Union[StepRow, IntervalRow, MachineRow, str]
+Row = Union[StepRow, IntervalRow, InterruptionRow, MachineRow, str]
 
 # The first steps trace, allocate and connect.
 _WARM_UP_STEPS = 10
@@ -43,6 +45,9 @@ class RowLines:
         self.own_steps: Optional[OwnSteps] = None
         #: The number of the last step.
         self.last_step: Optional[int] = None
+        # The usual elements per sample, and the file that says so.
+        self._usual: Optional[int] = None
+        self._stated_in: Optional[RowFormatter] = None
 
     def of(self, row: Row, formatter: RowFormatter) -> str:
         """Return the lines that a row adds."""
@@ -50,6 +55,8 @@ class RowLines:
             return row
         if isinstance(row, MachineRow):
             return formatter.machine(row)
+        if isinstance(row, InterruptionRow):
+            return formatter.interruption(row)
         if self.watch is not None:
             self.watch.row_written(row)
         return (
@@ -69,14 +76,33 @@ class RowLines:
         self.last_step = row.step
         if self.own_steps is not None:
             self.own_steps.add(row)
+        usual = ""
+        if row.elements is not None:
+            usual, row = self._without_usual_elements(row, formatter)
         if self._sampler is None:
-            return formatter.step(row)
-        return "".join(
+            return usual + formatter.step(row)
+        return usual + "".join(
             formatter.skipped(sampled)
             if isinstance(sampled, SkippedRow)
             else formatter.step(sampled)
             for sampled in self._sampler.rows(row)
         )
+
+    def _without_usual_elements(self, row: StepRow, formatter: RowFormatter) -> Tuple[str, StepRow]:
+        """Leave out elements that the samples tell: as many per sample as in the first step.
+
+        Returns:
+            The line that states the usual number, once in each file, and the row.
+        """
+        if self._usual is None and row.samples and row.elements is not None:
+            self._usual = row.elements // row.samples
+        if self._usual is None:
+            return "", row
+        is_usual = row.samples is not None and row.elements == row.samples * self._usual
+        stated = self._stated_in is formatter
+        self._stated_in = formatter
+        line = "" if stated else facts_line({"sample_elements": self._usual})
+        return line, row._replace(elements=None) if is_usual else row
 
 
 # -- Compute mean times of one rank's steps from its own rows -------------------------------------

@@ -20,6 +20,7 @@ from . import end_summary
 from .guards import Cost, mark_background_thread, read_clocks, yield_to_training
 from .hangs import Position, PositionReader, StepWatch, stack_file_of
 from .input import input_times
+from .interruptions import Interruptions
 from .job.job_facts import known
 from .job.world import World, launch_of_training
 from .machine.monitor import Monitor
@@ -80,6 +81,7 @@ class Session:
         self._next_file_refused = False
         # A deque: the training thread appends and another thread takes, without a lock.
         self._rows: Deque[Row] = deque()
+        self._interruptions = Interruptions(self._rows.append, lambda: self.next_step)
         self._write_lock = threading.Lock()
         self._fail_lock = threading.Lock()
         self._stop = threading.Event()
@@ -114,6 +116,8 @@ class Session:
             if self._options.mlflow_run_id:
                 watch(self.path, self._options.mlflow_run_id)
         if not self._closed:
+            self._interruptions.start()
+            self.facts({"interruptions": self._interruptions.kinds})
             self._thread.start()
             atexit.register(self.close)
 
@@ -178,6 +182,7 @@ class Session:
         if self._closed or files is None or not files.is_open or os.getpid() != self._pid:
             return
         self._closed = True
+        self._interruptions.stop()
         atexit.unregister(self.close)
         self._stop.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
@@ -207,7 +212,7 @@ class Session:
         went_on = None if self._watch is None else self._watch.taken_back()
         if went_on is not None:
             self._rows.append(facts_line(went_on))
-        self.facts({"recorder_cost": self.cost.fact()})
+        self.facts({**self._interruptions.facts(), "recorder_cost": self.cost.fact()})
         now = time.monotonic_ns()
         self.interval(END, None, now, now)
 
@@ -218,6 +223,7 @@ class Session:
                 return
             self._failed = True
         self.recording = False
+        self._interruptions.stop()
         self._rows.clear()
         logger.warning(
             "stallscope: %s; rank %d is no longer recorded, training goes on",
@@ -322,6 +328,8 @@ class Session:
                 return
             planned, last = last + self._options.flush_seconds, time.monotonic()
             self._read_machine()
+            if self._interruptions.hook_compilers():
+                self.facts({"interruptions": self._interruptions.kinds})
             self._run_before_flush()
             self.flush()
             # After the rows: they show progress.

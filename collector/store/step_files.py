@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 
 from stallscope.arrays import arrow
 from stallscope.arrays.blocks import on_all_cores
-from stallscope.arrays.chunks import FEWEST_ROWS, Constants, SharedChunks
-from stallscope.arrays.memory import Allocator, allocator_for
+from stallscope.arrays.memory import FEWEST_ROWS, Allocator, Constants, SharedChunks, allocator_for
 from stallscope.run import STEPS_SCHEMA, TIMESTAMPS
 
 # Smaller logs share a row group, because each row group takes extra time to read.

@@ -37,7 +37,7 @@ from stallscope.reports.run.run_tables import (
     ranks_table,
     stragglers_table,
 )
-from stallscope.reports.run.step_tables import cause_table, ledger_table
+from stallscope.reports.run.step_tables import cause_table, causes_table, ledger_table
 from stallscope.text.figure_words import PAUSES, median_step
 from stallscope.text.gain_words import as_fast, how_sure, loss_gain, main_gain
 from stallscope.text.job_words import epoch_figures
@@ -86,6 +86,7 @@ class OverviewPage(RunPage):
                 "ranks",
                 ranks_chart(analysis, most=_MOST_RANKS),
                 folded_table(stragglers_table(analysis)),
+                folded_table(causes_table(analysis)),
                 folded_table(_ranks(analysis), f"All {counted(len(analysis.ranks), 'rank')}"),
             ),
             picture(

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from stallscope.arrays.chunks import Constants, are_long
+from stallscope.arrays.memory import Constants, are_long
 from stallscope.collector.store.generations import generations_of, with_generations
 from stallscope.collector.store.merge import last_attempts, repeat_problems
 from stallscope.run import (

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from stallscope.arrays import arrow
-from stallscope.arrays.chunks import FEWEST_ROWS, Constants, SharedChunks
+from stallscope.arrays.memory import FEWEST_ROWS, Constants, SharedChunks
 from stallscope.errors import NotFoundError, StallscopeError, UnreadableError
 from stallscope.formatting.lists import capitalised, joined
 from stallscope.run import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from stallscope.arrays.chunks import Constants, SharedChunks
+from stallscope.arrays.memory import Constants, SharedChunks
 
 
 def numbers(*values: int | None) -> pa.Array:

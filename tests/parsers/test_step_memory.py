@@ -10,7 +10,7 @@ import pytest
 from simulator import Job, simulate
 from simulator.logs import write_logs
 
-from stallscope.arrays import chunks
+from stallscope.arrays import memory
 from stallscope.parsers.reader import read
 from stallscope.parsers.runs import grouping, reading
 from stallscope.run import TIMESTAMPS, Run
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 def kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Read a folder as if it were large."""
     monkeypatch.setattr(reading, "_FEWEST_BYTES", 1)
-    for module in (reading, chunks):
+    for module in (reading, memory):
         monkeypatch.setattr(module, "FEWEST_ROWS", STEPS // 2)
     (run,) = read(str(folder))
     return run

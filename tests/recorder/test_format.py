@@ -34,17 +34,17 @@ def ms(value: float) -> int:
 
 def test_a_step_is_one_line_of_microseconds_since_its_start() -> None:
     row = StepRow(7, 2, ms(10), ms(11), ms(12.5), ms(14), ms(15), 1, 32, CLOCK + 3000)
-    assert formatter.step(row) == "step,7,2,10000,1000,2500,4000,5000,1,32,3\n"
+    assert formatter.step(row) == "step,7,2,10000,1000,2500,4000,5000,1,32,3,\n"
 
 
 def test_missing_measurements_are_empty_cells() -> None:
     row = StepRow(0, None, ms(0), None, None, None, ms(1), 4, None, CLOCK)
-    assert formatter.step(row) == "step,0,,0,,,,1000,4,,0\n"
+    assert formatter.step(row) == "step,0,,0,,,,1000,4,,0,\n"
 
 
 def test_an_interval_has_as_many_cells_as_a_step() -> None:
     line = formatter.interval(IntervalRow("checkpoint", 12, 1, ms(20), ms(320), CLOCK - 2000))
-    assert line == "checkpoint,12,1,20000,,,,300000,,,-2\n"
+    assert line == "checkpoint,12,1,20000,,,,300000,,,-2,\n"
     assert line.count(",") + 1 == len(COLUMNS)
 
 
@@ -88,6 +88,7 @@ optional = st.none() | microseconds
     epoch=st.none() | st.integers(0, 10**6),
     samples=st.none() | st.integers(0, 10**9),
     step=st.integers(0, 10**12),
+    elements=st.none() | st.integers(0, 10**12),
 )
 def test_every_row_is_read_back_as_it_was_recorded(
     begin: int,
@@ -96,12 +97,13 @@ def test_every_row_is_read_back_as_it_was_recorded(
     epoch: int | None,
     samples: int | None,
     step: int,
+    elements: int | None,
 ) -> None:
     start = ANCHOR + begin * 1000
     data, ready, reduced = (None if stamp is None else start + stamp * 1000 for stamp in stamps)
     # Data does not come after the end of its step.
     end = start + ((stamps[0] or 0) + length) * 1000
-    row = StepRow(step, epoch, start, data, ready, reduced, end, 2, samples, CLOCK)
+    row = StepRow(step, epoch, start, data, ready, reduced, end, 2, samples, CLOCK, elements)
     text = header(FACTS) + formatter.step(row)
     parsed = StepLogParser().parse("rank-00000.0.0.steps.csv", text.encode())
     assert parsed.problems == ()
@@ -118,4 +120,5 @@ def test_every_row_is_read_back_as_it_was_recorded(
         "end": end,
         "micro": 2,
         "samples": samples,
+        "elements": elements,
     }

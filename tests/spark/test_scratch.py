@@ -20,8 +20,7 @@ from stallscope.parsers import read
 from stallscope.run import Run
 from stallscope.spark import reporting
 from stallscope.spark.remote_steps import SparkTable
-from stallscope.spark.reporting import RemoteRuns, _accessible, remote_runs
-from stallscope.spark.scratch import scratch_in
+from stallscope.spark.reporting import RemoteRuns, _accessible, remote_runs, scratch_in
 from stallscope.spark.spark_collecting import SparkEngine
 
 

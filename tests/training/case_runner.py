@@ -6,11 +6,13 @@ Programs import this module from their folder: it runs on Python 3.8, with the s
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import json
 import logging
 import resource
 import signal
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -18,6 +20,8 @@ from typing import Any, Callable, Dict, Iterable, Iterator, Sequence
 
 #: How long rank 0 waits for rank 1 in a reduction.
 _WAITING_SECONDS = 2.0
+# The garbage collector takes milliseconds to look at so many objects.
+_OBJECTS, _COLLECT_EVERY_SECONDS = 100_000, 0.03
 
 
 class Cases(Dict[str, Callable[[Any], Any]]):
@@ -72,11 +76,43 @@ def run_cases(
             print(f"case {name}", flush=True)
         MESSAGES.records.clear()
         try:
-            result = json.dumps({**cases[name](make(folder)), "logged": MESSAGES.records})
+            with _collecting(name) as collections:
+                result = cases[name](make(folder))
+            result = json.dumps({**result, "collections": collections, "logged": MESSAGES.records})
         except BaseException:
             (folder / f"error-{rank}.txt").write_text(traceback.format_exc())
         else:
             (folder / f"result-{rank}.json").write_text(result)
+
+
+def collects(name: str) -> bool:
+    """Whether a thread collects garbage during a case."""
+    return name.endswith(("slow_input", "below_trainer", "one_process")) or name == "loop"
+
+
+@contextlib.contextmanager
+def _collecting(name: str) -> Iterator[list[list[int]]]:
+    """Let a thread collect garbage during some cases, and time that."""
+    ended = threading.Event()
+    times: list[list[int]] = []
+
+    def collect() -> None:
+        objects = [[number] for number in range(_OBJECTS)]
+        while not ended.wait(_COLLECT_EVERY_SECONDS):
+            began = time.monotonic_ns()
+            gc.collect()
+            times.append([began, time.monotonic_ns()])
+        objects.clear()
+
+    thread = threading.Thread(target=collect)
+    if collects(name):
+        thread.start()
+    try:
+        yield times
+    finally:
+        ended.set()
+        if thread.ident is not None:
+            thread.join()
 
 
 class Stopwatch:

@@ -17,6 +17,7 @@ from stallscope.analysis import analyse
 from stallscope.analysis.steps.alignment import align
 from stallscope.parsers import read
 from stallscope.run import Log, Run
+from stallscope.words import PAUSES_IN_STEPS
 
 TIMESTAMPS = ("data", "ready", "reduced")
 #: Timestamps are in microseconds, and two clocks are read one after the other.
@@ -29,7 +30,9 @@ class Fit:
 
     log: Log
     steps: pd.DataFrame
+    #: Between steps, and within them.
     intervals: pd.DataFrame
+    interruptions: pd.DataFrame
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -75,7 +78,8 @@ def fits_of(run: Run) -> list[Fit]:
             table.filter(pc.equal(table["log"], index)).to_pandas()
             for table in (run.steps, run.intervals)
         )
-        fits.append(Fit(log, steps, intervals))
+        within = intervals["kind"].isin(PAUSES_IN_STEPS)
+        fits.append(Fit(log, steps, intervals[~within], intervals[within]))
     return sorted(fits, key=lambda fit: (fit.log.rank, fit.log.generation, fit.log.part))
 
 

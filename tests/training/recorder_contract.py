@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from training.case_runner import collects
 from training.recorded import (
     RESOLUTION_NS,
     TIMESTAMPS,
@@ -321,6 +322,31 @@ def check_intervals(launch: RecorderContract, recorded: Recorded, case: Case) ->
         ends = [step for kind, step in case.intervals if kind == "epoch"]
         if ends:
             assert list(steps["epoch"]) == [bisect_right(ends, step) for step in fit.numbers]
+
+
+@promised(
+    "collections",
+    "pauses of Python's garbage collector are rows with their times, whichever thread collects",
+    lambda case: collects(case.name),
+)
+def check_collections(launch: RecorderContract, recorded: Recorded, case: Case) -> None:
+    for rank, fit in enumerate(fits_of_case(launch, recorded, case)):
+        assert "garbage_collection" in fit.facts["interruptions"]
+        rows = fit.interruptions[fit.interruptions["kind"] == "garbage_collection"]
+        first, last = fit.steps["begin"].iloc[0], fit.steps["end"].iloc[-1]
+        timed = [
+            (began, ended)
+            for began, ended in recorded.result(case.name, rank)["collections"]
+            if first < began and ended < last
+        ]
+        # Each of those that the training's own thread has timed is a row.
+        assert timed
+        for began, ended in timed:
+            inside = rows[
+                (rows["begin"] + RESOLUTION_NS >= began) & (rows["end"] <= ended + RESOLUTION_NS)
+            ]
+            assert len(inside) == 1
+            assert (inside["steps"] == 2).all()
 
 
 def accumulates(case: Case) -> bool:

@@ -51,6 +51,29 @@ class TestOneProcess(RecorderContract):
     def recorded(cls, training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         return record_cases(tmp_path_factory.mktemp("torch"), "torch_cases.py")
 
+    def test_elements_are_recorded_where_they_are_not_as_usual(self, recorded: Recorded) -> None:
+        fit = recorded.fit("lengths_that_change")
+        lengths = [8, 8, 8, 12, 12, 8, 20, 20, 8, 12, 8, 8]
+        assert fit.facts["sample_elements"] == 8
+        assert list(fit.steps["elements"]) == [16 * length for length in lengths]
+        # Only the other ones take up bytes.
+        text = (recorded.logs("lengths_that_change") / fit.log.path).read_text()
+        assert text.count(f",{16 * 8}\n") == 0
+        assert recorded.fit("torch_plain").steps["elements"].isna().all()
+
+    def test_compilations_are_recorded_with_torchs_reasons(self, recorded: Recorded) -> None:
+        fit = recorded.fit("lengths_that_change")
+        rows = fit.interruptions[fit.interruptions["kind"] == "compilation"]
+        compiled_in = {
+            int(step.step)
+            for step in fit.steps.itertuples()
+            if ((rows["begin"] >= step.begin) & (rows["end"] <= step.end)).any()
+        }
+        # Where a length comes for the first time.
+        assert compiled_in == {0, 3, 6}
+        assert fit.facts["compilations"]["count"] >= 3
+        assert any("size mismatch" in reason for reason in fit.facts["compilations"]["reasons"])
+
     def test_horovod_is_not_imported(self, recorded: Recorded) -> None:
         assert recorded.result("synthetic_run")["horovod"] is False
 

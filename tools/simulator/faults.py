@@ -13,6 +13,9 @@ import numpy as np
 from .draws import Floats, Ints, lognormal, whole_microseconds
 
 STAGES = ("input", "compute", "other")
+#: What a fault in compute may be due to, which recorders note: pauses, and batches of more elements.
+WORK = "work"
+CAUSES = ("", "garbage_collection", "compilation", WORK)
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,8 @@ class Fault:
     #: Threads that are busy on CPU cores during the fault. 0: the rank sleeps. This matters if ranks
     #: share cores (``Job.cores_per_host``).
     burns: int = 0
+    #: One of CAUSES.
+    cause: str = ""
 
     def __post_init__(self) -> None:
         if self.stage not in STAGES:
@@ -124,6 +129,8 @@ class Fault:
             raise ValueError("ms, cv, rotating and burns of a fault must be at least 0")
         if self.bucket and self.stage != "compute":
             raise ValueError(f"gradients are late in compute, not in {self.stage}")
+        if self.cause not in CAUSES or (self.cause and (self.stage != "compute" or self.bucket)):
+            raise ValueError(f"a fault in {self.stage} has no cause {self.cause!r}")
         if self.bucket and self.burns:
             raise ValueError("a fault that delays an early bucket of gradients cannot burn CPU")
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from stallscope.collector.recorder.step_log.line_format import (
+    InterruptionRow,
     IntervalRow,
     RowFormatter,
     StepRow,
@@ -19,8 +20,19 @@ from stallscope.run import Log, Run
 
 from .simulation import Simulated
 
-_STEP = ("step", "epoch", "begin", "data", "ready", "reduced", "end", "micro", "samples")
-_INTERVAL = ("kind", "step", "epoch", "begin", "end")
+_STEP = (
+    "step",
+    "epoch",
+    "begin",
+    "data",
+    "ready",
+    "reduced",
+    "end",
+    "micro",
+    "samples",
+    "elements",
+)
+_INTERVAL = ("kind", "step", "epoch", "begin", "end", "steps")
 
 
 def write_logs(simulated: Simulated, folder: Path | str) -> list[Path]:
@@ -42,7 +54,7 @@ def _lines(run: Run, index: int, log: Log) -> Iterator[str]:
     steps = _rows_of(run.steps, index)
     numbers = steps["step"].to_numpy()
     lines = [
-        formatter.step(StepRow._make((*row, 0)))
+        formatter.step(StepRow(*row[:-1], clock=0, elements=row[-1]))
         for row in zip(*(steps[name].to_pylist() for name in _STEP), strict=True)
     ]
     intervals = _rows_of(run.intervals, index)
@@ -52,7 +64,12 @@ def _lines(run: Run, index: int, log: Log) -> Iterator[str]:
     rows = zip(*(intervals[name].to_pylist() for name in _INTERVAL), strict=True)
     for position, row in zip(before.tolist(), rows, strict=True):
         yield from lines[written:position]
-        yield formatter.interval(IntervalRow._make((*row, 0)))
+        *interval, amount = row
+        if amount is None:
+            yield formatter.interval(IntervalRow._make((*interval, 0)))
+        else:
+            kind, step, _, begin, end = interval
+            yield formatter.interruption(InterruptionRow(kind, step, begin, end, amount))
         written = position
     yield from lines[written:]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,12 @@ from stallscope.collector.recorder.step_log.line_format import (
     header,
     header_facts,
 )
+from stallscope.parsers.base import table_of
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Run
 
 from .clocks import HostClock
-from .draws import MS, Ints, Purpose, blocks, generator
+from .draws import MS, Ints, Purpose, blocks, generator, nanoseconds
+from .faults import WORK
 from .job import Job
 from .timeline import Timeline, epoch_end_parts
 
@@ -31,6 +33,8 @@ WALL_NS = 1_790_000_000_000_000_000
 # The log is opened this long before the first step, and the process starts this long before that.
 _OPENED = 100 * MS
 _PROCESS_START_US = -500_000
+# The numbers in a sample.
+_TOKENS = 1024
 # Intervals at the end of an epoch, in order.
 _EPOCH_KINDS = (VALIDATION, CHECKPOINT, EPOCH)
 
@@ -137,7 +141,11 @@ def _steps(job: Job, true: Timeline, clocks: list[HostClock], ranks: Ints) -> pa
         **{name: timestamps(name) for name in ("begin", "data", "ready", "reduced", "end")},
         "micro": column(np.array(1), small),
         "samples": column(samples[ranks, None], pa.int64()),
+        "elements": pa.nulls(count, pa.int64()),
     }
+    if WORK in true.causes:
+        more = 1 + true.causes[WORK][ranks] / nanoseconds(job.compute_ms)
+        columns["elements"] = column(np.rint(samples[ranks, None] * _TOKENS * more), pa.int64())
     return pa.table(columns, schema=STEPS_SCHEMA)
 
 
@@ -212,5 +220,26 @@ def _intervals(job: Job, true: Timeline, clocks: list[HostClock], ranks: Ints) -
         "begin": column(_on_clocks(job, in_order(starts, closed), clocks, ranks), pa.int64()),
         "end": column(_on_clocks(job, in_order(ends, closed), clocks, ranks), pa.int64()),
     }
-    nothing = pa.nulls(len(columns["end"]), pa.int64())
-    return pa.table({field.name: columns.get(field.name, nothing) for field in INTERVALS_SCHEMA})
+    of_epochs = table_of(INTERVALS_SCHEMA, columns)
+    return pa.concat_tables([of_epochs, *_pauses(job, true, clocks, ranks)])
+
+
+def _pauses(job: Job, true: Timeline, clocks: list[HostClock], ranks: Ints) -> Iterator[pa.Table]:
+    """Yield the intervals of causes that pause a rank, just before its gradients are ready."""
+    ready = _on_clocks(job, true.ready, clocks, ranks)
+    for cause, added in true.causes.items():
+        rank, step = np.nonzero(added[ranks]) if cause != WORK else (np.zeros(0, np.int64),) * 2
+        end = ready[rank, step]
+        yield table_of(
+            INTERVALS_SCHEMA,
+            {
+                "log": rank.astype(np.int32),
+                "generation": np.full(len(rank), job.generation, np.int32),
+                "rank": ranks[rank].astype(np.int32),
+                "kind": pa.array([cause] * len(rank), pa.string()),
+                "step": job.first_step + step,
+                "begin": end - added[ranks][rank, step],
+                "end": end,
+                "steps": np.ones(len(rank), np.int64),
+            },
+        )

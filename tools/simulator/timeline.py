@@ -67,6 +67,8 @@ class Timeline:
     epochs: Ints
     #: The time added by faults, for the stages (and ``BUCKET``) that have any.
     extra: Mapping[str, Ints]
+    #: The same by cause, for the causes that recorders note.
+    causes: Mapping[str, Ints]
 
 
 def timeline(job: Job) -> Timeline:
@@ -76,7 +78,7 @@ def timeline(job: Job) -> Timeline:
     # The time before the first step of an epoch belongs to the epoch, not to the step.
     first_steps = np.flatnonzero(in_epoch == 0)
     added = [_added(job, index, in_epoch, first_steps) for index in range(len(job.faults))]
-    extra = _extra(job, added)
+    extra = _sums([BUCKET if fault.bucket else fault.stage for fault in job.faults], added)
     between, batch, compute = _stages(job)
     compute[:, :1] += nanoseconds(job.tracing_ms)
     later, late = first_steps[1:], _lateness(job)
@@ -129,6 +131,7 @@ def timeline(job: Job) -> Timeline:
         allreduce=transfer + earliest,
         epochs=epochs,
         extra=extra,
+        causes=_sums([fault.cause for fault in job.faults], added),
     )
 
 
@@ -206,13 +209,13 @@ def _longest_laps(late: Ints, *stages: Ints) -> Ints:
     return longest
 
 
-def _extra(job: Job, added: Sequence[Ints]) -> dict[str, Ints]:
-    """Sum what all faults add, for the stages that have any."""
-    extra: dict[str, Ints] = {}
-    for fault, times in zip(job.faults, added, strict=True):
-        name = BUCKET if fault.bucket else fault.stage
-        extra[name] = extra[name] + times if name in extra else times
-    return extra
+def _sums(names: Sequence[str], added: Sequence[Ints]) -> dict[str, Ints]:
+    """Sum what faults add by their names; those without a name are left out."""
+    sums: dict[str, Ints] = {}
+    for name, times in zip(names, added, strict=True):
+        if name:
+            sums[name] = sums[name] + times if name in sums else times
+    return sums
 
 
 def _added(job: Job, index: int, in_epoch: Ints, first_steps: Ints) -> Ints:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from typing import Any, Iterable, Iterator, Optional, Sequence, Set, Tuple
 
@@ -26,6 +27,11 @@ def samples_in(batch: Any) -> Optional[int]:
 def samples_of(shape: Optional[Sequence[int]]) -> Optional[int]:
     """Return the samples of a batch with this ``shape_in``."""
     return int(shape[0]) if shape else None
+
+
+def elements_of(shape: Optional[Sequence[int]]) -> Optional[int]:
+    """Return the numbers in the first tensor of a batch with this ``shape_in``; None if unknown."""
+    return math.prod(map(int, shape)) if shape is not None and len(shape) > 1 else None
 
 
 def shape_in(batch: Any) -> Optional[Sequence[int]]:
@@ -69,6 +75,8 @@ def full_batches(loader: Any) -> Tuple[int, Optional[Sequence[int]]]:
         or loader.collate_fn is not _default_collate
         # Workers may deliver the last batch early.
         or not getattr(loader, "in_order", True)
+        # One sample may have any shape; several of them are stacked, and have the same.
+        or loader.batch_size == 1
     ):
         return 0, None
     batches: Any = loader.batch_sampler

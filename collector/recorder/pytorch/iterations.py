@@ -12,7 +12,7 @@ from ..loop_recording import LoopRecording
 from ..loop_steps import Iteration, Reduction, StepAssembler
 from ..options import Options
 from ..step_log.line_format import StepRow
-from .batches import READER, samples_of, shape_in
+from .batches import READER, elements_of, samples_of, shape_in
 from .cuda import CudaClock, CudaTimestamp
 from .device_steps import DeviceIteration, DeviceSteps
 from .gradient_timestamps import GradientClock
@@ -298,6 +298,7 @@ class FinishedIterations:
                 iteration.micro = micro
                 iteration.data, iteration.reductions = data, reductions
                 iteration.samples = self._samples * micro if self._samples else samples_of(shape)
+                iteration.elements = elements_of(shape) if micro == 1 else None
                 self._figures.taken(epoch, begin, data, micro)
                 self._emit(self._assembler.rows(iteration, end, ready), own_ns, on_device)
         finally:

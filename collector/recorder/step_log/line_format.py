@@ -17,6 +17,9 @@ CHECKPOINT = "checkpoint"
 END = "end"
 #: Sums of several steps, in runs that record only some steps in full.
 SKIPPED = "skipped"
+#: Time within steps that is no work of the model.
+GARBAGE_COLLECTION = "garbage_collection"
+COMPILATION = "compilation"
 
 #: Steps that are kept or left out together, so that the effect of one step on the next still shows.
 BLOCK = 16
@@ -42,6 +45,8 @@ class StepRow(NamedTuple):
     #: Wall minus monotonic clock as last read: at the end of the previous step, or when the row
     #: was made.
     clock: int
+    #: Numbers in the batches' first tensor, as token ids; None if unknown.
+    elements: Optional[int] = None
 
 
 class IntervalRow(NamedTuple):
@@ -54,6 +59,18 @@ class IntervalRow(NamedTuple):
     begin: int
     end: int
     clock: int
+
+
+class InterruptionRow(NamedTuple):
+    """Something other than the model's work that took time within a step."""
+
+    kind: str
+    #: The next step.
+    step: int
+    begin: int
+    end: int
+    #: Of a garbage collection the generation; otherwise 1.
+    amount: int
 
 
 class SkippedRow(NamedTuple):
@@ -96,6 +113,7 @@ COLUMNS = (
     "micro",
     "samples",
     "clock_us",
+    "elements",
 )
 
 
@@ -137,7 +155,7 @@ class RowFormatter:
 
     def step(self, row: StepRow) -> str:
         begin = row.begin
-        return "step,%d,%s,%d,%s,%s,%s,%d,%d,%s,%d\n" % (
+        return "step,%d,%s,%d,%s,%s,%s,%d,%d,%s,%d,%s\n" % (
             row.step,
             _text(row.epoch),
             (begin - self._origin) // 1000,
@@ -148,10 +166,11 @@ class RowFormatter:
             row.micro,
             _text(row.samples),
             (row.clock - self._clock) // 1000,
+            _text(row.elements),
         )
 
     def skipped(self, row: SkippedRow) -> str:
-        return "%s,%d,%s,%d,%s,%s,%s,%d,%d,%s,%d\n" % (
+        return "%s,%d,%s,%d,%s,%s,%s,%d,%d,%s,%d,\n" % (
             SKIPPED,
             row.step,
             _text(row.epoch),
@@ -166,13 +185,22 @@ class RowFormatter:
         )
 
     def interval(self, row: IntervalRow) -> str:
-        return "%s,%d,%s,%d,,,,%d,,,%d\n" % (
+        return "%s,%d,%s,%d,,,,%d,,,%d,\n" % (
             row.kind,
             row.step,
             _text(row.epoch),
             (row.begin - self._origin) // 1000,
             (row.end - row.begin) // 1000,
             (row.clock - self._clock) // 1000,
+        )
+
+    def interruption(self, row: InterruptionRow) -> str:
+        return "%s,%d,,%d,,,,%d,%d,,,\n" % (
+            row.kind,
+            row.step,
+            (row.begin - self._origin) // 1000,
+            (row.end - row.begin) // 1000,
+            row.amount,
         )
 
     def machine(self, row: MachineRow) -> str:

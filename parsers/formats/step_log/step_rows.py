@@ -32,6 +32,7 @@ _NUMBERS = (
     "end_us",
     "micro",
     "samples",
+    "elements",
 )
 _KIND = re.compile(rb"[a-z][a-z_-]{0,31}")
 _NUMBER = re.compile(rb"-?\d{1,18}")
@@ -39,7 +40,8 @@ _BLANK = re.compile(rb"\s*\Z")
 # Rows per thread in longer logs: memory of that size is soon reused.
 _ROWS_AT_ONCE = 2**20
 # The largest plausible values: 142 years of microseconds, 2^31 epochs.
-_FURTHEST = dict.fromkeys(_NUMBERS, 2**52) | {"epoch": 2**31 - 1, "micro": 2**31 - 1}
+_MOST = 2**52
+_FURTHEST = dict.fromkeys(_NUMBERS, _MOST) | {"epoch": 2**31 - 1, "micro": 2**31 - 1}
 
 
 def rows_in(path: str, data: bytes, table: list[slice]) -> tuple[pa.Table, int]:
@@ -176,7 +178,17 @@ def _steps_among(log: Log, rows: pa.Table) -> tuple[pa.Table, int]:
         for name in ("data", "ready", "reduced", "end")
     }
     columns |= {"begin": begin, "micro": arrow.filled(rows["micro"], 1)}
+    columns["elements"] = _elements(log, rows)
     return _table(log, rows, columns, STEP_ROWS), outside
+
+
+def _elements(log: Log, rows: pa.Table) -> arrow.Column:
+    """Return the elements of each row; the recorder leaves out those that the samples tell."""
+    usual = log.facts.get("sample_elements")
+    written = rows["elements"]
+    if written.null_count == rows.num_rows or type(usual) is not int or not 0 < usual < _MOST:
+        return written
+    return pc.coalesce(written, pc.multiply(rows["samples"], arrow.scalar(usual, pa.int64())))
 
 
 def _table(

@@ -22,6 +22,7 @@ from .findings.imbalance import (
 )
 from .findings.log_quality import clock_findings
 from .findings.slow_steps import step_findings
+from .findings.step_causes import StepCauses, cause_findings, step_causes, with_step_causes
 from .gains.attribution import Attribution, attribute
 from .gains.baseline import (
     BaselineMatch,
@@ -194,6 +195,10 @@ class _Analyser:
         return input_rates(self.run, self.samples_per_second, synthetic, gains)
 
     @cached_property
+    def step_causes(self) -> StepCauses:
+        return step_causes(self.run, self.generations) if self.waiting_known else StepCauses()
+
+    @cached_property
     def clocks(self) -> ClockSummary | None:
         return clock_summary(self.generations.last_aligned)
 
@@ -254,9 +259,9 @@ class _Analyser:
         verdict = with_slow_links(verdict, slow_links(self.generations.links))
         aligned = self.generations.last_aligned
         events = count(run, aligned, steady) if aligned and may_have_reasons(verdict) else None
-        if events is None:
-            return verdict
-        return with_reasons(verdict, events, attribution.stragglers, steady)
+        if events is not None:
+            verdict = with_reasons(verdict, events, attribution.stragglers, steady)
+        return with_step_causes(verdict, self.step_causes)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -272,6 +277,7 @@ class _Analyser:
             findings += rank_0_extra_work(self.attribution.stragglers)
             findings += ranks_starve_in_turn(self.attribution.imbalance_from_input_ms, steady)
         findings += input_too_slow_alone(self.input_rates, setup, self.verdict)
+        findings += cause_findings(self.step_causes, self.verdict)
         return by_severity(findings)
 
     def summaries(self) -> tuple[GenerationSummary, ...]:
@@ -353,6 +359,7 @@ class _Analyser:
             single=self.single,
             input_rates=self.input_rates,
             input_probe=self.input_probe,
+            step_causes=self.step_causes,
             decomposition=self._decomposition(),
         )
 

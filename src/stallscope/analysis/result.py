@@ -20,6 +20,7 @@ from stallscope.arrays.types import Bools, Ints
 from stallscope.run import Run
 
 from .findings.finding import Finding
+from .findings.step_causes import StepCauses
 from .gains.baseline import BaselineMatch, Decomposition, InputRates
 from .gains.input_probe import InputProbe
 from .gains.what_if import Bottleneck, WhatIf
@@ -93,6 +94,8 @@ class Analysis:
     input_rates: InputRates | None = None
     #: What batches that were fetched ahead show; None without an input probe.
     input_probe: InputProbe | None = None
+    #: The causes inside the steady steps, the costliest first.
+    step_causes: StepCauses = field(default_factory=StepCauses)
     #: How the job hangs; None if it does not hang.
     stopped: Stopped | None = None
     #: The share of time in steps that count, and the losses; None without stages.

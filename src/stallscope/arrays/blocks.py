@@ -107,6 +107,11 @@ class Matrix(ABC):
         """The numbers of steps and ranks, n and R."""
         return self._shape
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the quantities."""
+        return frozenset(self._held)
+
     @abstractmethod
     def _like(self, held: Mapping[str, Any], shape: tuple[int, int]) -> Matrix:
         """Return a matrix of other rows, of the same kind as this one."""

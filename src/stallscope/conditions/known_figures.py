@@ -21,7 +21,7 @@ from stallscope.analysis.ledger.ledger import Ledger, LedgerEntry
 from stallscope.analysis.symptoms import CPU_TIME, SYMPTOMS, was_counted
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.formatting.lists import counted, listed
-from stallscope.words import CAUSES, VERDICT_CAUSES, VERDICTS, Fix
+from stallscope.words import CAUSES, STEP_CAUSES, VERDICT_CAUSES, VERDICTS, Fix, StepCauseCode
 
 from .language import Kind, find
 from .quantities import (
@@ -251,6 +251,16 @@ def _why(analysis: Analysis) -> Reading:
     return WordValue(reasons[0].code if reasons else "none")
 
 
+def _step_cause(code: StepCauseCode, analysis: Analysis) -> Reading:
+    """Return the share of the step that a cause costs, 0 if too little to be named."""
+    if analysis.steady is None:
+        return unmeasured(analysis)
+    if not analysis.run.notes_cause(code):
+        return Missing(f"the recorder noted no {code.replace('_', ' ')}")
+    causes = analysis.step_causes.causes
+    return next((cause.share for cause in causes if cause.code == code), 0.0)
+
+
 def _findings(severity: str | None, analysis: Analysis) -> int:
     return sum(severity in (None, finding.severity) for finding in analysis.findings)
 
@@ -309,8 +319,18 @@ _FIGURES: dict[str, NamedFigure] = {
         lambda analysis: WordValue(analysis.bottleneck.cause or "none"), (*VERDICT_CAUSES, "none")
     ),
     "bottleneck.why": _word(
-        _why, (*(symptom.code for symptom in (*SYMPTOMS, CPU_TIME)), *LOADER_CODES, "none")
+        _why,
+        (
+            *STEP_CAUSES,
+            *(symptom.code for symptom in (*SYMPTOMS, CPU_TIME)),
+            *LOADER_CODES,
+            "none",
+        ),
     ),
+    **{
+        f"causes.{code}.share": NamedFigure(Kind.SHARE, partial(_step_cause, code))
+        for code in STEP_CAUSES
+    },
     **{
         name: NamedFigure(kind, partial(_progress, value), of_baseline=False)
         for name, (kind, value) in PROGRESS_FIGURES.items()

@@ -11,7 +11,8 @@ import pyarrow as pa
 # Two measurements of one process's start differ by less.
 _SAME_START_NS = 2_000_000_000
 
-#: One row per step and rank. ``log`` is the index of the row's log in ``Run.logs``.
+#: One row per step and rank. ``log`` is the index of the row's log in ``Run.logs``; ``elements`` are the
+#: numbers in the batch's first tensor, null unless they vary.
 STEPS_SCHEMA = pa.schema(
     [
         ("log", pa.int32()),
@@ -26,6 +27,7 @@ STEPS_SCHEMA = pa.schema(
         ("end", pa.int64()),
         ("micro", pa.int32()),
         ("samples", pa.int64()),
+        ("elements", pa.int64()),
     ]
 )
 #: The timestamps of a step, in their order. Each of these columns is one array. The other columns are

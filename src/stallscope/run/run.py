@@ -14,6 +14,7 @@ import pyarrow as pa
 from stallscope.arrays import arrow
 from stallscope.arrays.memory import Allocator, allocator_for
 from stallscope.arrays.pivot import by_parts
+from stallscope.words import StepCauseCode
 
 from .events import Event, LoaderFigures, MeasuredInput, NetworkCheck, Series
 from .log import Log, Problem, sessions_of, wall_offsets
@@ -91,6 +92,20 @@ class Run:
     def rows(self) -> int:
         """Return the number of rows of ``steps``."""
         return int(self.steps.num_rows)
+
+    @cached_property
+    def work_varies(self) -> bool:
+        """Whether the elements of batches were recorded, which they are only where they vary."""
+        steps = self.steps
+        return isinstance(steps, pa.Table) and steps["elements"].null_count < steps.num_rows
+
+    def notes_cause(self, code: StepCauseCode) -> bool:
+        """Whether all recorders of the last generation note this cause inside of steps."""
+        if code == "unequal_work":
+            return self.work_varies
+        return all(
+            code in (log.facts.get("interruptions") or ()) for log in self.last_logs.values()
+        )
 
     @property
     def allocate(self) -> Allocator:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+import shutil
+import tempfile
+import time
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +21,7 @@ from stallscope.batch.worker import IdentifiedRun
 from stallscope.collector.run_names import RunAddress
 from stallscope.collector.source_kinds import open_source
 from stallscope.collector.sources.source import Source
-from stallscope.collector.store.fetch import fetch
+from stallscope.collector.store.fetch import fetch, writing
 from stallscope.collector.store.layout import address
 from stallscope.collector.store.loading import load_run
 from stallscope.errors import UnwritableError, UsageError
@@ -27,10 +32,13 @@ from stallscope.run import Run
 from .arranging import RemoteSteps, steps_of
 from .parsing import RemoteReader
 from .remote_steps import ROWS_OF_A_PART, SparkTable, rows_by_log
-from .scratch import keep, scratch_at
 from .spark_cells import Cluster
 from .storage import is_url, metadata_of, remove
 
+# Older folders are leftovers of killed drivers: a running driver, on any machine, writes at least daily.
+_LEFTOVER_SECONDS = 24 * 3600
+# The pattern of ``mkdtemp``, so that other folders do not match.
+_SCRATCH_PATTERN = ".stallscope-spark-" + "[a-z0-9_]" * 8
 #: The driver reads the steps of shorter runs: a single executor would read them again for each kernel.
 MOST_ROWS_ON_DRIVER = ROWS_OF_A_PART
 
@@ -179,3 +187,48 @@ def remote_runs(spark: Any, scratch: str | None = None) -> Iterator[RemoteRuns]:
         yield runs
     finally:
         runs.close()
+
+
+# -- Temporary places for executors to write to -----------------------------------------------------
+
+
+def scratch_at(place: str) -> str:
+    """Return a new place for executors to write to, in a folder or at a URL.
+
+    Raises:
+        UnwritableError: if the folder is not writable.
+    """
+    if is_url(place):
+        # Writing the first file creates the place.
+        return f"{place.rstrip('/')}/.stallscope-spark-{secrets.token_hex(4)}"
+    return str(scratch_in(Path(place)))
+
+
+def scratch_in(store: Path) -> Path:
+    """Create a folder in a store for executors to write to; remove those of killed drivers.
+
+    Raises:
+        UnwritableError: if the store is not writable.
+    """
+    with writing(store):
+        store.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(store)
+        # Do not resolve links, because executors may have the target elsewhere.
+        folder = Path(tempfile.mkdtemp(prefix=".stallscope-spark-", dir=store)).absolute()
+        # Executors may run as another user.
+        folder.chmod(store.stat().st_mode)
+    return folder
+
+
+def keep(places: Iterable[str]) -> None:
+    """Update the modification times of folders, to show that they are in use."""
+    for place in places:
+        with suppress(OSError):  # the place is a URL, or another process has removed it
+            os.utime(place)
+
+
+def _remove_leftovers(store: Path) -> None:
+    for folder in store.glob(_SCRATCH_PATTERN):
+        with suppress(OSError):  # the driver has removed it meanwhile
+            if folder.stat().st_mtime < time.time() - _LEFTOVER_SECONDS:
+                shutil.rmtree(folder, ignore_errors=True)

@@ -22,8 +22,7 @@ from stallscope.run import Run
 
 from .arranging import RemoteSteps
 from .parsing import RemoteReader
-from .reporting import remote_runs
-from .scratch import scratch_at
+from .reporting import remote_runs, scratch_at
 from .storage import remove
 
 # Messages of pyspark's versions if Java does not start.

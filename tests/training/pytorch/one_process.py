@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from pytorch.base import (
     BATCH,
+    CLASSES,
+    HIDDEN,
     INPUTS,
     STEPS,
     Case,
@@ -270,3 +272,22 @@ def other_device(case: Case) -> Any:
                 optimizer.step()
                 optimizer.zero_grad()
     return {"weights": "", "ours": []}
+
+
+#: The lengths of the batches of ``lengths_that_change``.
+LENGTHS = [8, 8, 8, 12, 12, 8, 20, 20, 8, 12, 8, 8]
+
+
+@alone
+def lengths_that_change(case: Case) -> Any:
+    """Train on sequences of several lengths with a model that is compiled for each of them."""
+    net = nn.Sequential(nn.Linear(1, HIDDEN), nn.Linear(HIDDEN, CLASSES))
+    compiled: Any = torch.compile(net, backend="aot_eager", dynamic=False)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    batches = [torch.rand(BATCH, length, 1) for length in LENGTHS]
+    with StepLogger(case.logs(), optimizer=optimizer) as log:
+        for batch in log.watch(batches):
+            optimizer.zero_grad()
+            compiled(batch).square().mean().backward()
+            optimizer.step()
+    return {"ours": []}

@@ -46,13 +46,14 @@ def build_ledger(aligned: AlignedSteps) -> Ledger:
     of_steps = (np.concatenate(blocks) for blocks in zip(*parts, strict=True))
     reference, second, critical, last, last_arrival, last_ready, latest = of_steps
     total = last_arrival + reduced - last_ready
+    kept = sorted(stamps.names & {"measured", "samples", "elements"})
     return Ledger(
         ranks=aligned.ranks,
         steps=aligned.steps[chosen],
         epochs=aligned.epochs[chosen],
         reduced=reduced,
         total=total,
-        cells=stamps.only("measured", "samples").merged_with(stages),
+        cells=stamps.only(*kept).merged_with(stages),
         allreduce=total - last,
         critical=critical,
         second=second,

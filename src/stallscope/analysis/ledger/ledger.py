@@ -54,7 +54,7 @@ class Ledger:
     total: Ints
     #: n × R: ``input``; ``compute``; ``arrival``, the time from the step's start until the rank's
     #: gradients were ready; ``measured``, false if a timestamp is missing and the reference rank's
-    #: figures are used; ``samples``, NULL if unknown.
+    #: figures are used; ``samples``, NULL if unknown; and ``elements`` of batches, if they vary.
     cells: Matrix
     allreduce: Ints
     #: Positions in ``ranks`` of the critical rank, of the second last rank (the critical rank itself if

@@ -45,8 +45,9 @@ class AlignedSteps:
     epochs: Ints
     ranks: tuple[int, ...]
     hosts: tuple[str, ...]
-    #: The timestamps; ``samples``, the number that a rank processed, NULL if unknown; and ``measured``:
-    #: whether the rank has all five timestamps.
+    #: The timestamps; ``samples``, the number that a rank processed, NULL if unknown; ``elements``, the
+    #: numbers in its batch, if they vary in the run; and ``measured``: whether the rank has all five
+    #: timestamps.
     cells: Matrix
     #: Whether a new training session began with this step (a process, or a further fit).
     session_start: Bools
@@ -94,7 +95,8 @@ def align(run: Run, generation: int) -> AlignedSteps:
         short = [index for index, log in enumerate(run.logs) if log.rank in left_out]
         table = without_logs(table, short)
     sessions = np.array(run.sessions) if any(log.continues for log in run.logs) else None
-    dense = pivot(table, (*TIMESTAMPS, "samples"), run.allocate, sessions)
+    work = ("samples", "elements") if run.work_varies else ("samples",)
+    dense = pivot(table, (*TIMESTAMPS, *work), run.allocate, sessions)
     last_log = run.last_logs_of(generation)
     logs = [last_log[rank] for rank in dense.ranks]
     domains = [log.clock_domain for log in logs]

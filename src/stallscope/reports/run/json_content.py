@@ -7,6 +7,7 @@ from typing import Any
 
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.findings.finding import Finding
+from stallscope.analysis.findings.step_causes import StepCause
 from stallscope.analysis.gains.baseline import Decomposition
 from stallscope.analysis.gains.input_probe import InputProbe
 from stallscope.analysis.gains.what_if import Bottleneck, WhatIf, in_words
@@ -68,6 +69,8 @@ def json_content(analysis: Analysis) -> Content:
         input=_input(analysis),
         input_probe=_input_probe(analysis.input_probe),
         loaders=analysis.run.loaders,
+        causes=[_step_cause(cause) for cause in analysis.step_causes.causes],
+        explained=analysis.step_causes.explained,
         bottleneck=_bottleneck(analysis.bottleneck),
         stopped=stopped_content(analysis.stopped),
         stragglers=[fields_of(straggler, _STRAGGLER) for straggler in analysis.stragglers],
@@ -300,6 +303,15 @@ def _input_probe(probe: InputProbe | None) -> dict[str, Any] | None:
             }
             for rank in probe.ranks
         ],
+    }
+
+
+def _step_cause(cause: StepCause) -> dict[str, Any]:
+    return {
+        **fields_of(cause, "code ranks stage count took_ms"),
+        **mean_fields("saved_ms", cause.saved_ms),
+        **fields_of(cause, "share of_imbalance text"),
+        "advice": [*map(str, cause.advice)],
     }
 
 

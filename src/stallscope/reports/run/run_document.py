@@ -51,7 +51,14 @@ from .network_tables import (
     trials_table,
 )
 from .run_contents import verdict_section
-from .step_tables import baselines_table, cause_table, ledger_table, step_table, step_unit
+from .step_tables import (
+    baselines_table,
+    cause_table,
+    causes_table,
+    ledger_table,
+    step_table,
+    step_unit,
+)
 
 # Longer tables are folded.
 _LONG = 16
@@ -111,7 +118,9 @@ def _page(analysis: Analysis) -> Iterator[Section]:
     yield from charts_section("Charts", drawn)
     yield from _concerns(analysis, "html")
     yield from sections_of(
-        run_tables.generations_table(analysis), run_tables.stragglers_table(analysis)
+        run_tables.generations_table(analysis),
+        run_tables.stragglers_table(analysis),
+        causes_table(analysis),
     )
     yield from _notes(analysis)
     events = run_tables.events_table(analysis)
@@ -132,6 +141,7 @@ def _markdown(analysis: Analysis) -> Iterator[Section]:
         cause_table(analysis) if analysis.printed is None else None,
         ledger_table(analysis) if analysis.printed is None else None,
         run_tables.stragglers_table(analysis),
+        causes_table(analysis),
         run_tables.gains_table(analysis),
         baselines_table(analysis),
         probe_table(analysis),

@@ -6,20 +6,22 @@ from collections.abc import Sequence
 from math import nan
 
 from stallscope.analysis import ENTRIES, Analysis
+from stallscope.analysis.findings.step_causes import StepCause
 from stallscope.analysis.gains.baseline import Decomposition
 from stallscope.arrays.stats import Mean
-from stallscope.formatting.lists import counted
+from stallscope.formatting.lists import counted, ranges
 from stallscope.formatting.numbers import (
     NOT_MEASURED,
     amount,
     percent,
+    share,
 )
 from stallscope.formatting.sums import SumColumn
 from stallscope.text.baselines import decomposed, input_name
 from stallscope.text.step_figures import StepFigures
 from stallscope.text.table_cells import Cells
 from stallscope.text.vocabulary import entry_title
-from stallscope.words import CAUSES, STAGES
+from stallscope.words import CAUSES, STAGES, StepCauseCode
 
 from ..document import NOTHING, Table
 
@@ -238,3 +240,54 @@ def step_table(analysis: Analysis) -> Table | None:
 def share_of(value: float | None, total: float) -> str:
     """Return a part of a total as a percentage."""
     return NOTHING if value is None or not total else percent(value / total)
+
+
+# -- Causes inside the step ------------------------------------------------------------------------
+
+#: Causes in words.
+STEP_CAUSE_TITLES: dict[StepCauseCode, str] = {
+    "garbage_collection": "Garbage collection",
+    "compilation": "Compilation",
+    "unequal_work": "Unequal batches",
+}
+
+
+def causes_table(analysis: Analysis) -> Table | None:
+    """Return what was noted inside of steps and what it costs; None without a cause."""
+    found = analysis.step_causes
+    if not found.causes:
+        return None
+    cells = Cells.for_all([cause.saved_ms.value for cause in found.causes])
+    rows = tuple(
+        (
+            STEP_CAUSE_TITLES[cause.code],
+            _whose(cause, analysis),
+            NOTHING if cause.count is None else f"{cause.count:,}",
+            NOTHING if cause.took_ms is None else amount(cause.took_ms, "ms"),
+            cells.mean(cause.saved_ms.value, cause.saved_ms.ci95),
+            percent(cause.share),
+            share(cause.of_imbalance),
+        )
+        for cause in found.causes
+    )
+    explained = ""
+    if found.explained is not None:
+        explained = (
+            f" Together they explain {percent(found.explained)} of the imbalance; the rest is "
+            "unexplained."
+        )
+    saved = f"Saves, {cells.unit} per step"
+    return Table(
+        "Causes inside the step",
+        ("Cause", "Ranks", "Times", "Each", saved, "Of the step", "Of the imbalance"),
+        rows,
+        words=frozenset({0, 1}),
+        note="The steady steps again, without each cause and with all else as it was; for batches, with "
+        f"the same work on all ranks.{explained}",
+    )
+
+
+def _whose(cause: StepCause, analysis: Analysis) -> str:
+    if not cause.ranks:
+        return "in turn"
+    return "all" if len(cause.ranks) == len(analysis.ranks) else ranges(cause.ranks)

@@ -1,0 +1,189 @@
+"""Causes inside steps cost what the job gains without them, and clean runs have none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from simulator import Job, simulate
+from simulator.clocks import Clocks
+from simulator.faults import Bursts, EveryNth, Fault
+from simulator.logs import write_logs
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.analysis.findings.step_causes import StepCause
+from stallscope.conditions.condition import parse
+from stallscope.parsers import read
+from stallscope.reports.run.json_content import json_content
+from stallscope.reports.run.step_tables import causes_table
+from stallscope.run import Run
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "report.schema.json").read_text())
+JOB = Job(ranks=4, steps=600, compute_ms=50.0, input_ms=2.0, other_ms=2.0)
+COLLECTIONS = Fault("compute", 100.0, ranks=[1], when=EveryNth(20), cause="garbage_collection")
+COMPILATIONS = Fault("compute", 900.0, when=Bursts(60, 1), cause="compilation")
+WORK = Fault("compute", 10.0, cv=1.0, cause="work")
+NOTED = {"interruptions": ["garbage_collection", "compilation"]}
+
+
+def run_of(*faults: Fault, **changes: object) -> Run:
+    return simulate(replace(JOB, faults=faults, facts=NOTED, **changes)).run  # type: ignore[arg-type]
+
+
+def step_ms(analysis: Analysis) -> float:
+    assert analysis.step is not None
+    return analysis.step.mean
+
+
+def causes_of(run: Run) -> dict[str, StepCause]:
+    return {cause.code: cause for cause in analyse(run).step_causes.causes}
+
+
+@pytest.mark.parametrize(
+    ("fault", "ranks"),
+    [
+        (COLLECTIONS, (1,)),
+        (replace(COLLECTIONS, ranks=(), rotating=1), (0, 1, 2, 3)),
+        (COMPILATIONS, (0, 1, 2, 3)),
+    ],
+    ids=["one-rank", "rotating", "all-ranks"],
+)
+def test_a_pause_costs_what_the_job_gains_without_it(fault: Fault, ranks: tuple[int, ...]) -> None:
+    faulty, healthy = analyse(run_of(fault)), analyse(run_of())
+    (cause,) = faulty.step_causes.causes
+    assert cause.code == fault.cause
+    assert cause.ranks == ranks
+    gained = step_ms(faulty) - step_ms(healthy)
+    assert cause.saved_ms.value == pytest.approx(gained, rel=0.03)
+    assert cause.share == pytest.approx(gained / step_ms(faulty), rel=0.03)
+    assert cause.saved_ms.ci95 is not None
+    assert cause.saved_ms.ci95[0] < gained < cause.saved_ms.ci95[1]
+
+
+def test_pauses_are_counted_and_timed() -> None:
+    cause = causes_of(run_of(COLLECTIONS))["garbage_collection"]
+    # One in 20 of 600 steps, and the first ones are warm-up.
+    assert cause.count in (29, 30)
+    assert cause.took_ms == pytest.approx(100, rel=0.05)
+
+
+def test_a_pause_while_its_rank_waits_costs_nothing() -> None:
+    # Rank 0 always comes last, so rank 1 has 40 ms to spare.
+    slow = Fault("compute", 60.0, ranks=[0], cv=0.0)
+    assert not causes_of(run_of(slow, replace(COLLECTIONS, ms=20.0)))
+
+
+def test_pauses_are_found_on_clocks_that_differ() -> None:
+    there = run_of(
+        COLLECTIONS, ranks_per_host=1, clocks=Clocks(offsets_ms=(0.0, 900.0, -400.0, 5.0))
+    )
+    saved_ms = [
+        causes_of(run)["garbage_collection"].saved_ms.value for run in (there, run_of(COLLECTIONS))
+    ]
+    assert saved_ms[0] == pytest.approx(saved_ms[1], rel=0.02)
+
+
+def test_nested_compilations_count_once() -> None:
+    run = run_of(COMPILATIONS)
+    inner = run.intervals.filter(pc.equal(run.intervals["kind"], "compilation"))
+    middle = pc.divide(pc.add(inner["begin"], inner["end"]), 2)
+    inner = inner.set_column(inner.schema.get_field_index("begin"), "begin", middle)
+    twice = pa.concat_tables([run.intervals, inner])
+    once = causes_of(run)["compilation"]
+    assert causes_of(replace(run, intervals=twice))["compilation"].saved_ms == once.saved_ms
+
+
+def equal_work_gain_ms(run: Run) -> float:
+    """Return what the true delays of unequal batches cost, from the simulation."""
+    truth = simulate(replace(JOB, faults=(WORK,), facts=NOTED)).truth
+    delays = truth.extra["compute"]
+    arrival = (truth.other + truth.input + truth.compute).astype(np.float64)
+    equal = arrival - delays + delays.mean(axis=1, keepdims=True)
+    return float((arrival.max(axis=1) - equal.max(axis=1))[20:].mean()) / 1e6
+
+
+def test_equal_batches_gain_what_unequal_ones_cost() -> None:
+    run = run_of(WORK)
+    cause = causes_of(run)["unequal_work"]
+    assert cause.saved_ms.value == pytest.approx(equal_work_gain_ms(run), rel=0.05)
+    assert cause.ranks == ()
+    assert cause.of_imbalance is not None
+    assert cause.of_imbalance > 0.5
+
+
+def test_the_rank_with_larger_batches_is_named_and_not_called_slow_hardware() -> None:
+    cause = causes_of(run_of(replace(WORK, ranks=[3])))["unequal_work"]
+    assert cause.ranks == (3,)
+    assert "rank 3" in cause.text
+    assert "larger" in cause.text
+
+
+def test_both_causes_are_told_apart() -> None:
+    causes = causes_of(run_of(WORK, COLLECTIONS))
+    assert set(causes) == {"unequal_work", "garbage_collection"}
+    alone = causes_of(run_of(WORK))["unequal_work"]
+    assert causes["unequal_work"].saved_ms.value == pytest.approx(alone.saved_ms.value, rel=0.1)
+
+
+@pytest.mark.parametrize("seed", range(1, 21))
+def test_clean_and_merely_slow_runs_have_no_cause(seed: int) -> None:
+    """Batches that vary without an effect, and a slow rank whose batches are like the others'."""
+    slow = Fault("compute", 10.0, ranks=[1])
+    run = run_of(replace(WORK, ms=0.0), slow, seed=seed)
+    rng = np.random.default_rng(seed)
+    elements = rng.integers(20_000, 40_000, run.rows)
+    at = run.steps.schema.get_field_index("elements")
+    steps = run.steps.set_column(at, run.steps.schema.field("elements"), [elements])
+    analysis = analyse(replace(run, steps=steps))
+    assert analysis.step_causes.causes == ()
+    assert analysis.step_causes.explained is None
+
+
+def test_a_cause_on_the_slow_rank_is_a_reason_with_advice() -> None:
+    often = replace(COLLECTIONS, ms=30.0, when=EveryNth(2))
+    analysis = analyse(run_of(often))
+    verdict = analysis.bottleneck
+    assert verdict.ranks == (1,)
+    assert [reason.code for reason in verdict.why] == ["garbage_collection"]
+    assert "gc.freeze()" in str(verdict.advice[0])
+    assert "garbage_collection" not in {finding.code for finding in analysis.findings}
+
+
+def test_another_cause_is_a_finding() -> None:
+    analysis = analyse(run_of(COMPILATIONS, Fault("input", 60.0)))
+    assert analysis.bottleneck.kind == "input"
+    (finding,) = (each for each in analysis.findings if each.code == "compilation")
+    assert "dynamic=True" in str(finding.advice[0])
+
+
+def test_json_table_and_conditions_have_them() -> None:
+    analysis = analyse(run_of(WORK, COLLECTIONS))
+    content = json.loads(json.dumps(json_content(analysis), default=str))
+    jsonschema.validate(content, SCHEMA)
+    assert [cause["code"] for cause in content["causes"]] == ["unequal_work", "garbage_collection"]
+    assert 0.5 < content["explained"] <= 1
+    table = causes_table(analysis)
+    assert table is not None
+    assert [row[1] for row in table.rows] == ["in turn", "1"]
+    assert parse("causes.garbage_collection.share>2%").check(analysis).held
+    assert not parse("causes.compilation.share>1%").check(analysis).held
+
+
+def test_what_a_recorder_does_not_note_is_unknown() -> None:
+    run = simulate(JOB).run
+    outcome = parse("causes.compilation.share<1%").check(analyse(run))
+    assert outcome.held is None
+    assert "noted no compilation" in outcome.why
+
+
+def test_logs_that_were_written_tell_the_same(tmp_path: Path) -> None:
+    simulated = simulate(replace(JOB, faults=(WORK, COLLECTIONS), facts=NOTED))
+    write_logs(simulated, tmp_path)
+    (run,) = read(str(tmp_path))
+    assert analyse(run).step_causes == analyse(simulated.run).step_causes

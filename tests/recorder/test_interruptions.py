@@ -1,0 +1,151 @@
+"""Garbage collections are timed, whoever collects, and nothing of that reaches training."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stallscope.collector.recorder.interruptions import Interruptions
+from stallscope.collector.recorder.step_log.line_format import InterruptionRow
+
+# A collection that looks at so many objects takes more than a millisecond.
+OBJECTS = 200_000
+
+
+@pytest.fixture
+def rows() -> list[InterruptionRow]:
+    return []
+
+
+@pytest.fixture
+def interruptions(rows: list[InterruptionRow]) -> Iterator[Interruptions]:
+    recorded = Interruptions(rows.append, lambda: 7)
+    gc.disable()
+    recorded.start()
+    yield recorded
+    recorded.stop()
+    gc.enable()
+
+
+def collect() -> tuple[int, int]:
+    """Return when a long collection began and ended."""
+    objects = [[number] for number in range(OBJECTS)]
+    began = time.monotonic_ns()
+    gc.collect()
+    ended = time.monotonic_ns()
+    objects.clear()
+    return began, ended
+
+
+def test_a_long_collection_is_a_row(
+    interruptions: Interruptions, rows: list[InterruptionRow]
+) -> None:
+    began, ended = collect()
+    (row,) = rows
+    assert (row.kind, row.step, row.amount) == ("garbage_collection", 7, 2)
+    assert began <= row.begin < row.end <= ended
+    assert interruptions.facts()["collections"]["count"] == 1
+
+
+def test_short_ones_are_only_counted(
+    interruptions: Interruptions, rows: list[InterruptionRow]
+) -> None:
+    gc.collect()
+    gc.freeze()
+    rows.clear()
+    before = interruptions.facts()["collections"]["count"]
+    for _ in range(5):
+        gc.collect(0)
+    gc.unfreeze()
+    assert not rows
+    facts = interruptions.facts()["collections"]
+    assert facts["count"] == before + 5
+    assert facts["thresholds"] == list(gc.get_threshold())
+
+
+def test_nothing_is_left_behind(interruptions: Interruptions, rows: list[InterruptionRow]) -> None:
+    interruptions.stop()
+    assert not [call for call in gc.callbacks if "Interruptions" in repr(call)]
+    collect()
+    assert not rows
+
+
+def test_a_forked_child_records_nothing(
+    interruptions: Interruptions, rows: list[InterruptionRow]
+) -> None:
+    child = os.fork()
+    if not child:
+        collect()
+        os._exit(len(rows))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_an_error_while_recording_reaches_nobody() -> None:
+    def emit(row: InterruptionRow) -> None:
+        raise OSError("the disk is gone")
+
+    recorded = Interruptions(emit, lambda: 0)
+    recorded.start()
+    try:
+        collect()
+    finally:
+        recorded.stop()
+    assert recorded.facts()["collections"]["count"] >= 1
+
+
+# Neither torch nor JAX is in the app's environment; their own compilers are tested in training.
+class Compiler:
+    """The hooks that a framework's module has."""
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[..., None]] = []
+
+    def register_event_duration_secs_listener(self, call: Callable[..., None]) -> None:
+        self.calls.append(call)
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
+    compiler = Compiler()
+    monkeypatch.setitem(sys.modules, "jax.monitoring", compiler)  # type: ignore[misc]
+    return compiler
+
+
+def test_a_compiler_that_is_imported_later_is_recorded(
+    interruptions: Interruptions, rows: list[InterruptionRow], compiler: Compiler
+) -> None:
+    assert interruptions.kinds == ["garbage_collection"]
+    assert interruptions.hook_compilers()
+    assert not interruptions.hook_compilers()
+    assert interruptions.kinds == ["garbage_collection", "compilation"]
+    for event in ("/jax/core/compile/backend_compile_duration", "/jax/other"):
+        compiler.calls[0](event, 0.25, fun_name="step")
+    (row,) = rows
+    assert row.kind == "compilation"
+    assert row.end - row.begin == 250_000_000
+    assert interruptions.facts()["compilations"] == {"count": 1, "ms": 250.0}
+
+
+def test_listeners_that_cannot_be_removed_go_silent(
+    interruptions: Interruptions, rows: list[InterruptionRow], compiler: Compiler
+) -> None:
+    interruptions.hook_compilers()
+    interruptions.stop()
+    compiler.calls[0]("/jax/core/compile/backend_compile_duration", 0.25)
+    assert not rows
+
+
+def test_an_unknown_version_of_a_framework_is_no_error(
+    interruptions: Interruptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other: Any = SimpleNamespace()
+    monkeypatch.setitem(sys.modules, "torch._dynamo.callback", other)
+    assert not interruptions.hook_compilers()
+    assert interruptions.kinds == ["garbage_collection"]
