@@ -80,11 +80,12 @@ def test_a_pause_while_its_rank_waits_costs_nothing() -> None:
 
 
 def test_pauses_are_found_on_clocks_that_differ() -> None:
-    there = run_of(
+    on_hosts = run_of(
         COLLECTIONS, ranks_per_host=1, clocks=Clocks(offsets_ms=(0.0, 900.0, -400.0, 5.0))
     )
     saved_ms = [
-        causes_of(run)["garbage_collection"].saved_ms.value for run in (there, run_of(COLLECTIONS))
+        causes_of(run)["garbage_collection"].saved_ms.value
+        for run in (on_hosts, run_of(COLLECTIONS))
     ]
     assert saved_ms[0] == pytest.approx(saved_ms[1], rel=0.02)
 

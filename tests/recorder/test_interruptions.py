@@ -145,7 +145,7 @@ def test_listeners_that_cannot_be_removed_go_silent(
 def test_an_unknown_version_of_a_framework_is_no_error(
     interruptions: Interruptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other: Any = SimpleNamespace()
-    monkeypatch.setitem(sys.modules, "torch._dynamo.callback", other)
+    module: Any = SimpleNamespace()
+    monkeypatch.setitem(sys.modules, "torch._dynamo.callback", module)
     assert not interruptions.hook_compilers()
     assert interruptions.kinds == ["garbage_collection"]

@@ -54,7 +54,7 @@ def _lines(run: Run, index: int, log: Log) -> Iterator[str]:
     steps = _rows_of(run.steps, index)
     numbers = steps["step"].to_numpy()
     lines = [
-        formatter.step(StepRow(*row[:-1], clock=0, elements=row[-1]))
+        formatter.step(StepRow._make((*row[:-1], 0, row[-1])))
         for row in zip(*(steps[name].to_pylist() for name in _STEP), strict=True)
     ]
     intervals = _rows_of(run.intervals, index)

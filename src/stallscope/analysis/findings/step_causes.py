@@ -74,6 +74,7 @@ class StepCauses:
 class _Pauses:
     """The parts of pauses of one kind that delayed a rank's gradients."""
 
+    kind: PauseInStep
     count: int
     took_ms: float
     #: The stage that has most of their time.
@@ -93,21 +94,23 @@ def step_causes(run: Run, generations: Generations) -> StepCauses:
     ledger = steady_of(generations.ledgers[last], generations.unsteady[last])
     if ledger is None or not len(ledger):
         return StepCauses()
-    pauses = {kind: _pauses(run, aligned, ledger, kind) for kind in PAUSES_IN_STEPS}
-    known = {kind: found for kind, found in pauses.items() if found is not None}
-    work = _unequal_work(ledger, known)
-    causes = [_of_pauses(kind, found, ledger) for kind, found in known.items()]
+    noted = [_pauses(run, aligned, ledger, kind) for kind in PAUSES_IN_STEPS]
+    every = [pauses for pauses in noted if pauses is not None]
+    work = _unequal_work(ledger, every)
+    causes = [_of_pauses(pauses, ledger) for pauses in every]
     if work is not None:
         causes.append(_of_work(work, ledger))
     named = [cause for cause in causes if _is_worth(cause)]
+    if not named:
+        return StepCauses()
     named.sort(key=lambda cause: -cause.saved_ms.value)
     codes = {cause.code for cause in named}
     together = _last_without(
         ledger,
-        [found for kind, found in known.items() if kind in codes],
+        [pauses for pauses in every if pauses.kind in codes],
         work.slope.value if work is not None and "unequal_work" in codes else 0.0,
     )
-    return StepCauses(tuple(named), _of_imbalance(ledger, together) if named else None)
+    return StepCauses(tuple(named), _of_imbalance(ledger, together))
 
 
 def _is_worth(cause: StepCause) -> bool:
@@ -147,7 +150,7 @@ def _pauses(run: Run, aligned: AlignedSteps, ledger: Ledger, kind: PauseInStep) 
     if not number:
         return None
     stage = STAGES[int(of_stages.sum(axis=0).argmax())]
-    return _Pauses(number, float(delays.sum()) / 1e6 / number, stage, steps, ranks, delays)
+    return _Pauses(kind, number, float(delays.sum()) / 1e6 / number, stage, steps, ranks, delays)
 
 
 def _merged(rank: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
@@ -184,7 +187,7 @@ def _delays(ledger: Ledger, step: Ints, rank: Ints, begin: Ints, end: Ints) -> t
     return inside(ready - arrival, ready), np.stack(of_stages, axis=1)
 
 
-def _of_pauses(kind: PauseInStep, pauses: _Pauses, ledger: Ledger) -> StepCause:
+def _of_pauses(pauses: _Pauses, ledger: Ledger) -> StepCause:
     last = _last_without(ledger, [pauses], 0.0)
     saved = mean_saved(ledger.last - last).scaled(1e-6)
     share = saved.value * 1e6 / float(ledger.total.mean())
@@ -193,7 +196,7 @@ def _of_pauses(kind: PauseInStep, pauses: _Pauses, ledger: Ledger) -> StepCause:
         ledger.ranks[at] for at in np.flatnonzero(delays >= _ALSO * delays.max()).tolist()
     )
     everywhere = len(ranks) == len(ledger.ranks)
-    what = counted(pauses.count, _NAMES[kind])
+    what = counted(pauses.count, _NAMES[pauses.kind])
     who = "all ranks" if everywhere and len(ranks) > 1 else ranks_in_words(ranks)
     of_imbalance = _of_imbalance(ledger, last)
     text = (
@@ -201,7 +204,7 @@ def _of_pauses(kind: PauseInStep, pauses: _Pauses, ledger: Ledger) -> StepCause:
         f"they cost {amount(saved.value, 'ms', saved.ci95)} per step, {percent(share)} of it."
     )
     return StepCause(
-        kind,
+        pauses.kind,
         ranks,
         pauses.stage,
         pauses.count,
@@ -210,7 +213,7 @@ def _of_pauses(kind: PauseInStep, pauses: _Pauses, ledger: Ledger) -> StepCause:
         share,
         of_imbalance,
         text,
-        _ADVICE[kind],
+        _ADVICE[pauses.kind],
     )
 
 
@@ -227,7 +230,7 @@ class _Work:
     of_ranks: Floats
 
 
-def _unequal_work(ledger: Ledger, pauses: dict[PauseInStep, _Pauses]) -> _Work | None:
+def _unequal_work(ledger: Ledger, every: Sequence[_Pauses]) -> _Work | None:
     """Estimate the time of an element from batches of different sizes within steps.
 
     Ranks may differ in speed, so that each rank is compared with itself: its mean difference from the
@@ -235,15 +238,14 @@ def _unequal_work(ledger: Ledger, pauses: dict[PauseInStep, _Pauses]) -> _Work |
     """
     if "elements" not in ledger.cells.names or len(ledger.ranks) < 2:
         return None
-    found = [*pauses.values()]
-    count, work, compute, every = ledger.cells.summed(_differences, found)
-    if not count.any() or not every.any():
+    count, work, compute, total = ledger.cells.summed(_differences, every)
+    if not count.any() or not total.any():
         return None
     known = np.maximum(count, 1)
     means = work / known, compute / known
-    products = ledger.cells.gathered(_products, found, *means)
+    products = ledger.cells.gathered(_products, every, *means)
     of_both, of_work = (part.astype(np.float64) for part in products)
-    usual = float(every.sum() / max(count.sum(), 1))
+    usual = float(total.sum() / max(count.sum(), 1))
     variance = float(of_work.mean()) / len(ledger.ranks)
     if not usual or np.sqrt(variance) < _VARIES * usual:
         return None
@@ -261,28 +263,28 @@ def _unequal_work(ledger: Ledger, pauses: dict[PauseInStep, _Pauses]) -> _Work |
     return _Work(estimate, 1 + means[0] / usual)
 
 
-def _differences(block: Block, pauses: Sequence[_Pauses]) -> Ints:
+def _differences(block: Block, every: Sequence[_Pauses]) -> Ints:
     """Kernel: sum, per rank, the steps, the differences of work and of compute, and the work."""
-    known, work, compute = _relative(block, pauses)
-    every = np.where(known[:, None], block["elements"], 0)
+    known, work, compute = _relative(block, every)
+    total = np.where(known[:, None], block["elements"], 0)
     count = np.broadcast_to(known[:, None], work.shape)
-    return np.array([part.sum(axis=0) for part in (count, work, compute, every)], np.float64)
+    return np.array([part.sum(axis=0) for part in (count, work, compute, total)], np.float64)
 
 
 def _products(
-    block: Block, pauses: Sequence[_Pauses], mean_work: Floats, mean_compute: Floats
+    block: Block, every: Sequence[_Pauses], mean_work: Floats, mean_compute: Floats
 ) -> tuple[Floats, Floats]:
     """Kernel: return, per step, the sums over ranks of work × compute and of work²."""
-    known, work, compute = _relative(block, pauses)
+    known, work, compute = _relative(block, every)
     work = np.where(known[:, None], work - mean_work, 0.0)
     return np.asarray((work * (compute - mean_compute)).sum(axis=1)), (work**2).sum(axis=1)
 
 
-def _relative(block: Block, pauses: Sequence[_Pauses]) -> tuple[Bools, Floats, Floats]:
+def _relative(block: Block, every: Sequence[_Pauses]) -> tuple[Bools, Floats, Floats]:
     """Return the steps whose work is known, and work and compute relative to the mean of all ranks."""
     elements, compute = block["elements"], block["compute"].astype(np.float64)
-    for found in pauses:
-        _take_off(block, compute, found)
+    for pauses in every:
+        _take_off(block, compute, pauses)
     known = (elements != NULL).all(axis=1) & block["measured"].all(axis=1)
     work = np.where(known[:, None], elements, 0).astype(np.float64)
     compute[~known] = 0.0
@@ -331,22 +333,22 @@ def _of_work(work: _Work, ledger: Ledger) -> StepCause:
 # -- the job without causes ------------------------------------------------------------------------
 
 
-def _last_without(ledger: Ledger, pauses: Sequence[_Pauses], slope: float) -> Ints:
+def _last_without(ledger: Ledger, every: Sequence[_Pauses], slope: float) -> Ints:
     """Return when the last rank would be ready without pauses and with equal work, per step.
 
     Args:
         ledger: steady steps.
-        pauses: the pauses to leave out.
+        every: the pauses to leave out.
         slope: nanoseconds per element, to give all ranks the mean of each step; 0 to leave work.
     """
-    return ledger.cells.per_step(_last_of_block, pauses, slope)
+    return ledger.cells.per_step(_last_of_block, every, slope)
 
 
-def _last_of_block(block: Block, pauses: Sequence[_Pauses], slope: float) -> Ints:
+def _last_of_block(block: Block, every: Sequence[_Pauses], slope: float) -> Ints:
     """Kernel: see ``_last_without``."""
     arrival = block["arrival"].astype(np.float64)
-    for found in pauses:
-        _take_off(block, arrival, found)
+    for pauses in every:
+        _take_off(block, arrival, pauses)
     if slope:
         arrival -= slope * _relative(block, ())[1]
     return np.asarray(np.rint(arrival.max(axis=1)), np.int64)

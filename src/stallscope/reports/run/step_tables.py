@@ -254,10 +254,10 @@ STEP_CAUSE_TITLES: dict[StepCauseCode, str] = {
 
 def causes_table(analysis: Analysis) -> Table | None:
     """Return what was noted inside of steps and what it costs; None without a cause."""
-    found = analysis.step_causes
-    if not found.causes:
+    known = analysis.step_causes
+    if not known.causes:
         return None
-    cells = Cells.for_all([cause.saved_ms.value for cause in found.causes])
+    cells = Cells.for_all([cause.saved_ms.value for cause in known.causes])
     rows = tuple(
         (
             STEP_CAUSE_TITLES[cause.code],
@@ -268,12 +268,12 @@ def causes_table(analysis: Analysis) -> Table | None:
             percent(cause.share),
             share(cause.of_imbalance),
         )
-        for cause in found.causes
+        for cause in known.causes
     )
     explained = ""
-    if found.explained is not None:
+    if known.explained is not None:
         explained = (
-            f" Together they explain {percent(found.explained)} of the imbalance; the rest is "
+            f" Together they explain {percent(known.explained)} of the imbalance; the rest is "
             "unexplained."
         )
     saved = f"Saves, {cells.unit} per step"
