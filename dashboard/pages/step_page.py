@@ -17,6 +17,7 @@ from stallscope.analysis.views.one_step import (
     StepOf,
     find_step,
     neighbours,
+    pauses_of_step,
 )
 from stallscope.charts.chart_kinds import Bar, Segment, StackedBars
 from stallscope.charts.charts import MOST_RANKS
@@ -37,6 +38,8 @@ from .run_page import RunPage, RunRequest
 # Steps before and after that the link to the timeline shows.
 _AROUND = 4
 _PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
+_MOST_PAUSES = 4
+_PAUSED = {"garbage_collection": "collected garbage", "compilation": "compiled"}
 _GAPS = {"epoch_gap": "the time between epochs"}
 
 
@@ -103,7 +106,19 @@ def _missing(analysis: Analysis, number: int | None, generation: int | None) -> 
 
 def _sentence(analysis: Analysis, figures: OneStepFigures) -> Any:
     colour = "warning" if figures.step.late else "neutral"
-    return sentence_card(_headline(analysis, figures), " ".join(_evidence(figures)), colour)
+    sentences = [*_evidence(figures), *_pauses(analysis, figures.step)]
+    return sentence_card(_headline(analysis, figures), " ".join(sentences), colour)
+
+
+def _pauses(analysis: Analysis, step: OneStep) -> list[str]:
+    """Say what paused ranks within the step; of many pauses the longest ones."""
+    pauses = pauses_of_step(analysis.run, step)
+    sentences = [
+        f"Rank {pause.rank} {_PAUSED[pause.kind]} for {amount(pause.ms, 'ms')}."
+        for pause in pauses[:_MOST_PAUSES]
+    ]
+    left = len(pauses) - len(sentences)
+    return [*sentences, *([f"There are {counted(left, 'shorter pause')}."] if left > 0 else [])]
 
 
 def _headline(analysis: Analysis, figures: OneStepFigures) -> str:

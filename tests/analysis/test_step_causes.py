@@ -18,6 +18,7 @@ from simulator.logs import write_logs
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.findings.step_causes import StepCause
+from stallscope.analysis.views.one_step import find_step, pauses_of_step
 from stallscope.conditions.condition import parse
 from stallscope.parsers import read
 from stallscope.reports.run.json_content import json_content
@@ -188,3 +189,18 @@ def test_logs_that_were_written_tell_the_same(tmp_path: Path) -> None:
     write_logs(simulated, tmp_path)
     (run,) = read(str(tmp_path))
     assert analyse(run).step_causes == analyse(simulated.run).step_causes
+
+
+@pytest.mark.parametrize("offset_ms", [0.0, 700.0])
+def test_a_step_tells_its_own_pauses(offset_ms: float) -> None:
+    clocks = Clocks(offsets_ms=(0.0, offset_ms))
+    run = run_of(COLLECTIONS, ranks_per_host=2, clocks=clocks)
+    analysis = analyse(run)
+    step = find_step(analysis, 40)
+    assert step is not None
+    ((kind, rank, ms),) = pauses_of_step(run, step)
+    assert (kind, rank) == ("garbage_collection", 1)
+    assert ms == pytest.approx(100, rel=0.5)
+    after = find_step(analysis, 41)
+    assert after is not None
+    assert pauses_of_step(run, after) == ()

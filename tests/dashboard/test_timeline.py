@@ -421,6 +421,20 @@ def test_a_step_begins_with_who_was_last_and_why(store: RunStore) -> None:
     assert difference == f"{'+' if more[2] == 'more' else '−'}{more[1]}"
 
 
+def test_a_step_says_what_paused_its_ranks() -> None:
+    pauses = Fault("compute", 100.0, ranks=[1], when=EveryNth(20), cause="garbage_collection")
+    run = simulate(Job(ranks=4, steps=300, faults=[pauses])).run
+    store = RunStore([run])
+    said = " ".join(texts(view_at(store, f"/run/{run.id}/step/100", "").content))
+    assert re.search(r"Rank 1 collected garbage for \S+ ms\.", said)
+    assert "collected garbage" not in " ".join(
+        texts(view_at(store, f"/run/{run.id}/step/101", "").content)
+    )
+    overview = view_at(store, f"/run/{run.id}", "").content
+    _, row = table_rows(overview, "Causes inside the step")
+    assert row[:2] == ["Garbage collection", "1"]
+
+
 def test_a_step_leads_to_those_around_it_and_back_to_the_timeline(store: RunStore) -> None:
     content = view_at(store, "/run/real/step/100", "?baseline=synthetic").content
     links = {anchor.children: anchor.href for anchor in of_type(content, "Anchor")}

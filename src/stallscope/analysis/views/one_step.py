@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from stallscope.arrays import arrow
 from stallscope.arrays.types import Ints
-from stallscope.words import STAGES, Stage
+from stallscope.run import Run
+from stallscope.words import PAUSES_IN_STEPS, STAGES, PauseInStep, Stage
 
 from ..ledger.ledger import GAPS, Ledger
 from ..result import Analysis, GenerationLedger
@@ -59,6 +63,14 @@ class OneStep:
     waited_rank_s: float
     #: Whether the step is unusual: its last rank was later than usual and than chance explains.
     late: bool
+
+
+class PauseOfRank(NamedTuple):
+    """What paused a rank within a step."""
+
+    kind: PauseInStep
+    rank: int
+    ms: float
 
 
 class StepOf(NamedTuple):
@@ -170,3 +182,33 @@ def _ranks(generation: GenerationLedger, ledger: Ledger) -> tuple[RankInStep, ..
         RankInStep(ledger.ranks[r], generation.hosts[r], **dict(zip(names, stages, strict=True)))
         for r, *stages in zip(ranks.tolist(), *columns, strict=True)
     )
+
+
+# -- Pauses within the step ------------------------------------------------------------------------
+
+
+def pauses_of_step(run: Run, step: OneStep) -> tuple[PauseOfRank, ...]:
+    """Return what paused ranks from the end of the step before to its end, the longest first.
+
+    The rows of a rank have one clock, so that this is exact on any number of hosts.
+    """
+    noted = run.intervals.filter(pc.is_in(run.intervals["kind"], arrow.texts([*PAUSES_IN_STEPS])))
+    noted = noted.filter(arrow.equal(noted["generation"], step.generation))
+    if not noted.num_rows or not isinstance(run.steps, pa.Table):
+        return ()
+    near = pc.is_in(run.steps["step"], arrow.array(np.array([step.step - 1, step.step])))
+    rows = run.steps.filter(near)
+    rows = rows.filter(arrow.equal(rows["generation"], step.generation))
+    since, until = (_ends_by_rank(rows, number) for number in (step.step - 1, step.step))
+    pauses = []
+    columns = (noted[name].to_pylist() for name in ("kind", "rank", "begin", "end"))
+    for kind, rank, begin, end in zip(*columns, strict=True):
+        inside = min(end, until.get(rank, begin)) - max(begin, since.get(rank, begin))
+        if inside > 0:
+            pauses.append(PauseOfRank(kind, rank, inside * _MS))
+    return tuple(sorted(pauses, key=lambda pause: -pause.ms))
+
+
+def _ends_by_rank(rows: pa.Table, step: int) -> dict[int, int]:
+    chosen = rows.filter(arrow.equal(rows["step"], step))
+    return dict(zip(chosen["rank"].to_pylist(), chosen["end"].to_pylist(), strict=True))
