@@ -8,7 +8,7 @@ KERAS3 := .venv-keras3
 MXNET := .venv-mxnet
 RAY := .venv-ray
 DEEPSPEED := .venv-deepspeed
-RAY_PACKAGES := "ray[train]>=2.60,<3" torch lightning transformers accelerate datasets
+RAY_PACKAGES := "ray[train]>=2.60,<3" torch lightning transformers accelerate datasets webdataset
 DEEPSPEED_PACKAGES := deepspeed==0.19.8 transformers accelerate
 # Public examples train in this environment, in Horovod's and in Ray's.
 EXAMPLES := .venv-examples

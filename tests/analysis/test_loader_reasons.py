@@ -91,6 +91,40 @@ def lines(analysis: Analysis) -> list[str]:
             "Rank 0: worker 2 takes 260 ms for a batch, the others 80.0 ms.",
         ),
         (
+            "loader_few_shards",
+            {"workers_without_data": [2, 3], "worker_busy": [0.97] * 2},
+            "Rank 0: 2 of 4 workers have no data: the data set has shards for 2.",
+        ),
+        (
+            "loader_slow_shard",
+            {
+                "worker_made_us": [80_000.0, 81_000.0, 260_000.0, 79_000.0],
+                "shards": {
+                    "known": 12,
+                    "us": 80_000.0,
+                    "slowest": [
+                        ["train-03.tar", 2, 30, 400_000.0],
+                        ["train-07.tar", 2, 30, 300_000.0],
+                        ["train-11.tar", 2, 30, 82_000.0],
+                    ],
+                },
+            },
+            "Rank 0: a batch of shard train-03.tar, which worker 2 reads, takes 400 ms, one of the 12 "
+            "shards usually 80.0 ms; slow as well: train-07.tar.",
+        ),
+        (
+            "loader_stage",
+            {
+                "kind": "tf.data",
+                "stages": [
+                    ["MapAndBatch", 60_000.0],
+                    ["Interleave", 9_000.0],
+                    ["Prefetch", 1_000.0],
+                ],
+            },
+            "Rank 0: tf.data: MapAndBatch takes 60.0 ms per batch, 85.7% of all its stages.",
+        ),
+        (
             "loader_slow_batches",
             {"made_us_quantiles": [79_000.0, 90_000.0, 900_000.0], "blocked_us": 30_000.0},
             "Rank 0: one batch in 100 takes 900 ms or more, the median 79.0 ms; in 75.0% of the wait, "
@@ -131,6 +165,36 @@ def test_each_cause_has_its_evidence(code: str, figures: dict[str, Any], evidenc
     assert reasons(analysis)[code] == evidence
     # Only the figures that differ from the usual case are reasons.
     assert reasons(analysis).keys() <= {code, "loader_few_workers"}
+
+
+def test_stages_of_equal_length_are_no_reason() -> None:
+    stages = [["batching", 20_000.0], ["collating", 21_000.0], ["formatting", 15_000.0]]
+    assert reasons(analyse(a_run({**STARVES, "kind": "Ray Data", "stages": stages}))) == {}
+
+
+@pytest.mark.parametrize(("batches", "ms"), [(7, 400_000.0), (30, 100_000.0)])
+def test_a_shard_of_few_or_usual_batches_is_not_accused(batches: int, ms: float) -> None:
+    shards = {"known": 12, "us": 80_000.0, "slowest": [["train-03.tar", 2, batches, ms]]}
+    assert reasons(analyse(a_run({**STARVES, "shards": shards}))).keys() == {"loader_few_workers"}
+
+
+def test_more_workers_than_shards_are_no_advice() -> None:
+    figures = {"workers_without_data": [2, 3], "worker_busy": [0.97] * 2, "made_us": 400_000.0}
+    analysis = analyse(a_run({**STARVES, **figures}))
+    assert analysis.bottleneck.advice[0].action == "Divide the data into more shards"
+    assert "Give the DataLoader more workers" not in {
+        advice.action for advice in analysis.bottleneck.advice
+    }
+
+
+def test_a_loader_that_shows_nothing_is_to_be_measured() -> None:
+    reason = "the loader is a Stream, not a DataLoader"
+    figures = {"workers": 0, "persistent": False, "batches": 0, "reason": reason}
+    analysis = analyse(a_run(figures))
+    assert reasons(analysis) == {
+        "loader_hidden": f"Rank 0: training does not show how batches are made: {reason}."
+    }
+    assert lines(analysis)[-1] == "print(measure_input(data))"
 
 
 def test_the_number_of_workers_that_keep_up_is_in_the_line() -> None:

@@ -7,17 +7,16 @@ iteration without any work on the training thread.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 from collections import Counter, deque
 from time import monotonic_ns
-from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Set, Tuple
 
 from ..guards import never_raises, own_attributes, patch, while_running
 from .batches import innermost_loader
+from .iterable_sources import RayTimers, loader_in_pipeline
 from .loader_workers import (
     BATCH,
-    MOST_FUNCTIONS,
     NOTHING,
     LoopBatches,
     LoopOrder,
@@ -26,6 +25,7 @@ from .loader_workers import (
     WorkerStart,
     loop_order,
     time_collating,
+    told_by_workers,
     why_not,
 )
 
@@ -88,6 +88,7 @@ class LoaderFigures:
         #: Why figures are missing, and what the loader is.
         self._reason: Optional[str] = None
         self._about: Dict[str, Any] = {}
+        self._rays: Optional[RayTimers] = None
         self._due, self._pace = 0, _FIRST_NS
         #: Whether nothing has failed: steps are recorded without figures of the loader.
         self.running = True
@@ -105,7 +106,8 @@ class LoaderFigures:
             loader: of the training's next loop.
             looks_ahead: whether the training takes the next batch before it uses one.
         """
-        outer, loader = loader, getattr(loader, "base_dataloader", innermost_loader(loader))
+        outer = loader
+        loader = loader_in_pipeline(getattr(loader, "base_dataloader", innermost_loader(loader)))
         reason = why_not(loader)
         if reason is not None:
             self._reason = reason
@@ -122,6 +124,14 @@ class LoaderFigures:
             return self._iterator(loader, original, loop_order(outer, looks_ahead))
 
         self._undo = patch(loader, "_get_iterator", get_iterator)
+
+    @while_running
+    def begin(self, batches: Any) -> None:
+        """Follow the iterator of a loader that is no DataLoader, if it shows anything."""
+        if not self._about:
+            rays = self._rays or RayTimers()
+            if rays.begin(batches):
+                self._rays = rays
 
     @never_raises
     def stop(self) -> None:
@@ -168,7 +178,9 @@ class LoaderFigures:
 
     @while_running
     def read(self) -> None:
-        """Read what the workers have made."""
+        """Read what the workers have made, and what other loaders count."""
+        if self._rays is not None:
+            self._rays.read()
         while self._new:
             # Iterators that were left have nothing more to read.
             self._sources = [*self._sources[-1:], self._new.popleft()]
@@ -185,6 +197,7 @@ class LoaderFigures:
             for began, ended in tuple(self._pauses):
                 idle -= max(0, min(ended, batch.began) - max(began, last[1]))
         if batch.kind == NOTHING:
+            self._sums.ended.add(worker)
             return
         self._sums.add(worker, batch, idle)
         if source.why_unmatched:
@@ -261,23 +274,12 @@ class LoaderFigures:
             return None
         self._pace = min(2 * self._pace, _SELDOM_NS)
         self._due = now + self._pace
-        fact = {**self._about, **self._sums.fact(), "reason": self._reason}
-        functions = self._functions()
-        return {"loader": {**fact, "functions": functions}}
-
-    def _functions(self) -> List[Tuple[str, float]]:
-        """Return the data set's functions and their shares of a batch's time, the longest first."""
-        whole, spent = 0, Counter()  # type: int, Counter[str]
-        for source in self._sources[-1:]:
-            for worker in range(source.workers):
-                assert source.records is not None
-                # A text that is being written is not JSON.
-                with contextlib.suppress(ValueError, TypeError):
-                    total, functions = json.loads(source.records.text(worker))
-                    whole += total
-                    for name, nanoseconds in functions:
-                        spent[name] += nanoseconds
-        return [(name, round(ns / whole, 3)) for name, ns in spent.most_common(MOST_FUNCTIONS)]
+        fact = None if self._rays is None else self._rays.fact()
+        if fact is None:
+            sums = self._sums.fact()
+            records = [source.records for source in self._sources[-1:] if source.records]
+            fact = {**self._about, **sums, "reason": self._reason, **told_by_workers(records)}
+        return {"loader": fact}
 
 
 def _bin_of(nanoseconds: int) -> int:
@@ -290,6 +292,8 @@ class _Sums:
 
     def __init__(self) -> None:
         self.unmatched = 0
+        #: Workers whose data has ended, maybe before their first batch.
+        self.ended: Set[int] = set()
         # Batches that the training process has made itself.
         self._in_process = 0
         # By worker: batches, nanoseconds at work, and without work.
@@ -402,6 +406,7 @@ class _Sums:
         return {
             "batches": sum(self._batches.values()) + self._in_process,
             "worker_batches": [self._batches[worker] for worker in workers],
+            "workers_without_data": sorted(self.ended - set(workers)),
             "worker_busy": [share(worker) for worker in workers],
             "worker_made_us": [made_us(worker) for worker in workers],
             "made": timed,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import itertools
 import sys
 from time import monotonic_ns
@@ -30,6 +31,10 @@ _DATA_SET_METHODS = ("__getitem__", "__getitems__", "__iter__", "__next__")
 # The most data sets around data sets.
 _DEEPEST = 10
 _WITHIN = ("<listcomp>", "<genexpr>")
+# Functions that only call what gives samples.
+_PASS_ON = (next, list, tuple)
+# Hugging Face's streams call the user's functions in functions of their own.
+_PASSING_LIBRARIES = ("datasets",)
 # For a callable object, its class is the name.
 _CALLED = ("__call__", "_wrapped_call_impl", "_call_impl", "forward")
 
@@ -133,6 +138,7 @@ class DatasetProfile:
     def __init__(self, dataset: Any) -> None:
         self.spent: Dict[str, int] = {}
         self._datasets = _with_inner(dataset)
+        self._is_iterable = isinstance(dataset, IterableDataset)
         # Frames of data sets and their wrappers, and the frame that is timed.
         self._wrappers: Set[FrameType] = set()
         self._timed: Any = None
@@ -158,25 +164,35 @@ class DatasetProfile:
             self._start_call(frame)
         elif event == "return":
             self._wrappers.discard(frame)
-        elif event == "c_call" and frame in self._wrappers:
+        elif event == "c_call" and frame in self._wrappers and function not in _PASS_ON:
             self._time(frame, getattr(function, "__qualname__", "") or repr(function))
 
     def _start_call(self, frame: FrameType) -> None:
         name = frame.f_code.co_name
         inside = frame.f_back in self._wrappers
-        if name in _DATA_SET_METHODS or inside:
+        if self._is_generator_of_samples(frame, inside):
+            self._wrappers.add(frame)
+        elif name in _DATA_SET_METHODS or inside:
             owner = _owner(frame)
-            if self._is_wrapper(name, owner, inside):
+            if self._is_wrapper(frame, owner, inside):
                 self._wrappers.add(frame)
             elif inside:
                 named = type(owner).__name__ if name in _CALLED else _qualified(frame)
                 self._time(frame, named)
 
-    def _is_wrapper(self, name: str, owner: Any, inside: bool) -> bool:
+    def _is_generator_of_samples(self, frame: FrameType, inside: bool) -> bool:
+        """Return whether it is a generator through which an iterable data set takes its samples."""
+        is_generator = bool(frame.f_code.co_flags & inspect.CO_GENERATOR)
+        return self._is_iterable and is_generator and (inside or not self._wrappers)
+
+    def _is_wrapper(self, frame: FrameType, owner: Any, inside: bool) -> bool:
+        name = frame.f_code.co_name
         if name in _DATA_SET_METHODS and any(owner is dataset for dataset in self._datasets):
             return True
         if not inside or any(owner is dataset for dataset in self._datasets):
             return False
+        if frame.f_globals.get("__name__", "").partition(".")[0] in _PASSING_LIBRARIES:
+            return True
         composed = isinstance(getattr(owner, "transforms", None), list)
         # torchvision's wrapper around the transforms of a sample and of its target.
         paired = hasattr(owner, "transform") and hasattr(owner, "target_transform")

@@ -16,13 +16,20 @@ import sys
 import time
 from collections import Counter
 from time import monotonic_ns
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from ..job.job_facts import batches_in
 from .batches import RAYS_LOADER
+from .iterable_sources import (
+    ShardTimes,
+    loader_in_pipeline,
+    passes_batches_on,
+    shard_name,
+    shards_of,
+)
 from .loader_pipeline import DatasetProfile
 
 # Records that one worker may write between two readings.
@@ -31,7 +38,7 @@ _ROOM = 512
 _PROFILED, _PROFILE_SHARE = 32, 0.01
 # One in so many batches of a loader without workers has its collating timed.
 _COLLATED = 8
-_TEXT_BYTES = 1024
+_TEXT_BYTES = 2048
 #: The most functions that are named.
 MOST_FUNCTIONS = 8
 
@@ -135,7 +142,7 @@ def _watch_worker(worker: int, records: SharedRecords) -> None:
     """Time each batch of this process; it makes a fetcher for each iteration over its data set."""
     kinds = torch.utils.data._DatasetKind
     create, write = kinds.create_fetcher, records.writer(worker)
-    sample = FunctionTimes(lambda text: records.write_text(worker, text))
+    text = WorkerText(lambda text: records.write_text(worker, text))
     iterations = 0
 
     def create_fetcher(*arguments: Any) -> Any:
@@ -144,7 +151,7 @@ def _watch_worker(worker: int, records: SharedRecords) -> None:
         # Data sets may use loaders, too.
         if sys._getframe(1).f_code.co_name == "_worker_loop":
             with contextlib.suppress(Exception):  # the worker works without it
-                time_fetcher(fetcher, write, iterations, _index_of_worker, sample)
+                time_fetcher(fetcher, write, iterations, _index_of_worker, text)
             iterations += 1
         return fetcher
 
@@ -157,14 +164,24 @@ def _index_of_worker() -> int:
     return index if isinstance(index, int) else -1
 
 
-class FunctionTimes:
-    """Times the data set's functions in a few batches, and passes their sums on as text."""
+class WorkerText:
+    """What a worker tells as text: the data set's functions, timed in a few batches, and its shards."""
 
     def __init__(self, tell: Callable[[bytes], None]) -> None:
         self._tell = tell
         self._spent: Counter[str] = Counter()
         self._total = 0
         self._usual, self._wait = 0.0, 2
+        self._shards: Optional[ShardTimes] = None
+        self._texts: Dict[str, Any] = {}
+
+    def begin(self, fetcher: Any) -> None:
+        """Begin an iteration over the data set."""
+        if not isinstance(fetcher.dataset, IterableDataset):
+            return
+        name = shard_name(fetcher)
+        if name is not None:
+            self._shards = ShardTimes(name) if self._shards is None else self._shards.renamed(name)
 
     def profile(self, dataset: Any) -> Optional[DatasetProfile]:
         """Return a profile for the next batch, if it is one of those."""
@@ -179,13 +196,24 @@ class FunctionTimes:
         """Add a batch that took these nanoseconds."""
         if profile is None:
             self._usual += 0.1 * (took - self._usual) if self._usual else took
+            if self._shards is not None and self._shards.add(took):
+                self._write(shards=self._shards.text())
             return
         slower = max(0.0, took - self._usual) / max(self._usual, 1.0)
         self._wait = max(_PROFILED, math.ceil(slower / _PROFILE_SHARE))
         self._total += took
         self._spent.update(profile.spent)
         most = [[name[:60], ns] for name, ns in self._spent.most_common(MOST_FUNCTIONS)]
-        self._tell(json.dumps([self._total, most]).encode()[:_TEXT_BYTES])
+        self._write(functions=[self._total, most])
+
+    def end(self) -> None:
+        """End an iteration over the data set."""
+        if self._shards is not None and self._shards.end():
+            self._write(shards=self._shards.text())
+
+    def _write(self, **texts: Any) -> None:
+        self._texts.update(texts)
+        self._tell(json.dumps(self._texts).encode()[:_TEXT_BYTES])
 
 
 def time_fetcher(
@@ -193,7 +221,7 @@ def time_fetcher(
     write: Write,
     iteration: int,
     index_of: Callable[[], int],
-    sample: FunctionTimes,
+    text: WorkerText,
 ) -> None:
     """Time what makes batches: the data set's samples, and collating them.
 
@@ -202,8 +230,9 @@ def time_fetcher(
         write: receives the records.
         iteration: counts iterations over the data set.
         index_of: returns the number of the batch that is about to be made.
-        sample: times functions in some batches.
+        text: receives the time of each batch, and times functions in some.
     """
+    text.begin(fetcher)
     fetch, collate, collated = fetcher.fetch, fetcher.collate_fn, 0
     now, cpu_now = monotonic_ns, time.thread_time_ns
 
@@ -218,7 +247,7 @@ def time_fetcher(
         nonlocal collated
         collated, kind = 0, NOTHING
         index = index_of()
-        profile = sample.profile(fetcher.dataset)
+        profile = text.profile(fetcher.dataset)
         cpu, began = cpu_now(), now()
         try:
             if profile is None:
@@ -232,8 +261,10 @@ def time_fetcher(
         finally:
             ended = now()
             write(iteration, index, began, ended, collated, cpu_now() - cpu, kind)
-            if kind != NOTHING:
-                sample.add(ended - began, profile)
+            if kind == NOTHING:
+                text.end()
+            else:
+                text.add(ended - began, profile)
 
     fetcher.collate_fn = timed_collate
     fetcher.fetch = timed_fetch
@@ -276,6 +307,24 @@ def why_not(loader: Any) -> Optional[str]:
     return None
 
 
+def told_by_workers(iterators: Iterable[SharedRecords]) -> Dict[str, Any]:
+    """Return the longest functions of the data set, with shares of a batch's time, and its shards."""
+    whole, spent, shards = 0, Counter(), []  # type: int, Counter[str], List[List[Any]]
+    for records in iterators:
+        for worker in range(records.workers):
+            texts: Dict[str, Any] = {}
+            # A text that is being written is not JSON.
+            with contextlib.suppress(ValueError):
+                texts = json.loads(records.text(worker))
+            total, functions = texts.get("functions", (0, []))
+            whole += total
+            for name, nanoseconds in functions:
+                spent[name] += nanoseconds
+            shards.append(texts.get("shards", []))
+    most = [(name, round(ns / whole, 3)) for name, ns in spent.most_common(MOST_FUNCTIONS)]
+    return {"functions": most, "shards": shards_of(shards)}
+
+
 class LoopOrder(NamedTuple):
     """Which batches the iterations of a loop take."""
 
@@ -305,7 +354,9 @@ def loop_order(loader: Any, looks_ahead: bool) -> LoopOrder:
     elif kind.__name__ == "DataLoaderShard":
         # Accelerate's: it skips the batches that a checkpoint has trained.
         extra += 1 + getattr(loader, "skip_batches", 0)
-    elif kind.__iter__ is not DataLoader.__iter__:
+    elif kind.__iter__ is not DataLoader.__iter__ and not (
+        loader_in_pipeline(loader) is not loader and passes_batches_on(loader)
+    ):
         what = "a %s may take batches ahead, so the waits for them are unknown"
         return LoopOrder(what % kind.__name__)
     if not getattr(loader, "in_order", True):

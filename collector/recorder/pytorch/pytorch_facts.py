@@ -21,6 +21,7 @@ from ..job.job_facts import (
 from ..job.world import torch_distributed
 from ..session import Session
 from ..step_log.line_format import StepRow
+from .iterable_sources import loader_in_pipeline
 from .loader_pipeline import PoolQueue, queue_of
 from .reductions import Reductions, innermost_model
 from .sharded import deepspeed_reduces, sharding, shards_dtype
@@ -280,10 +281,11 @@ class LateFacts:
         """Record the facts of a DataLoader, at the start of the first loop."""
         if not self._seen_loader:
             self._seen_loader = True
-            settings = [getattr(loader, name, None) for name in ("batch_size", "num_workers")]
+            inner = loader_in_pipeline(loader)
+            settings = [getattr(inner, name, None) for name in ("batch_size", "num_workers")]
             batch_size, workers = (value if isinstance(value, int) else None for value in settings)
             self._batch_size = self._batch_size or batch_size
-            persistent = getattr(loader, "persistent_workers", None)
+            persistent = getattr(inner, "persistent_workers", None)
             described = {
                 "loader_workers": workers,
                 "persistent_workers": persistent if isinstance(persistent, bool) else None,

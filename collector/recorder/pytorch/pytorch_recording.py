@@ -196,6 +196,7 @@ class Recording(IterationRecording):
             return
         loop = object()
         self.begin_loop(loop, loader)
+        self._loader_figures.begin(batches)
         full, shape = full_batches(loader)
         if is_epoch:
             self.begin_epoch()

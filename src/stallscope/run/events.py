@@ -140,10 +140,23 @@ class EpochBatches:
 
 
 @dataclass(frozen=True)
+class Shards:
+    """The shards of an iterable data set, by the time of batches that come from one of them."""
+
+    #: How many are known, and the milliseconds that a batch usually takes.
+    known: int
+    ms: float
+    #: The slowest: name, worker, batches, and the median milliseconds of one.
+    slowest: tuple[tuple[str, int, int, float], ...]
+
+
+@dataclass(frozen=True)
 class LoaderFigures:
-    """One rank's DataLoader during training: milliseconds per batch; None where unknown."""
+    """One rank's loader during training: milliseconds per batch; None where unknown."""
 
     rank: int
+    #: ``DataLoader``, or the library that counts by itself: ``Ray Data``, ``tf.data``.
+    kind: str
     #: The number of worker processes; without any, training makes batches itself.
     workers: int
     prefetch: int | None
@@ -162,6 +175,11 @@ class LoaderFigures:
     cpu_ms: float | None
     #: The data set's longest functions with their shares of that time.
     functions: tuple[tuple[str, float], ...]
+    shards: Shards | None
+    #: Workers whose data ended before their first batch.
+    without_data: tuple[int, ...]
+    #: Ray Data: the parts of the wait. tf.data: the work of each stage, in all of its threads.
+    stages: tuple[tuple[str, float], ...]
     #: The share of requests without a ready batch, and the mean number of ready ones.
     empty: float | None
     queued: float | None
@@ -187,6 +205,7 @@ class LoaderFigures:
         times = {name: _ms(fact.get(f"{name}_us")) for name in _TIMES}
         return cls(
             rank=rank,
+            kind=fact["kind"] if isinstance(fact.get("kind"), str) else "DataLoader",
             workers=_count(fact.get("workers")),
             prefetch=_count(fact.get("prefetch")) or None,
             persistent=fact.get("persistent") is True,
@@ -199,7 +218,10 @@ class LoaderFigures:
             p99_ms=quantiles[2] / 1e3 if len(quantiles) == 3 else None,
             collate_ms=times["collate"],
             cpu_ms=times["cpu"],
-            functions=_functions(fact.get("functions")),
+            functions=_named(fact.get("functions")),
+            shards=_shards(fact.get("shards")),
+            without_data=tuple(map(int, _numbers(fact.get("workers_without_data")))),
+            stages=tuple((name, us / 1e3) for name, us in _named(fact.get("stages"))),
             empty=min(empty / asked, 1.0) if asked else None,
             queued=next(iter(_numbers([fact.get("queued")])), None),
             waited_ms=times["waited"],
@@ -248,13 +270,27 @@ def _ms(microseconds: Any) -> float | None:
     return next((us / 1e3 for us in _numbers([microseconds])), None)
 
 
-def _functions(pairs: Any) -> tuple[tuple[str, float], ...]:
+def _named(pairs: Any) -> tuple[tuple[str, float], ...]:
     return tuple(
         (pair[0], share)
         for pair in (pairs if isinstance(pairs, list) else [])
         if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)
         for share in _numbers(pair[1:])
     )
+
+
+def _shards(fact: Any) -> Shards | None:
+    if not isinstance(fact, dict) or not isinstance(fact.get("slowest"), list):
+        return None
+    slowest = tuple(
+        (shard[0], int(numbers[0]), int(numbers[1]), numbers[2] / 1e3)
+        for shard in fact["slowest"]
+        if isinstance(shard, list) and len(shard) == 4 and isinstance(shard[0], str)
+        for numbers in [_numbers(shard[1:])]
+        if numbers
+    )
+    ms = _ms(fact.get("us"))
+    return None if ms is None else Shards(_count(fact.get("known")), ms, slowest)
 
 
 def _epochs(rows: Any) -> tuple[EpochBatches, ...]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from stallscope.formatting.lists import counted
-from stallscope.run import LoaderTrial
+from stallscope.formatting.lists import capitalised, counted, ranks_in_words
+from stallscope.run import LoaderTrial, Run
 
-from ..gains.what_if import Advice
+from ..gains.what_if import Advice, Bottleneck, Reason
 from ..setup import Pool, Setup
 
 # In most jobs, more workers than this wait for the same disk.
@@ -17,6 +18,12 @@ _FEW_THREADS = 2
 # Training does not wait for a queue that is fuller than the first share, and waits for one that is
 # emptier than the second.
 _FULL, _EMPTY = 0.5, 0.1
+# Parts of the names of tf.data's operations, and the stages that they are.
+_OPERATIONS = (
+    ("Map", "decode"),
+    *((operation, "read") for operation in ("Interleave", "TFRecord", "TextLine")),
+    ("Batch", "batch"),
+)
 _SAME_BYTES = "Not if it waits for a disk or a network: more workers wait for the same bytes."
 _CHEAPER = "Decode beforehand, augment on the accelerator, read larger files."
 _AUGMENTATION = (
@@ -292,6 +299,53 @@ def _faster_batches(setup: Setup, pool: Pool, waited: str) -> Advice:
         unless="Not if a transform_fn of the loader takes the time: pass it to the reader, as a "
         "TransformSpec.",
     )
+
+
+def for_stage(kind: str, stage: str, setup: Setup) -> Advice | None:
+    """Return advice on the longest stage of a loader that counts by itself.
+
+    Args:
+        kind: ``Ray Data`` or ``tf.data``.
+        stage: its name there.
+        setup: the run's setup.
+    """
+    if kind != "Ray Data":
+        of_stage = next((of for operation, of in _OPERATIONS if operation in stage), None)
+        return next(_by_stage(setup, of_stage), None)
+    if stage == "waiting for Ray's tasks":
+        return Advice(
+            "Give Ray Data's tasks more CPU cores, or make its functions cheaper",
+            "print(data.stats())",
+            detail=": they make blocks more slowly than this rank trains, and its statistics show which "
+            "function takes longest",
+        )
+    return Advice(
+        "Prepare more batches ahead of training",
+        "data.iter_torch_batches(batch_size=32, prefetch_batches=4)",
+        detail=f": {stage} happens in the training process",
+    )
+
+
+def with_hidden_loader(verdict: Bottleneck, run: Run) -> Bottleneck:
+    """Return a verdict on slow input with why training does not show how batches are made.
+
+    Petastorm's queue, and a loader that was measured alone, show it in other ways.
+    """
+    if run.input_times or run.fact("petastorm"):
+        return verdict
+    for log in run.logs:
+        fact = log.facts.get("loader")
+        reason = fact.get("reason") if isinstance(fact, dict) else None
+        if not isinstance(reason, str) or (verdict.ranks and log.rank not in verdict.ranks):
+            continue
+        text = (
+            f"{capitalised(ranks_in_words([log.rank]))}: training does not show how batches are made: "
+            f"{reason}."
+        )
+        hidden = Reason("loader_hidden", text, (log.rank,), (), "", "", "", 0.0, None, None)
+        measure = Advice("Measure the loader and its stages alone", "print(measure_input(data))")
+        return replace(verdict, why=(hidden, *verdict.why), advice=(*verdict.advice, measure))
+    return verdict
 
 
 def as_tried(setup: Setup, proposed: LoaderTrial) -> Advice:

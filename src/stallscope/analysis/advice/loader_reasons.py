@@ -9,18 +9,19 @@ from statistics import median
 
 import numpy as np
 
-from stallscope.formatting.lists import capitalised, clipped, counted, ranks_in_words
+from stallscope.formatting.lists import capitalised, clipped, counted, joined, ranks_in_words
 from stallscope.formatting.numbers import amount, percent
 from stallscope.run import LoaderFigures, LoaderTrial, Run
 
 from ..gains.what_if import Advice, Bottleneck, Reason
 from ..ledger.ledger import Ledger
 from ..setup import Setup
-from .input_advice import as_tried, loader_line
+from .input_advice import as_tried, for_stage, loader_line, with_hidden_loader
 
 # Fewer batches do not tell.
 _FEWEST = 20
 _FEWEST_OF_WORKER = 8
+_FEWEST_SHARDS = 3
 # A worker is busy, and a queue is empty, from these shares on.
 _BUSY, _EMPTY = 0.9, 0.5
 # A part is most of a whole from this share on.
@@ -37,6 +38,8 @@ _MOST_WORKERS = 64
 #: The codes of all reasons.
 LOADER_CODES = (
     "loader_restarts",
+    "loader_few_shards",
+    "loader_slow_shard",
     "loader_slow_worker",
     "loader_slow_batches",
     "loader_cold",
@@ -47,6 +50,8 @@ LOADER_CODES = (
     "loader_collating",
     "loader_waiting",
     "loader_function",
+    "loader_stage",
+    "loader_hidden",
 )
 _MOST_REASONS = 3
 
@@ -66,7 +71,9 @@ def with_loader_reasons(
         return verdict
     named = [loader for loader in run.loaders if not verdict.ranks or loader.rank in verdict.ranks]
     slowest = max(named, key=lambda loader: loader.waited_ms or 0.0, default=None)
-    if slowest is None or slowest.batches < _FEWEST:
+    if slowest is None:
+        return with_hidden_loader(verdict, run)
+    if slowest.batches < _FEWEST:
         return verdict
     loader = _Loader(slowest, Setup.of(run), _without_input_ms(steady, slowest.rank))
     pairs = [pair for pair in loader.reasons() if pair is not None][:_MOST_REASONS]
@@ -78,8 +85,8 @@ def with_loader_reasons(
     if tried in others:
         # A setting that was tried is better than one that is computed.
         advice = others[:1] + _without_line(advice)
-    elif len(_without_line(advice)) < len(advice):
-        # One line for the same call.
+    elif len(_without_line(advice)) < len(advice) or slowest.stages or slowest.without_data:
+        # One line for the same call; none if it is no DataLoader, or if more workers have no data.
         others = _without_line(others)
     reasons = (*(reason for reason, _ in pairs), *verdict.why)
     return replace(verdict, why=reasons, advice=tuple(dict.fromkeys(advice + others)))
@@ -112,8 +119,12 @@ class _Loader:
 
     def reasons(self) -> Iterator[_Pair]:
         """Yield the reasons, the most specific first, each with advice if there is any."""
+        if self.figures.stages:
+            yield self._longest_stage()
+            return
         yield self._restarts()
-        yield self._slow_worker()
+        yield self._few_shards()
+        yield self._slow_shard() or self._slow_worker()
         yield self._slow_batches()
         yield self._cold()
         if self.figures.workers:
@@ -159,6 +170,56 @@ class _Loader:
             "Keep the workers alive between epochs", loader_line(self.setup, figures.workers)
         )
         return self._reason("restarts", text, "wait", "ms", first, waited), advice
+
+    def _few_shards(self) -> _Pair:
+        """Workers that have nothing to do, because the data set has no shard for them."""
+        idle, workers = self.figures.without_data, self.figures.workers
+        if not idle:
+            return None
+        have = "has" if len(idle) == 1 else "have"
+        text = (
+            f"{len(idle)} of {counted(workers, 'worker')} {have} no data: the data set has shards for "
+            f"{workers - len(idle)}"
+        )
+        advice = Advice(
+            "Divide the data into more shards",
+            detail=f": at least {workers} for this rank, one for each worker",
+        )
+        return self._reason("few_shards", text, "workers", "", len(idle), workers), advice
+
+    def _slow_shard(self) -> _Pair:
+        """A shard whose batches take longer than those of the others."""
+        shards = self.figures.shards
+        if shards is None or shards.known < _FEWEST_SHARDS or not shards.slowest:
+            return None
+        name, worker, batches, ms = shards.slowest[0]
+        if batches < _FEWEST_OF_WORKER or ms < _SLOWER * shards.ms:
+            return None
+        slow = [shard[0] for shard in shards.slowest if shard[3] >= _SLOWER * shards.ms]
+        also = f"; slow as well: {joined(list(map(clipped, slow[1:])))}" if slow[1:] else ""
+        text = (
+            f"a batch of shard {clipped(name)}, which worker {worker} reads, takes {amount(ms, 'ms')}, "
+            f"one of the {shards.known} shards usually {amount(shards.ms, 'ms')}{also}"
+        )
+        advice = Advice(
+            f"Look at shard {clipped(name)}",
+            detail=": where it lies, and whether its samples are larger than others",
+        )
+        return self._reason("slow_shard", text, "batch", "ms", ms, shards.ms), advice
+
+    def _longest_stage(self) -> _Pair:
+        """The stage that takes most, of a loader that counts by itself."""
+        figures = self.figures
+        stage, ms = max(figures.stages, key=lambda pair: pair[1])
+        whole = sum(ms for _, ms in figures.stages)
+        if figures.batches < _FEWEST or not whole or ms < _MOST * whole:
+            return None
+        text = (
+            f"{figures.kind}: {clipped(stage)} takes {amount(ms, 'ms')} per batch, "
+            f"{percent(ms / whole)} of all its stages"
+        )
+        reason = self._reason("stage", text, "stage", "ms", ms, whole)
+        return reason, for_stage(figures.kind, stage, self.setup)
 
     def _slow_worker(self) -> _Pair:
         """One worker that takes longer than the others for a batch."""
@@ -297,6 +358,9 @@ class _Loader:
         )
         needed, spare = self._needed(), self.setup.spare_cores
         advice = None
+        # Without more shards, further workers have nothing to do.
+        if figures.without_data:
+            needed = None
         if needed is not None and needed > figures.workers:
             # Workers that wait for storage need no core.
             if self._mostly_waits() or spare is None or needed <= max(spare, figures.workers):
