@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -355,3 +356,59 @@ def _write(folder: Path, measured: Dict[str, Any]) -> Path:
     path = write_new(folder, "rank-%05d" % measured["rank"], SUFFIX, text)
     upload_companion_file(path)
     return path
+
+
+# -- What a loader counts by itself, during training ----------------------------------------------
+
+# Figures of a loader are written after so long, then seldom.
+_FIRST_NS, _SELDOM_NS = 5_000_000_000, 60_000_000_000
+
+
+class FactPace:
+    """Says when the figures of a loader are to be written: ever more seldom, and at the end."""
+
+    def __init__(self) -> None:
+        self._due, self._pause = 0, _FIRST_NS
+
+    def is_due(self, now: int, at_the_end: bool) -> bool:
+        """Return whether they are to be written at this monotonic time."""
+        if self._due == 0 and not at_the_end:
+            self._due = now + _FIRST_NS
+        if now < self._due and not at_the_end:
+            return False
+        self._pause = min(2 * self._pause, _SELDOM_NS)
+        self._due = now + self._pause
+        return True
+
+
+class StageSums:
+    """The time of each stage of a loader, which the loader's library counts for each iteration."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        # What counts the current iteration; batches and nanoseconds of it, and of those before.
+        self._source: Any = None
+        self._now: Tuple[int, Counter[str]] = (0, Counter())
+        self._before: Tuple[int, Counter[str]] = (0, Counter())
+
+    def update(self, source: Any, batches: int, stages: Dict[str, int]) -> None:
+        """Take over the present counts.
+
+        Args:
+            source: the object that counts; another one counts from zero.
+            batches: those so far.
+            stages: nanoseconds of each stage so far.
+        """
+        if source is not self._source:
+            self._before = (self._before[0] + self._now[0], self._before[1] + self._now[1])
+            self._source = source
+        self._now = (batches, Counter(stages))
+
+    def fact(self) -> Optional[Dict[str, Any]]:
+        """Return microseconds per batch by stage; None without a batch."""
+        batches = self._before[0] + self._now[0]
+        if not batches:
+            return None
+        spent = self._before[1] + self._now[1]
+        stages = [[name, round(ns / batches / 1e3, 1)] for name, ns in spent.most_common()]
+        return {"kind": self._kind, "batches": batches, "stages": stages}

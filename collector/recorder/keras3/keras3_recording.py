@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from time import monotonic_ns
 from typing import Any, Dict, List, Optional
 
 import keras
@@ -98,6 +99,15 @@ class Recording(FitRecording):
 
     def _next_step(self) -> Optional[int]:
         return self._stream.next_step()
+
+    @never_raises
+    def drain(self) -> None:
+        super().drain()
+        session = self._session
+        if session is not None and self._stream is not None:
+            fact = self._stream.loader_fact(monotonic_ns(), session.closed)
+            if fact is not None:
+                session.facts(fact)
 
     @never_raises
     def begin_epoch(self, epoch: int) -> None:

@@ -7,7 +7,7 @@ from the iterator is not compiled: timestamps go there, before and after the ste
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Dict, Optional
 
 import keras
 
@@ -16,7 +16,7 @@ from ..input.loader_wrappers import InputProbe
 from ..job.job_facts import SWITCHED_OFF, WHOLE_STEP
 from ..keras_common.finished_calls import CallAssembler, code_of, is_made_by
 from ..tf_keras.instrument import Instrumentation, tensors_of
-from ..tf_keras.loader import READER, ProbedFunction
+from ..tf_keras.loader import READER, PipelineFigures, ProbedFunction
 from ..tf_keras.stream import StepStream
 from ..tf_keras.timestamp_ring import CAPACITY, READY, TimestampRing
 from .stages import KerasFit, Stages
@@ -51,9 +51,16 @@ class TensorFlowStages(Stages):
         # Makes the function that fetches batches ahead, and that one.
         self._with_probe: Optional[Callable[[Any], ProbedFunction]] = None
         self._probed: Optional[ProbedFunction] = None
+        self._figures: Optional[PipelineFigures] = None
 
     def probe_with(self, probe: InputProbe, length: Optional[int]) -> None:
         self._with_probe = functools.partial(ProbedFunction, probe=probe, length=length)
+
+    def install(self, epoch_iterator: Any) -> None:
+        self._figures = PipelineFigures.of(epoch_iterator)
+
+    def loader_fact(self, now: int, at_the_end: bool) -> Optional[Dict[str, Any]]:
+        return None if self._figures is None else self._figures.fact(now, at_the_end)
 
     def begin_epoch(self) -> None:
         if self._probed is not None:

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from itertools import chain, repeat
 from time import monotonic_ns
-from typing import Any, Callable, Deque, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..guards import patch, yield_to_training
 from ..hangs import Position
@@ -104,6 +104,10 @@ class Stages:
 
     def settle(self) -> None:
         """Emit the rows of all finished calls; only called between calls."""
+
+    def loader_fact(self, now: int, at_the_end: bool) -> Optional[Dict[str, Any]]:
+        """Return figures of the loader now and then, and at the end; for the flushing thread."""
+        return None
 
 
 class FetchedInPython(Stages):

@@ -13,6 +13,8 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from torch.utils.data import DataLoader
 
+from ..input.input_times import StageSums
+
 # The longest name of a shard, and the most shards that are named.
 _LONGEST_NAME, _MOST_NAMED = 60, 3
 # Times of one shard's batches that are kept for its median.
@@ -200,9 +202,7 @@ class RayTimers:
     def __init__(self) -> None:
         self._batches: Any = None
         self._stats: Any = None
-        # Of earlier iterations, and of the current one: batches, and seconds of each stage.
-        self._earlier = [0.0] * (1 + len(_BLOCKED))
-        self._now = list(self._earlier)
+        self._sums = StageSums("Ray Data")
 
     def begin(self, batches: Any) -> bool:
         """Follow a new iteration; return whether it is one of Ray Data."""
@@ -214,28 +214,18 @@ class RayTimers:
         return True
 
     def read(self) -> None:
-        """Read the timers; an iteration that has ended keeps none."""
+        """Read the timers; Ray Train's shards keep one object for all iterations."""
         with contextlib.suppress(Exception):  # another version
             frame = getattr(self._batches, "gi_frame", None)
-            stats = self._stats if frame is None else frame.f_locals.get("stats")
-            if stats is None:
-                return
-            if stats is not self._stats:
-                # Shards of Ray Train keep one object for all iterations, others have a new one.
-                self._earlier = [a + b for a, b in zip(self._earlier, self._now)]
-                self._stats = stats
-            seconds = [float(getattr(stats, name).get()) for _, name in _BLOCKED]
-            self._now = [stats.iter_batches_total, *seconds]
+            if frame is not None:
+                self._stats = frame.f_locals.get("stats") or self._stats
+            stats = self._stats
+            blocked = {name: int(1e9 * getattr(stats, timer).get()) for name, timer in _BLOCKED}
+            self._sums.update(stats, int(stats.iter_batches_total), blocked)
 
     def fact(self) -> Optional[Dict[str, Any]]:
         """Return how long training was blocked per batch, by stage; None while that is unknown."""
-        batches, *seconds = (a + b for a, b in zip(self._earlier, self._now))
-        if not batches:
+        fact = self._sums.fact()
+        if fact is None:
             return None
-        us = [round(1e6 * blocked / batches, 1) for blocked in seconds]
-        return {
-            "kind": "Ray Data",
-            "batches": int(batches),
-            "waited_us": round(sum(us), 1),
-            "stages": [[stage, wait] for (stage, _), wait in zip(_BLOCKED, us)],
-        }
+        return {**fact, "waited_us": round(sum(us for _, us in fact["stages"]), 1)}

@@ -13,6 +13,7 @@ from time import monotonic_ns
 from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Set, Tuple
 
 from ..guards import never_raises, own_attributes, patch, while_running
+from ..input.input_times import FactPace
 from .batches import innermost_loader
 from .iterable_sources import RayTimers, loader_in_pipeline
 from .loader_workers import (
@@ -29,8 +30,6 @@ from .loader_workers import (
     why_not,
 )
 
-# The fact is written after so long, then seldom.
-_FIRST_NS, _SELDOM_NS = 5_000_000_000, 60_000_000_000
 # Epochs that have figures of their own; later ones share theirs.
 _EPOCHS = 8
 # Each power of two has this many bins: quantiles are within 3 percent.
@@ -89,7 +88,7 @@ class LoaderFigures:
         self._reason: Optional[str] = None
         self._about: Dict[str, Any] = {}
         self._rays: Optional[RayTimers] = None
-        self._due, self._pace = 0, _FIRST_NS
+        self._pace = FactPace()
         #: Whether nothing has failed: steps are recorded without figures of the loader.
         self.running = True
 
@@ -267,13 +266,9 @@ class LoaderFigures:
 
     def fact(self, now: int, at_the_end: bool) -> Optional[Dict[str, Any]]:
         """Return the figures now and then, and at the end; None in between and without any."""
-        if (now < self._due and not at_the_end) or not (self._about or self._reason):
+        shows = self._about or self._reason or self._rays is not None
+        if not shows or not self._pace.is_due(now, at_the_end):
             return None
-        if self._due == 0 and not at_the_end:
-            self._due = now + _FIRST_NS
-            return None
-        self._pace = min(2 * self._pace, _SELDOM_NS)
-        self._due = now + self._pace
         fact = None if self._rays is None else self._rays.fact()
         if fact is None:
             sums = self._sums.fact()

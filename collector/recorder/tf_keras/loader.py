@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import Any, List, Optional, Sequence
+import weakref
+from collections import Counter
+from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from ..input.input_times import FactPace, StageSums
 from ..input.loader_wrappers import BatchReader, InputProbe, Loop, Memory, RefusedError
 from ..input.measuring_input import Loader, in_order, measure_input_of, without_stages
 from ..keras_common.fit_recording import TimedFunction
@@ -214,6 +217,79 @@ class ProbedFunction(TimedFunction):
         options.autotune.enabled = False
         options.experimental_optimization.apply_default_optimizations = False
         return iter(data.concatenate(self._empty).with_options(options))
+
+
+# -- TensorFlow's own statistics of a tf.data pipeline --------------------------------------------
+
+#: Why an older version shows none.
+NO_STAGES = "TensorFlow %s counts no stages of pipelines" % tf.__version__
+# The most operations between the pipeline's end and its prefetching.
+_NEAR_THE_END = 4
+
+
+class PipelineFigures:
+    """The time that each operation of a fit's pipeline has worked, which TensorFlow counts anyway.
+
+    It does so to tune the pipeline. The flushing thread reads it once a second.
+    """
+
+    def __init__(self, epoch_iterator: Any) -> None:
+        # A fit that outlives its recording must not keep the epoch iterator alive.
+        self._epoch_iterator = weakref.ref(epoch_iterator)
+        self._sums = StageSums("tf.data")
+        self._pace = FactPace()
+        self._reason: Optional[str] = None
+        # How often the prefetched batches were counted, and how often there was none.
+        self._looks = self._empty = 0
+        if not hasattr(tf.data.experimental, "get_model_proto"):
+            self._reason = NO_STAGES
+
+    @classmethod
+    def of(cls, epoch_iterator: Any) -> Optional["PipelineFigures"]:
+        """Return the figures of Keras 3's epoch iterator; None if it has no pipeline, or replicas."""
+        data = getattr(epoch_iterator, "_distributed_dataset", None)
+        return cls(epoch_iterator) if isinstance(data, tf.data.Dataset) else None
+
+    def fact(self, now: int, at_the_end: bool) -> Optional[Dict[str, Any]]:
+        """Read the statistics, and return them now and then, and at the end."""
+        iterator = None if self._reason else self._iterator()
+        if iterator is not None:
+            try:
+                self._read(iterator)
+            except Exception as error:  # such as a pipeline that is not tuned
+                self._reason = "this pipeline counts no stages: %s" % type(error).__name__
+        if not self._pace.is_due(now, at_the_end):
+            return None
+        fact = self._sums.fact() or {"kind": "tf.data", "batches": 0}
+        return {
+            "loader": {**fact, "asked": self._looks, "empty": self._empty, "reason": self._reason}
+        }
+
+    def _iterator(self) -> Any:
+        """Return the iterator of this epoch; None between epochs, and for other data."""
+        epoch_iterator = self._epoch_iterator()
+        frame = getattr(getattr(epoch_iterator, "_epoch_iterator", None), "gi_frame", None)
+        # Without a known number of batches, Keras keeps it in a local variable.
+        local = None if frame is None else frame.f_locals.get("iterator")
+        iterator = local or getattr(epoch_iterator, "_current_iterator", None)
+        return iterator if isinstance(iterator, tf.data.Iterator) else None
+
+    def _read(self, iterator: Any) -> None:
+        model = tf.data.experimental.get_model_proto(iterator)
+        stages: Counter[str] = Counter()
+        for node in model.nodes.values():
+            # The root only passes batches on.
+            if node.id != model.output:
+                stages[node.name] += node.processing_time
+        self._sums.update(iterator, int(model.nodes[model.output].num_elements), stages)
+        node = model.nodes[model.output]
+        for _ in range(_NEAR_THE_END):
+            if node.name == "Prefetch":
+                self._looks += 1
+                self._empty += not node.buffered_elements
+            if node.name == "Prefetch" or len(node.inputs) != 1:
+                return
+            node = model.nodes[node.inputs[0]]
 
 
 # -- Random data in the shape of real data, as input of a baseline run ----------------------------

@@ -10,7 +10,7 @@ import tensorflow as tf
 from ..job.job_facts import SWITCHED_OFF, horovod_transports, known, module_version, optimizer_facts
 from ..keras_common.fit_recording import fit_frame
 from .dataset_pipeline import operation_of, operations_of
-from .loader import keras, keras_version
+from .loader import NO_STAGES, keras, keras_version
 from .optimizers import compression_of, has_own_variables, innermost, passes_per_step
 
 #: The order of samples in later epochs: a new one each time, the shuffled order of the first epoch, or
@@ -141,6 +141,7 @@ def fit_facts(model: Any) -> Dict[str, Any]:
         "shuffled": known(lambda: _shuffled(seen)),
         "pipeline": known(lambda: _pipeline(seen.get("x"))),
         "loader_threads": known(lambda: _loader_threads(seen.get("x"))),
+        "loader": known(lambda: _hidden_loader(seen.get("x"))),
     }
 
 
@@ -184,6 +185,16 @@ def _shuffled(seen: Dict[str, Any]) -> Optional[str]:
         if hasattr(adapter, name):
             return ANEW if getattr(adapter, name) else NEVER
     return None
+
+
+def _hidden_loader(data: Any) -> Optional[Dict[str, Any]]:
+    """Return why training shows no stages of a ``tf.data`` pipeline; None for other data."""
+    if not isinstance(data, tf.data.Dataset):
+        return None
+    reason = NO_STAGES
+    if hasattr(tf.data.experimental, "get_model_proto"):
+        reason = "Keras 2 hides the iterator of its pipeline, which counts their stages"
+    return {"kind": "tf.data", "batches": 0, "reason": reason}
 
 
 def _pipeline(data: Any) -> Optional[List[str]]:

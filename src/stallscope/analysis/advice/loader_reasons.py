@@ -75,7 +75,7 @@ def with_loader_reasons(
         return with_hidden_loader(verdict, run)
     if slowest.batches < _FEWEST:
         return verdict
-    loader = _Loader(slowest, Setup.of(run), _without_input_ms(steady, slowest.rank))
+    loader = _Loader(slowest, Setup.of(run), *_with_and_without_input_ms(steady, slowest.rank))
     pairs = [pair for pair in loader.reasons() if pair is not None][:_MOST_REASONS]
     if not pairs:
         return verdict
@@ -97,12 +97,12 @@ def _without_line(advice: list[Advice]) -> list[Advice]:
     return [piece for piece in advice if "DataLoader(" not in piece.line]
 
 
-def _without_input_ms(steady: Ledger, rank: int) -> float:
-    """Return a rank's mean step without its input, milliseconds."""
+def _with_and_without_input_ms(steady: Ledger, rank: int) -> tuple[float, float]:
+    """Return a rank's mean input, and its mean step without it, milliseconds."""
     if rank not in steady.ranks:
-        return 0.0
+        return 0.0, 0.0
     own_input = steady.of("input", np.full(len(steady), steady.ranks.index(rank)))
-    return float((steady.total - own_input).mean()) / 1e6
+    return float(own_input.mean()) / 1e6, float((steady.total - own_input).mean()) / 1e6
 
 
 _Pair = tuple[Reason, Advice | None] | None
@@ -114,7 +114,8 @@ class _Loader:
 
     figures: LoaderFigures
     setup: Setup
-    #: The rank's step without its input, milliseconds.
+    #: The rank's input, and its step without it, milliseconds.
+    input_ms: float
     step_ms: float
 
     def reasons(self) -> Iterator[_Pair]:
@@ -212,12 +213,14 @@ class _Loader:
         figures = self.figures
         stage, ms = max(figures.stages, key=lambda pair: pair[1])
         whole = sum(ms for _, ms in figures.stages)
-        if figures.batches < _FEWEST or not whole or ms < _MOST * whole:
+        if figures.batches < _FEWEST or ms < _MOST * max(whole, self.input_ms):
             return None
         text = (
             f"{figures.kind}: {clipped(stage)} takes {amount(ms, 'ms')} per batch, "
-            f"{percent(ms / whole)} of all its stages"
+            f"{percent(ms / whole)} of the time of all stages"
         )
+        if figures.kind == "tf.data" and figures.empty is not None and figures.empty >= _EMPTY:
+            text += f"; {percent(figures.empty)} of looks find no prefetched batch"
         reason = self._reason("stage", text, "stage", "ms", ms, whole)
         return reason, for_stage(figures.kind, stage, self.setup)
 
