@@ -239,6 +239,23 @@ def test_more_workers_than_cores_are_crowded() -> None:
     assert "loader_few_workers" not in reasons(analysis)
 
 
+def test_workers_that_wait_for_a_core_do_not_wait_for_storage() -> None:
+    figures = {"cpu_us": 8_000.0, "crowded_us": 60_000.0}
+    crowded = reasons(analyse(a_run({**STARVES, **figures}, cores=4)))
+    assert "loader_crowded" in crowded
+    assert "loader_waiting" not in crowded
+    waiting = {**figures, "crowded_us": 2_000.0}
+    assert reasons(analyse(a_run({**STARVES, **waiting})))["loader_waiting"] == (
+        "Rank 0: a batch takes 80.0 ms to make, of which a worker waits 87.5%: for storage, a network, "
+        "or a lock."
+    )
+
+
+def test_a_slow_worker_that_does_not_explain_the_wait_is_not_accused() -> None:
+    figures = {"worker_made_us": [1_000.0, 1_000.0, 9_000.0, 1_000.0], "made_us": 3_000.0}
+    assert "loader_slow_worker" not in reasons(analyse(a_run({**STARVES, **figures})))
+
+
 def test_a_loader_without_workers_says_so() -> None:
     figures = {**STARVES, "workers": 0, "worker_busy": [], "worker_made_us": [], "prefetch": None}
     analysis = analyse(a_run({**figures, "functions": []}))

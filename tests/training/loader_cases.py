@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -62,6 +63,36 @@ class Samples(Dataset):
 class Numbers(Samples):
     def __getitem__(self, index: int) -> int:
         return int(super().__getitem__(index)[1])
+
+
+class ColdFiles(Numbers):
+    """Files on a remote store with a cache: the first reading of each takes long."""
+
+    def __init__(self, cache: Path) -> None:
+        super().__init__()
+        self.cache = cache
+
+    def __len__(self) -> int:
+        return 2 * SAMPLES
+
+    def __getitem__(self, index: int) -> int:
+        cached = self.cache / str(index)
+        time.sleep(SLEEP_SECONDS / BATCH if cached.exists() else SLEEP_SECONDS)
+        cached.touch()
+        return super().__getitem__(index)
+
+
+class Computed(Numbers):
+    """Samples that keep a core busy."""
+
+    def __len__(self) -> int:
+        return 4 * SAMPLES
+
+    def __getitem__(self, index: int) -> int:
+        end = time.thread_time() + SLEEP_SECONDS / BATCH
+        while time.thread_time() < end:
+            pass
+        return super().__getitem__(index)
 
 
 class Stream(IterableDataset):
@@ -153,6 +184,18 @@ add("stream", lambda: loader_of(Stream()))
 add("left_early", lambda: loader_of(Samples()), epochs=2, most=3)
 add("own_iterator", lambda: OwnIterator(Samples(), BATCH, shuffle=True), epochs=2)
 add("not_a_loader", lambda: [torch.ones(2)] * 5)
+
+
+@CASES.add
+def cold(folder: Path) -> Any:
+    """Read each file slowly in the first epoch only; the silent training finds all in the cache."""
+    cache = folder / "cache"
+    cache.mkdir()
+    loader = loader_of(ColdFiles(cache), 1, persistent_workers=True)
+    return taken(folder, loader, epochs=3)
+
+
+add("crowded", lambda: loader_of(Computed(), 2 * len(os.sched_getaffinity(0))), epochs=2)
 
 
 @CASES.add

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from training.recorded import Recorded, record_cases
 
+from stallscope.analysis import analyse
+
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
 #: As in loader_cases.py.
@@ -25,6 +27,8 @@ CASES = (
     "not_a_loader",
     "raises",
     "out_of_order",
+    "cold",
+    "crowded",
 )
 
 
@@ -96,7 +100,7 @@ def test_collating_is_timed_apart(recorded: Recorded) -> None:
     figures = figures_of(recorded, "collated")
     assert SLEEP_US <= figures["collate_us"] <= figures["made_us"]
     # It sleeps.
-    assert figures["cpu_us"] < figures["made_us"] - SLEEP_US / 2
+    assert figures["cpu_us"] + figures["crowded_us"] < figures["made_us"] - SLEEP_US / 2
 
 
 def test_functions_of_the_data_set_are_timed_in_some_batches(recorded: Recorded) -> None:
@@ -122,3 +126,23 @@ def test_other_loaders_have_the_reason_for_missing_figures(recorded: Recorded) -
     assert out_of_order["batches"] == BATCHES
     assert (out_of_order["asked"], out_of_order["waited_us"]) == (0, None)
     assert "batches come out of order" in out_of_order["reason"]
+
+
+def reasons_of(recorded: Recorded, case: str) -> dict[str, str]:
+    verdict = analyse(recorded.run(case)).bottleneck
+    assert (verdict.kind, verdict.fault) == ("input", True)
+    return {reason.code: reason.text for reason in verdict.why}
+
+
+def test_a_cold_cache_is_named(recorded: Recorded) -> None:
+    epochs = figures_of(recorded, "cold")["epochs"]
+    assert epochs[0][2] >= SLEEP_US * 4
+    assert "in the first epoch a batch takes" in reasons_of(recorded, "cold")["loader_cold"]
+
+
+def test_more_workers_than_cores_are_named(recorded: Recorded) -> None:
+    figures = figures_of(recorded, "crowded")
+    assert figures["crowded_us"] > figures["made_us"] / 4
+    reasons = reasons_of(recorded, "crowded")
+    assert "CPU cores, and have one for" in reasons["loader_crowded"]
+    assert "loader_few_workers" not in reasons

@@ -322,6 +322,9 @@ class _Sums:
         self._of["collate_ns"] += batch.collate
         self._of["on_cpu"] += 1
         self._of["cpu_ns"] += batch.cpu
+        if batch.crowded >= 0:
+            self._of["crowded"] += 1
+            self._of["crowded_ns"] += batch.crowded
 
     def add_in_process(
         self, epoch: int, batches: int, took: int, is_first: bool, collated: Deque[int]
@@ -409,6 +412,7 @@ class _Sums:
             "made_us_quantiles": self._quantiles((0.5, 0.9, 0.99)),
             "collate_us": mean("collate_ns", of["collated"]),
             "cpu_us": mean("cpu_ns", of["on_cpu"]),
+            "crowded_us": mean("crowded_ns", of["crowded"]),
             "asked": asked,
             "empty": of["empty"],
             "queued": round(of["queued"] / asked, 2) if asked else None,

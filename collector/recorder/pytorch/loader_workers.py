@@ -57,15 +57,17 @@ class Made(NamedTuple):
     #: The time of ``collate_fn``, and the CPU time of all.
     collate: int
     cpu: int
+    #: How long it was ready to run and had no CPU core; -1 if unknown.
+    crowded: int
     kind: int
 
 
-_RECORD = struct.Struct("=8q")
+_RECORD = struct.Struct("=9q")
 _NUMBER = struct.Struct("=q")
 _TEXT = struct.Struct("=%ds" % _TEXT_BYTES)
 #: Kinds of records: a batch, one whose functions were timed, an exception or the end of the data.
 BATCH, PROFILED_BATCH, NOTHING = 0, 1, 2
-Write = Callable[[int, int, int, int, int, int, int], None]
+Write = Callable[[int, int, int, int, int, int, int, int], None]
 
 
 class SharedRecords:
@@ -216,6 +218,19 @@ class WorkerText:
         self._tell(json.dumps(self._texts).encode()[:_TEXT_BYTES])
 
 
+def _crowded_clock() -> Callable[[], int]:
+    """Return a clock of the nanoseconds in which this thread was ready to run and had no CPU core.
+
+    Linux counts them for each thread. The clock returns -1 where nothing does.
+    """
+    try:
+        file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        int(os.pread(file, 64, 0).split()[1])
+    except (OSError, ValueError, IndexError, AttributeError):
+        return lambda: -1
+    return lambda: int(os.pread(file, 64, 0).split()[1])
+
+
 def time_fetcher(
     fetcher: Any,
     write: Write,
@@ -234,7 +249,7 @@ def time_fetcher(
     """
     text.begin(fetcher)
     fetch, collate, collated = fetcher.fetch, fetcher.collate_fn, 0
-    now, cpu_now = monotonic_ns, time.thread_time_ns
+    now, cpu_now, crowded_now = monotonic_ns, time.thread_time_ns, _crowded_clock()
 
     def timed_collate(samples: Any) -> Any:
         nonlocal collated
@@ -248,7 +263,7 @@ def time_fetcher(
         collated, kind = 0, NOTHING
         index = index_of()
         profile = text.profile(fetcher.dataset)
-        cpu, began = cpu_now(), now()
+        crowded, cpu, began = crowded_now(), cpu_now(), now()
         try:
             if profile is None:
                 batch = fetch(indices)
@@ -260,7 +275,9 @@ def time_fetcher(
             return batch
         finally:
             ended = now()
-            write(iteration, index, began, ended, collated, cpu_now() - cpu, kind)
+            cpu = cpu_now() - cpu
+            crowded = crowded_now() - crowded if crowded >= 0 else -1
+            write(iteration, index, began, ended, collated, cpu, crowded, kind)
             if kind == NOTHING:
                 text.end()
             else:

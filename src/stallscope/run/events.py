@@ -167,12 +167,14 @@ class LoaderFigures:
     #: Each worker's share of time in which it made batches, and its time for one.
     busy: tuple[float, ...]
     worker_ms: tuple[float, ...]
-    #: The time to make a batch: mean, median and 99th percentile, collating, and on a CPU core.
+    #: The time to make a batch: mean, median and 99th percentile, collating, on a CPU core, and ready
+    #: to run without one.
     made_ms: float | None
     p50_ms: float | None
     p99_ms: float | None
     collate_ms: float | None
     cpu_ms: float | None
+    crowded_ms: float | None
     #: The data set's longest functions with their shares of that time.
     functions: tuple[tuple[str, float], ...]
     shards: Shards | None
@@ -218,6 +220,7 @@ class LoaderFigures:
             p99_ms=quantiles[2] / 1e3 if len(quantiles) == 3 else None,
             collate_ms=times["collate"],
             cpu_ms=times["cpu"],
+            crowded_ms=times["crowded"],
             functions=_named(fact.get("functions")),
             shards=_shards(fact.get("shards")),
             without_data=tuple(map(int, _numbers(fact.get("workers_without_data")))),
@@ -244,7 +247,7 @@ class LoaderFigures:
         return ms / self.made_ms if ms is not None and self.made_ms else None
 
 
-_TIMES = ("made", "collate", "cpu", "waited", "passed", "blocked", "turn", "first")
+_TIMES = ("made", "collate", "cpu", "crowded", "waited", "passed", "blocked", "turn", "first")
 
 
 def _count(value: Any) -> int:

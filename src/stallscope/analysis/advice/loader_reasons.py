@@ -194,7 +194,7 @@ class _Loader:
         if shards is None or shards.known < _FEWEST_SHARDS or not shards.slowest:
             return None
         name, worker, batches, ms = shards.slowest[0]
-        if batches < _FEWEST_OF_WORKER or ms < _SLOWER * shards.ms:
+        if batches < _FEWEST_OF_WORKER or ms < max(_SLOWER * shards.ms, self.input_ms):
             return None
         slow = [shard[0] for shard in shards.slowest if shard[3] >= _SLOWER * shards.ms]
         also = f"; slow as well: {joined(list(map(clipped, slow[1:])))}" if slow[1:] else ""
@@ -232,7 +232,8 @@ class _Loader:
             return None
         slow = max(range(len(times)), key=times.__getitem__)
         others = median(time for worker, time in enumerate(times) if worker != slow)
-        if times[slow] < _SLOWER * others:
+        # A batch that takes less than training waits does not explain the wait.
+        if times[slow] < max(_SLOWER * others, self.input_ms):
             return None
         text = (
             f"worker {slow} takes {amount(times[slow], 'ms')} for a batch, the others "
@@ -382,7 +383,7 @@ class _Loader:
         if figures.workers and not self._all_busy():
             return None
         collating = figures.share_of_making(figures.collate_ms)
-        on_cpu = figures.share_of_making(figures.cpu_ms)
+        waits = self._waits
         batch_ms = figures.made_ms or 0.0
         if collating is not None and collating >= _MOST:
             text = (
@@ -397,16 +398,18 @@ class _Loader:
         longest = (
             f"; {clipped(name)} takes {percent(share)} of it" if share >= _MOST and name else ""
         )
-        if on_cpu is not None and self._mostly_waits():
+        if waits is not None and self._mostly_waits():
+            # Older logs do not tell waits for a core apart.
+            others = "a lock or a core" if figures.crowded_ms is None else "or a lock"
             text = (
                 f"a batch takes {amount(batch_ms, 'ms')} to make, of which a worker waits "
-                f"{percent(1 - on_cpu)}: for storage, a network, a lock or a core{longest}"
+                f"{percent(waits)}: for storage, a network, {others}{longest}"
             )
             advice = Advice(
                 "Read from faster or nearer storage, or read fewer and larger files",
                 unless="More workers help as well, unless storage is at its limit.",
             )
-            return self._reason("waiting", text, "waiting", "%", 100 * (1 - on_cpu), None), advice
+            return self._reason("waiting", text, "waiting", "%", 100 * waits, None), advice
         if longest:
             text = f"{clipped(name)} takes {percent(share)} of the {amount(batch_ms, 'ms')} for a batch"
             advice = Advice(
@@ -416,10 +419,17 @@ class _Loader:
             return self._reason("function", text, "function", "%", 100 * share, None), advice
         return None
 
+    @property
+    def _waits(self) -> float | None:
+        """Return the share of a batch in which a worker neither runs nor waits for a CPU core."""
+        on_cpu = self.figures.share_of_making(self.figures.cpu_ms)
+        crowded = self.figures.share_of_making(self.figures.crowded_ms) or 0.0
+        return None if on_cpu is None else max(0.0, 1 - on_cpu - crowded)
+
     def _mostly_waits(self) -> bool:
         """Whether workers wait for storage most of the time, which needs no core."""
-        on_cpu = self.figures.share_of_making(self.figures.cpu_ms)
-        return on_cpu is not None and on_cpu < _OFF_CPU
+        waits = self._waits
+        return waits is not None and waits > 1 - _OFF_CPU
 
     def _all_busy(self) -> bool:
         """Whether making batches limits the training.
