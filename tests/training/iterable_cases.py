@@ -127,7 +127,7 @@ def samples_of(files: list[str]) -> Iterator[Any]:
 def hugging_face(folder: Path) -> Any:
     files = [f"part-{number}.parquet" for number in range(6)]
     data = datasets.IterableDataset.from_generator(samples_of, gen_kwargs={"files": files})
-    loader: Any = DataLoader(data.map(augment), batch_size=BATCH, num_workers=2)
+    loader: Any = DataLoader(data.map(augment), batch_size=BATCH, num_workers=1)
     return trained(folder, loader)
 
 

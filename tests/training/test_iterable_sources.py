@@ -109,7 +109,7 @@ def test_a_pipeline_after_the_workers_hides_waits_only(recorded: Recorded) -> No
 def test_shards_of_a_hugging_face_stream_are_named(recorded: Recorded) -> None:
     shards = figures_of(recorded, "hugging_face")["shards"]
     name, worker, _, us = shards["slowest"][0]
-    assert (shards["known"], name, worker) == (6, "part-3.parquet", 1)
+    assert (shards["known"], name, worker) == (6, "part-3.parquet", 0)
     assert us >= SLOW_US + SLEEP_US
     assert (
         "a batch of shard part-3.parquet"

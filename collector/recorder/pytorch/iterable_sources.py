@@ -82,12 +82,13 @@ class _HuggingFaceShards:
         if self._source is None:
             with contextlib.suppress(Exception):  # another version
                 self._source = self._innermost()
-        state = getattr(self._source, "_state_dict", None)
+        source = self._source
+        state = getattr(source, "_state_dict", None)
         number = state.get("shard_idx") if isinstance(state, dict) else None
-        if not isinstance(number, int):
+        if source is None or not isinstance(number, int):
             return None
-        for values in self._source.kwargs.values():
-            if isinstance(values, list) and number < len(values) == self._source.num_shards:
+        for values in source.kwargs.values():
+            if isinstance(values, list) and number < len(values) == source.num_shards:
                 name = short_name(values[number])
                 # A single value may be anything else.
                 if name is not None and (len(values) > 1 or "." in name):
@@ -122,7 +123,9 @@ class ShardTimes:
 
     def add(self, took: int) -> bool:
         """Add a batch of these nanoseconds; return whether it has ended a shard."""
-        name = self._name_of()
+        name = None
+        with contextlib.suppress(Exception):  # another version; the batch must reach training
+            name = self._name_of()
         if name == self._name:
             if len(self._times) < _MOST_TIMES:
                 self._times.append(took)

@@ -143,7 +143,7 @@ class WorkerStart:
 def _watch_worker(worker: int, records: SharedRecords) -> None:
     """Time each batch of this process; it makes a fetcher for each iteration over its data set."""
     kinds = torch.utils.data._DatasetKind
-    create, write = kinds.create_fetcher, records.writer(worker)
+    create, write, crowded = kinds.create_fetcher, records.writer(worker), _crowded_clock()
     text = WorkerText(lambda text: records.write_text(worker, text))
     iterations = 0
 
@@ -153,7 +153,7 @@ def _watch_worker(worker: int, records: SharedRecords) -> None:
         # Data sets may use loaders, too.
         if sys._getframe(1).f_code.co_name == "_worker_loop":
             with contextlib.suppress(Exception):  # the worker works without it
-                time_fetcher(fetcher, write, iterations, _index_of_worker, text)
+                time_fetcher(fetcher, write, iterations, _index_of_worker, crowded, text)
             iterations += 1
         return fetcher
 
@@ -181,7 +181,9 @@ class WorkerText:
         """Begin an iteration over the data set."""
         if not isinstance(fetcher.dataset, IterableDataset):
             return
-        name = shard_name(fetcher)
+        name = None
+        with contextlib.suppress(Exception):  # another version of its library
+            name = shard_name(fetcher)
         if name is not None:
             self._shards = ShardTimes(name) if self._shards is None else self._shards.renamed(name)
 
@@ -225,10 +227,16 @@ def _crowded_clock() -> Callable[[], int]:
     """
     try:
         file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
-        int(os.pread(file, 64, 0).split()[1])
-    except (OSError, ValueError, IndexError, AttributeError):
+    except (OSError, AttributeError):
         return lambda: -1
-    return lambda: int(os.pread(file, 64, 0).split()[1])
+
+    def crowded() -> int:
+        try:
+            return int(os.pread(file, 64, 0).split()[1])
+        except (OSError, ValueError, IndexError):  # such as a file that the user's code has closed
+            return -1
+
+    return crowded
 
 
 def time_fetcher(
@@ -236,6 +244,7 @@ def time_fetcher(
     write: Write,
     iteration: int,
     index_of: Callable[[], int],
+    crowded_now: Callable[[], int],
     text: WorkerText,
 ) -> None:
     """Time what makes batches: the data set's samples, and collating them.
@@ -245,11 +254,12 @@ def time_fetcher(
         write: receives the records.
         iteration: counts iterations over the data set.
         index_of: returns the number of the batch that is about to be made.
+        crowded_now: a clock of the time without a CPU core; -1 if unknown.
         text: receives the time of each batch, and times functions in some.
     """
     text.begin(fetcher)
     fetch, collate, collated = fetcher.fetch, fetcher.collate_fn, 0
-    now, cpu_now, crowded_now = monotonic_ns, time.thread_time_ns, _crowded_clock()
+    now, cpu_now = monotonic_ns, time.thread_time_ns
 
     def timed_collate(samples: Any) -> Any:
         nonlocal collated
@@ -276,7 +286,8 @@ def time_fetcher(
         finally:
             ended = now()
             cpu = cpu_now() - cpu
-            crowded = crowded_now() - crowded if crowded >= 0 else -1
+            after = crowded_now()
+            crowded = after - crowded if 0 <= crowded <= after else -1
             write(iteration, index, began, ended, collated, cpu, crowded, kind)
             if kind == NOTHING:
                 text.end()
