@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -116,6 +117,13 @@ class Training:
     def _pause(self) -> None:
         self._ends.release()
         self._begins.acquire()
+
+
+class Delays(Protocol):
+    """What takes its time at the hooks of a model."""
+
+    def here(self, stage: str) -> None:
+        """Take as long as it takes in this stage; called once per step and stage."""
 
 
 class Fault:

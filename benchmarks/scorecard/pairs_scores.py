@@ -44,6 +44,8 @@ class Prediction:
     achieved_ci95: Interval | None = None
     #: Whether the prediction is an upper bound of the gain.
     bound: bool = False
+    #: Whether an input probe has measured it in the faulty run.
+    measured: bool = False
 
     @property
     def error(self) -> float | None:
@@ -101,7 +103,8 @@ def predict(faulty: Analysis, fixed: Analysis, stage: str, who: str) -> Predicti
         reason=None,
         predicted_ms=step - gain.saved_ms.value,
         predicted_ci95=None if ci95 is None else (step - ci95[1], step - ci95[0]),
-        bound=bool(getattr(gain, "bound", False)),
+        bound=gain.bound,
+        measured=gain.measured,
         **common,
     )
 

@@ -31,6 +31,7 @@ from pairs import Pairs
 from pairs_scores import number
 from picture import CV as PICTURE_CV
 from picture import RANKS, STAGE, picture
+from probes import Probes
 from real import Real
 from simulated import SimulatedRuns
 
@@ -39,6 +40,7 @@ PAGE = ROOT / "docs" / "scorecard.md"
 #: In the order of the summary.
 CHAPTERS: tuple[Chapter[Any], ...] = (
     Pairs(),
+    Probes(),
     Real(),
     Frameworks(),
     Hangs(),

@@ -14,7 +14,7 @@ import horovod.tensorflow.keras as hvd
 import numpy as np
 import tensorflow as tf
 from horovod.tensorflow import broadcast_object
-from pairs_launch import BATCH, CLASSES, LAYERS, WIDTH, Fault, Pause, Rank, Samples
+from pairs_launch import BATCH, CLASSES, LAYERS, WIDTH, Delays, Fault, Pause, Rank, Samples
 from pairs_plan import Segment
 
 from stallscope.keras import StepLogger, synthetic_like
@@ -80,7 +80,7 @@ def data(fault: Fault) -> tf.data.Dataset:
     return batches.with_options(options)
 
 
-def network(fault: Fault) -> tf.keras.Model:
+def network(fault: Delays) -> tf.keras.Model:
     """Make the compiled model."""
     layers = [tf.keras.layers.Dense(WIDTH, activation="relu") for _ in range(LAYERS)]
     model = tf.keras.Sequential(
@@ -132,12 +132,16 @@ def train(
     )
 
 
+def one_core_per_rank() -> None:
+    """Compute in one thread; a second one is for operations that wait."""
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(2)
+
+
 def main() -> None:
     plan, out = Path(sys.argv[1]), Path(sys.argv[2])
     hvd.init()
-    # One core per rank; a second thread for operations that wait.
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(2)
+    one_core_per_rank()
     agree = partial(broadcast_object, root_rank=0)
     Rank(out, hvd.rank(), hvd.size(), train, agree).run(plan)
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from pairs_launch import BATCH, CLASSES, LAYERS, WIDTH, Fault, Pause, Rank, Samples
+from pairs_launch import BATCH, CLASSES, LAYERS, WIDTH, Delays, Fault, Pause, Rank, Samples
 from pairs_plan import Segment, read_plan
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
@@ -43,7 +43,7 @@ class Batches(Dataset):
 class Hook(nn.Module):
     """Pass the input on, delayed by the fault."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: Delays) -> None:
         super().__init__()
         self._fault = fault
 
@@ -52,7 +52,7 @@ class Hook(nn.Module):
         return inputs
 
 
-def network(fault: Fault) -> nn.Module:
+def network(fault: Delays) -> nn.Module:
     """Make the model, with the same weights on every rank."""
     torch.manual_seed(1)
     layers: list[nn.Module] = [Hook(fault)]
@@ -94,8 +94,14 @@ def train(
                     pause()
 
 
-def with_horovod(plan: Path, out: Path) -> None:
-    """Train a plan's segments, and let Horovod reduce the gradients."""
+#: Returns rank 0's number on every rank.
+Agree = Callable[[float], float]
+#: Trains on a rank of so many, given what reduces gradients over the ranks, and what agrees on numbers.
+OnRank = Callable[[int, int, Distribute, Agree], None]
+
+
+def with_horovod(train_on: OnRank) -> None:
+    """Train on this rank, and let Horovod reduce the gradients."""
     import horovod.torch as hvd
 
     def distribute(
@@ -106,13 +112,11 @@ def with_horovod(plan: Path, out: Path) -> None:
         return model, hvd.DistributedOptimizer(optimizer, named_parameters=names)
 
     hvd.init()
-    trained = partial(train, rank=hvd.rank(), distribute=distribute)
-    agree = partial(hvd.broadcast_object, root_rank=0)
-    Rank(out, hvd.rank(), hvd.size(), trained, agree).run(plan)
+    train_on(hvd.rank(), hvd.size(), distribute, partial(hvd.broadcast_object, root_rank=0))
 
 
-def with_ddp(plan: Path, out: Path) -> None:
-    """Train a plan's segments, and let DistributedDataParallel reduce the gradients."""
+def with_ddp(train_on: OnRank) -> None:
+    """Train on this rank, and let DistributedDataParallel reduce the gradients."""
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
@@ -121,23 +125,32 @@ def with_ddp(plan: Path, out: Path) -> None:
         dist.broadcast_object_list(numbers, 0)
         return numbers[0]
 
+    def distribute(
+        model: nn.Module, optimizer: torch.optim.Optimizer
+    ) -> tuple[nn.Module, torch.optim.Optimizer]:
+        return DistributedDataParallel(model), optimizer
+
     dist.init_process_group("gloo")
-    trained = partial(
-        train,
-        rank=dist.get_rank(),
-        distribute=lambda model, optimizer: (DistributedDataParallel(model), optimizer),
-    )
-    Rank(out, dist.get_rank(), dist.get_world_size(), trained, agree).run(plan)
+    train_on(dist.get_rank(), dist.get_world_size(), distribute, agree)
     dist.destroy_process_group()
+
+
+def one_core_per_rank() -> None:
+    """Compute in one thread, as recommended where ranks share a machine."""
+    torch.set_num_threads(1)
+    torch.set_num_interop_threads(1)
 
 
 def main() -> None:
     plan, out = Path(sys.argv[1]), Path(sys.argv[2])
-    # One core per rank, as recommended where ranks share a machine.
-    torch.set_num_threads(1)
-    torch.set_num_interop_threads(1)
+
+    def train_on(rank: int, ranks: int, distribute: Distribute, agree: Agree) -> None:
+        trained = partial(train, rank=rank, distribute=distribute)
+        Rank(out, rank, ranks, trained, agree).run(plan)
+
+    one_core_per_rank()
     ddp = read_plan(plan).first_pair.framework == "ddp"
-    (with_ddp if ddp else with_horovod)(plan, out)
+    (with_ddp if ddp else with_horovod)(train_on)
 
 
 if __name__ == "__main__":

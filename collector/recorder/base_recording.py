@@ -97,7 +97,11 @@ class BaseRecording:
             next_step or self._next_step,
             self._record,
             self._expect_until,
+            self.goes_on_ahead,
         )
+
+    def goes_on_ahead(self, ahead: bool) -> None:
+        """Note that training goes on with batches fetched ahead, or with the loader's own again."""
 
     def _record(self, facts: Dict[str, Any]) -> None:
         if self._session is not None:

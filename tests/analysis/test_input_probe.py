@@ -16,7 +16,10 @@ from jsonschema import Draft202012Validator
 from support.step_logs import Job, simulated_job
 
 from stallscope.analysis import Analysis, analyse
+from stallscope.analysis.gains.attribution import Attribution
+from stallscope.analysis.gains.input_probe import with_measured_gains
 from stallscope.analysis.gains.what_if import WhatIf
+from stallscope.arrays.stats import Mean
 from stallscope.arrays.types import Ints
 from stallscope.charts.compared_bars import paces_chart
 from stallscope.reports.run import json_content
@@ -33,10 +36,12 @@ LATE_MS, FIXED_MS = 19.0, 25.0
 
 @dataclass(frozen=True)
 class WhereNotAhead(simulator.Always):
-    """In all steps but those whose batches were fetched ahead."""
+    """In all steps but those whose batches were fetched ahead, or are ready after them."""
+
+    queued: int = 0
 
     def weight(self, random: np.random.Generator, ranks: int, in_epoch: Ints) -> Any:
-        inside = (in_epoch >= FIRST) & (in_epoch < FIRST + BATCHES)
+        inside = (in_epoch >= FIRST) & (in_epoch < FIRST + BATCHES + self.queued)
         return np.broadcast_to(np.where(inside, 0.0, 1.0), (ranks, len(in_epoch)))
 
 
@@ -63,17 +68,21 @@ def probe_of(batch_ms: float, **changes: Any) -> dict[str, Any]:
 
 
 def analysed(
-    facts: Mapping[int, Mapping[str, Any]], late: tuple[int, ...] = (), **options: Any
+    facts: Mapping[int, Mapping[str, Any]],
+    late: tuple[int, ...] = (),
+    queued: int = 0,
+    **options: Any,
 ) -> Analysis:
     """Analyse a run with a probe.
 
     Args:
         facts: by rank, its fact.
         late: the ranks whose batches come late; all of them if there is none.
+        queued: batches that are ready after the probe.
         options: of ``analyse``.
     """
     faults = [
-        simulator.Fault("input", LATE_MS, ranks=late, when=WhereNotAhead(), cv=0.05),
+        simulator.Fault("input", LATE_MS, ranks=late, when=WhereNotAhead(queued), cv=0.05),
         simulator.Fault("input", BATCHES * LATE_MS, ranks=late, when=WhereFetched(), cv=0),
     ]
     run = simulator.simulate(replace(simulated_job(JOB), faults=faults)).run
@@ -102,6 +111,28 @@ def test_the_gain_of_faster_input_is_measured() -> None:
     assert repaired is not None
     assert gain.ci95 is not None
     assert gain.ci95[0] < probe.real_ms.value / repaired.mean < gain.ci95[1]
+
+
+@pytest.mark.parametrize(("batch_ms", "passing_ms"), [(20, 1.0), (400, 0.0)])
+def test_batches_that_workers_have_ready_still_have_to_be_passed_on(
+    batch_ms: float, passing_ms: float
+) -> None:
+    # The job's own input takes 1 ms of each step. Workers that take 400 ms do not fill their queue.
+    analysis, without = (
+        analysed({rank: probe_of(batch_ms, ready=ready) for rank in (0, 1)}, queued=2)
+        for ready in (2, 0)
+    )
+    probe, from_memory = analysis.input_probe, without.input_probe
+    assert probe is not None
+    assert from_memory is not None
+    longer = probe.probed_ms.value - from_memory.probed_ms.value
+    assert longer == pytest.approx(passing_ms, abs=0.2)
+    assert sum(probe.by_cause_ms.values()) == pytest.approx(probe.probed_ms.value)
+    assert gain_of(analysis, "input").saved_ms.value == probe.saved_ms.value
+    if passing_ms:
+        # Passing them on may cost less, or more, once the loader is repaired.
+        assert probe.probed_ms.ci95 is not None
+        assert probe.probed_ms.ci95[0] < from_memory.probed_ms.value < probe.probed_ms.ci95[1]
 
 
 def test_pages_say_that_it_was_measured_and_ask_for_no_baseline() -> None:
@@ -138,6 +169,32 @@ def test_pages_say_that_it_was_measured_and_ask_for_no_baseline() -> None:
     Draft202012Validator(SCHEMA).validate(
         json.loads(json.dumps({"schema_version": 1, **json_content(analysis)}))
     )
+
+
+def test_input_that_a_probe_does_not_shorten_is_no_fault() -> None:
+    # It takes 10 ms in every step, also in those of the probe, and a rank is slow in something else.
+    job = simulated_job(replace(JOB, input_ms=10))
+    run = simulator.simulate(replace(job, faults=[simulator.Fault("compute", 6, ranks=(1,))])).run
+    assert analyse(run).bottleneck.kind == "input"
+    logs = [replace(log, facts={**log.facts, **probe_of(5)}) for log in run.logs]
+    analysis = analyse(replace(run, logs=tuple(logs)))
+    assert analysis.input_probe is not None
+    assert abs(analysis.input_probe.saved_ms.value) < 1
+    assert (analysis.bottleneck.kind, analysis.bottleneck.ranks) == ("imbalance", (1,))
+
+
+def test_batches_are_late_on_the_ranks_whose_loaders_are_too_slow() -> None:
+    def evidence(*batch_ms: float | None) -> str:
+        facts = {
+            rank: probe_of(ms or 0.0, **({} if ms else {"fetched_us": []}))
+            for rank, ms in enumerate(batch_ms)
+        }
+        return analysed(facts).bottleneck.evidence
+
+    # The steps do not show whose loader it is.
+    assert evidence(44, 2).startswith("Batches arrive late on rank 0. Fixing input saves")
+    assert evidence(44, 44).startswith("Batches arrive late on all ranks.")
+    assert evidence(44, None).startswith("Batches arrive late on all ranks.")
 
 
 @pytest.mark.parametrize("late", [(), (1,)])
@@ -210,6 +267,26 @@ def test_a_slow_loader_of_one_rank_has_a_measured_gain() -> None:
         assert gain.saved_ms.value == pytest.approx(LATE_MS, rel=0.03)
     assert "as measured in this run" in analysis.bottleneck.evidence
     assert "limit is unknown" not in analysis.bottleneck.evidence
+
+
+def test_ranks_that_are_late_at_times_leave_the_slow_loaders_gain_measured() -> None:
+    analysis = analysed({0: probe_of(5), 1: probe_of(20)}, late=(1,))
+    probe, [slow] = analysis.input_probe, analysis.stragglers
+    assert probe is not None
+    at_times = replace(
+        slow, ranks=(), stage="compute", pattern="rotating", cost_ms=Mean(3.0, (2.0, 4.0))
+    )
+    predicted = [gain_of(analysis, kind) for kind in ("imbalance", "rank:1", "input")]
+    unmeasured = tuple(replace(gain, measured=False, bound=True) for gain in predicted)
+    attribution = with_measured_gains(
+        Attribution((slow, at_times), unmeasured, unmeasured, too_few_steps=False), probe
+    )
+    all_ranks, rank, _ = attribution.gains
+    assert all(gain.measured and not gain.bound for gain in attribution.gains)
+    assert all_ranks.saved_ms.value == rank.saved_ms.value == probe.saved_ms.value
+    # The first fix ends their lateness, too, which a probe's steps keep.
+    assert all_ranks.saved_ms.ci95 is not None
+    assert all_ranks.saved_ms.ci95[1] > probe.saved_ms.value + 3.0
 
 
 def test_the_other_loaders_limit_what_fixing_one_gains() -> None:

@@ -265,6 +265,41 @@ def test_a_loader_without_workers_says_so() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("worker_us", "is_slow"), [([79_000.0, 37_000.0], False), ([110_000.0, 400.0], True)]
+)
+def test_a_worker_is_not_slow_because_it_got_some_more_of_the_slow_batches(
+    worker_us: list[float], is_slow: bool
+) -> None:
+    figures = {
+        "workers": 2,
+        "worker_busy": [0.6, 0.3],
+        "worker_made_us": worker_us,
+        "made_us_quantiles": [400.0, 110_000.0 if is_slow else 900.0, 550_000.0],
+        "batches": 160,
+        "blocked_us": 30_000.0,
+    }
+    assert ("loader_slow_worker" in reasons(analyse(a_run({**STARVES, **figures})))) is is_slow
+
+
+def test_without_workers_the_training_process_waits_for_storage() -> None:
+    figures = {**STARVES, "workers": 0, "worker_busy": [], "worker_made_us": [], "prefetch": None}
+    analysis = analyse(a_run({**figures, "functions": [["Samples.read", 0.9]], "cpu_us": 4_000.0}))
+    assert reasons(analysis)["loader_waiting"] == (
+        "Rank 0: a batch takes 80.0 ms to make, of which the training process waits 95.0%: for "
+        "storage, a network, a lock or a core; Samples.read takes 90.0% of it."
+    )
+
+
+def test_slow_loaders_of_several_ranks_hold_up_each_others_steps() -> None:
+    # A step waits for one of the two, and meanwhile the other one's batch becomes ready.
+    one_worker = {"workers": 1, "worker_busy": [0.97], "worker_made_us": [80_000.0], "empty": 260}
+    assert "loader_few_workers" in reasons(analyse(a_run({**STARVES, **one_worker})))
+    assert "loader_few_workers" not in reasons(
+        analyse(a_run({**STARVES, **one_worker, "empty": 130}))
+    )
+
+
 def test_workers_that_start_in_each_epoch_are_kept_alive() -> None:
     figures = {"persistent": False, "iterations": 40, "first_us": 4_000_000.0, "asked": 760}
     analysis = analyse(a_run({**STARVES, **figures}))

@@ -66,7 +66,14 @@ class Training:
         #: The moments until which ranks may fetch.
         self.expected: list[int] = []
         count, record, expect = lambda: self.step, self.facts.update, self.expected.append
-        self.probe = InputProbe(BATCHES, every, reader(**options), count, record, expect)
+        #: Whether training went on with batches fetched ahead, at each change.
+        self.changes: list[tuple[int, bool]] = []
+        self.probe = InputProbe(
+            BATCHES, every, reader(**options), count, record, expect, self._change
+        )
+
+    def _change(self, ahead: bool) -> None:
+        self.changes.append((self.step, ahead))
 
     def loop(self, loader: Any, explicit: int | None = None, steps: int | None = None) -> None:
         batches: Iterable[Any] = self.probe.watch(loader, iter(loader), explicit)
@@ -105,6 +112,9 @@ def test_probes_come_again_in_intervals() -> None:
     training.loop(Loader(36))
     assert training.trained == list(range(36))
     assert training.spans == [(10, 15), (20, 25), (30, 35)]
+    assert training.changes == [
+        (step, ahead) for span in training.spans for step, ahead in zip(span, (True, False))
+    ]
 
 
 def test_a_probe_waits_for_an_epoch_with_enough_batches() -> None:

@@ -24,6 +24,8 @@ CASES = Cases()
 #: How long a slow worker or function sleeps.
 SLEEP_SECONDS = 0.02
 SAMPLES, BATCH = 48, 4
+#: Batches that an input probe fetches ahead, in each epoch.
+PROBED = 4
 _started_as = [-1]
 
 
@@ -118,7 +120,9 @@ def as_text(batches: Iterable[Any]) -> list[str]:
     return list(map(str, batches))
 
 
-def taken(folder: Path, loader: Iterable[Any], epochs: int = 1, most: int | None = None) -> Any:
+def taken(
+    folder: Path, loader: Iterable[Any], epochs: int = 1, most: int | None = None, **options: Any
+) -> Any:
     """Return the batches with and without a recorder, and what a recorder leaves in the loader."""
     untouched = dict(getattr(loader, "__dict__", {}))
     texts = []
@@ -127,7 +131,9 @@ def taken(folder: Path, loader: Iterable[Any], epochs: int = 1, most: int | None
         batches: list[Any] = []
         model = torch.nn.Linear(1, 1)
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        log = StepLogger(folder / "logs", optimizer=optimizer, model=model, machine=False)
+        log = StepLogger(
+            folder / "logs", optimizer=optimizer, model=model, machine=False, **options
+        )
         with log if recorded else contextlib.nullcontext():
             for _ in range(epochs):
                 watched = log.watch(loader) if recorded else loader
@@ -172,6 +178,14 @@ def loader_of(data: Any, workers: int = 2, **options: Any) -> DataLoader[Any]:
 
 
 add("in_process", lambda: loader_of(Samples(), 0, collate_fn=collate), epochs=2)
+add("augmented_in_process", lambda: DataLoader(Samples(augments=True)))
+add(
+    "probed",
+    lambda: loader_of(Samples(augments=True), 1),
+    epochs=3,
+    probe_input=PROBED,
+    probe_every=2 * PROBED,
+)
 add("forked", lambda: loader_of(Samples(slow_worker=1), worker_init_fn=started), epochs=2)
 add("persistent", lambda: loader_of(Samples(), persistent_workers=True, shuffle=True), epochs=3)
 add(

@@ -13,9 +13,11 @@ pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
 #: As in loader_cases.py.
 SLEEP_US = 20_000.0
-BATCHES = 12
+BATCHES, PROBED = 12, 4
 CASES = (
     "in_process",
+    "augmented_in_process",
+    "probed",
     "forked",
     "persistent",
     "spawned",
@@ -84,6 +86,27 @@ def test_batches_of_the_training_process_are_counted_and_collating_is_timed(
     assert (figures["batches"], figures["asked"], figures["empty"]) == (2 * BATCHES, 22, 22)
     assert figures["collate_us"] >= SLEEP_US
     assert SLEEP_US <= figures["made_us"] == figures["waited_us"]
+
+
+def test_cpu_time_and_functions_show_without_workers(recorded: Recorded) -> None:
+    collated = figures_of(recorded, "in_process")
+    # It sleeps.
+    assert collated["cpu_us"] < collated["made_us"] - SLEEP_US / 2
+    assert dict(figures_of(recorded, "augmented_in_process")["functions"])["augment"] > 0.5
+
+
+def test_batches_that_a_probe_has_fetched_ahead_are_waited_for_in_no_step(
+    recorded: Recorded,
+) -> None:
+    figures = figures_of(recorded, "probed")
+    [fit] = recorded.fits("probed", ranks=1)
+    probed = sum(len(probe["fetched_us"]) for probe in fit.facts["input_probe"]["probes"])
+    assert probed >= 2 * PROBED
+    assert figures["batches"] == 3 * BATCHES
+    assert figures["asked"] + figures["iterations"] + probed == 3 * BATCHES
+    # Several batches at once are no wait for one, nor is memory a wait.
+    assert figures["waited_us"] < (PROBED - 1) * SLEEP_US
+    assert figures["passed_us"] < SLEEP_US
 
 
 def test_a_slow_worker_shows(recorded: Recorded) -> None:

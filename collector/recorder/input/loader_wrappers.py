@@ -150,6 +150,8 @@ class InputProbe:
         next_step: returns the number of the current step.
         record: records facts.
         expect: receives the moment until which ranks may fetch, in monotonic nanoseconds.
+        ahead: receives True when training goes on with batches that were fetched ahead, and False when
+            the loader's own follow.
     """
 
     def __init__(
@@ -160,6 +162,7 @@ class InputProbe:
         next_step: Callable[[], Optional[int]],
         record: Callable[[Dict[str, Any]], None],
         expect: Callable[[int], None],
+        ahead: Callable[[bool], None],
     ) -> None:
         self._batches = batches
         self._every = every
@@ -167,6 +170,7 @@ class InputProbe:
         self._next_step = next_step
         self._record = record
         self._expect = expect
+        self._ahead = ahead
         #: The iterations so far, and in which the next probe is due; None for no more.
         self._count = 0
         self._due: Optional[int] = every or _FIRST
@@ -272,6 +276,7 @@ class InputProbe:
         else:
             self._probes.append(probe)
             self._write()
+            known(lambda: self._ahead(True))
         return ahead
 
     def end(self) -> None:
@@ -279,6 +284,7 @@ class InputProbe:
         if self._probes and self._probes[-1]["end_step"] is None:
             self._probes[-1]["end_step"] = self._step()
             self._write()
+            known(lambda: self._ahead(False))
 
     def _go_on_after(self, count: int) -> None:
         """Set when the next probe is due; how many batches this one fetches may differ among ranks."""

@@ -1,4 +1,4 @@
-"""Read what iterable data sets and other libraries' loaders expose: shards, the loader inside, timers.
+"""Read what iterable data sets and other libraries' loaders expose: shards, the loader inside, order.
 
 Nothing here imports these libraries: an object's class and attributes tell what it is. Where another
 version of a library looks different, its figures are missing, and training goes on.
@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import statistics
 import sys
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from torch.utils.data import DataLoader
 
 from ..input.input_times import StageSums
+from ..job.job_facts import batches_in
+from .batches import RAYS_LOADER
 
 # The longest name of a shard, and the most shards that are named.
 _LONGEST_NAME, _MOST_NAMED = 60, 3
@@ -184,6 +186,54 @@ def loader_in_pipeline(loader: Any) -> Any:
 def passes_batches_on(loader: Any) -> bool:
     """Return whether a WebDataset pipeline gives exactly the batches of its DataLoader."""
     return len(loader.pipeline) == 1 and getattr(loader, "repetitions", 1) == 1
+
+
+def why_not(loader: Any) -> Optional[str]:
+    """Return why a loader cannot be watched; None if it can."""
+    if not isinstance(loader, DataLoader):
+        return "the loader is a %s, not a DataLoader" % type(loader).__name__
+    if not hasattr(loader, "_get_iterator"):
+        return "this DataLoader makes its iterator in another way"
+    return None
+
+
+class LoopOrder(NamedTuple):
+    """Which batches the iterations of a loop take."""
+
+    #: Why that is unknown; None if it is known.
+    unknown: Optional[str]
+    #: Batches that the first iteration takes besides its own, because the loop looks for its end.
+    extra: int = 0
+    #: All batches of the loop; None if unknown.
+    length: Optional[int] = None
+
+    def taken_in(self, batches: int, taken: int) -> int:
+        """Return how many batches an iteration takes that uses so many, after those taken before."""
+        wanted = batches if taken else batches + self.extra
+        return wanted if self.length is None else min(wanted, self.length - taken)
+
+
+def loop_order(loader: Any, looks_ahead: bool) -> LoopOrder:
+    """Return which batches the iterations over a loader take.
+
+    Args:
+        loader: the training's.
+        looks_ahead: whether the training takes the next batch before it uses one.
+    """
+    kind, extra = type(loader), int(looks_ahead)
+    if kind.__name__ == RAYS_LOADER:
+        extra += 1
+    elif kind.__name__ == "DataLoaderShard":
+        # Accelerate's: it skips the batches that a checkpoint has trained.
+        extra += 1 + getattr(loader, "skip_batches", 0)
+    elif kind.__iter__ is not DataLoader.__iter__ and not (
+        loader_in_pipeline(loader) is not loader and passes_batches_on(loader)
+    ):
+        what = "a %s may take batches ahead, so the waits for them are unknown"
+        return LoopOrder(what % kind.__name__)
+    if not getattr(loader, "in_order", True):
+        return LoopOrder("batches come out of order, so the waits for them are unknown")
+    return LoopOrder(None, extra, batches_in(loader) if extra else None)
 
 
 # -- Ray Data's timers, in the training process ---------------------------------------------------

@@ -89,6 +89,9 @@ class IterationRecording(LoopRecording):
         super().fail(error)
         self._iteration = None
 
+    def goes_on_ahead(self, ahead: bool) -> None:
+        self._loader_figures.goes_on_ahead(ahead)
+
     # These run in every step, between the user's own lines: they do only what cannot wait, and catch
     # their own errors.
 

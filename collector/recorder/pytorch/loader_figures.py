@@ -8,68 +8,31 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from collections import Counter, deque
 from time import monotonic_ns
-from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple
 
 from ..guards import never_raises, own_attributes, patch, while_running
 from ..input.input_times import FactPace
 from .batches import innermost_loader
-from .iterable_sources import RayTimers, loader_in_pipeline
+from .iterable_sources import LoopOrder, RayTimers, loader_in_pipeline, loop_order, why_not
 from .loader_workers import (
     BATCH,
     NOTHING,
+    DatasetTimes,
     LoopBatches,
-    LoopOrder,
     Made,
     SharedRecords,
+    Source,
     WorkerStart,
-    loop_order,
-    time_collating,
-    told_by_workers,
-    why_not,
+    told_by,
 )
 
 # Epochs that have figures of their own; later ones share theirs.
 _EPOCHS = 8
 # Each power of two has this many bins: quantiles are within 3 percent.
 _BINS = 16
-
-
-class _Source:
-    """The batches that one iterator of a loader makes."""
-
-    def __init__(
-        self,
-        workers: int,
-        ahead: int,
-        records: Optional[SharedRecords],
-        order: LoopOrder,
-    ) -> None:
-        self.workers = workers
-        self.order = order
-        #: The most batches that are made ahead.
-        self.ahead = ahead
-        self.records = records
-        #: Nanoseconds of collating in this process.
-        self.collated: Deque[int] = deque(maxlen=1024)
-        self.iterations: Dict[int, LoopBatches] = {}
-        #: By worker: its last iteration, and the end of its last batch.
-        self.last: Dict[int, Tuple[int, int]] = {}
-
-    @property
-    def why_unmatched(self) -> Optional[str]:
-        """Return why it is unknown which batch an iteration of training takes; None if it is known."""
-        if self.records is not None and self.records.lost:
-            return "batches came faster than they could be followed, so some waits are unknown"
-        return self.order.unknown
-
-    def read(self) -> Iterator[Tuple[int, Made]]:
-        """Yield new records with their workers."""
-        for worker in range(self.workers if self.records is not None else 0):
-            assert self.records is not None
-            for batch in self.records.read(worker):
-                yield worker, batch
 
 
 class LoaderFigures:
@@ -80,10 +43,14 @@ class LoaderFigures:
 
     def __init__(self) -> None:
         self._undo: Optional[Callable[[], None]] = None
-        self._sources: List[_Source] = []
-        self._new: Deque[_Source] = deque()
+        self._sources: List[Source] = []
+        self._new: Deque[Source] = deque()
         self._pauses: Deque[Tuple[int, int]] = deque(maxlen=16)
+        # Where an input probe has fetched the batches, so that training waits for none.
+        self._ahead: Deque[Tuple[int, int]] = deque(maxlen=16)
         self._sums = _Sums()
+        # Of loaders without workers.
+        self._in_process = DatasetTimes()
         #: Why figures are missing, and what the loader is.
         self._reason: Optional[str] = None
         self._about: Dict[str, Any] = {}
@@ -143,6 +110,13 @@ class LoaderFigures:
         """Note a pause of training, in which workers have nothing to do."""
         self._pauses.append((began, ended))
 
+    def goes_on_ahead(self, ahead: bool) -> None:
+        """Note that training goes on with an input probe's batches, or with the loader's own again."""
+        began, ended = (
+            (monotonic_ns(), sys.maxsize) if ahead else (self._ahead.pop()[0], monotonic_ns())
+        )
+        self._ahead.append((began, ended))
+
     def _iterator(self, loader: Any, make: Callable[[], Any], order: LoopOrder) -> Any:
         workers = loader.num_workers
         ahead = workers * (loader.prefetch_factor or 1)
@@ -154,10 +128,10 @@ class LoaderFigures:
             "pinned": bool(loader.pin_memory),
         }
         if not workers:
-            source = _Source(0, 0, None, order)
+            source = Source(0, 0, None, order)
             iterator = make()
             with contextlib.suppress(Exception):  # the loader works without it
-                time_collating(iterator._dataset_fetcher, source.collated.append)
+                source.time_in_process(iterator._dataset_fetcher, self._in_process)
             source.iterations[0] = LoopBatches(monotonic_ns())
             self._new.append(source)
             return iterator
@@ -172,7 +146,7 @@ class LoaderFigures:
             iterator = make()
         finally:
             loader.worker_init_fn = init
-        self._new.append(_Source(workers, ahead, records, order))
+        self._new.append(Source(workers, ahead, records, order))
         return iterator
 
     @while_running
@@ -187,13 +161,13 @@ class LoaderFigures:
             for worker, batch in source.read():
                 self._add(source, worker, batch)
 
-    def _add(self, source: _Source, worker: int, batch: Made) -> None:
+    def _add(self, source: Source, worker: int, batch: Made) -> None:
         last = source.last.get(worker)
         source.last[worker] = (batch.iteration, batch.ended)
         idle = None
         if last is not None and last[0] == batch.iteration:
             idle = batch.began - last[1]
-            for began, ended in tuple(self._pauses):
+            for began, ended in (*self._pauses, *self._ahead):
                 idle -= max(0, min(ended, batch.began) - max(began, last[1]))
         if batch.kind == NOTHING:
             self._sums.ended.add(worker)
@@ -229,12 +203,15 @@ class LoaderFigures:
             self._reason = source.why_unmatched
             return
         is_first = iteration.taken == 0
+        waits = not any(began < data < ended for began, ended in tuple(self._ahead))
         batches = source.order.taken_in(batches, iteration.taken)
         if not batches:
             return
         if not source.workers:
             iteration.taken += batches
-            self._sums.add_in_process(epoch, batches, data - begin, is_first, source.collated)
+            self._sums.in_process += batches
+            if waits:
+                self._sums.add_in_process(epoch, batches, data - begin, is_first, source.timed)
             return
         for number in range(batches):
             if iteration.next not in iteration.batches:
@@ -247,14 +224,16 @@ class LoaderFigures:
                 iteration.batches.clear()
                 return
             turn, iteration.ready = iteration.ready - batch.ended, max(iteration.ready, batch.ended)
-            if number + 1 == batches and is_first:
+            if number + 1 < batches or not waits:
+                continue
+            if is_first:
                 self._sums.taken_first(data - begin)
-            elif number + 1 == batches:
+            else:
                 self._sums.taken(
                     epoch, batch, max(0, turn), iteration.after(batch, source.ahead), begin, data
                 )
 
-    def _iteration_at(self, data: int) -> Optional[Tuple[_Source, LoopBatches]]:
+    def _iteration_at(self, data: int) -> Optional[Tuple[Source, LoopBatches]]:
         """Return the latest iteration over a loader that had begun at this time."""
         begun = [
             (iteration.began, source, iteration)
@@ -271,9 +250,8 @@ class LoaderFigures:
             return None
         fact = None if self._rays is None else self._rays.fact()
         if fact is None:
-            sums = self._sums.fact()
-            records = [source.records for source in self._sources[-1:] if source.records]
-            fact = {**self._about, **sums, "reason": self._reason, **told_by_workers(records)}
+            texts = (text for source in self._sources[-1:] for text in source.texts())
+            fact = {**self._about, **self._sums.fact(), "reason": self._reason, **told_by(texts)}
         return {"loader": fact}
 
 
@@ -289,8 +267,8 @@ class _Sums:
         self.unmatched = 0
         #: Workers whose data has ended, maybe before their first batch.
         self.ended: Set[int] = set()
-        # Batches that the training process has made itself.
-        self._in_process = 0
+        #: Batches that the training process has made itself.
+        self.in_process = 0
         # By worker: batches, nanoseconds at work, and without work.
         self._batches: Counter[int] = Counter()
         self._busy: Counter[int] = Counter()
@@ -327,7 +305,7 @@ class _Sums:
             self._of["crowded_ns"] += batch.crowded
 
     def add_in_process(
-        self, epoch: int, batches: int, took: int, is_first: bool, collated: Deque[int]
+        self, epoch: int, batches: int, took: int, is_first: bool, timed: Deque[Tuple[int, int]]
     ) -> None:
         """Add batches that the training process has made while it waited for them.
 
@@ -336,12 +314,13 @@ class _Sums:
             batches: their number.
             took: nanoseconds for all of them.
             is_first: whether they are the first of an iteration over the loader.
-            collated: nanoseconds of collating in some batches.
+            timed: nanoseconds of collating, and on a core, in some batches.
         """
-        self._in_process += batches
-        while collated:
-            self._of["collated"] += 1
-            self._of["collate_ns"] += collated.popleft()
+        while timed:
+            collated, on_cpu = timed.popleft()
+            for name, value in (("collate_ns", collated), ("cpu_ns", on_cpu)):
+                self._of[name] += value
+            self._of.update(("collated", "on_cpu"))
         if is_first:
             self.taken_first(took)
             return
@@ -402,7 +381,7 @@ class _Sums:
             return round(self._worker_ns[worker] / counted / 1e3, 1) if counted else None
 
         return {
-            "batches": sum(self._batches.values()) + self._in_process,
+            "batches": sum(self._batches.values()) + self.in_process,
             "worker_batches": [self._batches[worker] for worker in workers],
             "workers_without_data": sorted(self.ended - set(workers)),
             "worker_busy": [share(worker) for worker in workers],

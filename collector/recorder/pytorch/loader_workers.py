@@ -14,30 +14,22 @@ import os
 import struct
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from time import monotonic_ns
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import IterableDataset
 
-from ..job.job_facts import batches_in
-from .batches import RAYS_LOADER
-from .iterable_sources import (
-    ShardTimes,
-    loader_in_pipeline,
-    passes_batches_on,
-    shard_name,
-    shards_of,
-)
+from .iterable_sources import LoopOrder, ShardTimes, shard_name, shards_of
 from .loader_pipeline import DatasetProfile
 
 # Records that one worker may write between two readings.
 _ROOM = 512
 # One in so many batches of a worker is timed function by function, in at most this share of its time.
 _PROFILED, _PROFILE_SHARE = 32, 0.01
-# One in so many batches of a loader without workers has its collating timed.
-_COLLATED = 8
+# One in so many batches of a loader without workers is timed, in addition to the wait for it.
+_TIMED_IN_PROCESS = 8
 _TEXT_BYTES = 2048
 #: The most functions that are named.
 MOST_FUNCTIONS = 8
@@ -144,7 +136,7 @@ def _watch_worker(worker: int, records: SharedRecords) -> None:
     """Time each batch of this process; it makes a fetcher for each iteration over its data set."""
     kinds = torch.utils.data._DatasetKind
     create, write, crowded = kinds.create_fetcher, records.writer(worker), _crowded_clock()
-    text = WorkerText(lambda text: records.write_text(worker, text))
+    times = DatasetTimes(lambda text: records.write_text(worker, text))
     iterations = 0
 
     def create_fetcher(*arguments: Any) -> Any:
@@ -153,7 +145,7 @@ def _watch_worker(worker: int, records: SharedRecords) -> None:
         # Data sets may use loaders, too.
         if sys._getframe(1).f_code.co_name == "_worker_loop":
             with contextlib.suppress(Exception):  # the worker works without it
-                time_fetcher(fetcher, write, iterations, _index_of_worker, crowded, text)
+                time_fetcher(fetcher, write, iterations, _index_of_worker, crowded, times)
             iterations += 1
         return fetcher
 
@@ -166,11 +158,16 @@ def _index_of_worker() -> int:
     return index if isinstance(index, int) else -1
 
 
-class WorkerText:
-    """What a worker tells as text: the data set's functions, timed in a few batches, and its shards."""
+class DatasetTimes:
+    """What a process tells as text: the data set's functions, timed in a few batches, and its shards.
 
-    def __init__(self, tell: Callable[[bytes], None]) -> None:
+    Args:
+        tell: receives the text, of a worker; None in the training process, which reads it here.
+    """
+
+    def __init__(self, tell: Optional[Callable[[bytes], None]] = None) -> None:
         self._tell = tell
+        self.text = b""
         self._spent: Counter[str] = Counter()
         self._total = 0
         self._usual, self._wait = 0.0, 2
@@ -178,8 +175,8 @@ class WorkerText:
         self._texts: Dict[str, Any] = {}
 
     def begin(self, fetcher: Any) -> None:
-        """Begin an iteration over the data set."""
-        if not isinstance(fetcher.dataset, IterableDataset):
+        """Begin an iteration over the data set; workers tell its shards."""
+        if self._tell is None or not isinstance(fetcher.dataset, IterableDataset):
             return
         name = None
         with contextlib.suppress(Exception):  # another version of its library
@@ -217,7 +214,9 @@ class WorkerText:
 
     def _write(self, **texts: Any) -> None:
         self._texts.update(texts)
-        self._tell(json.dumps(self._texts).encode()[:_TEXT_BYTES])
+        self.text = json.dumps(self._texts).encode()[:_TEXT_BYTES]
+        if self._tell is not None:
+            self._tell(self.text)
 
 
 def _crowded_clock() -> Callable[[], int]:
@@ -245,7 +244,8 @@ def time_fetcher(
     iteration: int,
     index_of: Callable[[], int],
     crowded_now: Callable[[], int],
-    text: WorkerText,
+    times: DatasetTimes,
+    one_in: int = 1,
 ) -> None:
     """Time what makes batches: the data set's samples, and collating them.
 
@@ -255,10 +255,11 @@ def time_fetcher(
         iteration: counts iterations over the data set.
         index_of: returns the number of the batch that is about to be made.
         crowded_now: a clock of the time without a CPU core; -1 if unknown.
-        text: receives the time of each batch, and times functions in some.
+        times: receives the time of each batch, and times functions in some.
+        one_in: one in so many batches is timed.
     """
-    text.begin(fetcher)
-    fetch, collate, collated = fetcher.fetch, fetcher.collate_fn, 0
+    times.begin(fetcher)
+    fetch, collate, collated, left = fetcher.fetch, fetcher.collate_fn, 0, 1
     now, cpu_now = monotonic_ns, time.thread_time_ns
 
     def timed_collate(samples: Any) -> Any:
@@ -269,10 +270,13 @@ def time_fetcher(
         return batch
 
     def timed_fetch(indices: Any) -> Any:
-        nonlocal collated
-        collated, kind = 0, NOTHING
+        nonlocal collated, left
+        left -= 1
+        if left:
+            return fetch(indices)
+        left, collated, kind = one_in, 0, NOTHING
         index = index_of()
-        profile = text.profile(fetcher.dataset)
+        profile = times.profile(fetcher.dataset)
         crowded, cpu, began = crowded_now(), cpu_now(), now()
         try:
             if profile is None:
@@ -290,106 +294,36 @@ def time_fetcher(
             crowded = after - crowded if 0 <= crowded <= after else -1
             write(iteration, index, began, ended, collated, cpu, crowded, kind)
             if kind == NOTHING:
-                text.end()
+                times.end()
             else:
-                text.add(ended - began, profile)
+                times.add(ended - began, profile)
 
     fetcher.collate_fn = timed_collate
     fetcher.fetch = timed_fetch
 
 
-def time_collating(fetcher: Any, add: Callable[[int], None]) -> None:
-    """Time ``collate_fn`` in some batches of a loader without workers.
-
-    It runs on the training thread, which times the whole batch anyway.
-
-    Args:
-        fetcher: of the loader; only this object changes.
-        add: receives nanoseconds.
-    """
-    collate, left = fetcher.collate_fn, 1
-
-    def collate_fn(samples: Any) -> Any:
-        nonlocal left
-        left -= 1
-        if left:
-            return collate(samples)
-        left = _COLLATED
-        began = monotonic_ns()
-        batch = collate(samples)
-        add(monotonic_ns() - began)
-        return batch
-
-    fetcher.collate_fn = collate_fn
-
-
 # -- In the training process ----------------------------------------------------------------------
 
 
-def why_not(loader: Any) -> Optional[str]:
-    """Return why a loader cannot be watched; None if it can."""
-    if not isinstance(loader, DataLoader):
-        return "the loader is a %s, not a DataLoader" % type(loader).__name__
-    if not hasattr(loader, "_get_iterator"):
-        return "this DataLoader makes its iterator in another way"
-    return None
-
-
-def told_by_workers(iterators: Iterable[SharedRecords]) -> Dict[str, Any]:
-    """Return the longest functions of the data set, with shares of a batch's time, and its shards."""
-    whole, spent, shards = 0, Counter(), []  # type: int, Counter[str], List[List[Any]]
-    for records in iterators:
-        for worker in range(records.workers):
-            texts: Dict[str, Any] = {}
-            # A text that is being written is not JSON.
-            with contextlib.suppress(ValueError):
-                texts = json.loads(records.text(worker))
-            total, functions = texts.get("functions", (0, []))
-            whole += total
-            for name, nanoseconds in functions:
-                spent[name] += nanoseconds
-            shards.append(texts.get("shards", []))
-    most = [(name, round(ns / whole, 3)) for name, ns in spent.most_common(MOST_FUNCTIONS)]
-    return {"functions": most, "shards": shards_of(shards)}
-
-
-class LoopOrder(NamedTuple):
-    """Which batches the iterations of a loop take."""
-
-    #: Why that is unknown; None if it is known.
-    unknown: Optional[str]
-    #: Batches that the first iteration takes besides its own, because the loop looks for its end.
-    extra: int = 0
-    #: All batches of the loop; None if unknown.
-    length: Optional[int] = None
-
-    def taken_in(self, batches: int, taken: int) -> int:
-        """Return how many batches an iteration takes that uses so many, after those taken before."""
-        wanted = batches if taken else batches + self.extra
-        return wanted if self.length is None else min(wanted, self.length - taken)
-
-
-def loop_order(loader: Any, looks_ahead: bool) -> LoopOrder:
-    """Return which batches the iterations over a loader take.
+def told_by(processes: Iterable[bytes]) -> Dict[str, Any]:
+    """Return the longest functions of the data set, with shares of a batch's time, and its shards.
 
     Args:
-        loader: the training's.
-        looks_ahead: whether the training takes the next batch before it uses one.
+        processes: the text of each process that makes batches, in the order of the workers.
     """
-    kind, extra = type(loader), int(looks_ahead)
-    if kind.__name__ == RAYS_LOADER:
-        extra += 1
-    elif kind.__name__ == "DataLoaderShard":
-        # Accelerate's: it skips the batches that a checkpoint has trained.
-        extra += 1 + getattr(loader, "skip_batches", 0)
-    elif kind.__iter__ is not DataLoader.__iter__ and not (
-        loader_in_pipeline(loader) is not loader and passes_batches_on(loader)
-    ):
-        what = "a %s may take batches ahead, so the waits for them are unknown"
-        return LoopOrder(what % kind.__name__)
-    if not getattr(loader, "in_order", True):
-        return LoopOrder("batches come out of order, so the waits for them are unknown")
-    return LoopOrder(None, extra, batches_in(loader) if extra else None)
+    whole, spent, shards = 0, Counter(), []  # type: int, Counter[str], List[List[Any]]
+    for text in processes:
+        told: Dict[str, Any] = {}
+        # A text that is being written is not JSON.
+        with contextlib.suppress(ValueError):
+            told = json.loads(text)
+        total, functions = told.get("functions", (0, []))
+        whole += total
+        for name, nanoseconds in functions:
+            spent[name] += nanoseconds
+        shards.append(told.get("shards", []))
+    most = [(name, round(ns / whole, 3)) for name, ns in spent.most_common(MOST_FUNCTIONS)]
+    return {"functions": most, "shards": shards_of(shards)}
 
 
 class LoopBatches:
@@ -424,3 +358,58 @@ class LoopBatches:
         """Return when the batches after this one, up to so many, were ready."""
         numbers = range(batch.place + 1, batch.place + 1 + most)
         return [self.batches[number].ended for number in numbers if number in self.batches]
+
+
+class Source:
+    """The batches that one iterator of a loader makes."""
+
+    def __init__(
+        self,
+        workers: int,
+        ahead: int,
+        records: Optional[SharedRecords],
+        order: LoopOrder,
+    ) -> None:
+        self.workers = workers
+        self.order = order
+        #: The most batches that are made ahead.
+        self.ahead = ahead
+        self.records = records
+        #: Nanoseconds of collating, and on a core, in some batches of this process; its functions.
+        self.timed: Deque[Tuple[int, int]] = deque(maxlen=1024)
+        self._functions: Optional[DatasetTimes] = None
+        self.iterations: Dict[int, LoopBatches] = {}
+        #: By worker: its last iteration, and the end of its last batch.
+        self.last: Dict[int, Tuple[int, int]] = {}
+
+    @property
+    def why_unmatched(self) -> Optional[str]:
+        """Return why it is unknown which batch an iteration of training takes; None if it is known."""
+        if self.records is not None and self.records.lost:
+            return "batches came faster than they could be followed, so some waits are unknown"
+        return self.order.unknown
+
+    def time_in_process(self, fetcher: Any, functions: DatasetTimes) -> None:
+        """Time some batches that the training process makes itself, and their functions."""
+
+        def add(*record: int) -> None:
+            *_, collated, on_cpu, _, kind = record
+            if kind == BATCH:
+                self.timed.append((collated, on_cpu))
+
+        self._functions = functions
+        time_fetcher(fetcher, add, 0, lambda: 0, lambda: -1, functions, _TIMED_IN_PROCESS)
+
+    def texts(self) -> Iterator[bytes]:
+        """Yield what each process tells of the data set's functions."""
+        if self.records is not None:
+            yield from map(self.records.text, range(self.workers))
+        if self._functions is not None:
+            yield self._functions.text
+
+    def read(self) -> Iterator[Tuple[int, Made]]:
+        """Yield new records with their workers."""
+        for worker in range(self.workers if self.records is not None else 0):
+            assert self.records is not None
+            for batch in self.records.read(worker):
+                yield worker, batch

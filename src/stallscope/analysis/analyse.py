@@ -9,8 +9,7 @@ from functools import cached_property
 from stallscope.arrays.stats import Mean
 from stallscope.run import Run
 
-from .advice.advise import advise
-from .advice.loader_reasons import with_loader_reasons
+from .advice.advise import advise, with_loader_reasons
 from .findings import by_severity, find
 from .findings.finding import Finding
 from .findings.imbalance import (

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
 
 from stallscope.formatting.lists import counted
 from stallscope.run import LoaderTrial, Run
@@ -14,8 +17,11 @@ from ..network.communication import Communication
 from ..network.network_check import NetworkUse
 from ..setup import CpuLoad, Setup, crowded_cores
 from .communication_advice import for_allreduce
-from .input_advice import for_late_input, for_slower_compute
+from .input_advice import as_tried, for_late_input, for_slower_compute, with_hidden_loader
+from .loader_reasons import FEWEST_BATCHES, LoaderEvidence
 from .training_advice import for_imbalance
+
+_MOST_REASONS = 3
 
 
 def advise(
@@ -110,3 +116,57 @@ def for_crowded_cores(setup: Setup, load: CpuLoad) -> Advice:
         line,
         unless="Or start fewer ranks on a host.",
     )
+
+
+# -- What a loader's own figures show -----------------------------------------------------------------
+
+
+def with_loader_reasons(
+    verdict: Bottleneck, run: Run, steady: Ledger, proposed: LoaderTrial | None = None
+) -> Bottleneck:
+    """Return a verdict on slow input with what the DataLoader's figures show, and advice on it.
+
+    Args:
+        verdict: the verdict.
+        run: the run.
+        steady: its steady steps.
+        proposed: a setting of the loader that keeps up with training, if one was tried.
+    """
+    if not verdict.fault or "input" not in (verdict.kind, verdict.cause):
+        return verdict
+    named = [loader for loader in run.loaders if not verdict.ranks or loader.rank in verdict.ranks]
+    slowest = max(named, key=lambda loader: loader.waited_ms or 0.0, default=None)
+    if slowest is None:
+        return with_hidden_loader(verdict, run)
+    if slowest.batches < FEWEST_BATCHES:
+        return verdict
+    empty = sum(loader.empty or 0.0 for loader in named)
+    own_input = _with_and_without_input_ms(steady, slowest.rank)
+    loader = LoaderEvidence(slowest, Setup.of(run), *own_input, empty)
+    pairs = [pair for pair in loader.reasons() if pair is not None][:_MOST_REASONS]
+    if not pairs:
+        return verdict
+    advice = [piece for _, piece in pairs if piece is not None]
+    others = list(verdict.advice)
+    tried = None if proposed is None else as_tried(loader.setup, proposed)
+    if tried in others:
+        # A setting that was tried is better than one that is computed.
+        advice = others[:1] + _without_line(advice)
+    elif len(_without_line(advice)) < len(advice) or slowest.stages or slowest.without_data:
+        # One line for the same call; none if it is no DataLoader, or if more workers have no data.
+        others = _without_line(others)
+    reasons = (*(reason for reason, _ in pairs), *verdict.why)
+    return replace(verdict, why=reasons, advice=tuple(dict.fromkeys(advice + others)))
+
+
+def _without_line(advice: list[Advice]) -> list[Advice]:
+    """Return the advice that does not set up a DataLoader."""
+    return [piece for piece in advice if "DataLoader(" not in piece.line]
+
+
+def _with_and_without_input_ms(steady: Ledger, rank: int) -> tuple[float, float]:
+    """Return a rank's mean input, and its mean step without it, milliseconds."""
+    if rank not in steady.ranks:
+        return 0.0, 0.0
+    own_input = steady.of("input", np.full(len(steady), steady.ranks.index(rank)))
+    return float(own_input.mean()) / 1e6, float((steady.total - own_input).mean()) / 1e6

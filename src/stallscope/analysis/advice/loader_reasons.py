@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
-
-import numpy as np
 
 from stallscope.formatting.lists import capitalised, clipped, counted, joined, ranks_in_words
 from stallscope.formatting.numbers import amount, percent
-from stallscope.run import LoaderFigures, LoaderTrial, Run
+from stallscope.run import LoaderFigures
 
-from ..gains.what_if import Advice, Bottleneck, Reason
-from ..ledger.ledger import Ledger
+from ..gains.what_if import Advice, Reason
 from ..setup import Setup
-from .input_advice import as_tried, for_stage, loader_line, with_hidden_loader
+from .input_advice import for_stage, loader_line
 
-# Fewer batches do not tell.
-_FEWEST = 20
+#: Fewer batches do not tell.
+FEWEST_BATCHES = 20
 _FEWEST_OF_WORKER = 8
 _FEWEST_SHARDS = 3
 # A worker is busy, and a queue is empty, from these shares on.
@@ -34,6 +31,8 @@ _TAIL = 4.0
 _BLOCKED = 0.3
 # Workers that are on a core for less than this share of a batch wait for something.
 _OFF_CPU = 0.3
+# A difference of counts is no chance from so many standard errors on.
+_STANDARD_ERRORS = 3.0
 _MOST_WORKERS = 64
 #: The codes of all reasons.
 LOADER_CODES = (
@@ -53,63 +52,13 @@ LOADER_CODES = (
     "loader_stage",
     "loader_hidden",
 )
-_MOST_REASONS = 3
-
-
-def with_loader_reasons(
-    verdict: Bottleneck, run: Run, steady: Ledger, proposed: LoaderTrial | None = None
-) -> Bottleneck:
-    """Return a verdict on slow input with what the DataLoader's figures show, and advice on it.
-
-    Args:
-        verdict: the verdict.
-        run: the run.
-        steady: its steady steps.
-        proposed: a setting of the loader that keeps up with training, if one was tried.
-    """
-    if not verdict.fault or "input" not in (verdict.kind, verdict.cause):
-        return verdict
-    named = [loader for loader in run.loaders if not verdict.ranks or loader.rank in verdict.ranks]
-    slowest = max(named, key=lambda loader: loader.waited_ms or 0.0, default=None)
-    if slowest is None:
-        return with_hidden_loader(verdict, run)
-    if slowest.batches < _FEWEST:
-        return verdict
-    loader = _Loader(slowest, Setup.of(run), *_with_and_without_input_ms(steady, slowest.rank))
-    pairs = [pair for pair in loader.reasons() if pair is not None][:_MOST_REASONS]
-    if not pairs:
-        return verdict
-    advice = [piece for _, piece in pairs if piece is not None]
-    others = list(verdict.advice)
-    tried = None if proposed is None else as_tried(loader.setup, proposed)
-    if tried in others:
-        # A setting that was tried is better than one that is computed.
-        advice = others[:1] + _without_line(advice)
-    elif len(_without_line(advice)) < len(advice) or slowest.stages or slowest.without_data:
-        # One line for the same call; none if it is no DataLoader, or if more workers have no data.
-        others = _without_line(others)
-    reasons = (*(reason for reason, _ in pairs), *verdict.why)
-    return replace(verdict, why=reasons, advice=tuple(dict.fromkeys(advice + others)))
-
-
-def _without_line(advice: list[Advice]) -> list[Advice]:
-    """Return the advice that does not set up a DataLoader."""
-    return [piece for piece in advice if "DataLoader(" not in piece.line]
-
-
-def _with_and_without_input_ms(steady: Ledger, rank: int) -> tuple[float, float]:
-    """Return a rank's mean input, and its mean step without it, milliseconds."""
-    if rank not in steady.ranks:
-        return 0.0, 0.0
-    own_input = steady.of("input", np.full(len(steady), steady.ranks.index(rank)))
-    return float(own_input.mean()) / 1e6, float((steady.total - own_input).mean()) / 1e6
 
 
 _Pair = tuple[Reason, Advice | None] | None
 
 
 @dataclass(frozen=True)
-class _Loader:
+class LoaderEvidence:
     """What one rank's figures show."""
 
     figures: LoaderFigures
@@ -117,6 +66,8 @@ class _Loader:
     #: The rank's input, and its step without it, milliseconds.
     input_ms: float
     step_ms: float
+    #: The shares of steps without a ready batch of all ranks that are slow, together.
+    empty: float
 
     def reasons(self) -> Iterator[_Pair]:
         """Yield the reasons, the most specific first, each with advice if there is any."""
@@ -213,7 +164,7 @@ class _Loader:
         figures = self.figures
         stage, ms = max(figures.stages, key=lambda pair: pair[1])
         whole = sum(ms for _, ms in figures.stages)
-        if figures.batches < _FEWEST or ms < _MOST * max(whole, self.input_ms):
+        if figures.batches < FEWEST_BATCHES or ms < _MOST * max(whole, self.input_ms):
             return None
         text = (
             f"{figures.kind}: {clipped(stage)} takes {amount(ms, 'ms')} per batch, "
@@ -233,7 +184,8 @@ class _Loader:
         slow = max(range(len(times)), key=times.__getitem__)
         others = median(time for worker, time in enumerate(times) if worker != slow)
         # A batch that takes less than training waits does not explain the wait.
-        if times[slow] < max(_SLOWER * others, self.input_ms):
+        least = max(_SLOWER * others, self.input_ms)
+        if times[slow] < least or self._by_chance(times[slow], others):
             return None
         text = (
             f"worker {slow} takes {amount(times[slow], 'ms')} for a batch, the others "
@@ -245,6 +197,15 @@ class _Loader:
         )
         return self._reason("slow_worker", text, "batch", "ms", times[slow], others), advice
 
+    def _by_chance(self, slow_ms: float, usual_ms: float) -> bool:
+        """Whether two workers' times differ by the few slow batches that each happened to get."""
+        p50, p99, workers = self.figures.p50_ms, self.figures.p99_ms, self.figures.workers
+        if not p50 or p99 is None or p99 < _TAIL * p50 or not workers:
+            return False
+        # As if all of the time were in slow batches, whose numbers vary as Poisson's.
+        slow, usual = (ms * self.figures.batches / workers / p99 for ms in (slow_ms, usual_ms))
+        return slow - usual < _STANDARD_ERRORS * math.sqrt(slow + usual)
+
     def _slow_batches(self) -> _Pair:
         """A few slow batches, behind which those that are ready wait for their turn."""
         figures = self.figures
@@ -254,7 +215,13 @@ class _Loader:
             figures.waited_ms,
             figures.blocked_ms,
         )
-        if not p50 or p99 is None or not waited or blocked is None or figures.asked < _FEWEST:
+        if (
+            not p50
+            or p99 is None
+            or not waited
+            or blocked is None
+            or figures.asked < FEWEST_BATCHES
+        ):
             return None
         if p99 < _TAIL * p50 or blocked < _BLOCKED * waited:
             return None
@@ -275,7 +242,7 @@ class _Loader:
         """Batches that are ready, and take long to reach training."""
         figures = self.figures
         waited, passed = figures.waited_ms, figures.passed_ms
-        if not figures.workers or not waited or passed is None or figures.asked < _FEWEST:
+        if not figures.workers or not waited or passed is None or figures.asked < FEWEST_BATCHES:
             return None
         if passed < _MOST * waited:
             return None
@@ -295,10 +262,10 @@ class _Loader:
         if not self.figures.epochs:
             return None
         first, *later = self.figures.epochs
-        if first.epoch != 0 or first.batches < _FEWEST:
+        if first.epoch != 0 or first.batches < FEWEST_BATCHES:
             return None
         batches = sum(epoch.batches for epoch in later)
-        if batches < _FEWEST:
+        if batches < FEWEST_BATCHES:
             return None
         usual = sum(epoch.made_ms * epoch.batches for epoch in later) / batches
         if first.made_ms < _SLOWER * usual:
@@ -399,10 +366,11 @@ class _Loader:
             f"; {clipped(name)} takes {percent(share)} of it" if share >= _MOST and name else ""
         )
         if waits is not None and self._mostly_waits():
+            maker = "a worker" if figures.workers else "the training process"
             # Older logs do not tell waits for a core apart.
             others = "a lock or a core" if figures.crowded_ms is None else "or a lock"
             text = (
-                f"a batch takes {amount(batch_ms, 'ms')} to make, of which a worker waits "
+                f"a batch takes {amount(batch_ms, 'ms')} to make, of which {maker} waits "
                 f"{percent(waits)}: for storage, a network, {others}{longest}"
             )
             advice = Advice(
@@ -435,10 +403,11 @@ class _Loader:
         """Whether making batches limits the training.
 
         Workers that keep step finish their batches together, and training waits for the first of them.
+        A step waits for one of the ranks, whose batch comes last.
         """
         figures = self.figures
-        busy, empty = figures.busy_share, figures.empty
-        waits = empty is None or empty >= _EMPTY / max(1, figures.workers)
+        busy = figures.busy_share
+        waits = figures.empty is None or self.empty >= _EMPTY / max(1, figures.workers)
         return busy is not None and busy >= _BUSY and waits
 
     def _needed(self) -> int | None:

@@ -43,6 +43,8 @@ class Attribution:
     imbalance_from_input_ms: float = 0.0
     #: Whether the named ranks' loaders prefetch and the limit of the other loaders is unknown.
     peer_limit_unknown: bool = False
+    #: The only ranks whose loaders are too slow, if an input probe shows that others keep up.
+    late_loaders: tuple[int, ...] = ()
 
     def gain(self, fix: Fix) -> WhatIf | None:
         """Return the gain of a fix; None if it was not predicted."""

@@ -10,9 +10,10 @@ import numpy as np
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.formatting.numbers import amount
 from stallscope.run import Run
+from stallscope.run.log import FetchedAhead
 from stallscope.words import CAUSES, Fix
 
-from ..ledger.by_generation import Generations, at_loaders_pace
+from ..ledger.by_generation import Generations, at_loaders_pace, loader_pace_us
 from ..ledger.ledger import Ledger
 from ..stragglers.lateness import Straggler
 from .attribution import Attribution
@@ -42,7 +43,7 @@ class InputProbe:
 
     #: How many steps did not wait for input.
     steps: int
-    #: The job's step without input stalls, and the steady step.
+    #: The job's step without input stalls, in which batches are ready, and the steady step.
     probed_ms: Mean
     real_ms: Mean
     saved_ms: Mean
@@ -57,6 +58,16 @@ class InputProbe:
         """Return the rank with the slowest loader; None if no loader's pace is known."""
         known = [rank for rank in self.ranks if rank.loader_ms is not None]
         return max(known, key=lambda rank: _pace_ms(rank), default=None)
+
+    @property
+    def late_loaders(self) -> tuple[int, ...]:
+        """Return the ranks whose loaders are slower than steps without input stalls.
+
+        Empty if all loaders are, or if a loader's pace is unknown.
+        """
+        late = tuple(rank.rank for rank in self.ranks if _pace_ms(rank) > self.probed_ms.value)
+        unknown = any(rank.loader_ms is None for rank in self.ranks)
+        return () if unknown or len(late) == len(self.ranks) else late
 
     def pace_without(self, ranks: Sequence[int]) -> float | None:
         """Return the time of the slowest loader but those of some ranks; None if one is unknown."""
@@ -75,24 +86,80 @@ def input_probe(run: Run, generations: Generations) -> InputProbe | None:
     probed, steady = generations.probed, generations.steady
     if probed is None or steady is None or len(probed) < FEWEST_STEPS:
         return None
-    real_ms, probed_ms = (_step_ms(ledger) for ledger in (steady, probed))
+    probes = _probes_by_rank(run, generations)
+    ready_ms = [
+        # A ready batch takes no longer than others do.
+        min(_ready_ms(probes.get(rank, []), rank), _input_ms(steady, position))
+        for position, rank in enumerate(steady.ranks)
+    ]
+    # Ranks take their batches at the same time. A repaired loader may do so for less, or for more.
+    passing_ms = max(ready_ms)
+    by_cause_ms: dict[str, float] = {
+        name: float(probed.by_cause(name).mean()) / 1e6 for name in CAUSES
+    }
+    by_cause_ms["input"] += passing_ms
+    probed_ms, real_ms = _step_ms(probed), _step_ms(steady)
+    probed_ms = probed_ms.minus(Mean(-passing_ms, (-2 * passing_ms, 0.0)))
     return InputProbe(
         len(probed),
         probed_ms,
         real_ms,
         real_ms.minus(probed_ms),
-        {name: float(probed.by_cause(name).mean()) / 1e6 for name in CAUSES},
+        by_cause_ms,
         _samples(steady),
         tuple(
             ProbedRank(
                 rank,
-                _loader_ms(run, generations, rank),
-                _arrival_ms(probed, position),
+                _loader_ms([probe for _, probe in probes.get(rank, [])]),
+                _arrival_ms(probed, position) + ready_ms[position],
                 _arrival_ms(steady, position),
             )
             for position, rank in enumerate(steady.ranks)
         ),
     )
+
+
+def _probes_by_rank(
+    run: Run, generations: Generations
+) -> dict[int, list[tuple[Ledger, FetchedAhead]]]:
+    """Return the probes of each rank, with the ledgers of their generations."""
+    ledgers = {
+        generations.aligned[index].generation: generations.ledgers[index]
+        for index in generations.kept
+    }
+    probes: dict[int, list[tuple[Ledger, FetchedAhead]]] = {}
+    for log in run.logs:
+        if log.generation in ledgers:
+            of_log = [(ledgers[log.generation], probe) for probe in log.input_probes]
+            probes.setdefault(log.rank, []).extend(of_log)
+    return probes
+
+
+def _ready_ms(probes: Sequence[tuple[Ledger, FetchedAhead]], rank: int) -> float:
+    """Return how long a rank takes batches of a step that its workers have ready; 0 if unknown.
+
+    A probe's batches come from memory, but workers pass their batches on, however fast they are made.
+    The first steps after a probe show that: meanwhile the workers have filled their queue.
+    """
+    times = []
+    for ledger, probe in probes:
+        pace_us, queued = loader_pace_us(probe), probe.ready or 0
+        trained = (ledger.steps >= probe.first_step) & (ledger.steps < probe.end_step)
+        if pace_us is None or pace_us * queued > ledger.total[trained][1:].sum() / 1e3:
+            continue
+        until = probe.end_step + queued // _batches_per_step(probe)
+        after = (ledger.steps >= probe.end_step) & (ledger.steps < until)
+        # Workers start again in each epoch.
+        after &= ledger.epochs == ledger.epochs[trained][-1]
+        if after.any():
+            inputs = ledger.cells.columns("input", [ledger.ranks.index(rank)])
+            times.append(np.asarray(inputs).reshape(-1)[after])
+    return float(np.median(np.concatenate(times))) / 1e6 if times else 0.0
+
+
+def _batches_per_step(probe: FetchedAhead) -> int:
+    """Return how many batches a step takes: several with gradient accumulation."""
+    return max(1, round(len(probe.fetched_us) / max(1, probe.end_step - probe.first_step)))
 
 
 def _step_ms(ledger: Ledger) -> Mean:
@@ -105,21 +172,19 @@ def _samples(ledger: Ledger) -> float | None:
     return float(per_step[known].sum(axis=1).mean()) if known.any() else None
 
 
+def _input_ms(ledger: Ledger, position: int) -> float:
+    return float(np.mean(ledger.cells.columns("input", [position]))) / 1e6
+
+
 def _arrival_ms(ledger: Ledger, position: int) -> float:
     return float(np.mean(ledger.cells.columns("arrival", [position]))) / 1e6
 
 
-def _loader_ms(run: Run, generations: Generations, rank: int) -> Mean | None:
+def _loader_ms(probes: Sequence[FetchedAhead]) -> Mean | None:
     """Return the time that a rank's loader alone takes for a step's batches."""
-    kept = {generations.aligned[index].generation for index in generations.kept}
-    times: list[float] = []
-    for log in run.logs:
-        if log.rank != rank or log.generation not in kept:
-            continue
-        for probe in log.input_probes:
-            # With gradient accumulation a step has several batches.
-            batches = len(probe.fetched_us) / max(1, probe.end_step - probe.first_step)
-            times += [us / 1e3 * round(max(batches, 1.0)) for us in at_loaders_pace(probe)]
+    times = [
+        us / 1e3 * _batches_per_step(probe) for probe in probes for us in at_loaders_pace(probe)
+    ]
     if len(times) < _FEWEST_INDEPENDENT:
         return None
     return mean_with_interval(times, _FEWEST_INDEPENDENT)
@@ -139,27 +204,35 @@ def with_measured_gains(attribution: Attribution, probe: InputProbe) -> Attribut
     waited_for = [
         straggler for straggler in attribution.stragglers if straggler.counts_as_imbalance
     ]
-    if waited_for and all(_is_slow_input(straggler) for straggler in waited_for):
-        ranks = {rank for straggler in waited_for for rank in straggler.ranks}
+    named = [straggler for straggler in waited_for if straggler.fixes]
+    if named and all(_is_slow_input(straggler) for straggler in named):
+        ranks = {rank for straggler in named for rank in straggler.ranks}
         saved_ms = _saved_without(sorted(ranks), probe)
         if saved_ms is not None:
-            measured[Fix("imbalance")] = saved_ms
-            if len(waited_for) == 1:
-                measured |= dict.fromkeys(waited_for[0].fixes, saved_ms)
+            # Other ranks that are late at times are so in a probe's steps, too.
+            varying_ms = sum(
+                straggler.cost_ms.value for straggler in waited_for if not straggler.fixes
+            )
+            measured[Fix("imbalance")] = saved_ms.with_error(varying_ms)
+            if len(named) == 1:
+                measured |= dict.fromkeys(named[0].fixes, saved_ms)
     gains = [_measured(gain, measured, step_ms) for gain in attribution.gains]
     in_turn = attribution.gains_in_turn
     if Fix("imbalance") in measured:
         # What is left for other loaders, once the slow ranks are fixed.
         left_ms = probe.saved_ms.minus(Mean(measured[Fix("imbalance")].value, (0.0, 0.0)))
         measured[Fix("input")] = Mean(max(0.0, left_ms.value), None)
-    elif waited_for:
-        # Fixing the slow ranks first may leave less to input.
+    elif waited_for and all(
+        gain.saved_ms.value <= probe.saved_ms.value for gain in in_turn if gain.fix == Fix("input")
+    ):
+        # Fixing the slow ranks first may leave less to input, but no more.
         del measured[Fix("input")]
     return replace(
         attribution,
         gains=tuple(gains),
         gains_in_turn=tuple(_measured(gain, measured, step_ms) for gain in in_turn),
         peer_limit_unknown=attribution.peer_limit_unknown and Fix("imbalance") not in measured,
+        late_loaders=probe.late_loaders,
     )
 
 

@@ -233,11 +233,12 @@ def _on_all_ranks(
 ) -> Bottleneck:
     where = "" if attribution.too_few_steps or len(ledger.ranks) == 1 else " on all ranks"
     saved = _saved(best, step)
+    late = f" on {ranks_in_words(attribution.late_loaders)}" if attribution.late_loaders else where
     beyond = " more than in the baseline" if has_baseline else ""
     part, cause = known(best.fix.kind, CAUSES), known(best.fix.kind, STAGES)
     assert part is not None  # faults of ranks have another verdict
     evidence = {
-        "input": f"Batches arrive late{where}. Fixing input saves {saved} per step{_how(best)}",
+        "input": f"Batches arrive late{late}. Fixing input saves {saved} per step{_how(best)}",
         "compute": f"Compute is slower{where} than in the baseline. Fixing it saves {saved} per step",
         "other": f"Work between steps is slow{where}. Fixing it saves {saved} per step",
         "allreduce": f"Exposed allreduce takes {_measured(best, step)} per step{beyond}",
