@@ -440,6 +440,19 @@ def test_rates_of_many_batches_are_those_of_all_ranks() -> None:
     assert "rate_of" not in uneven_log.log.facts
 
 
+def test_timestamps_count_where_batches_vary() -> None:
+    """A batch has a number of words, and the rate counts sentences."""
+    drawn = [(step, 40 + 7 * (step // 50 % 5)) for step in range(50, 1050, 50)]
+    lines = [
+        f"[2026-11-21:02:{step // 60:02}:{step % 60:02}:INFO:training] Epoch[0] Batch [{step}]\t"
+        f"Speed: {sentences:.2f} samples/sec {1956 + sentences:.2f} tokens/sec\tperplexity=4.{step}\n"
+        for step, sentences in drawn
+    ]
+    (log,) = parsed(PROGRAMS["speedometer of a node"], "".join(lines).encode())
+    assert {row["end"] - row["begin"] for row in windows(log)} == {50_000_000_000}
+    assert "rate_samples" not in log.log.facts
+
+
 def test_the_batch_of_a_step_is_the_micro_batch() -> None:
     program = PROGRAMS["BERT"]
     said = (

@@ -536,6 +536,20 @@ CONFIRMED = {
         ),
         "rates and times agree on the batch of 64",
     ),
+    "samples, and the sum over a number of steps": (
+        lambda n, s, end: (
+            f"{at(end)[:19]} Train Epoch: 1 [{512 * n}/491542 ({n / 9:.0f}%)]{n}, Loss: 2.{n:04}, "
+            f"Elapsed time: {10 * s:.4f}s(10 iters)"
+        ),
+        "agree with the log's timestamps",
+    ),
+    "colons in a timestamp": (
+        lambda n, s, end: (
+            f"[{at(end)[:19].replace(' ', ':')}:INFO:train] Batch [{n}] {1 / s:.2f} updates/sec "
+            f"perplexity=44.{n:04}"
+        ),
+        "agree",
+    ),
     "the mean in parentheses": (
         lambda n, s, end: (
             f"{at(end)} Epoch: [1/9][{n}/9000] Wait 0.002 (0.57) Batch 0.1{n:03} ({end / n:.4f}) "
@@ -672,6 +686,9 @@ def test_where_printed_times_and_the_clock_disagree_a_note_says_so() -> None:
         ),
         lambda n, s, end: f"Train Epoch: 14 [{n * 64}/60000 ({n / 600:.0f}%)]\tLoss: 0.{n:06}",
         lambda n, s, end: f"{at(end)} Train Epoch: 1 [{n * 64}/60000 (1%)]\tLoss: 0.{n:06}",
+        lambda n, s, end: (
+            f"{at(end)} Train Epoch: 1 [{n * 64}/60000 (1%)] Loss: 0.{n:06} elapsed: {10 * s:.3f}s"
+        ),
         lambda n, s, end: f"{at(end)} [INFO] Epoch {n}, Time {end:.1f}s, Loss 0.4{n}, LR 0.2000",
         lambda n, s, end: f"{at(end)} Batch {n} inserted 1000 rows in {s:.3f}s",
         lambda n, s, end: f"{at(end)} training: Evaluating step {n}/600 time: {s:.3f}s",
@@ -685,6 +702,7 @@ def test_where_printed_times_and_the_clock_disagree_a_note_says_so() -> None:
         "dt",
         "samples",
         "stamped",
+        "sums over steps or samples",
         "every tenth epoch",
         "database",
         "evaluation",
@@ -724,6 +742,15 @@ def test_a_log_that_is_not_read_gets_a_sentence_about_what_it_lacks(tmp_path: Pa
     )
     with pytest.raises(NotFoundError, match="none of its lines names a step"):
         read_place(str(log))
+
+
+def test_a_last_line_may_lack_its_copy_by_a_logger_with_timestamps() -> None:
+    line, check = CONFIRMED["two loggers, one with a clock"]
+    data, _, last = of_steps(line).strip().rpartition(b"\n")
+    assert last.startswith(b"I")
+    log = read(data + b"\n")
+    assert check in str(log.log.facts["confirmed"])
+    assert arrow.numbers(log.intervals["step"]).max() == 590
 
 
 def test_a_duration_of_all_steps_between_lines_needs_a_clock() -> None:

@@ -258,12 +258,20 @@ class CountedLines:
         return self.figures[self.counter].word.quantity == "epoch"
 
     @cached_property
+    def counts_steps(self) -> bool:
+        """Whether its words, or other figures, tell how many of its numbers are a step."""
+        named = self.figures[self.counter].word.quantity != "count"
+        return named or bool(self.having("since")) or self.samples_per_step != 1.0
+
+    @cached_property
     def samples_per_step(self) -> float | None:
         """Return the numbers of the counter in a step: 1 for steps; None if they are unknown."""
         if self.figures[self.counter].word.quantity in ("step", "epoch"):
             return 1.0
         change = np.diff(self.sole.values[self.counter])
         rise = float(np.median(change[change > 0]))
+        for at in self.having("since"):
+            return rise / max(float(np.median(self.sole.values[at])), 1.0)
         by_clock, named = self._batch_by_clock(int(rise)), self.figures[self.counter].word
         if by_clock is not None and (named.quantity == "samples" or by_clock >= _FEWEST_SAMPLES):
             return by_clock

@@ -111,6 +111,10 @@ def evidence_in(rows: Rows, batches: Iterable[int] = ()) -> Evidence | str:
         return NOTHING_COUNTS
     # Several ranks without labels print the same step one after another.
     sole = sole.chosen(np.append(True, np.diff(sole.values[counter]) != 0))
+    timed = sole.stamps["timed"]
+    if timed[:-1].all():
+        # The last line of a log may lack its copy by a logger with timestamps.
+        sole = sole.chosen(timed)
     ranks = np.unique(rows.stamps["rank"])
     several = len(ranks) > 1
     sole, repeated = (sole, None) if several else without_repeated_steps(sole, counter)
@@ -262,6 +266,9 @@ class _Lines(ComparedLines):
         value: Value = "last"
         if time.meaning == "total":
             value = "total"
+            if not self.counts_steps:
+                # Sums agree with the clock whatever the counter counts.
+                checks = []
         elif (self.lines.since == 1).all() or agrees(time.check.of_all, _AGREE_IN_ALL):
             value = "mean"
         return self._of(self._fields(time), value, checks)

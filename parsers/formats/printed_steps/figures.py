@@ -56,6 +56,8 @@ _TIME_OF_DAY = re.compile(
 _ATTACHED = re.compile(r"^[A-Za-z%]+")
 # ``5epoch:train:3376-3750batch:`` has the names of its counters behind them.
 _COUNTS_BEHIND = re.compile(r"(epoch|iter|step|batch|update)(?=:)")
+# ``84.6s (100 iters)`` has a sum over the steps since the line before.
+_COUNTS_SINCE = re.compile(r"\s?(?:iter|step|batch|update)\w*\)")
 _BLANKS, _NUMBERS = re.compile(r"\s+"), re.compile(r"\d+")
 NO_FIGURE = ("other", "trains", "total")
 #: Words of lines about evaluations and other work; not in a path: ``/data/test/train.py``.
@@ -249,7 +251,7 @@ def _counts_steps(before: Sequence[Figure], column: Sequence[Figure]) -> bool:
 def _tells(column: Sequence[Figure]) -> bool:
     """Whether a figure is needed: counters and others that never change tell nothing."""
     texts = {figure.text for figure in column}
-    return len(texts) > 1 or column[0].word.quantity in ("epoch", "batch", "time", "data")
+    return len(texts) > 1 or column[0].word.quantity in ("epoch", "batch", "time", "data", "since")
 
 
 def _sample(parts: Sequence[bytes]) -> Iterator[str]:
@@ -280,7 +282,9 @@ def figures_of(text: str) -> list[Figure]:
             word = Word("time", order=0)
         before_it = figures[-1].word.quantity if figures else "other"
         is_unit = word.quantity == "time" and before_it in ("data", "part")
-        if in_parentheses and (is_unit or word.quantity in ("other", before_it)):
+        if in_parentheses and _COUNTS_SINCE.match(text, match.end()):
+            word = Word("since")
+        elif in_parentheses and (is_unit or word.quantity in ("other", before_it)):
             word, name = figures[-1].word, last
             if word.quantity in ("step", "count", "samples", "epoch"):
                 word = Word("other")

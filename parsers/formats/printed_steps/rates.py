@@ -30,6 +30,8 @@ _WHOLE_RANKS = 0.02
 _FEWEST_LINES = 8
 # An epoch with one line takes at most twice the time of the line's steps, and other work.
 _MOST_OF_ONE_LINE = 3
+# Samples of a step vary if their median deviation is more than this share.
+_VARIES = 0.05
 
 # In lower case. tf_cnn_benchmarks prints "Batch size:  256 global", MLPerf's loggers
 # "global_batch_size: {"value": 256".
@@ -140,7 +142,7 @@ def _by_settings(settings: PrintedSettings) -> RateSamples:
         )
     why = "without timestamps, rates of one rank and of all ranks look alike"
     if rank_batch is None and whole_batch is None:
-        why = "the log has neither a batch size nor timestamps"
+        why = "the log has no batch size, and no timestamps that tell one"
     return RateSamples(None, None, why)
 
 
@@ -181,7 +183,11 @@ def _by_timestamps(lines: StepLines) -> float | None:
     samples = float(np.median(rate[inside])) * float(took.sum()) / int(lines.since[inside].sum())
     # Pauses between lines make the mean too large; the median does not have them.
     if np.median(took) > 20 * lines.stamp_unit_ns / 1e9:
-        samples = float(np.median(rate[inside] * took / lines.since[inside]))
+        each = rate[inside] * took / lines.since[inside]
+        samples = float(np.median(each))
+        if np.median(np.abs(each - samples)) > _VARIES * samples:
+            # Batches have a number of words, and rates count sentences.
+            return None
     return samples if samples > 0 else None
 
 

@@ -172,6 +172,10 @@ class PrintedStepsParser(Parser):
             [] if columns is None else logs_of(path, data, columns, self._trainer.meaning, epochs)
         )
         if not any(log.intervals.num_rows for log in logs):
+            evidence = best_evidence(data)
+            if not isinstance(evidence, str) and evidence.checks:
+                # Lines of another program may look alike, and have other figures.
+                return in_one_file(logs_by(path, data, evidence), len(data))
             raise UnreadableError(
                 f"{path}: this looks like {self.title}, and no two of its lines tell how long steps took"
             )

@@ -18,6 +18,7 @@ Quantity = Literal[
     "samples",  # counts samples
     "epoch",
     "total",  # the maximum of the count before it
+    "since",  # the steps since the line before: ``80.9s (100 iters)``
     "time",  # a duration: of a step, of the steps since the line before, or since a start
     "data",  # the wait for data
     "part",  # another stage of a step
@@ -312,11 +313,11 @@ OF_TRAINING = re.compile(r"\b(?:train|epoch|iter|step|updat|fit|finetun|fine.tun
 _CLOCK = r"(?P<clock>\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)"
 #: Timestamps anywhere at the start of a line, as regular expressions with named groups.
 DATES = (
-    rf"(?P<year>20\d\d)[-/.](?P<month>\d\d)[-/.](?P<day>\d\d)[-T,_ ]{{1,2}}{_CLOCK}",
-    rf"(?P<month>\d\d)[-/](?P<day>\d\d)[-/](?P<year>20\d\d)[-T,_ ]{{1,2}}{_CLOCK}",
-    rf"(?P<month>\d\d)[-/](?P<day>\d\d)[-T,_ ]{{1,2}}{_CLOCK}",
+    rf"(?P<year>20\d\d)[-/.](?P<month>\d\d)[-/.](?P<day>\d\d)[-T,_: ]{{1,2}}{_CLOCK}",
+    rf"(?P<month>\d\d)[-/](?P<day>\d\d)[-/](?P<year>20\d\d)[-T,_: ]{{1,2}}{_CLOCK}",
+    rf"(?P<month>\d\d)[-/](?P<day>\d\d)[-T,_: ]{{1,2}}{_CLOCK}",
 )
 #: Those that begin with the day, which the text may also read as the month.
 DAY_FIRST = (
-    rf"(?P<day>\d\d)(?P<dash>[-/.])(?P<month>\d\d)[-/.](?P<year>20\d\d)[-T,_ ]{{1,2}}{_CLOCK}"
+    rf"(?P<day>\d\d)(?P<dash>[-/.])(?P<month>\d\d)[-/.](?P<year>20\d\d)[-T,_: ]{{1,2}}{_CLOCK}"
 )
