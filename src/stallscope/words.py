@@ -38,6 +38,18 @@ SlowSteps = Literal["period", "epoch_starts", "bursts", "changes"]
 LostTime = Literal[TimeOutsideSteps, SlowSteps]
 OUTSIDE_STEPS: tuple[TimeOutsideSteps, ...] = get_args(TimeOutsideSteps)
 LOST_TIME_CAUSES: tuple[LostTime, ...] = get_args(LostTime)
+#: The names of time that printed logs show to be lost, in the plural.
+LOST_TIME: dict[LostTime, str] = {
+    "validation": "evaluations",
+    "checkpoint": "checkpoints",
+    "validation_and_checkpoint": "evaluations and checkpoints",
+    "unnamed": "pauses between lines",
+    "repeated": "restarts and repeated steps",
+    "period": "periodic slow steps",
+    "epoch_starts": "slow starts of epochs",
+    "bursts": "bursts of slow steps",
+    "changes": "steps that became slower",
+}
 #: The cause of a bottleneck; that of a job that hangs is where all ranks are that have not arrived.
 Cause = Literal[HangPlace, "network", "cores", LostTime]
 VERDICT_CAUSES: tuple[Cause, ...] = get_args(Cause)

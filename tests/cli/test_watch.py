@@ -76,6 +76,24 @@ def watching(folder: Path, *words: object) -> Iterator[Watching]:
         process.wait()
 
 
+def test_a_printed_log_shows_its_steps_and_its_end_while_it_grows(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("compiling the model...\n")
+    with watching(tmp_path, log) as watch:
+        wait_until(lambda: "waiting for its first steps" in watch.errors, lambda: watch.errors)
+        with log.open("a") as growing:
+            for step in range(0, 900, 10):
+                growing.write(f"iter {step}: loss 2.3, time {250 + step % 7}.00ms, mfu 31.40%\n")
+                growing.flush()
+        watch.wait_for("steps, 253 ms each")
+        assert "train.log" in watch.out
+        with log.open("a") as growing:
+            growing.write(
+                "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+            )
+        watch.wait_for("stopped. A GPU's memory ran out")
+
+
 @pytest.mark.any_versions
 def test_it_follows_a_job_that_stops_resumes_and_ends(tmp_path: Path, job: RunningJob) -> None:
     with receiver(503, 503) as got, watching(tmp_path, job.folder, "--notify", got.url) as watch:

@@ -130,6 +130,35 @@ def test_logs_that_stop_are_reported_until_they_go_on(job: RunningJob) -> None:
     assert kinds(watcher.look()) == ["completed"]
 
 
+def test_figures_of_a_printed_log_are_shown_once_a_minute_while_it_grows(tmp_path: Path) -> None:
+    log, now = tmp_path / "train.log", 0.0
+    lines = [f"iter {step}: loss 2.3, time {250 + step % 7}.00ms\n" for step in range(0, 900, 10)]
+    place = Place(str(log), None, Path("unused"), whole=False)
+    watcher = Watcher(place, [parse("stopped")], now=lambda: now)
+    log.write_text("".join(lines[:40]))
+    (event,) = watcher.first_look()
+    assert (event.kind, event.condition) == ("steps", None)
+    assert "391 steps, 253 ms each." in event.text
+    log.write_text("".join(lines[:60]))
+    assert watcher.look() == []
+    now = 61.0
+    (later,) = watcher.look()
+    assert "591 steps" in later.text
+    now = 122.0
+    assert watcher.look() == []
+
+
+def test_a_log_without_steps_so_far_is_watched(tmp_path: Path) -> None:
+    log, notes = tmp_path / "train.log", list[str]()
+    log.write_text("compiling the model...\n")
+    watcher = watcher_of(log, notes=notes)
+    assert watcher.first_look() == []
+    assert "waiting for its first steps" in notes[0]
+    assert not watcher.all_completed
+    log.write_text("".join(f"iter {step}: loss 2.3, time 250.00ms\n" for step in range(90)))
+    assert kinds(watcher.look()) == ["steps"]
+
+
 def test_each_straggler_is_named_once(tmp_path: Path) -> None:
     job = RunningJob(tmp_path / "logs", slow={(1, "compute"): 20.0})
     watcher = watcher_of(job.folder, "stragglers>0")

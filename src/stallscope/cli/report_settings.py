@@ -200,7 +200,7 @@ def print_list(lines: Sequence[IndexLine], place: str) -> None:
 def _cells(line: IndexLine) -> tuple[str, ...]:
     return (
         NamedRun(line.id, line.name).title,
-        f"{line.ranks:,}",
+        "" if line.ranks is None else f"{line.ranks:,}",
         "" if line.steps is None else f"{line.steps:,}",
         "" if line.step_ms is None else amount(line.step_ms, "ms"),
         line.said,

@@ -25,11 +25,11 @@ from stallscope.collector.run_names import NamedRun
 from stallscope.collector.store.layout import where_is
 from stallscope.conditions.language import find
 from stallscope.errors import UsageError
-from stallscope.formatting.lists import listed
 from stallscope.formatting.numbers import percent, significant
 from stallscope.formatting.plain import did_you_mean, plain
 from stallscope.text.table_cells import age
-from stallscope.words import CAUSES
+from stallscope.text.vocabulary import short_title
+from stallscope.words import CAUSES, VERDICT_CAUSES, VERDICTS, known
 
 from .main import SUCCESS
 
@@ -297,15 +297,13 @@ def _text(text: str) -> Text:
 
 
 def _verdict(entry: Entry) -> str:
-    """Return the verdict as filters take it, with the slow ranks; or "no fault"."""
+    """Return the verdict as all lists show it; another version's words stay as they are."""
     summary = entry.summary
-    if summary.verdict is None:
-        return "not analysed"
-    if summary.fault is False and summary.verdict != "insufficient_data":
-        return "no fault"
-    if summary.named_ranks:
-        return f"{listed('rank', summary.named_ranks)}: {summary.verdict}"
-    return summary.verdict
+    kind, cause = known(summary.verdict, VERDICTS), known(summary.cause, VERDICT_CAUSES)
+    if kind is None:
+        return summary.verdict or "not analysed"
+    healthy = summary.fault is False and kind != "insufficient_data"
+    return short_title(kind, cause, summary.named_ranks, healthy=healthy)
 
 
 def _bar(shares: Mapping[str, float]) -> Text:

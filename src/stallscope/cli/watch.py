@@ -110,7 +110,8 @@ def run(options: argparse.Namespace) -> int:
             for event in events:
                 _print(event, options.format)
             if delivery is not None:
-                for event in throttle.passed(events, time.monotonic()):
+                told = [event for event in events if event.kind != "steps"]
+                for event in throttle.passed(told, time.monotonic()):
                     delivery.add(event)
     return CONDITION_HELD if any(watcher.any_held for watcher in watchers) else SUCCESS
 

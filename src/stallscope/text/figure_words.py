@@ -156,6 +156,25 @@ def printed_figures(printed: PrintedSteps | None) -> list[tuple[str, str]]:
     return [(title, text) for title, text in figures if text]
 
 
+def printed_so_far(printed: PrintedSteps) -> str:
+    """Write how far a printed log is, with the figures of its steps: ``1,200 steps, 1.77 s each``."""
+    whole = printed.whole
+    share = printed.input_share
+    parts = [
+        f"{counted(int(whole.step[-1] + whole.steps[-1]), 'step')}",
+        f"{amount(printed.step.mean, 'ms')} each",
+        "" if share is None else f"{percent(share.value)} of it waiting for data",
+        pauses_in_words(printed),
+        _repeated(printed),
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _repeated(printed: PrintedSteps) -> str:
+    repeated = printed.repeated
+    return "" if repeated is None else f"{counted(repeated.steps, 'step')} trained twice"
+
+
 def printed_lines(printed: PrintedSteps) -> str:
     """Describe the lines: 240 lines with the mean of 20 steps."""
     steps = typical(printed.whole.steps)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.input_probe import InputProbe
-from stallscope.analysis.gains.what_if import LOST_TIME, WORTH_MENTIONING, Loss, WhatIf
+from stallscope.analysis.gains.what_if import WORTH_MENTIONING, Loss, WhatIf
 from stallscope.formatting.lists import capitalised, counted, joined, listed
 from stallscope.formatting.numbers import (
     amount,
@@ -21,7 +21,7 @@ from stallscope.formatting.numbers import (
     share_saved,
     significant,
 )
-from stallscope.words import Fix, FixKind, LostTime, Verdict
+from stallscope.words import LOST_TIME, Fix, FixKind, LostTime, Verdict
 
 from .vocabulary import FIX_NAMES, FIX_TITLES
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Literal
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.gains.what_if import LOST_TIME, Bottleneck, Loss
+from stallscope.analysis.gains.what_if import Bottleneck, Loss
 from stallscope.analysis.stragglers.lateness import Straggler
 from stallscope.formatting.lists import capitalised, counted, joined, listed
 from stallscope.formatting.numbers import percent
-from stallscope.words import LOST_TIME_CAUSES, OUTSIDE_STEPS, STAGES, Cause, Pattern, known
+from stallscope.words import LOST_TIME, LOST_TIME_CAUSES, OUTSIDE_STEPS, Cause, Pattern, known
 
-from .vocabulary import NAMES, VERDICT_WORDS
+from .vocabulary import VERDICT_WORDS, cause_name, short_title, verdict_title
 
 Status = Literal["neutral", "warning", "error"]
 
@@ -28,16 +28,8 @@ _SLOW: dict[Pattern, str] = {
 
 def badge(bottleneck: Bottleneck) -> str:
     """Write the verdict in two words."""
-    if bottleneck.healthy:
-        return "No fault"
-    if bottleneck.cause == "cores":
-        return "Too few cores"
-    cause = known(bottleneck.cause, LOST_TIME_CAUSES)
-    if cause is not None:
-        return capitalised(LOST_TIME[cause])
-    if bottleneck.kind == "imbalance" and not bottleneck.ranks:
-        return f"Varying {_cause(bottleneck.cause)}"
-    return VERDICT_WORDS[bottleneck.kind].title
+    kind, cause, ranks = bottleneck.kind, bottleneck.cause, bottleneck.ranks
+    return verdict_title(kind, cause, ranks, healthy=bottleneck.healthy)
 
 
 def status(bottleneck: Bottleneck) -> Status:
@@ -49,9 +41,8 @@ def status(bottleneck: Bottleneck) -> Status:
 
 def short_verdict(bottleneck: Bottleneck) -> str:
     """Write the verdict in a few words, with the ranks that it names."""
-    if bottleneck.kind == "imbalance" and bottleneck.ranks:
-        return f"Slow {listed('rank', bottleneck.ranks)}"
-    return badge(bottleneck)
+    kind, cause, ranks = bottleneck.kind, bottleneck.cause, bottleneck.ranks
+    return short_title(kind, cause, ranks, healthy=bottleneck.healthy)
 
 
 def reason(bottleneck: Bottleneck) -> str:
@@ -66,9 +57,9 @@ def reason(bottleneck: Bottleneck) -> str:
     if bottleneck.kind != "imbalance" or not bottleneck.ranks:
         return VERDICT_WORDS[bottleneck.kind].reason
     if bottleneck.hosts:
-        return f"{_cause(bottleneck.cause)} is slow on {listed('host', bottleneck.hosts)}"
+        return f"{cause_name(bottleneck.cause)} is slow on {listed('host', bottleneck.hosts)}"
     their = "its" if len(bottleneck.ranks) == 1 else "their"
-    return f"{their} {_cause(bottleneck.cause)} is slow"
+    return f"{their} {cause_name(bottleneck.cause)} is slow"
 
 
 def headline(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
@@ -81,7 +72,7 @@ def headline(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
         return _lost_time(bottleneck.loss)
     if bottleneck.kind != "imbalance" or not bottleneck.ranks:
         sentence = VERDICT_WORDS[bottleneck.kind].sentence
-        return capitalised(sentence.format(cause=_cause(bottleneck.cause)))
+        return capitalised(sentence.format(cause=cause_name(bottleneck.cause)))
     stragglers = [straggler for straggler in stragglers if straggler.holds_back]
     verb = "holds" if len(bottleneck.ranks) == 1 else "hold"
     return f"{capitalised(_named(bottleneck, stragglers))} {verb} this run back: " + _fault(
@@ -124,14 +115,9 @@ def _fault(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
         return f"{'it has' if it else 'they have'} more to do than the others"
     patterns = {straggler.pattern for straggler in named}
     stages: set[Cause | None] = {straggler.stage for straggler in named} or {bottleneck.cause}
-    what = _cause(stages.pop()) if len(stages) == 1 else "work"
+    what = cause_name(stages.pop()) if len(stages) == 1 else "work"
     slow = _SLOW[patterns.pop()] if len(patterns) == 1 else "is slow"
     return f"{'its' if it else 'their'} {what} {slow}"
-
-
-def _cause(cause: Cause | None) -> str:
-    stage = known(cause, STAGES)
-    return "work" if stage is None else NAMES[stage]
 
 
 def basis(analysis: Analysis) -> str:

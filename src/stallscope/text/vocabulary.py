@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from stallscope.analysis import Analysis
-from stallscope.words import FixKind, LedgerPart, Verdict
+from stallscope.formatting.lists import capitalised, listed
+from stallscope.words import (
+    LOST_TIME,
+    LOST_TIME_CAUSES,
+    STAGES,
+    Cause,
+    FixKind,
+    LedgerPart,
+    Verdict,
+    known,
+)
+
+if TYPE_CHECKING:
+    from stallscope.analysis import Analysis
 
 TITLES = {
     "input": "Input",
@@ -91,6 +104,43 @@ VERDICT_WORDS: dict[Verdict, VerdictWords] = {
         "the logs cannot show it",
     ),
 }
+
+
+def verdict_title(
+    kind: Verdict, cause: Cause | None, ranks: Sequence[int], *, healthy: bool
+) -> str:
+    """Write a verdict in two words.
+
+    Args:
+        kind: the kind of the bottleneck.
+        cause: its cause.
+        ranks: the ranks that it names.
+        healthy: whether it is no fault.
+    """
+    if healthy:
+        return "No fault"
+    if cause == "cores":
+        return "Too few cores"
+    lost = known(cause, LOST_TIME_CAUSES)
+    if lost is not None:
+        return capitalised(LOST_TIME[lost])
+    if kind == "imbalance" and not ranks:
+        return f"Varying {cause_name(cause)}"
+    return VERDICT_WORDS[kind].title
+
+
+def short_title(kind: Verdict, cause: Cause | None, ranks: Sequence[int], *, healthy: bool) -> str:
+    """Write a verdict in a few words, with the ranks that it names; the arguments are the same."""
+    if kind == "imbalance" and ranks:
+        return f"Slow {listed('rank', ranks)}"
+    return verdict_title(kind, cause, ranks, healthy=healthy)
+
+
+def cause_name(cause: Cause | None) -> str:
+    """Name the cause of an imbalance."""
+    stage = known(cause, STAGES)
+    return "work" if stage is None else NAMES[stage]
+
 
 #: What the gains of fixes are about. Fixes of ranks, hosts and what users ask for are named by value.
 FIX_NAMES: dict[FixKind, str] = {

@@ -27,7 +27,7 @@ _MOST_WAITING = 1000
 _LONGEST_PAUSE_SECONDS = 30.0
 _PAUSE_SECONDS = 60.0
 
-EventKind = Literal["holds", "ceased", "straggler", "completed", "unreadable", "readable"]
+EventKind = Literal["holds", "ceased", "straggler", "completed", "unreadable", "readable", "steps"]
 
 
 class Delivery:
@@ -192,7 +192,7 @@ class WatchEvent:
     def about(self) -> tuple[str, str | None, str]:
         """Return a key: a later event with the same key replaces an earlier one."""
         topic = self.straggler or self.condition
-        topic = topic or ("completed" if self.kind == "completed" else "place")
+        topic = topic or (self.kind if self.kind in ("completed", "steps") else "place")
         return self.source, self.run_id, topic
 
     def line(self) -> str:

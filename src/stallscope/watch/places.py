@@ -64,6 +64,11 @@ class Place:
             where_is(path) if self._is_stored(path) else open_source(self._address.place).where
         )
 
+    @property
+    def may_begin(self) -> bool:
+        """Whether it is a log that is there, and may still get its first lines about steps."""
+        return not self._ended_too and Path(self._address.place).is_file()
+
     def look(self) -> list[Run]:
         """Read new rows; return the run that is named, or else all runs of the place.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,11 +17,12 @@ from stallscope.analysis.stopped.stopped import Stopped, find_stopped
 from stallscope.analysis.stragglers.lateness import Straggler
 from stallscope.conditions.condition import Condition, Outcome
 from stallscope.conditions.quantities import LogProgress
-from stallscope.errors import StallscopeError
+from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.formatting.lists import listed
 from stallscope.formatting.numbers import amount
 from stallscope.reports.run.json_content import stopped_content
 from stallscope.run import Run
+from stallscope.text.figure_words import printed_so_far
 from stallscope.text.summary_words import straggler_sentence
 
 from .delivery import WatchEvent, utc
@@ -30,6 +32,9 @@ from .places import Place
 STOPPED = "stopped"
 # One failure may be a file that another process is replacing.
 _FAILURES = 2
+
+# How often the figures of a printed log are shown while it grows.
+_FIGURES_SECONDS = 60.0
 
 # Looking takes at most this share of the time, however large a run has grown.
 _MOST_TIME_SHARE = 0.5
@@ -52,6 +57,9 @@ class _WatchedRun:
     #: The logs' bytes at the last look, and the monotonic time of their last growth.
     bytes: int = -1
     grown_at: float = 0.0
+    #: The last step of a printed log whose figures were shown, and the monotonic time of that.
+    shown_step: int = -1
+    shown_at: float = -math.inf
 
 
 class Watcher:
@@ -104,10 +112,16 @@ class Watcher:
         """Read the place; return events for conditions that hold already.
 
         Raises:
-            StallscopeError: if the place cannot be read.
+            StallscopeError: if the place cannot be read, other than a log without steps so far.
         """
         events: list[WatchEvent] = []
-        self._look(events)
+        try:
+            self._look(events)
+        except NotFoundError as error:
+            if not self._place.may_begin:
+                raise
+            self._failures += 1
+            self._note(f"{str(error).rstrip('.')}; waiting for its first steps")
         return events
 
     def look(self) -> list[WatchEvent]:
@@ -150,6 +164,7 @@ class Watcher:
             for text, outcome in self._outcomes(analysis, progress).items()
             for event in self._changes(run, state, text, outcome, stopped)
         ]
+        events += self._figures(run, state, analysis)
         if analysis is not None:
             events += self._new_stragglers(run, state, analysis)
             if self._measured is not None:
@@ -175,6 +190,22 @@ class Watcher:
             else condition.check(analysis, progress)
             for text, condition in self._conditions.items()
         }
+
+    def _figures(
+        self, run: Run, state: _WatchedRun, analysis: Analysis | None
+    ) -> Iterator[WatchEvent]:
+        """Yield the figures of a printed log's steps, now and then while it grows.
+
+        Such a log shows neither its ranks nor its end, so that other events are rare.
+        """
+        now = self._now()
+        if run.fact("known_from") is None or now - state.shown_at < _FIGURES_SECONDS:
+            return
+        printed = (analysis or analyse(run, self._baseline)).printed
+        if printed is None or printed.recorded or int(printed.whole.step[-1]) == state.shown_step:
+            return
+        state.shown_step, state.shown_at = int(printed.whole.step[-1]), now
+        yield self._event("steps", run, f"{printed_so_far(printed)}.")
 
     def _new_stragglers(
         self, run: Run, state: _WatchedRun, analysis: Analysis
@@ -221,7 +252,7 @@ class Watcher:
 
     def _event(
         self,
-        kind: Literal["holds", "ceased", "straggler", "completed"],
+        kind: Literal["holds", "ceased", "straggler", "completed", "steps"],
         run: Run,
         sentence: str,
         condition: str | None = None,

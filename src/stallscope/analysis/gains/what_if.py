@@ -208,20 +208,6 @@ class Reason:
     while_late: bool = False
 
 
-#: The names of time that printed logs show to be lost, in the plural.
-LOST_TIME: dict[LostTime, str] = {
-    "validation": "evaluations",
-    "checkpoint": "checkpoints",
-    "validation_and_checkpoint": "evaluations and checkpoints",
-    "unnamed": "pauses between lines",
-    "repeated": "restarts and repeated steps",
-    "period": "periodic slow steps",
-    "epoch_starts": "slow starts of epochs",
-    "bursts": "bursts of slow steps",
-    "changes": "steps that became slower",
-}
-
-
 @dataclass(frozen=True)
 class Loss:
     """The time that a printed log loses to one cause, by sums."""

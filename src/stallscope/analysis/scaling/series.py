@@ -17,8 +17,8 @@ import numpy as np
 
 from stallscope.arrays.distributions import scipy_stats
 from stallscope.formatting.lists import counted, listed
+from stallscope.words import LOST_TIME
 
-from ..gains.what_if import LOST_TIME
 from ..network.communication import CommunicationModel, fit_communication
 from ..result import Analysis
 from .pace import FEWEST_REPEATS, Pace, Unit, alike, jobs_of, pace_of, value_of

@@ -94,10 +94,7 @@ def _table(index: Index, form: str) -> Table:
             Cell(rate(line.samples_per_second), _last_if_unknown(line.samples_per_second))
             for line in lines
         ],
-        "Ranks": [
-            Cell(f"{line.ranks:,}{', synthetic' if line.synthetic else ''}", line.ranks)
-            for line in lines
-        ],
+        "Ranks": [Cell(_ranks(line), _last_if_unknown(line.ranks)) for line in lines],
         "Started, UTC": [Cell(line.began or "not known", line.started_at or "") for line in lines],
     }
     for title in _WITHOUT.get(form, ()):
@@ -143,6 +140,11 @@ def _below_gain(line: IndexLine) -> str:
     return ": ".join(filter(None, (_interval(line), line.fix)))
 
 
+def _ranks(line: IndexLine) -> str:
+    ranks = "not known" if line.ranks is None else f"{line.ranks:,}"
+    return f"{ranks}{', synthetic' if line.synthetic else ''}"
+
+
 def _last_if_unknown(value: float | None) -> float:
     return -1.0 if value is None else value
 
@@ -170,7 +172,7 @@ def trends(lines: Iterable[IndexLine]) -> list[StackedBars]:
 
     Runs with different models, numbers of ranks or kinds of data are never in one chart.
     """
-    jobs: dict[tuple[str, int, bool], list[IndexLine]] = defaultdict(list)
+    jobs: dict[tuple[str, int | None, bool], list[IndexLine]] = defaultdict(list)
     for line in lines:
         if line.by_cause_ms and line.started_at is not None:
             jobs[line.job, line.ranks, line.synthetic].append(line)
@@ -237,4 +239,6 @@ def _version(line: IndexLine) -> str | None:
 
 def _title(line: IndexLine) -> str:
     data = ", synthetic data" if line.synthetic else ""
-    return f"{line.model or 'Unnamed model'} on {counted(line.ranks, 'rank')}{data}"
+    unknown = "an unknown number of ranks"
+    ranks = unknown if line.ranks is None else counted(line.ranks, "rank")
+    return f"{line.model or 'Unnamed model'} on {ranks}{data}"

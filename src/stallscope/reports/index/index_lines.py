@@ -67,7 +67,8 @@ class IndexLine:
     job: str
     versions: str
     commit: str | None
-    ranks: int
+    #: The number of ranks that trained, as far as the logs say it.
+    ranks: int | None
     synthetic: bool
     #: Steps that any rank recorded; None if logs know epochs only.
     steps: int | None
@@ -135,7 +136,7 @@ def line_of(analysis: Analysis, stem: str) -> IndexLine:
         job=job_of(facts),
         versions=as_text(run.fact("versions")),
         commit=None if commit is None else str(commit),
-        ranks=run.size,
+        ranks=run.known_size,
         synthetic=run.synthetic,
         steps=steps,
         verdict=bottleneck.kind,
