@@ -23,7 +23,7 @@ from stallscope.charts.step_time import step_time_chart
 from stallscope.parsers import read
 from stallscope.reports.run.json_content import json_content
 from stallscope.reports.run.run_tables import job_table
-from stallscope.text.figure_words import health, printed_figures
+from stallscope.text.figure_words import health, printed_figures, printed_job_parts
 
 METERS = (
     "Epoch: [{epoch}][{step}/{steps}] Time {seconds} ({mean_seconds}) Data {data} ({mean_data})"
@@ -559,8 +559,9 @@ def test_pages_show_pauses_and_the_source_of_steps(tmp_path: Path) -> None:
     (run,) = read(str(log))
     analysis = analyse(run)
     rows = [row[:2] for row in job_table(analysis).rows]
-    assert rows[0][0] == "Evaluations"
-    assert [title for title, _ in rows[1:]] == ["Job"]
+    assert [title for title, _ in rows][-3:] == ["Steps", "Evaluations", "Job"]
+    parts = printed_job_parts(printed_in(analysis), analysis.job.total)
+    assert sum(parts.values()) == pytest.approx(analysis.job.total, rel=0.01)
     title, text = health(analysis, rank_logs(run))
     assert title == "Steps are known from lines only"
     assert "100 lines with the mean of 10 steps" in text
@@ -568,6 +569,22 @@ def test_pages_show_pauses_and_the_source_of_steps(tmp_path: Path) -> None:
     assert chart is not None
     assert [step for step, _ in chart.pauses] == [199, 399, 599, 799, 999]
     assert {label for _, label in chart.pauses} == {"evaluation 30.0 s"}
+
+
+def test_the_jobs_time_has_the_steps_before_the_first_line(tmp_path: Path) -> None:
+    lines = [
+        f"2026-11-21 02:{number // 60:02}:{number % 60:02} iter {10 * number} time: "
+        f"{9.0 if number == 1 else 0.1 + number % 3 / 1000:.4f}s loss: 2.{number}"
+        for number in range(1, 100)
+    ]
+    log = tmp_path / "train.log"
+    log.write_text("\n".join(lines) + "\n")
+    (run,) = read(str(log))
+    parts = printed_job_parts(printed_in(analyse(run)), analyse(run).job.total)
+    assert [*parts] == ["First steps", "Steps"]
+    # One long step and nine usual ones.
+    assert parts["First steps"] == pytest.approx(9.9, rel=0.01)
+    assert analyse(run).job.total == pytest.approx(sum(parts.values()), rel=0.01)
 
 
 def test_lines_of_unlike_lengths_have_their_width_in_the_chart(tmp_path: Path) -> None:

@@ -89,8 +89,12 @@ def _of_series(analysis: Analysis, printed: PrintedSteps, precision: str) -> Ana
     else:
         verdict = without_stages(printed, known_from, precision)
     inputs = {windows.rank: windows.mean_input_ms for windows in printed.steady_ranks}
+    # Steps before the first line, and clocks that begin again, are not between the first and last line.
+    longer_s = 0.0 if printed.recorded else max(printed.job_s - analysis.job.total, 0.0)
+    job = analysis.job
     return replace(
         analysis,
+        job=replace(job, epoch_gap=job.epoch_gap + longer_s, total=job.total + longer_s),
         bottleneck=verdict,
         ranks=tuple(replace(rank, input_ms=inputs.get(rank.rank)) for rank in analysis.ranks),
         what_if=tuple(fault.gain for fault in faults if fault.gain is not None),

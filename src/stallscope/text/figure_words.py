@@ -10,7 +10,7 @@ from stallscope.analysis.ledger.printed_steps import PrintedSteps
 from stallscope.analysis.scaling import Scaled
 from stallscope.analysis.views.log_health import RankLogs
 from stallscope.arrays.stats import Mean
-from stallscope.formatting.lists import counted, joined, listed
+from stallscope.formatting.lists import capitalised, counted, joined, listed
 from stallscope.formatting.numbers import (
     Scale,
     amount,
@@ -21,6 +21,7 @@ from stallscope.formatting.numbers import (
     typical,
 )
 from stallscope.formatting.sums import SumColumn
+from stallscope.words import LOST_TIME
 
 _METHODS = {
     "one clock": "one for all ranks",
@@ -51,6 +52,8 @@ PAUSES = {
 }
 # A median that differs from the mean by this share of it says something of its own.
 _DIFFERS = 0.1
+# A smaller share of a job that no line explains is rounding.
+_KNOWN = 0.005
 # How steps are counted in reports.
 _AS_HERE = "from 0"
 
@@ -168,6 +171,26 @@ def printed_so_far(printed: PrintedSteps) -> str:
         _repeated(printed),
     ]
     return ", ".join(filter(None, parts))
+
+
+def printed_job_parts(printed: PrintedSteps, total_s: float) -> dict[str, float]:
+    """Return the seconds of each part of a printed log's job by its title, as far as lines show it.
+
+    Args:
+        printed: its steps.
+        total_s: the time from its first line to its last.
+    """
+    first = printed.whole.chosen(printed.is_warm_up)
+    repeated_s = 0.0 if printed.repeated is None else printed.repeated.seconds
+    parts = {
+        "First steps": float(first.ms @ first.steps) / 1e3 if printed.warm_up_steps else 0.0,
+        "Steps": printed.steady_s,
+        **{capitalised(PAUSES[pauses.kind][1]): pauses.seconds for pauses in printed.pauses},
+        capitalised(LOST_TIME["repeated"]): repeated_s,
+    }
+    rest = total_s - sum(parts.values())
+    parts["Not known"] = rest if rest > _KNOWN * total_s else 0.0
+    return {title: seconds for title, seconds in parts.items() if seconds}
 
 
 def _repeated(printed: PrintedSteps) -> str:

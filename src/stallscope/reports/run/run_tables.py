@@ -8,7 +8,7 @@ from datetime import datetime
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.job_time import Goodput
 from stallscope.analysis.ledger.ledger_figures import RankSummary
-from stallscope.formatting.lists import capitalised, joined
+from stallscope.formatting.lists import joined
 from stallscope.formatting.numbers import (
     NOT_MEASURED,
     amount,
@@ -18,8 +18,9 @@ from stallscope.formatting.numbers import (
     share,
     significant,
 )
+from stallscope.formatting.sums import SumColumn
 from stallscope.text import job_words, straggler_words
-from stallscope.text.figure_words import PAUSES, printed_figures
+from stallscope.text.figure_words import printed_figures, printed_job_parts
 from stallscope.text.gain_words import (
     answers,
     gains_note,
@@ -281,13 +282,12 @@ def job_table(analysis: Analysis) -> Table:
     """Return the time of compute and of each cause; without stages, only the whole job."""
     goodput = analysis.goodput
     if analysis.printed is not None and analysis.ledger is None:
+        known = printed_job_parts(analysis.printed, analysis.job.total)
+        total = sum(known.values())
+        of_lines = SumColumn.of([*known.values()], total, unit="s", finer=1)
         rows = [
-            (
-                capitalised(PAUSES[pauses.kind][1]),
-                amount(pauses.seconds, "s"),
-                share_of(pauses.seconds, analysis.job.total),
-            )
-            for pauses in analysis.printed.pauses
+            (title, of_lines.amount(printed), share_of(value, total))
+            for (title, value), printed in zip(known.items(), of_lines.parts, strict=True)
         ]
     elif goodput is None:
         rows = [(TITLES[name], NOT_MEASURED, NOTHING) for name, _ in job_parts(analysis)]
