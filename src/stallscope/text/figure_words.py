@@ -52,6 +52,8 @@ PAUSES = {
 }
 # A median that differs from the mean by this share of it says something of its own.
 _DIFFERS = 0.1
+# Smaller shares of a job are not shown.
+_SHOWN = 5e-4
 # A smaller share of a job that no line explains is rounding.
 _KNOWN = 0.005
 # How steps are counted in reports.
@@ -190,7 +192,7 @@ def printed_job_parts(printed: PrintedSteps, total_s: float) -> dict[str, float]
     }
     rest = total_s - sum(parts.values())
     parts["Not known"] = rest if rest > _KNOWN * total_s else 0.0
-    return {title: seconds for title, seconds in parts.items() if seconds}
+    return {title: seconds for title, seconds in parts.items() if seconds > _SHOWN * total_s}
 
 
 def _repeated(printed: PrintedSteps) -> str:

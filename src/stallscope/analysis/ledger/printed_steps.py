@@ -53,6 +53,10 @@ _SAMPLED_PARTS = 40
 _LONG, _RECURS, _NEARLY = 0.2, 3, 0.9
 
 
+# Of fewer windows, first ones that are as fast as the others are no warm-up.
+_FEWEST_STEADY = 3
+
+
 @dataclass(frozen=True)
 class RepeatedSteps:
     """Steps that a restarted job trained again."""
@@ -257,7 +261,7 @@ def _warm_up(whole: RankWindows) -> int:
     recurs = (rest >= _NEARLY * first[:, None]).sum(axis=1) >= _RECURS
     settles = np.flatnonzero(slow & ~recurs)
     if not len(settles):
-        return 0 if slow.any() else length
+        return 0 if slow.any() or len(rest) < _FEWEST_STEADY else length
     return int(settles[-1]) + 1
 
 

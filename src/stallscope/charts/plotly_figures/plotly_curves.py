@@ -159,6 +159,9 @@ def draw_area(areas: Areas, drawn: Drawing) -> None:
     drawn.update(height=_AREA_HEIGHT, hovermode="x unified", margin={"t": 24}, legend={"y": 1.08})
     spikes = {"spikecolor": PALETTE["muted"], "spikethickness": 1}
     drawn.update(xaxis={**spikes, **step_axis(chart.x_label)}, yaxis=value_axis(areas.y))
+    if chart.pauses and len(areas.x) > 1:
+        # A mark at the end would widen the axis.
+        drawn.update(xaxis={"range": [float(areas.x[0]), float(areas.x[-1])]})
 
 
 def _add_windows(areas: Areas, drawn: Drawing) -> None:

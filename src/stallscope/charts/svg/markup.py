@@ -105,7 +105,9 @@ def horizontal(axis: PixelAxis, top: float, bottom: float) -> str:
     most = max(int((axis.end - axis.start) / _APART), 1)
     for tick, x, label in _ticks(axis, most):
         parts.append(line(x, top, x, bottom, class_="zero" if tick == 0 else "grid"))
-        parts.append(text(label, x, bottom + 16, class_="tick", text_anchor="middle"))
+        # The last label has the unit, and would be cut off at the end of the axis.
+        middle = min(x, axis.end + _PADDING - text_width(label) / 2)
+        parts.append(text(label, middle, bottom + 16, class_="tick", text_anchor="middle"))
     return "".join(parts)
 
 
