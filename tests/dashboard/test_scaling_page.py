@@ -182,20 +182,24 @@ def test_an_axis_that_starts_at_zero_shows_it_on_a_phone(open_page: Open) -> Non
 
 
 def test_printed_logs_of_unknown_jobs_are_in_no_curve(tmp_path: Path) -> None:
-    logs = [
-        written_megatron(tmp_path / f"{name}.log", at) for name, at in (("bert", 8), ("vit", 64))
-    ]
-    said = said_at(RunStore([run for log in logs for run in read(str(log))]))
-    assert "Throughput over ranks" not in said
-    (reason,) = said[said.index("Left out") + 1 :]
-    assert re.fullmatch(
-        r"\S*bert.log and \S*vit.log: in no curve, as nothing shows which .*", reason
-    )
+    """Names say nothing: one program's jobs are numbered one after another."""
+    for layers in ((None, None), (12, 24)):
+        logs = [
+            written_megatron(tmp_path / f"slurm-{n}.out", n, layers=deep)
+            for n, deep in zip((8, 64), layers, strict=True)
+        ]
+        said = said_at(RunStore([run for log in logs for run in read(str(log))]))
+        assert "Throughput over ranks" not in said
+        (reason,) = said[said.index("Left out") + 1 :]
+        assert re.fullmatch(
+            r"\S*slurm-8.out and \S*slurm-64.out: in no curve, as nothing in these .*", reason
+        )
 
 
-def test_printed_logs_whose_names_differ_in_numbers_are_a_curve(tmp_path: Path) -> None:
+def test_printed_logs_with_the_same_settings_are_a_curve(tmp_path: Path) -> None:
     slower = {8: 1600.0, 64: 2000.0}
-    logs = [written_megatron(tmp_path / f"np{n}" / "bert.log", n, ms) for n, ms in slower.items()]
+    names = {8: "before.log", 64: "after.log"}
+    logs = [written_megatron(tmp_path / names[n], n, ms, 24) for n, ms in slower.items()]
     said = said_at(RunStore([run for log in logs for run in read(str(log))]))
     # As many samples of all ranks together, in a step that is a quarter longer.
     assert any(

@@ -19,11 +19,15 @@ _BEGAN = datetime(2026, 11, 21, 2, 28, tzinfo=UTC)
 _BETWEEN_EPOCHS_S = 7.5
 
 
-def written_megatron(path: Path, ranks: int = 64, step_ms: float = 1600.0) -> Path:
+def written_megatron(
+    path: Path, ranks: int = 64, step_ms: float = 1600.0, layers: int | None = None
+) -> Path:
     """Write a log of Megatron-LM: rank 0's lines about ten steps each, some with timers after them."""
     timers = {"forward-compute": 0.25, "backward-compute": 0.5, "backward-params-all-reduce": 0.06}
     stages = "".join(f" | {name}: {share * step_ms:.2f}" for name, share in timers.items())
     lines = [f"using world size: {ranks}, data-parallel-size: {ranks}"]
+    if layers is not None:
+        lines += [f"  num_layers ...................................... {layers}"]
     for n in range(1, 61):
         took = step_ms + n % 7
         lines.append(

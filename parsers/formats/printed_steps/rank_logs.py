@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from ...lines.line_blocks import Column
 from ...lines.timestamp_columns import timestamp_at
 from ...rank_names import (
     FROM_TEXT,
+    HEAD_BYTES,
     hosts_of_ranks,
     labelled_ranks,
     names_nodes,
@@ -46,6 +48,7 @@ from ...window_lines import (
 from ...window_meaning import durations
 from ..mlperf.mlperf_marks import logged
 from ..mlperf.mlperf_parser import completed
+from .figures import figures_of
 from .rates import PrintedSettings, RateSamples, rate_samples
 from .trainers import Meaning
 
@@ -92,6 +95,7 @@ def logs_of(
         "framework": meaning.framework,
         "known_from": meaning.known_from,
         "batch_size": settings.rank_batch,
+        **_job_facts(data),
         **mlperf.settings.facts,
         **ranks.facts,
     }
@@ -391,3 +395,36 @@ def epochs_as_printed(columns: Mapping[str, Column], zero: int, first: int) -> E
     end[known] += columns["ns"][at] - zero - since[at]
     half_ms = max(1e3 * half_unit(seconds), _LEAST_HALF_MS)
     return Epochs(columns["epoch"] - first, end - took, end, half_ms)
+
+
+# -- What tells whether two logs are of the same job ----------------------------------------------
+
+# Settings that are the same on any number of ranks, in lower case.
+_SETTING = re.compile(
+    rb"(?<![\w-])(?:--)?[\"']?(hidden_size|d_model|n_embd|num_layers|n_layers?|n_heads?|num_attention_heads"
+    rb"|vocab_size|seq_length|seq_len|max_seq_len|block_size|arch|backbone|model|model_name|model_type"
+    rb"|model_name_or_path|dataset|optimizer)[\"']?(?:\s{0,3}[:=]\s{0,3}|\s?\.{3,}\s?)[\"']?([\w./+-]{1,60})"
+)
+_PARAMETERS = re.compile(
+    rb"(?:number of|num\.?|total) (?:model |trainable )?param(?:eter)?s?[^\d\n]{1,24}"
+    rb"([\d.,]{1,20}\s?[mb]?)"
+    rb"|\b(\d[\d.,]{0,20}\s?[mb]?) (?:model |trainable )?parameters\b"
+)
+_LAST_BYTES = 4096
+
+
+def _job_facts(data: bytes) -> dict[str, Any]:
+    """Return the stated settings of the model, and the number that the counter ends at."""
+    head = data[:HEAD_BYTES].lower()
+    settings = {name.decode(): value.decode() for name, value in _SETTING.findall(head)}
+    parameters = _PARAMETERS.search(head)
+    if parameters is not None:
+        number = parameters[1] or parameters[2]
+        settings["parameters"] = number.decode().replace(",", "").strip(" .")
+    ends = [
+        figure.total
+        for line in data[-_LAST_BYTES:].decode("latin-1").splitlines()
+        for figure in figures_of(line)
+        if figure.total and figure.word.quantity in ("step", "count")
+    ]
+    return {"job_settings": settings or None, "job_steps": int(ends[-1]) if ends else None}

@@ -24,6 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="runs of one or more jobs, on different numbers of ranks, or folders and stores of them; "
         "repeats narrow the intervals",
     )
+    parser.add_argument(
+        "--same-job",
+        action="store_const",
+        const="all",
+        dest="by",
+        help="all runs are of one job, whatever their logs say of it",
+    )
     output.add_arguments(parser)
 
 
@@ -32,8 +39,8 @@ def run(options: argparse.Namespace) -> int:
     output.refuse_to_overwrite(_STEM, formats, options)
     runs, failures = open_all(options.runs, options.read_as)
     analyses = [analyse(run) for run in with_progress(runs, "analysing")]
-    series = scaling(analyses)
-    failures += left_out(analyses)
+    series = scaling(analyses, by=options.by)
+    failures += left_out(analyses, options.by)
     if series:
         output.show(_STEM, formats, parts(series, place_warnings(runs)), options)
     return print_failures(failures)

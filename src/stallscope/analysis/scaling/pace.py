@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,11 +41,6 @@ _SAME_JOB = (
     "backward_passes_per_step",
     "placement",
 )
-# Words of names of logs that say nothing about the job.
-_NAMELESS = re.compile(
-    r"np|n|nproc|ranks?|gpus?|nodes?|procs?|process(es)?|workers?|world|size|hosts?|on|x"
-    r"|logs?|txt|out|err|json|jsonl|csv|stdout|stderr|gz|run|repeat"
-)
 # Smaller differences in samples per step come from uneven last batches.
 _SAME_WORK = 0.02
 # Keras output does not show the backend.
@@ -54,6 +48,7 @@ _KERAS = ("keras", "tensorflow")
 #: Facts to group runs by, in the order of the menu: a key for addresses, a title, and a function that
 #: returns a run's value.
 FACTS: Mapping[str, tuple[str, Callable[[Run], object]]] = {
+    "all": ("All runs", lambda _: "one job"),
     "run": ("Run name", lambda run: run.name),
     "model": ("Model", lambda run: run.fact("model")),
     "data": ("Data", lambda run: "synthetic data" if run.synthetic else "real data"),
@@ -319,22 +314,44 @@ def left_out(analyses: Sequence[Analysis], by: str | None = None) -> list[str]:
         )
     if apart:
         sentences.append(
-            f"{joined(apart)}: in no curve, as nothing shows which runs are of the same job; name files "
-            "of a job alike, except for numbers (np1/train.log, np8/train.log)"
+            f"{joined(apart)}: in no curve, as nothing in these logs shows which are of the same job; "
+            "--same-job says that all of them are"
         )
     return sentences
 
 
 def job_of_lines(analysis: Analysis) -> tuple[str, ...]:
-    """Return what tells which job another program's lines are of: the program, and words of their name.
+    """Return what tells which job another program's lines are of: the program, and stated settings.
 
     Empty for recorded runs and for logs that name their model: facts tell which job these are of.
     """
     run, printed = analysis.run, analysis.printed
     if printed is None or printed.recorded or run.fact("model") is not None:
         return ()
-    words = re.findall(r"[a-z]+", run.name.casefold())
-    return str(run.fact("known_from")), *(word for word in words if not _NAMELESS.fullmatch(word))
+    settings = run.fact("job_settings") or {}
+    steps = f"of {run.fact('job_steps')} steps"
+    return (
+        str(run.fact("known_from")),
+        *(f"{name} {settings[name]}" for name in sorted(settings)),
+        steps,
+    )
+
+
+def _of_same_lines(first: Pace, second: Pace) -> bool:
+    """Whether lines of two logs state settings, and none that differs, on any number of ranks."""
+    if job_of_lines(first.analysis)[:1] != job_of_lines(second.analysis)[:1]:
+        return False
+    if not job_of_lines(first.analysis):
+        return True
+    ours, theirs = (run.fact("job_settings") or {} for run in (first, second))
+    common = ours.keys() & theirs.keys()
+    if not common or any(ours[name] != theirs[name] for name in common):
+        return False
+    steps = first.fact("job_steps"), second.fact("job_steps")
+    if None in steps:
+        return True
+    # Ranks share the samples of an epoch, or each of them makes as many steps as before.
+    return alike(*steps) or alike(steps[0] * first.size, steps[1] * second.size)
 
 
 def _stands_apart(run: Pace, runs: Sequence[Pace]) -> bool:
@@ -365,7 +382,7 @@ def _completes(job: Sequence[Pace], known: Sequence[Pace]) -> bool:
 
 
 def _same_job(first: Pace, second: Pace) -> bool:
-    if job_of_lines(first.analysis) != job_of_lines(second.analysis):
+    if not _of_same_lines(first, second):
         return False
     pairs = {name: (first.fact(name), second.fact(name)) for name in _SAME_JOB}
     if first.from_steps and second.from_steps:
