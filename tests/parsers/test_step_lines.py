@@ -420,6 +420,20 @@ def test_days_may_stand_first_in_dates_and_times_have_none(form: str, began: dat
     assert np.average(took, weights=steps) == pytest.approx(4000, rel=0.01)
 
 
+@pytest.mark.parametrize("varies", [False, True])
+def test_lines_at_even_times_are_read_if_their_steps_rise_evenly(varies: bool) -> None:
+    """A timer prints every ten seconds, after about 20 steps of half a second."""
+    chance, step, lines = random.Random(4), 0, []
+    for number in range(1, 80):
+        step += chance.randint(1, 400) if varies else chance.randint(18, 22)
+        lines.append(f"{at(10 * number)[:19]} INFO step {step} loss 2.{number:04} lr 1e-4")
+    data = "\n".join(lines).encode() + b"\n"
+    assert PARSER.recognises("run.log", data) != varies
+    if not varies:
+        steps, ms = windows_of(read(data))
+        assert np.average(ms, weights=steps) == pytest.approx(1000 * STEP_S, rel=0.02)
+
+
 def test_units_may_stand_in_brackets() -> None:
     def line(at: At) -> str:
         return (
@@ -1276,7 +1290,7 @@ DRAWN = {
     ),
     "resumed": Drawn(lambda screen: screen.run(900, 2, first=501, label="train "), 2000, 900),
     "epochs of different lengths": Drawn(_of_different_lengths, 600, 600, epochs=3),
-    "validations": Drawn(_validated, 700, 200, epochs=2),
+    "validations": Drawn(_validated, 700, 200, epochs=2, evaluated_s=180),
     "other work that takes longer": Drawn(_tokens_first, 800, 200),
     "ranks in labels": Drawn(_ranks_with_labels, 800, 200, ranks=4),
     "ranks of a launcher": Drawn(_ranks_of_a_launcher, 800, 200, ranks=4),

@@ -9,7 +9,7 @@ import re
 
 import numpy as np
 
-from stallscope.arrays.types import Bools, Ints
+from stallscope.arrays.types import Bools, Floats, Ints
 
 from ...window_lines import WORK
 from .bar_states import BarOutput, BarStates, are_many
@@ -45,6 +45,34 @@ def evaluations_in(output: BarOutput) -> Bools:
     return np.array([bool(WORKS["validation"].search(each)) for each in words], bool)[
         output.states.label
     ]
+
+
+def seconds_of_evaluations(
+    output: BarOutput, states: BarStates, breaks: Bools, rank: int
+) -> Floats:
+    """Return the elapsed times that bars of evaluations show right before each state of another bar.
+
+    Bars of one evaluation may contain each other, so that the label with the longest times counts.
+
+    Args:
+        output: the states of all bars.
+        states: those of the bar of one rank.
+        breaks: marks states with other work before them.
+        rank: the rank in the labels; -1 without one.
+    """
+    seconds = np.zeros(len(states.begin))
+    rows = np.flatnonzero(evaluations_in(output) & (output.states.rank == rank))
+    shown = output.states.chosen(rows)
+    for label in np.unique(shown.label).tolist():
+        of_label = shown.chosen(shown.label == label)
+        # The last state of each evaluation has the time of all its batches.
+        ends = np.append((np.diff(of_label.done) < 0) | (np.diff(of_label.elapsed_s) < 0), True)
+        last = of_label.chosen(ends) if len(of_label.begin) else of_label
+        before = np.searchsorted(states.begin, last.begin)
+        of_breaks = (before < len(breaks)) & breaks[np.minimum(before, len(breaks) - 1)]
+        sums = np.bincount(before[of_breaks], last.elapsed_s[of_breaks], len(seconds))
+        seconds = np.maximum(seconds, sums)
+    return seconds
 
 
 def _take_out(states: BarStates, main: Ints, shown: Ints) -> None:

@@ -18,7 +18,12 @@ from stallscope.arrays.types import Bools, Floats, Ints
 
 from ...lines.line_blocks import Column
 from ...window_lines import step_lines
-from .bar_evaluations import WORKS, evaluations_in, without_evaluations
+from .bar_evaluations import (
+    WORKS,
+    evaluations_in,
+    seconds_of_evaluations,
+    without_evaluations,
+)
 from .bar_states import BarLabel, BarOutput, BarStates, are_many, bar_states, waits_in
 from .counters import Repeated, agrees, spans
 from .evidence import Evidence
@@ -106,7 +111,7 @@ def bars_in(data: bytes, size: int | None) -> Evidence | None:
     if not bars:
         return None
     bar, note = _chosen(bars)
-    evidence = _of_epochs(bar) if bar.label.counts == "epoch" else _of_steps(bar, output.text)
+    evidence = _of_epochs(bar) if bar.label.counts == "epoch" else _of_steps(bar, output)
     return evidence and replace(evidence, notes=(*evidence.notes, *note))
 
 
@@ -358,9 +363,9 @@ def _of_ranks(states: BarStates, size: int | None) -> _Chain | None:
 # -- evidence --------------------------------------------------------------------------------------
 
 
-def _of_steps(bar: _Bar, text: bytes) -> Evidence | None:
+def _of_steps(bar: _Bar, output: BarOutput) -> Evidence | None:
     """Return the evidence of a bar whose numbers are steps."""
-    parts = [part for chain in bar.chains if (part := _spans(chain, text)) is not None]
+    parts = [part for chain in bar.chains if (part := _spans(chain, output)) is not None]
     if not parts:
         return None
     names = set.intersection(*(set(part) for part in parts))
@@ -380,9 +385,9 @@ def _pace_checks(states: BarStates, seconds: Floats) -> tuple[str, ...]:
     return (f"the bar's pace agrees with its elapsed times within {percent(ratio)}",)
 
 
-def _spans(chain: _Chain, text: bytes) -> dict[str, Column] | None:
+def _spans(chain: _Chain, output: BarOutput) -> dict[str, Column] | None:
     """Return the times of steps of one rank as columns; None if the clock is too coarse for them."""
-    states, count = chain.states, len(chain.epoch)
+    states, count, text = chain.states, len(chain.epoch), output.text
     columns: dict[str, Column] = {
         **without_stamps(count),
         "rank": np.full(count, chain.rank),
@@ -404,7 +409,11 @@ def _spans(chain: _Chain, text: bytes) -> dict[str, Column] | None:
     columns |= _works_before(text, states, breaks)
     columns = {name: column[end] for name, column in columns.items()}
     # The time between spans is that of other work.
-    columns["pause_s"] = moments_s[begin] - np.append(moments_s[begin[:1]], moments_s[end[:-1]])
+    pause_s = moments_s[begin] - np.append(moments_s[begin[:1]], moments_s[end[:-1]])
+    if chain.ranks == 1:
+        shown = np.cumsum(seconds_of_evaluations(output, states, breaks, chain.rank))
+        pause_s = np.maximum(pause_s, shown[begin] - np.append(shown[begin[:1]], shown[end[:-1]]))
+    columns["pause_s"] = pause_s
     waits = waits_in(text, states)
     if waits is not None:
         sums = np.append(0.0, np.cumsum(waits))

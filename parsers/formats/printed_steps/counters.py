@@ -22,7 +22,8 @@ from .vocabulary import TIME_OF_DAY
 _SHARE_EVEN, _SHARE_FALLS = 0.5, 0.1
 #: A clock has to measure steps to this share of their time.
 PRECISE = 0.05
-_SHARE_CHANGES = 0.8
+# Epochs change, or times between lines are even up to a share, in so many lines.
+_SHARE_CHANGES, _EVEN = 0.8, 0.1
 # Larger numbers are no steps, and epochs have 32 bits.
 _MOST = 2.0**31
 # Two clocks measure the same times up to this ratio.
@@ -96,7 +97,28 @@ def counter_of(rows: Rows) -> int | None:
     figures = rows.kind.figures
     counters = [at for at, figure in enumerate(figures) if figure.word.quantity in _COUNTERS]
     counters.sort(key=lambda at: _COUNTERS[figures[at].word.quantity] + figures[at].word.order)
-    return next((at for at in counters if _counts(rows.values[at])), None)
+    even = next((at for at in counters if _counts(rows.values[at])), None)
+    if even is not None or not counters or not _is_printed_at_even_times(rows):
+        return even
+    named = [at for at in counters if figures[at].word.quantity == "step"]
+    return next((at for at in named if _goes_on(rows.values[at])), None)
+
+
+def _is_printed_at_even_times(rows: Rows) -> bool:
+    """Whether timestamps are as far apart as the usual ones: a timer prints, not every tenth step."""
+    if len(rows) < _FEWEST_RUNNING or not rows.stamps["timed"].all():
+        return False
+    took = np.diff(rows.stamps["ns"])
+    even = np.abs(took - np.median(took)) <= _EVEN * np.median(took)
+    return bool(even.mean() >= _SHARE_CHANGES)
+
+
+def _goes_on(numbers: Floats) -> bool:
+    """Whether whole numbers rise from nearly each line to the next, by about as much."""
+    rises = np.diff(numbers)
+    usual = float(np.median(rises))
+    about = (rises >= usual / 2) & (rises <= 2 * usual)
+    return _are_counts(numbers) and usual >= 1 and bool(about.mean() >= 1 - _SHARE_FALLS)
 
 
 def epoch_of_each(rows: Rows) -> int | None:
