@@ -410,6 +410,19 @@ def test_other_records_are_refused_with_what_they_have_and_lack(
     assert reason in str(error.value)
 
 
+def test_figures_of_an_evaluation_in_a_record_name_the_time_before_it() -> None:
+    """A tracker's history has the loss of an evaluation in the row that is logged after it."""
+    names = "_step,_runtime,train/loss,_timestamp,eval/loss"
+    rows, end = [], 0.0
+    for step in range(60):
+        evaluates = step % 6 == 5
+        end += STEP_S * 10 + 20 * evaluates
+        rows.append(f"{step},{end:.3f},2.5,{BEGAN_S + end:.3f},{0.4 if evaluates else ''}")
+    data = "\n".join([names, *rows]).encode() + b"\n"
+    log = PARSER.parse("history.csv", data)
+    assert log.log.facts["steps_after_validation"] == [step + 1 for step in range(5, 60, 6)]
+
+
 def test_seconds_of_epochs_go_on_after_a_restart() -> None:
     rows, since, end = [], 0.0, 0.0
     for at in moments(30):

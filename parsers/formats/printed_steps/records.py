@@ -105,12 +105,11 @@ class _Piece(NamedTuple):
 
 def _role(name: str) -> str:
     """Return what a column is for: ``mode``, ``run``, ``key``, ``value``, ``figure``, or nothing."""
-    plain = spelled(name)
     for role, names in (("mode", _MODES), ("run", _RUNS), ("key", _KEYS), ("value", {"value"})):
-        if plain in names:
+        if spelled(name) in names:
             return role
-    quantity = word_of(name).quantity
-    return "figure" if quantity not in NO_FIGURE or name in _OF_THE_TRAINER else ""
+    named = name in _OF_THE_TRAINER or EVALUATES.search(name)
+    return "figure" if named or word_of(name).quantity not in NO_FIGURE else ""
 
 
 def _tells(name: str) -> bool:
