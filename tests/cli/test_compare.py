@@ -234,14 +234,20 @@ def test_unrelated_logs_of_a_folder_are_no_history(
     out, err = capsys.readouterr()
     assert out == ""
     assert "these 3 runs are all of different jobs" in err
+    assert "--same-job" in err
 
 
+@pytest.mark.parametrize(("layers", "said"), [(24, []), (None, ["--same-job"])])
 def test_printed_logs_of_nights_are_a_history(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    layers: int | None,
+    said: list[str],
 ) -> None:
     for night in range(1, 8):
-        written_megatron(tmp_path / f"night-{night}.log", step_ms=1600.0 + 300 * (night > 4))
-    assert main(["compare", str(tmp_path), "--format", "json"]) == 0
+        step_ms = 1600.0 + 300 * (night > 4)
+        written_megatron(tmp_path / f"night-{night}.log", step_ms=step_ms, layers=layers)
+    assert main(["compare", str(tmp_path), "--format", "json", *said]) == 0
     (history,) = json.loads(capsys.readouterr().out)["histories"]
     assert len(history["runs"]) == 7
     assert "longer since" in history["headline"]

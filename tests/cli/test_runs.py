@@ -269,3 +269,22 @@ def test_a_damaged_run_is_named_after_the_list(at_store: Commands) -> None:
     assert status == 0
     assert len(json.loads(out)) == 3
     assert "store/bad: its manifest.json is damaged" in errors
+
+
+def test_ranks_that_a_printed_log_does_not_tell_are_left_open(
+    at_store: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    for name in ("first", "second"):
+        lines = [f"iter {step}: loss 2.3, time 250.00ms\n" for step in range(0, 900, 10)]
+        Path("printed").mkdir(exist_ok=True)
+        Path("printed", f"{name}.log").write_text("".join(lines))
+    assert at_store("collect", "printed", "--to", "lines")[0] == 0
+    listed = documents(at_store, "lines")
+    assert [(run["ranks"], run["verdict"]) for run in listed] == [(None, "insufficient_data")] * 2
+    _, out, _ = at_store("runs", "lines", "--columns", "run,ranks,verdict")
+    assert all(line.endswith("  Insufficient data") for line in out.splitlines()[1:])
+    _, out, _ = at_store("report", "printed")
+    rows = [line for line in out.splitlines() if line.startswith("printed/")]
+    assert all(row.split()[2:5] == ["891", "250", "ms"] for row in rows)
+    assert len(rows) == 2

@@ -85,8 +85,8 @@ def write_keras(folder: Path, job: EpochJob) -> Path:
 
 
 def write_time_history(folder: Path, job: EpochJob) -> Path:
-    """Write TimeHistory's log of each epoch's steps."""
-    lines = []
+    """Write TimeHistory's log of each epoch's steps, after the flags."""
+    lines = [f"Run with flags {{'model': '{job.model}', 'num_gpus': {job.ranks}}}"]
     for epoch, (begin, end) in enumerate(job.spans):
         took = end - begin
         rate = job.samples / took

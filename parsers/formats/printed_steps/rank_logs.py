@@ -400,10 +400,16 @@ def epochs_as_printed(columns: Mapping[str, Column], zero: int, first: int) -> E
 # -- What tells whether two logs are of the same job ----------------------------------------------
 
 # Settings that are the same on any number of ranks, in lower case.
+_IS = rb"[\"']?(?:\s{0,3}[:=]\s{0,3}|\s?\.{3,}\s?)[\"']?"
+# Timers have such names, too, and other values.
 _SETTING = re.compile(
-    rb"(?<![\w-])(?:--)?[\"']?(hidden_size|d_model|n_embd|num_layers|n_layers?|n_heads?|num_attention_heads"
-    rb"|vocab_size|seq_length|seq_len|max_seq_len|block_size|arch|backbone|model|model_name|model_type"
-    rb"|model_name_or_path|dataset|optimizer)[\"']?(?:\s{0,3}[:=]\s{0,3}|\s?\.{3,}\s?)[\"']?([\w./+-]{1,60})"
+    rb"(?<![\w-])(?:--)?[\"']?(?:(?P<size>hidden_size|d_model|n_embd|num_layers|n_layers?|n_heads?"
+    rb"|num_attention_heads|vocab_size|seq_length|seq_len|max_seq_len|block_size)"
+    + _IS
+    + rb"(?P<number>\d{1,9})(?![\w.])"
+    rb"|(?P<name>arch|backbone|model|model_name|model_type|model_name_or_path|dataset)"
+    + _IS
+    + rb"(?P<text>[a-z/][\w./+-]{1,60}))"
 )
 _PARAMETERS = re.compile(
     rb"(?:number of|num\.?|total) (?:model |trainable )?param(?:eter)?s?[^\d\n]{1,24}"
@@ -416,7 +422,10 @@ _LAST_BYTES = 4096
 def _job_facts(data: bytes) -> dict[str, Any]:
     """Return the stated settings of the model, and the number that the counter ends at."""
     head = data[:HEAD_BYTES].lower()
-    settings = {name.decode(): value.decode() for name, value in _SETTING.findall(head)}
+    settings = {
+        (match["size"] or match["name"]).decode(): (match["number"] or match["text"]).decode()
+        for match in _SETTING.finditer(head)
+    }
     parameters = _PARAMETERS.search(head)
     if parameters is not None:
         number = parameters[1] or parameters[2]

@@ -126,15 +126,19 @@ class History:
         return next(figure for figure in self.figures if figure.name == name)
 
 
-def regression(analyses: Iterable[Analysis]) -> list[History]:
+def regression(analyses: Iterable[Analysis], *, same_job: bool = False) -> list[History]:
     """Group runs by job in the order of their starts, the longest history first.
 
     If a start is unknown, the given order is kept.
+
+    Args:
+        analyses: the runs.
+        same_job: whether other programs' lines are of one job, whatever they say of it.
     """
     jobs: dict[tuple[str, ...], list[Analysis]] = defaultdict(list)
     dropped: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for analysis in analyses:
-        job = _job(analysis)
+        job = _job(analysis, same_job)
         if analysis.step is None:
             dropped[job].append(f"{analysis.run.name} is left out: it has no measured steps")
         elif any(member.run.id == analysis.run.id for member in jobs[job]):
@@ -154,10 +158,11 @@ def regression(analyses: Iterable[Analysis]) -> list[History]:
     return histories
 
 
-def _job(analysis: Analysis) -> tuple[str, ...]:
+def _job(analysis: Analysis, same_job: bool) -> tuple[str, ...]:
     run = analysis.run
     facts = (str(run.fact(name)) for name in _SAME_JOB)
-    return (str(run.size), str(run.synthetic), " ".join(job_of_lines(analysis)), *facts)
+    lines = job_of_lines(analysis)[: 1 if same_job else None]
+    return (str(run.size), str(run.synthetic), " ".join(lines), *facts)
 
 
 def _unlike(job: tuple[str, ...], first: tuple[str, ...]) -> list[str]:
@@ -165,7 +170,7 @@ def _unlike(job: tuple[str, ...], first: tuple[str, ...]) -> list[str]:
     names = (
         "number of ranks",
         "kind of data",
-        "program or name",
+        "program or settings",
         *(name.replace("_", " ") for name in _SAME_JOB),
     )
     others = [

@@ -38,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="for two runs: the same job on synthetic data, to compare with",
     )
+    parser.add_argument(
+        "--same-job",
+        action="store_true",
+        help="for at least three runs: printed logs of one program are of one job",
+    )
     output.add_arguments(parser)
 
 
@@ -49,7 +54,9 @@ def run(options: argparse.Namespace) -> int:
         baseline = None if options.baseline is None else _baseline(options.baseline, runs)
         if len(runs) > len(options.runs) > 1:
             _print_count(runs)
-        compared = _compare(runs, baseline, one_by_one=len(options.runs) > 1)
+        compared = _compare(
+            runs, baseline, one_by_one=len(options.runs) > 1, same_job=options.same_job
+        )
         opened = runs if baseline is None else [*runs, baseline.run]
         compared = replace(compared, warnings=place_warnings(opened))
         if compared.pair is None and not compared.histories:
@@ -90,22 +97,26 @@ def _baseline(source: str, runs: Sequence[Run]) -> Analysis:
     return analyse(baseline)
 
 
-def _compare(runs: Sequence[Run], baseline: Analysis | None, one_by_one: bool) -> Compared:
+def _compare(
+    runs: Sequence[Run], baseline: Analysis | None, *, one_by_one: bool, same_job: bool
+) -> Compared:
     """Compare two runs, or more over time.
 
     Args:
         baseline: the run that the verdicts are compared with.
         one_by_one: whether the user named the runs in order, not as a store.
+        same_job: whether printed logs of one program are of one job.
     """
     if len(runs) == 2 and not one_by_one:
         runs = newest_first(runs)[::-1]
     analyses = (analyse(run, baseline) for run in with_progress(runs, "analysing"))
     if len(runs) == 2:
         return Compared(pair=compare(*analyses))
-    histories = regression(analyses)
+    histories = regression(analyses, same_job=same_job)
     if len(histories) > 1 and all(len(history.runs) == 1 for history in histories):
         raise UsageError(
             f"these {len(histories):,} runs are all of different jobs or numbers of ranks, so they show "
-            "no change over time; name two of them to see what differs"
+            "no change over time; name two of them to see what differs, or say --same-job if they are "
+            "logs that do not state their job"
         )
     return Compared(histories=histories)

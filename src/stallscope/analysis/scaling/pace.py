@@ -323,18 +323,17 @@ def left_out(analyses: Sequence[Analysis], by: str | None = None) -> list[str]:
 def job_of_lines(analysis: Analysis) -> tuple[str, ...]:
     """Return what tells which job another program's lines are of: the program, and stated settings.
 
-    Empty for recorded runs and for logs that name their model: facts tell which job these are of.
+    Without settings, a run is its own job. Empty for recorded runs and for logs that name their model:
+    facts tell which job these are of.
     """
     run, printed = analysis.run, analysis.printed
     if printed is None or printed.recorded or run.fact("model") is not None:
         return ()
-    settings = run.fact("job_settings") or {}
-    steps = f"of {run.fact('job_steps')} steps"
-    return (
-        str(run.fact("known_from")),
-        *(f"{name} {settings[name]}" for name in sorted(settings)),
-        steps,
-    )
+    settings = run.fact("job_settings")
+    if not settings:
+        return str(run.fact("known_from")), run.id
+    stated = (f"{name} {settings[name]}" for name in sorted(settings))
+    return str(run.fact("known_from")), *stated, f"of {run.fact('job_steps')} steps"
 
 
 def _of_same_lines(first: Pace, second: Pace) -> bool:
