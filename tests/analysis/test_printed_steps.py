@@ -302,7 +302,8 @@ def test_scaling_is_told_from_what_ranks_printed(tmp_path: Path, kind: str) -> N
         batch = 64 if kind == "weak" else 64 // ranks
         times = step_times(200, ms / 1e3 * batch / 64)
         times[:3] *= 10
-        lines = [f"batch_size={batch}, I am rank 0 of {ranks}", *single_steps(times)]
+        stated = f"model=resnet50, batch_size={batch}, I am rank 0 of {ranks}"
+        lines = [stated, *single_steps(times)]
         runs.append(analysis_of(tmp_path, lines, TOOK))
     (series,) = scaling(runs)
     assert series.kind == kind
