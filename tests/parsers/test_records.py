@@ -503,6 +503,15 @@ def test_the_trainers_summary_is_a_mean_over_all_steps(form: str, evaluations: b
     assert ("evaluations took 61.0 s" in notes) == (len(records) > 101)
 
 
+def test_a_saved_summary_may_name_its_steps() -> None:
+    summary = {"epoch": 1.0, "steps": 7499, "train_loss": 0.5, "train_runtime": 153878.2498}
+    summary |= {"train_samples_per_second": 6.238, "train_steps_per_second": 0.049}
+    data = json.dumps(summary, indent=1).encode()
+    assert PARSER.recognises("train_results.json", data)
+    steps, ms = windows_of(PARSER.parse("train_results.json", data))
+    assert (steps.sum(), ms.mean()) == (7499, pytest.approx(20_520, rel=1e-3))
+
+
 def test_a_summary_without_the_number_of_steps_is_not_confirmed() -> None:
     assert not PARSER.recognises("train.log", printed(history()[-1:]).encode())
     assert "their number is not in the file" in lacking(printed(history()[-1:]).encode())

@@ -237,7 +237,8 @@ def _summary_of_the_trainer(records: Records, data: bytes) -> Evidence | None:
     end = int(ends[-1])
     took, by_rate = float(runtime[end]), float(runtime[end] * rate[end])
     stated = [int(text.replace(b",", b"")) for text in _STATED_STEPS.findall(data)]
-    counted_steps = records.figures.get("step")
+    names = (name for name in ("step", "steps", "global_step") if name in records.figures)
+    counted_steps = records.figures.get(next(names, ""))
     steps = stated[-1] if stated else 0
     if counted_steps is not None and counted_steps[end] > 0:
         steps = int(counted_steps[end])
