@@ -14,7 +14,7 @@ from dash import Dash, Input, Output, State, html, no_update
 from stallscope.analysis import Analysis
 from stallscope.analysis.stragglers.lap_test import rank_hours
 from stallscope.analysis.stragglers.lateness import Straggler
-from stallscope.analysis.views.lateness_map import HostLateness
+from stallscope.analysis.views.rank_maps import HostLateness
 from stallscope.formatting.lists import counted, listed
 from stallscope.formatting.numbers import Interval, percent, plus_minus
 from stallscope.formatting.plain import plain

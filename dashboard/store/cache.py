@@ -16,8 +16,8 @@ import pyarrow as pa
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.ledger import Ledger
 from stallscope.analysis.views.lanes import Lanes
-from stallscope.analysis.views.lateness_map import HostLateness, host_lateness
 from stallscope.analysis.views.log_health import RankLogs, rank_logs, timestamps_measured
+from stallscope.analysis.views.rank_maps import HostLateness, host_lateness
 from stallscope.charts.heat_map import HeatMap, lateness_chart
 from stallscope.collector.store.loading import RunOnDisk
 from stallscope.errors import StallscopeError

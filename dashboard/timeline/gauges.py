@@ -13,7 +13,7 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.gains.what_if import Reason
 from stallscope.analysis.views.lanes import Lanes
 from stallscope.analysis.views.machine_series import MachineQuantity, over, quantities
-from stallscope.analysis.views.window_map import reduced_at
+from stallscope.analysis.views.rank_maps import reduced_at
 from stallscope.arrays.types import Ints
 from stallscope.formatting.numbers import amount
 from stallscope.run import Event, Run

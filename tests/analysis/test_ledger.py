@@ -16,8 +16,8 @@ from support.step_logs import Job, write_job
 from stallscope.analysis import ENTRIES, analyse
 from stallscope.analysis.ledger.build import build_ledger, ranks_by_arrival
 from stallscope.analysis.steps.alignment import align
-from stallscope.analysis.views.lateness_map import host_lateness
 from stallscope.analysis.views.log_health import rank_logs
+from stallscope.analysis.views.rank_maps import host_lateness
 from stallscope.formatting.lists import ranks_in_words
 from stallscope.parsers import read
 from stallscope.run import Run

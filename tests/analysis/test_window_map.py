@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stallscope.analysis.ledger.windows import RankWindows
-from stallscope.analysis.views.window_map import window_map
+from stallscope.analysis.views.rank_maps import window_map
 
 
 def drawn(rank: int, random: np.random.Generator, *, single: bool = False) -> RankWindows:

@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 from support.step_logs import write_job
 
 from stallscope.analysis import analyse
-from stallscope.analysis.views.lateness_map import host_lateness, lateness_map, rows_of_ranks
+from stallscope.analysis.views.rank_maps import host_lateness, lateness_map, rows_of_ranks
 from stallscope.charts.chart_kinds import HEAT
 from stallscope.charts.heat_map import lateness_chart
 from stallscope.dashboard import RunStore, create_app

@@ -11,7 +11,7 @@ from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.ledger.ledger import GAPS, Ledger
 from stallscope.analysis.ledger.printed_steps import PrintedSteps
 from stallscope.analysis.result import GenerationLedger
-from stallscope.analysis.views.window_map import reduced_at
+from stallscope.analysis.views.rank_maps import reduced_at
 from stallscope.arrays.types import Floats
 from stallscope.exports.exported_run import ExportedRun
 from stallscope.exports.scalars import MEAN, MOST_POINTS, SLOWEST, TOTAL, scalars_of

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.views.lateness_map import LatenessMap, lateness_map, rows_of_ranks
+from stallscope.analysis.views.rank_maps import LatenessMap, lateness_map, rows_of_ranks
 from stallscope.arrays.types import Floats
 from stallscope.formatting.lists import counted, joined, listed
 from stallscope.formatting.numbers import amount

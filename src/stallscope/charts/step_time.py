@@ -12,9 +12,13 @@ from stallscope.analysis.ledger.change_points import ChangePoint
 from stallscope.analysis.ledger.ledger import Ledger
 from stallscope.analysis.ledger.printed_steps import PrintedSteps
 from stallscope.analysis.ledger.windows import RankWindows
-from stallscope.analysis.views.lateness_map import rows_of_ranks
 from stallscope.analysis.views.machine_series import MachineQuantity, ValueColumns, over, quantities
-from stallscope.analysis.views.window_map import MOST_ROWS, WindowMap, window_map
+from stallscope.analysis.views.rank_maps import (
+    MOST_WINDOW_ROWS,
+    WindowMap,
+    rows_of_ranks,
+    window_map,
+)
 from stallscope.arrays.types import Floats, Ints
 from stallscope.formatting.lists import counted, joined
 from stallscope.formatting.numbers import Scale, amount, scale_for
@@ -189,7 +193,7 @@ def printed_ranks_chart(analysis: Analysis) -> HeatMap | None:
         return None
     host_of = {log.rank: str(log.facts.get("host") or "") for log in analysis.run.logs}
     hosts = [host_of.get(rank.rank, "") for rank in printed.ranks]
-    rows = rows_of_ranks(hosts, most=MOST_ROWS)
+    rows = rows_of_ranks(hosts, most=MOST_WINDOW_ROWS)
     windows = window_map(printed.ranks, rows, printed.first_steady_step)
     numbers = [rank.rank for rank in printed.ranks]
     together = max(map(len, rows))

@@ -6,7 +6,7 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.network.network_check import NetworkUse, measured_at
 from stallscope.analysis.symptoms import was_counted
 from stallscope.analysis.views.machine_series import Figures, MachineQuantity, between, quantities
-from stallscope.analysis.views.window_map import steady_wall
+from stallscope.analysis.views.rank_maps import steady_wall
 from stallscope.formatting.lists import capitalised, counted, joined
 from stallscope.formatting.numbers import Scale, significant
 from stallscope.formatting.plain import plain

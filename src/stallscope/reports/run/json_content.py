@@ -18,7 +18,7 @@ from stallscope.analysis.network.network_check import NetworkUse, Parts
 from stallscope.analysis.result import GenerationSummary
 from stallscope.analysis.stopped.stopped import Stopped
 from stallscope.analysis.views.machine_series import between, figures_of
-from stallscope.analysis.views.window_map import steady_wall
+from stallscope.analysis.views.rank_maps import steady_wall
 from stallscope.arrays.stats import Mean
 from stallscope.catalogue.entry import moment
 from stallscope.run import Event, Run, Series
