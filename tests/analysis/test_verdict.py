@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from simulator import Fault, Noise, simulate
 from simulator import Job as SimulatedJob
-from simulator import Noise, simulate
+from simulator.faults import Between, Bursts, EveryNth
 from support.step_logs import Job, write_job
 
 from stallscope.analysis import Analysis, analyse
@@ -208,3 +209,39 @@ def test_a_loss_in_nearly_every_step_is_reported_despite_autocorrelation() -> No
     assert gain.mostly_ms > 40
     assert (analysis.bottleneck.kind, analysis.bottleneck.ranks) == ("input", ())
     assert "Too few independent steps" in analysis.bottleneck.evidence
+
+
+WAITS = SimulatedJob(ranks=1, steps=200, compute_ms=10.0, input_ms=1.0, other_ms=1.0)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_wait_in_every_nth_step_is_slow_input(n: int, ranks: int) -> None:
+    waits = Fault("input", 300.0, when=EveryNth(n))
+    analysis = analyse(simulate(replace(WAITS, ranks=ranks, faults=[waits])).run)
+    assert analysis.bottleneck.kind == "input"
+    gain = next(gain for gain in analysis.what_if if str(gain.fix) == "input")
+    assert gain.saved_ms.value == pytest.approx(300 / n, rel=0.1)
+    assert gain.saved_ms.ci95 is not None
+    assert gain.saved_ms.ci95[0] > 0.5 * gain.saved_ms.value
+
+
+def test_waits_in_bursts_are_slow_input_whose_gain_is_uncertain() -> None:
+    waits = Fault("input", 300.0, when=Bursts(20, 8))
+    verdict = analyse(simulate(replace(WAITS, faults=[waits])).run).bottleneck
+    assert verdict.kind == "input"
+    assert "uncertain: it comes in 4 stretches of steps" in verdict.evidence
+
+
+def test_one_long_wait_is_no_fault_and_not_healthy() -> None:
+    wait = Fault("input", 5_000.0, when=Between(100, 100))
+    verdict = analyse(simulate(replace(WAITS, faults=[wait])).run).bottleneck
+    assert verdict.kind == "insufficient_data"
+    assert "in 1 stretch of steps only" in verdict.evidence
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_short_waits_now_and_then_are_no_fault(seed: int) -> None:
+    wait = Fault("input", 10.0, when=Bursts(60, 1))
+    verdict = analyse(simulate(replace(WAITS, faults=[wait], seed=seed)).run).bottleneck
+    assert verdict.healthy

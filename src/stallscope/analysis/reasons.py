@@ -13,6 +13,7 @@ from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import capitalised, joined, listed, ranks_in_words
 from stallscope.formatting.numbers import amount, significant
+from stallscope.run import Run
 from stallscope.words import STAGES, Cause, Stage
 
 from .gains.what_if import Advice, Bottleneck, Reason
@@ -324,6 +325,28 @@ def _reason(
         difference.ci95,
         while_late,
     )
+
+
+def with_hidden_loader(verdict: Bottleneck, run: Run) -> Bottleneck:
+    """Return a verdict on slow input with why training does not show how batches are made.
+
+    Petastorm's queue, and a loader that was measured alone, show it in other ways.
+    """
+    if run.input_times or run.fact("petastorm"):
+        return verdict
+    for log in run.logs:
+        fact = log.facts.get("loader")
+        reason = fact.get("reason") if isinstance(fact, dict) else None
+        if not isinstance(reason, str) or (verdict.ranks and log.rank not in verdict.ranks):
+            continue
+        text = (
+            f"{capitalised(ranks_in_words([log.rank]))}: training does not show how batches are made: "
+            f"{reason}."
+        )
+        hidden = Reason("loader_hidden", text, (log.rank,), (), "", "", "", 0.0, None, None)
+        measure = Advice("Measure the loader and its stages alone", "print(measure_input(data))")
+        return replace(verdict, why=(hidden, *verdict.why), advice=(*verdict.advice, measure))
+    return verdict
 
 
 # -- Write sentences and advice on the reasons for slow ranks -------------------------------------

@@ -23,6 +23,10 @@ FEWEST_INDEPENDENT = 10
 # With this many bursts, their number is precise enough.
 _ENOUGH_EPISODES = 20
 _ONE_EPISODE = 3
+# Values this much smaller than the largest outlier are none: they hardly change the mean.
+_SMALL = 0.05
+# Episodes that cover more of a series are none: that is its usual state.
+_MOST_OF_SERIES = 0.5
 _FAR_SDS = 6.0
 # Most series of steps are uncorrelated after fewer lags; sums for these take less time than a transform.
 _FEW_LAGS = 32
@@ -252,13 +256,19 @@ def _without_few_bursts(values: Floats) -> tuple[Floats, float, int]:
     """
     middle = float(np.median(values))
     centred = values - middle
-    far = np.abs(centred) > _FAR_SDS * robust_sd(values)
+    size = np.abs(centred)
+    # Where most values are equal, any other one is far from them.
+    far = size > max(_FAR_SDS * robust_sd(values), _SMALL * float(size.max()))
     squares = centred**2
     if not far.any() or squares[far].sum() < 0.5 * squares.sum():
         return values, 0.0, 0
     # Outliers that follow each other closely are one episode.
-    episodes = int((np.diff(np.flatnonzero(far)) > _ONE_EPISODE).sum()) + 1
-    if episodes >= _ENOUGH_EPISODES:
+    places = np.flatnonzero(far)
+    apart = np.diff(places)
+    episodes = int((apart > _ONE_EPISODE).sum()) + 1
+    covered = len(places) + (apart[apart <= _ONE_EPISODE] - 1).sum()
+    if episodes >= _ENOUGH_EPISODES or covered > _MOST_OF_SERIES * len(values):
+        # Every second or third value is no episode: the series is like that.
         return values, 0.0, 0
     usual = np.where(far, values[~far].mean() if not far.all() else middle, values)
     return usual, float(values.mean() - usual.mean()), episodes

@@ -15,9 +15,10 @@ from ..gains.what_if import Advice, Bottleneck
 from ..ledger.ledger import Ledger
 from ..network.communication import Communication
 from ..network.network_check import NetworkUse
+from ..reasons import with_hidden_loader
 from ..setup import CpuLoad, Setup, crowded_cores
 from .communication_advice import for_allreduce
-from .input_advice import as_tried, for_late_input, for_slower_compute, with_hidden_loader
+from .input_advice import as_tried, for_late_input, for_slower_compute
 from .loader_reasons import FEWEST_BATCHES, LoaderEvidence
 from .training_advice import for_imbalance
 

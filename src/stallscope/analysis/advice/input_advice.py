@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
-from stallscope.formatting.lists import capitalised, counted, ranks_in_words
-from stallscope.run import LoaderTrial, Run
+from stallscope.formatting.lists import counted
+from stallscope.run import LoaderTrial
 
-from ..gains.what_if import Advice, Bottleneck, Reason
+from ..gains.what_if import Advice
 from ..setup import Pool, Setup
 
 # In most jobs, more workers than this wait for the same disk.
@@ -301,51 +300,10 @@ def _faster_batches(setup: Setup, pool: Pool, waited: str) -> Advice:
     )
 
 
-def for_stage(kind: str, stage: str, setup: Setup) -> Advice | None:
-    """Return advice on the longest stage of a loader that counts by itself.
-
-    Args:
-        kind: ``Ray Data`` or ``tf.data``.
-        stage: its name there.
-        setup: the run's setup.
-    """
-    if kind != "Ray Data":
-        of_stage = next((of for operation, of in _OPERATIONS if operation in stage), None)
-        return next(_by_stage(setup, of_stage), None)
-    if stage == "waiting for Ray's tasks":
-        return Advice(
-            "Give Ray Data's tasks more CPU cores, or make its functions cheaper",
-            "print(data.stats())",
-            detail=": they make blocks more slowly than this rank trains, and its statistics show which "
-            "function takes longest",
-        )
-    return Advice(
-        "Prepare more batches ahead of training",
-        "data.iter_torch_batches(batch_size=32, prefetch_batches=4)",
-        detail=f": {stage} happens in the training process",
-    )
-
-
-def with_hidden_loader(verdict: Bottleneck, run: Run) -> Bottleneck:
-    """Return a verdict on slow input with why training does not show how batches are made.
-
-    Petastorm's queue, and a loader that was measured alone, show it in other ways.
-    """
-    if run.input_times or run.fact("petastorm"):
-        return verdict
-    for log in run.logs:
-        fact = log.facts.get("loader")
-        reason = fact.get("reason") if isinstance(fact, dict) else None
-        if not isinstance(reason, str) or (verdict.ranks and log.rank not in verdict.ranks):
-            continue
-        text = (
-            f"{capitalised(ranks_in_words([log.rank]))}: training does not show how batches are made: "
-            f"{reason}."
-        )
-        hidden = Reason("loader_hidden", text, (log.rank,), (), "", "", "", 0.0, None, None)
-        measure = Advice("Measure the loader and its stages alone", "print(measure_input(data))")
-        return replace(verdict, why=(hidden, *verdict.why), advice=(*verdict.advice, measure))
-    return verdict
+def for_operation(setup: Setup, operation: str) -> Advice | None:
+    """Return advice on the longest operation of a tf.data pipeline, by its name."""
+    of_stage = next((of for name, of in _OPERATIONS if name in operation), None)
+    return next(_by_stage(setup, of_stage), None)
 
 
 def as_tried(setup: Setup, proposed: LoaderTrial) -> Advice:

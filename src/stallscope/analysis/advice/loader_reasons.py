@@ -13,7 +13,7 @@ from stallscope.run import LoaderFigures
 
 from ..gains.what_if import Advice, Reason
 from ..setup import Setup
-from .input_advice import for_stage, loader_line
+from .input_advice import for_operation, loader_line
 
 #: Fewer batches do not tell.
 FEWEST_BATCHES = 20
@@ -173,7 +173,7 @@ class LoaderEvidence:
         if figures.kind == "tf.data" and figures.empty is not None and figures.empty >= _EMPTY:
             text += f"; {percent(figures.empty)} of looks find no prefetched batch"
         reason = self._reason("stage", text, "stage", "ms", ms, whole)
-        return reason, for_stage(figures.kind, stage, self.setup)
+        return reason, _for_stage(figures.kind, stage, self.setup)
 
     def _slow_worker(self) -> _Pair:
         """One worker that takes longer than the others for a batch."""
@@ -416,3 +416,27 @@ class LoaderEvidence:
         if batch_ms is None or self.step_ms <= 0:
             return None
         return min(_MOST_WORKERS, math.ceil(batch_ms / self.step_ms))
+
+
+def _for_stage(kind: str, stage: str, setup: Setup) -> Advice | None:
+    """Return advice on the longest stage of a loader that counts by itself.
+
+    Args:
+        kind: ``Ray Data`` or ``tf.data``.
+        stage: its name there.
+        setup: the run's setup.
+    """
+    if kind != "Ray Data":
+        return for_operation(setup, stage)
+    if stage == "waiting for Ray's tasks":
+        return Advice(
+            "Give Ray Data's tasks more CPU cores, or make its functions cheaper",
+            "print(data.stats())",
+            detail=": they make blocks more slowly than this rank trains, and its statistics show which "
+            "function takes longest",
+        )
+    return Advice(
+        "Prepare more batches ahead of training",
+        "data.iter_torch_batches(batch_size=32, prefetch_batches=4)",
+        detail=f": {stage} happens in the training process",
+    )

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.formatting.lists import capitalised, counted, listed, ranks_in_words
 from stallscope.formatting.numbers import amount, exact, faster, faster_in_short, percent
 from stallscope.run import Run
-from stallscope.words import CAUSES, OUTSIDE_STEPS, STAGES, Fix, FixKind, known
+from stallscope.words import CAUSES, OUTSIDE_STEPS, STAGES, Fix, FixKind, Stage, known
 
 from ..ledger.ledger import Ledger
 from ..setup import CpuLoad, Setup, crowded_cores
@@ -31,6 +33,9 @@ WORTHWHILE = 0.05
 _WORTHWHILE_OF_NAMED = 0.01
 #: Without a baseline, exposed allreduce is a fault only from this share of the step: every job has some.
 TOO_MUCH_ALLREDUCE = 1 / 3
+# A stage that takes this share of all steps' time is a fault in them, however uncertain further steps
+# are, if the steps that are mostly it are in so many stretches: one may be due to anything.
+_TOO_MUCH_OF_STAGE, _FEWEST_STRETCHES = 1 / 3, 3
 # On cores that are not shared, compute grows by less than this from one rank to many.
 _COMPUTE_GROWTH = 1.1
 #: Fewer steps do not suffice for a verdict, however similar they are.
@@ -67,7 +72,11 @@ def decide(
     faults = _faults(ledger, attribution, compared.baseline)
     if attribution.too_few_steps and len(ledger.ranks) > 1:
         # No rank can be named, but a fault of all ranks may still be clear.
-        faults = [gain for gain in faults if _certainly_worthwhile(gain, step_ms)]
+        faults = [
+            gain
+            for gain in faults
+            if _certainly_worthwhile(gain, step_ms) or _takes_too_much(gain, ledger)
+        ]
         traced = run.fact("known_from") is not None
         if len(ledger) < (_FEWEST_TRACED if traced else FEWEST_STEPS) or not faults:
             return insufficient(
@@ -82,7 +91,8 @@ def decide(
         if from_cores > max([WORTHWHILE * step_ms, *(gain.saved_ms.value for gain in faults)]):
             return _on_crowded_cores(crowded, ledger, run, compared)
     if not faults:
-        return _healthy(ledger, attribution, run, compared)
+        rare = _rare(ledger, attribution)
+        return rare or _healthy(ledger, attribution, run, compared)
     best, rest = faults[0], faults[1:]
     if best.fix.kind in FAULTS:
         # Reports print the gain of this fix alone, as their tables do.
@@ -114,14 +124,54 @@ def _faults(ledger: Ledger, attribution: Attribution, baseline: Ledger | None) -
     least: dict[FixKind, float] = dict.fromkeys((*FAULTS, "allreduce"), WORTHWHILE * step_ms)
     if attribution.named:
         least["imbalance"] = _WORTHWHILE_OF_NAMED * step_ms
-    worth = [gain for gain in gains if _certain_saving_ms(gain) >= least[gain.fix.kind]]
+    worth = [
+        gain
+        for gain in gains
+        if _certain_saving_ms(gain) >= least[gain.fix.kind] or _takes_too_much(gain, ledger)
+    ]
     return sorted(worth, key=lambda gain: gain.saved_ms.value, reverse=True)
 
 
 def _certain_saving_ms(gain: WhatIf) -> float:
-    """Return the milliseconds that a fix saves; for a stage on all ranks, the interval's low end."""
-    ci95 = gain.saved_ms.ci95
-    return ci95[0] if ci95 is not None and gain.fix.kind in STAGES else gain.saved_ms.value
+    """Return the milliseconds that a fix saves: for a stage on all ranks, the interval's low end.
+
+    Without an interval, it is what nearly all steps save.
+    """
+    if gain.fix.kind not in STAGES:
+        return gain.saved_ms.value
+    return gain.mostly_ms if gain.saved_ms.ci95 is None else gain.saved_ms.ci95[0]
+
+
+def _takes_too_much(gain: WhatIf, ledger: Ledger, fewest: int = _FEWEST_STRETCHES) -> bool:
+    """Whether a stage takes much of all steps' time, in several stretches of steps."""
+    stage = known(gain.fix.kind, STAGES)
+    least_ms = _TOO_MUCH_OF_STAGE * float(ledger.total.mean()) / 1e6
+    if stage is None or gain.saved_ms.value < least_ms:
+        return False
+    return _stretches_of(stage, ledger) >= fewest
+
+
+def _rare(ledger: Ledger, attribution: Attribution) -> Bottleneck | None:
+    """Return a verdict on a stage that takes much of the time in too few stretches of steps."""
+    for gain in attribution.gains_in_turn:
+        stage = known(gain.fix.kind, STAGES)
+        if stage is not None and _takes_too_much(gain, ledger, fewest=1):
+            return insufficient(
+                f"{stage} takes {_share_of(stage, ledger)} of the time of the steady steps, but in "
+                f"{counted(_stretches_of(stage, ledger), 'stretch', 'stretches')} of steps only, which "
+                "may have happened once: a longer run tells"
+            )
+    return None
+
+
+def _share_of(stage: Stage, ledger: Ledger) -> str:
+    return percent(float(ledger.by_cause(stage).mean() / ledger.total.mean()))
+
+
+def _stretches_of(stage: Stage, ledger: Ledger) -> int:
+    """Count the stretches of steps that are mostly this stage."""
+    is_most = 2 * ledger.by_cause(stage) > ledger.total
+    return int(np.count_nonzero(np.diff(is_most, prepend=False) & is_most))
 
 
 def _allreduce_faults(
@@ -246,6 +296,9 @@ def _on_all_ranks(
     if cause is not None and not has_baseline and not best.measured:
         needs = f"{ASSUMED_MS:g} ± {ASSUMED_MS:g} ms"
         evidence += f", if it needs {needs}. A synthetic baseline would show what it needs"
+    if cause is not None and _certain_saving_ms(best) <= 0:
+        stretches = _stretches_of(cause, ledger)
+        evidence += f". That is uncertain: it comes in {stretches} stretches of steps only"
     if attribution.too_few_steps and len(ledger.ranks) > 1:
         evidence += ". Too few independent steps to tell whether one rank is slower"
     return Bottleneck(part, cause, f"{evidence}.", fault=True)
