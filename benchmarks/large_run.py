@@ -67,7 +67,7 @@ def _as_recorded(rows: pa.Table, anchor: int) -> pa.Table:
             "kind": ["step"] * len(rows),
             "begin_us": pc.divide(pc.subtract(begin, anchor), 1000),
             "clock_us": np.zeros(len(rows), np.int64),
-            **{name: rows[name] for name in ("step", "epoch", "micro", "samples")},
+            **{name: rows[name] for name in ("step", "epoch", "micro", "samples", "elements")},
             **since,
         }
     )

@@ -19,7 +19,9 @@ from figures import Figure, share_of
 from stallscope.parsers.formats.step_log.step_log_parser import StepLogParser
 
 _HEADER = b'#stallscope 1 {"rank": 0, "size": 1, "run_id": "long"}\n'
-_COLUMNS = b"kind,step,epoch,begin_us,data_us,ready_us,reduced_us,end_us,micro,samples,clock_us\n"
+_COLUMNS = (
+    b"kind,step,epoch,begin_us,data_us,ready_us,reduced_us,end_us,micro,samples,clock_us,elements\n"
+)
 _FACTS = b'#facts {"batch_size": 32}\n'
 _ROUNDS = 5
 _MOST = 1.5
@@ -51,6 +53,7 @@ def log(rows: int) -> bytes:
             "micro": np.ones(rows, np.int64),
             "samples": np.full(rows, 32),
             "clock": np.full(rows, -1),
+            "elements": pa.nulls(rows, pa.int64()),
         }
     )
     written = io.BytesIO()

@@ -231,6 +231,7 @@ def test_what_the_trace_does_not_show_is_missing_and_the_report_says_why(
     assert {name for name in run.steps.column_names if run.steps[name].null_count} - {
         "epoch",
         "samples",
+        "elements",
     } == missing
     assert reason in analyse(run).bottleneck.evidence
 

@@ -140,7 +140,7 @@ def test_unknown_columns_and_kinds_are_ignored(tmp_path: Path) -> None:
     lines = path.read_text().splitlines()
     lines[1] += ",power_w"
     lines[2:] = [line + ",250" for line in lines[2:]]
-    lines.append("coffee,20,,5,,,,6,,,0,250")
+    lines.append("coffee,20,,5,,,,6,,,0,,250")
     path.write_text("\n".join(lines) + "\n")
     (run,) = read(str(tmp_path))
     assert run.steps.num_rows == 20

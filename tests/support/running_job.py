@@ -61,7 +61,7 @@ class RunningJob:
 
     def end(self, ranks: Collection[int] = (0, 1, 2)) -> None:
         for rank in ranks:
-            self._append(rank, f"end,{_STEPS},,{self._end_us},,,,0,,,0")
+            self._append(rank, f"end,{_STEPS},,{self._end_us},,,,0,,,0,")
 
     def _append(self, rank: int, line: str) -> None:
         with self._paths[rank].open("a") as file:

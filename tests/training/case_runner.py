@@ -87,7 +87,7 @@ def run_cases(
 
 def collects(name: str) -> bool:
     """Whether a thread collects garbage during a case."""
-    return name.endswith(("slow_input", "below_trainer", "one_process")) or name == "loop"
+    return name.endswith(("slow_input", "below_trainer", "one_process"))
 
 
 @contextlib.contextmanager

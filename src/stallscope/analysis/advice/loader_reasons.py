@@ -298,9 +298,13 @@ class LoaderEvidence:
         """More workers than CPU cores, which slow each other down."""
         workers, cores = self.figures.workers * self.setup.ranks_on_machine, self.setup.cpu_cores
         on_cpu = self.figures.share_of_making(self.figures.cpu_ms)
-        if cores is None or workers <= cores or on_cpu is None or not self._all_busy():
+        if cores is None or workers <= cores or on_cpu is None or self._mostly_waits():
             return None
-        if self._mostly_waits():
+        without_core = self.figures.share_of_making(self.figures.crowded_ms) or 0.0
+        # Workers without cores leave none to training, even where batches are ready.
+        if (self.figures.busy_share or 0.0) < _BUSY or (
+            without_core < _BLOCKED and not self._all_busy()
+        ):
             return None
         text = (
             f"{counted(workers, 'worker')} of the host's ranks share {counted(cores, 'CPU core')}, and "

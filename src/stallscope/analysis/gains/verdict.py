@@ -34,8 +34,8 @@ _WORTHWHILE_OF_NAMED = 0.01
 #: Without a baseline, exposed allreduce is a fault only from this share of the step: every job has some.
 TOO_MUCH_ALLREDUCE = 1 / 3
 # A stage that takes this share of all steps' time is a fault in them, however uncertain further steps
-# are, if the steps that are mostly it are in so many stretches: one may be due to anything.
-_TOO_MUCH_OF_STAGE, _FEWEST_STRETCHES = 1 / 3, 3
+# are, if so many steps, or stretches of steps, are mostly it: a single one may be due to anything.
+_TOO_MUCH_OF_STAGE, _FEWEST_SLOW, _FEWEST_STRETCHES = 1 / 3, 10, 3
 # On cores that are not shared, compute grows by less than this from one rank to many.
 _COMPUTE_GROWTH = 1.1
 #: Fewer steps do not suffice for a verdict, however similar they are.
@@ -142,20 +142,26 @@ def _certain_saving_ms(gain: WhatIf) -> float:
     return gain.mostly_ms if gain.saved_ms.ci95 is None else gain.saved_ms.ci95[0]
 
 
-def _takes_too_much(gain: WhatIf, ledger: Ledger, fewest: int = _FEWEST_STRETCHES) -> bool:
-    """Whether a stage takes much of all steps' time, in several stretches of steps."""
-    stage = known(gain.fix.kind, STAGES)
-    least_ms = _TOO_MUCH_OF_STAGE * float(ledger.total.mean()) / 1e6
-    if stage is None or gain.saved_ms.value < least_ms:
+def _takes_too_much(gain: WhatIf, ledger: Ledger) -> bool:
+    """Whether a stage takes much of all steps' time, and not in one moment."""
+    stage = _large_stage(gain, ledger)
+    if stage is None:
         return False
-    return _stretches_of(stage, ledger) >= fewest
+    slow = int((2 * ledger.by_cause(stage) > ledger.total).sum())
+    return slow >= _FEWEST_SLOW or _stretches_of(stage, ledger) >= _FEWEST_STRETCHES
+
+
+def _large_stage(gain: WhatIf, ledger: Ledger) -> Stage | None:
+    """Return the stage of a fix that saves much of all steps' time; None for other fixes."""
+    least_ms = _TOO_MUCH_OF_STAGE * float(ledger.total.mean()) / 1e6
+    return known(gain.fix.kind, STAGES) if gain.saved_ms.value >= least_ms else None
 
 
 def _rare(ledger: Ledger, attribution: Attribution) -> Bottleneck | None:
     """Return a verdict on a stage that takes much of the time in too few stretches of steps."""
     for gain in attribution.gains_in_turn:
-        stage = known(gain.fix.kind, STAGES)
-        if stage is not None and _takes_too_much(gain, ledger, fewest=1):
+        stage = _large_stage(gain, ledger)
+        if stage is not None:
             return insufficient(
                 f"{stage} takes {_share_of(stage, ledger)} of the time of the steady steps, but in "
                 f"{counted(_stretches_of(stage, ledger), 'stretch', 'stretches')} of steps only, which "
@@ -297,8 +303,8 @@ def _on_all_ranks(
         needs = f"{ASSUMED_MS:g} ± {ASSUMED_MS:g} ms"
         evidence += f", if it needs {needs}. A synthetic baseline would show what it needs"
     if cause is not None and _certain_saving_ms(best) <= 0:
-        stretches = _stretches_of(cause, ledger)
-        evidence += f". That is uncertain: it comes in {stretches} stretches of steps only"
+        stretches = counted(_stretches_of(cause, ledger), "stretch", "stretches")
+        evidence += f". That is uncertain: it comes in {stretches} of steps only"
     if attribution.too_few_steps and len(ledger.ranks) > 1:
         evidence += ". Too few independent steps to tell whether one rank is slower"
     return Bottleneck(part, cause, f"{evidence}.", fault=True)
