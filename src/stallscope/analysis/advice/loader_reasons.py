@@ -302,9 +302,7 @@ class LoaderEvidence:
             return None
         without_core = self.figures.share_of_making(self.figures.crowded_ms) or 0.0
         # Workers without cores leave none to training, even where batches are ready.
-        if (self.figures.busy_share or 0.0) < _BUSY or (
-            without_core < _BLOCKED and not self._all_busy()
-        ):
+        if without_core < _BLOCKED and not self._all_busy():
             return None
         text = (
             f"{counted(workers, 'worker')} of the host's ranks share {counted(cores, 'CPU core')}, and "
