@@ -302,7 +302,7 @@ def _on_all_ranks(
     if cause is not None and not has_baseline and not best.measured:
         needs = f"{ASSUMED_MS:g} ± {ASSUMED_MS:g} ms"
         evidence += f", if it needs {needs}. A synthetic baseline would show what it needs"
-    if cause is not None and _certain_saving_ms(best) <= 0:
+    if cause is not None and not best.bound and _certain_saving_ms(best) <= 0:
         stretches = counted(_stretches_of(cause, ledger), "stretch", "stretches")
         evidence += f". That is uncertain: it comes in {stretches} of steps only"
     if attribution.too_few_steps and len(ledger.ranks) > 1:
