@@ -1,4 +1,4 @@
-"""Garbage collections are timed, whoever collects, and nothing of that reaches training."""
+"""Garbage collections of all threads are timed, and no error of timing them reaches training."""
 
 from __future__ import annotations
 

@@ -242,3 +242,17 @@ def check_sampled(recorded: Recorded, steps: int) -> None:
     analysis = analyse(run)
     assert analysis.steps == steps
     assert analysis.coverage.complete + analysis.coverage.sampled_out == steps
+
+
+def figures_of(recorded: Recorded, case: str) -> dict[str, Any]:
+    """Return what the only log of a case says of its loader."""
+    [fit] = recorded.fits(case, ranks=1)
+    figures = fit.facts["loader"]
+    assert isinstance(figures, dict)
+    return figures
+
+
+def reasons_of(recorded: Recorded, case: str) -> dict[str, str]:
+    """Return the reasons of a case's verdict by their codes."""
+    verdict = analyse(recorded.run(case)).bottleneck
+    return {reason.code: reason.text for reason in verdict.why}

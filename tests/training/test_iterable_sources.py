@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from training.environments import RAY, needs
-from training.recorded import Recorded, record_cases
+from training.recorded import Recorded, figures_of, reasons_of, record_cases
 
 from stallscope.analysis import analyse
 
@@ -31,18 +29,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         RAY_USAGE_STATS_ENABLED="0",
         OMP_NUM_THREADS="1",
     )
-
-
-def figures_of(recorded: Recorded, case: str) -> dict[str, Any]:
-    [fit] = recorded.fits(case, ranks=1)
-    figures = fit.facts["loader"]
-    assert isinstance(figures, dict)
-    return figures
-
-
-def reasons_of(recorded: Recorded, case: str) -> dict[str, str]:
-    verdict = analyse(recorded.run(case)).bottleneck
-    return {reason.code: reason.text for reason in verdict.why}
 
 
 @pytest.mark.parametrize("case", CASES)

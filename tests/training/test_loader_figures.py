@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from training.recorded import Recorded, record_cases
+from training.recorded import Recorded, figures_of, record_cases
 
 from stallscope.analysis import analyse
 
@@ -37,13 +35,6 @@ CASES = (
 @pytest.fixture(scope="module")
 def recorded(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     return record_cases(tmp_path_factory.mktemp("loaders"), "loader_cases.py")
-
-
-def figures_of(recorded: Recorded, case: str) -> dict[str, Any]:
-    [fit] = recorded.fits(case, ranks=1)
-    figures = fit.facts["loader"]
-    assert isinstance(figures, dict)
-    return figures
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from training.environments import ENVIRONMENT, KERAS3, needs
-from training.recorded import Recorded, record_cases
+from training.recorded import Recorded, figures_of, reasons_of, record_cases
 
 from stallscope.analysis import analyse
 
@@ -22,18 +21,6 @@ def trained(environment: Path, folder: Path) -> Recorded:
     needs(environment)
     settings = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
     return record_cases(folder, "pipeline_cases.py", environment=environment, **settings)
-
-
-def figures_of(recorded: Recorded, case: str) -> dict[str, Any]:
-    [fit] = recorded.fits(case, ranks=1)
-    figures = fit.facts["loader"]
-    assert isinstance(figures, dict)
-    return figures
-
-
-def reasons_of(recorded: Recorded, case: str) -> dict[str, str]:
-    verdict = analyse(recorded.run(case)).bottleneck
-    return {reason.code: reason.text for reason in verdict.why}
 
 
 @pytest.mark.frameworks

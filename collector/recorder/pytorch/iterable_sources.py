@@ -138,7 +138,7 @@ class ShardTimes:
         return ended
 
     def end(self) -> bool:
-        """End a shard; return whether it had batches of its own."""
+        """End a shard; return whether any batch was of this shard alone."""
         times, self._times = self._times, []
         if self._name is None or not times:
             return False
