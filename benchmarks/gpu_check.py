@@ -26,6 +26,10 @@ from paired import over_rounds
 
 _LONG, _MANY = 400, 150
 _ROUNDS, _LAPS = 8, 100
+# Enough steps for the seconds in which the recorder counts waits.
+_MANY_SECONDS = 700
+_STEPS_BY_PART = 1500
+_HIDDEN_SHARE = 0.01
 
 Part = Callable[[Path, str], Iterator[Check]]
 
@@ -74,6 +78,34 @@ def check_cost(out: Path, device: str) -> Iterator[Check]:
         )
 
 
+def check_cost_by_part(out: Path, device: str) -> Iterator[Check]:
+    folder = out / "cost-by-part"
+    start(folder, "gpu.cost_parts", str(folder), str(_STEPS_BY_PART), "10", device)
+    result = json.loads((folder / "result.json").read_text())
+    for arm, added in result["added"].items():
+        median, low, high = added.pop("all")
+        seen = f"{median} µs ({low} to {high}) of {result['step_us']:.0f}; {_named(added)}"
+        yield Check(f"20 gradients, {arm}: added, and in each part", "–", seen, None)
+    yield Check("torch's own calls by themselves", "–", _named(result["calls_us"]), None)
+    median, low, high = result["busy"]["added"]
+    step_us = result["busy"]["step_us"]
+    seen = f"{median} µs ({low} to {high}) of {step_us:.0f} µs"
+    hidden = median < _HIDDEN_SHARE * step_us
+    yield Check("a busy device hides the cost: added", f"under {_HIDDEN_SHARE:.0%}", seen, hidden)
+
+
+def _named(figures: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in figures.items())
+
+
+def check_waits(out: Path, device: str) -> Iterator[Check]:
+    for case, steps in (("waits", _MANY_SECONDS), ("captures", _MANY)):
+        train(out / case, case, device, steps)
+    if device == "cuda":
+        yield verdicts.lines_that_wait(out / "waits")
+    yield verdicts.complete_stages(out / "captures", "graphs captured while timestamps are read")
+
+
 #: The parts of the check by name, those first that more depends on.
 TIMED: dict[str, Part] = {
     "faults": check_faults,
@@ -81,9 +113,11 @@ TIMED: dict[str, Part] = {
     "traces": several_ranks.check_traces,
     "jax": other_frameworks.check_jax,
     "horovod": other_frameworks.check_horovod,
+    "waits": check_waits,
     "machine": machine_figures.check_machine_figures,
     "timestamps": check_timestamps,
     "cost": check_cost,
+    "parts": check_cost_by_part,
 }
 #: Those whose times are not compared: they run at the same time, before the others.
 UNTIMED: dict[str, Part] = {

@@ -11,6 +11,8 @@ nanoseconds, from events that are independent of the recorder. A case is made of
     buffers          rank 0 is slow instead, and the others wait for the buffers that it broadcasts
     profiled         torch.profiler writes its traces into ``OUT/traces``
     horovod          Horovod reduces
+    waits            the host reads the loss twice in each step
+    captures         the host captures a CUDA graph in each step, which a query of another thread breaks
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from stallscope.torch import StepLogger
 
-from .cases import FAULT_SECONDS, PROFILED
+from .cases import CAPTURE_SECONDS, FAULT_SECONDS, PROFILED
 from .ranks import connect, device_of
 
 _BASES = 20
@@ -176,6 +178,23 @@ def profiled(out: Path, rank: int, wanted: bool) -> Iterator[Any]:
         yield profiler
 
 
+def read_twice(loss: torch.Tensor) -> float:
+    first = loss.item()
+    return first + float(loss)
+
+
+def capture(device: torch.device) -> None:
+    """Capture a graph for some milliseconds, in the mode in which other threads may query nothing."""
+    if device.type != "cuda":
+        return
+    values = torch.zeros(8, device=device)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        values.add_(1)
+        time.sleep(CAPTURE_SECONDS)
+    graph.replay()
+
+
 def train(out: Path, case: str, device: torch.device, steps: int) -> None:
     by_horovod = "horovod" in case
     if by_horovod:
@@ -224,6 +243,10 @@ def train(out: Path, case: str, device: torch.device, steps: int) -> None:
             moments.mark("end")
             if profiler is not None:
                 profiler.step()
+            if "waits" in case:
+                read_twice(loss)
+            if "captures" in case:
+                capture(device)
     truth = {"steps": moments.steps(), "error_ns": moments.error_ns}
     (out / f"truth-{rank}.json").write_text(json.dumps(truth))
     if torch.distributed.is_initialized():

@@ -93,3 +93,25 @@ def own_steps(out: Path) -> Check:
         f"{seen:.3f} ms",
         abs(seen / expected_ms - 1) < 1e-3,
     )
+
+
+def lines_that_wait(out: Path) -> Check:
+    """Check that the two lines of ``read_twice`` are found, as often as they run."""
+    fact = run_of(out).logs[0].facts.get("host_syncs") or {}
+    lines = {line["at"][2]: line["per_step"] for line in fact.get("lines", ())}
+    numbers = [line["at"][1] for line in fact.get("lines", ()) if line["at"][2] == "read_twice"]
+    seen = f"{fact.get('per_step')} per step in {fact.get('steps')} steps: {lines}"
+    twice = len(set(numbers)) == 2 and abs(fact.get("per_step", 0) - 2) <= 0.1
+    return Check("lines that wait for the device", "2 lines, 2 waits per step", seen, twice)
+
+
+def complete_stages(out: Path, name: str) -> Check:
+    """Check that every step has all its timestamps, and that the device's clock did not break."""
+    run = run_of(out)
+    missing = sum(run.steps[column].null_count for column in ("data", "ready", "end"))
+    stamps = run.logs[0].facts.get("stamps") or {}
+    lost = stamps.get("turns_without_times")
+    seen = f"{run.steps.num_rows} steps, {missing} timestamps missing, {lost} steps without times"
+    if stamps.get("reason"):
+        seen += f": {stamps['reason']}"
+    return Check(name, "all timestamps", seen, missing == 0 and lost in (0, None))

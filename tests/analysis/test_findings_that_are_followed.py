@@ -28,6 +28,7 @@ HOROVOD: Facts = {
 PYTORCH: Facts = {**HOROVOD, "framework": "pytorch"}
 GPU: Facts = {"devices": ["CPU", "GPU"]}
 STOPPING = {"name": "keras.EarlyStopping", "monitor": "val_loss"}
+LINE_OF_A_WAIT = {"at": ["train.py", 41, "step"], "per_step": 2.0}
 AVERAGE = {"name": "horovod.MetricAverageCallback"}
 ROWS = {"name": "e", "shape": [30, 16], "itemsize": 4, "rows": 40}
 
@@ -77,6 +78,10 @@ BY_FACTS: Mapping[str, Example] = {
     ),
     "debug_logging_on": environment({"NCCL_DEBUG": "INFO"}, {"NCCL_DEBUG": "WARN"}),
     "cuda_launch_blocking": environment({"CUDA_LAUNCH_BLOCKING": "1"}, {}, **GPU),
+    "host_waits_for_device": Example(
+        {**PYTORCH, "host_syncs": {"steps": 400, "per_step": 2.0, "lines": [LINE_OF_A_WAIT]}},
+        {**PYTORCH, "host_syncs": {"steps": 400, "per_step": 0.01, "lines": [LINE_OF_A_WAIT]}},
+    ),
     "stall_check_off": environment({"HOROVOD_STALL_CHECK_DISABLE": "1"}, {}),
     "timeline_on": Example({"timeline": True}, {"timeline": False}),
     "host_stamps_only": Example({"stamps": {"reason": "jit_compile=True"}}, {"stamps": {}}),

@@ -13,7 +13,7 @@ from training.fake_cuda import NEVER, FakeCuda, HostClock
 
 from stallscope.collector.recorder.loop_steps import Iteration, Reduction, StepAssembler
 from stallscope.collector.recorder.pytorch.cuda import CudaClock, CudaTimestamp
-from stallscope.collector.recorder.pytorch.device_steps import DeviceSteps
+from stallscope.collector.recorder.pytorch.device_steps import DeviceIteration, DeviceSteps
 from stallscope.collector.recorder.step_log.line_format import StepRow
 
 MS = 1_000_000
@@ -24,10 +24,17 @@ MOST_WAITING = 4096
 class Training:
     """A loop on a simulated device: its host, its iterations, and the resulting rows."""
 
-    def __init__(self, counts: bool = True, single: bool = False, drift: float = 0.0) -> None:
+    def __init__(
+        self,
+        counts: bool = True,
+        single: bool = False,
+        drift: float = 0.0,
+        read_beside: bool = False,
+    ) -> None:
         self.host = HostClock()
         self.cuda = FakeCuda(self.host, drift)
-        self.clock = CudaClock(self.cuda, 0, self.host)
+        exchange = self.cuda.exchange_mode if read_beside else None
+        self.clock = CudaClock(self.cuda, 0, self.host, exchange_mode=exchange)
         self.rows: list[StepRow] = []
         self.assembler = StepAssembler(counts, single)
         self.late = DeviceSteps(
@@ -59,9 +66,10 @@ class Training:
                 Reduction(ready, ready, self.host(), device_ready, reduced, device_waits=waits)
             )
         end = self.host()
-        ended = self.late.finished(iteration, end, None)
+        times = (iteration.device_begin, iteration.device_data, None, self.clock.timestamp(), False)
+        ended = DeviceIteration(copy(iteration), end, times)
         self.late.read_some(end)
-        rows = self.assembler.rows(copy(iteration), end)
+        rows = self.assembler.rows(iteration, end)
         numbered = [row._replace(step=self.steps + at) for at, row in enumerate(rows)]
         self.steps += len(rows)
         self.late.add(ended, numbered)
@@ -211,6 +219,41 @@ def test_while_a_graph_is_captured_the_device_is_not_queried() -> None:
     training.settle()
     assert len(training.rows) == 1
     assert training.rows[0].ready is not None
+
+
+def test_the_flushing_thread_reads_beside_a_thread_that_captures_a_graph() -> None:
+    training = Training(read_beside=True)
+    training.iteration()
+    training.host.ns += SECOND
+    training.cuda.capturing = True
+    training.settle()
+    assert [row.ready is not None for row in training.rows] == [True]
+    # The mode of the thread is as before.
+    assert training.cuda.mode == 0
+
+
+def test_training_itself_reads_nothing_where_the_flushing_thread_does() -> None:
+    training = Training(read_beside=True)
+    for _ in range(20):
+        training.iteration()
+        training.host.ns += SECOND
+    assert not any(waiting.is_read for waiting, _ in training.late._waiting if waiting is not None)
+    training.settle()
+    assert len(training.rows) == 20
+    assert all(row.ready is not None for row in training.rows)
+
+
+def test_a_mode_that_cannot_be_set_leaves_the_reading_to_training() -> None:
+    training = Training(read_beside=True)
+    training.cuda.refuses_modes = True
+    training.settle()
+    assert not training.late.is_read_beside
+    training.iteration()
+    training.host.ns += SECOND
+    training.cuda.capturing = True
+    training.settle()
+    assert training.rows == []
+    assert training.clock.broken is None
 
 
 # -- rows that wait ------------------------------------------------------------------------------
@@ -437,7 +480,10 @@ def test_a_device_that_fails_leaves_the_hosts_rows() -> None:
 def test_a_missing_timestamp_makes_only_its_stage_null() -> None:
     training = Training()
     training.iteration()
-    training.late._waiting[0][0].iteration.device_data = None  # type: ignore[union-attr]
+    waiting = training.late._waiting[0][0]
+    assert waiting is not None
+    begin, _, ready, end, goes_on = waiting.device
+    waiting.device = begin, None, ready, end, goes_on
     training.host.ns += SECOND
     training.settle()
     assert training.stages_ms() == [[None, None, 1.0]]

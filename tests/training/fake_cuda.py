@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import warnings
 from collections.abc import Iterator
 from time import monotonic_ns
 from typing import Any, Callable
 
 NEVER = 2**63
+RELAXED = 2
 
 
 class HostClock:
@@ -47,7 +49,7 @@ class Event:
         self.at = max(self._cuda.now(), stream.free_at)
 
     def query(self) -> bool:
-        self._cuda.check()
+        self._cuda.check_query()
         return self.at is None or self._cuda.now() >= self.at
 
     def elapsed_time(self, end: Event) -> float:
@@ -83,12 +85,38 @@ class FakeCuda:
         self.answers_after_ns = 0
         #: Whether the device has failed.
         self.failed = False
+        #: Whether a thread captures a graph, this thread's mode of capture, and whether it stays.
         self.capturing = False
+        self.mode = 0
+        self.refuses_modes = False
+        #: As ``torch.cuda.get_sync_debug_mode`` returns it.
+        self.sync_mode = 0
         self.current = Stream()
 
     def check(self) -> None:
         if self.failed:
             raise RuntimeError("CUDA error: device-side assert triggered")
+
+    def check_query(self) -> None:
+        """Fail where a query breaks the graph that is captured, unless this thread's mode is relaxed."""
+        self.check()
+        if self.capturing and self.mode != RELAXED:
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+
+    def exchange_mode(self, mode: int) -> int | None:
+        if self.refuses_modes:
+            return None
+        before, self.mode = self.mode, mode
+        return before
+
+    def get_sync_debug_mode(self) -> int:
+        return self.sync_mode
+
+    def set_sync_debug_mode(self, mode: int) -> None:
+        self.sync_mode = mode
+        # torch says this once in a process.
+        if mode:
+            warnings.warn("Synchronization debug mode is a prototype feature", stacklevel=2)
 
     def device_ns(self, at: int | None) -> float:
         assert at is not None

@@ -12,16 +12,18 @@ An event's time is a float32 of milliseconds since the anchor before it: 0.1 µs
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
 from collections import deque
 from time import monotonic_ns
-from typing import Any, Callable, ContextManager, Deque, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, ContextManager, Deque, Iterator, List, NamedTuple, Optional, Tuple
 
 # Take an anchor again while its error is above this, a few times.
 _GOOD_NS = 40_000
 _ATTEMPTS = 2
 # After a longer interruption of the host an anchor is useless, and a busier device gets none now.
-# Anchors take at most this from every fifth of a second of training, two in a thousand; on a device that
-# other processes keep busy, from every reading until there is one.
+# Anchors take at most this from every fifth of a second, two in a thousand; on a device that other
+# processes keep busy, from every reading until there is one.
 _WORST_NS = 200_000
 # The shortest time between anchors. A device that lags by more than all of them, 51 s, has lost its
 # timestamps.
@@ -33,6 +35,13 @@ _FURTHEST_MS = 1000.0
 # are then placed before it.
 _FIRST_ANCHOR_NS = 3_000_000_000
 _NS = 1_000_000
+
+
+# CUDA's number of the mode in which a thread's queries break no graph that is captured.
+_RELAXED = 2
+_NOTHING: ContextManager[Any] = contextlib.nullcontext()
+#: Sets the calling thread's mode of capture and returns the one before; None if that failed.
+ExchangeMode = Callable[[int], Optional[int]]
 
 
 class Anchor(NamedTuple):
@@ -53,14 +62,16 @@ CudaTimestamp = Tuple[Any, Optional[Anchor]]
 class CudaClock:
     """Timestamps of one CUDA device.
 
-    Training threads take them, and the thread with the loop reads them. Any thread may place what was
-    read on the host's clock, and release events.
+    Training threads take them, and one thread at a time reads them. Any thread may place what was read
+    on the host's clock, and release events.
 
     Args:
         cuda: ``torch.cuda``.
         index: the device's number.
         stream_of: returns what identifies the current stream of a device, faster than ``torch.cuda``
             makes its object.
+        exchange_mode: as ``capture_mode_exchange`` returns it: with it any thread may query the device
+            at any time.
     """
 
     def __init__(
@@ -69,7 +80,9 @@ class CudaClock:
         index: int,
         now: Callable[[], int] = monotonic_ns,
         stream_of: Optional[Callable[[int], Any]] = None,
+        exchange_mode: Optional[ExchangeMode] = None,
     ) -> None:
+        self._exchange_mode = exchange_mode
         self._cuda = cuda
         self._index = index
         self._now = now
@@ -85,7 +98,7 @@ class CudaClock:
         #: The device's error, once it no longer answers.
         self.broken: Optional[str] = None
         self._first_anchor_by = now() + _FIRST_ANCHOR_NS
-        with self.selected():
+        with self.queried():
             self.take_anchor()
 
     @property
@@ -97,33 +110,60 @@ class CudaClock:
             self.broken = repr(error)
             return False
 
+    @property
+    def is_read_beside(self) -> bool:
+        """Return whether any thread may query the device while another one captures its graphs."""
+        return self._exchange_mode is not None
+
     def timestamp(self) -> Optional[CudaTimestamp]:
         """Take a timestamp after the work that was given to the current stream so far.
 
         None while a graph is captured, once the device is broken, and while a first anchor is overdue.
         """
+        try:
+            return None if self._captures() else self.timestamp_outside_captures()
+        except Exception as error:  # training will meet the same error
+            self.broken = repr(error)
+            return None
+
+    def timestamp_outside_captures(self) -> Optional[CudaTimestamp]:
+        """Take a timestamp, like ``timestamp``, where certainly no graph is captured.
+
+        Training has evicted the driver's code from the CPU's caches: to ask takes microseconds.
+        """
         anchors, free = self._anchors, self._free
         if self.broken is not None or (not anchors and self._is_overdue()):
             return None
         try:
-            if self._captures():
-                return None
             event = free.pop() if free else self._event()
-            event.record(self._stream())
+            known, stream = self._current
+            if self._stream_of is None or self._stream_of(self._index) != known:
+                stream = self._changed_stream()
+            event.record(stream)
             return event, anchors[-1] if anchors else None
         except Exception as error:  # training will meet the same error
             self.broken = repr(error)
             return None
 
-    def selected(self) -> ContextManager[Any]:
-        """Select this device; a context for ``take_anchor`` and ``read``.
+    @contextlib.contextmanager
+    def queried(self) -> Iterator[bool]:
+        """Select this device for ``take_anchor`` and ``read``; yield whether the thread may query it.
 
-        Without it the thread would get memory on the first device.
+        Unselected, the thread would get memory on the first device.
         """
-        if self.broken is not None:
-            return contextlib.nullcontext()
-        device: ContextManager[Any] = self._cuda.device(self._index)
-        return device
+        exchange = self._exchange_mode
+        before = None if exchange is None else exchange(_RELAXED)
+        if before is None:
+            self._exchange_mode = exchange = None
+        try:
+            if exchange is None and self.is_capturing:
+                yield False
+            else:
+                with self._cuda.device(self._index) if self.broken is None else _NOTHING:
+                    yield True
+        finally:
+            if exchange is not None and before is not None:
+                exchange(before)
 
     def take_anchor(self) -> None:
         """Take another anchor if it is due and the device answers quickly enough."""
@@ -193,14 +233,10 @@ class CudaClock:
         """Return whether a first anchor would have been there by now."""
         return self._now() > self._first_anchor_by
 
-    def _stream(self) -> Any:
-        if self._stream_of is None:
-            return self._cuda.current_stream(self._index)
-        known, stream = self._current
-        current = self._stream_of(self._index)
-        if current != known:
-            stream = self._cuda.current_stream(self._index)
-            self._current = current, stream
+    def _changed_stream(self) -> Any:
+        stream = self._cuda.current_stream(self._index)
+        if self._stream_of is not None:
+            self._current = self._stream_of(self._index), stream
         return stream
 
     def _event(self) -> Any:
@@ -211,6 +247,24 @@ class CudaClock:
             return 0.0
         last = self._anchors[-1]
         return float(last.device_ms + last.event.elapsed_time(event))
+
+
+def capture_mode_exchange() -> Optional[ExchangeMode]:
+    """Return a function that sets the calling thread's mode of capture; None without NVIDIA's driver.
+
+    ``torch.cuda`` has none. See cuThreadExchangeStreamCaptureMode in CUDA's driver API.
+    """
+    try:
+        driver = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
+        function = driver.cuThreadExchangeStreamCaptureMode
+    except (OSError, AttributeError):
+        return None
+
+    def exchange(mode: int) -> Optional[int]:
+        exchanged = ctypes.c_int(mode)
+        return exchanged.value if function(ctypes.byref(exchanged)) == 0 else None
+
+    return exchange
 
 
 def _placed(since_ms: float, anchor: Anchor, later: Optional[Anchor]) -> int:

@@ -4,8 +4,9 @@ The number and the samples of a step are known when the host ends its iteration.
 the device's stream, start and end included. The host runs ahead of the device without waiting, and its
 work meanwhile costs nothing: the host's own times would show the lead as input.
 
-Only the training thread may query the device, because a query of another thread would break a CUDA graph
-that it captures. The flushing thread chooses the timestamps to read, and makes rows of them.
+The flushing thread reads the device's times and makes rows of them. A query of a thread breaks a CUDA
+graph that another one captures, unless CUDA is told otherwise (``queries_beside_captures``). Where it
+cannot be told, the training thread reads, a few iterations in each step.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections import deque
 from itertools import chain
 from typing import Any, Callable, Deque, List, Optional, Tuple
 
-from ..guards import take_ready
+from ..guards import take_ready, yield_to_training
 from ..loop_steps import Iteration, Reduction, StepAssembler
 from ..step_log.line_format import StepRow
 from .cuda import CudaClock, CudaTimestamp
@@ -37,54 +38,48 @@ _PAUSE_SECONDS = 0.002
 _ROUNDING_NS = 5_000
 
 
+#: The device's timestamps of an iteration: its start, the arrival of its batch, its last gradient and
+#: its end; and whether the next iteration starts at that end. A bare tuple, like ``FinishedIteration``.
+DeviceTimes = Tuple[
+    Optional[CudaTimestamp],
+    Optional[CudaTimestamp],
+    Optional[CudaTimestamp],
+    Optional[CudaTimestamp],
+    bool,
+]
+
+
 class DeviceIteration:
-    """An iteration that the host has ended, but maybe not the device."""
+    """An iteration that the host has ended, but maybe not the device.
 
-    __slots__ = (
-        "device_end",
-        "device_ready",
-        "end",
-        "is_read",
-        "iteration",
-        "keeps_end",
-        "read_ms",
-        "timestamps",
-    )
+    Args:
+        iteration: its values on the host.
+        end: its end on the host, in monotonic nanoseconds.
+        device: its timestamps of the device.
+    """
 
-    def __init__(
-        self,
-        iteration: Iteration,
-        end: int,
-        device_end: Optional[CudaTimestamp],
-        device_ready: Optional[CudaTimestamp],
-        keeps_end: bool,
-    ) -> None:
+    __slots__ = ("device", "end", "is_read", "iteration", "read_ms", "timestamps")
+
+    def __init__(self, iteration: Iteration, end: int, device: DeviceTimes) -> None:
         self.iteration = iteration
         self.end = end
-        self.device_end = device_end
-        self.device_ready = device_ready
-        #: Whether its end is also the start of the next iteration, which is read later.
-        self.keeps_end = keeps_end
+        self.device = device
         #: Whether nothing more is read; ``read_ms`` is None where the device gave no times.
         self.is_read = False
         self.read_ms: Optional[List[float]] = None
+        self.timestamps = self._all_timestamps()
 
-    def prepare(self) -> None:
-        """List the timestamps to read, the end first: until it is reached, no other is queried."""
-        iteration = self.iteration
-        timestamps: List[Any] = [
-            self.device_end,
-            iteration.device_begin,
-            iteration.device_data,
-            self.device_ready,
-        ]
-        for reduction in iteration.reductions:
+    def _all_timestamps(self) -> List[CudaTimestamp]:
+        """Return the timestamps to read, the end first: until it is reached, no other is queried."""
+        begin, data, ready, end, _ = self.device
+        timestamps: List[Any] = [end, begin, data, ready]
+        for reduction in self.iteration.reductions:
             timestamps += (
                 reduction.device_ready,
                 reduction.device_reduced,
                 *chain.from_iterable(reduction.device_waits),
             )
-        self.timestamps = [timestamp for timestamp in timestamps if timestamp is not None]
+        return [timestamp for timestamp in timestamps if timestamp is not None]
 
     def milliseconds(self) -> Callable[[Optional[CudaTimestamp]], Optional[float]]:
         """Return a function from a timestamp to its milliseconds, None for unread ones."""
@@ -93,8 +88,8 @@ class DeviceIteration:
 
     def used_up(self) -> List[CudaTimestamp]:
         """Return the timestamps that nothing needs any more."""
-        kept = self.device_end if self.keeps_end else None
-        return [timestamp for timestamp in self.timestamps if timestamp is not kept]
+        *_, end, goes_on = self.device
+        return [timestamp for timestamp in self.timestamps if not (goes_on and timestamp is end)]
 
 
 #: The host's rows of an iteration; None: of all earlier iterations.
@@ -108,9 +103,9 @@ _TimeOf = Callable[[Optional[CudaTimestamp]], Optional[int]]
 class DeviceSteps:
     """Rows that wait for the device, in order.
 
-    The training thread calls ``finished`` and ``read``, and the flushing thread ``add`` and ``settle``.
-    ``assembler`` joins iterations like the recording's own but must be another object; ``emit``
-    receives the rows with the device's times.
+    The flushing thread calls ``add``, ``read`` and ``settle``, and the training thread ``read_some``
+    where only it may query the device. ``assembler`` joins iterations like the recording's own but must
+    be another object; ``emit`` receives the rows with the device's times.
     """
 
     def __init__(
@@ -137,62 +132,63 @@ class DeviceSteps:
         #: Iterations without times from the device.
         self.lost = 0
 
-    # -- the training thread ---------------------------------------------------------------------
+    @property
+    def is_read_beside(self) -> bool:
+        """Return whether the flushing thread may read while training captures a CUDA graph."""
+        return self._device.is_read_beside
 
-    def finished(
-        self,
-        iteration: Iteration,
-        end: int,
-        device_ready: Optional[CudaTimestamp],
-        keeps_end: bool = False,
-    ) -> DeviceIteration:
-        """End an iteration on the host, with a timestamp of the device."""
-        return DeviceIteration(iteration, end, self._device.timestamp(), device_ready, keeps_end)
+    # -- reading ---------------------------------------------------------------------------------
 
     def read_some(self, now: int) -> None:
-        """Read the times of a few iterations, if any wait."""
+        """Read the times of a few iterations on the training thread, where no other may."""
+        if self.is_read_beside:
+            return
         if self._unread or now - self._read_at >= _SELDOM_NS:
             self.read(_TOGETHER)
 
     def read(self, most: int = _MOST_WAITING, last: bool = False) -> None:
         """Read the times of iterations that the device has finished; the ``last`` time, of all.
 
-        While a CUDA graph is captured, nothing is read: a query would break it.
+        Where a query would break a CUDA graph that is captured, nothing is read.
         """
-        if self._device.is_capturing:
-            return
         # A hanging driver blocks the thread that queries it, and must not block this one.
         if not self._reads.acquire(timeout=_PATIENCE_NS / 1e9):
             return
         try:
+            self._read_if_allowed(most, last)
+        except Exception as error:  # training will meet the same error
+            self._device.broken = repr(error)
+        finally:
+            self._reads.release()
+        if self._device.broken is not None:
+            self._drop_all_but(0)
+
+    def _read_if_allowed(self, most: int, last: bool) -> None:
+        with self._device.queried() as may_query:
+            if not may_query:
+                return
             self._read_reached(most)
             if last:
                 deadline = self._now() + _PATIENCE_NS
                 while self._unread and self._now() < deadline:
                     self._sleep(_PAUSE_SECONDS)
                     self._read_reached(most)
-            self._drop_all_but(0 if last or self._device.broken is not None else _MOST_WAITING)
-        finally:
-            self._reads.release()
+            self._drop_all_but(0 if last else _MOST_WAITING)
 
     def _read_reached(self, most: int) -> None:
         device, unread = self._device, self._unread
         if device.broken is not None:
             return
         self._read_at = self._now()
-        try:
-            with device.selected():
-                device.take_anchor()
-                while unread and most:
-                    times_ms = device.read(unread[0].timestamps)
-                    if times_ms is None:
-                        return
-                    iteration = unread.popleft()
-                    iteration.read_ms = times_ms
-                    iteration.is_read = True
-                    most -= 1
-        except Exception as error:  # training will meet the same error
-            device.broken = repr(error)
+        device.take_anchor()
+        for done in range(1, most + 1):
+            times_ms = device.read(unread[0].timestamps) if unread else None
+            if times_ms is None:
+                return
+            iteration = unread.popleft()
+            iteration.read_ms = times_ms
+            iteration.is_read = True
+            yield_to_training(done)
 
     def _drop_all_but(self, most: int) -> None:
         if len(self._unread) > most and self._device.broken is None and not self._warned:
@@ -204,13 +200,12 @@ class DeviceSteps:
         while len(self._unread) > most:
             self._unread.popleft().is_read = True
 
-    # -- the flushing thread ---------------------------------------------------------------------
+    # -- rows ------------------------------------------------------------------------------------
 
     def add(self, finished: Optional[DeviceIteration], rows: List[StepRow]) -> None:
         """Add the host's numbered rows of an iteration, or of all earlier ones where it is None."""
         self._waiting.append((finished, rows))
         if finished is not None:
-            finished.prepare()
             self._unread.append(finished)
 
     def settle(self) -> None:
@@ -234,7 +229,7 @@ class DeviceSteps:
                 self._device.release(finished.used_up())
         for row, timed_row in zip(rows, timed):
             numbered = timed_row._replace(step=row.step, micro=row.micro, samples=row.samples)
-            self._emit(numbered._replace(epoch=row.epoch, clock=row.clock))
+            self._emit(numbered._replace(epoch=row.epoch, clock=row.clock, elements=row.elements))
 
     def _times(self, finished: DeviceIteration) -> Optional[_Times]:
         """Return the iteration in the device's times; None where start or end is unknown."""
@@ -245,12 +240,13 @@ class DeviceSteps:
             # The device cannot do anything of an iteration before the host starts it.
             return None if at is None else max(at, host.begin)
 
-        begin, end = self._begin(host, time_of), time_of(finished.device_end)
+        device_begin, device_data, device_ready, device_end, _ = finished.device
+        begin, end = self._begin(device_begin, time_of), time_of(device_end)
         self._last_end = (None, None)
         if begin is None or end is None:
             return None
         iteration = _copy_of(host, max(begin, host.begin))
-        iteration.data = at = _not_before(iteration.begin, time_of(host.device_data))
+        iteration.data = at = _not_before(iteration.begin, time_of(device_data))
         for reduction in host.reductions:
             ready = _not_before(at, time_of(reduction.device_ready))
             reduced = _not_before(ready, time_of(reduction.device_reduced))
@@ -260,19 +256,19 @@ class DeviceSteps:
                 Reduction(reduction.cause, known, reduced, waited=waited or 0)
             )
             at = reduced or ready or at
-        ready = _not_before(at, time_of(finished.device_ready))
+        ready = _not_before(at, time_of(device_ready))
         end = max(end, at or iteration.begin)
-        self._last_end = finished.device_end, end
+        self._last_end = device_end, end
         return iteration, end, ready
 
-    def _begin(self, host: Iteration, time_of: _TimeOf) -> Optional[int]:
+    def _begin(self, device_begin: Optional[CudaTimestamp], time_of: _TimeOf) -> Optional[int]:
         """Return the start, which is the end before it if both are the same timestamp.
 
         Later anchors would shift it slightly, by less than the clock's error.
         """
         timestamp, end = self._last_end
-        begins_at_end = timestamp is not None and host.device_begin is timestamp
-        return end if begins_at_end else time_of(host.device_begin)
+        begins_at_end = timestamp is not None and device_begin is timestamp
+        return end if begins_at_end else time_of(device_begin)
 
 
 def _is_read(waiting: _HostRows) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from copy import copy
 from time import monotonic_ns
 from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
 
@@ -14,7 +15,7 @@ from ..options import Options
 from ..step_log.line_format import StepRow
 from .batches import READER, elements_of, samples_of, shape_in
 from .cuda import CudaClock, CudaTimestamp
-from .device_steps import DeviceIteration, DeviceSteps
+from .device_steps import DeviceIteration, DeviceSteps, DeviceTimes
 from .gradient_timestamps import GradientClock
 from .loader_figures import LoaderFigures
 from .pytorch_facts import LateFacts
@@ -25,7 +26,8 @@ MOST_WAITING = 2048
 _PATIENCE_SECONDS = 2.0
 #: An iteration's epoch, its start, the arrival of its batch, the batch's shape, its reductions, its end,
 #: the time of its last gradient, the nanoseconds that recording it took, its number of batches, and its
-#: timestamps of an asynchronous device. A bare tuple: a named one takes training ten times as long.
+#: timestamps of an asynchronous device if there is one. A bare tuple: a named one takes training ten
+#: times as long.
 FinishedIteration = Tuple[
     int,
     int,
@@ -36,7 +38,7 @@ FinishedIteration = Tuple[
     Optional[int],
     int,
     int,
-    Any,
+    Optional[DeviceTimes],
 ]
 
 
@@ -137,35 +139,34 @@ class IterationRecording(LoopRecording):
             self.fail(error)
 
     def next_iteration(self) -> None:
-        """End an iteration and start the next, which includes the cost of this method."""
-        iteration = self._iteration
-        if iteration is None or self._device_steps is None or len(self._waiting) >= MOST_WAITING:
-            self.end_iteration()
-            self.begin_iteration()
-        else:
-            self._next_on_device(iteration)
-
-    def _next_on_device(self, iteration: Iteration) -> None:
-        """End an iteration and start the next at the same timestamp of the device."""
-        self._iteration = None
-        try:
-            finished = self._keep(iteration, monotonic_ns(), goes_on=True)
-            assert finished is not None
-            self.begin_iteration(finished.device_end)
-        except Exception as error:
-            self.fail(error)
+        """End an iteration and start the next, on a device at the same timestamp of it."""
+        iteration, self._iteration = self._iteration, None
+        device_end = None
+        if iteration is not None:
+            try:
+                device_end = self._keep(iteration, monotonic_ns(), goes_on=True)
+            except Exception as error:
+                self.fail(error)
+        self.begin_iteration(device_end)
 
     def _keep(
         self, iteration: Iteration, end: int, goes_on: bool = False
-    ) -> Optional[DeviceIteration]:
-        """Queue an iteration for the thread that makes rows; return it with the device's timestamps.
+    ) -> Optional[CudaTimestamp]:
+        """Queue an iteration for the thread that makes rows; return the device's timestamp of its end.
 
         Args:
             goes_on: whether the next one begins at once.
         """
-        device_steps, gradients, finished = self._device_steps, self._gradients, None
+        gradients, device_steps = self._gradients, self._device_steps
+        on_device: Optional[DeviceTimes] = None
         if device_steps is not None:
-            finished = device_steps.finished(iteration, end, gradients.device_last, goes_on)
+            on_device = (
+                iteration.device_begin,
+                iteration.device_data,
+                gradients.device_last,
+                gradients.timestamp(),
+                goes_on,
+            )
             device_steps.read_some(end)
         self._waiting.append(
             (
@@ -178,10 +179,10 @@ class IterationRecording(LoopRecording):
                 gradients.last,
                 self._own_ns + monotonic_ns() - end,
                 iteration.micro,
-                finished,
+                on_device,
             )
         )
-        return finished
+        return None if on_device is None else on_device[3]
 
     @while_running
     def drop_iteration(self) -> None:
@@ -265,16 +266,16 @@ class FinishedIterations:
     """Takes iterations from the training thread and makes rows, in order, on the thread that settles.
 
     The flushing thread settles regularly, and so do callers that need the number of steps. ``emit``
-    receives the rows of an iteration, the nanoseconds that recording it took, and its timestamps of a
-    device. ``samples`` is the user's number of samples per batch. ``figures`` receives what the
-    iterations have taken from their loader.
+    receives the rows of an iteration, the nanoseconds that recording it took, and the iteration that
+    waits for its device. ``samples`` is the user's number of samples per batch. ``figures`` receives
+    what the iterations have taken from their loader.
     """
 
     def __init__(
         self,
         assembler: StepAssembler,
         samples: Optional[int],
-        emit: Callable[[List[StepRow], int, Any], None],
+        emit: Callable[[List[StepRow], int, Optional[DeviceIteration]], None],
         figures: LoaderFigures,
     ) -> None:
         self._assembler = assembler
@@ -284,6 +285,11 @@ class FinishedIterations:
         #: A deque: the training thread appends while another takes, without a lock.
         self.waiting: Deque[FinishedIteration] = deque()
         self._settles = threading.Lock()
+        self._settled = 0
+
+    def count(self) -> int:
+        """Return how many iterations the host has ended; for any thread."""
+        return self._settled + len(self.waiting)
 
     def settle(self) -> None:
         """Make rows of all finished iterations."""
@@ -302,7 +308,11 @@ class FinishedIterations:
                 iteration.data, iteration.reductions = data, reductions
                 iteration.samples = self._samples * micro if self._samples else samples_of(shape)
                 iteration.elements = elements_of(shape) if micro == 1 else None
+                self._settled += 1
                 self._figures.taken(epoch, begin, data, micro)
-                self._emit(self._assembler.rows(iteration, end, ready), own_ns, on_device)
+                waits = (
+                    None if on_device is None else DeviceIteration(copy(iteration), end, on_device)
+                )
+                self._emit(self._assembler.rows(iteration, end, ready), own_ns, waits)
         finally:
             self._settles.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from time import monotonic_ns
 from typing import Any, Callable, Dict, Iterator, List, Optional
@@ -15,9 +16,10 @@ from ..job.world import world_of_training
 from ..loop_steps import StepAssembler
 from ..options import Options
 from .batches import full_batches, shape_in
-from .cuda import CudaClock
+from .cuda import CudaClock, capture_mode_exchange
 from .device_steps import DeviceSteps
 from .gradient_timestamps import GradientClock
+from .host_syncs import HostSyncs
 from .iterations import MOST_WAITING, FinishedIterations, IterationRecording
 from .pytorch_facts import (
     LateFacts,
@@ -51,6 +53,7 @@ class Recording(IterationRecording):
 
     __slots__ = (
         "_first_step",
+        "_host_syncs",
         "_model",
         "_optimizer",
         "_times_gradients",
@@ -67,6 +70,7 @@ class Recording(IterationRecording):
         self._optimizer = innermost_optimizer(optimizer)
         self._model = model
         self._undo: List[Callable[[], None]] = []
+        self._host_syncs: Optional[HostSyncs] = None
 
     # -- start and stop --------------------------------------------------------------------------
 
@@ -154,6 +158,7 @@ class Recording(IterationRecording):
         if self._device is not None:
             assembler = StepAssembler(reductions.counts, self._single)
             self._device_steps = DeviceSteps(self._device, assembler, session.late_step)
+            self._host_syncs = HostSyncs(torch.cuda, self._finished.count)
         self._waits = Waits(self._iteration_began, self._gradients.timestamp)
         self._times_gradients = not no_timestamps and reductions.needs_gradients
         self._undo.append(self._gradients.remove)
@@ -188,8 +193,8 @@ class Recording(IterationRecording):
     ) -> Iterator[Any]:
         """Yield the batches of a loop, and record its iterations.
 
-        The work of every iteration on a CPU is in this one function with local variables: training has
-        just evicted everything else from the CPU's caches.
+        The work of every iteration is in this one function with local variables: training has just
+        evicted everything else from the CPU's caches.
         """
         if not self.running:
             yield from batches
@@ -203,15 +208,20 @@ class Recording(IterationRecording):
         batches = self._probe.watch(loader, batches, probe_input)
         now, gradients, waiting = monotonic_ns, self._gradients, self._waiting
         finished, most_waiting, tensor = waiting.append, MOST_WAITING, torch.Tensor
-        on_device = self._device is not None
+        device, device_steps, read_some = self._device, self._device_steps, None
+        # A loader that begins to capture a graph, and leaves its end to training, is none.
+        timestamp = None if device is None else device.timestamp
+        arrived = None if device is None else device.timestamp_outside_captures
+        if device_steps is not None and not device_steps.is_read_beside:
+            read_some = device_steps.read_some
         try:
             self.begin_iteration()
             for batch in batches:
                 iteration = self._iteration
-                if iteration is None or on_device:
-                    self.data_arrived(batch, shape if full > 0 else None)
-                else:
+                if iteration is not None:
                     data = iteration.data = now()
+                    if arrived is not None:
+                        iteration.device_data = arrived()
                     if full > 0:
                         iteration.shape = shape
                     elif type(batch) is tensor:
@@ -225,11 +235,24 @@ class Recording(IterationRecording):
                 full -= 1
                 yield batch
                 iteration = self._iteration
-                if iteration is None or on_device or len(waiting) >= most_waiting:
+                if iteration is None or len(waiting) >= most_waiting:
                     self.next_iteration()
                     continue
                 try:
-                    end, ready = now(), gradients.last
+                    end, ready, on_device = now(), gradients.last, None
+                    if timestamp is not None:
+                        device_end = timestamp()
+                        on_device = (
+                            iteration.device_begin,
+                            iteration.device_data,
+                            gradients.device_last,
+                            device_end,
+                            True,
+                        )
+                        iteration.device_begin, iteration.device_data = device_end, None
+                        gradients.device_last = None
+                        if read_some is not None:
+                            read_some(end)
                     # As _keep does, without the call.
                     finished(
                         (
@@ -242,7 +265,7 @@ class Recording(IterationRecording):
                             ready,
                             self._own_ns,
                             1,
-                            None,
+                            on_device,
                         )
                     )
                     if ready is None or gradients.on_gradient is None:
@@ -295,10 +318,12 @@ class Recording(IterationRecording):
             figures = self._loader_figures.fact(monotonic_ns(), session.closed)
             if figures is not None:
                 session.facts(figures)
+        ends = session is not None and session.closed
+        if session is not None and self._host_syncs is not None:
+            session.facts(known(functools.partial(self._host_syncs.turn, ends)) or {})
         if device_steps is not None:
-            ends = session is not None and session.closed
-            if ends:
-                device_steps.read(last=True)
+            if ends or device_steps.is_read_beside:
+                device_steps.read(last=ends)
             device_steps.settle()
             if ends:
                 self._record_device_clock()
@@ -349,7 +374,11 @@ def _clock_of(parameters: List[torch.Tensor]) -> Optional[CudaClock]:
     index = cuda_device(parameters)
     # torch.cuda makes a new object of the stream at every call.
     stream_of = getattr(torch._C, "_cuda_getCurrentStream", None)
-    return None if index is None else CudaClock(torch.cuda, index, stream_of=stream_of)
+    if index is None:
+        return None
+    # ROCm's devices have the name of CUDA's.
+    exchange = None if torch.version.cuda is None else capture_mode_exchange()
+    return CudaClock(torch.cuda, index, stream_of=stream_of, exchange_mode=exchange)
 
 
 def reductions_of(optimizer: Any, model: Any, size: int) -> Reductions:

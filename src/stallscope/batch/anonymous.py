@@ -141,6 +141,7 @@ class _Anonymiser:
     def _fact(self, name: str, value: Any) -> Any:
         cleaners: dict[str, Callable[[Any], Any]] = {
             "callbacks": lambda callbacks: _each(callbacks, self._callback),
+            "host_syncs": self._stacks,
             "in_flight": self._stacks,
             "launch": _hashed,
             "run_id": self._id,

@@ -1,0 +1,130 @@
+"""Find the lines at which the host waits for the device, such as ``loss.item()`` in every step.
+
+A host that waits no longer runs ahead, and the device idles until the next kernels arrive. torch can
+warn of its own synchronizations (``torch.cuda.set_sync_debug_mode``). The recorder lets it do so for a
+second now and then, on all threads, and counts the warnings in place of showing them. Otherwise nothing
+is done: a step costs nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from collections import Counter
+from time import monotonic_ns
+from typing import Any, Callable, Dict, List, Optional
+
+from ..hangs import Frame, frames_of, is_users
+
+# Of torch's own warnings.
+_OF_A_SYNC = "called a synchronizing CUDA operation"
+_OF_THE_MODE = "Synchronization debug mode is a prototype"
+_WARN, _OFF = 1, 0
+# The first steps build caches, and look at more values.
+_WARM_UP_STEPS = 20
+# Windows begin this long after each other; the last pause is repeated.
+_PAUSES_NS = (60_000_000_000, 600_000_000_000)
+# A window ends once it has as many steps, or after this time.
+_FEWEST_STEPS = 5
+_LONGEST_NS = 60_000_000_000
+# A warning costs some 20 µs: a window costs at most 40 ms, whatever training does.
+_MOST_WARNINGS = 2000
+_MOST_LINES = 8
+
+
+class HostSyncs:
+    """Counts the synchronizations of a few steps; the flushing thread calls ``turn``.
+
+    Args:
+        cuda: ``torch.cuda``.
+        steps: returns how many iterations the host has ended; called on any thread.
+        now: monotonic nanoseconds.
+    """
+
+    def __init__(
+        self, cuda: Any, steps: Callable[[], int], now: Callable[[], int] = monotonic_ns
+    ) -> None:
+        self._cuda = cuda
+        self._steps = steps
+        self._now = now
+        self._windows = 0
+        self._next_at = 0
+        # Of the window that is open: its start, its first step and, once full, its last.
+        self._open_since: Optional[int] = None
+        self._first_step = 0
+        self._last_step: Optional[int] = None
+        self._lines: Counter[Frame] = Counter()
+        self._show: Any = None
+        self._lock = threading.Lock()
+
+    def turn(self, closing: bool = False) -> Optional[Dict[str, Any]]:
+        """Open or close a window if it is time; return the facts of one that has been closed."""
+        if self._open_since is None:
+            if not closing and self._now() >= self._next_at and self._steps() >= _WARM_UP_STEPS:
+                self._open()
+            return None
+        is_full = self._last_step is not None
+        steps = (self._last_step if is_full else self._steps()) - self._first_step
+        is_over = steps >= _FEWEST_STEPS or self._now() - self._open_since >= _LONGEST_NS
+        if not (is_full or is_over or closing):
+            return None
+        self._close()
+        # Half a step at either end would make much of a few.
+        return self._facts(steps) if steps >= (1 if is_full else _FEWEST_STEPS) else None
+
+    def _open(self) -> None:
+        pause = _PAUSES_NS[min(self._windows, len(_PAUSES_NS) - 1)]
+        self._windows += 1
+        self._next_at = self._now() + pause
+        # The user's own setting stays.
+        if self._cuda.get_sync_debug_mode() != _OFF:
+            return
+        self._lines.clear()
+        self._last_step = None
+        self._show = warnings.showwarning
+        warnings.showwarning = self._shown
+        # In front of the user's filters, one of which may make warnings errors.
+        warnings.filterwarnings("always", _OF_A_SYNC)
+        warnings.filterwarnings("ignore", _OF_THE_MODE)
+        self._cuda.set_sync_debug_mode(_WARN)
+        self._open_since, self._first_step = self._now(), self._steps()
+
+    def _close(self) -> None:
+        self._cuda.set_sync_debug_mode(_OFF)
+        self._open_since = None
+        if warnings.showwarning == self._shown:
+            warnings.showwarning = self._show
+        ours = (_OF_A_SYNC, _OF_THE_MODE)
+        kept = [entry for entry in warnings.filters if _message_of(entry) not in ours]
+        warnings.filters[:] = kept  # type: ignore[index]  # a list, though typeshed says Sequence
+
+    def _shown(self, message: Any, category: Any, filename: str, lineno: int, *more: Any) -> None:
+        """Count a synchronization; pass every other warning on."""
+        if not str(message).startswith(_OF_A_SYNC):
+            self._show(message, category, filename, lineno, *more)
+            return
+        frames = frames_of(sys._getframe(1))
+        with self._lock:
+            self._lines[_named(frames, (filename, lineno, ""))] += 1
+            if self._last_step is None and sum(self._lines.values()) >= _MOST_WARNINGS:
+                self._last_step = self._steps()
+                self._cuda.set_sync_debug_mode(_OFF)
+
+    def _facts(self, steps: int) -> Dict[str, Any]:
+        per_step = sum(self._lines.values()) / steps
+        lines = [
+            {"at": list(frame), "per_step": round(count / steps, 2)}
+            for frame, count in self._lines.most_common(_MOST_LINES)
+        ]
+        return {"host_syncs": {"steps": steps, "per_step": round(per_step, 2), "lines": lines}}
+
+
+def _named(frames: List[Frame], otherwise: Frame) -> Frame:
+    """Return the innermost frame of the user's code, else where the warning says."""
+    return next(filter(is_users, frames), otherwise)
+
+
+def _message_of(entry: Any) -> Optional[str]:
+    """Return the pattern of a filter's message."""
+    return getattr(entry[1], "pattern", None)

@@ -1,0 +1,148 @@
+"""Lines at which the host waits for the device, as torch's own warnings tell them.
+
+The device is fake: machines for tests have none. ``benchmarks/gpu_check.py`` checks a real one.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from training.fake_cuda import FakeCuda
+
+from stallscope.collector.recorder.pytorch.host_syncs import HostSyncs
+
+SECOND = 10**9
+# As ``tensor.item()``, in a file of torch.
+_OF_TORCH = """
+def item(cuda):
+    if cuda.sync_mode:
+        warn("called a synchronizing CUDA operation (Triggered internally)", UserWarning, "t.py", 1)
+"""
+_NAMES: dict[str, Any] = {"warn": warnings.warn_explicit}
+exec(compile(_OF_TORCH, "/opt/python/site-packages/torch/_tensor.py", "exec"), _NAMES)
+
+
+class Training:
+    """A loop on a fake device that reads values from it in each step."""
+
+    def __init__(self) -> None:
+        self.cuda = FakeCuda()
+        self.steps = 0
+        self.now = 0
+        self.syncs = HostSyncs(self.cuda, lambda: self.steps, lambda: self.now)
+
+    def train(self, steps: int, reads: int = 0) -> None:
+        for _ in range(steps):
+            for _ in range(reads):
+                _NAMES["item"](self.cuda)
+            self.steps += 1
+
+    def flush(self, closing: bool = False) -> Any:
+        self.now += SECOND
+        facts = self.syncs.turn(closing)
+        return None if facts is None else facts["host_syncs"]
+
+
+@pytest.fixture
+def training() -> Iterator[Training]:
+    filters, show = list(warnings.filters), warnings.showwarning
+    yield Training()
+    assert warnings.filters == filters
+    assert warnings.showwarning is show
+
+
+def test_the_lines_that_wait_are_counted_per_step(training: Training) -> None:
+    training.train(30)
+    assert training.flush() is None
+    training.train(50, reads=2)
+    found = training.flush()
+    assert (found["steps"], found["per_step"]) == (50, 2.0)
+    [line] = found["lines"]
+    file, _, function = line["at"]
+    assert file.endswith("test_host_syncs.py")
+    assert function == "train"
+    assert line["per_step"] == 2.0
+    assert training.cuda.sync_mode == 0
+
+
+def test_a_training_that_never_waits_is_told_so(training: Training) -> None:
+    training.train(30)
+    training.flush()
+    training.train(50)
+    assert training.flush() == {"steps": 50, "per_step": 0.0, "lines": []}
+
+
+def test_the_first_steps_are_left_alone(training: Training) -> None:
+    training.train(10, reads=3)
+    training.flush()
+    assert training.cuda.sync_mode == 0
+
+
+def test_windows_become_rare(training: Training) -> None:
+    training.train(30)
+    seconds = []
+    for second in range(2000):
+        training.flush()
+        training.train(10)
+        if training.cuda.sync_mode:
+            seconds.append(second)
+    assert seconds == [0, 60, 660, 1260, 1860]
+    training.flush(closing=True)
+
+
+def test_a_window_waits_for_slow_steps(training: Training) -> None:
+    training.train(30)
+    training.flush()
+    training.train(1, reads=4)
+    assert training.flush() is None
+    training.train(9, reads=4)
+    assert training.flush()["per_step"] == 4.0
+
+
+def test_many_warnings_close_a_window(training: Training) -> None:
+    training.train(30)
+    training.flush()
+    training.train(3000, reads=10)
+    assert training.cuda.sync_mode == 0
+    found = training.flush()
+    assert found["steps"] == 199
+    assert found["per_step"] == pytest.approx(10, rel=0.01)
+
+
+def test_the_end_of_training_closes_a_window(training: Training) -> None:
+    training.train(30)
+    training.flush()
+    training.train(2, reads=1)
+    # Too few steps to count by.
+    assert training.flush(closing=True) is None
+    assert training.cuda.sync_mode == 0
+
+
+def test_a_mode_that_the_user_has_set_stays(training: Training) -> None:
+    training.cuda.sync_mode = 2
+    training.train(30)
+    assert training.flush() is None
+    training.train(30)
+    assert training.flush() is None
+    assert training.cuda.sync_mode == 2
+
+
+def test_other_warnings_are_shown_as_before(training: Training) -> None:
+    training.train(30)
+    training.flush()
+    with pytest.warns(UserWarning, match="the user's own"):
+        warnings.warn("the user's own", stacklevel=1)
+    training.train(6, reads=1)
+    assert training.flush()["per_step"] == 1.0
+
+
+def test_warnings_that_are_errors_do_not_reach_training(training: Training) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        training.train(30)
+        training.flush()
+        training.train(6, reads=1)
+        assert training.flush()["per_step"] == 1.0
