@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from gpu import machine_figures, other_frameworks, several_ranks, timestamps, verdicts
-from gpu.cases import PROFILED_STEPS
+from gpu.cases import GROWS_EVERY, PROFILED_STEPS
 from gpu.launching import Check, start, train, under_torchrun
 from paired import over_rounds
 
@@ -99,10 +99,12 @@ def _named(figures: dict[str, float]) -> str:
 
 
 def check_waits(out: Path, device: str) -> Iterator[Check]:
-    for case, steps in (("waits", _MANY_SECONDS), ("captures", _MANY)):
+    cases = {"waits": _MANY_SECONDS, "full": _MANY_SECONDS, "captures": _LONG}
+    for case, steps in cases.items():
         train(out / case, case, device, steps)
     if device == "cuda":
         yield verdicts.lines_that_wait(out / "waits")
+        yield verdicts.full_memory(out / "full", cases["full"] // GROWS_EVERY)
     yield verdicts.complete_stages(out / "captures", "graphs captured while timestamps are read")
 
 

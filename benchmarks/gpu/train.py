@@ -12,6 +12,7 @@ nanoseconds, from events that are independent of the recorder. A case is made of
     profiled         torch.profiler writes its traces into ``OUT/traces``
     horovod          Horovod reduces
     waits            the host reads the loss twice in each step
+    full             each tenth step finds no memory, until the allocator gives back what it keeps
     captures         the host captures a CUDA graph in each step, which a query of another thread breaks
 """
 
@@ -33,7 +34,15 @@ from torch.utils.data import DataLoader, Dataset
 
 from stallscope.torch import StepLogger
 
-from .cases import CAPTURE_SECONDS, FAULT_SECONDS, PROFILED
+from .cases import (
+    CAPTURE_SECONDS,
+    FAULT_SECONDS,
+    GROWING_BYTES,
+    GROWS_BY,
+    GROWS_EVERY,
+    MOST_BYTES,
+    PROFILED,
+)
 from .ranks import connect, device_of
 
 _BASES = 20
@@ -195,6 +204,22 @@ def capture(device: torch.device) -> None:
     graph.replay()
 
 
+class Growing:
+    """Asks for more memory each time, so that no piece fits which the allocator has kept."""
+
+    def __init__(self, device: torch.device, wanted: bool) -> None:
+        self._device, self._wanted = device, wanted and device.type == "cuda"
+        self._bytes = GROWING_BYTES
+        if self._wanted:
+            total = torch.cuda.get_device_properties(device).total_memory
+            torch.cuda.set_per_process_memory_fraction(MOST_BYTES / total)
+
+    def __call__(self, step: int) -> None:
+        if self._wanted and step % GROWS_EVERY == 0:
+            torch.empty(self._bytes, dtype=torch.uint8, device=self._device)
+            self._bytes += GROWS_BY
+
+
 def train(out: Path, case: str, device: torch.device, steps: int) -> None:
     by_horovod = "horovod" in case
     if by_horovod:
@@ -221,10 +246,11 @@ def train(out: Path, case: str, device: torch.device, steps: int) -> None:
         model = DistributedDataParallel(model)
         if "buffers" in case:
             mark_broadcasts(model, moments)
+    growing = Growing(device, "full" in case)
     logger = StepLogger(out / "logs", optimizer=optimizer, model=model)
     # The context of the device, its libraries and its memory are no part of what is checked.
     with profiled(out, rank, "profiled" in case) as profiler, logger as log:
-        for batch in log.watch(loader):
+        for step, batch in enumerate(log.watch(loader)):
             moments.next_step()
             moments.mark("data")
             batch = batch.to(device, non_blocking=True)
@@ -247,6 +273,7 @@ def train(out: Path, case: str, device: torch.device, steps: int) -> None:
                 read_twice(loss)
             if "captures" in case:
                 capture(device)
+            growing(step)
     truth = {"steps": moments.steps(), "error_ns": moments.error_ns}
     (out / f"truth-{rank}.json").write_text(json.dumps(truth))
     if torch.distributed.is_initialized():

@@ -29,6 +29,7 @@ PYTORCH: Facts = {**HOROVOD, "framework": "pytorch"}
 GPU: Facts = {"devices": ["CPU", "GPU"]}
 STOPPING = {"name": "keras.EarlyStopping", "monitor": "val_loss"}
 LINE_OF_A_WAIT = {"at": ["train.py", 41, "step"], "per_step": 2.0}
+RETRIES = {"count": 2, "spans": [[3, 5, 2]], "kept_bytes": 7 * 10**10, "used_bytes": 4 * 10**10}
 AVERAGE = {"name": "horovod.MetricAverageCallback"}
 ROWS = {"name": "e", "shape": [30, 16], "itemsize": 4, "rows": 40}
 
@@ -81,6 +82,9 @@ BY_FACTS: Mapping[str, Example] = {
     "host_waits_for_device": Example(
         {**PYTORCH, "host_syncs": {"steps": 400, "per_step": 2.0, "lines": [LINE_OF_A_WAIT]}},
         {**PYTORCH, "host_syncs": {"steps": 400, "per_step": 0.01, "lines": [LINE_OF_A_WAIT]}},
+    ),
+    "memory_is_full": Example(
+        {**PYTORCH, "allocator_retries": RETRIES}, {**PYTORCH, "allocator_retries": None}
     ),
     "stall_check_off": environment({"HOROVOD_STALL_CHECK_DISABLE": "1"}, {}),
     "timeline_on": Example({"timeline": True}, {"timeline": False}),

@@ -91,6 +91,8 @@ class FakeCuda:
         self.refuses_modes = False
         #: As ``torch.cuda.get_sync_debug_mode`` returns it.
         self.sync_mode = 0
+        #: Of the allocator.
+        self.alloc_retries, self.kept_bytes, self.used_bytes = 0, 70 * 10**9, 40 * 10**9
         self.current = Stream()
 
     def check(self) -> None:
@@ -108,6 +110,13 @@ class FakeCuda:
             return None
         before, self.mode = self.mode, mode
         return before
+
+    def memory_stats_as_nested_dict(self, device: int) -> dict[str, Any]:
+        return {
+            "num_alloc_retries": self.alloc_retries,
+            "reserved_bytes": {"all": {"peak": self.kept_bytes}},
+            "allocated_bytes": {"all": {"peak": self.used_bytes}},
+        }
 
     def get_sync_debug_mode(self) -> int:
         return self.sync_mode

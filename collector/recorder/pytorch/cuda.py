@@ -84,7 +84,8 @@ class CudaClock:
     ) -> None:
         self._exchange_mode = exchange_mode
         self._cuda = cuda
-        self._index = index
+        #: The device's number.
+        self.index = index
         self._now = now
         self._stream_of = stream_of
         self._captures = cuda.is_current_stream_capturing
@@ -137,7 +138,7 @@ class CudaClock:
         try:
             event = free.pop() if free else self._event()
             known, stream = self._current
-            if self._stream_of is None or self._stream_of(self._index) != known:
+            if self._stream_of is None or self._stream_of(self.index) != known:
                 stream = self._changed_stream()
             event.record(stream)
             return event, anchors[-1] if anchors else None
@@ -159,7 +160,7 @@ class CudaClock:
             if exchange is None and self.is_capturing:
                 yield False
             else:
-                with self._cuda.device(self._index) if self.broken is None else _NOTHING:
+                with self._cuda.device(self.index) if self.broken is None else _NOTHING:
                     yield True
         finally:
             if exchange is not None and before is not None:
@@ -234,9 +235,9 @@ class CudaClock:
         return self._now() > self._first_anchor_by
 
     def _changed_stream(self) -> Any:
-        stream = self._cuda.current_stream(self._index)
+        stream = self._cuda.current_stream(self.index)
         if self._stream_of is not None:
-            self._current = self._stream_of(self._index), stream
+            self._current = self._stream_of(self.index), stream
         return stream
 
     def _event(self) -> Any:

@@ -17,9 +17,9 @@ from ..loop_steps import StepAssembler
 from ..options import Options
 from .batches import full_batches, shape_in
 from .cuda import CudaClock, capture_mode_exchange
+from .device_causes import AllocatorRetries, HostSyncs
 from .device_steps import DeviceSteps
 from .gradient_timestamps import GradientClock
-from .host_syncs import HostSyncs
 from .iterations import MOST_WAITING, FinishedIterations, IterationRecording
 from .pytorch_facts import (
     LateFacts,
@@ -52,8 +52,8 @@ class Recording(IterationRecording):
     """One StepLogger's training: its epochs, iterations, reductions and pauses."""
 
     __slots__ = (
+        "_device_causes",
         "_first_step",
-        "_host_syncs",
         "_model",
         "_optimizer",
         "_times_gradients",
@@ -70,7 +70,8 @@ class Recording(IterationRecording):
         self._optimizer = innermost_optimizer(optimizer)
         self._model = model
         self._undo: List[Callable[[], None]] = []
-        self._host_syncs: Optional[HostSyncs] = None
+        #: Return facts of what delays the device; called with whether the recording ends.
+        self._device_causes: List[Callable[[bool], Optional[Dict[str, Any]]]] = []
 
     # -- start and stop --------------------------------------------------------------------------
 
@@ -158,7 +159,9 @@ class Recording(IterationRecording):
         if self._device is not None:
             assembler = StepAssembler(reductions.counts, self._single)
             self._device_steps = DeviceSteps(self._device, assembler, session.late_step)
-            self._host_syncs = HostSyncs(torch.cuda, self._finished.count)
+            syncs = HostSyncs(torch.cuda, self._finished.count)
+            retries = AllocatorRetries(torch.cuda, self._device.index, lambda: session.next_step)
+            self._device_causes = [syncs.turn, lambda _: retries.turn()]
         self._waits = Waits(self._iteration_began, self._gradients.timestamp)
         self._times_gradients = not no_timestamps and reductions.needs_gradients
         self._undo.append(self._gradients.remove)
@@ -318,10 +321,11 @@ class Recording(IterationRecording):
             figures = self._loader_figures.fact(monotonic_ns(), session.closed)
             if figures is not None:
                 session.facts(figures)
-        ends = session is not None and session.closed
-        if session is not None and self._host_syncs is not None:
-            session.facts(known(functools.partial(self._host_syncs.turn, ends)) or {})
+            for cause in self._device_causes:
+                # Versions differ, and the recording works without it.
+                session.facts(known(functools.partial(cause, session.closed)) or {})
         if device_steps is not None:
+            ends = session is not None and session.closed
             if ends or device_steps.is_read_beside:
                 device_steps.read(last=ends)
             device_steps.settle()

@@ -9,6 +9,7 @@ from stallscope.run import Run
 from . import (
     agreement,
     between_steps,
+    device,
     gradient_order,
     job_events,
     job_setup,
@@ -60,7 +61,8 @@ _CHECKS: tuple[Callable[[Records], Iterator[Finding]], ...] = (
     job_setup.timeline_on,
     job_setup.debug_logging_on,
     job_setup.cuda_launch_blocking,
-    job_setup.host_waits_for_device,
+    device.memory_is_full,
+    device.host_waits_for_device,
     log_quality.host_stamps_only,
     between_steps.validation_on_all_ranks,
     between_steps.rank_0_alone,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import PurePosixPath
-from typing import Any
 
 import numpy as np
 
@@ -25,9 +23,6 @@ _LONG_CYCLE = 0.1
 _USUAL_CYCLE_MS = 1.0
 
 _DATABRICKS = "databricks:"
-# Once in a few steps, as for a progress bar, is no loss.
-_OFTEN_PER_STEP = 0.5
-_MOST_LINES = 3
 # Slightly more threads than cores fill gaps in which others wait.
 _TOO_MANY = 1.5
 
@@ -125,42 +120,6 @@ def cuda_launch_blocking(records: Records) -> Iterator[Finding]:
             f"{settings[0]}: kernels do not overlap with Python, nor backward with allreduce.",
             (Advice("Unset it", detail=": it is for finding a kernel that fails"),),
         )
-
-
-def host_waits_for_device(records: Records) -> Iterator[Finding]:
-    """Find lines at which the host waits for the device in most steps."""
-    syncs = {log.rank: log.facts.get("host_syncs") for log in records.last_log.values()}
-    often = {
-        rank: fact
-        for rank, fact in syncs.items()
-        if isinstance(fact, dict) and fact.get("per_step", 0) >= _OFTEN_PER_STEP
-    }
-    if not often:
-        return
-    worst = max(often, key=lambda rank: often[rank]["per_step"])
-    fact = often[worst]
-    lines = [_line_in_words(line) for line in fact["lines"][:_MOST_LINES]]
-    yield Finding(
-        "host_waits_for_device",
-        "info",
-        "The host waits for the device within steps",
-        f"{ranks_in_words([worst]).capitalize()} waited {fact['per_step']:.1f} times per step in "
-        f"{counted(fact['steps'], 'step')}: {'; '.join(lines)}. After each wait the device has nothing "
-        "to do until the host's next kernels arrive. How long that is was not measured.",
-        (
-            Advice(
-                "Leave values on the device, and read them once in many steps",
-                "total += loss.detach()  # and total.item() at the end of the epoch",
-            ),
-        ),
-    )
-
-
-def _line_in_words(line: Mapping[str, Any]) -> str:
-    file, number, function = line["at"]
-    place = f"{PurePosixPath(file.replace(chr(92), '/')).name}:{number}"
-    inside = f" in {function}" if function else ""
-    return f"{clipped(place + inside)} ({line['per_step']:.1f} per step)"
 
 
 def stall_check_off(records: Records) -> Iterator[Finding]:

@@ -1,9 +1,11 @@
-"""Find the lines at which the host waits for the device, such as ``loss.item()`` in every step.
+"""Find what makes a device wait for its host: lines that read values from it, and memory that is full.
 
-A host that waits no longer runs ahead, and the device idles until the next kernels arrive. torch can
-warn of its own synchronizations (``torch.cuda.set_sync_debug_mode``). The recorder lets it do so for a
-second now and then, on all threads, and counts the warnings in place of showing them. Otherwise nothing
-is done: a step costs nothing.
+A host that waits for the device no longer runs ahead, and the device idles until the next kernels
+arrive. torch can warn of its own synchronizations (``torch.cuda.set_sync_debug_mode``). The recorder
+lets it do so for a second now and then, on all threads, and counts the warnings instead of showing them.
+
+Where no memory is left, torch's allocator waits for the device, gives all memory back that it keeps, and
+asks again. It counts these retries. Nothing here costs training anything in a step.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ _LONGEST_NS = 60_000_000_000
 # A warning costs some 20 µs: a window costs at most 40 ms, whatever training does.
 _MOST_WARNINGS = 2000
 _MOST_LINES = 8
+# Times between two looks at the allocator in which there were retries.
+_MOST_SPANS = 64
 
 
 class HostSyncs:
@@ -118,6 +122,42 @@ class HostSyncs:
             for frame, count in self._lines.most_common(_MOST_LINES)
         ]
         return {"host_syncs": {"steps": steps, "per_step": round(per_step, 2), "lines": lines}}
+
+
+class AllocatorRetries:
+    """Counts the retries of torch's allocator; the flushing thread calls ``turn``.
+
+    Args:
+        cuda: ``torch.cuda``.
+        index: the device's number.
+        next_step: returns the number of the next step.
+    """
+
+    def __init__(self, cuda: Any, index: int, next_step: Callable[[], int]) -> None:
+        self._cuda = cuda
+        self._index = index
+        self._next_step = next_step
+        self._seen: Optional[int] = None
+        self._step = 0
+        self._count = 0
+        # The first and the last step between two looks, and the retries then.
+        self._spans: List[List[int]] = []
+
+    def turn(self) -> Optional[Dict[str, Any]]:
+        """Return the facts of all retries so far, where there are new ones since the last call."""
+        statistics = self._cuda.memory_stats_as_nested_dict(self._index)
+        retries, step = statistics["num_alloc_retries"], self._next_step()
+        before, self._seen = self._seen, retries
+        first, self._step = self._step, step
+        if before is None or retries <= before:
+            return None
+        self._count += retries - before
+        if len(self._spans) < _MOST_SPANS:
+            self._spans.append([first, step, retries - before])
+        kept = statistics["reserved_bytes"]["all"]["peak"]
+        used = statistics["allocated_bytes"]["all"]["peak"]
+        described = {"count": self._count, "spans": self._spans[:]}
+        return {"allocator_retries": {**described, "kept_bytes": kept, "used_bytes": used}}
 
 
 def _named(frames: List[Frame], otherwise: Frame) -> Frame:

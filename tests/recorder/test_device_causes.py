@@ -1,4 +1,4 @@
-"""Lines at which the host waits for the device, as torch's own warnings tell them.
+"""What makes a device wait for its host: lines that torch warns of, and retries of its allocator.
 
 The device is fake: machines for tests have none. ``benchmarks/gpu_check.py`` checks a real one.
 """
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from training.fake_cuda import FakeCuda
 
-from stallscope.collector.recorder.pytorch.host_syncs import HostSyncs
+from stallscope.collector.recorder.pytorch.device_causes import AllocatorRetries, HostSyncs
 
 SECOND = 10**9
 # As ``tensor.item()``, in a file of torch.
@@ -62,7 +62,7 @@ def test_the_lines_that_wait_are_counted_per_step(training: Training) -> None:
     assert (found["steps"], found["per_step"]) == (50, 2.0)
     [line] = found["lines"]
     file, _, function = line["at"]
-    assert file.endswith("test_host_syncs.py")
+    assert file.endswith("test_device_causes.py")
     assert function == "train"
     assert line["per_step"] == 2.0
     assert training.cuda.sync_mode == 0
@@ -146,3 +146,42 @@ def test_warnings_that_are_errors_do_not_reach_training(training: Training) -> N
         training.flush()
         training.train(6, reads=1)
         assert training.flush()["per_step"] == 1.0
+
+
+def test_retries_of_the_allocator_are_counted_with_their_steps() -> None:
+    cuda, steps = FakeCuda(), [0]
+    cuda.alloc_retries = 3
+    retries = AllocatorRetries(cuda, 0, lambda: steps[0])
+    # Those before the recording are not its own.
+    assert retries.turn() is None
+    steps[0] = 100
+    assert retries.turn() is None
+    steps[0], cuda.alloc_retries = 200, 5
+    assert retries.turn() == {
+        "allocator_retries": {
+            "count": 2,
+            "spans": [[100, 200, 2]],
+            "kept_bytes": cuda.kept_bytes,
+            "used_bytes": cuda.used_bytes,
+        }
+    }
+    steps[0] = 300
+    assert retries.turn() is None
+    steps[0], cuda.alloc_retries = 400, 6
+    facts = retries.turn()
+    assert facts is not None
+    assert facts["allocator_retries"]["count"] == 3
+    assert facts["allocator_retries"]["spans"] == [[100, 200, 2], [300, 400, 1]]
+
+
+def test_many_spans_of_retries_are_bounded() -> None:
+    cuda, steps = FakeCuda(), [0]
+    retries = AllocatorRetries(cuda, 0, lambda: steps[0])
+    facts = retries.turn()
+    for _ in range(500):
+        steps[0] += 10
+        cuda.alloc_retries += 1
+        facts = retries.turn()
+    assert facts is not None
+    assert facts["allocator_retries"]["count"] == 500
+    assert len(facts["allocator_retries"]["spans"]) == 64
