@@ -2,7 +2,7 @@
 
     python benchmarks/gpu_check.py [--device cpu] [--only PART …] [--out FOLDER]
 
-It needs PyTorch for CUDA and ``stallscope[app]`` in this Python's environment, and about seven
+It needs PyTorch for CUDA and ``stallscope[app]`` in this Python's environment, and about eight
 minutes. It trains small networks with known faults, compares the recorded timestamps with CUDA events
 and torch.profiler, and measures what recording costs. NCCL connects two ranks, on one GPU as two hosts;
 if it does not, gloo does. Nothing is sent anywhere.
@@ -11,6 +11,7 @@ if it does not, gloo does. Nothing is sent anywhere.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import subprocess
 import sys
@@ -29,7 +30,7 @@ _ROUNDS, _LAPS = 8, 100
 # Enough steps for the seconds in which the recorder counts waits.
 _MANY_SECONDS = 700
 _STEPS_BY_PART = 1500
-_HIDDEN_SHARE = 0.01
+_HIDDEN_SHARE, _MOST_TIMES = 0.01, 3
 
 Part = Callable[[Path, str], Iterator[Check]]
 
@@ -73,25 +74,32 @@ def check_cost(out: Path, device: str) -> Iterator[Check]:
         added = over_rounds(result["added_us"]["steplogger"])
         seen = f"{added.value:.1f} µs (95 % interval: {added.low:.1f} to {added.high:.1f})"
         seen += f" of {result['step_us']:.0f} µs"
-        yield Check(
-            f"added per step, {2 * layers} gradients", "under 100 µs", seen, added.high < 100
-        )
+        yield Check(f"added per step, {2 * layers} gradients", "–", seen, None)
 
 
 def check_cost_by_part(out: Path, device: str) -> Iterator[Check]:
     folder = out / "cost-by-part"
     start(folder, "gpu.cost_parts", str(folder), str(_STEPS_BY_PART), "10", device)
     result = json.loads((folder / "result.json").read_text())
+    medians = {arm: added["all"][0] for arm, added in result["added"].items()}
     for arm, added in result["added"].items():
         median, low, high = added.pop("all")
         seen = f"{median} µs ({low} to {high}) of {result['step_us']:.0f}; {_named(added)}"
         yield Check(f"20 gradients, {arm}: added, and in each part", "–", seen, None)
+    times = medians["recorder"] / medians["three events"]
+    yield Check(
+        "the recorder against three events that nothing reads",
+        f"at most {_MOST_TIMES} times",
+        f"{times:.1f} times",
+        times <= _MOST_TIMES if device == "cuda" else None,
+    )
     yield Check("torch's own calls by themselves", "–", _named(result["calls_us"]), None)
     median, low, high = result["busy"]["added"]
     step_us = result["busy"]["step_us"]
     seen = f"{median} µs ({low} to {high}) of {step_us:.0f} µs"
     hidden = median < _HIDDEN_SHARE * step_us
-    yield Check("a busy device hides the cost: added", f"under {_HIDDEN_SHARE:.0%}", seen, hidden)
+    passed = hidden if device == "cuda" else None
+    yield Check("a busy device hides the cost: added", f"under {_HIDDEN_SHARE:.0%}", seen, passed)
 
 
 def _named(figures: dict[str, float]) -> str:
@@ -190,6 +198,9 @@ def main() -> int:
         print(
             "gpu_check.py: this PyTorch sees no CUDA device; --device cpu is for trying this program"
         )
+        return 2
+    if importlib.util.find_spec("plotly") is None:
+        print("gpu_check.py: this needs the app in the same environment: pip install '.[app]'")
         return 2
     with tempfile.TemporaryDirectory() as temporary:
         print("# Stallscope on a GPU", "", *machine(), "", sep="\n")
