@@ -99,3 +99,34 @@ def test_work_every_so_many_steps_is_a_finding() -> None:
     assert "One step in every 20 takes" in reported.evidence
     assert "most of it in other" in reported.evidence
     assert finding(analysis_of_job(replace(job, faults=())), "slow_every_nth_step") is None
+
+
+@pytest.mark.parametrize("ranks", [(0, 1, 2, 3), (2, 3), (1,)])
+@pytest.mark.parametrize("stage", ["input", "compute"])
+def test_the_verdict_is_on_the_steps_since_they_became_slower(
+    ranks: tuple[int, ...], stage: str
+) -> None:
+    fault = Fault(stage, 90, ranks=ranks, when=Between(300, 599))
+    analysis = analysis_of_job(replace(JOB, faults=(fault,)))
+    (change,) = analysis.changes
+    verdict = analysis.bottleneck
+    if len(ranks) == 4 and stage == "compute":
+        # Without a baseline, compute may be as long as that.
+        assert not verdict.fault
+        return
+    assert verdict.fault
+    assert verdict.cause == stage
+    assert verdict.ranks == (() if len(ranks) == 4 else ranks)
+    # One rank is named from all steps: it is late in half of them.
+    assert verdict.evidence.startswith("Since step") is (len(ranks) > 1)
+    if len(ranks) > 1:
+        assert verdict.evidence.startswith(f"Since step {change.step}: ")
+        assert any(f"since step {change.step}" in warning for warning in analysis.warnings)
+        assert analysis.what_if[0].saved_ms.value == pytest.approx(90, rel=0.1)
+        assert analysis.what_if[0].saved_ms.ci95 is not None
+
+
+def test_steps_that_recovered_have_no_verdict_of_their_own() -> None:
+    fault = Fault("input", 90, when=Between(100, 299))
+    verdict = analysis_of_job(replace(JOB, faults=(fault,))).bottleneck
+    assert not verdict.evidence.startswith("Since")

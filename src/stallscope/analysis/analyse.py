@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from stallscope.arrays.stats import Mean
 from stallscope.run import Run
 
-from .advice.advise import advise, with_loader_reasons
+from .advice.advise import advise, with_loader_reasons, with_slower_hosts
 from .findings import by_severity, find
 from .findings.finding import Finding
 from .findings.imbalance import (
@@ -37,7 +38,7 @@ from .gains.input_probe import InputProbe, input_probe, with_measured_advice, wi
 from .gains.verdict import ComparableRuns, decide, fault_as_baseline, insufficient
 from .gains.what_if import Bottleneck
 from .ledger.by_generation import Generations
-from .ledger.change_points import ChangePoint, change_points
+from .ledger.change_points import ChangePoint, change_points, since_last_rise
 from .ledger.job_time import JobTime, generation_times, goodput, sum_of
 from .ledger.ledger import CauseEntry, Ledger, LedgerEntry, cause_entries, ledger_entries
 from .ledger.ledger_figures import (
@@ -51,6 +52,7 @@ from .ledger.ledger_figures import (
     step_time,
     throughput,
     throughput_gap,
+    why_not_measured,
     why_one_log,
 )
 from .ledger.sampled import sampling_bias_warning
@@ -92,6 +94,14 @@ def analyse(
         for reference in (baseline, single)
     )
     return with_other_logs(_Analyser(run, base, one_rank, network_bandwidth).result())
+
+
+class _Judged(NamedTuple):
+    """The steps on which the verdict rests, their stragglers and gains, and the verdict."""
+
+    steps: Ledger
+    attribution: Attribution
+    verdict: Bottleneck
 
 
 @dataclass(frozen=True)
@@ -147,11 +157,14 @@ class _Analyser:
     @cached_property
     def attribution(self) -> Attribution | None:
         """Find stragglers and the gains of fixes; None without steady steps."""
+        return None if self.steady is None else self._attribution_of(self.steady)
+
+    def _attribution_of(self, steps: Ledger) -> Attribution | None:
         aligned = self.generations.last_aligned
-        if aligned is None or self.steady is None:
+        if aligned is None:
             return None
         blind_ns, base = aligned.clocks.blind, self.comparable.baseline
-        predicted = attribute(self.steady, aligned.hosts, base, blind_ns, self.cores)
+        predicted = attribute(steps, aligned.hosts, base, blind_ns, self.cores)
         if self.input_probe is None or base is not None:
             return predicted
         return with_measured_gains(predicted, self.input_probe)
@@ -220,18 +233,34 @@ class _Analyser:
         return find_stopped(self.run)
 
     @cached_property
+    def judged(self) -> _Judged | None:
+        """Decide on all steady steps; where they show no fault, on those since they became slower."""
+        steady, attribution = self.steady, self.attribution
+        if steady is None or attribution is None:
+            return None
+        verdict = decide(steady, attribution, self.run, self.comparable)
+        lately = None if verdict.fault else since_last_rise(steady, self.changes)
+        of_lately = None if lately is None else self._attribution_of(lately)
+        if lately is not None and of_lately is not None:
+            since = decide(lately, of_lately, self.run, self.comparable)
+            if since.fault:
+                evidence = f"Since step {lately.steps[0]}: {since.evidence}"
+                return _Judged(lately, of_lately, replace(since, evidence=evidence))
+        return _Judged(steady, attribution, verdict)
+
+    @cached_property
     def verdict(self) -> Bottleneck:
         """Return the verdict, with advice and reasons."""
         if self.stopped is not None and self.stopped.is_fault:
             return stopped_verdict(self.stopped)
-        run, steady, attribution, rates = self.run, self.steady, self.attribution, self.input_rates
-        if steady is None or attribution is None:
+        run, rates = self.run, self.input_rates
+        if self.steady is None or self.judged is None:
             return insufficient(
-                f"the stages of the steps were not measured: {_why_not_measured(run)}"
+                f"the stages of the steps were not measured: {why_not_measured(run)}"
             )
         if run.one_log_of_many:
-            return insufficient(why_one_log(run, steady))
-        verdict = decide(steady, attribution, run, self.comparable)
+            return insufficient(why_one_log(run, self.steady))
+        steady, attribution, verdict = self.judged
         if verdict.kind == "input" and rates is not None:
             evidence = f"{verdict.evidence} {loader_rate_sentence(rates)}".rstrip()
             verdict = replace(verdict, evidence=evidence)
@@ -253,6 +282,7 @@ class _Analyser:
             ),
         )
         verdict = with_loader_reasons(verdict, run, steady, proposed)
+        verdict = with_slower_hosts(verdict, run, self.steady, self.changes)
         if self.input_probe is not None:
             verdict = with_measured_advice(verdict, attribution, self.input_probe.real_ms)
         verdict = with_slow_links(verdict, slow_links(self.generations.links))
@@ -272,9 +302,10 @@ class _Analyser:
             findings += clock_findings(self.clocks)
         if steady is not None:
             findings += step_findings(steady, self.changes, setup)
-        if self.attribution is not None and steady is not None and not run.one_log_of_many:
-            findings += rank_0_extra_work(self.attribution.stragglers)
-            findings += ranks_starve_in_turn(self.attribution.imbalance_from_input_ms, steady)
+        if self.judged is not None and not run.one_log_of_many:
+            attribution = self.judged.attribution
+            findings += rank_0_extra_work(attribution.stragglers)
+            findings += ranks_starve_in_turn(attribution.imbalance_from_input_ms, self.judged.steps)
         findings += input_too_slow_alone(self.input_rates, setup, self.verdict)
         findings += cause_findings(self.step_causes, self.verdict)
         return by_severity(findings)
@@ -294,7 +325,7 @@ class _Analyser:
         return _Analyser(run, self.baseline, self.single, self.network_bandwidth)
 
     def _summary(self, index: int, analyser: _Analyser) -> GenerationSummary:
-        generations, attribution = self.generations, analyser.attribution
+        generations, judged = self.generations, analyser.judged
         aligned = generations.aligned[index]
         began, ended = lifetime(generations, index)
         entries, by_cause = analyser.entries
@@ -311,8 +342,8 @@ class _Analyser:
             entries=entries,
             by_cause=by_cause,
             bottleneck=analyser.verdict,
-            stragglers=attribution.stragglers
-            if attribution is not None and analyser.waiting_known
+            stragglers=judged.attribution.stragglers
+            if judged is not None and analyser.waiting_known
             else (),
             findings=analyser.findings,
             changes=analyser.changes,
@@ -321,7 +352,8 @@ class _Analyser:
     def result(self) -> Analysis:
         """Collect everything in an Analysis, with the tables that need no further computation."""
         run, generations, steady = self.run, self.generations, self.steady
-        shown = self.attribution if self.waiting_known else None
+        judged = self.judged if self.waiting_known else None
+        shown = None if judged is None else judged.attribution
         entries, by_cause = self.entries
         gap = self._gap()
         return Analysis(
@@ -401,28 +433,15 @@ class _Analyser:
 
     def _warnings(self) -> Iterator[str]:
         """Warn about everything that limits the analysis."""
-        count_of, steady = len(self.generations.aligned), self.steady
+        steady = self.steady
         yield from coverage_warnings(self.run, self.coverage, self.generations)
-        if count_of > 1:
+        if self.judged is not None and self.judged.steps is not steady:
             yield (
-                f"the run has {count_of} generations (restarts, or other ranks); figures per rank "
-                "are over those with the same ranks on the same hosts as the last one"
-            )
-        if self.generations.repeats_unknown(0):
-            yield (
-                "a later generation counts its steps from 0 again, as optimizers without a count do: "
-                "steps that were trained twice are unknown, and count twice. With PyTorch, "
-                "log.watch(…, first_step=…) sets the number of the first step"
+                "the verdict, slow ranks and gains are those of the steps since step "
+                f"{self.judged.steps.steps[0]}, at which steps became slower for good"
             )
         bias = None if steady is None else sampling_bias_warning(self.run, steady)
         if bias is not None:
             yield bias
         base = None if self.baseline is None else self.baseline.run
         yield from baseline_warnings(base, self.match, self.single_match)
-
-
-def _why_not_measured(run: Run) -> str:
-    if not run.rows:
-        return "no step was recorded"
-    timestamps = run.fact("stamps") or {}
-    return timestamps.get("reason") or "no step has all of its timestamps on every rank"

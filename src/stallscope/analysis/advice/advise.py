@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from stallscope.formatting.lists import counted
+from stallscope.arrays.stats import Mean, mean_with_interval
+from stallscope.arrays.types import Bools
+from stallscope.formatting.lists import capitalised, counted, listed
+from stallscope.formatting.numbers import amount
 from stallscope.run import LoaderTrial, Run
 
 from ..gains.attribution import Attribution
-from ..gains.what_if import Advice, Bottleneck
-from ..ledger.ledger import Ledger
+from ..gains.what_if import Advice, Bottleneck, Reason
+from ..ledger.change_points import ChangePoint
+from ..ledger.ledger import Ledger, mean_over_ranks
 from ..network.communication import Communication
 from ..network.network_check import NetworkUse
 from ..reasons import with_hidden_loader
 from ..setup import CpuLoad, Setup, crowded_cores
 from .communication_advice import for_allreduce
 from .input_advice import as_tried, for_late_input, for_slower_compute
-from .loader_reasons import FEWEST_BATCHES, LoaderEvidence
+from .loader_reasons import FEWEST_BATCHES, OFF_CPU, LoaderEvidence
 from .training_advice import for_imbalance
 
 _MOST_REASONS = 3
+# A host's input explains a change of the step if it grew by this share of it, and so did its ranks'.
+_MOST_OF_A_CHANGE = 0.5
 
 
 def advise(
@@ -171,3 +177,94 @@ def _with_and_without_input_ms(steady: Ledger, rank: int) -> tuple[float, float]
         return 0.0, 0.0
     own_input = steady.of("input", np.full(len(steady), steady.ranks.index(rank)))
     return float(own_input.mean()) / 1e6, float((steady.total - own_input).mean()) / 1e6
+
+
+# -- Input that became slower during the job, for all ranks of a host ------------------------------
+
+
+def with_slower_hosts(
+    verdict: Bottleneck, run: Run, steady: Ledger, changes: Sequence[ChangePoint]
+) -> Bottleneck:
+    """Return a verdict on slow input with the hosts on which all input became slower at one step.
+
+    Args:
+        verdict: the verdict.
+        run: the run.
+        steady: its steady steps.
+        changes: the changes of its step time.
+    """
+    slower = [change for change in changes if change.after_ms > change.before_ms]
+    if not verdict.fault or "input" not in (verdict.kind, verdict.cause) or not slower:
+        return verdict
+    change = max(slower, key=lambda change: change.after_ms - change.before_ms)
+    at = [0, *(other.step for other in changes), int(steady.steps[-1]) + 1]
+    place = at.index(change.step)
+    before = _between(steady, at[place - 1], change.step)
+    after = _between(steady, change.step, at[place + 1])
+    hosts = {log.rank: log.host for log in run.last_logs.values()}
+    grown = _grown(steady, before, after, hosts, change.after_ms - change.before_ms)
+    if not grown:
+        return verdict
+    names = sorted(grown)
+    ranks = tuple(rank for rank in steady.ranks if hosts[rank] in grown)
+    was, is_now = (
+        float(np.mean([means[at].value for means in grown.values()])) / 1e6 for at in (0, 1)
+    )
+    where = (
+        "All hosts"
+        if len(names) == len(set(hosts.values()))
+        else capitalised(listed("host", names))
+    )
+    elsewhere = "" if where == "All hosts" else "; on the other hosts it did not change like that"
+    text = (
+        f"{where}: from step {change.step} on, the input of every rank takes {amount(is_now, 'ms')} "
+        f"instead of {amount(was, 'ms')}{elsewhere}{_waiting(run, ranks)}."
+    )
+    reason = Reason(
+        "loader_slower", text, ranks, tuple(names), "input", "ms", "", is_now, was, None
+    )
+    advice = Advice(
+        "Look at the storage that these hosts read from, and at what else used it then",
+        detail=": other jobs, a cache that is full, a mount that fell back to another server",
+    )
+    return replace(verdict, why=(reason, *verdict.why), advice=(advice, *verdict.advice))
+
+
+def _between(steady: Ledger, first: int, end: int) -> Bools:
+    return np.asarray((steady.steps >= first) & (steady.steps < end))
+
+
+def _grown(
+    steady: Ledger, before: Bools, after: Bools, hosts: Mapping[int, str], by_ms: float
+) -> dict[str, tuple[Mean, Mean]]:
+    """Return the hosts whose ranks all wait longer for their input, with the means of a rank's input.
+
+    Args:
+        steady: steady steps.
+        before, after: which of them are before the change, and after it.
+        hosts: the host of each rank.
+        by_ms: the change of the step.
+    """
+    least = _MOST_OF_A_CHANGE * by_ms * 1e6
+    rank_grew = steady.take(after).rank_means["input"] - steady.take(before).rank_means["input"]
+    grown = {}
+    for host in sorted(set(hosts.values())):
+        places = np.array([at for at, rank in enumerate(steady.ranks) if hosts.get(rank) == host])
+        if not len(places) or not np.all(rank_grew[places] >= least):
+            continue
+        series = np.concatenate(steady.cells.by_steps(mean_over_ranks, "input", places))
+        means = mean_with_interval(series[before]), mean_with_interval(series[after])
+        was, is_now = (mean.ci95 for mean in means)
+        if was is not None and is_now is not None and is_now[0] > was[1]:
+            grown[host] = means
+    return grown
+
+
+def _waiting(run: Run, ranks: Sequence[int]) -> str:
+    """Say whether workers wait, and do not compute, where the loaders tell."""
+    loaders = [loader for loader in run.loaders if loader.rank in ranks]
+    on_cpu = [loader.cpu_ms for loader in loaders if loader.cpu_ms is not None and loader.made_ms]
+    made = [loader.made_ms for loader in loaders if loader.cpu_ms is not None and loader.made_ms]
+    if not made or sum(on_cpu) >= OFF_CPU * sum(made):
+        return ""
+    return "; their loaders wait most of the time, and compute little"

@@ -29,14 +29,15 @@ _SLOWER = 1.5
 _TAIL = 4.0
 # A wait of this share of the whole is due to the order of batches.
 _BLOCKED = 0.3
-# Workers that are on a core for less than this share of a batch wait for something.
-_OFF_CPU = 0.3
+#: Workers that are on a core for less than this share of a batch wait for something.
+OFF_CPU = 0.3
 # A difference of counts is no chance from so many standard errors on.
 _STANDARD_ERRORS = 3.0
 _MOST_WORKERS = 64
 #: The codes of all reasons.
 LOADER_CODES = (
     "loader_restarts",
+    "loader_slower",
     "loader_few_shards",
     "loader_slow_shard",
     "loader_slow_worker",
@@ -399,7 +400,7 @@ class LoaderEvidence:
     def _mostly_waits(self) -> bool:
         """Whether workers wait for storage most of the time, which needs no core."""
         waits = self._waits
-        return waits is not None and waits > 1 - _OFF_CPU
+        return waits is not None and waits > 1 - OFF_CPU
 
     def _all_busy(self) -> bool:
         """Whether making batches limits the training.

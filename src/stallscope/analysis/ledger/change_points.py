@@ -9,7 +9,7 @@ autocorrelated noise explains, and by enough to matter. Then each of the two is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -30,6 +30,8 @@ _SIGNIFICANT = 5.5
 # Smaller changes are not reported.
 _WORTH = 0.05
 _MOST = 10
+# A verdict on the steps since a change needs so many of them.
+_FEWEST_SINCE = 100
 # Steps of a moving sum, in the shortest part; longer ones show smaller changes.
 _WIDTHS = (1, 2, 4)
 # The quartile of absolute normal values: most of the differences have nothing to do with changes.
@@ -86,6 +88,18 @@ def change_points(ledger: Ledger) -> tuple[ChangePoint, ...]:
         _described(ledger, total, begin, at, end)
         for begin, at, end in zip(edges, edges[1:], edges[2:], strict=False)
     )
+
+
+def since_last_rise(ledger: Ledger, changes: Sequence[ChangePoint]) -> Ledger | None:
+    """Return the steps since the last change, if it made them slower for a while; None otherwise.
+
+    What began at one moment of a run looks like chance in means over the whole of it.
+    """
+    last = changes[-1] if changes else None
+    if last is None or last.after_ms <= last.before_ms:
+        return None
+    part = ledger.steps >= last.step
+    return ledger.take(part) if np.count_nonzero(part) >= _FEWEST_SINCE else None
 
 
 def largest(changes: Iterable[ChangePoint]) -> tuple[ChangePoint, ...]:

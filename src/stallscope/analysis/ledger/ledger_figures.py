@@ -236,6 +236,18 @@ def coverage_warnings(run: Run, covered: Coverage, generations: Generations) -> 
             f"in {covered.partial:,} of {steps} a few ranks' timestamps are missing (rank {rank}'s in "
             f"{lacking:,}): waiting for these ranks counts as allreduce there"
         )
+    count = len(generations.aligned)
+    if count > 1:
+        yield (
+            f"the run has {count} generations (restarts, or other ranks); figures per rank are over "
+            "those with the same ranks on the same hosts as the last one"
+        )
+    if generations.repeats_unknown(0):
+        yield (
+            "a later generation counts its steps from 0 again, as optimizers without a count do: steps "
+            "that were trained twice are unknown, and count twice. With PyTorch, "
+            "log.watch(…, first_step=…) sets the number of the first step"
+        )
 
 
 def _incomplete_ranks(run: Run) -> Iterator[str]:
@@ -254,6 +266,14 @@ def _incomplete_ranks(run: Run) -> Iterator[str]:
             else f"{ranks[0].steps:,} of {ranks[0].of:,} are there"
         )
         yield f"the {log} of {names} {lack} steps {missing}{in_generation}: {what}"
+
+
+def why_not_measured(run: Run) -> str:
+    """Say why no step has all of its stages."""
+    if not run.rows:
+        return "no step was recorded"
+    timestamps = run.fact("stamps") or {}
+    return timestamps.get("reason") or "no step has all of its timestamps on every rank"
 
 
 def why_one_log(run: Run, steady: Ledger) -> str:
