@@ -244,8 +244,10 @@ class _Analyser:
         if lately is not None and of_lately is not None:
             since = decide(lately, of_lately, self.run, self.comparable)
             if since.fault:
-                evidence = f"Since step {lately.steps[0]}: {since.evidence}"
-                return _Judged(lately, of_lately, replace(since, evidence=evidence))
+                step = int(lately.steps[0])
+                evidence = f"Since step {step}: {since.evidence}"
+                since = replace(since, evidence=evidence, since_step=step)
+                return _Judged(lately, of_lately, since)
         return _Judged(steady, attribution, verdict)
 
     @cached_property
@@ -435,10 +437,10 @@ class _Analyser:
         """Warn about everything that limits the analysis."""
         steady = self.steady
         yield from coverage_warnings(self.run, self.coverage, self.generations)
-        if self.judged is not None and self.judged.steps is not steady:
+        if self.verdict.since_step is not None:
             yield (
                 "the verdict, slow ranks and gains are those of the steps since step "
-                f"{self.judged.steps.steps[0]}, at which steps became slower for good"
+                f"{self.verdict.since_step}, at which steps became slower for good"
             )
         bias = None if steady is None else sampling_bias_warning(self.run, steady)
         if bias is not None:

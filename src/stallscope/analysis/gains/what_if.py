@@ -248,6 +248,9 @@ class Bottleneck:
     why: tuple[Reason, ...] = ()
     #: What a printed log loses to the cause; None for other logs and causes.
     loss: Loss | None = None
+    #: The step since which steps are slower, if verdict, slow ranks and gains are those of the steps
+    #: from there on; None if they are those of all steady steps.
+    since_step: int | None = None
 
     @property
     def healthy(self) -> bool:
