@@ -77,8 +77,8 @@ class LoaderEvidence:
             return
         yield self._restarts()
         yield self._few_shards()
-        yield self._slow_shard() or self._slow_worker()
-        yield self._slow_batches()
+        # What one worker is slow at makes slow batches, too.
+        yield self._slow_shard() or self._slow_worker() or self._slow_batches()
         yield self._cold()
         if self.figures.workers:
             yield self._crowded() or self._few_workers()
