@@ -127,6 +127,7 @@ BY_WORDS: Mapping[str, Follow] = {
 #: Pieces that need a measurement, with that measurement.
 MEASURED: Mapping[str, str] = {
     r"Give every rank the same number of samples": "samples per step and epoch: uneven_batches",
+    r"Look at the storage that these hosts": "input that became slower at one step: loader_slower",
     r"^.*Replace hosts? ": "the host is late in most steps",
     r"Start rank \d+ like the others": "facts of this rank that differ from all others' facts",
     r"Start with the same weights": "weights of two ranks: weights_differ",

@@ -12,7 +12,12 @@ from simulator import Job, simulate
 from support.network_checks import network_check
 
 from stallscope.analysis import analyse
-from stallscope.analysis.advice.advise import between_steps, for_crowded_cores, fuller_compute
+from stallscope.analysis.advice.advise import (
+    STORAGE_OF_HOSTS,
+    between_steps,
+    for_crowded_cores,
+    fuller_compute,
+)
 from stallscope.analysis.advice.communication_advice import for_allreduce, larger_cache
 from stallscope.analysis.advice.input_advice import (
     for_late_input,
@@ -112,6 +117,7 @@ def pieces_for(setup: Setup) -> tuple[Advice, ...]:
         *([] if setup.set_epoch else [shuffled_anew(setup, True)]),
         shuffled_anew(setup, False),
         larger_cache(setup, evicts=True),
+        STORAGE_OF_HOSTS,
         *([ONE_BROADCAST] if setup.framework == "keras" else []),
     ]
     for network in (None, 0.01, 100.0):

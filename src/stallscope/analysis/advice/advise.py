@@ -181,6 +181,12 @@ def _with_and_without_input_ms(steady: Ledger, rank: int) -> tuple[float, float]
 
 # -- Input that became slower during the job, for all ranks of a host ------------------------------
 
+#: Advice where they do.
+STORAGE_OF_HOSTS = Advice(
+    "Look at the storage that these hosts read from, and at what else used it then",
+    detail=": other jobs, a cache that is full, a mount that fell back to another server",
+)
+
 
 def with_slower_hosts(
     verdict: Bottleneck, run: Run, steady: Ledger, changes: Sequence[ChangePoint]
@@ -223,11 +229,7 @@ def with_slower_hosts(
     reason = Reason(
         "loader_slower", text, ranks, tuple(names), "input", "ms", "", is_now, was, None
     )
-    advice = Advice(
-        "Look at the storage that these hosts read from, and at what else used it then",
-        detail=": other jobs, a cache that is full, a mount that fell back to another server",
-    )
-    return replace(verdict, why=(reason, *verdict.why), advice=(advice, *verdict.advice))
+    return replace(verdict, why=(reason, *verdict.why), advice=(STORAGE_OF_HOSTS, *verdict.advice))
 
 
 def _between(steady: Ledger, first: int, end: int) -> Bools:
