@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,31 @@ def test_the_check_compares_timestamps_and_trace(training: Path) -> None:
     steps, backward = timestamps.against_profiler(training)
     assert "ms in the trace" in steps.seen
     assert (backward.seen, backward.passed) == ("the trace has none", None)
+
+
+def test_the_cases_of_a_device_that_waits_train_on_a_cpu(
+    training_side: None, tmp_path: Path
+) -> None:
+    words = ("gpu.train", str(tmp_path), "waits-full-captures", "cpu", str(STEPS))
+    program = str(FOLDER / "gpu" / "one_gpu_rank.py")
+    launch(tmp_path / "printed.txt", program, *words, PYTHONPATH=str(FOLDER)).succeed()
+    verdicts = benchmark("gpu.verdicts")
+    assert verdicts.complete_stages(tmp_path, "captures").passed
+    # Only CUDA tells these.
+    assert not verdicts.lines_that_wait(tmp_path).passed
+    assert not verdicts.full_memory(tmp_path, 6).passed
+
+
+def test_the_cost_is_measured_by_part(training_side: None, tmp_path: Path) -> None:
+    program = str(FOLDER / "gpu" / "one_gpu_rank.py")
+    words = ("gpu.cost_parts", str(tmp_path), "40", "2", "cpu")
+    launch(tmp_path / "printed.txt", program, *words, PYTHONPATH=str(FOLDER)).succeed()
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert set(result["added"]) == {"three events", "recorder", "recorder without stages"}
+    for added in result["added"].values():
+        median, low, high = added["all"]
+        assert low <= median <= high
+    assert result["busy"]["step_us"] > 0
 
 
 def test_ranks_that_share_a_gpu_name_different_hosts_and_devices() -> None:
