@@ -68,8 +68,9 @@ class HostSyncs:
             if not closing and self._now() >= self._next_at and self._steps() >= _WARM_UP_STEPS:
                 self._open()
             return None
-        is_full = self._last_step is not None
-        steps = (self._last_step if is_full else self._steps()) - self._first_step
+        last_step = self._last_step
+        is_full = last_step is not None
+        steps = (self._steps() if last_step is None else last_step) - self._first_step
         is_over = steps >= _FEWEST_STEPS or self._now() - self._open_since >= _LONGEST_NS
         if not (is_full or is_over or closing):
             return None
@@ -87,7 +88,7 @@ class HostSyncs:
         self._lines.clear()
         self._last_step = None
         self._show = warnings.showwarning
-        warnings.showwarning = self._shown
+        warnings.showwarning = self._shown  # type: ignore[assignment]  # its names are no part of it
         # In front of the user's filters, one of which may make warnings errors.
         warnings.filterwarnings("always", _OF_A_SYNC)
         warnings.filterwarnings("ignore", _OF_THE_MODE)

@@ -323,7 +323,9 @@ class Recording(IterationRecording):
                 session.facts(figures)
             for cause in self._device_causes:
                 # Versions differ, and the recording works without it.
-                session.facts(known(functools.partial(cause, session.closed)) or {})
+                facts = known(functools.partial(cause, session.closed))
+                if facts:
+                    session.facts(facts)
         if device_steps is not None:
             ends = session is not None and session.closed
             if ends or device_steps.is_read_beside:
