@@ -54,10 +54,12 @@ DELAYS_MS = (20, 30, 40)
 
 #: Samples of a rank's batch; few, so that a repaired loader costs next to nothing.
 BATCH = 8
+#: Hidden layers of the model; few, so that ranks and their workers, which share few cores, have time.
+LAYERS = 4
 #: A rank waits so long in each forward pass, as for a device.
 DEVICE_SECONDS = 0.015
 # A loader that works ahead must take so much longer before it delays a step, which takes about that.
-_HIDDEN_MS = 30
+_HIDDEN_MS = 20
 # Workers that keep up with a step.
 _ENOUGH_WORKERS = 4
 # One sample of so many batches is slow: of an odd number, so that each worker has some.

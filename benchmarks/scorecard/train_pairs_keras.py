@@ -80,9 +80,9 @@ def data(fault: Fault) -> tf.data.Dataset:
     return batches.with_options(options)
 
 
-def network(fault: Delays) -> tf.keras.Model:
-    """Make the compiled model."""
-    layers = [tf.keras.layers.Dense(WIDTH, activation="relu") for _ in range(LAYERS)]
+def network(fault: Delays, depth: int = LAYERS) -> tf.keras.Model:
+    """Make the compiled model; ``depth`` counts its hidden layers."""
+    layers = [tf.keras.layers.Dense(WIDTH, activation="relu") for _ in range(depth)]
     model = tf.keras.Sequential(
         [
             tf.keras.Input((WIDTH,)),

@@ -52,11 +52,11 @@ class Hook(nn.Module):
         return inputs
 
 
-def network(fault: Delays) -> nn.Module:
-    """Make the model, with the same weights on every rank."""
+def network(fault: Delays, depth: int = LAYERS) -> nn.Module:
+    """Make the model, with the same weights on every rank; ``depth`` counts its hidden layers."""
     torch.manual_seed(1)
     layers: list[nn.Module] = [Hook(fault)]
-    for _ in range(LAYERS):
+    for _ in range(depth):
         layers += [nn.Linear(WIDTH, WIDTH), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(WIDTH, CLASSES))
 

@@ -13,7 +13,7 @@ import horovod.tensorflow.keras as hvd
 import numpy as np
 import tensorflow as tf
 from pairs_launch import CLASSES, WIDTH, Pause
-from probes_plan import BATCH, BATCHES_AHEAD, PROBE_EVERY, Device, Loader, Run, train_plan
+from probes_plan import BATCH, BATCHES_AHEAD, LAYERS, PROBE_EVERY, Device, Loader, Run, train_plan
 from train_pairs_keras import network, one_core_per_rank
 
 from stallscope.keras import StepLogger
@@ -65,7 +65,7 @@ def train(run: Run, log_dir: Path, epochs: int, steps: int, pause: Pause, *, ran
     tf.keras.utils.set_random_seed(1)
     begin_together = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
     log = StepLogger(log_dir, run_name=run.name, probe_input=BATCHES_AHEAD, probe_every=PROBE_EVERY)
-    network(Device()).fit(
+    network(Device(), LAYERS).fit(
         data(run.loader(rank), steps),
         epochs=epochs,
         callbacks=[begin_together, log, Pauses(pause)],

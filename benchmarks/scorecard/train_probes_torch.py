@@ -19,6 +19,7 @@ from pairs_launch import CLASSES, WIDTH, Pause
 from probes_plan import (
     BATCH,
     BATCHES_AHEAD,
+    LAYERS,
     PROBE_EVERY,
     Device,
     Loader,
@@ -103,7 +104,7 @@ def train(
     from stallscope.torch import StepLogger
 
     loader = run.loader(rank)
-    net = network(Device())
+    net = network(Device(), LAYERS)
     model, optimizer = distribute(net, torch.optim.SGD(net.parameters(), lr=0.001))
     samples = Samples(loader, steps * BATCH)
     data: DataLoader = DataLoader(
@@ -135,7 +136,7 @@ class WithLoss(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.network = network(Device())
+        self.network = network(Device(), LAYERS)
 
     def forward(self, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
         return {"loss": nn.functional.cross_entropy(self.network(inputs), labels)}
