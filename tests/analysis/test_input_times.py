@@ -14,7 +14,7 @@ from support.input_times import measured
 from support.step_logs import Job, simulated_job
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.analysis.findings.uneven_work import longest_stage
+from stallscope.analysis.findings.imbalance import longest_stage
 from stallscope.analysis.gains.baseline import step_with
 from stallscope.analysis.gains.what_if import in_words
 from stallscope.parsers.formats.measurements import parse_input_times

@@ -13,16 +13,16 @@ from stallscope.run import Run
 from .advice.advise import advise, with_loader_reasons, with_slower_hosts
 from .findings import by_severity, find
 from .findings.finding import Finding
-from .findings.log_quality import clock_findings
-from .findings.slow_steps import step_findings
-from .findings.step_causes import StepCauses, cause_findings, step_causes, with_step_causes
-from .findings.uneven_work import (
+from .findings.imbalance import (
     input_too_slow_alone,
     loader_rate_sentence,
     longest_stage,
     rank_0_extra_work,
     ranks_starve_in_turn,
 )
+from .findings.log_quality import clock_findings
+from .findings.slow_steps import step_findings
+from .findings.step_causes import StepCauses, cause_findings, step_causes, with_step_causes
 from .gains.attribution import Attribution, attribute
 from .gains.baseline import (
     BaselineMatch,
