@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
-from typing import Any, Callable, Deque, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Deque, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from .guards import read_clocks, take_ready
 from .step_log.line_format import StepRow
@@ -13,6 +14,22 @@ from .step_log.line_format import StepRow
 _MOST_ITERATIONS = 1024
 
 EmitSteps = Callable[[List[StepRow]], None]
+#: The shape of an array. Dimensions of symbolic ones may be None.
+Shape = Sequence[Any]
+
+
+def elements_of(shape: Optional[Shape]) -> Optional[int]:
+    """Return the numbers in an array with this shape; None if it tells the samples only."""
+    if shape is None or len(shape) < 2 or None in shape:
+        return None
+    return math.prod(map(int, shape))
+
+
+def total_of(counts: Iterable[Optional[int]]) -> Optional[int]:
+    """Return the sum; None where one of them is unknown, or without any."""
+    counted = list(counts)
+    known = [count for count in counted if count is not None]
+    return sum(known) if known and len(known) == len(counted) else None
 
 
 class Reduction(NamedTuple):
@@ -56,8 +73,9 @@ class Iteration:
         self.data: Optional[int] = None
         self.samples: Optional[int] = None
         self.elements: Optional[int] = None
-        #: The shape of the batch, from which samples and elements are counted later.
-        self.shape: Optional[Sequence[int]] = None
+        #: The shape of the batch, from which samples and elements are counted later; if it has several,
+        #: the shapes of all.
+        self.shape: Optional[Shape] = None
         self.reductions: List[Reduction] = []
         #: Batches that it fetches before it computes.
         self.micro = 1
@@ -204,7 +222,7 @@ def sum_iterations(iterations: List[StepRow]) -> StepRow:
     Input waits, samples and elements add up; the other values are the last iteration's.
     """
     first, last = iterations[0], iterations[-1]
-    fetched = _total(
+    fetched = total_of(
         [
             None if iteration.data is None else iteration.data - iteration.begin
             for iteration in iterations
@@ -214,16 +232,10 @@ def sum_iterations(iterations: List[StepRow]) -> StepRow:
         begin=first.begin,
         data=None if fetched is None else first.begin + fetched,
         micro=sum(iteration.micro for iteration in iterations),
-        samples=_total([iteration.samples for iteration in iterations]),
+        samples=total_of(iteration.samples for iteration in iterations),
         clock=first.clock,
-        elements=_total([iteration.elements for iteration in iterations]),
+        elements=total_of(iteration.elements for iteration in iterations),
     )
-
-
-def _total(values: List[Optional[int]]) -> Optional[int]:
-    """Return the sum; None where a value is unknown."""
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
 
 
 # -- Make rows of iterations once an asynchronous device has finished them ------------------------

@@ -8,6 +8,7 @@ from .hangs import StepWatch
 from .step_log.line_format import (
     END,
     EPOCH,
+    UNKNOWN_ELEMENTS,
     InterruptionRow,
     IntervalRow,
     MachineRow,
@@ -45,8 +46,9 @@ class RowLines:
         self.own_steps: Optional[OwnSteps] = None
         #: The number of the last step.
         self.last_step: Optional[int] = None
-        # The usual elements per sample, and the file that says so.
-        self._usual: Optional[int] = None
+        # Whether the first step tells its elements, how many per sample, and the file that says so.
+        self._tells_elements: Optional[bool] = None
+        self._usual = 0
         self._stated_in: Optional[RowFormatter] = None
 
     def of(self, row: Row, formatter: RowFormatter) -> str:
@@ -76,9 +78,7 @@ class RowLines:
         self.last_step = row.step
         if self.own_steps is not None:
             self.own_steps.add(row)
-        usual = ""
-        if row.elements is not None:
-            usual, row = self._without_usual_elements(row, formatter)
+        usual, row = self._without_usual_elements(row, formatter)
         if self._sampler is None:
             return usual + formatter.step(row)
         return usual + "".join(
@@ -94,14 +94,19 @@ class RowLines:
         Returns:
             The line that states the usual number, once in each file, and the row.
         """
-        if self._usual is None and row.samples and row.elements is not None:
-            self._usual = row.elements // row.samples
-        if self._usual is None:
-            return "", row
-        is_usual = row.samples is not None and row.elements == row.samples * self._usual
+        samples, elements = row.samples, row.elements
+        if self._tells_elements is None:
+            self._tells_elements = bool(samples) and elements is not None
+            self._usual = (elements or 0) // (samples or 1)
+        if not self._tells_elements:
+            # Earlier rows would seem to have the usual number.
+            return "", row if elements is None else row._replace(elements=None)
         stated = self._stated_in is formatter
         self._stated_in = formatter
         line = "" if stated else facts_line({"sample_elements": self._usual})
+        if elements is None:
+            return line, row if samples is None else row._replace(elements=UNKNOWN_ELEMENTS)
+        is_usual = samples is not None and elements == samples * self._usual
         return line, row._replace(elements=None) if is_usual else row
 
 

@@ -37,7 +37,7 @@ def mxnet_stream(single: bool = False) -> tuple[of_mxnet.IterationStream, list[S
 
 def mxnet_iteration(begin: int, end: int, *reductions: tuple[Any, Any]) -> Any:
     """Make an iteration of the host from ``begin`` to ``end``; its batch arrives after 1 ms."""
-    return [0, begin * MS, (begin + 1) * MS, 8, 500, *reductions], end * MS
+    return [0, begin * MS, (begin + 1) * MS, (8, 3), 500, *reductions], end * MS
 
 
 def times(row: StepRow) -> list[float | None]:
@@ -76,6 +76,7 @@ def test_iterations_that_only_accumulate_are_summed() -> None:
     stream.drain()
     [row] = rows
     assert (row.micro, row.samples, row.begin, row.reduced) == (2, 16, 0, 19 * MS)
+    assert row.elements == 2 * 8 * 3
 
 
 def test_without_any_reduction_every_iteration_is_a_step() -> None:
@@ -92,15 +93,16 @@ def test_intervals_wait_for_the_results_before_them() -> None:
     intervals: list[of_jax.Interval] = []
     results: Any = SimpleNamespace(done=deque(), settle=lambda: None)
     stream = of_jax.IterationStream(results, True, lambda _: None, rows.extend, intervals.append)
-    stream.waiting.append([0, 0, MS, 8, 500, 1, 10 * MS])
+    stream.waiting.append([0, 0, MS, (8, 3), 500, 1, 10 * MS])
     stream.waiting.append(of_jax.Interval("validation", 0, 11 * MS, 20 * MS))
-    stream.waiting.append([0, 20 * MS, 21 * MS, 8, 500, 1, 30 * MS])
+    stream.waiting.append([0, 20 * MS, 21 * MS, (8, 3), 500, 1, 30 * MS])
     stream.drain()
     assert (rows, intervals) == ([], [])
-    assert stream.unfinished() == [0, 0, MS, 8, 500, 1, 10 * MS]
+    assert stream.unfinished() == [0, 0, MS, (8, 3), 500, 1, 10 * MS]
     results.done.append(15 * MS)
     stream.drain()
     assert [times(row) for row in rows] == [[0, 1, 15, 15, 15]]
+    assert [(row.samples, row.elements) for row in rows] == [(8, 24)]
     assert intervals == [of_jax.Interval("validation", 0, 15 * MS, 20 * MS)]
     # Waiting for the last results failed: the end of the iteration counts.
     results.done.append(None)

@@ -199,6 +199,30 @@ def test_every_write_is_whole_lines_even_if_the_system_splits_them(
     ]
 
 
+@pytest.mark.parametrize(
+    ("elements", "written"),
+    [
+        # Eight samples each: as many elements per sample as in the first step take no bytes.
+        ([16, 16, 24], ["", "", "24"]),
+        ([16, None, 24], ["", "-1", "24"]),
+        # Steps before the first known number would seem to have the usual one.
+        ([None, 16, 24], ["", "", ""]),
+        ([None, None, None], ["", "", ""]),
+    ],
+)
+def test_elements_are_read_back_as_they_were_known(
+    open_session: Opener, tmp_path: Path, elements: list[int | None], written: list[str]
+) -> None:
+    session = open_session()
+    for number, count in enumerate(elements):
+        session.step(step_row(number)._replace(elements=count))
+    session.close()
+    rows = [row.rpartition(",")[2] for row in rows_of(session) if row.startswith("step,")]
+    assert rows == written
+    [run] = read(str(tmp_path / "logs"))
+    assert run.steps["elements"].to_pylist() == (elements if any(written) else [None] * 3)
+
+
 def fill_disk(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
     """Make the disk accept ``free`` more bytes, and then none."""
     write = os.write

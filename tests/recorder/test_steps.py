@@ -355,7 +355,7 @@ def test_the_flushing_thread_may_get_the_first_call_before_it_is_checked() -> No
 
 
 class Tensor:
-    """A graph's output with the logs: data, samples, ready and reduced, in seconds."""
+    """A graph's output with the logs: data, samples, elements of each, ready, reduced and done."""
 
     def __init__(self, *row: float) -> None:
         self._row = np.array(row)
@@ -371,7 +371,7 @@ def test_returned_timestamps_belong_to_the_call_that_returned_them() -> None:
     for begin in (0, 10, 20):
         data, ready, reduced = (CLOCK / 1e9 + (begin + at) / 1e3 for at in (1, 4, 9))
         # The second call returned no timestamps: a branch of the graph has written them.
-        seen = None if begin == 10 else Tensor(data, 8, ready, reduced, 0)
+        seen = None if begin == 10 else Tensor(data, 8, 3, ready, reduced, 0)
         a.calls.waiting.append((begin * MS, begin * MS, (begin + 10) * MS, None, seen))
     a.ring.steps.append(timestamps(12, 15, 19))
     a.stream.check()
@@ -380,9 +380,19 @@ def test_returned_timestamps_belong_to_the_call_that_returned_them() -> None:
     moments = [[round(at) for at in times(row) if at is not None] for row in a.rows]
     assert moments == [[0, 1, 4, 9, 10], [10, 12, 15, 19, 20], [20, 21, 24, 29, 30]]
     assert [row.samples for row in a.rows] == [8, 8, 8]
+    assert [row.elements for row in a.rows] == [24, None, 24]
 
 
 def test_old_values_of_an_earlier_step_are_not_timestamps() -> None:
-    assert graph_step((2.0, -1, 3.0, 1.0, 0)) == GraphStep(
+    assert graph_step((2.0, -1, -1, 3.0, 1.0, 0)) == GraphStep(
         2_000_000_000, 3_000_000_000, None, None, None
     )
+
+
+@pytest.mark.parametrize(
+    ("samples", "each", "elements"), [(8, 0.375, 3), (8, 12, 96), (8, -1, None), (-1, 12, None)]
+)
+def test_the_elements_of_a_step_are_those_of_its_samples(
+    samples: int, each: float, elements: int | None
+) -> None:
+    assert graph_step((2.0, samples, each, 3.0, 4.0, 0)).elements == elements

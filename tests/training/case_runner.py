@@ -18,6 +18,9 @@ import traceback
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, Sequence
 
+#: How often samples are repeated in each of an epoch's 12 batches, for batches of different sizes.
+REPEATED = (2, 2, 2, 3, 3, 2, 5, 5, 2, 3, 2, 2)
+
 #: How long rank 0 waits for rank 1 in a reduction.
 _WAITING_SECONDS = 2.0
 # The garbage collector takes milliseconds to look at so many objects.

@@ -11,6 +11,7 @@ Each case has its own log folder.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from case_runner import Cases, Stopwatch, digest, raised_by, run_cases
+from case_runner import REPEATED, Cases, Stopwatch, digest, raised_by, run_cases
 from lightning.fabric import Fabric
 from process_group import end_process_group
 from torch import nn
@@ -33,7 +34,7 @@ from torch_loops import (
     sleep_in_backward,
     slow_seconds,
 )
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer, TrainingArguments, default_data_collator
 
 from stallscope.transformers import StepLogger
 
@@ -94,7 +95,12 @@ class TrainerCase(Case):
         return StepLogger(self.folder / "logs", **options)
 
     def trainer(
-        self, *callbacks: Any, net: Any = None, dataset: Any = None, **options: Any
+        self,
+        *callbacks: Any,
+        net: Any = None,
+        dataset: Any = None,
+        collate: Any = None,
+        **options: Any,
     ) -> Trainer:
         arguments = TrainingArguments(
             **{
@@ -115,6 +121,7 @@ class TrainerCase(Case):
         return Trainer(
             net or Net(),
             arguments,
+            data_collator=collate,
             train_dataset=dataset or data(),
             eval_dataset=data(),
             callbacks=list(callbacks),
@@ -174,6 +181,27 @@ def workers(case: TrainerCase) -> Any:
 def accumulation(case: TrainerCase) -> Any:
     """An epoch has 12 batches, and a step 5: the last step of an epoch has two."""
     return case.train(case.logger(), gradient_accumulation_steps=5)
+
+
+class Averaging(Net):
+    def forward(self, inputs: Any, **more: Any) -> Any:
+        return super().forward(inputs.mean(1), **more)
+
+
+@alone
+@ranked
+def repeats(case: TrainerCase) -> Any:
+    """An epoch has 12 batches, and a step 5: the last step of an epoch has two."""
+    repeated = itertools.cycle(REPEATED)
+
+    def collate(rows: Any) -> Any:
+        batch = default_data_collator(rows)
+        inputs = batch["inputs"][:, None].expand(-1, next(repeated), -1)
+        return {"inputs": inputs, "labels": batch["labels"]}
+
+    return case.train(
+        case.logger(), net=Averaging(), collate=collate, gradient_accumulation_steps=5
+    )
 
 
 @alone

@@ -22,7 +22,7 @@ from typing import Any, Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from case_runner import Cases, Stopwatch, digest, raised_by, run_cases
+from case_runner import REPEATED, Cases, Stopwatch, digest, raised_by, run_cases
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from stallscope.jax import StepLogger, measure_input, synthetic_like
@@ -307,6 +307,16 @@ def accumulation(folder: Path) -> Any:
             log.results(loss)
 
     return recorded(folder, step)
+
+
+@ranked
+@alone
+def repeats(folder: Path) -> Any:
+    def repeated() -> Iterator[Any]:
+        for times, inputs in zip(REPEATED, batches()):
+            yield np.repeat(inputs[:, None], times, axis=1)
+
+    return recorded(folder, make=repeated)
 
 
 @alone

@@ -17,7 +17,7 @@ from typing import Any, Callable, ClassVar
 
 import keras
 import numpy as np
-from case_runner import Cases, Stopwatch, digest, raised_by, run_cases
+from case_runner import REPEATED, Cases, Stopwatch, digest, raised_by, run_cases
 
 from stallscope.keras import StepLogger, measure_input, synthetic_like
 
@@ -310,6 +310,34 @@ def last_batch_smaller(case: Case) -> Any:
     x, y = case.arrays(3)
     data = x[: 2 * BATCH + 8], y[: 2 * BATCH + 8]
     return fit(model(), data, [case.logger()], shuffle=True)
+
+
+@case()
+def repeats(case: Case) -> Any:
+    """Train on samples that are repeated, in batches of different sizes."""
+    keras.utils.set_random_seed(11)
+    built = keras.Sequential(
+        [
+            keras.Input((None, INPUTS)),
+            keras.layers.Dense(CLASSES),
+            keras.layers.GlobalAveragePooling1D(),
+        ]
+    )
+    built.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+
+    def batches() -> Any:
+        for times, (inputs, labels) in zip(2 * REPEATED, case.batches()):
+            yield np.repeat(inputs[:, None], times, axis=1), labels
+
+    data: Any = batches()
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        # Keras would take the lengths of the first two batches for those of all.
+        shapes = ((None, None, INPUTS), tf.float32), ((None,), tf.int64)
+        specs = tuple(tf.TensorSpec(*shape) for shape in shapes)
+        data = tf.data.Dataset.from_generator(batches, output_signature=specs)
+    return fit(built, data, [case.logger()], steps_per_epoch=STEPS)
 
 
 @case()

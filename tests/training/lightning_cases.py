@@ -24,7 +24,7 @@ from case_runner import Cases, Stopwatch, digest, raised_by, run_cases
 from process_group import end_process_group
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
-from torch_loops import SlowData, sleep_in_backward
+from torch_loops import Repeated, SlowData, sleep_in_backward
 
 # One of Lightning's two names, imported before the recorder looks for either.
 pl: Any = importlib.import_module(os.environ.get("LIGHTNING", "lightning.pytorch"))
@@ -200,6 +200,17 @@ def validation_and_checkpoints(case: Case) -> Any:
 @ranked
 def accumulation(case: Case) -> Any:
     return case.fit(case.logger(), accumulate_grad_batches=3)
+
+
+@alone
+@ranked
+def repeats(case: Case) -> Any:
+    class Averaging(Net):
+        def training_step(self, batch: Any, index: int) -> Any:
+            inputs, labels = batch
+            return super().training_step((inputs.mean(1), labels), index)
+
+    return case.fit(case.logger(), net=Averaging(), data=Repeated(case.loader()))
 
 
 @alone

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import mxnet as mx
-from case_runner import Cases, Stopwatch, digest, raised_by, run_cases
+from case_runner import REPEATED, Cases, Stopwatch, digest, raised_by, run_cases
 from mxnet import autograd, gluon
 
 from stallscope.collector.recorder.mxnet import mxnet_recording
@@ -270,6 +270,21 @@ def accumulation(case: Case) -> Any:
             training.net.collect_params().zero_grad()
 
     return recorded(case, training, step=step)
+
+
+@ranked
+@alone
+def repeats(case: Case) -> Any:
+    training = Training()
+    repeated = [
+        (inputs.expand_dims(1).repeat(times, axis=1), labels)
+        for times, (inputs, labels) in zip(REPEATED, case.loader())
+    ]
+
+    def step(inputs: Any, labels: Any) -> None:
+        training.step(inputs.mean(axis=1), labels)
+
+    return recorded(case, training, repeated, step)
 
 
 @alone

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from training.case_runner import collects
+from training.case_runner import REPEATED, collects
 from training.recorded import (
     RESOLUTION_NS,
     TIMESTAMPS,
@@ -53,6 +53,9 @@ PAUSES_IN_EPOCHS = (
 )
 
 
+#: Of two epochs of batches with 16 samples of 8 numbers, which the cases ``repeats`` repeat.
+ELEMENTS = tuple(16 * 8 * times for times in 2 * REPEATED)
+
 #: The exception of the cases ``raises`` of all programs.
 RAISED = "OSError('the disk is gone')"
 
@@ -69,6 +72,8 @@ class Case:
     micro: int | tuple[int, ...] = 1
     #: The samples of each iteration, or of each step; None where the recorder cannot count them.
     samples: int | tuple[int, ...] | None = 16
+    #: The numbers in the batch of each step, where they vary.
+    elements: tuple[int, ...] = ()
     #: Those that each step has, and why it lacks the others.
     timestamps: tuple[str, ...] = TIMESTAMPS
     reason: str | None = None
@@ -102,12 +107,15 @@ class Case:
         return {kind for kind, _ in self.intervals}
 
 
-def loop_cases(name: str, micro: tuple[int, ...] = (3, 3, 3, 3), **facts: Any) -> tuple[Case, ...]:
+def loop_cases(
+    name: str, micro: tuple[int, ...] = (3,) * 4, width: int = 8, **facts: Any
+) -> tuple[Case, ...]:
     """Return the cases of ``add_loops`` in torch_loops.py, of which the first has more facts.
 
     Args:
         name: begins the names of the cases.
         micro: the passes of each step of an epoch that accumulates gradients.
+        width: the numbers in a sample.
         facts: of the first case.
     """
     facts = {"framework": "pytorch", "batches_per_epoch": 12, "batch_size": 16, **facts}
@@ -129,6 +137,7 @@ def loop_cases(name: str, micro: tuple[int, ...] = (3, 3, 3, 3), **facts: Any) -
             facts={"backward_passes_per_step": micro[0]},
         ),
         # The second epoch has a probe of six batches, once its loader has started.
+        Case(f"{name}_repeats", elements=tuple(each * width // 8 for each in ELEMENTS)),
         Case(f"{name}_probed", weights=True, probed=((14, 20),)),
         Case(f"{name}_slow_input", slow="input", milliseconds=40),
         Case(f"{name}_slow_backward", slow="compute", milliseconds=40),
@@ -248,6 +257,20 @@ def check_rows(launch: RecorderContract, recorded: Recorded, case: Case) -> None
     recorded.clean(case.name, launch.ranks)
     if launch.ranks > 1 and launch.shows("weights"):
         assert recorded.same_weights(case.name)
+
+
+@promised(
+    "work",
+    "the numbers in the batches of a step are recorded where they vary, and take no bytes where not",
+    lambda case: bool(case.elements),
+)
+def check_work(launch: RecorderContract, recorded: Recorded, case: Case) -> None:
+    for fit in fits_of_case(launch, recorded, case):
+        assert list(fit.steps["elements"]) == list(case.elements)
+        usually = fit.steps["samples"] * fit.facts["sample_elements"]
+        rows = (recorded.logs(case.name) / fit.log.path).read_text().splitlines()
+        written = [row.rpartition(",")[2] for row in rows if row.startswith("step,")]
+        assert [not text for text in written] == list(fit.steps["elements"] == usually)
 
 
 def check_stamps(launch: RecorderContract, fit: Fit, case: Case) -> None:

@@ -22,6 +22,7 @@ class TestFsdp(RecorderContract):
     cases = (
         *loop_cases(
             "fsdp",
+            width=64,
             parameters=3 * (64 * 64 + 64) + 64 * 4 + 4,
             gradient_tensors=8,
             # FSDP reduces gradients in parts of other sizes.

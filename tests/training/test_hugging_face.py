@@ -8,7 +8,14 @@ from typing import Any, ClassVar
 import pytest
 from training.environments import KERAS3, needs
 from training.recorded import Recorded, check_figures, record_cases
-from training.recorder_contract import PAUSES_IN_EPOCHS, RAISED, Case, RecorderContract, loop_cases
+from training.recorder_contract import (
+    ELEMENTS,
+    PAUSES_IN_EPOCHS,
+    RAISED,
+    Case,
+    RecorderContract,
+    loop_cases,
+)
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
@@ -74,6 +81,14 @@ class TrainerContract(RecorderContract):
         Case("probed", weights=True, probed=((14, 20),)),
         Case("workers", weights=True),
         Case("accumulation", steps=6, micro=(5, 5, 2) * 2),
+        Case(
+            "repeats",
+            steps=6,
+            micro=(5, 5, 2) * 2,
+            elements=tuple(
+                sum(ELEMENTS[start:end]) for start, end in 2 * ((0, 5), (5, 10), (10, 12))
+            ),
+        ),
         Case(
             "evaluation_and_checkpoints",
             intervals=PAUSES_IN_EPOCHS,

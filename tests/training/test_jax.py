@@ -10,7 +10,7 @@ import pytest
 from support.needing import need
 from training.environments import KERAS3, needs
 from training.recorded import RESOLUTION_NS, Recorded, check_steps, record_cases
-from training.recorder_contract import RAISED, Case, RecorderContract, pauses_at
+from training.recorder_contract import ELEMENTS, RAISED, Case, RecorderContract, pauses_at
 
 from stallscope.parsers import read
 
@@ -46,6 +46,7 @@ class JaxContract(RecorderContract):
             intervals=pauses_at(12, 24, kinds=("epoch", "validation", "checkpoint")),
         ),
         Case("accumulation", steps=8, micro=3),
+        Case("repeats", elements=ELEMENTS),
         Case("slow_input", slow="input", milliseconds=30),
         Case("raises", steps=5, raised=RAISED),
         Case("resumed", first=100),

@@ -10,7 +10,7 @@ from typing import ClassVar
 import pytest
 from training.launching import SECRET
 from training.recorded import Recorded, check_ranks_together, check_steps, fits_of
-from training.recorder_contract import Case, RecorderContract, pauses_at
+from training.recorder_contract import ELEMENTS, Case, RecorderContract, pauses_at
 
 from stallscope.parsers import read
 
@@ -97,6 +97,7 @@ class TestHorovod(RecorderContract):
             facts={"optimizer": "Adam", "learning_rate": pytest.approx(0.002)},
         ),
         Case("tape", steps=12),
+        Case("repeats", elements=ELEMENTS),
         Case("train_function_made_again", steps=(12, 24)),
         Case(
             "no_stages",
@@ -150,6 +151,7 @@ class TestOneProcess(RecorderContract):
             for name in ("legacy", "mixed_precision", "with_horovod")
         ),
         Case("callback_called_by_hand", steps=12),
+        Case("repeats", elements=ELEMENTS),
         Case("nested_data", steps=12, samples=None),
         *(
             Case(name, facts={"batch_size": 16}, intervals=pauses_at(12, 24, kinds=("epoch",)))

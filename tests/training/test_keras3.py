@@ -10,7 +10,7 @@ import pytest
 from training.environments import KERAS3, needs
 from training.launching import launch
 from training.recorded import Recorded, check_steps, fits_of
-from training.recorder_contract import RAISED, Case, RecorderContract, pauses_at
+from training.recorder_contract import ELEMENTS, RAISED, Case, RecorderContract, pauses_at
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
@@ -73,6 +73,7 @@ class Keras3Contract(RecorderContract):
         Case("unknown_length", steps=12),
         Case("last_batch_smaller", steps=6, samples=(16, 16, 8) * 2),
         Case("accumulation", steps=8, micro=3),
+        Case("repeats", elements=ELEMENTS),
         # A batch is fetched while the step before it computes.
         Case("slow_input", slow="input", milliseconds=60),
         Case("slow_layer", slow="compute", milliseconds=120),

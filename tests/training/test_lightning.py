@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from training.environments import KERAS3, needs
 from training.recorded import Recorded, check_figures, check_steps, record_cases
-from training.recorder_contract import PAUSES_IN_EPOCHS, RAISED, Case, RecorderContract
+from training.recorder_contract import ELEMENTS, PAUSES_IN_EPOCHS, RAISED, Case, RecorderContract
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
@@ -44,6 +44,7 @@ class LightningContract(RecorderContract):
         Case("compiled"),
         Case("probed", weights=True, probed=((14, 20),)),
         Case("workers", weights=True),
+        Case("repeats", elements=ELEMENTS),
         Case("accumulation", steps=8, micro=3, facts={"accumulate_grad_batches": 3}),
         Case(
             "validation_and_checkpoints",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from training.recorded import RESOLUTION_NS, Recorded, check_steps, record_mxnet_cases
-from training.recorder_contract import RAISED, Case, RecorderContract, pauses_at
+from training.recorder_contract import ELEMENTS, RAISED, Case, RecorderContract, pauses_at
 
 pytestmark = pytest.mark.frameworks
 
@@ -38,6 +38,7 @@ class MxnetContract(RecorderContract):
         # The host runs ahead of the engine where it does not wait.
         Case("timed", stopwatch="computes"),
         Case("accumulation", steps=8, micro=3),
+        Case("repeats", elements=ELEMENTS),
         Case("slow_input", slow="input", milliseconds=40),
         Case("slow_compute", slow="compute", milliseconds=40),
         Case("raises", steps=5, raised=RAISED),

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 from training.recorded import TIMESTAMPS, Recorded, check_steps
-from training.recorder_contract import RAISED, Case, RecorderContract, pauses_at
+from training.recorder_contract import ELEMENTS, RAISED, Case, RecorderContract, pauses_at
 
 pytestmark = [pytest.mark.horovod, pytest.mark.cases, pytest.mark.unmeasured]
 
@@ -36,6 +36,7 @@ class TestLoops(RecorderContract):
         ),
         Case("loop_with_slow_input", slow="input", milliseconds=120),
         Case("loop_with_slow_compute", slow="compute", milliseconds=120),
+        Case("loop_repeats", elements=ELEMENTS),
         Case("loop_raises", steps=5, raised=RAISED),
         Case("loop_resumed", steps=(24, 24)),
     )

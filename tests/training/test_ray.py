@@ -100,7 +100,7 @@ class TestRay(RecorderContract):
     cannot: ClassVar[Mapping[str, str]] = dict.fromkeys(
         (
             *("stopwatch", "validation", "checkpoint", "collections", "accumulation"),
-            *("slow compute", "exception", "resume", "fault"),
+            *("work", "slow compute", "exception", "resume", "fault"),
         ),
         "tested without Ray, which runs the recorder of the framework",
     )

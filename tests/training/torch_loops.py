@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 import torch
-from case_runner import Cases, Stopwatch, digest, raised_by
+from case_runner import REPEATED, Cases, Stopwatch, digest, raised_by
 from torch.utils.data import Dataset
 
 from stallscope.torch import StepLogger
@@ -44,6 +44,32 @@ class SlowData(Dataset):
         if self._seconds and next(self._samples) % self._batch == 0:
             time.sleep(self._seconds)
         return self._data[index]
+
+
+class Repeated:
+    """The batches of a loader, whose samples are repeated more or less often."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __len__(self) -> int:
+        return len(REPEATED)
+
+    def __iter__(self) -> Iterator[Any]:
+        for times, batch in zip(REPEATED, self._loader):
+            inputs, labels = batch.values() if isinstance(batch, dict) else batch
+            repeated = inputs[:, None].expand(-1, times, -1), labels
+            yield dict(zip(batch, repeated)) if isinstance(batch, dict) else repeated
+
+
+def averaged(module: Any, inputs: Any, named_inputs: Any) -> Any:
+    """Average repeated samples: a model's hook before its forward pass."""
+
+    def average(tensor: Any) -> Any:
+        return tensor.mean(1) if tensor.dim() > 2 else tensor
+
+    named = {name: average(tensor) for name, tensor in named_inputs.items()}
+    return tuple(map(average, inputs)), named
 
 
 class _Sleep(torch.autograd.Function):
@@ -145,6 +171,16 @@ def add_loops(name: str, loop: Callable[..., Loop], *tables: Cases, passes: int 
         silent = loop(passes=passes).train(case, recorded=False, passes=passes)["weights"]
         return {**loop(passes=passes).train(case, passes=passes), "silent": silent}
 
+    def repeats(case: Case) -> Any:
+        training = loop()
+        training.loader = Repeated(training.loader)
+        hook = training.net.register_forward_pre_hook(averaged, with_kwargs=True)
+        try:
+            training.train(case)
+        finally:
+            hook.remove()
+        return training.seen()
+
     def probed(case: Case) -> Any:
         silent = loop().train(case, recorded=False)["weights"]
         return {**loop().train(case, probe_input=6, probe_every=12), "silent": silent}
@@ -171,6 +207,7 @@ def add_loops(name: str, loop: Callable[..., Loop], *tables: Cases, passes: int 
     knobs = (
         plain,
         accumulates,
+        repeats,
         probed,
         slow_input,
         slow_backward,

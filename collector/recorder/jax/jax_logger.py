@@ -12,7 +12,7 @@ from ..input.measuring_input import Loader, measure_input_of, name_of, without_s
 from ..keras_common.random_arrays import first_batch, random_array, random_generator
 from ..loop_recording import LoopLogger, WatchedLoader
 from ..options import LogDir, OptionArguments, Options, check_probe_input, with_options
-from .jax_recording import Recording, samples_of
+from .jax_recording import Recording, shape_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -101,7 +101,8 @@ def loader_of(data: Any) -> Loader:
 
 
 def _samples_in(batch: Any) -> Optional[int]:
-    return samples_of(batch, jax.process_count(), jax.local_device_count())
+    shape = shape_of(batch, jax.process_count(), jax.local_device_count())
+    return int(shape[0]) if shape else None
 
 
 measure_input = measure_input_of(loader_of)

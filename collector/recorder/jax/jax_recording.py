@@ -20,6 +20,7 @@ from ..input.loader_wrappers import (
 from ..job.job_facts import SWITCHED_OFF, WHOLE_STEP, known, module_version
 from ..job.world import World, world_of_training
 from ..loop_recording import LoopRecording
+from ..loop_steps import Shape
 from ..options import Options
 from .jax_results import (
     END,
@@ -77,7 +78,12 @@ class Recording(LoopRecording):
             self._times.start()
         costs = session.cost.count_iteration
         stream = IterationStream(
-            self._times, world.size == 1, costs, self._emit, self._emit_interval
+            self._times,
+            world.size == 1,
+            costs,
+            self._emit,
+            self._emit_interval,
+            self._samples_given,
         )
         self._waiting, self._stream = stream.waiting, stream
 
@@ -145,24 +151,19 @@ class Recording(LoopRecording):
         self.begin_loop(loop, loader)
         self.begin_epoch()
         batches = self._probe.watch(loader, batches, probe_input)
-        now, finished, epoch, size = (
-            monotonic_ns,
-            self._waiting.append,
-            self._epoch,
-            self._samples_given,
-        )
-        samples_in, ranks, devices = samples_of, session.world.size, self._devices
+        now, finished, epoch = monotonic_ns, self._waiting.append, self._epoch
+        shape_in, ranks, devices = shape_of, session.world.size, self._devices
         begin, own_ns = now(), 0
         try:
             for batch in batches:
                 data = now()
                 try:
-                    samples = samples_in(batch, ranks, devices) if size is None else size
+                    shape = shape_in(batch, ranks, devices)
                 except Exception as error:  # no error may reach training
                     self.fail(error)
-                    samples = None
+                    shape = None
                 if session.recording:
-                    self._iteration = [epoch, begin, data, samples, own_ns + now() - data, 0, None]
+                    self._iteration = [epoch, begin, data, shape, own_ns + now() - data, 0, None]
                 yield batch
                 end, iteration = now(), self._iteration
                 if iteration is not None:
@@ -298,11 +299,13 @@ NO_RESULTS = {
     "reason": "log.results was never called, so a step ends when the host is done with it",
 }
 
-# -- Count the samples of a batch -----------------------------------------------------------------
+# -- Read the shape of a batch --------------------------------------------------------------------
 
 
-def samples_of(batch: Any, processes: int, devices: int) -> Optional[int]:
-    """Return this process's samples in a batch: the first dimension of its first array, or None.
+def shape_of(batch: Any, processes: int, devices: int) -> Optional[Shape]:
+    """Return the shape of this process's part of a batch's first array; None if unknown.
+
+    The first dimension counts the samples.
 
     Args:
         batch: arrays in any structure.
@@ -322,5 +325,5 @@ def samples_of(batch: Any, processes: int, devices: int) -> Optional[int]:
         shape = first.shape
     # A single process addresses all devices.
     if processes > 1 and not getattr(first, "is_fully_addressable", True):
-        return int(shape[0]) // processes
-    return None if shape[0] == devices else int(shape[0])
+        return (shape[0] // processes, *shape[1:])
+    return None if shape[0] == devices else shape

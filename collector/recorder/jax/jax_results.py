@@ -10,7 +10,7 @@ from collections import deque
 from time import monotonic_ns
 from typing import Any, Callable, Deque, List, NamedTuple, Optional, Union
 
-from ..loop_steps import DeferredSteps, EmitSteps, Reduction, StepAssembler
+from ..loop_steps import DeferredSteps, EmitSteps, Reduction, StepAssembler, elements_of
 from ..step_log.line_format import EPOCH
 
 # A device that takes longer for the last steps must not delay an interval or the end of training.
@@ -19,7 +19,7 @@ _PAUSE_SECONDS = 0.001
 # Follows the last results in the queue.
 _NO_MORE = object()
 
-#: An iteration's epoch, its start, the arrival of its batch, its samples, the nanoseconds that recording
+#: An iteration's epoch, its start, the arrival of its batch, its shape, the nanoseconds that recording
 #: it took, how many results it gave, and its end. A bare list: a named tuple takes training ten times as
 #: long to make.
 RunningIteration = List[Any]
@@ -146,6 +146,7 @@ class IterationStream(DeferredSteps):
         times: when results are ready; None where iterations have none.
         single: whether there is one process, in which the end of a step is the end of its compute.
         emit_interval: receives the intervals.
+        samples: the user's number of samples per batch; None if shapes tell it.
     """
 
     waiting: Deque[Union[RunningIteration, Interval]]
@@ -157,10 +158,12 @@ class IterationStream(DeferredSteps):
         costs: Callable[[int], None],
         emit: EmitSteps,
         emit_interval: Callable[[Interval], None],
+        samples: Optional[int] = None,
     ) -> None:
         super().__init__(StepAssembler(times is not None, single), costs, emit)
         self._times = times
         self._single = single
+        self._samples = samples
         self._emit_interval = emit_interval
         self._epoch_end = 0
         # Steps of the iterations that were taken.
@@ -198,10 +201,11 @@ class IterationStream(DeferredSteps):
             self._end_interval(entry)
             return
         self._steps += self._makes_step(entry)
-        epoch, begin, data, samples, own_ns, results, end = entry
+        epoch, begin, data, shape, own_ns, results, end = entry
         iteration = self._begin(epoch, begin, data, clock)
         assert iteration.data is not None
-        iteration.samples = samples
+        iteration.samples = self._samples or (int(shape[0]) if shape else None)
+        iteration.elements = elements_of(shape)
         end = max(end, iteration.data)
         if results:
             end = max(self._done(results, end), iteration.data)

@@ -12,7 +12,7 @@ from ..guards import patch, yield_to_training
 from ..hangs import Position
 from ..input.loader_wrappers import BatchReader, InputProbe, Loop, Memory
 from ..keras_common.finished_calls import MOST_WAITING, Call, FinishedCalls
-from ..loop_steps import IterationSummer
+from ..loop_steps import IterationSummer, elements_of, total_of
 from ..step_log.line_format import StepRow
 
 # Making rows takes milliseconds; a process forked meanwhile must not wait for it.
@@ -188,8 +188,9 @@ class FetchedInPython(Stages):
             None,
             call.end,
             max(1, len(fetches)) if self._steps_per_call != 1 else 1,
-            samples_of(fetches),
+            total_of(first_of(shape) for _, _, shape in fetches),
             call.clock_begin,
+            total_of(elements_of(shape) for _, _, shape in fetches),
         )
 
 
@@ -398,10 +399,3 @@ def wait_of(call: Call, fetches: List[Fetch]) -> Tuple[int, Optional[int]]:
     if asked < call.begin:
         return call.begin - (arrived - asked), call.begin
     return call.begin, arrived
-
-
-def samples_of(fetches: List[Fetch]) -> Optional[int]:
-    """Return the samples of all batches of a call; None where one is unknown or none was seen."""
-    counts = [first_of(shape) for _, _, shape in fetches]
-    known = [samples for samples in counts if samples is not None]
-    return sum(known) if known and len(known) == len(fetches) else None

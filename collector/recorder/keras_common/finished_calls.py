@@ -30,6 +30,7 @@ class GraphStep(NamedTuple):
     reduced: Optional[int]
     done: Optional[int]
     samples: Optional[int]
+    elements: Optional[int] = None
 
 
 #: A step that was overwritten before it was read.
@@ -37,13 +38,16 @@ LOST = GraphStep(None, None, None, None, None)
 
 
 def graph_step(row: Sequence[float]) -> GraphStep:
-    """Convert the graph's row: data, samples, ready, reduced and done, with times in seconds.
+    """Convert the graph's row: data, samples, elements of each, ready, reduced and done.
 
-    A time older than the data was left by an earlier step. Negative samples mean an unknown number.
+    Times are in seconds, and one that is older than the data was left by an earlier step. Negative
+    numbers of samples and elements are unknown.
     """
-    data, samples, *timestamps = row
+    data, samples, each, *timestamps = row
     at, ready, reduced, done = (_nanoseconds(timestamp, data) for timestamp in (data, *timestamps))
-    return GraphStep(at, ready, reduced, done, int(samples) if samples >= 0 else None)
+    counted = int(samples) if samples >= 0 else None
+    elements = None if counted is None or each < 0 else round(counted * each)
+    return GraphStep(at, ready, reduced, done, counted, elements)
 
 
 def _nanoseconds(seconds: float, began: float) -> Optional[int]:
@@ -128,7 +132,17 @@ class CallAssembler(IterationSummer):
             # One process without Horovod: ready gradients need no reduction.
             reduced = ready
         return StepRow(
-            0, call.epoch, begin, data, ready, reduced, end, 1, step.samples, call.clock_begin
+            0,
+            call.epoch,
+            begin,
+            data,
+            ready,
+            reduced,
+            end,
+            1,
+            step.samples,
+            call.clock_begin,
+            step.elements,
         )
 
     def _steps(self, iterations: List[StepRow]) -> List[StepRow]:

@@ -6,7 +6,7 @@ import time
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Callable, Deque, List, Optional, Tuple
 
-from ..loop_steps import DeferredSteps, EmitSteps, Reduction, StepAssembler
+from ..loop_steps import DeferredSteps, EmitSteps, Reduction, StepAssembler, elements_of
 
 if TYPE_CHECKING:
     from .gradient_probe import Answer
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _PATIENCE_NS = 5_000_000_000
 _PAUSE_SECONDS = 0.001
 
-#: An iteration's epoch, its start, the arrival of its batch, the batch's samples, and the nanoseconds
+#: An iteration's epoch, its start, the arrival of its batch, the batch's shape, and the nanoseconds
 #: that recording the iteration took. Then for every reduction in it: when the gradients are ready and
 #: when they are reduced, where the engine was asked. A bare list, and a bare tuple with its end: named
 #: ones take training ten times as long to make.
@@ -54,10 +54,11 @@ class IterationStream(DeferredSteps):
         return all(answer is None or answer.is_there for answer in answers)
 
     def _take(self, entry: FinishedIteration, clock: int) -> None:
-        (epoch, begin, data, samples, own_ns, *asked), end = entry
+        (epoch, begin, data, shape, own_ns, *asked), end = entry
         iteration = self._begin(epoch, begin, data, clock)
         assert iteration.data is not None
-        iteration.samples = samples
+        iteration.samples = int(shape[0]) if shape else None
+        iteration.elements = elements_of(shape)
         for ready, reduced in asked:
             self._count += 1
             ready_at = _time_of(ready, iteration.data)

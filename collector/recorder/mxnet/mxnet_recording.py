@@ -16,11 +16,12 @@ from ..hangs import Position, running_frame
 from ..job.job_facts import SWITCHED_OFF, gradient_sizes, known, module_version, optimizer_facts
 from ..job.world import world_of_training
 from ..loop_recording import LoopLogger, LoopRecording, WatchedLoader
+from ..loop_steps import Shape
 from ..options import LogDir, OptionArguments, Options, with_options
 from ..step_log.line_format import StepRow
 from .gluon_iterations import OWN_NS, REDUCTIONS, IterationStream, RunningIteration
 from .gradient_probe import Answer, GradientProbe
-from .mxnet_engine import Samples, full_batches
+from .mxnet_engine import Shapes, full_batches
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -40,10 +41,10 @@ class Recording(LoopRecording):
 
     # Slots, not a dict: training has just evicted everything from the CPU's caches.
     __slots__ = (
-        "_counts",
         "_iteration",
         "_probe",
         "_restore",
+        "_shapes",
         "_single",
         "_stream",
         "_trainer",
@@ -58,7 +59,7 @@ class Recording(LoopRecording):
         self._probe: Optional[GradientProbe] = None
         # The current iteration; None outside of one.
         self._iteration: Optional[RunningIteration] = None
-        self._counts = Samples()
+        self._shapes = Shapes()
         self._weights_recorded = False
 
     # -- start and stop --------------------------------------------------------------------------
@@ -208,16 +209,16 @@ class Recording(LoopRecording):
             return
         self.begin_loop(loop, loader)
         self.begin_epoch()
-        full, size = self._sizes_known(loader)
+        full, known_shape = self._shapes_known(loader)
         now, ends, epoch = monotonic_ns, self._waiting.append, self._epoch
         begin, own_ns = now(), 0
         try:
-            for batch, samples in zip(batches, chain(repeat(size, full), repeat(None))):
+            for batch, shape in zip(batches, chain(repeat(known_shape, full), repeat(None))):
                 data = now()
-                if samples is None:
-                    samples = self._samples_of(batch)
+                if shape is None:
+                    shape = self._shape_of(batch)
                 if session.recording:
-                    self._iteration = [epoch, begin, data, samples, own_ns + now() - data]
+                    self._iteration = [epoch, begin, data, shape, own_ns + now() - data]
                 yield batch
                 end, iteration = now(), self._iteration
                 if iteration is not None:
@@ -228,14 +229,14 @@ class Recording(LoopRecording):
         finally:
             self.end_loop(loop)
 
-    def _sizes_known(self, loader: Any) -> Tuple[int, Optional[int]]:
+    def _shapes_known(self, loader: Any) -> Tuple[int, Optional[Shape]]:
         """Return ``full_batches``; all batches are full where the user gave their size."""
         given = self._samples_given
-        return full_batches(loader) if given is None else (sys.maxsize, given)
+        return full_batches(loader) if given is None else (sys.maxsize, (given,))
 
-    def _samples_of(self, batch: Any) -> Optional[int]:
+    def _shape_of(self, batch: Any) -> Optional[Shape]:
         try:
-            return self._counts.of(batch)
+            return self._shapes.of(batch)
         except Exception as error:  # no error may reach training
             self.fail(error)
             return None

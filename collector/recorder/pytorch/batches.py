@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Mapping
 from typing import Any, Iterable, Iterator, Optional, Sequence, Set, Tuple
 
@@ -27,11 +26,6 @@ def samples_in(batch: Any) -> Optional[int]:
 def samples_of(shape: Optional[Sequence[int]]) -> Optional[int]:
     """Return the samples of a batch with this ``shape_in``."""
     return int(shape[0]) if shape else None
-
-
-def elements_of(shape: Optional[Sequence[int]]) -> Optional[int]:
-    """Return the numbers in the first tensor of a batch with this ``shape_in``; None if unknown."""
-    return math.prod(map(int, shape)) if shape is not None and len(shape) > 1 else None
 
 
 def shape_in(batch: Any) -> Optional[Sequence[int]]:

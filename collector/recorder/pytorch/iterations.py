@@ -10,10 +10,10 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
 
 from ..guards import read_clocks, take_ready, while_running
 from ..loop_recording import LoopRecording
-from ..loop_steps import Iteration, Reduction, StepAssembler
+from ..loop_steps import Iteration, Reduction, StepAssembler, elements_of, total_of
 from ..options import Options
 from ..step_log.line_format import StepRow
-from .batches import READER, elements_of, samples_of, shape_in
+from .batches import READER, samples_of, shape_in
 from .cuda import CudaClock, CudaTimestamp
 from .device_steps import DeviceIteration, DeviceSteps, DeviceTimes
 from .gradient_timestamps import GradientClock
@@ -24,10 +24,10 @@ from .pytorch_facts import LateFacts
 MOST_WAITING = 2048
 # Making rows takes milliseconds; a process forked meanwhile must not wait for it.
 _PATIENCE_SECONDS = 2.0
-#: An iteration's epoch, its start, the arrival of its batch, the batch's shape, its reductions, its end,
-#: the time of its last gradient, the nanoseconds that recording it took, its number of batches, and its
-#: timestamps of an asynchronous device if there is one. A bare tuple: a named one takes training ten
-#: times as long.
+#: An iteration's epoch, its start, the arrival of its batch, the batch's shape (of several batches a
+#: list of shapes), its reductions, its end, the time of its last gradient, the nanoseconds that
+#: recording it took, its number of batches, and its timestamps of an asynchronous device if there is
+#: one. A bare tuple: a named one takes training ten times as long.
 FinishedIteration = Tuple[
     int,
     int,
@@ -306,8 +306,11 @@ class FinishedIterations:
                 iteration = Iteration(epoch, begin, clock)
                 iteration.micro = micro
                 iteration.data, iteration.reductions = data, reductions
-                iteration.samples = self._samples * micro if self._samples else samples_of(shape)
-                iteration.elements = elements_of(shape) if micro == 1 else None
+                shapes: Any = (shape,) if micro == 1 else shape
+                iteration.samples = (
+                    self._samples * micro if self._samples else total_of(map(samples_of, shapes))
+                )
+                iteration.elements = total_of(map(elements_of, shapes))
                 self._settled += 1
                 self._figures.taken(epoch, begin, data, micro)
                 waits = (

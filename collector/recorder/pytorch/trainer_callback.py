@@ -175,9 +175,9 @@ class TransformersRecording(TrainerRecording):
             # The batches of tokenizers contain a dict.
             self.data_arrived(getattr(batch, "data", batch))
             if not first:
+                shapes: Any = [before] if iteration.micro == 1 else before
+                iteration.shape = [*shapes, iteration.shape]
                 iteration.micro += 1
-                shape = iteration.shape
-                iteration.shape = (before[0] + shape[0],) if before and shape else None
         except Exception as error:
             self.fail(error)
 

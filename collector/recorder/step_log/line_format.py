@@ -21,6 +21,9 @@ SKIPPED = "skipped"
 GARBAGE_COLLECTION = "garbage_collection"
 COMPILATION = "compilation"
 
+#: Elements of a step whose samples are known, in a log that tells the usual number of each.
+UNKNOWN_ELEMENTS = -1
+
 #: Steps that are kept or left out together, so that the effect of one step on the next still shows.
 BLOCK = 16
 # A killed process loses at most this much of the sums.

@@ -17,6 +17,7 @@ from ..guards import JUMP_NS, never_raises, read_clocks, while_running
 from ..hangs import Position
 from ..job.world import is_elastic, world_of_training
 from ..keras_common.finished_calls import CHECK_INTERVAL_NS, MOST_WAITING
+from ..loop_steps import elements_of, total_of
 from ..options import Options
 from ..session import Session
 from ..step_log.line_format import EPOCH, StepRow
@@ -138,7 +139,8 @@ class CustomLoop(BaseRecording):
         entered = now()
         marks = self._marks
         # Marks of the previous step, and marks between steps, which belong to none.
-        marks.data = marks.gradients = marks.reduced = marks.samples_now = None
+        marks.data = marks.gradients = marks.reduced = None
+        marks.shapes = []
         begin = self._begin = now()
         self._own_ns = begin - entered
 
@@ -167,7 +169,7 @@ class CustomLoop(BaseRecording):
                 marks.data,
                 marks.gradients,
                 marks.reduced,
-                marks.samples_now,
+                marks.shapes,
                 self._own_ns,
                 self._recorded_at,
             )
@@ -221,8 +223,20 @@ class CustomLoop(BaseRecording):
             # One process: ready gradients need no reduction.
             reduced = ready
         number, epoch = session.next_step, max(step.epoch, 0)
-        samples = self._options.batch_size or step.samples
-        return StepRow(number, epoch, step.begin, data, ready, reduced, step.end, 1, samples, clock)
+        samples = total_of(int(shape[0]) for shape in step.shapes)
+        return StepRow(
+            number,
+            epoch,
+            step.begin,
+            data,
+            ready,
+            reduced,
+            step.end,
+            1,
+            self._options.batch_size or samples,
+            clock,
+            total_of(map(elements_of, step.shapes)),
+        )
 
     # Not decorated, as in StepLogger: only _mark is hidden from autograph.
     def mark(

@@ -9,8 +9,9 @@ from typing import Any, Deque, Dict, List, NamedTuple, Optional, Tuple
 import tensorflow as tf
 
 from ..keras_common.finished_calls import RESOLUTION_NS
+from ..loop_steps import Shape
 from .instrument import done, in_xla, tensors_of
-from .loader import samples_in
+from .loader import shape_in
 from .timestamp_ring import TimestampRing
 
 #: The marks, in the order of a step.
@@ -30,7 +31,8 @@ class FinishedStep(NamedTuple):
     data: Optional[int]
     gradients: Optional[int]
     reduced: Optional[int]
-    samples: Optional[int]
+    #: The shapes of the batches that were passed.
+    shapes: List[Shape]
     #: Nanoseconds that recording took up to the step's end, and when the recorder was done with the
     #: previous step.
     own_ns: int
@@ -64,7 +66,7 @@ class Marks:
         "placed",
         "reduced",
         "samples",
-        "samples_now",
+        "shapes",
         "trouble",
     )
 
@@ -78,8 +80,8 @@ class Marks:
         self.has_news = True
         #: Samples of the first batch that was passed.
         self.samples: Optional[int] = None
-        #: Samples of the current step's batches; None where none was passed.
-        self.samples_now: Optional[int] = None
+        #: The shapes of the batches that were passed in the current step.
+        self.shapes: List[Shape] = []
         #: The host's marks in the current step, by name.
         self.data: Optional[int] = None
         self.gradients: Optional[int] = None
@@ -107,7 +109,7 @@ class Marks:
                 self.on_host.append(name)
             self._learn(tensors)
             if name == DATA and tensors is not None:
-                self._count(samples_in(tensors))
+                self._add(shape_in(tensors))
 
     def mark_data_again(self, first: Any, now: int) -> None:
         """Mark data as ``mark`` does, after the host's first mark; ``first`` is an eager tensor."""
@@ -116,7 +118,7 @@ class Marks:
         # Faster than ``shape``. _learn has checked that the method exists.
         shape = first._shape_tuple()
         if shape:
-            self.samples_now = (self.samples_now or 0) + shape[0]
+            self.shapes.append(shape)
 
     def read(self) -> None:
         """Read the marks of graphs, once for many steps; not thread-safe."""
@@ -182,18 +184,18 @@ class Marks:
             ring = rings.get(name) or rings.setdefault(name, TimestampRing())
             try:
                 with tf.name_scope(_SCOPE), tf.control_dependencies(done(flat)):
-                    ring.begin_step(-1)
+                    ring.begin_step()
                     ring.write()
             except Exception as error:  # the host's marks are still good
                 self._trouble("no mark of %s could be put into a graph: %r" % (name, error))
             else:
                 self._note_placed(name)
 
-    def _count(self, samples: Optional[int]) -> None:
-        """Add the samples of a batch; a step may have several batches."""
-        if samples is not None:
-            self.samples = samples if self.samples is None else self.samples
-            self.samples_now = (self.samples_now or 0) + samples
+    def _add(self, shape: Optional[Shape]) -> None:
+        """Add the shape of a batch; a step may have several batches."""
+        if shape and shape[0] is not None:
+            self.samples = int(shape[0]) if self.samples is None else self.samples
+            self.shapes.append(shape)
 
     def _learn(self, tensors: Any) -> None:
         """Learn the type of eager tensors; symbolic tensors have another one."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import tensorflow as tf
 
@@ -149,7 +149,7 @@ class Instrumentation:
             return data
         with tf.name_scope(_SCOPE):
             with tf.control_dependencies(done(tensors_of(data))):
-                timestamp = ring.begin_step(samples_of(data))
+                timestamp = ring.begin_step(*sizes_of(data))
             self._note_placed("data")
             with tf.control_dependencies([timestamp]):
                 return tf.nest.map_structure(_same, data, expand_composites=True)
@@ -279,17 +279,28 @@ def _same(leaf: Any) -> Any:
     return tf.identity(leaf) if isinstance(leaf, tf.Tensor) else leaf
 
 
-def samples_of(data: Any) -> Any:
-    """Return the samples in a batch: the first dimension of the first tensor that has one, or -1."""
+def sizes_of(data: Any) -> Tuple[Any, Any]:
+    """Return the samples in a batch, and the numbers in each sample; -1 if unknown.
+
+    Samples are the first dimension of the first tensor that has one. What the traced shape tells is a
+    constant, which costs the graph nothing.
+    """
     for leaf in tf.nest.flatten(data):
         if isinstance(leaf, tf.RaggedTensor):
-            return leaf.nrows()
+            rows, numbers = leaf.nrows(), tf.size(leaf.flat_values, tf.int64)
+            with tf.device("/CPU:0"):
+                counts = tf.cast(numbers, tf.float64), tf.cast(rows, tf.float64)
+                return rows, tf.math.divide_no_nan(*counts)
         if isinstance(leaf, tf.SparseTensor):
-            return leaf.dense_shape[0]
+            return leaf.dense_shape[0], -1
         if isinstance(leaf, (tf.Tensor, tf.Variable)) and leaf.shape.rank not in (None, 0):
-            static = leaf.shape[0]
-            return tf.shape(leaf)[0] if static is None else static
-    return -1
+            static, tail = leaf.shape[0], leaf.shape[1:]
+            samples = tf.shape(leaf)[0] if static is None else static
+            if tail.rank == 0:
+                return samples, -1
+            each = tail.num_elements()
+            return samples, tf.reduce_prod(tf.shape(leaf)[1:]) if each is None else each
+    return -1, -1
 
 
 def _gathered(reduced: Any, gradients: Any, variables: Any) -> Dict[str, Any]:

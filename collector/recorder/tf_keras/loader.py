@@ -70,13 +70,19 @@ def _is_sequence(data: Any) -> bool:
 
 def samples_in(batch: Any) -> Optional[int]:
     """Return the samples in a batch: the first dimension of its first tensor; None without one."""
+    shape = shape_in(batch)
+    return int(shape[0]) if shape and shape[0] is not None else None
+
+
+def shape_in(batch: Any) -> Any:
+    """Return the shape of the first tensor in a batch; None without one."""
     # The usual kind of batch: flattening takes longer than everything else.
     first: Any = batch[0] if isinstance(batch, tuple) and batch else batch
     if not isinstance(first, tf.Tensor):
         leaves = tf.nest.flatten(batch)
         first = leaves[0] if leaves else None
     shape = getattr(first, "shape", None)
-    return int(shape[0]) if shape and shape[0] is not None else None
+    return None if shape is None else tuple(shape)
 
 
 measure_input = measure_input_of(loader_of)

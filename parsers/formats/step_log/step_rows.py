@@ -186,9 +186,13 @@ def _elements(log: Log, rows: pa.Table) -> arrow.Column:
     """Return the elements of each row; the recorder leaves out those that the samples tell."""
     usual = log.facts.get("sample_elements")
     written = rows["elements"]
-    if written.null_count == rows.num_rows or type(usual) is not int or not 0 < usual < _MOST:
+    if written.null_count < rows.num_rows and type(usual) is int and 0 < usual < _MOST:
+        usually = pc.multiply(rows["samples"], arrow.scalar(usual, pa.int64()))
+        written = pc.coalesce(written, usually)
+    # Unknown ones are negative.
+    if written.null_count == rows.num_rows or not pc.any(pc.less(written, _ZERO)).as_py():
         return written
-    return pc.coalesce(written, pc.multiply(rows["samples"], arrow.scalar(usual, pa.int64())))
+    return pc.if_else(pc.less(written, _ZERO), pa.NA, written)
 
 
 def _table(

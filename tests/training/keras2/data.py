@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from case_runner import raised_by, waiting_seconds
+from case_runner import REPEATED, raised_by, waiting_seconds
 from keras2.base import (
     BATCH,
     CLASSES,
@@ -290,6 +290,27 @@ def petastorm(case: Case) -> Any:
             )
         )
         case.fit(model, data, steps_per_epoch=STEPS, epochs=2)
+    return seen(model)
+
+
+@ranked
+@alone
+def repeats(case: Case) -> Any:
+    """Train on samples that are repeated, in batches of different sizes."""
+
+    def batches() -> Any:
+        for times in REPEATED:
+            inputs, labels = (array[:BATCH] for array in case.arrays())
+            yield np.repeat(inputs[:, None], times, axis=1), labels
+
+    shapes = ((None, None, INPUTS), tf.float32), ((None,), tf.int64)
+    data = tf.data.Dataset.from_generator(
+        batches, output_signature=tuple(tf.TensorSpec(*shape) for shape in shapes)
+    )
+    tf.keras.utils.set_random_seed(11)
+    pooled = tf.keras.layers.GlobalAveragePooling1D()
+    model = tf.keras.Sequential([tf.keras.Input([None, INPUTS]), *layers(), pooled])
+    case.fit(compiled(model), data, epochs=2)
     return seen(model)
 
 

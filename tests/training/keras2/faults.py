@@ -95,10 +95,10 @@ def stamping_breaks(case: Case) -> Any:
     def broken(data: Any) -> Any:
         raise ZeroDivisionError("broken on purpose")
 
-    original, instrument.samples_of = instrument.samples_of, broken
+    original, instrument.sizes_of = instrument.sizes_of, broken
     model = classifier()
     try:
         case.fit(model, case.data())
     finally:
-        instrument.samples_of = original
+        instrument.sizes_of = original
     return seen(model)

@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 import numpy as np
 import tensorflow as tf
-from case_runner import Stopwatch, raised_by
+from case_runner import REPEATED, Stopwatch, raised_by
 from keras2.base import BATCH, RANKED, STEPS, Case, alone, ours_of, ranked, weights_of
 
 from stallscope.collector.recorder.tf_keras import custom_loop
@@ -121,6 +121,19 @@ def loop_eager(case: Case) -> Any:
 @alone
 def loop_in_a_graph(case: Case) -> Any:
     return {**train(Training(), case.folder), "silent": unrecorded()}
+
+
+@ranked
+def loop_repeats(case: Case) -> Any:
+    class Repeating(Training):
+        def batches(self, count: int = STEPS) -> Iterator[Any]:
+            for times, batch in zip(2 * REPEATED, super().batches(count)):
+                yield tf.repeat(batch[:, None], times, axis=1)
+
+        def loss(self, batch: Any) -> Any:
+            return super().loss(tf.reduce_mean(batch, axis=1))
+
+    return train(Repeating(), case.folder)
 
 
 @ranked
