@@ -12,6 +12,7 @@ from .step_log.line_format import (
     InterruptionRow,
     IntervalRow,
     MachineRow,
+    PaddingRow,
     RowFormatter,
     Sampler,
     Sampling,
@@ -21,7 +22,7 @@ from .step_log.line_format import (
 )
 
 #: A row; text is a line already.
-Row = Union[StepRow, IntervalRow, InterruptionRow, MachineRow, str]
+Row = Union[StepRow, IntervalRow, InterruptionRow, PaddingRow, MachineRow, str]
 
 # The first steps trace, allocate and connect.
 _WARM_UP_STEPS = 10
@@ -59,6 +60,9 @@ class RowLines:
             return formatter.machine(row)
         if isinstance(row, InterruptionRow):
             return formatter.interruption(row)
+        if isinstance(row, PaddingRow):
+            is_kept = self._sampler is None or self._sampler.keeps(row.step)
+            return formatter.padding(row) if is_kept else ""
         if self.watch is not None:
             self.watch.row_written(row)
         return (

@@ -119,6 +119,7 @@ BY_MEASUREMENT: Mapping[str, str] = {
     "rank_0_extra_work": "test_stragglers",
     "ranks_starve_in_turn": "test_loaders",
     "input_too_slow_alone": "test_input_times",
+    "padding": "test_step_causes",
 }
 
 #: Findings whose advice is to read or look at something, and changes no setting of a run.

@@ -191,6 +191,131 @@ def test_logs_that_were_written_tell_the_same(tmp_path: Path) -> None:
     assert analyse(run).step_causes == analyse(simulated.run).step_causes
 
 
+# -- padding ---------------------------------------------------------------------------------------
+
+
+def padded(run: Run, share: float, **facts: object) -> Run:
+    """Return a run whose recorders have counted this share of padding in one of eight batches."""
+    chosen = run.steps.filter(pc.equal(pc.bit_wise_and(run.steps["step"], 7), 0))
+    elements = chosen["elements"].to_numpy() if chosen["elements"].null_count == 0 else None
+    places = np.full(chosen.num_rows, 40_000) if elements is None else elements
+    padding = np.rint(share * places).astype(np.int64)
+    columns = {
+        **{name: chosen[name] for name in ("log", "generation", "rank", "step", "begin")},
+        "kind": pa.array(["padding"] * chosen.num_rows),
+        "end": chosen["begin"],
+        "steps": pa.array(padding),
+        "samples": pa.array(places - padding),
+    }
+    schema = run.intervals.schema
+    arrays = [
+        columns[field.name].cast(field.type)
+        if field.name in columns
+        else pa.nulls(chosen.num_rows, field.type)
+        for field in schema
+    ]
+    rows = pa.table(arrays, schema=schema)
+    logs = tuple(replace(log, facts={**log.facts, **facts}) for log in run.logs)
+    return replace(run, logs=logs, intervals=pa.concat_tables([run.intervals, rows]))
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_padding_costs_what_its_tokens_take(ranks: int) -> None:
+    share = 0.25
+    analysis = analyse(padded(run_of(WORK, ranks=ranks), share))
+    (cause,) = (each for each in analysis.step_causes.causes if each.code == "padding")
+    truth = simulate(replace(JOB, faults=(WORK,), facts=NOTED, ranks=ranks)).truth
+    arrival = (truth.other + truth.input + truth.compute).astype(np.float64)
+    # Elements take time in proportion to the compute time without the fault.
+    sizes = JOB.compute_ms * 1e6 + truth.extra["compute"]
+    gained = (arrival.max(axis=1) - (arrival - share * sizes).max(axis=1))[20:].mean() / 1e6
+    assert cause.saved_ms.value == pytest.approx(gained, rel=0.1)
+    assert cause.saved_ms.ci95 is not None
+    assert cause.saved_ms.ci95[0] < gained < cause.saved_ms.ci95[1]
+    assert cause.of_imbalance is None
+    padding = analysis.step_causes.padding
+    assert padding is not None
+    assert padding.share.value == pytest.approx(share, abs=0.001)
+    assert dict(padding.of_ranks) == pytest.approx(dict.fromkeys(range(ranks), share), abs=0.001)
+
+
+def test_throughput_is_told_in_tokens() -> None:
+    analysis = analyse(padded(run_of(), 0.25))
+    padding = analysis.step_causes.padding
+    assert padding is not None
+    assert padding.tokens_per_second is not None
+    expected = 4 * 0.75 * 40_000 / step_ms(analysis) * 1e3
+    assert padding.tokens_per_second.value == pytest.approx(expected, rel=0.01)
+
+
+def test_what_padding_costs_is_unknown_if_all_batches_have_one_size() -> None:
+    analysis = analyse(padded(run_of(), 0.4))
+    assert analysis.step_causes.causes == ()
+    (finding,) = (each for each in analysis.findings if each.code == "padding")
+    assert finding.severity == "info"
+    assert "40.0%" in finding.evidence
+    assert "same size" in finding.evidence
+    content = json.loads(json.dumps(json_content(analysis), default=str))
+    jsonschema.validate(content, SCHEMA)
+    assert content["padding"]["saved_ms"] is None
+    assert "same size" in content["padding"]["reason"]
+
+
+def test_sizes_without_an_effect_tell_no_cost_of_padding() -> None:
+    # Batches vary, and take no longer for it.
+    run = run_of(replace(WORK, ms=0.0))
+    rng = np.random.default_rng(1)
+    at = run.steps.schema.get_field_index("elements")
+    elements = pa.array(rng.integers(20_000, 40_000, run.rows))
+    steps = run.steps.set_column(at, run.steps.schema.field("elements"), [elements])
+    analysis = analyse(padded(replace(run, steps=steps), 0.4))
+    assert analysis.step_causes.causes == ()
+    padding = analysis.step_causes.padding
+    assert padding is not None
+    assert padding.saved_ms is None
+    assert padding.unknown == "whether larger batches take longer does not show"
+
+
+def test_little_padding_of_unknown_cost_is_no_finding() -> None:
+    analysis = analyse(padded(run_of(), 0.05))
+    assert "padding" not in {finding.code for finding in analysis.findings}
+
+
+@pytest.mark.parametrize(
+    ("facts", "line"),
+    [
+        ({"framework": "pytorch"}, "batch_sampler=batches_by_length"),
+        (
+            {"versions": {"transformers": "5.24.0"}, "groups_by_length": False},
+            'train_sampling_strategy="group_by_length"',
+        ),
+        (
+            {"versions": {"transformers": "4.46.3"}, "groups_by_length": False},
+            "group_by_length=True",
+        ),
+        (
+            {"versions": {"transformers": "5.24.0"}, "groups_by_length": True},
+            "DataCollatorWithPadding",
+        ),
+    ],
+)
+def test_the_advice_on_padding_is_for_the_users_framework(
+    facts: dict[str, object], line: str
+) -> None:
+    analysis = analyse(padded(run_of(), 0.4, **facts))
+    (finding,) = (each for each in analysis.findings if each.code == "padding")
+    assert line in finding.advice[0].line
+
+
+def test_conditions_and_the_table_have_padding() -> None:
+    analysis = analyse(padded(run_of(WORK), 0.25))
+    assert parse("causes.padding.share>5%").check(analysis).held
+    assert parse("causes.padding.share>1%").check(analyse(run_of(WORK))).held is None
+    table = causes_table(analysis)
+    assert table is not None
+    assert ("Padding", "all") in [row[:2] for row in table.rows]
+
+
 @pytest.mark.parametrize("offset_ms", [0.0, 700.0])
 def test_a_step_tells_its_own_pauses(offset_ms: float) -> None:
     clocks = Clocks(offsets_ms=(0.0, offset_ms))

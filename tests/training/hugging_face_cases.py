@@ -11,6 +11,7 @@ Each case has its own log folder.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import sys
@@ -202,6 +203,73 @@ def repeats(case: TrainerCase) -> Any:
     return case.train(
         case.logger(), net=Averaging(), collate=collate, gradient_accumulation_steps=5
     )
+
+
+class Reader(nn.Module):
+    """A model of token ids, which counts the tokens and the padding of its batches."""
+
+    accepts_loss_kwargs = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(11)
+        self.embedding = nn.Embedding(100, 16)
+        self.second = nn.Linear(16, CLASSES)
+        self.stopwatch = Stopwatch()
+        self.counted: list[list[int]] = []
+
+    def forward(
+        self, input_ids: Any, attention_mask: Any, labels: Any, num_items_in_batch: Any = None
+    ) -> Any:
+        tokens = int(attention_mask.sum())
+        self.counted.append([tokens, attention_mask.numel() - tokens])
+        hidden = (self.embedding(input_ids) * attention_mask[..., None]).sum(1)
+        total = nn.functional.cross_entropy(self.second(hidden), labels, reduction="sum")
+        return {"loss": total / (num_items_in_batch or len(labels))}
+
+
+def padded_to_longest(rows: Any) -> dict[str, Any]:
+    ids = [row["input_ids"] for row in rows]
+    masks = [torch.ones_like(sample) for sample in ids]
+    pad = functools.partial(nn.utils.rnn.pad_sequence, batch_first=True)
+    labels = torch.stack([row["labels"] for row in rows])
+    return {"input_ids": pad(ids), "attention_mask": pad(masks), "labels": labels}
+
+
+def read_texts(case: TrainerCase, **options: Any) -> Any:
+    """Train on texts of different lengths, which each batch pads to its longest."""
+    random = torch.Generator().manual_seed(7)
+    lengths = torch.randint(4, 64, (STEPS * BATCH * RANKS,), generator=random).tolist()
+    texts = [
+        {
+            "input_ids": torch.randint(1, 100, (length,), generator=random),
+            "labels": torch.tensor(length % CLASSES),
+        }
+        for length in lengths
+    ]
+    net = Reader()
+    trained = case.train(
+        case.logger(), net=net, dataset=texts, collate=padded_to_longest, **options
+    )
+    return {**trained, "counted": net.counted}
+
+
+@alone
+@ranked
+def padded(case: TrainerCase) -> Any:
+    return read_texts(case)
+
+
+@alone
+@ranked
+def padded_in_workers(case: TrainerCase) -> Any:
+    return read_texts(case, dataloader_num_workers=2)
+
+
+@alone
+@ranked
+def grouped_by_length(case: TrainerCase) -> Any:
+    return read_texts(case, train_sampling_strategy="group_by_length")
 
 
 @alone

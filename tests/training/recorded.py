@@ -78,7 +78,7 @@ def fits_of(run: Run) -> list[Fit]:
             table.filter(pc.equal(table["log"], index)).to_pandas()
             for table in (run.steps, run.intervals)
         )
-        within = intervals["kind"].isin(PAUSES_IN_STEPS)
+        within = intervals["kind"].isin([*PAUSES_IN_STEPS, "padding"])
         fits.append(Fit(log, steps, intervals[~within], intervals[within]))
     return sorted(fits, key=lambda fit: (fit.log.rank, fit.log.generation, fit.log.part))
 

@@ -106,6 +106,28 @@ class TrainerContract(RecorderContract):
             check_figures(fit.facts["loader"], [12, 12], asked=20)
             assert fit.facts["loader"]["unmatched"] == 0
 
+    @pytest.mark.parametrize("case", ["padded", "padded_in_workers", "grouped_by_length"])
+    def test_the_padding_of_some_batches_is_that_which_the_model_sees(
+        self, recorded: Recorded, case: str
+    ) -> None:
+        recorded.clean(case, self.ranks)
+        for rank, fit in enumerate(recorded.fits(case, self.ranks)):
+            rows = fit.interruptions[fit.interruptions["kind"] == "padding"]
+            # One in eight batches of each epoch.
+            assert list(rows["step"]) == [0, 8, 12, 20]
+            seen = [recorded.result(case, rank)["counted"][step] for step in rows["step"]]
+            assert [list(row) for row in zip(rows["samples"], rows["steps"], strict=True)] == seen
+
+    def test_batches_of_similar_lengths_have_less_padding(self, recorded: Recorded) -> None:
+        shares = {}
+        for case in ("padded", "grouped_by_length"):
+            batches = recorded.result(case)["counted"]
+            tokens, padding = (sum(counts) for counts in zip(*batches, strict=True))
+            shares[case] = padding / (tokens + padding)
+            (groups,) = {fit.facts["groups_by_length"] for fit in recorded.fits(case, self.ranks)}
+            assert groups is (case == "grouped_by_length")
+        assert shares["grouped_by_length"] < shares["padded"] / 2
+
 
 class TestTrainerRanks(TrainerContract, TwoRanks):
     facts: ClassVar[Mapping[str, Any]] = {"reduces_with": ["gloo"]}

@@ -203,6 +203,22 @@ class TestOneProcess(RecorderContract):
             "sparse": 3,
         }
 
+    def test_tokens_and_padding_are_counted_where_a_batch_tells_them(
+        self, recorded: Recorded
+    ) -> None:
+        unknown = [-1, -1]
+        assert recorded.result("kinds_of_batches")["padding"] == {
+            "mask": [8, 2],
+            "of a tokenizer": [8, 2],
+            "lengths": [8, 2],
+            "of something else": unknown,
+            "for each pair of places": unknown,
+            "added to scores": unknown,
+            "elsewhere": unknown,
+            "none": unknown,
+            "a tensor": unknown,
+        }
+
     def test_each_batch_has_as_many_samples_as_the_loop_saw(self, recorded: Recorded) -> None:
         recorded.clean("batches_of_every_size", ranks=1)
         seen = recorded.result("batches_of_every_size")["samples"]

@@ -206,6 +206,8 @@ class LoopOrder(NamedTuple):
     extra: int = 0
     #: All batches of the loop; None if unknown.
     length: Optional[int] = None
+    #: Batches at the start that the loop takes and does not use.
+    skipped: int = 0
 
     def taken_in(self, batches: int, taken: int) -> int:
         """Return how many batches an iteration takes that uses so many, after those taken before."""
@@ -220,12 +222,13 @@ def loop_order(loader: Any, looks_ahead: bool) -> LoopOrder:
         loader: the training's.
         looks_ahead: whether the training takes the next batch before it uses one.
     """
-    kind, extra = type(loader), int(looks_ahead)
+    kind, extra, skipped = type(loader), int(looks_ahead), 0
     if kind.__name__ == RAYS_LOADER:
         extra += 1
     elif kind.__name__ == "DataLoaderShard":
         # Accelerate's: it skips the batches that a checkpoint has trained.
-        extra += 1 + getattr(loader, "skip_batches", 0)
+        skipped = getattr(loader, "skip_batches", 0)
+        extra += 1 + skipped
     elif kind.__iter__ is not DataLoader.__iter__ and not (
         loader_in_pipeline(loader) is not loader and passes_batches_on(loader)
     ):
@@ -233,7 +236,7 @@ def loop_order(loader: Any, looks_ahead: bool) -> LoopOrder:
         return LoopOrder(what % kind.__name__)
     if not getattr(loader, "in_order", True):
         return LoopOrder("batches come out of order, so the waits for them are unknown")
-    return LoopOrder(None, extra, batches_in(loader) if extra else None)
+    return LoopOrder(None, extra, batches_in(loader) if extra else None, skipped)
 
 
 # -- Ray Data's timers, in the training process ---------------------------------------------------

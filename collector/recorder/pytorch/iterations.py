@@ -12,7 +12,7 @@ from ..guards import read_clocks, take_ready, while_running
 from ..loop_recording import LoopRecording
 from ..loop_steps import Iteration, Reduction, StepAssembler, elements_of, total_of
 from ..options import Options
-from ..step_log.line_format import StepRow
+from ..step_log.line_format import PaddingRow, StepRow
 from .batches import READER, samples_of, shape_in
 from .cuda import CudaClock, CudaTimestamp
 from .device_steps import DeviceIteration, DeviceSteps, DeviceTimes
@@ -245,6 +245,12 @@ class IterationRecording(LoopRecording):
         if self._assembler.lost_count:
             self._give_up()
 
+    def _emit_counted(self, begin: int, ends_step: bool, tokens: int, padding: int) -> None:
+        """Emit the tokens in a batch of the iteration whose rows were emitted last."""
+        session = self._session
+        assert session is not None
+        session.padding(PaddingRow(session.next_step - ends_step, begin, tokens, padding))
+
     def _emit(self, rows: List[StepRow]) -> None:
         assert self._session is not None
         for row in self._numbered(rows):
@@ -267,8 +273,9 @@ class FinishedIterations:
 
     The flushing thread settles regularly, and so do callers that need the number of steps. ``emit``
     receives the rows of an iteration, the nanoseconds that recording it took, and the iteration that
-    waits for its device. ``samples`` is the user's number of samples per batch. ``figures`` receives
-    what the iterations have taken from their loader.
+    waits for its device. ``count`` receives the tokens and the padding of some batches, with the start
+    of the iteration and whether it ends a step. ``samples`` is the user's number of samples per batch.
+    ``figures`` receives what the iterations have taken from their loader.
     """
 
     def __init__(
@@ -276,11 +283,13 @@ class FinishedIterations:
         assembler: StepAssembler,
         samples: Optional[int],
         emit: Callable[[List[StepRow], int, Optional[DeviceIteration]], None],
+        count: Callable[[int, bool, int, int], None],
         figures: LoaderFigures,
     ) -> None:
         self._assembler = assembler
         self._samples = samples
         self._emit = emit
+        self._count = count
         self._figures = figures
         #: A deque: the training thread appends while another takes, without a lock.
         self.waiting: Deque[FinishedIteration] = deque()
@@ -316,6 +325,9 @@ class FinishedIterations:
                 waits = (
                     None if on_device is None else DeviceIteration(copy(iteration), end, on_device)
                 )
-                self._emit(self._assembler.rows(iteration, end, ready), own_ns, waits)
+                rows = self._assembler.rows(iteration, end, ready)
+                self._emit(rows, own_ns, waits)
+                for tokens, padding in self._figures.counted:
+                    self._count(begin, bool(rows), tokens, padding)
         finally:
             self._settles.release()

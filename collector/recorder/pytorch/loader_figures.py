@@ -58,10 +58,13 @@ class LoaderFigures:
         self._pace = FactPace()
         #: Whether nothing has failed: steps are recorded without figures of the loader.
         self.running = True
+        #: Tokens and padding of each batch that the last iteration has used, as far as counted.
+        self.counted: List[Tuple[int, int]] = []
 
     def fail(self, error: Exception) -> None:
         """Give up after an error, and say so in the fact."""
         self.running = False
+        self.counted = []
         self._reason = "the loader's figures failed: %r" % error
 
     @while_running
@@ -132,7 +135,7 @@ class LoaderFigures:
             iterator = make()
             with contextlib.suppress(Exception):  # the loader works without it
                 source.time_in_process(iterator._dataset_fetcher, self._in_process)
-            source.iterations[0] = LoopBatches(monotonic_ns())
+            source.iterations[0] = LoopBatches(monotonic_ns(), order.skipped)
             self._new.append(source)
             return iterator
         init = loader.worker_init_fn
@@ -179,7 +182,9 @@ class LoaderFigures:
         if iteration is None:
             for number in [old for old in source.iterations if old < batch.iteration - 1]:
                 del source.iterations[number]
-            iteration = source.iterations[batch.iteration] = LoopBatches(batch.began)
+            iteration = source.iterations[batch.iteration] = LoopBatches(
+                batch.began, source.order.skipped
+            )
         iteration.began = min(iteration.began, batch.began)
         if batch.place in iteration.batches or batch.place < iteration.next:
             iteration.matches = False
@@ -187,14 +192,15 @@ class LoaderFigures:
 
     @while_running
     def taken(self, epoch: int, begin: int, data: Optional[int], batches: int) -> None:
-        """Add an iteration of training, which has taken batches.
+        """Add an iteration of training, which has used batches.
 
         Args:
             epoch: its epoch.
-            begin: when it asked for the first of them.
+            begin: when it asked for the first batch.
             data: when it had the last one.
-            batches: their number.
+            batches: how many it used.
         """
+        self.counted = []
         match = None if data is None else self._iteration_at(data)
         if data is None or match is None:
             return
@@ -202,6 +208,19 @@ class LoaderFigures:
         if source.why_unmatched:
             self._reason = source.why_unmatched
             return
+        self._take(source, iteration, epoch, begin, data, batches)
+        self.counted = [*iteration.counted(batches)]
+
+    def _take(
+        self,
+        source: Source,
+        iteration: LoopBatches,
+        epoch: int,
+        begin: int,
+        data: int,
+        batches: int,
+    ) -> None:
+        """Add the batches that an iteration has taken: others than it uses if it looks ahead."""
         is_first = iteration.taken == 0
         waits = not any(began < data < ended for began, ended in tuple(self._ahead))
         batches = source.order.taken_in(batches, iteration.taken)

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import inspect
 import itertools
+import os
 import sys
 from time import monotonic_ns
 from types import FrameType
@@ -366,3 +367,25 @@ def _with_workers(data: "DataLoader[Any]", workers: int, prefetch: int) -> Itera
 
 
 measure_input = measure_input_of(loader_of)
+
+
+# -- Time without a CPU core ----------------------------------------------------------------------
+
+
+def crowded_clock() -> Callable[[], int]:
+    """Return a clock of the nanoseconds in which this thread was ready to run and had no CPU core.
+
+    Linux counts them for each thread. The clock returns -1 where nothing does.
+    """
+    try:
+        file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+    except (OSError, AttributeError):
+        return lambda: -1
+
+    def crowded() -> int:
+        try:
+            return int(os.pread(file, 64, 0).split()[1])
+        except (OSError, ValueError, IndexError):  # such as a file that the user's code has closed
+            return -1
+
+    return crowded

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import json
 import math
 import multiprocessing
@@ -21,8 +22,9 @@ from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, NamedTu
 import torch
 from torch.utils.data import IterableDataset
 
+from .batches import NOT_COUNTED, count_padded, padded_in
 from .iterable_sources import LoopOrder, ShardTimes, shard_name, shards_of
-from .loader_pipeline import DatasetProfile
+from .loader_pipeline import DatasetProfile, crowded_clock
 
 # Records that one worker may write between two readings.
 _ROOM = 512
@@ -52,14 +54,19 @@ class Made(NamedTuple):
     #: How long it was ready to run and had no CPU core; -1 if unknown.
     crowded: int
     kind: int
+    #: Tokens and padding; -1 where they are not counted.
+    tokens: int
+    padding: int
 
 
-_RECORD = struct.Struct("=9q")
+_RECORD = struct.Struct("=11q")
 _NUMBER = struct.Struct("=q")
 _TEXT = struct.Struct("=%ds" % _TEXT_BYTES)
 #: Kinds of records: a batch, one whose functions were timed, an exception or the end of the data.
 BATCH, PROFILED_BATCH, NOTHING = 0, 1, 2
-Write = Callable[[int, int, int, int, int, int, int, int], None]
+Write = Callable[[int, int, int, int, int, int, int, int, int, int], None]
+#: The tokens of one in so many batches are counted, the same ones on all ranks.
+_COUNTED = 8
 
 
 class SharedRecords:
@@ -135,7 +142,7 @@ class WorkerStart:
 def _watch_worker(worker: int, records: SharedRecords) -> None:
     """Time each batch of this process; it makes a fetcher for each iteration over its data set."""
     kinds = torch.utils.data._DatasetKind
-    create, write, crowded = kinds.create_fetcher, records.writer(worker), _crowded_clock()
+    create, write, crowded = kinds.create_fetcher, records.writer(worker), crowded_clock()
     times = DatasetTimes(lambda text: records.write_text(worker, text))
     iterations = 0
 
@@ -145,11 +152,17 @@ def _watch_worker(worker: int, records: SharedRecords) -> None:
         # Data sets may use loaders, too.
         if sys._getframe(1).f_code.co_name == "_worker_loop":
             with contextlib.suppress(Exception):  # the worker works without it
-                time_fetcher(fetcher, write, iterations, _index_of_worker, crowded, times)
+                time_fetcher(
+                    fetcher, write, _count_some, iterations, _index_of_worker, crowded, times
+                )
             iterations += 1
         return fetcher
 
     kinds.create_fetcher = staticmethod(create_fetcher)
+
+
+def _count_some(number: int, batch: Any) -> Tuple[int, int]:
+    return NOT_COUNTED if number % _COUNTED else count_padded(padded_in(batch))
 
 
 def _index_of_worker() -> int:
@@ -219,28 +232,10 @@ class DatasetTimes:
             self._tell(self.text)
 
 
-def _crowded_clock() -> Callable[[], int]:
-    """Return a clock of the nanoseconds in which this thread was ready to run and had no CPU core.
-
-    Linux counts them for each thread. The clock returns -1 where nothing does.
-    """
-    try:
-        file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
-    except (OSError, AttributeError):
-        return lambda: -1
-
-    def crowded() -> int:
-        try:
-            return int(os.pread(file, 64, 0).split()[1])
-        except (OSError, ValueError, IndexError):  # such as a file that the user's code has closed
-            return -1
-
-    return crowded
-
-
 def time_fetcher(
     fetcher: Any,
     write: Write,
+    count: Callable[[int, Any], Tuple[int, int]],
     iteration: int,
     index_of: Callable[[], int],
     crowded_now: Callable[[], int],
@@ -252,6 +247,7 @@ def time_fetcher(
     Args:
         fetcher: of the loader; only this object changes.
         write: receives the records.
+        count: returns the tokens and the padding of a batch with this number.
         iteration: counts iterations over the data set.
         index_of: returns the number of the batch that is about to be made.
         crowded_now: a clock of the time without a CPU core; -1 if unknown.
@@ -274,7 +270,7 @@ def time_fetcher(
         left -= 1
         if left:
             return fetch(indices)
-        left, collated, kind = one_in, 0, NOTHING
+        left, collated, kind, batch = one_in, 0, NOTHING, None
         index = index_of()
         profile = times.profile(fetcher.dataset)
         crowded, cpu, began = crowded_now(), cpu_now(), now()
@@ -292,7 +288,10 @@ def time_fetcher(
             cpu = cpu_now() - cpu
             after = crowded_now()
             crowded = after - crowded if 0 <= crowded <= after else -1
-            write(iteration, index, began, ended, collated, cpu, crowded, kind)
+            counts = NOT_COUNTED
+            with contextlib.suppress(Exception):  # such as a batch with methods of its own
+                counts = count(index, batch)
+            write(iteration, index, began, ended, collated, cpu, crowded, kind, *counts)
             if kind == NOTHING:
                 times.end()
             else:
@@ -329,9 +328,14 @@ def told_by(processes: Iterable[bytes]) -> Dict[str, Any]:
 class LoopBatches:
     """The batches of one loop over a loader, as its workers make them."""
 
-    def __init__(self, began: int) -> None:
+    def __init__(self, began: int, skipped: int) -> None:
         #: The start of its first batch.
         self.began = began
+        #: Batches that training has used, or skipped.
+        self.used = skipped
+        #: Of some batches that it has not used: the number, and the tokens and the padding, or in the
+        #: training process what tells them.
+        self.padded: Deque[Tuple[int, Any]] = deque(maxlen=_ROOM)
         #: The batches that training has not taken, by their numbers.
         self.batches: Dict[int, Made] = {}
         #: The number of the next batch, and the batches that were taken.
@@ -348,11 +352,22 @@ class LoopBatches:
             self.next += 1
         batch = self.batches.pop(self.next, None)
         self.matches = self.matches and batch is not None and batch.ended <= data
-        if not self.matches:
+        if batch is None or not self.matches:
             return None
         self.next += 1
+        if batch.tokens >= 0:
+            self.padded.append((self.taken, (batch.tokens, batch.padding)))
         self.taken += 1
         return batch
+
+    def counted(self, batches: int) -> Iterator[Tuple[int, int]]:
+        """Yield the tokens and the padding of the next batches that training uses, if counted."""
+        self.used += batches
+        while self.padded and self.padded[0][0] < self.used:
+            padded = self.padded.popleft()[1]
+            counts = padded if type(padded) is tuple else count_padded(padded)
+            if counts != NOT_COUNTED:
+                yield counts
 
     def after(self, batch: Made, most: int) -> List[int]:
         """Return when the batches after this one, up to so many, were ready."""
@@ -393,12 +408,19 @@ class Source:
         """Time some batches that the training process makes itself, and their functions."""
 
         def add(*record: int) -> None:
-            *_, collated, on_cpu, _, kind = record
+            *_, collated, on_cpu, _, kind, _, _ = record
             if kind == BATCH:
                 self.timed.append((collated, on_cpu))
 
-        self._functions = functions
-        time_fetcher(fetcher, add, 0, lambda: 0, lambda: -1, functions, _TIMED_IN_PROCESS)
+        def keep(_: int, batch: Any) -> Tuple[int, int]:
+            """Keep the mask for the thread that makes rows: this is the training's."""
+            number, padded = next(numbers), padded_in(batch)
+            if padded is not None:
+                self.iterations[0].padded.append((number, padded))
+            return NOT_COUNTED
+
+        self._functions, numbers = functions, itertools.count(0, _TIMED_IN_PROCESS)
+        time_fetcher(fetcher, add, keep, 0, lambda: 0, lambda: -1, functions, _TIMED_IN_PROCESS)
 
     def texts(self) -> Iterator[bytes]:
         """Yield what each process tells of the data set's functions."""

@@ -146,7 +146,11 @@ class Recording(IterationRecording):
         }
         self._assembler = StepAssembler(reductions.counts, self._single)
         self._finished = FinishedIterations(
-            self._assembler, self._samples_given, self._emit_finished, self._loader_figures
+            self._assembler,
+            self._samples_given,
+            self._emit_finished,
+            self._emit_counted,
+            self._loader_figures,
         )
         self._waiting = self._finished.waiting
         counted = steps_counted(optimizer) if self._first_step is None else self._first_step

@@ -134,6 +134,7 @@ class TransformersRecording(TrainerRecording):
             "versions": versions_of("torch", "transformers", "accelerate"),
             "epochs": _epochs(arguments),
             "accumulate_grad_batches": count_or_none(arguments.gradient_accumulation_steps),
+            "groups_by_length": _groups_by_length(arguments),
         }
 
     @while_running
@@ -194,6 +195,12 @@ class TransformersRecording(TrainerRecording):
                 raise
 
         self._undo.append(patch(self._trainer, name, stopping))
+
+
+def _groups_by_length(arguments: Any) -> bool:
+    """Return whether batches have samples of similar lengths; the setting's name has changed."""
+    strategy = getattr(arguments, "train_sampling_strategy", None)
+    return strategy == "group_by_length" or bool(getattr(arguments, "group_by_length", False))
 
 
 def _epochs(arguments: Any) -> Optional[int]:

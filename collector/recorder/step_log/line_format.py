@@ -20,6 +20,8 @@ SKIPPED = "skipped"
 #: Time within steps that is no work of the model.
 GARBAGE_COLLECTION = "garbage_collection"
 COMPILATION = "compilation"
+#: Tokens and padding in a batch.
+PADDING = "padding"
 
 #: Elements of a step whose samples are known, in a log that tells the usual number of each.
 UNKNOWN_ELEMENTS = -1
@@ -74,6 +76,16 @@ class InterruptionRow(NamedTuple):
     end: int
     #: Of a garbage collection the generation; otherwise 1.
     amount: int
+
+
+class PaddingRow(NamedTuple):
+    """The tokens in a batch, and what pads them; only some batches are counted."""
+
+    step: int
+    #: The start of the step.
+    begin: int
+    tokens: int
+    padding: int
 
 
 class SkippedRow(NamedTuple):
@@ -206,6 +218,15 @@ class RowFormatter:
             row.amount,
         )
 
+    def padding(self, row: PaddingRow) -> str:
+        return "%s,%d,,%d,,,,0,%d,%d,,\n" % (
+            PADDING,
+            row.step,
+            (row.begin - self._origin) // 1000,
+            row.padding,
+            row.tokens,
+        )
+
     def machine(self, row: MachineRow) -> str:
         return "#machine %d,%s\n" % ((row.at - self._origin) // 1000, row.cells)
 
@@ -258,7 +279,7 @@ class Sampler:
         written: List[Union[StepRow, SkippedRow]] = []
         if self._skipped is not None and not self._skipped.goes_on_with(row):
             written += self.rest()
-        if self._keeps(row.step):
+        if self.keeps(row.step):
             written.append(row)
         elif self._skipped is None:
             self._skipped = _Sums(row)
@@ -271,7 +292,8 @@ class Sampler:
         skipped, self._skipped = self._skipped, None
         return [] if skipped is None else [skipped.row()]
 
-    def _keeps(self, step: int) -> bool:
+    def keeps(self, step: int) -> bool:
+        """Return whether a step is recorded in full."""
         if step < self._sampling.full_steps:
             return True
         return self._is_kept(step // BLOCK) or (

@@ -103,6 +103,8 @@ class Run:
         """Whether all recorders of the last generation note this cause inside of steps."""
         if code == "unequal_work":
             return self.work_varies
+        if code == "padding":
+            return bool(self.intervals.filter(arrow.equal(self.intervals["kind"], code)).num_rows)
         return all(
             code in (log.facts.get("interruptions") or ()) for log in self.last_logs.values()
         )

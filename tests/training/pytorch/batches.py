@@ -98,7 +98,7 @@ def kinds_of_batches(case: Case) -> Any:
         "infinite": torch.tensor([[1.0, float("inf")], [2.0, float("nan")]]),
         "sparse": torch.eye(3).to_sparse(),
     }
-    from stallscope.collector.recorder.pytorch.batches import samples_in
+    from stallscope.collector.recorder.pytorch.batches import count_padded, padded_in, samples_in
 
     seen = {}
     for name, batch in batches.items():
@@ -111,12 +111,26 @@ def kinds_of_batches(case: Case) -> Any:
             "like": described(like),
             "same": same(batch, like),
         }
+    ids, mask = torch.ones(2, 5), torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
+    padded: dict[str, Any] = {
+        "mask": {"input_ids": ids, "attention_mask": mask},
+        "of a tokenizer": (UserDict(input_ids=ids, attention_mask=mask), torch.ones(2)),
+        "lengths": {"inputs": ids, "lengths": torch.tensor([3, 5])},
+        # Samples of sound, of which the model makes fewer places.
+        "of something else": {"inputs": ids, "lengths": torch.tensor([3000, 5000])},
+        "for each pair of places": {"input_ids": ids, "attention_mask": mask[:, None, None]},
+        "added to scores": {"input_ids": ids, "attention_mask": (mask - 1.0) * 1e9},
+        "elsewhere": {"input_ids": ids, "attention_mask": mask.to("meta")},
+        "none": {"input_ids": ids},
+        "a tensor": ids,
+    }
     tokens = synthetic_like([batches["pair"]])
     labels = next(iter(tokens))[1]
     return {
         "weights": "",
         "ours": [],
         "kinds": seen,
+        "padding": {name: count_padded(padded_in(batch)) for name, batch in padded.items()},
         "labels": sorted(set(labels.tolist())),
         "length": len(tokens),
         "batches": len(list(tokens)),

@@ -1,23 +1,33 @@
-"""Find imbalance and late input with a known reason: extra work of rank 0, rates of loaders."""
+"""Find imbalance with a known reason: slow loaders, and what single ranks do between steps."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
-from stallscope.formatting.lists import clipped
+import numpy as np
+
+from stallscope.arrays.blocks import NULL
+from stallscope.arrays.types import Bools, Ints
+from stallscope.formatting.lists import capitalised, clipped, counted, listed, ranks_in_words
 from stallscope.formatting.numbers import between, percent, rate, significant
 
 from ..advice.input_advice import for_late_input
+from ..advice.training_advice import checkpoints_on_rank_0, shared_validation, shorter_solo_work
 from ..gains.baseline import InputRates
 from ..gains.what_if import Advice, Bottleneck
 from ..ledger.ledger import Ledger
 from ..setup import Setup
+from ..steps.alignment import PAUSES
 from ..stragglers.lateness import Straggler
-from .finding import Finding
+from .finding import Finding, LogIntervals, Records
 
 # A smaller share of the step needs no explanation.
 _WORTH = 0.05
+# A smaller share of the job is not worth a change.
+_WORTHWHILE = 0.02
+# Ranks that validate the same data take about the same time, apart from waiting.
+_ALIKE = 0.5
 
 
 def ranks_starve_in_turn(from_input_ms: float, ledger: Ledger) -> Iterator[Finding]:
@@ -129,3 +139,136 @@ def _comparison(rates: InputRates) -> str:
             "cores, disk or memory"
         )
     return f", less than the {needed}"
+
+
+# -- Validation and checkpoints: the ranks that do them, and their cost to the job -----------------
+
+
+def validation_on_all_ranks(records: Records) -> Iterator[Finding]:
+    """Find validation that all ranks seem to do on the same data."""
+    seconds = _seconds_per_rank(records, "validation")
+    spent = np.array(list(seconds.values()))
+    if len(spent) < 2 or spent.min() < _ALIKE * spent.max() or not records.seconds:
+        return
+    cost = float(np.median(spent))
+    share = cost / records.seconds
+    if share <= _WORTHWHILE:
+        return
+    who = f"{len(spent):,} of {len(records.ranks):,} ranks ({ranks_in_words(list(seconds))})"
+    if len(spent) == len(records.ranks):
+        who = f"All {len(spent):,} ranks"
+    yield Finding(
+        "validation_on_all_ranks",
+        "info",
+        "Several ranks validate",
+        f"{who} validate for "
+        f"about the same time: {cost:.1f} s on every rank, {share:.1%} of the job. Unless each has "
+        "its own part of the validation data, they all compute the same.",
+        (shared_validation(records.setup),),
+    )
+
+
+def checkpoint_on_all_ranks(records: Records) -> Iterator[Finding]:
+    """Find checkpoints that several ranks write, which may overwrite each other."""
+    seconds = _seconds_per_rank(records, "checkpoint")
+    hosts: dict[str, list[int]] = {}
+    for rank in seconds:
+        hosts.setdefault(records.last_log[rank].host, []).append(rank)
+    host, together = max(hosts.items(), key=lambda pair: len(pair[1]), default=("", []))
+    all_ranks = len(seconds) == records.run.size > 1
+    if len(together) < 2 and not all_ranks:
+        return
+    who = ranks_in_words(list(seconds))
+    where = f", {len(together)} of them on {listed('host', [host])}," if len(together) > 1 else ""
+    number = int(np.count_nonzero(records.intervals.kind == "checkpoint"))
+    yield Finding(
+        "checkpoint_on_all_ranks",
+        "warning",
+        "Several ranks write checkpoints",
+        f"{capitalised(who)}{where} wrote {counted(number, 'checkpoint')} in all: with the "
+        "same path they overwrite each other and can corrupt the file.",
+        (checkpoints_on_rank_0(records.setup),),
+    )
+
+
+def rank_0_alone(records: Records) -> Iterator[Finding]:
+    """Find validation and checkpoints of one rank that the others wait for."""
+    work = _solo_work(records)
+    if work is None or not records.seconds:
+        return
+    (rank, *_), counts = work.rank.tolist(), Counter(sorted(work.kind.tolist()))
+    cost = float(_waited(records, work).sum()) / 1e9
+    share = cost / records.seconds
+    if share <= _WORTHWHILE:
+        return
+    did = " and ".join(counted(number, kind) for kind, number in counts.items())
+    yield Finding(
+        "rank_0_alone",
+        "info",
+        f"Rank {rank} works while the others wait",
+        f"Only rank {rank} did {did}; the others waited {cost:.1f} s for it, {share:.1%} of the job.",
+        tuple(shorter_solo_work(records.setup, counts)),
+    )
+
+
+def _solo_work(records: Records) -> LogIntervals | None:
+    """Find the rank with most work that no other did; None without any, or if a log is missing."""
+    work = records.intervals.take(np.isin(records.intervals.kind, PAUSES))
+    if len(records.ranks) < max(2, records.run.size) or not len(work.rank):
+        return None
+    work = work.take(np.lexsort((work.rank, work.kind, work.step)))
+    # Entries of one kind before the same step are adjacent now, ordered by rank.
+    new = (np.diff(work.step) != 0) | (work.kind[1:] != work.kind[:-1])
+    starts = np.flatnonzero(np.concatenate([[True], new]))
+    ends = np.append(starts[1:], len(work.rank)) - 1
+    solo = np.repeat(work.rank[starts] == work.rank[ends], ends - starts + 1)
+    if records.ranks_with_holes:
+        solo &= _known_on_all_ranks(records, work)
+    if not solo.any():
+        return None
+    work = work.take(solo)
+    return work.take(work.rank == np.bincount(work.rank, work.end - work.begin).argmax())
+
+
+def _known_on_all_ranks(records: Records, work: LogIntervals) -> Bools:
+    """Mark work of a kind that one rank does, before steps around which no rank lost rows."""
+    kinds = [np.unique(work.rank[work.kind == kind]) for kind in PAUSES]
+    of_one = [kind for kind, ranks in zip(PAUSES, kinds, strict=True) if len(ranks) == 1]
+    cells, steps = records.reductions.cells, records.reductions.steps
+    known = np.isin(work.kind, of_one)
+    for number in (work.step - 1, work.step):
+        at = np.minimum(np.searchsorted(steps, number), max(len(steps) - 1, 0))
+        known &= steps[at] == number
+        known &= (cells.rows(records.reductions.column, at) != NULL).all(axis=1)
+    return known
+
+
+def _waited(records: Records, work: LogIntervals) -> Ints:
+    """Compute by how many nanoseconds solo work delayed another rank's next reduction, per step."""
+    reductions = records.reductions
+    peer = next(rank for rank in reductions.ranks if rank != work.rank[0])
+    at = records.completions_of(reductions.ranks.index(peer))
+    known = (at[1:] != NULL) & (at[:-1] != NULL) & (np.diff(reductions.steps) == 1)
+    if not known.any():
+        return np.zeros(0, np.int64)
+    following, gap = reductions.steps[1:][known], np.diff(at)[known]
+    gap -= int(np.median(gap))
+    work = work.take(np.isin(work.step, following))
+    steps, place = np.unique(work.step, return_inverse=True)
+    spent = np.bincount(place, work.end - work.begin).astype(np.int64)
+    pauses = records.intervals.take(
+        (records.intervals.rank == peer)
+        & np.isin(records.intervals.kind, PAUSES)
+        & np.isin(records.intervals.step, steps)
+    )
+    busy = np.bincount(np.searchsorted(steps, pauses.step), pauses.end - pauses.begin, len(steps))
+    late = gap[np.searchsorted(following, steps)] - busy.astype(np.int64)
+    return np.asarray(np.clip(late, 0, spent))
+
+
+def _seconds_per_rank(records: Records, kind: str) -> dict[int, float]:
+    """Return the seconds that each rank spent on work of this kind; ranks without any are left out."""
+    chosen = records.intervals.take(records.intervals.kind == kind)
+    ranks, place = np.unique(chosen.rank, return_inverse=True)
+    seconds = np.bincount(place, chosen.end - chosen.begin) / 1e9
+    return dict(zip(ranks.tolist(), seconds.tolist(), strict=True))

@@ -1,40 +1,46 @@
-"""Causes inside steps: pauses that recorders noted, and batches of unequal work.
+"""Causes inside steps: pauses that recorders noted, batches of unequal work, and padding.
 
 A cause is judged by what it costs the job: the steps are replayed without it, and all other ranks stay
-as they were. Pauses are measured. Unequal work is estimated: in each step, ranks with larger batches
-than the others compute for longer, and the slope is the time of an element.
+as they were.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
-import pyarrow.compute as pc
 
-from stallscope.arrays import arrow
-from stallscope.arrays.blocks import NULL, Block
-from stallscope.arrays.stats import Mean, mean_with_interval
-from stallscope.arrays.types import Bools, Floats, Ints
+from stallscope.arrays.blocks import Block
+from stallscope.arrays.stats import Mean
+from stallscope.arrays.types import Ints
 from stallscope.formatting.lists import capitalised, counted, ranks_in_words
 from stallscope.formatting.numbers import amount, percent
 from stallscope.run import Run
-from stallscope.words import PAUSES_IN_STEPS, STAGES, PauseInStep, Stage, StepCauseCode
+from stallscope.words import PAUSES_IN_STEPS, PauseInStep, Stage, StepCauseCode
 
 from ..gains.what_if import Advice, Bottleneck, Reason
 from ..ledger.by_generation import Generations, steady_of
 from ..ledger.ledger import Ledger
-from ..steps.alignment import AlignedSteps
 from ..stragglers.replay import mean_saved
 from .finding import Finding
+from .step_amounts import (
+    Padding,
+    Pauses,
+    Work,
+    noted_padding,
+    noted_pauses,
+    relative_work,
+    take_off,
+    unequal_work,
+)
 
 #: A cause that costs a smaller share of the step is not named.
 WORTH = 0.01
-# A pause lies in one step, or goes on into the next one.
-_STEPS_OF_A_PAUSE = 2
-# Batches differ if their sizes within a step do by this share, and one rank's are larger from this on.
-_VARIES, _LARGER = 0.01, 0.02
+# A rank has larger batches than the others from this share on.
+_LARGER = 0.02
+# Less padding is not worth a finding, if its cost is unknown.
+_MUCH_PADDING = 0.1
 # A rank has a pause if it has this share of what the rank with most of it has.
 _ALSO = 0.2
 
@@ -48,7 +54,7 @@ class StepCause:
     ranks: tuple[int, ...]
     #: The stage in which most of it is.
     stage: Stage
-    #: How often it happened in the steady steps, and how long it took; None for unequal work.
+    #: How often it happened in the steady steps, and how long it took; None for what batches hold.
     count: int | None
     took_ms: float | None
     #: The time per step that the job would save without it.
@@ -68,21 +74,9 @@ class StepCauses:
     causes: tuple[StepCause, ...] = ()
     #: The share of the imbalance that the causes together explain; None without imbalance or causes.
     explained: float | None = None
-
-
-@dataclass(frozen=True)
-class _Pauses:
-    """The parts of pauses of one kind that delayed a rank's gradients."""
-
-    kind: PauseInStep
-    count: int
-    took_ms: float
-    #: The stage that has most of their time.
-    stage: Stage
-    #: Positions of steps and ranks in the ledger, and nanoseconds.
-    step: Ints = field(repr=False)
-    rank: Ints = field(repr=False)
-    by: Ints = field(repr=False)
+    #: Tokens and padding in batches; None if no recorder has counted them.
+    padding: Padding | None = None
+    padding_advice: tuple[Advice, ...] = ()
 
 
 def step_causes(run: Run, generations: Generations) -> StepCauses:
@@ -94,15 +88,19 @@ def step_causes(run: Run, generations: Generations) -> StepCauses:
     ledger = steady_of(generations.ledgers[last], generations.unsteady[last])
     if ledger is None or not len(ledger):
         return StepCauses()
-    noted = [_pauses(run, aligned, ledger, kind) for kind in PAUSES_IN_STEPS]
+    noted = [noted_pauses(run, aligned, ledger, kind) for kind in PAUSES_IN_STEPS]
     every = [pauses for pauses in noted if pauses is not None]
-    work = _unequal_work(ledger, every)
+    work = unequal_work(ledger, every)
     causes = [_of_pauses(pauses, ledger) for pauses in every]
     if work is not None:
         causes.append(_of_work(work, ledger))
+    padding = noted_padding(run, aligned, ledger)
+    known = StepCauses(padding=padding, padding_advice=_padding_advice(run))
+    if padding is not None and padding.saved_ms is not None:
+        causes.append(_of_padding(padding, padding.saved_ms, known.padding_advice, ledger))
     named = [cause for cause in causes if _is_worth(cause)]
     if not named:
-        return StepCauses()
+        return known
     named.sort(key=lambda cause: -cause.saved_ms.value)
     codes = {cause.code for cause in named}
     together = _last_without(
@@ -110,7 +108,9 @@ def step_causes(run: Run, generations: Generations) -> StepCauses:
         [pauses for pauses in every if pauses.kind in codes],
         work.slope.value if work is not None and "unequal_work" in codes else 0.0,
     )
-    return StepCauses(tuple(named), _of_imbalance(ledger, together))
+    # Padding is on all ranks alike.
+    explained = _of_imbalance(ledger, together) if codes - {"padding"} else None
+    return replace(known, causes=tuple(named), explained=explained)
 
 
 def _is_worth(cause: StepCause) -> bool:
@@ -118,76 +118,10 @@ def _is_worth(cause: StepCause) -> bool:
     return cause.share >= WORTH and (ci95 is None or ci95[0] > 0)
 
 
-# -- pauses ----------------------------------------------------------------------------------------
+# -- what causes cost ------------------------------------------------------------------------------
 
 
-def _pauses(run: Run, aligned: AlignedSteps, ledger: Ledger, kind: PauseInStep) -> _Pauses | None:
-    """Return the pauses of a kind within the steps of a ledger; None without any."""
-    table = run.intervals.filter(arrow.equal(run.intervals["kind"], kind))
-    table = table.filter(arrow.equal(table["generation"], aligned.generation))
-    table = table.filter(pc.is_in(table["rank"], arrow.array(np.array(ledger.ranks, np.int32))))
-    if not table.num_rows:
-        return None
-    rank = np.searchsorted(ledger.ranks, arrow.numbers(table["rank"]))
-    begin, end = (arrow.numbers(table[name]).astype(np.int64) for name in ("begin", "end"))
-    at = np.searchsorted(aligned.steps, arrow.numbers(table["step"]))
-    clock = aligned.clocks.of_rank[rank]
-    ahead = aligned.clocks.offset[np.minimum(at, len(aligned.steps) - 1), clock]
-    rank, begin, end = _merged(rank, begin - ahead, end - ahead)
-    first = np.searchsorted(ledger.reduced, begin)
-    parts = []
-    for step in (first + more for more in range(_STEPS_OF_A_PAUSE)):
-        inside = np.flatnonzero(step < len(ledger))
-        by, of_stages = _delays(ledger, step[inside], rank[inside], begin[inside], end[inside])
-        kept = by > 0
-        parts.append(
-            (inside[kept], step[inside][kept], rank[inside][kept], by[kept], of_stages[kept])
-        )
-    which, steps, ranks, delays, of_stages = (
-        np.concatenate(part) for part in zip(*parts, strict=True)
-    )
-    number = len(np.unique(which))
-    if not number:
-        return None
-    stage = STAGES[int(of_stages.sum(axis=0).argmax())]
-    return _Pauses(kind, number, float(delays.sum()) / 1e6 / number, stage, steps, ranks, delays)
-
-
-def _merged(rank: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
-    """Join intervals of one rank that overlap, as those of a compiler that compiles within compiling."""
-    order = np.lexsort((begin, rank))
-    rank, begin, end = rank[order], begin[order], end[order]
-    # Later ranks are after all times of earlier ones.
-    apart = (int(end.max()) - int(begin.min()) + 1) * rank
-    until = np.maximum.accumulate(end + apart)
-    starts = np.append(True, (begin + apart)[1:] > until[:-1])
-    first = np.flatnonzero(starts)
-    last = np.append(first[1:], len(rank)) - 1
-    return rank[first], begin[first], (until - apart)[last]
-
-
-def _delays(ledger: Ledger, step: Ints, rank: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Return the part of each interval in which its rank worked towards its gradients of a step.
-
-    Returns:
-        The part, not above 0 without any, and its parts in each of STAGES.
-    """
-    arrival, fetch, compute = (
-        ledger.cells.at(name, step, rank) for name in ("arrival", "input", "compute")
-    )
-    ready = ledger.reduced[step] - ledger.allreduce[step] - (ledger.last[step] - arrival)
-    data = ready - compute
-    edges = {"input": (data - fetch, data), "compute": (data, ready)}
-    edges["other"] = (ready - arrival, data - fetch)
-
-    def inside(since: Ints, until: Ints) -> Ints:
-        return np.asarray(np.minimum(end, until) - np.maximum(begin, since))
-
-    of_stages = [np.maximum(inside(*edges[stage]), 0) for stage in STAGES]
-    return inside(ready - arrival, ready), np.stack(of_stages, axis=1)
-
-
-def _of_pauses(pauses: _Pauses, ledger: Ledger) -> StepCause:
+def _of_pauses(pauses: Pauses, ledger: Ledger) -> StepCause:
     last = _last_without(ledger, [pauses], 0.0)
     saved = mean_saved(ledger.last - last).scaled(1e-6)
     share = saved.value * 1e6 / float(ledger.total.mean())
@@ -217,85 +151,7 @@ def _of_pauses(pauses: _Pauses, ledger: Ledger) -> StepCause:
     )
 
 
-# -- unequal work ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Work:
-    """How much longer ranks compute for larger batches."""
-
-    #: Nanoseconds per element.
-    slope: Mean
-    #: The mean elements of each rank's batches, relative to the mean of all ranks.
-    of_ranks: Floats
-
-
-def _unequal_work(ledger: Ledger, every: Sequence[_Pauses]) -> _Work | None:
-    """Estimate the time of an element from batches of different sizes within steps.
-
-    Ranks may differ in speed, so that each rank is compared with itself: its mean difference from the
-    other ranks is taken off. Without batches whose differences change, nothing is estimated.
-    """
-    if "elements" not in ledger.cells.names or len(ledger.ranks) < 2:
-        return None
-    count, work, compute, total = ledger.cells.summed(_differences, every)
-    if not count.any() or not total.any():
-        return None
-    known = np.maximum(count, 1)
-    means = work / known, compute / known
-    products = ledger.cells.gathered(_products, every, *means)
-    of_both, of_work = (part.astype(np.float64) for part in products)
-    usual = float(total.sum() / max(count.sum(), 1))
-    variance = float(of_work.mean()) / len(ledger.ranks)
-    if not usual or np.sqrt(variance) < _VARIES * usual:
-        return None
-    slope = float(of_both.mean() / of_work.mean())
-    # The error of a ratio of means is that of the mean of the residuals.
-    error = mean_with_interval((of_both - slope * of_work) / float(of_work.mean()))
-    if error.ci95 is None:
-        return None
-    estimate = Mean(
-        slope, (slope + error.ci95[0] - error.value, slope + error.ci95[1] - error.value)
-    )
-    assert estimate.ci95 is not None
-    if estimate.ci95[0] <= 0:
-        return None
-    return _Work(estimate, 1 + means[0] / usual)
-
-
-def _differences(block: Block, every: Sequence[_Pauses]) -> Ints:
-    """Kernel: sum, per rank, the steps, the differences of work and of compute, and the work."""
-    known, work, compute = _relative(block, every)
-    total = np.where(known[:, None], block["elements"], 0)
-    count = np.broadcast_to(known[:, None], work.shape)
-    return np.array([part.sum(axis=0) for part in (count, work, compute, total)], np.float64)
-
-
-def _products(
-    block: Block, every: Sequence[_Pauses], mean_work: Floats, mean_compute: Floats
-) -> tuple[Floats, Floats]:
-    """Kernel: return, per step, the sums over ranks of work × compute and of work²."""
-    known, work, compute = _relative(block, every)
-    work = np.where(known[:, None], work - mean_work, 0.0)
-    return np.asarray((work * (compute - mean_compute)).sum(axis=1)), (work**2).sum(axis=1)
-
-
-def _relative(block: Block, every: Sequence[_Pauses]) -> tuple[Bools, Floats, Floats]:
-    """Return the steps whose work is known, and work and compute relative to the mean of all ranks."""
-    elements, compute = block["elements"], block["compute"].astype(np.float64)
-    for pauses in every:
-        _take_off(block, compute, pauses)
-    known = (elements != NULL).all(axis=1) & block["measured"].all(axis=1)
-    work = np.where(known[:, None], elements, 0).astype(np.float64)
-    compute[~known] = 0.0
-    return (
-        known,
-        work - work.mean(axis=1, keepdims=True),
-        compute - compute.mean(axis=1, keepdims=True),
-    )
-
-
-def _of_work(work: _Work, ledger: Ledger) -> StepCause:
+def _of_work(work: Work, ledger: Ledger) -> StepCause:
     slope, ci95 = work.slope.value, work.slope.ci95
     last = _last_without(ledger, [], slope)
     saved = mean_saved(ledger.last - last)
@@ -330,10 +186,32 @@ def _of_work(work: _Work, ledger: Ledger) -> StepCause:
     )
 
 
+def _of_padding(
+    padding: Padding, saved: Mean, advice: tuple[Advice, ...], ledger: Ledger
+) -> StepCause:
+    share = saved.value * 1e6 / float(ledger.total.mean())
+    text = (
+        f"{padding.in_words()} Batches without padding would save "
+        f"{amount(saved.value, 'ms', saved.ci95)} per step ({percent(share)})."
+    )
+    return StepCause(
+        "padding",
+        ledger.ranks,
+        "compute",
+        None,
+        None,
+        saved,
+        share,
+        None,
+        text,
+        advice,
+    )
+
+
 # -- the job without causes ------------------------------------------------------------------------
 
 
-def _last_without(ledger: Ledger, every: Sequence[_Pauses], slope: float) -> Ints:
+def _last_without(ledger: Ledger, every: Sequence[Pauses], slope: float) -> Ints:
     """Return when the last rank would be ready without pauses and with equal work, per step.
 
     Args:
@@ -344,21 +222,14 @@ def _last_without(ledger: Ledger, every: Sequence[_Pauses], slope: float) -> Int
     return ledger.cells.per_step(_last_of_block, every, slope)
 
 
-def _last_of_block(block: Block, every: Sequence[_Pauses], slope: float) -> Ints:
+def _last_of_block(block: Block, every: Sequence[Pauses], slope: float) -> Ints:
     """Kernel: see ``_last_without``."""
     arrival = block["arrival"].astype(np.float64)
     for pauses in every:
-        _take_off(block, arrival, pauses)
+        take_off(block, arrival, pauses)
     if slope:
-        arrival -= slope * _relative(block, ())[1]
+        arrival -= slope * relative_work(block, ())[1]
     return np.asarray(np.rint(arrival.max(axis=1)), np.int64)
-
-
-def _take_off(block: Block, times: Floats, pauses: _Pauses) -> None:
-    """Subtract pauses from times of a block's cells."""
-    inside = (pauses.step >= block.steps.start) & (pauses.step < block.steps.stop)
-    at = (pauses.step[inside] - block.steps.start, pauses.rank[inside])
-    np.subtract.at(times, at, pauses.by[inside])
 
 
 def _of_imbalance(ledger: Ledger, last: Ints) -> float | None:
@@ -373,6 +244,7 @@ _TITLES: dict[StepCauseCode, str] = {
     "garbage_collection": "Python's garbage collector delays steps",
     "compilation": "The model is compiled again while it trains",
     "unequal_work": "Ranks have unequal work in each step",
+    "padding": "Batches are padded",
 }
 _NAMES: dict[PauseInStep, str] = {
     "garbage_collection": "garbage collection",
@@ -405,6 +277,31 @@ _ADVICE: dict[StepCauseCode, tuple[Advice, ...]] = {
     ),
 }
 
+
+def _padding_advice(run: Run) -> tuple[Advice, ...]:
+    """Return how to batch samples of similar lengths in the user's framework."""
+    versions = run.fact("versions")
+    transformers = versions.get("transformers") if isinstance(versions, dict) else None
+    if not transformers or run.fact("groups_by_length") is None:
+        return (_BATCH_SAMPLER,)
+    if run.fact("groups_by_length"):
+        return (_DYNAMIC,)
+    is_new = str(transformers).partition(".")[0].isdigit() and int(transformers.split(".")[0]) >= 5
+    return (_BY_LENGTH_5 if is_new else _BY_LENGTH_4, _DYNAMIC)
+
+
+_SIMILAR = "Batch samples of similar length"
+_BY_LENGTH_5 = Advice(_SIMILAR, 'TrainingArguments(…, train_sampling_strategy="group_by_length")')
+_BY_LENGTH_4 = Advice(_SIMILAR, "TrainingArguments(…, group_by_length=True)")
+_DYNAMIC = Advice(
+    "Pad each batch to its own longest sample only",
+    "DataCollatorWithPadding(tokenizer)  # and no padding in the data set",
+)
+_BATCH_SAMPLER = Advice(
+    _SIMILAR,
+    "DataLoader(dataset, batch_sampler=batches_by_length, collate_fn=pad_to_longest)",
+    detail=": shuffle, sort by length within windows of 50 batches, and shuffle the batches",
+)
 
 # -- In the verdict, or as findings ---------------------------------------------------------------
 
@@ -444,3 +341,13 @@ def cause_findings(causes: StepCauses, verdict: Bottleneck) -> Iterator[Finding]
     for cause in causes.causes:
         if not _explains(cause, verdict):
             yield Finding(cause.code, "warning", _TITLES[cause.code], cause.text, cause.advice)
+    padding = causes.padding
+    if padding is not None and padding.unknown and padding.share.value >= _MUCH_PADDING:
+        text = f"{padding.in_words()} What that costs is unknown: {padding.unknown}."
+        yield Finding(
+            "padding",
+            "info",
+            _TITLES["padding"],
+            text,
+            causes.padding_advice,
+        )

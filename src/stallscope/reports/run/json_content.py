@@ -71,6 +71,7 @@ def json_content(analysis: Analysis) -> Content:
         loaders=analysis.run.loaders,
         causes=[_step_cause(cause) for cause in analysis.step_causes.causes],
         explained=analysis.step_causes.explained,
+        padding=_padding(analysis),
         bottleneck=_bottleneck(analysis.bottleneck),
         stopped=stopped_content(analysis.stopped),
         stragglers=[fields_of(straggler, _STRAGGLER) for straggler in analysis.stragglers],
@@ -312,6 +313,21 @@ def _step_cause(cause: StepCause) -> dict[str, Any]:
         **mean_fields("saved_ms", cause.saved_ms),
         **fields_of(cause, "share of_imbalance text"),
         "advice": [*map(str, cause.advice)],
+    }
+
+
+def _padding(analysis: Analysis) -> dict[str, Any] | None:
+    padding = analysis.step_causes.padding
+    if padding is None:
+        return None
+    tokens, saved = padding.tokens_per_second, padding.saved_ms
+    return {
+        **mean_fields("share", padding.share),
+        "ranks": [{"rank": rank, "share": share} for rank, share in padding.of_ranks],
+        "batches": padding.batches,
+        **mean_fields("tokens_per_second", tokens),
+        **mean_fields("saved_ms", saved),
+        "reason": padding.unknown or None,
     }
 
 

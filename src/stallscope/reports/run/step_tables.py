@@ -249,6 +249,7 @@ STEP_CAUSE_TITLES: dict[StepCauseCode, str] = {
     "garbage_collection": "Garbage collection",
     "compilation": "Compilation",
     "unequal_work": "Unequal batches",
+    "padding": "Padding",
 }
 
 

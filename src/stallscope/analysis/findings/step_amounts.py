@@ -1,0 +1,368 @@
+"""Amounts that explain late steps: pauses that recorders noted, and what batches hold.
+
+Pauses are measured. How long an element takes is estimated: from ranks whose batches differ within a
+step, and, for padding, from the batches of a rank one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stallscope.arrays import arrow
+from stallscope.arrays.blocks import NULL, Block
+from stallscope.arrays.stats import Mean, mean_with_interval
+from stallscope.arrays.types import Bools, Floats, Ints
+from stallscope.formatting.numbers import percent, percent_ends, plus_minus
+from stallscope.run import Run
+from stallscope.words import STAGES, PauseInStep, Stage
+
+from ..ledger.ledger import Ledger
+from ..steps.alignment import AlignedSteps
+
+# A pause lies in one step, or goes on into the next one.
+_STEPS_OF_A_PAUSE = 2
+# Batches differ if their sizes within a step do by this share.
+_VARIES = 0.01
+
+# -- pauses ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pauses:
+    """The parts of pauses of one kind that delayed a rank's gradients."""
+
+    kind: PauseInStep
+    count: int
+    took_ms: float
+    #: The stage that has most of their time.
+    stage: Stage
+    #: Positions of steps and ranks in the ledger, and nanoseconds.
+    step: Ints = field(repr=False)
+    rank: Ints = field(repr=False)
+    by: Ints = field(repr=False)
+
+
+def noted_pauses(
+    run: Run, aligned: AlignedSteps, ledger: Ledger, kind: PauseInStep
+) -> Pauses | None:
+    """Return the pauses of a kind within the steps of a ledger; None without any."""
+    table = run.intervals.filter(arrow.equal(run.intervals["kind"], kind))
+    table = table.filter(arrow.equal(table["generation"], aligned.generation))
+    table = table.filter(pc.is_in(table["rank"], arrow.array(np.array(ledger.ranks, np.int32))))
+    if not table.num_rows:
+        return None
+    rank = np.searchsorted(ledger.ranks, arrow.numbers(table["rank"]))
+    begin, end = (arrow.numbers(table[name]).astype(np.int64) for name in ("begin", "end"))
+    at = np.searchsorted(aligned.steps, arrow.numbers(table["step"]))
+    clock = aligned.clocks.of_rank[rank]
+    ahead = aligned.clocks.offset[np.minimum(at, len(aligned.steps) - 1), clock]
+    rank, begin, end = _merged(rank, begin - ahead, end - ahead)
+    first = np.searchsorted(ledger.reduced, begin)
+    parts = []
+    for step in (first + more for more in range(_STEPS_OF_A_PAUSE)):
+        inside = np.flatnonzero(step < len(ledger))
+        by, of_stages = _delays(ledger, step[inside], rank[inside], begin[inside], end[inside])
+        kept = by > 0
+        parts.append(
+            (inside[kept], step[inside][kept], rank[inside][kept], by[kept], of_stages[kept])
+        )
+    which, steps, ranks, delays, of_stages = (
+        np.concatenate(part) for part in zip(*parts, strict=True)
+    )
+    number = len(np.unique(which))
+    if not number:
+        return None
+    stage = STAGES[int(of_stages.sum(axis=0).argmax())]
+    return Pauses(kind, number, float(delays.sum()) / 1e6 / number, stage, steps, ranks, delays)
+
+
+def _merged(rank: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
+    """Join intervals of one rank that overlap, as those of a compiler that compiles within compiling."""
+    order = np.lexsort((begin, rank))
+    rank, begin, end = rank[order], begin[order], end[order]
+    # Later ranks are after all times of earlier ones.
+    apart = (int(end.max()) - int(begin.min()) + 1) * rank
+    until = np.maximum.accumulate(end + apart)
+    starts = np.append(True, (begin + apart)[1:] > until[:-1])
+    first = np.flatnonzero(starts)
+    last = np.append(first[1:], len(rank)) - 1
+    return rank[first], begin[first], (until - apart)[last]
+
+
+def _delays(ledger: Ledger, step: Ints, rank: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Return the part of each interval in which its rank worked towards its gradients of a step.
+
+    Returns:
+        The part, not above 0 without any, and its parts in each of STAGES.
+    """
+    arrival, fetch, compute = (
+        ledger.cells.at(name, step, rank) for name in ("arrival", "input", "compute")
+    )
+    ready = ledger.reduced[step] - ledger.allreduce[step] - (ledger.last[step] - arrival)
+    data = ready - compute
+    edges = {"input": (data - fetch, data), "compute": (data, ready)}
+    edges["other"] = (ready - arrival, data - fetch)
+
+    def inside(since: Ints, until: Ints) -> Ints:
+        return np.asarray(np.minimum(end, until) - np.maximum(begin, since))
+
+    of_stages = [np.maximum(inside(*edges[stage]), 0) for stage in STAGES]
+    return inside(ready - arrival, ready), np.stack(of_stages, axis=1)
+
+
+def take_off(block: Block, times: Floats, pauses: Pauses) -> None:
+    """Subtract pauses from times of a block's cells."""
+    inside = (pauses.step >= block.steps.start) & (pauses.step < block.steps.stop)
+    at = (pauses.step[inside] - block.steps.start, pauses.rank[inside])
+    np.subtract.at(times, at, pauses.by[inside])
+
+
+# -- unequal work ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Work:
+    """How much longer ranks compute for larger batches."""
+
+    #: Nanoseconds per element.
+    slope: Mean
+    #: The mean elements of each rank's batches, relative to the mean of all ranks.
+    of_ranks: Floats
+
+
+def unequal_work(ledger: Ledger, every: Sequence[Pauses]) -> Work | None:
+    """Estimate the time of an element from batches of different sizes within steps.
+
+    Ranks may differ in speed, so that each rank is compared with itself: its mean difference from the
+    other ranks is taken off. Without batches whose differences change, nothing is estimated.
+    """
+    if "elements" not in ledger.cells.names or len(ledger.ranks) < 2:
+        return None
+    count, work, compute, total = ledger.cells.summed(_differences, every)
+    if not count.any() or not total.any():
+        return None
+    known = np.maximum(count, 1)
+    means = work / known, compute / known
+    products = ledger.cells.gathered(_products, every, *means)
+    of_both, of_work = (part.astype(np.float64) for part in products)
+    usual = float(total.sum() / max(count.sum(), 1))
+    variance = float(of_work.mean()) / len(ledger.ranks)
+    if not usual or np.sqrt(variance) < _VARIES * usual:
+        return None
+    slope = float(of_both.mean() / of_work.mean())
+    # The error of a ratio of means is that of the mean of the residuals.
+    error = mean_with_interval((of_both - slope * of_work) / float(of_work.mean()))
+    if error.ci95 is None:
+        return None
+    estimate = Mean(
+        slope, (slope + error.ci95[0] - error.value, slope + error.ci95[1] - error.value)
+    )
+    assert estimate.ci95 is not None
+    if estimate.ci95[0] <= 0:
+        return None
+    return Work(estimate, 1 + means[0] / usual)
+
+
+def _differences(block: Block, every: Sequence[Pauses]) -> Ints:
+    """Kernel: sum, per rank, the steps, the differences of work and of compute, and the work."""
+    known, work, compute = relative_work(block, every)
+    total = np.where(known[:, None], block["elements"], 0)
+    count = np.broadcast_to(known[:, None], work.shape)
+    return np.array([part.sum(axis=0) for part in (count, work, compute, total)], np.float64)
+
+
+def _products(
+    block: Block, every: Sequence[Pauses], mean_work: Floats, mean_compute: Floats
+) -> tuple[Floats, Floats]:
+    """Kernel: return, per step, the sums over ranks of work × compute and of work²."""
+    known, work, compute = relative_work(block, every)
+    work = np.where(known[:, None], work - mean_work, 0.0)
+    return np.asarray((work * (compute - mean_compute)).sum(axis=1)), (work**2).sum(axis=1)
+
+
+def relative_work(block: Block, every: Sequence[Pauses]) -> tuple[Bools, Floats, Floats]:
+    """Return the steps whose work is known, and work and compute relative to the mean of all ranks."""
+    elements, compute = block["elements"], block["compute"].astype(np.float64)
+    for pauses in every:
+        take_off(block, compute, pauses)
+    known = (elements != NULL).all(axis=1) & block["measured"].all(axis=1)
+    work = np.where(known[:, None], elements, 0).astype(np.float64)
+    compute[~known] = 0.0
+    return (
+        known,
+        work - work.mean(axis=1, keepdims=True),
+        compute - compute.mean(axis=1, keepdims=True),
+    )
+
+
+# -- padding ---------------------------------------------------------------------------------------
+
+# Fewer steps whose batches all ranks have counted tell no share.
+_FEWEST_COUNTED = 10
+# Batches without padding may be this much smaller than the mean batch: the time of smaller ones was not
+# seen, and the part of it that does not depend on tokens is unknown.
+_SMALLEST = 0.5
+_KIND = "padding"
+
+
+@dataclass(frozen=True)
+class Padding:
+    """The tokens in batches of the steady steps, and what pads them; all ranks count some batches."""
+
+    #: The share of places that hold no token, of all ranks and of each rank.
+    share: Mean
+    of_ranks: tuple[tuple[int, float], ...]
+    #: Of all ranks together; None if the batches of a step were not counted.
+    tokens_per_second: Mean | None
+    #: The batches that were counted.
+    batches: int
+    #: The time per step that the job would save without padding; None if unknown, for this reason.
+    saved_ms: Mean | None
+    unknown: str
+
+    def in_words(self) -> str:
+        """Return a sentence, and the throughput in tokens."""
+        share, tokens = self.share, self.tokens_per_second
+        between = "" if share.ci95 is None else f" ({percent_ends(share.ci95)})"
+        pace = ""
+        if tokens is not None:
+            pace = f" The job trains {plus_minus(tokens.value, tokens.ci95)} tokens/s."
+        return (
+            f"{percent(share.value)} of the places in batches{between} are padding, computed for "
+            f"nothing.{pace}"
+        )
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """Tokens and padding of steps in which all ranks have counted a batch: s × R, per batch."""
+
+    at: Ints
+    tokens: Floats
+    padding: Floats
+    batches: int
+
+
+def noted_padding(run: Run, aligned: AlignedSteps, ledger: Ledger) -> Padding | None:
+    """Return the padding in the steady steps; None if too few batches were counted."""
+    counted = _counted(run, aligned, ledger)
+    if counted is None:
+        return None
+    places = counted.tokens + counted.padding
+    per_step = places.sum(axis=1)
+    value = float(counted.padding.sum() / places.sum())
+    # The error of a ratio of means is that of the mean of the residuals.
+    error = mean_with_interval((counted.padding.sum(axis=1) - value * per_step) / per_step.mean())
+    share = Mean(value, None)
+    if error.ci95 is not None:
+        share = Mean(value, (value + error.ci95[0], value + error.ci95[1]))
+    micro = _batches_per_step(run, aligned.generation)
+    pace = None
+    if micro is not None:
+        tokens = mean_with_interval(counted.tokens.sum(axis=1) * micro)
+        pace = tokens.scaled(1e9 / float(ledger.total.mean()))
+    saved, unknown = _without_padding(counted, micro, ledger)
+    shares = counted.padding.sum(axis=0) / places.sum(axis=0)
+    of_ranks = tuple(zip(ledger.ranks, shares.tolist(), strict=True))
+    return Padding(share, of_ranks, pace, counted.batches, saved, unknown)
+
+
+def _counted(run: Run, aligned: AlignedSteps, ledger: Ledger) -> _Counted | None:
+    table = run.intervals.filter(arrow.equal(run.intervals["kind"], _KIND))
+    table = table.filter(arrow.equal(table["generation"], aligned.generation))
+    table = table.filter(pc.is_in(table["rank"], arrow.array(np.array(ledger.ranks, np.int32))))
+    table = table.filter(pc.is_in(table["step"], arrow.array(ledger.steps)))
+    if not table.num_rows:
+        return None
+    rank = np.searchsorted(ledger.ranks, arrow.numbers(table["rank"]))
+    steps, index = np.unique(arrow.numbers(table["step"]), return_inverse=True)
+    sums = []
+    for values in (
+        np.ones(len(rank)),
+        arrow.numbers(table["samples"]),
+        arrow.numbers(table["steps"]),
+    ):
+        cells = np.zeros((len(steps), len(ledger.ranks)))
+        np.add.at(cells, (index, rank), values)
+        sums.append(cells)
+    batches, tokens, padding = sums
+    on_all = ((batches > 0) & (tokens + padding > 0)).all(axis=1)
+    if on_all.sum() < _FEWEST_COUNTED:
+        return None
+    each = np.maximum(batches[on_all], 1)
+    at = np.searchsorted(ledger.steps, steps[on_all])
+    return _Counted(at, tokens[on_all] / each, padding[on_all] / each, int(batches.sum()))
+
+
+def _batches_per_step(run: Run, generation: int) -> float | None:
+    """Return the mean number of batches that a rank trains in a step; None if unknown."""
+    if not isinstance(run.steps, pa.Table):
+        return None
+    rows = run.steps.filter(arrow.equal(run.steps["generation"], generation))
+    mean = pc.mean(rows["micro"]).as_py()
+    return None if mean is None else float(mean)
+
+
+def _without_padding(
+    counted: _Counted, micro: float | None, ledger: Ledger
+) -> tuple[Mean | None, str]:
+    """Return the milliseconds per step that batches without padding would save, or why not."""
+    if micro is None or "elements" not in ledger.cells.names:
+        return None, "all batches have the same size, so that the time of a token does not show"
+    slope = _slope_between_steps(ledger)
+    if slope is None or slope.ci95 is None:
+        return None, "whether larger batches take longer does not show"
+    elements = ledger.cells.rows("elements", counted.at).astype(np.float64)
+    if (elements == NULL).any():
+        return None, "the sizes of some batches are unknown"
+    # Elements of the first tensor for each place of the mask.
+    places = (counted.tokens + counted.padding) * micro
+    each = float(elements.mean() / places.mean())
+    if counted.tokens.sum() < _SMALLEST * (counted.tokens + counted.padding).sum():
+        return None, "batches without padding would be much smaller than those that were trained"
+    arrival = ledger.cells.rows("arrival", counted.at).astype(np.float64)
+    padding = counted.padding * micro * each
+    saved = arrival.max(axis=1) - (arrival - slope.value * padding).max(axis=1)
+    mean = mean_with_interval(saved)
+    if mean.ci95 is None:
+        return None, "too few batches were counted"
+    error = mean.value * (slope.ci95[1] - slope.ci95[0]) / 2 / slope.value
+    return mean.with_error(error).scaled(1e-6), ""
+
+
+def _slope_between_steps(ledger: Ledger) -> Mean | None:
+    """Estimate the time of an element from consecutive batches of a rank; None if they do not vary.
+
+    Differences leave out what changes slowly, and that ranks differ in speed.
+    """
+    of_both, of_work, of_size = ledger.cells.gathered(_differences_in_time)
+    variance = float(of_work.mean()) / len(ledger.ranks) / 2
+    usual = float(of_size.mean()) / len(ledger.ranks)
+    if not usual or np.sqrt(variance) < _VARIES * usual:
+        return None
+    slope = float(of_both.mean() / of_work.mean())
+    error = mean_with_interval((of_both - slope * of_work) / float(of_work.mean()))
+    if error.ci95 is None or slope + error.ci95[0] - error.value <= 0:
+        return None
+    return Mean(slope, (slope + error.ci95[0] - error.value, slope + error.ci95[1] - error.value))
+
+
+def _differences_in_time(block: Block) -> tuple[Floats, Floats, Floats]:
+    """Kernel: return, per step, sums over ranks of differences to the step before, and of elements.
+
+    These are work × compute and work²; 0 in the first step of a block, and where something is unknown.
+    """
+    elements, compute = block["elements"].astype(np.float64), block["compute"].astype(np.float64)
+    known = (block["elements"] != NULL) & block["measured"]
+    comparable = np.zeros_like(known)
+    comparable[1:] = known[1:] & known[:-1]
+    work, time = np.zeros_like(elements), np.zeros_like(compute)
+    work[1:], time[1:] = np.diff(elements, axis=0), np.diff(compute, axis=0)
+    work, time = np.where(comparable, work, 0.0), np.where(comparable, time, 0.0)
+    sizes = np.where(known, elements, 0.0)
+    return (work * time).sum(axis=1), (work**2).sum(axis=1), sizes.sum(axis=1)
