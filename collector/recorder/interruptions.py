@@ -10,21 +10,30 @@ import functools
 import gc
 import os
 import sys
+import threading
 from time import monotonic_ns
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from .guards import patch
 from .job.job_facts import known
 from .step_log.line_format import COMPILATION, GARBAGE_COLLECTION, InterruptionRow
 
 _LEAST_NS = 10**6
-# Compilations of torch have reasons of several lines.
+# Reasons of compilations may have several lines.
 _MOST_REASONS, _LONGEST_REASON = 8, 200
+# Functions of TensorFlow whose traces are compared.
+_MOST_FUNCTIONS = 1024
 #: JAX's events about compiling, whose durations are reported when they end.
 _OF_JAX = (
     "/jax/core/compile/jaxpr_trace_duration",
     "/jax/core/compile/jaxpr_to_mlir_module_duration",
     "/jax/core/compile/backend_compile_duration",
 )
+
+
+# TensorFlow's module, which is not public, and its function that traces.
+_TF_TRACING = "tensorflow.python.eager.polymorphic_function.tracing_compilation"
+_TRACES = "_create_concrete_function"
 
 
 class Interruptions:
@@ -49,6 +58,9 @@ class Interruptions:
         self._undo: List[Callable[[], None]] = []
         self._hooked: List[str] = []
         self._compiled_before = 0
+        # Why TensorFlow traced again, and the parameters of each function when it was traced last.
+        self._retraced: List[str] = []
+        self._traced: Dict[Tuple[str, int], Dict[str, Tuple[str, str]]] = {}
         #: What is recorded; compilations only once there is a compiler that tells them.
         self.kinds: List[str] = []
 
@@ -65,6 +77,7 @@ class Interruptions:
         for name, hook in (
             ("torch._dynamo.callback", self._hook_torch),
             ("jax.monitoring", self._hook_jax),
+            (_TF_TRACING, self._hook_tensorflow),
         ):
             module = sys.modules.get(name)
             if module is not None and name not in self._hooked:
@@ -80,7 +93,7 @@ class Interruptions:
             known(self._undo.pop())
 
     def facts(self) -> Dict[str, Any]:
-        """Return how many there were, how long they took, and why torch compiled again."""
+        """Return how many there were, how long they took, and why models were compiled again."""
         facts: Dict[str, Any] = {}
         for kind, name in ((GARBAGE_COLLECTION, "collections"), (COMPILATION, "compilations")):
             if self._counts[kind]:
@@ -148,16 +161,53 @@ class Interruptions:
         self._undo.append(remove)
         return True
 
+    def _hook_tensorflow(self, module: Any) -> bool:
+        trace, depth = getattr(module, _TRACES), threading.local()
+
+        def timed(function_type: Any, *arguments: Any, **named: Any) -> Any:
+            outermost = not getattr(depth, "inside", False)
+            depth.inside, began = True, monotonic_ns()
+            try:
+                return trace(function_type, *arguments, **named)
+            finally:
+                if outermost:
+                    depth.inside = False
+                    self._add(COMPILATION, began, monotonic_ns(), 1)
+                    known(lambda: self._note_trace(function_type, arguments[2]))
+
+        self._undo.append(patch(module, _TRACES, timed))
+        return True
+
+    def _note_trace(self, function_type: Any, options: Any) -> None:
+        """Note what is new in a function's parameters; ``options`` belong to the function."""
+        if len(self._traced) >= _MOST_FUNCTIONS:
+            self._traced.clear()
+        # Texts: types may keep the model alive.
+        parameters = {
+            name: (type(parameter.type_constraint).__name__, str(parameter.type_constraint))
+            for name, parameter in function_type.parameters.items()
+        }
+        key = (options.name, id(options.function_cache))
+        before, self._traced[key] = self._traced.get(key, {}), parameters
+        for name, (kind, new) in parameters.items():
+            old = before.get(name, (kind, new))[1]
+            if old != new and len(self._retraced) < _MOST_REASONS:
+                what = "Python argument" if kind == "Literal" else "shape or type of"
+                self._retraced.append(
+                    "%s: new %s %s: %s, before %s" % (options.name, what, name, new, old)
+                )
+
     def _torch_metrics(self) -> List[Any]:
         utils = sys.modules.get("torch._dynamo.utils")
         read: Optional[Callable[[], List[Any]]] = getattr(utils, "get_compilation_metrics", None)
         return [] if read is None else list(read())
 
     def _reasons(self) -> List[str]:
-        """Return the first lines of the reasons why torch compiled again, each of them once."""
+        """Return the last lines of the reasons why models were compiled again, each of them once."""
         reasons = (
             getattr(metrics, "recompile_reason", None)
             for metrics in self._torch_metrics()[self._compiled_before :]
         )
-        lines = (str(reason).strip().splitlines()[-1] for reason in reasons if reason)
+        every = (*(str(reason) for reason in reasons if reason), *self._retraced)
+        lines = (reason.strip().splitlines()[-1] for reason in every)
         return list(dict.fromkeys(line[:_LONGEST_REASON] for line in lines))[:_MOST_REASONS]

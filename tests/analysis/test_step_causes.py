@@ -164,6 +164,28 @@ def test_another_cause_is_a_finding() -> None:
     assert "dynamic=True" in str(finding.advice[0])
 
 
+@pytest.mark.parametrize(
+    ("framework", "line"),
+    [
+        ("pytorch", "torch.compile(model, dynamic=True)"),
+        ("tensorflow", "@tf.function(reduce_retracing=True)"),
+        ("jax", ""),
+    ],
+)
+def test_compilations_have_their_reason_and_the_frameworks_advice(
+    framework: str, line: str
+) -> None:
+    compilations = {"count": 3, "reasons": ["new shape (16, 3), before (16, 2)", "another one"]}
+    facts = {**NOTED, "framework": framework, "compilations": compilations}
+    run = simulate(replace(JOB, faults=(COMPILATIONS,), facts=facts)).run
+    (cause,) = analyse(run).step_causes.causes
+    assert cause.text.endswith(
+        "The first reason: new shape (16, 3), before (16, 2), and 1 other reason."
+    )
+    (advice,) = cause.advice
+    assert advice.line == line
+
+
 def test_json_table_and_conditions_have_them() -> None:
     analysis = analyse(run_of(WORK, COLLECTIONS))
     content = json.loads(json.dumps(json_content(analysis), default=str))

@@ -133,6 +133,50 @@ def test_a_compiler_that_is_imported_later_is_recorded(
     assert interruptions.facts()["compilations"] == {"count": 1, "ms": 250.0}
 
 
+class Tracing:
+    """The module with which TensorFlow traces functions, and what it passes."""
+
+    def __init__(self) -> None:
+        self.inner = False
+
+    def _create_concrete_function(self, parameters: Any, *_: Any) -> None:
+        time.sleep(0.002)
+        if self.inner:
+            self.inner = False
+            self.trace(shape="(16, 2)", function="inner")
+
+    def trace(self, function: str = "step", **parameters: Any) -> None:
+        """Trace a function with parameters of these types."""
+        types = {name: SimpleNamespace(type_constraint=value) for name, value in parameters.items()}
+        options = SimpleNamespace(name=function, function_cache=self)
+        self._create_concrete_function(SimpleNamespace(parameters=types), None, None, options)
+
+
+class Literal(str):
+    """The type of a Python argument."""
+
+
+def test_traces_of_tensorflow_are_recorded_with_what_is_new(
+    interruptions: Interruptions, rows: list[InterruptionRow], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracing = Tracing()
+    name = "tensorflow.python.eager.polymorphic_function.tracing_compilation"
+    monkeypatch.setitem(sys.modules, name, tracing)  # type: ignore[misc]
+    assert interruptions.hook_compilers()
+    tracing.trace(shape="(16, 2)", rate=Literal(1))
+    # A function that another one calls is a part of its trace.
+    tracing.inner = True
+    tracing.trace(shape="(16, 3)", rate=Literal(1))
+    tracing.trace(shape="(16, 3)", rate=Literal(2))
+    assert [row.kind for row in rows] == ["compilation"] * 3
+    assert interruptions.facts()["compilations"]["reasons"] == [
+        "step: new shape or type of shape: (16, 3), before (16, 2)",
+        "step: new Python argument rate: 2, before 1",
+    ]
+    interruptions.stop()
+    assert vars(tracing) == {"inner": False}
+
+
 def test_listeners_that_cannot_be_removed_go_silent(
     interruptions: Interruptions, rows: list[InterruptionRow], compiler: Compiler
 ) -> None:

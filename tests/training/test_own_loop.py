@@ -55,6 +55,27 @@ def test_gradients_that_the_user_reduces_and_marks_have_timestamps(
             assert fit.facts["stamps"] == {"placed": list(TIMESTAMPS), "reason": None}
 
 
+def test_each_new_shape_is_traced_unless_shapes_are_relaxed(recorded: Recorded) -> None:
+    # The batches of steps 0, 3 and 6 are the first ones of their size.
+    for case, traced_in, times in (
+        ("loop_repeats", {0, 3, 6}, 3),
+        ("loop_traced_once", {0, 3}, None),
+    ):
+        for fit in recorded.fits(case):
+            rows = fit.interruptions[fit.interruptions["kind"] == "compilation"]
+            steps = fit.steps
+            inside = {
+                int(step.step)
+                for step in steps.itertuples()
+                if ((rows["begin"] >= step.begin) & (rows["end"] <= step.end)).any()
+            }
+            assert inside == traced_in
+            assert "compilation" in fit.facts["interruptions"]
+            (reason, *_) = fit.facts["compilations"]["reasons"]
+            new = f"step: new shape or type of batch: TensorSpec(shape=(16, {times}, 8)"
+            assert reason.startswith(new)
+
+
 def test_in_one_process_gradients_are_reduced_when_they_are_ready(recorded_alone: Recorded) -> None:
     (fit,) = recorded_alone.fits("loop_in_a_graph", ranks=1)
     check_steps(fit, 0, STEPS)

@@ -79,11 +79,13 @@ def stepping(training: Training, log: Any) -> Callable[[Any], None]:
     return step
 
 
-def train(training: Training, folder: Path, in_graph: bool = True, fail_at: int = -1) -> Any:
+def train(
+    training: Training, folder: Path, in_graph: bool = True, fail_at: int = -1, **options: Any
+) -> Any:
     stopwatch = Stopwatch()
     with training.logger(folder) as log:
         step = stepping(training, log)
-        step = tf.function(step) if in_graph else step
+        step = tf.function(step, **options) if in_graph else step
         for _ in range(2):
             with log.epoch():
                 data = training.batches()
@@ -123,17 +125,25 @@ def loop_in_a_graph(case: Case) -> Any:
     return {**train(Training(), case.folder), "silent": unrecorded()}
 
 
+class Repeating(Training):
+    """Train on samples that are repeated, in batches of different sizes."""
+
+    def batches(self, count: int = STEPS) -> Iterator[Any]:
+        for times, batch in zip(REPEATED, super().batches(count)):
+            yield tf.repeat(batch[:, None], times, axis=1)
+
+    def loss(self, batch: Any) -> Any:
+        return super().loss(tf.reduce_mean(batch, axis=1))
+
+
 @ranked
 def loop_repeats(case: Case) -> Any:
-    class Repeating(Training):
-        def batches(self, count: int = STEPS) -> Iterator[Any]:
-            for times, batch in zip(2 * REPEATED, super().batches(count)):
-                yield tf.repeat(batch[:, None], times, axis=1)
-
-        def loss(self, batch: Any) -> Any:
-            return super().loss(tf.reduce_mean(batch, axis=1))
-
     return train(Repeating(), case.folder)
+
+
+@ranked
+def loop_traced_once(case: Case) -> Any:
+    return train(Repeating(), case.folder, reduce_retracing=True)
 
 
 @ranked

@@ -14,7 +14,7 @@ import numpy as np
 from stallscope.arrays.blocks import Block
 from stallscope.arrays.stats import Mean
 from stallscope.arrays.types import Ints
-from stallscope.formatting.lists import capitalised, counted, ranks_in_words
+from stallscope.formatting.lists import capitalised, clipped, counted, ranks_in_words
 from stallscope.formatting.numbers import amount, percent
 from stallscope.run import Run
 from stallscope.words import PAUSES_IN_STEPS, PauseInStep, Stage, StepCauseCode
@@ -91,7 +91,7 @@ def step_causes(run: Run, generations: Generations) -> StepCauses:
     noted = [noted_pauses(run, aligned, ledger, kind) for kind in PAUSES_IN_STEPS]
     every = [pauses for pauses in noted if pauses is not None]
     work = unequal_work(ledger, every)
-    causes = [_of_pauses(pauses, ledger) for pauses in every]
+    causes = [_of_pauses(pauses, run, ledger) for pauses in every]
     if work is not None:
         causes.append(_of_work(work, ledger))
     padding = noted_padding(run, aligned, ledger)
@@ -121,7 +121,7 @@ def _is_worth(cause: StepCause) -> bool:
 # -- what causes cost ------------------------------------------------------------------------------
 
 
-def _of_pauses(pauses: Pauses, ledger: Ledger) -> StepCause:
+def _of_pauses(pauses: Pauses, run: Run, ledger: Ledger) -> StepCause:
     last = _last_without(ledger, [pauses], 0.0)
     saved = mean_saved(ledger.last - last).scaled(1e-6)
     share = saved.value * 1e6 / float(ledger.total.mean())
@@ -137,6 +137,10 @@ def _of_pauses(pauses: Pauses, ledger: Ledger) -> StepCause:
         f"{capitalised(what)} in the steady steps, of {amount(pauses.took_ms, 'ms')} each, on {who}: "
         f"they cost {amount(saved.value, 'ms', saved.ci95)} per step, {percent(share)} of it."
     )
+    advice = _ADVICE[pauses.kind]
+    if pauses.kind == "compilation":
+        text += _why_compiled(run, ranks)
+        advice = _COMPILES.get(str(run.fact("framework")), advice)
     return StepCause(
         pauses.kind,
         ranks,
@@ -147,7 +151,7 @@ def _of_pauses(pauses: Pauses, ledger: Ledger) -> StepCause:
         share,
         of_imbalance,
         text,
-        _ADVICE[pauses.kind],
+        advice,
     )
 
 
@@ -265,7 +269,6 @@ _ADVICE: dict[StepCauseCode, tuple[Advice, ...]] = {
         Advice(
             "Compile once for all shapes",
             "torch.compile(model, dynamic=True)",
-            unless="With JAX, pad batches to a few lengths: each new shape is compiled.",
         ),
     ),
     "unequal_work": (
@@ -276,6 +279,37 @@ _ADVICE: dict[StepCauseCode, tuple[Advice, ...]] = {
         ),
     ),
 }
+
+
+#: Of frameworks other than torch.
+_COMPILES: dict[str, tuple[Advice, ...]] = {
+    "tensorflow": (
+        Advice(
+            "Trace the step once for all shapes",
+            "@tf.function(reduce_retracing=True)",
+            detail=", and pass numbers that change as tensors: each new Python number is traced",
+        ),
+    ),
+    "jax": (Advice("Pad batches to a few lengths", detail=": each new shape is compiled"),),
+}
+
+
+def _why_compiled(run: Run, ranks: Sequence[int]) -> str:
+    """Return the first reason that a framework has told, and how many others; empty without any."""
+    told = (
+        run.last_logs[rank].facts.get("compilations") for rank in ranks if rank in run.last_logs
+    )
+    reasons = [
+        reason
+        for fact in told
+        if isinstance(fact, dict) and isinstance(fact.get("reasons"), list)
+        for reason in fact["reasons"]
+    ]
+    different = list(dict.fromkeys(map(str, reasons)))
+    if not different:
+        return ""
+    others = f", and {counted(len(different) - 1, 'other reason')}" if different[1:] else ""
+    return f" The first reason: {clipped(different[0])}{others}."
 
 
 def _padding_advice(run: Run) -> tuple[Advice, ...]:
