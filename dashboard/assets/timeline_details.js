@@ -58,6 +58,41 @@
         }
     }
 
+    // Marks pauses at the lower edge of their lanes, at every zoom.
+    timeline.pauses = function (draw, scene) {
+        const { plot, answer, head, view } = scene;
+        if (!answer) {
+            return;
+        }
+        draw.fillStyle = scene.colours.text;
+        for (const [begin, end, row] of head.pauses) {
+            const lane = begin < view.end && end > view.begin ? timeline.laneOf(answer, row) : -1;
+            if (lane < 0) {
+                continue;
+            }
+            const [top, bottom] = scene.laneSpan(lane);
+            if (bottom > plot.top && top < plot.bottom) {
+                const tall = Math.max(2, Math.min(5, (bottom - top) / 6));
+                const from = scene.x(begin);
+                draw.fillRect(from, bottom - tall, Math.max(scene.x(end) - from, 2), tall);
+            }
+        }
+    };
+
+    // The pauses of a lane's ranks within a cell, by kind: how many, and their milliseconds in it.
+    timeline.pausesIn = function (head, answer, lane, cell) {
+        const [from, to] = [answer.cellBegin[cell], answer.cellEnd[cell]];
+        const sums = head.pauseNames.map(() => ({ count: 0, ms: 0 }));
+        for (const [begin, end, row, kind] of head.pauses) {
+            const inside = Math.min(end, to) - Math.max(begin, from);
+            if (inside > 0 && row >= answer.edges[lane] && row < answer.edges[lane + 1]) {
+                sums[kind].count += 1;
+                sums[kind].ms += inside * 1e3;
+            }
+        }
+        return sums;
+    };
+
     function tag(draw, scene, words, from, to, y) {
         const room = draw.measureText(words).width + 8;
         if (room <= to - from) {

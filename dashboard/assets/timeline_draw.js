@@ -107,6 +107,7 @@
         draw.clip();
         timeline.gaps(draw, scene);
         timeline.details(draw, scene);
+        timeline.pauses(draw, scene);
         draw.restore();
         timeline.flags(draw, scene);
         timeline.events(draw, scene, this.event);

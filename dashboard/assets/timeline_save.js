@@ -87,6 +87,7 @@
         const event = head.events.length ? [""] : [];
         const measured = gauge ? timeline.gaugeHeads(gauge) : [];
         const generations = head.generations.length ? ["generation"] : [];
+        const pauses = head.pauses.length ? head.pauseNames.map(([name]) => name + ", ms") : [];
         const rows = [
             [
                 "ranks",
@@ -101,6 +102,7 @@
                 "later than the reference rank, ms",
                 "latest step, ms",
                 "last rank",
+                ...pauses,
                 ...generations,
                 ...measured,
                 ...event.map(() => "other logs"),
@@ -134,6 +136,7 @@
                     answer.late[at],
                     answer.latest[at],
                     head.ranks[answer.last[cell]],
+                    ...(pauses.length ? timeline.pausesIn(head, answer, lane, cell).map((sum) => sum.ms) : []),
                     ...generations.map(() => head.generations[answer.generation[cell]].number),
                     ...measured.map(() => ""),
                     ...event,
@@ -152,9 +155,13 @@
     // The colours of the picture with their meanings, as on the page.
     Timeline.prototype.legend = function (scene) {
         const { head } = this;
+        const pauses = head.pauseNames.map(([name]) => name).join(" or ");
         const late = timeline.amount(head.lateFrom);
         const drawn = head.legend.filter((name) => !this.lateness || head.between.includes(name));
         const names = drawn.map((name) => [scene.colour(name), head.titles[name]]);
+        if (head.pauses.length) {
+            names.push([scene.colours.text, pauses.charAt(0).toUpperCase() + pauses.slice(1)]);
+        }
         if (this.lateness) {
             names.unshift([head.heat.at(-1)[scene.colours.dark ? 1 : 0], late + " later or more"]);
             return names;

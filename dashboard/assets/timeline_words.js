@@ -96,6 +96,12 @@
             : "";
     }
 
+    function pauses(head, answer, lane, cell) {
+        return timeline.pausesIn(head, answer, lane, cell).map(({ count, ms }, kind) =>
+            count ? count + " " + head.pauseNames[kind][count === 1 ? 0 : 1] + ", " + timeline.amount(ms) : "",
+        );
+    }
+
     // The parts of a cell's description.
     timeline.describe = function (head, answer, lane, cell) {
         const at = lane * answer.cells + cell;
@@ -123,6 +129,7 @@
             "step of " + timeline.amount(answer.total[cell]) + (many ? " on average" : ""),
             lateness(head, answer, lane, cell),
             last(head, answer, cell),
+            ...pauses(head, answer, lane, cell),
         ].filter(Boolean);
         return {
             title: title,

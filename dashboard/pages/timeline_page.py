@@ -43,6 +43,8 @@ _ALIGNED = {
     "every step": "in every step, assuming that all ranks end it at the same moment",
 }
 
+_PAUSES = "A mark at the lower edge of a lane: garbage collection, or compilation."
+
 _HEAD = "timeline-head"
 _READOUT = "timeline-readout"
 _DRAWN = "timeline-drawn"
@@ -386,6 +388,7 @@ def _legend(head: dict[str, Any], late: str) -> Any:
                 for part, entries in colours.items()
             ),
             html.Div(gaps, className="timeline-legend") if gaps else None,
+            html.Div(_PAUSES, className="timeline-legend") if head["pauses"] else None,
         ],
         className="legend timeline-legends",
     )

@@ -17,19 +17,19 @@ from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.ledger.ledger import GAPS
 from stallscope.analysis.result import GenerationSummary
 from stallscope.analysis.views.lanes import BETWEEN, LANE_STAGES, Lanes
-from stallscope.analysis.views.one_step import late_steps
+from stallscope.analysis.views.one_step import late_steps, pauses_on_axis
 from stallscope.charts.chart_kinds import COLOURS, HEAT
 from stallscope.errors import NotFoundError, UsageError
 from stallscope.formatting.numbers import amount, finite
 from stallscope.formatting.plain import plain
 from stallscope.text.job_words import generation_sentence
 from stallscope.text.vocabulary import TITLES
-from stallscope.words import RANK_PARTS
+from stallscope.words import PAUSES_IN_STEPS, RANK_PARTS, PauseInStep
 
 from ..addresses import baseline_query, root_path, run_address
 from ..security import message_and_status
 from ..store import RunStore
-from ..store.cache import lanes_of
+from ..store.cache import cached, lanes_of
 from .answer import answer, end_of, gaps_between, row_names, row_of, start_of
 from .gauges import EventMark, Gauge, gauges_head, gauges_of, marks_head
 
@@ -38,6 +38,8 @@ _S = 1e-9
 _STRIP = 480
 # Late steps that the strip marks and that keys jump to.
 _MOST_LATE = 2000
+# Pauses that lanes mark.
+_MOST_PAUSES = 2000
 # Rows to show around the row in the address.
 _AROUND = 8
 _COLOURED = (*LANE_STAGES, "allreduce", "imbalance", *BETWEEN[1:])
@@ -87,6 +89,8 @@ def head(
         "events": marks_head(events, lanes),
         "gauges": gauges_head(gauges),
         "shownGauge": _shown_gauge(gauges, query.get("gauge")),
+        "pauses": _pauses(analysis, lanes),
+        "pauseNames": [_names_of(kind) for kind in PAUSES_IN_STEPS],
         "gaps": gaps_between(lanes, 0, lanes.span, lanes.span // _STRIP),
         **_legend(lanes),
         "stages": [*LANE_STAGES, "allreduce"],
@@ -230,6 +234,21 @@ def _late(lanes: Lanes) -> list[list[float]]:
         [float(lanes.begin[step]) * _S, float(lanes.end[step]) * _S, int(row)]
         for step, row in zip(at, lanes.last_rows(at), strict=True)
     ]
+
+
+def _pauses(analysis: Analysis, lanes: Lanes) -> list[list[float]]:
+    """Return start, end, row and kind of pauses within steps; if there are many, of the longest."""
+    pauses = cached(analysis, "pauses", lambda: pauses_on_axis(analysis.run, lanes, _MOST_PAUSES))
+    return [
+        [pause.begin * _S, pause.end * _S, pause.row, PAUSES_IN_STEPS.index(pause.kind)]
+        for pause in pauses
+    ]
+
+
+def _names_of(kind: PauseInStep) -> list[str]:
+    """Return the name of a pause, in the singular and in the plural."""
+    name = kind.replace("_", " ")
+    return [name, f"{name}s"]
 
 
 def _strip(lanes: Lanes) -> dict[str, Any]:

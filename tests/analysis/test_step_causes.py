@@ -18,7 +18,15 @@ from simulator.logs import write_logs
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.findings.step_causes import StepCause
-from stallscope.analysis.views.one_step import find_step, pauses_of_step
+from stallscope.analysis.steps.alignment import align
+from stallscope.analysis.views.lanes import Lanes
+from stallscope.analysis.views.one_step import (
+    PauseOnAxis,
+    find_step,
+    pauses_by_step,
+    pauses_of_step,
+    pauses_on_axis,
+)
 from stallscope.conditions.condition import parse
 from stallscope.parsers import read
 from stallscope.reports.run.json_content import json_content
@@ -351,3 +359,40 @@ def test_a_step_tells_its_own_pauses(offset_ms: float) -> None:
     after = find_step(analysis, 41)
     assert after is not None
     assert pauses_of_step(run, after) == ()
+
+
+@pytest.mark.parametrize("offset_ms", [0.0, 700.0])
+def test_pauses_are_placed_in_their_steps_on_the_axis(offset_ms: float) -> None:
+    clocks = Clocks(offsets_ms=(0.0, offset_ms))
+    run = run_of(COLLECTIONS, ranks_per_host=2, clocks=clocks)
+    lanes = Lanes(analyse(run).generation_ledgers, 10**12)
+    pauses = pauses_on_axis(run, lanes, 1000)
+    assert {pause.row for pause in pauses} == {lanes.row_of(1)}
+    steps = [int(lanes.steps[lanes.at(pause.begin)]) for pause in pauses]
+    assert steps == [step for step in range(600) if step % 20 == 0 and step >= steps[0]]
+
+    def length(pause: PauseOnAxis) -> int:
+        return pause.end - pause.begin
+
+    (longest,) = pauses_on_axis(run, lanes, 1)
+    assert longest == max(pauses, key=length)
+
+
+@pytest.mark.parametrize("offset_ms", [0.0, 700.0])
+def test_each_step_of_a_rank_has_the_time_of_its_pauses(offset_ms: float) -> None:
+    clocks = Clocks(offsets_ms=(0.0, offset_ms))
+    run = run_of(COLLECTIONS, ranks_per_host=2, clocks=clocks)
+    aligned = align(run, 0)
+    spent = pauses_by_step(run, aligned, 1)
+    assert not spent["compilation"].any()
+    collections = spent["garbage_collection"]
+    assert [*np.flatnonzero(collections)] == [*range(0, 600, 20)]
+    noted = run.intervals.filter(pc.equal(run.intervals["kind"], "garbage_collection"))
+    whole = pc.sum(pc.subtract(noted["end"], noted["begin"])).as_py()
+    assert collections.sum() == pytest.approx(whole, rel=0.01)
+    assert not pauses_by_step(run, aligned, 0)["garbage_collection"].any()
+
+
+def test_pauses_that_are_not_noted_are_missing() -> None:
+    run = simulate(JOB).run
+    assert pauses_by_step(run, align(run, 0), 0) == {}

@@ -9,6 +9,10 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
+from simulator import Fault, simulate
+from simulator import Job as Simulated
+from simulator.faults import EveryNth
+from simulator.logs import write_logs
 from support.step_logs import Job, write_job
 
 import stallscope as ss
@@ -20,8 +24,8 @@ Analysed = Callable[[str], ss.Analysis]
 ENTRIES = ["input", "compute", "other", "imbalance", "allreduce"]
 OF_RUNS = ("steps", "epochs", "windows", "events", "machines")
 OF_ANALYSES = (
-    *("ledger", "by_cause", "steps", "epochs", "series", "ranks", "stragglers", "gains"),
-    "findings",
+    *("ledger", "by_cause", "steps", "epochs", "series", "ranks", "stragglers", "causes"),
+    *("gains", "findings"),
 )
 
 
@@ -51,6 +55,30 @@ def test_every_kind_of_run_has_the_same_columns_and_types(
         if frame.index.names == [None]:
             del types["index"], others["index"]
         assert types == others, name
+
+
+def test_causes_inside_steps_are_rows_and_columns(tmp_path: Path) -> None:
+    job = Simulated(
+        ranks=4,
+        steps=200,
+        faults=(
+            Fault("compute", 100.0, ranks=[1], when=EveryNth(20), cause="garbage_collection"),
+            Fault("compute", 10.0, cv=1.0, cause="work"),
+        ),
+        facts={"interruptions": ["garbage_collection"]},
+    )
+    write_logs(simulate(job), tmp_path)
+    run = ss.open_run(tmp_path)
+    causes = ss.analyse(run).causes
+    assert {*causes.index} == {"garbage_collection", "unequal_work"}
+    pauses = causes.loc["garbage_collection"]
+    assert pauses["ranks"] == (1,)
+    assert pauses["saved_ci_low_ms"] < pauses["saved_ms"] < pauses["saved_ci_high_ms"]
+    steps = run.steps.loc[1]
+    assert [*steps.index[steps["garbage_collection_ms"] > 0]] == [*range(0, 200, 20)]
+    assert (run.steps.loc[0, "garbage_collection_ms"] == 0).all()
+    assert run.steps["compilation_ms"].isna().all()
+    assert run.steps["elements"].nunique() > 100
 
 
 def test_the_ledgers_add_up_to_the_step(analysed: Analysed) -> None:

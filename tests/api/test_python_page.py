@@ -53,7 +53,7 @@ def test_the_page_has_the_columns_of_a_run(analysed: Analysed, name: str) -> Non
     assert documented(f"`run.{name}`") == columns(getattr(analysed("steps").run, name))
 
 
-@pytest.mark.parametrize("name", ["steps", "series", "ranks", "stragglers", "gains"])
+@pytest.mark.parametrize("name", ["steps", "series", "ranks", "stragglers", "causes", "gains"])
 def test_the_page_has_the_columns_of_an_analysis(analysed: Analysed, name: str) -> None:
     assert documented(f"`found.{name}`") == columns(getattr(analysed("steps"), name))
 

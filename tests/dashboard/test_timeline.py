@@ -258,6 +258,27 @@ def test_an_address_says_what_is_looked_at_first(
     assert (contents["rows"], contents["row"]) == (rows, row)
 
 
+def test_pauses_are_marked_on_the_lanes_of_their_ranks() -> None:
+    collections = Fault("compute", 100.0, ranks=[1], when=EveryNth(20), cause="garbage_collection")
+    facts = {"interruptions": ["garbage_collection", "compilation"]}
+    run = simulate(Job(ranks=2, steps=100, faults=(collections,), facts=facts)).run
+    analysis = analyse(run)
+    lanes = lanes_of(analysis)
+    assert lanes is not None
+    contents = head(analysis, lanes, run.id, None, {})
+    assert contents["pauseNames"] == [
+        ["garbage collection", "garbage collections"],
+        ["compilation", "compilations"],
+    ]
+    rows, kinds = zip(*((row, kind) for *_, row, kind in contents["pauses"]), strict=True)
+    assert {*rows} == {lanes.row_of(1)}
+    assert {*kinds} == {0}
+    for begin, end, _, _ in contents["pauses"]:
+        assert 0 <= begin < end <= contents["span"]
+    said = texts(view_at(RunStore([run]), f"/run/{run.id}/timeline", "").content)
+    assert any("garbage collection, or compilation" in text for text in said)
+
+
 def test_a_rank_of_a_thousand_is_shown_among_its_neighbours(
     named_run: Callable[[str], Run],
 ) -> None:

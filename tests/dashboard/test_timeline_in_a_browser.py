@@ -9,12 +9,15 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Page, expect
+from simulator import Fault, Job, simulate
+from simulator.faults import EveryNth
 
 from stallscope.charts.chart_kinds import COLOURS
 from stallscope.dashboard import RunStore
 from stallscope.run import Run
 
 from .browsing import NARROW, WIDE, Open, served, timeline_drawn
+from .test_saving import saved, table
 
 pytestmark = pytest.mark.browser
 
@@ -40,6 +43,9 @@ def address(named_run: Callable[[str], Run]) -> Iterator[str]:
         named_run(name)
         for name in ("a slow rank", "a thousand ranks", "two ranks", "hostile names")
     ]
+    collections = Fault("compute", 100.0, ranks=[1], when=EveryNth(20), cause="garbage_collection")
+    job = Job(ranks=2, steps=100, faults=(collections,), run_id="paused")
+    runs.append(simulate(job).run)
     with served(RunStore(runs)) as url:
         yield url
 
@@ -312,6 +318,23 @@ def test_the_pointer_tells_what_is_under_it(open_page: Open) -> None:
         expect(tip).to_contain_text(words)
     at(page, 0.5, -0.3)
     expect(tip).to_be_hidden()
+
+
+def test_a_cell_and_the_saved_table_have_the_pauses_in_it(open_page: Open) -> None:
+    page = timeline_drawn(open_page("/run/paused/timeline?from=40&to=41"))
+    tip = page.locator(".timeline-tip")
+    at(page, 0.3, 0.75)
+    expect(tip).to_contain_text("Rank 1, step 40")
+    expect(tip).to_contain_text("1 garbage collection, ")
+    at(page, 0.3, 0.25)
+    expect(tip).to_contain_text("Rank 0, step 40")
+    expect(tip).not_to_contain_text("garbage collection")
+    paused = {
+        (line["ranks"], line["first step"])
+        for line in table(saved(page, "Ranks over time", "CSV"))
+        if float(line["garbage collection, ms"])
+    }
+    assert paused == {("rank 1", "40")}
 
 
 def test_a_click_opens_the_step_and_back_leads_to_the_same_view(open_page: Open) -> None:

@@ -28,6 +28,9 @@ COLUMNS = [
     "critical",
     "reference",
     "samples",
+    "elements",
+    "garbage_collection_ns",
+    "compilation_ns",
 ]
 STAGES = ("other", "input", "compute", "wait", "allreduce")
 
@@ -60,6 +63,8 @@ def test_rows_are_the_ledgers(tmp_path: Path) -> None:
         assert columns["critical"] == (ledger.critical == rank).tolist()
         assert columns["reference"] == (ledger.reference == rank).tolist()
         assert set(columns["samples"]) == {32}
+        # The recorder has noted none of these.
+        assert {*columns["elements"], *columns["garbage_collection_ns"]} == {None}
 
 
 def test_parquet_has_a_row_group_per_rank_and_documents_its_zero(tmp_path: Path) -> None:

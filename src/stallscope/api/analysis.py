@@ -11,6 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from stallscope import analysis as analysing
+from stallscope.analysis.findings.step_causes import StepCause
 from stallscope.analysis.gains.what_if import WhatIf
 from stallscope.analysis.stragglers.lateness import Straggler
 from stallscope.charts.charts import named_charts
@@ -45,6 +46,17 @@ _STRAGGLERS: Columns = {
     "late_share": "number",
     **interval_columns("cost", "_ms"),
     "work": "number",
+}
+_CAUSES: Columns = {
+    "code": "text",
+    "ranks": "tuple",
+    "stage": STAGE,
+    "count": "count",
+    "took_ms": "number",
+    **interval_columns("saved", "_ms"),
+    "share": "number",
+    "of_imbalance": "number",
+    "text": "text",
 }
 _GAINS: Columns = {
     "fix": "text",
@@ -142,6 +154,11 @@ class Analysis:
         return frame(map(_straggler, self._analysis.stragglers), _STRAGGLERS)
 
     @property
+    def causes(self) -> pd.DataFrame:
+        """A row per cause inside the steps, the costliest first: pauses, and what batches hold."""
+        return frame(map(_cause, self._analysis.step_causes.causes), _CAUSES, ["code"])
+
+    @property
     def gains(self) -> pd.DataFrame:
         """A row per fix: the time that it saves per step, and the speed-up."""
         titled = [*gains(self._analysis), *answers(self._analysis)]
@@ -209,6 +226,10 @@ def _straggler(straggler: Straggler) -> dict[str, Any]:
         **interval(straggler.excess_ms, "excess", "_ms"),
         **interval(straggler.cost_ms, "cost", "_ms"),
     }
+
+
+def _cause(cause: StepCause) -> dict[str, Any]:
+    return {**vars(cause), **interval(cause.saved_ms, "saved", "_ms")}
 
 
 def _gain(title: str, gain: WhatIf) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from stallscope.exports.table import SCHEMA, tables
 from stallscope.formatting.plain import did_you_mean
 from stallscope.run import Event, Run
 from stallscope.text.job_words import since_start_s, worst
+from stallscope.words import PAUSES_IN_STEPS
 
 from .frames import Columns, frame, in_order, typed
 
@@ -40,6 +41,8 @@ _SOURCES = {
     "critical": "critical",
     "reference": "reference",
     "samples": "samples",
+    "elements": "elements",
+    **{f"{kind}_ms": f"{kind}_ns" for kind in PAUSES_IN_STEPS},
 }
 COLUMNS = tuple(_SOURCES)
 _NS_PER_UNIT = {"_ms": 1e6, "_s": 1e9}

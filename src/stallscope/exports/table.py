@@ -7,6 +7,8 @@
 | ``allreduce_ns`` | exposed allreduce, the same for all ranks |
 | ``step_ns`` | the whole step, the sum of these five; without stages, until the next step starts |
 | ``critical``, ``reference`` | whether the rank came last, and whether others are compared with it |
+| ``elements`` | numbers in the first array of its batches, if they vary |
+| ``garbage_collection_ns``, ``compilation_ns`` | pauses since the end of the step before |
 """
 
 from __future__ import annotations
@@ -21,10 +23,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stallscope import __version__
+from stallscope.analysis.views.one_step import pauses_by_step
 from stallscope.arrays.blocks import NULL
 from stallscope.arrays.types import Bools, Ints
 from stallscope.formatting.plain import plain
-from stallscope.words import RANK_PARTS
+from stallscope.words import PAUSES_IN_STEPS, RANK_PARTS
 
 from .exported_run import ExportedRun, Generation
 from .trace import next_begin
@@ -41,6 +44,8 @@ SCHEMA = pa.schema(
         pa.field("critical", pa.bool_()),
         pa.field("reference", pa.bool_()),
         pa.field("samples", pa.int64()),
+        pa.field("elements", pa.int64()),
+        *(pa.field(f"{kind}_ns", pa.int64()) for kind in PAUSES_IN_STEPS),
     ]
 )
 
@@ -81,6 +86,8 @@ def _rows(exported: ExportedRun, generation: Generation, rank: int) -> pa.Table:
         "epoch": _array(aligned.epochs, aligned.epochs >= 0, pa.int32()),
         "begin_ns": _nullable(generation.on_line(stamps["begin"], rank)),
         "samples": _nullable(aligned.samples[:, rank]),
+        "elements": _elements(generation, rank),
+        **_pauses(exported, generation, rank),
     }
     count = int(chosen.sum())
     arrays = {name: column.filter(pa.array(chosen)) for name, column in columns.items()}
@@ -94,6 +101,22 @@ def _rows(exported: ExportedRun, generation: Generation, rank: int) -> pa.Table:
         arrays[name] = pa.repeat(pa.scalar(value, SCHEMA.field(name).type), count)
     arrays["step"] = pa.array(aligned.steps[chosen])
     return pa.table([arrays[name] for name in SCHEMA.names], schema=_schema_of(exported))
+
+
+def _elements(generation: Generation, rank: int) -> pa.Array:
+    cells = generation.aligned.cells
+    if "elements" not in cells.names:
+        return pa.nulls(cells.shape[0], pa.int64())
+    return _nullable(cells.columns("elements", [rank])[:, 0])
+
+
+def _pauses(exported: ExportedRun, generation: Generation, rank: int) -> dict[str, pa.Array]:
+    spent = pauses_by_step(exported.run, generation.aligned, rank)
+    nothing = pa.nulls(len(generation.aligned.steps), pa.int64())
+    return {
+        f"{kind}_ns": pa.array(spent[kind]) if kind in spent else nothing
+        for kind in PAUSES_IN_STEPS
+    }
 
 
 def _stages(generation: Generation, rank: int, stamps: dict[str, Ints]) -> dict[str, pa.Array]:

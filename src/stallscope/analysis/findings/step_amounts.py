@@ -57,11 +57,7 @@ def noted_pauses(
     if not table.num_rows:
         return None
     rank = np.searchsorted(ledger.ranks, arrow.numbers(table["rank"]))
-    begin, end = (arrow.numbers(table[name]).astype(np.int64) for name in ("begin", "end"))
-    at = np.searchsorted(aligned.steps, arrow.numbers(table["step"]))
-    clock = aligned.clocks.of_rank[rank]
-    ahead = aligned.clocks.offset[np.minimum(at, len(aligned.steps) - 1), clock]
-    rank, begin, end = _merged(rank, begin - ahead, end - ahead)
+    rank, begin, end = _merged(rank, *aligned.times_of(table))
     first = np.searchsorted(ledger.reduced, begin)
     parts = []
     for step in (first + more for more in range(_STEPS_OF_A_PAUSE)):

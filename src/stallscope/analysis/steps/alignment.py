@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from stallscope.arrays import arrow
@@ -83,6 +84,14 @@ class AlignedSteps:
     @property
     def measured(self) -> Bools:
         return self.cells.whole("measured")
+
+    def times_of(self, rows: pa.Table) -> tuple[Ints, Ints]:
+        """Convert begins and ends of intervals by the offsets of their ranks' clocks at their steps."""
+        at = np.searchsorted(self.steps, arrow.numbers(rows["step"]))
+        clock = self.clocks.of_rank[np.searchsorted(self.ranks, arrow.numbers(rows["rank"]))]
+        offset = self.clocks.offset[np.minimum(at, len(self.steps) - 1), clock]
+        begin, end = (arrow.numbers(rows[name]).astype(np.int64) for name in ("begin", "end"))
+        return begin - offset, end - offset
 
 
 def align(run: Run, generation: int) -> AlignedSteps:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,12 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stallscope.arrays import arrow
+from stallscope.arrays.blocks import NULL
 from stallscope.arrays.types import Ints
 from stallscope.run import Run
 from stallscope.words import PAUSES_IN_STEPS, STAGES, PauseInStep, Stage
 
 from ..ledger.ledger import GAPS, Ledger
 from ..result import Analysis, GenerationLedger
+from ..steps.alignment import AlignedSteps, align
+from .lanes import Lanes
 
 _MS = 1e-6
 
@@ -212,3 +215,75 @@ def pauses_of_step(run: Run, step: OneStep) -> tuple[PauseOfRank, ...]:
 def _ends_by_rank(rows: pa.Table, step: int) -> dict[int, int]:
     chosen = rows.filter(arrow.equal(rows["step"], step))
     return dict(zip(chosen["rank"].to_pylist(), chosen["end"].to_pylist(), strict=True))
+
+
+# -- Pauses of all steps ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PauseOnAxis:
+    """A pause on the timeline's axis, in nanoseconds, and the row of its rank."""
+
+    kind: PauseInStep
+    row: int
+    begin: int
+    end: int
+
+
+def pauses_on_axis(run: Run, lanes: Lanes, most: int) -> list[PauseOnAxis]:
+    """Return the longest pauses within steps, in the order of their starts."""
+    noted = run.intervals.filter(pc.is_in(run.intervals["kind"], arrow.texts([*PAUSES_IN_STEPS])))
+    took = pc.subtract(noted["end"], noted["begin"])
+    noted = noted.take(pc.sort_indices(took, sort_keys=[("", "descending")])[:most])
+    pauses: list[PauseOnAxis] = []
+    for position, generation in enumerate(lanes.generations):
+        rows = noted.filter(arrow.equal(noted["generation"], generation.number))
+        if rows.num_rows:
+            pauses += _on_axis(rows, align(run, generation.number), lanes, position)
+    return sorted(pauses, key=lambda pause: pause.begin)
+
+
+def _on_axis(
+    rows: pa.Table, aligned: AlignedSteps, lanes: Lanes, position: int
+) -> Iterator[PauseOnAxis]:
+    """Place pauses by the ends of their steps, which all ranks share."""
+    ledger, first = lanes.generations[position].ledger, int(lanes.starts[position])
+    rows = rows.filter(pc.is_in(rows["rank"], arrow.array(np.array(aligned.ranks, np.int32))))
+    begins, ends = aligned.times_of(rows)
+    steps = np.searchsorted(ledger.reduced, begins)
+    columns = (rows[name].to_pylist() for name in ("kind", "rank"))
+    for kind, rank, begin, end, at in zip(*columns, begins, ends, steps, strict=True):
+        row = lanes.row_of(rank, position)
+        if row is None or at == len(ledger):
+            continue
+        shift = int(lanes.end[first + at] - ledger.reduced[at])
+        if begin + shift >= lanes.gap_begin[first + at]:
+            yield PauseOnAxis(kind, row, int(begin) + shift, int(end) + shift)
+
+
+def pauses_by_step(run: Run, aligned: AlignedSteps, rank: int) -> dict[PauseInStep, Ints]:
+    """Return the nanoseconds of each kind of pause in each step of the rank at this position.
+
+    A step lasts from the end of the step before, as the rank's rows have them. A kind that the rank's
+    recorder does not note is missing.
+    """
+    number = aligned.ranks[rank]
+    log = run.last_logs_of(aligned.generation).get(number)
+    told = () if log is None else log.facts.get("interruptions") or ()
+    noted = run.intervals.filter(arrow.equal(run.intervals["rank"], number))
+    noted = noted.filter(arrow.equal(noted["generation"], aligned.generation))
+    starts, ends = (aligned.cells.columns(name, [rank])[:, 0] for name in ("begin", "end"))
+    recorded = np.flatnonzero(ends != NULL)
+    until = ends[recorded]
+    since = np.append(starts[recorded[:1]], until[:-1])
+    spent: dict[PauseInStep, Ints] = {}
+    for kind in PAUSES_IN_STEPS:
+        if kind not in told:
+            continue
+        spent[kind] = np.zeros(len(ends), np.int64)
+        rows = noted.filter(arrow.equal(noted["kind"], kind))
+        for begin, end in zip(*aligned.times_of(rows), strict=True):
+            steps = slice(np.searchsorted(until, begin), np.searchsorted(until, end) + 1)
+            inside = np.minimum(until[steps], end) - np.maximum(since[steps], begin)
+            spent[kind][recorded[steps]] += np.maximum(inside, 0)
+    return spent
