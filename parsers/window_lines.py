@@ -17,7 +17,7 @@ from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import counted
 
 from .launcher_output import Lines
-from .lines.line_blocks import Column, Needle
+from .lines.line_blocks import Column, Needle, texts_of
 from .lines.timestamp_columns import in_assumed_years, timestamp_at
 from .lines.timestamps import latest_ns
 
@@ -359,10 +359,9 @@ class WorkLines:
         )
         at = at[at < len(lines.start)]
         start, end = lines.start[at], lines.end[at]
-        texts = [
-            block.text[first : min(last, first + _MOST_OF_LINE)]
-            for first, last in zip(start.tolist(), end.tolist(), strict=True)
-        ]
+        # Digits name no work.
+        end = np.minimum(end, start + _MOST_OF_LINE)
+        texts = texts_of(block.digits_alike, start, end).dictionary_encode()
         return {work: counter.count(texts, at, steps) for work, counter in self._works.items()}
 
     def settle(self, columns: Mapping[str, Column]) -> None:
@@ -383,10 +382,10 @@ class _Work:
         #: The number of lines before the first step that are no work.
         self.wrong = 0
 
-    def count(self, texts: Sequence[bytes], places: Ints, steps: Ints) -> Ints:
+    def count(self, texts: pa.DictionaryArray, places: Ints, steps: Ints) -> Ints:
         """Return the number of lines up to each line about steps, given those that may be about work."""
-        matches = pc.match_substring_regex(pa.array(texts, pa.binary()), self._expression)
-        named = np.asarray(arrow.numbers(matches) == 1)
+        matches = pc.match_substring_regex(texts.dictionary, self._expression)
+        named = (arrow.numbers(matches) == 1)[arrow.numbers(texts.indices)]
         of_steps = np.isin(places, steps)
         if (named & of_steps).sum() > _MOST_WORK * len(steps):
             # Such a figure belongs to steps.
@@ -409,5 +408,7 @@ class _Work:
         return np.asarray(counts)
 
 
-def _words(texts: Sequence[bytes], at: Ints) -> set[bytes]:
-    return {b" ".join(_WORD.findall(texts[place].lower())) for place in at.tolist()}
+def _words(texts: pa.DictionaryArray, at: Ints) -> set[bytes]:
+    distinct = pc.unique(texts.indices.take(arrow.array(at)))
+    lines = texts.dictionary.take(distinct).to_pylist()
+    return {b" ".join(_WORD.findall(line.lower())) for line in lines}

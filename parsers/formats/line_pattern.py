@@ -38,7 +38,15 @@ from stallscope.run import Problem
 
 from ..base import PATTERN, Parsed, Parser
 from ..epochs_only import clock_facts, epochs_log, in_one_file, rounded_to
-from ..launcher_output import Labels, Lines, labels_of, line_blocks, matching, stamps_before
+from ..launcher_output import (
+    Labels,
+    LineField,
+    LineForm,
+    Lines,
+    labels_of,
+    line_blocks,
+    stamps_before,
+)
 from ..lines.line_blocks import Column
 from ..lines.timestamp_columns import moments_of, timestamp_at
 from ..lines.timestamps import MOMENT
@@ -104,13 +112,12 @@ class Pattern:
         start, pieces = _split(text)
         self.text = text
         self.names = frozenset(piece.name for piece in pieces if piece.name)
-        #: The regular expression of its lines, for Python's ``re`` and for RE2.
-        self.expression = _expression(start, pieces)
         texts = [
             part for piece in (start, *(p.text for p in pieces)) for part in _NO_NEEDLE.split(piece)
         ]
         #: A text that every matching line contains, without blanks; empty if there is none.
         self.longest_text = max(texts, key=len).encode()
+        self.form = LineForm(*_fields_and_end(start, pieces), self.longest_text)
 
     def occurs_in(self, data: bytes) -> bool:
         """Whether any line matches."""
@@ -162,7 +169,7 @@ class Pattern:
 
     def _lines(self, lines: Lines) -> tuple[Ints, dict[str, Column]]:
         """Return the matching lines, in order, and their values."""
-        line, texts = matching(lines, self.longest_text, self.expression)
+        line, texts = self.form.matching(lines)
         fields: dict[str, Column] = {}
         for name in [name for name in _MOST_DIGITS if name in texts]:
             kind = pa.float64() if name in FLOATS else pa.int64()
@@ -173,7 +180,7 @@ class Pattern:
                 fields[HALF + name] = np.full(len(line), 0.5 * 10.0**-decimals)
         if "time" not in self.names:
             return line, fields
-        fields |= moments_of(texts["time"].to_pylist())
+        fields |= moments_of(texts["time"])
         timed = fields["timed"]
         return line[timed], {name: column[timed] for name, column in fields.items()}
 
@@ -298,16 +305,18 @@ def _split(pattern: str) -> tuple[str, list[_Piece]]:
     return start, pieces
 
 
-def _expression(start: str, pieces: Sequence[_Piece]) -> str:
-    expression = "(?s)^" + _BEFORE_TEXT + _literal(start)
+def _fields_and_end(start: str, pieces: Sequence[_Piece]) -> tuple[list[LineField], str]:
+    """Return the fields of lines, and the text after the last one as a regular expression."""
+    fields = []
+    before = _BEFORE_TEXT + _literal(start)
     for name, text, skips in pieces:
-        field = f"(?P<{name}>{FIELDS[name]})" if name else ""
-        if not skips:
-            expression += _PADDING[name] + field + _literal(text)
+        if name:
+            before += r"(?:.*?[^\w.])??" if skips else _PADDING[name]
+            fields.append(LineField(before, name, FIELDS[name]))
+            before = _literal(text)
         elif text:
-            skipped = r"(?:.*?[^\w.])??" if name else ".*?"
-            expression += skipped + field + _literal(text)
-    return expression
+            before += ".*?" + _literal(text)
+    return fields, before
 
 
 def _literal(text: str) -> str:

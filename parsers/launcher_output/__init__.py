@@ -17,7 +17,8 @@ The output is lines, each with its rank, its stream and the text that contains i
 
 - ``rank_lines`` yields one ``Line`` at a time. A ``LineFilter`` names the needles (short texts) of
   the lines that the caller needs; no other line becomes a Python object.
-- ``line_blocks`` yields all lines as columns of numbers, many at once (``Lines``).
+- ``line_blocks`` yields all lines as columns of numbers, many at once (``Lines``). A ``LineForm`` finds
+  those with certain fields.
 - ``output_by_rank`` returns everything that each rank has written, byte for byte.
 - ``labels_of`` names the launcher; ``may_contain`` searches for a text that labels may have cut.
 
@@ -32,25 +33,22 @@ Each block of a megabyte is processed in three steps:
    cut after each newline.
 2. ``lines`` joins the fragments of lines that labels have cut. Nearly all fragments are whole lines
    and stay numbers in an array; only the others are copied.
-3. ``filtering`` drops lines without any needle while they are numbers.
+3. ``filtering`` drops lines without any needle, and finds fields, while lines are numbers.
 
 Memory: one block and one unfinished line per rank, whatever the size of the file. Every step takes
 time in proportion to the bytes, for any input.
 """
 
-from .filtering import LineFilter, may_contain
-from .labelled_lines import (
+from .filtering import (
     LONGEST_LINE,
-    Line,
+    LineField,
+    LineFilter,
+    LineForm,
     Lines,
-    line_blocks,
-    matching,
-    output_by_rank,
-    pieces_of,
-    rank_lines,
+    may_contain,
     stamps_before,
-    texts_of,
 )
+from .labelled_lines import Line, line_blocks, output_by_rank, rank_lines
 from .labels import LONGEST_PREFIX, Labels, labels_of
 
 __all__ = [
@@ -58,15 +56,14 @@ __all__ = [
     "LONGEST_PREFIX",
     "Labels",
     "Line",
+    "LineField",
     "LineFilter",
+    "LineForm",
     "Lines",
     "labels_of",
     "line_blocks",
-    "matching",
     "may_contain",
     "output_by_rank",
-    "pieces_of",
     "rank_lines",
     "stamps_before",
-    "texts_of",
 ]

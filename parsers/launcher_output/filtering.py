@@ -1,4 +1,4 @@
-"""Drop the lines that a caller does not need before they become Python objects."""
+"""Choose lines in columns of numbers: those with a short text, and those of a form with their fields."""
 
 from __future__ import annotations
 
@@ -6,20 +6,30 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
+from stallscope.arrays import arrow
 from stallscope.arrays.types import Bools, Ints
 
-from ..lines.line_blocks import LineBlock, Needle
+from ..lines.line_blocks import Column, LineBlock, Needle, groups_of, lengths_of, texts_of
+from ..lines.timestamp_columns import dated_columns
 from .labels import LONGEST_PREFIX, labels_of
 from .splitting import BLOCK_BYTES, Fragments, has_cut_lines
 
+#: Longer lines are not for people to read.
+LONGEST_LINE = 64 << 10
 # Lines that are longer on average are overwritten bars, and all of them become objects.
 _LONG_LINES = 2048
 
 # The ends of labels that may be in the middle of lines, with a space after them.
 _ENDS_OF_LABELS = (b">:", b">: ", b"]:", b"] ", b": ")
+# Quantifiers, escapes and names in a regular expression: other digits are those of texts.
+_NO_TEXT = re.compile(r"\{\d+(?:,\d*)?\}|\\x[0-9a-f]{2}|\\.|\?P<\w+>")
+# One in so many lines at most has digits at other places than the lines before; by the first lines.
+_LINES_ALIKE, _FIRST_LINES = 4, 128
 
 
 @dataclass(frozen=True)
@@ -164,3 +174,113 @@ def _places_after(data: bytes, last: int, texts: Iterable[bytes]) -> Iterator[in
     for first in range(2, len(data), BLOCK_BYTES):
         at = np.flatnonzero(whole[first : first + BLOCK_BYTES] == last) + first
         yield from (at[likely[whole[at - 2], whole[at - 1]]] + 1).tolist()
+
+
+# -- lines as columns ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines of a block as columns, one entry each; the first lines of the block in their order."""
+
+    block: LineBlock
+    #: -1 for lines without a label.
+    rank: Ints
+    #: Where in the block their texts start, after their labels, and where they end.
+    start: Ints
+    end: Ints
+    #: Where the texts are that may contain their timestamps.
+    time_start: Ints
+    time_end: Ints
+
+
+class LineField(NamedTuple):
+    """A field of lines: its text and the text before it, as regular expressions for RE2."""
+
+    before: str
+    name: str
+    text: str
+
+
+class LineForm:
+    """Finds the lines of a form, and the texts of their fields.
+
+    Lines with digits at the same places have their fields at the same places, so RE2, which takes ten
+    times as long as anything else, searches one of them. Forms with digits of their own have no such
+    lines.
+
+    Args:
+        fields: the fields, in their order.
+        after: the text after the last one, as a regular expression.
+        literal: a text that all lines contain; empty if it is unknown.
+    """
+
+    def __init__(self, fields: Sequence[LineField], after: str, literal: bytes) -> None:
+        self._names = [field.name for field in fields]
+        self._literal = Needle(literal) if literal else None
+        groups = [f"(?P<{field.name}>{field.text})" for field in fields]
+        befores = [field.before for field in fields]
+        #: The regular expression of its lines.
+        self.expression = _expression(befores, groups, after)
+        # The lengths of all texts tell where the fields are.
+        befores = [f"(?P<before_{at}>{before})" for at, before in enumerate(befores)]
+        self._in_pieces = _expression(befores, groups, after)
+        self._is_blind = not re.search(r"\d", _NO_TEXT.sub("", self._in_pieces))
+
+    def matching(self, lines: Lines) -> tuple[Ints, dict[str, pa.Array]]:
+        """Return which lines match, and the texts of their fields by name."""
+        line = np.arange(len(lines.start))
+        if self._literal is not None:
+            line = lines.block.lines_of(lines.block.places(self._literal))
+            line = line[np.append(True, line[1:] != line[:-1])[: len(line)]]
+            line = line[line < len(lines.start)]
+        start = lines.start[line]
+        end = np.minimum(lines.end[line], start + LONGEST_LINE)
+        shapes = self._shapes(lines.block, start, end) if self._is_blind else None
+        if shapes is None:
+            matched, fields = groups_of(texts_of(lines.block.text, start, end), self.expression)
+        else:
+            matched, places = _places_by_shape(shapes, self._in_pieces)
+            start = start[matched]
+            fields = {
+                name: texts_of(lines.block.text, start + at, start + until)
+                for name, (at, until) in zip(self._names, places, strict=True)
+            }
+        return line[matched], fields
+
+    def _shapes(self, block: LineBlock, start: Ints, end: Ints) -> pa.Array | None:
+        """Return texts with equal digits, encoded; None if few of them are alike."""
+        for count in (_FIRST_LINES, len(start)):
+            shapes = texts_of(block.digits_alike, start[:count], end[:count])
+            shapes = shapes.dictionary_encode()
+            if len(shapes.dictionary) * _LINES_ALIKE > len(shapes):
+                return None
+        return shapes
+
+
+def _expression(befores: Sequence[str], groups: Sequence[str], after: str) -> str:
+    pairs = zip(befores, groups, strict=True)
+    return "(?s)^" + "".join(before + group for before, group in pairs) + after
+
+
+def _places_by_shape(
+    shapes: pa.Array, expression: str
+) -> tuple[Bools, Sequence[tuple[Ints, Ints]]]:
+    """Return which texts match, and in these the start and the end of each field.
+
+    Args:
+        shapes: the texts, encoded.
+        expression: groups of a text before a field and of the field, in turn.
+    """
+    known, pieces = groups_of(shapes.dictionary, expression)
+    lengths = [lengths_of(texts) for texts in pieces.values()]
+    shape = arrow.numbers(shapes.indices)
+    matched = known[shape]
+    shape = (np.cumsum(known) - 1)[shape[matched]]
+    places = [ends[shape] for ends in np.cumsum(lengths, axis=0)]
+    return matched, [*zip(places[0::2], places[1::2], strict=True)]
+
+
+def stamps_before(lines: Lines, line: Ints) -> dict[str, Column]:
+    """Read the timestamps before some of the lines, as ``read_dated`` does."""
+    return dated_columns(lines.block, lines.time_start[line], lines.time_end[line], LONGEST_PREFIX)

@@ -8,21 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from stallscope.arrays import arrow
 from stallscope.arrays.types import Bools, Ints
 
-from ..lines.line_blocks import Column, LineBlock, Needle
-from ..lines.timestamp_columns import dated_columns
+from ..lines.line_blocks import LineBlock
 from ..lines.timestamps import Timestamp, read_timestamp
-from .filtering import LineFilter
+from .filtering import LONGEST_LINE, LineFilter, Lines
 from .labels import LONGEST_PREFIX, Stream, labels_of
 from .splitting import BLOCK_BYTES, CutLines, Fragments, Splitter, blocks_of, has_cut_lines
 
-#: Longer lines are not for people to read.
-LONGEST_LINE = 64 << 10
 _ONE_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 
 
@@ -43,21 +37,6 @@ class Line(NamedTuple):
     def timestamp(self) -> Timestamp | None:
         """When it was printed, None if unknown."""
         return read_timestamp(self.before)
-
-
-@dataclass(frozen=True)
-class Lines:
-    """Lines of a block as columns, one entry each; the first lines of the block in their order."""
-
-    block: LineBlock
-    #: -1 for lines without a label.
-    rank: Ints
-    #: Where in the block their texts start, after their labels, and where they end.
-    start: Ints
-    end: Ints
-    #: Where the texts are that may contain their timestamps.
-    time_start: Ints
-    time_end: Ints
 
 
 def rank_lines(
@@ -103,7 +82,7 @@ def line_blocks(data: bytes, block_bytes: int = BLOCK_BYTES) -> Iterator[Lines]:
             time_end = np.where(timed, fragments.time_end, end)
             yield _as_shown(Lines(block, ranks[fragments.stream], start, end, time_start, time_end))
         else:
-            rows = _in_order(_whole_lines(block, fragments, whole), joined)
+            rows = [*_in_order(_whole_lines(block, fragments, whole), joined)]
             if rows:
                 yield _in_one_block(rows, ranks)
 
@@ -320,9 +299,9 @@ def _whole_lines(block: LineBlock, fragments: Fragments, chosen: Bools) -> Itera
         yield _JoinedLine(at, stream, _shown(line), timestamp or line[:LONGEST_PREFIX])
 
 
-def _in_order(whole: Iterable[_JoinedLine], joined: Iterable[_JoinedLine]) -> list[_JoinedLine]:
-    ending = [*joined]
-    return sorted([*whole, *ending], key=lambda line: line.at) if ending else [*whole]
+def _in_order(whole: Iterable[_JoinedLine], joined: Sequence[_JoinedLine]) -> Iterable[_JoinedLine]:
+    # Callers may need the first lines only.
+    return sorted([*whole, *joined], key=lambda line: line.at) if joined else whole
 
 
 def _shown(line: bytes) -> bytes:
@@ -374,58 +353,3 @@ def _in_one_block(rows: Sequence[_JoinedLine], ranks: Ints) -> Lines:
         np.where(at_start, start, time_start),
         np.where(at_start, end, time_end),
     )
-
-
-# -- lines as columns ------------------------------------------------------------------------------
-
-
-def matching(lines: Lines, literal: bytes, expression: str) -> tuple[Ints, dict[str, pa.Array]]:
-    """Return which lines match a regular expression, and the texts of its groups by their names.
-
-    Args:
-        lines: the lines.
-        literal: a text that all matching lines contain.
-        expression: the regular expression, with named groups.
-    """
-    line = np.arange(len(lines.start))
-    if literal:
-        line = lines.block.lines_of(lines.block.places(Needle(literal)))
-        line = line[np.append(True, line[1:] != line[:-1])[: len(line)]]
-        line = line[line < len(lines.start)]
-    start, end = lines.start[line], np.minimum(lines.end[line], lines.start[line] + LONGEST_LINE)
-    parts = pc.extract_regex(texts_of(lines.block, start, end), expression)
-    matched = np.asarray(arrow.numbers(parts.is_valid()) == 1)
-    if not matched.all():
-        line, parts = line[matched], parts.filter(arrow.array(matched))
-    names = [field.name for field in parts.type]
-    return line, dict(zip(names, parts.flatten(), strict=True))
-
-
-def pieces_of(text: bytes, begin: Ints, end: Ints) -> pa.Array:
-    """Return pieces of a text that follow each other."""
-    # Every second entry is the text between two pieces.
-    zero = int(begin[0]) if len(begin) else 0
-    offsets = np.append(np.stack([begin, end], axis=1).ravel(), end[-1:]) - zero
-    every = pa.Array.from_buffers(
-        pa.binary(),
-        2 * len(begin),
-        [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(memoryview(text)[zero:])],
-    )
-    return every.take(arrow.array(np.arange(0, 2 * len(begin), 2)))
-
-
-def texts_of(block: LineBlock, start: Ints, end: Ints) -> pa.Array:
-    """Return texts of a block; those in order are copied together."""
-    if len(start) > 1 and (start[1:] >= end[:-1]).all() and (end >= start).all():
-        return pieces_of(block.text, start, end)
-    pieces = [
-        block.text[first:last] for first, last in zip(start.tolist(), end.tolist(), strict=True)
-    ]
-    offsets = np.cumsum([0, *map(len, pieces)], dtype=np.int32)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(pieces))]
-    return pa.Array.from_buffers(pa.binary(), len(pieces), buffers)
-
-
-def stamps_before(lines: Lines, line: Ints) -> dict[str, Column]:
-    """Read the timestamps before some of the lines, as ``read_dated`` does."""
-    return dated_columns(lines.block, lines.time_start[line], lines.time_end[line], LONGEST_PREFIX)

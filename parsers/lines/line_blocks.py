@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from stallscope.arrays import arrow
 from stallscope.arrays.types import Bools, Floats, Ints
 
 #: A column of values of lines.
@@ -23,6 +25,7 @@ Words = npt.NDArray[np.uint64]
 
 _DIGIT = rb"\d"
 _DIGITS = re.compile(rb"\d{1,17}")
+_ONES_FOR_DIGITS = bytes.maketrans(b"023456789", b"1" * 9)
 _WORD = 8
 # Reading near the end needs no check.
 _PADDING = 256
@@ -32,10 +35,6 @@ _SAMPLE_BYTES = 1 << 14
 _BYTES_PER_PLACE = 16
 # ``bytes.find`` is faster for bytes that are rarer than one in this many.
 _BYTES_PER_FIND = 1 << 10
-# The most blanks and colours before a text, and the longest colour.
-_MOST_BEFORE_TEXT, _MOST_COLOUR_BYTES = 64, 12
-_ESCAPE = 0x1B
-_IN_COLOURS = np.isin(np.arange(256), list(b"0123456789;"))
 # Larger pieces leave the CPU's caches.
 _PIECE_BYTES = 1 << 20
 
@@ -66,6 +65,11 @@ class LineBlock:
     def ends(self) -> Ints:
         """Find the place after each newline."""
         return self.having(ord("\n")) + 1
+
+    @cached_property
+    def digits_alike(self) -> bytes:
+        """Return the text with ones in place of all digits."""
+        return self.text.translate(_ONES_FOR_DIGITS)
 
     @cached_property
     def _having(self) -> dict[int, Ints]:
@@ -143,6 +147,19 @@ class LineBlock:
         rest, beyond = _first(more * (further > 0), further)
         return value * _POWERS[beyond] + rest, length + beyond
 
+    def fixed_numbers(self, at: Ints, count: Ints) -> Ints:
+        """Read numbers of so many digits each, up to 16, with blanks as zeros; 0 without digits."""
+        first = np.minimum(count, _WORD)
+        value = self._fixed(at, first)
+        if (count > _WORD).any():
+            rest = count - first
+            value = value * _POWERS[rest] + self._fixed(at + first, rest)
+        return value
+
+    def _fixed(self, at: Ints, count: Ints) -> Ints:
+        digits = self.words_at(at) & _MASKS[count] & _VALUES
+        return number(digits, count.astype(np.uint64))
+
     def _alike_numbers(self, at: Ints, most: int) -> tuple[Ints, Ints] | None:
         """Read numbers with equal numbers of digits that differ in the last eight only, as times do.
 
@@ -205,42 +222,6 @@ class LineBlock:
         return np.searchsorted(self.ends, at, "right")
 
 
-def is_blank(byte: Bytes) -> Bools:
-    """Return which bytes are blanks within a line, as regular expressions define them."""
-    return np.asarray((byte == ord(" ")) | ((byte - np.uint8(9) < 5) & (byte != ord("\n"))))
-
-
-def text_starts(block: LineBlock, start: Ints) -> Ints:
-    """Return where the texts of lines start, after blanks and colours."""
-    byte = block.bytes[np.minimum(start, block.size - 1)]
-    rest = np.flatnonzero(is_blank(byte) | (byte == _ESCAPE))
-    start = start.copy() if len(rest) else start
-    for _ in range(_MOST_BEFORE_TEXT):
-        if not len(rest):
-            break
-        at = start[rest]
-        byte = block.bytes[np.minimum(at, block.size - 1)]
-        length = np.where(is_blank(byte), 1, 0)
-        coloured = byte == _ESCAPE
-        length[coloured] = _colour_lengths(block, at[coloured])
-        start[rest] += length
-        rest = rest[length > 0]
-    return start
-
-
-def _colour_lengths(block: LineBlock, at: Ints) -> Ints:
-    """Return the lengths of the colours at these places, 0 if there is none."""
-    length = np.zeros(len(at), np.int64)
-    goes_on = block.bytes[np.minimum(at + 1, block.size - 1)] == ord("[")
-    for place in range(2, _MOST_COLOUR_BYTES + 3):
-        if not goes_on.any():
-            break
-        byte = block.bytes[np.minimum(at + place, block.size - 1)]
-        length[goes_on & (byte == ord("m"))] = place + 1
-        goes_on &= _IN_COLOURS[byte]
-    return length
-
-
 def sample_parts(data: bytes, part_bytes: int) -> list[bytes]:
     """Return whole lines from the start, the middle and the end of a file, or all of a short one."""
     if len(data) <= 3 * part_bytes:
@@ -251,6 +232,42 @@ def sample_parts(data: bytes, part_bytes: int) -> list[bytes]:
         middle.partition(b"\n")[2].rpartition(b"\n")[0],
         last.partition(b"\n")[2],
     ]
+
+
+def pieces_of(text: bytes, begin: Ints, end: Ints) -> pa.Array:
+    """Return pieces of a text that follow each other."""
+    # Every second entry is the text between two pieces.
+    zero = int(begin[0]) if len(begin) else 0
+    offsets = np.append(np.stack([begin, end], axis=1).ravel(), end[-1:]) - zero
+    every = pa.Array.from_buffers(
+        pa.binary(),
+        2 * len(begin),
+        [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(memoryview(text)[zero:])],
+    )
+    return every.take(arrow.array(np.arange(0, 2 * len(begin), 2)))
+
+
+def texts_of(text: bytes, start: Ints, end: Ints) -> pa.Array:
+    """Return pieces of a text; those in order are copied together."""
+    if len(start) > 1 and (start[1:] >= end[:-1]).all() and (end >= start).all():
+        return pieces_of(text, start, end)
+    pieces = [text[first:last] for first, last in zip(start.tolist(), end.tolist(), strict=True)]
+    offsets = np.cumsum([0, *map(len, pieces)], dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(pieces))]
+    return pa.Array.from_buffers(pa.binary(), len(pieces), buffers)
+
+
+def lengths_of(texts: pa.Array) -> Ints:
+    """Return the numbers of bytes of texts."""
+    return arrow.numbers(pc.binary_length(texts)).astype(np.int64)
+
+
+def groups_of(texts: pa.Array, expression: str) -> tuple[Bools, dict[str, pa.Array]]:
+    """Return which texts match an expression for RE2, and of these the texts of its named groups."""
+    parts = pc.extract_regex(texts, expression)
+    matched = np.asarray(arrow.numbers(parts.is_valid()) == 1)
+    groups = (parts if matched.all() else parts.filter(arrow.array(matched))).flatten()
+    return matched, dict(zip((field.name for field in parts.type), groups, strict=True))
 
 
 def contains_any(data: bytes, needles: Sequence[Needle]) -> bool:
@@ -305,6 +322,8 @@ def mask(length: int) -> np.uint64:
 
 _MASKS = np.array([mask(size) for size in range(_WORD + 1)])
 _ZEROS = word(b"00000000")
+# A digit's value is in the lower half of its byte; that of a blank is 0.
+_VALUES = word(b"\x0f" * 8)
 _ABOVE_9, _TOP_BITS = word(b"\x76" * 8), word(b"\x80" * 8)
 _ONES = word(b"\x01" * 8)
 _POWERS = 10 ** np.arange(_WORD + 1)

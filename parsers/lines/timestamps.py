@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 import time
 from calendar import isleap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 
-# Other years are damage.
-_YEARS = range(1970, 2200)
+#: Other years are damage.
+YEARS = range(1970, 2200)
 #: The number of seconds since 1970 from which times are damage, too.
 LATEST_SECOND = 7_258_118_400
-_MONTHS = b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+MONTHS = b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
 #: A time in words, as launchers write it.
 CTIME = (
     rb"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) "
@@ -68,9 +68,15 @@ _MONTH_DAY = re.compile(
 )
 _WITHOUT_YEAR = (_GLOG, _SYSLOG, _MONTH_DAY)
 # As ``ts %s`` and ``ts %.s`` write; numbers of steps have fewer digits.
-_SECONDS_BEFORE = re.compile(_BEFORE + rb"([12]\d{9})(?:\.(\d{1,12}))?(?=[\s\]])")
-_SECONDS = re.compile(rb"(\d{9,10})(?:\.(\d{1,12}))?")
-_MILLISECONDS = re.compile(rb"(\d{10})(\d{3})")
+_SECONDS_BEFORE = re.compile(
+    _BEFORE + rb"(?P<seconds>[12]\d{9})(?:\.(?P<fraction>\d{1,12}))?(?=[\s\]])"
+)
+_DATED_FORMS = (_MONTH_FIRST, _SECONDS_BEFORE, *_WITHOUT_YEAR, *_STAMPS)
+# Seconds or milliseconds alone.
+_MOMENT_FORMS = tuple(
+    re.compile(rb"[ \[\]]*(?P<seconds>\d%b[ \[\]]*\Z" % rest)
+    for rest in (rb"{9,10})(?:\.(?P<fraction>\d{1,12}))?", rb"{10})(?P<fraction>\d{3})")
+)
 #: The year of timestamps without one until one is assumed; it has a 29 February.
 LEAP_YEAR = 1972
 _DAY_NS = 86_400 * 10**9
@@ -97,39 +103,39 @@ class Timestamp:
         return f"{datetime.fromtimestamp(self.ns // 10**9, UTC):%Y-%m-%d %H:%M:%S}"
 
 
+def dated_match(text: bytes) -> re.Match[bytes] | None:
+    """Find the parts of the timestamp at the start of a line."""
+    return _first_match(_DATED_FORMS, text)
+
+
+def moment_match(text: bytes) -> re.Match[bytes] | None:
+    """Find the parts of a text that is a timestamp."""
+    return _first_match(_MOMENT_FORMS, text) or dated_match(text)
+
+
+def _first_match(forms: Sequence[re.Pattern[bytes]], text: bytes) -> re.Match[bytes] | None:
+    return next((match for form in forms if (match := form.match(text)) is not None), None)
+
+
 def read_timestamp(text: bytes) -> Timestamp | None:
     """Read the timestamp with a year that a launcher or a logger puts at the start of a line.
 
     Returns:
         None if there is none.
     """
-    for form in _STAMPS:
-        match = form.match(text)
-        if match is not None:
-            return _stamp(match.groupdict())
-    return None
+    return timestamp_of(_first_match(_STAMPS, text))
 
 
 def read_dated(text: bytes) -> Timestamp | None:
     """Read the timestamp at the start of a line, also one with the month first, without a year, or in
     seconds since 1970.
     """
-    month_first = _MONTH_FIRST.match(text)
-    if month_first is not None:
-        return _stamp(month_first.groupdict())
-    seconds = _SECONDS_BEFORE.match(text)
-    if seconds is not None:
-        return _since_1970(int(seconds[1]), seconds[2] or b"")
-    return read_without_year(text) or read_timestamp(text)
+    return timestamp_of(dated_match(text))
 
 
 def read_moment(text: bytes) -> Timestamp | None:
     """Read a text that is a timestamp: as ``read_dated``, or seconds or milliseconds since 1970."""
-    digits = text.strip(b" []")
-    since_1970 = _SECONDS.fullmatch(digits) or _MILLISECONDS.fullmatch(digits)
-    if since_1970 is not None:
-        return _since_1970(int(since_1970[1]), since_1970[2] or b"")
-    return read_dated(text)
+    return timestamp_of(moment_match(text))
 
 
 def read_without_year(text: bytes, year: int = LEAP_YEAR) -> Timestamp | None:
@@ -142,14 +148,7 @@ def read_without_year(text: bytes, year: int = LEAP_YEAR) -> Timestamp | None:
     Returns:
         None if there is no timestamp, or the year does not have its day.
     """
-    match = next((form.match(text) for form in _WITHOUT_YEAR if form.match(text)), None)
-    if match is None:
-        return None
-    parts = match.groupdict()
-    if parts.get("year"):
-        return _stamp(parts)
-    timestamp = _stamp(parts | {"year": b"%d" % year})
-    return None if timestamp is None else replace(timestamp, year_known=False)
+    return timestamp_of(_first_match(_WITHOUT_YEAR, text), year)
 
 
 @contextmanager
@@ -205,20 +204,25 @@ def zones_between(first: int, last: int, start: int, stop: int) -> list[int]:
     return [offset for offset in offsets if start <= first - offset and last - offset <= stop]
 
 
-def _since_1970(seconds: int, fraction: bytes) -> Timestamp | None:
-    if seconds >= LATEST_SECOND:
+def timestamp_of(match: re.Match[bytes] | None, year: int = LEAP_YEAR) -> Timestamp | None:
+    """Make a timestamp of its parts; None without them, or if there is no such time."""
+    if match is None:
         return None
-    fraction = fraction[:9]
-    ns = seconds * 10**9 + int(fraction.ljust(9, b"0"))
-    return Timestamp(ns, True, 10 ** (9 - len(fraction)))
-
-
-def _stamp(parts: Mapping[str, bytes]) -> Timestamp | None:
+    parts = match.groupdict()
+    # Horovod pads fractions with blanks.
+    fraction = (parts.get("fraction") or b"").replace(b" ", b"0")[:9]
+    fraction_ns, unit_ns = int(fraction.ljust(9, b"0")), 10 ** (9 - len(fraction))
+    if "seconds" in parts:
+        seconds = int(parts["seconds"])
+        known = Timestamp(seconds * 10**9 + fraction_ns, True, unit_ns)
+        return known if seconds < LATEST_SECOND else None
+    printed = parts.get("year")
+    if printed is not None:
+        year = int(printed) + (2000 if len(printed) == 2 else 0)
+    if year not in YEARS:
+        return None
     month = parts.get("month")
-    year = int(parts["year"]) + (2000 if len(parts["year"]) == 2 else 0)
-    if year not in _YEARS:
-        return None
-    number = int(month) if month is not None else _MONTHS.index(parts["name"]) + 1
+    number = int(month) if month is not None else MONTHS.index(parts["name"]) + 1
     hour, minute, second = (int(part) for part in parts["time"].split(b":"))
     zone = parts.get("zone")
     try:
@@ -233,10 +237,8 @@ def _stamp(parts: Mapping[str, bytes]) -> Timestamp | None:
         )
     except ValueError:
         return None
-    # Horovod pads fractions with blanks.
-    fraction = (parts.get("fraction") or b"").replace(b" ", b"0")
-    ns = round(moment.timestamp()) * 10**9 + int(fraction.ljust(9, b"0"))
-    return Timestamp(ns, zone is not None, 10 ** (9 - len(fraction)))
+    ns = round(moment.timestamp()) * 10**9 + fraction_ns
+    return Timestamp(ns, zone is not None, unit_ns, printed is not None)
 
 
 def _zone(text: bytes | None) -> timezone:

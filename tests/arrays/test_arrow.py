@@ -60,6 +60,9 @@ def test_texts_and_words() -> None:
     texts = ["epoch", "", "größer"]
     assert arrow.texts(texts).equals(pa.array(texts))
     assert arrow.texts([]).equals(pa.array([], pa.string()))
+    assert arrow.lines_of(pa.array(texts)[1:]) == "\ngrößer\n".encode()
+    assert arrow.lines_of(pa.array([b"\xff"])) == b"\xff\n"
+    assert arrow.lines_of(pa.array([], pa.string())) == b""
     for column in (
         pa.array(["a", None, "bc"]),
         pa.chunked_array([["a"], ["bc", "a"]]),
@@ -90,6 +93,7 @@ from stallscope.arrays import arrow
 column = arrow.array([1, 2], null=np.array([True, False]))
 arrow.numbers(column), arrow.words(arrow.texts(["a"])), arrow.equal(column, 1), arrow.filled(column, 0)
 arrow.empty_table(pa.schema([("rank", pa.int32())])), arrow.scalar(True, pa.bool_())
+arrow.lines_of(arrow.texts(["a"]))
 sys.exit("pandas" in sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from operator import itemgetter
 
@@ -150,7 +151,7 @@ def logs(draw: st.DrawFn) -> tuple[str, bytes]:
 
 def values_in(pattern: Pattern, text: bytes) -> dict[str, object] | None:
     """Return the values of a line by Python's regular expressions."""
-    match = re.match(pattern.expression.encode(), text)
+    match = re.match(pattern.form.expression.encode(), text)
     if match is None:
         return None
     texts = match.groupdict()
@@ -211,6 +212,24 @@ def test_lines_read_at_once_equal_lines_read_one_by_one(log: tuple[str, bytes]) 
     by_rank = itemgetter("rank")
     assert sorted(at_once(pattern, data), key=by_rank) == sorted(
         one_by_one(pattern, data), key=by_rank
+    )
+
+
+@given(logs(), st.randoms(use_true_random=False))
+def test_lines_with_other_digits_are_read_as_one_by_one(
+    log: tuple[str, bytes], noise: random.Random
+) -> None:
+    text, data = log
+    pattern = Pattern(text)
+
+    def with_other_digits(line: bytes) -> bytes:
+        return re.sub(rb"(?<=: )\d|(?<=\d)\d", lambda _: b"%d" % noise.randrange(10), line)
+
+    lines = [with_other_digits(line) for line in data.splitlines(keepends=True) for _ in range(8)]
+    many = b"".join(lines)
+    by_rank = itemgetter("rank")
+    assert sorted(at_once(pattern, many), key=by_rank) == sorted(
+        one_by_one(pattern, many), key=by_rank
     )
 
 

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import random
+import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stallscope.parsers.formats.line_pattern import LinePatternParser
-from stallscope.parsers.lines.line_blocks import LineBlock
-from stallscope.parsers.lines.timestamp_columns import in_assumed_years, line_starts
+from stallscope.parsers.lines.line_blocks import Column, LineBlock
+from stallscope.parsers.lines.timestamp_columns import (
+    dated_columns,
+    in_assumed_years,
+    moments_of,
+    timestamp_at,
+)
 from stallscope.parsers.lines.timestamps import (
     Timestamp,
     assumed_year,
@@ -158,11 +167,47 @@ def test_seconds_before_lines_are_read_at_once_as_one_by_one(lines: list[str], c
     texts = [line.encode() for line in lines]
     starts = np.cumsum([0, *(len(text) + 1 for text in texts[:-1])])
     ends = starts + [min(len(text), cut) for text in texts]
-    stamps = line_starts(LineBlock(b"\n".join(texts) + b"\n"), starts, ends)
-    assert not stamps.unclear.any()
-    columns = (stamps.ns, stamps.zone_known, stamps.resolution_ns, stamps.year_known)
-    values = zip(*(column.tolist() for column in columns), strict=True)
-    assert [
-        Timestamp(*row) if exists else None
-        for row, exists in zip(values, stamps.exists.tolist(), strict=True)
-    ] == [read_dated(text[:cut]) for text in texts]
+    columns = dated_columns(LineBlock(b"\n".join(texts) + b"\n"), starts, ends, most=160)
+    assert read_from(columns) == [read_dated(text[:cut].lstrip()) for text in texts]
+
+
+def read_from(columns: Mapping[str, Column]) -> list[Timestamp | None]:
+    """Return the timestamps in columns."""
+    return [
+        timestamp_at(columns, at) if timed else None
+        for at, timed in enumerate(columns["timed"].tolist())
+    ]
+
+
+FORMS = (
+    *("2026-11-21 02:28:01", "2026/11/21T02:28:01.123456", "2026-11-21 02:28:01,12 34"),
+    *("2026-11-21 02:28:01.123456789+05:45", "2026-11-21 02:28:01-0130", "26/11/21 02:28:01"),
+    *("11/21/2026 02:28:01", "Sat Nov 21 02:28:01 2026", "Nov  1 02:28:01.250", "11/21 02:28:01"),
+    *("I0906 02:52:05.102637", "I20260906 02:52:05.1", "1790000000.123456789012", "1790000000"),
+    *("1790000000123", "no timestamp", ""),
+)
+texts_of_forms = st.tuples(
+    st.sampled_from(["", "", "[", "  [", "ERROR|", " " * 9]),
+    st.sampled_from(FORMS),
+    st.sampled_from(["", "]", " x", ",5", "Z", " 7", " " * 60]),
+).map("".join)
+
+
+@given(st.lists(texts_of_forms, min_size=1, max_size=5), st.randoms(use_true_random=False))
+def test_timestamps_of_many_lines_are_read_as_single_ones(
+    forms: list[str], noise: random.Random
+) -> None:
+    digits = re.compile(r"\d")
+
+    def other_digit(match: re.Match[str]) -> str:
+        return str(noise.randrange(10)) if noise.random() < 0.2 else match[0]
+
+    texts = [digits.sub(other_digit, form).encode() for form in forms for _ in range(6)]
+    ends = np.cumsum([len(text) + 1 for text in texts]) - 1
+    starts = ends - [len(text) for text in texts]
+    columns = dated_columns(LineBlock(b"\n".join(texts) + b"\n"), starts, ends, most=160)
+    assert read_from(columns) == [read_dated(text.lstrip()) for text in texts]
+    texts = [text.strip() for text in texts]
+    assert read_from(moments_of(pa.array(texts, pa.binary()))) == [
+        read_moment(text) for text in texts
+    ]

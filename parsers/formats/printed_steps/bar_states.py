@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from stallscope.arrays import arrow
 from stallscope.arrays.types import Bools, Floats, Ints
 
-from ...launcher_output import labels_of, output_by_rank, pieces_of
+from ...launcher_output import labels_of, output_by_rank
+from ...lines.line_blocks import groups_of, lengths_of, pieces_of
 from .rows import numbers_of
 from .vocabulary import word_of
 
@@ -235,22 +236,19 @@ def _block(text: bytes, at: Ints, before: int, labels: _Labels) -> BarStates:
     previous = np.append(before, at[:-1])
     heads = pieces_of(text, np.maximum(previous + 1, at - 1 - _HEAD_BYTES), at - 1)
     tails = pieces_of(text, at, np.minimum(at + _TAIL_BYTES, np.append(at[1:], len(text))))
-    parts = [pc.extract_regex(heads, _HEAD), pc.extract_regex(tails, _TAIL)]
-    valid = np.logical_and(*(arrow.numbers(part.is_valid()) for part in parts))
-    fields = {
-        kind.name: values
-        for part in parts
-        for kind, values in zip(part.type, part.filter(arrow.array(valid)).flatten(), strict=True)
-    }
-    at, previous = at[valid], previous[valid]
-    length = sum(_lengths(fields[name]) for name in ("done", "total", "name"))
-    has_total = _lengths(fields["total"]) > 0
+    has_head, fields = groups_of(heads, _HEAD)
+    has_tail, of_tails = groups_of(tails.filter(arrow.array(has_head)), _TAIL)
+    chosen = arrow.array(has_tail)
+    fields = {**{name: texts.filter(chosen) for name, texts in fields.items()}, **of_tails}
+    at, previous = at[has_head][has_tail], previous[has_head][has_tail]
+    length = sum(lengths_of(fields[name]) for name in ("done", "total", "name"))
+    has_total = lengths_of(fields["total"]) > 0
     begin = at - 1 - length - has_total
     done, total, pace = (
         numbers_of(fields[name], is_clock=False) for name in ("done", "total", "pace")
     )
     total = np.where(has_total, total, 0.0)
-    is_rate, is_duration = (_lengths(fields[name]) > 0 for name in ("rate", "per"))
+    is_rate, is_duration = (lengths_of(fields[name]) > 0 for name in ("rate", "per"))
     pace_s = np.where(is_rate, 1 / np.maximum(pace, 1e-9), pace)
     label_end, percent = _percentages(text, previous, begin)
     share = 100 * done / np.where(total > 0, total, np.nan)
@@ -334,10 +332,6 @@ def _is_digit(signs: npt.NDArray[np.uint8]) -> Bools:
     return np.asarray((signs >= ord("0")) & (signs <= ord("9")))
 
 
-def _lengths(texts: pa.Array) -> Ints:
-    return arrow.numbers(pc.binary_length(texts)).astype(np.int64)
-
-
 def _rich(text: bytes, labels: _Labels) -> BarStates:
     """Read the states of Rich's bars."""
     rows, end = [], 0
@@ -410,10 +404,8 @@ def _values_of(text: bytes, at: Ints, name: str, unit: str) -> Floats:
         order = np.argsort(begin, kind="stable")
         starts = begin[order]
         ends = np.minimum(starts + _POSTFIX_BYTES, np.append(starts[1:], len(text)))
-        figures = pc.extract_regex(pieces_of(text, starts, ends), expression)
+        known, groups = groups_of(pieces_of(text, starts, ends), expression)
         numbers = np.full(len(begin), np.nan)
-        known = arrow.numbers(figures.is_valid()) == 1
-        texts = figures.filter(arrow.array(known)).flatten()[0]
-        numbers[order[known]] = numbers_of(texts, is_clock=False)
+        numbers[order[known]] = numbers_of(groups["value"], is_clock=False)
         values.append(numbers)
     return np.concatenate(values)

@@ -1,8 +1,8 @@
 """Find the figures of lines that repeat, and read them from all lines of their kind.
 
 1. A sample of lines with a word for steps is taken apart into figures, each with its word.
-2. Lines with the same words are a kind: the texts before their figures become one regular expression.
-3. RE2 reads the figures of all lines of a kind, in time that is linear in their length.
+2. Lines with the same words are a kind: the texts before their figures become one form.
+3. The form finds the figures of all lines of a kind, in time that is linear in their length.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice, pairwise, zip_longest
 from typing import NamedTuple
 
-from ...launcher_output import LineFilter, rank_lines
+from ...launcher_output import LineField, LineFilter, LineForm, rank_lines
 from ...lines.line_blocks import sample_parts
 from ...lines.timestamps import DATED_MOMENT
 from .vocabulary import DATES, DAY_FIRST, TIME_OF_DAY, UNIT, Quantity, Word, word_of
@@ -120,27 +121,26 @@ class Kind:
     trains: bool
 
     @property
-    def expression(self) -> str:
-        """The regular expression of its lines for RE2, with a group for each figure."""
-        parts = [
-            f"{_escaped(anchor)}(?P<f{at}>{_TIME if figure.is_clock else _VALUE})"
-            for at, (anchor, figure) in enumerate(zip(self.anchors, self.figures, strict=True))
-        ]
+    def form(self) -> LineForm:
+        """The form of its lines, with a field for each figure."""
+        befores = [".*?" + _escaped(anchor) for anchor in self.anchors]
+        ending = rf"\s*{_spaced(self.ending)}" if self.ending.strip() else ""
         if not _LETTERS.search(self.anchors[0]) and not self.figures[0].is_clock:
             after = _spaced(_DIGITS.split(self.figures[0].after)[0])
             if after and _spaced("".join(self.anchors[1:2])).startswith(after):
                 # The text after the first figure is that before the second one.
-                parts[:2] = [parts[0] + r"\s*" + parts[1].removeprefix(_WORD_START)]
+                befores[1] = r"\s*" + _escaped(self.anchors[1]).removeprefix(_WORD_START)
+            elif len(befores) > 1:
+                befores[1] = rf"\s*{after}{befores[1]}"
             else:
-                parts[0] += r"\s*" + after
-        ending = _spaced(self.ending)
-        return "(?s)^.*?" + ".*?".join(parts) + (rf"\s*{ending}" if ending else "")
-
-    @property
-    def literal(self) -> str:
-        """The longest text without blanks that all of its lines contain."""
+                ending = rf"\s*{after}{ending}"
+        fields = [
+            LineField(before, f"f{at}", _TIME if figure.is_clock else _VALUE)
+            for at, (before, figure) in enumerate(zip(befores, self.figures, strict=True))
+        ]
+        # The longest text without blanks that all of its lines contain.
         pieces = (piece for anchor in self.anchors for piece in anchor.split())
-        return max(pieces, key=len, default="")
+        return LineForm(fields, ending, max(pieces, key=len, default="").encode("latin-1"))
 
 
 # -- the sample ------------------------------------------------------------------------------------
@@ -299,7 +299,9 @@ def figures_of(text: str) -> list[Figure]:
             word, name = figures[-1].word, last
             figures[-1] = figures[-1]._replace(word=Word("other"))
         last = name
-        in_parentheses &= any(each.word.quantity == word.quantity for each in figures)
+        in_parentheses = in_parentheses and any(
+            each.word.quantity == word.quantity for each in figures
+        )
         number_end = match.end("clock" if match["clock"] else "si" if match["si"] else "number")
         after = text[number_end : number_end + _MOST_AFTER]
         if word.quantity == "left" and not match["clock"] and word.unit_s is None:
@@ -334,8 +336,8 @@ _BESIDE: Mapping[str, tuple[frozenset[str], Word]] = {
 
 def _among(figure: Figure, names: set[str]) -> Figure:
     """Return a figure with its meaning beside figures of other names."""
-    others, word = _BESIDE.get(figure.name, (frozenset(), figure.word))
-    return figure._replace(word=word) if others <= names else figure
+    others, word = _BESIDE.get(figure.name, (None, figure.word))
+    return figure if others is None or not others <= names else figure._replace(word=word)
 
 
 def _ends_range(start: Figure, before: str, number: str | None) -> bool:
@@ -367,12 +369,14 @@ def _after_date(text: str) -> int:
     return max((match.end() for match in dates), default=0)
 
 
+@lru_cache(maxsize=4096)
 def _name(before: str, follows: bool) -> str:
     """Return the name in the text before a figure."""
     text = _ATTACHED.sub("", before) if follows else before
     return _NAME_STARTS.split(text.strip().rstrip(":= \"'[(#"))[-1]
 
 
+@lru_cache(maxsize=4096)
 def spelled(name: str) -> str:
     return " ".join(re.findall(r"[a-z]+", name.lower()))
 

@@ -23,7 +23,7 @@ from stallscope.arrays import arrow
 from stallscope.arrays.types import Floats, Ints
 
 from ...launcher_output import Lines, line_blocks
-from ...lines.line_blocks import Column, sample_parts
+from ...lines.line_blocks import Column, groups_of, sample_parts
 from .figures import EVALUATES, FEWEST_LINES, NO_FIGURE, RE2_EVALUATES, spelled
 from .metric_times import pivoted
 from .rows import (
@@ -33,7 +33,6 @@ from .rows import (
     mask_of,
     moments_in,
     stamps_of,
-    without_nulls,
     without_stamps,
 )
 from .vocabulary import word_of
@@ -47,8 +46,8 @@ _FEW = 200
 _MOST = 0.5
 _MOST_COLUMNS, _MOST_VALUES, _DEEPEST = 240, 4000, 4
 _MISSING = ["", "null", "NULL", "None", "none", "nan", "NaN", "NAN", "NA", "N/A", "-"]
-_NO_VALUES = (b"NaN", b"nan", b"Infinity", b"inf", b"None", b"True", b"False")
-_NO_VALUE = re.compile(rb"([:\[,]\s*)-?(?:NaN|nan|Infinity|inf|None|True|False)\b")
+_NO_VALUES = "NaN|nan|Infinity|inf|None|True|False"
+_NO_VALUE = re.compile(rb"([:\[,]\s*)-?(?:%b)\b" % _NO_VALUES.encode())
 # Records of one line, alone on it or after other text.
 _RECORD = re.compile(rb"(?m)^[^{\n]{0,300}\{[ \t]*[\"'][^\n]*\}[ \t\r]*$")
 _LINE = re.compile(rb"(?m)^[^\n]*\S")
@@ -290,17 +289,17 @@ def _bodies(lines: Lines) -> tuple[Ints, pa.Array, pa.Array]:
     if alone.all():
         return np.arange(len(alone)), arrow.texts([]), texts
     at = np.flatnonzero(mask_of(pc.match_substring(texts, "}")))
-    parts = pc.extract_regex(texts.take(arrow.array(at)), _BODY)
-    before, bodies = parts.flatten()
-    known = mask_of(parts.is_valid())
-    known &= ~mask_of(pc.match_substring_regex(without_nulls(before), RE2_EVALUATES))
-    chosen = arrow.array(known)
-    return at[known], before.filter(chosen), bodies.filter(chosen)
+    known, parts = groups_of(texts.take(arrow.array(at)), _BODY)
+    trains = ~mask_of(pc.match_substring_regex(parts["before"], RE2_EVALUATES))
+    before, bodies = (part.filter(arrow.array(trains)) for part in parts.values())
+    return at[known][trains], before, bodies
 
 
 def _by_arrow(bodies: pa.Array) -> dict[str, pa.Array] | None:
     """Read records with Arrow; None if they are not alike, or damaged."""
-    text = _in_json(_readable(b"\n".join(bodies.to_pylist())))
+    text = _in_json(
+        arrow.lines_of(bodies), bool(mask_of(pc.match_substring_regex(bodies, _NO_VALUES)).any())
+    )
     try:
         options = arrow_json.ReadOptions(use_threads=False, block_size=max(len(text), 1))
         table = arrow_json.read_json(pa.BufferReader(text), options)
@@ -315,13 +314,12 @@ def _by_arrow(bodies: pa.Array) -> dict[str, pa.Array] | None:
     return {_unwrapped(name): table.column(name).combine_chunks() for name in table.schema.names}
 
 
-def _in_json(text: bytes) -> bytes:
+def _in_json(text: bytes, has_no_values: bool = True) -> bytes:
     """Write dicts of Python as JSON, and numbers that are none as nulls."""
+    text = _readable(text)
     if text.startswith(b"{'"):
         text = text.replace(b"'", b'"')
-    if any(word in text for word in _NO_VALUES):
-        text = _NO_VALUE.sub(rb"\1null", text)
-    return text
+    return _NO_VALUE.sub(rb"\1null", text) if has_no_values else text
 
 
 def _by_python(at: Ints, bodies: pa.Array) -> tuple[Ints, dict[str, pa.Array]]:
@@ -334,7 +332,7 @@ def _by_python(at: Ints, bodies: pa.Array) -> tuple[Ints, dict[str, pa.Array]]:
 
 def _record(body: bytes) -> dict[str, Any] | None:
     try:
-        record = json.loads(_in_json(_readable(body)))
+        record = json.loads(_in_json(body))
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None

@@ -21,12 +21,10 @@ from ...launcher_output import (
     Lines,
     labels_of,
     line_blocks,
-    matching,
     stamps_before,
-    texts_of,
 )
-from ...lines.line_blocks import Column, sample_parts
-from ...lines.timestamp_columns import moments_of
+from ...lines.line_blocks import Column, sample_parts, texts_of
+from ...lines.timestamp_columns import dates_in, moments_of, without_timestamps
 from ...rank_names import MOST_RANKS
 from ...window_lines import WORK, WorkLines, joined_columns
 from .figures import (
@@ -56,13 +54,20 @@ _IS_CLOCK, _IS_DATE = (
 )
 _OF_RAY_TUNE = frozenset({"training_iteration", "time_this_iter_s"})
 RAY_TUNE = "its records count Ray Tune's reports, and not the steps between them"
-_DAY_FIRST = re.compile(rf"(?<![\d/.-]){DAY_FIRST}".replace("?P<clock>", "?:"))
+_DAY_FIRST = re.compile(rf"(?<![\d/.-]){DAY_FIRST}")
+# Forms of dates, that with the day first too.
+_DATES, _DATES_OF_DAYS = (
+    [re.compile(rf"(?:^|[^\d]){form}".encode()) for form in forms]
+    for forms in (DATES, (DAY_FIRST, *DATES))
+)
 _OF_TRAINING = re.compile("(?i)epoch|train|grad|loss")
 # Times since 1970 are after 2001.
 _EARLIEST_S = 1e9
 _COUNT = ("step", "epoch", "samples")
-# The lines of a block that are searched for a date.
+# The lines of a block that are searched for a date: dates in few lines tell nothing.
 _SOME_LINES = 300
+# Other lines have their dates at most so many bytes further on.
+_FURTHER = 16
 _SI = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
@@ -82,16 +87,15 @@ class Rows:
 
     def chosen(self, rows: Any) -> Rows:
         """Return some of the rows, by their numbers or a mask."""
+        if rows.dtype == bool and rows.all():
+            return self
         stamps = {name: column[rows] for name, column in self.stamps.items()}
         return Rows(self.kind, [column[rows] for column in self.values], stamps)
 
 
 def without_stamps(count: int) -> dict[str, Column]:
     """Return the stamps of lines without labels and timestamps."""
-    never = np.zeros(count, bool)
-    unit = np.ones(count, np.int64)
-    stamps = {"timed": never, "ns": 0 * unit, "zone_known": never, "resolution_ns": unit}
-    return {"rank": -unit, **stamps, "year_known": ~never}
+    return {"rank": np.full(count, -1), **without_timestamps(count)}
 
 
 # -- all lines -------------------------------------------------------------------------------------
@@ -105,14 +109,14 @@ def rows_of(data: bytes, kind: Kind, fewest: int = FEWEST_LINES) -> Rows | None:
         kind: the kind.
         fewest: the fewest lines.
     """
-    expression, literal = kind.expression, kind.literal.encode("latin-1")
+    form = kind.form
     values: list[list[Floats]] = [[] for _ in kind.figures]
     stamps: list[Mapping[str, Column]] = []
     works, days_first = WorkLines(), _days_come_first(data)
     for lines in line_blocks(data) if len(data) else ():
         if not len(lines.start):
             continue
-        at, texts = matching(lines, literal, expression)
+        at, texts = form.matching(lines)
         counts = works.counts(lines, at)
         if not len(at):
             continue
@@ -152,7 +156,9 @@ def joined_stamps(
 
 def line_texts(lines: Lines) -> pa.Array:
     """Return the texts of lines; of very long ones the start."""
-    return texts_of(lines.block, lines.start, np.minimum(lines.end, lines.start + LONGEST_LINE))
+    return texts_of(
+        lines.block.text, lines.start, np.minimum(lines.end, lines.start + LONGEST_LINE)
+    )
 
 
 def mask_of(column: pa.Array) -> Bools:
@@ -215,7 +221,7 @@ def stamps_of(lines: Lines, at: Ints, *, days_first: bool = False) -> dict[str, 
     if days_first:
         columns["timed"][:] = False
     if not columns["timed"].all():
-        _put_dates(columns, lines, at, (DAY_FIRST, *DATES) if days_first else DATES)
+        _put_dates(columns, lines, at, _DATES_OF_DAYS if days_first else _DATES)
     return {"rank": lines.rank[at], **columns}
 
 
@@ -224,7 +230,7 @@ def _days_come_first(data: bytes) -> bool:
     each other.
     """
     sample = b"\n".join(sample_parts(data, SAMPLE_BYTES // 12)).decode("latin-1")
-    dates = list(dict.fromkeys(_DAY_FIRST.findall(sample)))
+    dates = _DAY_FIRST.findall(sample)
     firsts, seconds = ([int(date[at]) for date in dates] for at in (0, 2))
     if not dates or max(seconds) > 12:
         return False
@@ -234,35 +240,25 @@ def _days_come_first(data: bytes) -> bool:
     return len({*firsts}) > len({*seconds}) and len({*firsts}) > 1
 
 
-def _put_dates(columns: Mapping[str, Column], lines: Lines, at: Ints, forms: Sequence[str]) -> None:
+def _put_dates(
+    columns: Mapping[str, Column], lines: Lines, at: Ints, forms: Sequence[re.Pattern[bytes]]
+) -> None:
     """Read timestamps after other text, such as the name of a program."""
     rows = np.flatnonzero(~columns["timed"])
     start = lines.start[at[rows]]
     end = np.minimum(lines.end[at[rows]], start + DATE_BYTES)
     some = slice(None, None, len(rows) // _SOME_LINES + 1)
-    heads = texts_of(lines.block, start[some], end[some])
-    forms = [rf"(?:^|[^\d]){form}" for form in forms]
-    forms = [form for form in forms if mask_of(pc.match_substring_regex(heads, form)).any()]
-    if not forms:
-        # Dates in few lines tell nothing.
-        return
-    heads = texts_of(lines.block, start, end)
+    heads = texts_of(lines.block.digits_alike, start[some], end[some]).unique().to_pylist()
     for form in forms:
-        parts = pc.extract_regex(heads, form)
-        valid = mask_of(parts.is_valid())
-        if not valid.any():
-            continue
-        texts = [_usual(date) for date in parts.filter(arrow.array(valid)).to_pylist()]
-        for name, column in moments_of(texts).items():
-            columns[name][rows[valid]] = column
-        return
-
-
-def _usual(date: Mapping[str, bytes]) -> bytes:
-    """Return a date and its clock in a form that all parsers read."""
-    month_day = date["month"], date["day"]
-    day = b"-".join((date["year"], *month_day)) if "year" in date else b"/".join(month_day)
-    return day + b" " + date["clock"]
+        ends = [match.end() for head in heads if (match := form.search(head)) is not None]
+        if ends:
+            # The rest of lines differs more.
+            end = np.minimum(end, start + max(ends) + _FURTHER)
+            dates = dates_in(lines.block, start, end, form)
+            timed = dates["timed"]
+            for name, column in dates.items():
+                columns[name][rows[timed]] = column[timed]
+            return
 
 
 # -- records ---------------------------------------------------------------------------------------
@@ -413,4 +409,4 @@ def moments_in(column: pa.Array) -> dict[str, Column] | None:
     texts = without_nulls(column)
     if np.mean(mask_of(pc.match_substring_regex(texts, _IS_DATE))) <= 0.5:
         return None
-    return moments_of([text.strip().encode() for text in texts.to_pylist()])
+    return moments_of(pc.utf8_trim_whitespace(texts))

@@ -210,6 +210,8 @@ def _fields_of(rows: Rows, fields: Sequence[Field]) -> dict[str, Column] | None:
             columns[name] = values * unit_s
             half = 0.5 * 10.0 ** -decimals_of(figure.text) * unit_s
             columns[HALF + name] = np.full(len(values), half)
+    if whole.all():
+        return columns
     return {name: column[whole] for name, column in columns.items()} if whole.any() else None
 
 

@@ -310,14 +310,13 @@ OF_TRAINING = re.compile(r"\b(?:train|epoch|iter|step|updat|fit|finetun|fine.tun
 
 # -- timestamps ------------------------------------------------------------------------------------
 
-_CLOCK = r"(?P<clock>\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)"
+_YEAR = r"(?P<year>[12]\d\d\d)"
+_CLOCK = r"(?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
 #: Timestamps anywhere at the start of a line, as regular expressions with named groups.
 DATES = (
-    rf"(?P<year>20\d\d)[-/.](?P<month>\d\d)[-/.](?P<day>\d\d)[-T,_: ]{{1,2}}{_CLOCK}",
-    rf"(?P<month>\d\d)[-/](?P<day>\d\d)[-/](?P<year>20\d\d)[-T,_: ]{{1,2}}{_CLOCK}",
+    rf"{_YEAR}[-/.](?P<month>\d\d)[-/.](?P<day>\d\d)[-T,_: ]{{1,2}}{_CLOCK}",
+    rf"(?P<month>\d\d)[-/](?P<day>\d\d)[-/]{_YEAR}[-T,_: ]{{1,2}}{_CLOCK}",
     rf"(?P<month>\d\d)[-/](?P<day>\d\d)[-T,_: ]{{1,2}}{_CLOCK}",
 )
 #: Those that begin with the day, which the text may also read as the month.
-DAY_FIRST = (
-    rf"(?P<day>\d\d)(?P<dash>[-/.])(?P<month>\d\d)[-/.](?P<year>20\d\d)[-T,_: ]{{1,2}}{_CLOCK}"
-)
+DAY_FIRST = rf"(?P<day>\d\d)(?P<dash>[-/.])(?P<month>\d\d)[-/.]{_YEAR}[-T,_: ]{{1,2}}{_CLOCK}"

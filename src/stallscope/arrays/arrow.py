@@ -92,6 +92,14 @@ def texts(values: list[str]) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), len(data), buffers)
 
 
+def lines_of(column: pa.Array) -> bytes:
+    """Return texts with a newline after each."""
+    newline = texts(["\n"]).cast(column.type)[0]
+    lines = pc.binary_join_element_wise(column, newline, texts([""]).cast(column.type)[0])
+    data = lines.buffers()[2]
+    return data.to_pybytes() if len(lines) and data is not None else b""
+
+
 def scalar(value: str | float, kind: pa.DataType) -> pa.Scalar:
     """Return a value as an Arrow scalar of this type."""
     return (texts([value]) if isinstance(value, str) else array([value], kind))[0]
