@@ -399,37 +399,48 @@ def epochs_as_printed(columns: Mapping[str, Column], zero: int, first: int) -> E
 
 # -- What tells whether two logs are of the same job ----------------------------------------------
 
-# Settings that are the same on any number of ranks, in lower case.
-_IS = rb"[\"']?(?:\s{0,3}[:=]\s{0,3}|\s?\.{3,}\s?)[\"']?"
-# Timers have such names, too, and other values.
-_SETTING = re.compile(
-    rb"(?<![\w-])(?:--)?[\"']?(?:(?P<size>hidden_size|d_model|n_embd|num_layers|n_layers?|n_heads?"
-    rb"|num_attention_heads|vocab_size|seq_length|seq_len|max_seq_len|block_size)"
-    + _IS
-    + rb"(?P<number>\d{1,9})(?![\w.])"
-    rb"|(?P<name>arch|backbone|model|model_name|model_type|model_name_or_path|dataset)"
-    + _IS
-    + rb"(?P<text>[a-z/][\w./+-]{1,60}))"
+# Settings that are the same on any number of ranks, in lower case: numbers and texts.
+_SIZES, _TEXTS = (
+    tuple(names.encode().split())
+    for names in (
+        "hidden_size d_model n_embd num_layers n_layers n_layer n_heads n_head num_attention_heads "
+        "vocab_size seq_length seq_len max_seq_len block_size",
+        "arch backbone model model_name model_type model_name_or_path dataset",
+    )
 )
+_VALUE = (
+    rb"(?:%b)(?=[\"']?(?:\s{0,3}[:=]\s{0,3}|\s?\.{3,}\s?)[\"']?"
+    rb"(?:(?P<number>\d{1,9})(?![\w.])|(?P<text>[a-z/][\w./+-]{1,60})))"
+)
+# Timers have such names, too, and other words before them.
+_WITHIN = re.compile(rb"(?:\w|(?:^|[^-])-|[\w-]--)\Z")
 _PARAMETERS = re.compile(
     rb"(?:number of|num\.?|total) (?:model |trainable )?param(?:eter)?s?[^\d\n]{1,24}"
     rb"([\d.,]{1,20}\s?[mb]?)"
     rb"|\b(\d[\d.,]{0,20}\s?[mb]?) (?:model |trainable )?parameters\b"
 )
-_LAST_BYTES = 4096
+_BEFORE_BYTES, _AROUND_BYTES, _LAST_BYTES = 3, 128, 4096
 
 
 def _job_facts(data: bytes) -> dict[str, Any]:
     """Return the stated settings of the model, and the number that the counter ends at."""
     head = data[:HEAD_BYTES].lower()
-    settings = {
-        (match["size"] or match["name"]).decode(): (match["number"] or match["text"]).decode()
-        for match in _SETTING.finditer(head)
-    }
-    parameters = _PARAMETERS.search(head)
-    if parameters is not None:
-        number = parameters[1] or parameters[2]
-        settings["parameters"] = number.decode().replace(",", "").strip(" .")
+    # An expression without the names that are missing is searched several times as fast.
+    names = [name for name in (*_SIZES, *_TEXTS) if name in head]
+    settings, end = {}, 0
+    for match in re.finditer(_VALUE % b"|".join(names), head) if names else ():
+        at, kind = match.start(), "number" if match[0] in _SIZES else "text"
+        within = _WITHIN.search(head, max(at - _BEFORE_BYTES, 0), at)
+        if at >= end and match[kind] and not within:
+            settings[match[0].decode()] = match[kind].decode()
+            end = match.end(kind)
+    for match in re.finditer(rb"param", head):
+        at = match.start()
+        stated = _PARAMETERS.search(head, max(at - _AROUND_BYTES, 0), at + _AROUND_BYTES)
+        if stated is not None and stated.start() <= at:
+            number = stated[1] or stated[2]
+            settings["parameters"] = number.decode().replace(",", "").strip(" .")
+            break
     ends = [
         figure.total
         for line in data[-_LAST_BYTES:].decode("latin-1").splitlines()

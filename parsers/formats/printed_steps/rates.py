@@ -42,7 +42,7 @@ _SIZE = re.compile(
 )
 # As an option of a command.
 _OPTION = re.compile(
-    rb"(?<=-)batch[_-]size(?P<per>[_-]per[_-](?:gpu|device|rank|replica|worker))?[ \t]{1,4}"
+    rb"-batch[_-]size(?P<per>[_-]per[_-](?:gpu|device|rank|replica|worker))?[ \t]{1,4}"
     rb"(?P<size>\d{1,8})\b(?!\.\d)(?P<all>(?!))?"
 )
 PER_DEVICE = re.compile(rb"(?<![\d.])(\d{1,8}) per device\b")
