@@ -14,6 +14,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from statistics import median
 
 from figures import Figure, share_of
@@ -27,27 +28,29 @@ _LINES, _QUICK_LINES = 1_000_000, 50_000
 #: Kinds of lines: a form for a line, and the expression of its numbers.
 KINDS = {
     "torchvision": (
-        "Epoch: [{epoch}]  [{at:4d}/5000]  eta: 0:28:11  lr: 0.1  loss: 6.9123 (7.0001)  "
+        "Epoch: [{epoch}]  [{at:4d}/5000]  eta: {left}  lr: {learning_rate:.6f}  "
+        "loss: {loss:.4f} ({mean:.4f})  "
         "time: {took:.4f}  data: 0.0021  max mem: 5566",
         r"Epoch: \[(\d+)\]  \[ *(\d+)/.*? time: ([\d.]+)  data: ([\d.]+)",
     ),
     "mmengine": (
-        "{date} - mmengine - INFO - Epoch(train)  [{epoch}][{at:4d}/5000]  lr: 1.0e-02  "
-        "eta: 1:00:00  time: {took:.4f}  data_time: 0.0054  memory: 3820  loss: 0.7123",
+        "{date} - mmengine - INFO - Epoch(train)  [{epoch}][{at:4d}/5000]  lr: {learning_rate:.4e}  "
+        "eta: {left}  time: {took:.4f}  data_time: 0.0054  memory: 3820  loss: {loss:.4f}",
         r"Epoch\(train\)  \[(\d+)\]\[ *(\d+)/.*? time: ([\d.]+)  data_time: ([\d.]+)",
     ),
     "Megatron-LM": (
         " [{date}] iteration {step:8d}/ 9999999 | consumed samples: {samples:12d} | elapsed time per "
-        "iteration (ms): {ms:.1f} | learning rate: 1.0E-04 | global batch size: 32 | lm loss: 6.9E+00 |",
+        "iteration (ms): {ms:.1f} | learning rate: {learning_rate:.6E} | global batch size:    32 | "
+        "lm loss: {loss:.6E} | grad norm: {mean:.3f} |",
         r"iteration +(\d+)/.*?consumed samples: +(\d+).*?\(ms\): ([\d.]+)",
     ),
     "an unknown trainer": (
-        "{date} INFO trainer: step {step} of 9999999: loss 6.912, step_time {took:.3f}s, "
+        "{date} INFO trainer: step {step} of 9999999: loss {loss:.3f}, step_time {took:.3f}s, "
         "data_wait 0.011s, tokens/s {rate:.0f}",
         r"step (\d+) of.*?step_time ([\d.]+)s, data_wait ([\d.]+)s, tokens/s (\d+)",
     ),
     "lines of JSON": (
-        '{{"step": {step}, "loss": 6.91, "step_time": {took:.4f}, "time": "{date}"}}',
+        '{{"step": {step}, "loss": {loss}, "step_time": {took:.4f}, "time": "{date}"}}',
         r'"step": (\d+).*?"step_time": ([\d.]+)',
     ),
 }
@@ -79,6 +82,7 @@ def printed(kind: str, lines: int) -> bytes:
     for step in range(lines):
         took = 0.2 + 0.02 * noise.random()
         now += took
+        loss = 12 * (1 - step / lines) + noise.random()
         date = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(now))
         texts.append(
             form.format(
@@ -87,6 +91,10 @@ def printed(kind: str, lines: int) -> bytes:
                 at=step % _STEPS_OF_EPOCH + 1,
                 samples=32 * (step + 1),
                 took=took,
+                loss=loss,
+                mean=1.5 * loss,
+                learning_rate=0.1 * (1 - step / lines),
+                left=timedelta(seconds=int((lines - step) * took)),
                 ms=1e3 * took,
                 rate=8192 / took,
                 date=f"{date},{int(now % 1 * 1000):03d}",
