@@ -19,6 +19,8 @@ from stallscope.arrays import arrow
 from stallscope.errors import NotFoundError
 from stallscope.parsers import read as read_place
 from stallscope.parsers.base import Parsed
+from stallscope.parsers.formats.printed_steps.bar_evaluations import without_evaluations
+from stallscope.parsers.formats.printed_steps.bar_states import bar_states
 from stallscope.parsers.formats.printed_steps.figures import SAMPLE_BYTES
 from stallscope.parsers.formats.printed_steps.step_lines_parser import (
     UNCONFIRMED,
@@ -1606,6 +1608,27 @@ def test_states_in_any_order_never_break_it(
         f"{label} {n}/9 [{max(s, 0) // 60:02}:{max(s, 0) % 60:02}<00:01, {pace}{after}]"
         for label, n, s, pace in states
     ]
+    checked("\r".join(drawn).encode())
+
+
+def test_evaluations_that_are_longer_than_a_bar_are_no_part_of_it() -> None:
+    states = (
+        "train 1",
+        "train 3",
+        "train 6",
+        "Validating: 8",
+        "Validating: 2",
+        "Validating: 4",
+        "train 9",
+        "Validating: 9",
+    )
+    seconds = (3, 9, 19, 41, 81, 79, 24, 7)
+    drawn = [
+        f"{state}/9 [{at // 60:02}:{at % 60:02}<00:01, 2.00s/it]"
+        for state, at in zip(states, seconds, strict=True)
+    ]
+    output = without_evaluations(bar_states("\r".join(drawn).encode()))
+    assert set(output.states.total.tolist()) == {9.0}
     checked("\r".join(drawn).encode())
 
 

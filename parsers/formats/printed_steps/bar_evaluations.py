@@ -106,9 +106,13 @@ def _take_out(states: BarStates, main: Ints, shown: Ints) -> None:
         evaluated[start:end] += batches[first]
     if goes_on + (ends_pass if ends_pass > 1 else 0) < max(_SHARE_COUNTED * len(firsts), 1):
         return
-    for each in np.unique(total):
-        # An epoch that was cut off has not made its evaluation.
-        of_total = total == each
-        states.total[main[of_total]] -= evaluated[of_total].max()
+    totals = np.unique(total[total > 0])
+    # An epoch that was cut off has not made its evaluation.
+    taken = np.array([evaluated[total == each].max() for each in totals])
+    if (taken >= totals).any():
+        # Evaluations that are longer than the bar are no part of it.
+        return
+    for each, count in zip(totals, taken, strict=True):
+        states.total[main[total == each]] -= count
     states.done[main] = without
     states.pace_s[main[slower]] = np.nan
