@@ -17,8 +17,7 @@ from stallscope.collector.run_names import safe_name
 from stallscope.errors import NotFoundError
 from stallscope.exports.export_formats import PERFETTO
 from stallscope.exports.exported_run import Selection, exported_run
-from stallscope.reports.parts import ReportOptions
-from stallscope.reports.report_formats import render
+from stallscope.reports.report_formats import ReportOptions, render
 from stallscope.reports.run import parts
 
 from .addresses import baseline_query, root_path

@@ -90,6 +90,8 @@ RECORDER = (
     "hangs",
     "input",
     "options",
+    "thread_states",
+    "lock_waits",
     "interruptions",
     "row_lines",
     "end_summary",

@@ -120,8 +120,8 @@ def complete_stages(out: Path, name: str) -> Check:
 def full_memory(out: Path, times: int) -> Check:
     """Check that the allocator's retries are counted, and the finding with its cost."""
     fact = run_of(out).logs[0].facts.get("allocator_retries") or {}
-    found = ss.analyse(str(out / "logs")).findings
-    named = found.loc[found["code"] == "memory_is_full", "evidence"].tolist()
+    findings = ss.analyse(str(out / "logs")).findings
+    named = findings.loc[findings["code"] == "memory_is_full", "evidence"].tolist()
     seen = f"{fact.get('count')} retries; {named[0] if named else 'no finding'}"
     # The first look comes after some steps.
     good = bool(named) and 0.5 * times <= fact.get("count", 0) <= times

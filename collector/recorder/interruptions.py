@@ -1,7 +1,7 @@
-"""Time within steps that is no work of the model: Python's garbage collections, and compilations.
+"""Time within steps that is no work of the model: collections, compilations, saves, waits for the lock.
 
-Both are intervals of the rank's own clock, and the analysis finds the steps that they delayed. Hooks run
-only when something happens. An interval below a millisecond is only counted.
+All are intervals of the rank's own clock, and the analysis finds the steps that they delayed. Hooks run
+only when something happens. What takes less than a millisecond is only counted.
 """
 
 from __future__ import annotations
@@ -16,19 +16,40 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .guards import patch
 from .job.job_facts import known
-from .step_log.line_format import COMPILATION, GARBAGE_COLLECTION, InterruptionRow
+from .lock_waits import LockWaits, TrainingThread
+from .step_log.line_format import (
+    BACKGROUND_SAVING,
+    COMPILATION,
+    GARBAGE_COLLECTION,
+    INTERPRETER,
+    SAVING,
+    InterruptionRow,
+)
 
 _LEAST_NS = 10**6
+# Facts about threads that have the lock are totals, so a few are enough.
+_FACTS_EVERY_NS = 30 * 10**9
+#: Kinds that are counted, with their facts.
+_COUNTED = {
+    GARBAGE_COLLECTION: "collections",
+    COMPILATION: "compilations",
+    SAVING: "saves",
+    BACKGROUND_SAVING: "background_saves",
+}
+_DISTRIBUTED_SAVING = "torch.distributed.checkpoint.state_dict_saver"
 # Reasons of compilations may have several lines.
 _MOST_REASONS, _LONGEST_REASON = 8, 200
 # Functions of TensorFlow whose traces are compared.
 _MOST_FUNCTIONS = 1024
-#: JAX's events about compiling, whose durations are reported when they end.
-_OF_JAX = (
-    "/jax/core/compile/jaxpr_trace_duration",
-    "/jax/core/compile/jaxpr_to_mlir_module_duration",
-    "/jax/core/compile/backend_compile_duration",
-)
+#: JAX's events, whose durations are reported when they end, with those of Orbax.
+_OF_JAX = {
+    "/jax/core/compile/jaxpr_trace_duration": COMPILATION,
+    "/jax/core/compile/jaxpr_to_mlir_module_duration": COMPILATION,
+    "/jax/core/compile/backend_compile_duration": COMPILATION,
+    "/jax/orbax/write/total_duration_secs": SAVING,
+    "/jax/orbax/write/async/blocking_duration_secs": SAVING,
+    "/jax/orbax/write/async/total_duration_secs": BACKGROUND_SAVING,
+}
 
 
 # TensorFlow's module, which is not public, and its function that traces.
@@ -37,15 +58,23 @@ _TRACES = "_create_concrete_function"
 
 
 class Interruptions:
-    """Records collections and compilations of this process as rows.
+    """Records collections, compilations, saves and waits for Python's lock in this process as rows.
 
     Args:
         emit: receives each row, on any thread.
         next_step: returns the number of the next step.
+        training: the thread that trains; saves on others are beside training.
+        looks: whether its waits for the lock are recorded.
+        pauses: returns whether training pauses between steps, as for a checkpoint that has a row.
     """
 
     def __init__(
-        self, emit: Callable[[InterruptionRow], None], next_step: Callable[[], int]
+        self,
+        emit: Callable[[InterruptionRow], None],
+        next_step: Callable[[], int],
+        training: TrainingThread,
+        looks: bool = False,
+        pauses: Callable[[], bool] = bool,
     ) -> None:
         self._emit = emit
         self._next_step = next_step
@@ -53,39 +82,67 @@ class Interruptions:
         self._pid = os.getpid()
         self._collecting = self._compiling = 0
         #: Numbers and nanoseconds by kind, also of short ones.
-        self._counts = {GARBAGE_COLLECTION: 0, COMPILATION: 0}
-        self._times = {GARBAGE_COLLECTION: 0, COMPILATION: 0}
+        self._counts = dict.fromkeys(_COUNTED, 0)
+        self._times = dict.fromkeys(_COUNTED, 0)
         self._undo: List[Callable[[], None]] = []
         self._hooked: List[str] = []
         self._compiled_before = 0
         # Why TensorFlow traced again, and the parameters of each function when it was traced last.
         self._retraced: List[str] = []
         self._traced: Dict[Tuple[str, int], Dict[str, Tuple[str, str]]] = {}
-        #: What is recorded; compilations only once there is a compiler that tells them.
+        self._training, self._pauses = training, pauses
+        self._lock_waits = LockWaits(training, emit, next_step) if looks else None
+        self._facts_due = 0
+        #: What is recorded; compilations and saves only once there is a module that tells them.
         self.kinds: List[str] = []
+        self._told: List[str] = []
+        #: Whether a thread saves, and calls other functions that save.
+        self._saving = threading.local()
 
     def start(self) -> None:
         """Hook into the collector, and into the compilers of frameworks that are imported."""
         gc.callbacks.append(self._collected)
         self._undo.append(lambda: gc.callbacks.remove(self._collected))
         self.kinds.append(GARBAGE_COLLECTION)
-        self.hook_compilers()
+        self._hook_modules()
+        self._told = list(self.kinds)
+        if self._lock_waits is not None:
+            self._lock_waits.start()
+            self._undo.append(self._lock_waits.stop)
 
-    def hook_compilers(self) -> bool:
-        """Hook into compilers that have been imported since the last call; return whether any were."""
-        before = len(self.kinds)
-        for name, hook in (
-            ("torch._dynamo.callback", self._hook_torch),
-            ("jax.monitoring", self._hook_jax),
-            (_TF_TRACING, self._hook_tensorflow),
+    def _hook_modules(self) -> None:
+        """Hook into modules that have been imported since the last call."""
+        for name, hook, kinds in (
+            ("torch._dynamo.callback", self._hook_torch, (COMPILATION,)),
+            ("jax.monitoring", self._hook_jax, (COMPILATION, SAVING, BACKGROUND_SAVING)),
+            (_TF_TRACING, self._hook_tensorflow, (COMPILATION,)),
+            ("torch.serialization", self._hook_saving, (SAVING, BACKGROUND_SAVING)),
+            (_DISTRIBUTED_SAVING, self._hook_saving, (SAVING, BACKGROUND_SAVING)),
         ):
             module = sys.modules.get(name)
             if module is not None and name not in self._hooked:
                 self._hooked.append(name)
                 # Versions differ, and the recording works without it.
-                if known(functools.partial(hook, module)) and COMPILATION not in self.kinds:
-                    self.kinds.append(COMPILATION)
-        return len(self.kinds) > before
+                if known(functools.partial(hook, module)):
+                    self.kinds += [kind for kind in kinds if kind not in self.kinds]
+
+    def news(self) -> Dict[str, Any]:
+        """Return facts that have become known since the last call; called about once a second."""
+        facts: Dict[str, Any] = {}
+        looks = self._lock_waits is not None and self._lock_waits.is_on
+        if looks and INTERPRETER not in self.kinds:
+            self.kinds.append(INTERPRETER)
+        elif not looks and INTERPRETER in self.kinds:
+            self.kinds.remove(INTERPRETER)
+        self._hook_modules()
+        if self.kinds != self._told:
+            self._told = list(self.kinds)
+            facts["interruptions"] = self._told
+        now = monotonic_ns()
+        if now >= self._facts_due:
+            self._facts_due = now + _FACTS_EVERY_NS
+            facts.update(self._lock_facts())
+        return facts
 
     def stop(self) -> None:
         """Remove all hooks."""
@@ -93,9 +150,11 @@ class Interruptions:
             known(self._undo.pop())
 
     def facts(self) -> Dict[str, Any]:
-        """Return how many there were, how long they took, and why models were compiled again."""
-        facts: Dict[str, Any] = {}
-        for kind, name in ((GARBAGE_COLLECTION, "collections"), (COMPILATION, "compilations")):
+        """Return how many there were, how long they took, and why or for whom."""
+        facts: Dict[str, Any] = self._lock_facts()
+        if self.kinds != self._told:
+            facts["interruptions"] = list(self.kinds)
+        for kind, name in _COUNTED.items():
             if self._counts[kind]:
                 ms = round(self._times[kind] / 1e6, 1)
                 facts[name] = {"count": self._counts[kind], "ms": ms}
@@ -105,6 +164,10 @@ class Interruptions:
         if reasons:
             facts["compilations"]["reasons"] = reasons
         return facts
+
+    def _lock_facts(self) -> Dict[str, Any]:
+        fact = None if self._lock_waits is None else known(self._lock_waits.fact)
+        return {} if fact is None else {INTERPRETER: fact}
 
     def _collected(self, phase: str, info: Dict[str, Any]) -> None:
         """Time a collection; Python calls this at its start and at its end, with all threads stopped."""
@@ -145,9 +208,10 @@ class Interruptions:
         is_on = [True]
 
         def ended(event: str, seconds: float, **_: Any) -> None:
-            if is_on[0] and event in _OF_JAX:
+            kind = _OF_JAX.get(event)
+            if is_on[0] and kind is not None and not (kind == SAVING and self._pauses()):
                 now = monotonic_ns()
-                self._add(COMPILATION, now - int(seconds * 1e9), now, 1)
+                self._add(kind, now - int(seconds * 1e9), now, 1)
 
         module.register_event_duration_secs_listener(ended)
 
@@ -196,6 +260,57 @@ class Interruptions:
                 self._retraced.append(
                     "%s: new %s %s: %s, before %s" % (options.name, what, name, new, old)
                 )
+
+    # -- saves
+
+    def background_save(self, begin: int, end: int) -> None:
+        """Record a save on another thread, beside training, in monotonic nanoseconds."""
+        if BACKGROUND_SAVING not in self.kinds:
+            self.kinds.append(BACKGROUND_SAVING)
+        self._add(BACKGROUND_SAVING, begin, end, 1)
+
+    def _hook_saving(self, module: Any) -> bool:
+        """Time the functions of torch that save, in their module and in the package that offers them."""
+        package = sys.modules[module.__name__.rpartition(".")[0]]
+        for name in ("save", "async_save"):
+            save = getattr(module, name, None)
+            if save is not None:
+                timed = self._timed_save(save)
+                for owner in (module, package):
+                    if getattr(owner, name, None) is save:
+                        self._undo.append(patch(owner, name, timed))
+        return True
+
+    def _timed_save(self, save: Callable[..., Any]) -> Callable[..., Any]:
+        saving = self._saving
+
+        @functools.wraps(save)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            if getattr(saving, "is_on", False):
+                return save(*args, **kwargs)
+            saving.is_on, begin = True, monotonic_ns()
+            try:
+                result = save(*args, **kwargs)
+            finally:
+                saving.is_on = False
+                known(functools.partial(self._saved, begin, monotonic_ns()))
+            known(functools.partial(self._goes_on, result, monotonic_ns()))
+            return result
+
+        return timed
+
+    def _saved(self, begin: int, end: int) -> None:
+        if threading.get_ident() != self._training.ident:
+            self.background_save(begin, end)
+        elif not self._pauses():
+            self._add(SAVING, begin, end, 1)
+
+    def _goes_on(self, result: Any, begin: int) -> None:
+        """Record a save that goes on in the background, if this is its future, once it ends."""
+        future = getattr(result, "upload_completion", result)
+        when_done = getattr(future, "add_done_callback", None)
+        if when_done is not None:
+            when_done(lambda _: self.background_save(begin, monotonic_ns()))
 
     def _torch_metrics(self) -> List[Any]:
         utils = sys.modules.get("torch._dynamo.utils")

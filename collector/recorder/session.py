@@ -23,6 +23,7 @@ from .input import input_times
 from .interruptions import Interruptions
 from .job.job_facts import known
 from .job.world import World, launch_of_training
+from .lock_waits import TrainingThread
 from .machine.monitor import Monitor
 from .options import Options
 from .row_lines import Row, RowLines
@@ -81,7 +82,10 @@ class Session:
         self._next_file_refused = False
         # A deque: the training thread appends and another thread takes, without a lock.
         self._rows: Deque[Row] = deque()
-        self._interruptions = Interruptions(self._rows.append, lambda: self.next_step)
+        training = TrainingThread(threading.get_ident(), threading.get_native_id())
+        self._interruptions = Interruptions(
+            self._rows.append, lambda: self.next_step, training, options.machine, self._pauses
+        )
         self._write_lock = threading.Lock()
         self._fail_lock = threading.Lock()
         self._stop = threading.Event()
@@ -91,7 +95,7 @@ class Session:
         self.cost = Cost()
         # A forked child, such as a loader's worker, has a copy of all this and must not touch it.
         self._pid = os.getpid()
-        self._training_thread = threading.get_ident()
+        self._training_thread = training.ident
         self._watch: Optional[StepWatch] = None
         self._thread = threading.Thread(  # before anything can close the session
             target=self._flush_regularly, name="stallscope-flush", daemon=True
@@ -155,6 +159,17 @@ class Session:
         """Note that something other than training starts now; ``interval`` ends it."""
         if self._watch is not None:
             self._watch.pause = (kind, time.monotonic_ns())
+
+    def _pauses(self) -> bool:
+        return self._watch is not None and self._watch.pause is not None
+
+    def is_training_thread(self) -> bool:
+        """Return whether this thread has opened the session."""
+        return threading.get_ident() == self._training_thread
+
+    def save_beside_training(self, begin: int, end: int) -> None:
+        """Record a save on another thread, in monotonic nanoseconds."""
+        self._interruptions.background_save(begin, end)
 
     def postpone_watch(self, until: int) -> None:
         """Note that a step may take until this moment (monotonic nanoseconds) before it is overdue."""
@@ -332,8 +347,9 @@ class Session:
                 return
             planned, last = last + self._options.flush_seconds, time.monotonic()
             self._read_machine()
-            if self._interruptions.hook_compilers():
-                self.facts({"interruptions": self._interruptions.kinds})
+            news = self._interruptions.news()
+            if news:
+                self.facts(news)
             self._run_before_flush()
             self.flush()
             # After the rows: they show progress.

@@ -39,7 +39,7 @@ from .run_page import RunPage, RunRequest
 _AROUND = 4
 _PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
 _MOST_PAUSES = 4
-_PAUSED = {"garbage_collection": "collected garbage", "compilation": "compiled"}
+_PAUSED = {"garbage_collection": "collected garbage", "compilation": "compiled", "saving": "saved"}
 _GAPS = {"epoch_gap": "the time between epochs"}
 
 

@@ -16,7 +16,7 @@ from stallscope.api.frames import figures_of
 from stallscope.charts.charts import named_charts
 from stallscope.formatting.plain import plain
 from stallscope.reports import report_formats
-from stallscope.reports.parts import ReportOptions
+from stallscope.reports.report_formats import ReportOptions
 from stallscope.reports.run import parts
 from stallscope.text.verdicts import headline
 

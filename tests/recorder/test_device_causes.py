@@ -58,9 +58,9 @@ def test_the_lines_that_wait_are_counted_per_step(training: Training) -> None:
     training.train(30)
     assert training.flush() is None
     training.train(50, reads=2)
-    found = training.flush()
-    assert (found["steps"], found["per_step"]) == (50, 2.0)
-    [line] = found["lines"]
+    fact = training.flush()
+    assert (fact["steps"], fact["per_step"]) == (50, 2.0)
+    [line] = fact["lines"]
     file, _, function = line["at"]
     assert file.endswith("test_device_causes.py")
     assert function == "train"
@@ -107,9 +107,9 @@ def test_many_warnings_close_a_window(training: Training) -> None:
     training.flush()
     training.train(3000, reads=10)
     assert training.cuda.sync_mode == 0
-    found = training.flush()
-    assert found["steps"] == 199
-    assert found["per_step"] == pytest.approx(10, rel=0.01)
+    fact = training.flush()
+    assert fact["steps"] == 199
+    assert fact["per_step"] == pytest.approx(10, rel=0.01)
 
 
 def test_the_end_of_training_closes_a_window(training: Training) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -13,10 +14,12 @@ from typing import Any
 import pytest
 
 from stallscope.collector.recorder.interruptions import Interruptions
+from stallscope.collector.recorder.lock_waits import TrainingThread
 from stallscope.collector.recorder.step_log.line_format import InterruptionRow
 
 # A collection that looks at so many objects takes more than a millisecond.
 OBJECTS = 200_000
+HERE = TrainingThread(threading.get_ident(), threading.get_native_id())
 
 
 @pytest.fixture
@@ -26,7 +29,7 @@ def rows() -> list[InterruptionRow]:
 
 @pytest.fixture
 def interruptions(rows: list[InterruptionRow]) -> Iterator[Interruptions]:
-    recorded = Interruptions(rows.append, lambda: 7)
+    recorded = Interruptions(rows.append, lambda: 7, HERE)
     gc.disable()
     recorded.start()
     yield recorded
@@ -91,7 +94,7 @@ def test_an_error_while_recording_reaches_nobody() -> None:
     def emit(row: InterruptionRow) -> None:
         raise OSError("the disk is gone")
 
-    recorded = Interruptions(emit, lambda: 0)
+    recorded = Interruptions(emit, lambda: 0, HERE)
     recorded.start()
     try:
         collect()
@@ -122,9 +125,9 @@ def test_a_compiler_that_is_imported_later_is_recorded(
     interruptions: Interruptions, rows: list[InterruptionRow], compiler: Compiler
 ) -> None:
     assert interruptions.kinds == ["garbage_collection"]
-    assert interruptions.hook_compilers()
-    assert not interruptions.hook_compilers()
-    assert interruptions.kinds == ["garbage_collection", "compilation"]
+    noted = ["garbage_collection", "compilation", "saving", "background_saving"]
+    assert interruptions.news() == {"interruptions": noted}
+    assert interruptions.news() == {}
     for event in ("/jax/core/compile/backend_compile_duration", "/jax/other"):
         compiler.calls[0](event, 0.25, fun_name="step")
     (row,) = rows
@@ -162,7 +165,7 @@ def test_traces_of_tensorflow_are_recorded_with_what_is_new(
     tracing = Tracing()
     name = "tensorflow.python.eager.polymorphic_function.tracing_compilation"
     monkeypatch.setitem(sys.modules, name, tracing)  # type: ignore[misc]
-    assert interruptions.hook_compilers()
+    assert interruptions.news()["interruptions"] == ["garbage_collection", "compilation"]
     tracing.trace(shape="(16, 2)", rate=Literal(1))
     # A function that another one calls is a part of its trace.
     tracing.inner = True
@@ -180,7 +183,7 @@ def test_traces_of_tensorflow_are_recorded_with_what_is_new(
 def test_listeners_that_cannot_be_removed_go_silent(
     interruptions: Interruptions, rows: list[InterruptionRow], compiler: Compiler
 ) -> None:
-    interruptions.hook_compilers()
+    interruptions.news()
     interruptions.stop()
     compiler.calls[0]("/jax/core/compile/backend_compile_duration", 0.25)
     assert not rows
@@ -191,5 +194,5 @@ def test_an_unknown_version_of_a_framework_is_no_error(
 ) -> None:
     module: Any = SimpleNamespace()
     monkeypatch.setitem(sys.modules, "torch._dynamo.callback", module)
-    assert not interruptions.hook_compilers()
+    assert interruptions.news() == {}
     assert interruptions.kinds == ["garbage_collection"]

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from stallscope.collector.recorder.mxnet.last_gradient import LastGradient
+from stallscope.collector.recorder.mxnet.gluon_iterations import LastGradient
 
 ASKED_UNTIL = 1_000_000_000
 MS = 1_000_000

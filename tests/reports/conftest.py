@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from stallscope.analysis import Analysis
-from stallscope.reports.parts import ReportOptions
+from stallscope.reports.report_formats import ReportOptions
 
 from .cases import CASES, analysis_of
 

@@ -30,8 +30,7 @@ from stallscope.parsers import read
 from stallscope.reports.comparison import Compared, parts
 from stallscope.reports.comparison.comparison_document import COLUMNS, json_content
 from stallscope.reports.formats.terminal import terminal_summary
-from stallscope.reports.parts import ReportOptions
-from stallscope.reports.report_formats import SEVERAL_RUNS
+from stallscope.reports.report_formats import SEVERAL_RUNS, ReportOptions
 from stallscope.reports.report_formats import render as rendered
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "compare.schema.json").read_text())

@@ -10,7 +10,7 @@ import pytest
 from support.reports import rendered
 
 from stallscope.analysis import Analysis
-from stallscope.reports.parts import ReportOptions
+from stallscope.reports.report_formats import ReportOptions
 
 from .cases import CASES
 

@@ -28,8 +28,7 @@ from stallscope.errors import UsageError
 from stallscope.reports import comparison, report_formats
 from stallscope.reports import scaling as scaling_reports
 from stallscope.reports.comparison import Compared
-from stallscope.reports.parts import ReportOptions
-from stallscope.reports.report_formats import ReportFormat
+from stallscope.reports.report_formats import ReportFormat, ReportOptions
 from stallscope.reports.run import json_content
 from stallscope.text.summary_words import six_lines
 

@@ -35,7 +35,7 @@ from stallscope.dashboard.pages.step_page import StepPage, step_chart
 from stallscope.formatting.sums import SumColumn
 from stallscope.reports.comparison.pair import changes_table, outcome
 from stallscope.reports.document import Table
-from stallscope.reports.parts import ReportOptions
+from stallscope.reports.report_formats import ReportOptions
 from stallscope.reports.run.run_tables import gains_table, job_table, ranks_table
 from stallscope.reports.run.step_tables import (
     baselines_table,

@@ -13,7 +13,7 @@ from support.reports import rendered
 
 from stallscope.analysis import Analysis
 from stallscope.reports.formats.html import environment
-from stallscope.reports.parts import ReportOptions
+from stallscope.reports.report_formats import ReportOptions
 
 from .cases import CASES
 

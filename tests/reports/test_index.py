@@ -17,8 +17,7 @@ from jsonschema import Draft202012Validator
 from stallscope.analysis import Analysis
 from stallscope.reports.index import Index, IndexLine, by_time_lost, line_of, parts
 from stallscope.reports.index.index_document import trends
-from stallscope.reports.parts import ReportOptions
-from stallscope.reports.report_formats import SEVERAL_RUNS
+from stallscope.reports.report_formats import SEVERAL_RUNS, ReportOptions
 from stallscope.reports.report_formats import render as rendered
 from stallscope.text.gain_words import main_gain
 

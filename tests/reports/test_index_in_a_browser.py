@@ -13,8 +13,7 @@ from playwright.sync_api import Browser, Page
 
 from stallscope.analysis import Analysis
 from stallscope.reports.index import Index, line_of, parts
-from stallscope.reports.parts import ReportOptions
-from stallscope.reports.report_formats import render
+from stallscope.reports.report_formats import ReportOptions, render
 
 pytestmark = pytest.mark.browser
 

@@ -15,7 +15,7 @@ from support.reports import rendered
 from stallscope.analysis import Analysis, analyse
 from stallscope.batch.anonymous import anonymous
 from stallscope.notebook import Shown
-from stallscope.reports.parts import ReportOptions
+from stallscope.reports.report_formats import ReportOptions
 from stallscope.reports.run import json_content
 from stallscope.run import Series
 

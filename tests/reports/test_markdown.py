@@ -12,7 +12,7 @@ from support.reports import rendered
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.what_if import Advice
 from stallscope.reports.formats.markdown import escaped
-from stallscope.reports.parts import ReportOptions
+from stallscope.reports.report_formats import ReportOptions
 
 from .cases import CASES
 

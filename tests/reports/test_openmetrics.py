@@ -9,7 +9,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from support.reports import rendered
 
 from stallscope.analysis import Analysis
-from stallscope.reports.parts import ReportOptions
+from stallscope.reports.report_formats import ReportOptions
 
 from .cases import CASES
 

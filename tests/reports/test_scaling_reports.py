@@ -29,8 +29,7 @@ from stallscope.charts.scaling_curves import efficiency_chart, rate_chart, steps
 from stallscope.charts.svg import NARROW, WIDE, draw
 from stallscope.parsers import read
 from stallscope.reports.formats.terminal import terminal_summary
-from stallscope.reports.parts import ReportOptions
-from stallscope.reports.report_formats import SEVERAL_RUNS
+from stallscope.reports.report_formats import SEVERAL_RUNS, ReportOptions
 from stallscope.reports.report_formats import render as rendered
 from stallscope.reports.scaling import parts
 from stallscope.reports.scaling.scaling_contents import headline, lost_table, percentage

@@ -15,7 +15,7 @@ from stallscope.analysis.gains.what_if import Bottleneck, Reason, WhatIf
 from stallscope.analysis.stragglers.lateness import Straggler
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import listed
-from stallscope.reports.parts import ReportOptions
+from stallscope.reports.report_formats import ReportOptions
 from stallscope.reports.run.run_contents import advice
 from stallscope.text import straggler_words
 from stallscope.text.gain_words import (

@@ -11,7 +11,7 @@ from support.reports import rendered
 
 from stallscope.analysis import Analysis
 from stallscope.errors import UsageError, WouldOverwriteError
-from stallscope.reports.parts import ReportOptions
+from stallscope.reports.report_formats import ReportOptions
 from stallscope.reports.write import write_reports
 from stallscope.run import Log, Run
 

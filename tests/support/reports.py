@@ -13,8 +13,7 @@ from rich.console import Console, RenderableType
 
 from stallscope.analysis import Analysis
 from stallscope.reports.formats.terminal import terminal_summary
-from stallscope.reports.parts import ReportOptions, ReportParts
-from stallscope.reports.report_formats import render
+from stallscope.reports.report_formats import ReportOptions, ReportParts, render
 from stallscope.reports.run import parts
 
 _WIDE = 200

@@ -17,7 +17,7 @@ from stallscope.analysis import analyse
 from stallscope.analysis.steps.alignment import align
 from stallscope.parsers import read
 from stallscope.run import Log, Run
-from stallscope.words import PAUSES_IN_STEPS
+from stallscope.words import STEP_CAUSES
 
 TIMESTAMPS = ("data", "ready", "reduced")
 #: Timestamps are in microseconds, and two clocks are read one after the other.
@@ -78,7 +78,7 @@ def fits_of(run: Run) -> list[Fit]:
             table.filter(pc.equal(table["log"], index)).to_pandas()
             for table in (run.steps, run.intervals)
         )
-        within = intervals["kind"].isin([*PAUSES_IN_STEPS, "padding"])
+        within = intervals["kind"].isin(STEP_CAUSES)
         fits.append(Fit(log, steps, intervals[~within], intervals[within]))
     return sorted(fits, key=lambda fit: (fit.log.rank, fit.log.generation, fit.log.part))
 

@@ -74,6 +74,34 @@ class TestOneProcess(RecorderContract):
         assert fit.facts["compilations"]["count"] >= 3
         assert any("size mismatch" in reason for reason in fit.facts["compilations"]["reasons"])
 
+    def test_saves_are_recorded_where_they_happen(self, recorded: Recorded) -> None:
+        fit = recorded.fit("saves_of_all_kinds")
+
+        def steps_with(kind: str) -> set[int]:
+            rows = fit.interruptions[fit.interruptions["kind"] == kind]
+            return {
+                int(step.step)
+                for step in fit.steps.itertuples()
+                if ((rows["begin"] >= step.begin) & (rows["begin"] <= step.end)).any()
+            }
+
+        # An asynchronous save first copies on the training thread. One in a pause has a row of its own.
+        assert steps_with("saving") == {2, 6}
+        assert steps_with("background_saving") == {4, 6}
+        assert list(fit.intervals["kind"]).count("checkpoint") == 1
+        assert {"saving", "background_saving"} <= set(fit.facts["interruptions"])
+        assert fit.facts["saves"]["count"] == 2
+
+    def test_waits_for_another_thread_are_recorded(self, recorded: Recorded) -> None:
+        fit = recorded.fit("another_thread_computes")
+        rows = fit.interruptions[fit.interruptions["kind"] == "interpreter"]
+        assert len(rows) >= 20
+        first, last = fit.steps["begin"].iloc[0], fit.steps["end"].iloc[-1]
+        assert ((rows["begin"] >= first) & (rows["begin"] <= last)).all()
+        assert fit.facts["interpreter"]["waits"] >= 20
+        most = fit.facts["interpreter"]["threads"][0]
+        assert (most["name"], most["function"]) == ("feeder", "compute")
+
     def test_horovod_is_not_imported(self, recorded: Recorded) -> None:
         assert recorded.result("synthetic_run")["horovod"] is False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections import deque
 from time import monotonic_ns
 from typing import Any, Callable, Deque, List, NamedTuple, Optional, Sequence, Tuple
@@ -310,7 +311,8 @@ class TimedSaving:
         self._model = model
         self._started = started
         self._record = record
-        self._depth = 0
+        # A thread may save while another one does.
+        self._saving = threading.local()
         self._restore: List[Callable[[], None]] = []
 
     def install(self) -> None:
@@ -326,15 +328,15 @@ class TimedSaving:
     def _timed(self, save: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(save)
         def timed(*args: Any, **kwargs: Any) -> Any:
-            begin = monotonic_ns()
-            if self._depth == 0:
+            begin, depth = monotonic_ns(), getattr(self._saving, "depth", 0)
+            if depth == 0:
                 self._started()
-            self._depth += 1
+            self._saving.depth = depth + 1
             try:
                 return save(*args, **kwargs)
             finally:
-                self._depth -= 1
-                if self._depth == 0:
+                self._saving.depth = depth
+                if depth == 0:
                     self._record(begin, monotonic_ns())
 
         return timed

@@ -317,12 +317,17 @@ class FitRecording(BaseRecording):
 
     @never_raises
     def _begin_checkpoint(self) -> None:
-        if self._session is not None:
-            self._session.pause(CHECKPOINT)
+        session = self._session
+        if session is not None and session.is_training_thread():
+            session.pause(CHECKPOINT)
 
     @never_raises
     def _record_checkpoint(self, begin: int, end: int) -> None:
-        self._interval(CHECKPOINT, begin, end)
+        session = self._session
+        if session is not None and not session.is_training_thread():
+            session.save_beside_training(begin, end)
+        else:
+            self._interval(CHECKPOINT, begin, end)
 
     def _interval(self, kind: str, begin: int, end: int) -> None:
         session = self._session

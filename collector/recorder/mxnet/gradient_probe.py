@@ -12,7 +12,7 @@ import threading
 from time import monotonic_ns
 from typing import Any, Dict, Iterable, List, Optional, Union
 
-from .last_gradient import LastGradient
+from .gluon_iterations import LastGradient
 from .mxnet_engine import Handles, Moment, asker, handles_of
 
 # Steps between two readings of the list of gradients, which take longer than everything else.

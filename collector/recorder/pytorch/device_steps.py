@@ -228,8 +228,10 @@ class DeviceSteps:
             if finished.read_ms is not None:
                 self._device.release(finished.used_up())
         for row, timed_row in zip(rows, timed):
-            numbered = timed_row._replace(step=row.step, micro=row.micro, samples=row.samples)
-            self._emit(numbered._replace(epoch=row.epoch, clock=row.clock, elements=row.elements))
+            numbered = timed_row._replace(step=row.step, epoch=row.epoch, clock=row.clock)
+            self._emit(
+                numbered._replace(micro=row.micro, samples=row.samples, elements=row.elements)
+            )
 
     def _times(self, finished: DeviceIteration) -> Optional[_Times]:
         """Return the iteration in the device's times; None where start or end is unknown."""

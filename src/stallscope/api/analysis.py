@@ -18,7 +18,7 @@ from stallscope.charts.charts import named_charts
 from stallscope.formatting.numbers import finite
 from stallscope.formatting.plain import plain
 from stallscope.opening import open_runs
-from stallscope.reports.parts import fields_of
+from stallscope.reports.report_formats import fields_of
 from stallscope.reports.run import json_content
 from stallscope.reports.run.json_content import finding_content
 from stallscope.text.gain_words import answers, gains, is_throughput

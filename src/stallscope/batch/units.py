@@ -24,7 +24,7 @@ from stallscope.errors import StallscopeError
 from stallscope.opening import load_collected, runs_at, store_warnings
 from stallscope.parsers.base import ShowProgress, no_progress
 from stallscope.parsers.runs.grouping import Launch, by_launch
-from stallscope.reports.parts import ReportOptions
+from stallscope.reports.report_formats import ReportOptions
 from stallscope.run import Run
 from stallscope.words import Fix
 

@@ -17,7 +17,7 @@ from stallscope.errors import StallscopeError, UsageError
 from stallscope.opening import open_run, open_runs, place_warnings
 from stallscope.reports import report_formats, write
 from stallscope.reports.formats.terminal import terminal_summary
-from stallscope.reports.parts import ReportOptions, ReportParts
+from stallscope.reports.report_formats import ReportOptions, ReportParts
 from stallscope.run import Run
 
 from .main import add_read_as, print_warnings

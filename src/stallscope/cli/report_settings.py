@@ -25,7 +25,7 @@ from stallscope.formatting.numbers import amount, faster_in_short
 from stallscope.formatting.plain import plain
 from stallscope.reports import report_formats
 from stallscope.reports.index.index_lines import IndexLine
-from stallscope.reports.parts import ReportOptions
+from stallscope.reports.report_formats import ReportOptions
 
 from . import mlflow_runs, output
 

@@ -15,8 +15,7 @@ from stallscope.collector.store.layout import written_whole
 from stallscope.errors import UsageError, WouldOverwriteError
 from stallscope.run import Run
 
-from .parts import ReportOptions
-from .report_formats import by_name, render
+from .report_formats import ReportOptions, by_name, render
 from .run import parts
 
 

@@ -16,7 +16,7 @@ from stallscope.analysis import Analysis
 from stallscope.errors import UsageError
 from stallscope.formatting.numbers import finite
 from stallscope.reports.formats.machine_formats import openmetrics_lines
-from stallscope.reports.parts import Labels, Metric
+from stallscope.reports.report_formats import Labels, Metric
 from stallscope.reports.run.run_records import metrics
 
 # Milliseconds between two deliveries, and the limit for the last one.

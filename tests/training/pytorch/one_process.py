@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,7 @@ from pytorch.base import (
     fake_device,
 )
 from torch import nn
+from torch.distributed import checkpoint
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from stallscope.collector.recorder.pytorch.batches import READER
@@ -290,4 +292,58 @@ def lengths_that_change(case: Case) -> Any:
             optimizer.zero_grad()
             compiled(batch).square().mean().backward()
             optimizer.step()
+    return {"ours": []}
+
+
+#: The steps of ``saves_of_all_kinds`` in which training saves.
+SAVES_HERE, SAVES_ON_A_THREAD, SAVES_ASYNCHRONOUSLY, SAVES_IN_A_PAUSE = 2, 4, 6, 8
+
+
+@alone
+def saves_of_all_kinds(case: Case) -> Any:
+    """Save within a step, on another thread, asynchronously, and in a pause between steps."""
+    state, path = {"weights": torch.zeros(10_000_000)}, str(case.folder / "weights.pt")
+    training = Training()
+    with training.logger(case) as log:
+        for step, batch in enumerate(log.watch(case.loader())):
+            training.step(batch)
+            if step == SAVES_HERE:
+                torch.save(state, path)
+            elif step == SAVES_ON_A_THREAD:
+                thread = threading.Thread(target=torch.save, args=(state, path))
+                thread.start()
+                thread.join()
+            elif step == SAVES_ASYNCHRONOUSLY:
+                folder = str(case.folder / "checkpoint")
+                checkpoint.async_save(state, checkpoint_id=folder, no_dist=True).result()
+            elif step == SAVES_IN_A_PAUSE:
+                with log.checkpoint():
+                    torch.save(state, path)
+    return training.seen()
+
+
+#: Loops of ``another_thread_computes`` until there are enough waits, at most and at least.
+MOST_LOOPS, WAITS = 20_000, 20
+
+
+@alone
+def another_thread_computes(case: Case) -> Any:
+    """Train while another Python thread always wants the lock."""
+    stop, training = threading.Event(), Training()
+
+    def compute() -> None:
+        while not stop.is_set():
+            sum(range(1_000))
+
+    feeder = threading.Thread(target=compute, name="feeder")
+    with training.logger(case) as log:
+        feeder.start()
+        for _ in range(MOST_LOOPS):
+            for batch in log.watch(case.loader()):
+                training.step(batch)
+            waits = log._loop._session._interruptions._lock_waits
+            if waits is not None and waits._waits >= WAITS:
+                break
+        stop.set()
+        feeder.join()
     return {"ours": []}

@@ -8,7 +8,6 @@ from stallscope.run import Run
 
 from . import (
     agreement,
-    device,
     gradient_order,
     imbalance,
     job_events,
@@ -61,8 +60,8 @@ _CHECKS: tuple[Callable[[Records], Iterator[Finding]], ...] = (
     job_setup.timeline_on,
     job_setup.debug_logging_on,
     job_setup.cuda_launch_blocking,
-    device.memory_is_full,
-    device.host_waits_for_device,
+    imbalance.memory_is_full,
+    imbalance.host_waits_for_device,
     log_quality.host_stamps_only,
     imbalance.validation_on_all_ranks,
     imbalance.rank_0_alone,

@@ -1,13 +1,13 @@
-"""Amounts that explain late steps: pauses that recorders noted, and what batches hold.
+"""What batches hold, and how much longer steps take for it: unequal work of ranks, and padding.
 
-Pauses are measured. How long an element takes is estimated: from ranks whose batches differ within a
-step, and, for padding, from the batches of a rank one after the other.
+How long an element takes is estimated: from ranks whose batches differ within a step, and, for padding,
+from the batches of a rank one after the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -19,104 +19,13 @@ from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.numbers import percent, percent_ends, plus_minus
 from stallscope.run import Run
-from stallscope.words import STAGES, PauseInStep, Stage
 
 from ..ledger.ledger import Ledger
 from ..steps.alignment import AlignedSteps
+from .delays_in_steps import Delays, take_off
 
-# A pause lies in one step, or goes on into the next one.
-_STEPS_OF_A_PAUSE = 2
 # Batches differ if their sizes within a step do by this share.
 _VARIES = 0.01
-
-# -- pauses ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Pauses:
-    """The parts of pauses of one kind that delayed a rank's gradients."""
-
-    kind: PauseInStep
-    count: int
-    took_ms: float
-    #: The stage that has most of their time.
-    stage: Stage
-    #: Positions of steps and ranks in the ledger, and nanoseconds.
-    step: Ints = field(repr=False)
-    rank: Ints = field(repr=False)
-    by: Ints = field(repr=False)
-
-
-def noted_pauses(
-    run: Run, aligned: AlignedSteps, ledger: Ledger, kind: PauseInStep
-) -> Pauses | None:
-    """Return the pauses of a kind within the steps of a ledger; None without any."""
-    table = run.intervals.filter(arrow.equal(run.intervals["kind"], kind))
-    table = table.filter(arrow.equal(table["generation"], aligned.generation))
-    table = table.filter(pc.is_in(table["rank"], arrow.array(np.array(ledger.ranks, np.int32))))
-    if not table.num_rows:
-        return None
-    rank = np.searchsorted(ledger.ranks, arrow.numbers(table["rank"]))
-    rank, begin, end = _merged(rank, *aligned.times_of(table))
-    first = np.searchsorted(ledger.reduced, begin)
-    parts = []
-    for step in (first + more for more in range(_STEPS_OF_A_PAUSE)):
-        inside = np.flatnonzero(step < len(ledger))
-        by, of_stages = _delays(ledger, step[inside], rank[inside], begin[inside], end[inside])
-        kept = by > 0
-        parts.append(
-            (inside[kept], step[inside][kept], rank[inside][kept], by[kept], of_stages[kept])
-        )
-    which, steps, ranks, delays, of_stages = (
-        np.concatenate(part) for part in zip(*parts, strict=True)
-    )
-    number = len(np.unique(which))
-    if not number:
-        return None
-    stage = STAGES[int(of_stages.sum(axis=0).argmax())]
-    return Pauses(kind, number, float(delays.sum()) / 1e6 / number, stage, steps, ranks, delays)
-
-
-def _merged(rank: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
-    """Join intervals of one rank that overlap, as those of a compiler that compiles within compiling."""
-    order = np.lexsort((begin, rank))
-    rank, begin, end = rank[order], begin[order], end[order]
-    # Later ranks are after all times of earlier ones.
-    apart = (int(end.max()) - int(begin.min()) + 1) * rank
-    until = np.maximum.accumulate(end + apart)
-    starts = np.append(True, (begin + apart)[1:] > until[:-1])
-    first = np.flatnonzero(starts)
-    last = np.append(first[1:], len(rank)) - 1
-    return rank[first], begin[first], (until - apart)[last]
-
-
-def _delays(ledger: Ledger, step: Ints, rank: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Return the part of each interval in which its rank worked towards its gradients of a step.
-
-    Returns:
-        The part, not above 0 without any, and its parts in each of STAGES.
-    """
-    arrival, fetch, compute = (
-        ledger.cells.at(name, step, rank) for name in ("arrival", "input", "compute")
-    )
-    ready = ledger.reduced[step] - ledger.allreduce[step] - (ledger.last[step] - arrival)
-    data = ready - compute
-    edges = {"input": (data - fetch, data), "compute": (data, ready)}
-    edges["other"] = (ready - arrival, data - fetch)
-
-    def inside(since: Ints, until: Ints) -> Ints:
-        return np.asarray(np.minimum(end, until) - np.maximum(begin, since))
-
-    of_stages = [np.maximum(inside(*edges[stage]), 0) for stage in STAGES]
-    return inside(ready - arrival, ready), np.stack(of_stages, axis=1)
-
-
-def take_off(block: Block, times: Floats, pauses: Pauses) -> None:
-    """Subtract pauses from times of a block's cells."""
-    inside = (pauses.step >= block.steps.start) & (pauses.step < block.steps.stop)
-    at = (pauses.step[inside] - block.steps.start, pauses.rank[inside])
-    np.subtract.at(times, at, pauses.by[inside])
-
 
 # -- unequal work ----------------------------------------------------------------------------------
 
@@ -131,7 +40,7 @@ class Work:
     of_ranks: Floats
 
 
-def unequal_work(ledger: Ledger, every: Sequence[Pauses]) -> Work | None:
+def unequal_work(ledger: Ledger, every: Sequence[Delays]) -> Work | None:
     """Estimate the time of an element from batches of different sizes within steps.
 
     Ranks may differ in speed, so that each rank is compared with itself: its mean difference from the
@@ -164,7 +73,7 @@ def unequal_work(ledger: Ledger, every: Sequence[Pauses]) -> Work | None:
     return Work(estimate, 1 + means[0] / usual)
 
 
-def _differences(block: Block, every: Sequence[Pauses]) -> Ints:
+def _differences(block: Block, every: Sequence[Delays]) -> Ints:
     """Kernel: sum, per rank, the steps, the differences of work and of compute, and the work."""
     known, work, compute = relative_work(block, every)
     total = np.where(known[:, None], block["elements"], 0)
@@ -173,7 +82,7 @@ def _differences(block: Block, every: Sequence[Pauses]) -> Ints:
 
 
 def _products(
-    block: Block, every: Sequence[Pauses], mean_work: Floats, mean_compute: Floats
+    block: Block, every: Sequence[Delays], mean_work: Floats, mean_compute: Floats
 ) -> tuple[Floats, Floats]:
     """Kernel: return, per step, the sums over ranks of work × compute and of work²."""
     known, work, compute = relative_work(block, every)
@@ -181,7 +90,7 @@ def _products(
     return np.asarray((work * (compute - mean_compute)).sum(axis=1)), (work**2).sum(axis=1)
 
 
-def relative_work(block: Block, every: Sequence[Pauses]) -> tuple[Bools, Floats, Floats]:
+def relative_work(block: Block, every: Sequence[Delays]) -> tuple[Bools, Floats, Floats]:
     """Return the steps whose work is known, and work and compute relative to the mean of all ranks."""
     elements, compute = block["elements"], block["compute"].astype(np.float64)
     for pauses in every:

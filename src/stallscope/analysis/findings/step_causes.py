@@ -1,7 +1,7 @@
-"""Causes inside steps: pauses that recorders noted, batches of unequal work, and padding.
+"""Causes inside steps: pauses, waits for Python's lock, unequal batches, and padding.
 
 A cause is judged by what it costs the job: the steps are replayed without it, and all other ranks stay
-as they were.
+as they were. Pauses are measured, and waits for the lock are sampled.
 """
 
 from __future__ import annotations
@@ -17,23 +17,27 @@ from stallscope.arrays.types import Ints
 from stallscope.formatting.lists import capitalised, clipped, counted, ranks_in_words
 from stallscope.formatting.numbers import amount, percent
 from stallscope.run import Run
-from stallscope.words import PAUSES_IN_STEPS, PauseInStep, Stage, StepCauseCode
+from stallscope.words import PAUSES_IN_STEPS, STAGES, NotedInStep, Stage, StepCauseCode
 
 from ..gains.what_if import Advice, Bottleneck, Reason
 from ..ledger.by_generation import Generations, steady_of
 from ..ledger.ledger import Ledger
 from ..stragglers.replay import mean_saved
-from .finding import Finding
-from .step_amounts import (
-    Padding,
-    Pauses,
-    Work,
-    noted_padding,
-    noted_pauses,
-    relative_work,
+from .delays_in_steps import (
+    FOR_LOCK_WAITS,
+    FOR_SAVES,
+    FOR_SAVES_IN_THE_BACKGROUND,
+    Delays,
+    SavesBeside,
+    lock_waits_in_steps,
+    pauses_in_steps,
+    saves_beside_steps,
     take_off,
-    unequal_work,
+    threads_with_the_lock,
+    what_saves_do,
 )
+from .finding import Finding
+from .step_amounts import Padding, Work, noted_padding, relative_work, unequal_work
 
 #: A cause that costs a smaller share of the step is not named.
 WORTH = 0.01
@@ -54,7 +58,7 @@ class StepCause:
     ranks: tuple[int, ...]
     #: The stage in which most of it is.
     stage: Stage
-    #: How often it happened in the steady steps, and how long it took; None for what batches hold.
+    #: How often it happened in the steady steps, and how long it took; None where it is estimated.
     count: int | None
     took_ms: float | None
     #: The time per step that the job would save without it.
@@ -88,10 +92,15 @@ def step_causes(run: Run, generations: Generations) -> StepCauses:
     ledger = steady_of(generations.ledgers[last], generations.unsteady[last])
     if ledger is None or not len(ledger):
         return StepCauses()
-    noted = [noted_pauses(run, aligned, ledger, kind) for kind in PAUSES_IN_STEPS]
-    every = [pauses for pauses in noted if pauses is not None]
+    noted = [pauses_in_steps(run, aligned, ledger, kind) for kind in PAUSES_IN_STEPS]
+    noted.append(lock_waits_in_steps(run, aligned, ledger))
+    every = [delays for delays in noted if delays is not None]
     work = unequal_work(ledger, every)
-    causes = [_of_pauses(pauses, run, ledger) for pauses in every]
+    causes = [_of_delays(delays, ledger, run) for delays in every]
+    saving = next((delays for delays in every if delays.kind == "saving"), None)
+    saves = saves_beside_steps(run, aligned, ledger, saving)
+    if saves is not None:
+        causes.append(_of_saves(saves, ledger))
     if work is not None:
         causes.append(_of_work(work, ledger))
     padding = noted_padding(run, aligned, ledger)
@@ -115,43 +124,76 @@ def step_causes(run: Run, generations: Generations) -> StepCauses:
 
 def _is_worth(cause: StepCause) -> bool:
     ci95 = cause.saved_ms.ci95
-    return cause.share >= WORTH and (ci95 is None or ci95[0] > 0)
+    # Pauses were timed; an estimate without an interval tells nothing.
+    is_certain = cause.code in PAUSES_IN_STEPS if ci95 is None else ci95[0] > 0
+    return cause.share >= WORTH and is_certain
 
 
 # -- what causes cost ------------------------------------------------------------------------------
 
 
-def _of_pauses(pauses: Pauses, run: Run, ledger: Ledger) -> StepCause:
-    last = _last_without(ledger, [pauses], 0.0)
-    saved = mean_saved(ledger.last - last).scaled(1e-6)
+def _of_delays(delays: Delays, ledger: Ledger, run: Run) -> StepCause:
+    last = _last_without(ledger, [delays], 0.0)
+    saved = mean_saved(ledger.last - last)
+    saved = saved.with_error(saved.value * delays.sampling_error).scaled(1e-6)
     share = saved.value * 1e6 / float(ledger.total.mean())
-    delays = np.bincount(pauses.rank, pauses.by, len(ledger.ranks))
+    by_rank = np.bincount(delays.rank, delays.by, len(ledger.ranks))
     ranks = tuple(
-        ledger.ranks[at] for at in np.flatnonzero(delays >= _ALSO * delays.max()).tolist()
+        ledger.ranks[at] for at in np.flatnonzero(by_rank >= _ALSO * by_rank.max()).tolist()
     )
     everywhere = len(ranks) == len(ledger.ranks)
-    what = counted(pauses.count, _NAMES[pauses.kind])
     who = "all ranks" if everywhere and len(ranks) > 1 else ranks_in_words(ranks)
-    of_imbalance = _of_imbalance(ledger, last)
     text = (
-        f"{capitalised(what)} in the steady steps, of {amount(pauses.took_ms, 'ms')} each, on {who}: "
-        f"they cost {amount(saved.value, 'ms', saved.ci95)} per step, {percent(share)} of it."
+        f"{_what_delays(delays, who, ranks, run)} cost {amount(saved.value, 'ms', saved.ci95)} per "
+        f"step, {percent(share)} of it."
     )
-    advice = _ADVICE[pauses.kind]
-    if pauses.kind == "compilation":
+    advice = _ADVICE[delays.kind]
+    if delays.kind == "compilation":
         text += _why_compiled(run, ranks)
         advice = _COMPILES.get(str(run.fact("framework")), advice)
     return StepCause(
-        pauses.kind,
+        delays.kind,
         ranks,
-        pauses.stage,
-        pauses.count,
-        pauses.took_ms,
+        delays.stage,
+        delays.count,
+        delays.took_ms,
         saved,
         share,
-        of_imbalance,
+        _of_imbalance(ledger, last),
         text,
         advice,
+    )
+
+
+def _what_delays(delays: Delays, who: str, ranks: Sequence[int], run: Run) -> str:
+    """Return the beginning of a sentence about delays."""
+    if delays.count is None or delays.took_ms is None:
+        thread = threads_with_the_lock(run, ranks)
+        holder = f", mostly {thread}" if thread else ""
+        return f"Training on {who} waits for Python's lock, which other threads have{holder}: the waits"
+    what = capitalised(counted(delays.count, _NAMES[delays.kind]))
+    each = amount(delays.took_ms, "ms")
+    return f"{what} in the steady steps, of {each} each, on {who}: they"
+
+
+def _of_saves(saves: SavesBeside, ledger: Ledger) -> StepCause:
+    saved, share = saves.saved.scaled(1e-6), saves.saved.value / float(ledger.total.mean())
+    text = (
+        f"{what_saves_do(saves, ledger)} That costs {amount(saved.value, 'ms', saved.ci95)} per step, "
+        f"{percent(share)} of it."
+    )
+    stage = max(STAGES, key=lambda stage: saves.of_parts[stage])
+    return StepCause(
+        "background_saving",
+        saves.ranks,
+        stage,
+        saves.count,
+        saves.took_ms,
+        saved,
+        share,
+        None,
+        text,
+        _ADVICE["background_saving"],
     )
 
 
@@ -215,7 +257,7 @@ def _of_padding(
 # -- the job without causes ------------------------------------------------------------------------
 
 
-def _last_without(ledger: Ledger, every: Sequence[Pauses], slope: float) -> Ints:
+def _last_without(ledger: Ledger, every: Sequence[Delays], slope: float) -> Ints:
     """Return when the last rank would be ready without pauses and with equal work, per step.
 
     Args:
@@ -226,7 +268,7 @@ def _last_without(ledger: Ledger, every: Sequence[Pauses], slope: float) -> Ints
     return ledger.cells.per_step(_last_of_block, every, slope)
 
 
-def _last_of_block(block: Block, every: Sequence[Pauses], slope: float) -> Ints:
+def _last_of_block(block: Block, every: Sequence[Delays], slope: float) -> Ints:
     """Kernel: see ``_last_without``."""
     arrival = block["arrival"].astype(np.float64)
     for pauses in every:
@@ -245,16 +287,24 @@ def _of_imbalance(ledger: Ledger, last: Ints) -> float | None:
 
 
 _TITLES: dict[StepCauseCode, str] = {
+    "interpreter": "Training waits for other Python threads",
+    "saving": "Saves pause steps",
+    "background_saving": "Steps are slower beside saves in the background",
     "garbage_collection": "Python's garbage collector delays steps",
     "compilation": "The model is compiled again while it trains",
     "unequal_work": "Ranks have unequal work in each step",
     "padding": "Batches are padded",
 }
-_NAMES: dict[PauseInStep, str] = {
+_NAMES: dict[NotedInStep, str] = {
     "garbage_collection": "garbage collection",
     "compilation": "compilation",
+    "saving": "save",
+    "interpreter": "wait for Python's lock",
 }
 _ADVICE: dict[StepCauseCode, tuple[Advice, ...]] = {
+    "saving": FOR_SAVES,
+    "background_saving": FOR_SAVES_IN_THE_BACKGROUND,
+    "interpreter": FOR_LOCK_WAITS,
     "garbage_collection": (
         Advice(
             "Keep Python's collector from looking at the objects that stay, once the model is built",

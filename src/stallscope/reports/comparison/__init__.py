@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from ..parts import ReportParts
+from ..report_formats import ReportParts
 from .comparison_document import Compared, document, json_content, records
 
 __all__ = ["Compared", "parts"]

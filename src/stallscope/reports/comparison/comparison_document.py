@@ -24,7 +24,7 @@ from ..document import (
     charts_section,
     sections_of,
 )
-from ..parts import Content, ReportRecords, Row, content_of, fields_of, mean_cells
+from ..report_formats import Content, ReportRecords, Row, content_of, fields_of, mean_cells
 from . import histories
 from .pair import caveats, changes_table, facts_table, nothing_else, outcome, runs_table, throughput
 

@@ -19,7 +19,7 @@ from stallscope.formatting.plain import plain
 from stallscope.text.table_cells import code_parts
 
 from ..document import CellBar, Table
-from ..parts import ReportOptions, ReportParts
+from ..report_formats import ReportOptions, ReportParts
 
 _BAR = (120.0, 14.0)
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from stallscope.formatting.numbers import finite
 from stallscope.formatting.plain import plain
 
-from ..parts import Metric, ReportOptions, ReportParts, Value
+from ..report_formats import Metric, ReportOptions, ReportParts, Value
 
 # Spreadsheets run a cell that begins like this, in ASCII or in full width (OWASP, "CSV injection").
 _FORMULA = tuple("=+-@＝＋－＠")

@@ -23,7 +23,7 @@ from ..document import (
     Table,
     Text,
 )
-from ..parts import ReportOptions, ReportParts
+from ..report_formats import ReportOptions, ReportParts
 
 _NAME = "md"
 _SPECIAL = re.compile(r"([\\`*_{}\[\]|~#$])")

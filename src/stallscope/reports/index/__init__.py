@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from ..parts import ReportParts
+from ..report_formats import ReportParts
 from .index_lines import Index, IndexLine, by_time_lost, line_of
 
 __all__ = ["Index", "IndexLine", "by_time_lost", "line_of", "parts"]

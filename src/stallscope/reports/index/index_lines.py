@@ -15,7 +15,7 @@ from stallscope.text.gain_words import gains, loss_title, main_gain
 from stallscope.text.verdicts import short_verdict
 from stallscope.words import CAUSES, Verdict
 
-from ..parts import Content, ReportRecords, Row, content_of, fields_of
+from ..report_formats import Content, ReportRecords, Row, content_of, fields_of
 
 # Milliseconds of one rank in an hour.
 _HOUR = 3_600_000.0

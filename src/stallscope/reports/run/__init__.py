@@ -4,7 +4,7 @@ from functools import partial
 
 from stallscope.analysis import Analysis
 
-from ..parts import ReportParts
+from ..report_formats import ReportParts
 from .json_content import json_content
 from .run_document import document
 from .run_records import metrics, records

@@ -26,7 +26,7 @@ from stallscope.text.gain_words import is_throughput
 from stallscope.text.job_words import since_start_s, worst
 from stallscope.words import CAUSES
 
-from ..parts import Content, content_of, fields_of, mean_fields, value_of
+from ..report_formats import Content, content_of, fields_of, mean_fields, value_of
 from .run_contents import job_parts, single_match
 
 # A Spark application may have had a hundred thousand tasks.

@@ -13,7 +13,7 @@ from stallscope.formatting.numbers import Interval
 from stallscope.text.gain_words import gains, is_throughput
 from stallscope.words import RANK_PARTS, STAGES
 
-from ..parts import Metric, ReportRecords, Row
+from ..report_formats import Metric, ReportRecords, Row
 from .run_contents import job_parts
 
 COLUMNS = (

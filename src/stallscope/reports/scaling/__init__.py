@@ -5,7 +5,7 @@ from functools import partial
 
 from stallscope.analysis.scaling import ScalingSeries
 
-from ..parts import ReportParts
+from ..report_formats import ReportParts
 from .scaling_document import document, json_content, records
 
 __all__ = ["parts"]

@@ -25,7 +25,7 @@ from ..document import (
     charts_section,
     sections_of,
 )
-from ..parts import (
+from ..report_formats import (
     Content,
     ReportRecords,
     Row,

@@ -5,7 +5,7 @@ from functools import partial
 
 from stallscope.analysis.tuning import Tuning
 
-from ..parts import ReportParts
+from ..report_formats import ReportParts
 from .tuning_document import document, json_content
 
 __all__ = ["FORMATS", "parts"]

@@ -33,7 +33,7 @@ from ..document import (
     Text,
     sections_of,
 )
-from ..parts import Content, content_of, fields_of, mean_fields
+from ..report_formats import Content, content_of, fields_of, mean_fields
 
 # Reports as files show all of them.
 _MOST_SETTINGS = 8
