@@ -372,7 +372,7 @@ def check_collections(launch: RecorderContract, recorded: Recorded, case: Case) 
                 (rows["begin"] + RESOLUTION_NS >= began) & (rows["end"] <= ended + RESOLUTION_NS)
             ]
             assert len(inside) == 1
-            assert (inside["steps"] == 2).all()
+            assert (inside["steps"] == 0).all()
 
 
 def accumulates(case: Case) -> bool:

@@ -203,7 +203,7 @@ def with_slower_hosts(
     if not verdict.fault or "input" not in (verdict.kind, verdict.cause) or not slower:
         return verdict
     change = max(slower, key=lambda change: change.after_ms - change.before_ms)
-    at = [0, *(other.step for other in changes), int(steady.steps[-1]) + 1]
+    at = [0, *(each.step for each in changes), int(steady.steps[-1]) + 1]
     place = at.index(change.step)
     before = _between(steady, at[place - 1], change.step)
     after = _between(steady, change.step, at[place + 1])
@@ -264,9 +264,12 @@ def _grown(
 
 def _waiting(run: Run, ranks: Sequence[int]) -> str:
     """Say whether workers wait, and do not compute, where the loaders tell."""
-    loaders = [loader for loader in run.loaders if loader.rank in ranks]
-    on_cpu = [loader.cpu_ms for loader in loaders if loader.cpu_ms is not None and loader.made_ms]
-    made = [loader.made_ms for loader in loaders if loader.cpu_ms is not None and loader.made_ms]
-    if not made or sum(on_cpu) >= OFF_CPU * sum(made):
+    times = [
+        (loader.cpu_ms, loader.made_ms)
+        for loader in run.loaders
+        if loader.rank in ranks and loader.cpu_ms is not None and loader.made_ms
+    ]
+    on_cpu, whole = (sum(part) for part in zip(*times, strict=True)) if times else (1.0, 1.0)
+    if on_cpu >= OFF_CPU * whole:
         return ""
     return "; their loaders wait most of the time, and compute little"
