@@ -43,7 +43,7 @@ _ALIGNED = {
     "every step": "in every step, assuming that all ranks end it at the same moment",
 }
 
-_PAUSES = "A mark at the lower edge of a lane: garbage collection, or compilation."
+_PAUSES = "A mark at the lower edge of a lane: garbage collection, compilation, or a save."
 
 _HEAD = "timeline-head"
 _READOUT = "timeline-readout"

@@ -247,7 +247,7 @@ def _pauses(analysis: Analysis, lanes: Lanes) -> list[list[float]]:
 
 def _names_of(kind: PauseInStep) -> list[str]:
     """Return the name of a pause, in the singular and in the plural."""
-    name = kind.replace("_", " ")
+    name = "save" if kind == "saving" else kind.replace("_", " ")
     return [name, f"{name}s"]
 
 

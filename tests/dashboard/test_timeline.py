@@ -269,6 +269,7 @@ def test_pauses_are_marked_on_the_lanes_of_their_ranks() -> None:
     assert contents["pauseNames"] == [
         ["garbage collection", "garbage collections"],
         ["compilation", "compilations"],
+        ["save", "saves"],
     ]
     rows, kinds = zip(*((row, kind) for *_, row, kind in contents["pauses"]), strict=True)
     assert {*rows} == {lanes.row_of(1)}
@@ -276,7 +277,7 @@ def test_pauses_are_marked_on_the_lanes_of_their_ranks() -> None:
     for begin, end, _, _ in contents["pauses"]:
         assert 0 <= begin < end <= contents["span"]
     said = texts(view_at(RunStore([run]), f"/run/{run.id}/timeline", "").content)
-    assert any("garbage collection, or compilation" in text for text in said)
+    assert any("garbage collection, compilation, or a save" in text for text in said)
 
 
 def test_a_rank_of_a_thousand_is_shown_among_its_neighbours(

@@ -31,6 +31,7 @@ COLUMNS = [
     "elements",
     "garbage_collection_ns",
     "compilation_ns",
+    "saving_ns",
 ]
 STAGES = ("other", "input", "compute", "wait", "allreduce")
 
