@@ -8,7 +8,7 @@
 | ``step_ns`` | the whole step, the sum of these five; without stages, until the next step starts |
 | ``critical``, ``reference`` | whether the rank came last, and whether others are compared with it |
 | ``elements`` | numbers in the first array of its batches, if they vary |
-| ``garbage_collection_ns``, ``compilation_ns``, ``saving_ns`` | pauses since the end of the step before |
+| ``garbage_collection_ns``, ``compilation_ns``, ``saving_ns`` | pauses since the last step ended |
 """
 
 from __future__ import annotations
