@@ -90,8 +90,6 @@ RECORDER = (
     "hangs",
     "input",
     "options",
-    "thread_states",
-    "lock_waits",
     "interruptions",
     "row_lines",
     "end_summary",
