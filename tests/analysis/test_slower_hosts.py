@@ -1,4 +1,4 @@
-"""Input that becomes slower at one step on all ranks of a host is a reason of its own."""
+"""Input that becomes slower at one step on all ranks of a host is named as a reason."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class TestOneProcess(RecorderContract):
                 if ((rows["begin"] >= step.begin) & (rows["begin"] <= step.end)).any()
             }
 
-        # An asynchronous save first copies on the training thread. One in a pause has a row of its own.
+        # An asynchronous save first copies on the training thread. A save in a pause is a checkpoint.
         assert steps_with("saving") == {2, 6}
         assert steps_with("background_saving") == {4, 6}
         assert list(fit.intervals["kind"]).count("checkpoint") == 1

@@ -1,7 +1,7 @@
 """Find what makes a device wait for its host: lines that read values from it, and memory that is full.
 
 A host that waits for the device no longer runs ahead, and the device idles until the next kernels
-arrive. torch can warn of its own synchronizations (``torch.cuda.set_sync_debug_mode``). The recorder
+arrive. torch can warn of each wait (``torch.cuda.set_sync_debug_mode``). The recorder
 lets it do so for a second now and then, on all threads, and counts the warnings instead of showing them.
 
 Where no memory is left, torch's allocator waits for the device, gives all memory back that it keeps, and

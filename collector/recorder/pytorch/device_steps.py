@@ -5,7 +5,7 @@ the device's stream, start and end included. The host runs ahead of the device w
 work meanwhile costs nothing: the host's own times would show the lead as input.
 
 The flushing thread reads the device's times and makes rows of them. A query of a thread breaks a CUDA
-graph that another one captures, unless CUDA is told otherwise (``queries_beside_captures``). Where it
+graph that another one captures, unless CUDA is told otherwise (``capture_mode_exchange``). Where it
 cannot be told, the training thread reads, a few iterations in each step.
 """
 

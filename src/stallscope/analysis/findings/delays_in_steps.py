@@ -267,7 +267,7 @@ FOR_SAVES = (
 )
 FOR_SAVES_IN_THE_BACKGROUND = (
     Advice(
-        "Save less often, or in a process of its own",
+        "Save less often, or in another process",
         "async_save(state, checkpoint_id=path, async_checkpointer_type=AsyncCheckpointerType.PROCESS)",
         unless="If the disk or the link is the limit, write to a local disk first, and upload at a "
         "limited rate.",
