@@ -66,6 +66,14 @@ def test_links_of_a_releases_readme_lead_to_files_of_the_repository(source: Path
         assert (kind == "raw") == path.endswith((".svg", ".png"))
 
 
+def test_a_release_has_one_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    citation = (ROOT / "CITATION.cff").read_text("utf-8")
+    assert re.search(r"^version: (.+)$", citation, re.MULTILINE)[1] == version
+    released = re.search(r"^date-released: (.+)$", citation, re.MULTILINE)[1]
+    assert f"\n## [{version}] - {released}\n" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
 def test_what_is_no_address_is_refused(source: Path) -> None:
     for url in ("git@github.com:group/stallscope", "/home/me/stallscope", 'https://a/b"\nx = "'):
         done = linked(source, url)

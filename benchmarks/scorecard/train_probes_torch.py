@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+sys.path.append(str(Path(__file__).parents[2] / "tests" / "training"))
+from asleep import wait_asleep
 from pairs_launch import CLASSES, WIDTH, Pause
 from probes_plan import (
     BATCH,
@@ -188,6 +191,9 @@ def main() -> None:
     framework = read_plan(path).runs[0].framework
 
     def train_on(rank: int, _ranks: int, distribute: Distribute, _agree: Agree) -> None:
+        if framework == "torch":
+            # Ranks would poll for others on cores that these and their workers need.
+            wait_asleep()
         if framework == "trainer":
             train_plan(path, out, rank, partial(train_with_trainer, rank=rank))
         else:

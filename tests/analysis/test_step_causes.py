@@ -198,7 +198,7 @@ def test_json_table_and_conditions_have_them() -> None:
     analysis = analyse(run_of(WORK, COLLECTIONS))
     content = json.loads(json.dumps(json_content(analysis), default=str))
     jsonschema.validate(content, SCHEMA)
-    assert [cause["code"] for cause in content["causes"]] == ["unequal_work", "garbage_collection"]
+    assert [cause["name"] for cause in content["causes"]] == ["unequal_work", "garbage_collection"]
     assert 0.5 < content["explained"] <= 1
     table = causes_table(analysis)
     assert table is not None

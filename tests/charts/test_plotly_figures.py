@@ -395,7 +395,7 @@ def test_projections_do_not_dwarf_what_was_measured() -> None:
     drawn = figure(chart, dark=False)
     (mark,) = [trace for trace in drawn.data if trace.name == "beyond the axis"]
     assert (mark.x[0], mark.y[0]) == (1, chart.axis.high)
-    assert "projected: 8,000 ± 2,000 samples/s" in mark.hovertext[0]
+    assert "projected: 8,000 (5,000–9,000) samples/s" in mark.hovertext[0]
     # The figure above the bar is that of its end.
     assert [(note.text, note.y) for note in drawn.layout.annotations] == [
         ("1,000", 1100.0),

@@ -425,3 +425,25 @@ def test_a_report_names_all_files_that_are_no_logs_in_one_sentence(
         "12 files: no log that Stallscope knows; left alone: note-00.txt, note-01.txt, note-02.txt, "
         "note-03.txt and 8 more"
     ]
+
+
+def test_excerpts_have_the_figures_and_no_names(tmp_path: Path, capsys: Captured) -> None:
+    log = tmp_path / "train.log"
+    first = ["alice@secret-host17.acme.com started AcmeNet on 10.1.2.3"] * 25
+    steps = [
+        f"2026-11-21 02:28:{number:02d},250 | INFO | acme.py:{number} | globalStep: {number}/300, "
+        f"iter_time: 0.842s, loss: 5.8, 3.1k tokens/sec/gpu, run=alice-{number}"
+        for number in range(10, 50)
+    ]
+    log.write_text("\n".join(first + steps))
+    assert main(["inspect", str(log), "--excerpt"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:20] == ["xxxxx@xxxxxx-host17.xxxx.xxx started xxxxxxx on 00.0.0.0"] * 20
+    assert lines[20:22] == [
+        "…",
+        "2026-11-21 02:28:10,250 | INFO | xxxx.py:10 | globalStep: 10/300, iter_time: 0.842s, "
+        "loss: 5.8, 3.1k tokens/sec/gpu, xxx=xxxxx-10",
+    ]
+    assert len(lines) == 20 + 1 + 30
+    assert main(["inspect", str(tmp_path / "no.log"), "--excerpt"]) == 2
+    assert "no.log: cannot be read: No such file" in capsys.readouterr().err

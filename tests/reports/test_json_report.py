@@ -27,7 +27,7 @@ SCHEMA = json.loads(
 LEDGER = ["input", "compute", "other", "imbalance", "allreduce"]
 KEYS = {
     "": "schema_version run baseline job_s goodput generations step_ms ledger by_cause ranks steps "
-    "epoch_times printed_steps clocks communication links network_check input input_probe loaders "
+    "epoch_times printed_steps clocks communication links network_check input probe loaders "
     "causes explained padding bottleneck stopped stragglers what_if predicted_from changes findings "
     "events machines warnings",
     "run": "id name source framework size hosts epochs steps synthetic status samples_per_second "

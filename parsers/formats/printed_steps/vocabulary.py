@@ -120,6 +120,17 @@ _TRAINS = _set(
 _IGNORED = _set(
     "per in the of for train training trainer perf stats metrics meters num number no is"
 )
+# Words beside figures that name nothing of a job: of dates, levels, settings and bars.
+_OTHERS = _set(
+    "jan feb mar apr may jun jul aug sep oct nov dec mon tue wed thu fri sat sun am pm utc gmt "
+    "debug info warn warning error fatal critical root main stdout stderr log logger logging "
+    "and or at to on by with from this new old end start started begin finished done "
+    "size batch bs mem memory alloc allocated reserved peak max min sum cur current last first "
+    "scale grads weight decay precision bf fp amp nan inf none null true false total "
+    "consumed percentage "
+    "model config world local global node host device cuda cpu gpu nccl gloo xla tpu "
+    "k m g b kb mb gb tb kib mib gib e x c d f h n p v w y z"
+)
 _WORD = re.compile(r"[a-z]+")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _MOST_WORDS = 6
@@ -131,6 +142,18 @@ UNIT = (
     r"|(?:ms|secs?|seconds?|s)(?: ?(?:/|per) ?(?:iters?|iterations?|it|itr|steps?|batch|update))?"
     r"|(?:min(?:ute)?s?|hours?|hrs?))"
 )
+
+
+_KNOWN = frozenset().union(
+    *(_UNITS, _STEPS, _INDEX, _EPOCHS, _SAMPLES, _TOKENS, _OF_THE_JOB, _OF_PARTS, _RATES, _TIMES),
+    *(_STAMPS, _DATA, _DATA_PARTS, _WAITS, _PARTS, _MEANS, _DEVICES, _LEFT, _ELSEWHERE, _TRAINS),
+    *(_IGNORED, _OTHERS),
+)
+
+
+def is_known_word(word: str) -> bool:
+    """Return whether a word in lower case is one of trainers, and no name of a job's own."""
+    return word in _KNOWN
 
 
 @lru_cache(maxsize=4096)

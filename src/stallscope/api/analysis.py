@@ -48,7 +48,7 @@ _STRAGGLERS: Columns = {
     "work": "number",
 }
 _CAUSES: Columns = {
-    "code": "text",
+    "name": "text",
     "ranks": "tuple",
     "stage": STAGE,
     "count": "count",
@@ -56,7 +56,7 @@ _CAUSES: Columns = {
     **interval_columns("saved", "_ms"),
     "share": "number",
     "of_imbalance": "number",
-    "text": "text",
+    "evidence": "text",
 }
 _GAINS: Columns = {
     "fix": "text",
@@ -156,7 +156,7 @@ class Analysis:
     @property
     def causes(self) -> pd.DataFrame:
         """A row per cause inside the steps, the costliest first: pauses, and what batches hold."""
-        return frame(map(_cause, self._analysis.step_causes.causes), _CAUSES, ["code"])
+        return frame(map(_cause, self._analysis.step_causes.causes), _CAUSES, ["name"])
 
     @property
     def gains(self) -> pd.DataFrame:
@@ -229,7 +229,10 @@ def _straggler(straggler: Straggler) -> dict[str, Any]:
 
 
 def _cause(cause: StepCause) -> dict[str, Any]:
-    return {**vars(cause), **interval(cause.saved_ms, "saved", "_ms")}
+    return {
+        **fields_of(cause, "name=code ranks stage count took_ms share of_imbalance evidence=text"),
+        **interval(cause.saved_ms, "saved", "_ms"),
+    }
 
 
 def _gain(title: str, gain: WhatIf) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rich.console import Console
@@ -21,6 +21,7 @@ from stallscope.errors import StallscopeError, UsageError
 from stallscope.formatting.lists import counted, listed, ranges
 from stallscope.formatting.numbers import amount, percent
 from stallscope.formatting.plain import plain
+from stallscope.parsers.inspection.excerpt import excerpt
 from stallscope.parsers.inspection.inspect_files import inspect
 from stallscope.parsers.inspection.inspected import (
     InspectedFile,
@@ -50,11 +51,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", metavar="NAME", help="json; without it, a table in the terminal"
     )
+    parser.add_argument(
+        "--excerpt",
+        action="store_true",
+        help="print some lines of a log with names masked, to show them to others",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     if options.format not in (None, "json"):
         raise UsageError(f"there is no format {options.format!r}: inspect writes json, or a table")
+    if options.excerpt:
+        return _print_excerpts(options.paths)
     inspections: list[tuple[str, Inspection]] = []
     failures: list[str] = []
     for path in options.paths:
@@ -73,6 +81,17 @@ def run(options: argparse.Namespace) -> int:
             _print_seen(path, seen, len(options.paths) > 1)
     for _, seen in inspections:
         failures += seen.warnings
+    return print_failures(map(plain, failures))
+
+
+def _print_excerpts(paths: Sequence[str]) -> int:
+    failures: list[str] = []
+    for path in paths:
+        try:
+            for line in excerpt(Path(path)):
+                print(plain(line))
+        except StallscopeError as error:
+            failures.append(str(error))
     return print_failures(map(plain, failures))
 
 

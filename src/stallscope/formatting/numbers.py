@@ -17,6 +17,8 @@ Interval = tuple[float, float]
 _DIGITS = 3
 # The most additional digits of a value with a small interval.
 _MORE_DIGITS = 2
+# An interval is written by its ends if one is so many times closer to the value than the other.
+_SKEW = 0.4
 
 # Larger speed-ups are said as the share of the time that is saved.
 _LARGEST_FACTOR = 20.0
@@ -117,9 +119,15 @@ def share(fraction: float | None) -> str:
 
 
 def plus_minus(value: float, ci95: Interval | None) -> str:
-    """Write a value ± the half width of its 95 % interval, to that one's first digit: 38.2 ± 0.6."""
+    """Write a value ± the half width of its 95 % interval, to that one's first digit: 38.2 ± 0.6.
+
+    The ends stand in its place if one is much further off: 38.2 (35.1–38.6).
+    """
     if ci95 is None:
         return significant(value)
+    below, above = value - ci95[0], ci95[1] - value
+    if min(below, above) < _SKEW * max(below, above):
+        return f"{fixed(value, decimals_between(*ci95))} ({between(*ci95)})"
     return with_half(value, (ci95[1] - ci95[0]) / 2, decimals_of(value, ci95))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from stallscope.arrays.distributions import student_quantile
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.formatting.numbers import amount
 from stallscope.run import Run
@@ -23,6 +24,11 @@ from .what_if import Bottleneck, WhatIf, saving
 FEWEST_STEPS = 3
 # A probe has few steps, and Student's t knows it.
 _FEWEST_INDEPENDENT = 4
+# So many probes show by how much they differ.
+_FEWEST_PROBES = 3
+# Taking a batch that is ready took 0.2 to 2.4 ms of a step on two ranks that share two cores, least from
+# loaders without workers. Where a probe does not show it, a repaired loader may take that much.
+_MOST_READY_MS = 2.4
 
 
 @dataclass(frozen=True)
@@ -87,24 +93,27 @@ def input_probe(run: Run, generations: Generations) -> InputProbe | None:
     if probed is None or steady is None or len(probed) < FEWEST_STEPS:
         return None
     probes = _probes_by_rank(run, generations)
-    ready_ms = [
-        # A ready batch takes no longer than others do.
-        min(_ready_ms(probes.get(rank, []), rank), _input_ms(steady, position))
-        for position, rank in enumerate(steady.ranks)
-    ]
+    seen_ms = [_ready_ms(probes.get(rank, []), rank) for rank in steady.ranks]
+    input_ms = [_input_ms(steady, position) for position in range(len(steady.ranks))]
+    # A ready batch takes no longer than others do.
+    ready_ms = [min(seen or 0.0, usual) for seen, usual in zip(seen_ms, input_ms, strict=True)]
     # Ranks take their batches at the same time. A repaired loader may do so for less, or for more.
     passing_ms = max(ready_ms)
     by_cause_ms: dict[str, float] = {
         name: float(probed.by_cause(name).mean()) / 1e6 for name in CAUSES
     }
     by_cause_ms["input"] += passing_ms
-    probed_ms, real_ms = _step_ms(probed), _step_ms(steady)
+    probed_ms, real_ms = _probed_step_ms(probed), _step_ms(steady)
     probed_ms = probed_ms.minus(Mean(-passing_ms, (-2 * passing_ms, 0.0)))
+    saved_ms = real_ms.minus(probed_ms)
+    if None in seen_ms:
+        most_ms = min(_MOST_READY_MS, max(input_ms)) - passing_ms
+        probed_ms, saved_ms = _up_to(probed_ms, most_ms), _up_to(saved_ms, -most_ms)
     return InputProbe(
         len(probed),
         probed_ms,
         real_ms,
-        real_ms.minus(probed_ms),
+        saved_ms,
         by_cause_ms,
         _samples(steady),
         tuple(
@@ -117,6 +126,13 @@ def input_probe(run: Run, generations: Generations) -> InputProbe | None:
             for position, rank in enumerate(steady.ranks)
         ),
     )
+
+
+def _up_to(mean: Mean, change: float) -> Mean:
+    """Return a mean that may be larger by up to a change, or smaller by a negative one."""
+    if mean.ci95 is None:
+        return mean
+    return Mean(mean.value, (mean.ci95[0] + min(change, 0.0), mean.ci95[1] + max(change, 0.0)))
 
 
 def _probes_by_rank(
@@ -135,8 +151,8 @@ def _probes_by_rank(
     return probes
 
 
-def _ready_ms(probes: Sequence[tuple[Ledger, FetchedAhead]], rank: int) -> float:
-    """Return how long a rank takes batches of a step that its workers have ready; 0 if unknown.
+def _ready_ms(probes: Sequence[tuple[Ledger, FetchedAhead]], rank: int) -> float | None:
+    """Return how long a rank takes batches of a step that its workers have ready; None if unknown.
 
     A probe's batches come from memory, but workers pass their batches on, however fast they are made.
     The first steps after a probe show that: meanwhile the workers have filled their queue.
@@ -145,7 +161,11 @@ def _ready_ms(probes: Sequence[tuple[Ledger, FetchedAhead]], rank: int) -> float
     for ledger, probe in probes:
         pace_us, queued = loader_pace_us(probe), probe.ready or 0
         trained = (ledger.steps >= probe.first_step) & (ledger.steps < probe.end_step)
-        if pace_us is None or pace_us * queued > ledger.total[trained][1:].sum() / 1e3:
+        if (
+            not trained.any()
+            or pace_us is None
+            or pace_us * queued > ledger.total[trained][1:].sum() / 1e3
+        ):
             continue
         until = probe.end_step + queued // _batches_per_step(probe)
         after = (ledger.steps >= probe.end_step) & (ledger.steps < until)
@@ -154,7 +174,7 @@ def _ready_ms(probes: Sequence[tuple[Ledger, FetchedAhead]], rank: int) -> float
         if after.any():
             inputs = ledger.cells.columns("input", [ledger.ranks.index(rank)])
             times.append(np.asarray(inputs).reshape(-1)[after])
-    return float(np.median(np.concatenate(times))) / 1e6 if times else 0.0
+    return float(np.median(np.concatenate(times))) / 1e6 if times else None
 
 
 def _batches_per_step(probe: FetchedAhead) -> int:
@@ -164,6 +184,22 @@ def _batches_per_step(probe: FetchedAhead) -> int:
 
 def _step_ms(ledger: Ledger) -> Mean:
     return mean_with_interval(ledger.total, _FEWEST_INDEPENDENT).scaled(1e-6)
+
+
+def _probed_step_ms(ledger: Ledger) -> Mean:
+    """Return the mean step of probes, with the wider of two intervals: of their steps, and of probes.
+
+    The steps of a probe have in common what the machine does at that moment.
+    """
+    of_steps = _step_ms(ledger)
+    probes = np.split(ledger.total, np.flatnonzero(np.diff(ledger.steps) != 1) + 1)
+    if of_steps.ci95 is None or len(probes) < _FEWEST_PROBES:
+        return of_steps
+    means = np.array([probe.mean() for probe in probes]) / 1e6
+    error = float(means.std(ddof=1) / np.sqrt(len(means)))
+    half = float(student_quantile(0.975, len(means) - 1)) * error
+    half = max(half, (of_steps.ci95[1] - of_steps.ci95[0]) / 2)
+    return Mean(of_steps.value, (of_steps.value - half, of_steps.value + half))
 
 
 def _samples(ledger: Ledger) -> float | None:
@@ -213,7 +249,9 @@ def with_measured_gains(attribution: Attribution, probe: InputProbe) -> Attribut
             varying_ms = sum(
                 straggler.cost_ms.value for straggler in waited_for if not straggler.fixes
             )
-            measured[Fix("imbalance")] = saved_ms.with_error(varying_ms)
+            if varying_ms:
+                saved_ms = saved_ms.with_error(varying_ms)
+            measured[Fix("imbalance")] = saved_ms
             if len(named) == 1:
                 measured |= dict.fromkeys(named[0].fixes, saved_ms)
     gains = [_measured(gain, measured, step_ms) for gain in attribution.gains]
@@ -269,7 +307,8 @@ def _saved_without(ranks: Sequence[int], probe: InputProbe) -> Mean | None:
     if pace_ms is None:
         return None
     slower = max(0.0, pace_ms - probe.probed_ms.value)
-    return probe.saved_ms.minus(Mean(slower, (0.0, 0.0)))
+    value, ci95 = probe.saved_ms.value - slower, probe.saved_ms.ci95
+    return Mean(value, None if ci95 is None else (ci95[0] - slower, ci95[1] - slower))
 
 
 def _measured(gain: WhatIf, measured: dict[Fix, Mean], step_ms: float) -> WhatIf:

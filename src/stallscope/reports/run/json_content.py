@@ -67,7 +67,7 @@ def json_content(analysis: Analysis) -> Content:
         links=analysis.links,
         network_check=_network_check(analysis.network_use),
         input=_input(analysis),
-        input_probe=_input_probe(analysis.input_probe),
+        probe=_probe(analysis.input_probe),
         loaders=analysis.run.loaders,
         causes=[_step_cause(cause) for cause in analysis.step_causes.causes],
         explained=analysis.step_causes.explained,
@@ -287,19 +287,22 @@ def _input(analysis: Analysis) -> dict[str, Any] | None:
     }
 
 
-def _input_probe(probe: InputProbe | None) -> dict[str, Any] | None:
+def _probe(probe: InputProbe | None) -> dict[str, Any] | None:
     if probe is None:
         return None
+    slowest = probe.slowest
     return {
         "steps": probe.steps,
-        **mean_fields("without_stalls_ms", probe.probed_ms),
+        **mean_fields("step_ms", probe.probed_ms),
+        **mean_fields("loader_ms", slowest and slowest.loader_ms),
         **mean_fields("real_ms", probe.real_ms),
-        **mean_fields("saved_ms", probe.saved_ms),
+        "saved_ms": probe.saved_ms.value,
+        "ci95_ms": probe.saved_ms.ci95,
         "ranks": [
             {
                 "rank": rank.rank,
+                "step_ms": rank.probed_ms,
                 **mean_fields("loader_ms", rank.loader_ms),
-                "without_stalls_ms": rank.probed_ms,
                 "real_ms": rank.real_ms,
             }
             for rank in probe.ranks
@@ -308,10 +311,14 @@ def _input_probe(probe: InputProbe | None) -> dict[str, Any] | None:
 
 
 def _step_cause(cause: StepCause) -> dict[str, Any]:
+    cost = cause.saved_ms
     return {
-        **fields_of(cause, "code ranks stage count took_ms"),
-        **mean_fields("saved_ms", cause.saved_ms),
-        **fields_of(cause, "share of_imbalance text"),
+        **fields_of(cause, "name=code ranks stage count took_ms"),
+        # What a cause costs is what the job saves without it.
+        "ms": cost.value,
+        "ci95_ms": cost.ci95,
+        "saved_ms": cost.value,
+        **fields_of(cause, "share of_imbalance evidence=text"),
         "advice": [*map(str, cause.advice)],
     }
 
