@@ -294,7 +294,7 @@ def _probe(probe: InputProbe | None) -> dict[str, Any] | None:
     return {
         "steps": probe.steps,
         **mean_fields("step_ms", probe.probed_ms),
-        **mean_fields("loader_ms", slowest and slowest.loader_ms),
+        **mean_fields("loader_ms", None if slowest is None else slowest.loader_ms),
         **mean_fields("real_ms", probe.real_ms),
         "saved_ms": probe.saved_ms.value,
         "ci95_ms": probe.saved_ms.ci95,
