@@ -1,7 +1,8 @@
 """Measure the cost of reading the kernel's figures in a process with many threads and connections.
 
 The recorder's thread reads once a second; here it reads without pauses, and only CPU time counts. The
-connections are local and idle, but cost as much to read as others.
+connections are local and idle, but cost as much to read as others. Looks at the training thread are
+measured while another thread is busy.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from contextlib import ExitStack
 
 from figures import Figure, at_most
 
+from stallscope.collector.recorder.lock_waits import LockWaits, TrainingThread
 from stallscope.collector.recorder.machine.monitor import Monitor
 from stallscope.collector.recorder.step_log.line_format import RowFormatter
 
@@ -35,6 +37,7 @@ ROW = {
     "sent_kb": 1_000_000_000,
 }
 PEERS, FACTS_EVERY_SECONDS = 8, 30
+LOOK_SECONDS = 20.0
 
 
 def figures(quick: bool) -> list[Figure]:
@@ -49,9 +52,34 @@ def figures(quick: bool) -> list[Figure]:
             share, line_bytes = cost(connections, seconds)
             name = f"machine figures, {THREADS} threads, {connections} connections: share of a core"
             figures.append(at_most(name, share, "%", 0.2))
+        name = f"looks for waits for Python's lock, {THREADS} threads: share of a core"
+        figures.append(at_most(name, cost_of_looks(LOOK_SECONDS / (4 if quick else 1)), "%", 1.0))
     facts = len(json.dumps({"connections": [ROW] * PEERS}, separators=(",", ":")))
     name = "machine figures: bytes per second and rank, with eight peers"
     return [*figures, at_most(name, line_bytes + facts / FACTS_EVERY_SECONDS, "B", 200)]
+
+
+def cost_of_looks(seconds: float) -> float:
+    """Return the share of a core in percent that looks take while one thread is busy with Python."""
+    busy_until = time.monotonic() + seconds
+    used: list[int] = []
+
+    def work() -> None:
+        while time.monotonic() < busy_until:
+            sum(range(1_000))
+        used.append(time.thread_time_ns())
+
+    waits = LockWaits(
+        TrainingThread(threading.get_ident(), threading.get_native_id()), lambda _: None, lambda: 0
+    )
+    busy = threading.Thread(target=work)
+    before = time.process_time_ns(), time.thread_time_ns()
+    waits.start()
+    busy.start()
+    busy.join()
+    others = time.process_time_ns() - before[0] - used[0] - (time.thread_time_ns() - before[1])
+    waits.stop()
+    return 100.0 * others / (seconds * SECOND)
 
 
 def cost(connections: int, seconds: int) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Time within steps that is no work of the model: garbage collections, compilations, and saves.
+"""Time within steps that is no work of the model: collections, compilations, saves, waits for the lock.
 
 All are intervals of the rank's own clock, and the analysis finds the steps that they delayed. Hooks run
 only when something happens. What takes less than a millisecond is only counted.
@@ -16,15 +16,19 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .guards import patch
 from .job.job_facts import known
+from .lock_waits import LockWaits, TrainingThread
 from .step_log.line_format import (
     BACKGROUND_SAVING,
     COMPILATION,
     GARBAGE_COLLECTION,
+    INTERPRETER,
     SAVING,
     InterruptionRow,
 )
 
 _LEAST_NS = 10**6
+# Facts about threads that have the lock are totals, so a few are enough.
+_FACTS_EVERY_NS = 30 * 10**9
 #: Kinds that are counted, with their facts.
 _COUNTED = {
     GARBAGE_COLLECTION: "collections",
@@ -54,13 +58,13 @@ _TRACES = "_create_concrete_function"
 
 
 class Interruptions:
-    """Records collections, compilations and saves in this process as rows.
+    """Records collections, compilations, saves and waits for Python's lock in this process as rows.
 
     Args:
         emit: receives each row, on any thread.
         next_step: returns the number of the next step.
-        training: the thread that trains, as ``threading.get_ident`` returns it; saves on others are
-            beside training.
+        training: the thread that trains; saves on others are beside training.
+        looks: whether its waits for the lock are recorded.
         pauses: returns whether training pauses between steps, as for a checkpoint that has a row.
     """
 
@@ -68,7 +72,8 @@ class Interruptions:
         self,
         emit: Callable[[InterruptionRow], None],
         next_step: Callable[[], int],
-        training: int,
+        training: TrainingThread,
+        looks: bool = False,
         pauses: Callable[[], bool] = bool,
     ) -> None:
         self._emit = emit
@@ -86,6 +91,8 @@ class Interruptions:
         self._retraced: List[str] = []
         self._traced: Dict[Tuple[str, int], Dict[str, Tuple[str, str]]] = {}
         self._training, self._pauses = training, pauses
+        self._lock_waits = LockWaits(training, emit, next_step) if looks else None
+        self._facts_due = 0
         #: What is recorded; compilations and saves only once there is a module that tells them.
         self.kinds: List[str] = []
         self._told: List[str] = []
@@ -99,6 +106,9 @@ class Interruptions:
         self.kinds.append(GARBAGE_COLLECTION)
         self._hook_modules()
         self._told = list(self.kinds)
+        if self._lock_waits is not None:
+            self._lock_waits.start()
+            self._undo.append(self._lock_waits.stop)
 
     def _hook_modules(self) -> None:
         """Hook into modules that have been imported since the last call."""
@@ -119,10 +129,19 @@ class Interruptions:
     def news(self) -> Dict[str, Any]:
         """Return facts that have become known since the last call; called about once a second."""
         facts: Dict[str, Any] = {}
+        looks = self._lock_waits is not None and self._lock_waits.is_on
+        if looks and INTERPRETER not in self.kinds:
+            self.kinds.append(INTERPRETER)
+        elif not looks and INTERPRETER in self.kinds:
+            self.kinds.remove(INTERPRETER)
         self._hook_modules()
         if self.kinds != self._told:
             self._told = list(self.kinds)
             facts["interruptions"] = self._told
+        now = monotonic_ns()
+        if now >= self._facts_due:
+            self._facts_due = now + _FACTS_EVERY_NS
+            facts.update(self._lock_facts())
         return facts
 
     def stop(self) -> None:
@@ -131,8 +150,8 @@ class Interruptions:
             known(self._undo.pop())
 
     def facts(self) -> Dict[str, Any]:
-        """Return how many there were, how long they took, and why models were compiled again."""
-        facts: Dict[str, Any] = {}
+        """Return how many there were, how long they took, and why or for whom."""
+        facts: Dict[str, Any] = self._lock_facts()
         if self.kinds != self._told:
             facts["interruptions"] = list(self.kinds)
         for kind, name in _COUNTED.items():
@@ -145,6 +164,10 @@ class Interruptions:
         if reasons:
             facts["compilations"]["reasons"] = reasons
         return facts
+
+    def _lock_facts(self) -> Dict[str, Any]:
+        fact = None if self._lock_waits is None else known(self._lock_waits.fact)
+        return {} if fact is None else {INTERPRETER: fact}
 
     def _collected(self, phase: str, info: Dict[str, Any]) -> None:
         """Time a collection; Python calls this at its start and at its end, with all threads stopped."""
@@ -277,7 +300,7 @@ class Interruptions:
         return timed
 
     def _saved(self, begin: int, end: int) -> None:
-        if threading.get_ident() != self._training:
+        if threading.get_ident() != self._training.ident:
             self.background_save(begin, end)
         elif not self._pauses():
             self._add(SAVING, begin, end, 1)

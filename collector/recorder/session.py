@@ -23,6 +23,7 @@ from .input import input_times
 from .interruptions import Interruptions
 from .job.job_facts import known
 from .job.world import World, launch_of_training
+from .lock_waits import TrainingThread
 from .machine.monitor import Monitor
 from .options import Options
 from .row_lines import Row, RowLines
@@ -81,9 +82,9 @@ class Session:
         self._next_file_refused = False
         # A deque: the training thread appends and another thread takes, without a lock.
         self._rows: Deque[Row] = deque()
-        training = threading.get_ident()
+        training = TrainingThread(threading.get_ident(), threading.get_native_id())
         self._interruptions = Interruptions(
-            self._rows.append, lambda: self.next_step, training, self._pauses
+            self._rows.append, lambda: self.next_step, training, options.machine, self._pauses
         )
         self._write_lock = threading.Lock()
         self._fail_lock = threading.Lock()
@@ -94,7 +95,7 @@ class Session:
         self.cost = Cost()
         # A forked child, such as a loader's worker, has a copy of all this and must not touch it.
         self._pid = os.getpid()
-        self._training_thread = training
+        self._training_thread = training.ident
         self._watch: Optional[StepWatch] = None
         self._thread = threading.Thread(  # before anything can close the session
             target=self._flush_regularly, name="stallscope-flush", daemon=True

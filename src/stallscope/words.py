@@ -57,7 +57,10 @@ VERDICT_CAUSES: tuple[Cause, ...] = get_args(Cause)
 #: Intervals within steps that recorders note, and with what batches hold all causes inside of steps.
 PauseInStep = Literal["garbage_collection", "compilation", "saving"]
 PAUSES_IN_STEPS: tuple[PauseInStep, ...] = get_args(PauseInStep)
-StepCauseCode = Literal[PauseInStep, "background_saving", "unequal_work", "padding"]
+#: Waits for Python's lock, which recorders sample.
+INTERPRETER: Literal["interpreter"] = "interpreter"
+NotedInStep = Literal[PauseInStep, "interpreter"]
+StepCauseCode = Literal[NotedInStep, "background_saving", "unequal_work", "padding"]
 STEP_CAUSES: tuple[StepCauseCode, ...] = get_args(StepCauseCode)
 
 #: How a straggler is late: in all steps; ever more; at times; or at times, on another rank each time.

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from stallscope.collector.recorder.interruptions import Interruptions
+from stallscope.collector.recorder.lock_waits import TrainingThread
 from stallscope.collector.recorder.step_log.line_format import InterruptionRow
 
 # A collection that looks at so many objects takes more than a millisecond.
 OBJECTS = 200_000
-HERE = threading.get_ident()
+HERE = TrainingThread(threading.get_ident(), threading.get_native_id())
 
 
 @pytest.fixture

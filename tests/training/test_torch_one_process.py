@@ -92,6 +92,16 @@ class TestOneProcess(RecorderContract):
         assert {"saving", "background_saving"} <= set(fit.facts["interruptions"])
         assert fit.facts["saves"]["count"] == 2
 
+    def test_waits_for_another_thread_are_recorded(self, recorded: Recorded) -> None:
+        fit = recorded.fit("another_thread_computes")
+        rows = fit.interruptions[fit.interruptions["kind"] == "interpreter"]
+        assert len(rows) >= 20
+        first, last = fit.steps["begin"].iloc[0], fit.steps["end"].iloc[-1]
+        assert ((rows["begin"] >= first) & (rows["begin"] <= last)).all()
+        assert fit.facts["interpreter"]["waits"] >= 20
+        most = fit.facts["interpreter"]["threads"][0]
+        assert (most["name"], most["function"]) == ("feeder", "compute")
+
     def test_horovod_is_not_imported(self, recorded: Recorded) -> None:
         assert recorded.result("synthetic_run")["horovod"] is False
 

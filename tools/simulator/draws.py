@@ -33,6 +33,7 @@ class Purpose(IntEnum):
     LOST = 10
     FAULT = 11
     LOADER = 12
+    LOOKS = 13
 
 
 def generator(seed: int, purpose: Purpose, index: int = 0) -> np.random.Generator:

@@ -23,8 +23,8 @@ from stallscope.parsers.base import table_of
 from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Log, Run
 
 from .clocks import HostClock
-from .draws import MS, Ints, Purpose, blocks, generator, nanoseconds
-from .faults import BESIDE, WORK
+from .draws import MS, US, Ints, Purpose, blocks, generator, nanoseconds, whole_microseconds
+from .faults import BESIDE, LOCK, WORK
 from .job import Job
 from .timeline import Timeline, epoch_end_parts
 
@@ -35,6 +35,8 @@ _OPENED = 100 * MS
 _PROCESS_START_US = -500_000
 # The numbers in a sample.
 _TOKENS = 1024
+# The mean time between looks at the training thread, microseconds.
+_LOOKS_EVERY_US = 25_000
 # Intervals at the end of an epoch, in order.
 _EPOCH_KINDS = (VALIDATION, CHECKPOINT, EPOCH)
 
@@ -231,7 +233,10 @@ def _pauses(job: Job, true: Timeline, clocks: list[HostClock], ranks: Ints) -> I
         rank, step = np.nonzero(added[ranks]) if cause != WORK else (np.zeros(0, np.int64),) * 2
         end = ready[rank, step]
         begin = end - added[ranks][rank, step]
-        if cause == BESIDE:
+        if cause == LOCK:
+            which, begin, end = _looks(job, rank, begin, end)
+            rank, step = rank[which], step[which]
+        elif cause == BESIDE:
             # Affected steps that follow each other are beside one save.
             first = np.flatnonzero(
                 (np.diff(rank, prepend=-1) != 0) | (np.diff(step, prepend=-2) != 1)
@@ -252,3 +257,25 @@ def _pauses(job: Job, true: Timeline, clocks: list[HostClock], ranks: Ints) -> I
                 "steps": np.ones(len(rank), np.int64),
             },
         )
+
+
+def _looks(job: Job, rank: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
+    """Look at intervals of ranks at random moments, as recorders do at waits for Python's lock.
+
+    Returns:
+        For each look that finds an interval: its position, the moment, and the moment plus the time
+        since the look before.
+    """
+    random = generator(job.seed, Purpose.LOOKS)
+    looks = [(np.zeros(0, np.int64),) * 3]
+    for each in np.unique(rank).tolist():
+        (of_rank,) = np.nonzero(rank == each)
+        first, last = begin[of_rank[0]], end[of_rank[-1]]
+        gaps = random.uniform(0.5, 1.5, 2 * (last - first) // (_LOOKS_EVERY_US * US) + 1)
+        gap = whole_microseconds(gaps * _LOOKS_EVERY_US)
+        moment = first + np.cumsum(gap)
+        at = np.searchsorted(begin[of_rank], moment, "right") - 1
+        inside = (at >= 0) & (moment < end[of_rank[at]])
+        looks.append((of_rank[at[inside]], moment[inside], (moment + gap)[inside]))
+    which, moments, until = (np.concatenate(part) for part in zip(*looks, strict=True))
+    return which, moments, until

@@ -23,6 +23,8 @@ COMPILATION = "compilation"
 #: Saves by the training thread within steps, and saves on other threads, beside training.
 SAVING = "saving"
 BACKGROUND_SAVING = "background_saving"
+#: A moment at which the training thread waited for Python's lock, and the time that it stands for.
+INTERPRETER = "interpreter"
 #: Tokens and padding in a batch.
 PADDING = "padding"
 

@@ -320,3 +320,30 @@ def saves_of_all_kinds(case: Case) -> Any:
                 with log.checkpoint():
                     torch.save(state, path)
     return training.seen()
+
+
+#: Loops of ``another_thread_computes`` until there are enough waits, at most and at least.
+MOST_LOOPS, WAITS = 20_000, 20
+
+
+@alone
+def another_thread_computes(case: Case) -> Any:
+    """Train while another Python thread always wants the lock."""
+    stop, training = threading.Event(), Training()
+
+    def compute() -> None:
+        while not stop.is_set():
+            sum(range(1_000))
+
+    feeder = threading.Thread(target=compute, name="feeder")
+    with training.logger(case) as log:
+        feeder.start()
+        for _ in range(MOST_LOOPS):
+            for batch in log.watch(case.loader()):
+                training.step(batch)
+            waits = log._loop._session._interruptions._lock_waits
+            if waits is not None and waits._waits >= WAITS:
+                break
+        stop.set()
+        feeder.join()
+    return {"ours": []}

@@ -1,12 +1,13 @@
-"""How recorded pauses of ranks and saves beside training delay steps.
+"""How recorded pauses of ranks, waits for Python's lock and saves beside training delay steps.
 
-Pauses have a begin and an end. Steps beside a save in the background are compared with the steps just
-before and after it.
+Pauses have a begin and an end. Waits for the lock are sampled: each row is a moment at which the
+training thread waited, and the time that this moment stands for. Steps beside a save in the background
+are compared with the steps just before and after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,13 +17,15 @@ from stallscope.arrays import arrow
 from stallscope.arrays.blocks import Block
 from stallscope.arrays.distributions import student_quantile
 from stallscope.arrays.stats import Mean, mean_with_interval
-from stallscope.arrays.types import Floats, Ints
+from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import counted, joined, ranks_in_words
 from stallscope.formatting.numbers import amount
 from stallscope.run import Run
 from stallscope.words import (
     CAUSES,
+    INTERPRETER,
     STAGES,
+    NotedInStep,
     PartByCause,
     PauseInStep,
     Stage,
@@ -33,6 +36,12 @@ from ..gains.what_if import Advice
 from ..ledger.ledger import Ledger
 from ..steps.alignment import AlignedSteps
 
+# The mean of similar steps needs this number of moments, and more groups tell no more.
+_MOMENTS, _MOST_GROUPS = 20, 20
+# With fewer moments, their number tells too little.
+_FEWEST_MOMENTS = 10
+# The half width of a 95 % interval, in standard deviations.
+_SDS = 1.96
 # A step is beside a save if the save covers this share of it.
 _BESIDE = 0.5
 # At least so many steps on either side of a save are compared with those beside it, and at most so many
@@ -48,15 +57,18 @@ _LARGE = 0.2
 class Delays:
     """The parts of pauses of one kind that delayed a rank's gradients."""
 
-    kind: PauseInStep
-    count: int
-    took_ms: float
+    kind: NotedInStep
+    #: How many there were and how long they took; None where they are sampled.
+    count: int | None
+    took_ms: float | None
     #: The stage that has most of their time.
     stage: Stage
     #: Positions of steps and ranks in the ledger, and nanoseconds.
     step: Ints = field(repr=False)
     rank: Ints = field(repr=False)
     by: Ints = field(repr=False)
+    #: Half the interval of their sum, as a share of it, where they are sampled.
+    sampling_error: float = 0.0
 
 
 def pauses_in_steps(
@@ -136,6 +148,88 @@ def take_off(block: Block, times: Floats, delays: Delays) -> None:
     inside = (delays.step >= block.steps.start) & (delays.step < block.steps.stop)
     at = (delays.step[inside] - block.steps.start, delays.rank[inside])
     np.subtract.at(times, at, delays.by[inside])
+
+
+# -- Waits for Python's lock, which are sampled ----------------------------------------------------
+
+
+def lock_waits_in_steps(run: Run, aligned: AlignedSteps, ledger: Ledger) -> Delays | None:
+    """Estimate from moments with a wait by how much the waits delayed each step; None from too few."""
+    rank, begin, end = _noted(run, aligned, ledger, INTERPRETER)
+    collects = _inside_of_collections(run, aligned, ledger, rank, begin)
+    rank, begin, weight = rank[~collects], begin[~collects], (end - begin)[~collects]
+    step = np.searchsorted(ledger.reduced, begin)
+    known = step < len(ledger)
+    rank, begin, weight, step = rank[known], begin[known], weight[known], step[known]
+    inside, of_stages = _delays(ledger, step, rank, begin, begin + 1)
+    works = inside > 0
+    moments = int(works.sum())
+    if moments < _FEWEST_MOMENTS:
+        return None
+    parts = []
+    for position in np.unique(rank[works]).tolist():
+        chosen = works & (rank == position)
+        by = _of_similar_steps(ledger, position, step[chosen], weight[chosen])
+        steps = np.flatnonzero(by)
+        parts.append((steps, np.full(len(steps), position), by[steps]))
+    steps, ranks, delays = (np.concatenate(part) for part in zip(*parts, strict=True))
+    stage = STAGES[int((of_stages[works] * weight[works, None]).sum(axis=0).argmax())]
+    # Each rank has its own error.
+    error = _SDS / float(np.sqrt(moments / len(parts)))
+    return Delays(INTERPRETER, None, None, stage, steps, ranks, delays, error)
+
+
+def _inside_of_collections(
+    run: Run, aligned: AlignedSteps, ledger: Ledger, rank: Ints, moment: Ints
+) -> Bools:
+    """Return which moments lie in garbage collections of their rank: these hold the lock, and count."""
+    of_rank, since, until = _merged(*_noted(run, aligned, ledger, "garbage_collection"))
+    inside = np.zeros(len(rank), bool)
+    for position in np.intersect1d(of_rank, rank).tolist():
+        collections, moments = of_rank == position, rank == position
+        before = np.searchsorted(since[collections], moment[moments], "right") - 1
+        ended = np.append(until[collections], np.iinfo(np.int64).min)[before]
+        inside[moments] = moment[moments] < ended
+    return inside
+
+
+def _of_similar_steps(ledger: Ledger, rank: int, step: Ints, weight: Ints) -> Ints:
+    """Return by how much each step of a rank was delayed: as much as steps that took it as long.
+
+    A moment says little about its own step, but waits make steps longer, so steps of similar length are
+    alike.
+
+    Args:
+        ledger: steady steps.
+        rank: the rank's position.
+        step: the step of each moment.
+        weight: the nanoseconds that each moment stands for.
+    """
+    work = ledger.cells.at("arrival", np.arange(len(ledger)), np.full(len(ledger), rank))
+    waited = np.bincount(step, weight, len(ledger))
+    delays = np.zeros(len(ledger))
+    groups = max(1, min(len(step) // _MOMENTS, _MOST_GROUPS))
+    for similar in np.array_split(np.argsort(work, kind="stable"), groups):
+        delays[similar] = waited[similar].mean()
+    return np.rint(np.minimum(delays, work)).astype(np.int64)
+
+
+def threads_with_the_lock(run: Run, ranks: Sequence[int]) -> str:
+    """Return, in words, the thread and the line that had the lock most often on these ranks, or ""."""
+    had: dict[str, float] = {}
+    for rank in ranks:
+        fact = run.last_logs[rank].facts.get(INTERPRETER)
+        threads = fact.get("threads") if isinstance(fact, dict) else None
+        for thread in threads if isinstance(threads, list) else []:
+            words = _line_in_words(thread)
+            had[words] = had.get(words, 0.0) + float(thread.get("waits") or 0)
+    return max(had, key=lambda words: had[words], default="")
+
+
+def _line_in_words(thread: dict[str, object]) -> str:
+    file = str(thread.get("file") or "").replace("\\", "/").rsplit("/", 1)[-1]
+    where = f" in {thread.get('function')} ({file}:{thread.get('line')})" if file else ""
+    return f"{thread.get('name')}{where}"
 
 
 # -- Saves in the background, while training goes on -----------------------------------------------
@@ -259,6 +353,15 @@ def what_saves_do(saves: SavesBeside, ledger: Ledger) -> str:
 
 # -- Advice on them --------------------------------------------------------------------------------
 
+FOR_LOCK_WAITS = (
+    Advice(
+        "Move the work of that thread to another process",
+        detail=", such as a worker of the loader, or to code that releases Python's lock",
+    ),
+    Advice(
+        "Or let threads have the lock for a shorter time at once", "sys.setswitchinterval(0.0005)"
+    ),
+)
 FOR_SAVES = (
     Advice(
         "Save in the background, or less often",

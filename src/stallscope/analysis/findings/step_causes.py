@@ -1,7 +1,7 @@
-"""Causes inside steps: pauses, saves beside training, unequal batches, and padding.
+"""Causes inside steps: pauses, waits for Python's lock, unequal batches, and padding.
 
 A cause is judged by what it costs the job: the steps are replayed without it, and all other ranks stay
-as they were. Pauses are measured.
+as they were. Pauses are measured, and waits for the lock are sampled.
 """
 
 from __future__ import annotations
@@ -17,20 +17,23 @@ from stallscope.arrays.types import Ints
 from stallscope.formatting.lists import capitalised, clipped, counted, ranks_in_words
 from stallscope.formatting.numbers import amount, percent
 from stallscope.run import Run
-from stallscope.words import PAUSES_IN_STEPS, STAGES, PauseInStep, Stage, StepCauseCode
+from stallscope.words import PAUSES_IN_STEPS, STAGES, NotedInStep, Stage, StepCauseCode
 
 from ..gains.what_if import Advice, Bottleneck, Reason
 from ..ledger.by_generation import Generations, steady_of
 from ..ledger.ledger import Ledger
 from ..stragglers.replay import mean_saved
 from .delays_in_steps import (
+    FOR_LOCK_WAITS,
     FOR_SAVES,
     FOR_SAVES_IN_THE_BACKGROUND,
     Delays,
     SavesBeside,
+    lock_waits_in_steps,
     pauses_in_steps,
     saves_beside_steps,
     take_off,
+    threads_with_the_lock,
     what_saves_do,
 )
 from .finding import Finding
@@ -90,6 +93,7 @@ def step_causes(run: Run, generations: Generations) -> StepCauses:
     if ledger is None or not len(ledger):
         return StepCauses()
     noted = [pauses_in_steps(run, aligned, ledger, kind) for kind in PAUSES_IN_STEPS]
+    noted.append(lock_waits_in_steps(run, aligned, ledger))
     every = [delays for delays in noted if delays is not None]
     work = unequal_work(ledger, every)
     causes = [_of_delays(delays, ledger, run) for delays in every]
@@ -130,7 +134,8 @@ def _is_worth(cause: StepCause) -> bool:
 
 def _of_delays(delays: Delays, ledger: Ledger, run: Run) -> StepCause:
     last = _last_without(ledger, [delays], 0.0)
-    saved = mean_saved(ledger.last - last).scaled(1e-6)
+    saved = mean_saved(ledger.last - last)
+    saved = saved.with_error(saved.value * delays.sampling_error).scaled(1e-6)
     share = saved.value * 1e6 / float(ledger.total.mean())
     by_rank = np.bincount(delays.rank, delays.by, len(ledger.ranks))
     ranks = tuple(
@@ -139,9 +144,8 @@ def _of_delays(delays: Delays, ledger: Ledger, run: Run) -> StepCause:
     everywhere = len(ranks) == len(ledger.ranks)
     who = "all ranks" if everywhere and len(ranks) > 1 else ranks_in_words(ranks)
     text = (
-        f"{capitalised(counted(delays.count, _NAMES[delays.kind]))} in the steady steps, of "
-        f"{amount(delays.took_ms, 'ms')} each, on {who}: they cost "
-        f"{amount(saved.value, 'ms', saved.ci95)} per step, {percent(share)} of it."
+        f"{_what_delays(delays, who, ranks, run)} cost {amount(saved.value, 'ms', saved.ci95)} per "
+        f"step, {percent(share)} of it."
     )
     advice = _ADVICE[delays.kind]
     if delays.kind == "compilation":
@@ -159,6 +163,17 @@ def _of_delays(delays: Delays, ledger: Ledger, run: Run) -> StepCause:
         text,
         advice,
     )
+
+
+def _what_delays(delays: Delays, who: str, ranks: Sequence[int], run: Run) -> str:
+    """Return the beginning of a sentence about delays."""
+    if delays.count is None or delays.took_ms is None:
+        thread = threads_with_the_lock(run, ranks)
+        holder = f", mostly {thread}" if thread else ""
+        return f"Training on {who} waits for Python's lock, which other threads have{holder}: the waits"
+    what = capitalised(counted(delays.count, _NAMES[delays.kind]))
+    each = amount(delays.took_ms, "ms")
+    return f"{what} in the steady steps, of {each} each, on {who}: they"
 
 
 def _of_saves(saves: SavesBeside, ledger: Ledger) -> StepCause:
@@ -272,6 +287,7 @@ def _of_imbalance(ledger: Ledger, last: Ints) -> float | None:
 
 
 _TITLES: dict[StepCauseCode, str] = {
+    "interpreter": "Training waits for other Python threads",
     "saving": "Saves pause steps",
     "background_saving": "Steps are slower beside saves in the background",
     "garbage_collection": "Python's garbage collector delays steps",
@@ -279,14 +295,16 @@ _TITLES: dict[StepCauseCode, str] = {
     "unequal_work": "Ranks have unequal work in each step",
     "padding": "Batches are padded",
 }
-_NAMES: dict[PauseInStep, str] = {
+_NAMES: dict[NotedInStep, str] = {
     "garbage_collection": "garbage collection",
     "compilation": "compilation",
     "saving": "save",
+    "interpreter": "wait for Python's lock",
 }
 _ADVICE: dict[StepCauseCode, tuple[Advice, ...]] = {
     "saving": FOR_SAVES,
     "background_saving": FOR_SAVES_IN_THE_BACKGROUND,
+    "interpreter": FOR_LOCK_WAITS,
     "garbage_collection": (
         Advice(
             "Keep Python's collector from looking at the objects that stay, once the model is built",

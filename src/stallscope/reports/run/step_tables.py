@@ -247,6 +247,7 @@ def share_of(value: float | None, total: float) -> str:
 #: Causes in words.
 STEP_CAUSE_TITLES: dict[StepCauseCode, str] = {
     "garbage_collection": "Garbage collection",
+    "interpreter": "Waits for Python's lock",
     "saving": "Saves within steps",
     "background_saving": "Saves in the background",
     "compilation": "Compilation",

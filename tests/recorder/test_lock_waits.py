@@ -1,0 +1,154 @@
+"""Waits of a training thread for Python's lock are seen, and nothing else is taken for them."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+from support.waiting import PATIENCE_SECONDS
+
+from stallscope.collector.recorder import lock_waits
+from stallscope.collector.recorder.interruptions import Interruptions
+from stallscope.collector.recorder.lock_waits import LockWaits, TrainingThread
+from stallscope.collector.recorder.step_log.line_format import InterruptionRow
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's states are Linux's")
+
+LARGE, SMALL = b"x" * 20_000_000, b"x" * 100_000
+#: Looks, and waits, that are enough to tell.
+LOOKS, WAITS = 60, 40
+
+
+#: Trains beside a thread that does nothing, until the looks would have begun.
+NOBODY_LOOKS = """
+import threading, time
+from stallscope.collector.recorder import lock_waits
+lock_waits._IDLE_SECONDS = 0.01
+training = lock_waits.TrainingThread(threading.get_ident(), threading.get_native_id())
+waits = lock_waits.LockWaits(training, print, lambda: 7)
+ended = threading.Event()
+threading.Thread(target=ended.wait, name="idle").start()
+waits.start()
+checks = set()
+while len(checks) < 10:
+    sum(range(200_000))
+    checks.add(waits._checked)
+waits.stop()
+ended.set()
+print(waits._looks, "looks,", waits.fact())
+"""
+
+
+@contextmanager
+def running(name: str, work: Callable[[], object]) -> Iterator[None]:
+    """Repeat work in a thread of this name."""
+    stop = threading.Event()
+
+    def repeat() -> None:
+        while not stop.is_set():
+            work()
+
+    thread = threading.Thread(target=repeat, name=name)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def python_only() -> None:
+    sum(number for number in range(200_000))
+
+
+def outside_the_lock() -> None:
+    hashlib.sha256(LARGE)
+
+
+def train(has_enough: Callable[[], bool]) -> None:
+    """Alternate work with and without the lock until there were enough looks."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not has_enough():
+        hashlib.sha256(SMALL)
+        sum(range(1_000))
+        assert time.monotonic() < until
+
+
+@pytest.fixture
+def rows() -> list[InterruptionRow]:
+    return []
+
+
+@pytest.fixture
+def waits(rows: list[InterruptionRow], monkeypatch: pytest.MonkeyPatch) -> Iterator[LockWaits]:
+    monkeypatch.setattr(lock_waits, "_IDLE_SECONDS", 0.01)
+    training = TrainingThread(threading.get_ident(), threading.get_native_id())
+    waits = LockWaits(training, rows.append, lambda: 7)
+    waits.start()
+    yield waits
+    waits.stop()
+
+
+def test_a_thread_that_keeps_the_lock_is_found_with_its_line(
+    waits: LockWaits, rows: list[InterruptionRow]
+) -> None:
+    with running("feeder", python_only), running("hasher", outside_the_lock):
+        train(lambda: waits._waits >= WAITS)
+    assert waits.is_on
+    assert {row.kind for row in rows} == {"interpreter"}
+    assert {row.step for row in rows} == {7}
+    assert all(0 < row.end - row.begin <= 4 * lock_waits._PERIOD_NS for row in rows)
+    fact = waits.fact()
+    assert fact is not None
+    assert fact["waits"] == len(rows)
+    most = fact["threads"][0]
+    assert (most["name"], most["file"]) == ("feeder", __file__)
+    assert most["waits"] > 0.5 * len(rows)
+
+
+def test_threads_that_compute_without_the_lock_are_no_cause(
+    waits: LockWaits, rows: list[InterruptionRow]
+) -> None:
+    """Not even if there are more of them than cores."""
+    with ExitStack() as threads:
+        for number in range(4):
+            threads.enter_context(running(f"hasher {number}", outside_the_lock))
+        train(lambda: waits._looks >= LOOKS)
+    # On busy cores a thread may lose its core while it has the lock.
+    assert len(rows) <= 0.2 * LOOKS
+
+
+def test_without_busy_threads_nobody_looks() -> None:
+    """In a process of its own: other tests leave threads, such as those of servers."""
+    program = [sys.executable, "-c", NOBODY_LOOKS]
+    answer = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert (answer.stdout, answer.stderr) == ("0 looks, None\n", "")
+
+
+def test_a_system_without_such_states_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock_waits.platform, "machine", lambda: "other")
+    training = TrainingThread(threading.get_ident(), threading.get_native_id())
+    interruptions = Interruptions(lambda row: None, lambda: 0, training, looks=True)
+    interruptions.start()
+    assert interruptions._lock_waits is not None
+    interruptions._lock_waits._thread.join(PATIENCE_SECONDS)
+    assert "interpreter" not in interruptions.news().get("interruptions", [])
+    interruptions.stop()
+
+
+def test_the_log_says_that_waits_are_recorded() -> None:
+    training = TrainingThread(threading.get_ident(), threading.get_native_id())
+    interruptions = Interruptions(lambda row: None, lambda: 0, training, looks=True)
+    interruptions.start()
+    until = time.monotonic() + PATIENCE_SECONDS
+    while "interpreter" not in interruptions.news().get("interruptions", []):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert "interpreter" in interruptions.kinds
+    interruptions.stop()
