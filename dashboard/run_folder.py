@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from stallscope.formatting.numbers import rough_duration
 from stallscope.run import Run
-from stallscope.text.table_cells import rough_duration
 
 # Long steps, validation and checkpoints pause logs that are still being recorded.
 _LONGEST_PAUSE_S = 60.0

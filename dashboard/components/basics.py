@@ -10,7 +10,7 @@ from dash import ClientsideFunction, Dash, html
 
 from stallscope.analysis.gains.what_if import Advice, Bottleneck
 from stallscope.charts.chart_kinds import COLOURS, PALETTE
-from stallscope.text.table_cells import code_parts
+from stallscope.formatting.plain import code_parts
 from stallscope.text.verdicts import short_verdict
 from stallscope.text.vocabulary import TITLES
 

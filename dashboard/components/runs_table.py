@@ -13,9 +13,8 @@ from stallscope.analysis import ENTRIES
 from stallscope.catalogue.entry import AnalysisSummary
 from stallscope.charts.chart_kinds import COLOURS
 from stallscope.formatting.lists import counted
-from stallscope.formatting.numbers import amount, finite, percent, significant
+from stallscope.formatting.numbers import age, amount, finite, percent, significant
 from stallscope.formatting.plain import plain
-from stallscope.text.table_cells import age
 from stallscope.text.verdicts import reason, short_verdict
 from stallscope.text.vocabulary import TITLES
 from stallscope.words import CAUSES

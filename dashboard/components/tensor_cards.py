@@ -22,12 +22,11 @@ from stallscope.analysis.network.tensors import (
 from stallscope.arrays.types import Floats
 from stallscope.charts.chart_kinds import PALETTE
 from stallscope.formatting.lists import counted
-from stallscope.formatting.numbers import amount, between, finite, percent, significant
+from stallscope.formatting.numbers import Cells, amount, between, finite, percent, significant
 from stallscope.formatting.plain import plain
 from stallscope.reports.document import NOTHING, Table
 from stallscope.run import Run
 from stallscope.text.figure_words import bytes_in_words
-from stallscope.text.table_cells import Cells
 
 from ..companion_files import LoadedTimeline, LoadingTimeline
 from .basics import card, line_sample, progress_bar

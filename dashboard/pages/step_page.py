@@ -22,10 +22,9 @@ from stallscope.analysis.views.one_step import (
 from stallscope.charts.chart_kinds import Bar, Segment, StackedBars
 from stallscope.charts.charts import MOST_RANKS
 from stallscope.formatting.lists import counted, joined, listed
-from stallscope.formatting.numbers import amount
+from stallscope.formatting.numbers import Cells, amount
 from stallscope.reports.document import Table
 from stallscope.text.step_figures import OneStepFigures
-from stallscope.text.table_cells import Cells
 from stallscope.text.vocabulary import TITLES, entry_title
 from stallscope.words import CAUSES, RANK_PARTS, STAGES
 

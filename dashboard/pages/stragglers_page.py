@@ -16,12 +16,11 @@ from stallscope.analysis.stragglers.lap_test import rank_hours
 from stallscope.analysis.stragglers.lateness import Straggler
 from stallscope.analysis.views.rank_maps import HostLateness
 from stallscope.formatting.lists import counted, listed
-from stallscope.formatting.numbers import Interval, percent, plus_minus
+from stallscope.formatting.numbers import Cells, Interval, percent, plus_minus
 from stallscope.formatting.plain import plain
 from stallscope.reports.document import NOTHING, Table
 from stallscope.text import straggler_words
 from stallscope.text.straggler_words import change, costs, waiting
-from stallscope.text.table_cells import Cells
 from stallscope.text.vocabulary import TITLES
 from stallscope.words import Pattern
 

@@ -9,6 +9,7 @@ import pytest
 
 from stallscope.formatting.lists import counted, ranks_in_words
 from stallscope.formatting.numbers import (
+    Cells,
     amount,
     between,
     faster,
@@ -25,7 +26,6 @@ from stallscope.formatting.numbers import (
     signed,
     significant,
 )
-from stallscope.text.table_cells import Cells
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,8 @@ from stallscope.collector.run_names import NamedRun
 from stallscope.collector.store.layout import where_is
 from stallscope.conditions.language import find
 from stallscope.errors import UsageError
-from stallscope.formatting.numbers import percent, significant
+from stallscope.formatting.numbers import age, percent, significant
 from stallscope.formatting.plain import did_you_mean, plain
-from stallscope.text.table_cells import age
 from stallscope.text.vocabulary import short_title
 from stallscope.words import CAUSES, VERDICT_CAUSES, VERDICTS, known
 

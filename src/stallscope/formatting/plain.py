@@ -68,3 +68,11 @@ def did_you_mean(written: str, known: Iterable[str], otherwise: str) -> str:
     """
     near = get_close_matches(written, list(known), n=1)
     return f'did you mean "{near[0]}"?' if near else otherwise
+
+
+def code_parts(text: str) -> list[tuple[str, bool]]:
+    """Split a sentence into words and code; unpaired backticks are words."""
+    split = text.split("`")
+    if len(split) % 2 == 0:
+        return [(text, False)]
+    return [(part, bool(at % 2)) for at, part in enumerate(split) if part]

@@ -15,8 +15,7 @@ from markupsafe import Markup
 from stallscope.charts.charts import Chart
 from stallscope.charts.svg import NARROW, WIDE, draw, stylesheet
 from stallscope.charts.svg.markup import element, rectangle, tooltip
-from stallscope.formatting.plain import plain
-from stallscope.text.table_cells import code_parts
+from stallscope.formatting.plain import code_parts, plain
 
 from ..document import CellBar, Table
 from ..report_formats import ReportOptions, ReportParts

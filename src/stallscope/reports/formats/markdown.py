@@ -8,8 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from stallscope.analysis.gains.what_if import Advice
-from stallscope.formatting.plain import plain
-from stallscope.text.table_cells import code_parts
+from stallscope.formatting.plain import code_parts, plain
 
 from ..document import (
     Cell,

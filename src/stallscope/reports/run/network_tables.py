@@ -9,6 +9,7 @@ from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import capitalised, counted, listed
 from stallscope.formatting.numbers import (
     NOT_MEASURED,
+    Cells,
     amount,
     percent,
     rate,
@@ -20,7 +21,6 @@ from stallscope.run import InputStage
 from stallscope.text import machine_words
 from stallscope.text.figure_words import bytes_in_words
 from stallscope.text.gain_words import pace_sentence
-from stallscope.text.table_cells import Cells
 
 from ..document import NOTHING, Table
 

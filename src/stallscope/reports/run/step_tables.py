@@ -12,6 +12,7 @@ from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import counted, ranges
 from stallscope.formatting.numbers import (
     NOT_MEASURED,
+    Cells,
     amount,
     percent,
     share,
@@ -19,7 +20,6 @@ from stallscope.formatting.numbers import (
 from stallscope.formatting.sums import SumColumn
 from stallscope.text.baselines import decomposed, input_name
 from stallscope.text.step_figures import StepFigures
-from stallscope.text.table_cells import Cells
 from stallscope.text.vocabulary import entry_title
 from stallscope.words import CAUSES, STAGES, StepCauseCode
 
