@@ -16,8 +16,7 @@ from stallscope.parsers.formats.horovod_timeline import Activities, BlockRows, T
 
 from .segment import ActivitySegment, added_us, burst_starts, last_idle, latest_before, within
 from .tensor_figures import Cycles, Fusion, Lateness, LateRank, Tensors
-from .tensor_steps import StepTally
-from .tensor_times import TensorTally, UnionTally
+from .tensor_times import StepTally, TensorTally, UnionTally
 
 # More than the activities of several steps of any model. A damaged timeline that never seems idle must
 # not fill the memory.
