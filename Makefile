@@ -232,7 +232,7 @@ $(VENV)/.ready: pyproject.toml tools/app-env.sh tools/installing.sh
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
-	tools/app-env.sh $(VENV) app,azure,databricks,gcs,mlflow,otlp,perfetto,s3,spark,ssh,wandb,test,dev
+	tools/app-env.sh $(VENV) app,azure,databricks,gcs,mcp,mlflow,otlp,perfetto,s3,spark,ssh,wandb,test,dev
 	@touch $@
 
 $(LOWEST)/.ready: pyproject.toml tools/app-env.sh tools/installing.sh tools/lowest-requirements.txt

@@ -34,6 +34,7 @@ COMMANDS = {
     "runs": "list the runs of a store, with their throughput and their slow ranks",
     "rm": "remove collected runs from their store",
     "verify": "check collected runs against their checksums",
+    "mcp": "let an assistant read runs, by the Model Context Protocol",
     "demo": "report on the bundled sample runs, and serve them",
     "completion": "print a script that completes commands in bash, zsh or fish",
 }
@@ -136,6 +137,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "rm": (("stallscope rm runs#7a7d --yes", "remove one run"),),
     "verify": (("stallscope verify runs", "read every file of a store"),),
+    "mcp": (("stallscope mcp runs logs/run-42", "what an assistant starts, with what it may see"),),
     "demo": (("stallscope demo --no-serve", "only the reports on the sample runs"),),
     "completion": (
         (
