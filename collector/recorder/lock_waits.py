@@ -258,10 +258,10 @@ class _Kernel:
         self._pread = _function("pread")
         self._low, self._high = _pythons_state()
         self._text = ctypes.create_string_buffer(_TEXT)
-        own = threading.get_native_id()
+        this = threading.get_native_id()
         self._files: List[int] = []
         try:
-            for task, name in ((own, "schedstat"), (training, "schedstat"), (training, "syscall")):
+            for task, name in ((this, "schedstat"), (training, "schedstat"), (training, "syscall")):
                 path = "/proc/self/task/%d/%s" % (task, name)
                 self._files.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
             self.times()

@@ -74,7 +74,7 @@ def test_an_assistant_finds_the_slow_rank_and_its_reason() -> None:
 def test_two_runs_are_compared_and_findings_explained() -> None:
     compared, report = answers(
         [SAMPLES],
-        ("compare", {"run": "clean", "other": SLOW}),
+        ("compare", {"run": "clean", "later": SLOW}),
         ("report", {"run": SLOW}),
     )
     assert compared["schema_version"] == 1

@@ -123,17 +123,17 @@ class Tools:
         content = self._content(run)
         return {key: content[key] for key in _OF_A_REPORT}
 
-    def compare(self, run: str, other: str) -> dict[str, Any]:
-        """Compare two runs: what changed from the first to the other one.
+    def compare(self, run: str, later: str) -> dict[str, Any]:
+        """Compare two runs: what changed from the first to the later one.
 
         Args:
             run: the id or name of the first run.
-            other: that of the later one.
+            later: that of the later one.
         """
         from stallscope.analysis.comparison import compare
         from stallscope.reports.comparison import Compared, parts
 
-        pair = compare(self._analysed(run), self._analysed(other))
+        pair = compare(self._analysed(run), self._analysed(later))
         content: dict[str, Any] = parts(Compared(pair=pair)).content()
         return content
 
