@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -64,6 +65,54 @@ def launch(command: list[str], printed: Path, environment: Path = TRAINING) -> N
                 print(line.removeprefix(_RANK_0), end="", flush=True)
     if process.wait():
         sys.exit(f"the training failed; its output is in {printed}")
+
+
+def launch_plan(
+    out: Path,
+    name: str,
+    folders: Iterable[str],
+    write_plan: Callable[[Path], None],
+    framework: str,
+    ranks: int,
+    program: str,
+) -> None:
+    """Train a plan's runs in one launch.
+
+    Args:
+        out: the folder of the runs' folders.
+        name: of the launch.
+        folders: the runs' folders; an interrupted launch may have left partial data in them.
+        write_plan: writes the plan to a file.
+        framework: what trains.
+        ranks: the number of ranks.
+        program: the file name of the training, which gets the paths of the plan and of ``out``.
+
+    Raises:
+        SystemExit: if there is no environment to train in, or the launch fails.
+    """
+    environment = _environment(framework)
+    path = out / f"plan-{name}.json"
+    for folder in (*folders, f"warm-up-{path.stem}"):
+        shutil.rmtree(out / folder, ignore_errors=True)
+    write_plan(path)
+    start = horovodrun if framework in ("keras", "torch") else torchrun
+    command = [*start(ranks), str(HERE / program), str(path), str(out)]
+    launch(command, out / f"printed-{name}.txt", environment)
+
+
+def _environment(framework: str) -> Path:
+    """Return the virtual environment to train in.
+
+    Raises:
+        SystemExit: if it is missing.
+    """
+    if framework != "trainer":
+        require_training_environment()
+        return TRAINING
+    folder = ROOT / ".venv-keras3"
+    if not (folder / ".ready").exists():
+        sys.exit("there is no .venv-keras3 to train in: make keras3-env")
+    return folder
 
 
 def require_training_environment() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from scipy import stats
 
 Cell = dict[str, Any]
@@ -99,18 +100,24 @@ def bar_table(bars: Sequence[Bar]) -> str:
     return table(("", "target", "result", ""), rows, texts=4)
 
 
+def counted(number: int, unit: str) -> str:
+    """Write a number of things, whose plural has an s."""
+    return f"{number} {unit}{'' if number == 1 else 's'}"
+
+
 def share_bar(
     what: str,
     runs: Sequence[Cell],
     holds: Callable[[Cell], bool],
     least: float,
     miss: Callable[[Cell], str],
+    unit: str = "run",
 ) -> Bar:
-    """Return the bar on the least share of runs for which something holds."""
-    needed, right = f"≥ {least * 100:g} % of runs", sum(map(holds, runs))
+    """Return the bar on the least share of runs, or of another unit, for which something holds."""
+    needed, right = f"≥ {least * 100:g} % of {unit}s", sum(map(holds, runs))
     if not runs:
         return Bar(what, needed, NOTHING, None)
-    share = f"{percent(right / len(runs))} of {len(runs)} runs"
+    share = f"{percent(right / len(runs))} of {counted(len(runs), unit)}"
     return Bar(
         what,
         needed,
@@ -118,6 +125,27 @@ def share_bar(
         right >= least * len(runs),
         tuple(miss(run) for run in runs if not holds(run)),
     )
+
+
+def error_bar(
+    what: str,
+    most: float,
+    errors: Sequence[float],
+    quantile: float,
+    misses: Iterable[str] = (),
+    unit: str = "pair",
+) -> Bar:
+    """Return the bar on a quantile of absolute errors, which are shares of the step.
+
+    The misses are shown if the target is missed.
+    """
+    needed = f"≤ {most * 100:g} % of the step"
+    if not errors:
+        return Bar(what, needed, NOTHING, None)
+    value = float(np.quantile(errors, quantile))
+    passed = value <= most
+    shown = () if passed else tuple(misses)
+    return Bar(what, needed, f"{percent(value)}; {counted(len(errors), unit)}", passed, shown)
 
 
 def alarm_bar(

@@ -10,22 +10,21 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pairs_scores
 from chapter import SCORES, Chapter, Score, at_least, numbers, read_scores, words
-from launching import HERE, horovodrun, launch, require_training_environment, torchrun
+from launching import launch_plan
 from pairs_plan import (
     FIRST,
     FRAMEWORKS,
     Plan,
     Segment,
     groups,
-    is_trained,
     pairs,
     trained_pairs,
+    untrained_groups,
     write_plan,
 )
 from pairs_scores import MODES, line, predict, table_by
@@ -71,10 +70,7 @@ class Pairs(Chapter[Plan]):
             for ranks in options.ranks
             for framework in options.framework
         )
-        missing = (
-            [group for group in launch_groups if not all(is_trained(out, each) for each in group)]
-            for launch_groups in launches
-        )
+        missing = (untrained_groups(out, launch_groups) for launch_groups in launches)
         return [
             Plan(launch_groups, options.turns, options.steps)
             for launch_groups in missing
@@ -98,21 +94,18 @@ class Pairs(Chapter[Plan]):
 
     def train(self, out: Path, work: Plan, options: argparse.Namespace) -> list[Score]:
         """Train segments of one framework and number of ranks in one launch."""
-        require_training_environment()
         if options.first:
             os.environ[FIRST] = "1"
-        for segment in work.segments:
-            # An interrupted launch may have left partial data.
-            shutil.rmtree(out / segment.name, ignore_errors=True)
         pair = work.first_pair
-        name = f"{pair.framework}-{pair.ranks}-r{pair.repeat}"
-        path = out / f"plan-{name}.json"
-        shutil.rmtree(out / f"warm-up-{path.stem}", ignore_errors=True)
-        write_plan(path, work)
-        keras = pair.framework == "keras"
-        program = str(HERE / f"train_pairs_{'keras' if keras else 'torch'}.py")
-        command = torchrun(pair.ranks) if pair.framework == "ddp" else horovodrun(pair.ranks)
-        launch([*command, program, str(path), str(out)], out / f"printed-{name}.txt")
+        launch_plan(
+            out,
+            f"{pair.framework}-{pair.ranks}-r{pair.repeat}",
+            [segment.name for segment in work.segments],
+            lambda path: write_plan(path, work),
+            pair.framework,
+            pair.ranks,
+            f"train_pairs_{'keras' if pair.framework == 'keras' else 'torch'}.py",
+        )
         return []
 
     def answer(self, out: Path, work: Plan, scores: Sequence[Score]) -> str:

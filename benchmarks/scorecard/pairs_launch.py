@@ -10,17 +10,17 @@ import os
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from injection import burn, sleep, write_at_once
 from pairs_plan import (
     FIRST,
-    Group,
-    Plan,
+    R,
     Segment,
     in_turns,
     rank_path,
@@ -166,8 +166,68 @@ class Fault:
 Train = Callable[[Segment, Fault, Path, int, int, Pause], None]
 
 
-class Rank:
-    """One rank of a launch.
+class RunsInTurns(ABC, Generic[R]):
+    """One rank's runs of a launch; those of a group take turns.
+
+    Args:
+        out: folder for the runs' folders.
+        rank: this process's rank.
+    """
+
+    def __init__(self, out: Path, rank: int) -> None:
+        self._out = out
+        self._rank = rank
+
+    @abstractmethod
+    def training(self, run: R, log_dir: Path, turns: int, steps: int) -> Training:
+        """Prepare a run before its first turn; a turn has so many steps."""
+
+    def before_turn(self, run: R) -> None:
+        """Prepare a turn, while the training waits."""
+        # Collects the garbage of other trainings before this one's turn.
+        gc.collect()
+
+    def after_turn(self, run: R, turn: int) -> None:
+        """Clean up after a turn, while the training waits."""
+
+    @abstractmethod
+    def write(self, run: R) -> None:
+        """Describe a run that has ended, and write this rank's measurements."""
+
+    def warm_up(self, run: R, path: Path, steps: int) -> None:
+        """Train a plan's first run, whose data is not used: it connects the ranks and fills caches."""
+        training = self.training(run, self._out / f"warm-up-{path.stem}", 1, steps)
+        training.take_turn()
+        training.finish()
+
+    def train(self, groups: Sequence[Sequence[R]], turns: int, steps: int) -> None:
+        """Train all groups, one after the other."""
+        for number, group in enumerate(groups, 1):
+            began = time.monotonic()
+            self._train_group(group, turns, steps)
+            if self._rank == 0:
+                seconds = time.monotonic() - began
+                done = f"{number}/{len(groups)} {group[0].name}"
+                print(f"{done} {len(group)} runs, {seconds:.1f} s", flush=True)
+
+    def _train_group(self, group: Sequence[R], turns: int, steps: int) -> None:
+        trainings: dict[str, Training] = {}
+        for turn in range(turns):
+            for run in in_turns(group, turn):
+                if turn == 0:
+                    log_dir = self._out / run.name / "logs"
+                    trainings[run.name] = self.training(run, log_dir, turns, steps)
+                self.before_turn(run)
+                trainings[run.name].take_turn()
+                self.after_turn(run, turn)
+        # Recorders hook into libraries: what was placed last is removed first.
+        for run in reversed(group):
+            trainings[run.name].finish()
+            self.write(run)
+
+
+class Rank(RunsInTurns[Segment]):
+    """One rank of a launch that trains pairs.
 
     Args:
         out: folder for the segments' folders.
@@ -180,60 +240,37 @@ class Rank:
     def __init__(
         self, out: Path, rank: int, ranks: int, train: Train, agree: Callable[[float], float]
     ) -> None:
-        self._out = out
-        self._rank = rank
+        super().__init__(out, rank)
         self._ranks = ranks
         self._train = train
         self._agree = agree
+        self._faults: dict[str, Fault] = {}
+        # The step of the group's baseline in its first turn, which determines the size of the faults.
+        self._clean_ms = 0.0
 
     def run(self, path: Path) -> None:
         """Train all groups of a plan, one after the other."""
         if os.environ.get(FIRST):
             _take_priority()
         plan = read_plan(path)
-        # The first training connects the ranks and fills caches; its data is not used.
-        first = Segment("warm-up", f"warm-up-{path.stem}")
-        training = self._training(first, Fault(first, self._rank, 0.0), 1, 2 * _WARM_UP)
-        training.take_turn()
-        training.finish()
-        for number, group in enumerate(plan.groups, 1):
-            began = time.monotonic()
-            self._train_group(group, plan)
-            if self._rank == 0:
-                seconds = time.monotonic() - began
-                done = f"{number}/{len(plan.groups)} {group[0].name}"
-                print(f"{done} {len(group)} segments, {seconds:.1f} s", flush=True)
+        self.warm_up(Segment("warm-up", "warm-up"), path, 2 * _WARM_UP)
+        self.train(plan.groups, plan.turns, plan.steps)
 
-    def _train_group(self, group: Group, plan: Plan) -> None:
-        """Train a group in turns; the baseline's first turn determines the size of the faults."""
-        faults: dict[str, Fault] = {}
-        trainings: dict[str, Training] = {}
-        clean_ms = 0.0
-        for turn in range(plan.turns):
-            for segment in in_turns(group, turn):
-                name = segment.name
-                if turn == 0:
-                    faults[name] = Fault(segment, self._rank, clean_ms)
-                    trainings[name] = self._training(segment, faults[name], plan.turns, plan.steps)
-                # Collects the garbage of other trainings before this one's turn.
-                gc.collect()
-                trainings[name].take_turn()
-                # A loader that runs ahead fills its queue before the next training starts.
-                time.sleep(_SETTLE_SECONDS + _QUEUED * faults[name].ms / 1e3)
-                if turn == 0 and segment.pair is None:
-                    clean_ms = self._agree(faults[name].step_ms)
-        for segment in group:
-            trainings[segment.name].finish()
-            self._write(segment, faults[segment.name])
+    def training(self, run: Segment, log_dir: Path, turns: int, steps: int) -> Training:
+        fault = self._faults[run.name] = Fault(run, self._rank, self._clean_ms)
+        return Training(lambda pause: self._train(run, fault, log_dir, turns, steps, pause))
 
-    def _training(self, segment: Segment, fault: Fault, turns: int, steps: int) -> Training:
-        folder = self._out / segment.name / "logs"
-        return Training(lambda pause: self._train(segment, fault, folder, turns, steps, pause))
+    def after_turn(self, run: Segment, turn: int) -> None:
+        fault = self._faults[run.name]
+        # A loader that runs ahead fills its queue before the next training starts.
+        time.sleep(_SETTLE_SECONDS + _QUEUED * fault.ms / 1e3)
+        if turn == 0 and run.pair is None:
+            self._clean_ms = self._agree(fault.step_ms)
 
-    def _write(self, segment: Segment, fault: Fault) -> None:
-        folder = self._out / segment.name
+    def write(self, run: Segment) -> None:
+        folder, fault = self._out / run.name, self._faults.pop(run.name)
         if self._rank == 0:
-            write_at_once(segment_path(folder), segment_content(segment, self._ranks, fault.ms))
+            write_at_once(segment_path(folder), segment_content(run, self._ranks, fault.ms))
         fault.write(folder, self._rank)
 
 

@@ -9,8 +9,20 @@ import itertools
 import json
 import random
 import zlib
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Protocol, TypeVar
+
+
+class Named(Protocol):
+    """A run, whose name is that of its folder."""
+
+    @property
+    def name(self) -> str: ...
+
+
+R = TypeVar("R", bound=Named)
 
 FRAMEWORKS = ("keras", "torch", "ddp")
 #: Stages with a fault, and whether a prefetching loader hides some of it.
@@ -150,11 +162,10 @@ def groups(wanted: list[Pair]) -> list[Group]:
     return segment_groups
 
 
-def in_turns(group: Group, turn: int) -> Group:
-    """Return the order in which a group's segments train in a turn.
+def in_turns(group: Sequence[R], turn: int) -> Sequence[R]:
+    """Return the order in which a group's runs train in a turn.
 
-    Every second turn has the opposite order, so that on average all segments are trained at the
-    same time.
+    Every second turn has the opposite order, so that on average all runs are trained at the same time.
     """
     return group if turn % 2 == 0 else group[::-1]
 
@@ -187,13 +198,18 @@ def segment_content(segment: Segment, ranks: int, fault_ms: float) -> dict[str, 
     return {**asdict(segment), **links, "ranks": ranks, "ms": fault_ms}
 
 
-def is_trained(out: Path, segment: Segment) -> bool:
-    """Tell whether every rank has finished the segment."""
-    folder = out / segment.name
+def is_trained(out: Path, run: Named) -> bool:
+    """Tell whether every rank has finished a run."""
+    folder = out / run.name
     if not segment_path(folder).exists():
         return False
     ranks = json.loads(segment_path(folder).read_text())["ranks"]
     return all(rank_path(folder, rank).exists() for rank in range(ranks))
+
+
+def untrained_groups(out: Path, groups: Iterable[Sequence[R]]) -> list[list[R]]:
+    """Return the groups with a run that is not trained; a group is trained as a whole."""
+    return [list(group) for group in groups if not all(is_trained(out, run) for run in group)]
 
 
 def trained_pairs(out: Path) -> list[Segment]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from chapter import Score, Section, rounded
-from page_tables import NOTHING, Bar, bar_table, misses, percent, table
+from page_tables import NOTHING, Bar, bar_table, counted, error_bar, misses, percent, table
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.what_if import WhatIf
@@ -333,13 +333,14 @@ def pair_bars(scores: Sequence[Score]) -> list[Bar]:
 def _prediction_bars(mode: str, scores: Sequence[Score]) -> list[Bar]:
     scores = [score for score in scores if score["mode"] == mode]
     result = row(scores)
+    errors = [abs(score["error"]) for score in scores if score["error"] is not None]
     far = [score for score in scores if score["error"] is not None and abs(score["error"]) > P90]
     broken = [score for score in scores if score["held"] is False and not score["bound"]]
     what = f"Step time after the fix, {MODES[mode]}"
     return [
-        _bar(f"{what}: median error", MEDIAN, result.median, result.predicted, []),
-        _bar(f"{what}: 90th percentile of errors", P90, result.p90, result.predicted, far),
-        _bar(f"{what}: holds", HELD, result.held, result.with_interval, broken),
+        error_bar(f"{what}: median error", MEDIAN, errors, 0.5),
+        error_bar(f"{what}: 90th percentile of errors", P90, errors, 0.9, _worst(far)),
+        _held_bar(f"{what}: holds", HELD, result.held, result.with_interval, broken),
     ]
 
 
@@ -348,18 +349,16 @@ def _bound_bar(framework: str, bounds: Sequence[Score]) -> Bar:
     bounds = [score for score in bounds if score["framework"] == framework]
     exceeded = [score for score in bounds if not score["held"]]
     what = f'"At most", {_FRAMEWORKS[framework]}: the fix gains no more'
-    return _bar(what, BOUND_HELD, row(bounds).bounds_held, len(bounds), exceeded)
+    return _held_bar(what, BOUND_HELD, row(bounds).bounds_held, len(bounds), exceeded)
 
 
-def _bar(what: str, limit: float, value: float | None, n: int, wrong: list[Score]) -> Bar:
-    at_least = limit in (HELD, BOUND_HELD)
-    needed = f"≥ {limit:.0%} of pairs" if at_least else f"≤ {limit:.0%} of the step"
-    if value is None:
-        return Bar(what, needed.replace("%", " %"), NOTHING, None, ())
-    passed = value >= limit if at_least else value <= limit
-    shown = () if passed else tuple(_worst(wrong))
-    counted = "1 pair" if n == 1 else f"{n} pairs"
-    return Bar(what, needed.replace("%", " %"), f"{percent(value)}; {counted}", passed, shown)
+def _held_bar(what: str, least: float, share: float | None, n: int, broken: list[Score]) -> Bar:
+    needed = f"≥ {least * 100:g} % of pairs"
+    if share is None:
+        return Bar(what, needed, NOTHING, None)
+    passed = share >= least
+    shown = () if passed else tuple(_worst(broken))
+    return Bar(what, needed, f"{percent(share)}; {counted(n, 'pair')}", passed, shown)
 
 
 def _worst(wrong: Sequence[Score]) -> Iterator[str]:
@@ -393,9 +392,8 @@ def miss(score: Score) -> str:
 def _fault(score: Score) -> str:
     stage = f"prefetched {score['stage']}" if score["prefetched"] else score["stage"]
     who = "all ranks" if score["who"] == "all" else f"rank {score['rank']}"
-    ranks = f"{score['ranks']} rank{'s' if score['ranks'] > 1 else ''}"
-    framework = _FRAMEWORKS[score["framework"]]
-    return f"{framework}, {ranks}: {stage} +{score['percent']:g} % on {who} ({score['way']})"
+    where = f"{_FRAMEWORKS[score['framework']]}, {counted(score['ranks'], 'rank')}"
+    return f"{where}: {stage} +{score['percent']:g} % on {who} ({score['way']})"
 
 
 def _halves_table(scores: Sequence[Score]) -> str:
@@ -414,7 +412,7 @@ def _halves_table(scores: Sequence[Score]) -> str:
 def _kinds_table(scores: Sequence[Score], mode: str) -> str:
     of_mode = [score for score in scores if score["mode"] == mode]
     lines = [
-        (f"{_FRAMEWORKS[framework]}, {ranks} rank{'s' if ranks > 1 else ''}", *_figures(row))
+        (f"{_FRAMEWORKS[framework]}, {counted(ranks, 'rank')}", *_figures(row))
         for (framework, ranks), row in rows(of_mode, ("framework", "ranks")).items()
     ]
     by_kind = rows(of_mode, ("stage", "prefetched", "way", "who"))

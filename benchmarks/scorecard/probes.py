@@ -8,23 +8,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import probes_scores
 from chapter import Chapter, Score, at_least, numbers, words
-from launching import (
-    HERE,
-    ROOT,
-    TRAINING,
-    horovodrun,
-    launch,
-    require_training_environment,
-    torchrun,
-)
-from pairs_plan import is_trained
+from launching import launch_plan
+from pairs_plan import is_trained, untrained_groups
 from probes_plan import (
     BATCHES_AHEAD,
     DEVICE_SECONDS,
@@ -82,10 +72,7 @@ class Probes(Chapter[Plan]):
             for ranks in options.ranks
             for framework in options.framework
         )
-        missing = (
-            [group for group in launch_groups if not all(is_trained(out, run) for run in group)]
-            for launch_groups in launches
-        )
+        missing = (untrained_groups(out, launch_groups) for launch_groups in launches)
         return [
             Plan(launch_groups, options.epochs, options.steps)
             for launch_groups in missing
@@ -115,18 +102,16 @@ class Probes(Chapter[Plan]):
 
     def train(self, out: Path, work: Plan, options: argparse.Namespace) -> list[Score]:
         """Train the groups of one framework and number of ranks in one launch."""
-        framework, ranks = work.runs[0].framework, work.runs[0].ranks
-        for run in work.runs:
-            # An interrupted launch may have left partial data.
-            shutil.rmtree(out / run.name, ignore_errors=True)
-        path = out / f"plan-{work.name}.json"
-        shutil.rmtree(out / f"warm-up-{path.stem}", ignore_errors=True)
-        write_plan(path, work)
-        program = HERE / f"train_probes_{'keras' if framework == 'keras' else 'torch'}.py"
-        with_horovod = framework in ("keras", "torch")
-        command = horovodrun(ranks) if with_horovod else torchrun(ranks)
-        printed = out / f"printed-{work.name}.txt"
-        launch([*command, str(program), str(path), str(out)], printed, _environment(framework))
+        run = work.runs[0]
+        launch_plan(
+            out,
+            work.name,
+            [run.name for run in work.runs],
+            lambda path: write_plan(path, work),
+            run.framework,
+            run.ranks,
+            f"train_probes_{'keras' if run.framework == 'keras' else 'torch'}.py",
+        )
         return []
 
     def answer(self, out: Path, work: Plan, scores: Sequence[Score]) -> str:
@@ -151,18 +136,3 @@ def _recorded(out: Path, run: Run) -> Recorded:
 
 def _pairs(plan: Plan) -> int:
     return sum(len(group) - 1 for group in plan.groups)
-
-
-def _environment(framework: str) -> Path:
-    """Return the virtual environment to train in.
-
-    Raises:
-        SystemExit: if it is missing.
-    """
-    if framework != "trainer":
-        require_training_environment()
-        return TRAINING
-    folder = ROOT / ".venv-keras3"
-    if not (folder / ".ready").exists():
-        sys.exit("there is no .venv-keras3 to train in: make keras3-env")
-    return folder

@@ -5,7 +5,6 @@ Standard library and numpy only: the trainings also read the plan, in their own 
 
 from __future__ import annotations
 
-import gc
 import itertools
 import json
 import time
@@ -15,8 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from injection import burn, sleep, write_at_once
-from pairs_launch import Pause, Training
-from pairs_plan import in_turns, is_trained, rank_path, segment_path
+from pairs_launch import Pause, RunsInTurns, Training
+from pairs_plan import is_trained, rank_path, segment_path
 
 #: The frameworks, and what the page calls them.
 FRAMEWORKS = {
@@ -68,6 +67,8 @@ _SLOW_ONE_IN = 11
 #: Batches that a probe fetches ahead, and iterations from one probe to the next.
 BATCHES_AHEAD, PROBE_EVERY = 20, 60
 
+# Steps of the first training of a launch.
+_WARM_UP = 30
 # The trainings of a group take turns, with all of their workers in memory.
 _MOST_FAULTY_PER_GROUP = 4
 
@@ -244,39 +245,26 @@ def trained_runs(out: Path) -> list[Run]:
 Train = Callable[[Run, Path, int, int, Pause], None]
 
 
-def train_plan(path: Path, out: Path, rank: int, train: Train) -> None:
-    """Train all groups of a plan, one after the other; the runs of a group take turns of an epoch."""
-    plan = read_plan(path)
-    # The first training connects the ranks and fills caches; its data is not used.
-    first = replace(plan.runs[0].repaired, repeat=-1)
-    warm_up = Training(lambda pause: train(first, out / f"warm-up-{path.stem}", 1, 30, pause))
-    warm_up.take_turn()
-    warm_up.finish()
-    for number, group in enumerate(plan.groups, 1):
-        began = time.monotonic()
-        _train_group(group, plan, out, rank, train)
-        if rank == 0:
-            seconds = time.monotonic() - began
-            done = f"{number}/{len(plan.groups)} {group[0].name}"
-            print(f"{done} {len(group)} runs, {seconds:.1f} s", flush=True)
+class Rank(RunsInTurns[Run]):
+    """One rank of a launch; the runs of a group take turns of an epoch."""
 
+    def __init__(self, out: Path, rank: int, train: Train) -> None:
+        super().__init__(out, rank)
+        self._train = train
 
-def _train_group(group: Group, plan: Plan, out: Path, rank: int, train: Train) -> None:
-    def training(run: Run) -> Training:
-        folder = out / run.name / "logs"
-        return Training(lambda pause: train(run, folder, plan.epochs, plan.steps, pause))
+    def run(self, path: Path) -> None:
+        """Train all groups of a plan, one after the other."""
+        plan = read_plan(path)
+        self.warm_up(plan.runs[0].repaired, path, _WARM_UP)
+        self.train(plan.groups, plan.epochs, plan.steps)
 
-    trainings = {run: training(run) for run in group}
-    for epoch in range(plan.epochs):
-        for run in in_turns(group, epoch):
-            # Collects the garbage of other trainings before this one's turn.
-            gc.collect()
-            trainings[run].take_turn()
-    for run, each in trainings.items():
-        each.finish()
-        if rank == 0:
-            write_at_once(segment_path(out / run.name), asdict(run))
-        write_at_once(rank_path(out / run.name, rank), {})
+    def training(self, run: Run, log_dir: Path, turns: int, steps: int) -> Training:
+        return Training(lambda pause: self._train(run, log_dir, turns, steps, pause))
+
+    def write(self, run: Run) -> None:
+        if self._rank == 0:
+            write_at_once(segment_path(self._out / run.name), asdict(run))
+        write_at_once(rank_path(self._out / run.name, self._rank), {})
 
 
 class Device:

@@ -18,9 +18,11 @@ from page_tables import (
     Bar,
     alarm_bar,
     bar_table,
+    counted,
+    error_bar,
     page_of,
     percent,
-    share_interval,
+    share_bar,
     table,
 )
 from pairs_scores import predict
@@ -158,8 +160,8 @@ def probe_bars(runs: Sequence[Score]) -> list[Bar]:
     with_interval = [pair for pair in pairs if pair["held"] is not None]
     what = "Step time after the repair, from an input probe"
     return [
-        _error_bar(f"{what}: median error", MEDIAN, errors, 0.5, ()),
-        _error_bar(f"{what}: 90th percentile of errors", P90, errors, 0.9, map(_far, far)),
+        error_bar(f"{what}: median error", MEDIAN, errors, 0.5),
+        error_bar(f"{what}: 90th percentile of errors", P90, errors, 0.9, map(_far, far)),
         _share_bar(f"{what}: holds", HELD, with_interval, "held", _far),
         _share_bar("Slow input: a probe measures the gain", MEASURED, pairs, "measured", _unknown),
         _share_bar("Slow input: the cause right", CAUSE, pairs, "cause_right", _wrong_cause),
@@ -172,6 +174,12 @@ def probe_bars(runs: Sequence[Score]) -> list[Bar]:
     ]
 
 
+def _share_bar(
+    what: str, least: float, pairs: Sequence[Score], name: str, miss: Callable[[Score], str]
+) -> Bar:
+    return share_bar(what, pairs, lambda pair: bool(pair[name]), least, miss, "pair")
+
+
 def _pairs(runs: Iterable[Score]) -> list[Score]:
     return [run for run in runs if run["cause"] != "none"]
 
@@ -182,40 +190,6 @@ def _clean(runs: Iterable[Score]) -> list[Score]:
 
 def _errors(pairs: Iterable[Score]) -> list[float]:
     return [abs(pair["error"]) for pair in pairs if pair["error"] is not None]
-
-
-def _error_bar(
-    what: str, most: float, errors: Sequence[float], quantile: float, misses: Iterable[str]
-) -> Bar:
-    needed = f"≤ {most * 100:g} % of the step"
-    if not errors:
-        return Bar(what, needed, NOTHING, None)
-    value = float(np.quantile(errors, quantile))
-    passed = value <= most
-    shown = () if passed else tuple(misses)
-    return Bar(what, needed, f"{percent(value)}; {_counted(errors)}", passed, shown)
-
-
-def _share_bar(
-    what: str,
-    least: float,
-    pairs: Sequence[Score],
-    name: str,
-    miss: Callable[[Score], str],
-) -> Bar:
-    needed = f"≥ {least * 100:g} % of pairs"
-    if not pairs:
-        return Bar(what, needed, NOTHING, None)
-    right = sum(bool(pair[name]) for pair in pairs)
-    result = (
-        f"{percent(right / len(pairs))} of {_counted(pairs)} ({share_interval(right, len(pairs))})"
-    )
-    missed = tuple(miss(pair) for pair in pairs if not pair[name])
-    return Bar(what, needed, result, right >= least * len(pairs), missed)
-
-
-def _counted(pairs: Sequence[Any]) -> str:
-    return "1 pair" if len(pairs) == 1 else f"{len(pairs)} pairs"
 
 
 def _of(runs: Iterable[Score], **fields: Any) -> list[Score]:
@@ -256,7 +230,7 @@ def _pairs_table(pairs: Sequence[Score]) -> str:
     for framework, title in FRAMEWORKS.items():
         for ranks in sorted({pair["ranks"] for pair in _of(pairs, framework=framework)}):
             group = _of(pairs, framework=framework, ranks=ranks)
-            rows.append((f"{title}, {_ranks(ranks)}", *_figures(group)))
+            rows.append((f"{title}, {counted(ranks, 'rank')}", *_figures(group)))
     for cause, title in CAUSES.items():
         for workers in sorted({pair["workers"] for pair in _of(pairs, cause=cause)}):
             group = _of(pairs, cause=cause, workers=workers)
@@ -294,16 +268,12 @@ def _clean_table(clean: Sequence[Score]) -> str:
     return table(("", "accused", "difference, median", "difference, most"), rows)
 
 
-def _ranks(ranks: int) -> str:
-    return "1 rank" if ranks == 1 else f"{ranks} ranks"
-
-
 def _workers(workers: int) -> str:
-    return "1 worker" if workers == 1 else f"{workers or 'no'} workers"
+    return counted(workers, "worker") if workers else "no workers"
 
 
 def _case(run: Score) -> str:
-    where = f"{FRAMEWORKS[run['framework']]}, {_ranks(run['ranks'])}"
+    where = f"{FRAMEWORKS[run['framework']]}, {counted(run['ranks'], 'rank')}"
     if run["cause"] == "none":
         return f"{where}, repaired, {_workers(run['workers'])}"
     who = "all ranks" if run["rank"] is None else f"rank {run['rank']}"

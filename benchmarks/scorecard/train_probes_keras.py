@@ -13,7 +13,7 @@ import horovod.tensorflow.keras as hvd
 import numpy as np
 import tensorflow as tf
 from pairs_launch import CLASSES, WIDTH, Pause
-from probes_plan import BATCH, BATCHES_AHEAD, LAYERS, PROBE_EVERY, Device, Loader, Run, train_plan
+from probes_plan import BATCH, BATCHES_AHEAD, LAYERS, PROBE_EVERY, Device, Loader, Rank, Run
 from train_pairs_keras import network, one_core_per_rank
 
 from stallscope.keras import StepLogger
@@ -77,7 +77,7 @@ def main() -> None:
     plan, out = Path(sys.argv[1]), Path(sys.argv[2])
     hvd.init()
     one_core_per_rank()
-    train_plan(plan, out, hvd.rank(), partial(train, rank=hvd.rank()))
+    Rank(out, hvd.rank(), partial(train, rank=hvd.rank())).run(plan)
 
 
 if __name__ == "__main__":

@@ -26,9 +26,9 @@ from probes_plan import (
     PROBE_EVERY,
     Device,
     Loader,
+    Rank,
     Run,
     read_plan,
-    train_plan,
 )
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate, get_worker_info
@@ -194,10 +194,12 @@ def main() -> None:
         if framework == "torch":
             # Ranks would poll for others on cores that these and their workers need.
             wait_asleep()
-        if framework == "trainer":
-            train_plan(path, out, rank, partial(train_with_trainer, rank=rank))
-        else:
-            train_plan(path, out, rank, partial(train, rank=rank, distribute=distribute))
+        trained = (
+            partial(train_with_trainer, rank=rank)
+            if framework == "trainer"
+            else partial(train, rank=rank, distribute=distribute)
+        )
+        Rank(out, rank, trained).run(path)
 
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     one_core_per_rank()

@@ -140,13 +140,13 @@ def test_the_runs_of_a_group_take_turns_of_an_epoch(tmp_path: Path) -> None:
             happened.append((run.cause, epoch))
             pause()
 
-    plan.train_plan(tmp_path / "plan.json", tmp_path, 0, train)
+    plan.Rank(tmp_path, 0, train).run(tmp_path / "plan.json")
     warm_up, *turns = happened
     assert warm_up == ("none", 0)
     assert turns == [("none", 0), ("storage", 0), ("storage", 1), ("none", 1)]
     # The other rank is missing.
     assert plan.trained_runs(tmp_path) == []
-    plan.train_plan(tmp_path / "plan.json", tmp_path, 1, train)
+    plan.Rank(tmp_path, 1, train).run(tmp_path / "plan.json")
     assert {run.name for run in plan.trained_runs(tmp_path)} == {repaired.name, slow.name}
 
 
