@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from simulator import Job, simulate
 from simulator.clocks import Clocks
@@ -96,3 +98,20 @@ def test_a_save_of_one_rank_within_steps_costs_all_of_them() -> None:
     assert cause.took_ms == pytest.approx(400, rel=0.05)
     assert cause.saved_ms.value == pytest.approx(gained, rel=0.03)
     assert "async_save" in str(cause.advice[0])
+
+
+def test_saves_that_are_beside_no_step_are_not_counted() -> None:
+    run = run_of(beside(40.0))
+    cause = causes_of(analyse(run))["background_saving"]
+    saves = run.intervals.filter(pc.equal(run.intervals["kind"], "background_saving"))
+    rows = saves.set_column(
+        saves.schema.get_field_index("rank"),
+        saves.schema.field("rank"),
+        [pa.array([3] * saves.num_rows, saves.schema.field("rank").type)],
+    )
+    # On rank 3, before training starts.
+    for name in ("begin", "end"):
+        earlier = pc.subtract(rows[name], 10**12)
+        rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), earlier)
+    outside = replace(run, intervals=pa.concat_tables([run.intervals, rows]))
+    assert causes_of(analyse(outside))["background_saving"] == cause

@@ -263,6 +263,9 @@ def saves_beside_steps(
         pauses: saves that pause a rank, whose steps are left out.
     """
     rank, begin, end = _merged(*_noted(run, aligned, ledger, "background_saving"))
+    # Saves in pauses, as at the end of an epoch, are beside no step.
+    on_steps = _are_beside(ledger, begin, end)
+    rank, begin, end = rank[on_steps], begin[on_steps], end[on_steps]
     if not len(rank):
         return None
     ranks = tuple(ledger.ranks[at] for at in np.unique(rank).tolist())
@@ -294,6 +297,13 @@ def saves_beside_steps(
     part = float(weights.sum()) / len(ledger)
     took_ms = float((end - begin).mean()) / 1e6
     return SavesBeside(ranks, len(pairs), took_ms, estimate, estimate.scaled(part), of_parts)
+
+
+def _are_beside(ledger: Ledger, begin: Ints, end: Ints) -> Bools:
+    """Tell which intervals overlap a step."""
+    first = np.searchsorted(ledger.reduced, begin, "right")
+    starts = np.append(ledger.reduced - ledger.total, np.iinfo(np.int64).max)
+    return np.asarray(starts[first] < end)
 
 
 def _covered(ledger: Ledger, begin: Ints, end: Ints) -> Floats:
