@@ -148,6 +148,7 @@ ifeq ($(LOOKS),)
 	$(SCORECARD) hangs
 	$(SCORECARD) hosts
 	$(MAKE_QUIETLY) probes ARGS=
+	$(MAKE_QUIETLY) causes ARGS=
 	$(MAKE_QUIETLY) frameworks ARGS=
 	$(SCORECARD) rise
 	$(SCORECARD) page
@@ -158,6 +159,9 @@ pairs: training-env ## train faulty and fixed runs in pairs, and score predicted
 
 probes: training-env keras3-env ## train slow and repaired loaders in pairs, and score what input probes promise (40 minutes; ARGS=--estimate only looks)
 	$(SCORECARD) probes $(ARGS)
+
+causes: training-env keras3-env ## train with causes inside steps, of known size, and score what reports name (50 minutes; ARGS=--estimate only looks)
+	$(SCORECARD) causes $(ARGS)
 
 hangs: training-env ## hang, kill and suspend ranks of real jobs, and score how that is found (40 minutes; ARGS=--estimate only looks)
 	$(SCORECARD) hangs $(ARGS)
@@ -240,4 +244,4 @@ $(LOWEST)/.ready: pyproject.toml tools/app-env.sh tools/installing.sh tools/lowe
 	NEWEST_PYTHON=3.11 tools/app-env.sh $(LOWEST) app,spark,test tools/lowest-requirements.txt
 	@touch $@
 
-.PHONY: help demo check check-tests test test-app test-measured test-asleep test-unmeasured test-unmeasured-side horovod-side keras3-side mxnet-side ray-side deepspeed-side services-side lowest-side test-lowest-side test-lowest lint format samples bench bench-env soak scorecard pairs probes hangs hosts frameworks public-examples fuzz screenshots pictures matrix training-env spark-env keras3-env mxnet-env ray-env deepspeed-env examples-env services-env services services-stop release-check browser clean
+.PHONY: help demo check check-tests test test-app test-measured test-asleep test-unmeasured test-unmeasured-side horovod-side keras3-side mxnet-side ray-side deepspeed-side services-side lowest-side test-lowest-side test-lowest lint format samples bench bench-env soak scorecard pairs probes causes hangs hosts frameworks public-examples fuzz screenshots pictures matrix training-env spark-env keras3-env mxnet-env ray-env deepspeed-env examples-env services-env services services-stop release-check browser clean

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import rise
+from causes import Causes
 from chapter import DOCS, SCORES, Chapter, run
 from frameworks import Frameworks
 from hangs import Hangs
@@ -41,6 +42,7 @@ PAGE = ROOT / "docs" / "scorecard.md"
 CHAPTERS: tuple[Chapter[Any], ...] = (
     Pairs(),
     Probes(),
+    Causes(),
     Real(),
     Frameworks(),
     Hangs(),
