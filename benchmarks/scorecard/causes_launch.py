@@ -166,12 +166,10 @@ class Causes:
         wanted = self._ms(fault) * EVERY[fault.cause] * 1e6
         number = _TRIED_OBJECTS
         for _ in range(2):
+            self._have_objects(number)
             # The second time corrects for caches, which do not hold many objects.
-            self._objects.extend([] for _ in range(number - len(self._objects)))
-            del self._objects[number:]
             number = int(number * wanted / _collection_ns())
-        self._objects.extend([] for _ in range(number - len(self._objects)))
-        del self._objects[number:]
+        self._have_objects(number)
         if fault.repaired:
             gc.freeze()
 
@@ -222,6 +220,13 @@ class Causes:
     def _sleep(self, fault: Fault, ms: float) -> None:
         sleep(int(ms * 1e6))
         self._delay(fault.cause, int(ms * 1e6))
+
+    def _have_objects(self, number: int) -> None:
+        # Many new objects would start collections.
+        gc.disable()
+        self._objects.extend([] for _ in range(number - len(self._objects)))
+        del self._objects[number:]
+        gc.enable()
 
     def _begin_save(self) -> None:
         is_over = threading.Event()

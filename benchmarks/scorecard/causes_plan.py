@@ -56,8 +56,8 @@ SLOW = {
 #: Causes whose repair leaves what they are about: collections of frozen objects, compilations for all
 #: shapes. The repair of the others leaves them out.
 REPAIRED_IN_PLACE = ("garbage_collection", "compilation")
-#: Launches that have every kind of ranks for each cause; the others have one, in turn.
-_WHOLE = ("ddp",)
+#: The launch that has every kind of ranks for each cause; the others have one, in turn.
+_WHOLE = ("ddp", 2)
 
 #: A cause that pauses a rank does so in one of as many steps.
 EVERY = {"garbage_collection": 10, "saving": 10, "compilation": 30}
@@ -237,7 +237,7 @@ def _group(clean: Run, causes: Sequence[str], percent: int, turn: int) -> Group:
 
 
 def _some(who: tuple[str, ...], turn: int, run: Run) -> tuple[str, ...]:
-    return who if run.framework in _WHOLE else (who[turn % len(who)],)
+    return who if (run.framework, run.ranks) == _WHOLE else (who[turn % len(who)],)
 
 
 def write_plan(path: Path, plan: Plan) -> None:

@@ -369,8 +369,8 @@ _HOW = """\
 
 `make causes` trains all of this in the environments of `make training-env` and `make keras3-env`. It
 continues where it was interrupted. [causes.json](causes.json) has every cause. JAX is not among the
-frameworks: its compiled step separates compute and waiting for no rank, so that no cause has a cost
-there.
+frameworks: in its compiled step compute and waiting of a rank cannot be told apart, so that reports name
+no cause there.
 """
 
 
