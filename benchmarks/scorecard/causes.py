@@ -49,8 +49,9 @@ class Causes(Chapter[Plan]):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--ranks", type=numbers(int), default=(2, 4))
         parser.add_argument("--framework", type=words(FRAMEWORKS), default=tuple(FRAMEWORKS))
+        sizes = tuple(map(str, PERCENTS))
         parser.add_argument(
-            "--percents", type=numbers(int), default=PERCENTS, help="sizes in percent of the step"
+            "--percents", type=words(sizes), default=sizes, help="sizes in percent of the step"
         )
         parser.add_argument("--repeats", type=at_least(1), default=1)
         parser.add_argument("--turns", type=at_least(1), default=3, help="turns of every run")
@@ -62,7 +63,7 @@ class Causes(Chapter[Plan]):
     def missing(self, out: Path, options: argparse.Namespace) -> list[Plan]:
         """Return the groups of each launch with an incomplete run; a group is trained as a whole."""
         launches = (
-            groups(framework, ranks, repeat, options.percents)[
+            groups(framework, ranks, repeat, tuple(map(int, options.percents)))[
                 : _QUICK_GROUPS if options.quick else None
             ]
             for repeat in range(options.repeats)

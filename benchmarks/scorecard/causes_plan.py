@@ -210,14 +210,18 @@ class Plan:
 def groups(
     framework: str, ranks: int, repeat: int, percents: Sequence[int] = PERCENTS
 ) -> list[Group]:
-    """Return the groups of a launch: for each size, causes that are trained together."""
+    """Return the groups of a launch: for each size, causes that are trained together.
+
+    A group has the same number whichever sizes are wanted.
+    """
     together = _TOGETHER_IN_KERAS if framework == "keras" else TOGETHER
     first = repeat + ranks // 2 + list(FRAMEWORKS).index(framework)
-    numbers = itertools.count()
     return [
-        _group(Run(framework, ranks, repeat, next(numbers)), causes, percent, turn)
-        for turn, percent in enumerate(percents, first)
-        for causes in together
+        _group(Run(framework, ranks, repeat, number), causes, percent, first + size)
+        for number, ((size, percent), causes) in enumerate(
+            itertools.product(enumerate(PERCENTS), together)
+        )
+        if percent in percents
     ]
 
 

@@ -68,6 +68,15 @@ def test_a_clean_run_comes_first_and_every_repaired_run_is_in_the_group() -> Non
                 assert all(run.without(fault.cause) in group for fault in run.causes)
 
 
+def test_a_group_has_the_same_name_in_a_look_at_one_size(tmp_path: Path) -> None:
+    (whole,), (part,) = (
+        CHAPTER.missing(tmp_path, options("--framework", "ddp", "--ranks", "4", *words))
+        for words in ((), ("--percents", "10"))
+    )
+    assert part.groups == whole.groups[3:6]
+    assert {fault.percent for run in part.runs for fault in run.causes} == {10}
+
+
 def test_collections_are_repaired_in_place_and_saves_are_left_out() -> None:
     repaired = run_with(COLLECTIONS).without("garbage_collection")
     assert [(fault.who, fault.repaired) for fault in repaired.faults] == [("all", True)]
