@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from stallscope.arrays import arrow
 from stallscope.arrays.blocks import NULL, Block
+from stallscope.arrays.distributions import normal_quantile
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.numbers import percent, percent_ends, plus_minus
@@ -26,6 +27,9 @@ from .delays_in_steps import Delays, take_off
 
 # Batches differ if their sizes within a step do by this share.
 _VARIES = 0.01
+# A rank has larger batches than the others from this share on, if that is not chance: so often a rank
+# is named that has none. So many ranks are looked at, those with the largest batches.
+_LARGER, _FALSE_ALARMS, _MOST_LARGER = 0.02, 0.02, 32
 
 # -- unequal work ----------------------------------------------------------------------------------
 
@@ -36,8 +40,8 @@ class Work:
 
     #: Nanoseconds per element.
     slope: Mean
-    #: The mean elements of each rank's batches, relative to the mean of all ranks.
-    of_ranks: Floats
+    #: The positions of ranks whose batches are certainly larger than the mean, and how much larger.
+    larger: tuple[tuple[int, float], ...]
 
 
 def unequal_work(ledger: Ledger, every: Sequence[Delays]) -> Work | None:
@@ -70,7 +74,30 @@ def unequal_work(ledger: Ledger, every: Sequence[Delays]) -> Work | None:
     assert estimate.ci95 is not None
     if estimate.ci95[0] <= 0:
         return None
-    return Work(estimate, 1 + means[0] / usual)
+    return Work(estimate, _larger(ledger, means[0] / usual))
+
+
+def _larger(ledger: Ledger, more: Floats) -> tuple[tuple[int, float], ...]:
+    """Return which ranks' batches are larger beyond chance, given by what share each rank's are."""
+    largest = np.argsort(-more)[:_MOST_LARGER]
+    largest = np.sort(largest[more[largest] > _LARGER])
+    if not len(largest):
+        return ()
+    known, of_ranks = ledger.cells.gathered(_work_of, largest)
+    # One of many ranks has larger batches by chance.
+    wider = normal_quantile(1 - _FALSE_ALARMS / len(more)) / normal_quantile(0.975)
+    certain = []
+    for position, of_rank in zip(largest.tolist(), of_ranks, strict=True):
+        mean = mean_with_interval(of_rank[known])
+        if mean.ci95 is not None and mean.value > wider * (mean.value - mean.ci95[0]):
+            certain.append((position, float(more[position])))
+    return tuple(certain)
+
+
+def _work_of(block: Block, ranks: Ints) -> tuple[Bools, Floats]:
+    """Kernel: return the steps whose work is known, and the relative work of some ranks."""
+    known, work, _ = relative_work(block, ())
+    return known, work[:, ranks].T
 
 
 def _differences(block: Block, every: Sequence[Delays]) -> Ints:

@@ -41,8 +41,6 @@ from .step_amounts import Padding, Work, noted_padding, relative_work, unequal_w
 
 #: A cause that costs a smaller share of the step is not named.
 WORTH = 0.01
-# A rank has larger batches than the others from this share on.
-_LARGER = 0.02
 # Less padding is not worth a finding, if its cost is unknown.
 _MUCH_PADDING = 0.1
 # A rank has a pause if it has this share of what the rank with most of it has.
@@ -206,13 +204,11 @@ def _of_work(work: Work, ledger: Ledger) -> StepCause:
     saved = saved.scaled(1e-6)
     share = saved.value * 1e6 / float(ledger.total.mean())
     of_imbalance = _of_imbalance(ledger, last)
-    larger = np.flatnonzero(work.of_ranks > 1 + _LARGER)
-    ranks = tuple(ledger.ranks[at] for at in larger.tolist())
+    ranks = tuple(ledger.ranks[at] for at, _ in work.larger)
     whose = "which ranks have larger batches changes from step to step"
     if ranks:
-        most = int(larger[np.argmax(work.of_ranks[larger])])
-        larger_by = percent(work.of_ranks[most] - 1)
-        whose = f"those of rank {ledger.ranks[most]} are {larger_by} larger than the mean"
+        most, more = max(work.larger, key=lambda rank: rank[1])
+        whose = f"those of rank {ledger.ranks[most]} are {percent(more)} larger than the mean"
     part = "" if of_imbalance is None else f" and {percent(of_imbalance)} of the imbalance"
     text = (
         f"Batches are unequal, and {whose}. Equal ones would save "
