@@ -45,6 +45,7 @@ PAGE_OF: dict[str, str] = {
     "no_baseline": "Baseline",
     "not_ended": "Log health",
     "one_rank_only": "Log health",
+    "pipeline_stages": "Stragglers",
     "rank_0_alone": "Timeline",
     "rank_0_extra_work": "Stragglers",
     "ranks_apart": "Timeline",

@@ -117,6 +117,7 @@ BY_MEASUREMENT: Mapping[str, str] = {
         "test_printed_steps",
     ),
     "rank_0_extra_work": "test_stragglers",
+    "pipeline_stages": "test_pipelines",
     "ranks_starve_in_turn": "test_loaders",
     "input_too_slow_alone": "test_input_times",
     "padding": "test_step_causes",

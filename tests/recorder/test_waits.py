@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -53,13 +54,28 @@ def test_each_step_has_its_own_waits() -> None:
     assert counter.before(2) == (10, ())
 
 
-def test_a_reduction_may_be_a_collective_itself() -> None:
+def test_a_collective_inside_of_another_one_counts_once() -> None:
     counter = counting()
-    counter.timed(lambda: None)()
+    inner = counter.timed(lambda: None)
+    counter.timed(inner)()
     assert counter.before(1) == (10, ())
-    counter.add(waits.monotonic_ns())
-    counter.settle()
-    assert counter.before(2) == (0, ())
+
+
+def test_a_collective_of_another_thread_does_not_count() -> None:
+    counter = counting()
+    thread = threading.Thread(target=counter.timed(lambda: None))
+    thread.start()
+    thread.join()
+    assert counter.before(1) == (0, ())
+
+
+def test_a_listener_receives_each_collective_with_its_iteration() -> None:
+    counter, heard = counting(), []
+    counter.on_wait = lambda *times: heard.append(times)
+    counter.timed(lambda: None)()
+    counter.timed(lambda: None)()
+    assert heard == [(0, 10, 0), (20, 30, 0)]
+    assert counter.before(1) == (0, ())
 
 
 def test_on_a_device_its_timestamps_are_kept() -> None:
@@ -75,32 +91,3 @@ def test_collectives_outside_of_steps_do_not_count() -> None:
     between = Waits(lambda: None, lambda: None)
     between.timed(lambda: None)()
     assert between.before(1) == (0, ())
-
-
-@pytest.mark.parametrize("gathers", [0, 1])
-def test_collectives_of_earlier_iterations_belong_to_the_latest_reduction(gathers: int) -> None:
-    iteration = count(1)
-    began = next(iteration)
-    of_iterations = Waits(lambda: began, lambda: None)
-    collective = of_iterations.timed(lambda: None)
-    for step in (1, 2, 3):
-        # The Trainer counts tokens before the forward pass.
-        for _ in range(gathers):
-            collective()
-        of_iterations.settle_earlier()
-        collective()
-        assert of_iterations.before(step) == (10 * (gathers + 1), ())
-        # The norm of the gradients.
-        collective()
-        began = next(iteration)
-
-
-def test_collectives_between_two_reductions_of_an_iteration_belong_to_the_first() -> None:
-    reductions = counting()
-    collective = reductions.timed(lambda: None)
-    collective()
-    assert reductions.before(1) == (10, ())
-    collective()
-    reductions.settle_earlier()
-    collective()
-    assert reductions.before(2) == (10, ())

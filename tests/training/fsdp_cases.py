@@ -18,7 +18,8 @@ import torch
 from case_runner import Cases, digest, run_cases
 from process_group import end_process_group
 from torch import nn
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed import _functional_collectives as funcol
+from torch.distributed.fsdp import fully_shard
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 from torch_loops import Case, Loop, SlowData, add_loops, sleep_in_backward, slow_seconds
@@ -69,12 +70,20 @@ class Sharded(Loop):
         torch.manual_seed(11)
         # The block in the middle is slow: the blocks before and after it wait as well.
         slow = (0.0, 0.0), (slow_forward, slow_backward), (0.0, 0.0)
-        model = nn.Sequential(*[Block(*delays, again) for delays in slow], nn.Linear(WIDTH, 4))
-        for block in model[:3]:
-            fully_shard(block)
-        fully_shard(model)
+        net = nn.Sequential(*[Block(*delays, again) for delays in slow], nn.Linear(WIDTH, 4))
+        model = self.sharded(net)
         optimizer = torch.optim.Adam(model.parameters(), 0.01)
-        super().__init__(model, model, optimizer, loader(slow_input))
+        super().__init__(net, model, optimizer, loader(slow_input, self.data_of()))
+
+    def sharded(self, net: nn.Sequential) -> nn.Module:
+        """Let the ranks share the model."""
+        for block in net[:3]:
+            fully_shard(block)
+        return fully_shard(net)
+
+    def data_of(self) -> int:
+        """Return which ranks have the same batches: those with the same number."""
+        return rank()
 
     def step(self, batch: Any, updates: bool) -> None:
         inputs, labels = batch
@@ -95,26 +104,23 @@ class Sharded(Loop):
         return digest(p.full_tensor().detach().numpy() for p in self.model.parameters())
 
     def ours(self) -> list[str]:
-        """Return what the recorder has left behind in the model."""
-        modules = [module for module in self.model.modules() if isinstance(module, FSDPModule)]
-        groups = [
-            group for module in modules for group in module._get_fsdp_state()._fsdp_param_groups
-        ]
-        collectives = [(group._all_gather_comm, group._reduce_scatter_comm) for group in groups]
-        left = [
-            repr(type(collective))
-            for pair in collectives
-            for collective in pair
-            if "pytorch" in repr(collective)
-        ]
-        left += ["hook" for p in self.model.parameters() if p._post_accumulate_grad_hooks]
-        # FSDP has one hook.
-        return left + ["forward hook"] * (len(self.model._forward_pre_hooks) - 1)
+        """Return what the recorder has left behind in the model, and in torch."""
+        return left_in(self.model, self.optimizer)
 
 
-def loader(seconds: float = 0.0) -> DataLoader:
+def left_in(model: nn.Module, optimizer: Any) -> list[str]:
+    """Return what a recorder may leave behind."""
+    waits = torch.distributed.distributed_c10d.Work.wait, funcol.wait_tensor
+    left = [wait.__name__ for wait in waits if hasattr(wait, "__wrapped__")]
+    left += ["hook" for p in model.parameters() if p._post_accumulate_grad_hooks]
+    hooks = model._forward_pre_hooks.values()
+    left += ["forward hook" for hook in hooks if type(hook).__name__ == "ForwardHook"]
+    return left + ["update hook"] * len(optimizer._optimizer_step_post_hooks)
+
+
+def loader(seconds: float = 0.0, data_of: int | None = None) -> DataLoader:
     """Return this rank's loader, with a delay for each batch."""
-    random = torch.Generator().manual_seed(7 + rank())
+    random = torch.Generator().manual_seed(7 + (rank() if data_of is None else data_of))
     inputs = torch.rand(STEPS * BATCH, WIDTH, generator=random)
     data = TensorDataset(inputs, torch.randint(4, (STEPS * BATCH,), generator=random))
     return DataLoader(SlowData(data, BATCH, seconds), BATCH)
@@ -160,7 +166,7 @@ class Asynchronous(Sharded):
 
 @case_of
 def asynchronous(case: Case) -> Any:
-    return Asynchronous().train(case)
+    return Asynchronous(slow_forward=slow_seconds()).train(case)
 
 
 class Stuck(Sharded):

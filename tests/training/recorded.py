@@ -22,6 +22,8 @@ from stallscope.words import STEP_CAUSES
 TIMESTAMPS = ("data", "ready", "reduced")
 #: Timestamps are in microseconds, and two clocks are read one after the other.
 RESOLUTION_NS = 100_000
+#: A switch of threads on busy cores.
+MOMENT_NS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -204,13 +206,17 @@ def check_ranks_together(run: Run) -> None:
     """Check that no rank has reduced gradients before the last rank's were ready, on one clock.
 
     On busy cores a timestamp may be late in some steps, and the analysis bounds it. A timestamp at the
-    wrong place is late in most steps.
+    wrong place is late in most steps. Where *ready* is the start of a wait, Gloo's thread may have sent
+    the rank's part before, and kept the core for a moment.
     """
     steps = run.steps.to_pandas().set_index(["generation", "step", "rank"])
     by_step = steps.groupby(["generation", "step"])
     assert (by_step.size() == run.size).all()
     early = (by_step["ready"].max() - by_step["reduced"].min()).median()
-    assert early <= RESOLUTION_NS, f"reduced {early / 1e6:.3f} ms before all were ready"
+    waits = all(log.times_own_work for log in run.logs)
+    assert early <= RESOLUTION_NS + waits * MOMENT_NS, (
+        f"reduced {early / 1e6:.3f} ms before all were ready"
+    )
     for generation in steps.index.unique("generation"):
         aligned = align(run, int(generation))
         assert (aligned.ready.max(axis=1) <= aligned.reduced.min(axis=1)).all()

@@ -1,4 +1,4 @@
-"""DeepSpeed's ZeRO on two CPU ranks: all stages of a step up to ZeRO's stage 2, then its input only."""
+"""DeepSpeed's ZeRO on two CPU ranks: time in collectives is waiting and communication, not compute."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 from training.environments import DEEPSPEED, needs
-from training.recorded import Recorded, check_steps, record_cases
+from training.recorded import Recorded, record_cases
 from training.recorder_contract import Case, RecorderContract, loop_cases
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
@@ -44,20 +44,11 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 class TestZero(DeepSpeedContract):
     recorder = "DeepSpeed"
     cases = (
-        *loop_cases("zero_2", width=32, **FACTS),
+        *loop_cases("zero_2", width=32, **FACTS, sharding={"kind": "DeepSpeed"}),
+        *loop_cases("zero_3", width=32, **FACTS),
         *(Case(name, facts=FACTS) for name in ("zero_0", "zero_1_in_16_bits")),
         Case("zero_1", weights=True, facts=FACTS),
     )
-
-    def test_with_stage_3_a_step_has_its_input(self, recorded: Recorded) -> None:
-        patient, slow = fits = recorded.fits("zero_3")
-        for fit in fits:
-            check_steps(fit, 0, 24, timestamps=("data",))
-            assert fit.facts["gradients_reduced"] is None
-            assert "ZeRO stage 3 gathers parameters" in fit.facts["stamps"]["reason"]
-            assert fit.facts["stamps"]["input_exposed"] is True
-        recorded.clean("zero_3")
-        assert slow.median_ms("begin", "data") > 40 > 20 > patient.median_ms("begin", "data")
 
 
 class TestBelowAccelerate(DeepSpeedContract):

@@ -29,6 +29,7 @@ SCRIPTS = {
     "lightning": (KERAS3, 2),
     "loops": (ENVIRONMENT, 2),
     "mxnet": (MXNET, 2),
+    "parallelism": (KERAS3, 2),
     "pytorch": (ENVIRONMENT, 2),
     "transformers": (KERAS3, 2),
 }

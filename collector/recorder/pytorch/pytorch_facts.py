@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
@@ -24,7 +24,7 @@ from ..step_log.line_format import StepRow
 from .iterable_sources import loader_in_pipeline
 from .loader_pipeline import PoolQueue, queue_of
 from .reductions import Reductions, innermost_model
-from .sharded import deepspeed_reduces, sharding, shards_dtype
+from .sharded import is_deepspeed, sharding, sharding_of, shards_dtype
 
 # The number of epochs for which the order of samples is recorded.
 _MOST_ORDERS = 8
@@ -35,7 +35,7 @@ def parameters_of(optimizer: Any, model: Any) -> List[torch.Tensor]:
     inner = innermost_model(model)
     ddp = isinstance(inner, torch.nn.parallel.DistributedDataParallel)
     # The optimizer of ZeRO has flat parts of them.
-    if optimizer is None or ddp or deepspeed_reduces(inner):
+    if optimizer is None or ddp or is_deepspeed(inner):
         return [] if model is None else list(model.parameters())
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
@@ -71,9 +71,9 @@ def model_facts(
 ) -> Dict[str, Any]:
     """Return facts of the model and its optimizer; unknown ones are None."""
     inner = innermost_model(model)
+    sharded = known(lambda: sharding_of(innermost_model(model))) is not None
     inner = getattr(inner, "module", inner)
     training = [parameter for parameter in parameters if parameter.requires_grad]
-    sharded = any(map(_is_sharded, training))
     rate = learning_rate(optimizer)
     return {
         "framework": "pytorch",
@@ -83,14 +83,14 @@ def model_facts(
             "accelerate": module_version("accelerate"),
         },
         "model": None if inner is None else type(inner).__name__,
-        "parameters": known(lambda: sum(parameter.numel() for parameter in parameters)),
+        "parameters": known(lambda: sum(map(_numbers_in, parameters))),
         **optimizer_facts(optimizer, "lr", rate, size),
         "backward_passes_per_step": getattr(optimizer, "backward_passes_per_step", None),
         "compression": known(lambda: _compression(optimizer, model)),
         "bucket_bytes": known(lambda: int(innermost_model(model).bucket_bytes_cap)),
         "gradient_tensors": len(training),
         "sharding": known(lambda: sharding(innermost_model(model))),
-        # Sharded parameters have no allreduce of such sizes.
+        # Sharded models have no allreduce of such sizes.
         **gradient_sizes(None if sharded else known(lambda: list(map(_bytes, training)))),
         "threads": {
             "inter_op": torch.get_num_interop_threads(),
@@ -224,6 +224,11 @@ def _is_sharded(parameter: torch.Tensor) -> bool:
     return hasattr(parameter, "placements")
 
 
+def _numbers_in(parameter: torch.Tensor) -> int:
+    """Return the size of a parameter, of which ZeRO's stage 3 keeps a part elsewhere."""
+    return int(getattr(parameter, "ds_numel", None) or parameter.numel())
+
+
 def _bytes(parameter: torch.Tensor) -> int:
     return int(parameter.numel() * parameter.element_size())
 
@@ -258,16 +263,24 @@ class LateFacts:
         optimizer, model: the user's arguments.
         ranks: the number of processes that train together.
         batch_size: samples per rank and iteration, if the user gave the number.
+        of_reductions: returns what the first reduction shows.
     """
 
     def __init__(
-        self, session: Session, optimizer: Any, model: Any, ranks: int, batch_size: Optional[int]
+        self,
+        session: Session,
+        optimizer: Any,
+        model: Any,
+        ranks: int,
+        batch_size: Optional[int],
+        of_reductions: Callable[[], Dict[str, Any]],
     ) -> None:
         self._session = session
         self._optimizer = optimizer
         self._model = model
         self._ranks = ranks
         self._batch_size = batch_size
+        self._of_reductions = of_reductions
         self._first_step = session.next_step
         self._rates = LearningRates()
         self._loader: Any = None
@@ -324,6 +337,9 @@ class LateFacts:
 
     def gradients_reduced(self) -> None:
         """Record sparse gradients once, after the first reduction, while the gradients exist."""
+        facts = known(self._of_reductions)
+        if facts:
+            self._session.facts(facts)
         if self._ranks > 1:
             parameters = parameters_of(self._optimizer, self._model)
             gradients = sparse_gradients(self._optimizer, self._model, parameters, self._ranks)

@@ -39,7 +39,7 @@ from .reductions import (
     innermost_model,
     innermost_optimizer,
 )
-from .sharded import DeepSpeedReductions, FsdpReductions, is_deepspeed, is_fully_sharded
+from .sharded import OWN_WORK, CollectiveReductions, sharding_of
 from .waits import Waits
 
 logger = logging.getLogger("stallscope")
@@ -124,7 +124,8 @@ class Recording(IterationRecording):
         reductions = reductions_of(optimizer, model, world.size)
         no_timestamps = why_no_timestamps(reductions, parameters, options.stages)
         self._single = world.size == 1
-        reduced = True if self._single or (reductions.counts and not reductions.reason) else None
+        seen = reductions.counts and reductions.averages and not reductions.reason
+        reduced = True if self._single or seen else None
         if not no_timestamps:
             self._device = known(lambda: _clock_of(parameters))
             if self._device is None and device_types(parameters) == ["cuda"]:
@@ -135,6 +136,8 @@ class Recording(IterationRecording):
         }
         if self._device is not None:
             self._timestamps["clock"] = "cuda"
+        elif isinstance(reductions, CollectiveReductions) and not no_timestamps:
+            self._timestamps["ready"] = OWN_WORK
         elif no_timestamps and computes_on_host(parameters):
             # The host computes itself, so nothing computes while it waits for a batch.
             self._timestamps["input_exposed"] = True
@@ -155,7 +158,9 @@ class Recording(IterationRecording):
         self._waiting = self._finished.waiting
         counted = steps_counted(optimizer) if self._first_step is None else self._first_step
         session = self._open_session(world, facts, counted, self._before_flush, self._position)
-        self._late_facts = LateFacts(session, optimizer, model, world.size, options.batch_size)
+        self._late_facts = LateFacts(
+            session, optimizer, model, world.size, options.batch_size, reductions.facts
+        )
         if not session.recording:
             return
         open_recordings.append(self)
@@ -175,7 +180,9 @@ class Recording(IterationRecording):
         reductions.install(gradients, self._reduced, self._waits)
 
     def _iteration_began(self) -> Optional[int]:
-        return None if self._iteration is None else self._iteration.begin
+        """Return when the running iteration began; None until its batch is there."""
+        iteration = self._iteration
+        return None if iteration is None or iteration.data is None else iteration.begin
 
     def _undo_all(self) -> None:
         while self._undo:
@@ -396,19 +403,16 @@ def reductions_of(optimizer: Any, model: Any, size: int) -> Reductions:
     model = innermost_model(model)
     if isinstance(model, torch.nn.parallel.DistributedDataParallel):
         return DdpReductions(model)
-    reason = None
-    if size > 1 and is_fully_sharded(model):
-        return FsdpReductions(model)
-    if size > 1 and is_deepspeed(model):
-        return DeepSpeedReductions(model)
+    reason, sharding = None, sharding_of(model)
+    if size > 1 and sharding is not None:
+        return CollectiveReductions(optimizer, model, sharding)
     if hasattr(optimizer, "_starting_models"):
         reason = "Adasum reduces in the middle of the optimizer's step"
     elif hasattr(optimizer, "skip_synchronize"):
         return HorovodReductions(optimizer)
     elif size > 1:
         reason = (
-            "the optimizer is not Horovod's and the model not DistributedDataParallel"
-            " or sharded by fully_shard"
+            "the optimizer is not Horovod's and the model not DistributedDataParallel or sharded"
         )
     # Before torch 2.0 updates cannot be seen either.
     updates = hasattr(optimizer, "register_step_post_hook")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from time import monotonic_ns
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
@@ -33,6 +33,8 @@ class Reductions:
 
     #: Whether reductions are seen at all.
     counts = False
+    #: Whether all ranks have the same weights after them, as far as they are seen.
+    averages = True
     #: Whether hooks on the gradients time them.
     needs_gradients = True
 
@@ -50,6 +52,10 @@ class Reductions:
 
     def before_module(self) -> None:
         """Note that the forward pass of a wrapped module begins."""
+
+    def facts(self) -> Dict[str, Any]:
+        """Return what is known once a step is done."""
+        return {}
 
     def remove(self) -> None:
         """Restore optimizer and model."""
@@ -217,7 +223,7 @@ class BroadcastHook(ForwardHook):
     """A hook of the module inside DistributedDataParallel. Compiled modules do not call it."""
 
     def __call__(self, *_: Any) -> None:
-        if self._reductions is not None and not _is_compiling():
+        if self._reductions is not None and not is_compiling():
             self._reductions.before_module()
 
 
@@ -230,7 +236,8 @@ def _has_buffers(model: Any) -> bool:
     return bool(model.broadcast_buffers and getattr(model, "modules_buffers", ()))
 
 
-def _is_compiling() -> bool:
+def is_compiling() -> bool:
+    """Return whether torch's compiler traces the code that calls this function."""
     compiler = getattr(torch, "compiler", None)
     return compiler is not None and bool(compiler.is_compiling())
 

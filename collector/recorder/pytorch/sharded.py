@@ -1,170 +1,52 @@
-"""Reductions by FSDP2 (``torch.distributed.fsdp.fully_shard``) and by DeepSpeed's engine, on CPUs.
+"""Steps of models whose ranks communicate throughout forward and backward, on CPUs.
 
-With FSDP2, each group of parameters is gathered before its forward and its backward pass, and its
-gradients are reduced and scattered in backward. DeepSpeed reduces what fills a bucket in backward, and
-the rest after it. On CPUs a rank does nothing else meanwhile, so all the time in these collectives is
-exposed. On a device they overlap with compute, which the host cannot see.
+That is FSDP (``fully_shard``, ``FullyShardedDataParallel``), DeepSpeed's engine, tensor parallelism and
+``torch.distributed.pipelining``. On CPUs a rank that waits for a collective, or for a message,
+does nothing else, so its own work is all the other time. All of them wait in ``Work.wait``, or in
+``wait_tensor`` of the functional collectives, which DTensors use. On a device collectives overlap with
+compute, which the host cannot see.
 """
 
 from __future__ import annotations
 
-import copy
 import functools
 import sys
-from time import monotonic_ns
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
 from ..guards import patch
+from ..job.world import torch_distributed
 from ..loop_steps import Reduction
 from .gradient_timestamps import GradientClock
-from .reductions import ForwardHook, Reductions, Report
-from .waits import Waits
+from .reductions import ForwardHook, Reductions, Report, is_compiling
+from .waits import Function, Waits
 
-# What waits for other ranks in DeepSpeed's forward and backward passes.
-_DEEPSPEED_COLLECTIVES = (
-    "all_reduce",
-    "all_reduce_coalesced",
-    "all_to_all",
-    "all_to_all_single",
-    "reduce",
-    "reduce_scatter",
-    "reduce_scatter_tensor",
-)
-# Where torch has had the class of sharded modules.
-_MODULES = ("torch.distributed.fsdp", "torch.distributed._composable.fsdp")
+#: What *ready* means in these steps: the start of the last wait, less all other waits.
+OWN_WORK = "own work"
+FULLY_SHARD, FSDP_1 = "fully_shard", "FullyShardedDataParallel"
+DEEPSPEED, TENSOR_PARALLEL, PIPELINE = "DeepSpeed", "tensor parallel", "pipeline"
+# Where torch has had the class of modules that fully_shard has sharded.
+_FSDP = ("torch.distributed.fsdp", "torch.distributed._composable.fsdp")
+_SCHEDULES = "torch.distributed.pipelining.schedules"
+_FUNCTIONAL = "torch.distributed._functional_collectives"
+# The latest groups of a process: a job has fewer dimensions.
+_MOST_GROUPS = 32
 
 
-def is_fully_sharded(model: Any) -> bool:
-    """Return whether ``fully_shard`` was applied to the model or to parts of it."""
-    return bool(_sharded_modules(model))
-
-
-class FsdpReductions(Reductions):
-    """Reductions of a model that ``fully_shard`` has sharded."""
-
-    needs_gradients = False
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        self._groups = _groups_of(model)
-        super().__init__(_why_unseen(self._groups))
-        self.counts = bool(self._groups)
-        self._model = model
-        self._report: Optional[Report] = None
-        self._waits: Optional[Waits] = None
-        # Forward passes whose backward pass may reduce: they identify reductions.
-        self._forwards = 0
-        # Whether a gather was asynchronous: when the rank waited for it is unknown from then on.
-        self._unknown = False
-
-    def install(self, gradients: Optional[GradientClock], report: Report, waits: Waits) -> None:
-        self._report = report
-        self._waits = None if gradients is None else waits
-        self._undo.append(self._model.register_forward_pre_hook(ForwardHook(self)).remove)
-        for group in self._groups:
-            self._replace(group, "_all_gather_comm", self._gathering)
-            self._replace(group, "_reduce_scatter_comm", self._reducing)
-
-    def _replace(self, group: Any, name: str, timed: Callable[[Any], Any]) -> None:
-        collective = getattr(group, name)
-        self._undo.append(patch(group, name, _like(collective, timed(collective))))
-
-    def before_forward(self) -> None:
-        if torch.is_grad_enabled():
-            self._forwards += 1
-
-    def _gathering(self, gather: Any) -> Callable[..., Any]:
-        """Return a gather that counts its time as waiting."""
-        timed = gather if self._waits is None else self._waits.timed(gather.__call__)
-
-        def gathering(*args: Any, **kwargs: Any) -> Any:
-            if kwargs.get("async_op"):
-                self._unknown = True
-                return gather(*args, **kwargs)
-            return timed(*args, **kwargs)
-
-        return gathering
-
-    def _reducing(self, reduce: Any) -> Callable[..., Any]:
-        """Return a timed reduce-scatter; the last one of a backward pass is the reduction."""
-
-        def reducing(*args: Any, **kwargs: Any) -> Any:
-            waits, report = self._waits, self._report
-            assert report is not None
-            if waits is None or self._unknown:
-                result = reduce(*args, **kwargs)
-                report(Reduction(self._forwards, None, None))
-                return result
-            waited, _ = waits.before(self._forwards)
-            waits.since = began = monotonic_ns()
-            try:
-                result = reduce(*args, **kwargs)
-            finally:
-                ended = waits.add(began)
-                waits.settle()
-            report(Reduction(self._forwards, began, ended, waited=waited))
-            return result
-
-        return reducing
-
-
-class DeepSpeedReductions(Reductions):
-    """Reductions by DeepSpeed's engine."""
-
-    needs_gradients = False
-
-    def __init__(self, engine: Any) -> None:
-        super().__init__(_why_deepspeed_is_unseen(engine))
-        self.counts = self.reason is None
-        self._engine = engine
-        self._waits: Optional[Waits] = None
-        # Reductions so far: they identify themselves.
-        self._reductions = 0
-        # Whether a forward pass since the latest reduction has begun.
-        self._in_step = False
-
-    def install(self, gradients: Optional[GradientClock], report: Report, waits: Waits) -> None:
-        if not self.counts:
-            return
-        original = self._engine.allreduce_gradients
-
-        @functools.wraps(original)
-        def allreduce_gradients(*args: Any, **kwargs: Any) -> Any:
-            # Gradients that only accumulate are reduced with the step's last ones.
-            if not self._engine.is_gradient_accumulation_boundary():
-                return original(*args, **kwargs)
-            self._reductions += 1
-            self._in_step = False
-            if gradients is None:
-                result = original(*args, **kwargs)
-                report(Reduction(self._reductions, None, None))
-                return result
-            waited, _ = waits.before(self._reductions)
-            began = monotonic_ns()
-            result = original(*args, **kwargs)
-            report(Reduction(self._reductions, began, monotonic_ns(), waited=waited))
-            return result
-
-        self._undo.append(patch(self._engine, "allreduce_gradients", allreduce_gradients))
-        if gradients is not None:
-            self._waits = waits
-            self._undo.append(self._engine.register_forward_pre_hook(ForwardHook(self)).remove)
-            backend = _deepspeed_backend()
-            for name in _DEEPSPEED_COLLECTIVES:
-                if callable(getattr(backend, name, None)):
-                    timed = waits.timed(getattr(backend, name))
-                    self._undo.append(patch(backend, name, timed))
-
-    def before_forward(self) -> None:
-        """Leave the collectives after the previous reduction, as of the norm, to the previous step.
-
-        In the Trainer, those of this iteration come before its forward pass.
-        """
-        if torch.is_grad_enabled() and not self._in_step:
-            self._in_step = True
-            assert self._waits is not None
-            self._waits.settle_earlier()
+def sharding_of(model: Any) -> Optional[str]:
+    """Return how the ranks share the model's work; None if each has all of it, or if that is unknown."""
+    if is_deepspeed(model):
+        return DEEPSPEED
+    if not isinstance(model, torch.nn.Module):
+        return None
+    if any(_modules_of(model, _FSDP, "FSDPModule")):
+        return FULLY_SHARD
+    if any(_modules_of(model, _FSDP[:1], FSDP_1)):
+        return FSDP_1
+    if any(hasattr(parameter, "placements") for parameter in model.parameters()):
+        return TENSOR_PARALLEL
+    return PIPELINE if _SCHEDULES in sys.modules and not _has_ddp(model) else None
 
 
 def is_deepspeed(model: Any) -> bool:
@@ -172,55 +54,186 @@ def is_deepspeed(model: Any) -> bool:
     return type(model).__module__.startswith("deepspeed.")
 
 
-def deepspeed_reduces(model: Any) -> bool:
-    """Return whether the model is an engine of DeepSpeed whose reductions can be seen."""
-    return is_deepspeed(model) and _why_deepspeed_is_unseen(model) is None
+class CollectiveReductions(Reductions):
+    """Steps that an optimizer's updates tell apart; the last wait of a step is its reduction.
+
+    That may come after the update, as where updated parameters are gathered. A forward pass or another
+    iteration of the loop begins the next step.
+    """
+
+    needs_gradients = False
+
+    def __init__(self, optimizer: Any, model: Any, sharding: str) -> None:
+        super().__init__(_why_unseen(model, sharding))
+        self.averages = sharding in (FULLY_SHARD, FSDP_1, DEEPSPEED)
+        self._optimizer = optimizer
+        self._model = model
+        self._watch_updates = _watch_of_updates(optimizer, model)
+        self.counts = self._watch_updates is not None
+        if not self.counts:
+            self.reason = self.reason or "updates of the optimizer cannot be seen"
+        self._report: Optional[Report] = None
+        self._waits: Optional[Waits] = None
+        # A pipeline that another program runs may wait elsewhere.
+        self._needs_schedule = sharding == PIPELINE
+        self._schedule: Optional[Dict[str, Any]] = None
+        # The current step: its number, its last wait, the nanoseconds of all waits before that, and the
+        # iteration of its update.
+        self._step = 0
+        self._last: Optional[Tuple[int, int]] = None
+        self._earlier_ns = 0
+        self._updated_in: Optional[int] = None
+
+    def install(self, gradients: Optional[GradientClock], report: Report, waits: Waits) -> None:
+        if self._watch_updates is None:
+            return
+        self._report, self._waits = report, waits
+        self._undo.append(self._watch_updates(self._updated))
+        self._undo.append(self._model.register_forward_pre_hook(ForwardHook(self)).remove)
+        for name in ("PipelineScheduleSingle", "PipelineScheduleMulti"):
+            kind = getattr(sys.modules.get(_SCHEDULES), name, None)
+            if kind is not None:
+                self._undo.append(patch(kind, "step", self._noting_schedule(kind.step)))
+        if gradients is not None:
+            waits.on_wait = self._waited
+            self._undo += _watch_collectives(waits)
+
+    def before_forward(self) -> None:
+        if torch.is_grad_enabled() and self._updated_in is not None:
+            self._next_step()
+
+    def facts(self) -> Dict[str, Any]:
+        return {"groups": process_groups(), "pipeline_schedule": self._schedule}
+
+    def _waited(self, began: int, ended: int, iteration: int) -> None:
+        if self._updated_in not in (None, iteration):
+            self._next_step()
+        if self._last is not None:
+            self._earlier_ns += self._last[1] - self._last[0]
+        self._last = began, ended
+        if self._updated_in is not None:
+            self._report_step()
+
+    def _updated(self, *_: Any) -> None:
+        assert self._waits is not None
+        iteration = self._waits.iteration
+        if self._updated_in not in (None, iteration):
+            self._next_step()
+        # Outside of the loop's iterations it still ends the step.
+        self._updated_in = -1 if iteration is None else iteration
+        self._report_step()
+
+    def _next_step(self) -> None:
+        self._step += 1
+        self._last, self._earlier_ns, self._updated_in = None, 0, None
+
+    def _report_step(self) -> None:
+        """Report the step's reduction; a later report of the same step replaces it."""
+        assert self._report is not None
+        if self._last is None or (self._needs_schedule and self._schedule is None):
+            self._report(Reduction(self._step, None, None))
+        else:
+            began, ended = self._last
+            self._report(Reduction(self._step, began, ended, waited=self._earlier_ns))
+
+    def _noting_schedule(self, step: Function) -> Function:
+        """Return the method of a pipeline's schedule that makes a step, and note the schedule."""
+
+        @functools.wraps(step)
+        def noting(schedule: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._schedule is None:
+                self._schedule = _schedule_facts(schedule)
+            return step(schedule, *args, **kwargs)
+
+        return noting
 
 
-def _deepspeed_backend() -> Any:
-    """Return the object that runs DeepSpeed's collectives."""
-    return getattr(sys.modules.get("deepspeed.comm.comm"), "cdb", None)
+def _watch_collectives(waits: Waits) -> List[Callable[[], None]]:
+    """Time all waits for other ranks in Python; return the functions that end that."""
+    work = torch.distributed.distributed_c10d.Work
+    undo = [patch(work, "wait", waits.timed(work.wait))]
+    functional = sys.modules.get(_FUNCTIONAL)
+    if functional is not None:
+        original = functional.wait_tensor
+        timed = waits.timed(original)
+
+        @functools.wraps(original)
+        def wait_tensor(*args: Any, **kwargs: Any) -> Any:
+            # A compiler would break its graph at the clock.
+            return original(*args, **kwargs) if is_compiling() else timed(*args, **kwargs)
+
+        undo.append(patch(functional, "wait_tensor", wait_tensor))
+    return undo
 
 
-def _why_deepspeed_is_unseen(engine: Any) -> Optional[str]:
-    """Return why the engine's reductions cannot be seen; None where they can."""
-    hidden = "DeepSpeed's engine reduces gradients where it cannot be seen"
+def _watch_of_updates(
+    optimizer: Any, model: Any
+) -> Optional[Callable[[Callable[..., None]], Callable[[], None]]]:
+    """Return a function that calls another one after each update; None where updates cannot be seen."""
+    if is_deepspeed(model):
+        return functools.partial(_watch_engine, model) if hasattr(model, "global_steps") else None
+    watch = getattr(optimizer, "register_step_post_hook", None)
+    if watch is None and optimizer is None:
+        watch = getattr(torch.optim.optimizer, "register_optimizer_step_post_hook", None)
+    return None if watch is None else lambda updated: watch(updated).remove  # type: ignore[no-any-return]
+
+
+def _watch_engine(engine: Any, updated: Callable[..., None]) -> Callable[[], None]:
+    """Call a function after each update by DeepSpeed's engine; its optimizers hide theirs."""
+    original = engine.step
+
+    @functools.wraps(original)
+    def step(*args: Any, **kwargs: Any) -> Any:
+        before = engine.global_steps
+        result = original(*args, **kwargs)
+        if engine.global_steps != before:
+            updated()
+        return result
+
+    return patch(engine, "step", step)
+
+
+def _why_unseen(model: Any, sharding: str) -> Optional[str]:
+    """Return why waits cannot be timed; None where they can."""
+    if any(parameter.device.type != "cpu" for parameter in model.parameters()):
+        return "on a device collectives overlap with compute, which the host cannot see"
+    if torch_distributed() is None:
+        return "torch.distributed does not run the collectives"
+    if sharding == DEEPSPEED:
+        return _why_engine_is_unseen(model)
+    if sharding != FULLY_SHARD and any(map(_is_compiled, model.modules())):
+        return "the collectives of a compiled model cannot be seen"
+    return None
+
+
+def _why_engine_is_unseen(engine: Any) -> Optional[str]:
+    """Return why DeepSpeed's engine waits where it cannot be seen; None where it does not."""
+    hidden = "DeepSpeed's engine communicates where it cannot be seen"
     try:
-        if type(engine).__name__ != "DeepSpeedEngine" or not engine.enable_backward_allreduce:
-            return hidden
-        if engine.zero_optimization_stage() > 2:
-            return hidden + ": ZeRO stage 3 gathers parameters meanwhile"
-        if any(parameter.device.type != "cpu" for parameter in engine.module.parameters()):
-            return (
-                "on a device DeepSpeed's reductions overlap with compute, which the host cannot see"
-            )
-        unusual = (
-            # With these the engine's gradients are reduced elsewhere, or one rank after the other.
-            ("managed_gradient_accumulation", False),
-            ("is_deepcompile_enabled", True),
-        )
-        if any(_answer(engine, name, not unseen) is unseen for name, unseen in unusual):
-            return hidden
-        all_at_once = getattr(engine.optimizer, "use_multi_rank_bucket_allreduce", True)
-        zenflow = getattr(engine.optimizer, "zenflow", False)
-        return hidden if zenflow or not all_at_once or _deepspeed_backend() is None else None
+        deep = getattr(engine, "is_deepcompile_enabled", bool)()
+        pipeline = type(engine).__name__ != "DeepSpeedEngine"
+        return hidden if deep or pipeline or getattr(engine, "zenflow", False) else None
     except Exception as error:
         return "%s: %r" % (hidden, error)
 
 
-def _answer(engine: Any, name: str, default: bool) -> bool:
-    """Return the result of one of the engine's methods, which old versions lack."""
-    method = getattr(engine, name, None)
-    return bool(method()) if callable(method) else default
+def _is_compiled(module: Any) -> bool:
+    return getattr(module, "_compiled_call_impl", None) is not None or hasattr(module, "_orig_mod")
 
 
-def sharding(model: Any) -> Optional[Dict[str, bool]]:
+# -- Facts -----------------------------------------------------------------------------------------
+
+
+def sharding(model: Any) -> Optional[Dict[str, Any]]:
     """Return facts of the sharding; None without one."""
-    groups = _groups_of(model)
-    if not groups:
+    kind = sharding_of(model)
+    if kind is None:
         return None
+    groups = _groups_of(model) if kind == FULLY_SHARD else []
+    if not groups:
+        return {"kind": kind}
     gathers_again = any(group.post_forward_mesh_info is not None for group in groups)
-    return {"reshard_after_forward": gathers_again}
+    return {"kind": kind, "reshard_after_forward": gathers_again}
 
 
 def shards_dtype(model: Any) -> Optional[str]:
@@ -233,40 +246,62 @@ def shards_dtype(model: Any) -> Optional[str]:
     return "none" if dtype is None or dtype.itemsize > 2 else str(dtype).replace("torch.", "")
 
 
-def _sharded_modules(model: Any) -> List[Any]:
-    kinds = [getattr(sys.modules.get(name), "FSDPModule", None) for name in _MODULES]
+def process_groups() -> Optional[List[Dict[str, Any]]]:
+    """Return this rank's groups of evenly spaced ranks, as DeviceMesh or Megatron names them.
+
+    None where torch hides them.
+    """
+    world = getattr(sys.modules.get("torch.distributed.distributed_c10d"), "_world", None)
+    members = getattr(world, "pg_group_ranks", None)
+    distributed = torch_distributed()
+    if members is None or distributed is None:
+        return None
+    groups: Dict[Tuple[str, int, int, int], None] = {}
+    for group, ranks_of_group in list(members.items())[-_MOST_GROUPS:]:
+        ranks = sorted(ranks_of_group)
+        strides = {after - before for before, after in zip(ranks, ranks[1:])}
+        is_part = distributed.get_rank() in ranks and len(ranks) < distributed.get_world_size()
+        if is_part and len(strides) == 1:
+            name = str(getattr(group, "group_desc", "undefined")).replace("mesh_", "", 1)
+            groups[name, ranks[0], strides.pop(), len(ranks)] = None
+    names = ("name", "first", "stride", "size")
+    return [dict(zip(names, (*key,))) for key in groups]
+
+
+def _schedule_facts(schedule: Any) -> Optional[Dict[str, Any]]:
+    """Return a pipeline's schedule, micro-batches and stages; None where torch hides them."""
+    try:
+        stages = getattr(schedule, "_stages", None) or [schedule._stage]
+        return {
+            "schedule": type(schedule).__name__,
+            "micro_batches": int(schedule._n_microbatches),
+            "stages": [int(stage.stage_index) for stage in stages],
+            "of": int(stages[0].num_stages),
+        }
+    except Exception:
+        return None
+
+
+def _modules_of(model: Any, places: Tuple[str, ...], name: str) -> Iterator[Any]:
+    """Yield the modules of a model with a class of torch, which has had it in one of these places."""
+    kinds = [getattr(sys.modules.get(place), name, None) for place in places]
     known = tuple(kind for kind in kinds if kind is not None)
-    if not known or not isinstance(model, torch.nn.Module):
-        return []
-    return [module for module in model.modules() if isinstance(module, known)]
+    if known and isinstance(model, torch.nn.Module):
+        yield from (module for module in model.modules() if isinstance(module, known))
+
+
+def _has_ddp(model: Any) -> bool:
+    ddp = torch.nn.parallel.DistributedDataParallel
+    return any(isinstance(module, ddp) for module in model.modules())
 
 
 def _groups_of(model: Any) -> List[Any]:
-    """Return the groups of parameters that communicate together; none where torch hides them."""
+    """Return fully_shard's groups of parameters, gathered together; none where torch hides them."""
     all_groups: List[Any] = []
-    for module in _sharded_modules(model):
+    for module in _modules_of(model, _FSDP, "FSDPModule"):
         state = module._get_fsdp_state()
         groups = getattr(state, "_fsdp_param_groups", None)
         if groups is None:
             groups = [state._fsdp_param_group]
         all_groups += [group for group in groups if group is not None and group not in all_groups]
-    return all_groups if all(hasattr(group, "_reduce_scatter_comm") for group in all_groups) else []
-
-
-def _why_unseen(groups: List[Any]) -> Optional[str]:
-    if not groups:
-        return "this version of PyTorch does not show FSDP's collectives"
-    if any(group.device.type != "cpu" for group in groups):
-        return "on a device FSDP's collectives overlap with compute, which the host cannot see"
-    if any(getattr(group, "_is_hsdp", False) for group in groups):
-        return "the allreduces of hybrid sharding (HSDP) cannot be seen"
-    return None
-
-
-def _like(collective: Any, function: Callable[..., Any]) -> Any:
-    """Return a copy of a collective that calls a function; it has the same type, which torch checks."""
-    kind = type(collective)
-    same = copy.copy(collective)
-    calls = {"__call__": lambda _, *args, **kwargs: function(*args, **kwargs)}
-    same.__class__ = type(kind.__name__, (kind,), calls)
-    return same
+    return all_groups

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from stallscope.run import Log, Run
+from stallscope.run import Log, PipelinePart, Run
 
 Framework = Literal["keras", "torch"]
 Library = Literal["horovod", "ddp"]
 #: Horovod's callback that averages metrics over the ranks.
 AVERAGES = "horovod.MetricAverageCallback"
 _DISTRIBUTED = "DistributedSampler"
+# How ranks share a model; logs that do not say it are FSDP2's.
+_FSDP2 = "fully_shard"
 _FRAMEWORKS: Mapping[str, Framework] = {"tensorflow": "keras", "pytorch": "torch"}
 # Facts that are counts.
 _COUNTS = (
@@ -108,8 +110,10 @@ class Setup:
     compression: str | None = None
     #: The size of DistributedDataParallel's buckets.
     bucket_bytes: int | None = None
-    #: Whether each rank holds a part of the parameters (FSDP).
+    #: Whether each rank holds a part of the parameters (FSDP2).
     sharded: bool = False
+    #: Whether ranks share the model in another way (FSDP 1, ZeRO, tensor parallelism, pipelines).
+    shares_model: bool = False
     #: Whether shards are gathered again for the backward pass.
     gathers_for_backward: bool = False
     #: Callbacks that every rank has, and whether metrics are averaged before any callback uses them.
@@ -118,6 +122,8 @@ class Setup:
     #: Whether a DistributedSampler divides the samples, and whether ``set_epoch`` is called on it.
     distributed_sampler: bool = False
     set_epoch: bool = False
+    #: By rank, its part of a pipeline.
+    pipeline_parts: Mapping[int, PipelinePart] = field(default_factory=dict)
 
     @classmethod
     def of(cls, run: Run) -> Setup:
@@ -128,6 +134,8 @@ class Setup:
         framework = _FRAMEWORKS.get(str(run.fact("framework")))
         drawn = [sampler.get("drawn") for sampler in _samplers(run)]
         persistent = run.fact("persistent_workers")
+        sharding = run.fact("sharding")
+        shares = sharding.get("kind", _FSDP2) if isinstance(sharding, dict) else None
         return cls(
             framework=framework,
             library=_library(run, framework),
@@ -147,12 +155,19 @@ class Setup:
             pipeline=_texts(run.fact("pipeline")),
             compute_dtypes=_texts(run.fact("compute_dtypes")),
             compression=text(run.fact("compression")),
-            sharded=isinstance(run.fact("sharding"), dict),
-            gathers_for_backward=_gathers_for_backward(run),
+            sharded=shares == _FSDP2,
+            shares_model=shares not in (None, _FSDP2),
+            gathers_for_backward=shares is not None
+            and sharding.get("reshard_after_forward") is True,
             callbacks=_common_callbacks(logs),
             averages_first=bool(logs) and all(map(_averages_first, logs)),
             distributed_sampler=bool(drawn),
             set_epoch=len({str(samples) for samples in drawn if samples is not None}) > 1,
+            pipeline_parts={
+                rank: part
+                for rank, log in run.last_logs.items()
+                if (part := log.pipeline_part) is not None
+            },
             **{name: number(run.fact(name)) for name in _COUNTS},
         )
 
@@ -258,11 +273,6 @@ def _passes(run: Run) -> int | None:
     facts = (run.fact("backward_passes_per_step"), run.fact("accumulate_grad_batches"))
     known = [count for count in map(number, facts) if count is not None]
     return max(known, default=None)
-
-
-def _gathers_for_backward(run: Run) -> bool:
-    sharding = run.fact("sharding")
-    return isinstance(sharding, dict) and sharding.get("reshard_after_forward") is True
 
 
 def _samplers(run: Run) -> list[Mapping[str, Any]]:

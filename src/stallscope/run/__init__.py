@@ -15,7 +15,16 @@ from .events import (
     Rounds,
     Series,
 )
-from .log import INTERVALS_SCHEMA, STEPS_SCHEMA, TIMESTAMPS, Log, Problem, sessions_of, wall_offsets
+from .log import (
+    INTERVALS_SCHEMA,
+    STEPS_SCHEMA,
+    TIMESTAMPS,
+    Log,
+    PipelinePart,
+    Problem,
+    sessions_of,
+    wall_offsets,
+)
 from .run import IncompleteRank, Run, newest_first
 
 __all__ = [
@@ -31,6 +40,7 @@ __all__ = [
     "MeasuredInput",
     "NetworkCheck",
     "PairRounds",
+    "PipelinePart",
     "Problem",
     "Rounds",
     "Run",

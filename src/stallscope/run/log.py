@@ -80,6 +80,17 @@ class FetchedAhead:
 
 
 @dataclass(frozen=True)
+class PipelinePart:
+    """A rank's part of a pipeline: its stages, of all of them, and how each step goes through them."""
+
+    stages: tuple[int, ...]
+    of: int
+    micro_batches: int
+    #: The name of the class in ``torch.distributed.pipelining``.
+    schedule: str
+
+
+@dataclass(frozen=True)
 class Log:
     """One log of one rank."""
 
@@ -122,6 +133,37 @@ class Log:
         probes = fact.get("probes") if isinstance(fact, Mapping) else None
         read = map(_fetched_ahead, probes if isinstance(probes, list) else [])
         return [probe for probe in read if probe is not None]
+
+    @property
+    def times_own_work(self) -> bool:
+        """Whether *ready* is the rank's own work in the step: all waits in collectives come after it."""
+        stamps = self.facts.get("stamps")
+        return isinstance(stamps, Mapping) and stamps.get("ready") == "own work"
+
+    @property
+    def pipeline_part(self) -> PipelinePart | None:
+        """Return the rank's part of a pipeline; None without one."""
+        fact = self.facts.get("pipeline_schedule")
+        stages = fact.get("stages") if isinstance(fact, Mapping) else None
+        if not isinstance(fact, Mapping) or not isinstance(stages, list):
+            return None
+        known = tuple(stage for stage in map(_count, stages) if stage is not None)
+        of, micro_batches = _count(fact.get("of")), _count(fact.get("micro_batches"))
+        if not known or len(known) < len(stages) or not of or not micro_batches:
+            return None
+        return PipelinePart(known, of, micro_batches, str(fact.get("schedule")))
+
+    @property
+    def place(self) -> dict[str, int]:
+        """Return the rank's place in each named dimension of the job's mesh; empty without one."""
+        groups = self.facts.get("groups")
+        place = {}
+        for group in groups if isinstance(groups, list) else []:
+            if isinstance(group, Mapping) and group.get("name") not in (None, "undefined"):
+                first, stride = _count(group.get("first")), _count(group.get("stride"))
+                if first is not None and stride and self.rank >= first:
+                    place[str(group["name"])] = (self.rank - first) // stride
+        return place
 
     @property
     def wall_minus_monotonic(self) -> int:

@@ -55,7 +55,7 @@ def for_allreduce(
     if unexplained:
         yield _not_the_network()
     half = _gain_sentence(with_bandwidth(ledger, 2))
-    if setup.sharded:
+    if setup.sharded or setup.shares_model:
         yield from _of_shards(setup, half)
         return
     if setup.library == "ddp":
@@ -193,8 +193,8 @@ def _longest_ms(setup: Setup, communication: Communication) -> float:
 
 
 def _of_shards(setup: Setup, half: str) -> Iterator[Advice]:
-    """Advise on FSDP, which gathers parameters before forward and backward, and reduces gradients."""
-    if not setup.compresses:
+    """Advise on models that ranks share, as FSDP's: parameters are gathered, and gradients reduced."""
+    if setup.sharded and not setup.compresses:
         yield Advice(
             "Gather parameters and reduce gradients as 16-bit floats",
             "fully_shard(module, mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16))",

@@ -25,6 +25,7 @@ from ..ledger.slow_windows import SlowWindows, period_of
 from ..ledger.windows import Pauses
 from ..setup import Setup
 from .finding import Finding
+from .uneven_work import pipeline_stages
 
 _WINDOW = 51
 _FEWEST_EPOCHS = 3
@@ -40,6 +41,7 @@ def step_findings(
 ) -> Iterator[Finding]:
     """Find changes of the step time, and slow steps with a pattern, in steady steps."""
     yield from map(changed, changes)
+    yield from pipeline_stages(ledger, setup.pipeline_parts)
     if len(ledger) < _WINDOW:
         return
     over, slow = above_usual(ledger.total.astype(np.float64), _WINDOW)

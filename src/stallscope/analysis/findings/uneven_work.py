@@ -1,20 +1,24 @@
-"""Check that ranks have equal work: epochs, shards, batches, and the order of samples."""
+"""Check that ranks have equal work: epochs, shards, batches, the order of samples, and stages."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from stallscope.arrays.blocks import NULL
-from stallscope.formatting.lists import counted, ranks_in_words
-from stallscope.run import Log, Run
+from stallscope.arrays.blocks import NULL, Block
+from stallscope.arrays.stats import mean_with_interval
+from stallscope.arrays.types import Ints
+from stallscope.formatting.lists import counted, joined, ranks_in_words
+from stallscope.formatting.numbers import between, percent, significant
+from stallscope.run import Log, PipelinePart, Run
 
 from ..advice.training_advice import even_work, sharding, shuffled_anew
 from ..gains.what_if import Advice
+from ..ledger.ledger import Ledger
 from .finding import CompletedEpochs, Finding, Records
 
 # Relative difference below which epochs have the same length; a last batch may be missing.
@@ -283,3 +287,99 @@ def _fewest_and_most(samples: dict[int, _Samples]) -> Iterator[tuple[int, int, f
         most = max(samples, key=lambda rank: samples[rank].least)
         if 0 < samples[fewest].most * (1 + _UNEVEN) < samples[most].least:
             yield fewest, most, samples[most].known / samples[fewest].known - 1
+
+
+# -- Compare the stages of a pipeline, and what its schedule costs --------------------------------
+
+# Schedules whose first and last micro-batches leave stages idle; others fill that with other work.
+_FILL_AND_DRAIN = (
+    "ScheduleGPipe",
+    "Schedule1F1B",
+    "ScheduleInterleaved1F1B",
+    "ScheduleLoopedBFS",
+)
+# Equal stages, or more micro-batches, that save less of a step are not worth a change.
+_WORTH_OF_STEP = 0.02
+_MUCH_BUBBLE = 0.1
+
+
+def pipeline_stages(ledger: Ledger, parts: Mapping[int, PipelinePart]) -> Iterator[Finding]:
+    """Describe the work of a pipeline's stages, what unequal ones cost, and the schedule's bubble.
+
+    Args:
+        ledger: steady steps.
+        parts: by rank, its part of the pipeline.
+    """
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for position, rank in enumerate(ledger.ranks):
+        if rank in parts:
+            groups.setdefault(parts[rank].stages, []).append(position)
+    names = sorted(groups)
+    if len(names) < 2 or not len(ledger) or len(parts) < len(ledger.ranks):
+        return
+    part = parts[ledger.ranks[0]]
+    # The fastest rank of each stage: a slow one is a straggler, and says nothing about its stage.
+    work = np.array(
+        [ledger.cells.per_step(_least_work, np.array(groups[stages])) for stages in names]
+    )
+    means, mean = work.mean(axis=1), work.mean(axis=0)
+    longest, shortest = int(means.argmax()), int(means.argmin())
+    step = float(ledger.total.mean())
+    later = (part.micro_batches - 1) / part.micro_batches
+    saved = mean_with_interval((work[longest] - mean) * later).scaled(1e-6)
+    uneven = saved.ci95 is not None and saved.ci95[0] >= _WORTH_OF_STEP * step / 1e6
+    sentences = [
+        f"Stages {joined([_name(stages) for stages in names])} work "
+        f"{joined([significant(float(ns) / 1e6) for ns in means])} ms of a {significant(step / 1e6)} "
+        f"ms step, and wait {percent(1 - float(means.mean()) / step)} of it on average."
+    ]
+    bubble = _bubble(part, len(names))
+    if bubble is not None:
+        sentences.append(
+            f"{part.schedule} with {counted(part.micro_batches, 'micro-batch', 'micro-batches')} lets "
+            f"equal stages wait {percent(bubble)} of a step."
+        )
+    advice = []
+    if uneven and saved.ci95 is not None:
+        sentences.append(
+            f"Stage {_name(names[longest])} works {percent(float(means[longest] / mean.mean()) - 1)} "
+            f"longer than the mean stage: equal stages would save up to {significant(saved.value)} ms "
+            f"(95%: {between(*saved.ci95)})."
+        )
+        advice.append(
+            Advice(
+                f"Move layers from stage {_name(names[longest])} to stage {_name(names[shortest])}",
+                detail=", so that all stages work equally long",
+            )
+        )
+    if bubble is not None and bubble >= _MUCH_BUBBLE:
+        advice.append(
+            Advice(
+                "Split each batch into more micro-batches",
+                f"{part.schedule}(stage, n_microbatches={2 * part.micro_batches}, loss_fn=loss_fn)",
+                unless="Not if smaller micro-batches keep the device less busy.",
+            )
+        )
+    yield Finding(
+        "pipeline_stages",
+        "warning" if uneven else "info",
+        "Unequal pipeline stages" if uneven else "Pipeline stages",
+        " ".join(sentences),
+        tuple(advice),
+    )
+
+
+def _name(stages: tuple[int, ...]) -> str:
+    return "+".join(map(str, stages))
+
+
+def _least_work(block: Block, ranks: Ints) -> Ints:
+    return np.asarray(block.of("arrival", ranks).min(axis=1))
+
+
+def _bubble(part: PipelinePart, stages: int) -> float | None:
+    """Return the share of a step that equal stages wait while the pipeline fills and drains."""
+    if part.schedule not in _FILL_AND_DRAIN:
+        return None
+    rounds = len(part.stages) * part.micro_batches
+    return (stages - 1) / (rounds + stages - 1)

@@ -14,7 +14,7 @@ from ..ledger.ledger import Ledger
 from ..setup import CoreUse
 from ..stragglers.lateness import Straggler
 from ..stragglers.loaders import peer_limit_unknown, with_loaders_at_work
-from ..stragglers.replay import without_faulty
+from ..stragglers.replay import with_equal_stages, without_faulty
 from ..stragglers.stragglers import FoundStragglers, find_stragglers
 from ..stragglers.variation import variation
 from .gains import IMBALANCE, Faults, gains_with_baseline, gains_without_baseline
@@ -26,6 +26,8 @@ _COSTLY = 0.005
 # simulated runs, 50 with a slow rank that is last in under 2 % of steps, limits of 2, 3, 4 called
 # 28, 4, 0 of the other 289 hidden, and missed 0, 2, 14 of the 50.
 _HIDDEN = 3.0
+# Fixes of single ranks.
+_OF_RANKS = ("imbalance", "rank", "host")
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ def attribute(
     baseline: Ledger | None,
     blind_ns: float = 0.0,
     cores: CoreUse | None = None,
+    stages: Sequence[tuple[int, ...]] = (),
 ) -> Attribution:
     """Test for stragglers of every kind, and predict the gain of each fix.
 
@@ -82,8 +85,15 @@ def attribute(
         baseline: steady steps of a baseline of the same job on the same number of ranks.
         blind_ns: the smallest excess that names a rank; the completion skew where it aligned clocks.
         cores: how the ranks use CPU cores, if known.
+        stages: per rank, its stages of a pipeline; empty without one. Only ranks of the same stages are
+            compared, and gains are bounds, because stages with less work hide a slow rank's delay.
     """
     cores = cores or CoreUse()
+    if stages:
+        level = with_equal_stages(ledger, stages)
+        peers = None if baseline is None else with_equal_stages(baseline, stages)
+        attribution = attribute(level, hosts, peers, blind_ns, cores)
+        return replace(attribution, gains=_as_bounds(attribution.gains))
     recorded, ledger = ledger, with_loaders_at_work(ledger)
     detection = find_stragglers(recorded, ledger, hosts, blind_ns)
     fixed = without_faulty(ledger, detection.slow)
@@ -111,6 +121,14 @@ def attribute(
         detection.too_few_steps,
         float((recorded.imbalance - ledger.imbalance).mean()) / 1e6,
         limit_unknown,
+    )
+
+
+def _as_bounds(gains: Sequence[WhatIf]) -> tuple[WhatIf, ...]:
+    """Mark the gains of faster ranks as bounds."""
+    return tuple(
+        replace(gain, bound=True, ci95=None) if gain.fix.kind in _OF_RANKS else gain
+        for gain in gains
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stallscope.arrays.stats import Mean, mean_with_interval
-from stallscope.formatting.lists import capitalised, counted, listed, ranks_in_words
+from stallscope.formatting.lists import capitalised, counted, joined, listed, ranks_in_words
 from stallscope.formatting.numbers import amount, exact, faster, faster_in_short, percent
 from stallscope.run import Run
 from stallscope.words import CAUSES, OUTSIDE_STEPS, STAGES, Fix, FixKind, Stage, known
@@ -112,7 +112,7 @@ def decide(
             fault=True,
         )
     if best.fix == IMBALANCE:
-        return _imbalance(best, attribution, step)
+        return _imbalance(best, attribution, step, _in_mesh(attribution.named, run))
     return _on_all_ranks(best, ledger, attribution, step, compared.baseline is not None)
 
 
@@ -222,7 +222,23 @@ def _on_crowded_cores(
     )
 
 
-def _imbalance(best: WhatIf, attribution: Attribution, step: str) -> Bottleneck:
+def _in_mesh(ranks: Sequence[int], run: Run) -> str:
+    """Say where in the job's mesh these ranks are: one rank, or all of a place; empty otherwise."""
+    places = {rank: log.place for rank, log in run.last_logs.items()}
+    known_places = [places[rank] for rank in ranks if places.get(rank)]
+    if not known_places or len(known_places) < len(ranks):
+        return ""
+    if len(ranks) == 1:
+        where = [f"{name} {place}" for name, place in known_places[0].items()]
+        return f" In the mesh it is {joined(where)}."
+    for name, place in known_places[0].items():
+        if {rank for rank, of in places.items() if of.get(name) == place} == set(ranks):
+            return f" In the mesh they are {name} {place}."
+    return ""
+
+
+def _imbalance(best: WhatIf, attribution: Attribution, step: str, where: str = "") -> Bottleneck:
+    """Return the verdict on slow ranks; ``where`` says where they are."""
     worst, *others = [
         straggler for straggler in attribution.stragglers if straggler.counts_as_imbalance
     ]
@@ -234,7 +250,7 @@ def _imbalance(best: WhatIf, attribution: Attribution, step: str) -> Bottleneck:
     return Bottleneck(
         "imbalance",
         worst.stage,
-        f"{sentence(worst)}{more} {peers}Fixing {_whom(attribution)} saves "
+        f"{sentence(worst)}{where}{more} {peers}Fixing {_whom(attribution)} saves "
         f"{_saved(best, step)} per step{_how(best)}.",
         ranks=attribution.named,
         hosts=attribution.hosts,

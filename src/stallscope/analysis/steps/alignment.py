@@ -14,9 +14,9 @@ from stallscope.arrays import arrow
 from stallscope.arrays.blocks import NULL, Array, Block, Matrix
 from stallscope.arrays.pivot import of_generation, pivot, without_logs
 from stallscope.arrays.types import Bools, Ints
-from stallscope.run import TIMESTAMPS, Run
+from stallscope.run import TIMESTAMPS, Log, Run
 
-from .causality import LateTimestamps, bounded
+from .causality import UNBROKEN, LateTimestamps, bounded
 from .clocks import Clocks, align_clocks
 from .links import corrected_by_links
 
@@ -56,6 +56,8 @@ class AlignedSteps:
     clocks: Clocks
     #: The timestamps that were moved to the latest moment that causality allows.
     late: LateTimestamps
+    #: Per rank, its stages of a pipeline; empty where the ranks form none.
+    stages: tuple[tuple[int, ...], ...] = ()
 
     @property
     def begin(self) -> Ints:
@@ -112,6 +114,10 @@ def align(run: Run, generation: int) -> AlignedSteps:
     clocks = align_clocks(
         dense.cells, domains, lambda clocks: corrected_by_links(clocks, run, logs)
     )
+    parts = [log.pipeline_part for log in logs]
+    stages = tuple(part.stages for part in parts if part is not None)
+    stages = stages if len(stages) == len(logs) else ()
+    clocks = _of_own_work(clocks, logs, staggered=bool(stages))
     intervals = _intervals(run, generation, np.array(dense.ranks))
     if len(clocks.names) > 1:
         intervals = _intervals_shifted(intervals, clocks, dense.steps)
@@ -128,7 +134,24 @@ def align(run: Run, generation: int) -> AlignedSteps:
         intervals=intervals,
         clocks=clocks,
         late=late,
+        stages=stages,
     )
+
+
+def _of_own_work(clocks: Clocks, logs: Sequence[Log], *, staggered: bool) -> Clocks:
+    """Let each rank's work start at its own completion, if the logs time it.
+
+    Args:
+        clocks: the clocks.
+        logs: the last log of each rank.
+        staggered: whether ranks end their steps one after the other, as in a pipeline.
+    """
+    if not all(log.times_own_work for log in logs):
+        return clocks
+    # The end of a rank's own work is no moment of its clock.
+    clocks = replace(clocks, completes_late=True, violated=None)
+    # The first stage still works when the last one is done.
+    return replace(clocks, causality=UNBROKEN) if staggered else clocks
 
 
 def _on_one_clock(cells: Matrix, clocks: Clocks, complete: bool) -> Matrix:

@@ -72,7 +72,8 @@ class Clocks:
     skew_seen: bool
     #: Per clock, nanoseconds: how long links between hosts may delay completions; None if unknown.
     link_delay: Floats | None = None
-    #: Whether a slow link delays completions, each rank's by a different time.
+    #: Whether ranks complete at different times, as over a slow link, or in a model whose ranks wait for
+    #: each other throughout: then a rank's work starts at its own completion.
     completes_late: bool = False
     #: The most by which any clock could be shifted before a rank would be reduced before the last one
     #: is ready (in 99 of 100 steps), nanoseconds: skew between hosts cannot be larger than that.

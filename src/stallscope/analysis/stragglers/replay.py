@@ -18,6 +18,7 @@ from stallscope.arrays.stats import Mean, evenly, mean_with_interval
 from stallscope.arrays.types import Floats, Ints
 from stallscope.words import Stage
 
+from ..ledger.build import ranks_by_arrival
 from ..ledger.ledger import Ledger
 from .lateness import LateCells
 
@@ -219,3 +220,56 @@ def _without_excess(block: Block, stage: Stage, ranks: Ints) -> Ints:
     better += int(ASSUMED_MS * 1e6)
     np.minimum(better, arrival, out=better)
     return np.asarray(better.max(axis=1, initial=NULL))
+
+
+# -- Let all stages of a pipeline work equally long, so that their ranks can be compared -----------
+
+# More steps do not change a median.
+_STEPS_FOR_LEVEL = 2000
+
+
+def with_equal_stages(ledger: Ledger, stages: Sequence[tuple[int, ...]]) -> Ledger:
+    """Lengthen compute of the shorter stages by a constant, up to the longest stage.
+
+    A stage is as long as its fastest rank's median step: a slow rank of several with the same stages
+    stays slow.
+
+    Args:
+        ledger: steady steps.
+        stages: per rank, its stages; ranks with the same stages do the same work.
+    """
+    if len(stages) != len(ledger.ranks) or not len(ledger):
+        return ledger
+    sample = evenly(len(ledger), _STEPS_FOR_LEVEL)
+    medians = np.concatenate(ledger.cells.by_ranks(_medians_of_ranks, sample))
+    level: dict[tuple[int, ...], float] = {}
+    for stage, median_ns in zip(stages, medians.tolist(), strict=True):
+        level[stage] = min(median_ns, level.get(stage, median_ns))
+    longest = max(level.values())
+    longer = np.array([longest - level[stage] for stage in stages]).astype(np.int64)
+    cells = ledger.cells.with_computed(("arrival", "compute"), _longer, longer)
+    reference, second, critical, last = cells.gathered(_roles)
+    fields = {name: getattr(ledger, name) for name in Ledger.__dataclass_fields__}
+    level_fields = {
+        "cells": cells,
+        "reference": reference,
+        "second": second,
+        "critical": critical,
+        "allreduce": ledger.total - last,
+    }
+    return Ledger(**{**fields, **level_fields})
+
+
+def _medians_of_ranks(block: Block, sample: Ints) -> Floats:
+    return np.asarray(np.median(block.at_steps("arrival", sample), axis=0))
+
+
+def _longer(block: Block, name: str, longer: Ints) -> Array:
+    return np.asarray(block[name] + longer[block.ranks])
+
+
+def _roles(block: Block) -> tuple[Ints, Ints, Ints, Ints]:
+    """Kernel: find the reference, second last and last ranks of each step, and the last arrival."""
+    arrival = block["arrival"]
+    roles = ranks_by_arrival(arrival, block["measured"], block.steps.start)
+    return (*roles, arrival.max(axis=1, initial=NULL))

@@ -1,0 +1,137 @@
+"""Ranks of a pipeline are compared with those of the same stage, and stages with each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from simulator import Fault, Job, Noise, simulate
+
+from stallscope.analysis import Analysis, analyse
+from stallscope.analysis.findings.finding import Finding
+
+JOB = Job(ranks=8, steps=400, noise=Noise(cv=0.02))
+#: Four stages, each on two ranks.
+STAGES = tuple((rank // 2,) for rank in range(8))
+#: The third stage works longer than the others.
+LONGER = tuple(Fault("compute", 30, ranks=(rank,)) for rank in (4, 5))
+
+
+def analysis_of_pipeline(
+    job: Job,
+    stages: Sequence[tuple[int, ...]] = STAGES,
+    schedule: str = "Schedule1F1B",
+    micro_batches: int = 8,
+) -> Analysis:
+    """Simulate a job whose ranks have these stages, and analyse its run."""
+    run = simulate(job).run
+    logs = []
+    for log in run.logs:
+        part = {
+            "schedule": schedule,
+            "micro_batches": micro_batches,
+            "stages": list(stages[log.rank]),
+            "of": 1 + max(map(max, stages)),
+        }
+        stamps = {"placed": ["data", "ready", "reduced"], "reason": None, "ready": "own work"}
+        facts = {**log.facts, "stamps": stamps, "pipeline_schedule": part}
+        logs.append(replace(log, facts=facts))
+    return analyse(replace(run, logs=tuple(logs)))
+
+
+def stages_of(analysis: Analysis) -> Finding:
+    (finding,) = [finding for finding in analysis.findings if finding.code == "pipeline_stages"]
+    return finding
+
+
+def named(analysis: Analysis) -> list[tuple[int, ...]]:
+    return [straggler.ranks for straggler in analysis.stragglers]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_longer_stage_is_no_straggler(replicas: int) -> None:
+    stages = STAGES if replicas == 2 else tuple((rank,) for rank in range(8))
+    faults = LONGER if replicas == 2 else LONGER[:1]
+    analysis = analysis_of_pipeline(replace(JOB, faults=faults), stages)
+    assert named(analysis) == []
+    finding = stages_of(analysis)
+    assert (finding.severity, finding.title) == ("warning", "Unequal pipeline stages")
+    longest = stages[4][0]
+    assert f"Stage {longest} works " in finding.evidence
+    assert finding.advice[0].action.startswith(f"Move layers from stage {longest} to stage ")
+
+
+def test_equal_stages_save_what_the_longest_works_beyond_the_mean() -> None:
+    finding = stages_of(analysis_of_pipeline(replace(JOB, faults=LONGER)))
+    # 30 ms less a quarter of it, in all micro-batches but the one that fills the pipeline.
+    saved = 30 * 3 / 4 * 7 / 8
+    words = finding.evidence.partition("save up to ")[2].split(" ")
+    assert float(words[0]) == pytest.approx(saved, rel=0.05)
+
+
+def test_equal_stages_are_described_without_a_warning() -> None:
+    finding = stages_of(analysis_of_pipeline(JOB))
+    assert (finding.severity, finding.title) == ("info", "Pipeline stages")
+    # Three of eleven rounds fill and drain four stages with eight micro-batches.
+    assert "lets equal stages wait 27.3% of a step" in finding.evidence
+    assert [advice.line for advice in finding.advice] == [
+        "Schedule1F1B(stage, n_microbatches=16, loss_fn=loss_fn)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "stages", "share"),
+    [
+        (
+            "ScheduleInterleaved1F1B",
+            tuple((rank // 2, 4 + rank // 2) for rank in range(8)),
+            "15.8%",
+        ),
+        ("ScheduleZBVZeroBubble", STAGES, None),
+    ],
+)
+def test_a_schedules_bubble_is_told_where_it_is_known(
+    schedule: str, stages: tuple[tuple[int, ...], ...], share: str | None
+) -> None:
+    evidence = stages_of(analysis_of_pipeline(JOB, stages, schedule)).evidence
+    assert ("lets equal stages wait" in evidence) is (share is not None)
+    assert share is None or f"wait {share} of a step" in evidence
+
+
+def test_a_slow_rank_is_named_among_those_of_its_stage() -> None:
+    faults = (*LONGER, Fault("compute", 20, ranks=(3,)))
+    analysis = analysis_of_pipeline(replace(JOB, faults=faults))
+    assert named(analysis) == [(3,)]
+    (straggler,) = analysis.stragglers
+    assert straggler.stage == "compute"
+    assert straggler.excess_ms.value == pytest.approx(20, rel=0.1)
+    # Stages with less work hide a part of the delay.
+    (gain,) = [gain for gain in analysis.what_if if str(gain.fix) == "rank:3"]
+    assert gain.bound
+    assert gain.ci95 is None
+
+
+def test_ranks_without_a_pipeline_have_no_such_finding() -> None:
+    assert "pipeline_stages" not in {
+        finding.code for finding in analyse(simulate(JOB).run).findings
+    }
+
+
+@pytest.mark.parametrize(
+    ("slow", "expected"),
+    [((5,), "In the mesh it is pp 2 and dp 1."), ((4, 5), "In the mesh they are pp 2.")],
+)
+def test_slow_ranks_are_placed_in_the_mesh(slow: tuple[int, ...], expected: str) -> None:
+    faults = tuple(Fault("compute", 30, ranks=(rank,)) for rank in slow)
+    run = simulate(replace(JOB, faults=faults)).run
+    logs = []
+    for log in run.logs:
+        stage, replica = divmod(log.rank, 2)
+        groups = [
+            {"name": "pp", "first": replica, "stride": 2, "size": 4},
+            {"name": "dp", "first": 2 * stage, "stride": 1, "size": 2},
+            {"name": "undefined", "first": 0, "stride": 3, "size": 2},
+        ]
+        logs.append(replace(log, facts={**log.facts, "groups": groups}))
+    assert expected in analyse(replace(run, logs=tuple(logs))).bottleneck.evidence

@@ -1,0 +1,232 @@
+"""Train small models that four ranks share, one per case, each with its own log folder.
+
+    RANKS=4 python two_ranks.py sharded_cases.py OUT [CASE …]
+
+``OUT/CASE/logs`` holds the logs; for results and errors see ``run_cases``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from case_runner import Cases, digest, run_cases
+from fsdp_cases import WIDTH, Block, Sharded, left_in, loader, rank
+from process_group import end_process_group
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+from torch_loops import Case, Loop, add_loops
+
+#: The rank that is slow where a rank is to be named; how long a block takes on all ranks, and how many
+#: times as long on that one, which also shows on busy cores.
+SLOW_RANK = 2
+USUAL_SECONDS = 0.01
+SLOWER = 5
+#: Batches of an epoch where a rank is to be named; there are two epochs.
+MANY = 40
+MICRO_BATCHES = 4
+
+CASES = Cases()
+case_of = CASES.add
+
+
+def mesh_of(*names: str) -> DeviceMesh:
+    """Return the four ranks in one dimension, or in two of two."""
+    sizes = (4,) if len(names) == 1 else (2, 2)
+    return init_device_mesh("cpu", sizes, mesh_dim_names=names)
+
+
+class Hybrid(Sharded):
+    """HSDP: two replicas, each of which two ranks share."""
+
+    def sharded(self, net: nn.Sequential) -> nn.Module:
+        mesh = mesh_of("replicate", "shard")
+        for block in net[:3]:
+            fully_shard(block, mesh=mesh)
+        return fully_shard(net, mesh=mesh)
+
+
+class Fsdp1(Sharded):
+    """FSDP 1."""
+
+    def sharded(self, net: nn.Sequential) -> nn.Module:
+        for number in range(3):
+            net[number] = FullyShardedDataParallel(net[number], device_id=torch.device("cpu"))
+        return FullyShardedDataParallel(net, device_id=torch.device("cpu"))
+
+    def step(self, batch: Any, updates: bool) -> None:
+        inputs, labels = batch
+        with contextlib.nullcontext() if updates else self.model.no_sync():
+            nn.functional.cross_entropy(self.model(inputs), labels).backward()
+        if updates:
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+    def weights(self) -> str:
+        with FullyShardedDataParallel.summon_full_params(self.model):
+            return digest(p.detach().clone().numpy() for p in self.model.parameters())
+
+
+def in_parallel(net: nn.Sequential, mesh: DeviceMesh) -> nn.Module:
+    """Let the ranks of a mesh share every layer but the last one."""
+    each = {f"{number}.layer": ColwiseParallel(output_layouts=Replicate()) for number in range(3)}
+    return parallelize_module(net, mesh, each)
+
+
+class TensorParallel(Sharded):
+    """Two replicas, in each of which two ranks share every layer."""
+
+    def sharded(self, net: nn.Sequential) -> nn.Module:
+        mesh = mesh_of("dp", "tp")
+        return fully_shard(in_parallel(net, mesh["tp"]), mesh=mesh["dp"])
+
+    def data_of(self) -> int:
+        return rank() // 2
+
+
+class TensorParallelAlone(Sharded):
+    """Four ranks share every layer."""
+
+    def sharded(self, net: nn.Sequential) -> nn.Module:
+        return in_parallel(net, mesh_of("tp"))
+
+    def step(self, batch: Any, updates: bool) -> None:
+        inputs, labels = batch
+        nn.functional.cross_entropy(self.model(inputs), labels).backward()
+        if updates:
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+    def validate(self) -> None:
+        self.model(torch.ones(1, WIDTH))
+
+    def data_of(self) -> int:
+        return 0
+
+    def weights(self) -> str:
+        values = [getattr(p, "full_tensor", lambda p=p: p)() for p in self.model.parameters()]
+        return digest(value.detach().numpy() for value in values)
+
+
+class Pipeline(Loop):
+    """Two replicas of a pipeline with two stages, whose replicas average their gradients."""
+
+    def __init__(
+        self,
+        passes: int = 1,
+        slow_input: float = 0.0,
+        slow_backward: float = 0.0,
+        slow_forward: float = 0.0,
+    ) -> None:
+        mesh = mesh_of("pp", "dp")
+        index = mesh.get_local_rank("pp")
+        torch.manual_seed(11 + index)
+        block = Block(slow_forward, slow_backward, again=False)
+        net = nn.Sequential(block, nn.Linear(WIDTH, (WIDTH, 4)[index]))
+        stage = PipelineStage(net, index, 2, torch.device("cpu"), group=mesh.get_group("pp"))
+        loss = nn.functional.cross_entropy
+        self.schedule = Schedule1F1B(stage, n_microbatches=MICRO_BATCHES, loss_fn=loss)
+        self.is_first, self.replicas = index == 0, mesh.get_group("dp")
+        optimizer = torch.optim.Adam(net.parameters(), 0.01)
+        super().__init__(net, net, optimizer, loader(slow_input, mesh.get_local_rank("dp")))
+
+    def step(self, batch: Any, updates: bool) -> None:
+        inputs, labels = batch
+        if self.is_first:
+            self.schedule.step(inputs)
+        else:
+            self.schedule.step(target=labels, losses=[])
+        if updates:
+            self.update()
+
+    def update(self) -> None:
+        for parameter in self.net.parameters():
+            torch.distributed.all_reduce(parameter.grad, group=self.replicas)
+            parameter.grad /= 2
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def ours(self) -> list[str]:
+        left = left_in(self.net, self.optimizer)
+        return left + ["step"] * hasattr(self.schedule.step, "__wrapped__")
+
+
+add_loops("hybrid", Hybrid, CASES)
+add_loops("fsdp_1", Fsdp1, CASES)
+add_loops("tensor_parallel", TensorParallel, CASES)
+add_loops("pipeline", Pipeline, CASES)
+
+
+def many(training: Loop, case: Case) -> Any:
+    """Train so many steps that a slow rank can be named."""
+    training.loader = Longer(training.loader)
+    return training.train(case)
+
+
+class Longer:
+    """A loader whose epochs have MANY batches."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __len__(self) -> int:
+        return MANY
+
+    def __iter__(self) -> Any:
+        batches = list(self._loader)
+        return iter([batches[number % len(batches)] for number in range(MANY)])
+
+
+def seconds(slow: bool) -> float:
+    """Return how long a block takes on this rank."""
+    return USUAL_SECONDS * (SLOWER if slow and rank() == SLOW_RANK else 1)
+
+
+def add_named(name: str, make: Any) -> None:
+    """Add a case in which one rank is slow, and one in which none is."""
+
+    def slow(case: Case) -> Any:
+        return many(make(seconds(slow=True)), case)
+
+    def clean(case: Case) -> Any:
+        return many(make(seconds(slow=False)), case)
+
+    for function in (slow, clean):
+        function.__name__ = f"{name}_{function.__name__}"
+        CASES.add(function)
+
+
+add_named("hybrid", lambda seconds: Hybrid(slow_forward=seconds))
+add_named("fsdp_1", lambda seconds: Fsdp1(slow_forward=seconds))
+add_named("tensor_parallel", lambda seconds: TensorParallel(slow_forward=seconds))
+add_named("tensor_parallel_alone", lambda seconds: TensorParallelAlone(slow_forward=seconds))
+# A stage runs its block once for each micro-batch.
+add_named("pipeline", lambda seconds: Pipeline(slow_forward=seconds / MICRO_BATCHES))
+
+
+@case_of
+def pipeline_uneven(case: Case) -> Any:
+    """The second stage works three times as long, on both of its ranks."""
+    factor = 3 if rank() >= 2 else 1
+    return many(Pipeline(slow_forward=factor * USUAL_SECONDS / MICRO_BATCHES), case)
+
+
+def main() -> None:
+    out, *names = sys.argv[1:]
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.distributed.init_process_group("gloo")
+    torch.set_num_threads(1)
+    run_cases(CASES, Path(out), names, rank(), Case)
+    end_process_group()
+
+
+if __name__ == "__main__":
+    main()
