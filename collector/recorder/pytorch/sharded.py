@@ -175,7 +175,7 @@ def _watch_of_updates(
     watch = getattr(optimizer, "register_step_post_hook", None)
     if watch is None and optimizer is None:
         watch = getattr(torch.optim.optimizer, "register_optimizer_step_post_hook", None)
-    return None if watch is None else lambda updated: watch(updated).remove  # type: ignore[no-any-return]
+    return None if watch is None else lambda updated: watch(updated).remove
 
 
 def _watch_engine(engine: Any, updated: Callable[..., None]) -> Callable[[], None]:
