@@ -48,11 +48,17 @@ FRAMEWORKS = {
     "no_sync": "PyTorch DDP, two batches per step (`no_sync`)",
     "compiled": "PyTorch DDP, `torch.compile`",
     "fsdp": "PyTorch FSDP2",
+    "hybrid": "PyTorch HSDP",
+    "fsdp_1": "PyTorch FSDP 1",
+    "tensor": "PyTorch tensor parallel, replicated by FSDP2",
+    "pipeline": "PyTorch pipelines of four stages",
     "ray": "Ray Train",
     "jax": "JAX",
 }
 #: In JAX's compiled step, compute, waiting and allreduce cannot be separated: no rank is named.
 NAMES_NO_RANK = ("jax",)
+#: Ranks share the model in two dimensions: these are trained on eight.
+ON_EIGHT = ("hybrid", "fsdp_1", "tensor", "pipeline")
 #: The stages with a fault, and what the page calls them.
 _STAGES = {"input": "input", "compute": "backward"}
 # Their programs start their ranks; torchrun starts those of the others.
@@ -308,10 +314,10 @@ No framework has been scored yet: run `make frameworks`.
 _FRAMEWORKS = """\
 # Scorecard: frameworks
 
-This page shows how each recorder finds a slow rank, in {runs} trainings on 2 and 4 ranks that share
-{cores} cores, with gloo. In most of them one rank has a slow loader or a slow backward pass, by 30 or
-100 % of the clean step. The rank is random, and measures the fault itself. A step computes little and
-waits for a simulated device. The baseline is the same training without a fault. The
+This page shows how each recorder finds a slow rank, in {runs} trainings on 2, 4 and 8 ranks that
+share {cores} cores, with gloo. In most of them one rank has a slow loader or a slow backward pass, by
+30 or 100 % of the clean step. The rank is random, and measures the fault itself. A step computes
+little and waits for a simulated device. The baseline is the same training without a fault. The
 [summary](../scorecard.md) has the other targets.
 """
 
@@ -380,7 +386,7 @@ class Frameworks(CellChapter):
                 repeats=options.repeats,
             )
             for framework in options.framework
-            for ranks in options.ranks
+            for ranks in ((8,) if framework in ON_EIGHT else options.ranks)
         ]
 
     def seconds(self, work: list[Cell], options: argparse.Namespace) -> float:

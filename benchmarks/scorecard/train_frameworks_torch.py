@@ -8,6 +8,7 @@ torchrun --nproc-per-node 2 benchmarks/scorecard/train_frameworks_torch.py CELLS
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 import tempfile
@@ -27,6 +28,8 @@ from stallscope.torch import StepLogger
 BATCH, WIDTH, CLASSES = 16, 64, 10
 #: A rank waits so long in each forward pass, as for a device.
 DEVICE_SECONDS = 0.012
+#: Of a pipeline's step.
+MICRO_BATCHES = 4
 
 Batch = dict[str, Tensor]
 
@@ -194,6 +197,87 @@ def fsdp(injection: Injection, log_dir: Path, steps: int) -> None:
     _loop(injection, log_dir, steps, model)
 
 
+def hybrid(injection: Injection, log_dir: Path, steps: int) -> None:
+    """Train two replicas, each of which four ranks share."""
+    from torch.distributed.fsdp import fully_shard
+
+    model, mesh = Network(injection), mesh_of("replicate", 2, "shard")
+    for part in (model.first, model.second, model):
+        fully_shard(part, mesh=mesh)
+    _loop(injection, log_dir, steps, model)
+
+
+def fsdp_1(injection: Injection, log_dir: Path, steps: int) -> None:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    model, device = Network(injection), torch.device("cpu")
+    model.first = FullyShardedDataParallel(model.first, device_id=device)
+    model.second = FullyShardedDataParallel(model.second, device_id=device)
+    _loop(injection, log_dir, steps, FullyShardedDataParallel(model, device_id=device))
+
+
+def tensor(injection: Injection, log_dir: Path, steps: int) -> None:
+    """Train four replicas, in each of which two ranks share every layer."""
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+    ranks = torch.distributed.get_world_size()
+    model, mesh = Network(injection), mesh_of("dp", ranks // 2, "tp")
+    parts = {name: ColwiseParallel(output_layouts=Replicate()) for name in ("first", "second")}
+    parallelize_module(model, mesh["tp"], parts)
+    _loop(injection, log_dir, steps, fully_shard(model, mesh=mesh["dp"]))
+
+
+def pipeline(injection: Injection, log_dir: Path, steps: int) -> None:
+    """Train two replicas of a pipeline with a stage per other rank."""
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+    stages = torch.distributed.get_world_size() // 2
+    mesh = mesh_of("pp", stages, "dp")
+    number, replicas = mesh.get_local_rank("pp"), mesh.get_group("dp")
+    model = Stage(injection, CLASSES if number == stages - 1 else WIDTH)
+    stage = PipelineStage(model, number, stages, torch.device("cpu"), group=mesh.get_group("pp"))
+    schedule = Schedule1F1B(stage, MICRO_BATCHES, loss_fn=nn.functional.cross_entropy)
+    optimizer = sgd(model)
+    with logger(injection, log_dir, optimizer=optimizer, model=model) as log:
+        for batch in log.watch(loader(injection, steps)):
+            optimizer.zero_grad()
+            arguments = () if number else (batch["inputs"],)
+            last = {"target": batch["labels"], "losses": []} if number == stages - 1 else {}
+            schedule.step(*arguments, **last)
+            for parameter in model.parameters():
+                torch.distributed.all_reduce(parameter.grad, group=replicas)
+            optimizer.step()
+
+
+class Stage(nn.Module):
+    """A layer that waits for a device; the fault is in the backward pass of a micro-batch per step."""
+
+    def __init__(self, injection: Injection, width: int) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.layer = nn.Linear(WIDTH, width)
+        self._injection = injection
+        self._micro_batches = itertools.count()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        time.sleep(DEVICE_SECONDS / MICRO_BATCHES)
+        outputs = torch.tanh(self.layer(inputs))
+        # A stage is first called to learn the shapes of its outputs, without gradients.
+        if torch.is_grad_enabled() and next(self._micro_batches) % MICRO_BATCHES == 0:
+            outputs = InBackward.apply(outputs, self._injection)
+        return outputs
+
+
+def mesh_of(across: str, size: int, within: str) -> Any:
+    """Return the ranks in two dimensions: so many rows, and all others in each."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    columns = torch.distributed.get_world_size() // size
+    return init_device_mesh("cpu", (size, columns), mesh_dim_names=(across, within))
+
+
 def _loop(injection: Injection, log_dir: Path, steps: int, model: nn.Module) -> None:
     optimizer = sgd(model)
     with logger(injection, log_dir, optimizer=optimizer, model=model) as log:
@@ -210,6 +294,10 @@ TRAININGS = {
     "no_sync": no_sync,
     "compiled": compiled,
     "fsdp": fsdp,
+    "hybrid": hybrid,
+    "fsdp_1": fsdp_1,
+    "tensor": tensor,
+    "pipeline": pipeline,
 }
 
 

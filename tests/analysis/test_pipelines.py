@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pyarrow.compute as pc
 import pytest
-from simulator import Fault, Job, Noise, simulate
+from simulator import Fault, Fixed, Job, Noise, simulate
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.findings.finding import Finding
+from stallscope.run import TIMESTAMPS, Run
 
 JOB = Job(ranks=8, steps=400, noise=Noise(cv=0.02))
 #: Four stages, each on two ranks.
@@ -25,7 +27,16 @@ def analysis_of_pipeline(
     micro_batches: int = 8,
 ) -> Analysis:
     """Simulate a job whose ranks have these stages, and analyse its run."""
-    run = simulate(job).run
+    return analyse(with_stages(simulate(job).run, stages, schedule, micro_batches))
+
+
+def with_stages(
+    run: Run,
+    stages: Sequence[tuple[int, ...]],
+    schedule: str = "Schedule1F1B",
+    micro_batches: int = 8,
+) -> Run:
+    """Return the run as ranks with these stages would have recorded it."""
     logs = []
     for log in run.logs:
         part = {
@@ -37,7 +48,7 @@ def analysis_of_pipeline(
         stamps = {"placed": ["data", "ready", "reduced"], "reason": None, "ready": "own work"}
         facts = {**log.facts, "stamps": stamps, "pipeline_schedule": part}
         logs.append(replace(log, facts=facts))
-    return analyse(replace(run, logs=tuple(logs)))
+    return replace(run, logs=tuple(logs))
 
 
 def stages_of(analysis: Analysis) -> Finding:
@@ -112,6 +123,21 @@ def test_a_slow_rank_is_named_among_those_of_its_stage() -> None:
     assert gain.ci95 is None
 
 
+def test_own_work_is_the_same_where_later_stages_end_before_the_first_is_ready() -> None:
+    faults = tuple(Fault("compute", 40, ranks=(rank,)) for rank in (0, 1))
+    together = with_stages(simulate(replace(JOB, faults=faults)).run, STAGES)
+    later = pc.greater(together.steps["rank"], 1)
+    steps = together.steps
+    for name in TIMESTAMPS:
+        times = steps[name]
+        shifted = pc.if_else(later, pc.subtract(times, 30_000_000), times)
+        steps = steps.set_column(steps.column_names.index(name), name, shifted)
+    apart = replace(together, steps=steps)
+    for expected, rank in zip(analyse(together).ranks, analyse(apart).ranks, strict=True):
+        assert rank.other_ms == pytest.approx(expected.other_ms, abs=0.1)
+        assert rank.compute_ms == pytest.approx(expected.compute_ms, abs=0.1)
+
+
 def test_ranks_without_a_pipeline_have_no_such_finding() -> None:
     assert "pipeline_stages" not in {
         finding.code for finding in analyse(simulate(JOB).run).findings
@@ -135,3 +161,11 @@ def test_slow_ranks_are_placed_in_the_mesh(slow: tuple[int, ...], expected: str)
         ]
         logs.append(replace(log, facts={**log.facts, "groups": groups}))
     assert expected in analyse(replace(run, logs=tuple(logs))).bottleneck.evidence
+
+
+def test_waiting_in_a_pipeline_is_no_slow_network() -> None:
+    job = replace(JOB, communication=Fixed(200.0))
+    assert analyse(simulate(job).run).bottleneck.kind == "allreduce"
+    analysis = analysis_of_pipeline(job)
+    assert analysis.bottleneck.kind != "allreduce"
+    assert "allreduce" not in {gain.fix.kind for gain in analysis.what_if}

@@ -86,14 +86,15 @@ def attribute(
         blind_ns: the smallest excess that names a rank; the completion skew where it aligned clocks.
         cores: how the ranks use CPU cores, if known.
         stages: per rank, its stages of a pipeline; empty without one. Only ranks of the same stages are
-            compared, and gains are bounds, because stages with less work hide a slow rank's delay.
+            compared, and gains are bounds, because stages with less work hide a slow rank's delay. What
+            a faster network gains is unknown: most of the time in messages is the schedule's.
     """
     cores = cores or CoreUse()
     if stages:
         level = with_equal_stages(ledger, stages)
         peers = None if baseline is None else with_equal_stages(baseline, stages)
         attribution = attribute(level, hosts, peers, blind_ns, cores)
-        return replace(attribution, gains=_as_bounds(attribution.gains))
+        return replace(attribution, gains=_of_pipeline(attribution.gains))
     recorded, ledger = ledger, with_loaders_at_work(ledger)
     detection = find_stragglers(recorded, ledger, hosts, blind_ns)
     fixed = without_faulty(ledger, detection.slow)
@@ -124,11 +125,12 @@ def attribute(
     )
 
 
-def _as_bounds(gains: Sequence[WhatIf]) -> tuple[WhatIf, ...]:
-    """Mark the gains of faster ranks as bounds."""
+def _of_pipeline(gains: Sequence[WhatIf]) -> tuple[WhatIf, ...]:
+    """Mark the gains of faster ranks as bounds, and leave out those of a faster network."""
     return tuple(
         replace(gain, bound=True, ci95=None) if gain.fix.kind in _OF_RANKS else gain
         for gain in gains
+        if gain.fix.kind not in ("allreduce", "all")
     )
 
 

@@ -119,22 +119,29 @@ def _ends(block: Block) -> tuple[Ints, Ints, Ints]:
 
 
 def _completions_before(aligned: AlignedSteps, chosen: Bools, start: Ints) -> Matrix:
-    """Return how long after R(i−1) each rank completed the step before each chosen one."""
+    """Return how long after R(i−1) each rank completed the step before each chosen one.
+
+    In a pipeline a rank may complete it before the last rank is ready, which is negative.
+    """
     reduced = aligned.cells.only("reduced")
     before = reduced.take(np.append(chosen[1:], False))
     if chosen[:1].any():
         # The first step has no step before it. Any row will do, because a session starts there.
         before = reduced.take(np.arange(len(chosen)) == 0).followed_by([before])
-    completions, _ = before.compute_by_steps(_delays, start, aligned.session_start[chosen])
+    completions, _ = before.compute_by_steps(
+        _delays, start, aligned.session_start[chosen], bool(aligned.stages)
+    )
     return completions
 
 
-def _delays(block: Block, start: Ints, first: Bools) -> tuple[dict[str, Array], None]:
+def _delays(
+    block: Block, start: Ints, first: Bools, may_be_early: bool
+) -> tuple[dict[str, Array], None]:
     """Kernel: return how late each rank completed; 0 where a session starts, or if not measured."""
     reduced = block["reduced"]
     unknown = (reduced == NULL) | first[block.steps, None]
     delay = np.where(unknown, 0, reduced - start[block.steps, None])
-    return {"delay": np.maximum(delay, 0)}, None
+    return {"delay": delay if may_be_early else np.maximum(delay, 0)}, None
 
 
 def _taken_apart(
