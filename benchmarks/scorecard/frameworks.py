@@ -197,7 +197,11 @@ def page(content: dict[str, Any]) -> str:
     bars = framework_bars(runs)
     wrong = [run for run in _slow(runs) if run["right"] and _verdict_right(run) is False]
     parts = [
-        _FRAMEWORKS.format(runs=len(runs), cores=content["made_on"]["cores"]),
+        _FRAMEWORKS.format(
+            runs=len(runs),
+            ranks=" and ".join(str(ranks) for ranks in sorted({run["ranks"] for run in runs})),
+            cores=content["made_on"]["cores"],
+        ),
         bar_table(bars),
         "## By recorder",
         _table(runs),
@@ -314,10 +318,10 @@ No framework has been scored yet: run `make frameworks`.
 _FRAMEWORKS = """\
 # Scorecard: frameworks
 
-This page shows how each recorder finds a slow rank, in {runs} trainings on 2, 4 and 8 ranks that
-share {cores} cores, with gloo. In most of them one rank has a slow loader or a slow backward pass, by
-30 or 100 % of the clean step. The rank is random, and measures the fault itself. A step computes
-little and waits for a simulated device. The baseline is the same training without a fault. The
+This page shows how each recorder finds a slow rank, in {runs} trainings on {ranks} ranks that share
+{cores} cores, with gloo. In most of them one rank has a slow loader or a slow backward pass, by 30 or
+100 % of the clean step. The rank is random, and measures the fault itself. A step computes little and
+waits for a simulated device. The baseline is the same training without a fault. The
 [summary](../scorecard.md) has the other targets.
 """
 

@@ -403,17 +403,19 @@ def reductions_of(optimizer: Any, model: Any, size: int) -> Reductions:
     model = innermost_model(model)
     if isinstance(model, torch.nn.parallel.DistributedDataParallel):
         return DdpReductions(model)
-    reason, sharding = None, sharding_of(model)
-    if size > 1 and sharding is not None:
-        return CollectiveReductions(optimizer, model, sharding)
     if hasattr(optimizer, "_starting_models"):
         reason = "Adasum reduces in the middle of the optimizer's step"
     elif hasattr(optimizer, "skip_synchronize"):
         return HorovodReductions(optimizer)
     elif size > 1:
+        sharding = sharding_of(model)
+        if sharding is not None:
+            return CollectiveReductions(optimizer, model, sharding)
         reason = (
             "the optimizer is not Horovod's and the model not DistributedDataParallel or sharded"
         )
+    else:
+        reason = None
     # Before torch 2.0 updates cannot be seen either.
     updates = hasattr(optimizer, "register_step_post_hook")
     return Updates(optimizer, reason) if updates else Reductions(reason)

@@ -1,8 +1,8 @@
 """Steps of models whose ranks communicate throughout forward and backward, on CPUs.
 
 That is FSDP (``fully_shard``, ``FullyShardedDataParallel``), DeepSpeed's engine, tensor parallelism and
-``torch.distributed.pipelining``. On CPUs a rank that waits for a collective, or for a message,
-does nothing else, so its own work is all the other time. All of them wait in ``Work.wait``, or in
+``torch.distributed.pipelining``. On CPUs a rank that waits for a collective, or for a message, does
+nothing else, so its own work is all the other time. All of them wait in ``Work.wait``, or in
 ``wait_tensor`` of the functional collectives, which DTensors use. On a device collectives overlap with
 compute, which the host cannot see.
 """
@@ -10,6 +10,7 @@ compute, which the host cannot see.
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
@@ -29,6 +30,7 @@ DEEPSPEED, TENSOR_PARALLEL, PIPELINE = "DeepSpeed", "tensor parallel", "pipeline
 # Where torch has had the class of modules that fully_shard has sharded.
 _FSDP = ("torch.distributed.fsdp", "torch.distributed._composable.fsdp")
 _SCHEDULES = "torch.distributed.pipelining.schedules"
+_STAGES = "torch.distributed.pipelining.stage"
 _FUNCTIONAL = "torch.distributed._functional_collectives"
 # The latest groups of a process: a job has fewer dimensions.
 _MOST_GROUPS = 32
@@ -46,7 +48,7 @@ def sharding_of(model: Any) -> Optional[str]:
         return FSDP_1
     if any(hasattr(parameter, "placements") for parameter in model.parameters()):
         return TENSOR_PARALLEL
-    return PIPELINE if _SCHEDULES in sys.modules and not _has_ddp(model) else None
+    return PIPELINE if _is_stage(model) and not _has_ddp(model) else None
 
 
 def is_deepspeed(model: Any) -> bool:
@@ -66,7 +68,6 @@ class CollectiveReductions(Reductions):
     def __init__(self, optimizer: Any, model: Any, sharding: str) -> None:
         super().__init__(_why_unseen(model, sharding))
         self.averages = sharding in (FULLY_SHARD, FSDP_1, DEEPSPEED)
-        self._optimizer = optimizer
         self._model = model
         self._watch_updates = _watch_of_updates(optimizer, model)
         self.counts = self._watch_updates is not None
@@ -74,8 +75,6 @@ class CollectiveReductions(Reductions):
             self.reason = self.reason or "updates of the optimizer cannot be seen"
         self._report: Optional[Report] = None
         self._waits: Optional[Waits] = None
-        # A pipeline that another program runs may wait elsewhere.
-        self._needs_schedule = sharding == PIPELINE
         self._schedule: Optional[Dict[str, Any]] = None
         # The current step: its number, its last wait, the nanoseconds of all waits before that, and the
         # iteration of its update.
@@ -130,11 +129,8 @@ class CollectiveReductions(Reductions):
     def _report_step(self) -> None:
         """Report the step's reduction; a later report of the same step replaces it."""
         assert self._report is not None
-        if self._last is None or (self._needs_schedule and self._schedule is None):
-            self._report(Reduction(self._step, None, None))
-        else:
-            began, ended = self._last
-            self._report(Reduction(self._step, began, ended, waited=self._earlier_ns))
+        began, ended = (None, None) if self._last is None else self._last
+        self._report(Reduction(self._step, began, ended, waited=self._earlier_ns))
 
     def _noting_schedule(self, step: Function) -> Function:
         """Return the method of a pipeline's schedule that makes a step, and note the schedule."""
@@ -288,6 +284,17 @@ def _modules_of(model: Any, places: Tuple[str, ...], name: str) -> Iterator[Any]
     known = tuple(kind for kind in kinds if kind is not None)
     if known and isinstance(model, torch.nn.Module):
         yield from (module for module in model.modules() if isinstance(module, known))
+
+
+def _is_stage(model: Any) -> bool:
+    """Return whether a stage of a pipeline has the model, or a part of it."""
+    kind = getattr(sys.modules.get(_STAGES), "_PipelineStageBase", None)
+    if kind is None:
+        return False
+    parts = set(map(id, model.modules()))
+    # A stage knows its model, but a model not its stage.
+    stages = (value for value in gc.get_objects() if issubclass(type(value), kind))
+    return any(id(getattr(stage, "submod", None)) in parts for stage in stages)
 
 
 def _has_ddp(model: Any) -> bool:
