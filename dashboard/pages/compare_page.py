@@ -19,7 +19,7 @@ from stallscope.charts.charts import (
     runs_chart,
 )
 from stallscope.formatting.lists import counted
-from stallscope.formatting.numbers import rate
+from stallscope.formatting.numbers import NOT_MEASURED
 from stallscope.formatting.plain import plain
 from stallscope.reports.comparison import histories
 from stallscope.reports.comparison.pair import (
@@ -30,7 +30,7 @@ from stallscope.reports.comparison.pair import (
     outcome,
     table_of_runs,
 )
-from stallscope.text.job_words import number_of_ranks, steps_and_epochs
+from stallscope.text.job_words import number_of_ranks, steps_and_epochs, throughput
 
 from ..addresses import COMPARE, Address, compare_address, run_address, runs_address
 from ..components.basics import card, link, link_in_text, outcome_card, points, verdict_swatch
@@ -229,7 +229,7 @@ def _run(letter: str, run_id: str, analysis: Analysis, store: RunStore) -> Any:
                         dmc.Group(
                             [
                                 verdict_swatch(bottleneck),
-                                html.Span(rate(analysis.samples_per_second)),
+                                html.Span(throughput(analysis) or NOT_MEASURED),
                             ],
                             gap="md",
                             mt=4,

@@ -19,8 +19,9 @@ from stallscope.charts.chart_kinds import StackedArea
 from stallscope.charts.step_time import step_time_chart
 from stallscope.errors import NotFoundError, StallscopeError
 from stallscope.formatting.lists import counted
-from stallscope.formatting.numbers import amount, rate
+from stallscope.formatting.numbers import NOT_MEASURED, amount
 from stallscope.parsers.growing import Follower
+from stallscope.text.job_words import throughput
 
 from ..components.basics import advice_steps, coded_words, progress_bar, verdict_swatch
 from ..components.chart_card import chart_card, chart_figure, chart_legend
@@ -128,7 +129,7 @@ def _status(live: LiveState, ended: bool) -> Any:
             f"{progress.last_step:,}"
             + ("" if progress.epoch is None else f" in epoch {progress.epoch}"),
         ),
-        ("Throughput", rate(analysis.samples_per_second)),
+        ("Throughput", throughput(analysis) or NOT_MEASURED),
         ("Step time", "not known yet" if step is None else amount(step.mean, "ms", step.ci95)),
         ("Time left", _left(progress, live, ended)),
     ]

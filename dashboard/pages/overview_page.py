@@ -23,6 +23,7 @@ from stallscope.formatting.numbers import (
     exact,
     interval,
     percent,
+    plus_minus,
     rate,
     share,
 )
@@ -267,7 +268,9 @@ def _epoch_figures(analysis: Analysis) -> list[tuple[str, str, str | None]]:
 
 
 def _throughput(analysis: Analysis) -> tuple[str, str, str]:
-    return "Throughput", rate(analysis.samples_per_second), "of all ranks together"
+    tokens = analysis.tokens_per_second
+    also = "" if tokens is None else f", {plus_minus(tokens.value, tokens.ci95)} tokens/s"
+    return "Throughput", rate(analysis.samples_per_second), f"of all ranks together{also}"
 
 
 def _against_baseline(gap: float | None) -> tuple[str, str, str]:

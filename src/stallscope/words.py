@@ -66,6 +66,11 @@ STEP_CAUSES: tuple[StepCauseCode, ...] = get_args(StepCauseCode)
 #: How a straggler is late: in all steps; ever more; at times; or at times, on another rank each time.
 Pattern = Literal["persistent", "ramp", "bursts", "rotating"]
 PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
+#: What a job trains, from the finest unit on: tokens without padding, numbers in the first tensor of a
+#: batch, and samples.
+WorkUnit = Literal["token", "element", "sample"]
+WORK_UNITS: tuple[WorkUnit, ...] = get_args(WorkUnit)
+
 
 # Fixes of single ranks and hosts, and answers to the user's questions.
 _KindWithValue = Literal["rank", "host", "bandwidth", "ranks"]

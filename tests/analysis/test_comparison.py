@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import simulator
+from support.simulated import padded
 from support.step_logs import Job, simulated_job
 
 from stallscope.analysis import ENTRIES, Analysis, analyse
 from stallscope.analysis.comparison import Change, Comparison, compare
 from stallscope.arrays.stats import Mean
 from stallscope.parsers import read
+from stallscope.run import Run
 
 PAIRS = 60
 FIRST = Job(ranks=2, steps=300, noise=0.05, tracing_ms=0.0)
@@ -228,3 +230,92 @@ def test_a_change_is_real_outside_of_the_joint_interval_of_all_entries() -> None
     assert not Change("input", still, moved).is_real
     assert Change("input", still, Mean(12.0, (11.0, 13.0))).is_real
     assert Change("input", still, Mean(11.2, None)).is_real is None
+
+
+# -- steps with different amounts of work ----------------------------------------------------------
+
+WORKING = simulator.Job(ranks=2, steps=400, noise=simulator.Noise(cv=0.05), facts={"model": "m"})
+PLACES = 40_000
+
+
+def run_of(seed: int, compute_ms: float = 50.0, **changes: object) -> Run:
+    job = replace(WORKING, seed=seed, run_id=f"run-{seed}", compute_ms=compute_ms)
+    return simulator.simulate(replace(job, **changes)).run  # type: ignore[arg-type]
+
+
+def with_tokens(seed: int, compute_ms: float, tokens: float | np.ndarray) -> Analysis:
+    """Analyse a run whose ranks have so many tokens in each batch."""
+    return analyse(padded(run_of(seed, compute_ms), 1 - np.asarray(tokens) / PLACES))
+
+
+def test_runs_with_different_batches_are_compared_per_token() -> None:
+    first, second = with_tokens(1, 50.0, 10_000), with_tokens(2, 80.0, 20_000)
+    comparison = compare(first, second)
+    work = comparison.same_work
+    assert work is not None
+    assert work.unit == "token"
+    assert work.first.per_step.value == pytest.approx(2 * 10_000)
+    assert first.step is not None
+    assert second.step is not None
+    expected = 2 * first.step.mean / second.step.mean
+    assert work.speedup.value == pytest.approx(expected)
+    assert work.speedup.ci95 is not None
+    assert work.speedup.ci95[0] < expected < work.speedup.ci95[1]
+    step = work.changes.step
+    assert step is not None
+    assert step.is_real
+    assert (step.first.value, step.second.value) == pytest.approx(
+        (first.step.mean, second.step.mean / 2)
+    )
+    parts = sum(change.second.value for change in work.changes.by_cause)
+    assert parts == pytest.approx(step.second.value)
+    # The steps' own changes are as ever.
+    assert comparison.step is not None
+    assert comparison.step.second.value == second.step.mean
+    assert comparison.fair is work.changes
+
+
+def test_runs_as_fast_per_token_do_not_differ() -> None:
+    twice = {"input_ms": 8.0, "other_ms": 12.0, "communication": simulator.Fixed(40.0)}
+    first, second = (
+        analyse(padded(run, share))
+        for run, share in ((run_of(1, 50.0), 0.75), (run_of(2, 100.0, **twice), 0.5))
+    )
+    comparison = compare(first, second)
+    assert comparison.step is not None
+    assert comparison.step.is_real
+    assert comparison.fair.step is not None
+    assert not comparison.fair.step.is_real
+
+
+@pytest.mark.any_versions
+def test_samples_of_equal_size_are_compared_per_sample_and_others_per_element() -> None:
+    sizes = {"facts": {"model": "m", "sample_elements": 1000}}
+    first = analyse(run_of(1, **sizes))
+    larger = analyse(run_of(2, batch_size=64, **sizes))
+    work = compare(first, larger).same_work
+    assert work is not None
+    assert work.unit == "sample"
+    assert work.second.per_step.value == 2 * 64
+    longer = analyse(run_of(3, facts={"model": "m", "sample_elements": 3000}))
+    work = compare(first, longer).same_work
+    assert work is not None
+    assert work.unit == "element"
+    assert work.second.per_step.value == 2 * 32 * 3000
+    # What a batch of another model begins with may be anything.
+    unlike = analyse(run_of(4, facts={"model": "n", "sample_elements": 3000}))
+    assert compare(first, unlike).same_work is None
+
+
+def test_equal_work_and_other_numbers_of_ranks_leave_the_steps_own_figures() -> None:
+    first = with_tokens(1, 50.0, 10_000)
+    assert compare(first, with_tokens(2, 80.0, 10_100)).same_work is None
+    on_four = analyse(padded(run_of(3, ranks=4), 0.5))
+    assert compare(first, on_four).same_work is None
+
+
+def test_batches_of_random_sizes_are_no_different_work() -> None:
+    rng = np.random.default_rng(1)
+    # One in eight of 400 steps on two ranks is counted.
+    runs = [with_tokens(seed, 50.0, rng.integers(4_000, 16_000, 100)) for seed in range(12)]
+    assert all(compare(runs[0], run).same_work is None for run in runs[1:])

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import simulator
 from simulator import Job, Noise
+from support.simulated import padded
 
 from stallscope.analysis import ENTRIES, Analysis, analyse
 from stallscope.analysis.ledger.ledger_figures import StepTime
@@ -72,6 +73,26 @@ def test_a_lasting_change_is_found_with_its_run_and_what_changed_there() -> None
     ]
     assert (difference.first, difference.second) == (None, "2.5")
     assert all(not run.differences for at, run in enumerate(history.runs) if at != 7)
+
+
+def test_runs_with_other_sequence_lengths_are_compared_for_the_same_work() -> None:
+    lengths = [10_000 if number < 7 else 20_000 for number in range(12)]
+    runs = [
+        analyse(padded(analysed(number, steps=200).run, 1 - tokens / 40_000))
+        for number, tokens in enumerate(lengths)
+    ]
+    (history,) = regression(runs)
+    for run, step, tokens in zip(runs, history.figure("step").values, lengths, strict=True):
+        assert run.step is not None
+        assert step is not None
+        assert step.value == pytest.approx(run.step.mean * 10_000 / tokens)
+    for name in ("step", "tokens_per_second"):
+        (change,) = history.figure(name).changes
+        assert change.run == 7
+    # Each step took as long, with as many samples.
+    assert history.figure("samples_per_second").status == "steady"
+    assert any("10,000 tokens on each rank, as in night-0" in text for text in history.warnings)
+    assert regression([analysed(1), analysed(2)])[0].warnings == ()
 
 
 def test_runs_are_in_order_of_their_start() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from simulator import Fault, Job, Noise, Ring, simulate
+from support.simulated import padded
 
 from stallscope.analysis import ENTRIES, Analysis, analyse
 from stallscope.analysis.scaling import ScalingSeries, held_out, scaling, track_record
@@ -50,6 +51,32 @@ def test_efficiency_is_throughput_against_one_rank() -> None:
         assert point.efficiency is not None
         assert point.efficiency.value == pytest.approx(rate / (point.point.ranks * alone))
         assert point.relative.value == point.efficiency.value
+
+
+def test_samples_of_different_lengths_scale_per_token() -> None:
+    lengths = {1: 10_000, 2: 10_000, 4: 20_000}
+    runs = [
+        analyse(
+            padded(simulate(replace(JOB, ranks=ranks, run_id=f"{ranks}")).run, 1 - tokens / 40_000)
+        )
+        for ranks, tokens in lengths.items()
+    ]
+    (series,) = scaling(runs)
+    assert (series.unit, series.kind) == ("tokens", "strong")
+    for scaled, run_of_size in zip(series.points, runs, strict=True):
+        rate = run_of_size.tokens_per_second
+        assert rate is not None
+        assert scaled.point.rate.value == pytest.approx(rate.value)
+        assert scaled.point.rate.ci95 is not None
+        assert scaled.lost is not None
+        assert scaled.efficiency is not None
+        lost = sum(mean.value for mean in scaled.lost.values())
+        assert lost == pytest.approx(1 - scaled.efficiency.value, abs=1e-9)
+    alike = [
+        analyse(padded(simulate(replace(JOB, ranks=ranks, run_id=f"{ranks}")).run, 0.5))
+        for ranks in lengths
+    ]
+    assert scaling(alike)[0].unit == "samples"
 
 
 def test_losses_add_up_to_the_missing_efficiency() -> None:

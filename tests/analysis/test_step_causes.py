@@ -15,6 +15,7 @@ from simulator import Job, simulate
 from simulator.clocks import Clocks
 from simulator.faults import Bursts, EveryNth, Fault
 from simulator.logs import write_logs
+from support.simulated import padded
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.findings.step_causes import StepCause
@@ -28,10 +29,12 @@ from stallscope.analysis.views.one_step import (
     pauses_on_axis,
 )
 from stallscope.conditions.condition import parse
+from stallscope.formatting.numbers import plus_minus
 from stallscope.parsers import read
 from stallscope.reports.run.json_content import json_content
 from stallscope.reports.run.step_tables import causes_table
 from stallscope.run import Run
+from stallscope.text.job_words import throughput
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "report.schema.json").read_text())
 JOB = Job(ranks=4, steps=600, compute_ms=50.0, input_ms=2.0, other_ms=2.0)
@@ -236,31 +239,6 @@ def test_logs_that_were_written_tell_the_same(tmp_path: Path) -> None:
 # -- padding ---------------------------------------------------------------------------------------
 
 
-def padded(run: Run, share: float, **facts: object) -> Run:
-    """Return a run whose recorders have counted this share of padding in one of eight batches."""
-    chosen = run.steps.filter(pc.equal(pc.bit_wise_and(run.steps["step"], 7), 0))
-    elements = chosen["elements"].to_numpy() if chosen["elements"].null_count == 0 else None
-    places = np.full(chosen.num_rows, 40_000) if elements is None else elements
-    padding = np.rint(share * places).astype(np.int64)
-    columns = {
-        **{name: chosen[name] for name in ("log", "generation", "rank", "step", "begin")},
-        "kind": pa.array(["padding"] * chosen.num_rows),
-        "end": chosen["begin"],
-        "steps": pa.array(padding),
-        "samples": pa.array(places - padding),
-    }
-    schema = run.intervals.schema
-    arrays = [
-        columns[field.name].cast(field.type)
-        if field.name in columns
-        else pa.nulls(chosen.num_rows, field.type)
-        for field in schema
-    ]
-    rows = pa.table(arrays, schema=schema)
-    logs = tuple(replace(log, facts={**log.facts, **facts}) for log in run.logs)
-    return replace(run, logs=logs, intervals=pa.concat_tables([run.intervals, rows]))
-
-
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_padding_costs_what_its_tokens_take(ranks: int) -> None:
     share = 0.25
@@ -283,11 +261,26 @@ def test_padding_costs_what_its_tokens_take(ranks: int) -> None:
 
 def test_throughput_is_told_in_tokens() -> None:
     analysis = analyse(padded(run_of(), 0.25))
-    padding = analysis.step_causes.padding
-    assert padding is not None
-    assert padding.tokens_per_second is not None
+    rate = analysis.tokens_per_second
+    assert rate is not None
     expected = 4 * 0.75 * 40_000 / step_ms(analysis) * 1e3
-    assert padding.tokens_per_second.value == pytest.approx(expected, rel=0.01)
+    assert rate.value == pytest.approx(expected, rel=0.01)
+    # The step's error is in that of the rate.
+    step = analysis.step
+    assert rate.ci95 is not None
+    assert step is not None
+    assert step.ci95 is not None
+    errors = [
+        (high - low) / 2 / value
+        for (low, high), value in ((rate.ci95, rate.value), (step.ci95, step.mean))
+    ]
+    assert errors[0] >= 0.99 * errors[1]
+    assert f"{plus_minus(rate.value, rate.ci95)} tokens/s" in throughput(analysis)
+    assert parse("tokens_per_second>1").check(analysis).held
+    assert parse("tokens_per_second>1").check(analyse(run_of())).held is None
+    content = json_content(analysis)
+    assert content["run"]["tokens_per_second"] == rate.value
+    assert content["padding"]["tokens_per_second"] == rate.value
 
 
 def test_what_padding_costs_is_unknown_if_all_batches_have_one_size() -> None:

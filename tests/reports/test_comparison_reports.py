@@ -18,6 +18,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from rich.console import Console
 from simulator import Job, Noise, simulate
+from support.simulated import padded
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.comparison import compare
@@ -71,6 +72,12 @@ def printed_steps(wait_s: float) -> Analysis:
         return analyse(run)
 
 
+def _counted(seed: int, tokens: int, **more: Any) -> Analysis:
+    """Return the analysis of a run that has so many tokens in each batch."""
+    run = analysed(seed, **more).run
+    return analyse(padded(run, 1 - tokens / 40_000))
+
+
 def _history(runs: int, **more: Any) -> Compared:
     analyses = [
         analysed(seed, compute_ms=150.0 if seed < 7 else 180.0, **more) for seed in range(runs)
@@ -92,6 +99,7 @@ def compared(case: str) -> Compared:
         "same run twice": (analysed(1), analysed(1)),
         "sizes": (analysed(1), analysed(2, ranks=4)),
         "batches": (analysed(1), analysed(2, batch_size=64)),
+        "sequences": (_counted(1, 10_000), _counted(2, 20_000, compute_ms=240.0)),
         "without stages": (analysed(1), analysed(2, stamps=False)),
         "without steps": (analysed(1), analysed(2, steps=0)),
         "missing ranks": (analysed(1), analysed(2, lost_ranks=(1,))),
@@ -105,6 +113,11 @@ def compared(case: str) -> Compared:
     return {
         "history": lambda: _history(12),
         "few runs": lambda: _history(3),
+        "longer sequences since": lambda: Compared(
+            histories=regression(
+                _counted(seed, 10_000 if seed < 7 else 20_000) for seed in range(12)
+            )
+        ),
         "one run": lambda: _history(1),
         "hostile history": lambda: _history(12, name=HOSTILE),
         "gaps": lambda: Compared(
@@ -124,6 +137,7 @@ CASES = (
         "same run twice",
         "sizes",
         "batches",
+        "sequences",
         "without stages",
         "without steps",
     ),
@@ -137,7 +151,7 @@ CASES = (
         "few runs",
         "one run",
     ),
-    *("hostile history", "gaps", "nothing"),
+    *("hostile history", "gaps", "nothing", "longer sequences since"),
 )
 
 
@@ -192,7 +206,19 @@ def test_the_summary_fits_80_columns(case: str) -> None:
         ("equal", r"recorded the same"),
         ("same run twice", r"A and B are one run: nothing can differ"),
         ("sizes", r"A ran on 2 ranks and B on 4"),
-        ("batches", r"A rank has 32\.0 samples per step in A and 64\.0 in B"),
+        (
+            "batches",
+            r"B is 2\.\d+× as fast per sample .* with 32 samples per rank, .* with 64 samples\. "
+            r"Throughput per sample of B over A's: 2\.\d+× \(95% int.* What changed per sample",
+        ),
+        (
+            "sequences",
+            r"B is 1\.\d+× as fast per token A step takes 1\d\d(\.\d)? ms in A, with 10,000",
+        ),
+        ("sequences", r"The largest part of the difference is|Most of the difference is compute"),
+        ("longer sequences since", r"all times are for 10,000 tokens on each rank, as in run-0"),
+        ("longer sequences since", r"For as many tokens steps are 4\d\.\d% shorter since run-7"),
+        ("longer sequences since", r"217,\d\d\d ± [\d,]+ tokens/s"),
         ("without stages", r"Only whole steps are compared\. B: The stages"),
         ("without steps", r"Not comparable"),
         ("missing ranks", r"B: 1 of 2 ranks left no log"),
@@ -217,6 +243,26 @@ def test_the_json_of_a_pair_has_its_figures() -> None:
     assert by == pytest.approx(pair["step"]["by_ms"]["value"])
     assert pair["speedup"]["ci95"][0] < pair["speedup"]["value"] < pair["speedup"]["ci95"][1]
     assert [run["id"] for run in pair["runs"]] == ["run-1", "run-2"]
+
+
+def test_the_json_and_the_csv_of_different_work_have_both_figures() -> None:
+    pair = json_content(compared("sequences"))["pair"]
+    work = pair["same_work"]
+    assert (work["unit"], work["more_than_noise"]) == ("token", True)
+    assert work["first_per_step"]["value"] == pytest.approx(2 * 10_000)
+    rates = [work[f"{run}_per_second"]["value"] for run in ("first", "second")]
+    assert work["speedup"]["value"] == pytest.approx(rates[1] / rates[0])
+    assert work["step"]["second_ms"]["value"] == pytest.approx(
+        pair["step"]["second_ms"]["value"] / 2
+    )
+    by = sum(change["by_ms"]["value"] for change in work["by_cause"])
+    assert by == pytest.approx(work["step"]["by_ms"]["value"])
+    rows = csv.DictReader(io.StringIO(render("csv", compared("sequences"))))
+    in_tokens = [row for row in rows if row["figure"] == "tokens_per_second"]
+    assert [float(row["value"]) for row in in_tokens] == pytest.approx(rates)
+    note = "B's times are for 10,000 tokens, as a rank's step in A has."
+    assert note in render("md", compared("sequences"))
+    assert json_content(compared("pair"))["pair"]["same_work"] is None
 
 
 def test_the_json_of_a_history_names_the_run_of_a_change() -> None:

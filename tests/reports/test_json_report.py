@@ -31,7 +31,7 @@ KEYS = {
     "causes explained padding bottleneck stopped stragglers what_if predicted_from changes findings "
     "events machines warnings",
     "run": "id name source framework size hosts epochs steps synthetic status samples_per_second "
-    "started_at",
+    "tokens_per_second started_at",
     "baseline": "id match gap gap_ci95 single decomposition",
     "baseline.match": "same differs slower faulty itself",
     "baseline.single": "id match",

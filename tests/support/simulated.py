@@ -1,12 +1,50 @@
-"""Simulated jobs, analysed."""
+"""Simulated jobs, analysed, and what recorders count in their batches."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from simulator import Job, simulate
 
 from stallscope.analysis import Analysis, analyse
+from stallscope.run import Run
 
 
 def analysis_of_job(job: Job) -> Analysis:
     """Simulate a job and analyse its run, without writing logs."""
     return analyse(simulate(job).run)
+
+
+def padded(run: Run, share: Any, **facts: object) -> Run:
+    """Return a run whose recorders have counted padding in one of eight batches.
+
+    Args:
+        run: a run whose batches have 40,000 places each, unless their elements are known.
+        share: that of the padding: in all batches, or in each that was counted.
+        facts: more facts of its logs.
+    """
+    chosen = run.steps.filter(pc.equal(pc.bit_wise_and(run.steps["step"], 7), 0))
+    elements = chosen["elements"].to_numpy() if chosen["elements"].null_count == 0 else None
+    places = np.full(chosen.num_rows, 40_000) if elements is None else elements
+    padding = np.rint(share * places).astype(np.int64)
+    columns = {
+        **{name: chosen[name] for name in ("log", "generation", "rank", "step", "begin")},
+        "kind": pa.array(["padding"] * chosen.num_rows),
+        "end": chosen["begin"],
+        "steps": pa.array(padding),
+        "samples": pa.array(places - padding),
+    }
+    schema = run.intervals.schema
+    arrays = [
+        columns[field.name].cast(field.type)
+        if field.name in columns
+        else pa.nulls(chosen.num_rows, field.type)
+        for field in schema
+    ]
+    rows = pa.table(arrays, schema=schema)
+    logs = tuple(replace(log, facts={**log.facts, **facts}) for log in run.logs)
+    return replace(run, logs=logs, intervals=pa.concat_tables([run.intervals, rows]))

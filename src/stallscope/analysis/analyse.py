@@ -67,6 +67,7 @@ from .result import (
     lifetime,
     repeated_steps,
     run_of_generation,
+    with_amounts,
 )
 from .setup import CoreUse, Setup
 from .steps.clocks import ClockSummary
@@ -93,7 +94,8 @@ def analyse(
         analyse(reference) if isinstance(reference, Run) else reference
         for reference in (baseline, single)
     )
-    return with_other_logs(_Analyser(run, base, one_rank, network_bandwidth).result())
+    analyser = _Analyser(run, base, one_rank, network_bandwidth)
+    return with_amounts(with_other_logs(analyser.result()))
 
 
 class _Judged(NamedTuple):
@@ -420,12 +422,10 @@ class _Analyser:
 
     def _gap(self) -> Mean | None:
         """Return the fraction of the baseline's throughput that is lost; None between sizes."""
-        rate, step, base = self.samples_per_second, self.step, self.baseline
-        if rate is None or step is None or base is None or base.step is None:
+        base, rate = self.baseline, self.samples_per_second
+        if base is None or self.run.size != base.run.size:
             return None
-        if not base.samples_per_second or self.run.size != base.run.size:
-            return None
-        return throughput_gap(rate, step, base.samples_per_second, base.step)
+        return throughput_gap(rate, self.step, base.samples_per_second, base.step)
 
     def _decomposition(self) -> Decomposition | None:
         base, single = self.baseline, self.single

@@ -6,6 +6,8 @@ possible splits (Bonferroni; half of it is reserved for the latest run). Unlike 
 with a single run on one side, as on the morning after a nightly job. Kendall's τ tests for a trend: it
 is exact for few runs and assumes no distribution. The slope is that of Theil and Sen. Both tests cover
 several figures, with a false discovery rate of 1 % (Benjamini and Hochberg).
+
+Where the runs' steps hold different amounts of work, all times are those for as much as the first run's.
 """
 
 from __future__ import annotations
@@ -27,9 +29,11 @@ from stallscope.arrays.distributions import (
 )
 from stallscope.arrays.stats import Mean
 from stallscope.arrays.types import Floats
-from stallscope.words import ENTRIES
+from stallscope.formatting.numbers import significant
+from stallscope.words import ENTRIES, WorkUnit
 
-from .comparison import Difference, differences
+from .comparison import Difference, common_unit, differences
+from .findings.step_amounts import Amount, differ
 from .result import Analysis
 from .scaling.pace import job_of_lines
 
@@ -52,8 +56,8 @@ _SAME_JOB = (
     "steps_per_execution",
 )
 
-#: The figure that is not a time.
-RATE = "samples_per_second"
+#: The figures that are not times.
+RATE, TOKENS = "samples_per_second", "tokens_per_second"
 
 Status = Literal["change", "trend", "steady", "insufficient_data"]
 
@@ -82,7 +86,7 @@ class Trend:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure over the runs: ``step`` or an entry in milliseconds, or samples per second."""
+    """A figure over the runs: ``step`` or an entry in milliseconds, or a rate per second."""
 
     name: str
     #: Per run; None if it was not measured.
@@ -98,11 +102,11 @@ class Figure:
     @property
     def is_rate(self) -> bool:
         """Whether it is a throughput: more of it is better."""
-        return self.name == RATE
+        return self.name in (RATE, TOKENS)
 
     @property
     def unit(self) -> str:
-        return "samples/s" if self.is_rate else "ms"
+        return f"{self.name.partition('_')[0]}/s" if self.is_rate else "ms"
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,8 @@ class History:
     runs: tuple[Rerun, ...]
     figures: tuple[Figure, ...]
     warnings: tuple[str, ...]
+    #: The unit in which the runs' steps hold different amounts of work; None if they hold as much.
+    unit: WorkUnit | None
 
     def figure(self, name: str) -> Figure:
         return next(figure for figure in self.figures if figure.name == name)
@@ -202,7 +208,23 @@ def _history(runs: Sequence[Analysis], warnings: Sequence[str]) -> History:
     ]
     first = runs[0].run
     name = str(first.fact("model") or first.fact("framework") or "one job")
-    return History(name, tuple(reruns), tuple(_figures(runs)), tuple(notes))
+    work = _different_amounts(runs)
+    if work:
+        each = f"{significant(work[0].per_step.value / first.size)} {work[0].unit}s"
+        notes.append(
+            f"steps hold different amounts of work: all times are for {each} on each rank, as in "
+            f"{runs[0].run.name}"
+        )
+    unit = work[0].unit if work else None
+    return History(name, tuple(reruns), tuple(_figures(runs, work)), tuple(notes), unit)
+
+
+def _different_amounts(runs: Sequence[Analysis]) -> list[Amount]:
+    """Return what the runs' steps hold if that differs; empty if it does not or is unknown."""
+    unit = common_unit(runs)
+    known = [] if unit is None else [run.amount(unit) for run in runs]
+    work = [amount for amount in known if amount is not None]
+    return work if any(differ(amount.per_step, work[0].per_step) for amount in work[1:]) else []
 
 
 @dataclass(frozen=True)
@@ -230,24 +252,42 @@ class _Tested:
         return p if np.isfinite(p) else 1.0
 
 
-def _figures(runs: Sequence[Analysis]) -> Iterator[Figure]:
-    tested = [_tested(name, means, runs) for name, means in _means(runs)]
+def _figures(runs: Sequence[Analysis], work: Sequence[Amount]) -> Iterator[Figure]:
+    means = dict(_means(runs, work))
+    step_ms = float(np.mean([mean.value for mean in means["step"] if mean is not None]))
+    tested = [_tested(name, of_runs, step_ms) for name, of_runs in means.items()]
     several = [p for figure in tested for p in (figure.p_change, figure.p_trend)]
     kept = scipy_stats.false_discovery_control(several) if several else np.zeros(0)
     for figure, (change, trend) in zip(tested, kept.reshape(-1, 2).tolist(), strict=True):
         yield _figure(figure, change <= _BY_CHANCE, trend <= _BY_CHANCE)
 
 
-def _means(runs: Sequence[Analysis]) -> Iterator[tuple[str, list[Mean | None]]]:
-    """Return every figure that any run has."""
-    yield "step", [analysis.step_ms for analysis in runs]
-    rates = [_rate(analysis) for analysis in runs]
-    if any(rates):
-        yield RATE, rates
+def _means(
+    runs: Sequence[Analysis], work: Sequence[Amount]
+) -> Iterator[tuple[str, list[Mean | None]]]:
+    """Return every figure that any run has.
+
+    Args:
+        runs: the runs.
+        work: what their steps hold, to scale times to the first run's; empty to leave them.
+    """
+    factors = [work[0].per_step.over(amount.per_step) for amount in work]
+
+    def for_same_work(means: list[Mean | None]) -> list[Mean | None]:
+        if not factors:
+            return means
+        pairs = zip(means, factors, strict=True)
+        return [None if mean is None else mean.times(factor) for mean, factor in pairs]
+
+    yield "step", for_same_work([analysis.step_ms for analysis in runs])
+    tokens = [analysis.tokens_per_second for analysis in runs]
+    for name, rates in ((RATE, [_rate(analysis) for analysis in runs]), (TOKENS, tokens)):
+        if any(rates):
+            yield name, rates
     for name in ENTRIES:
         entries = [analysis.entry_ms(name) for analysis in runs]
         if any(entries):
-            yield name, entries
+            yield name, for_same_work(entries)
 
 
 def _rate(analysis: Analysis) -> Mean | None:
@@ -260,11 +300,10 @@ def _rate(analysis: Analysis) -> Mean | None:
     return Mean(rate, (work / step.ci95[1], work / step.ci95[0]))
 
 
-def _tested(name: str, means: Sequence[Mean | None], runs: Sequence[Analysis]) -> _Tested:
+def _tested(name: str, means: Sequence[Mean | None], step_ms: float) -> _Tested:
     at = [index for index, mean in enumerate(means) if mean is not None]
     values = np.array([mean.value for mean in means if mean is not None])
-    steps = [analysis.step.mean for analysis in runs if analysis.step is not None]
-    whole = float(np.mean(values if name == RATE else steps))
+    whole = float(np.mean(values)) if name in (RATE, TOKENS) else step_ms
     return _Tested(name, tuple(means), values, at, _WORTH * whole)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Literal
@@ -18,8 +18,10 @@ from stallscope.arrays.pivot import RemoteTable, of_generation, with_log_numbers
 from stallscope.arrays.stats import Mean, robust_sd, running_median
 from stallscope.arrays.types import Bools, Ints
 from stallscope.run import Run
+from stallscope.words import WorkUnit
 
 from .findings.finding import Finding
+from .findings.step_amounts import Amount, amounts
 from .findings.step_causes import StepCauses
 from .gains.baseline import BaselineMatch, Decomposition, InputRates
 from .gains.input_probe import InputProbe
@@ -96,6 +98,8 @@ class Analysis:
     input_probe: InputProbe | None = None
     #: The causes inside the steady steps, the costliest first.
     step_causes: StepCauses = field(default_factory=StepCauses)
+    #: What the job trains in each unit that is known, the finest first.
+    amounts: tuple[Amount, ...] = ()
     #: How the job hangs; None if it does not hang.
     stopped: Stopped | None = None
     #: The share of time in steps that count, and the losses; None without stages.
@@ -158,6 +162,16 @@ class Analysis:
         """Return the mean step with its interval, milliseconds; None without steps."""
         return None if self.step is None else Mean(self.step.mean, self.step.ci95)
 
+    def amount(self, unit: WorkUnit) -> Amount | None:
+        """Return what the job trains in a unit; None if that is unknown."""
+        return next((amount for amount in self.amounts if amount.unit == unit), None)
+
+    @property
+    def tokens_per_second(self) -> Mean | None:
+        """Return the throughput of all ranks in tokens, without padding; None if unknown."""
+        tokens = self.amount("token")
+        return None if tokens is None else tokens.per_second
+
     def entry_ms(self, name: str) -> Mean | None:
         """Return the mean of an entry of the ledger with its interval, milliseconds."""
         entry = self.entry(name)
@@ -175,6 +189,13 @@ class Analysis:
     def cause(self, name: str) -> CauseEntry | None:
         """Return an entry of the ledger by cause, by its name."""
         return next((entry for entry in self.by_cause if entry.name == name), None)
+
+
+def with_amounts(analysis: Analysis) -> Analysis:
+    """Return the analysis with what the job trains."""
+    step_ms, padding = analysis.step_ms, analysis.step_causes.padding
+    known = amounts(analysis.run, analysis.steady, step_ms, analysis.samples_per_second, padding)
+    return replace(analysis, amounts=known)
 
 
 # -- Summarise the generations of a run: its sets of ranks between two changes of membership ------

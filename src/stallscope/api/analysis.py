@@ -110,6 +110,12 @@ class Analysis:
         return self._analysis.samples_per_second
 
     @property
+    def tokens_per_second(self) -> float | None:
+        """The same in tokens, without padding; None where no recorder counts them."""
+        tokens = self._analysis.tokens_per_second
+        return None if tokens is None else tokens.value
+
+    @property
     def goodput(self) -> float | None:
         """The fraction of ranks × wall time that went into steps that count; None without stages."""
         return None if self._analysis.goodput is None else self._analysis.goodput.fraction

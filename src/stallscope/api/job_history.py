@@ -19,6 +19,7 @@ from stallscope.charts.charts import Chart, changes_chart, figure_charts, ledger
 from stallscope.formatting.plain import plain
 from stallscope.reports.comparison.histories import headline
 from stallscope.reports.comparison.pair import caveats, outcome
+from stallscope.words import WorkUnit
 
 from .analysis import Analysis, AnalysisLike, analyse, each_analysis
 from .frames import CAUSE, ENTRY, Columns, Kind, figures_of, frame, interval, interval_columns
@@ -32,6 +33,7 @@ _POINTS: Columns = {
     "started_at": "moment",
     **{column: "number" for name in _TIMES for column in interval_columns(name, "_ms")},
     **interval_columns(regression.RATE),
+    **interval_columns(regression.TOKENS),
 }
 _OUTCOMES: Columns = {
     "job": "name",
@@ -261,6 +263,22 @@ class Comparison:
         """The second run's throughput over the first one's; None if either is unknown."""
         ratio = self._comparison.speedup
         return None if ratio is None else ratio.value
+
+    @property
+    def unit(self) -> WorkUnit | None:
+        """Return the unit of ``same_work``; None where steps hold as much work in both runs."""
+        work = self._comparison.same_work
+        return None if work is None else work.unit
+
+    @property
+    def same_work(self) -> pd.DataFrame:
+        """Changes of the step and of each cause, for as much work as the first run's steps hold.
+
+        Empty where steps hold as much in both runs.
+        """
+        work = self._comparison.same_work
+        step = None if work is None else work.changes.step
+        return _changes([step, *work.changes.by_cause] if work and step else [], "text")
 
     @property
     def step(self) -> pd.DataFrame:

@@ -76,6 +76,24 @@ class Mean:
         half = np.hypot(self.ci95[1] - self.ci95[0], mean.ci95[1] - mean.ci95[0]) / 2
         return Mean(value, (value - float(half), value + float(half)))
 
+    def times(self, mean: Mean) -> Mean:
+        """Return the product with the mean of another, independent series."""
+        value = self.value * mean.value
+        if self.ci95 is None or mean.ci95 is None:
+            return Mean(value, None)
+        widths = self.ci95[1] - self.ci95[0], mean.ci95[1] - mean.ci95[0]
+        half = float(np.hypot(widths[0] * mean.value, widths[1] * self.value)) / 2
+        return Mean(value, (value - half, value + half))
+
+    def over(self, mean: Mean) -> Mean:
+        """Return the ratio to the mean of another, independent series, which is not 0."""
+        value = self.value / mean.value
+        if self.ci95 is None or mean.ci95 is None:
+            return Mean(value, None)
+        widths = self.ci95[1] - self.ci95[0], mean.ci95[1] - mean.ci95[0]
+        half = float(np.hypot(widths[0], value * widths[1])) / abs(mean.value) / 2
+        return Mean(value, (value - half, value + half))
+
 
 def autocorrelation_time(series: Floats) -> float:
     """Estimate τ = 1 + 2Σρ of a series, at least 1 and at most n/6.

@@ -282,20 +282,21 @@ def ledgers_chart(comparison: Comparison) -> StackedBars | None:
 
 
 def changes_chart(comparison: Comparison) -> Waterfall | None:
-    """Chart the changes from A's step to B's. None without stages in both."""
-    figures = StepFigures.of_both(comparison.first, comparison.second)
-    if comparison.step is None or figures is None:
+    """Chart the changes from A's step to B's, for as much work. None without stages in both."""
+    work, changes = comparison.same_work, comparison.fair
+    factor = 1.0 if work is None else work.factor
+    figures = StepFigures.of_both(comparison.first, comparison.second, factor)
+    if changes.step is None or figures is None:
         return None
     a, b = figures
+    for_as_much = "" if work is None else f", for as many {work.unit}s"
     return Waterfall(
         "From A to B",
-        "What each cause adds to A's step or saves.",
+        f"What each cause adds to A's step or saves{for_as_much}.",
         "ms",
-        ("A", comparison.step.first.value),
-        tuple(
-            Segment(change.name, change.by.value, change.by.ci95) for change in comparison.by_cause
-        ),
-        ("B", comparison.step.second.value),
+        ("A", changes.step.first.value),
+        tuple(Segment(change.name, change.by.value, change.by.ci95) for change in changes.by_cause),
+        ("B", changes.step.second.value),
         b.causes.less(a.causes),
         a.causes.total,
     )

@@ -193,6 +193,11 @@ def _throughput(analysis: Analysis) -> Reading:
     return Mean(rate, (low, high))
 
 
+def _tokens(analysis: Analysis) -> Reading:
+    rate = analysis.tokens_per_second
+    return rate or Missing("no recorder counted the tokens of its batches")
+
+
 def _step(name: str, analysis: Analysis) -> Reading:
     step = analysis.step
     if step is None:
@@ -303,6 +308,7 @@ def _word(value: Callable[[Analysis], Reading], choices: Sequence[str]) -> Named
 
 _FIGURES: dict[str, NamedFigure] = {
     "samples_per_second": NamedFigure(Kind.RATE, _throughput),
+    "tokens_per_second": NamedFigure(Kind.RATE, _tokens),
     "gap": NamedFigure(Kind.SHARE, _gap, of_baseline=False),
     "step_ms.mean": NamedFigure(Kind.MS, partial(_step, "mean")),
     **{

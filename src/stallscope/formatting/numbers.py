@@ -58,7 +58,7 @@ def scale_for(largest: float, unit: str) -> Scale:
 
 
 def rate_scale(counted: str) -> Scale:
-    """Choose a readable unit for rates of ``samples``, ``steps`` or ``epochs`` per second."""
+    """Choose a readable unit for rates per second of samples, tokens, steps or epochs."""
     return Scale("epochs/h", 3600.0) if counted == "epochs" else Scale(f"{counted}/s", 1.0)
 
 

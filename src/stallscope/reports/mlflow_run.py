@@ -74,9 +74,11 @@ def tags(analysis: Analysis) -> dict[str, str]:
 
 def metrics(analysis: Analysis) -> dict[str, float]:
     """Return the figures to chart and compare, without the prefix; unknown figures are left out."""
+    tokens = analysis.tokens_per_second
     figures: dict[str, float | None] = {
         "size": analysis.run.size,
         "samples_per_second": analysis.samples_per_second,
+        "tokens_per_second": None if tokens is None else tokens.value,
         "gap": analysis.gap,
     }
     figures |= {

@@ -11,7 +11,14 @@ from stallscope.analysis.ledger.epoch_ledger import EpochTime
 from stallscope.analysis.ledger.job_time import LOST, PARTS, Goodput
 from stallscope.analysis.result import GenerationSummary
 from stallscope.formatting.lists import counted, joined, listed
-from stallscope.formatting.numbers import NOT_MEASURED, Interval, amount, percent, rate
+from stallscope.formatting.numbers import (
+    NOT_MEASURED,
+    Interval,
+    amount,
+    percent,
+    plus_minus,
+    rate,
+)
 from stallscope.formatting.plain import plain
 from stallscope.formatting.sums import SumColumn
 from stallscope.run import Event, Run
@@ -115,6 +122,15 @@ def checkpoint_sentence(analysis: Analysis) -> str:
     blocked = f"Checkpoints blocked {listed('rank', writers)} for {amount(most, 's')}"
     waiting = len(analysis.ranks) - len(writers)
     return f"{blocked}; {counted(waiting, 'other rank')} waited." if waiting else f"{blocked}."
+
+
+def throughput(analysis: Analysis) -> str:
+    """Write the throughput in samples, and in tokens where batches tell them; empty if unknown."""
+    samples, tokens = analysis.samples_per_second, analysis.tokens_per_second
+    rates = [] if samples is None else [rate(samples)]
+    if tokens is not None:
+        rates.append(f"{plus_minus(tokens.value, tokens.ci95)} tokens/s")
+    return ", ".join(rates)
 
 
 def epoch_figures(analysis: Analysis) -> list[tuple[str, str]]:

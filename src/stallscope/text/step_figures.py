@@ -38,19 +38,26 @@ class StepFigures:
         digits = SumColumn.of(_causes(analysis), step.mean, step.ci95)
         return cls(*digits.with_shares(_causes(analysis), _waits(analysis)))
 
-    def in_same_digits(self, analysis: Analysis | None) -> StepFigures | None:
-        """Round another run's ledgers to these digits. None without its stages."""
+    def in_same_digits(self, analysis: Analysis | None, factor: float = 1.0) -> StepFigures | None:
+        """Round another run's ledgers, times a factor, to these digits. None without its stages."""
         if analysis is None or analysis.step is None or not analysis.by_cause:
             return None
-        return StepFigures(*self.causes.with_shares(_causes(analysis), _waits(analysis)))
+        scaled = ([ms * factor for ms in parts(analysis)] for parts in (_causes, _waits))
+        return StepFigures(*self.causes.with_shares(*scaled))
 
     @classmethod
     def of_both(
-        cls, first: Analysis, second: Analysis | None
+        cls, first: Analysis, second: Analysis | None, factor: float = 1.0
     ) -> tuple[StepFigures, StepFigures] | None:
-        """Round two runs' ledgers to the digits of the first one's step. None without both."""
+        """Round two runs' ledgers to the digits of the first one's step. None without both.
+
+        Args:
+            first: the run that has the digits.
+            second: the other run.
+            factor: what the second run's times are multiplied by.
+        """
         figures = cls.of(first)
-        second_figures = None if figures is None else figures.in_same_digits(second)
+        second_figures = None if figures is None else figures.in_same_digits(second, factor)
         return None if figures is None or second_figures is None else (figures, second_figures)
 
     @property

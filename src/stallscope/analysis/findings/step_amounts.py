@@ -1,4 +1,4 @@
-"""What batches hold, and how much longer steps take for it: unequal work of ranks, and padding.
+"""What batches hold, and how much longer steps take for it: throughput, unequal work, and padding.
 
 How long an element takes is estimated: from ranks whose batches differ within a step, and, for padding,
 from the batches of a rank one after the other.
@@ -20,6 +20,7 @@ from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.numbers import percent, percent_ends, plus_minus
 from stallscope.run import Run
+from stallscope.words import WorkUnit
 
 from ..ledger.ledger import Ledger
 from ..steps.alignment import AlignedSteps
@@ -30,6 +31,84 @@ _VARIES = 0.01
 # A rank has larger batches than the others from this share on, if that is not chance: so often a rank
 # is named that has none. So many ranks are looked at, those with the largest batches.
 _LARGER, _FALSE_ALARMS, _MOST_LARGER = 0.02, 0.02, 32
+
+# -- throughput ------------------------------------------------------------------------------------
+
+# Smaller differences between runs come from uneven last batches.
+_SAME_WORK = 0.02
+# The elements of a step are known if those of most steps are.
+_MOST_STEPS = 0.9
+
+
+@dataclass(frozen=True)
+class Amount:
+    """How much a job trains in one unit, of all ranks together, in the steady steps."""
+
+    unit: WorkUnit
+    per_step: Mean
+    per_second: Mean
+
+    @classmethod
+    def of_steps(cls, unit: WorkUnit, per_step: Mean, step_ms: Mean) -> Amount:
+        """Return the amount in steps that take this long."""
+        return cls(unit, per_step, per_step.over(step_ms.scaled(1e-3)))
+
+
+def differ(first: Mean, second: Mean) -> bool:
+    """Whether two runs have different amounts of work: by more than chance, and by 2 %."""
+    times = first.over(second)
+    half = 0.0 if times.ci95 is None else (times.ci95[1] - times.ci95[0]) / 2
+    return abs(times.value - 1) > max(_SAME_WORK, half)
+
+
+def amounts(
+    run: Run,
+    steady: Ledger | None,
+    step_ms: Mean | None,
+    samples_per_second: float | None,
+    padding: Padding | None,
+) -> tuple[Amount, ...]:
+    """Return what the job trains in each unit that is known, the finest first."""
+    if step_ms is None or step_ms.value <= 0:
+        return ()
+    tokens = None if padding is None else padding.tokens
+    samples = None
+    if samples_per_second:
+        per_step = samples_per_second * step_ms.value / 1e3
+        samples = Amount.of_steps("sample", Mean(per_step, (per_step, per_step)), step_ms)
+    per_step_elements = _elements(run, steady, samples)
+    elements = None
+    if per_step_elements is not None:
+        elements = Amount.of_steps("element", per_step_elements, step_ms)
+    return tuple(amount for amount in (tokens, elements, samples) if amount is not None)
+
+
+def _elements(run: Run, steady: Ledger | None, samples: Amount | None) -> Mean | None:
+    """Return the elements of a step on all ranks; ranks without logs have as many as the others."""
+    if not run.work_varies:
+        if not isinstance(run.steps, pa.Table):
+            return None
+        usual = run.fact("sample_elements")
+        facts = (log.facts.get("sample_elements") for log in run.last_logs.values())
+        is_alike = type(usual) is int and all(fact == usual for fact in facts)
+        if samples is None or not is_alike or usual <= 0:
+            return None
+        return samples.per_step.scaled(usual)
+    if steady is None or "elements" not in steady.cells.names:
+        return None
+    sums = steady.cells.per_step(_sum_of_elements)
+    is_known = sums >= 0
+    if is_known.mean() < _MOST_STEPS:
+        return None
+    return mean_with_interval(sums[is_known]).scaled(run.size / len(steady.ranks))
+
+
+def _sum_of_elements(block: Block) -> Ints:
+    """Kernel: return the elements of all ranks per step; −1 if those of a rank are unknown."""
+    elements = block["elements"]
+    known = (elements != NULL).all(axis=1)
+    return np.where(known, np.where(known[:, None], elements, 0).sum(axis=1), -1)
+
 
 # -- unequal work ----------------------------------------------------------------------------------
 
@@ -149,8 +228,8 @@ class Padding:
     #: The share of places that hold no token, of all ranks and of each rank.
     share: Mean
     of_ranks: tuple[tuple[int, float], ...]
-    #: Of all ranks together; None if the batches of a step were not counted.
-    tokens_per_second: Mean | None
+    #: None if the number of batches in a step is unknown.
+    tokens: Amount | None
     #: The batches that were counted.
     batches: int
     #: The time per step that the job would save without padding; None if unknown, for this reason.
@@ -159,11 +238,12 @@ class Padding:
 
     def in_words(self) -> str:
         """Return a sentence, and the throughput in tokens."""
-        share, tokens = self.share, self.tokens_per_second
+        share, tokens = self.share, self.tokens
         between = "" if share.ci95 is None else f" ({percent_ends(share.ci95)})"
         pace = ""
         if tokens is not None:
-            pace = f" The job trains {plus_minus(tokens.value, tokens.ci95)} tokens/s."
+            rate = tokens.per_second
+            pace = f" The job trains {plus_minus(rate.value, rate.ci95)} tokens/s."
         return (
             f"{percent(share.value)} of the places in batches{between} are padding, computed for "
             f"nothing.{pace}"
@@ -194,14 +274,17 @@ def noted_padding(run: Run, aligned: AlignedSteps, ledger: Ledger) -> Padding | 
     if error.ci95 is not None:
         share = Mean(value, (value + error.ci95[0], value + error.ci95[1]))
     micro = _batches_per_step(run, aligned.generation)
-    pace = None
+    tokens = None
     if micro is not None:
-        tokens = mean_with_interval(counted.tokens.sum(axis=1) * micro)
-        pace = tokens.scaled(1e9 / float(ledger.total.mean()))
+        # Ranks without logs have as many as the others.
+        batches = micro * run.size / len(ledger.ranks)
+        per_step = mean_with_interval(counted.tokens.sum(axis=1) * batches)
+        step_ms = mean_with_interval(ledger.total).scaled(1e-6)
+        tokens = Amount.of_steps("token", per_step, step_ms)
     saved, unknown = _without_padding(counted, micro, ledger)
     shares = counted.padding.sum(axis=0) / places.sum(axis=0)
     of_ranks = tuple(zip(ledger.ranks, shares.tolist(), strict=True))
-    return Padding(share, of_ranks, pace, counted.batches, saved, unknown)
+    return Padding(share, of_ranks, tokens, counted.batches, saved, unknown)
 
 
 def _counted(run: Run, aligned: AlignedSteps, ledger: Ledger) -> _Counted | None:

@@ -118,8 +118,13 @@ def _samples(block: Block) -> Ints:
     return np.array([(samples == NULL).sum(), samples.sum()])
 
 
-def throughput_gap(rate: float, step: StepTime, base_rate: float, base_step: StepTime) -> Mean:
-    """Return the fraction of a baseline's throughput that is lost.
+def throughput_gap(
+    rate: float | None,
+    step: StepTime | None,
+    base_rate: float | None,
+    base_step: StepTime | None,
+) -> Mean | None:
+    """Return the fraction of a baseline's throughput that is lost; None if a figure is unknown.
 
     Args:
         rate: samples per second of the run.
@@ -127,6 +132,8 @@ def throughput_gap(rate: float, step: StepTime, base_rate: float, base_step: Ste
         base_rate: samples per second of the baseline.
         base_step: step time of the baseline.
     """
+    if rate is None or step is None or not base_rate or base_step is None:
+        return None
     kept = rate / base_rate
     if step.ci95 is None or base_step.ci95 is None:
         return Mean(1 - kept, None)

@@ -27,7 +27,7 @@ from ..ledger.epoch_ledger import (
 from ..result import Analysis
 
 #: The unit of work. ``epochs`` are passes of all ranks together over one data set.
-Unit = Literal["samples", "steps", "epochs"]
+Unit = Literal["tokens", "samples", "steps", "epochs"]
 #: With this many repeats, their spread gives the uncertainty of their mean.
 FEWEST_REPEATS = 2
 
@@ -77,6 +77,8 @@ class Pace:
     steps_per_epoch: float | None
     samples_per_step: float | None
     samples_per_epoch: float | None
+    #: Without padding; None where they are not counted.
+    tokens_per_step: Mean | None
     #: The work of the whole job.
     steps: float | None
     epochs: float | None
@@ -91,7 +93,7 @@ class Pace:
 
     def unit_ms(self, unit: Unit) -> Mean | None:
         """Return one rank's time per unit of work, over steady steps or steady epochs."""
-        of_steps = _each(self.step_ms, self._work_of_step(unit))
+        of_steps = _each(self.step_ms, self.work_of_step(unit))
         of_epochs = self.epochs_ms(unit)
         return of_steps or of_epochs if self.from_steps else of_epochs or of_steps
 
@@ -102,13 +104,16 @@ class Pace:
     def job_unit_ms(self, unit: Unit) -> Mean | None:
         """Return the time per unit over the whole job."""
         by_epochs = _product(self.epochs, self._work_of_epoch(unit))
-        by_steps = _product(self.steps, self._work_of_step(unit))
+        by_steps = _product(self.steps, self.work_of_step(unit))
         done = by_steps or by_epochs if self.from_steps else by_epochs or by_steps
         return _each(self.job_ms, done)
 
-    def _work_of_step(self, unit: Unit) -> float | None:
+    def work_of_step(self, unit: Unit) -> float | None:
+        """Return how much a rank does in a step; None if unknown."""
         if unit == "samples":
             return self.samples_per_step
+        if unit == "tokens":
+            return None if self.tokens_per_step is None else self.tokens_per_step.value
         if unit == "steps":
             return 1.0
         return 1 / (self.size * self.steps_per_epoch) if self.steps_per_epoch else None
@@ -116,6 +121,8 @@ class Pace:
     def _work_of_epoch(self, unit: Unit) -> float | None:
         if unit == "samples":
             return self.samples_per_epoch
+        if unit == "tokens":
+            return _product(self.work_of_step(unit), self.steps_per_epoch)
         return self.steps_per_epoch if unit == "steps" else 1 / self.size
 
 
@@ -132,6 +139,7 @@ def _of_steps(analysis: Analysis, step_ms: Mean) -> Pace:
     epoch_ms, per_epoch = _epochs_of_steps(analysis.run)
     rate = analysis.samples_per_second
     batch = None if rate is None else rate * step_ms.value / 1e3 / size
+    tokens = analysis.amount("token")
     steps = max(analysis.steps, 1)
     return Pace(
         analysis,
@@ -143,6 +151,7 @@ def _of_steps(analysis: Analysis, step_ms: Mean) -> Pace:
         steps_per_epoch=per_epoch,
         samples_per_step=batch or None,
         samples_per_epoch=_product(batch, per_epoch),
+        tokens_per_step=None if tokens is None else tokens.per_step.scaled(1 / size),
         steps=steps,
         epochs=None if per_epoch is None else steps / per_epoch,
     )
@@ -182,6 +191,7 @@ def _of_epochs(analysis: Analysis, known: EpochTimes) -> Pace | None:
         steps_per_epoch=recorded_number(run, "steps_per_epoch"),
         samples_per_step=of_step,
         samples_per_epoch=None if all_samples is None else all_samples / size,
+        tokens_per_step=None,
         steps=recorded_number(run, "steps_timed"),
         epochs=_done(run, known.epochs) or None,
     )

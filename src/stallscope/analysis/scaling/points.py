@@ -22,7 +22,7 @@ class Point:
 
     ranks: int
     runs: tuple[Analysis, ...]
-    #: Samples of one rank per step; 1 if unknown: then all rates are of steps.
+    #: Samples or tokens of one rank per step; 1 if unknown: then all rates are of steps.
     work: float
     #: Whether every step of every run was recorded.
     from_steps: bool
@@ -77,12 +77,16 @@ def _point(size: int, runs: Sequence[Pace], unit: Unit) -> Point:
     from_steps = all(run.from_steps for run in runs)
     step_ms = _over_all([run.step_ms for run in runs])
     work = 1.0
-    if unit == "samples":
-        work = float(np.mean([run.samples_per_step or 1.0 for run in runs]))
+    if unit in ("samples", "tokens"):
+        work = float(np.mean([run.work_of_step(unit) or 1.0 for run in runs]))
     unit_ms = _over_all([run.unit_ms(unit) for run in runs])
     if from_steps and unit != "epochs" and step_ms is not None:
         # Means of steps come first, because the lost parts then add up exactly.
         unit_ms = step_ms.scaled(1 / work)
+        tokens = _over_all([run.tokens_per_step for run in runs])
+        if unit == "tokens" and tokens is not None:
+            # Tokens are those of some batches, and have an error of their own.
+            unit_ms = step_ms.over(tokens)
     assert unit_ms is not None
     entries = {name: _over_all([run.analysis.entry_ms(name) for run in runs]) for name in ENTRIES}
     known: dict[str, Mean] = {name: mean for name, mean in entries.items() if mean is not None}
@@ -114,20 +118,6 @@ def _rate(amount: float, ms: Mean) -> Mean:
     return Mean(value, (amount / high * 1e3, amount / low * 1e3))
 
 
-def _ratio(numerator: Mean, denominator: Mean) -> Mean:
-    """Return the ratio of two independent means; relative uncertainties add up as squares."""
-    value = numerator.value / denominator.value
-    if numerator.ci95 is None or denominator.ci95 is None:
-        return Mean(value, None)
-    (low, high), (least, most) = numerator.ci95, denominator.ci95
-    half = (
-        abs(value)
-        * float(np.hypot((high - low) / numerator.value, (most - least) / denominator.value))
-        / 2
-    )
-    return Mean(value, (value - half, value + half))
-
-
 def _ratio_of_rounded(numerator: Mean, denominator: Mean) -> Mean:
     """Return the ratio of two rounded means, with the worst case of both as interval."""
     value = numerator.value / denominator.value
@@ -155,7 +145,7 @@ def _efficiency(point: Point, base: Point) -> Mean:
     if point is base:
         return Mean(1.0, (1.0, 1.0))
     if point.from_steps and base.from_steps:
-        return _ratio(base.unit_ms, point.unit_ms)
+        return base.unit_ms.over(point.unit_ms)
     # Epochs include validation, so they are compared with epochs if both runs have them.
     if point.unit_epochs_ms is None or base.unit_epochs_ms is None:
         return _ratio_of_rounded(base.unit_ms, point.unit_ms)
@@ -167,8 +157,9 @@ def _efficiency_job(point: Point, base: Point) -> Mean | None:
         return Mean(1.0, (1.0, 1.0))
     if point.unit_job_ms is None or base.unit_job_ms is None:
         return None
-    ratio = _ratio if point.from_steps and base.from_steps else _ratio_of_rounded
-    return ratio(base.unit_job_ms, point.unit_job_ms)
+    if point.from_steps and base.from_steps:
+        return base.unit_job_ms.over(point.unit_job_ms)
+    return _ratio_of_rounded(base.unit_job_ms, point.unit_job_ms)
 
 
 def _lost(point: Point, single: Point) -> dict[str, Mean] | None:

@@ -19,6 +19,7 @@ from stallscope.arrays.distributions import scipy_stats
 from stallscope.formatting.lists import counted, listed
 from stallscope.words import LOST_TIME
 
+from ..findings.step_amounts import differ
 from ..network.communication import CommunicationModel, fit_communication
 from ..result import Analysis
 from .pace import FEWEST_REPEATS, Pace, Unit, alike, jobs_of, pace_of, value_of
@@ -58,7 +59,8 @@ class ScalingSeries:
     synthetic: bool
     #: Whether any run recorded that its data is synthetic or real.
     data_known: bool
-    #: ``samples``; ``steps`` if batch sizes are unknown; ``epochs`` if only these are known.
+    #: ``samples``, or ``tokens`` if samples of the runs have different numbers of them; ``steps`` if
+    #: batch sizes are unknown; ``epochs`` if only these are known.
     unit: Unit
     #: Whether the batch sizes of all runs are known.
     batches_known: bool
@@ -121,7 +123,19 @@ def _unit(runs: Sequence[Pace]) -> Unit | None:
     order: tuple[Unit, ...] = ("samples", "epochs", "steps")
     if only_steps or not _one_data_set(runs):
         order = ("samples", "steps", "epochs")
+    if only_steps and _samples_differ(runs):
+        order = ("tokens", *order)
     return next((unit for unit in order if all(run.unit_ms(unit) for run in runs)), None)
+
+
+def _samples_differ(runs: Sequence[Pace]) -> bool:
+    """Whether samples of the runs have different numbers of tokens."""
+    each = [
+        run.tokens_per_step.scaled(1 / run.samples_per_step)
+        for run in runs
+        if run.tokens_per_step is not None and run.samples_per_step
+    ]
+    return len(each) == len(runs) and any(differ(tokens, each[0]) for tokens in each)
 
 
 def _one_data_set(runs: Sequence[Pace]) -> bool:
@@ -164,20 +178,23 @@ def _series(runs: Sequence[Pace], unit: Unit, by: str | None) -> ScalingSeries:
         model=model,
         projection=projection(points, single, model) if kind == "weak" and from_steps else (),
         difference=_difference(launched, points, unit),
-        warnings=tuple(warnings_of(runs, points, unit, _shares_no_batch(launched, kind), single)),
+        warnings=tuple(
+            warnings_of(runs, points, unit, _shares_no_batch(launched, unit, kind), single)
+        ),
     )
 
 
 def _kind(runs: Sequence[Pace], points: Sequence[Point], unit: Unit) -> ScalingKind:
     """Return whether scaling is ``weak`` or ``strong``, by the work of a rank per step."""
-    if unit == "samples" and all(run.samples_per_step for run in runs):
+    if unit in ("samples", "tokens") and all(run.work_of_step(unit) for run in runs):
         return "weak" if alike(points[0].work, points[-1].work) else "strong"
     return "weak" if unit == "steps" else "strong"
 
 
-def _shares_no_batch(runs: Sequence[Pace], kind: ScalingKind) -> bool:
+def _shares_no_batch(runs: Sequence[Pace], unit: Unit, kind: ScalingKind) -> bool:
     """Whether both the batch per rank and the global batch differ between the runs."""
-    works = [(run.size, run.samples_per_step) for run in runs]
+    counted_in: Unit = "tokens" if unit == "tokens" else "samples"
+    works = [(run.size, run.work_of_step(counted_in)) for run in runs]
     totals = [size * work for size, work in works if work is not None]
     known = len(totals) == len(works)
     return kind == "strong" and known and not all(alike(*pair) for pair in pairwise(totals))

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.comparison import Change, Comparison, Difference
+from stallscope.analysis.comparison import Change, Comparison, Difference, SameWork
 from stallscope.analysis.regression import Figure as FigureOverRuns
 from stallscope.analysis.regression import History, Rerun
 from stallscope.catalogue.entry import moment
@@ -26,7 +26,15 @@ from ..document import (
 )
 from ..report_formats import Content, ReportRecords, Row, content_of, fields_of, mean_cells
 from . import histories
-from .pair import caveats, changes_table, facts_table, nothing_else, outcome, runs_table, throughput
+from .pair import (
+    caveats,
+    changes_table,
+    compared_throughput,
+    facts_table,
+    nothing_else,
+    outcome,
+    runs_table,
+)
 
 COLUMNS = (
     "job",
@@ -66,7 +74,7 @@ def document(compared: Compared, form: str) -> Document:
 
 def _pair(pair: Comparison, form: str) -> Iterator[Section]:
     title, sentence = outcome(pair)
-    sentences = filter(None, [sentence, throughput(pair)])
+    sentences = filter(None, [sentence, compared_throughput(pair)])
     yield Section(
         title,
         (*map(Text, sentences), *_caveats(caveats(pair))),
@@ -132,6 +140,7 @@ def _pair_content(pair: Comparison) -> dict[str, Any]:
         "same_run": pair.same_run,
         "runs": [_run(pair.first), _run(pair.second)],
         "speedup": pair.speedup,
+        "same_work": None if pair.same_work is None else _same_work(pair.same_work),
         "step": None if pair.step is None else _change(pair.step),
         "by_cause": [_change(change) for change in pair.by_cause],
         "ledger": [_change(change) for change in pair.entries],
@@ -160,6 +169,21 @@ def _change(change: Change) -> dict[str, Any]:
         "second_ms": change.second,
         "by_ms": change.by,
         "more_than_noise": change.is_real,
+    }
+
+
+def _same_work(work: SameWork) -> dict[str, Any]:
+    step = work.changes.step
+    return {
+        "unit": work.unit,
+        "first_per_step": work.first.per_step,
+        "second_per_step": work.second.per_step,
+        "first_per_second": work.first.per_second,
+        "second_per_second": work.second.per_second,
+        "speedup": work.speedup,
+        "more_than_noise": None if step is None else step.is_real,
+        "step": None if step is None else _change(step),
+        "by_cause": [_change(change) for change in work.changes.by_cause],
     }
 
 
@@ -210,7 +234,7 @@ def _figure(figure: FigureOverRuns, runs: Sequence[Rerun]) -> dict[str, Any]:
 
 
 def records(compared: Compared) -> ReportRecords:
-    """List the figures in milliseconds and in samples per second.
+    """List the figures in milliseconds, and rates per second.
 
     ``by`` is the difference to the first run of a pair, or to the level before a change.
     """
@@ -229,6 +253,14 @@ def _pair_rows(pair: Comparison) -> Iterator[Row]:
             **mean_cells(change.second),
         }
         yield {**row, **mean_cells(change.by, "by", "by_ci"), "found": change.is_real}
+    work = pair.same_work
+    if work is not None:
+        figure, step = f"{work.unit}s_per_second", work.changes.step
+        first, second = work.first.per_second, work.second.per_second
+        yield {**_run_cells(1, pair.first), "figure": figure, **mean_cells(first)}
+        row = {**_run_cells(2, pair.second), "figure": figure, **mean_cells(second)}
+        is_real = None if step is None else step.is_real
+        yield {**row, **mean_cells(second.minus(first), "by", "by_ci"), "found": is_real}
 
 
 def _history_rows(history: History) -> Iterator[Row]:

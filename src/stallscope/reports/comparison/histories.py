@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stallscope.analysis.comparison import Difference
-from stallscope.analysis.regression import RATE, Figure, History
+from stallscope.analysis.regression import RATE, TOKENS, Figure, History
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import counted, joined
 from stallscope.formatting.numbers import amount, percent, plus_minus, rate
@@ -43,7 +43,8 @@ def headline(history: History) -> str:
         last = step.changes[-1]
         longer = "longer" if last.by.value > 0 else "shorter"
         run = history.runs[last.run].analysis.run.name
-        return f"Steps are {_share(abs(last.by.value), last.before)} {longer} since {run}"
+        steps = "Steps are" if history.unit is None else f"For as many {history.unit}s steps are"
+        return f"{steps} {_share(abs(last.by.value), last.before)} {longer} since {run}"
     if step.status == "trend" and step.trend is not None:
         longer = "longer" if step.trend.per_run.value > 0 else "shorter"
         return f"Steps get {longer} from run to run: {over_the_runs(step)}"
@@ -70,7 +71,7 @@ def since(history: History) -> list[str]:
 
 def name_of(figure: Figure) -> str:
     """Return a figure's name for people."""
-    names = {"step": "Step", RATE: "Throughput"}
+    names = {"step": "Step", RATE: "Throughput", TOKENS: "Throughput in tokens"}
     return names.get(figure.name) or TITLES[figure.name]
 
 
@@ -171,7 +172,7 @@ def _values(history: History, name: str) -> Sequence[Mean | None]:
 def amount_of(figure: Figure, mean: Mean) -> str:
     """Return a figure's value in its unit, with its interval if it has one."""
     if figure.is_rate:
-        return f"{plus_minus(mean.value, mean.ci95)} samples/s"
+        return f"{plus_minus(mean.value, mean.ci95)} {figure.unit}"
     return amount(mean.value, "ms", mean.ci95)
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from math import isclose
 from typing import Any
 
 from stallscope.analysis import Analysis
-from stallscope.analysis.comparison import Change, Comparison
+from stallscope.analysis.comparison import Change, Comparison, SameWork
+from stallscope.analysis.findings.step_amounts import Amount
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import (
+    NOT_MEASURED,
     Interval,
     exact,
     faster_between,
     percent,
-    rate,
     said_as_share,
     share_saved,
     significant,
@@ -23,7 +25,7 @@ from stallscope.formatting.plain import plain
 from stallscope.formatting.sums import SumColumn
 from stallscope.run import Run
 from stallscope.text.figure_words import pauses_in_words
-from stallscope.text.job_words import epoch_figures
+from stallscope.text.job_words import epoch_figures, throughput
 from stallscope.text.step_figures import StepFigures
 from stallscope.text.verdicts import short_verdict
 from stallscope.text.vocabulary import TITLES
@@ -39,8 +41,6 @@ NOISE = (
 _SAME_RUN = "The same run twice"
 # A log can record a fact of any length.
 _LONGEST_FACT = 200
-# Uneven last batches cause smaller differences.
-_SAME_WORK = 0.02
 # Reports as files show all facts.
 _MOST_FACTS = 12
 _REAL = {True: "yes", False: "no", None: "too few steps"}
@@ -58,6 +58,8 @@ def outcome(comparison: Comparison) -> tuple[str, str]:
     step = comparison.step
     if step is None:
         return "Not comparable", "One run has no measured steps."
+    if comparison.same_work is not None:
+        return _of_same_work(comparison, comparison.same_work)
     by = step.by
     first, second = (exact(mean.value, "ms", mean.ci95) for mean in (step.first, step.second))
     times = f"{first} in A, {second} in B"
@@ -76,6 +78,33 @@ def outcome(comparison: Comparison) -> tuple[str, str]:
     )
 
 
+def _of_same_work(comparison: Comparison, work: SameWork) -> tuple[str, str]:
+    """Return the result where steps hold different amounts: a headline and a sentence."""
+    step, speedup, unit = work.changes.step, work.speedup, work.unit
+    is_real = None if step is None else step.is_real
+    if comparison.step is None or is_real is None:
+        return "Too few steps to tell", f"No figure per {unit} is certain."
+    steps = comparison.step.first, comparison.step.second
+    first, second = (exact(mean.value, "ms", mean.ci95) for mean in steps)
+    held = _of_a_rank(work.first, comparison.first), _of_a_rank(work.second, comparison.second)
+    times = f"A step takes {first} in A, with {held[0]} per rank, {second} in B, with {held[1]}"
+    factor = f"{significant(speedup.value)}×{_interval(speedup.value, speedup.ci95)}"
+    sentence = f"{times}. Throughput per {unit} of B over A's: {factor}."
+    if not is_real:
+        return f"No difference per {unit} beyond noise", f"{sentence}{_changed_parts(comparison)}"
+    faster, times_as_fast = ("B", speedup.value) if speedup.value > 1 else ("A", 1 / speedup.value)
+    title = f"{faster} is {significant(times_as_fast)}× as fast per {unit}"
+    most = _most(comparison, slower=speedup.value < 1, of_what="the difference")
+    return title, f"{sentence}{most}"
+
+
+def _of_a_rank(amount: Amount, run: Analysis) -> str:
+    """Write how much a rank trains in a step: 2,048 tokens."""
+    value = amount.per_step.value / run.run.size
+    is_whole = isclose(value, round(value))
+    return f"{f'{value:,.0f}' if is_whole else significant(value)} {amount.unit}s"
+
+
 def _changed_steps(step: Change) -> str:
     before, after, by = step.first.value, step.second.value, abs(step.by.value)
     if before > 0 and said_as_share(after / before, None):
@@ -84,13 +113,13 @@ def _changed_steps(step: Change) -> str:
     return f"B's steps are {share}{'longer' if after > before else 'shorter'}"
 
 
-def throughput(comparison: Comparison) -> str:
-    """Compare B's throughput with A's, with the interval; empty if it is not known.
+def compared_throughput(comparison: Comparison) -> str:
+    """Compare B's throughput with A's, with the interval; empty if it is not known, or told already.
 
     A factor that is too large to say anything is the share of time that each sample takes less.
     """
     ratio = comparison.speedup
-    if ratio is None or comparison.same_run:
+    if ratio is None or comparison.same_run or comparison.same_work is not None:
         return ""
     value, ci95 = ratio.value, ratio.ci95
     if value > 0 and said_as_share(1 / value, None):
@@ -115,7 +144,7 @@ def caveats(comparison: Comparison) -> list[str]:
     if comparison.same_run:
         return []
     return [
-        *_different_work(comparison),
+        *_different_sizes(comparison),
         *_of_run("A", comparison.first),
         *_of_run("B", comparison.second),
     ]
@@ -152,26 +181,28 @@ def fact_value(value: Any) -> str:
     return plain(text)[:_LONGEST_FACT]
 
 
-def _most(comparison: Comparison, slower: bool) -> str:
+def _most(comparison: Comparison, slower: bool, of_what: str = "it") -> str:
     """Name the entry that changed most, if it changed in the direction of the step."""
-    largest = comparison.largest
+    changes = comparison.fair
+    largest = changes.largest
     if largest is None or (largest.by.value > 0) != slower:
         return ""
-    step = 0.0 if comparison.step is None else comparison.step.by.value
+    step = 0.0 if changes.step is None else changes.step.by.value
     is_most = abs(largest.by.value) > abs(step) / 2
-    if not is_most and not comparison.by_cause:
+    if not is_most and not changes.by_cause:
         # The other parts are unknown.
         return ""
     part = "Most" if is_most else "The largest part"
-    return f" {part} of it is {TITLES[largest.name].lower()}."
+    return f" {part} of {of_what} is {TITLES[largest.name].lower()}."
 
 
 def _changed_parts(comparison: Comparison) -> str:
-    changed = [TITLES[change.name].lower() for change in comparison.by_cause if change.is_real]
+    by_cause = comparison.fair.by_cause
+    changed = [TITLES[change.name].lower() for change in by_cause if change.is_real]
     return f" Parts that changed: {', '.join(changed)}." if changed else ""
 
 
-def _different_work(comparison: Comparison) -> Iterator[str]:
+def _different_sizes(comparison: Comparison) -> Iterator[str]:
     first, second = comparison.first.run, comparison.second.run
     if first.size != second.size and None not in (
         ranks_of(comparison.first),
@@ -181,20 +212,6 @@ def _different_work(comparison: Comparison) -> Iterator[str]:
             f"A ran on {counted(first.size, 'rank')} and B on {second.size:,}: throughput counts "
             "all ranks, and the slowest of more ranks is later by chance."
         )
-    samples = [_samples(analysis) for analysis in (comparison.first, comparison.second)]
-    if None not in samples and abs((samples[1] or 0.0) / (samples[0] or 1.0) - 1) > _SAME_WORK:
-        samples_a, samples_b = (significant(count or 0.0) for count in samples)
-        yield (
-            f"A rank has {samples_a} samples per step in A and {samples_b} in B: compare throughput "
-            "rather than steps."
-        )
-
-
-def _samples(analysis: Analysis) -> float | None:
-    """Return samples per rank and step; None if they are not known."""
-    if not analysis.samples_per_second or analysis.step is None:
-        return None
-    return analysis.samples_per_second * analysis.step.mean / 1e3 / analysis.run.size
 
 
 def _of_run(letter: str, analysis: Analysis) -> Iterator[str]:
@@ -235,7 +252,7 @@ def table_of_runs(labels: Sequence[str], analyses: Sequence[Analysis]) -> Table:
             "Steps": [
                 f"{analysis.steps:,}" if analysis.steps else NOTHING for analysis in analyses
             ],
-            "Throughput": [rate(analysis.samples_per_second) for analysis in analyses],
+            "Throughput": [throughput(analysis) or NOT_MEASURED for analysis in analyses],
             "Goodput": [
                 NOTHING if analysis.goodput is None else percent(analysis.goodput.fraction)
                 for analysis in analyses
@@ -248,38 +265,54 @@ def table_of_runs(labels: Sequence[str], analyses: Sequence[Analysis]) -> Table:
 
 
 def changes_table(comparison: Comparison) -> Table | None:
-    """Return the changes by cause, in the step and in waiting; None if none is known."""
-    if comparison.step is None or comparison.same_run:
+    """Return the changes by cause, in the step and in waiting; None if none is known.
+
+    Where steps hold different amounts of work, B's times are those for as much as A's steps hold.
+    """
+    changes, work = comparison.fair, comparison.same_work
+    if changes.step is None or comparison.same_run:
         return None
-    step_figures = StepFigures.of_both(comparison.first, comparison.second)
+    factor = 1.0 if work is None else work.factor
+    step_figures = StepFigures.of_both(comparison.first, comparison.second, factor)
     first, second = (
-        _steps(comparison.step)
+        _steps(changes.step)
         if step_figures is None
         else (figures.causes for figures in step_figures)
     )
     rows = [
         _change_row(TITLES[change.name], change, first, figures)
-        for change, *figures in zip(comparison.by_cause, first.parts, second.parts, strict=False)
+        for change, *figures in zip(changes.by_cause, first.parts, second.parts, strict=False)
     ]
-    rows.append(_change_row("Step", comparison.step, first, (first.total, second.total)))
-    wait = comparison.input_wait
+    rows.append(_change_row("Step", changes.step, first, (first.total, second.total)))
+    wait = changes.input_wait
     if step_figures is None and wait is not None:
         waits = [first.in_same_digits([mean.value]).total for mean in (wait.first, wait.second)]
         rows.append(_change_row("of it: waiting for data", wait, first, waits))
-    imbalance = next((entry for entry in comparison.entries if entry.name == "imbalance"), None)
+    imbalance = next((entry for entry in changes.entries if entry.name == "imbalance"), None)
     if step_figures is not None and imbalance is not None:
         waits = [figures.waits.total for figures in step_figures]
         rows.append(_change_row("of it: waiting for slow ranks", imbalance, first, waits))
+    of_b = "B" if work is None else "B for A's work"
     return Table(
-        "What changed",
+        "What changed" if work is None else f"What changed per {work.unit}",
         (
             "Cause",
-            *(f"{title}, {first.scale.unit}" for title in ("A", "B", "B − A")),
+            *(f"{title}, {first.scale.unit}" for title in ("A", of_b, "B − A")),
             "More than noise?",
         ),
         tuple(rows),
-        emphasised=frozenset({len(comparison.by_cause)}),
-        note=NOISE,
+        emphasised=frozenset({len(changes.by_cause)}),
+        note=NOISE if work is None else f"{_scaled_to_a(comparison)} {NOISE}",
+    )
+
+
+def _scaled_to_a(comparison: Comparison) -> str:
+    """Say for how much work B's times are; empty where both runs' steps hold as much."""
+    work = comparison.same_work
+    if work is None:
+        return ""
+    return (
+        f"B's times are for {_of_a_rank(work.first, comparison.first)}, as a rank's step in A has."
     )
 
 

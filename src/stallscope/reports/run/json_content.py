@@ -106,6 +106,7 @@ def _run(analysis: Analysis) -> dict[str, Any]:
         **fields_of(analysis, "epochs steps"),
         **fields_of(run, "synthetic status"),
         "samples_per_second": analysis.samples_per_second,
+        "tokens_per_second": value_of(analysis.tokens_per_second),
         "started_at": moment(run.started_at),
     }
 
@@ -327,7 +328,7 @@ def _padding(analysis: Analysis) -> dict[str, Any] | None:
     padding = analysis.step_causes.padding
     if padding is None:
         return None
-    tokens, saved = padding.tokens_per_second, padding.saved_ms
+    tokens, saved = analysis.tokens_per_second, padding.saved_ms
     return {
         **mean_fields("share", padding.share),
         "ranks": [{"rank": rank, "share": share} for rank, share in padding.of_ranks],

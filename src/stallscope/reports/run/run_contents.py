@@ -10,7 +10,7 @@ from stallscope.analysis.gains.what_if import Advice
 from stallscope.analysis.ledger.ledger_figures import RankSummary
 from stallscope.analysis.network.network_check import network_sentence
 from stallscope.formatting.lists import as_text, counted, listed
-from stallscope.formatting.numbers import amount, percent, percent_ends, rate
+from stallscope.formatting.numbers import amount, percent, percent_ends
 from stallscope.run import Run
 from stallscope.text.figure_words import clocks, communication, coverage
 from stallscope.text.gain_words import (
@@ -25,7 +25,12 @@ from stallscope.text.gain_words import (
     speedup,
     speedup_interval,
 )
-from stallscope.text.job_words import JOB_PARTS, ranks_and_hosts, steps_and_epochs
+from stallscope.text.job_words import (
+    JOB_PARTS,
+    ranks_and_hosts,
+    steps_and_epochs,
+    throughput,
+)
 from stallscope.text.machine_words import TITLE, evidence, why
 from stallscope.text.verdicts import badge, basis, headline, status
 from stallscope.words import Verdict
@@ -196,11 +201,6 @@ def settings(analysis: Analysis) -> list[tuple[str, str]]:
     if not isinstance(recorded, Mapping):
         return []
     return [(str(name), str(value)) for name, value in recorded.items()]
-
-
-def throughput(analysis: Analysis) -> str:
-    """Return samples per second; empty if not known."""
-    return "" if analysis.samples_per_second is None else rate(analysis.samples_per_second)
 
 
 def _status(run: Run) -> str:

@@ -19,6 +19,7 @@ from stallscope.text.job_words import (
     job_total,
     ranks_and_hosts,
     steps_and_epochs,
+    throughput,
 )
 from stallscope.text.step_figures import StepFigures
 from stallscope.text.verdicts import basis
@@ -91,9 +92,9 @@ def _chips(analysis: Analysis) -> Iterator[Chip]:
             counted(analysis.steps, "step"), after=f" in {counted(analysis.epochs, 'epoch')}"
         )
     yield Chip(job_total(analysis), before="job ")
-    throughput = run_contents.throughput(analysis)
-    if throughput:
-        yield Chip(throughput)
+    rates = throughput(analysis)
+    if rates:
+        yield Chip(rates)
     if run.synthetic:
         yield Chip("synthetic data")
     if run.lacks_end:

@@ -154,6 +154,10 @@ def _metrics(analysis: Analysis) -> Iterator[Metric]:
     yield _single("stallscope_steps", "Steps that any rank recorded or printed", steps)
     rate = analysis.samples_per_second
     yield _single("stallscope_samples_per_second", "Samples of all ranks, steady steps", rate)
+    tokens = analysis.tokens_per_second
+    if tokens is not None:
+        about_tokens = "Tokens of all ranks without padding, steady steps"
+        yield _single("stallscope_tokens_per_second", about_tokens, tokens.value)
     yield from _times(analysis)
     yield from _gains(analysis)
     gap = analysis.gap

@@ -72,17 +72,16 @@ def _exactly(share: Mean) -> str:
 def kind_in_words(series: ScalingSeries) -> str:
     """Say whether scaling is weak or strong, by batch sizes; empty if they are unknown."""
     points = [scaled.point for scaled in series.points]
-    if series.unit != "samples" or len(points) < 2 or not series.batches_known:
+    if series.unit not in ("samples", "tokens") or len(points) < 2 or not series.batches_known:
         return ""
+    unit = series.unit.removesuffix("s")
     if series.kind == "weak":
-        samples = counted(round(points[0].work), "sample")
-        return f"Weak scaling: {samples} per rank in each step on all sizes."
+        work = counted(round(points[0].work), unit)
+        return f"Weak scaling: {work} per rank in each step on all sizes."
     totals = [point.ranks * point.work for point in points]
     if max(totals) > min(totals) * _SAME_BATCH:
         return ""
-    return (
-        f"Strong scaling: {counted(round(totals[0]), 'sample')} in each step on all ranks together."
-    )
+    return f"Strong scaling: {counted(round(totals[0]), unit)} in each step on all ranks together."
 
 
 def difference(series: ScalingSeries) -> str:
