@@ -13,6 +13,7 @@ from .job.job_settings import settings
 from .job.world import World, world_of_training
 from .options import Options
 from .session import Session
+from .step_log.line_format import PaddingRow
 
 logger = logging.getLogger("stallscope")
 
@@ -106,6 +107,12 @@ class BaseRecording:
     def _record(self, facts: Dict[str, Any]) -> None:
         if self._session is not None:
             self._session.facts(facts)
+
+    def _emit_counted(self, begin: int, ends_step: bool, tokens: int, padding: int) -> None:
+        """Record the tokens in a batch of the iteration whose rows were recorded last."""
+        session = self._session
+        assert session is not None
+        session.padding(PaddingRow(session.next_step - ends_step, begin, tokens, padding))
 
     def _expect_until(self, moment: int) -> None:
         if self._session is not None:

@@ -1,10 +1,15 @@
-"""Join iterations of the user's loop and their reductions into rows, also on asynchronous devices."""
+"""Join iterations of the user's loop and their reductions into rows, also on asynchronous devices.
+
+What their batches hold is in the rows: samples, elements, and of some batches tokens and padding.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, Callable, Deque, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from .guards import read_clocks, take_ready
@@ -30,6 +35,81 @@ def total_of(counts: Iterable[Optional[int]]) -> Optional[int]:
     counted = list(counts)
     known = [count for count in counted if count is not None]
     return sum(known) if known and len(known) == len(counted) else None
+
+
+# -- Count the tokens in some batches, and what pads them ------------------------------------------
+
+#: The tokens of one in so many batches are counted, the same ones on all ranks.
+COUNTED = 8
+#: What is not known of a batch.
+NOT_COUNTED = (-1, -1)
+_LENGTHS = ("lengths", "input_lengths")
+
+
+class Lengths(NamedTuple):
+    """The lengths of the sequences in a batch, all of its places, and those of each sequence."""
+
+    lengths: Any
+    places: int
+    longest: int
+
+
+def padded_in(batch: Any) -> Any:
+    """Return what tells the tokens in a batch on the host; None where nothing does.
+
+    That is a mask of all its places, or the lengths of its sequences with the number of their places.
+    Labels that are left out of the loss are no padding: models compute masked tokens and prompts, too.
+    """
+    if isinstance(batch, (list, tuple)) and batch:
+        batch = batch[0]
+    if not isinstance(batch, Mapping):
+        return None
+    mask: Any = batch.get("attention_mask")
+    if mask is None and "token_ids" in batch:
+        # KerasHub's; masks of other programs with this name are not 0 where there is padding.
+        mask = batch.get("padding_mask")
+    # Masks of numbers are added to scores: what they leave out is not 0.
+    if _is_on_host(mask) and len(mask.shape) == 2 and "float" not in str(mask.dtype):
+        return mask
+    lengths = next((batch[name] for name in _LENGTHS if _is_on_host(batch.get(name))), None)
+    arrays = (array for array in batch.values() if _is_on_host(array) and len(array.shape) > 1)
+    shape: Any = getattr(next(arrays, None), "shape", None)
+    if lengths is None or shape is None or tuple(lengths.shape) != (shape[0],):
+        return None
+    return Lengths(lengths, shape[0] * shape[1], shape[1])
+
+
+def _is_on_host(array: Any) -> bool:
+    """Whether an array is NumPy's, or torch's in the host's memory."""
+    library = type(array).__module__
+    return library == "numpy" or (library == "torch" and array.device.type == "cpu")
+
+
+def count_padded(padded: Any) -> Tuple[int, int]:
+    """Return the tokens and the padding in what ``padded_in`` has returned; NOT_COUNTED if unknown."""
+    if padded is None:
+        return NOT_COUNTED
+    if not isinstance(padded, Lengths):
+        tokens = int((padded != 0).sum())
+        return tokens, math.prod(padded.shape) - tokens
+    lengths, places, longest = padded
+    if not len(lengths) or int(lengths.max()) > longest or int(lengths.min()) < 0:
+        # Of something else, such as samples of sound before a model shortens them.
+        return NOT_COUNTED
+    tokens = int(lengths.sum())
+    return tokens, places - tokens
+
+
+#: Receives the start of an iteration, whether it ends a step, and its batch's tokens and padding.
+EmitCounts = Callable[[int, bool, int, int], None]
+
+
+def emit_counts(padded: Any, begin: int, ends_step: bool, emit: EmitCounts) -> None:
+    """Count what ``padded_in`` has returned; nothing where that cannot be counted."""
+    with contextlib.suppress(Exception):  # such as an array that its loader has deleted
+        counts = count_padded(padded)
+        if counts != NOT_COUNTED:
+            emit(begin, ends_step, *counts)
 
 
 class Reduction(NamedTuple):
@@ -288,11 +368,14 @@ class DeferredSteps:
         iteration.data = max(data, iteration.begin)
         return iteration
 
-    def _end(self, iteration: Iteration, end: int, own_ns: int) -> None:
+    def _end(self, iteration: Iteration, end: int, own_ns: int) -> bool:
+        """End an iteration; return whether that ends a step."""
         self._costs(own_ns)
-        self._emit(self._assembler.rows(iteration, end))
+        rows = self._assembler.rows(iteration, end)
+        self._emit(rows)
         if self._assembler.lost_count:
             self._give_up()
+        return bool(rows)
 
     def _give_up(self) -> None:
         """Make every iteration a step if there never was a reduction."""

@@ -6,6 +6,8 @@ from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from stallscope.collector.recorder.jax import jax_results as of_jax
 from stallscope.collector.recorder.mxnet import gluon_iterations as of_mxnet
 from stallscope.collector.recorder.step_log.line_format import StepRow
@@ -92,13 +94,22 @@ def test_intervals_wait_for_the_results_before_them() -> None:
     rows: list[StepRow] = []
     intervals: list[of_jax.Interval] = []
     results: Any = SimpleNamespace(done=deque(), settle=lambda: None)
-    stream = of_jax.IterationStream(results, True, lambda _: None, rows.extend, intervals.append)
-    stream.waiting.append([0, 0, MS, (8, 3), 500, 1, 10 * MS])
+    counted: list[tuple[int, bool, int, int]] = []
+    stream = of_jax.IterationStream(
+        results,
+        True,
+        lambda _: None,
+        rows.extend,
+        intervals.append,
+        lambda *counts: counted.append(counts),
+    )
+    mask = np.array([[1, 1, 0], [1, 0, 0]])
+    stream.waiting.append([0, 0, MS, (8, 3), 500, 1, 10 * MS, mask])
     stream.waiting.append(of_jax.Interval("validation", 0, 11 * MS, 20 * MS))
-    stream.waiting.append([0, 20 * MS, 21 * MS, (8, 3), 500, 1, 30 * MS])
+    stream.waiting.append([0, 20 * MS, 21 * MS, (8, 3), 500, 1, 30 * MS, None])
     stream.drain()
     assert (rows, intervals) == ([], [])
-    assert stream.unfinished() == [0, 0, MS, (8, 3), 500, 1, 10 * MS]
+    assert stream.unfinished() == [0, 0, MS, (8, 3), 500, 1, 10 * MS, mask]
     results.done.append(15 * MS)
     stream.drain()
     assert [times(row) for row in rows] == [[0, 1, 15, 15, 15]]
@@ -109,3 +120,5 @@ def test_intervals_wait_for_the_results_before_them() -> None:
     stream.close()
     assert times(rows[1]) == [20, 21, 30, 30, 30]
     assert not stream.gave_up
+    # Of the first batch what tells its tokens was kept.
+    assert counted == [(0, True, 3, 3)]

@@ -183,6 +183,25 @@ def slow_input(folder: Path) -> Any:
 
 @ranked
 @alone
+def padded(folder: Path) -> Any:
+    """Train on texts of different lengths, as NumPy's arrays by name."""
+    random = np.random.default_rng(7 + jax.process_index())
+    training, counted = Training(), []
+    with StepLogger(folder / "logs") as log:
+        for _ in range(2):
+            texts = []
+            for _ in range(STEPS):
+                mask = (np.arange(WIDTH) < random.integers(1, WIDTH + 1, (BATCH, 1))).astype(int)
+                ids = mask * random.random((BATCH, WIDTH))
+                texts.append({"inputs": ids.astype(np.float32), "attention_mask": mask})
+                counted.append([int(mask.sum()), int((1 - mask).sum())])
+            for batch in log.watch(texts):
+                log.results(training.step(batch["inputs"]))
+    return {**training.seen(), "counted": counted}
+
+
+@ranked
+@alone
 def flax_and_optax(folder: Path) -> Any:
     """Train a model of Flax with Optax, as in their guides, with a slow loader on the last rank."""
     import optax

@@ -418,6 +418,38 @@ def dataset_of_python(case: Case) -> Any:
     }
 
 
+class Texts(keras.utils.PyDataset):
+    """Texts of different lengths, as KerasHub makes batches of them."""
+
+    def __len__(self) -> int:
+        return STEPS
+
+    def mask(self, index: int) -> Any:
+        lengths = np.random.default_rng(index).integers(1, INPUTS + 1, (BATCH, 1))
+        return (np.arange(INPUTS) < lengths).astype("int32")
+
+    def __getitem__(self, index: int) -> Any:
+        mask = self.mask(index)
+        ids = mask * (1 + np.arange(INPUTS, dtype="int32"))
+        return {"token_ids": ids, "padding_mask": mask}, ids.max(axis=1) % CLASSES
+
+
+@case("torch", "jax")
+def padded(case: Case) -> Any:
+    ids, mask = (
+        keras.Input((INPUTS,), dtype="int32", name=name) for name in ("token_ids", "padding_mask")
+    )
+    embedded = keras.layers.Embedding(100, 8)(ids) * keras.ops.expand_dims(mask, -1)
+    outputs = keras.layers.Dense(CLASSES)(keras.ops.sum(embedded, axis=1))
+    built = keras.Model({"token_ids": ids, "padding_mask": mask}, outputs)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    built.compile(keras.optimizers.SGD(0.1), loss)
+    texts = Texts()
+    masks = [texts.mask(index) for index in range(STEPS)] * 2
+    counted = [[int(mask.sum()), int((1 - mask).sum())] for mask in masks]
+    return {**fit(built, texts, [case.logger()]), "counted": counted}
+
+
 def _probed(case: Case, data: Any, **options: Any) -> Any:
     """Train on data without and with an input probe."""
     silent = fit(model(keras.layers.Dropout(0.1, seed=5)), data, **options)["weights"]

@@ -202,6 +202,36 @@ def check_steps(fit: Fit, first: int, count: int, timestamps: tuple[str, ...] = 
     assert (fit.steps["begin"].to_numpy()[1:] >= fit.steps["end"].to_numpy()[:-1]).all()
 
 
+def check_padding(recorded: Recorded, case: str, ranks: int) -> None:
+    """Check the tokens and the padding of one in eight batches of two epochs of 12 steps.
+
+    The results of the ranks have those of all batches, as the training has counted them.
+    """
+    recorded.clean(case, ranks)
+    for rank, fit in enumerate(recorded.fits(case, ranks)):
+        rows = fit.interruptions[fit.interruptions["kind"] == "padding"]
+        assert list(rows["step"]) == [0, 8, 12, 20]
+        seen = [recorded.result(case, rank)["counted"][step] for step in rows["step"]]
+        assert [list(row) for row in zip(rows["samples"], rows["steps"], strict=True)] == seen
+
+
+def check_copies(recorded: Recorded, case: str) -> None:
+    """Check that one of 24 copies was timed, on a pretended device (see fake_cuda.py)."""
+    assert recorded.result(case)["restored"]
+    copies = recorded.fit(case).facts["device_copies"]
+    assert copies["timed"] == 1
+    assert copies["us"] >= 5000
+    # 16 samples of 8 numbers, and as many labels.
+    assert copies["bytes"] == 16 * (8 * 4 + 8)
+
+
+def share_of_padding(recorded: Recorded, case: str) -> float:
+    """Return the share of padding in all batches of a case's first rank, as the training has counted."""
+    batches = recorded.result(case)["counted"]
+    tokens, padding = (sum(counts) for counts in zip(*batches, strict=True))
+    return float(padding / (tokens + padding))
+
+
 def check_ranks_together(run: Run) -> None:
     """Check that no rank has reduced gradients before the last rank's were ready, on one clock.
 

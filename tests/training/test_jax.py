@@ -9,7 +9,13 @@ from typing import ClassVar
 import pytest
 from support.needing import need
 from training.environments import KERAS3, needs
-from training.recorded import RESOLUTION_NS, Recorded, check_steps, record_cases
+from training.recorded import (
+    RESOLUTION_NS,
+    Recorded,
+    check_padding,
+    check_steps,
+    record_cases,
+)
 from training.recorder_contract import ELEMENTS, RAISED, Case, RecorderContract, pauses_at
 
 from stallscope.parsers import read
@@ -61,6 +67,9 @@ class JaxContract(RecorderContract):
         result = recorded.result("synthetic")
         assert result["kind"] == "list"
         assert result["samples_per_second"] > 0
+
+    def test_the_padding_of_some_batches_is_counted(self, recorded: Recorded) -> None:
+        check_padding(recorded, "padded", self.ranks)
 
     def test_a_model_of_flax_and_optax_is_recorded(self, recorded: Recorded) -> None:
         need(any(KERAS3.glob("lib/*/site-packages/flax")), "there is no Flax in .venv-keras3")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 from training.environments import KERAS3, needs
 from training.launching import launch
-from training.recorded import Recorded, check_steps, fits_of
+from training.recorded import Recorded, check_padding, check_steps, fits_of
 from training.recorder_contract import ELEMENTS, RAISED, Case, RecorderContract, pauses_at
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
@@ -185,6 +185,13 @@ class TestJax(Keras3Contract):
         Case("results_seen_late", intervals=pauses_at(12, 24, kinds=("validation", "epoch"))),
         Case("several_per_call", steps=6, micro=4, timestamps=(), reason="steps_per_execution=4"),
     )
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_the_padding_of_some_batches_is_counted(
+    launched: dict[str, Recorded], backend: str
+) -> None:
+    check_padding(launched[backend], "padded", ranks=1)
 
 
 def test_no_case_raises(launched: dict[str, Recorded]) -> None:

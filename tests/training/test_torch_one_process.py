@@ -243,6 +243,9 @@ class TestOneProcess(RecorderContract):
             "for each pair of places": unknown,
             "added to scores": unknown,
             "elsewhere": unknown,
+            "of KerasHub": [8, 2],
+            "of fairseq": unknown,
+            "of NumPy": [8, 2],
             "none": unknown,
             "a tensor": unknown,
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from time import monotonic_ns
 from typing import Any, Dict, Iterator, Optional, Set
 
@@ -20,7 +21,7 @@ from ..input.loader_wrappers import (
 from ..job.job_facts import SWITCHED_OFF, WHOLE_STEP, known, module_version
 from ..job.world import World, world_of_training
 from ..loop_recording import LoopRecording
-from ..loop_steps import Shape
+from ..loop_steps import COUNTED, Shape, padded_in
 from ..options import Options
 from .jax_results import (
     END,
@@ -83,6 +84,7 @@ class Recording(LoopRecording):
             costs,
             self._emit,
             self._emit_interval,
+            self._emit_counted,
             self._samples_given,
         )
         self._waiting, self._stream = stream.waiting, stream
@@ -153,17 +155,25 @@ class Recording(LoopRecording):
         batches = self._probe.watch(loader, batches, probe_input)
         now, finished, epoch = monotonic_ns, self._waiting.append, self._epoch
         shape_in, ranks, devices = shape_of, session.world.size, self._devices
-        begin, own_ns = now(), 0
+        begin, own_ns, left = now(), 0, 1
         try:
             for batch in batches:
-                data = now()
+                data, padded = now(), None
                 try:
                     shape = shape_in(batch, ranks, devices)
+                    left -= 1
+                    if not left:
+                        left = COUNTED
+                        with contextlib.suppress(
+                            Exception
+                        ):  # such as a batch with methods of its own
+                            padded = padded_in(batch)
                 except Exception as error:  # no error may reach training
                     self.fail(error)
                     shape = None
                 if session.recording:
-                    self._iteration = [epoch, begin, data, shape, own_ns + now() - data, 0, None]
+                    took = own_ns + now() - data
+                    self._iteration = [epoch, begin, data, shape, took, 0, None, padded]
                 yield batch
                 end, iteration = now(), self._iteration
                 if iteration is not None:

@@ -10,7 +10,15 @@ from collections import deque
 from time import monotonic_ns
 from typing import Any, Callable, Deque, List, NamedTuple, Optional, Union
 
-from ..loop_steps import DeferredSteps, EmitSteps, Reduction, StepAssembler, elements_of
+from ..loop_steps import (
+    DeferredSteps,
+    EmitCounts,
+    EmitSteps,
+    Reduction,
+    StepAssembler,
+    elements_of,
+    emit_counts,
+)
 from ..step_log.line_format import EPOCH
 
 # A device that takes longer for the last steps must not delay an interval or the end of training.
@@ -20,8 +28,8 @@ _PAUSE_SECONDS = 0.001
 _NO_MORE = object()
 
 #: An iteration's epoch, its start, the arrival of its batch, its shape, the nanoseconds that recording
-#: it took, how many results it gave, and its end. A bare list: a named tuple takes training ten times as
-#: long to make.
+#: it took, how many results it gave, its end, and what tells the tokens of some batches. A bare list: a
+#: named tuple takes training ten times as long to make.
 RunningIteration = List[Any]
 OWN_NS, RESULTS, END = 4, 5, 6
 
@@ -146,6 +154,8 @@ class IterationStream(DeferredSteps):
         times: when results are ready; None where iterations have none.
         single: whether there is one process, in which the end of a step is the end of its compute.
         emit_interval: receives the intervals.
+        count: receives the tokens and the padding of some batches, with the start of the iteration and
+            whether it ends a step.
         samples: the user's number of samples per batch; None if shapes tell it.
     """
 
@@ -158,6 +168,7 @@ class IterationStream(DeferredSteps):
         costs: Callable[[int], None],
         emit: EmitSteps,
         emit_interval: Callable[[Interval], None],
+        count: EmitCounts,
         samples: Optional[int] = None,
     ) -> None:
         super().__init__(StepAssembler(times is not None, single), costs, emit)
@@ -165,6 +176,7 @@ class IterationStream(DeferredSteps):
         self._single = single
         self._samples = samples
         self._emit_interval = emit_interval
+        self._emit_counts = count
         self._epoch_end = 0
         # Steps of the iterations that were taken.
         self._steps = 0
@@ -201,7 +213,7 @@ class IterationStream(DeferredSteps):
             self._end_interval(entry)
             return
         self._steps += self._makes_step(entry)
-        epoch, begin, data, shape, own_ns, results, end = entry
+        epoch, begin, data, shape, own_ns, results, end, padded = entry
         iteration = self._begin(epoch, begin, data, clock)
         assert iteration.data is not None
         iteration.samples = self._samples or (int(shape[0]) if shape else None)
@@ -213,7 +225,9 @@ class IterationStream(DeferredSteps):
             self._count += 1
             seen = end if self._single else None
             iteration.reduced(Reduction(self._count, seen, seen))
-        self._end(iteration, end, own_ns)
+        began, ends_step = iteration.begin, self._end(iteration, end, own_ns)
+        if padded is not None:
+            emit_counts(padded, began, ends_step, self._emit_counts)
 
     def _end_interval(self, interval: Interval) -> None:
         # The device may still compute the last step when the host continues.

@@ -66,7 +66,8 @@ class Recording(FitRecording):
     def _stages_from(self, calls: FinishedCalls, first_step: int) -> Stages:
         counted = (first_step, self._passes, self._counted_before)
         single = self._size == 1
-        fit = KerasFit(calls, self.model, self._options.stages, single, counted, self._emit)
+        emits = self._emit, self._emit_counted
+        fit = KerasFit(calls, self.model, self._options.stages, single, counted, *emits)
         backend = keras.backend.backend()
         if backend == "tensorflow":
             from .on_tensorflow import TensorFlowStages

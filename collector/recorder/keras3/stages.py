@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from itertools import chain, repeat
@@ -12,7 +13,15 @@ from ..guards import patch, yield_to_training
 from ..hangs import Position
 from ..input.loader_wrappers import BatchReader, InputProbe, Loop, Memory
 from ..keras_common.finished_calls import MOST_WAITING, Call, FinishedCalls
-from ..loop_steps import IterationSummer, elements_of, total_of
+from ..loop_steps import (
+    COUNTED,
+    EmitCounts,
+    IterationSummer,
+    elements_of,
+    emit_counts,
+    padded_in,
+    total_of,
+)
 from ..step_log.line_format import StepRow
 
 # Making rows takes milliseconds; a process forked meanwhile must not wait for it.
@@ -42,6 +51,8 @@ class KerasFit(NamedTuple):
     counted: Tuple[int, int, int]
     #: Receives the rows.
     emit: Callable[[List[StepRow]], None]
+    #: Receives the tokens and the padding of some batches.
+    emit_counted: EmitCounts
 
 
 class Stages:
@@ -118,7 +129,9 @@ class FetchedInPython(Stages):
         self._steps_per_call = int(fit.model.steps_per_execution)
         self.batches = BatchClock(self._steps_per_call)
         self._steps = IterationSummer(*fit.counted)
-        self._emit = fit.emit
+        self._emit, self._emit_counted = fit.emit, fit.emit_counted
+        # What tells the tokens in batches of the last iteration.
+        self._padded: List[Any] = []
         self._takes = threading.Lock()
 
     def probe_with(self, probe: InputProbe, length: Optional[int]) -> None:
@@ -162,7 +175,10 @@ class FetchedInPython(Stages):
                 iteration = self._iteration(call)
                 if call.own_ns is not None:
                     self.calls.count(call.own_ns + self.batches.own_ns())
-                self._emit(self._steps.rows(iteration))
+                rows = self._steps.rows(iteration)
+                self._emit(rows)
+                for padded in self._padded:
+                    emit_counts(padded, iteration.begin, bool(rows), self._emit_counted)
                 yield_to_training(count)
         finally:
             self._takes.release()
@@ -178,6 +194,7 @@ class FetchedInPython(Stages):
         """Make the iteration of the first complete call, as far as the host sees it."""
         assert call.end is not None
         fetches = self.batches.take(call.end)
+        self._padded = self.batches.masks_of(fetches)
         begin, data = wait_of(call, fetches)
         return StepRow(
             0,
@@ -206,6 +223,8 @@ class BatchClock:
         self.fetches: Deque[TimedFetch] = deque(maxlen=_MOST_CALLS * per_call)
         #: When the recorder was done with the latest batch, kept between iterators.
         self.recorded_at: Optional[int] = None
+        # Of some batches when they arrived, and what tells their tokens.
+        self._padded: Deque[Tuple[int, Any]] = deque(maxlen=_MOST_CALLS)
         # When the latest batch taken arrived, and the cost of recording batches that was not reported
         # yet.
         self._arrived: Optional[int] = None
@@ -281,6 +300,23 @@ class BatchClock:
             self._arrived = arrived
         return taken
 
+    def note(self, arrived: int, batch: Any) -> None:
+        """Keep what tells the tokens of a batch, for the thread that makes rows."""
+        with contextlib.suppress(Exception):  # such as a batch with methods of its own
+            padded = padded_in(batch)
+            if padded is not None:
+                self._padded.append((arrived, padded))
+
+    def masks_of(self, fetches: List[Fetch]) -> List[Any]:
+        """Return what tells the tokens of these batches, which were the last ones taken."""
+        arrivals = {arrived for _, arrived, _ in fetches}
+        kept = []
+        while self._padded and self._padded[0][0] <= max(arrivals, default=0):
+            arrived, padded = self._padded.popleft()
+            if arrived in arrivals:
+                kept.append(padded)
+        return kept
+
     def own_ns(self) -> int:
         """Return the nanoseconds that recording batches took since the last request."""
         own_ns, self._own_ns = self._own_ns, 0
@@ -300,10 +336,14 @@ def timed_batches(
     """
     append, now, recorded_at = clock.fetches.append, monotonic_ns, clock.recorded_at
     known: Iterator[Optional[Sequence[Any]]] = chain(repeat(shape, full), repeat(None))
-    begin = now()
+    begin, left = now(), 1
     try:
         for batch in batches:
             end, batch_shape = now(), next(known)
+            left -= 1
+            if not left:
+                left = COUNTED
+                clock.note(end, batch)
             if batch_shape is None:
                 # The usual kind of batch, without a call, which takes as long as all of this.
                 leaf = batch[0] if type(batch) is tuple and batch else batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Iterable, Iterator, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import Tensor
@@ -82,65 +82,6 @@ def full_batches(loader: Any) -> Tuple[int, Optional[Sequence[int]]]:
     except Exception:
         # Most samplers call the data set, which is user code.
         return 0, None
-
-
-# -- Count the tokens in a batch, and what pads them -----------------------------------------------
-
-#: What is not known of a batch.
-NOT_COUNTED = (-1, -1)
-
-
-class Lengths(NamedTuple):
-    """The lengths of the sequences in a batch, all of its places, and those of each sequence."""
-
-    lengths: Tensor
-    places: int
-    longest: int
-
-
-_MASK, _LENGTHS = "attention_mask", ("lengths", "input_lengths")
-
-
-def padded_in(batch: Any) -> Any:
-    """Return what tells the tokens in a batch on the host; None where nothing does.
-
-    That is a mask of all its places, or the lengths of its sequences with the number of their places.
-    Labels that are left out of the loss are no padding: models compute masked tokens and prompts, too.
-    """
-    if isinstance(batch, (list, tuple)) and batch:
-        batch = batch[0]
-    if not isinstance(batch, Mapping):
-        return None
-    mask: Any = batch.get(_MASK)
-    # Masks of numbers are added to scores: what they leave out is not 0.
-    if _is_on_host(mask) and mask.dim() == 2 and not mask.is_floating_point():
-        return mask
-    lengths = next((batch[name] for name in _LENGTHS if _is_on_host(batch.get(name))), None)
-    shape = next((tensor.shape for tensor in batch.values() if _has_places(tensor)), None)
-    if lengths is None or shape is None or tuple(lengths.shape) != (shape[0],):
-        return None
-    return Lengths(lengths, shape[0] * shape[1], shape[1])
-
-
-def _is_on_host(tensor: Any) -> bool:
-    return isinstance(tensor, Tensor) and tensor.device.type == "cpu"
-
-
-def _has_places(tensor: Any) -> bool:
-    return isinstance(tensor, Tensor) and tensor.dim() > 1
-
-
-def count_padded(padded: Any) -> Tuple[int, int]:
-    """Return the tokens and the padding in what ``padded_in`` has returned; NOT_COUNTED if unknown."""
-    if isinstance(padded, Tensor):
-        tokens = int(padded.count_nonzero())
-        return tokens, padded.numel() - tokens
-    lengths, places, longest = padded or Lengths(torch.empty(0), 0, 0)
-    if not lengths.numel() or int(lengths.max()) > longest or int(lengths.min()) < 0:
-        # Of something else, such as samples of sound before a model shortens them.
-        return NOT_COUNTED
-    tokens = int(lengths.sum())
-    return tokens, places - tokens
 
 
 # -- Fetch batches ahead: which loaders allow it, and how much memory that takes ------------------

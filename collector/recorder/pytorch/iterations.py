@@ -10,9 +10,16 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
 
 from ..guards import read_clocks, take_ready, while_running
 from ..loop_recording import LoopRecording
-from ..loop_steps import Iteration, Reduction, StepAssembler, elements_of, total_of
+from ..loop_steps import (
+    EmitCounts,
+    Iteration,
+    Reduction,
+    StepAssembler,
+    elements_of,
+    total_of,
+)
 from ..options import Options
-from ..step_log.line_format import PaddingRow, StepRow
+from ..step_log.line_format import StepRow
 from .batches import READER, samples_of, shape_in
 from .cuda import CudaClock, CudaTimestamp
 from .device_steps import DeviceIteration, DeviceSteps, DeviceTimes
@@ -245,12 +252,6 @@ class IterationRecording(LoopRecording):
         if self._assembler.lost_count:
             self._give_up()
 
-    def _emit_counted(self, begin: int, ends_step: bool, tokens: int, padding: int) -> None:
-        """Emit the tokens in a batch of the iteration whose rows were emitted last."""
-        session = self._session
-        assert session is not None
-        session.padding(PaddingRow(session.next_step - ends_step, begin, tokens, padding))
-
     def _emit(self, rows: List[StepRow]) -> None:
         assert self._session is not None
         for row in self._numbered(rows):
@@ -283,7 +284,7 @@ class FinishedIterations:
         assembler: StepAssembler,
         samples: Optional[int],
         emit: Callable[[List[StepRow], int, Optional[DeviceIteration]], None],
-        count: Callable[[int, bool, int, int], None],
+        count: EmitCounts,
         figures: LoaderFigures,
     ) -> None:
         self._assembler = assembler

@@ -22,7 +22,7 @@ from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, NamedTu
 import torch
 from torch.utils.data import IterableDataset
 
-from .batches import NOT_COUNTED, count_padded, padded_in
+from ..loop_steps import COUNTED, NOT_COUNTED, count_padded, padded_in
 from .iterable_sources import LoopOrder, ShardTimes, shard_name, shards_of
 from .loader_pipeline import DatasetProfile, crowded_clock
 
@@ -65,8 +65,6 @@ _TEXT = struct.Struct("=%ds" % _TEXT_BYTES)
 #: Kinds of records: a batch, one whose functions were timed, an exception or the end of the data.
 BATCH, PROFILED_BATCH, NOTHING = 0, 1, 2
 Write = Callable[[int, int, int, int, int, int, int, int, int, int], None]
-#: The tokens of one in so many batches are counted, the same ones on all ranks.
-_COUNTED = 8
 
 
 class SharedRecords:
@@ -162,7 +160,7 @@ def _watch_worker(worker: int, records: SharedRecords) -> None:
 
 
 def _count_some(number: int, batch: Any) -> Tuple[int, int]:
-    return NOT_COUNTED if number % _COUNTED else count_padded(padded_in(batch))
+    return NOT_COUNTED if number % COUNTED else count_padded(padded_in(batch))
 
 
 def _index_of_worker() -> int:

@@ -98,7 +98,8 @@ def kinds_of_batches(case: Case) -> Any:
         "infinite": torch.tensor([[1.0, float("inf")], [2.0, float("nan")]]),
         "sparse": torch.eye(3).to_sparse(),
     }
-    from stallscope.collector.recorder.pytorch.batches import count_padded, padded_in, samples_in
+    from stallscope.collector.recorder.loop_steps import count_padded, padded_in
+    from stallscope.collector.recorder.pytorch.batches import samples_in
 
     seen = {}
     for name, batch in batches.items():
@@ -121,6 +122,9 @@ def kinds_of_batches(case: Case) -> Any:
         "for each pair of places": {"input_ids": ids, "attention_mask": mask[:, None, None]},
         "added to scores": {"input_ids": ids, "attention_mask": (mask - 1.0) * 1e9},
         "elsewhere": {"input_ids": ids, "attention_mask": mask.to("meta")},
+        "of KerasHub": {"token_ids": ids, "padding_mask": mask},
+        "of fairseq": {"src_tokens": ids, "padding_mask": ~mask.bool()},
+        "of NumPy": {"input_ids": ids.numpy(), "attention_mask": mask.numpy()},
         "none": {"input_ids": ids},
         "a tensor": ids,
     }

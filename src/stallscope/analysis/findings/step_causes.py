@@ -360,6 +360,8 @@ def _why_compiled(run: Run, ranks: Sequence[int]) -> str:
 
 def _padding_advice(run: Run) -> tuple[Advice, ...]:
     """Return how to batch samples of similar lengths in the user's framework."""
+    if run.fact("framework") == "jax":
+        return (_BUCKETS,)
     versions = run.fact("versions")
     transformers = versions.get("transformers") if isinstance(versions, dict) else None
     if not transformers or run.fact("groups_by_length") is None:
@@ -373,6 +375,11 @@ def _padding_advice(run: Run) -> tuple[Advice, ...]:
 _SIMILAR = "Batch samples of similar length"
 _BY_LENGTH_5 = Advice(_SIMILAR, 'TrainingArguments(…, train_sampling_strategy="group_by_length")')
 _BY_LENGTH_4 = Advice(_SIMILAR, "TrainingArguments(…, group_by_length=True)")
+_BUCKETS = Advice(
+    _SIMILAR,
+    detail=": sort samples into a few buckets by length, and pad each batch to the longest of its "
+    "bucket; JAX compiles the step once for each",
+)
 _DYNAMIC = Advice(
     "Pad each batch to its own longest sample only",
     "DataCollatorWithPadding(tokenizer)  # and no padding in the data set",
