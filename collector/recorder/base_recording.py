@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+from time import monotonic_ns
 from typing import Any, Callable, Dict, Optional
 
+from .guards import while_running
 from .hangs import PositionReader
 from .input.loader_wrappers import BatchReader, InputProbe
 from .job.job_facts import host_facts, timeline_is_on
@@ -13,9 +15,18 @@ from .job.job_settings import settings
 from .job.world import World, world_of_training
 from .options import Options
 from .session import Session
-from .step_log.line_format import PaddingRow
+from .step_log.line_format import (
+    BACKGROUND_EVALUATION,
+    BACKGROUND_SAVING,
+    CHECKPOINT,
+    VALIDATION,
+    PaddingRow,
+)
 
 logger = logging.getLogger("stallscope")
+
+# Intervals of other threads, while training goes on.
+_BESIDE_TRAINING = {VALIDATION: BACKGROUND_EVALUATION, CHECKPOINT: BACKGROUND_SAVING}
 
 
 class BaseRecording:
@@ -73,6 +84,17 @@ class BaseRecording:
         except Exception:  # a framework that is shut down has no ranks
             return True
         return same and (first_step is None or first_step == self._next_step())
+
+    def is_beside_training(self) -> bool:
+        """Return whether this thread is another than the one that trains."""
+        session = self._session
+        return session is not None and not session.is_training_thread()
+
+    @while_running
+    def went_on_beside(self, kind: str, began: int) -> None:
+        """Record a validation or a checkpoint of another thread, which ends now."""
+        assert self._session is not None
+        self._session.beside_training(_BESIDE_TRAINING[kind], began, monotonic_ns())
 
     def _world_of_training(self) -> World:
         return world_of_training()

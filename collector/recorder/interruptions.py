@@ -1,4 +1,4 @@
-"""Time within steps that is no work of the model: collections, compilations, saves, waits for the lock.
+"""Time within steps that is no work of the model: collections, compilations, saves, and others.
 
 All are intervals of the rank's own clock, and the analysis finds the steps that they delayed. Hooks run
 only when something happens. What takes less than a millisecond is only counted.
@@ -18,6 +18,7 @@ from .guards import patch
 from .job.job_facts import known
 from .lock_waits import LockWaits, TrainingThread
 from .step_log.line_format import (
+    BACKGROUND_EVALUATION,
     BACKGROUND_SAVING,
     COMPILATION,
     GARBAGE_COLLECTION,
@@ -35,6 +36,7 @@ _COUNTED = {
     COMPILATION: "compilations",
     SAVING: "saves",
     BACKGROUND_SAVING: "background_saves",
+    BACKGROUND_EVALUATION: "background_evaluations",
 }
 _DISTRIBUTED_SAVING = "torch.distributed.checkpoint.state_dict_saver"
 # Reasons of compilations may have several lines.
@@ -263,11 +265,11 @@ class Interruptions:
 
     # -- saves
 
-    def background_save(self, begin: int, end: int) -> None:
-        """Record a save on another thread, beside training, in monotonic nanoseconds."""
-        if BACKGROUND_SAVING not in self.kinds:
-            self.kinds.append(BACKGROUND_SAVING)
-        self._add(BACKGROUND_SAVING, begin, end, 1)
+    def beside_training(self, kind: str, begin: int, end: int) -> None:
+        """Record a save or an evaluation on another thread, in monotonic nanoseconds."""
+        if kind not in self.kinds:
+            self.kinds.append(kind)
+        self._add(kind, begin, end, 1)
 
     def _hook_saving(self, module: Any) -> bool:
         """Time the functions of torch that save, in their module and in the package that offers them."""
@@ -301,7 +303,7 @@ class Interruptions:
 
     def _saved(self, begin: int, end: int) -> None:
         if threading.get_ident() != self._training.ident:
-            self.background_save(begin, end)
+            self.beside_training(BACKGROUND_SAVING, begin, end)
         elif not self._pauses():
             self._add(SAVING, begin, end, 1)
 
@@ -310,7 +312,7 @@ class Interruptions:
         future = getattr(result, "upload_completion", result)
         when_done = getattr(future, "add_done_callback", None)
         if when_done is not None:
-            when_done(lambda _: self.background_save(begin, monotonic_ns()))
+            when_done(lambda _: self.beside_training(BACKGROUND_SAVING, begin, monotonic_ns()))
 
     def _torch_metrics(self) -> List[Any]:
         utils = sys.modules.get("torch._dynamo.utils")

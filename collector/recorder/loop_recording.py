@@ -135,7 +135,7 @@ class LoopLogger:
             recording.stop()
 
     def validation(self) -> "contextlib.AbstractContextManager[None]":
-        """Wrap the validation, which is excluded from the steps."""
+        """Wrap the validation, which is excluded from the steps; on another thread it is beside them."""
         return self._pause(VALIDATION)
 
     def checkpoint(self) -> "contextlib.AbstractContextManager[None]":
@@ -145,12 +145,17 @@ class LoopLogger:
     @contextlib.contextmanager
     def _pause(self, kind: str) -> Iterator[None]:
         recording = self._started_recording()
-        recording.begin_pause(kind)
+        beside = recording.is_beside_training()
+        if not beside:
+            recording.begin_pause(kind)
         began = monotonic_ns()
         try:
             yield
         finally:
-            recording.end_pause(kind, began)
+            if beside:
+                recording.went_on_beside(kind, began)
+            else:
+                recording.end_pause(kind, began)
 
     def _recording_of_loop(self, first_step: Optional[int] = None) -> Any:
         """Return the recording for a new loop.

@@ -167,9 +167,9 @@ class Session:
         """Return whether this thread has opened the session."""
         return threading.get_ident() == self._training_thread
 
-    def save_beside_training(self, begin: int, end: int) -> None:
-        """Record a save on another thread, in monotonic nanoseconds."""
-        self._interruptions.background_save(begin, end)
+    def beside_training(self, kind: str, begin: int, end: int) -> None:
+        """Record a save or an evaluation on another thread, in monotonic nanoseconds."""
+        self._interruptions.beside_training(kind, begin, end)
 
     def postpone_watch(self, until: int) -> None:
         """Note that a step may take until this moment (monotonic nanoseconds) before it is overdue."""

@@ -54,23 +54,26 @@ LOST_TIME: dict[LostTime, str] = {
 Cause = Literal[HangPlace, "network", "cores", LostTime]
 VERDICT_CAUSES: tuple[Cause, ...] = get_args(Cause)
 
-#: Intervals within steps that recorders note, and with what batches hold all causes inside of steps.
+#: Intervals that recorders note: pauses within steps, and work on other threads, beside steps. With what
+#: batches hold, they are all causes inside of steps.
 PauseInStep = Literal["garbage_collection", "compilation", "saving"]
 PAUSES_IN_STEPS: tuple[PauseInStep, ...] = get_args(PauseInStep)
 #: Waits for Python's lock, which recorders sample.
 INTERPRETER: Literal["interpreter"] = "interpreter"
 NotedInStep = Literal[PauseInStep, "interpreter"]
-StepCauseCode = Literal[NotedInStep, "background_saving", "unequal_work", "padding"]
+WorkBesideSteps = Literal["background_saving", "background_evaluation"]
+BESIDE_STEPS: tuple[WorkBesideSteps, ...] = get_args(WorkBesideSteps)
+StepCauseCode = Literal[NotedInStep, WorkBesideSteps, "unequal_work", "padding"]
 STEP_CAUSES: tuple[StepCauseCode, ...] = get_args(StepCauseCode)
 
-#: How a straggler is late: in all steps; ever more; at times; or at times, on another rank each time.
-Pattern = Literal["persistent", "ramp", "bursts", "rotating"]
-PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
 #: What a job trains, from the finest unit on: tokens without padding, numbers in the first tensor of a
 #: batch, and samples.
 WorkUnit = Literal["token", "element", "sample"]
 WORK_UNITS: tuple[WorkUnit, ...] = get_args(WorkUnit)
 
+#: How a straggler is late: in all steps; ever more; at times; or at times, on another rank each time.
+Pattern = Literal["persistent", "ramp", "bursts", "rotating"]
+PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
 
 # Fixes of single ranks and hosts, and answers to the user's questions.
 _KindWithValue = Literal["rank", "host", "bandwidth", "ranks"]

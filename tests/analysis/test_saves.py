@@ -1,4 +1,4 @@
-"""Saves within steps and beside them cost what the job gains without them."""
+"""Saves within steps, and saves and evaluations beside them, cost what the job gains without them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from stallscope.analysis.findings.step_causes import StepCause
 from stallscope.run import Run
 
 JOB = Job(ranks=4, steps=1000, compute_ms=50.0, input_ms=2.0, other_ms=2.0)
-NOTED = {"interruptions": ["garbage_collection", "saving", "background_saving"]}
+NOTED = {
+    "interruptions": ["garbage_collection", "saving", "background_saving", "background_evaluation"]
+}
 
 
 def beside(ms: float, **changes: object) -> Fault:
@@ -87,6 +89,19 @@ def test_saves_that_disturb_nothing_are_no_cause(seed: int) -> None:
 def test_one_short_save_is_too_little_to_tell() -> None:
     few = beside(30.0, when=Between(500, 504))
     assert "background_saving" not in causes_of(analyse(run_of(few)))
+
+
+def test_steps_beside_evaluations_on_other_threads_are_told_from_those_beside_saves() -> None:
+    evaluations = beside(30.0, cause="background_evaluation")
+    faulty = analyse(run_of(evaluations, beside(20.0, ranks=[1], when=Bursts(70, 8))))
+    causes = causes_of(faulty)
+    assert set(causes) == {"background_evaluation", "background_saving"}
+    cause = causes["background_evaluation"]
+    gained = step_ms(faulty) - step_ms(analyse(run_of(beside(20.0, ranks=[1], when=Bursts(70, 8)))))
+    assert cause.saved_ms.value == pytest.approx(gained, abs=0.03 * step_ms(faulty))
+    assert cause.ranks == (0,)
+    assert "evaluations in the background" in cause.text
+    assert "device and cores of its own" in str(cause.advice[0])
 
 
 def test_a_save_of_one_rank_within_steps_costs_all_of_them() -> None:

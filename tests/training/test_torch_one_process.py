@@ -102,6 +102,19 @@ class TestOneProcess(RecorderContract):
         most = fit.facts["interpreter"]["threads"][0]
         assert (most["name"], most["function"]) == ("feeder", "compute")
 
+    def test_an_evaluation_on_another_thread_is_beside_the_steps(self, recorded: Recorded) -> None:
+        fit = recorded.fit("evaluates_beside_training")
+        check_steps(fit, 0, len(fit.steps))
+        assert list(fit.intervals["kind"]).count("validation") == 1
+        assert not list(fit.intervals["kind"]).count("checkpoint")
+        [evaluation] = fit.interruptions[
+            fit.interruptions["kind"] == "background_evaluation"
+        ].itertuples()
+        within = (fit.steps["begin"] < evaluation.end) & (fit.steps["end"] > evaluation.begin)
+        assert list(fit.steps["step"][within]) == [2, 3, 4, 5]
+        assert list(fit.interruptions["kind"]).count("background_saving") == 1
+        assert fit.facts["background_evaluations"]["count"] == 1
+
     def test_horovod_is_not_imported(self, recorded: Recorded) -> None:
         assert recorded.result("synthetic_run")["horovod"] is False
 

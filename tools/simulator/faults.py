@@ -14,9 +14,9 @@ from .draws import Floats, Ints, lognormal, whole_microseconds
 
 STAGES = ("input", "compute", "other")
 #: What a fault in compute may be due to, which recorders note: pauses, waits for Python's lock, at which
-#: they look now and then, saves beside whole steps, and batches of more elements.
-WORK, LOCK, BESIDE = "work", "interpreter", "background_saving"
-CAUSES = ("", "garbage_collection", "compilation", "saving", LOCK, BESIDE, WORK)
+#: they look now and then, work beside whole steps, and batches of more elements.
+WORK, LOCK, BESIDE = "work", "interpreter", ("background_saving", "background_evaluation")
+CAUSES = ("", "garbage_collection", "compilation", "saving", LOCK, *BESIDE, WORK)
 
 
 @dataclass(frozen=True)

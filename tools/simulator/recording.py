@@ -236,7 +236,7 @@ def _pauses(job: Job, true: Timeline, clocks: list[HostClock], ranks: Ints) -> I
         if cause == LOCK:
             which, begin, end = _looks(job, rank, begin, end)
             rank, step = rank[which], step[which]
-        elif cause == BESIDE:
+        elif cause in BESIDE:
             # Affected steps that follow each other are beside one save.
             first = np.flatnonzero(
                 (np.diff(rank, prepend=-1) != 0) | (np.diff(step, prepend=-2) != 1)

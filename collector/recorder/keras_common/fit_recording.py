@@ -16,7 +16,7 @@ from ..job.job_facts import count_or_none, known
 from ..job.world import World
 from ..options import Options
 from ..session import Session
-from ..step_log.line_format import CHECKPOINT, EPOCH, VALIDATION
+from ..step_log.line_format import BACKGROUND_SAVING, CHECKPOINT, EPOCH, VALIDATION
 from .finished_calls import FinishedCalls, TimedSaving
 
 # Recordings that still run. An exception ends fit without calling the callbacks.
@@ -325,7 +325,7 @@ class FitRecording(BaseRecording):
     def _record_checkpoint(self, begin: int, end: int) -> None:
         session = self._session
         if session is not None and not session.is_training_thread():
-            session.save_beside_training(begin, end)
+            session.beside_training(BACKGROUND_SAVING, begin, end)
         else:
             self._interval(CHECKPOINT, begin, end)
 

@@ -20,9 +20,10 @@ SKIPPED = "skipped"
 #: Time within steps that is no work of the model.
 GARBAGE_COLLECTION = "garbage_collection"
 COMPILATION = "compilation"
-#: Saves by the training thread within steps, and saves on other threads, beside training.
+#: Saves by the training thread within steps, and what other threads do beside training.
 SAVING = "saving"
 BACKGROUND_SAVING = "background_saving"
+BACKGROUND_EVALUATION = "background_evaluation"
 #: A moment at which the training thread waited for Python's lock, and the time that it stands for.
 INTERPRETER = "interpreter"
 #: Tokens and padding in a batch.

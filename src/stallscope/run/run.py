@@ -105,9 +105,9 @@ class Run:
             return self.work_varies
         if code == "padding":
             return bool(self.intervals.filter(arrow.equal(self.intervals["kind"], code)).num_rows)
-        return all(
-            code in (log.facts.get("interruptions") or ()) for log in self.last_logs.values()
-        )
+        noted = (code in (log.facts.get("interruptions") or ()) for log in self.last_logs.values())
+        # Recorders list evaluations once there is one, on the ranks that have it.
+        return any(noted) if code == "background_evaluation" else all(noted)
 
     @property
     def allocate(self) -> Allocator:

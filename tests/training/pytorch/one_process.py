@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -293,6 +294,35 @@ def lengths_that_change(case: Case) -> Any:
             compiled(batch).square().mean().backward()
             optimizer.step()
     return {"ours": []}
+
+
+@alone
+def evaluates_beside_training(case: Case) -> Any:
+    """Evaluate on another thread, which also writes a checkpoint, and in a pause between steps."""
+    training = Training()
+
+    def evaluate(log: Any, steps: threading.Barrier) -> None:
+        with log.validation():
+            steps.wait()
+            steps.wait()
+        with log.checkpoint():
+            time.sleep(0.002)
+
+    with training.logger(case) as log:
+        steps, thread = threading.Barrier(2), threading.Thread()
+        for step, batch in enumerate(log.watch(case.loader())):
+            if step == 2:
+                thread = threading.Thread(target=evaluate, args=(log, steps))
+                thread.start()
+                steps.wait()
+            training.step(batch)
+            if step == 5:
+                steps.wait()
+                thread.join()
+            elif step == 8:
+                with log.validation():
+                    time.sleep(0.002)
+    return training.seen()
 
 
 #: The steps of ``saves_of_all_kinds`` in which training saves.

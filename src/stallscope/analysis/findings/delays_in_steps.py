@@ -1,8 +1,8 @@
-"""How recorded pauses of ranks, waits for Python's lock and saves beside training delay steps.
+"""How recorded pauses of ranks, waits for Python's lock, and work beside training delay steps.
 
 Pauses have a begin and an end. Waits for the lock are sampled: each row is a moment at which the
-training thread waited, and the time that this moment stands for. Steps beside a save in the background
-are compared with the steps just before and after it.
+training thread waited, and the time that this moment stands for. Steps beside saves and evaluations on
+other threads are compared with the steps just before and after them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from stallscope.formatting.lists import counted, joined, ranks_in_words
 from stallscope.formatting.numbers import amount
 from stallscope.run import Run
 from stallscope.words import (
+    BESIDE_STEPS,
     CAUSES,
     INTERPRETER,
     STAGES,
@@ -30,6 +31,7 @@ from stallscope.words import (
     PauseInStep,
     Stage,
     StepCauseCode,
+    WorkBesideSteps,
 )
 
 from ..gains.what_if import Advice
@@ -42,13 +44,13 @@ _MOMENTS, _MOST_GROUPS = 20, 20
 _FEWEST_MOMENTS = 10
 # The half width of a 95 % interval, in standard deviations.
 _SDS = 1.96
-# A step is beside a save if the save covers this share of it.
+# A step is beside a save or an evaluation that covers this share of it.
 _BESIDE = 0.5
-# At least so many steps on either side of a save are compared with those beside it, and at most so many
-# times as many as are beside it.
+# At least so many steps on either side are compared with those beside it, and at most so many times as
+# many as are beside it.
 _FEWEST_NEIGHBOURS, _TIMES = 5, 1
-# Fewer saves have no interval of their own: their steps have.
-_FEWEST_SAVES = 4
+# Fewer saves or evaluations have no interval of their own: their steps have.
+_FEWEST_EPISODES = 4
 # Parts of a step that have this share of what is longer are named.
 _LARGE = 0.2
 
@@ -232,18 +234,19 @@ def _line_in_words(thread: dict[str, object]) -> str:
     return f"{thread.get('name')}{where}"
 
 
-# -- Saves in the background, while training goes on -----------------------------------------------
+# -- Saves and evaluations on other threads, while training goes on --------------------------------
 
 
 @dataclass(frozen=True)
-class SavesBeside:
-    """Saves in the background, and how much longer steps take beside them."""
+class BesideSteps:
+    """Saves or evaluations on other threads, and how much longer steps take beside them."""
 
+    kind: WorkBesideSteps
     ranks: tuple[int, ...]
-    #: Saves that overlap, on any ranks, count once.
+    #: Those that overlap, on any ranks, count once.
     count: int
     took_ms: float
-    #: Nanoseconds that a step beside a save takes longer than its neighbours.
+    #: Nanoseconds that a step beside one takes longer than its neighbours.
     longer: Mean
     #: The same per step of all steps.
     saved: Mean
@@ -251,19 +254,24 @@ class SavesBeside:
     of_parts: Mapping[PartByCause, float]
 
 
-def saves_beside_steps(
-    run: Run, aligned: AlignedSteps, ledger: Ledger, pauses: Delays | None
-) -> SavesBeside | None:
-    """Compare steps beside saves in the background with their neighbours; None without such steps.
+def work_beside_steps(
+    run: Run,
+    aligned: AlignedSteps,
+    ledger: Ledger,
+    kind: WorkBesideSteps,
+    pauses: Delays | None,
+) -> BesideSteps | None:
+    """Compare steps beside work on other threads with their neighbours; None without such steps.
 
     Args:
         run: the run.
         aligned: its last generation.
         ledger: steady steps.
+        kind: the work; steps beside other work are left out.
         pauses: saves that pause a rank, whose steps are left out.
     """
-    rank, begin, end = _merged(*_noted(run, aligned, ledger, "background_saving"))
-    # Saves in pauses, as at the end of an epoch, are beside no step.
+    rank, begin, end = _merged(*_noted(run, aligned, ledger, kind))
+    # Work in pauses, as at the end of an epoch, are beside no step.
     on_steps = _are_beside(ledger, begin, end)
     rank, begin, end = rank[on_steps], begin[on_steps], end[on_steps]
     if not len(rank):
@@ -271,20 +279,25 @@ def saves_beside_steps(
     ranks = tuple(ledger.ranks[at] for at in np.unique(rank).tolist())
     _, begin, end = _merged(np.zeros_like(rank), begin, end)
     share = _covered(ledger, begin, end)
-    is_paused = np.zeros(len(ledger), bool)
+    is_left_out = np.zeros(len(ledger), bool)
     if pauses is not None:
-        is_paused[pauses.step] = True
-    beside = np.flatnonzero((share >= _BESIDE) & ~is_paused)
-    clean = np.flatnonzero((share == 0) & ~is_paused)
-    save_of = np.searchsorted(begin, ledger.reduced[beside], "right")
-    groups = np.split(beside, np.flatnonzero(np.diff(save_of)) + 1) if len(beside) else []
+        is_left_out[pauses.step] = True
+    for other_kind in BESIDE_STEPS:
+        if other_kind != kind:
+            at, since, until = _noted(run, aligned, ledger, other_kind)
+            _, since, until = _merged(np.zeros_like(at), since, until)
+            is_left_out |= _covered(ledger, since, until) > 0
+    beside = np.flatnonzero((share >= _BESIDE) & ~is_left_out)
+    clean = np.flatnonzero((share == 0) & ~is_left_out)
+    episode = np.searchsorted(begin, ledger.reduced[beside], "right")
+    groups = np.split(beside, np.flatnonzero(np.diff(episode)) + 1) if len(beside) else []
     pairs = [pair for group in groups if (pair := _with_neighbours(group, clean)) is not None]
     if not pairs:
         return None
     weights = np.array([len(group) for group, _ in pairs], np.float64)
 
     def longer(times: Ints) -> Floats:
-        """Return by how much steps beside each save exceed its neighbours, in the mean."""
+        """Return by how much steps beside each episode exceed its neighbours, in the mean."""
         return np.array([times[group].mean() - times[near].mean() for group, near in pairs])
 
     def mean(times: Ints) -> float:
@@ -296,7 +309,7 @@ def saves_beside_steps(
     )
     part = float(weights.sum()) / len(ledger)
     took_ms = float((end - begin).mean()) / 1e6
-    return SavesBeside(ranks, len(pairs), took_ms, estimate, estimate.scaled(part), of_parts)
+    return BesideSteps(kind, ranks, len(pairs), took_ms, estimate, estimate.scaled(part), of_parts)
 
 
 def _are_beside(ledger: Ledger, begin: Ints, end: Ints) -> Bools:
@@ -308,6 +321,8 @@ def _are_beside(ledger: Ledger, begin: Ints, end: Ints) -> Bools:
 
 def _covered(ledger: Ledger, begin: Ints, end: Ints) -> Floats:
     """Return the share of each step that is within intervals, which do not overlap."""
+    if not len(begin):
+        return np.zeros(len(ledger))
     starts = ledger.reduced - ledger.total
     corners = np.stack([begin, end], axis=1).reshape(-1)
     sums = np.stack([np.zeros_like(begin), end - begin], axis=1).reshape(-1).cumsum()
@@ -316,7 +331,7 @@ def _covered(ledger: Ledger, begin: Ints, end: Ints) -> Floats:
 
 
 def _with_neighbours(beside: Ints, clean: Ints) -> tuple[Ints, Ints] | None:
-    """Return the steps beside a save, and clean ones just before and after; None without these."""
+    """Return the steps of an episode, and clean ones just before and after; None without these."""
     number = max(_FEWEST_NEIGHBOURS, _TIMES * len(beside))
     before = clean[clean < beside[0]][-number:]
     after = clean[clean > beside[-1]][:number]
@@ -327,9 +342,9 @@ def _with_neighbours(beside: Ints, clean: Ints) -> tuple[Ints, Ints] | None:
 def _interval(
     total: Ints, pairs: list[tuple[Ints, Ints]], longer: Floats, weights: Floats
 ) -> tuple[float, float] | None:
-    """Return the 95 % interval of the weighted mean over saves, of the time that steps take longer."""
+    """Return the 95 % interval of the mean over episodes of the time that steps take longer."""
     value, number = float(np.average(longer, weights=weights)), len(pairs)
-    if number < _FEWEST_SAVES:
+    if number < _FEWEST_EPISODES:
         beside, near = (
             mean_with_interval(np.concatenate([total[pair[side]] for pair in pairs]))
             for side in (0, 1)
@@ -343,21 +358,27 @@ def _interval(
     return None if half is None else (value - half, value + half)
 
 
-def what_saves_do(saves: SavesBeside, ledger: Ledger) -> str:
-    """Return a sentence on the steps beside saves."""
-    longer = saves.longer.scaled(1e-6)
-    everywhere = len(saves.ranks) == len(ledger.ranks) > 1
-    who = "all ranks" if everywhere else ranks_in_words(saves.ranks)
+_NAMES: dict[WorkBesideSteps, str] = {
+    "background_saving": "save",
+    "background_evaluation": "evaluation",
+}
+
+
+def what_it_does(work: BesideSteps, ledger: Ledger) -> str:
+    """Return a sentence on the steps beside saves or evaluations."""
+    longer = work.longer.scaled(1e-6)
+    everywhere = len(work.ranks) == len(ledger.ranks) > 1
+    who = "all ranks" if everywhere else ranks_in_words(work.ranks)
     parts = [
-        f"{amount(saves.of_parts[part] * 1e-6, 'ms')} in {part}"
-        for part in sorted(CAUSES, key=lambda part: -saves.of_parts[part])
-        if saves.of_parts[part] > _LARGE * max(saves.longer.value, 0.0)
+        f"{amount(work.of_parts[part] * 1e-6, 'ms')} in {part}"
+        for part in sorted(CAUSES, key=lambda part: -work.of_parts[part])
+        if work.of_parts[part] > _LARGE * max(work.longer.value, 0.0)
     ]
     where = f", {joined(parts)}" if parts else ""
     return (
-        f"Beside {counted(saves.count, 'save')} in the background, of {amount(saves.took_ms, 'ms')} "
-        f"each, on {who}, steps take {amount(longer.value, 'ms', longer.ci95)} longer than just before "
-        f"and after{where}."
+        f"Beside {counted(work.count, _NAMES[work.kind])} in the background, of "
+        f"{amount(work.took_ms, 'ms')} each, on {who}, steps take "
+        f"{amount(longer.value, 'ms', longer.ci95)} longer than just before and after{where}."
     )
 
 
@@ -384,5 +405,11 @@ FOR_SAVES_IN_THE_BACKGROUND = (
         "async_save(state, checkpoint_id=path, async_checkpointer_type=AsyncCheckpointerType.PROCESS)",
         unless="If the disk or the link is the limit, write to a local disk first, and upload at a "
         "limited rate.",
+    ),
+)
+FOR_EVALUATIONS_IN_THE_BACKGROUND = (
+    Advice(
+        "Evaluate less often, or in a process with a device and cores of its own",
+        detail=": a job that evaluates each new checkpoint takes nothing from training",
     ),
 )

@@ -1,4 +1,4 @@
-"""Causes inside steps: pauses, waits for Python's lock, unequal batches, and padding.
+"""Causes inside steps: pauses, waits for the lock, work beside training, unequal batches, and padding.
 
 A cause is judged by what it costs the job: the steps are replayed without it, and all other ranks stay
 as they were. Pauses are measured, and waits for the lock are sampled.
@@ -17,27 +17,42 @@ from stallscope.arrays.types import Ints
 from stallscope.formatting.lists import capitalised, clipped, counted, ranks_in_words
 from stallscope.formatting.numbers import amount, percent
 from stallscope.run import Run
-from stallscope.words import PAUSES_IN_STEPS, STAGES, NotedInStep, Stage, StepCauseCode
+from stallscope.words import (
+    BESIDE_STEPS,
+    PAUSES_IN_STEPS,
+    STAGES,
+    NotedInStep,
+    Stage,
+    StepCauseCode,
+)
 
 from ..gains.what_if import Advice, Bottleneck, Reason
 from ..ledger.by_generation import Generations, steady_of
 from ..ledger.ledger import Ledger
 from ..stragglers.replay import mean_saved
 from .delays_in_steps import (
+    FOR_EVALUATIONS_IN_THE_BACKGROUND,
     FOR_LOCK_WAITS,
     FOR_SAVES,
     FOR_SAVES_IN_THE_BACKGROUND,
+    BesideSteps,
     Delays,
-    SavesBeside,
     lock_waits_in_steps,
     pauses_in_steps,
-    saves_beside_steps,
     take_off,
     threads_with_the_lock,
-    what_saves_do,
+    what_it_does,
+    work_beside_steps,
 )
 from .finding import Finding
-from .step_amounts import Padding, Work, noted_padding, relative_work, unequal_work
+from .step_amounts import (
+    Padding,
+    Work,
+    noted_padding,
+    padding_advice,
+    relative_work,
+    unequal_work,
+)
 
 #: A cause that costs a smaller share of the step is not named.
 WORTH = 0.01
@@ -96,13 +111,14 @@ def step_causes(run: Run, generations: Generations) -> StepCauses:
     work = unequal_work(ledger, every)
     causes = [_of_delays(delays, ledger, run) for delays in every]
     saving = next((delays for delays in every if delays.kind == "saving"), None)
-    saves = saves_beside_steps(run, aligned, ledger, saving)
-    if saves is not None:
-        causes.append(_of_saves(saves, ledger))
+    for kind in BESIDE_STEPS:
+        beside = work_beside_steps(run, aligned, ledger, kind, saving)
+        if beside is not None:
+            causes.append(_of_work_beside(beside, ledger))
     if work is not None:
         causes.append(_of_work(work, ledger))
     padding = noted_padding(run, aligned, ledger)
-    known = StepCauses(padding=padding, padding_advice=_padding_advice(run))
+    known = StepCauses(padding=padding, padding_advice=padding_advice(run))
     if padding is not None and padding.saved_ms is not None:
         causes.append(_of_padding(padding, padding.saved_ms, known.padding_advice, ledger))
     named = [cause for cause in causes if _is_worth(cause)]
@@ -174,24 +190,24 @@ def _what_delays(delays: Delays, who: str, ranks: Sequence[int], run: Run) -> st
     return f"{what} in the steady steps, of {each} each, on {who}: they"
 
 
-def _of_saves(saves: SavesBeside, ledger: Ledger) -> StepCause:
-    saved, share = saves.saved.scaled(1e-6), saves.saved.value / float(ledger.total.mean())
+def _of_work_beside(work: BesideSteps, ledger: Ledger) -> StepCause:
+    saved, share = work.saved.scaled(1e-6), work.saved.value / float(ledger.total.mean())
     text = (
-        f"{what_saves_do(saves, ledger)} That costs {amount(saved.value, 'ms', saved.ci95)} per step, "
+        f"{what_it_does(work, ledger)} That costs {amount(saved.value, 'ms', saved.ci95)} per step, "
         f"{percent(share)} of it."
     )
-    stage = max(STAGES, key=lambda stage: saves.of_parts[stage])
+    stage = max(STAGES, key=lambda stage: work.of_parts[stage])
     return StepCause(
-        "background_saving",
-        saves.ranks,
+        work.kind,
+        work.ranks,
         stage,
-        saves.count,
-        saves.took_ms,
+        work.count,
+        work.took_ms,
         saved,
         share,
         None,
         text,
-        _ADVICE["background_saving"],
+        _ADVICE[work.kind],
     )
 
 
@@ -286,6 +302,7 @@ _TITLES: dict[StepCauseCode, str] = {
     "interpreter": "Training waits for other Python threads",
     "saving": "Saves pause steps",
     "background_saving": "Steps are slower beside saves in the background",
+    "background_evaluation": "Steps are slower beside evaluations in the background",
     "garbage_collection": "Python's garbage collector delays steps",
     "compilation": "The model is compiled again while it trains",
     "unequal_work": "Ranks have unequal work in each step",
@@ -301,6 +318,7 @@ _ADVICE: dict[StepCauseCode, tuple[Advice, ...]] = {
     "saving": FOR_SAVES,
     "background_saving": FOR_SAVES_IN_THE_BACKGROUND,
     "interpreter": FOR_LOCK_WAITS,
+    "background_evaluation": FOR_EVALUATIONS_IN_THE_BACKGROUND,
     "garbage_collection": (
         Advice(
             "Keep Python's collector from looking at the objects that stay, once the model is built",
@@ -357,38 +375,6 @@ def _why_compiled(run: Run, ranks: Sequence[int]) -> str:
     others = f", and {counted(len(different) - 1, 'other reason')}" if different[1:] else ""
     return f" The first reason: {clipped(different[0])}{others}."
 
-
-def _padding_advice(run: Run) -> tuple[Advice, ...]:
-    """Return how to batch samples of similar lengths in the user's framework."""
-    if run.fact("framework") == "jax":
-        return (_BUCKETS,)
-    versions = run.fact("versions")
-    transformers = versions.get("transformers") if isinstance(versions, dict) else None
-    if not transformers or run.fact("groups_by_length") is None:
-        return (_BATCH_SAMPLER,)
-    if run.fact("groups_by_length"):
-        return (_DYNAMIC,)
-    is_new = str(transformers).partition(".")[0].isdigit() and int(transformers.split(".")[0]) >= 5
-    return (_BY_LENGTH_5 if is_new else _BY_LENGTH_4, _DYNAMIC)
-
-
-_SIMILAR = "Batch samples of similar length"
-_BY_LENGTH_5 = Advice(_SIMILAR, 'TrainingArguments(…, train_sampling_strategy="group_by_length")')
-_BY_LENGTH_4 = Advice(_SIMILAR, "TrainingArguments(…, group_by_length=True)")
-_BUCKETS = Advice(
-    _SIMILAR,
-    detail=": sort samples into a few buckets by length, and pad each batch to the longest of its "
-    "bucket; JAX compiles the step once for each",
-)
-_DYNAMIC = Advice(
-    "Pad each batch to its own longest sample only",
-    "DataCollatorWithPadding(tokenizer)  # and no padding in the data set",
-)
-_BATCH_SAMPLER = Advice(
-    _SIMILAR,
-    "DataLoader(dataset, batch_sampler=batches_by_length, collate_fn=pad_to_longest)",
-    detail=": shuffle, sort by length within windows of 50 batches, and shuffle the batches",
-)
 
 # -- In the verdict, or as findings ---------------------------------------------------------------
 

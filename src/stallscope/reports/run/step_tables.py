@@ -250,6 +250,7 @@ STEP_CAUSE_TITLES: dict[StepCauseCode, str] = {
     "interpreter": "Waits for Python's lock",
     "saving": "Saves within steps",
     "background_saving": "Saves in the background",
+    "background_evaluation": "Evaluations in the background",
     "compilation": "Compilation",
     "unequal_work": "Unequal batches",
     "padding": "Padding",
