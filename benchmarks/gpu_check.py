@@ -124,6 +124,7 @@ TIMED: dict[str, Part] = {
     "jax": other_frameworks.check_jax,
     "horovod": other_frameworks.check_horovod,
     "waits": check_waits,
+    "copies": other_frameworks.check_copies,
     "machine": machine_figures.check_machine_figures,
     "timestamps": check_timestamps,
     "cost": check_cost,

@@ -8,13 +8,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 STEPS, SAMPLES, INPUTS, CLASSES = 40, 64, 512, 10
+#: Copies of ``copies``, of which the recorder times one in 64, and their size.
+COPIES, COPIED_BYTES = 700, 64 * 10**6
 
 
 def compiled(logs: str, device: str) -> None:
@@ -87,6 +91,41 @@ def accelerate(logs: str, device: str) -> None:
             accelerator.backward(torch.nn.functional.cross_entropy(model(inputs), labels))
             optimizer.step()
             optimizer.zero_grad()
+
+
+def copies(logs: str, device: str) -> None:
+    """Copy large batches with Accelerate; ``OUT/copies.json`` has the training's own times of copies."""
+    import torch
+    from accelerate import Accelerator, data_loader
+
+    from stallscope.torch import StepLogger
+
+    copy, times_ms = data_loader.send_to_device, []
+
+    def timed_copy(*args: Any, **kwargs: Any) -> Any:
+        # Nothing else is on the stream, so that the times are those of the copies.
+        if device == "cuda":
+            torch.cuda.synchronize()
+        began = time.perf_counter()
+        batch = copy(*args, **kwargs)
+        if device == "cuda":
+            torch.cuda.synchronize()
+        times_ms.append(1e3 * (time.perf_counter() - began))
+        return batch
+
+    data_loader.send_to_device = timed_copy
+    accelerator = Accelerator(cpu=device == "cpu")
+    model = _network(device)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    batch = torch.rand(SAMPLES, COPIED_BYTES // 4 // SAMPLES)
+    data = torch.utils.data.DataLoader([batch] * COPIES, batch_size=None)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, data)
+    with StepLogger(logs, optimizer=optimizer, model=model) as log:
+        for inputs in log.watch(loader):
+            accelerator.backward(model(inputs[:, :INPUTS]).square().mean())
+            optimizer.step()
+            optimizer.zero_grad()
+    (Path(logs).parent / "copies.json").write_text(json.dumps(times_ms))
 
 
 def lightning(logs: str, device: str) -> None:
@@ -226,4 +265,4 @@ FRAMEWORKS: dict[str, Callable[[str, str], None]] = {
 CONNECTED = ("ddp", "fsdp", "transformers-ranks")
 
 if __name__ == "__main__":
-    FRAMEWORKS[sys.argv[2]](str(Path(sys.argv[1]) / "logs"), sys.argv[3])
+    {**FRAMEWORKS, "copies": copies}[sys.argv[2]](str(Path(sys.argv[1]) / "logs"), sys.argv[3])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 import stallscope as ss
 
 from . import timestamps, verdicts
-from .frameworks import CONNECTED, FRAMEWORKS, STEPS
+from .frameworks import CONNECTED, COPIED_BYTES, FRAMEWORKS, STEPS
 from .launching import (
     Check,
     TrainingError,
@@ -32,6 +33,7 @@ _STEPS = 100
 #: A thread of the recorder and the training both wake up once a result is ready.
 _READY_US = 1000.0
 _HELD_SHARE = 0.02
+_COPIES_SHARE = 0.15
 _STAGES = ("data", "ready", "reduced")
 
 
@@ -62,6 +64,21 @@ def _framework(folder: Path, name: str, device: str) -> Check:
     seen += f"; {stamps['reason']}" if stamps.get("reason") else ""
     whole = stamps.get("clock") != "cuda" or len(timed_stages) == len(_STAGES)
     return Check(name, expected, seen, count == STEPS and whole)
+
+
+def check_copies(out: Path, device: str) -> Iterator[Check]:
+    """Compare the recorded copies to the device with the training's own times of them."""
+    folder, title = out / "copies", "copies of batches to the device, with Accelerate"
+    if importlib.util.find_spec("accelerate") is None:
+        yield Check(title, "timed", "not installed", None)
+        return
+    start(folder, "gpu.frameworks", str(folder), "copies", device)
+    truth = np.median(json.loads((folder / "copies.json").read_text())) * 1e3
+    fact = run_of(folder).logs[0].facts.get("device_copies") or {}
+    seen = f"{fact.get('us')} µs in {fact.get('timed', 0)} copies of {fact.get('bytes')} bytes"
+    good = bool(fact) and abs(fact["us"] / truth - 1) < _COPIES_SHARE
+    good = good and fact["bytes"] == COPIED_BYTES
+    yield Check(title, f"{truth:.0f} µs", seen, good if device == "cuda" else None)
 
 
 def check_jax(out: Path, device: str) -> Iterator[Check]:

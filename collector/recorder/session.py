@@ -91,6 +91,8 @@ class Session:
         self._stop = threading.Event()
         self._failed = False
         self._closed = False
+        #: Called on the flushing thread after a failure, to undo what recording has changed.
+        self.after_failure: Optional[Callable[[], None]] = None
         #: The cost of recording so far.
         self.cost = Cost()
         # A forked child, such as a loader's worker, has a copy of all this and must not touch it.
@@ -244,6 +246,8 @@ class Session:
         self.recording = False
         self._interruptions.stop()
         self._rows.clear()
+        # The thread clears up, which may be in the middle of what there is to undo.
+        self._stop.set()
         logger.warning(
             "stallscope: %s; rank %d is no longer recorded, training goes on",
             reason,
@@ -339,12 +343,12 @@ class Session:
             self._flush_until_the_end()
         finally:
             self._end_monitor()
+            if self._failed and self.after_failure is not None:
+                known(self.after_failure)
 
     def _flush_until_the_end(self) -> None:
         last = time.monotonic()
         while not self._stop.wait(max(0.0, last + self._options.flush_seconds - time.monotonic())):
-            if self._failed:
-                return
             planned, last = last + self._options.flush_seconds, time.monotonic()
             self._read_machine()
             news = self._interruptions.news()
@@ -357,7 +361,8 @@ class Session:
                 self.flush()
             self._copy_if_due()
             self.cost.background_ns = time.thread_time_ns()
-        self._read_machine(at_the_end=True)
+        if not self._failed:
+            self._read_machine(at_the_end=True)
 
     def _start_monitor(self) -> None:
         """Open the kernel's files on this thread, not on the training thread."""

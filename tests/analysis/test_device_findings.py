@@ -69,6 +69,24 @@ def test_a_read_once_in_many_steps_is_no_finding(tmp_path: Path) -> None:
     assert "host_waits_for_device" not in codes(run)
 
 
+COPIES = {"timed": 40, "us": 3000.0, "us_sd": 200.0, "bytes": 26_000_000}
+
+
+def test_copies_have_their_share_of_a_batch_and_advice_for_the_loader(tmp_path: Path) -> None:
+    job = replace(CLEAN, ranks=2, steps=400, epochs=1, tracing_ms=0.0)
+    run = run_of_job(tmp_path, job)
+    slower = with_facts(run, {"device_copies": COPIES, "loader": {"pinned": False}}, [1])
+    finding = finding_of(slower, "copies_to_device")
+    assert finding.evidence.startswith("On rank 1 a batch of 26.0 MB is copied to the device in ")
+    assert "3.00 ± 0.06 ms" in finding.evidence
+    assert "40 timed" in finding.evidence
+    assert "pin_memory=True" in str(finding.advice[0])
+    pinned = with_facts(run, {"device_copies": COPIES, "loader": {"pinned": True}}, [1])
+    assert "stream of its own" in str(finding_of(pinned, "copies_to_device").advice[0])
+    quick = with_facts(run, {"device_copies": {**COPIES, "us": 20.0}})
+    assert "copies_to_device" not in codes(quick)
+
+
 def syncs(per_step: float, file: str, function: str) -> dict[str, Any]:
     line = {"at": [file, 12, function], "per_step": per_step}
     return {"steps": 400, "per_step": per_step, "lines": [line]}

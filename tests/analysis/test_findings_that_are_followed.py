@@ -83,6 +83,11 @@ BY_FACTS: Mapping[str, Example] = {
         {**PYTORCH, "host_syncs": {"steps": 400, "per_step": 2.0, "lines": [LINE_OF_A_WAIT]}},
         {**PYTORCH, "host_syncs": {"steps": 400, "per_step": 0.01, "lines": [LINE_OF_A_WAIT]}},
     ),
+    # The line has pinned memory; how long copies take then is measured.
+    "copies_to_device": Example(
+        {**PYTORCH, "device_copies": {"timed": 50, "us": 5000.0, "us_sd": 100.0, "bytes": 10**7}},
+        {**PYTORCH, "device_copies": {"timed": 50, "us": 10.0, "us_sd": 1.0, "bytes": 10**7}},
+    ),
     "memory_is_full": Example(
         {**PYTORCH, "allocator_retries": RETRIES}, {**PYTORCH, "allocator_retries": None}
     ),

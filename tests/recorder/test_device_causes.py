@@ -5,14 +5,23 @@ The device is fake: machines for tests have none. ``benchmarks/gpu_check.py`` ch
 
 from __future__ import annotations
 
+import sys
+import types
 import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from training.fake_cuda import FakeCuda
+from recorder.conftest import Opener
+from support.waiting import wait_until
+from training.fake_cuda import FakeCuda, HostClock
 
-from stallscope.collector.recorder.pytorch.device_causes import AllocatorRetries, HostSyncs
+from stallscope.collector.recorder.pytorch.cuda import CudaClock
+from stallscope.collector.recorder.pytorch.device_causes import (
+    AllocatorRetries,
+    DeviceCopies,
+    HostSyncs,
+)
 
 SECOND = 10**9
 # As ``tensor.item()``, in a file of torch.
@@ -121,6 +130,21 @@ def test_the_end_of_training_closes_a_window(training: Training) -> None:
     assert training.cuda.sync_mode == 0
 
 
+def test_a_recording_that_fails_closes_the_window(training: Training, open_session: Opener) -> None:
+    show = warnings.showwarning
+    session = open_session(machine=False)
+    session.after_failure = training.syncs.close
+    training.train(30)
+    training.flush()
+    assert training.cuda.sync_mode == 1
+    session.fail("broken on purpose")
+    wait_until(lambda: warnings.showwarning is show, "the end of the window")
+    wait_until(lambda: not session._thread.is_alive(), "the end of the thread")
+    assert training.cuda.sync_mode == 0
+    # Nothing is left to close.
+    training.syncs.close()
+
+
 def test_a_mode_that_the_user_has_set_stays(training: Training) -> None:
     training.cuda.sync_mode = 2
     training.train(30)
@@ -185,3 +209,66 @@ def test_many_spans_of_retries_are_bounded() -> None:
     assert facts is not None
     assert facts["allocator_retries"]["count"] == 500
     assert len(facts["allocator_retries"]["spans"]) == 64
+
+
+class Copying:
+    """A library's function that copies a batch, which keeps the fake device busy for 2 ms."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        clock = HostClock()
+        self.cuda, self.trains = FakeCuda(clock), True
+        module = types.ModuleType("accelerate.data_loader")
+        module.send_to_device = self.copy  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "accelerate.data_loader", module)
+        self.module: Any = module
+        device = CudaClock(self.cuda, 0, now=clock, exchange_mode=self.cuda.exchange_mode)
+        self.copies = DeviceCopies(device, lambda: self.trains, len)
+
+    def copy(self, batch: Any) -> Any:
+        self.cuda.work(2_000_000)
+        return batch
+
+    def train(self, steps: int) -> None:
+        for _ in range(steps):
+            assert self.module.send_to_device("batch") == "batch"
+            self.cuda.work(3_000_000)
+            self.cuda.now.ns += 6_000_000  # type: ignore[attr-defined]
+
+
+def test_some_copies_of_batches_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    training = Copying(monkeypatch)
+    undo = training.copies.watch()
+    training.train(19)
+    assert training.copies.turn() is None
+    training.train(64 * 3)
+    facts = training.copies.turn()
+    assert facts is not None
+    assert facts["device_copies"]["timed"] == 3
+    assert facts["device_copies"]["us"] == pytest.approx(2000, abs=5)
+    assert facts["device_copies"]["bytes"] == len("batch")
+    # Nothing new.
+    assert training.copies.turn() is None
+    for restore in undo:
+        restore()
+    assert training.module.send_to_device == training.copy
+
+
+def test_copies_of_evaluations_and_in_graphs_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    training = Copying(monkeypatch)
+    training.copies.watch()
+    training.trains = False
+    training.train(100)
+    training.trains, training.cuda.capturing = True, True
+    training.train(100)
+    training.cuda.capturing = False
+    assert training.copies.turn(closing=True) is None
+
+
+def test_copies_that_the_device_has_not_finished_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    training = Copying(monkeypatch)
+    training.copies.watch()
+    training.train(19)
+    training.module.send_to_device("batch")
+    assert training.copies.turn() is None
+    training.cuda.now.ns += 10_000_000  # type: ignore[attr-defined]
+    assert training.copies.turn() is not None

@@ -15,15 +15,18 @@ import functools
 import itertools
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, data_loader
 from accelerate.state import AcceleratorState
 from case_runner import REPEATED, Cases, Stopwatch, digest, raised_by, run_cases
-from lightning.fabric import Fabric
+from lightning.fabric import Fabric, wrappers
 from process_group import end_process_group
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from torch import nn
 from torch.utils.data import DataLoader
 from torch_loops import (
@@ -32,10 +35,17 @@ from torch_loops import (
     SlowData,
     add_loops,
     broken_recorder,
+    fake_device,
     sleep_in_backward,
     slow_seconds,
 )
-from transformers import Trainer, TrainingArguments, default_data_collator
+from transformers import (
+    DataCollatorWithPadding,
+    PreTrainedTokenizerFast,
+    Trainer,
+    TrainingArguments,
+    default_data_collator,
+)
 
 from stallscope.transformers import StepLogger
 
@@ -236,21 +246,23 @@ def padded_to_longest(rows: Any) -> dict[str, Any]:
     return {"input_ids": pad(ids), "attention_mask": pad(masks), "labels": labels}
 
 
-def read_texts(case: TrainerCase, **options: Any) -> Any:
-    """Train on texts of different lengths, which each batch pads to its longest."""
+def texts() -> list[dict[str, Any]]:
+    """Return texts of different lengths, which each batch pads to its longest."""
     random = torch.Generator().manual_seed(7)
     lengths = torch.randint(4, 64, (STEPS * BATCH * RANKS,), generator=random).tolist()
-    texts = [
+    return [
         {
             "input_ids": torch.randint(1, 100, (length,), generator=random),
             "labels": torch.tensor(length % CLASSES),
         }
         for length in lengths
     ]
+
+
+def read_texts(case: TrainerCase, **options: Any) -> Any:
     net = Reader()
-    trained = case.train(
-        case.logger(), net=net, dataset=texts, collate=padded_to_longest, **options
-    )
+    options = {"collate": padded_to_longest, **options}
+    trained = case.train(case.logger(), net=net, dataset=texts(), **options)
     return {**trained, "counted": net.counted}
 
 
@@ -264,6 +276,31 @@ def padded(case: TrainerCase) -> Any:
 @ranked
 def padded_in_workers(case: TrainerCase) -> Any:
     return read_texts(case, dataloader_num_workers=2)
+
+
+def padded_to_most(rows: Any) -> dict[str, Any]:
+    """Pad each batch to the longest of all texts, as a data set that is padded beforehand."""
+    batch = padded_to_longest(rows)
+    more = (0, 64 - batch["input_ids"].shape[1])
+    padded = {
+        name: nn.functional.pad(batch[name], more) for name in ("input_ids", "attention_mask")
+    }
+    return {**batch, **padded}
+
+
+@alone
+def padded_beforehand(case: TrainerCase) -> Any:
+    return read_texts(case, collate=padded_to_most)
+
+
+@alone
+def padded_by_collator(case: TrainerCase) -> Any:
+    """Follow the advice on data sets that are padded beforehand."""
+    words = {"[PAD]": 0, **{str(number): number for number in range(1, 100)}}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(WordLevel(words, unk_token="[PAD]")), pad_token="[PAD]"
+    )
+    return read_texts(case, collate=DataCollatorWithPadding(tokenizer))
 
 
 @alone
@@ -355,14 +392,18 @@ class Prepared(Loop):
 
 class Accelerated(Prepared):
     def __init__(
-        self, passes: int = 1, slow_input: float = 0.0, slow_backward: float = 0.0
+        self,
+        passes: int = 1,
+        slow_input: float = 0.0,
+        slow_backward: float = 0.0,
+        net: Any = None,
+        loader: Any = None,
     ) -> None:
         AcceleratorState._reset_state()
         self.accelerator = Accelerator(cpu=True, gradient_accumulation_steps=passes)
-        net = Net(slow_backward)
-        prepared = self.accelerator.prepare(
-            net, torch.optim.SGD(net.parameters(), 0.1), DataLoader(data(slow_input), BATCH)
-        )
+        net = net or Net(slow_backward)
+        loader = loader or DataLoader(data(slow_input), BATCH)
+        prepared = self.accelerator.prepare(net, torch.optim.SGD(net.parameters(), 0.1), loader)
         super().__init__(net, *prepared)
 
     def step(self, batch: Any, updates: bool) -> None:
@@ -403,6 +444,68 @@ class WithFabric(Prepared):
 # Accelerate makes a step of the last two passes of an epoch.
 add_loops("accelerate", Accelerated, CASES, RANKED_CASES, passes=5)
 add_loops("fabric", WithFabric, CASES, RANKED_CASES, passes=5)
+
+
+def read_loader(case: TrainerCase, loader: Any) -> Any:
+    net = Reader()
+    trained = Accelerated(net=net, loader=loader).train(case)
+    return {**trained, "counted": net.counted}
+
+
+@alone
+@ranked
+def accelerate_padded(case: TrainerCase) -> Any:
+    return read_loader(case, DataLoader(texts(), BATCH, collate_fn=padded_to_longest))
+
+
+def batches_by_length(dataset: Any) -> list[list[int]]:
+    """Shuffle, sort by length within windows of 50 batches, and shuffle the batches."""
+    random = torch.Generator().manual_seed(5)
+    order = torch.randperm(len(dataset), generator=random).tolist()
+    batches = []
+    for first in range(0, len(order), 50 * BATCH):
+        window = order[first : first + 50 * BATCH]
+        window.sort(key=lambda index: len(dataset[index]["input_ids"]))
+        batches += [window[at : at + BATCH] for at in range(0, len(window), BATCH)]
+    shuffled = torch.randperm(len(batches), generator=random).tolist()
+    return [batches[at] for at in shuffled]
+
+
+@alone
+@ranked
+def accelerate_by_length(case: TrainerCase) -> Any:
+    """Follow the advice on padding in PyTorch."""
+    dataset = texts()
+    sampler = batches_by_length(dataset)
+    loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=padded_to_longest)
+    return read_loader(case, loader)
+
+
+def copies_of(case: TrainerCase, loop: type[Prepared], module: Any, name: str) -> Any:
+    """Train on a pretended device, to which each copy of a batch takes a while."""
+    copy = getattr(module, name)
+
+    def slow_copy(*args: Any, **kwargs: Any) -> Any:
+        time.sleep(0.005)
+        return copy(*args, **kwargs)
+
+    setattr(module, name, slow_copy)
+    try:
+        with fake_device(lag_ns=1_000_000):
+            trained = loop().train(case)
+        return {**trained, "restored": getattr(module, name) is slow_copy}
+    finally:
+        setattr(module, name, copy)
+
+
+@alone
+def accelerate_copies(case: TrainerCase) -> Any:
+    return copies_of(case, Accelerated, data_loader, "send_to_device")
+
+
+@alone
+def fabric_copies(case: TrainerCase) -> Any:
+    return copies_of(case, WithFabric, wrappers, "move_data_to_device")
 
 
 @ranked

@@ -24,7 +24,7 @@ from case_runner import Cases, Stopwatch, digest, raised_by, run_cases
 from process_group import end_process_group
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
-from torch_loops import Repeated, SlowData, sleep_in_backward
+from torch_loops import Repeated, SlowData, fake_device, sleep_in_backward
 
 # One of Lightning's two names, imported before the recorder looks for either.
 pl: Any = importlib.import_module(os.environ.get("LIGHTNING", "lightning.pytorch"))
@@ -213,10 +213,63 @@ def repeats(case: Case) -> Any:
     return case.fit(case.logger(), net=Averaging(), data=Repeated(case.loader()))
 
 
+class Reader(Net):
+    """A model of token ids, which counts the tokens and the padding of its batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(100, INPUTS)
+        self.counted: list[list[int]] = []
+
+    def training_step(self, batch: Any, index: int) -> Any:
+        ids, mask, labels = batch.values()
+        tokens = int(mask.sum())
+        self.counted.append([tokens, mask.numel() - tokens])
+        hidden = (self.embedding(ids) * mask[..., None]).sum(1)
+        return super().training_step((hidden, labels), index)
+
+
+def padded_to_longest(lengths: Any) -> Any:
+    """Make texts of these lengths, padded to the longest of them."""
+    places = torch.arange(max(lengths))
+    mask = (places < torch.tensor(lengths)[:, None]).long()
+    labels = torch.tensor(lengths) % CLASSES
+    return {"input_ids": mask * (1 + places), "attention_mask": mask, "labels": labels}
+
+
+@alone
+@ranked
+def padded(case: Case) -> Any:
+    random = torch.Generator().manual_seed(7)
+    lengths = torch.randint(4, 64, (STEPS * BATCH * (2 if case.ddp else 1),), generator=random)
+    net = Reader()
+    loader = DataLoader(lengths.tolist(), BATCH, collate_fn=padded_to_longest)
+    return {**case.fit(case.logger(), net=net, data=loader), "counted": net.counted}
+
+
 @alone
 @ranked
 def slow_input(case: Case) -> Any:
     return case.fit(case.logger(), data=case.loader(seconds=case.slow_seconds()))
+
+
+@alone
+def copies(case: Case) -> Any:
+    """Train on a pretended device, to which each copy of a batch takes a while."""
+    hooks = importlib.import_module(f"{pl.__name__}.core.hooks")
+    copy = hooks.move_data_to_device
+
+    def slow_copy(*args: Any, **kwargs: Any) -> Any:
+        time.sleep(0.005)
+        return copy(*args, **kwargs)
+
+    hooks.move_data_to_device = slow_copy
+    try:
+        with fake_device(lag_ns=1_000_000):
+            trained = case.fit(case.logger())
+        return {**trained, "restored": hooks.move_data_to_device is slow_copy}
+    finally:
+        hooks.move_data_to_device = copy
 
 
 @alone

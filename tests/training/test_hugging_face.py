@@ -7,7 +7,14 @@ from typing import Any, ClassVar
 
 import pytest
 from training.environments import KERAS3, needs
-from training.recorded import Recorded, check_figures, record_cases
+from training.recorded import (
+    Recorded,
+    check_copies,
+    check_figures,
+    check_padding,
+    record_cases,
+    share_of_padding,
+)
 from training.recorder_contract import (
     ELEMENTS,
     PAUSES_IN_EPOCHS,
@@ -110,20 +117,12 @@ class TrainerContract(RecorderContract):
     def test_the_padding_of_some_batches_is_that_which_the_model_sees(
         self, recorded: Recorded, case: str
     ) -> None:
-        recorded.clean(case, self.ranks)
-        for rank, fit in enumerate(recorded.fits(case, self.ranks)):
-            rows = fit.interruptions[fit.interruptions["kind"] == "padding"]
-            # One in eight batches of each epoch.
-            assert list(rows["step"]) == [0, 8, 12, 20]
-            seen = [recorded.result(case, rank)["counted"][step] for step in rows["step"]]
-            assert [list(row) for row in zip(rows["samples"], rows["steps"], strict=True)] == seen
+        check_padding(recorded, case, self.ranks)
 
     def test_batches_of_similar_lengths_have_less_padding(self, recorded: Recorded) -> None:
         shares = {}
         for case in ("padded", "grouped_by_length"):
-            batches = recorded.result(case)["counted"]
-            tokens, padding = (sum(counts) for counts in zip(*batches, strict=True))
-            shares[case] = padding / (tokens + padding)
+            shares[case] = share_of_padding(recorded, case)
             (groups,) = {fit.facts["groups_by_length"] for fit in recorded.fits(case, self.ranks)}
             assert groups is (case == "grouped_by_length")
         assert shares["grouped_by_length"] < shares["padded"] / 2
@@ -150,6 +149,15 @@ class TestTrainerAlone(TrainerContract, OneProcess):
         ),
     )
 
+    def test_a_collator_that_pads_leaves_less_padding_than_a_padded_data_set(
+        self, recorded: Recorded
+    ) -> None:
+        cases = ("padded_beforehand", "padded_by_collator")
+        for case in cases:
+            check_padding(recorded, case, self.ranks)
+        before, after = (share_of_padding(recorded, case) for case in cases)
+        assert after < before
+
     def test_a_callback_without_a_trainer_warns(self, recorded: Recorded) -> None:
         assert "no Trainer of transformers 4.46 or later" in recorded.warning("no_trainer")
 
@@ -161,13 +169,23 @@ class AccelerateContract(RecorderContract):
     versions = ("torch", "accelerate")
     cases = loop_cases("accelerate", micro=(5, 5, 2), model="Net")
 
+    def test_a_batch_sampler_that_sorts_by_length_leaves_less_padding(
+        self, recorded: Recorded
+    ) -> None:
+        cases = ("accelerate_padded", "accelerate_by_length")
+        for case in cases:
+            check_padding(recorded, case, self.ranks)
+        before, after = (share_of_padding(recorded, case) for case in cases)
+        assert after < before / 2
+
 
 class TestAccelerateRanks(AccelerateContract, TwoRanks):
     pass
 
 
 class TestAccelerateAlone(AccelerateContract, OneProcess):
-    pass
+    def test_copies_to_the_device_are_timed(self, recorded: Recorded) -> None:
+        check_copies(recorded, "accelerate_copies")
 
 
 class FabricContract(RecorderContract):
@@ -185,4 +203,5 @@ class TestFabricRanks(FabricContract, TwoRanks):
 
 
 class TestFabricAlone(FabricContract, OneProcess):
-    pass
+    def test_copies_to_the_device_are_timed(self, recorded: Recorded) -> None:
+        check_copies(recorded, "fabric_copies")

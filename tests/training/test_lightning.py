@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 from training.environments import KERAS3, needs
-from training.recorded import Recorded, check_figures, check_steps, record_cases
+from training.recorded import (
+    Recorded,
+    check_copies,
+    check_figures,
+    check_padding,
+    check_steps,
+    record_cases,
+)
 from training.recorder_contract import ELEMENTS, PAUSES_IN_EPOCHS, RAISED, Case, RecorderContract
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
@@ -62,6 +69,11 @@ class LightningContract(RecorderContract):
         for fit in recorded.fits("workers", self.ranks):
             check_figures(fit.facts["loader"], [12, 12], asked=22)
 
+    def test_the_padding_of_some_batches_is_that_which_the_model_sees(
+        self, recorded: Recorded
+    ) -> None:
+        check_padding(recorded, "padded", self.ranks)
+
 
 class TestDDP(LightningContract):
     launch = "DDP"
@@ -86,6 +98,9 @@ class TestOneProcess(LightningContract):
     @classmethod
     def recorded(cls, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         return launched(tmp_path_factory)
+
+    def test_copies_to_the_device_are_timed(self, recorded: Recorded) -> None:
+        check_copies(recorded, "copies")
 
     def test_batches_that_lightning_takes_ahead_are_found_in_their_steps(
         self, recorded: Recorded

@@ -12,8 +12,11 @@ from typing import Any, Callable
 
 import torch
 from case_runner import REPEATED, Cases, Stopwatch, digest, raised_by
+from fake_cuda import FakeCuda
 from torch.utils.data import Dataset
 
+from stallscope.collector.recorder.pytorch import pytorch_recording
+from stallscope.collector.recorder.pytorch.cuda import CudaClock
 from stallscope.torch import StepLogger
 
 #: The delay of a slow stage of the last rank, longer than other delays on a busy machine.
@@ -26,6 +29,17 @@ def slow_seconds() -> float:
     names = names if names[0] in os.environ else ("RANK", "WORLD_SIZE")
     rank, ranks = (int(os.environ.get(name, "0")) for name in names)
     return SLOW_SECONDS if rank + 1 >= ranks else 0.0
+
+
+@contextlib.contextmanager
+def fake_device(lag_ns: int = 50_000_000) -> Iterator[FakeCuda]:
+    """Make the recorder treat the CPU's parameters as those of a device that lags behind the host."""
+    cuda, clock_of = FakeCuda(lag_ns=lag_ns), pytorch_recording._clock_of
+    pytorch_recording._clock_of = lambda _: CudaClock(cuda, 0)
+    try:
+        yield cuda
+    finally:
+        pytorch_recording._clock_of = clock_of
 
 
 class SlowData(Dataset):

@@ -1,23 +1,29 @@
-"""Find what makes a device wait for its host: lines that read values from it, and memory that is full.
+"""Find what a device waits for: lines that read values from it, memory that is full, and copies.
 
 A host that waits for the device no longer runs ahead, and the device idles until the next kernels
 arrive. torch can warn of each wait (``torch.cuda.set_sync_debug_mode``). The recorder
 lets it do so for a second now and then, on all threads, and counts the warnings instead of showing them.
 
 Where no memory is left, torch's allocator waits for the device, gives all memory back that it keeps, and
-asks again. It counts these retries. Nothing here costs training anything in a step.
+asks again. It counts these retries. Copies of batches to the device are timed now and then, where a
+library makes them. All this costs training next to nothing in a step.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 import sys
 import threading
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from time import monotonic_ns
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
+from ..guards import patch
 from ..hangs import Frame, frames_of, is_users
+from ..job.job_facts import known
+from .cuda import CudaClock, CudaTimestamp
 
 # Of torch's own warnings.
 _OF_A_SYNC = "called a synchronizing CUDA operation"
@@ -77,6 +83,11 @@ class HostSyncs:
         self._close()
         # Half a step at either end would make much of a few.
         return self._facts(steps) if steps >= (1 if is_full else _FEWEST_STEPS) else None
+
+    def close(self) -> None:
+        """Close the window that is open, without its facts; also on the flushing thread."""
+        if self._open_since is not None:
+            self._close()
 
     def _open(self) -> None:
         pause = _PAUSES_NS[min(self._windows, len(_PAUSES_NS) - 1)]
@@ -159,6 +170,91 @@ class AllocatorRetries:
         used = statistics["allocated_bytes"]["all"]["peak"]
         described = {"count": self._count, "spans": self._spans[:]}
         return {"allocator_retries": {**described, "kept_bytes": kept, "used_bytes": used}}
+
+
+#: Functions that copy batches to the device, in modules of libraries that run the loop or its loader.
+#: torch's own methods cannot be replaced: subclasses of tensors tell them by their identity.
+_COPYING = (
+    ("accelerate.data_loader", "send_to_device"),
+    ("lightning.pytorch.core.hooks", "move_data_to_device"),
+    ("pytorch_lightning.core.hooks", "move_data_to_device"),
+    ("lightning.fabric.wrappers", "move_data_to_device"),
+    ("lightning_fabric.wrappers", "move_data_to_device"),
+)
+# One in so many copies is timed, after the first ones.
+_COPIES = 64
+_MOST_UNREAD = 256
+
+
+class DeviceCopies:
+    """Times some copies of batches to the device, with a timestamp before and after them on its stream.
+
+    The training thread makes the copies, and the flushing thread calls ``turn``.
+
+    Args:
+        device: the device's clock.
+        trains: whether an iteration of training runs: evaluations copy, too.
+        bytes_of: returns the bytes of a batch.
+    """
+
+    def __init__(
+        self, device: CudaClock, trains: Callable[[], bool], bytes_of: Callable[[Any], int]
+    ) -> None:
+        self._device = device
+        self._trains = trains
+        self._bytes_of = bytes_of
+        self._thread = threading.get_ident()
+        self._left = _WARM_UP_STEPS
+        self._unread: Deque[Tuple[CudaTimestamp, CudaTimestamp]] = deque(maxlen=_MOST_UNREAD)
+        self._bytes = 0
+        self._ms: List[float] = []
+
+    def watch(self) -> List[Callable[[], None]]:
+        """Time the functions of libraries that are imported; return what restores them."""
+        undo = []
+        for module_name, name in _COPYING:
+            module = sys.modules.get(module_name)
+            copy = getattr(module, name, None)
+            if copy is not None:
+                undo.append(patch(module, name, self._timed(copy)))
+        return undo
+
+    def _timed(self, copy: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(copy)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            self._left -= 1
+            if self._left > 0 or threading.get_ident() != self._thread or not self._trains():
+                return copy(*args, **kwargs)
+            self._left = _COPIES
+            before = self._device.timestamp()
+            batch = copy(*args, **kwargs)
+            after = self._device.timestamp()
+            if before is not None and after is not None:
+                self._unread.append((before, after))
+                self._bytes = known(lambda: self._bytes_of(batch)) or 0
+            return batch
+
+        return timed
+
+    def turn(self, closing: bool = False) -> Optional[Dict[str, Any]]:
+        """Return the facts of all copies so far, where there are new ones since the last call."""
+        count = len(self._ms)
+        if self._unread and (closing or self._device.is_read_beside):
+            with self._device.queried() as may_query:
+                while may_query and self._unread:
+                    read = self._device.read([*self._unread[0]])
+                    if read is None:
+                        break
+                    copied = self._unread.popleft()
+                    self._device.release([*copied])
+                    if read:
+                        self._ms.append(read[1] - read[0])
+        if len(self._ms) == count:
+            return None
+        mean = sum(self._ms) / len(self._ms)
+        square = sum((ms - mean) ** 2 for ms in self._ms) / max(1, len(self._ms) - 1)
+        figures = {"us": round(1e3 * mean, 1), "us_sd": round(1e3 * math.sqrt(square), 1)}
+        return {"device_copies": {"timed": len(self._ms), **figures, "bytes": self._bytes}}
 
 
 def _named(frames: List[Frame], otherwise: Frame) -> Frame:

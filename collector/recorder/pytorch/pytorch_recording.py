@@ -15,9 +15,9 @@ from ..job.job_facts import known
 from ..job.world import world_of_training
 from ..loop_steps import StepAssembler
 from ..options import Options
-from .batches import full_batches, shape_in
+from .batches import full_batches, memory_of, shape_in
 from .cuda import CudaClock, capture_mode_exchange
-from .device_causes import AllocatorRetries, HostSyncs
+from .device_causes import AllocatorRetries, DeviceCopies, HostSyncs
 from .device_steps import DeviceSteps
 from .gradient_timestamps import GradientClock
 from .iterations import MOST_WAITING, FinishedIterations, IterationRecording
@@ -170,7 +170,12 @@ class Recording(IterationRecording):
             self._device_steps = DeviceSteps(self._device, assembler, session.late_step)
             syncs = HostSyncs(torch.cuda, self._finished.count)
             retries = AllocatorRetries(torch.cuda, self._device.index, lambda: session.next_step)
-            self._device_causes = [syncs.turn, lambda _: retries.turn()]
+            copies = DeviceCopies(
+                self._device, self._is_in_iteration, lambda batch: memory_of(batch).size
+            )
+            session.after_failure = syncs.close
+            self._undo += copies.watch()
+            self._device_causes = [syncs.turn, lambda _: retries.turn(), copies.turn]
         self._waits = Waits(self._iteration_began, self._gradients.timestamp)
         self._times_gradients = not no_timestamps and reductions.needs_gradients
         self._undo.append(self._gradients.remove)
@@ -178,6 +183,9 @@ class Recording(IterationRecording):
         self._undo.append(reductions.remove)
         gradients = None if no_timestamps else self._gradients
         reductions.install(gradients, self._reduced, self._waits)
+
+    def _is_in_iteration(self) -> bool:
+        return self._iteration is not None
 
     def _iteration_began(self) -> Optional[int]:
         """Return when the running iteration began; None until its batch is there."""

@@ -5,19 +5,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable
 
 import torch
 from case_runner import Cases, digest
-from fake_cuda import FakeCuda
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
-from stallscope.collector.recorder.pytorch import pytorch_recording
-from stallscope.collector.recorder.pytorch.cuda import CudaClock
 from stallscope.torch import StepLogger
 
 HOROVOD = "HOROVOD_RANK" in os.environ
@@ -35,8 +31,6 @@ CLASSES = 4
 SLOW_SECONDS = 0.01
 #: The delay of the slow rank, longer than other delays on a busy machine.
 FAULT_SECONDS = 0.04
-#: How far the fake device lags behind the host.
-LAG_NS = 50_000_000
 
 RANKS, ALONE = Cases(), Cases()
 ranked, alone = RANKS.add, ALONE.add
@@ -158,17 +152,6 @@ class Training:
         left += ["module's forward hook"] * bool(self.net._forward_pre_hooks)
         left += ["update hook"] * bool(self.optimizer._optimizer_step_post_hooks)
         return left
-
-
-@contextlib.contextmanager
-def fake_device() -> Iterator[FakeCuda]:
-    """Make the recorder treat the CPU's parameters as those of a device that lags behind the host."""
-    cuda, clock_of = FakeCuda(lag_ns=LAG_NS), pytorch_recording._clock_of
-    pytorch_recording._clock_of = lambda _: CudaClock(cuda, 0)
-    try:
-        yield cuda
-    finally:
-        pytorch_recording._clock_of = clock_of
 
 
 def accumulating(training: Training, passes: int) -> Callable[[Any], None]:

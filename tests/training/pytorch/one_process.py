@@ -20,11 +20,11 @@ from pytorch.base import (
     Net,
     Training,
     alone,
-    fake_device,
 )
 from torch import nn
 from torch.distributed import checkpoint
 from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch_loops import fake_device
 
 from stallscope.collector.recorder.pytorch.batches import READER
 from stallscope.collector.recorder.pytorch.pytorch_facts import cuda_device, why_no_timestamps

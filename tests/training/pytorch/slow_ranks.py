@@ -19,12 +19,11 @@ from pytorch.base import (
     Net,
     Training,
     accumulating,
-    fake_device,
     ranked,
 )
 from torch import nn
 from torch.utils.data import DataLoader
-from torch_loops import SlowData, sleep_in_backward
+from torch_loops import SlowData, fake_device, sleep_in_backward
 
 if HOROVOD:
     import horovod.torch as hvd

@@ -62,6 +62,7 @@ _CHECKS: tuple[Callable[[Records], Iterator[Finding]], ...] = (
     job_setup.cuda_launch_blocking,
     imbalance.memory_is_full,
     imbalance.host_waits_for_device,
+    imbalance.copies_to_device,
     log_quality.host_stamps_only,
     imbalance.validation_on_all_ranks,
     imbalance.rank_0_alone,

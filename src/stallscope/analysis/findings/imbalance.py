@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from stallscope.arrays.blocks import NULL
+from stallscope.arrays.distributions import student_quantile
 from stallscope.arrays.stats import Mean, mean_with_interval
-from stallscope.arrays.types import Bools, Ints
+from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import capitalised, clipped, counted, listed, ranks_in_words
-from stallscope.formatting.numbers import between, percent, rate, significant
+from stallscope.formatting.numbers import amount, between, percent, rate, significant
 
 from ..advice.input_advice import for_late_input
 from ..advice.training_advice import checkpoints_on_rank_0, shared_validation, shorter_solo_work
@@ -283,8 +286,10 @@ def _seconds_per_rank(records: Records, kind: str) -> dict[int, float]:
 # Once in a few steps, as for a progress bar, is no loss.
 _OFTEN_PER_STEP = 0.5
 _MOST_LINES = 3
-# With fewer stretches of steps a mean has no interval worth the name.
-_FEWEST_SPANS = 4
+# Copies that take a smaller share of a batch's time are not worth a change.
+_WORTH_COPYING = 0.02
+# With fewer copies, or stretches of steps, a mean has no interval worth the name.
+_FEWEST = 4
 
 
 def host_waits_for_device(records: Records) -> Iterator[Finding]:
@@ -341,6 +346,65 @@ def memory_is_full(records: Records) -> Iterator[Finding]:
     )
 
 
+def copies_to_device(records: Records) -> Iterator[Finding]:
+    """Find copies of batches to the device that take a share of the step worth a change."""
+    facts = _facts(records, "device_copies")
+    if not facts:
+        return
+    worst = max(facts, key=lambda rank: facts[rank]["us"])
+    fact, batch_ms, copy = facts[worst], _ms_per_batch(records, worst), _mean_copy(facts[worst])
+    if batch_ms is None or copy.value < _WORTH_COPYING * batch_ms:
+        return
+    loader = records.last_log[worst].facts.get("loader")
+    is_pinned = isinstance(loader, dict) and loader.get("pinned")
+    yield Finding(
+        "copies_to_device",
+        "info",
+        "Copies to the device take time",
+        f"On {ranks_in_words([worst])} a batch of {fact['bytes'] / 1e6:.1f} MB is copied to the device "
+        f"in {amount(copy.value, 'ms', copy.ci95)}, {percent(copy.value / batch_ms)} of the time of a "
+        f"batch ({fact['timed']:,} timed). Its stream computes nothing meanwhile.",
+        (_ON_A_STREAM if is_pinned else _PINNED,),
+    )
+
+
+_PINNED = Advice(
+    "Let the loader put batches into pinned memory, from which the device copies by itself",
+    "DataLoader(dataset, pin_memory=True)  # and batch.to(device, non_blocking=True)",
+)
+_ON_A_STREAM = Advice(
+    "Copy the next batch on a stream of its own while the model computes",
+    detail=", and let the computing stream wait for it",
+)
+
+
+def _mean_copy(fact: Mapping[str, Any]) -> Mean:
+    """Return the milliseconds of a copy; the copies that are timed are far apart."""
+    mean, sd, number = fact["us"] / 1e3, fact["us_sd"] / 1e3, fact["timed"]
+    if number < _FEWEST:
+        return Mean(mean, None)
+    half = float(student_quantile(0.975, number - 1) * sd / np.sqrt(number))
+    return Mean(mean, (mean - half, mean + half))
+
+
+def _ms_per_batch(records: Records, rank: int) -> float | None:
+    """Return the usual milliseconds from one batch of a rank to the next."""
+    took_ms, steps = _step_ms(records, rank), records.run.steps
+    if not isinstance(steps, pa.Table) or not np.isfinite(took_ms).any():
+        return None
+    return float(np.nanmedian(took_ms)) / float(pc.mean(steps["micro"]).as_py())
+
+
+def _step_ms(records: Records, rank: int) -> Floats:
+    """Return the milliseconds from each reduction of a rank to the next, NaN where one is unknown."""
+    reductions = records.reductions
+    if rank not in reductions.ranks:
+        return np.zeros(0)
+    at = records.completions_of(reductions.ranks.index(rank)).astype(np.float64)
+    at[at == NULL] = np.nan
+    return np.asarray(np.diff(at) / 1e6)
+
+
 def _facts(records: Records, name: str) -> dict[int, Mapping[str, Any]]:
     """Return a fact of the ranks that have it."""
     facts = {log.rank: log.facts.get(name) for log in records.last_log.values()}
@@ -359,12 +423,9 @@ def _cost_of_retries(records: Records, rank: int, spans: list[list[int]]) -> Mea
 
     Steps between two looks of the recorder are compared as a whole: which of them waited is unknown.
     """
-    reductions = records.reductions
-    if rank not in reductions.ranks:
+    took_ms, steps = _step_ms(records, rank), np.asarray(records.reductions.steps)[1:]
+    if not len(took_ms):
         return None
-    at = records.completions_of(reductions.ranks.index(rank)).astype(np.float64)
-    at[at == NULL] = np.nan
-    took_ms, steps = np.diff(at) / 1e6, np.asarray(reductions.steps)[1:]
     inside = np.zeros(len(steps), bool)
     for first, last, _ in spans:
         inside |= _within(steps, first, last)
@@ -375,7 +436,7 @@ def _cost_of_retries(records: Records, rank: int, spans: list[list[int]]) -> Mea
         float(np.nansum(took_ms[_within(steps, first, last)] - usual)) / count
         for first, last, count in spans
     ]
-    return mean_with_interval(added, _FEWEST_SPANS)
+    return mean_with_interval(added, _FEWEST)
 
 
 def _within(steps: npt.NDArray[np.int64], first: int, last: int) -> npt.NDArray[np.bool_]:
