@@ -204,7 +204,7 @@ def _same_work(first: Analysis, second: Analysis, changes: Changes) -> SameWork 
     of_first, of_second = first.amount(unit), second.amount(unit)
     if of_first is None or of_second is None:
         return None
-    if not differ(of_first.per_step, of_second.per_step):
+    if not differ([of_first.per_step, of_second.per_step]):
         return None
     factor = of_first.per_step.over(of_second.per_step)
     return SameWork(of_first, of_second, changes.times(factor))
@@ -229,7 +229,7 @@ def common_unit(runs: Sequence[Analysis]) -> WorkUnit | None:
     if samples is None:
         return "element"
     each = [of_run.over(count) for of_run, count in zip(elements, samples, strict=True)]
-    return "element" if any(differ(mean, each[0]) for mean in each) else "sample"
+    return "element" if differ(each) else "sample"
 
 
 def _input_wait(first: Analysis, second: Analysis) -> Change | None:

@@ -224,7 +224,7 @@ def _different_amounts(runs: Sequence[Analysis]) -> list[Amount]:
     unit = common_unit(runs)
     known = [] if unit is None else [run.amount(unit) for run in runs]
     work = [amount for amount in known if amount is not None]
-    return work if any(differ(amount.per_step, work[0].per_step) for amount in work[1:]) else []
+    return work if differ([amount.per_step for amount in work]) else []
 
 
 @dataclass(frozen=True)

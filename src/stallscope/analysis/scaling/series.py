@@ -135,7 +135,7 @@ def _samples_differ(runs: Sequence[Pace]) -> bool:
         for run in runs
         if run.tokens_per_step is not None and run.samples_per_step
     ]
-    return len(each) == len(runs) and any(differ(tokens, each[0]) for tokens in each)
+    return len(each) == len(runs) and differ(each)
 
 
 def _one_data_set(runs: Sequence[Pace]) -> bool:
