@@ -79,6 +79,18 @@ def test_samples_of_different_lengths_scale_per_token() -> None:
     assert scaling(alike)[0].unit == "samples"
 
 
+def test_samples_of_different_sizes_scale_per_element() -> None:
+    sizes = {1: 1_000, 2: 1_000, 4: 3_000}
+    runs = [run(ranks, facts={"sample_elements": elements}) for ranks, elements in sizes.items()]
+    (series,) = scaling(runs)
+    assert (series.unit, series.kind) == ("elements", "strong")
+    for scaled, (ranks, elements) in zip(series.points, sizes.items(), strict=True):
+        samples = scaled.point.runs[0].samples_per_second
+        assert samples is not None
+        assert scaled.point.ranks == ranks
+        assert scaled.point.rate.value == pytest.approx(samples * elements)
+
+
 def test_losses_add_up_to_the_missing_efficiency() -> None:
     for point in healthy().points:
         assert point.lost is not None

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isclose
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -26,8 +26,11 @@ from ..ledger.epoch_ledger import (
 )
 from ..result import Analysis
 
-#: The unit of work. ``epochs`` are passes of all ranks together over one data set.
-Unit = Literal["tokens", "samples", "steps", "epochs"]
+#: Units of what samples hold, the finest first, and all units of work. ``epochs`` are passes of all
+#: ranks together over one data set.
+PartOfSample = Literal["tokens", "elements"]
+PARTS_OF_SAMPLES: tuple[PartOfSample, ...] = get_args(PartOfSample)
+Unit = Literal[PartOfSample, "samples", "steps", "epochs"]
 #: With this many repeats, their spread gives the uncertainty of their mean.
 FEWEST_REPEATS = 2
 
@@ -77,8 +80,8 @@ class Pace:
     steps_per_epoch: float | None
     samples_per_step: float | None
     samples_per_epoch: float | None
-    #: Without padding; None where they are not counted.
-    tokens_per_step: Mean | None
+    #: What the samples of a step hold, in each unit that is known; tokens without padding.
+    parts_per_step: Mapping[Unit, Mean]
     #: The work of the whole job.
     steps: float | None
     epochs: float | None
@@ -112,8 +115,9 @@ class Pace:
         """Return how much a rank does in a step; None if unknown."""
         if unit == "samples":
             return self.samples_per_step
-        if unit == "tokens":
-            return None if self.tokens_per_step is None else self.tokens_per_step.value
+        if unit in PARTS_OF_SAMPLES:
+            parts = self.parts_per_step.get(unit)
+            return None if parts is None else parts.value
         if unit == "steps":
             return 1.0
         return 1 / (self.size * self.steps_per_epoch) if self.steps_per_epoch else None
@@ -121,7 +125,7 @@ class Pace:
     def _work_of_epoch(self, unit: Unit) -> float | None:
         if unit == "samples":
             return self.samples_per_epoch
-        if unit == "tokens":
+        if unit in PARTS_OF_SAMPLES:
             return _product(self.work_of_step(unit), self.steps_per_epoch)
         return self.steps_per_epoch if unit == "steps" else 1 / self.size
 
@@ -139,7 +143,12 @@ def _of_steps(analysis: Analysis, step_ms: Mean) -> Pace:
     epoch_ms, per_epoch = _epochs_of_steps(analysis.run)
     rate = analysis.samples_per_second
     batch = None if rate is None else rate * step_ms.value / 1e3 / size
-    tokens = analysis.amount("token")
+    tokens, elements = analysis.amount("token"), analysis.amount("element")
+    parts: dict[Unit, Mean] = {}
+    if tokens is not None:
+        parts["tokens"] = tokens.per_step.scaled(1 / size)
+    if elements is not None:
+        parts["elements"] = elements.per_step.scaled(1 / size)
     steps = max(analysis.steps, 1)
     return Pace(
         analysis,
@@ -151,7 +160,7 @@ def _of_steps(analysis: Analysis, step_ms: Mean) -> Pace:
         steps_per_epoch=per_epoch,
         samples_per_step=batch or None,
         samples_per_epoch=_product(batch, per_epoch),
-        tokens_per_step=None if tokens is None else tokens.per_step.scaled(1 / size),
+        parts_per_step=parts,
         steps=steps,
         epochs=None if per_epoch is None else steps / per_epoch,
     )
@@ -191,7 +200,7 @@ def _of_epochs(analysis: Analysis, known: EpochTimes) -> Pace | None:
         steps_per_epoch=recorded_number(run, "steps_per_epoch"),
         samples_per_step=of_step,
         samples_per_epoch=None if all_samples is None else all_samples / size,
-        tokens_per_step=None,
+        parts_per_step={},
         steps=recorded_number(run, "steps_timed"),
         epochs=_done(run, known.epochs) or None,
     )

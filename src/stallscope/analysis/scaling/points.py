@@ -13,7 +13,7 @@ from stallscope.arrays.stats import Mean
 from stallscope.words import ENTRIES
 
 from ..result import Analysis
-from .pace import Pace, Unit, mean_over
+from .pace import PARTS_OF_SAMPLES, Pace, Unit, mean_over
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Point:
 
     ranks: int
     runs: tuple[Analysis, ...]
-    #: Samples or tokens of one rank per step; 1 if unknown: then all rates are of steps.
+    #: Samples of one rank per step, or what they hold; 1 if unknown: then all rates are of steps.
     work: float
     #: Whether every step of every run was recorded.
     from_steps: bool
@@ -77,16 +77,16 @@ def _point(size: int, runs: Sequence[Pace], unit: Unit) -> Point:
     from_steps = all(run.from_steps for run in runs)
     step_ms = _over_all([run.step_ms for run in runs])
     work = 1.0
-    if unit in ("samples", "tokens"):
+    if unit == "samples" or unit in PARTS_OF_SAMPLES:
         work = float(np.mean([run.work_of_step(unit) or 1.0 for run in runs]))
     unit_ms = _over_all([run.unit_ms(unit) for run in runs])
     if from_steps and unit != "epochs" and step_ms is not None:
         # Means of steps come first, because the lost parts then add up exactly.
         unit_ms = step_ms.scaled(1 / work)
-        tokens = _over_all([run.tokens_per_step for run in runs])
-        if unit == "tokens" and tokens is not None:
-            # Tokens are those of some batches, and have an error of their own.
-            unit_ms = step_ms.over(tokens)
+        parts = _over_all([run.parts_per_step.get(unit) for run in runs])
+        if parts is not None:
+            # Batches vary, so that their parts have an error of their own.
+            unit_ms = step_ms.over(parts)
     assert unit_ms is not None
     entries = {name: _over_all([run.analysis.entry_ms(name) for run in runs]) for name in ENTRIES}
     known: dict[str, Mean] = {name: mean for name, mean in entries.items() if mean is not None}

@@ -22,7 +22,17 @@ from stallscope.words import LOST_TIME
 from ..findings.step_amounts import differ
 from ..network.communication import CommunicationModel, fit_communication
 from ..result import Analysis
-from .pace import FEWEST_REPEATS, Pace, Unit, alike, jobs_of, pace_of, value_of
+from .pace import (
+    FEWEST_REPEATS,
+    PARTS_OF_SAMPLES,
+    Pace,
+    PartOfSample,
+    Unit,
+    alike,
+    jobs_of,
+    pace_of,
+    value_of,
+)
 from .points import Point, Scaled, compare_sizes, points_of
 from .projection import CONTENTION, Projected, communication_of, projection, slower_compute
 
@@ -59,8 +69,8 @@ class ScalingSeries:
     synthetic: bool
     #: Whether any run recorded that its data is synthetic or real.
     data_known: bool
-    #: ``samples``, or ``tokens`` if samples of the runs have different numbers of them; ``steps`` if
-    #: batch sizes are unknown; ``epochs`` if only these are known.
+    #: ``samples``, or ``tokens`` or ``elements`` if samples of the runs have different numbers of them;
+    #: ``steps`` if batch sizes are unknown; ``epochs`` if only these are known.
     unit: Unit
     #: Whether the batch sizes of all runs are known.
     batches_known: bool
@@ -123,17 +133,17 @@ def _unit(runs: Sequence[Pace]) -> Unit | None:
     order: tuple[Unit, ...] = ("samples", "epochs", "steps")
     if only_steps or not _one_data_set(runs):
         order = ("samples", "steps", "epochs")
-    if only_steps and _samples_differ(runs):
-        order = ("tokens", *order)
+    if only_steps:
+        order = (*(unit for unit in PARTS_OF_SAMPLES if _samples_differ(runs, unit)), *order)
     return next((unit for unit in order if all(run.unit_ms(unit) for run in runs)), None)
 
 
-def _samples_differ(runs: Sequence[Pace]) -> bool:
-    """Whether samples of the runs have different numbers of tokens."""
+def _samples_differ(runs: Sequence[Pace], unit: PartOfSample) -> bool:
+    """Whether samples of the runs hold different numbers of tokens or elements."""
     each = [
-        run.tokens_per_step.scaled(1 / run.samples_per_step)
+        parts.scaled(1 / run.samples_per_step)
         for run in runs
-        if run.tokens_per_step is not None and run.samples_per_step
+        if (parts := run.parts_per_step.get(unit)) is not None and run.samples_per_step
     ]
     return len(each) == len(runs) and differ(each)
 
@@ -186,14 +196,15 @@ def _series(runs: Sequence[Pace], unit: Unit, by: str | None) -> ScalingSeries:
 
 def _kind(runs: Sequence[Pace], points: Sequence[Point], unit: Unit) -> ScalingKind:
     """Return whether scaling is ``weak`` or ``strong``, by the work of a rank per step."""
-    if unit in ("samples", "tokens") and all(run.work_of_step(unit) for run in runs):
+    of_samples = unit == "samples" or unit in PARTS_OF_SAMPLES
+    if of_samples and all(run.work_of_step(unit) for run in runs):
         return "weak" if alike(points[0].work, points[-1].work) else "strong"
     return "weak" if unit == "steps" else "strong"
 
 
 def _shares_no_batch(runs: Sequence[Pace], unit: Unit, kind: ScalingKind) -> bool:
     """Whether both the batch per rank and the global batch differ between the runs."""
-    counted_in: Unit = "tokens" if unit == "tokens" else "samples"
+    counted_in: Unit = unit if unit in PARTS_OF_SAMPLES else "samples"
     works = [(run.size, run.work_of_step(counted_in)) for run in runs]
     totals = [size * work for size, work in works if work is not None]
     known = len(totals) == len(works)

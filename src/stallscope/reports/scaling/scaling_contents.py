@@ -72,7 +72,7 @@ def _exactly(share: Mean) -> str:
 def kind_in_words(series: ScalingSeries) -> str:
     """Say whether scaling is weak or strong, by batch sizes; empty if they are unknown."""
     points = [scaled.point for scaled in series.points]
-    if series.unit not in ("samples", "tokens") or len(points) < 2 or not series.batches_known:
+    if series.unit in ("steps", "epochs") or len(points) < 2 or not series.batches_known:
         return ""
     unit = series.unit.removesuffix("s")
     if series.kind == "weak":
