@@ -278,6 +278,18 @@ def padded_in_workers(case: TrainerCase) -> Any:
     return read_texts(case, dataloader_num_workers=2)
 
 
+@alone
+@ranked
+def batches_of_16(case: TrainerCase) -> Any:
+    return read_texts(case, num_train_epochs=10.0)
+
+
+@alone
+@ranked
+def batches_of_32(case: TrainerCase) -> Any:
+    return read_texts(case, num_train_epochs=20.0, per_device_train_batch_size=32)
+
+
 def padded_to_most(rows: Any) -> dict[str, Any]:
     """Pad each batch to the longest of all texts, as a data set that is padded beforehand."""
     batch = padded_to_longest(rows)

@@ -24,6 +24,9 @@ from training.recorder_contract import (
     loop_cases,
 )
 
+from stallscope.analysis import analyse
+from stallscope.analysis.comparison import compare
+
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
 
@@ -118,6 +121,20 @@ class TrainerContract(RecorderContract):
         self, recorded: Recorded, case: str
     ) -> None:
         check_padding(recorded, case, self.ranks)
+
+    def test_trainings_with_other_batches_are_compared_per_token(self, recorded: Recorded) -> None:
+        first, second = (analyse(recorded.run(f"batches_of_{samples}")) for samples in (16, 32))
+        comparison = compare(first, second)
+        work = comparison.same_work
+        assert work is not None
+        assert work.unit == "token"
+        # Twice as many samples, of texts that are as long.
+        assert work.second.per_step.value / work.first.per_step.value == pytest.approx(2, rel=0.1)
+        assert comparison.speedup is not None
+        assert work.speedup.value == pytest.approx(comparison.speedup.value, rel=0.1)
+        counted = [recorded.result("batches_of_16", rank)["counted"] for rank in range(self.ranks)]
+        tokens = sum(batch[0] for batches in counted for batch in batches) / len(counted[0])
+        assert work.first.per_step.value == pytest.approx(tokens, rel=0.1)
 
     def test_batches_of_similar_lengths_have_less_padding(self, recorded: Recorded) -> None:
         shares = {}
