@@ -128,6 +128,8 @@ BY_WORDS: Mapping[str, Follow] = {
 MEASURED: Mapping[str, str] = {
     r"Give every rank the same number of samples": "samples per step and epoch: uneven_batches",
     r"Look at the storage that these hosts": "input that became slower at one step: loader_slower",
+    r"^Let the loader put batches into pinned": "the time of copies: copies_to_device",
+    r"^Copy the next batch on a stream": "the time of copies: copies_to_device",
     r"^.*Replace hosts? ": "the host is late in most steps",
     r"Start rank \d+ like the others": "facts of this rank that differ from all others' facts",
     r"Start with the same weights": "weights of two ranks: weights_differ",

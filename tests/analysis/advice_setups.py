@@ -20,6 +20,7 @@ from stallscope.analysis.advice.advise import (
 )
 from stallscope.analysis.advice.communication_advice import for_allreduce, larger_cache
 from stallscope.analysis.advice.input_advice import (
+    for_copies,
     for_late_input,
     for_slower_compute,
     slow_first_steps,
@@ -118,6 +119,8 @@ def pieces_for(setup: Setup) -> tuple[Advice, ...]:
         shuffled_anew(setup, False),
         larger_cache(setup, evicts=True),
         STORAGE_OF_HOSTS,
+        for_copies({}),
+        for_copies({"loader": {"pinned": True}}),
         *([ONE_BROADCAST] if setup.framework == "keras" else []),
     ]
     for network in (None, 0.01, 100.0):

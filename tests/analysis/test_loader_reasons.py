@@ -344,3 +344,26 @@ def test_unusable_figures_are_unknown(fact: Any) -> None:
         assert (figures.busy, figures.functions, figures.epochs) == ((), (), ())
         assert figures.made_ms is None
         assert figures.empty in (None, 1.0)
+
+
+def test_copies_that_are_most_of_the_input_are_no_slow_storage() -> None:
+    slow = {"timed": 40, "us": 30_000.0, "us_sd": 200.0, "bytes": 26_000_000, "in_input": True}
+    starving = a_run({**STARVES, "pinned": False})
+    analysis = analyse(with_copies(starving, slow))
+    [reason] = [reason for reason in analysis.bottleneck.why if reason.code == "loader_copies"]
+    assert reason.text.startswith(
+        "Rank 0: the loader copies each batch to the device, 30.0 ms of the "
+    )
+    assert "loader_few_workers" not in reasons(analysis)
+    assert "pin_memory=True" in str(analysis.bottleneck.advice[0])
+    for fact in ({**slow, "us": 300.0}, {**slow, "in_input": False}):
+        assert "loader_copies" not in reasons(analyse(with_copies(starving, fact)))
+
+
+def with_copies(run: Run, fact: dict[str, Any]) -> Run:
+    """Return the run with copies to the device on its first rank."""
+    logs = tuple(
+        replace(log, facts={**log.facts, **({} if log.rank else {"device_copies": fact})})
+        for log in run.logs
+    )
+    return replace(run, logs=logs)

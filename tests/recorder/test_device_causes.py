@@ -216,13 +216,14 @@ class Copying:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         clock = HostClock()
-        self.cuda, self.trains = FakeCuda(clock), True
+        self.cuda, self.has_batch = FakeCuda(clock), False
+        self.trains = True
         module = types.ModuleType("accelerate.data_loader")
         module.send_to_device = self.copy  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "accelerate.data_loader", module)
         self.module: Any = module
         device = CudaClock(self.cuda, 0, now=clock, exchange_mode=self.cuda.exchange_mode)
-        self.copies = DeviceCopies(device, lambda: self.trains, len)
+        self.copies = DeviceCopies(device, lambda: self.has_batch if self.trains else None, len)
 
     def copy(self, batch: Any) -> Any:
         self.cuda.work(2_000_000)
@@ -246,6 +247,8 @@ def test_some_copies_of_batches_are_timed(monkeypatch: pytest.MonkeyPatch) -> No
     assert facts["device_copies"]["timed"] == 3
     assert facts["device_copies"]["us"] == pytest.approx(2000, abs=5)
     assert facts["device_copies"]["bytes"] == len("batch")
+    # The iteration waits for its batch.
+    assert facts["device_copies"]["in_input"] is True
     # Nothing new.
     assert training.copies.turn() is None
     for restore in undo:

@@ -215,12 +215,19 @@ def check_padding(recorded: Recorded, case: str, ranks: int) -> None:
         assert [list(row) for row in zip(rows["samples"], rows["steps"], strict=True)] == seen
 
 
-def check_copies(recorded: Recorded, case: str) -> None:
-    """Check that one of 24 copies was timed, on a pretended device (see fake_cuda.py)."""
+def check_copies(recorded: Recorded, case: str, in_input: bool = True) -> None:
+    """Check that one of 24 copies was timed, on a pretended device (see fake_cuda.py).
+
+    Args:
+        recorded: the launch.
+        case: its name.
+        in_input: whether the loader copies, so that training waits for it with its batch.
+    """
     assert recorded.result(case)["restored"]
     copies = recorded.fit(case).facts["device_copies"]
     assert copies["timed"] == 1
     assert copies["us"] >= 5000
+    assert copies["in_input"] is in_input
     # 16 samples of 8 numbers, and as many labels.
     assert copies["bytes"] == 16 * (8 * 4 + 8)
 

@@ -193,20 +193,26 @@ class DeviceCopies:
 
     Args:
         device: the device's clock.
-        trains: whether an iteration of training runs: evaluations copy, too.
+        in_iteration: returns None outside of iterations of training, as evaluations copy, too; else
+            whether the iteration has its batch already.
         bytes_of: returns the bytes of a batch.
     """
 
     def __init__(
-        self, device: CudaClock, trains: Callable[[], bool], bytes_of: Callable[[Any], int]
+        self,
+        device: CudaClock,
+        in_iteration: Callable[[], Optional[bool]],
+        bytes_of: Callable[[Any], int],
     ) -> None:
         self._device = device
-        self._trains = trains
+        self._in_iteration = in_iteration
         self._bytes_of = bytes_of
         self._thread = threading.get_ident()
         self._left = _WARM_UP_STEPS
         self._unread: Deque[Tuple[CudaTimestamp, CudaTimestamp]] = deque(maxlen=_MOST_UNREAD)
         self._bytes = 0
+        # Whether the last copy was a part of the wait for its batch.
+        self._in_input = False
         self._ms: List[float] = []
 
     def watch(self) -> List[Callable[[], None]]:
@@ -223,9 +229,12 @@ class DeviceCopies:
         @functools.wraps(copy)
         def timed(*args: Any, **kwargs: Any) -> Any:
             self._left -= 1
-            if self._left > 0 or threading.get_ident() != self._thread or not self._trains():
+            if self._left > 0 or threading.get_ident() != self._thread:
                 return copy(*args, **kwargs)
-            self._left = _COPIES
+            has_batch = self._in_iteration()
+            if has_batch is None:
+                return copy(*args, **kwargs)
+            self._left, self._in_input = _COPIES, not has_batch
             before = self._device.timestamp()
             batch = copy(*args, **kwargs)
             after = self._device.timestamp()
@@ -254,7 +263,8 @@ class DeviceCopies:
         mean = sum(self._ms) / len(self._ms)
         square = sum((ms - mean) ** 2 for ms in self._ms) / max(1, len(self._ms) - 1)
         figures = {"us": round(1e3 * mean, 1), "us_sd": round(1e3 * math.sqrt(square), 1)}
-        return {"device_copies": {"timed": len(self._ms), **figures, "bytes": self._bytes}}
+        about = {"bytes": self._bytes, "in_input": self._in_input}
+        return {"device_copies": {"timed": len(self._ms), **figures, **about}}
 
 
 def _named(frames: List[Frame], otherwise: Frame) -> Frame:

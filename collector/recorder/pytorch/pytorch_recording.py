@@ -171,7 +171,7 @@ class Recording(IterationRecording):
             syncs = HostSyncs(torch.cuda, self._finished.count)
             retries = AllocatorRetries(torch.cuda, self._device.index, lambda: session.next_step)
             copies = DeviceCopies(
-                self._device, self._is_in_iteration, lambda batch: memory_of(batch).size
+                self._device, self._has_batch, lambda batch: memory_of(batch).size
             )
             session.after_failure = syncs.close
             self._undo += copies.watch()
@@ -184,8 +184,10 @@ class Recording(IterationRecording):
         gradients = None if no_timestamps else self._gradients
         reductions.install(gradients, self._reduced, self._waits)
 
-    def _is_in_iteration(self) -> bool:
-        return self._iteration is not None
+    def _has_batch(self) -> Optional[bool]:
+        """Return whether the iteration has its batch; None outside of iterations."""
+        iteration = self._iteration
+        return None if iteration is None else iteration.data is not None
 
     def _iteration_began(self) -> Optional[int]:
         """Return when the running iteration began; None until its batch is there."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Bools
-from stallscope.formatting.lists import capitalised, counted, listed
+from stallscope.formatting.lists import capitalised, counted, listed, ranks_in_words
 from stallscope.formatting.numbers import amount
 from stallscope.run import LoaderTrial, Run
 
@@ -22,13 +22,15 @@ from ..network.network_check import NetworkUse
 from ..reasons import with_hidden_loader
 from ..setup import CpuLoad, Setup, crowded_cores
 from .communication_advice import for_allreduce
-from .input_advice import as_tried, for_late_input, for_slower_compute
+from .input_advice import as_tried, for_copies, for_late_input, for_slower_compute
 from .loader_reasons import FEWEST_BATCHES, OFF_CPU, LoaderEvidence
 from .training_advice import for_imbalance
 
 _MOST_REASONS = 3
 # A host's input explains a change of the step if it grew by this share of it, and so did its ranks'.
 _MOST_OF_A_CHANGE = 0.5
+# Copies to the device explain input from this share of it on.
+_MOST_OF_INPUT = 0.5
 
 
 def advise(
@@ -141,6 +143,10 @@ def with_loader_reasons(
     """
     if not verdict.fault or "input" not in (verdict.kind, verdict.cause):
         return verdict
+    copies = _copies(verdict, run, steady)
+    if copies is not None:
+        reason, advice_on_copies = copies
+        return replace(verdict, why=(reason, *verdict.why), advice=(advice_on_copies,))
     named = [loader for loader in run.loaders if not verdict.ranks or loader.rank in verdict.ranks]
     slowest = max(named, key=lambda loader: loader.waited_ms or 0.0, default=None)
     if slowest is None:
@@ -164,6 +170,33 @@ def with_loader_reasons(
         others = _without_line(others)
     reasons = (*(reason for reason, _ in pairs), *verdict.why)
     return replace(verdict, why=reasons, advice=tuple(dict.fromkeys(advice + others)))
+
+
+def _copies(verdict: Bottleneck, run: Run, steady: Ledger) -> tuple[Reason, Advice] | None:
+    """Return that copies to the device are most of the wait for a batch, and advice; None otherwise."""
+    facts = {
+        rank: fact
+        for rank, log in run.last_logs.items()
+        if isinstance(fact := log.facts.get("device_copies"), dict) and fact.get("in_input")
+    }
+    named = [rank for rank in facts if not verdict.ranks or rank in verdict.ranks]
+    if not named:
+        return None
+    slowest = max(named, key=lambda rank: facts[rank]["us"])
+    copy_ms, (input_ms, _) = (
+        facts[slowest]["us"] / 1e3,
+        _with_and_without_input_ms(steady, slowest),
+    )
+    if copy_ms < _MOST_OF_INPUT * input_ms:
+        return None
+    text = (
+        f"{capitalised(ranks_in_words([slowest]))}: the loader copies each batch to the device, "
+        f"{amount(copy_ms, 'ms')} of the {amount(input_ms, 'ms')} of input"
+    )
+    reason = Reason(
+        "loader_copies", f"{text}.", (slowest,), (), "copy", "ms", "", copy_ms, input_ms, None
+    )
+    return reason, for_copies(run.last_logs[slowest].facts)
 
 
 def _without_line(advice: list[Advice]) -> list[Advice]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from stallscope.formatting.lists import counted
 from stallscope.run import LoaderTrial
@@ -344,3 +345,19 @@ def _once(setup: Setup) -> Iterator[Advice]:
             unless="Not after random augmentation. Pass a file name if a rank's shard is larger than "
             "memory.",
         )
+
+
+def for_copies(facts: Mapping[str, Any]) -> Advice:
+    """Return advice on copies of batches to the device, by the facts of a rank's log."""
+    loader = facts.get("loader")
+    return _ON_A_STREAM if isinstance(loader, dict) and loader.get("pinned") else _PINNED
+
+
+_PINNED = Advice(
+    "Let the loader put batches into pinned memory, from which the device copies by itself",
+    "DataLoader(dataset, pin_memory=True)  # and batch.to(device, non_blocking=True)",
+)
+_ON_A_STREAM = Advice(
+    "Copy the next batch on a stream of its own while the model computes",
+    detail=", and let the computing stream wait for it",
+)

@@ -49,6 +49,7 @@ LOADER_CODES = (
     "loader_passing",
     "loader_collating",
     "loader_waiting",
+    "loader_copies",
     "loader_function",
     "loader_stage",
     "loader_hidden",

@@ -19,7 +19,7 @@ from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import capitalised, clipped, counted, listed, ranks_in_words
 from stallscope.formatting.numbers import amount, between, percent, rate, significant
 
-from ..advice.input_advice import for_late_input
+from ..advice.input_advice import for_copies, for_late_input
 from ..advice.training_advice import checkpoints_on_rank_0, shared_validation, shorter_solo_work
 from ..gains.baseline import InputRates
 from ..gains.what_if import Advice, Bottleneck
@@ -355,8 +355,6 @@ def copies_to_device(records: Records) -> Iterator[Finding]:
     fact, batch_ms, copy = facts[worst], _ms_per_batch(records, worst), _mean_copy(facts[worst])
     if batch_ms is None or copy.value < _WORTH_COPYING * batch_ms:
         return
-    loader = records.last_log[worst].facts.get("loader")
-    is_pinned = isinstance(loader, dict) and loader.get("pinned")
     yield Finding(
         "copies_to_device",
         "info",
@@ -364,18 +362,8 @@ def copies_to_device(records: Records) -> Iterator[Finding]:
         f"On {ranks_in_words([worst])} a batch of {fact['bytes'] / 1e6:.1f} MB is copied to the device "
         f"in {amount(copy.value, 'ms', copy.ci95)}, {percent(copy.value / batch_ms)} of the time of a "
         f"batch ({fact['timed']:,} timed). Its stream computes nothing meanwhile.",
-        (_ON_A_STREAM if is_pinned else _PINNED,),
+        (for_copies(records.last_log[worst].facts),),
     )
-
-
-_PINNED = Advice(
-    "Let the loader put batches into pinned memory, from which the device copies by itself",
-    "DataLoader(dataset, pin_memory=True)  # and batch.to(device, non_blocking=True)",
-)
-_ON_A_STREAM = Advice(
-    "Copy the next batch on a stream of its own while the model computes",
-    detail=", and let the computing stream wait for it",
-)
 
 
 def _mean_copy(fact: Mapping[str, Any]) -> Mean:
