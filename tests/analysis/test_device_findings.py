@@ -85,6 +85,8 @@ def test_copies_have_their_share_of_a_batch_and_advice_for_the_loader(tmp_path: 
     assert "stream of its own" in str(finding_of(pinned, "copies_to_device").advice[0])
     quick = with_facts(run, {"device_copies": {**COPIES, "us": 20.0}})
     assert "copies_to_device" not in codes(quick)
+    few = with_facts(run, {"device_copies": {**COPIES, "timed": 3}})
+    assert "copies_to_device" not in codes(few)
 
 
 def syncs(per_step: float, file: str, function: str) -> dict[str, Any]:

@@ -356,7 +356,7 @@ def test_copies_that_are_most_of_the_input_are_no_slow_storage() -> None:
     )
     assert "loader_few_workers" not in reasons(analysis)
     assert "pin_memory=True" in str(analysis.bottleneck.advice[0])
-    for fact in ({**slow, "us": 300.0}, {**slow, "in_input": False}):
+    for fact in ({**slow, "us": 300.0}, {**slow, "in_input": False}, {**slow, "timed": 3}):
         assert "loader_copies" not in reasons(analyse(with_copies(starving, fact)))
 
 

@@ -31,6 +31,7 @@ _MOST_REASONS = 3
 _MOST_OF_A_CHANGE = 0.5
 # Copies to the device explain input from this share of it on.
 _MOST_OF_INPUT = 0.5
+_FEWEST_COPIES = 4
 
 
 def advise(
@@ -179,7 +180,11 @@ def _copies(verdict: Bottleneck, run: Run, steady: Ledger) -> tuple[Reason, Advi
         for rank, log in run.last_logs.items()
         if isinstance(fact := log.facts.get("device_copies"), dict) and fact.get("in_input")
     }
-    named = [rank for rank in facts if not verdict.ranks or rank in verdict.ranks]
+    named = [
+        rank
+        for rank, fact in facts.items()
+        if fact["timed"] >= _FEWEST_COPIES and (not verdict.ranks or rank in verdict.ranks)
+    ]
     if not named:
         return None
     slowest = max(named, key=lambda rank: facts[rank]["us"])

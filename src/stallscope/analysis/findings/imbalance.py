@@ -288,7 +288,7 @@ _OFTEN_PER_STEP = 0.5
 _MOST_LINES = 3
 # Copies that take a smaller share of a batch's time are not worth a change.
 _WORTH_COPYING = 0.02
-# With fewer copies, or stretches of steps, a mean has no interval worth the name.
+# A mean of fewer copies, or stretches of steps, has no interval worth the name.
 _FEWEST = 4
 
 
@@ -348,7 +348,8 @@ def memory_is_full(records: Records) -> Iterator[Finding]:
 
 def copies_to_device(records: Records) -> Iterator[Finding]:
     """Find copies of batches to the device that take a share of the step worth a change."""
-    facts = _facts(records, "device_copies")
+    every = _facts(records, "device_copies")
+    facts = {rank: fact for rank, fact in every.items() if fact["timed"] >= _FEWEST}
     if not facts:
         return
     worst = max(facts, key=lambda rank: facts[rank]["us"])
@@ -369,8 +370,6 @@ def copies_to_device(records: Records) -> Iterator[Finding]:
 def _mean_copy(fact: Mapping[str, Any]) -> Mean:
     """Return the milliseconds of a copy; the copies that are timed are far apart."""
     mean, sd, number = fact["us"] / 1e3, fact["us_sd"] / 1e3, fact["timed"]
-    if number < _FEWEST:
-        return Mean(mean, None)
     half = float(student_quantile(0.975, number - 1) * sd / np.sqrt(number))
     return Mean(mean, (mean - half, mean + half))
 
