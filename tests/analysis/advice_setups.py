@@ -119,8 +119,6 @@ def pieces_for(setup: Setup) -> tuple[Advice, ...]:
         shuffled_anew(setup, False),
         larger_cache(setup, evicts=True),
         STORAGE_OF_HOSTS,
-        for_copies({}),
-        for_copies({"loader": {"pinned": True}}),
         *([ONE_BROADCAST] if setup.framework == "keras" else []),
     ]
     for network in (None, 0.01, 100.0):
@@ -132,6 +130,7 @@ def pieces_for(setup: Setup) -> tuple[Advice, ...]:
     for stage in ("read", "decode", "augment", "batch"):
         pieces += for_late_input(setup, stage)
     if setup.framework == "torch":
+        pieces += (for_copies({}), for_copies({"loader": {"pinned": True}}))
         pieces += for_late_input(setup, None, LoaderTrial(3, 4, 20.0, (19.0, 21.0)))
     for late in (
         straggler(),

@@ -359,5 +359,5 @@ _PINNED = Advice(
 )
 _ON_A_STREAM = Advice(
     "Copy the next batch on a stream of its own while the model computes",
-    detail=", and let the computing stream wait for it",
+    detail=": the computing stream waits for it before it uses it",
 )
