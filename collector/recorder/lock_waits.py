@@ -37,8 +37,12 @@ _LONGEST = 4
 _MANY, _LONGEST_PERIOD_NS = 4_000, 400_000_000
 # A lock that comes later than this was another thread's; a timer may be late by less.
 _LATE_NS = 500_000
+# Looks come when the lock changes hands, and a thread that waited has often just had it then. So the
+# time asleep, which the kernel counts, is shared out by what looks that found it asleep have seen. They
+# may be so many times too few; at first, both are taken to be alike.
+_LARGEST_SCALE, _PRIOR_LOOKS = 4.0, 5
 # A thread that had the lock has used CPU time, and training has used less than this share of a core.
-_USED_NS, _MOST_TRAINING = 50_000, 0.25
+_USED_NS, _MOST_TRAINING = 50_000, 0.5
 _MOST_LINES, _THREADS_SHOWN = 500, 3
 _OWN_THREADS = "stallscope"
 # The kernel's number of the clock of a thread's CPU time, from linux/posix-timers.h.
@@ -83,6 +87,7 @@ class LockWaits:
         self._used: Dict[int, int] = {}
         self._checked = 0
         self._looks = self._waits = 0
+        self._asleep = _Asleep()
         #: How often each line of each thread had the lock while training waited; read by another thread.
         self._had_it: Dict[Tuple[str, Frame], int] = defaultdict(int)
 
@@ -129,6 +134,7 @@ class LockWaits:
     def _look_on(self, kernel: _Kernel) -> None:
         """Look at random moments until the other threads have long been idle."""
         last_busy = before = monotonic_ns()
+        self._asleep.restart(before, kernel.times())
         while monotonic_ns() - last_busy < _ON_NS:
             rarely = min(1 << (self._looks // _MANY), _LONGEST_PERIOD_NS // _PERIOD_NS)
             period_ns = rarely * _PERIOD_NS
@@ -136,11 +142,12 @@ class LockWaits:
                 return
             look = self._look(kernel)
             self._looks += 1
+            self._asleep.count(look)
             if look.used_ns > _IDLE_SHARE * look.ns:
                 last_busy = look.at
             if look.holder is not None:
-                stands_for = min(look.at - before, _LONGEST * period_ns)
-                self._record_wait(look.at, stands_for, look.holder)
+                stands_for = min(look.at - before, _LONGEST * period_ns) * self._asleep.scale
+                self._record_wait(look.at, int(stands_for), look.holder)
             before = look.at
 
     def _look(self, kernel: _Kernel) -> _Look:
@@ -150,7 +157,7 @@ class LockWaits:
         since = monotonic_ns()
         time.sleep(_LOOK_NS / 1e9)
         at = monotonic_ns()
-        waits = kernel.training_waits()
+        asleep, waits = kernel.training_sleeps()
         threads = self._other_threads()
         ended = kernel.times()
         ns = at - since
@@ -160,7 +167,7 @@ class LockWaits:
         is_wait = waits and late_ns > _LATE_NS and training_ns < _MOST_TRAINING * ns
         busy = [thread for thread in threads if thread.used_ns > max(_USED_NS, training_ns)]
         holder = max(busy, key=lambda thread: thread.used_ns, default=None) if is_wait else None
-        return _Look(at, ns, holder, sum(thread.used_ns for thread in threads))
+        return _Look(at, ns, holder, sum(thread.used_ns for thread in threads), asleep, ended)
 
     def _record_wait(self, at: int, stands_for: int, holder: _Thread) -> None:
         """Record a look at which the training thread waited for the lock that another one had."""
@@ -208,6 +215,9 @@ class _Look(NamedTuple):
     holder: Optional[_Thread]
     #: CPU time of all other threads.
     used_ns: int
+    #: Whether the training thread was asleep, for any reason.
+    is_asleep: bool
+    times: _Times
 
 
 class _Times(NamedTuple):
@@ -215,7 +225,39 @@ class _Times(NamedTuple):
 
     #: How long this thread was ready to run and had no core.
     own_waited: int
+    #: How long the training thread ran, and ran or was ready to.
     training_ran: int
+    training_awake: int
+
+
+class _Asleep:
+    """Compares how long training slept, by the kernel, with the looks that found it asleep."""
+
+    def __init__(self) -> None:
+        self._all_ns = self._slept_ns = 0
+        self._looks = self._asleep = 0
+        self._at = self._awake = 0
+
+    @property
+    def scale(self) -> float:
+        """The time asleep as a multiple of what the looks say."""
+        share = self._slept_ns / self._all_ns if self._all_ns else 1.0
+        looks = self._looks + _PRIOR_LOOKS
+        scale = share * looks / (self._asleep + _PRIOR_LOOKS * share or 1.0)
+        return min(scale, _LARGEST_SCALE)
+
+    def restart(self, at: int, times: _Times) -> None:
+        """Begin to count again, after a time without looks."""
+        self._at, self._awake = at, times.training_awake
+
+    def count(self, look: _Look) -> None:
+        """Count a look, and the time since the one before."""
+        passed, awake = look.at - self._at, look.times.training_awake - self._awake
+        self._all_ns += passed
+        self._slept_ns += max(passed - awake, 0)
+        self._looks += 1
+        self._asleep += look.is_asleep
+        self.restart(look.at, look.times)
 
 
 class _Library(ctypes.Structure):
@@ -270,16 +312,17 @@ class _Kernel:
             raise
 
     def times(self) -> _Times:
-        (_, own_waited), (training_ran, _) = (
+        (_, own_waited), (ran, waited) = (
             [int(word) for word in self._words(file)[:2]] for file in self._files[:2]
         )
-        return _Times(own_waited, training_ran)
+        return _Times(own_waited, ran, ran + waited)
 
-    def training_waits(self) -> bool:
-        """Return whether the training thread waits for the lock, which this thread has."""
+    def training_sleeps(self) -> Tuple[bool, bool]:
+        """Return whether the training thread sleeps, and waits for the lock, which this thread has."""
         words = self._words(self._files[2])
         is_futex = len(words) > 2 and words[0] == self._futex
-        return is_futex and self._low <= int(words[1], 16) < self._high
+        is_wait = is_futex and self._low <= int(words[1], 16) < self._high
+        return words[0] != b"running", is_wait
 
     def close(self) -> None:
         for file in self._files:

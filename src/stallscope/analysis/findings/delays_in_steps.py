@@ -42,6 +42,9 @@ from ..steps.alignment import AlignedSteps
 _MOMENTS, _MOST_GROUPS = 20, 20
 # With fewer moments, their number tells too little.
 _FEWEST_MOMENTS = 10
+# Looks at random moments find fewer waits than there are, down to a quarter of them: they come when the
+# lock changes hands.
+MOST_WAITS = 4.0
 # The half width of a 95 % interval, in standard deviations.
 _SDS = 1.96
 # A step is beside a save or an evaluation that covers this share of it.

@@ -22,6 +22,7 @@ from stallscope.formatting.numbers import percent, percent_ends, plus_minus
 from stallscope.run import Run
 from stallscope.words import WorkUnit
 
+from ..gains.what_if import Advice
 from ..ledger.ledger import Ledger
 from ..steps.alignment import AlignedSteps
 from .delays_in_steps import Delays, take_off
@@ -390,3 +391,36 @@ def _differences_in_time(block: Block) -> tuple[Floats, Floats, Floats]:
     work, time = np.where(comparable, work, 0.0), np.where(comparable, time, 0.0)
     sizes = np.where(known, elements, 0.0)
     return (work * time).sum(axis=1), (work**2).sum(axis=1), sizes.sum(axis=1)
+
+
+def padding_advice(run: Run) -> tuple[Advice, ...]:
+    """Return how to batch samples of similar lengths in the user's framework."""
+    if run.fact("framework") == "jax":
+        return (_BUCKETS,)
+    versions = run.fact("versions")
+    transformers = versions.get("transformers") if isinstance(versions, dict) else None
+    if not transformers or run.fact("groups_by_length") is None:
+        return (_BATCH_SAMPLER,)
+    if run.fact("groups_by_length"):
+        return (_DYNAMIC,)
+    is_new = str(transformers).partition(".")[0].isdigit() and int(transformers.split(".")[0]) >= 5
+    return (_BY_LENGTH_5 if is_new else _BY_LENGTH_4, _DYNAMIC)
+
+
+_SIMILAR = "Batch samples of similar length"
+_BY_LENGTH_5 = Advice(_SIMILAR, 'TrainingArguments(…, train_sampling_strategy="group_by_length")')
+_BY_LENGTH_4 = Advice(_SIMILAR, "TrainingArguments(…, group_by_length=True)")
+_BUCKETS = Advice(
+    _SIMILAR,
+    detail=": sort samples into a few buckets by length, and pad each batch to the longest of its "
+    "bucket; JAX compiles the step once for each",
+)
+_DYNAMIC = Advice(
+    "Pad each batch to its own longest sample only",
+    "DataCollatorWithPadding(tokenizer)  # and no padding in the data set",
+)
+_BATCH_SAMPLER = Advice(
+    _SIMILAR,
+    "DataLoader(dataset, batch_sampler=batches_by_length, collate_fn=pad_to_longest)",
+    detail=": shuffle, sort by length within windows of 50 batches, and shuffle the batches",
+)

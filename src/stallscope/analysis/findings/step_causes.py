@@ -35,6 +35,7 @@ from .delays_in_steps import (
     FOR_LOCK_WAITS,
     FOR_SAVES,
     FOR_SAVES_IN_THE_BACKGROUND,
+    MOST_WAITS,
     BesideSteps,
     Delays,
     lock_waits_in_steps,
@@ -150,6 +151,8 @@ def _of_delays(delays: Delays, ledger: Ledger, run: Run) -> StepCause:
     last = _last_without(ledger, [delays], 0.0)
     saved = mean_saved(ledger.last - last)
     saved = saved.with_error(saved.value * delays.sampling_error).scaled(1e-6)
+    if delays.count is None and saved.ci95 is not None:
+        saved = Mean(saved.value, (saved.ci95[0], MOST_WAITS * saved.ci95[1]))
     share = saved.value * 1e6 / float(ledger.total.mean())
     by_rank = np.bincount(delays.rank, delays.by, len(ledger.ranks))
     ranks = tuple(
