@@ -3,9 +3,8 @@
 ``import stallscope as ss`` has these names, and loads this package when the first of them is used.
 """
 
-from .analysis import Analysis, analyse
+from .analysis import Analysis, Scaling, analyse, scaling
 from .job_history import Comparison, History, compare, history, runs
-from .job_scaling import Scaling, scaling
 from .opened_run import Run, open_run
 
 __all__ = [

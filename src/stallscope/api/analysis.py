@@ -1,8 +1,11 @@
-"""Offer an analysis to analysts: ledgers, ranks, stragglers, gains and findings as DataFrames."""
+"""Offer analyses to analysts as DataFrames: of one run, and of jobs on several numbers of ranks.
+
+One run has ledgers, ranks, stragglers, gains and findings.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any
@@ -11,20 +14,23 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from stallscope import analysis as analysing
+from stallscope.analysis import scaling as sizes
 from stallscope.analysis.findings.step_causes import StepCause
 from stallscope.analysis.gains.what_if import WhatIf
 from stallscope.analysis.stragglers.lateness import Straggler
-from stallscope.charts.charts import named_charts
+from stallscope.charts.charts import Chart, named_charts
+from stallscope.charts.scaling_curves import efficiency_chart, rate_chart, steps_chart
 from stallscope.formatting.numbers import finite
 from stallscope.formatting.plain import plain
 from stallscope.opening import open_runs
 from stallscope.reports.report_formats import fields_of
 from stallscope.reports.run import json_content
 from stallscope.reports.run.json_content import finding_content
+from stallscope.reports.scaling.scaling_document import COLUMNS, records
 from stallscope.text.gain_words import answers, gains, is_throughput
 from stallscope.text.verdicts import headline
 
-from .frames import STAGE, Columns, figures_of, frame, interval, interval_columns
+from .frames import STAGE, Columns, Kind, figures_of, frame, interval, interval_columns
 from .ledgers import by_cause_frame, epochs_frame, ledger_frame, series_frame, steps_frame
 from .opened_run import Run, RunLike, as_run
 
@@ -253,3 +259,75 @@ def _gain(title: str, gain: WhatIf) -> dict[str, Any]:
         "speedup_ci_low": low,
         "speedup_ci_high": high,
     }
+
+
+# -- Jobs on several numbers of ranks ---------------------------------------------------------------
+
+_KINDS: dict[str, Kind] = {
+    "series": "name",
+    "synthetic": "flag",
+    "ranks": "index",
+    "projected": "flag",
+    "runs": "count",
+}
+# Columns of the report's table with the interval of throughput.
+_ENDS = ("ci_low", "ci_high")
+_SIZES: Columns = {name: _KINDS.get(name, "number") for name in COLUMNS}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scaling:
+    """How jobs scale; ``scaling`` makes it."""
+
+    _series: Sequence[sizes.ScalingSeries]
+
+    @property
+    def points(self) -> pd.DataFrame:
+        """A row per job and number of ranks: throughput, efficiency, and losses by cause.
+
+        Projected sizes come after measured ones.
+        """
+        points = frame(records(self._series).rows, _SIZES, ["series", "ranks"])
+        return points.rename(columns={end: f"samples_per_second_{end}" for end in _ENDS})
+
+    @property
+    def warnings(self) -> list[str]:
+        """Reasons to be careful with the figures, a sentence each."""
+        return [sentence for series in self._series for sentence in series.warnings]
+
+    def figures(self, *, dark: bool = False) -> dict[str, go.Figure]:
+        """Return the charts of the largest job by name, as Plotly figures.
+
+        Args:
+            dark: whether the page is dark.
+        """
+        if not self._series:
+            return {}
+        job = self._series[0]
+        charts: dict[str, Chart | None] = {
+            "throughput": rate_chart(job),
+            "efficiency": efficiency_chart(job),
+            "steps": steps_chart(job),
+        }
+        return figures_of(charts, dark=dark)
+
+    def __repr__(self) -> str:
+        jobs = (f"{series.name} on {_ranks_of(series)}" for series in self._series)
+        return f"Scaling({'; '.join(jobs)})"
+
+
+def _ranks_of(series: sizes.ScalingSeries) -> str:
+    return ", ".join(str(size.point.ranks) for size in series.points) + " ranks"
+
+
+def scaling(runs: Iterable[AnalysisLike] | str | PathLike[str]) -> Scaling:
+    """Compare runs of one or more jobs on different numbers of ranks.
+
+    Args:
+        runs: runs, their analyses, or RUN arguments of the commands; a folder is all of its runs.
+
+    Raises:
+        NotFoundError: if nothing is at a place.
+        UnreadableError: if a run cannot be read.
+    """
+    return Scaling(sizes.scaling([analysis._analysis for analysis in each_analysis(runs)]))
