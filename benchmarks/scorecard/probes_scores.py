@@ -325,11 +325,13 @@ slow worker, a slow shard, or a few slow samples. Storage sleeps; decoding and c
 The repaired run is the same training without that, or with enough workers. Both take turns of an
 epoch in the same processes, so that the machine's drift affects them alike. A step computes on a core
 and waits {device} ms for a simulated device; most repaired steps take {low} to {high} ms, and ranks and
-their workers share {cores} cores. Each run has several probes of {batches} batches, {steps} measured
-steps in the median.
+their workers share {cores} cores, on which Horovod's ranks of PyTorch sleep while they wait, in place of
+polling. Each run has several probes of {batches} batches, {steps} measured steps in the median.
 
 *Error* is the promised minus the achieved step time, as a share of the faulty step. A promise *holds*
-if the achieved step time lies within its 95 % interval, widened by the achieved step's interval. A
+if the achieved step time lies within its 95 % interval, widened by the achieved step's interval. Where a
+probe does not show what taking a ready batch costs, the interval contains up to 2.4 ms for it: that was
+read off repaired runs of this chapter on two ranks, so that they are no independent test of it. A
 *cause* is right if the verdict is input on these ranks, and the reasons of the report contain the
 injected one and none that is wrong; Keras' loaders have no figures during training, so that only the
 verdict and the ranks count there.
