@@ -136,7 +136,8 @@ def test_a_slow_step_does_not_delay_the_flush_of_earlier_steps(failed: Failed) -
     # The first step traces as well, which may take as long on a busy machine.
     slowest = (fit.steps["data"] - fit.steps["begin"])[1:]
     assert int(slowest.idxmax()) == 30
-    assert slowest.max() > 4.9e9
+    # It slept for five seconds, of which some may be before its begin: prefetching is ahead.
+    assert slowest.max() > 4e9
     waited_until = fit.steps["data"][30]
     assert [step for step in range(30) if failed.seen[step] >= waited_until] == []
     check_ranks_together(run)

@@ -355,7 +355,7 @@ def for_copies(facts: Mapping[str, Any]) -> Advice:
 
 _PINNED = Advice(
     "Let the loader put batches into pinned memory, from which the device copies by itself",
-    "DataLoader(dataset, pin_memory=True)  # and batch.to(device, non_blocking=True)",
+    "DataLoader(data, pin_memory=True)  # and batch.to(device, non_blocking=True)",
 )
 _ON_A_STREAM = Advice(
     "Copy the next batch on a stream of its own while the model computes",
