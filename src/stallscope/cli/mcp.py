@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,8 +84,6 @@ def _server(places: Sequence[str]) -> MCPServer[Any]:
 
 def _answering(tool: Callable[..., Any]) -> Callable[..., str]:
     """Return a tool whose answers are bounded text, and whose errors are sentences."""
-    from functools import wraps
-
     from mcp.server.mcpserver.exceptions import ToolError
 
     @wraps(tool)
