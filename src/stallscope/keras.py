@@ -5,7 +5,7 @@ Keras 3 on any backend. The Keras that the program imports determines which one 
 """
 
 from stallscope.collector.recorder.gathering import gather_logs
-from stallscope.collector.recorder.keras_common.fit_callback import is_keras_2
+from stallscope.collector.recorder.keras_common.fit_callback import is_keras_2, probe_input
 
 if is_keras_2():
     from stallscope.collector.recorder.tf_keras.loader import measure_input, synthetic_like
@@ -18,4 +18,4 @@ else:
         synthetic_like,
     )
 
-__all__ = ["StepLogger", "gather_logs", "measure_input", "synthetic_like"]
+__all__ = ["StepLogger", "gather_logs", "measure_input", "probe_input", "synthetic_like"]

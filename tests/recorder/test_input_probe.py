@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from stallscope.collector.recorder.input.loader_wrappers import BatchReader, InputProbe, Memory
+from stallscope.collector.recorder.keras_common.fit_callback import probe_input
 
 # The probe is due in this iteration, and takes so many batches.
 EVERY, BATCHES = 10, 5
@@ -282,3 +283,22 @@ def test_a_loop_can_name_its_number_of_batches() -> None:
     assert training.facts == {}
     training.loop(Loader(30), explicit=8)
     assert training.spans == [(30, 38), (40, 48)]
+
+
+# -- Data of Keras asks for a probe itself ---------------------------------------------------------
+
+
+def test_data_of_keras_stays_the_same_object() -> None:
+    data = Loader(8)
+    assert probe_input(data) is probe_input(data, 0) is data
+
+
+@pytest.mark.parametrize("arrays", [np.zeros((8, 2)), [1.0, 2.0]], ids=["array", "list"])
+def test_arrays_of_keras_have_no_probe(arrays: Any) -> None:
+    with pytest.raises(TypeError, match="in memory already"):
+        probe_input(arrays)
+
+
+def test_a_probe_of_three_batches_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 4, not 3"):
+        probe_input(Loader(8), 3)

@@ -19,7 +19,7 @@ import keras
 import numpy as np
 from case_runner import REPEATED, Cases, Stopwatch, digest, raised_by, run_cases
 
-from stallscope.keras import StepLogger, measure_input, synthetic_like
+from stallscope.keras import StepLogger, measure_input, probe_input, synthetic_like
 
 BACKEND = keras.backend.backend()
 BATCH = 16
@@ -450,11 +450,11 @@ def padded(case: Case) -> Any:
     return {**fit(built, texts, [case.logger()]), "counted": counted}
 
 
-def _probed(case: Case, data: Any, **options: Any) -> Any:
-    """Train on data without and with an input probe."""
+def _probed(case: Case, data: Any, batches: int | None = 6, **options: Any) -> Any:
+    """Train on data without and with an input probe of so many batches; None leaves that to the data."""
     silent = fit(model(keras.layers.Dropout(0.1, seed=5)), data, **options)["weights"]
     built = model(keras.layers.Dropout(0.1, seed=5))
-    log = case.logger(probe_input=6, probe_every=12)
+    log = case.logger(probe_input=batches, probe_every=12)
     return {**fit(built, data, [log], **options), "silent": silent}
 
 
@@ -480,11 +480,13 @@ def probed_loader(case: Case) -> Any:
     if BACKEND == "tensorflow":
         import tensorflow as tf
 
-        return _probed(case, tf.data.Dataset.from_tensor_slices(case.arrays()).batch(BATCH))
+        tensors = tf.data.Dataset.from_tensor_slices(case.arrays())
+        return _probed(case, probe_input(tensors.batch(BATCH), 6), None)
     import torch
 
     data = torch.utils.data.TensorDataset(*map(torch.tensor, case.arrays()))
-    return _probed(case, torch.utils.data.DataLoader(data, batch_size=BATCH, num_workers=2))
+    loader = torch.utils.data.DataLoader(data, batch_size=BATCH, num_workers=2)
+    return _probed(case, probe_input(loader, 6), None)
 
 
 @case()

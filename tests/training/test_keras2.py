@@ -360,6 +360,13 @@ def test_data_that_cannot_be_fetched_ahead_is_refused_with_the_reason(
     }
 
 
+def test_none_are_fetched_ahead_of_data_that_asks_for_none(recorded_alone: Recorded) -> None:
+    recorded_alone.result("probe_refused")
+    [run] = read(str(recorded_alone.logs("probe_refused", "none")))
+    assert run.steps.num_rows == 12
+    assert "input_probe" not in run.logs[0].facts
+
+
 def test_gradients_that_are_not_reduced_are_an_error_after_the_first_step(
     recorded: Recorded,
 ) -> None:

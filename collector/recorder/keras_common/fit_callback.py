@@ -2,16 +2,51 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import sys
 from importlib import metadata
-from typing import Any, Dict, Optional, Type
+from typing import Any, Dict, MutableMapping, Optional, Type, TypeVar
+from weakref import WeakKeyDictionary
 
-from ..options import Options
-from .fit_recording import FitRecording, recording_of, stop_abandoned
+from ..options import Options, check_probe_input
+from .fit_recording import FitRecording, fit_frame, recording_of, stop_abandoned
 
 logger = logging.getLogger("stallscope")
+
+_Data = TypeVar("_Data")
+# How many batches of which data are fetched ahead; 0 for none.
+_fetched_ahead: MutableMapping[Any, int] = WeakKeyDictionary()
+
+
+def probe_input(data: _Data, batches: int = 20) -> _Data:
+    """Measure what faster input gains, in each ``fit`` on this data that is recorded.
+
+        model.fit(probe_input(data), callbacks=[StepLogger("logs/run-42")])
+
+    ``StepLogger(probe_input=20)`` does so in every ``fit`` on any data.
+
+    Args:
+        data: as ``fit`` takes it, but no arrays.
+        batches: so many are fetched ahead, as in ``StepLogger``; 0 for none, whatever StepLogger says.
+
+    Returns:
+        The same data.
+
+    Raises:
+        TypeError: for arrays and other data in memory.
+        ValueError: if ``batches`` is no number of batches.
+    """
+    number = check_probe_input(batches) or 0
+    try:
+        _fetched_ahead[data] = number
+    except TypeError:
+        what = (
+            "data is a data set, a loader or a sequence of batches, not %s: it is in memory already"
+        )
+        raise TypeError(what % type(data).__name__) from None
+    return data
 
 
 class FitCallback:
@@ -69,12 +104,25 @@ class FitCallback:
         self._stop()
 
     def _record(self) -> None:
-        recording = self.recording_type(self.model, self.params, self._options)
+        recording = self.recording_type(self.model, self.params, self._options_of_fit())
         recording.start()
         if recording.running:
             self._recording = recording
         else:
             recording.stop()
+
+    def _options_of_fit(self) -> Options:
+        """Return the options, with the number of batches to fetch ahead that was set for the data."""
+        fit = fit_frame(self.model, self.recording_type.fit_variable)
+        try:
+            batches = None if fit is None else _fetched_ahead.get(fit.f_locals.get("x"))
+        except TypeError:  # arrays have no hash
+            batches = None
+        if batches is None:
+            return self._options
+        options = copy.copy(self._options)
+        options.probe_input = batches
+        return options
 
     def _stop(self) -> None:
         recording, self._recording = self._recording, None

@@ -27,7 +27,7 @@ from keras2.base import (
     weights_of,
 )
 
-from stallscope.keras import StepLogger, gather_logs
+from stallscope.keras import StepLogger, gather_logs, probe_input
 
 
 @ranked
@@ -85,10 +85,10 @@ def _trained(case: Case, data: Any, log: Any = None, **options: Any) -> tuple[An
     return model, Traced.traces
 
 
-def _probed(case: Case, data: Any, **options: Any) -> Any:
-    """Train on data without and with an input probe."""
+def _probed(case: Case, data: Any, batches: int | None = 6, **options: Any) -> Any:
+    """Train on data without and with an input probe of so many batches; None leaves that to the data."""
     silent, traces = _trained(case, data, **options)
-    log = case.logger(probe_input=6, probe_every=12)
+    log = case.logger(probe_input=batches, probe_every=12)
     model, traces_with_probe = _trained(case, data, log, **options)
     return seen(model, silent=weights_of(silent), traces=[traces, traces_with_probe])
 
@@ -116,8 +116,9 @@ def probed_over_epochs(case: Case) -> Any:
 
 @alone
 def probed_sequence(case: Case) -> Any:
+    blocks = probe_input(Blocks(case.arrays()), 6)
     # With shuffling Keras itself draws in a thread, in any order.
-    return _probed(case, Blocks(case.arrays()), workers=2, shuffle=False)
+    return _probed(case, blocks, None, workers=2, shuffle=False)
 
 
 class Ragged(tf.keras.Sequential):
@@ -170,6 +171,7 @@ def probe_refused(case: Case) -> Any:
     several = classifier(steps_per_execution=4)
     case.fit(several, data, callbacks=[log("several")])
     case.fit(classifier(), case.data(6), callbacks=[log("short")])
+    case.fit(classifier(), probe_input(data, 0), callbacks=[log("none")])
     with log("loop") as loop:
         for _ in range(3):
             with loop.step():
