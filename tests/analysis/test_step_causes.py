@@ -259,6 +259,16 @@ def test_padding_costs_what_its_tokens_take(ranks: int) -> None:
     assert dict(padding.of_ranks) == pytest.approx(dict.fromkeys(range(ranks), share), abs=0.001)
 
 
+def test_few_counted_batches_that_resemble_the_one_before_tell_the_cost() -> None:
+    run = run_of(WORK, ranks=1, steps=230)
+    rng, shares = np.random.default_rng(6), [0.25]
+    while len(shares) < 29:
+        shares.append(0.25 + 0.5 * (shares[-1] - 0.25) + rng.normal(0, 0.02))
+    analysis = analyse(padded(run, np.array(shares)))
+    (cause,) = (each for each in analysis.step_causes.causes if each.code == "padding")
+    assert cause.saved_ms.ci95 is not None
+
+
 def test_throughput_is_told_in_tokens() -> None:
     analysis = analyse(padded(run_of(), 0.25))
     rate = analysis.tokens_per_second

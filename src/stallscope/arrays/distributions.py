@@ -7,6 +7,8 @@ report on a small run.
 from __future__ import annotations
 
 import importlib
+import sys
+from importlib.util import LazyLoader, find_spec, module_from_spec
 from typing import Any
 
 import numpy as np
@@ -90,7 +92,24 @@ class _LazyModule:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
+        if self._name not in sys.modules:
+            _delay_f2py()
         return getattr(importlib.import_module(self._name), name)
+
+
+def _delay_f2py() -> None:
+    """Let numpy's generator of Fortran wrappers run when it is first used.
+
+    scipy.special copies all names of numpy. This one takes as long to import as a third of numpy, and
+    nothing uses it.
+    """
+    name = "numpy.f2py"
+    spec = None if name in sys.modules else find_spec(name)
+    if spec is None or spec.loader is None:
+        return
+    spec.loader = loader = LazyLoader(spec.loader)
+    np.f2py = sys.modules[name] = module = module_from_spec(spec)
+    loader.exec_module(module)
 
 
 ndimage = _LazyModule("scipy.ndimage")
