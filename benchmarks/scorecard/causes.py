@@ -34,9 +34,11 @@ from stallscope.errors import StallscopeError
 from stallscope.parsers import read
 
 # For the estimate: seconds of a launch, of a training without its steps, and of a step on a core.
-_LAUNCH_SECONDS = {"keras": 20.0, "torch": 10.0, "ddp": 10.0, "trainer": 20.0}
-_RUN_SECONDS = {"keras": 3.0, "torch": 1.0, "ddp": 1.0, "trainer": 1.5}
+_LAUNCH_SECONDS = {"keras": 20.0, "torch": 10.0, "ddp": 10.0, "trainer": 20.0, "jax": 5.0}
+_RUN_SECONDS = {"keras": 3.0, "torch": 1.0, "ddp": 1.0, "trainer": 1.5, "jax": 1.0}
 _STEP_SECONDS = 0.004
+# PyTorch's loops and Trainer share a program.
+_OWN_PROGRAMS = ("keras", "jax")
 # In `--quick`, of each launch.
 _QUICK_GROUPS = 1
 
@@ -47,7 +49,7 @@ class Causes(Chapter[Plan]):
     section = causes_scores.SECTION
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--ranks", type=numbers(int), default=(2, 4))
+        parser.add_argument("--ranks", type=numbers(int), default=(1, 2, 4))
         parser.add_argument("--framework", type=words(FRAMEWORKS), default=tuple(FRAMEWORKS))
         sizes = tuple(map(str, PERCENTS))
         parser.add_argument(
@@ -105,7 +107,7 @@ class Causes(Chapter[Plan]):
             lambda path: write_plan(path, work),
             run.framework,
             run.ranks,
-            f"train_causes_{'keras' if run.framework == 'keras' else 'torch'}.py",
+            f"train_causes_{run.framework if run.framework in _OWN_PROGRAMS else 'torch'}.py",
         )
         return []
 

@@ -22,9 +22,11 @@ FRAMEWORKS = {
     "torch": "PyTorch + Horovod",
     "keras": "Keras + Horovod",
     "trainer": "Hugging Face Trainer",
+    "jax": "JAX",
 }
 #: The launches. Each process of a rank takes a core's time, so that more ranks would need more cores.
-RANKS = {"ddp": (2, 4), "torch": (2, 4), "keras": (2, 4), "trainer": (2,)}
+#: In the compiled step of several processes of JAX compute and waiting cannot be told apart.
+RANKS = {"ddp": (2, 4), "torch": (2, 4), "keras": (2, 4), "trainer": (2,), "jax": (1,)}
 
 #: The causes by their codes in reports, with the ranks that may have them.
 WHO = {
@@ -41,8 +43,12 @@ TOGETHER = (
     ("saving", "compilation"),
     ("background_saving", "padding"),
 )
-#: Keras' recorder takes saves for checkpoints between steps, and counts no tokens.
-_TOGETHER_IN_KERAS = (("garbage_collection", "unequal_work"), ("compilation",))
+#: Keras' recorder takes saves for checkpoints between steps, and counts no tokens; that of JAX knows
+#: Orbax's saves only. One rank's work is equal to itself.
+_TOGETHER_IN = {
+    "keras": (("garbage_collection", "unequal_work"), ("compilation",)),
+    "jax": (("garbage_collection", "padding"), ("compilation",)),
+}
 #: Sizes in percent of the clean step.
 PERCENTS = (5, 10, 30)
 
@@ -214,7 +220,7 @@ def groups(
 
     A group has the same number whichever sizes are wanted.
     """
-    together = _TOGETHER_IN_KERAS if framework == "keras" else TOGETHER
+    together = _TOGETHER_IN.get(framework, TOGETHER)
     first = repeat + ranks // 2 + list(FRAMEWORKS).index(framework)
     return [
         _group(Run(framework, ranks, repeat, number), causes, percent, first + size)

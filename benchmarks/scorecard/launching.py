@@ -95,9 +95,15 @@ def launch_plan(
     for folder in (*folders, f"warm-up-{path.stem}"):
         shutil.rmtree(out / folder, ignore_errors=True)
     write_plan(path)
-    start = horovodrun if framework in ("keras", "torch") else torchrun
-    command = [*start(ranks), str(HERE / program), str(path), str(out)]
+    command = [*_start(framework, ranks), str(HERE / program), str(path), str(out)]
     launch(command, out / f"printed-{name}.txt", environment)
+
+
+def _start(framework: str, ranks: int) -> list[str]:
+    """Return the command that starts a program of a framework."""
+    if framework == "jax":
+        return ["python", "-u"]
+    return (horovodrun if framework in ("keras", "torch") else torchrun)(ranks)
 
 
 def _environment(framework: str) -> Path:
@@ -106,7 +112,7 @@ def _environment(framework: str) -> Path:
     Raises:
         SystemExit: if it is missing.
     """
-    if framework != "trainer":
+    if framework not in ("trainer", "jax"):
         require_training_environment()
         return TRAINING
     folder = ROOT / ".venv-keras3"

@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+sys.path.append(str(Path(__file__).parents[2] / "tests" / "training"))
+from asleep import wait_asleep
 from causes_launch import LAYERS, Causes, Compile, Rank, Sink
 from causes_plan import BATCH, read_plan
 from pairs_launch import CLASSES, WIDTH, Pause
@@ -188,7 +191,10 @@ def main() -> None:
     path, out = Path(sys.argv[1]), Path(sys.argv[2])
     framework = read_plan(path).runs[0].framework
 
-    def train_on(rank: int, _ranks: int, distribute: Distribute, agree: Agree) -> None:
+    def train_on(rank: int, ranks: int, distribute: Distribute, agree: Agree) -> None:
+        if framework == "torch" and ranks > (os.cpu_count() or 1):
+            # They would poll for others on cores that these need.
+            wait_asleep()
         trained = (
             train_with_trainer if framework == "trainer" else partial(train, distribute=distribute)
         )

@@ -47,18 +47,32 @@ _LENGTHS = ("lengths", "input_lengths")
 
 
 class Lengths(NamedTuple):
-    """The lengths of the sequences in a batch, all of its places, and those of each sequence."""
+    """The lengths of the sequences in a batch, and the shape of the array that has them."""
 
     lengths: Any
-    places: int
-    longest: int
+    shape: Any
 
 
-def padded_in(batch: Any) -> Any:
+def _is_on_host(array: Any) -> bool:
+    """Whether an array is NumPy's, or torch's in the host's memory."""
+    library = type(array).__module__
+    return library == "numpy" or (library == "torch" and array.device.type == "cpu")
+
+
+def padded_in(
+    batch: Any,
+    is_usable: Callable[[Any], bool] = _is_on_host,
+    shape_of: Callable[[Any], Any] = lambda array: array.shape,
+) -> Any:
     """Return what tells the tokens in a batch on the host; None where nothing does.
 
-    That is a mask of all its places, or the lengths of its sequences with the number of their places.
+    That is a mask of all its places, or the lengths of its sequences with the shape of all places.
     Labels that are left out of the loss are no padding: models compute masked tokens and prompts, too.
+
+    Args:
+        batch: as a loader gives it.
+        is_usable: whether something is an array that can be counted.
+        shape_of: returns the shape of one.
     """
     if isinstance(batch, (list, tuple)) and batch:
         batch = batch[0]
@@ -69,20 +83,14 @@ def padded_in(batch: Any) -> Any:
         # KerasHub's; masks of other programs with this name are not 0 where there is padding.
         mask = batch.get("padding_mask")
     # Masks of numbers are added to scores: what they leave out is not 0.
-    if _is_on_host(mask) and len(mask.shape) == 2 and "float" not in str(mask.dtype):
+    if is_usable(mask) and len(mask.shape) == 2 and "float" not in str(mask.dtype):
         return mask
-    lengths = next((batch[name] for name in _LENGTHS if _is_on_host(batch.get(name))), None)
-    arrays = (array for array in batch.values() if _is_on_host(array) and len(array.shape) > 1)
-    shape: Any = getattr(next(arrays, None), "shape", None)
-    if lengths is None or shape is None or tuple(lengths.shape) != (shape[0],):
+    lengths = next((batch[name] for name in _LENGTHS if is_usable(batch.get(name))), None)
+    arrays = (array for array in batch.values() if is_usable(array) and len(array.shape) > 1)
+    longest = next(arrays, None)
+    if lengths is None or longest is None or len(lengths.shape) != 1:
         return None
-    return Lengths(lengths, shape[0] * shape[1], shape[1])
-
-
-def _is_on_host(array: Any) -> bool:
-    """Whether an array is NumPy's, or torch's in the host's memory."""
-    library = type(array).__module__
-    return library == "numpy" or (library == "torch" and array.device.type == "cpu")
+    return Lengths(lengths, shape_of(longest))
 
 
 def count_padded(padded: Any) -> Tuple[int, int]:
@@ -92,12 +100,13 @@ def count_padded(padded: Any) -> Tuple[int, int]:
     if not isinstance(padded, Lengths):
         tokens = int((padded != 0).sum())
         return tokens, math.prod(padded.shape) - tokens
-    lengths, places, longest = padded
-    if not len(lengths) or int(lengths.max()) > longest or int(lengths.min()) < 0:
+    lengths, (samples, longest) = padded.lengths, padded.shape[:2]
+    fits = len(lengths) == samples > 0 and int(lengths.min()) >= 0
+    if not fits or int(lengths.max()) > longest:
         # Of something else, such as samples of sound before a model shortens them.
         return NOT_COUNTED
     tokens = int(lengths.sum())
-    return tokens, places - tokens
+    return tokens, samples * longest - tokens
 
 
 #: Receives the start of an iteration, whether it ends a step, and its batch's tokens and padding.

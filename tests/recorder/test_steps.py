@@ -18,7 +18,7 @@ from stallscope.collector.recorder.keras_common.finished_calls import (
     GraphStep,
     graph_step,
 )
-from stallscope.collector.recorder.step_log.line_format import StepRow
+from stallscope.collector.recorder.step_log.line_format import PaddingRow, StepRow
 from stallscope.collector.recorder.tf_keras.stream import StepStream
 
 CLOCK = 1_700_000_000_000_000_000
@@ -188,6 +188,7 @@ class Stream:
     def __init__(self, several_per_call: bool = False, **options: Any) -> None:
         self.ring = FakeRing()
         self.rows: list[StepRow] = []
+        self.counted: list[PaddingRow] = []
         self.assembler = assembler(**options)
         self.calls = FinishedCalls(Cost())
         self.stream = StepStream(
@@ -196,6 +197,7 @@ class Stream:
             self.assembler,
             several_per_call,
             self.rows.extend,
+            self.counted.append,
         )
 
     def run(self, begin: float, *, in_graph: int = 1) -> None:
@@ -355,7 +357,7 @@ def test_the_flushing_thread_may_get_the_first_call_before_it_is_checked() -> No
 
 
 class Tensor:
-    """A graph's output with the logs: data, samples, elements of each, ready, reduced and done."""
+    """A graph's output: data, samples, elements of each, tokens, places, ready, reduced and done."""
 
     def __init__(self, *row: float) -> None:
         self._row = np.array(row)
@@ -371,7 +373,7 @@ def test_returned_timestamps_belong_to_the_call_that_returned_them() -> None:
     for begin in (0, 10, 20):
         data, ready, reduced = (CLOCK / 1e9 + (begin + at) / 1e3 for at in (1, 4, 9))
         # The second call returned no timestamps: a branch of the graph has written them.
-        seen = None if begin == 10 else Tensor(data, 8, 3, ready, reduced, 0)
+        seen = None if begin == 10 else Tensor(data, 8, 3, 20, 24, ready, reduced, 0)
         a.calls.waiting.append((begin * MS, begin * MS, (begin + 10) * MS, None, seen))
     a.ring.steps.append(timestamps(12, 15, 19))
     a.stream.check()
@@ -381,10 +383,12 @@ def test_returned_timestamps_belong_to_the_call_that_returned_them() -> None:
     assert moments == [[0, 1, 4, 9, 10], [10, 12, 15, 19, 20], [20, 21, 24, 29, 30]]
     assert [row.samples for row in a.rows] == [8, 8, 8]
     assert [row.elements for row in a.rows] == [24, None, 24]
+    # The tokens of one in eight steps.
+    assert a.counted == [PaddingRow(0, 0, 20, 4)]
 
 
 def test_old_values_of_an_earlier_step_are_not_timestamps() -> None:
-    assert graph_step((2.0, -1, -1, 3.0, 1.0, 0)) == GraphStep(
+    assert graph_step((2.0, -1, -1, -1, -1, 3.0, 1.0, 0)) == GraphStep(
         2_000_000_000, 3_000_000_000, None, None, None
     )
 
@@ -395,4 +399,4 @@ def test_old_values_of_an_earlier_step_are_not_timestamps() -> None:
 def test_the_elements_of_a_step_are_those_of_its_samples(
     samples: int, each: float, elements: int | None
 ) -> None:
-    assert graph_step((2.0, samples, each, 3.0, 4.0, 0)).elements == elements
+    assert graph_step((2.0, samples, each, -1, -1, 3.0, 4.0, 0)).elements == elements

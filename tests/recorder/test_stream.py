@@ -11,7 +11,7 @@ from stallscope.collector.recorder.keras_common.finished_calls import (
     FinishedCalls,
     GraphStep,
 )
-from stallscope.collector.recorder.step_log.line_format import StepRow
+from stallscope.collector.recorder.step_log.line_format import PaddingRow, StepRow
 from stallscope.collector.recorder.tf_keras.stream import StepStream
 
 MS = 1_000_000
@@ -55,12 +55,14 @@ class Training:
         self.ring = Ring()
         self.calls = FinishedCalls(Cost())
         self.rows: list[StepRow] = []
+        self.counted: list[PaddingRow] = []
         self.stream = StepStream(
             self.calls,
             self.ring,  # type: ignore[arg-type]
             CallAssembler(0, 1, True),
             False,
             self.rows.extend,
+            self.counted.append,
         )
 
     def call_ends(self, number: int) -> None:

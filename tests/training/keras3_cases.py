@@ -434,7 +434,7 @@ class Texts(keras.utils.PyDataset):
         return {"token_ids": ids, "padding_mask": mask}, ids.max(axis=1) % CLASSES
 
 
-@case("torch", "jax")
+@case()
 def padded(case: Case) -> Any:
     ids, mask = (
         keras.Input((INPUTS,), dtype="int32", name=name) for name in ("token_ids", "padding_mask")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -202,15 +202,23 @@ def check_steps(fit: Fit, first: int, count: int, timestamps: tuple[str, ...] = 
     assert (fit.steps["begin"].to_numpy()[1:] >= fit.steps["end"].to_numpy()[:-1]).all()
 
 
-def check_padding(recorded: Recorded, case: str, ranks: int) -> None:
+def check_padding(
+    recorded: Recorded, case: str, ranks: int, steps: Sequence[int] = (0, 8, 12, 20)
+) -> None:
     """Check the tokens and the padding of one in eight batches of two epochs of 12 steps.
 
     The results of the ranks have those of all batches, as the training has counted them.
+
+    Args:
+        recorded: the launch.
+        case: its name.
+        ranks: its number of ranks.
+        steps: whose batches are counted.
     """
     recorded.clean(case, ranks)
     for rank, fit in enumerate(recorded.fits(case, ranks)):
         rows = fit.interruptions[fit.interruptions["kind"] == "padding"]
-        assert list(rows["step"]) == [0, 8, 12, 20]
+        assert list(rows["step"]) == list(steps)
         seen = [recorded.result(case, rank)["counted"][step] for step in rows["step"]]
         assert [list(row) for row in zip(rows["samples"], rows["steps"], strict=True)] == seen
 

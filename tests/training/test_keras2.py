@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 from training.launching import SECRET
-from training.recorded import Recorded, check_ranks_together, check_steps, fits_of
+from training.recorded import Recorded, check_padding, check_ranks_together, check_steps, fits_of
 from training.recorder_contract import ELEMENTS, Case, RecorderContract, pauses_at
 
 from stallscope.parsers import read
@@ -358,6 +358,13 @@ def test_data_that_cannot_be_fetched_ahead_is_refused_with_the_reason(
         "short": "an epoch has only 6 batches",
         "loop": "a custom loop fetches its batches itself",
     }
+
+
+def test_the_padding_of_some_batches_is_counted(
+    recorded: Recorded, recorded_alone: Recorded
+) -> None:
+    check_padding(recorded, "padded", ranks=2, steps=(0, 8, 16))
+    check_padding(recorded_alone, "padded_with_lengths", ranks=1, steps=(0, 8, 16))
 
 
 def test_none_are_fetched_ahead_of_data_that_asks_for_none(recorded_alone: Recorded) -> None:

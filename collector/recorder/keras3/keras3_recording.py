@@ -55,7 +55,7 @@ class Recording(FitRecording):
         }
 
     def _install(self, session: Session, calls: FinishedCalls) -> None:
-        stages = self._stream = self._stages_from(calls, session.next_step)
+        stages = self._stream = self._stages_from(calls, session)
         # A fit that outlives its recording must not keep the epoch iterator alive.
         iterator, self._epoch_iterator = self._epoch_iterator, None
         self._undo.append(stages.remove)
@@ -63,10 +63,10 @@ class Recording(FitRecording):
             stages.probe_with(self._input_probe(stages.reader), self._batches_per_epoch())
         stages.install(iterator)
 
-    def _stages_from(self, calls: FinishedCalls, first_step: int) -> Stages:
-        counted = (first_step, self._passes, self._counted_before)
+    def _stages_from(self, calls: FinishedCalls, session: Session) -> Stages:
+        counted = (session.next_step, self._passes, self._counted_before)
         single = self._size == 1
-        emits = self._emit, self._emit_counted
+        emits = self._emit, self._emit_counted, session.padding
         fit = KerasFit(calls, self.model, self._options.stages, single, counted, *emits)
         backend = keras.backend.backend()
         if backend == "tensorflow":

@@ -43,7 +43,8 @@ class TensorFlowStages(Stages):
         first_step, passes, iterations_done = fit.counted
         assembler = CallAssembler(first_step, passes, not fit.single, iterations_done)
         self._ring = ring
-        self._stream = StepStream(fit.calls, ring, assembler, self._several_per_call, fit.emit)
+        emits = fit.emit, fit.emit_padding
+        self._stream = StepStream(fit.calls, ring, assembler, self._several_per_call, *emits)
         # The optimizer counts in every process of a job without Horovod.
         self._stream.settled = True
         self._instrumentation = StepInstrumentation(ring, self._several_per_call, self._compiled)

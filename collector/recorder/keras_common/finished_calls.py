@@ -10,8 +10,8 @@ from time import monotonic_ns
 from typing import Any, Callable, Deque, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..guards import JUMP_NS, Cost, patch, read_clocks
-from ..loop_steps import IterationSummer
-from ..step_log.line_format import StepRow
+from ..loop_steps import COUNTED, IterationSummer
+from ..step_log.line_format import PaddingRow, StepRow
 
 #: The most calls that wait for the flushing thread; beyond that the training thread makes rows.
 MOST_WAITING = 2048
@@ -32,6 +32,9 @@ class GraphStep(NamedTuple):
     done: Optional[int]
     samples: Optional[int]
     elements: Optional[int] = None
+    #: The tokens in the step's batch, and its places that are padding.
+    tokens: Optional[int] = None
+    padding: Optional[int] = None
 
 
 #: A step that was overwritten before it was read.
@@ -39,16 +42,19 @@ LOST = GraphStep(None, None, None, None, None)
 
 
 def graph_step(row: Sequence[float]) -> GraphStep:
-    """Convert the graph's row: data, samples, elements of each, ready, reduced and done.
+    """Convert the graph's row: data, samples, elements of each, tokens, places, ready, reduced, done.
 
     Times are in seconds, and one that is older than the data was left by an earlier step. Negative
-    numbers of samples and elements are unknown.
+    numbers are unknown.
     """
-    data, samples, each, *timestamps = row
+    data, samples, each, tokens, places, *timestamps = row
     at, ready, reduced, done = (_nanoseconds(timestamp, data) for timestamp in (data, *timestamps))
     counted = int(samples) if samples >= 0 else None
     elements = None if counted is None or each < 0 else round(counted * each)
-    return GraphStep(at, ready, reduced, done, counted, elements)
+    if not 0 <= tokens <= places:
+        return GraphStep(at, ready, reduced, done, counted, elements)
+    padded = int(tokens), int(places - tokens)
+    return GraphStep(at, ready, reduced, done, counted, elements, *padded)
 
 
 def _nanoseconds(seconds: float, began: float) -> Optional[int]:
@@ -83,6 +89,13 @@ class CallAssembler(IterationSummer):
     ) -> None:
         super().__init__(next_step, passes_per_step, iterations_done)
         self._reduces = reduces
+        # The tokens in some of the batches whose rows have been made.
+        self._counted: List[PaddingRow] = []
+
+    def take_counted(self) -> List[PaddingRow]:
+        """Return the tokens that were counted since the last call."""
+        counted, self._counted = self._counted, []
+        return counted
 
     def host_rows(self, calls: List[Call]) -> List[StepRow]:
         """Make rows of calls without timestamps: only start and end are known.
@@ -105,18 +118,21 @@ class CallAssembler(IterationSummer):
             # The inner steps cannot be separated: one row, and the numbers of the others are skipped.
             self.next_step += (len(steps) - 1) // self._passes
             return self.host_rows([call._replace(steps=len(steps))])
-        iterations: List[StepRow] = []
+        rows: List[StepRow] = []
         begin = call.begin
         for index, step in enumerate(steps):
             last = index == len(steps) - 1
             end = call.end if last and call.end is not None else _on_monotonic(step.done, call)
             if end is not None:
-                iterations.append(self._iteration(call, step, begin, end, jumped))
+                number = self.next_step
+                rows += self.rows(self._iteration(call, step, begin, end, jumped))
+                if step.tokens is not None and step.padding is not None and not number % COUNTED:
+                    self._counted.append(PaddingRow(number, begin, step.tokens, step.padding))
                 begin = end
             elif step == LOST:
                 self.next_step += 1
             # Otherwise the call was aborted in this step.
-        return self._steps(iterations)
+        return rows
 
     def _iteration(
         self, call: Call, step: GraphStep, begin: int, end: int, jumped: bool

@@ -25,6 +25,7 @@ except ImportError:  # not public: without it only Keras' own use of XLA is dete
 
 from ..guards import patch
 from ..job.job_facts import gradient_sizes, known, largest_gathered
+from ..loop_steps import Lengths, padded_in
 from .optimizers import innermost, reductions_of
 from .timestamp_ring import DONE, READY, REDUCED, TimestampRing
 
@@ -149,7 +150,9 @@ class Instrumentation:
             return data
         with tf.name_scope(_SCOPE):
             with tf.control_dependencies(done(tensors_of(data))):
-                timestamp = ring.begin_step(*sizes_of(data))
+                timestamp = ring.begin_step(
+                    [*sizes_of(data), *(known(lambda: tokens_of(data)) or (-1, -1))]
+                )
             self._note_placed("data")
             with tf.control_dependencies([timestamp]):
                 return tf.nest.map_structure(_same, data, expand_composites=True)
@@ -301,6 +304,31 @@ def sizes_of(data: Any) -> Tuple[Any, Any]:
             each = tail.num_elements()
             return samples, tf.reduce_prod(tf.shape(leaf)[1:]) if each is None else each
     return -1, -1
+
+
+def tokens_of(data: Any) -> Tuple[Any, Any]:
+    """Return the tokens in a batch, and the places for them; -1 if nothing in it tells them.
+
+    A mask or lengths tell them, under the names that all recorders know.
+    """
+    # Where there is a GPU, counting could be a part of the training.
+    if tf.config.list_logical_devices("GPU"):
+        return -1, -1
+    padded = padded_in(data, _is_array, lambda array: tf.shape(array, tf.int64))
+    if padded is None:
+        return -1, -1
+    if not isinstance(padded, Lengths):
+        return tf.math.count_nonzero(padded), tf.size(padded)
+    lengths, places = tf.cast(padded.lengths, tf.int64), padded.shape[:2]
+    # Others are of something else, such as samples of sound before a model shortens them.
+    fit = tf.reduce_all((lengths >= 0) & (lengths <= places[1])) & (
+        tf.size(lengths, tf.int64) == places[0]
+    )
+    return tf.where(fit, tf.reduce_sum(lengths), tf.constant(-1, tf.int64)), tf.reduce_prod(places)
+
+
+def _is_array(tensor: Any) -> bool:
+    return isinstance(tensor, tf.Tensor) and tensor.shape.rank is not None
 
 
 def _gathered(reduced: Any, gradients: Any, variables: Any) -> Dict[str, Any]:

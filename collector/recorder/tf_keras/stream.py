@@ -14,7 +14,7 @@ from ..keras_common.finished_calls import (
     GraphStep,
     graph_step,
 )
-from ..step_log.line_format import StepRow
+from ..step_log.line_format import PaddingRow, StepRow
 
 if TYPE_CHECKING:
     from .timestamp_ring import TimestampRing
@@ -24,7 +24,7 @@ class StepStream:
     """Makes rows of finished calls, on the flushing thread or on the training thread.
 
     The lock guards taking calls, the ring, the assembler and the order of the rows, which go to
-    ``emit``.
+    ``emit``, and of the numbers of tokens, which go to ``emit_counted``.
 
     No rows come before ``settle``: the number of the first step is known only then.
     """
@@ -36,12 +36,14 @@ class StepStream:
         assembler: CallAssembler,
         several_per_call: bool,
         emit: Callable[[List[StepRow]], None],
+        emit_counted: Callable[[PaddingRow], None],
     ) -> None:
         self._calls = calls
         self._ring = ring
         self._assembler = assembler
         self._several_per_call = several_per_call
-        self._emit = emit
+        self._emit_rows = emit
+        self._emit_counted = emit_counted
         #: Whether the number of the first step is known.
         self.settled = False
         self._checked = False
@@ -107,6 +109,11 @@ class StepStream:
                 for call in calls:
                     self._calls.count(call.own_ns)
                 self._emit(self._rows(calls, in_flight=0 if between_calls else 1))
+
+    def _emit(self, rows: List[StepRow]) -> None:
+        self._emit_rows(rows)
+        for counted in self._assembler.take_counted():
+            self._emit_counted(counted)
 
     def _rows(self, calls: List[Call], in_flight: int) -> List[StepRow]:
         if self._ring is None:

@@ -79,7 +79,8 @@ class Recording(FitRecording):
         assembler = CallAssembler(
             session.next_step, self._passes, not single, passes_done(self._optimizer)
         )
-        self._stream = StepStream(calls, ring, assembler, self._several_per_call, self._emit)
+        emits = self._emit, session.padding
+        self._stream = StepStream(calls, ring, assembler, self._several_per_call, *emits)
         self._instrumentation = Instrumentation(ring, self._several_per_call, single)
         self._undo.append(self._instrumentation.remove)
         self._instrumentation.install(model)

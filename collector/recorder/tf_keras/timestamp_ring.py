@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
 import tensorflow as tf
 
@@ -47,12 +47,11 @@ class TimestampRing:
         self.left = 0
         #: Whether a step's row was returned instead of written.
         self.handed_out = False
-        # The traced step: its graph, the time of its data, the number of samples and of elements in
-        # each of them, and its timestamps.
+        # The traced step: its graph, the time of its data, the number of samples, of elements in each
+        # of them, of tokens and of places for them, and its timestamps.
         self._graph: Any = None
         self._data: Any = None
-        self._samples: Any = -1
-        self._each: Any = -1
+        self._sizes: Sequence[Any] = (-1, -1, -1, -1)
         self._timestamps: Dict[int, Any] = {}
         # Variables, made when there is something to write: the number of steps written, their rows,
         # and by column the timestamps from branches.
@@ -66,20 +65,19 @@ class TimestampRing:
 
     # -- in the graph ------------------------------------------------------------------------------
 
-    def begin_step(self, samples: Any = -1, each: Any = -1) -> Any:
+    def begin_step(self, sizes: Sequence[Any] = (-1, -1, -1, -1)) -> Any:
         """Record now as the time of a step's data, and return it as a tensor.
 
         The caller's control dependencies decide what "now" is.
 
         Args:
-            samples: the number of samples; -1 if unknown.
-            each: the number of elements per sample; -1 if unknown.
+            sizes: the samples, the elements of each, the tokens, and the places for them; -1 if unknown.
         """
         with tf.device("/CPU:0"):
             self._data = tf.timestamp()
             self._note_reached(DATA, self._data)
         self._graph, self._timestamps = _graph_here(), {}
-        self._samples, self._each = samples, each
+        self._sizes = sizes
         return self._data
 
     def timestamp(self, column: int) -> None:
@@ -139,7 +137,7 @@ class TimestampRing:
     def _row(self) -> Any:
         with tf.device("/CPU:0"):
             timestamps = [self._timestamps.get(column, 0.0) for column in (READY, REDUCED, DONE)]
-            counts = (tf.cast(count, tf.float64) for count in (self._samples, self._each))
+            counts = (tf.cast(count, tf.float64) for count in self._sizes)
             row = tf.stack([self._data, *counts, *timestamps])
         self._graph = self._data = None
         return row
@@ -148,7 +146,7 @@ class TimestampRing:
         """Make missing variables, with one for a column that is recorded in a branch."""
         if self._written is None:
             self._taken = array("d", bytes(8 * self.capacity))
-            self._rows = _variable([self.capacity, 6], tf.float64)
+            self._rows = _variable([self.capacity, 8], tf.float64)
             self._written = _variable([], tf.int64)
         if column is not None and column not in self._in_branches:
             self._in_branches[column] = _variable([self.capacity], tf.float64)
@@ -193,14 +191,14 @@ class TimestampRing:
         steps = [LOST] * lost
         for step in range(first + lost, self._read):
             slot = step % self.capacity
-            data, samples, each, *timestamps = rows[slot].tolist()
+            data, samples, each, tokens, places, *timestamps = rows[slot].tolist()
             if data == self._taken[slot]:
                 # Counted, and aborted before its row was written.
                 continue
             self._taken[slot] = data
             for column, values in branches.items():
                 timestamps[column] = max(timestamps[column], values.item(slot))
-            steps.append(graph_step((data, samples, each, *timestamps)))
+            steps.append(graph_step((data, samples, each, tokens, places, *timestamps)))
         return steps
 
     def _count(self) -> int:

@@ -179,6 +179,53 @@ def probe_refused(case: Case) -> Any:
     return {}
 
 
+def _texts(batches: int) -> Any:
+    """Return random numbers for texts, and the length of each: so many batches."""
+    random = np.random.default_rng(3)
+    numbers = random.integers(1, 100, (batches * BATCH, INPUTS))
+    return numbers, random.integers(1, INPUTS + 1, batches * BATCH)
+
+
+def _reads(name: str, told: Any, count: Any) -> tf.keras.Model:
+    """Return a compiled model of texts, and of what tells their lengths."""
+    ids = tf.keras.Input([INPUTS], dtype=tf.int64, name="input_ids")
+    told = tf.keras.Input(told, dtype=tf.int64, name=name)
+    embedded = tf.reduce_mean(tf.keras.layers.Embedding(100, 8)(ids), axis=1)
+    features = tf.concat([embedded, tf.cast(count(told), tf.float32)], axis=1)
+    return compiled(tf.keras.Model([ids, told], tf.keras.layers.Dense(CLASSES)(features)))
+
+
+def _padded(case: Case, name: str, told: Any, model: tf.keras.Model, lengths: Any) -> Any:
+    numbers, _ = _texts(STEPS)
+    inputs = {"input_ids": numbers, name: told}
+    data = tf.data.Dataset.from_tensor_slices((inputs, numbers[:, 0] % CLASSES))
+    case.fit(model, data.batch(BATCH), epochs=2)
+    tokens = lengths.reshape(STEPS, BATCH).sum(1).tolist() * 2
+    return seen(model, counted=[[count, BATCH * INPUTS - count] for count in tokens])
+
+
+@ranked
+def padded(case: Case) -> Any:
+    """Train on texts with a mask."""
+    _, lengths = _texts(STEPS)
+    mask = (np.arange(INPUTS) < lengths[:, None]).astype(np.int64)
+    return _padded(
+        case, "attention_mask", mask, _reads("attention_mask", [INPUTS], _of_mask), lengths
+    )
+
+
+def _of_mask(mask: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(mask, axis=1, keepdims=True)
+
+
+@alone
+def padded_with_lengths(case: Case) -> Any:
+    """Train on texts with their lengths, in batches of unknown size."""
+    _, lengths = _texts(STEPS)
+    model = _reads("lengths", [], lambda told: told[:, None])
+    return _padded(case, "lengths", lengths, model, lengths)
+
+
 @ranked
 def gathered(case: Case) -> Any:
     """Gather the logs of ranks without a shared folder into rank 0's, twice."""
