@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import math
+import queue
 import statistics
 import threading
 import time
@@ -18,6 +19,7 @@ from typing import Any
 
 from causes_plan import (
     BATCH,
+    BESIDE,
     DEVICE_MS,
     EVERY,
     LENGTH,
@@ -36,12 +38,15 @@ LAYERS = 4
 
 # Steps of the first training, and of each one whose times are not used.
 _WARM_UP = 20
-_SAVING, _IN_BACKGROUND = "saving", "background_saving"
+_SAVING, _INTERPRETER = "saving", "interpreter"
 # So many objects show how long a collection takes for one of them.
 _TRIED_OBJECTS = 100_000
 _TRIED_COLLECTIONS = 500
 # The last save of a turn is over by then.
 _SAVE_SECONDS = 10.0
+# Python passes the lock on after 5 ms: another thread has it for less at a time, from a moment before
+# training wants it.
+_LONGEST_HOLD_MS, _HOLDS_BEFORE_MS = 4.0, 0.5
 
 #: Compiles something for a length that is new, or once for any length, and takes so many seconds more.
 Compile = Callable[[int, float], object]
@@ -63,6 +68,28 @@ class Sink:
             self._wait()
 
 
+class LockHolder:
+    """A thread that has Python's lock at given moments."""
+
+    def __init__(self) -> None:
+        self._orders: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="lock-holder", daemon=True).start()
+
+    def hold(self, begin: int, end: int) -> None:
+        """Have the lock between two moments, in nanoseconds of ``perf_counter_ns``."""
+        self._orders.put((begin, end))
+
+    def stop(self) -> None:
+        self._orders.put(None)
+
+    def _run(self) -> None:
+        while (order := self._orders.get()) is not None:
+            begin, end = order
+            time.sleep(max(0, begin - time.perf_counter_ns()) / 1e9)
+            while time.perf_counter_ns() < end:
+                pass
+
+
 class Causes:
     """One rank's share of a run's faults.
 
@@ -78,15 +105,18 @@ class Causes:
         self.run, self.rank, self.clean_ms = run, rank, clean_ms
         self._faults = {fault.cause: fault for fault in run.faults}
         self._objects: list[list[None]] = []
-        self._background: tuple[threading.Thread, threading.Event] | None = None
+        self._beside: dict[str, tuple[threading.Thread, threading.Event]] = {}
+        self._holder: LockHolder | None = None
         self._ends: list[int] = []
         self._batches = 0
         # What is compiled for, and the seconds that the compiler itself takes.
         self._length, self._compiler_seconds = 2, math.inf
         #: Nanoseconds by which each cause has delayed this rank, of each step.
         self._delays: dict[str, list[int]] = {fault.cause: [0] for fault in run.faults}
-        #: Set by the training, which has frameworks: saves the model, and compiles for a new length.
+        #: Set by the training, which has frameworks: saves the model, evaluates it for as long as its
+        #: argument takes, and compiles for a new length.
         self.save: Callable[[Sink], object] = lambda _: None
+        self.evaluate: Callable[[Callable[[], object]], object] = lambda _: None
         self.compile: Compile | None = None
 
     # -- hooks of a training, each called once per step
@@ -108,13 +138,12 @@ class Causes:
         self._delay("unequal_work", int(DEVICE_MS * share * 1e6))
         padding = 1 - batch.tokens / (BATCH * batch.length)
         self._delay("padding", int(DEVICE_MS * share * padding * 1e6))
-        sleep(int(DEVICE_MS * share * 1e6))
+        self._compute(int(DEVICE_MS * share * 1e6))
         slow = self._here("slow_rank")
         if slow is not None:
             self._sleep(slow, self._ms(slow))
-        saved = self._faults.get(_IN_BACKGROUND)
-        if saved is not None and self._background is not None:
-            self._sleep(saved, self._ms(saved) * PER_STEP_BESIDE)
+        for cause in self._beside:
+            self._sleep(self._faults[cause], self._ms(self._faults[cause]) * PER_STEP_BESIDE)
         fault = self._faults.get("garbage_collection")
         if fault is not None and self.run.is_due(fault, self._step, self.rank):
             began = time.perf_counter_ns()
@@ -149,18 +178,19 @@ class Causes:
             began = time.perf_counter_ns()
             self.save(Sink(lambda: sleep(int(self._ms(saving) * EVERY[_SAVING] * 1e6))))
             self._delay(_SAVING, time.perf_counter_ns() - began)
-        background = self._faults.get(_IN_BACKGROUND)
-        if background is not None:
-            goes_on = self.run.saves_in_background(background, self._step, self.rank)
-            if goes_on and self._background is None:
-                self._begin_save()
-            elif not goes_on:
-                self.end_save()
+        for cause in BESIDE:
+            fault = self._faults.get(cause)
+            if fault is not None and self.run.goes_on_beside(fault, self._step, self.rank):
+                self._begin_beside(cause)
+            else:
+                self._end_beside(cause)
 
     # -- between turns
 
     def begin_turn(self) -> None:
-        """Make the objects that collections look at."""
+        """Make the objects that collections look at, and the thread that holds the lock."""
+        if self._here(_INTERPRETER) is not None:
+            self._holder = LockHolder()
         fault = self._faults.get("garbage_collection")
         if fault is None:
             return
@@ -175,16 +205,13 @@ class Causes:
             gc.freeze()
 
     def end_turn(self) -> None:
-        """Remove the objects, and end a save."""
+        """Remove the objects, and end what goes on in other threads."""
         self._objects.clear()
-        self.end_save()
-
-    def end_save(self) -> None:
-        if self._background is not None:
-            thread, is_over = self._background
-            self._background = None
-            is_over.set()
-            thread.join()
+        for cause in BESIDE:
+            self._end_beside(cause)
+        if self._holder is not None:
+            self._holder.stop()
+            self._holder = None
 
     # -- results
 
@@ -222,6 +249,21 @@ class Causes:
         sleep(int(ms * 1e6))
         self._delay(fault.cause, int(ms * 1e6))
 
+    def _compute(self, ns: int) -> None:
+        """Wait for the device, and then for Python's lock if another thread has it."""
+        fault = self._here(_INTERPRETER)
+        if fault is None or self._holder is None:
+            sleep(ns)
+            return
+        parts = math.ceil(self._ms(fault) / _LONGEST_HOLD_MS)
+        held, before = int(self._ms(fault) / parts * 1e6), int(_HOLDS_BEFORE_MS * 1e6)
+        for _ in range(parts):
+            began = time.perf_counter_ns()
+            wakes = began + ns // parts
+            self._holder.hold(wakes - before, wakes + held)
+            sleep(ns // parts)
+            self._delay(fault.cause, time.perf_counter_ns() - wakes)
+
     def _have_objects(self, number: int) -> None:
         # Many new objects would start collections.
         gc.disable()
@@ -229,12 +271,26 @@ class Causes:
         del self._objects[number:]
         gc.enable()
 
-    def _begin_save(self) -> None:
+    def _begin_beside(self, cause: str) -> None:
+        if cause in self._beside:
+            return
         is_over = threading.Event()
-        sink = Sink(lambda: is_over.wait(_SAVE_SECONDS))
-        thread = threading.Thread(target=self.save, args=(sink,))
-        self._background = thread, is_over
+
+        def wait() -> object:
+            return is_over.wait(_SAVE_SECONDS)
+
+        if cause == "background_saving":
+            thread = threading.Thread(target=self.save, args=(Sink(wait),))
+        else:
+            thread = threading.Thread(target=self.evaluate, args=(wait,))
+        self._beside[cause] = thread, is_over
         thread.start()
+
+    def _end_beside(self, cause: str) -> None:
+        if cause in self._beside:
+            thread, is_over = self._beside.pop(cause)
+            is_over.set()
+            thread.join()
 
 
 def _collection_ns() -> float:

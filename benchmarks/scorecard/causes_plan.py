@@ -36,6 +36,8 @@ WHO = {
     "compilation": ("one", "rotating", "all"),
     "background_saving": ("one", "all"),
     "padding": ("all",),
+    "background_evaluation": ("all",),
+    "interpreter": ("one",),
 }
 #: Causes that are trained together, alone and two at once.
 TOGETHER = (
@@ -43,6 +45,8 @@ TOGETHER = (
     ("saving", "compilation"),
     ("background_saving", "padding"),
 )
+#: They are trained in one launch only, after the others.
+_ON_THREADS = (("background_evaluation", "interpreter"),)
 #: Keras' recorder takes saves for checkpoints between steps, and counts no tokens; that of JAX knows
 #: Orbax's saves only. One rank's work is equal to itself.
 _TOGETHER_IN = {
@@ -67,9 +71,11 @@ _WHOLE = ("ddp", 2)
 
 #: A cause that pauses a rank does so in one of as many steps.
 EVERY = {"garbage_collection": 10, "saving": 10, "compilation": 30}
-#: A save in the background starts in one of so many steps, and is over after so many.
+#: What goes on beside training, which makes steps slower as long as it lasts.
+BESIDE = ("background_saving", "background_evaluation")
+#: It starts in one of so many steps, and is over after so many.
 SAVE_EVERY, SAVE_LASTS = 40, 10
-#: The steps from one save to the next, for each one beside a save.
+#: The steps from one to the next, for each one beside one.
 PER_STEP_BESIDE = SAVE_EVERY / SAVE_LASTS
 # The first one starts in this step.
 _FIRST_SAVE = 10
@@ -144,8 +150,8 @@ class Run:
             number % self.ranks if fault.who == "rotating" else self.rank_of(fault)
         )
 
-    def saves_in_background(self, fault: Fault, step: int, rank: int) -> bool:
-        """Tell whether a rank's save in the background goes on during a step."""
+    def goes_on_beside(self, fault: Fault, step: int, rank: int) -> bool:
+        """Tell whether a rank saves or evaluates beside a step."""
         on_rank = self.rank_of(fault) in (None, rank)
         return on_rank and (step - _FIRST_SAVE) % SAVE_EVERY < SAVE_LASTS and step >= _FIRST_SAVE
 
@@ -220,13 +226,13 @@ def groups(
 
     A group has the same number whichever sizes are wanted.
     """
-    together = _TOGETHER_IN.get(framework, TOGETHER)
+    sized = list(itertools.product(enumerate(PERCENTS), _TOGETHER_IN.get(framework, TOGETHER)))
+    if (framework, ranks) == _WHOLE:
+        sized += itertools.product(enumerate(PERCENTS), _ON_THREADS)
     first = repeat + ranks // 2 + list(FRAMEWORKS).index(framework)
     return [
         _group(Run(framework, ranks, repeat, number), causes, percent, first + size)
-        for number, ((size, percent), causes) in enumerate(
-            itertools.product(enumerate(PERCENTS), together)
-        )
+        for number, ((size, percent), causes) in enumerate(sized)
         if percent in percents
     ]
 

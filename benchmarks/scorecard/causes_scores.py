@@ -149,6 +149,8 @@ _TITLES = {
     "compilation": "compilation",
     "background_saving": "saves in the background",
     "padding": "padding",
+    "background_evaluation": "evaluations beside training",
+    "interpreter": "Python's lock",
 }
 _WHO = {"one": "one rank", "rotating": "ranks in turn", "all": "all ranks"}
 _CLEAN = {
@@ -220,7 +222,7 @@ def page(content: dict[str, Any]) -> str:
     if not injected:
         return _NOT_TRAINED
     frameworks = [
-        f"{FRAMEWORKS[framework]} on {' and '.join(map(str, _ranks(runs, framework)))} ranks"
+        f"{FRAMEWORKS[framework]} {_on_ranks(_ranks(runs, framework))}"
         for framework in FRAMEWORKS
         if _ranks(runs, framework)
     ]
@@ -252,6 +254,10 @@ def page(content: dict[str, Any]) -> str:
 
 def _ranks(runs: Iterable[Score], framework: str) -> list[int]:
     return sorted({score["ranks"] for score in runs if score["framework"] == framework})
+
+
+def _on_ranks(numbers: Sequence[int]) -> str:
+    return "in one process" if numbers == [1] else f"on {joined(list(map(str, numbers)))} ranks"
 
 
 def _causes_table(injected: Sequence[Score]) -> str:
@@ -343,21 +349,24 @@ No run has been trained yet: run `make causes`.
 _TEXT = """\
 # Scorecard: causes inside the step
 
-This page compares [causes inside steps](../report.md#causes-inside-the-step) of known size with what
-reports say, in {runs} trainings on real ranks with {causes} injected causes: {frameworks}. A cause
-costs the job about {sizes} % of the clean step, on one rank, on ranks in turn or on all, alone or
-beside another one. Collections look at real objects, and saves are real and wait for a slow disk, in
-one of {pauses} steps; Dynamo or TensorFlow compiles for a new length in one of {compilations}. The
-device is simulated: it sleeps {device} ms for a mean batch, in proportion to the batch, and for longer
-beside a save in the background, which lasts {lasts} of {every} steps. Most clean steps take {clean} ms;
-the ranks share {cores} cores. A run and its repaired runs take turns in the same processes, so that the
-machine's drift affects them alike.
+This page compares [causes inside steps](../report.md#causes-inside-the-step) of known size with
+what reports say, in {runs} trainings on real ranks with {causes} injected causes: {frameworks}. A
+cause costs the job about {sizes} % of the clean step, on one rank, on ranks in turn or on all,
+alone or beside another one. Collections look at real objects, and saves are real and wait for a
+slow disk, in one of {pauses} steps; Dynamo, TensorFlow or JAX compiles for a new length in one of
+{compilations}. The device is simulated: it sleeps {device} ms for a mean batch, in proportion to
+the batch, and for longer beside a save in the background or an evaluation on another thread, which
+lasts {lasts} of {every} steps. Most clean steps take {clean} ms; the ranks share {cores} cores, on
+which those of Horovod's PyTorch sleep while they wait, in place of polling, if there are more of
+them. A run and its repaired runs take turns in the same processes, so that the machine's drift
+affects them alike.
 
-A cause is *right* if the report names it with its ranks, and no cause that is not there. Its *size* is
-what it costs the job per step: the report's figure over what the injected delays, taken off the ranks'
-arrivals in each step, would save. The *gain* is the time per step that the report promises; its error is
-the difference to what the repaired run gained, as a share of the faulty step.
-Frozen objects and compiling for all shapes are repairs; so are equal batches, and no saves or padding.
+A cause is *right* if the report names it with its ranks, and no cause that is not there. Its *size*
+is what it costs the job per step: the report's figure over what the injected delays, taken off the
+ranks' arrivals in each step, would save. Reductions that take longer beside other work are no
+injected delay. The *gain* is the time per step that the report promises; its error is the
+difference to what the repaired run gained, as a share of the faulty step. Frozen objects and
+compiling for all shapes are repairs; so are equal batches, and no saves or padding.
 """
 
 _CLEAN_TEXT = """\
@@ -367,10 +376,12 @@ No cause inside the step may be named in these runs.
 _HOW = """\
 ## How it is scored
 
-`make causes` trains all of this in the environments of `make training-env` and `make keras3-env`. It
-continues where it was interrupted. [causes.json](causes.json) has every cause. JAX is not among the
-frameworks: in its compiled step compute and waiting of a rank cannot be told apart, so that reports name
-no cause there.
+`make causes` trains all of this in the environments of `make training-env` and `make keras3-env`.
+It continues where it was interrupted. [causes.json](causes.json) has every cause. JAX trains in one
+process: in the compiled step of several, compute and waiting of a rank cannot be told apart, so
+that reports name no cause there. Another thread has Python's lock for up to 4 ms at a time, when
+the training thread wants it; looks at random moments find a part of such waits only
+([why](../step-log.md#within-steps)).
 """
 
 

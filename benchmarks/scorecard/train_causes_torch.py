@@ -126,6 +126,12 @@ def train(
     model, optimizer = distribute(network, torch.optim.SGD(network.parameters(), lr=0.001))
     data: DataLoader = DataLoader(Batches(causes, steps), batch_size=None)
     with StepLogger(log_dir, optimizer=optimizer, model=model, run_name=causes.run.name) as log:
+
+        def evaluate(wait: Callable[[], object]) -> None:
+            with log.validation():
+                wait()
+
+        causes.evaluate = evaluate
         watched = log.watch(data)
         for _ in range(turns):
             for batch in watched:

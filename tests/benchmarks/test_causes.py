@@ -57,11 +57,11 @@ def test_the_usual_plan_has_two_hundred_causes_and_runs_without_any(tmp_path: Pa
     assert kinds == {(cause, who) for cause, every in plan.WHO.items() for who in every}
     assert {fault.cause for run in runs for fault in run.faults} == {*plan.WHO, *plan.SLOW}
     assert any(len(run.causes) == 2 for run in runs)
-    assert CHAPTER.counted(launches).endswith("causes in 7 launches")
+    assert CHAPTER.counted(launches).endswith("causes in 8 launches")
 
 
 def test_a_clean_run_comes_first_and_every_repaired_run_is_in_the_group() -> None:
-    for framework, ranks in (("ddp", 4), ("torch", 2), ("keras", 2), ("trainer", 2)):
+    for framework, ranks in (("ddp", 4), ("torch", 2), ("keras", 2), ("trainer", 2), ("jax", 1)):
         for group in plan.groups(framework, ranks, 0):
             assert group[0].faults == ()
             for run in group:
@@ -112,7 +112,7 @@ def test_pauses_come_in_one_of_ten_steps(who: str, ranks: int) -> None:
 
 def test_saves_in_the_background_last_for_a_fourth_of_the_steps() -> None:
     fault = plan.Fault("background_saving", "all", 10)
-    beside = [run_with(fault).saves_in_background(fault, step, 3) for step in range(90)]
+    beside = [run_with(fault).goes_on_beside(fault, step, 3) for step in range(90)]
     assert [step for step, on in enumerate(beside) if on] == [*range(10, 20), *range(50, 60)]
 
 

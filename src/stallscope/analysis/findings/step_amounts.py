@@ -225,7 +225,7 @@ def relative_work(block: Block, every: Sequence[Delays]) -> tuple[Bools, Floats,
 
 # Fewer steps whose batches all ranks have counted tell no share.
 _FEWEST_COUNTED = 10
-# Fewer independent ones tell no cost. Counted batches are far apart, so that mostly chance makes τ large.
+# Fewer independent ones tell no cost. Counted batches are far apart, and mostly chance makes τ large.
 # Of 26 values with a correlation of 0.5, 93 % of the intervals contain the mean, and 87 % of those that
 # have 10 independent values.
 _FEWEST_APART = 5
