@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence,
 
 from .job.world import world_of_training
 from .options import OptionArguments, check_probe_input
-from .unedited_loops import Loops
+from .unedited_loops import GluonLoops, Loops
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -73,7 +73,7 @@ class Unedited:
             "lightning.pytorch.trainer.trainer": self._patch_lightning,
             "pytorch_lightning.trainer.trainer": self._patch_lightning,
         }
-        patches.update(Loops(self).patches)
+        patches.update({**Loops(self).patches, **GluonLoops(self).patches})
         for name in patches:
             module = sys.modules.get(name)
             if module is not None:

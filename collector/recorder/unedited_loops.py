@@ -1,8 +1,8 @@
-"""Find the loop of PyTorch that trains in a script that was not edited.
+"""Find the loop of PyTorch or MXNet that trains in a script that was not edited.
 
 The loop over a DataLoader in which an optimizer steps is the one that trains: from that step on its
 iterations are recorded, as ``StepLogger.watch`` does. Where no DataLoader gives the batches, each step
-of the optimizer ends a step.
+of an optimizer of PyTorch ends a step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from multiprocessing.util import Finalize
 from types import ModuleType
 from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol, Set
 
-# This module is imported before torch is: nothing here imports it at the top.
+# This module is imported before frameworks are: nothing here imports one at the top.
 
 logger = logging.getLogger("stallscope")
 
@@ -40,7 +40,7 @@ class Script(Protocol):
 
 
 class Loops:
-    """Watches loaders, wrapped models and optimizers, until it is known which loop trains.
+    """Watches loaders and optimizers of PyTorch, until it is known which loop trains.
 
     Args:
         script: the script.
@@ -143,6 +143,8 @@ class Loops:
         if self._validates():
             loop.pause(self._log)
         elif self._trains(loop.loader):
+            # What another loop fetched before, such as one that validates, is not trained on here.
+            self._first = None
             loop.record(self._log._recording_of_loop(), loop.loader)
 
     def _validates(self) -> bool:
@@ -173,8 +175,7 @@ class Loops:
                     self._log._loop.next_iteration()
                 elif first is not None and not first.pauses:
                     # The job goes on with another loader.
-                    first.record(self._log._recording_of_loop(), _Rest(first.loader))
-                    self._loader = first.loader
+                    self._record_rest(self._log._recording_of_loop(), first)
         except Exception as error:  # no error may reach training
             self.give_up(error)
 
@@ -182,41 +183,61 @@ class Loops:
         self._steps_without_loader += first is None
         if first is None and self._steps_without_loader < _STEPS_WITHOUT_LOADER:
             return
-        from .pytorch.pytorch_facts import steps_counted
-        from .pytorch.pytorch_logger import StepLogger
-        from .pytorch.pytorch_recording import open_recordings
-        from .pytorch.reductions import innermost_optimizer
-
-        if open_recordings:
+        if self._records_itself():
             self._script.recorded = "a training with its own StepLogger"
             self._off = True
             return
-        model = self._model_of(optimizer)
-        wrapper = "" if model is None else ", %s" % type(model).__name__
-        batches = "" if first is not None else "; its batches come from no DataLoader"
-        training = "a loop of PyTorch (%s%s%s)" % (type(optimizer).__name__, wrapper, batches)
-        script = self._script
-        if not script.records(training):
+        if not self._script.records(self._described(optimizer, first is not None)):
             self._off = True
             return
-        log = StepLogger(script.log_dir, optimizer=optimizer, model=model, **script.arguments)
-        self._log, self._optimizer = log, optimizer
+        log = self._log = self._logger(optimizer)
+        self._optimizer = optimizer
         self._thread = threading.get_ident()
         # Also at the end of a process that another one has started; those run no other exit handlers.
         Finalize(None, log.close, exitpriority=1)
-        if model is not None:
-            self._model = weakref.ref(model)
-        # Some optimizers count their steps.
         done = 1 if first is not None else _STEPS_WITHOUT_LOADER
-        counted = steps_counted(innermost_optimizer(optimizer))
-        recording = log._recording_of_loop(None if counted else done)
+        recording = log._recording_of_loop(None if self._counts(optimizer) else done)
         if first is None:
             recording.begin_loop(self, None)
             recording.begin_epoch()
             recording.begin_iteration()
         else:
-            self._loader = first.loader
-            first.record(recording, _Rest(first.loader))
+            self._record_rest(recording, first)
+
+    def _record_rest(self, recording: Any, loop: "_Batches") -> None:
+        """Record the rest of a loop whose first batch has come."""
+        self._loader = loop.loader
+        loop.record(recording, _Rest(loop.loader))
+
+    # -- what differs between frameworks
+
+    def _records_itself(self) -> bool:
+        """Whether the script records this training."""
+        from .pytorch.pytorch_recording import open_recordings
+
+        return bool(open_recordings)
+
+    def _described(self, optimizer: Any, has_loader: bool) -> str:
+        """Return what is said of the training."""
+        model = self._model_of(optimizer)
+        wrapper = "" if model is None else ", %s" % type(model).__name__
+        batches = "" if has_loader else "; its batches come from no DataLoader"
+        return "a loop of PyTorch (%s%s%s)" % (type(optimizer).__name__, wrapper, batches)
+
+    def _logger(self, optimizer: Any) -> Any:
+        from .pytorch.pytorch_logger import StepLogger
+
+        script, model = self._script, self._model_of(optimizer)
+        if model is not None:
+            self._model = weakref.ref(model)
+        return StepLogger(script.log_dir, optimizer=optimizer, model=model, **script.arguments)
+
+    def _counts(self, optimizer: Any) -> bool:
+        """Whether an optimizer counts its steps."""
+        from .pytorch.pytorch_facts import steps_counted
+        from .pytorch.reductions import innermost_optimizer
+
+        return bool(steps_counted(innermost_optimizer(optimizer)))
 
     def _model_of(self, optimizer: Any) -> Any:
         """Return the wrapped model with the optimizer's parameters; None without one."""
@@ -237,6 +258,58 @@ class Loops:
     def give_up(self, error: Exception) -> None:
         self._off = True
         logger.warning("stallscope: this loop is not recorded, training goes on: %r", error)
+
+
+class GluonLoops(Loops):
+    """Watches loaders and trainers of MXNet's Gluon, until it is known which loop trains."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__(script)
+        self.patches = {
+            "mxnet.gluon.data.dataloader": self._patch_loaders,
+            "mxnet.gluon.trainer": self._patch_trainer,
+        }
+
+    def _patch_trainer(self, module: ModuleType) -> None:
+        self._script.imported.add("MXNet")
+        trainer_type = module.Trainer
+        for name in ("step", "update"):
+            setattr(trainer_type, name, self._with_news(getattr(trainer_type, name)))
+
+    def _with_news(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def stepping(trainer: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(trainer, *args, **kwargs)
+            self._stepped(trainer, args, kwargs)
+            return result
+
+        return stepping
+
+    def _find(self, optimizer: Any, first: Optional["_Batches"]) -> None:
+        if first is not None:
+            super()._find(optimizer, first)
+
+    def _validates(self) -> bool:
+        # Only within an iteration does MXNet say that it trains.
+        return False
+
+    def _records_itself(self) -> bool:
+        from .mxnet.mxnet_recording import open_recordings
+
+        return bool(open_recordings)
+
+    def _described(self, optimizer: Any, has_loader: bool) -> str:
+        kind = type(optimizer).__name__
+        wrapper = "" if kind == "Trainer" else ", %s" % kind
+        return "a loop of MXNet (%s%s)" % (type(optimizer._optimizer).__name__, wrapper)
+
+    def _logger(self, optimizer: Any) -> Any:
+        from .mxnet.mxnet_recording import StepLogger
+
+        return StepLogger(self._script.log_dir, trainer=optimizer, **self._script.arguments)
+
+    def _counts(self, optimizer: Any) -> bool:
+        return True
 
 
 class _Batches:
@@ -280,7 +353,7 @@ class _Batches:
 
     def record(self, recording: Any, loader: Any) -> None:
         """Record the rest of the loop; ``loader`` tells what is known of its batches."""
-        self._batches = recording.iterate(loader, self._batches, True)
+        self._batches = recording.iterate(loader, self._batches)
         self._recorded = True
 
     def pause(self, log: Any) -> None:

@@ -104,7 +104,7 @@ class Case:
 
 def open_answers() -> Iterator[Any]:
     """Yield the engine's answers about the iteration that is recorded."""
-    for recording in mxnet_recording._open:
+    for recording in mxnet_recording.open_recordings:
         for reduction in (recording._iteration or [])[REDUCTIONS:]:
             yield from reduction
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from training.environments import KERAS3, needs
+from training.environments import KERAS3, MXNET, needs
 from training.launching import ENVIRONMENT, launch_words
 from training.recorded import TIMESTAMPS, Fit, check_steps, fits_of
 from training.unedited_cases import BATCH, BATCHES, EPOCHS
@@ -166,6 +166,23 @@ def test_trainers_of_libraries_are_recorded(
     ran, (fit,) = recorded(tmp_path, case, KERAS3, **backend)
     assert ran.said == [f"stallscope: records {said} in {tmp_path / 'recorded' / 'logs'}"]
     check_steps(fit, STEPS - steps, steps)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_loop_of_gluon_is_recorded(tmp_path: Path, ranks: int) -> None:
+    needs(MXNET)
+    launcher = ("horovodrun", "--disable-cache", "-np", "2", "python")
+    case, start = ("gluon", ("python",)) if ranks == 1 else ("gluon_with_horovod", launcher)
+    ran, fits = recorded(tmp_path, case, MXNET, start)
+    assert [fit.log.rank for fit in fits] == list(range(ranks))
+    for fit in fits:
+        # The first step shows which loop trains.
+        check_steps(fit, 1, STEPS - 1)
+        assert fit.kinds.count("epoch") == EPOCHS
+        assert fit.steps["samples"].tolist()[-2:] == [BATCH, BATCH - 3]
+        assert fit.log.ended
+    (said,) = ran.said
+    assert ("a loop of MXNet (SGD)" if ranks == 1 else "(SGD, DistributedTrainer)") in said
 
 
 PROBED: tuple[list[str], dict[str, str]] = (["--probe-input", "4"], {})

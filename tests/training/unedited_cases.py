@@ -236,6 +236,45 @@ def accelerate() -> None:
     finish(model)
 
 
+def gluon(is_reduced: bool = False) -> None:
+    import mxnet as mx
+    import numpy as np
+    from mxnet import autograd, gluon
+
+    mx.random.seed(1)
+    random = np.random.default_rng(1)
+    samples = BATCH * BATCHES - 3
+    inputs = random.random((samples, 8), np.float32)
+    data = gluon.data.ArrayDataset(inputs, random.integers(0, 4, samples))
+    model = gluon.nn.Dense(4, in_units=8)
+    model.initialize(mx.init.Normal(0.1))
+    settings = {"learning_rate": 0.1}
+    if is_reduced:
+        import horovod.mxnet as hvd
+
+        hvd.init()
+        hvd.broadcast_parameters(model.collect_params(), root_rank=0)
+        trainer = hvd.DistributedTrainer(model.collect_params(), "sgd", settings)
+    else:
+        trainer = gluon.Trainer(model.collect_params(), "sgd", settings)
+    compare = gluon.loss.SoftmaxCrossEntropyLoss()
+    loader = gluon.data.DataLoader(data, BATCH, last_batch="keep")
+    held_out = gluon.data.DataLoader(data, BATCH)
+    for _ in range(EPOCHS):
+        for features, labels in loader:
+            with autograd.record():
+                loss = compare(model(features), labels)
+            loss.backward()
+            trainer.step(len(labels))
+        for features, _labels in held_out:
+            model(features).wait_to_read()
+    printed_weights(value.data().asnumpy() for value in model.collect_params().values())
+
+
+def gluon_with_horovod() -> None:
+    gluon(is_reduced=True)
+
+
 def nothing() -> None:
     print(sys.argv[1:], __name__)
 

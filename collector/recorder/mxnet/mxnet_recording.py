@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("stallscope")
 # Recordings that still run.
-_open: List["Recording"] = []
+open_recordings: List["Recording"] = []
 
 
 class Recording(LoopRecording):
@@ -68,7 +68,9 @@ class Recording(LoopRecording):
     def start(self) -> None:
         """Open the log and watch the trainer reduce gradients."""
         trainer = self._trainer
-        for recording in [recording for recording in _open if recording._trainer is trainer]:
+        for recording in [
+            recording for recording in open_recordings if recording._trainer is trainer
+        ]:
             logger.warning(
                 "stallscope: another StepLogger records this training from here on; one is enough"
             )
@@ -91,15 +93,15 @@ class Recording(LoopRecording):
         self._probe = probe
         self._stream = IterationStream(single, session.cost.count_iteration, self._emit)
         self._waiting = self._stream.waiting
-        _open.append(self)
+        open_recordings.append(self)
         self._watch_reductions()
 
     @never_raises
     def stop(self) -> None:
         """Restore the trainer, write what is left and close the log."""
         self.end_epoch()
-        if self in _open:
-            _open.remove(self)
+        if self in open_recordings:
+            open_recordings.remove(self)
         if self._restore is not None:
             self._restore()
         self._restore = None
@@ -251,7 +253,7 @@ class Recording(LoopRecording):
     @while_running
     def _drain(self) -> None:
         """Make rows before a flush, on the flushing thread, which may be early."""
-        if self in _open:
+        if self in open_recordings:
             self._stream.drain()
 
     def _emit(self, rows: List[StepRow]) -> None:

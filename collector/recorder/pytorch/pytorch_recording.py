@@ -212,7 +212,7 @@ class Recording(IterationRecording):
         self,
         loader: Any,
         batches: Iterator[Any],
-        is_epoch: bool,
+        is_epoch: bool = True,
         probe_input: Optional[int] = None,
     ) -> Iterator[Any]:
         """Yield the batches of a loop, and record its iterations.
