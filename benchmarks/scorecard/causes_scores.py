@@ -229,7 +229,7 @@ def page(content: dict[str, Any]) -> str:
     text = _TEXT.format(
         runs=len({score["name"] for score in runs}),
         causes=len(injected),
-        frameworks=joined(frameworks),
+        frameworks=", ".join(frameworks),
         sizes=joined([f"{size}" for size in PERCENTS]),
         device=f"{DEVICE_MS:g}",
         clean=f"{statistics.median(score['step_ms'] for score in clean or injected):.0f}",
@@ -350,7 +350,7 @@ _TEXT = """\
 # Scorecard: causes inside the step
 
 This page compares [causes inside steps](../report.md#causes-inside-the-step) of known size with
-what reports say, in {runs} trainings on real ranks with {causes} injected causes: {frameworks}. A
+what reports say, in {runs} trainings on real ranks with {causes} injected causes ({frameworks}). A
 cause costs the job about {sizes} % of the clean step, on one rank, on ranks in turn or on all,
 alone or beside another one. Collections look at real objects, and saves are real and wait for a
 slow disk, in one of {pauses} steps; Dynamo, TensorFlow or JAX compiles for a new length in one of
