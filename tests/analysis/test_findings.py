@@ -147,6 +147,17 @@ def test_invalid_facts_are_ignored(tmp_path: Path) -> None:
     assert codes(run_of_job(tmp_path, replace(CLEAN, facts=odd))) == []
 
 
+def test_an_input_probe_that_was_refused_is_told_with_the_reason(tmp_path: Path) -> None:
+    run = run_of_job(tmp_path, CLEAN)
+    refused = {"input_probe": {"refused": "the data is <synthetic>", "probes": []}}
+    (finding,) = find(with_facts(run, refused), True)
+    assert finding.code == "input_probe_refused"
+    assert finding.evidence.endswith(": the data is <synthetic>.")
+    fetched = [{"first_step": 10, "end_step": 20, "fetched_us": [5] * 10}]
+    for fact in ({"refused": None, "probes": []}, {"refused": "late", "probes": fetched}, 7):
+        assert codes(with_facts(run, {"input_probe": fact})) == []
+
+
 def test_a_run_without_any_step_has_findings_of_its_logs(tmp_path: Path) -> None:
     run = with_steps(run_of_job(tmp_path, CLEAN), lambda row: None)
     assert codes(with_facts(run, {"timeline": True})) == ["timeline_on"]

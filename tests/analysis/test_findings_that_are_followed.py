@@ -126,6 +126,7 @@ BY_MEASUREMENT: Mapping[str, str] = {
     "ranks_starve_in_turn": "test_loaders",
     "input_too_slow_alone": "test_input_times",
     "padding": "test_step_causes",
+    "input_probe_refused": "test_findings",
 }
 
 #: Findings whose advice is to read or look at something, and changes no setting of a run.

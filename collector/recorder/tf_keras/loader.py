@@ -14,6 +14,7 @@ import tensorflow as tf
 from ..input.input_times import FactPace, StageSums
 from ..input.loader_wrappers import BatchReader, InputProbe, Loop, Memory, RefusedError
 from ..input.measuring_input import Loader, in_order, measure_input_of, without_stages
+from ..job.job_facts import known
 from ..keras_common.fit_recording import TimedFunction
 from ..keras_common.random_arrays import endless, first_batch, random_array, random_generator
 from .dataset_pipeline import operation_of, stages_of
@@ -106,8 +107,17 @@ def _why_not(iterator: Any, _is_named: bool) -> Optional[str]:
 
 
 def _makes_batches_in_background(iterator: Any) -> bool:
-    """Return whether the data set ends in prefetching; other threads may make batches nevertheless."""
+    """Return whether the data set ends in prefetching; other threads may make batches nevertheless.
+
+    Unless its options say otherwise, TensorFlow adds prefetching at the end where there is none.
+    """
     dataset = getattr(iterator, "_dataset", None)
+    options = None if dataset is None else known(dataset.options)
+    optimization = getattr(options, "experimental_optimization", None)
+    # Versions before 2.9 do not add any, and have no such option.
+    adds = hasattr(optimization, "inject_prefetch") and optimization.inject_prefetch is not False
+    if adds and options.autotune.enabled is not False:
+        return True
     while dataset is not None and operation_of(dataset) in _AFTER_PREFETCHING:
         dataset = next(iter(dataset._inputs()), None)
     return dataset is not None and operation_of(dataset) == "Prefetch"

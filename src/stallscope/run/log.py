@@ -135,6 +135,13 @@ class Log:
         return [probe for probe in read if probe is not None]
 
     @property
+    def refused_probe(self) -> str | None:
+        """Return why batches could not be fetched ahead, if the user asked for it; None otherwise."""
+        fact = self.facts.get("input_probe")
+        reason = fact.get("refused") if isinstance(fact, Mapping) else None
+        return reason if isinstance(reason, str) and reason else None
+
+    @property
     def times_own_work(self) -> bool:
         """Whether *ready* is the rank's own work in the step: all waits in collectives come after it."""
         stamps = self.facts.get("stamps")

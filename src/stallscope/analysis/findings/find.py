@@ -64,6 +64,7 @@ _CHECKS: tuple[Callable[[Records], Iterator[Finding]], ...] = (
     imbalance.host_waits_for_device,
     imbalance.copies_to_device,
     log_quality.host_stamps_only,
+    log_quality.input_probe_refused,
     imbalance.validation_on_all_ranks,
     imbalance.rank_0_alone,
     agreement.broadcast_in_every_fit,

@@ -81,6 +81,23 @@ def host_stamps_only(records: Records) -> Iterator[Finding]:
         )
 
 
+def input_probe_refused(records: Records) -> Iterator[Finding]:
+    """Find input probes that were asked for, and that the recorder refused."""
+    ranks: dict[str, list[int]] = {}
+    for rank, log in sorted(records.run.last_logs.items()):
+        if log.refused_probe and not log.input_probes:
+            ranks.setdefault(log.refused_probe, []).append(rank)
+    if ranks:
+        reasons = "; ".join(f"{ranks_in_words(of)}: {why}" for why, of in ranks.items())
+        yield Finding(
+            "input_probe_refused",
+            "info",
+            "Input was not probed",
+            f"Batches could not be fetched ahead: {reasons}.",
+            (Advice("Measure the loader alone", "print(measure_input(data))"),),
+        )
+
+
 def not_ended(records: Records) -> Iterator[Finding]:
     """Find logs without an end."""
     run = records.run
