@@ -31,6 +31,8 @@ from ..base import Parsed, cast
 RELEASED_BYTES = 1 << 20
 
 T = TypeVar("T")
+# To start threads takes longer than to copy fewer rows.
+_FEW_ROWS = 100_000
 # Ranks of one launch start together; a launcher reuses a port only much later.
 _ONE_LAUNCH_NS = 3_600 * 1_000_000_000
 
@@ -171,6 +173,7 @@ def _numbered(parsed: Parsed, number: int) -> Parsed:
 
 def _stacked(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
     """Stack the tables of logs and number them; empties the list."""
+    rows = sum(table.num_rows for table in tables)
     chunks: dict[str, list[pa.Array]] = {name: [] for name in schema.names}
     numbers = Constants(schema.field("log").type)
     for index, table in enumerate(tables):
@@ -190,6 +193,8 @@ def _stacked(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
             pa.default_memory_pool().release_unused()
         return array
 
+    if rows < _FEW_ROWS:
+        return pa.table(list(map(whole, schema)), schema=schema)
     # Copying releases the GIL, and is limited by memory bandwidth.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return pa.table(list(pool.map(whole, schema)), schema=schema)

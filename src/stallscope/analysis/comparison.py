@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -43,8 +44,13 @@ _FURTHER = (
 _OF_THE_LAUNCH = re.compile(r"_(RANK|SIZE|ADDR|PORT|HOSTNAME|ID|KEY)$")
 # Two in 1,000 equal pairs; up to five in simulations with few, highly correlated steps.
 _BY_CHANCE = 0.002
-# The width of the joint intervals of the step and its entries, relative to 95 % intervals.
-_TOGETHER = float(normal_quantile(1 - _BY_CHANCE / 2 / (1 + len(ENTRIES))) / normal_quantile(0.975))
+
+
+@cache
+def _joint_width() -> float:
+    """Return the width of joint intervals of the step and its entries, relative to 95 % intervals."""
+    chance = _BY_CHANCE / 2 / (1 + len(ENTRIES))
+    return float(normal_quantile(1 - chance) / normal_quantile(0.975))
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,7 @@ class Change:
         if by.ci95 is None:
             return None
         half = (by.ci95[1] - by.ci95[0]) / 2
-        return abs(by.value) > half * _TOGETHER
+        return abs(by.value) > half * _joint_width()
 
     def times(self, factor: Mean) -> Change:
         """Return the change with the second mean scaled by a factor."""

@@ -17,7 +17,7 @@ from stallscope.errors import StallscopeError, UsageError
 from stallscope.opening import local_address
 
 from . import mlflow_runs
-from .main import SUCCESS, add_read_as, print_failures, print_warnings
+from .main import SUCCESS, add_read_as, importing, print_failures, print_warnings
 from .progress_bars import show_progress
 
 if TYPE_CHECKING:
@@ -66,8 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     # Dash takes a second to import, and --help does without.
-    from stallscope.dashboard.server import serve
-    from stallscope.dashboard.store import Experiment
+    with importing():
+        from stallscope.dashboard.server import serve
+        from stallscope.dashboard.store import Experiment
 
     experiments = [Experiment(name, options.filter) for name in mlflow_runs.experiments(options)]
     sources = options.runs or _default_sources(needed=not experiments)

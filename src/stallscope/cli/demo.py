@@ -19,7 +19,7 @@ from stallscope.run import Run
 from stallscope.text.verdicts import headline
 
 from .dashboard import DEFAULT_PORT
-from .main import SUCCESS
+from .main import SUCCESS, importing
 from .output import with_progress
 
 STORE = Path(".stallscope/demo")
@@ -61,8 +61,9 @@ def _collect_samples() -> None:
 
 def _serve(runs: Sequence[Run], port: int | None) -> None:
     # Dash takes a second to import, and --no-serve does without.
-    from stallscope.dashboard.server import serve
-    from stallscope.dashboard.store import RunStore
+    with importing():
+        from stallscope.dashboard.server import serve
+        from stallscope.dashboard.store import RunStore
 
     store = RunStore(runs)
     if port is not None:
