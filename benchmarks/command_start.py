@@ -23,9 +23,13 @@ FLOOR = "python, numpy and pyarrow"
 PROGRAMS = {
     "report": ["-m", "stallscope", "report", str(RUN)],
     "summary": ["-m", "stallscope", "summary", str(RUN)],
+    "import": ["-c", "import stallscope"],
+    "python": ["-c", "pass"],
     FLOOR: ["-c", "import numpy, pyarrow"],
 }
-LIMIT_MS = 800
+LIMIT_MS, IMPORT_MS = 800, 150
+#: Of a report, in times of its floor.
+MOST = 4
 
 
 def figures(quick: bool) -> list[Figure]:
@@ -46,6 +50,7 @@ def figures(quick: bool) -> list[Figure]:
             "ms",
             FLOOR,
             least[FLOOR],
+            most=MOST,
         ),
         share_of(
             "stallscope summary of it, against its floor",
@@ -54,6 +59,7 @@ def figures(quick: bool) -> list[Figure]:
             FLOOR,
             least[FLOOR],
         ),
+        at_most("import stallscope", least["import"] - least["python"], "ms", IMPORT_MS),
     ]
 
 

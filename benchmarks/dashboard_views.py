@@ -76,8 +76,8 @@ def ask(client: Any, run_id: str, view: View) -> int:
     return len(answered.get_data())
 
 
-def page_request(run_id: str, of_run: str = "") -> dict[str, Any]:
-    """Return the body of Dash's own request for a page of a run."""
+def page_request(path: str) -> dict[str, Any]:
+    """Return the body of Dash's own request for a page."""
     return {
         "output": "..page.children...loaded-page.data..",
         "outputs": [
@@ -85,7 +85,7 @@ def page_request(run_id: str, of_run: str = "") -> dict[str, Any]:
             {"id": "loaded-page", "property": "data"},
         ],
         "inputs": [
-            {"id": "address", "property": "pathname", "value": f"/run/{run_id}{of_run}"},
+            {"id": "address", "property": "pathname", "value": path},
             {"id": "address", "property": "search", "value": ""},
         ],
         "changedPropIds": ["address.pathname"],
@@ -94,7 +94,7 @@ def page_request(run_id: str, of_run: str = "") -> dict[str, Any]:
 
 def page(client: Any, run_id: str, of_run: str = "/timeline") -> int:
     """Request a run's page through Dash's own callback, and return the answer's bytes."""
-    answer = client.post("/_dash-update-component", json=page_request(run_id, of_run))
+    answer = client.post("/_dash-update-component", json=page_request(f"/run/{run_id}{of_run}"))
     assert answer.status_code == 200
     return len(answer.get_data())
 

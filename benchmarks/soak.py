@@ -240,7 +240,7 @@ def page_loads(address: str, run_id: str) -> bool:
     """Return whether Dash serves the run's page, as for a browser."""
     asked = Request(
         f"{address}/_dash-update-component",
-        json.dumps(page_request(run_id)).encode(),
+        json.dumps(page_request(f"/run/{run_id}")).encode(),
         {"Content-Type": "application/json"},
     )
     try:
