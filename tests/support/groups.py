@@ -22,12 +22,22 @@ _ROOT = Path(__file__).parents[2]
 _TOGETHER = ("services", "browser", "cases")
 #: Folders with tests that start processes: Spark's take minutes.
 _SLOW = ("spark", "cli", "batch")
-#: Files in which ranks train longest.
+#: Files in which ranks train longest, in this order: a long one at the end would leave a worker idle.
 LONG = tuple(
     f"tests/training/test_{name}.py"
     for name in (
-        *("generations", "recorder_pages", "torch_ranks", "timelines", "hangs", "cluster"),
-        *("hugging_face", "keras3", "tutorial", "netcheck", "failures", "end_summary"),
+        *("generations", "sharded", "pipeline_figures", "hugging_face", "recorder_pages"),
+        *("tutorial", "torch_ranks", "iterable_sources", "keras3", "hangs", "timelines"),
+        *(
+            "deepspeed",
+            "ray",
+            "netcheck",
+            "failures",
+            "fsdp",
+            "lightning",
+            "end_summary",
+            "cluster",
+        ),
     )
 )
 
