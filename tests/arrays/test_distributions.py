@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -58,3 +61,14 @@ def test_the_mean_of_a_distribution_from_its_upper_part(z: float, sd: float) -> 
     whole = limit + z * sd
     above = stats.truncnorm.mean(-z, np.inf, whole, sd)
     assert mean_of_truncated(float(above), limit, sd) == pytest.approx(whole, abs=1e-6 * sd)
+
+
+def test_the_part_of_numpy_that_scipy_copies_unused_runs_when_it_is_used() -> None:
+    program = (
+        "import sys; from stallscope.arrays.distributions import normal_quantile; normal_quantile(0.9); "
+        "print('numpy.f2py.f2py2e' in sys.modules); import numpy; print(callable(numpy.f2py.run_main))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["False", "True"]

@@ -29,7 +29,14 @@ PACKAGES = (
 )
 #: The parts of Stallscope and of its dependencies that most commands do without.
 PARTS = (
-    *("pyarrow.dataset", "pyarrow.parquet", "scipy.ndimage", "scipy.optimize", "scipy.stats"),
+    *(
+        "numpy.f2py.f2py2e",
+        "pyarrow.dataset",
+        "pyarrow.parquet",
+        "scipy.ndimage",
+        "scipy.optimize",
+        "scipy.stats",
+    ),
     *(
         f"stallscope.{name}"
         for name in (
