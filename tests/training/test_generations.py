@@ -101,7 +101,7 @@ class Elastic:
         horovodrun += ["--host-discovery-script", str(discovery), "python"]
         # Survivors wait for a killed rank until this timeout if no connection breaks, and all ranks wait
         # for a new one, which starts within half a minute on a busy machine.
-        variables = ["env", "HOROVOD_GLOO_TIMEOUT_SECONDS=90"]
+        variables = ["env", "HOROVOD_GLOO_TIMEOUT_SECONDS=45"]
         words = [*login, *variables, *horovodrun]
         self.launched: Launch = launch_words(out / "printed.txt", words, *program)
 
