@@ -21,6 +21,8 @@ from stallscope.watch.delivery import WatchEvent
 from stallscope.watch.places import Place
 from stallscope.watch.watcher import Watcher
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.fixture
 def job(tmp_path: Path) -> RunningJob:
@@ -168,6 +170,11 @@ def test_each_straggler_is_named_once(tmp_path: Path) -> None:
     assert straggler.about != holds.about
     job.go_on()
     assert watcher.look() == []
+
+
+def test_a_run_whose_lateness_varies_names_no_straggler() -> None:
+    watcher = watcher_of(ROOT / "sample_logs" / "clean", "stragglers>0")
+    assert kinds(watcher.first_look()) == ["completed"]
 
 
 def test_an_unreadable_place_is_reported_once_and_read_again(job: RunningJob) -> None:

@@ -298,6 +298,11 @@ def _size(analysis: Analysis) -> Reading:
     return analysis.run.size
 
 
+def _named_stragglers(analysis: Analysis) -> int:
+    """Count slow ranks and hosts; lateness that varies from step to step names none."""
+    return sum(bool(straggler.ranks) for straggler in analysis.stragglers)
+
+
 def _changes(analysis: Analysis) -> Reading:
     return unmeasured(analysis) if analysis.steady is None else len(analysis.changes)
 
@@ -346,9 +351,7 @@ _FIGURES: dict[str, NamedFigure] = {
         f"findings.{severity}": NamedFigure(Kind.NUMBER, partial(_findings, severity))
         for severity in get_args(Severity)
     },
-    "stragglers": NamedFigure(
-        Kind.NUMBER, partial(_with_verdict, lambda analysis: len(analysis.stragglers))
-    ),
+    "stragglers": NamedFigure(Kind.NUMBER, partial(_with_verdict, _named_stragglers)),
     "changes": NamedFigure(Kind.NUMBER, _changes),
     "warnings": NamedFigure(Kind.NUMBER, lambda analysis: len(analysis.warnings)),
     "size": NamedFigure(Kind.NUMBER, _size),

@@ -213,9 +213,10 @@ class Watcher:
         """Yield an event for each straggler that no earlier look has found."""
         if not self._names_stragglers:
             return
-        for straggler in analysis.stragglers:
+        # Where no rank is named, lateness varies from step to step.
+        for straggler in filter(lambda late: late.ranks, analysis.stragglers):
             what = _ranks_and_stage(straggler)
-            if straggler.ranks and what not in state.stragglers:
+            if what not in state.stragglers:
                 state.stragglers.add(what)
                 event = self._event("straggler", run, f"{straggler_sentence(straggler)}.")
                 yield replace(event, straggler=what)
