@@ -15,6 +15,7 @@ from flask import Flask, Response, make_response, redirect, request
 from stallscope.errors import NotFoundError, StallscopeError, UsageError
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_HEALTH = "/health"
 _log = logging.getLogger(__name__)
 
 #: The name of the token in a query.
@@ -54,6 +55,20 @@ def add_security_headers(app: Dash) -> None:
         return response
 
     app.server.after_request(harden)
+
+
+def answer_health_checks(server: Flask) -> None:
+    """Answer ``/health`` to all, without a token and under any name; to be called before those checks.
+
+    Whoever checks that the dashboard runs, such as Kubernetes, learns no more.
+    """
+
+    def answer() -> Response | None:
+        if request.path != _HEALTH:
+            return None
+        return Response("ok\n", mimetype="text/plain")
+
+    server.before_request(answer)
 
 
 def require_host(server: Flask, host: str, port: int, advice: str) -> None:

@@ -28,7 +28,13 @@ from stallscope.errors import UsageError
 
 from .addresses import checked_prefix
 from .app import create_app
-from .security import TOKEN_PARAMETER, checked_token, require_host, require_token
+from .security import (
+    TOKEN_PARAMETER,
+    answer_health_checks,
+    checked_token,
+    require_host,
+    require_token,
+)
 from .store import RunStore
 from .store.cache import share_heaps
 
@@ -129,6 +135,7 @@ class DashboardServer:
         #: The dashboard's address, with the token if there is one.
         self.url = f"http://{url_host}:{port}{prefix}"
         app = create_app(store, prefix)
+        answer_health_checks(app.server)
         if token is not None:
             # A website that points its own name here does not know the token: any host is safe.
             self.url += f"?{TOKEN_PARAMETER}={token}"

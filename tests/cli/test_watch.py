@@ -136,6 +136,21 @@ def test_a_second_run_is_watched_until_it_has_completed(tmp_path: Path, job: Run
 
 
 @pytest.mark.any_versions
+def test_it_stays_for_runs_to_come(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    with watching(tmp_path, folder, "--stay") as watch:
+        wait_until(lambda: "waiting for its first steps" in watch.errors, lambda: watch.errors)
+        RunningJob(folder / "first", run_id="run-1").end()
+        watch.wait_for("run-1: completed")
+        RunningJob(folder / "second", run_id="run-2").end()
+        watch.wait_for("run-2: completed")
+        watch.process.send_signal(signal.SIGTERM)
+        assert watch.status() == 143
+    assert main(["watch", str(folder), "--stay", "--once"]) == 2
+
+
+@pytest.mark.any_versions
 def test_ctrl_c_ends_it_quietly(tmp_path: Path, job: RunningJob) -> None:
     job.wait_for_rank_1()
     with watching(tmp_path, job.folder) as watch:

@@ -81,6 +81,17 @@ def test_with_a_token_other_machines_are_let_in(runs: RunStore) -> None:
     assert statuses == [401]
 
 
+def test_whoever_checks_its_health_needs_neither_token_nor_its_name(runs: RunStore) -> None:
+    for host, token in (("127.0.0.1", None), ("0.0.0.0", new_token())):
+        server = DashboardServer(runs, host, 0, token=token)
+        port = _port(server.url)
+        answers: list[tuple[int, str]] = []
+        _while_running(
+            server, lambda port=port, to=answers: to.append(_get(port, "10.0.0.7", "/health"))
+        )
+        assert answers == [(200, "ok\n")]
+
+
 def test_it_answers_at_its_own_name_and_no_other(runs: RunStore) -> None:
     server = DashboardServer(runs, "localhost", 0)
     port = _port(server.url)
@@ -256,11 +267,11 @@ def _address_of_this_machine() -> str:
         return str(probe.getsockname()[0])
 
 
-def _get(port: int, host: str) -> tuple[int, str]:
+def _get(port: int, host: str, path: str = "/") -> tuple[int, str]:
     with closing(
         http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
     ) as connection:
-        connection.request("GET", "/", headers={"Host": host})
+        connection.request("GET", path, headers={"Host": host})
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
 

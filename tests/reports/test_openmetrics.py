@@ -51,6 +51,17 @@ def test_figures_are_those_of_the_analysis_in_seconds(
     assert values["stallscope_ranks",] == 4
     assert values["stallscope_baseline_gap_ratio",] == analysis.gap
     assert values["stallscope_fix_speedup_ratio", "imbalance"] > 1.1
+    low, saved, high = (
+        values[f"stallscope_fix_saved_{end}seconds", "imbalance"] for end in ("low_", "", "high_")
+    )
+    assert 0 < low <= saved <= high
+    assert values["stallscope_slow_ranks",] == 1
+    assert values["stallscope_fault",] == values["stallscope_completed",] == 1
+    assert values["stallscope_stopped_seconds",] == 0
+    assert analysis.goodput is not None
+    assert values["stallscope_goodput_ratio",] == analysis.goodput.fraction
+    lost = [value for key, value in values.items() if key[0] == "stallscope_goodput_lost_seconds"]
+    assert sum(lost) == pytest.approx(sum(analysis.goodput.lost_s.values()))
 
 
 def test_unmeasured_values_are_absent(

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from support.running_job import RunningJob
 from support.step_logs import Job, run_of_job
 
 from stallscope.analysis import analyse
 from stallscope.cli.main import main
 from stallscope.errors import UsageError
+from stallscope.parsers import read
 from stallscope.watch.latest import LatestFigures, sent, served
 
 STEP = "stallscope_step_mean_seconds"
@@ -26,7 +28,7 @@ STEP = "stallscope_step_mean_seconds"
 def figures(tmp_path: Path) -> LatestFigures:
     latest = LatestFigures()
     for name in ("one", "two"):
-        latest.measured(analyse(run_of_job(tmp_path / name, Job(ranks=2, run_id=name))))
+        latest.measured(analyse(run_of_job(tmp_path / name, Job(ranks=2, run_id=name))), 0.0)
     return latest
 
 
@@ -64,9 +66,67 @@ def test_a_port_in_use_is_one_sentence(figures: LatestFigures) -> None:
 
 
 def test_the_latest_analysis_of_a_run_counts(figures: LatestFigures, tmp_path: Path) -> None:
-    figures.measured(analyse(run_of_job(tmp_path / "later", Job(ranks=4, run_id="one"))))
+    figures.measured(analyse(run_of_job(tmp_path / "later", Job(ranks=4, run_id="one"))), 0.0)
     (ranks,) = [figure for figure in figures.all() if figure.name == "stallscope_ranks"]
     assert sorted(value for _, value in ranks.samples if value) == [2, 4]
+
+
+def test_figures_of_completed_runs_are_forgotten_ten_minutes_later(tmp_path: Path) -> None:
+    now = 0.0
+    latest = LatestFigures(lambda: now)
+    job = RunningJob(tmp_path / "open", run_id="open")
+    latest.measured(analyse(run_of_job(tmp_path / "ended", Job(ranks=2, run_id="ended"))), 0.0)
+    (run,) = read(str(job.folder))
+    latest.measured(analyse(run), 3.0)
+    assert values_of(latest, "stallscope_completed") == {"ended": 1.0, "open": 0.0}
+    assert values_of(latest, "stallscope_silent_seconds") == {"ended": 0.0, "open": 3.0}
+    now = 599.0
+    assert set(values_of(latest, STEP)) == {"ended", "open"}
+    now = 601.0
+    assert set(values_of(latest, STEP)) == {"open"}
+
+
+def values_of(figures: LatestFigures, name: str) -> dict[str, float | None]:
+    return {labels["run_id"]: value for labels, value in figures.samples(name)}
+
+
+def test_other_machines_need_the_token_except_for_the_health(figures: LatestFigures) -> None:
+    token = "a-token-of-ours_1234"
+    with served(figures, "0.0.0.0", 0, token) as address:
+        address = address.replace("0.0.0.0", "127.0.0.1")
+        right = {"Authorization": f"Bearer {token}", "Host": "watch.example:9464"}
+        assert STEP in scraped(address, **right)
+        for wrong in ({}, {"Authorization": f"Bearer {token}x"}, {"Authorization": "Bearer \xe4"}):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                scraped(address, **wrong)
+            assert refused.value.code == 401
+            refused.value.close()
+        assert scraped(address.replace("metrics", "health"), Host="10.0.0.7:9464") == "ok\n"
+
+
+@pytest.mark.parametrize(
+    ("host", "token", "error"),
+    [
+        ("0.0.0.0", None, "set STALLSCOPE_TOKEN to a token"),
+        ("0.0.0.0", "short", "a token has 16 to 200 letters"),
+        ("no such host", "a-token-of-ours_1234", "'no such host' is not a name or address"),
+    ],
+)
+def test_a_host_without_a_valid_token_is_refused(
+    host: str,
+    token: str | None,
+    error: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.delenv("STALLSCOPE_TOKEN", raising=False)
+    if token is not None:
+        monkeypatch.setenv("STALLSCOPE_TOKEN", token)
+    run_of_job(tmp_path, Job())
+    serving = ["--metrics-port", "0", "--metrics-host", host]
+    assert main(["watch", str(tmp_path), *serving]) == 2
+    assert error in capsys.readouterr().err
 
 
 @contextmanager

@@ -198,6 +198,32 @@ def test_a_place_that_is_unreadable_at_first_is_an_error(tmp_path: Path) -> None
         watcher_of(tmp_path / "nowhere").first_look()
 
 
+def test_an_empty_folder_is_watched_if_runs_may_come(tmp_path: Path) -> None:
+    folder, notes = tmp_path / "logs", list[str]()
+    folder.mkdir()
+    place = Place(str(folder), None, Path("unused"), whole=False, waits=True)
+    watcher = Watcher(place, [parse("stopped")], note=notes.append)
+    assert watcher.first_look() == watcher.look() == watcher.look() == []
+    assert "waiting for its first steps" in notes[0]
+    assert not watcher.all_completed
+    RunningJob(folder).end()
+    assert kinds(watcher.look()) == ["completed"]
+
+
+def test_a_completed_run_is_analysed_again_only_if_its_logs_grow(job: RunningJob) -> None:
+    analysed: list[str] = []
+    place = Place(str(job.folder), None, Path("unused"), whole=True)
+    watcher = Watcher(place, [], measured=lambda analysis, _: analysed.append(analysis.run.status))
+    watcher.first_look()
+    job.end()
+    watcher.look()
+    watcher.look()
+    assert analysed == ["open", "completed"]
+    job.go_on()
+    watcher.look()
+    assert analysed == ["open", "completed", "completed"]
+
+
 def test_a_later_run_in_the_same_folder_is_watched(job: RunningJob) -> None:
     watcher = watcher_of(job.folder)
     watcher.first_look()

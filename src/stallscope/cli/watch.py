@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,7 @@ from .output import open_one
 #: The exit status if a condition has held.
 CONDITION_HELD = 1
 _LOCALHOST = "127.0.0.1"
+_TOKEN = "STALLSCOPE_TOKEN"
 # How long notifications may take after the last event.
 _LAST_DELIVERY_SECONDS = 30.0
 
@@ -67,6 +69,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="serve the runs' latest figures as OpenMetrics on 127.0.0.1:PORT/metrics (0: a free port)",
     )
     parser.add_argument(
+        "--metrics-host",
+        metavar="HOST",
+        help="serve them at this address of this machine, to clients that send the bearer token in "
+        f"{_TOKEN} (default: {_LOCALHOST}, without a token)",
+    )
+    parser.add_argument(
         "--otlp",
         metavar="URL",
         help="send them to an OpenTelemetry receiver, such as http://localhost:4318/v1/metrics",
@@ -77,6 +85,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=2.0,
         help="seconds between two looks (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--stay",
+        action="store_true",
+        help="go on when all runs have completed, and watch those that come",
     )
     parser.add_argument(
         "--once",
@@ -94,6 +107,8 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"there is no format {options.format!r}: watch writes json, or text")
     if not 0 < options.interval < math.inf:
         raise UsageError(f"--interval {options.interval:g}: give a number of seconds above 0")
+    if options.stay and options.once:
+        raise UsageError("--stay and --once: give one of them")
     conditions = _conditions(options.when or [STOPPED])
     with ExitStack() as stack:
         mirrors = stack.enter_context(temporary_mirrors())
@@ -123,11 +138,11 @@ def _events(watchers: Sequence[Watcher], options: argparse.Namespace) -> Iterato
         StallscopeError: if a place cannot be read at first.
     """
     events = [event for watcher in watchers for event in watcher.first_look()]
-    if not events and all(watcher.all_completed for watcher in watchers):
+    if not (events or options.stay) and all(watcher.all_completed for watcher in watchers):
         _note("all runs have completed already")
     yield events
     if not options.once:
-        yield from follow(watchers, options.interval)
+        yield from follow(watchers, options.interval, stay=options.stay)
 
 
 def _conditions(texts: Sequence[str]) -> list[Condition]:
@@ -152,6 +167,7 @@ def _places(
             mirrors,
             whole=whole,
             ended_too=options.once,
+            waits=options.stay,
             note=_note,
             warned=warned,
         )
@@ -171,7 +187,7 @@ def _delivery(notify: str | None, form: Form | None) -> Iterator[Delivery | None
 
 
 @contextmanager
-def _published(options: argparse.Namespace) -> Iterator[Callable[[Analysis], None] | None]:
+def _published(options: argparse.Namespace) -> Iterator[Callable[[Analysis, float], None] | None]:
     """Publish figures within the block, if asked to; the value takes analyses."""
     if options.metrics_port is None and options.otlp is None:
         yield None
@@ -179,18 +195,41 @@ def _published(options: argparse.Namespace) -> Iterator[Callable[[Analysis], Non
     figures = LatestFigures()
     with ExitStack() as stack:
         if options.metrics_port is not None:
-            address = stack.enter_context(served(figures, _LOCALHOST, options.metrics_port))
+            host, token = _served_to(options.metrics_host)
+            address = stack.enter_context(served(figures, host, options.metrics_port, token))
             _note(f"figures are at {address}")
         refresh = None
         if options.otlp is not None:
             refresh = stack.enter_context(sent(figures, options.otlp, _note))
 
-        def measured(analysis: Analysis) -> None:
-            figures.measured(analysis)
+        def measured(analysis: Analysis, silent_s: float) -> None:
+            figures.measured(analysis, silent_s)
             if refresh is not None:
                 refresh()
 
         yield measured
+
+
+def _served_to(host: str | None) -> tuple[str, str | None]:
+    """Return the address to serve figures at, and the token that requests need.
+
+    The token comes from the environment: other users of the machine can read command lines.
+
+    Raises:
+        UsageError: if other machines can reach the address and there is no valid token.
+    """
+    if host is None:
+        return _LOCALHOST, None
+    # It brings Dash, which other uses of the command do without.
+    from stallscope.dashboard.security import checked_token
+
+    token = os.environ.get(_TOKEN)
+    if token is None:
+        raise UsageError(
+            f"with --metrics-host {host}, anyone who reaches this machine could read the figures: set "
+            f"{_TOKEN} to a token of 16 to 200 letters, digits, - and _"
+        )
+    return host, checked_token(token)
 
 
 def _print(event: WatchEvent, form: str | None) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hmac
 import logging
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,40 +24,69 @@ from stallscope.reports.run.run_records import metrics
 
 # Milliseconds between two deliveries, and the limit for the last one.
 _INTERVAL_MS, _LAST_MS = 10_000, 10_000
+# Longer than monitoring usually waits between two looks.
+_KEPT_SECONDS = 600.0
+_SILENT = "stallscope_silent_seconds"
 _UNITS = {"seconds": "s", "ratio": "1", "bytes": "By"}
 
 _PATH = "/metrics"
+_HEALTH = "/health"
 # Websites can point other names at this machine (DNS rebinding).
 _HOSTS = ("127.0.0.1", "localhost")
 _TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
 class LatestFigures:
-    """The figures of every run at its last look; several threads may use it."""
+    """The figures of every run at its last look; several threads may use it.
 
-    def __init__(self) -> None:
+    Those of completed runs are kept for ten minutes, so that all who ask now and then see the end.
+
+    Args:
+        now: monotonic seconds.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         #: By the id of the run, then by the name of the figure.
         self._by_run: dict[str, dict[str, Metric]] = {}
+        #: When completed runs are forgotten.
+        self._until: dict[str, float] = {}
         self._lock = threading.Lock()
+        self._now = now
 
-    def measured(self, analysis: Analysis) -> None:
-        """Replace the figures of a run."""
+    def measured(self, analysis: Analysis, silent_s: float) -> None:
+        """Replace the figures of a run.
+
+        Args:
+            silent_s: for how long no log of the run has grown.
+        """
+        run = analysis.run
+        silent = (({"run_id": run.id}, silent_s),)
+        title = "For how long no log of the open run has grown"
         figures = {metric.name: metric for metric in metrics(analysis)}
+        figures[_SILENT] = Metric(_SILENT, title, silent, "seconds")
         with self._lock:
-            self._by_run[analysis.run.id] = figures
+            self._by_run[run.id] = figures
+            self._until.pop(run.id, None)
+            if run.status == "completed":
+                self._until[run.id] = self._now() + _KEPT_SECONDS
 
     def all(self) -> list[Metric]:
         """Return the figures of all runs, with the samples of one name together."""
-        with self._lock:
-            runs = list(self._by_run.values())
-        metrics = {name: metric for run in runs for name, metric in run.items()}
+        metrics = {name: metric for run in self._runs() for name, metric in run.items()}
         return [replace(metric, samples=self.samples(name)) for name, metric in metrics.items()]
 
     def samples(self, name: str) -> list[tuple[Labels, float | None]]:
         """Return the samples of one figure for all runs."""
-        with self._lock:
-            metrics = [run[name] for run in self._by_run.values() if name in run]
+        metrics = [run[name] for run in self._runs() if name in run]
         return [sample for metric in metrics for sample in metric.samples]
+
+    def _runs(self) -> list[dict[str, Metric]]:
+        """Return the figures of each run, without runs that completed long ago."""
+        with self._lock:
+            now = self._now()
+            for run in [run for run, until in self._until.items() if until < now]:
+                del self._until[run], self._by_run[run]
+            return list(self._by_run.values())
 
 
 # -- Send the latest figures over OTLP, with OpenTelemetry's library ------------------------------
@@ -156,14 +188,20 @@ class _Gauges:
 
 
 @contextmanager
-def served(figures: LatestFigures, host: str, port: int) -> Iterator[str]:
+def served(figures: LatestFigures, host: str, port: int, token: str | None = None) -> Iterator[str]:
     """Serve figures within the block; yields the address.
 
+    Args:
+        host: a name or an IPv4 address of this machine.
+        port: 0 takes any free one.
+        token: the bearer token that requests must have; None only where no other machine reaches
+            ``host``.
+
     Raises:
-        UsageError: if the port cannot be used.
+        UsageError: if host or port cannot be used.
     """
     try:
-        server = ThreadingHTTPServer((host, port), _handler(figures))
+        server = ThreadingHTTPServer((_address(host), port), _handler(figures, token))
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"--metrics-port {port}: {reason}; give another port") from None
@@ -176,21 +214,42 @@ def served(figures: LatestFigures, host: str, port: int) -> Iterator[str]:
         server.server_close()
 
 
-def _handler(figures: LatestFigures) -> type[BaseHTTPRequestHandler]:
+def _address(host: str) -> str:
+    try:
+        return socket.gethostbyname(host)
+    except (OSError, UnicodeError):
+        raise UsageError(
+            f"--metrics-host: {host!r} is not a name or address of this machine"
+        ) from None
+
+
+def _handler(figures: LatestFigures, token: str | None) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         # A scraper that stalls must not keep a thread for ever.
         timeout = 10
 
         def do_GET(self) -> None:
-            if self.headers.get("Host", "").rpartition(":")[0] not in _HOSTS:
+            path = self.path.partition("?")[0]
+            if path == _HEALTH:
+                # Whoever checks that it runs needs no token, and learns no more.
+                self._answer("ok\n", "text/plain; charset=utf-8")
+            elif token is None and self.headers.get("Host", "").rpartition(":")[0] not in _HOSTS:
                 self.send_error(403, "ask for this machine by its address")
-                return
-            if self.path.partition("?")[0] != _PATH:
+            elif token is not None and not self._has_token(token):
+                self.send_error(401, "send the header Authorization: Bearer TOKEN")
+            elif path != _PATH:
                 self.send_error(404, f"figures are at {_PATH}")
-                return
-            body = openmetrics_lines(figures.all()).encode()
+            else:
+                self._answer(openmetrics_lines(figures.all()), _TYPE)
+
+        def _has_token(self, token: str) -> bool:
+            given = self.headers.get("Authorization", "").encode("latin-1", "replace")
+            return hmac.compare_digest(given, f"Bearer {token}".encode())
+
+        def _answer(self, text: str, content_type: str) -> None:
+            body = text.encode()
             self.send_response(200)
-            self.send_header("Content-Type", _TYPE)
+            self.send_header("Content-Type", content_type)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -33,6 +33,7 @@ class Place:
         whole: whether all steps are needed; otherwise old ones are dropped, so that looking at a long
             run is as fast as at a short one.
         ended_too: whether to return runs that had ended at the first look, too.
+        waits: whether a folder without runs may get its first one.
         note: called with a sentence about runs and logs that are left out.
         warned: the warnings that were noted, here or at other places; new ones are added.
     """
@@ -45,6 +46,7 @@ class Place:
         *,
         whole: bool,
         ended_too: bool = False,
+        waits: bool = False,
         note: Callable[[str], None] = lambda _: None,
         warned: set[str] | None = None,
     ) -> None:
@@ -53,6 +55,7 @@ class Place:
         self._source: Source | None = None
         self._growing = Growing(None if whole else _STEPS_HELD)
         self._ended_too = ended_too
+        self._waits = waits
         self._note = note
         #: The ids of the runs that were noted as left out.
         self._noted: set[str] = set()
@@ -66,8 +69,9 @@ class Place:
 
     @property
     def may_begin(self) -> bool:
-        """Whether it is a log that is there, and may still get its first lines about steps."""
-        return not self._ended_too and Path(self._address.place).is_file()
+        """Whether it is a log or folder that is there, and may still get its first steps."""
+        path = Path(self._address.place)
+        return not self._ended_too and (path.is_file() or (self._waits and path.is_dir()))
 
     def look(self) -> list[Run]:
         """Read new rows; return the run that is named, or else all runs of the place.

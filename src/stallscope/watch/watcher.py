@@ -70,8 +70,8 @@ class Watcher:
         conditions: the conditions to evaluate.
         baseline: the run that runs are compared with.
         note: called with sentences about conditions that cannot be evaluated.
-        measured: called with the analysis of every run at every look; without it, runs are analysed
-            only if a condition needs that.
+        measured: called with the analysis of every run at every look, and with the seconds for which its
+            logs have not grown; without it, runs are analysed only if a condition needs that.
         now: monotonic seconds.
     """
 
@@ -82,7 +82,7 @@ class Watcher:
         *,
         baseline: Analysis | None = None,
         note: Callable[[str], None] = lambda _: None,
-        measured: Callable[[Analysis], None] | None = None,
+        measured: Callable[[Analysis, float], None] | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._place = place
@@ -118,7 +118,7 @@ class Watcher:
         try:
             self._look(events)
         except NotFoundError as error:
-            if not self._place.may_begin:
+            if not self._waits_for_runs:
                 raise
             self._failures += 1
             self._note(f"{str(error).rstrip('.')}; waiting for its first steps")
@@ -130,8 +130,15 @@ class Watcher:
         try:
             self._look(events)
         except StallscopeError as error:
+            if self._waits_for_runs and isinstance(error, NotFoundError):
+                return events
             return [*events, *self._failed(error)]
         return [*self._recovered(), *events]
+
+    @property
+    def _waits_for_runs(self) -> bool:
+        """Whether no look has found a run so far, and one may come."""
+        return self._place.may_begin and not self._runs
 
     def _look(self, events: list[WatchEvent]) -> None:
         runs = self._place.look()
@@ -156,8 +163,12 @@ class Watcher:
 
     def _look_at(self, run: Run) -> list[WatchEvent]:
         """Evaluate the conditions for one run; return the changes."""
-        state, stopped = self._runs[run.id], find_stopped(run)
-        progress = LogProgress(stopped, self._silent_s(run, state))
+        state = self._runs[run.id]
+        completed = run.status == "completed"
+        if completed and state.completed and state.bytes == _log_bytes(run):
+            return []
+        stopped, silent_s = find_stopped(run), self._silent_s(run, state)
+        progress = LogProgress(stopped, silent_s)
         analysis = analyse(run, self._baseline) if self._needs_analysis else None
         events = [
             event
@@ -168,9 +179,8 @@ class Watcher:
         if analysis is not None:
             events += self._new_stragglers(run, state, analysis)
             if self._measured is not None:
-                self._measured(analysis)
+                self._measured(analysis, silent_s)
         state.stopped = stopped or state.stopped
-        completed = run.status == "completed"
         if completed and not state.completed:
             events.append(self._event("completed", run, "completed."))
         state.completed = completed
@@ -178,7 +188,7 @@ class Watcher:
 
     def _silent_s(self, run: Run, state: _WatchedRun) -> float:
         """Return for how long the logs have not grown; 0 once the run has completed."""
-        size, now = sum(log.size for log in run.logs), self._now()
+        size, now = _log_bytes(run), self._now()
         if size != state.bytes or run.status == "completed":
             state.bytes, state.grown_at = size, now
         return now - state.grown_at
@@ -271,6 +281,10 @@ class Watcher:
         )
 
 
+def _log_bytes(run: Run) -> int:
+    return sum(log.size for log in run.logs)
+
+
 def _ranks_and_stage(straggler: Straggler) -> str:
     return f"{straggler.stage} of {listed('rank', straggler.ranks)}"
 
@@ -299,7 +313,9 @@ class _Look:
     all_completed: bool
 
 
-def follow(watchers: Sequence[Watcher], interval_s: float) -> Iterator[list[WatchEvent]]:
+def follow(
+    watchers: Sequence[Watcher], interval_s: float, *, stay: bool = False
+) -> Iterator[list[WatchEvent]]:
     """Yield new events, or an empty list after the interval, until all runs have completed.
 
     Each place has its own thread, so that a host that does not answer does not delay the others.
@@ -307,12 +323,13 @@ def follow(watchers: Sequence[Watcher], interval_s: float) -> Iterator[list[Watc
     Args:
         watchers: one for each place, after the first look.
         interval_s: the pause between two looks at a place.
+        stay: whether to go on for ever, for runs to come.
     """
     open_places = {watcher for watcher in watchers if not watcher.all_completed}
-    if not open_places:
+    if not (open_places or stay):
         return
     with _looks(watchers, interval_s) as looks:
-        while open_places:
+        while open_places or stay:
             try:
                 look = looks.get(timeout=interval_s)
             except Empty:

@@ -160,6 +160,7 @@ def _metrics(analysis: Analysis) -> Iterator[Metric]:
         yield _single("stallscope_tokens_per_second", about_tokens, tokens.value)
     yield from _times(analysis)
     yield from _gains(analysis)
+    yield from _health(analysis)
     gap = analysis.gap
     yield _single(
         "stallscope_baseline_gap_ratio", "Lost share of the baseline's throughput", gap, "ratio"
@@ -170,6 +171,25 @@ def _metrics(analysis: Analysis) -> Iterator[Metric]:
     }
     by_severity = tuple(({"severity": name}, float(count)) for name, count in counts.items())
     yield Metric("stallscope_findings", "Findings by severity", by_severity)
+
+
+def _health(analysis: Analysis) -> Iterator[Metric]:
+    """Yield what alerts rest on: whether the run goes on, hangs, or has a fault, and lost time."""
+    completed = float(analysis.run.status == "completed")
+    yield _single("stallscope_completed", "1 once every rank has closed its log", completed)
+    stopped = 0.0 if analysis.stopped is None else analysis.stopped.seconds
+    yield _single("stallscope_stopped_seconds", "For how long the job has hung", stopped, "seconds")
+    fault = float(analysis.bottleneck.fault)
+    yield _single("stallscope_fault", "1 where the verdict is a fault", fault)
+    slow = {rank for straggler in analysis.stragglers for rank in straggler.ranks}
+    yield _single("stallscope_slow_ranks", "Ranks that are named as slow", len(slow))
+    goodput = analysis.goodput
+    if goodput is not None:
+        about = "Share of the job's time in steps that count"
+        yield _single("stallscope_goodput_ratio", about, goodput.fraction, "ratio")
+        lost = tuple(({"cause": cause}, seconds) for cause, seconds in goodput.lost_s.items())
+        about = "Time of the job that is lost, by cause"
+        yield Metric("stallscope_goodput_lost_seconds", about, lost, "seconds")
 
 
 def _times(analysis: Analysis) -> Iterator[Metric]:
@@ -203,10 +223,15 @@ def _gains(analysis: Analysis) -> Iterator[Metric]:
     predicted = [({"fix": str(gain.what_if.fix)}, gain.what_if) for gain in gains(analysis)]
     speedups = tuple((label, gain.speedup) for label, gain in predicted)
     yield Metric("stallscope_fix_speedup_ratio", "Speed-up by a fix", speedups, "ratio")
-    saved = tuple(
-        (label, gain.saved_ms.value / 1e3) for label, gain in predicted if not is_throughput(gain)
-    )
-    yield Metric("stallscope_fix_saved_seconds", "Time that a fix saves per step", saved, "seconds")
+    saved = [(label, gain.saved_ms) for label, gain in predicted if not is_throughput(gain)]
+    title = "Time that a fix saves per step"
+    values = tuple((label, mean.value / 1e3) for label, mean in saved)
+    yield Metric("stallscope_fix_saved_seconds", title, values, "seconds")
+    intervals = [(label, mean.ci95) for label, mean in saved if mean.ci95 is not None]
+    for end, name in enumerate(("low", "high")):
+        title = f"The {name} end of the 95 % interval of what a fix saves per step"
+        values = tuple((label, interval[end] / 1e3) for label, interval in intervals)
+        yield Metric(f"stallscope_fix_saved_{name}_seconds", title, values, "seconds")
 
 
 def _single(name: str, title: str, value: float | None, unit: str = "") -> Metric:
