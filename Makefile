@@ -224,6 +224,9 @@ services-stop: ## stop what make services started
 release-check: ## build sdist and wheel, and check them as users install them, in clean environments
 	tools/release-check.sh $(RELEASE)
 
+container-check: ## build the image of deploy/ on Debian's packages, and run its commands without root, read-only (3 minutes)
+	tools/container-check.sh $(ARGS)
+
 browser: $(VENV)/.ready ## Debian's headless Chromium for the browser tests, where it is missing
 	tools/system-packages.sh chromium-headless-shell
 
@@ -244,4 +247,4 @@ $(LOWEST)/.ready: pyproject.toml tools/app-env.sh tools/installing.sh tools/lowe
 	NEWEST_PYTHON=3.11 tools/app-env.sh $(LOWEST) app,spark,test tools/lowest-requirements.txt
 	@touch $@
 
-.PHONY: help demo check check-tests test test-app test-measured test-asleep test-unmeasured test-unmeasured-side horovod-side keras3-side mxnet-side ray-side deepspeed-side services-side lowest-side test-lowest-side test-lowest lint format samples bench bench-env soak scorecard pairs probes causes hangs hosts frameworks public-examples fuzz screenshots pictures matrix training-env spark-env keras3-env mxnet-env ray-env deepspeed-env examples-env services-env services services-stop release-check browser clean
+.PHONY: help demo check check-tests test test-app test-measured test-asleep test-unmeasured test-unmeasured-side horovod-side keras3-side mxnet-side ray-side deepspeed-side services-side lowest-side test-lowest-side test-lowest lint format samples bench bench-env soak scorecard pairs probes causes hangs hosts frameworks public-examples fuzz screenshots pictures matrix training-env spark-env keras3-env mxnet-env ray-env deepspeed-env examples-env services-env services services-stop release-check container-check browser clean

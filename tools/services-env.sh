@@ -4,7 +4,7 @@
 #     tools/services-env.sh VENV [spark]
 #
 # MLflow's server pins versions that the app does not, so it has a separate environment. Azurite comes from
-# npm and is in there, too; sshd, Open MPI, Slurm and the tools of the lab's hosts are the distribution's.
+# npm and is in there, too; sshd, Open MPI, Slurm, Prometheus and the tools of the lab's hosts are the distribution's.
 # Spark is only added on request: it is large and needs Java.
 set -euo pipefail
 
@@ -43,6 +43,16 @@ install_launchers() {
     RUNLEVEL=1 "$here/system-packages.sh" slurmctld slurmd slurm-client
 }
 
+# Prometheus for the tests of dashboards and alert rules; with systemd, the package would start it.
+install_prometheus() {
+    command -v prometheus >/dev/null && return
+    if [ -d /run/systemd/system ]; then
+        echo "services-env: no Prometheus for the tests of monitoring; installing it also starts it, so please do that yourself: apt-get install prometheus" >&2
+        return
+    fi
+    RUNLEVEL=1 "$here/system-packages.sh" prometheus
+}
+
 # Optional: without it, the tests that need it are skipped and say so.
 install_azurite() {
     [ ! -f "$venv/node_modules/azurite/package.json" ] || return 0
@@ -54,6 +64,7 @@ install_azurite() {
 install_sshd
 "$here/system-packages.sh" iproute2 faketime
 install_launchers
+install_prometheus
 stamp=$(sha256sum <"$requirements" | cut -c1-16)
 if [ ! -f "$venv/.ready" ] || [ "$(cat "$venv/.ready")" != "$stamp" ]; then
     python=$(find_python 3.11 3.99 "${PYTHON:-}" python3.11 python3 python) ||

@@ -10,6 +10,7 @@ set -uo pipefail
 program() {
     case $1 in
         python3-venv | python3-dev) echo "" ;;
+        bubblewrap) echo bwrap ;;
         iproute2) echo tc ;;
         openmpi-bin) echo mpirun ;;
         slurm-client) echo srun ;;
