@@ -44,8 +44,8 @@ help: ## this list
 demo: $(VENV)/.ready ## set up, report on the sample runs and serve the dashboard (ARGS=--no-serve ends after the reports)
 	$(BIN)/stallscope demo $(ARGS)
 
-check: $(VENV)/.ready-dev ## the inner loop: format, lint, types, and all short tests without ranks, browser and servers
-	$(MAKE_QUIETLY) --jobs 2 lint check-tests
+check: $(VENV)/.ready-dev ## the inner loop: format, lint, types, docs, and all short tests without ranks, browser and servers
+	$(MAKE_QUIETLY) --jobs 2 lint site check-tests
 
 check-tests: $(VENV)/.ready-dev
 	@# Hardly anything waits in these: one worker per core.
@@ -118,6 +118,9 @@ lint: $(VENV)/.ready-dev ## formatting, lint and types
 	$(BIN)/mypy
 	$(BIN)/mypy tools/attribution_pictures.py tools/screenshots.py tools/terminal_picture.py
 	$(BIN)/python tools/names.py src collector parsers dashboard tests tools benchmarks
+
+site: $(VENV)/.ready-dev ## the docs as a site with search and a Python reference, in build/site; warnings are errors
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --jobs 2 --conf-dir tools/docs_site --doctree-dir build/doctrees . build/site
 
 format: $(VENV)/.ready-dev ## bring the code into shape
 	$(BIN)/ruff check --fix --quiet . || true
@@ -224,7 +227,7 @@ services-stop: ## stop what make services started
 release-check: ## build sdist and wheel, and check them as users install them, in clean environments
 	tools/release-check.sh $(RELEASE)
 
-container-check: ## build the image of deploy/ on Debian's packages, and run its commands without root, read-only (3 minutes)
+container-check: ## build the image of deploy/ on Debian's packages, and run its commands without root, read-only
 	tools/container-check.sh $(ARGS)
 
 browser: $(VENV)/.ready ## Debian's headless Chromium for the browser tests, where it is missing
@@ -247,4 +250,4 @@ $(LOWEST)/.ready: pyproject.toml tools/app-env.sh tools/installing.sh tools/lowe
 	NEWEST_PYTHON=3.11 tools/app-env.sh $(LOWEST) app,spark,test tools/lowest-requirements.txt
 	@touch $@
 
-.PHONY: help demo check check-tests test test-app test-measured test-asleep test-unmeasured test-unmeasured-side horovod-side keras3-side mxnet-side ray-side deepspeed-side services-side lowest-side test-lowest-side test-lowest lint format samples bench bench-env soak scorecard pairs probes causes hangs hosts frameworks public-examples fuzz screenshots pictures matrix training-env spark-env keras3-env mxnet-env ray-env deepspeed-env examples-env services-env services services-stop release-check container-check browser clean
+.PHONY: help demo check check-tests test test-app test-measured test-asleep test-unmeasured test-unmeasured-side horovod-side keras3-side mxnet-side ray-side deepspeed-side services-side lowest-side test-lowest-side test-lowest lint site format samples bench bench-env soak scorecard pairs probes causes hangs hosts frameworks public-examples fuzz screenshots pictures matrix training-env spark-env keras3-env mxnet-env ray-env deepspeed-env examples-env services-env services services-stop release-check container-check browser clean
