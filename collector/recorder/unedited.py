@@ -112,7 +112,7 @@ class Unedited:
         if world_of_training().rank == 0:
             known = ", ".join(sorted(self.imported))
             reason = (
-                "it has imported %s, and nothing of it trained" % known
+                "it has imported %s, and no fit, Trainer or optimizer of it has made a step" % known
                 if known
                 else "it has imported no framework that can be recorded without an edit"
             )
