@@ -25,6 +25,8 @@ T = TypeVar("T")
 #: The errors of parsing bytes that are not a manifest of Stallscope, or whose facts are not a run's.
 NOT_A_MANIFEST = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
+#: Bytes at the start of a manifest that show whose it is.
+_START = 4096
 
 _OTHERS = ("problems", "input_times", "network_checks", "events")
 
@@ -183,8 +185,20 @@ def _manifest(content: Mapping[str, Any], sha256: str) -> Manifest:
 
 
 def is_collected(path: Path) -> bool:
-    """Whether a folder is a collected run."""
-    return is_regular_file(path / MANIFEST)
+    """Whether a folder is a collected run, perhaps a damaged one."""
+    manifest = path / MANIFEST
+    return is_regular_file(manifest) and not _is_foreign(manifest)
+
+
+def _is_foreign(manifest: Path) -> bool:
+    """Whether another program wrote a whole manifest; several use that name."""
+    with suppress(OSError, ValueError, RecursionError), manifest.open("rb") as file:
+        # The key comes first, and manifests of many ranks are long.
+        data = file.read(_START)
+        if b'"stallscope_collected"' not in data:
+            content = json.loads(data + file.read())
+            return isinstance(content, dict) and "stallscope_collected" not in content
+    return False
 
 
 def is_regular_file(path: Path) -> bool:

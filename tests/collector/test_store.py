@@ -358,6 +358,13 @@ def test_a_damaged_manifest_is_an_error_in_lists_and_when_the_run_is_opened(
             read_run(place)
 
 
+def test_a_folder_with_another_programs_manifest_is_a_folder_of_logs(tmp_path: Path) -> None:
+    write_job(tmp_path / "logs", JOB)
+    (tmp_path / "logs" / "manifest.json").write_text('{"schema_version": 1, "status": "completed"}')
+    (run,) = open_runs(str(tmp_path / "logs"))
+    assert run.id == JOB.run_id
+
+
 def test_a_newer_store_is_refused_by_name(tmp_path: Path) -> None:
     manifest = collected(tmp_path) / "manifest.json"
     manifest.write_text(
