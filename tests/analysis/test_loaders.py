@@ -136,18 +136,30 @@ def test_if_the_others_queues_are_full_the_gain_is_a_bound() -> None:
     assert "at most" not in analysis_of_job(asked).bottleneck.evidence
 
 
-def test_a_rank_that_waits_for_delivery_of_its_batch_does_not_starve() -> None:
+@pytest.mark.parametrize(
+    ("steps", "seed", "delays_ms", "share"),
+    [
+        (400, 0, (4, 16), 0.3),
+        # Too few steps to tell whether the slow rank's loader works ahead.
+        (100, 3, (0, 12), 0.1),
+        (100, 5, (0, 12), 0.1),
+    ],
+)
+def test_a_rank_that_waits_for_delivery_of_its_batch_does_not_starve(
+    steps: int, seed: int, delays_ms: tuple[int, int], share: float
+) -> None:
     slow = Fault("input", 120, ranks=(1,))
-    job = replace(STARVING, ranks=2, steps=400, input_ms=30, noise=Noise(cv=0.1), faults=(slow,))
-    recorded = steady(job)
+    job = replace(STARVING, ranks=2, steps=steps, input_ms=30, noise=Noise(cv=0.1), faults=(slow,))
+    recorded = steady(replace(job, seed=seed))
     # A worker process on busy cores delivers a batch late that was made long before.
-    late = np.random.default_rng(1).integers(4_000_000, 16_000_000, len(recorded))
+    least, most = (delay * 1_000_000 for delay in delays_ms)
+    late = np.random.default_rng(1).integers(least, most, len(recorded))
     fetch, arrival = (recorded.cells.columns(name, [0, 1]).copy() for name in ("input", "arrival"))
     fetch[:, 0] += late
     arrival[:, 0] += late
     handed_over = LocalMatrix.of({"input": fetch, "arrival": arrival})
     ledger = replace(recorded, cells=recorded.cells.merged_with(handed_over))
-    assert (fetch[:, 0] > 0.05 * ledger.total).mean() > 0.3
+    assert (fetch[:, 0] > 0.05 * ledger.total).mean() > share
     assert with_loaders_at_work(ledger) is ledger
     assert peer_limit_unknown(ledger, [1])
 

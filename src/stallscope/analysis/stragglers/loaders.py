@@ -182,9 +182,12 @@ def _loaders_too_slow(ledger: Ledger) -> tuple[Ints, bool | None]:
     if len(starving) > 1:
         slope, error = _slopes(ledger, starving)
         too_slow = starving[~(slope - _SURE_STANDARD_ERRORS * error > -_RUNS_AHEAD)]
-        # If no loader prefetches, all ranks wait for batches made on demand.
-        if 0 < len(too_slow) < len(starving) and _run_ahead(ledger, too_slow):
-            return too_slow, True
+        if 0 < len(too_slow) < len(starving):
+            ahead = _run_ahead(ledger, too_slow)
+            # If no loader prefetches, all ranks wait for batches made on demand. If that is unknown,
+            # ranks are not held to a pace that is surely not theirs.
+            if ahead or (ahead is None and _run_ahead(ledger, starving) is None):
+                return too_slow, ahead
     return starving, _run_ahead(ledger, starving) if len(starving) else None
 
 
