@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from stallscope.collector.run_names import NamedRun, index_of
-from stallscope.collector.store.layout import CATALOGUE, where_is
+from stallscope.collector.store.layout import CATALOGUE, MANIFEST, where_is
 from stallscope.collector.store.manifests import (
     closed_folder_problem,
     is_collected,
@@ -240,7 +240,8 @@ def _read_all(folders: Iterable[Path]) -> tuple[list[Entry], tuple[str, ...]]:
     entries = []
     problems = []
     for folder in folders:
-        if not is_collected(folder):
+        # In a store, a manifest that another program wrote is a problem to name.
+        if not is_regular_file(folder / MANIFEST):
             if not may_be_entered(folder):
                 problems.append(closed_folder_problem(folder))
             continue
