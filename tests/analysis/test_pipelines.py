@@ -144,23 +144,62 @@ def test_ranks_without_a_pipeline_have_no_such_finding() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("slow", "expected"),
-    [((5,), "In the mesh it is pp 2 and dp 1."), ((4, 5), "In the mesh they are pp 2.")],
-)
-def test_slow_ranks_are_placed_in_the_mesh(slow: tuple[int, ...], expected: str) -> None:
-    faults = tuple(Fault("compute", 30, ranks=(rank,)) for rank in slow)
-    run = simulate(replace(JOB, faults=faults)).run
+def in_mesh(run: Run, across: str, within: str, columns: int = 2) -> Run:
+    """Return the run as ranks in rows and columns would have recorded it."""
     logs = []
     for log in run.logs:
-        stage, replica = divmod(log.rank, 2)
+        row, column = divmod(log.rank, columns)
         groups = [
-            {"name": "pp", "first": replica, "stride": 2, "size": 4},
-            {"name": "dp", "first": 2 * stage, "stride": 1, "size": 2},
+            {"name": across, "first": column, "stride": columns, "size": run.size // columns},
+            {"name": within, "first": columns * row, "stride": 1, "size": columns},
             {"name": "undefined", "first": 0, "stride": 3, "size": 2},
         ]
         logs.append(replace(log, facts={**log.facts, "groups": groups}))
-    assert expected in analyse(replace(run, logs=tuple(logs))).bottleneck.evidence
+    return replace(run, logs=tuple(logs))
+
+
+def test_a_slow_rank_is_placed_in_the_mesh() -> None:
+    run = simulate(replace(JOB, faults=(Fault("compute", 30, ranks=(5,)),))).run
+    analysis = analyse(in_mesh(run, "pp", "dp"))
+    assert named(analysis) == [(5,)]
+    assert "In the mesh it is pp 2 and dp 1." in analysis.bottleneck.evidence
+
+
+@pytest.mark.parametrize("ms", [10, 30])
+@pytest.mark.parametrize(
+    ("columns", "slow", "place"), [(4, (4, 5, 6, 7), "replica 1"), (2, (2, 3), "replica 1")]
+)
+def test_all_ranks_of_a_slow_replica_are_one_straggler(
+    ms: int, columns: int, slow: tuple[int, ...], place: str
+) -> None:
+    """Half of the ranks may be slow: no rank alone is slower than most others."""
+    faults = tuple(Fault("compute", ms, ranks=(rank,)) for rank in slow)
+    run = simulate(replace(JOB, faults=faults)).run
+    analysis = analyse(in_mesh(run, "replica", "shard", columns))
+    (straggler,) = analysis.stragglers
+    assert (straggler.ranks, straggler.place, straggler.hosts) == (slow, place, ())
+    assert straggler.excess_ms.value == pytest.approx(ms, rel=0.1)
+    assert analysis.bottleneck.ranks == slow
+    assert analysis.bottleneck.evidence.startswith(f"All of {place} (ranks {slow[0]}")
+    assert f"Fixing {place} saves" in analysis.bottleneck.evidence
+    # One of its ranks alone gains nothing.
+    assert "rank" not in {gain.fix.kind for gain in analysis.what_if}
+
+
+def test_a_slow_replica_of_a_pipeline_is_no_longer_stage() -> None:
+    slow = (1, 3, 5, 7)
+    faults = (*LONGER, *(Fault("compute", 20, ranks=(rank,)) for rank in slow))
+    run = with_stages(simulate(replace(JOB, faults=faults)).run, STAGES)
+    analysis = analyse(in_mesh(run, "pp", "dp"))
+    assert [straggler.place for straggler in analysis.stragglers] == ["dp 1"]
+    assert named(analysis) == [slow]
+    assert "Stage 2 works " in stages_of(analysis).evidence
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_place_is_named_without_a_fault(seed: int) -> None:
+    job = replace(JOB, noise=Noise(cv=0.1), seed=seed)
+    assert named(analyse(in_mesh(simulate(job).run, "replica", "shard", 4))) == []
 
 
 def test_waiting_in_a_pipeline_is_no_slow_network() -> None:

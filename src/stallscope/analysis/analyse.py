@@ -166,7 +166,9 @@ class _Analyser:
         if aligned is None:
             return None
         blind_ns, base = aligned.clocks.blind, self.comparable.baseline
-        predicted = attribute(steps, aligned.hosts, base, blind_ns, self.cores, aligned.stages)
+        predicted = attribute(
+            steps, aligned.hosts, base, blind_ns, self.cores, aligned.stages, aligned.places
+        )
         if self.input_probe is None or base is not None:
             return predicted
         return with_measured_gains(predicted, self.input_probe)

@@ -42,10 +42,15 @@ _LATER: dict[Pattern, str] = {
 
 
 def who(straggler: Straggler) -> str:
-    """Name the ranks: ``rank 3``, ``host b (ranks 2 and 3)``; ``any rank`` if it varies."""
+    """Name the ranks: ``rank 3``, ``host b (ranks 2 and 3)``, ``all of dp 1 (ranks 2 and 3)``.
+
+    ``any rank`` if it varies.
+    """
     if not straggler.ranks:
         return "any rank"
     ranks = listed("rank", straggler.ranks)
+    if straggler.place:
+        return f"all of {straggler.place} ({ranks})"
     return f"{listed('host', straggler.hosts)} ({ranks})" if straggler.hosts else ranks
 
 

@@ -76,6 +76,7 @@ def attribute(
     blind_ns: float = 0.0,
     cores: CoreUse | None = None,
     stages: Sequence[tuple[int, ...]] = (),
+    places: Sequence[Sequence[str]] = (),
 ) -> Attribution:
     """Test for stragglers of every kind, and predict the gain of each fix.
 
@@ -88,15 +89,18 @@ def attribute(
         stages: per rank, its stages of a pipeline; empty without one. Only ranks of the same stages are
             compared, and gains are bounds, because stages with less work hide a slow rank's delay. What
             a faster network gains is unknown: most of the time in messages is the schedule's.
+        places: of each dimension of the job's mesh, per rank, its place there, such as ``dp 1``.
     """
     cores = cores or CoreUse()
     if stages:
         level = with_equal_stages(ledger, stages)
         peers = None if baseline is None else with_equal_stages(baseline, stages)
-        attribution = attribute(level, hosts, peers, blind_ns, cores)
+        # Equal stages are the same in all of their ranks.
+        replicas = [groups for groups in places if not _are_stages(groups, stages)]
+        attribution = attribute(level, hosts, peers, blind_ns, cores, places=replicas)
         return replace(attribution, gains=_of_pipeline(attribution.gains))
     recorded, ledger = ledger, with_loaders_at_work(ledger)
-    detection = find_stragglers(recorded, ledger, hosts, blind_ns)
+    detection = find_stragglers(recorded, ledger, hosts, blind_ns, places)
     fixed = without_faulty(ledger, detection.slow)
     varying_compute = variation(ledger, baseline, detection, fixed)
     if varying_compute is not None:
@@ -123,6 +127,11 @@ def attribute(
         float((recorded.imbalance - ledger.imbalance).mean()) / 1e6,
         limit_unknown,
     )
+
+
+def _are_stages(groups: Sequence[str], stages: Sequence[tuple[int, ...]]) -> bool:
+    """Whether ranks have the same place where they have the same stages."""
+    return len(set(zip(groups, stages))) == len(set(groups)) == len(set(stages))
 
 
 def _of_pipeline(gains: Sequence[WhatIf]) -> tuple[WhatIf, ...]:

@@ -243,6 +243,7 @@ def _imbalance(best: WhatIf, attribution: Attribution, step: str, where: str = "
         straggler for straggler in attribution.stragglers if straggler.counts_as_imbalance
     ]
     rest = len(others)
+    where = "" if worst.place else where
     more = f" The table lists {rest} more." if rest else ""
     peers = ""
     if attribution.peer_limit_unknown:
@@ -262,6 +263,8 @@ def _whom(attribution: Attribution) -> str:
     """Name the ranks that the fix of the imbalance fixes, also those that hide behind slower ones."""
     if len(attribution.hosts) == 1 and len(attribution.stragglers) == 1:
         return listed("host", attribution.hosts[:1])
+    if len(attribution.stragglers) == 1 and attribution.stragglers[0].place:
+        return attribution.stragglers[0].place
     ranks = {rank for straggler in attribution.stragglers for rank in straggler.ranks}
     if len(ranks) == 1:
         return f"rank {min(ranks)}"
@@ -273,6 +276,8 @@ def sentence(straggler: Straggler) -> str:
     who = ranks_in_words(straggler.ranks)
     if straggler.hosts:
         who = f"{listed('host', straggler.hosts)} ({who})"
+    if straggler.place:
+        who = f"all of {straggler.place} ({who})"
     by = _in_words(straggler.excess_ms)
     share = f"{percent(straggler.late_share)} of steps"
     if straggler.pattern == "rotating" and straggler.late_share > _NEARLY_ALWAYS:

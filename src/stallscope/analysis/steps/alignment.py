@@ -58,6 +58,8 @@ class AlignedSteps:
     late: LateTimestamps
     #: Per rank, its stages of a pipeline; empty where the ranks form none.
     stages: tuple[tuple[int, ...], ...] = ()
+    #: Of each dimension of the job's mesh, per rank, its place there, such as ``dp 1``.
+    places: tuple[tuple[str, ...], ...] = ()
 
     @property
     def begin(self) -> Ints:
@@ -135,7 +137,27 @@ def align(run: Run, generation: int) -> AlignedSteps:
         clocks=clocks,
         late=late,
         stages=stages,
+        places=_places(logs),
     )
+
+
+def _places(logs: Sequence[Log]) -> tuple[tuple[str, ...], ...]:
+    """Return the ranks' places in each dimension of the mesh in which all of them have one.
+
+    Dimensions that group the ranks as their hosts do are left out.
+    """
+    of_logs, hosts = [log.place for log in logs], [log.host for log in logs]
+    dimensions = []
+    for name in of_logs[0] if of_logs else ():
+        places = tuple(f"{name} {place[name]}" for place in of_logs if name in place)
+        if len(places) == len(logs) and _first_of_each(places) != _first_of_each(hosts):
+            dimensions.append(places)
+    return tuple(dimensions)
+
+
+def _first_of_each(groups: Sequence[str]) -> list[int]:
+    """Return per rank the position of the first rank of its group."""
+    return [groups.index(group) for group in groups]
 
 
 def _of_own_work(clocks: Clocks, logs: Sequence[Log], *, staggered: bool) -> Clocks:

@@ -87,22 +87,29 @@ def too_few(ledger: Ledger) -> str:
 
 
 def slow_hosts(
-    ledger: Ledger, hosts: Sequence[str], blind_ns: float = 0.0
+    ledger: Ledger, hosts: Sequence[str], blind_ns: float = 0.0, tests: int = 1
 ) -> tuple[tuple[str, ...], LapTestResult | None]:
-    """Find persistently slow hosts, by the same test on the medians over each host's ranks."""
+    """Find persistently slow hosts, by the same test on the medians over each host's ranks.
+
+    Args:
+        ledger: steady steps.
+        hosts: per rank, its host, or its place in a dimension of the mesh.
+        blind_ns: the smallest excess that names a host.
+        tests: the number of such tests in a run, which share the rate of false alarms.
+    """
     names = list(dict.fromkeys(hosts))
     # A host with one rank is that rank: do not name it twice.
     if len(names) < 2 or len(names) == len(hosts) or not len(ledger):
         return (), None
     host_of_rank = np.array(hosts)
     columns = [np.flatnonzero(host_of_rank == name) for name in names]
-    test = _slow_medians(ledger.cells, columns, blind_ns)
+    test = _slow_medians(ledger.cells, columns, blind_ns, tests)
     if not test.named:
         return (), test
     # One very slow rank raises its host's median a little: also test each host without its slowest rank.
     means = ledger.cells.summed(_logarithms) / len(ledger)
     fewer = [_without_slowest(ranks, means) for ranks in columns]
-    again = _slow_medians(ledger.cells, fewer, blind_ns)
+    again = _slow_medians(ledger.cells, fewer, blind_ns, tests)
     slow = tuple(
         names[index]
         for index in test.named
@@ -111,11 +118,14 @@ def slow_hosts(
     return slow, test
 
 
-def _slow_medians(cells: Matrix, columns: Sequence[Ints], blind_ns: float) -> LapTestResult:
+def _slow_medians(
+    cells: Matrix, columns: Sequence[Ints], blind_ns: float, tests: int
+) -> LapTestResult:
     """Run the test on the medians over each host's ranks."""
     medians = np.concatenate(cells.by_steps(_medians, columns), axis=1)
     of_hosts = LocalMatrix.of({"arrival": medians.T})
-    return _slow(of_hosts, np.arange(len(columns)), np.full(len(columns), len(medians.T)), blind_ns)
+    counts = np.full(len(columns), len(medians.T))
+    return _slow(of_hosts, np.arange(len(columns)), counts, blind_ns, tests)
 
 
 def _medians(block: Block, columns: Sequence[Ints]) -> Ints:
@@ -154,13 +164,17 @@ def _most_are_slow(means: Floats, in_host: Bools) -> bool:
     return bool((over > np.log1p(_INDIFFERENCE)).mean() >= _MOST_OF_A_HOST)
 
 
-def _slow(cells: Matrix, tested: Ints, counts: Ints, blind_ns: float) -> LapTestResult:
+def _slow(
+    cells: Matrix, tested: Ints, counts: Ints, blind_ns: float, tests: int = 1
+) -> LapTestResult:
     """Run the test.
 
     Args:
         cells: ``arrival`` are the laps, nanoseconds.
         tested: positions of the ranks to test.
         counts: per rank, how many steps it measured; the others have a peer's figures.
+        blind_ns: the smallest excess that names a rank.
+        tests: the number of tests that share the rate of false alarms.
     """
     n, ranks = cells.shape[0], len(tested)
     if ranks < 2 or n < _FEWEST_INDEPENDENT:
@@ -183,7 +197,7 @@ def _slow(cells: Matrix, tested: Ints, counts: Ints, blind_ns: float) -> LapTest
     excess = means - _median_of_others(means)
     scatter = sigma * np.sqrt(tau / counts) * np.sqrt(1 + _median_loss(ranks) / (ranks - 1))
     freedom = 0.6 * (ranks - 1) * (independent - 1)
-    limit = student_quantile(1 - ALPHA / ranks, freedom)
+    limit = student_quantile(1 - ALPHA / tests / ranks, freedom)
     indifferent = np.log1p(max(indifference(ranks), blind_ns / float(np.exp(step_mean.mean()))))
     slow = (excess - indifferent) > limit * np.maximum(scatter, 1e-12)
     slow &= _stand_out(means)

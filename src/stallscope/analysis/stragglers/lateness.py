@@ -352,13 +352,20 @@ class Straggler:
     #: The ratio of the rank's samples per step to its peers', if it has more: then it has more work, and
     #: is not slower.
     work: float | None = None
+    #: What the ranks of a slow group have in common: their place in the job's mesh, such as ``dp 1``.
+    place: str = ""
     #: Whether the others wait for it. A slow rank may hide behind slower ones: it is hardly ever last,
     #: and fixing it alone saves nothing.
     holds_back: bool = True
 
     @property
     def fixes(self) -> tuple[Fix, ...]:
-        """Return the fixes of its hosts or else of its ranks; none if it varies."""
+        """Return the fixes of its hosts or else of its ranks.
+
+        None if it varies, and none for a place in the mesh: each of its ranks alone gains nothing.
+        """
+        if self.place:
+            return ()
         of_hosts = tuple(Fix("host", host) for host in self.hosts)
         return of_hosts or tuple(Fix("rank", str(rank)) for rank in self.ranks)
 

@@ -1,9 +1,9 @@
 """Find ranks and hosts that make the others wait, and lateness that varies from step to step.
 
-The search goes from slow hosts to ranks that are slower than the rest of a slow host, to slow ranks
-among the others, then to ranks and hosts that are late at times, then to lateness that varies from step
-to step. Each test leaves out the stragglers found before, so that one fault neither hides another nor is
-counted twice.
+The search goes from slow hosts, or else slow places of the job's mesh, to ranks that are slower than the
+rest of one, to slow ranks among the others, then to ranks and hosts that are late at times, then to
+lateness that varies from step to step. Each test leaves out the stragglers found before, so that one
+fault neither hides another nor is counted twice.
 """
 
 from __future__ import annotations
@@ -55,7 +55,11 @@ class FoundStragglers:
 
 
 def find_stragglers(
-    ledger: Ledger, replayed: Ledger, hosts: Sequence[str], blind_ns: float = 0.0
+    ledger: Ledger,
+    replayed: Ledger,
+    hosts: Sequence[str],
+    blind_ns: float = 0.0,
+    places: Sequence[Sequence[str]] = (),
 ) -> FoundStragglers:
     """Test for stragglers of every kind.
 
@@ -65,23 +69,38 @@ def find_stragglers(
             rank; the same ledger if that does not matter.
         hosts: per rank, its host.
         blind_ns: the smallest excess that names a rank; the completion skew where it aligned clocks.
+        places: of each dimension of the job's mesh, per rank, its place there.
     """
     everyone = range(len(ledger.ranks))
     ledgers = (ledger, replayed)
-    tested_hosts, host_test = _slow_hosts(*ledgers, hosts, blind_ns)
-    names = [name for name in tested_hosts if not _now_and_then(ledger, _of(hosts, name))]
-    within = {name: _slow_within_host(*ledgers, _of(hosts, name), blind_ns) for name in names}
-    rest = [rank for rank in everyone if hosts[rank] not in names]
+    groupings = (hosts, *places)
+    tests = sum(1 < len(set(groups)) < len(groups) for groups in groupings) or 1
+    tested = [_slow_hosts(*ledgers, groups, blind_ns, tests) for groups in groupings]
+    slow_groups = [
+        [name for name in names if not _now_and_then(ledger, _of(groups, name))]
+        for groups, (names, _) in zip(groupings, tested, strict=True)
+    ]
+    # Slow hosts, or else slow places in a dimension.
+    of_hosts = bool(slow_groups[0]) or not any(slow_groups)
+    chosen = 0 if of_hosts else next(index for index, names in enumerate(slow_groups) if names)
+    groups, names, (tested_hosts, host_test) = groupings[chosen], slow_groups[chosen], tested[0]
+    within = {name: _slow_within_host(*ledgers, _of(groups, name), blind_ns) for name in names}
+    rest = [rank for rank in everyone if groups[rank] not in names]
     named, test = _slow_ranks(*ledgers, rest, blind_ns)
     slow = [rank for rank in named if not _now_and_then(ledger, [rank])]
     faulty = sorted({*everyone} - {*rest} | {*slow})
     healthy = [rank for rank in everyone if rank not in set(faulty)] or list(everyone)
 
     stragglers = [
-        _slow_host(*ledgers, _of(hosts, name), healthy, name, within[name]) for name in names
+        replace(
+            _slow_group(*ledgers, _of(groups, name), healthy, within[name]),
+            hosts=(name,) if of_hosts else (),
+            place="" if of_hosts else name,
+        )
+        for name in names
     ]
     for name, ranks in within.items():
-        usual = [rank for rank in _of(hosts, name) if rank not in ranks]
+        usual = [rank for rank in _of(groups, name) if rank not in ranks]
         stragglers += [_persistent(*ledgers, [rank], usual, healthy) for rank in ranks]
     stragglers += [_persistent(*ledgers, [rank], healthy, healthy) for rank in slow]
     late = named_late = None
@@ -89,7 +108,7 @@ def find_stragglers(
     if len(healthy) > 1:
         bursting = _Bursting(
             tuple(rank for rank in named if rank not in slow),
-            tuple(name for name in tested_hosts if name not in names),
+            tuple(name for name in tested_hosts if not of_hosts or name not in names),
         )
         cells = late_cells(ledger, healthy).certain(blind_ns)
         late_stragglers, late, named_late = _late(
@@ -120,10 +139,10 @@ def _same_rank_last(ledger: Ledger, ranks: Sequence[int], tau: float) -> bool:
 
 
 def _slow_hosts(
-    ledger: Ledger, replayed: Ledger, hosts: Sequence[str], blind_ns: float
+    ledger: Ledger, replayed: Ledger, hosts: Sequence[str], blind_ns: float, tests: int
 ) -> tuple[list[str], LapTestResult | None]:
     """Find hosts that the lap test names and that do not only wait for their own loaders."""
-    named, test = slow_hosts(ledger, hosts, blind_ns)
+    named, test = slow_hosts(ledger, hosts, blind_ns, tests)
     costly = _cost_on_their_own(ledger, replayed, [_of(hosts, name) for name in named])
     return [named[index] for index in costly], test
 
@@ -172,29 +191,26 @@ def _slow_within_host(
     return [rank for rank in named if not _now_and_then(ledger, [rank], usual)]
 
 
-def _slow_host(
+def _slow_group(
     ledger: Ledger,
     replayed: Ledger,
     ranks: Sequence[int],
     healthy: Sequence[int],
-    host: str,
     slower: Sequence[int],
 ) -> Straggler:
-    """Describe a slow host by its usual ranks; those that are slower still keep their own excess.
+    """Describe a slow host or place by its usual ranks; slower ones still keep their own excess.
 
     Args:
         ledger: steady steps.
         replayed: the steps to replay.
-        ranks: positions of the host's ranks.
+        ranks: positions of the group's ranks.
         healthy: positions of the healthy ranks.
-        host: its name.
         slower: positions of its ranks that are slower than its other ranks.
     """
     usual = [rank for rank in ranks if rank not in slower]
     straggler = replace(
         _persistent(ledger, replayed, usual, healthy, healthy),
         ranks=tuple(ledger.ranks[rank] for rank in ranks),
-        hosts=(host,),
     )
     if not slower:
         return straggler
