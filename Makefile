@@ -153,6 +153,7 @@ ifeq ($(LOOKS),)
 	$(MAKE_QUIETLY) probes ARGS=
 	$(MAKE_QUIETLY) causes ARGS=
 	$(MAKE_QUIETLY) frameworks ARGS=
+	$(MAKE_QUIETLY) sharded ARGS=
 	$(SCORECARD) rise
 	$(SCORECARD) page
 endif
@@ -174,6 +175,9 @@ hosts: training-env ## slow down one host of real jobs, and score how that is fo
 
 frameworks: keras3-env ray-env ## train with one slow rank under each recorder, and score how that is found (40 minutes; ARGS=--estimate only looks)
 	$(SCORECARD) frameworks $(ARGS)
+
+sharded: deepspeed-env ## train models that 8 and 16 ranks share, and score which ranks, replicas and stages are named (35 minutes; ARGS=--estimate only looks)
+	$(SCORECARD) sharded $(ARGS)
 
 public-examples: $(VENV)/.ready training-env ray-env examples-env ## train public examples of the frameworks with the recorder (30 minutes; ARGS="--only NAME")
 	$(BIN)/python tools/public_examples.py $(ARGS)
@@ -250,4 +254,4 @@ $(LOWEST)/.ready: pyproject.toml tools/app-env.sh tools/installing.sh tools/lowe
 	NEWEST_PYTHON=3.11 tools/app-env.sh $(LOWEST) app,spark,test tools/lowest-requirements.txt
 	@touch $@
 
-.PHONY: help demo check check-tests test test-app test-measured test-asleep test-unmeasured test-unmeasured-side horovod-side keras3-side mxnet-side ray-side deepspeed-side services-side lowest-side test-lowest-side test-lowest lint site format samples bench bench-env soak scorecard pairs probes causes hangs hosts frameworks public-examples fuzz screenshots pictures matrix training-env spark-env keras3-env mxnet-env ray-env deepspeed-env examples-env services-env services services-stop release-check container-check browser clean
+.PHONY: help demo check check-tests test test-app test-measured test-asleep test-unmeasured test-unmeasured-side horovod-side keras3-side mxnet-side ray-side deepspeed-side services-side lowest-side test-lowest-side test-lowest lint site format samples bench bench-env soak scorecard pairs probes causes hangs hosts frameworks sharded public-examples fuzz screenshots pictures matrix training-env spark-env keras3-env mxnet-env ray-env deepspeed-env examples-env services-env services services-stop release-check container-check browser clean

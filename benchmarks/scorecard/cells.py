@@ -17,10 +17,23 @@ WHO = ("one", "all", "rotating")
 WAYS = ("sleep", "spin")
 FRAMEWORKS = ("keras", "torch")
 
+#: Trainings whose ranks form a mesh, row by row: the dimensions of its rows and columns.
+DIMENSIONS = {"hybrid": ("replicate", "shard"), "tensor": ("dp", "tp"), "pipeline": ("pp", "dp")}
+# The ranks that share a model, or a layer, and the stages of a pipeline.
+_SHARDS, _PARTS, _STAGES_OF_PIPELINE = 4, 2, 4
+
 # Machines drift: a baseline is for the cells of the next minutes, not of a whole hour.
 _CELLS_PER_BASELINE = 24
 
 _CELL = "cell.json"
+
+
+def mesh_shape(framework: str, ranks: int) -> tuple[int, int]:
+    """Return the rows and columns of a mesh."""
+    if framework == "pipeline":
+        return _STAGES_OF_PIPELINE, ranks // _STAGES_OF_PIPELINE
+    columns = _SHARDS if framework == "hybrid" else _PARTS
+    return ranks // columns, columns
 
 
 @dataclass(frozen=True)
@@ -74,14 +87,40 @@ class Cell:
         """Return the faulty rank, if there is a single one."""
         return self.seed % self.ranks if self.who == "one" else None
 
-    def turns(self, steps: int) -> list[int | None]:
-        """Return, per step, the rank with the fault: None is all of them, -1 is none."""
+    @property
+    def place(self) -> int | None:
+        """Return the faulty ranks' place in the dimension of the mesh, if they have that in common."""
+        if self.who not in DIMENSIONS.get(self.framework, ()):
+            return None
+        places = {self._places(rank)[self.who] for rank in range(self.ranks)}
+        return self.seed % len(places)
+
+    def turns(self, steps: int) -> list[tuple[int, ...]]:
+        """Return, per step, the ranks with the fault."""
         if self.who == "none":
-            return [-1] * steps
+            return [()] * steps
         if self.who == "rotating":
             draw = random.Random(self.seed)
-            return [draw.randrange(self.ranks) for _ in range(steps)]
-        return [self.rank] * steps
+            return [(draw.randrange(self.ranks),) for _ in range(steps)]
+        return [self.slow] * steps
+
+    @property
+    def slow(self) -> tuple[int, ...]:
+        """Return the ranks that have the fault in every step."""
+        if self.who in ("none", "rotating"):
+            return ()
+        if self.who == "one":
+            return (self.seed % self.ranks,)
+        place = self.place
+        everyone = range(self.ranks)
+        return tuple(
+            rank for rank in everyone if place is None or self._places(rank)[self.who] == place
+        )
+
+    def _places(self, rank: int) -> dict[str, int]:
+        """Return a rank's place in each dimension of the mesh."""
+        _, columns = mesh_shape(self.framework, self.ranks)
+        return dict(zip(DIMENSIONS[self.framework], divmod(rank, columns)))
 
 
 def grid(

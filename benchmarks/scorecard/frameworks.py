@@ -48,17 +48,11 @@ FRAMEWORKS = {
     "no_sync": "PyTorch DDP, two batches per step (`no_sync`)",
     "compiled": "PyTorch DDP, `torch.compile`",
     "fsdp": "PyTorch FSDP2",
-    "hybrid": "PyTorch HSDP",
-    "fsdp_1": "PyTorch FSDP 1",
-    "tensor": "PyTorch tensor parallel, replicated by FSDP2",
-    "pipeline": "PyTorch pipelines of four stages",
     "ray": "Ray Train",
     "jax": "JAX",
 }
 #: In JAX's compiled step, compute, waiting and allreduce cannot be separated: no rank is named.
 NAMES_NO_RANK = ("jax",)
-#: Ranks share the model in two dimensions: these are trained on eight.
-ON_EIGHT = ("hybrid", "fsdp_1", "tensor", "pipeline")
 #: The stages with a fault, and what the page calls them.
 _STAGES = {"input": "input", "compute": "backward"}
 # Their programs start their ranks; torchrun starts those of the others.
@@ -390,7 +384,7 @@ class Frameworks(CellChapter):
                 repeats=options.repeats,
             )
             for framework in options.framework
-            for ranks in ((8,) if framework in ON_EIGHT else options.ranks)
+            for ranks in options.ranks
         ]
 
     def seconds(self, work: list[Cell], options: argparse.Namespace) -> float:

@@ -20,8 +20,8 @@ from cells import Cell, truth_path, write_cell
 # burn() hashes this: about 0.1 ms of work, mostly without the GIL.
 _DATA = bytes(1 << 17)
 
-# Tracing, connecting and the first negotiation of every tensor are done by then.
-_WARM_UP = 100
+#: Steps after which tracing, connecting and the first negotiation of every tensor are done.
+WARM_UP = 100
 
 
 class Injection:
@@ -33,16 +33,24 @@ class Injection:
         steps: how many steps it trains.
         clean_step_ns: the step of the cell's baseline.
         batches: batches per step; each gets its part of the fault.
+        warm_up: steps at the start whose times are not those of a clean step.
     """
 
     def __init__(
-        self, cell: Cell, rank: int, steps: int, clean_step_ns: float, batches: int = 1
+        self,
+        cell: Cell,
+        rank: int,
+        steps: int,
+        clean_step_ns: float,
+        batches: int = 1,
+        warm_up: int = WARM_UP,
     ) -> None:
         self.cell = cell
         self._rank = rank
         self._batches = batches
+        self._warm_up = warm_up
         # Work after a step's end belongs to the next one, and the last step has no next one.
-        self._turns = [*cell.turns(steps), -1]
+        self._turns = [*cell.turns(steps), ()]
         self._ns = int(clean_step_ns * cell.percent / 100 / batches)
         self._inject = spin if cell.way == "spin" else sleep
         #: Nanoseconds injected on this rank, per step.
@@ -58,7 +66,7 @@ class Injection:
         self._batch[stage] += 1
         if stage == "input" and not batch:
             self._requested.append(time.perf_counter_ns())
-        if stage == self.cell.stage and self._turns[step] in (None, self._rank):
+        if stage == self.cell.stage and self._rank in self._turns[step]:
             begin = time.perf_counter_ns()
             self._inject(self._ns)
             self.injected[step] += time.perf_counter_ns() - begin
@@ -66,7 +74,7 @@ class Injection:
     @property
     def step_ns(self) -> float:
         """Return the mean time from step to step, without warm-up."""
-        return mean_step_ns(self._requested, _WARM_UP)
+        return mean_step_ns(self._requested, self._warm_up)
 
     def write(self, folder: Path) -> None:
         """Write the truth for the scoring."""
@@ -152,16 +160,32 @@ class Machine:
 
 
 class Launch:
-    """The cells of one launch, trained one after the other; ``batches`` make a step."""
+    """The cells of one launch, trained one after the other.
+
+    Args:
+        out: the folder of the cells' folders.
+        cells: what is trained.
+        steps: of each cell.
+        rank: this rank.
+        batches: batches per step.
+        warm_up: steps that warm up; a training of twice as many comes before all cells.
+    """
 
     def __init__(
-        self, out: Path, cells: list[Cell], steps: int, rank: int, batches: int = 1
+        self,
+        out: Path,
+        cells: list[Cell],
+        steps: int,
+        rank: int,
+        batches: int = 1,
+        warm_up: int = WARM_UP,
     ) -> None:
         self._out = out
         self._cells = cells
         self._steps = steps
         self._rank = rank
         self._batches = batches
+        self._warm_up = warm_up
 
     def train(
         self,
@@ -175,8 +199,8 @@ class Launch:
             agree: returns rank 0's number on every rank.
         """
         first = self._cells[0]
-        warm = self._injection(Cell(first.framework, first.ranks, 0, 0), 2 * _WARM_UP, 0.0)
-        train(warm, self._out / f"warm-up-{first.framework}-{first.ranks}", 2 * _WARM_UP)
+        warm = self._injection(Cell(first.framework, first.ranks, 0, 0), 2 * self._warm_up, 0.0)
+        train(warm, self._out / f"warm-up-{first.framework}-{first.ranks}", 2 * self._warm_up)
         for number, cell in enumerate(self._cells, 1):
             began = time.monotonic()
             folder = self._out / cell.name
@@ -188,7 +212,7 @@ class Launch:
                 print(f"{number}/{len(self._cells)} {cell.name} {seconds:.1f} s", flush=True)
 
     def _injection(self, cell: Cell, steps: int, clean_step_ns: float) -> Injection:
-        return Injection(cell, self._rank, steps, clean_step_ns, self._batches)
+        return Injection(cell, self._rank, steps, clean_step_ns, self._batches, self._warm_up)
 
     def _clean_step(self, cell: Cell) -> float:
         """Return the step of the cell's baseline, trained earlier; in nanoseconds."""

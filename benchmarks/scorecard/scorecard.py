@@ -34,6 +34,7 @@ from picture import CV as PICTURE_CV
 from picture import RANKS, STAGE, picture
 from probes import Probes
 from real import Real
+from sharded import Sharded
 from simulated import SimulatedRuns
 
 PAGE = ROOT / "docs" / "scorecard.md"
@@ -45,6 +46,7 @@ CHAPTERS: tuple[Chapter[Any], ...] = (
     Causes(),
     Real(),
     Frameworks(),
+    Sharded(),
     Hangs(),
     Hosts(),
     SimulatedRuns(),

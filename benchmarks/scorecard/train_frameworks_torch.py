@@ -1,6 +1,6 @@
 """Train cells of the frameworks chapter with PyTorch, under torchrun; frameworks.py starts it.
 
-Ray's training has the same data, model and faults.
+Ray's training has the same data, model and faults, and so have those of models that ranks share.
 
 torchrun --nproc-per-node 2 benchmarks/scorecard/train_frameworks_torch.py CELLS OUT
 """
@@ -8,17 +8,17 @@ torchrun --nproc-per-node 2 benchmarks/scorecard/train_frameworks_torch.py CELLS
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from cells import read_cells
-from injection import Injection, Launch
+from injection import WARM_UP, Injection, Launch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, default_collate
@@ -28,8 +28,6 @@ from stallscope.torch import StepLogger
 BATCH, WIDTH, CLASSES = 16, 64, 10
 #: A rank waits so long in each forward pass, as for a device.
 DEVICE_SECONDS = 0.012
-#: Of a pipeline's step.
-MICRO_BATCHES = 4
 
 Batch = dict[str, Tensor]
 
@@ -83,11 +81,12 @@ class InBackward(torch.autograd.Function):
 class Network(nn.Module):
     """Two layers that wait for a device in between; the fault is in the backward pass."""
 
-    def __init__(self, injection: Injection) -> None:
+    def __init__(self, injection: Injection, device_seconds: float = DEVICE_SECONDS) -> None:
         super().__init__()
         torch.manual_seed(1)
         self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, CLASSES)
         self._injection = injection
+        self._device_seconds = device_seconds
 
     def forward(self, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
         hidden = self._delayed(torch.relu(self.first(inputs)))
@@ -95,7 +94,7 @@ class Network(nn.Module):
 
     @torch.compiler.disable
     def _delayed(self, hidden: Tensor) -> Tensor:
-        time.sleep(DEVICE_SECONDS)
+        time.sleep(self._device_seconds)
         return InBackward.apply(hidden, self._injection)
 
 
@@ -184,7 +183,7 @@ def no_sync(injection: Injection, log_dir: Path, steps: int) -> None:
 
 def compiled(injection: Injection, log_dir: Path, steps: int) -> None:
     model = DistributedDataParallel(Network(injection))
-    _loop(injection, log_dir, steps, torch.compile(model))
+    train_loop(injection, log_dir, steps, torch.compile(model))
 
 
 def fsdp(injection: Injection, log_dir: Path, steps: int) -> None:
@@ -194,91 +193,10 @@ def fsdp(injection: Injection, log_dir: Path, steps: int) -> None:
     fully_shard(model.first)
     fully_shard(model.second)
     fully_shard(model)
-    _loop(injection, log_dir, steps, model)
+    train_loop(injection, log_dir, steps, model)
 
 
-def hybrid(injection: Injection, log_dir: Path, steps: int) -> None:
-    """Train two replicas, each of which four ranks share."""
-    from torch.distributed.fsdp import fully_shard
-
-    model, mesh = Network(injection), mesh_of("replicate", 2, "shard")
-    for part in (model.first, model.second, model):
-        fully_shard(part, mesh=mesh)
-    _loop(injection, log_dir, steps, model)
-
-
-def fsdp_1(injection: Injection, log_dir: Path, steps: int) -> None:
-    from torch.distributed.fsdp import FullyShardedDataParallel
-
-    model, device = Network(injection), torch.device("cpu")
-    model.first = FullyShardedDataParallel(model.first, device_id=device)
-    model.second = FullyShardedDataParallel(model.second, device_id=device)
-    _loop(injection, log_dir, steps, FullyShardedDataParallel(model, device_id=device))
-
-
-def tensor(injection: Injection, log_dir: Path, steps: int) -> None:
-    """Train four replicas, in each of which two ranks share every layer."""
-    from torch.distributed.fsdp import fully_shard
-    from torch.distributed.tensor import Replicate
-    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
-
-    ranks = torch.distributed.get_world_size()
-    model, mesh = Network(injection), mesh_of("dp", ranks // 2, "tp")
-    parts = {name: ColwiseParallel(output_layouts=Replicate()) for name in ("first", "second")}
-    parallelize_module(model, mesh["tp"], parts)
-    _loop(injection, log_dir, steps, fully_shard(model, mesh=mesh["dp"]))
-
-
-def pipeline(injection: Injection, log_dir: Path, steps: int) -> None:
-    """Train two replicas of a pipeline with a stage per other rank."""
-    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-
-    stages = torch.distributed.get_world_size() // 2
-    mesh = mesh_of("pp", stages, "dp")
-    number, replicas = mesh.get_local_rank("pp"), mesh.get_group("dp")
-    model = Stage(injection, CLASSES if number == stages - 1 else WIDTH)
-    stage = PipelineStage(model, number, stages, torch.device("cpu"), group=mesh.get_group("pp"))
-    schedule = Schedule1F1B(stage, MICRO_BATCHES, loss_fn=nn.functional.cross_entropy)
-    optimizer = sgd(model)
-    with logger(injection, log_dir, optimizer=optimizer, model=model) as log:
-        for batch in log.watch(loader(injection, steps)):
-            optimizer.zero_grad()
-            arguments = () if number else (batch["inputs"],)
-            last = {"target": batch["labels"], "losses": []} if number == stages - 1 else {}
-            schedule.step(*arguments, **last)
-            for parameter in model.parameters():
-                torch.distributed.all_reduce(parameter.grad, group=replicas)
-            optimizer.step()
-
-
-class Stage(nn.Module):
-    """A layer that waits for a device; the fault is in the backward pass of a micro-batch per step."""
-
-    def __init__(self, injection: Injection, width: int) -> None:
-        super().__init__()
-        torch.manual_seed(1)
-        self.layer = nn.Linear(WIDTH, width)
-        self._injection = injection
-        self._micro_batches = itertools.count()
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        time.sleep(DEVICE_SECONDS / MICRO_BATCHES)
-        outputs = torch.tanh(self.layer(inputs))
-        # A stage is first called to learn the shapes of its outputs, without gradients.
-        if torch.is_grad_enabled() and next(self._micro_batches) % MICRO_BATCHES == 0:
-            outputs = InBackward.apply(outputs, self._injection)
-        return outputs
-
-
-def mesh_of(across: str, size: int, within: str) -> Any:
-    """Return the ranks in two dimensions: so many rows, and all others in each."""
-    from torch.distributed.device_mesh import init_device_mesh
-
-    columns = torch.distributed.get_world_size() // size
-    return init_device_mesh("cpu", (size, columns), mesh_dim_names=(across, within))
-
-
-def _loop(injection: Injection, log_dir: Path, steps: int, model: nn.Module) -> None:
+def train_loop(injection: Injection, log_dir: Path, steps: int, model: nn.Module) -> None:
     optimizer = sgd(model)
     with logger(injection, log_dir, optimizer=optimizer, model=model) as log:
         for batch in log.watch(loader(injection, steps)):
@@ -294,26 +212,24 @@ TRAININGS = {
     "no_sync": no_sync,
     "compiled": compiled,
     "fsdp": fsdp,
-    "hybrid": hybrid,
-    "fsdp_1": fsdp_1,
-    "tensor": tensor,
-    "pipeline": pipeline,
 }
 
 
-def main() -> None:
+def train_launch(
+    trainings: Mapping[str, Callable[[Injection, Path, int], None]], warm_up: int = WARM_UP
+) -> None:
+    """Train the cells of a launch on this rank: the program gets their file and the folder."""
     plan, out = Path(sys.argv[1]), Path(sys.argv[2])
     cells, steps = read_cells(plan)
     framework = cells[0].framework
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.distributed.init_process_group("gloo")
     torch.set_num_threads(1)
-    launch = Launch(
-        out, cells, steps, torch.distributed.get_rank(), batches=batches_per_step(framework)
-    )
-    launch.train(TRAININGS[framework], agree)
+    rank, batches = torch.distributed.get_rank(), batches_per_step(framework)
+    launch = Launch(out, cells, steps, rank, batches, warm_up)
+    launch.train(trainings[framework], agree)
     torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main()
+    train_launch(TRAININGS)
