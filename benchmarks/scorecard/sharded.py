@@ -242,8 +242,8 @@ class Sharded(CellChapter):
     def launches(self, options: argparse.Namespace) -> list[list[Cell]]:
         return [
             cells_of(framework, ranks, options.sizes)
-            for ranks in options.ranks
             for framework in options.framework
+            for ranks in options.ranks
         ]
 
     def seconds(self, work: list[Cell], options: argparse.Namespace) -> float:
