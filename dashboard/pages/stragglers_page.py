@@ -14,8 +14,8 @@ from dash import Dash, Input, Output, State, html, no_update
 from stallscope.analysis import Analysis
 from stallscope.analysis.stragglers.lap_test import rank_hours
 from stallscope.analysis.stragglers.lateness import Straggler
-from stallscope.analysis.views.rank_maps import HostLateness
-from stallscope.formatting.lists import counted, listed
+from stallscope.analysis.views.rank_maps import GroupLateness
+from stallscope.formatting.lists import capitalised, counted, listed
 from stallscope.formatting.numbers import Cells, Interval, percent, plus_minus
 from stallscope.formatting.plain import plain
 from stallscope.reports.document import NOTHING, Table
@@ -29,7 +29,7 @@ from ..components.basics import aria, card, link, link_in_text, points, sentence
 from ..components.chart_card import chart_card
 from ..components.data_tables import folded_table, text_table
 from ..store import RunStore
-from ..store.cache import hosts_of, lateness_of
+from ..store.cache import groups_of, lateness_of
 from .run_page import RunPage, RunRequest
 
 _PATTERNS: dict[Pattern, str] = {
@@ -43,8 +43,8 @@ _NOTE = (
     "alarm in one of fifty clean runs. "
 ) + f"{straggler_words.NOTE} Without ±, there are too few steps for an interval."
 _NAME = "cells"
-# The table of more hosts is folded: those that are slow are named above it.
-_MOST_OPEN_HOSTS = 12
+# The table of more hosts or places is folded: those that are slow are named above it.
+_MOST_OPEN_GROUPS = 12
 _WAYS = (("latest", "Latest rank"), ("mean", "Mean of the ranks"))
 
 _RATE, _CURRENCY = "rate", "currency"
@@ -62,7 +62,7 @@ class StragglersPage(RunPage):
             _sentence(analysis),
             _lateness(request),
             _stragglers(request),
-            _hosts(analysis),
+            *_groups(analysis),
             _changes(request),
         ]
 
@@ -130,49 +130,65 @@ def _row(straggler: Straggler, analysis: Analysis, rate: Rate | None) -> tuple[s
     return tuple(row)
 
 
-def _hosts(analysis: Analysis) -> Any:
-    unordered = hosts_of(analysis)
-    if not unordered:
-        return None
-    named = {host for straggler in analysis.stragglers for host in straggler.hosts}
+def _groups(analysis: Analysis) -> list[Any]:
+    """Return the hosts, and the places in each dimension of the mesh, as tables."""
+    groups = groups_of(analysis)
+    return [_group_table(analysis, dimension, unordered) for dimension, unordered in groups.items()]
+
+
+def _group_table(analysis: Analysis, dimension: str, unordered: tuple[GroupLateness, ...]) -> Any:
+    of_hosts = dimension == "host"
+    groups = [straggler.hosts or (straggler.place,) for straggler in analysis.stragglers]
+    named = {name for names in groups for name in names}
     ranks = {
-        rank for straggler in analysis.stragglers for rank in straggler.ranks if not straggler.hosts
+        rank
+        for straggler in analysis.stragglers
+        for rank in straggler.ranks
+        if not straggler.hosts and straggler.place is None
     }
-    hosts = tuple(
-        sorted(unordered, key=lambda lateness: _who_of(lateness, named, ranks) == NOTHING)
+    group_word = "host" if of_hosts else "place"
+    rows = tuple(
+        sorted(unordered, key=lambda group: _who_of(group, group_word, named, ranks) == NOTHING)
     )
-    cells = Cells.for_all(abs(lateness.late_ms.value) for lateness in hosts)
+    cells = Cells.for_all(abs(group.late_ms.value) for group in rows)
     table = Table(
-        "Hosts",
-        ("Host", "Named", "Ranks", f"Late, {cells.unit}", "Has the last rank", "By chance"),
+        "Hosts" if of_hosts else f"Places in {plain(dimension)}",
+        (
+            capitalised(group_word),
+            "Named",
+            "Ranks",
+            f"Late, {cells.unit}",
+            "Has the last rank",
+            "By chance",
+        ),
         tuple(
             (
-                lateness.host,
-                _who_of(lateness, named, ranks),
-                f"{len(lateness.ranks):,}",
-                cells.mean(lateness.late_ms.value, lateness.late_ms.ci95),
-                percent(lateness.critical_share),
-                percent(lateness.chance_share),
+                group.name,
+                _who_of(group, group_word, named, ranks),
+                f"{len(group.ranks):,}",
+                cells.mean(group.late_ms.value, group.late_ms.ci95),
+                percent(group.critical_share),
+                percent(group.chance_share),
             )
-            for lateness in hosts
+            for group in rows
         ),
         words=frozenset({0, 1}),
     )
     note = (
         "How late their ranks are compared with the reference rank, and how often they have the last "
-        "rank. By chance, each host has it as often as its share of the ranks."
+        f"rank. By chance, each {group_word} has it as often as its share of the ranks."
     )
-    every_host = folded_table(
-        table, f"All {counted(len(hosts), 'host')}", is_open=len(hosts) <= _MOST_OPEN_HOSTS
+    every_group = folded_table(
+        table, f"All {counted(len(rows), group_word)}", is_open=len(rows) <= _MOST_OPEN_GROUPS
     )
-    return card(table.title, every_host, note=note)
+    return card(table.title, every_group, note=note)
 
 
-def _who_of(lateness: HostLateness, hosts: set[str], ranks: set[int]) -> str:
-    """Return the stragglers of a host: the whole host, some of its ranks, or none."""
-    late_ranks = [rank for rank in lateness.ranks if rank in ranks]
-    if lateness.host in hosts:
-        return "the host"
+def _who_of(group: GroupLateness, group_word: str, named: set[str | None], ranks: set[int]) -> str:
+    """Return the stragglers of a group: the whole host or place, some of its ranks, or none."""
+    late_ranks = [rank for rank in group.ranks if rank in ranks]
+    if group.name in named:
+        return f"the {group_word}"
     return listed("rank", late_ranks) if late_ranks else NOTHING
 
 

@@ -17,7 +17,7 @@ from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.ledger import Ledger
 from stallscope.analysis.views.lanes import Lanes
 from stallscope.analysis.views.log_health import RankLogs, rank_logs, timestamps_measured
-from stallscope.analysis.views.rank_maps import HostLateness, host_lateness
+from stallscope.analysis.views.rank_maps import GroupLateness, group_lateness, places_in_mesh
 from stallscope.charts.heat_map import HeatMap, lateness_chart
 from stallscope.collector.store.loading import RunOnDisk
 from stallscope.errors import StallscopeError
@@ -169,17 +169,25 @@ def timestamps_of(analysis: Analysis) -> dict[str, float | None]:
     return cached(analysis, "timestamps", lambda: timestamps_measured(analysis.run))
 
 
-def hosts_of(analysis: Analysis) -> tuple[HostLateness, ...]:
-    """Return how late the ranks of every host are; none on a single host or without steady steps."""
+def groups_of(analysis: Analysis) -> dict[str, tuple[GroupLateness, ...]]:
+    """Return how late the ranks of each host are, and those of each place in the mesh, by dimension.
+
+    Empty without steady steps; without ``host`` on a single one.
+    """
     steady = analysis.steady
-    if steady is None or len({rank.host for rank in analysis.ranks}) < 2:
-        return ()
-    return cached(analysis, "hosts", lambda: _hosts(analysis, steady))
+    return {} if steady is None else cached(analysis, "groups", lambda: _groups(analysis, steady))
 
 
-def _hosts(analysis: Analysis, steady: Ledger) -> tuple[HostLateness, ...]:
-    host_of = {rank.rank: rank.host for rank in analysis.ranks}
-    return host_lateness(steady, [host_of[rank] for rank in steady.ranks])
+def _groups(analysis: Analysis, steady: Ledger) -> dict[str, tuple[GroupLateness, ...]]:
+    groupings = {"host": {rank.rank: rank.host for rank in analysis.ranks}}
+    for dimension, places in places_in_mesh(analysis).items():
+        of_ranks = {rank.rank: place for place, ranks in places.items() for rank in ranks}
+        groupings.setdefault(dimension, of_ranks)
+    return {
+        name: group_lateness(steady, [group[rank] for rank in steady.ranks])
+        for name, group in groupings.items()
+        if len(set(group.values())) > 1 and {*steady.ranks} <= {*group}
+    }
 
 
 def lateness_of(analysis: Analysis, *, of_latest: bool) -> HeatMap | None:
@@ -203,7 +211,7 @@ def _prepare(analysis: Analysis) -> None:
     with suppress(StallscopeError):
         _finish_tables(analysis)
         lanes_of(analysis)
-        hosts_of(analysis)
+        groups_of(analysis)
         lateness_of(analysis, of_latest=True)
     free_tables(analysis)
 

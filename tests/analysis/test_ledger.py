@@ -17,7 +17,7 @@ from stallscope.analysis import ENTRIES, analyse
 from stallscope.analysis.ledger.build import build_ledger, ranks_by_arrival
 from stallscope.analysis.steps.alignment import align
 from stallscope.analysis.views.log_health import rank_logs
-from stallscope.analysis.views.rank_maps import host_lateness
+from stallscope.analysis.views.rank_maps import group_lateness
 from stallscope.formatting.lists import ranks_in_words
 from stallscope.parsers import read
 from stallscope.run import Run
@@ -332,7 +332,7 @@ def test_a_rank_is_last_as_often_everywhere_as_in_the_steps_that_it_measured() -
     # In the other steps its row is lost.
     assert shares[SLOW] == straggler.late_share == 1.0
     assert analysis.steady is not None
-    (host,) = host_lateness(analysis.steady, [rank.host for rank in analysis.ranks])
+    (host,) = group_lateness(analysis.steady, [rank.host for rank in analysis.ranks])
     assert host.critical_share == 1.0
 
 

@@ -11,6 +11,8 @@ from simulator import Fault, Fixed, Job, Noise, simulate
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.findings.finding import Finding
+from stallscope.reports.run.json_content import json_content
+from stallscope.reports.run.run_tables import places_table
 from stallscope.run import TIMESTAMPS, Run
 
 JOB = Job(ranks=8, steps=400, noise=Noise(cv=0.02))
@@ -184,6 +186,28 @@ def test_all_ranks_of_a_slow_replica_are_one_straggler(
     assert f"Fixing {place} saves" in analysis.bottleneck.evidence
     # One of its ranks alone gains nothing.
     assert "rank" not in {gain.fix.kind for gain in analysis.what_if}
+
+
+def test_reports_arrange_ranks_by_place() -> None:
+    faults = tuple(Fault("compute", 20, ranks=(rank,)) for rank in (4, 5, 6, 7))
+    run = simulate(replace(JOB, faults=faults)).run
+    analysis = analyse(in_mesh(run, "replica", "shard", 4))
+    table = places_table(analysis)
+    assert table is not None
+    rows = {str(row[0]): row for row in table.rows}
+    assert [*rows] == [f"replica {place}" for place in (0, 1)] + [
+        f"shard {place}" for place in range(4)
+    ]
+    assert rows["replica 1"][1] == "ranks 4–7"
+    assert rows["shard 2"][1] == "ranks 2 and 6"
+    compute, last = table.columns.index("Compute, ms"), len(table.columns) - 1
+    more = float(str(rows["replica 1"][compute])) - float(str(rows["replica 0"][compute]))
+    assert more == pytest.approx(20, rel=0.1)
+    assert rows["replica 1"][last] == "100%"
+    assert table.emphasised == {1}
+    (straggler,) = json_content(analysis)["stragglers"]
+    assert (straggler["place"], straggler["hosts"]) == ("replica 1", [])
+    assert places_table(analyse(run)) is None
 
 
 def test_a_slow_replica_of_a_pipeline_is_no_longer_stage() -> None:

@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 from support.step_logs import write_job
 
 from stallscope.analysis import analyse
-from stallscope.analysis.views.rank_maps import host_lateness, lateness_map, rows_of_ranks
+from stallscope.analysis.views.rank_maps import group_lateness, lateness_map, rows_of_ranks
 from stallscope.charts.chart_kinds import HEAT
 from stallscope.charts.heat_map import lateness_chart
 from stallscope.dashboard import RunStore, create_app
@@ -290,7 +290,7 @@ def test_a_hosts_lateness_is_that_of_its_ranks_in_steps_they_measured(tmp_path: 
     analysis = analyse(read(str(tmp_path))[0])
     steady = analysis.steady
     assert steady is not None
-    alpha, beta = host_lateness(steady, [rank.host for rank in analysis.ranks])
+    alpha, beta = group_lateness(steady, [rank.host for rank in analysis.ranks])
     assert alpha.late_ms.value == pytest.approx(12 / 8, rel=0.05)
     assert abs(beta.late_ms.value) < 0.1
     assert alpha.critical_share > 0.99

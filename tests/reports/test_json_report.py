@@ -72,8 +72,8 @@ KEYS = {
     "network_check.sweep": "bytes ms ci95_ms bus_bandwidth_gb_s",
     "network_check.pairs": "hosts mbit_s ci95_mbit_s is_slow small_ms small_ci95_ms",
     "bottleneck": "kind cause ranks hosts evidence advice fault links why loss since_step",
-    "stragglers": "pattern ranks hosts stage excess_ms excess_ci95_ms late_share cost_ms cost_ci95_ms "
-    "work",
+    "stragglers": "pattern ranks hosts place stage excess_ms excess_ci95_ms late_share cost_ms "
+    "cost_ci95_ms work",
     "what_if": "fix speedup ci95 saved_ms saved_ci95_ms extrapolated bound estimate measured "
     "overlaps",
     "changes": "step before_ms after_ms entry by_ms rank between",

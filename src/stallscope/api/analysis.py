@@ -48,6 +48,7 @@ _STRAGGLERS: Columns = {
     "stage": STAGE,
     "ranks": "tuple",
     "hosts": "tuple",
+    "place": "text",
     **interval_columns("excess", "_ms"),
     "late_share": "number",
     **interval_columns("cost", "_ms"),

@@ -22,6 +22,7 @@ from .log import (
     Log,
     PipelinePart,
     Problem,
+    places_of,
     sessions_of,
     wall_offsets,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "Run",
     "Series",
     "newest_first",
+    "places_of",
     "sessions_of",
     "wall_offsets",
 ]

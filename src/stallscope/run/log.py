@@ -228,6 +228,16 @@ def _count(value: Any) -> int | None:
     return value if type(value) is int and 0 <= value < 2**52 else None
 
 
+def places_of(logs: Sequence[Log]) -> dict[str, list[str]]:
+    """Return each dimension of the job's mesh in which all logs have a place, with these: ``dp 1``."""
+    places = [log.place for log in logs]
+    return {
+        name: [f"{name} {place[name]}" for place in places]
+        for name in (places[0] if places else ())
+        if all(name in place for place in places)
+    }
+
+
 def wall_offsets(logs: Iterable[Log]) -> dict[str, int]:
     """Return per clock the nanoseconds to add to its times to get wall time, as its first log tells.
 

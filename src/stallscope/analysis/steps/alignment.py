@@ -14,7 +14,7 @@ from stallscope.arrays import arrow
 from stallscope.arrays.blocks import NULL, Array, Block, Matrix
 from stallscope.arrays.pivot import of_generation, pivot, without_logs
 from stallscope.arrays.types import Bools, Ints
-from stallscope.run import TIMESTAMPS, Log, Run
+from stallscope.run import TIMESTAMPS, Log, Run, places_of
 
 from .causality import UNBROKEN, LateTimestamps, bounded
 from .clocks import Clocks, align_clocks
@@ -142,17 +142,10 @@ def align(run: Run, generation: int) -> AlignedSteps:
 
 
 def _places(logs: Sequence[Log]) -> tuple[tuple[str, ...], ...]:
-    """Return the ranks' places in each dimension of the mesh in which all of them have one.
-
-    Dimensions that group the ranks as their hosts do are left out.
-    """
-    of_logs, hosts = [log.place for log in logs], [log.host for log in logs]
-    dimensions = []
-    for name in of_logs[0] if of_logs else ():
-        places = tuple(f"{name} {place[name]}" for place in of_logs if name in place)
-        if len(places) == len(logs) and _first_of_each(places) != _first_of_each(hosts):
-            dimensions.append(places)
-    return tuple(dimensions)
+    """Return the ranks' places in each dimension of the mesh that is not that of their hosts."""
+    hosts = _first_of_each([log.host for log in logs])
+    every = map(tuple, places_of(logs).values())
+    return tuple(places for places in every if _first_of_each(places) != hosts)
 
 
 def _first_of_each(groups: Sequence[str]) -> list[int]:

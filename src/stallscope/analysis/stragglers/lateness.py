@@ -353,7 +353,7 @@ class Straggler:
     #: is not slower.
     work: float | None = None
     #: What the ranks of a slow group have in common: their place in the job's mesh, such as ``dp 1``.
-    place: str = ""
+    place: str | None = None
     #: Whether the others wait for it. A slow rank may hide behind slower ones: it is hardly ever last,
     #: and fixing it alone saves nothing.
     holds_back: bool = True

@@ -95,7 +95,7 @@ def find_stragglers(
         replace(
             _slow_group(*ledgers, _of(groups, name), healthy, within[name]),
             hosts=(name,) if of_hosts else (),
-            place="" if of_hosts else name,
+            place=None if of_hosts else name,
         )
         for name in names
     ]

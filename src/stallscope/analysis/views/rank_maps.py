@@ -14,9 +14,10 @@ import numpy as np
 from stallscope.arrays.blocks import LATEST, NULL, Block
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Floats, Ints
-from stallscope.run import Run
+from stallscope.run import Run, places_of
 
 from ..ledger.ledger import Ledger
+from ..ledger.ledger_figures import RankSummary
 from ..ledger.windows import RankWindows
 from ..result import Analysis
 
@@ -127,14 +128,14 @@ def _row(
     return mean, latest_rank, np.where(nothing, np.nan, latest / 1e6), step.min(axis=0), rank
 
 
-# -- Compare hosts: how late their ranks are, and how often the critical rank is one of them ------
+# -- Compare hosts, or places in the mesh: how late their ranks are, and how often one is the last ---
 
 
 @dataclass(frozen=True)
-class HostLateness:
-    """One host's ranks over the steady steps."""
+class GroupLateness:
+    """The ranks of one host or place over the steady steps."""
 
-    host: str
+    name: str
     ranks: tuple[int, ...]
     #: Delay against the reference rank, ms: the mean of its ranks; negative where they are earlier.
     late_ms: Mean
@@ -144,31 +145,43 @@ class HostLateness:
     chance_share: float
 
 
-def host_lateness(ledger: Ledger, hosts: Sequence[str]) -> tuple[HostLateness, ...]:
-    """Summarise every host, in the order of their lowest ranks.
+def group_lateness(ledger: Ledger, groups: Sequence[str]) -> tuple[GroupLateness, ...]:
+    """Summarise every group of ranks, in the order of their lowest ranks.
 
     Args:
         ledger: steady steps.
-        hosts: per rank of the ledger, its host.
+        groups: per rank of the ledger, its host, or its place in a dimension of the mesh.
     """
     reference = ledger.last - ledger.imbalance
-    on: dict[str, list[int]] = {}
-    for position, host in enumerate(hosts):
-        on.setdefault(host, []).append(position)
+    of_groups: dict[str, list[int]] = {}
+    for position, name in enumerate(groups):
+        of_groups.setdefault(name, []).append(position)
     return tuple(
-        HostLateness(
-            host,
+        GroupLateness(
+            name,
             tuple(ledger.ranks[position] for position in positions),
             _late(ledger, positions, reference),
             _critical_share(ledger, positions),
             len(positions) / len(ledger.ranks),
         )
-        for host, positions in on.items()
+        for name, positions in of_groups.items()
     )
 
 
+def places_in_mesh(analysis: Analysis) -> dict[str, dict[str, list[RankSummary]]]:
+    """Return the ranks at each place (``dp 1``) by dimension of the job's mesh; empty without one."""
+    logs = [log for _, log in sorted(analysis.run.last_logs.items())]
+    ranks = {rank.rank: rank for rank in analysis.ranks}
+    mesh: dict[str, dict[str, list[RankSummary]]] = {}
+    for name, places in places_of(logs).items():
+        for log, place in zip(logs, places, strict=True):
+            if log.rank in ranks:
+                mesh.setdefault(name, {}).setdefault(place, []).append(ranks[log.rank])
+    return mesh
+
+
 def _critical_share(ledger: Ledger, positions: list[int]) -> float:
-    """Return how often one of the host's ranks was last, of the steps that they measured."""
+    """Return how often one of the group's ranks was last, of the steps that they measured."""
     measured = ledger.measured.T[positions]
     # A rank whose log was cut early must not hide the steps of all others.
     known = measured.all(axis=0) if measured.all(axis=0).any() else measured.any(axis=0)
@@ -176,7 +189,7 @@ def _critical_share(ledger: Ledger, positions: list[int]) -> float:
 
 
 def _late(ledger: Ledger, positions: list[int], reference: np.ndarray) -> Mean:
-    """Average over the steps that any of the host's ranks measured."""
+    """Average over the steps that any of the group's ranks measured."""
     measured = ledger.measured.T[positions]
     late = np.where(measured, ledger.arrival.T[positions] - reference, 0).sum(axis=0)
     known = measured.sum(axis=0)

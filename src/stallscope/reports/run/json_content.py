@@ -38,7 +38,7 @@ _COMMUNICATION = (
     "gradient_bytes exposed_ms bus_bandwidth_gb_s=bus_bandwidth "
     "network_bandwidth_gb_s=network_bandwidth whole_ms hidden_ms"
 )
-_STRAGGLER = "pattern ranks hosts stage excess_ms late_share cost_ms work"
+_STRAGGLER = "pattern ranks hosts place stage excess_ms late_share cost_ms work"
 _LOADER = (
     "rank host kind batches warm_up first_batch_ms batch_ms=ms batch_ci95_ms=ci95_ms "
     "samples_per_batch data_ended error stages no_stages"

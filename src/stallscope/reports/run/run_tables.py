@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.job_time import Goodput
 from stallscope.analysis.ledger.ledger_figures import RankSummary
-from stallscope.formatting.lists import joined
+from stallscope.analysis.views.rank_maps import places_in_mesh
+from stallscope.formatting.lists import joined, ranks_in_words
 from stallscope.formatting.numbers import (
     NOT_MEASURED,
     amount,
@@ -214,6 +216,42 @@ def ranks_table(
         without={"terminal": (4, 6, 8)},
         most={"terminal": _MOST_RANKS},
     )
+
+
+def places_table(analysis: Analysis) -> Table | None:
+    """Return the means per step of the ranks of each place in the job's mesh; None without a mesh."""
+    groups = [
+        (place, ranks)
+        for places in places_in_mesh(analysis).values()
+        for place, ranks in places.items()
+    ]
+    if not groups:
+        return None
+    slow = {straggler.place for straggler in analysis.stragglers}
+    means = [_mean_of(ranks) for _, ranks in groups]
+    unit, stages = step_unit(analysis), zip(*rank_cells(analysis, means), strict=True)
+    return Table.of(
+        "Places in the mesh",
+        {
+            "Place": [place for place, _ in groups],
+            "Ranks": [ranks_in_words([rank.rank for rank in ranks]) for _, ranks in groups],
+            **{f"{name}, {unit}": cells for name, cells in zip(_RANK_TITLES, stages, strict=True)},
+            "Has the last rank": [share(rank.critical_share) for rank in means],
+        },
+        words=frozenset({0, 1}),
+        emphasised=frozenset(row for row, (place, _) in enumerate(groups) if place in slow),
+        note="Means per steady step over the ranks of a place. Slow places are highlighted.",
+    )
+
+
+def _mean_of(ranks: Sequence[RankSummary]) -> RankSummary:
+    """Return the means over some ranks, and how often one of them was last."""
+    means = {}
+    for name in RANK_PARTS:
+        known = [ms for rank in ranks if (ms := getattr(rank, f"{name}_ms")) is not None]
+        means[f"{name}_ms"] = sum(known) / len(known) if len(known) == len(ranks) else None
+    shares = [rank.critical_share for rank in ranks if rank.critical_share is not None]
+    return replace(ranks[0], **means, critical_share=sum(shares) if shares else None)
 
 
 def rank_cells(analysis: Analysis, ranks: Sequence[RankSummary]) -> list[list[str]]:
