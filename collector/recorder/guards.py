@@ -85,7 +85,8 @@ def take_ready(
 
 def patch(owner: Any, name: str, replacement: Any) -> Callable[[], None]:
     """Replace an attribute of an instance or a class; return the function that restores it."""
-    had_own, original = name in own_attributes(owner), getattr(owner, name)
+    # Functions of a class in C are bound by what its attributes hold, which is not what they return.
+    had_own, original = name in own_attributes(owner), own_attributes(owner).get(name)
     setattr(owner, name, replacement)
 
     def restore() -> None:

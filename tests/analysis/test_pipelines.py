@@ -12,6 +12,7 @@ from simulator import Fault, Fixed, Job, Noise, simulate
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.findings.finding import Finding
 from stallscope.reports.run.json_content import json_content
+from stallscope.reports.run.network_tables import network_tables
 from stallscope.reports.run.run_tables import places_table
 from stallscope.run import TIMESTAMPS, Run
 
@@ -208,6 +209,28 @@ def test_reports_arrange_ranks_by_place() -> None:
     (straggler,) = json_content(analysis)["stragglers"]
     assert (straggler["place"], straggler["hosts"]) == ("replica 1", [])
     assert places_table(analyse(run)) is None
+
+
+def test_time_inside_collectives_is_by_kind_and_group() -> None:
+    """Rank 2 comes last: the others of its group wait for it."""
+    run = simulate(JOB).run
+    logs = []
+    for log in run.logs:
+        gathers = {"kind": "all_gather", "group": "shard", "waits": 200}
+        gathers["waited_us"] = 50_000 if log.rank == 2 else 1_000_000
+        reduces = {"kind": "all_reduce", "group": "replica", "waits": 100, "waited_us": 300_000}
+        fact = {"steps": 100, "waits": [reduces, gathers, {"kind": "damaged"}, None]}
+        logs.append(replace(log, facts={**log.facts, "collectives": fact}))
+    analysis = analyse(replace(run, logs=tuple(logs)))
+    gathered, reduced = json_content(analysis)["collectives"]
+    assert (gathered["kind"], gathered["group"], gathered["waits"]) == ("all_gather", "shard", 2.0)
+    assert gathered["ms"] == pytest.approx((7 * 10 + 0.5) / 8)
+    assert (gathered["least_rank"], gathered["least_ms"], gathered["most_ms"]) == (2, 0.5, 10.0)
+    assert (reduced["group"], reduced["ms"], reduced["ranks"]) == ("replica", 3.0, 8)
+    table = next(table for table in network_tables(analysis) if table.title == "Inside collectives")
+    assert [row[:2] for row in table.rows] == [("all-gather", "shard"), ("all-reduce", "replica")]
+    assert "(rank 2)" in str(table.rows[0][5])
+    assert json_content(analyse(run))["collectives"] == []
 
 
 def test_a_slow_replica_of_a_pipeline_is_no_longer_stage() -> None:

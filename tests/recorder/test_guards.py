@@ -8,7 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from stallscope.collector.recorder.guards import mark_background_thread, yield_to_training
+from stallscope.collector.recorder.guards import (
+    mark_background_thread,
+    patch,
+    yield_to_training,
+)
 
 
 def test_background_thread_pauses_between_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,3 +39,17 @@ def _run_in_thread(work: Callable[[], object]) -> None:
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
+
+
+def test_a_restored_attribute_is_what_the_class_had() -> None:
+    """What it returns may be another object, as for functions of classes in C."""
+
+    class Library:
+        @staticmethod
+        def doubled(number: int) -> int:
+            return 2 * number
+
+    restore = patch(Library, "doubled", lambda library, number: 0)
+    assert Library().doubled(3) == 0
+    restore()
+    assert Library().doubled(3) == 6

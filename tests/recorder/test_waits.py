@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stallscope.collector.recorder.pytorch import waits
-from stallscope.collector.recorder.pytorch.waits import Waits
+from stallscope.collector.recorder.pytorch.waits import Waits, WaitsByGroup
 
 
 def counting(timestamp: Callable[[], Any] = lambda: None) -> Waits:
@@ -73,8 +73,8 @@ def test_a_listener_receives_each_collective_with_its_iteration() -> None:
     counter, heard = counting(), []
     counter.on_wait = lambda *times: heard.append(times)
     counter.timed(lambda: None)()
-    counter.timed(lambda: None)()
-    assert heard == [(0, 10, 0), (20, 30, 0)]
+    counter.timed(lambda work: None)("work")
+    assert heard == [(0, 10, 0, None), (20, 30, 0, "work")]
     assert counter.before(1) == (0, ())
 
 
@@ -91,3 +91,52 @@ def test_collectives_outside_of_steps_do_not_count() -> None:
     between = Waits(lambda: None, lambda: None)
     between.timed(lambda: None)()
     assert between.before(1) == (0, ())
+
+
+class Group:
+    """Stands for a process group, which needs other processes."""
+
+    def __init__(self, description: str) -> None:
+        self.group_desc = description
+
+    def allreduce(self) -> object:
+        return object()
+
+    def _allgather_base(self) -> object:
+        return object()
+
+
+def test_waits_are_added_up_by_kind_and_group() -> None:
+    sums = WaitsByGroup()
+    undo = sums.watch(Group, None, lambda: False)
+    replicas, everyone = Group("mesh_dp"), Group("default_pg")
+    first, second, third = replicas.allreduce(), replicas._allgather_base(), everyone.allreduce()
+    # In any order, and without those of the first steps.
+    for work, ns, counts in (
+        (third, 5000, True),
+        (second, 9000, False),
+        (first, 1000, True),
+        (replicas.allreduce(), 2000, True),
+    ):
+        sums.waited(work, ns, counts)
+    waits = [
+        {"kind": "all_reduce", "group": "all ranks", "waits": 1, "waited_us": 5},
+        {"kind": "all_reduce", "group": "dp", "waits": 2, "waited_us": 3},
+    ]
+    assert sums.fact(2) == {"steps": 2, "waits": waits}
+    for restore in undo:
+        restore()
+    assert "__wrapped__" not in vars(Group.allreduce)
+    assert sums.fact(0) is None
+
+
+def test_a_wait_inside_of_a_function_is_for_what_started_last() -> None:
+    sums = WaitsByGroup()
+    undo = sums.watch(Group, None, lambda: False)
+    Group("mesh_tp").allreduce()
+    sums.waited("what another library returned", 1000, True)
+    fact = sums.fact(1)
+    assert fact is not None
+    assert [entry["group"] for entry in fact["waits"]] == ["tp"]
+    for restore in undo:
+        restore()

@@ -27,9 +27,9 @@ SCHEMA = json.loads(
 LEDGER = ["input", "compute", "other", "imbalance", "allreduce"]
 KEYS = {
     "": "schema_version run baseline job_s goodput generations step_ms ledger by_cause ranks steps "
-    "epoch_times printed_steps clocks communication links network_check input probe loaders "
-    "causes explained padding bottleneck stopped stragglers what_if predicted_from changes findings "
-    "events machines warnings",
+    "epoch_times printed_steps clocks communication collectives links network_check input probe "
+    "loaders causes explained padding bottleneck stopped stragglers what_if predicted_from changes "
+    "findings events machines warnings",
     "run": "id name source framework size hosts epochs steps synthetic status samples_per_second "
     "tokens_per_second started_at",
     "baseline": "id match gap gap_ci95 single decomposition",

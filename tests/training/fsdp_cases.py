@@ -111,7 +111,9 @@ class Sharded(Loop):
 def left_in(model: nn.Module, optimizer: Any) -> list[str]:
     """Return what a recorder may leave behind."""
     waits = torch.distributed.distributed_c10d.Work.wait, funcol.wait_tensor
-    left = [wait.__name__ for wait in waits if hasattr(wait, "__wrapped__")]
+    starts = torch.distributed.ProcessGroup.allreduce, funcol.all_reduce
+    patched = [function for function in (*waits, *starts) if hasattr(function, "__wrapped__")]
+    left = [function.__name__ for function in patched]
     left += ["hook" for p in model.parameters() if p._post_accumulate_grad_hooks]
     hooks = model._forward_pre_hooks.values()
     left += ["forward hook" for hook in hooks if type(hook).__name__ == "ForwardHook"]

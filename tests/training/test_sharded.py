@@ -14,7 +14,7 @@ from stallscope.analysis import Analysis, analyse
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
 #: In sharded_cases.py.
-SLOW_RANK = 2
+SLOW_RANK, MANY = 2, 40
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +105,29 @@ def test_the_slow_rank_costs_most(ranks: Recorded, kind: str) -> None:
 def test_equal_ranks_work_equally_long(ranks: Recorded, kind: str) -> None:
     work = [fit.median_ms("data", "ready") for fit in ranks.fits(f"{kind}_clean", ranks=4)]
     assert max(work) < 1.5 * min(work)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (
+            "hybrid",
+            {("all_gather", "shard"), ("reduce_scatter", "shard"), ("all_reduce", "replicate")},
+        ),
+        ("fsdp_1", {("all_gather", "all ranks"), ("reduce_scatter", "all ranks")}),
+        ("tensor_parallel", {("all_gather", "dp"), ("reduce_scatter", "dp"), ("all_reduce", "tp")}),
+        ("pipeline", {("receive", "pp"), ("send", "pp"), ("all_reduce", "dp")}),
+    ],
+)
+def test_waits_are_recorded_by_kind_and_group(
+    ranks: Recorded, kind: str, expected: set[tuple[str, str]]
+) -> None:
+    for fit in ranks.fits(f"{kind}_clean", ranks=4):
+        fact = fit.facts["collectives"]
+        assert {(waits["kind"], waits["group"]) for waits in fact["waits"]} >= expected
+        # Two epochs without the first steps; each collective is waited for in every step.
+        assert 10 < fact["steps"] <= 2 * MANY
+        assert all(waits["waits"] >= fact["steps"] - 1 for waits in fact["waits"])
 
 
 def test_a_stage_with_more_work_is_a_finding(ranks: Recorded) -> None:

@@ -52,7 +52,7 @@ class Recording(IterationRecording):
     """One StepLogger's training: its epochs, iterations, reductions and pauses."""
 
     __slots__ = (
-        "_device_causes",
+        "_causes",
         "_first_step",
         "_model",
         "_optimizer",
@@ -70,8 +70,8 @@ class Recording(IterationRecording):
         self._optimizer = innermost_optimizer(optimizer)
         self._model = model
         self._undo: List[Callable[[], None]] = []
-        #: Return facts of what delays the device; called with whether the recording ends.
-        self._device_causes: List[Callable[[bool], Optional[Dict[str, Any]]]] = []
+        #: Return facts of what delays this rank or its device; called with whether the recording ends.
+        self._causes: List[Callable[[bool], Optional[Dict[str, Any]]]] = []
 
     # -- start and stop --------------------------------------------------------------------------
 
@@ -175,7 +175,7 @@ class Recording(IterationRecording):
             )
             session.after_failure = syncs.close
             self._undo += copies.watch()
-            self._device_causes = [syncs.turn, lambda _: retries.turn(), copies.turn]
+            self._causes += [syncs.turn, lambda _: retries.turn(), copies.turn]
         self._waits = Waits(self._iteration_began, self._gradients.timestamp)
         self._times_gradients = not no_timestamps and reductions.needs_gradients
         self._undo.append(self._gradients.remove)
@@ -183,6 +183,7 @@ class Recording(IterationRecording):
         self._undo.append(reductions.remove)
         gradients = None if no_timestamps else self._gradients
         reductions.install(gradients, self._reduced, self._waits)
+        self._causes.append(reductions.waits_by_group)
 
     def _has_batch(self) -> Optional[bool]:
         """Return whether the iteration has its batch; None outside of iterations."""
@@ -342,7 +343,7 @@ class Recording(IterationRecording):
             figures = self._loader_figures.fact(monotonic_ns(), session.closed)
             if figures is not None:
                 session.facts(figures)
-            for cause in self._device_causes:
+            for cause in self._causes:
                 # Versions differ, and the recording works without it.
                 facts = known(functools.partial(cause, session.closed))
                 if facts:

@@ -57,6 +57,10 @@ class Reductions:
         """Return what is known once a step is done."""
         return {}
 
+    def waits_by_group(self, ends: bool) -> Optional[Dict[str, Any]]:
+        """Return facts of waits by process group, if there is news; ``ends`` if the recording does."""
+        return None
+
     def remove(self) -> None:
         """Restore optimizer and model."""
         while self._undo:

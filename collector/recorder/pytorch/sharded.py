@@ -21,7 +21,7 @@ from ..job.world import torch_distributed
 from ..loop_steps import Reduction
 from .gradient_timestamps import GradientClock
 from .reductions import ForwardHook, Reductions, Report, is_compiling
-from .waits import Function, Waits
+from .waits import Function, Waits, WaitsByGroup, group_name, unless
 
 #: What *ready* means in these steps: the start of the last wait, less all other waits.
 OWN_WORK = "own work"
@@ -32,6 +32,8 @@ _FSDP = ("torch.distributed.fsdp", "torch.distributed._composable.fsdp")
 _SCHEDULES = "torch.distributed.pipelining.schedules"
 _STAGES = "torch.distributed.pipelining.stage"
 _FUNCTIONAL = "torch.distributed._functional_collectives"
+# Before these steps, ranks connect and fill their caches: their waits are not typical.
+_WARM_UP_STEPS = 10
 # The latest groups of a process: a job has fewer dimensions.
 _MOST_GROUPS = 32
 
@@ -76,6 +78,9 @@ class CollectiveReductions(Reductions):
         self._report: Optional[Report] = None
         self._waits: Optional[Waits] = None
         self._schedule: Optional[Dict[str, Any]] = None
+        self._by_group = WaitsByGroup()
+        # The steps that the last fact on that was about.
+        self._told_steps = 0
         # The current step: its number, its last wait, the nanoseconds of all waits before that, and the
         # iteration of its update.
         self._step = 0
@@ -95,7 +100,7 @@ class CollectiveReductions(Reductions):
                 self._undo.append(patch(kind, "step", self._noting_schedule(kind.step)))
         if gradients is not None:
             waits.on_wait = self._waited
-            self._undo += _watch_collectives(waits)
+            self._undo += _watch_collectives(waits, self._by_group)
 
     def before_forward(self) -> None:
         if torch.is_grad_enabled() and self._updated_in is not None:
@@ -104,9 +109,18 @@ class CollectiveReductions(Reductions):
     def facts(self) -> Dict[str, Any]:
         return {"groups": process_groups(), "pipeline_schedule": self._schedule}
 
-    def _waited(self, began: int, ended: int, iteration: int) -> None:
+    def waits_by_group(self, ends: bool) -> Optional[Dict[str, Any]]:
+        steps = self._step - _WARM_UP_STEPS + (self._updated_in is not None)
+        # Twice as many steps are news: a long job has few such lines.
+        if steps <= self._told_steps or (steps < 2 * self._told_steps and not ends):
+            return None
+        fact, self._told_steps = self._by_group.fact(steps), steps
+        return None if fact is None else {"collectives": fact}
+
+    def _waited(self, began: int, ended: int, iteration: int, awaited: Any) -> None:
         if self._updated_in not in (None, iteration):
             self._next_step()
+        self._by_group.waited(awaited, ended - began, self._step >= _WARM_UP_STEPS)
         if self._last is not None:
             self._earlier_ns += self._last[1] - self._last[0]
         self._last = began, ended
@@ -144,21 +158,17 @@ class CollectiveReductions(Reductions):
         return noting
 
 
-def _watch_collectives(waits: Waits) -> List[Callable[[], None]]:
+def _watch_collectives(waits: Waits, by_group: WaitsByGroup) -> List[Callable[[], None]]:
     """Time all waits for other ranks in Python; return the functions that end that."""
     work = torch.distributed.distributed_c10d.Work
     undo = [patch(work, "wait", waits.timed(work.wait))]
     functional = sys.modules.get(_FUNCTIONAL)
+    undo += by_group.watch(torch.distributed.ProcessGroup, functional, is_compiling)
     if functional is not None:
         original = functional.wait_tensor
-        timed = waits.timed(original)
-
-        @functools.wraps(original)
-        def wait_tensor(*args: Any, **kwargs: Any) -> Any:
-            # A compiler would break its graph at the clock.
-            return original(*args, **kwargs) if is_compiling() else timed(*args, **kwargs)
-
-        undo.append(patch(functional, "wait_tensor", wait_tensor))
+        # A compiler would break its graph at the clock.
+        timed = unless(is_compiling, waits.timed(original), original)
+        undo.append(patch(functional, "wait_tensor", timed))
     return undo
 
 
@@ -258,8 +268,7 @@ def process_groups() -> Optional[List[Dict[str, Any]]]:
         strides = {after - before for before, after in zip(ranks, ranks[1:])}
         is_part = distributed.get_rank() in ranks and len(ranks) < distributed.get_world_size()
         if is_part and len(strides) == 1:
-            name = str(getattr(group, "group_desc", "undefined")).replace("mesh_", "", 1)
-            groups[name, ranks[0], strides.pop(), len(ranks)] = None
+            groups[group_name(group), ranks[0], strides.pop(), len(ranks)] = None
     names = ("name", "first", "stride", "size")
     return [dict(zip(names, (*key,))) for key in groups]
 

@@ -1,4 +1,4 @@
-"""Count the time that a rank spends in collectives before its gradients are ready.
+"""Count the time that a rank spends in collectives: before its gradients are ready, and by group.
 
 In a collective a rank waits for the slowest one: then all ranks' gradients are ready at the same time,
 and all look equally slow. Each rank's own work is the rest: see ``loop_steps.Reduction.waited``.
@@ -9,14 +9,53 @@ from __future__ import annotations
 import functools
 import threading
 from time import monotonic_ns
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from ..guards import patch
 
 Function = Callable[..., Any]
 #: Timestamps of a device before and after each collective.
 Pairs = Tuple[Tuple[Any, Any], ...]
 
+#: A kind of collective, and the name of its process group.
+Collective = Tuple[str, str]
+
 # A bound for steps on a device that never end.
 _MOST_PAIRS = 4096
+# A bound for collectives that nothing waits for.
+_MOST_STARTED = 4096
+_ALL_RANKS = "all ranks"
+# The methods of process groups that start collectives, in all versions of torch.
+_METHODS = {
+    "all_reduce": ("allreduce", "allreduce_coalesced"),
+    "all_gather": (
+        *("allgather", "_allgather_base", "all_gather_single", "all_gather_single_coalesced"),
+        *("allgather_coalesced", "allgather_into_tensor_coalesced"),
+    ),
+    "reduce_scatter": (
+        *("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single"),
+        *("reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced"),
+    ),
+    "all_to_all": ("alltoall", "alltoall_base", "all_to_all_single"),
+    "broadcast": ("broadcast",),
+    "reduce": ("reduce",),
+    "gather": ("gather",),
+    "scatter": ("scatter",),
+    "barrier": ("barrier",),
+    "send": ("send",),
+    "receive": ("recv", "recv_anysource"),
+}
+# Functional collectives, which DTensors use, with the position of the group among their arguments.
+_FUNCTIONS = {
+    "all_reduce": ("all_reduce", 2),
+    "all_gather_tensor": ("all_gather", 2),
+    "all_gather_tensor_autograd": ("all_gather", 2),
+    "reduce_scatter_tensor": ("reduce_scatter", 3),
+    "reduce_scatter_tensor_autograd": ("reduce_scatter", 3),
+    "all_to_all_single": ("all_to_all", 3),
+    "all_to_all_single_autograd": ("all_to_all", 3),
+    "broadcast": ("broadcast", 2),
+}
 
 
 class Waits:
@@ -52,8 +91,9 @@ class Waits:
         self._settled = (0, 0)
         # A thread that saves a checkpoint waits beside training.
         self._thread = threading.get_ident()
-        #: Receives begin, end and iteration of each collective, instead of counting it.
-        self.on_wait: Optional[Callable[[int, int, int], None]] = None
+        #: Receives begin, end and iteration of each collective, and what it waits for, instead of
+        #: counting it.
+        self.on_wait: Optional[Callable[[int, int, int, Any], None]] = None
         #: Since when the current collective has waited; None outside of collectives.
         self.since: Optional[int] = None
 
@@ -74,18 +114,18 @@ class Waits:
             try:
                 return collective(*args, **kwargs)
             finally:
-                self.add(began, before)
+                self.add(began, before, args[0] if args else None)
 
         return waits
 
-    def add(self, began: int, device_began: Any = None) -> None:
-        """Count a collective that ends now."""
+    def add(self, began: int, device_began: Any = None, awaited: Any = None) -> None:
+        """Count a collective that ends now; ``awaited`` is the work or tensor that it waits for."""
         ended, self.since = monotonic_ns(), None
         iteration = self._iteration_began()
         if iteration is None:
             return
         if self.on_wait is not None:
-            self.on_wait(began, ended, iteration)
+            self.on_wait(began, ended, iteration, awaited)
         else:
             device_ended = None if device_began is None else self._timestamp()
             if device_ended is None:
@@ -105,3 +145,121 @@ class Waits:
             self._cause = cause
         self._settled = self._ns, len(self._pairs)
         return self._ns, tuple(self._pairs)
+
+
+class WaitsByGroup:
+    """The time of waits by kind of collective and process group, added up over steps."""
+
+    __slots__ = ("_latest", "_names", "_started", "_sums")
+
+    def __init__(self) -> None:
+        # By work or tensor; a wait takes its entry.
+        self._started: Dict[int, Collective] = {}
+        # What is started last is waited for, where the wait is inside of a function.
+        self._latest: Optional[Collective] = None
+        # By the address of a process group, which lives as long as the job.
+        self._names: Dict[int, str] = {}
+        self._sums: Dict[Collective, List[int]] = {}
+
+    def waited(self, awaited: Any, ns: int, counts: bool) -> None:
+        """Add a wait for this work or tensor; only take note of it unless it ``counts``."""
+        collective = self._started.pop(id(awaited), None) or self._latest
+        if counts and collective is not None:
+            sums = self._sums.setdefault(collective, [0, 0])
+            sums[0] += 1
+            sums[1] += ns
+
+    def fact(self, steps: int) -> Optional[Dict[str, Any]]:
+        """Describe the waits of so many steps; None without any."""
+        if not self._sums or steps <= 0:
+            return None
+        # Another thread writes this.
+        sums = sorted(self._sums.copy().items())
+        columns = ("kind", "group", "waits", "waited_us")
+        rows = [(*collective, waits, ns // 1000) for collective, (waits, ns) in sums]
+        return {"steps": steps, "waits": [dict(zip(columns, row)) for row in rows]}
+
+    def watch(
+        self, group_class: Any, functional: Any, is_compiling: Callable[[], bool]
+    ) -> List[Callable[[], None]]:
+        """Note what is started; return the functions that end that.
+
+        Args:
+            group_class: torch's class of process groups.
+            functional: torch's module of functional collectives; None where it is not imported.
+            is_compiling: whether torch's compiler traces its caller: what is started then runs later.
+        """
+        undo = [
+            patch(group_class, name, self._noting(getattr(group_class, name), kind))
+            for kind, names in _METHODS.items()
+            for name in names
+            if hasattr(group_class, name)
+        ]
+        for name, (kind, position) in _FUNCTIONS.items():
+            original = getattr(functional, name, None)
+            if original is not None:
+                noting = self._noting_function(original, kind, position, functional)
+                undo.append(patch(functional, name, unless(is_compiling, noting, original)))
+        return undo
+
+    def _noting(self, method: Function, kind: str) -> Function:
+        """Return the method of a process group with what it starts noted."""
+
+        @functools.wraps(method)
+        def start(group: Any, *args: Any, **kwargs: Any) -> Any:
+            collective = self._latest = kind, self._name(group)
+            work = method(group, *args, **kwargs)
+            self._note(work, collective)
+            return work
+
+        return start
+
+    def _noting_function(
+        self, function: Function, kind: str, position: int, functional: Any
+    ) -> Function:
+        """Return the functional collective with what it starts noted."""
+
+        @functools.wraps(function)
+        def start(*args: Any, **kwargs: Any) -> Any:
+            group = args[position] if len(args) > position else kwargs.get("group")
+            collective = self._latest = kind, self._name_of(group, functional)
+            result = function(*args, **kwargs)
+            self._note(getattr(result, "elem", result), collective)
+            return result
+
+        return start
+
+    def _note(self, awaited: Any, collective: Collective) -> None:
+        if len(self._started) >= _MOST_STARTED:
+            self._started.clear()
+        self._started[id(awaited)] = collective
+
+    def _name_of(self, group: Any, functional: Any) -> str:
+        """Return the name of what a functional collective takes for a group."""
+        try:
+            name = functional._resolve_group_name(group, "")
+            return self._name(functional.c10d._resolve_process_group(name))
+        except Exception:
+            return "unknown"
+
+    def _name(self, group: Any) -> str:
+        name = self._names.get(id(group))
+        if name is None:
+            name = self._names[id(group)] = group_name(group)
+        return name
+
+
+def unless(is_so: Callable[[], bool], function: Function, instead: Function) -> Function:
+    """Return a function that calls the first one, or the other one instead."""
+
+    @functools.wraps(instead)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (instead if is_so() else function)(*args, **kwargs)
+
+    return call
+
+
+def group_name(group: Any) -> str:
+    """Return the name of a process group, as DeviceMesh or Megatron gives it."""
+    name = str(getattr(group, "group_desc", "undefined")).replace("mesh_", "", 1)
+    return _ALL_RANKS if name == "default_pg" else name

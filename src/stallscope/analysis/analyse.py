@@ -166,9 +166,8 @@ class _Analyser:
         if aligned is None:
             return None
         blind_ns, base = aligned.clocks.blind, self.comparable.baseline
-        predicted = attribute(
-            steps, aligned.hosts, base, blind_ns, self.cores, aligned.stages, aligned.places
-        )
+        mesh = aligned.stages, aligned.places
+        predicted = attribute(steps, aligned.hosts, base, blind_ns, self.cores, *mesh)
         if self.input_probe is None or base is not None:
             return predicted
         return with_measured_gains(predicted, self.input_probe)

@@ -7,8 +7,9 @@ defines it. It is comparable between any numbers of ranks, and with the hardware
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from stallscope.arrays.distributions import normal_quantile, optimize, student_q
 from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Floats
 from stallscope.collector.netcheck.sizes import bus_bytes
+from stallscope.run import Run
 from stallscope.words import Fix
 
 from ..gains.what_if import WhatIf, what_if
@@ -221,3 +223,64 @@ def _sum_of(value: float, parts: Sequence[Mean]) -> tuple[float, float] | None:
     below = np.sqrt(sum((p.value - e[0]) ** 2 for p, e in zip(parts, ends, strict=True)))
     above = np.sqrt(sum((e[1] - p.value) ** 2 for p, e in zip(parts, ends, strict=True)))
     return value - float(below), value + float(above)
+
+
+# -- Inside collectives: what ranks wait for where they share a model ------------------------------
+
+
+@dataclass(frozen=True)
+class InsideCollective:
+    """The time of a training thread in one kind of collective of the groups with one name."""
+
+    kind: str
+    group: str
+    #: How many ranks recorded it, their mean number of waits per step, and the mean of their times.
+    ranks: int
+    waits: float
+    ms: float
+    #: The ranks with the least and the most time per step. A rank with little comes late: the others
+    #: wait for it.
+    least_ms: float
+    least_rank: int
+    most_ms: float
+    most_rank: int
+
+
+def inside_collectives(run: Run) -> tuple[InsideCollective, ...]:
+    """Return the time inside each kind of collective, the longest first; empty where it is unknown."""
+    of_ranks: dict[tuple[str, str], dict[int, tuple[float, float]]] = {}
+    for rank, log in sorted(run.last_logs.items()):
+        for kind, group, waits, ms in _per_step(log.facts.get("collectives")):
+            of_ranks.setdefault((kind, group), {})[rank] = waits, ms
+    collectives = []
+    for (kind, group), times in of_ranks.items():
+        waits, ms = zip(*times.values(), strict=True)
+        least, most = (which(times, key=lambda rank: times[rank][1]) for which in (min, max))
+        collectives.append(
+            InsideCollective(
+                kind=kind,
+                group=group,
+                ranks=len(times),
+                waits=sum(waits) / len(times),
+                ms=sum(ms) / len(times),
+                least_ms=times[least][1],
+                least_rank=least,
+                most_ms=times[most][1],
+                most_rank=most,
+            )
+        )
+    return tuple(sorted(collectives, key=lambda collective: -collective.ms))
+
+
+def _per_step(fact: Any) -> Iterator[tuple[str, str, float, float]]:
+    """Yield kind, group, waits and milliseconds per step of a rank; nothing of an invalid fact."""
+    steps = fact.get("steps") if isinstance(fact, Mapping) else None
+    entries = fact.get("waits") if isinstance(fact, Mapping) else None
+    if type(steps) is not int or steps <= 0 or not isinstance(entries, list):
+        return
+    for entry in entries:
+        if isinstance(entry, Mapping):
+            waits, waited_us = entry.get("waits"), entry.get("waited_us")
+            if type(waits) is int and type(waited_us) is int and min(waits, waited_us) >= 0:
+                ms = waited_us / steps / 1e3
+                yield str(entry.get("kind")), str(entry.get("group")), waits / steps, ms

@@ -14,6 +14,7 @@ from stallscope.analysis.gains.what_if import Bottleneck, WhatIf, in_words
 from stallscope.analysis.ledger.ledger import CauseEntry, LedgerEntry
 from stallscope.analysis.ledger.printed_steps import PrintedStages, PrintedSteps
 from stallscope.analysis.ledger.windows import RankWindows
+from stallscope.analysis.network.communication import inside_collectives
 from stallscope.analysis.network.network_check import NetworkUse, Parts
 from stallscope.analysis.result import GenerationSummary
 from stallscope.analysis.stopped.stopped import Stopped
@@ -64,6 +65,7 @@ def json_content(analysis: Analysis) -> Content:
         printed_steps=_printed_steps(analysis.printed),
         clocks=_clocks(analysis),
         communication=moved and fields_of(moved, _COMMUNICATION),
+        collectives=inside_collectives(analysis.run),
         links=analysis.links,
         network_check=_network_check(analysis.network_use),
         input=_input(analysis),

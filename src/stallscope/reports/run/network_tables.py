@@ -5,6 +5,7 @@ from __future__ import annotations
 from stallscope.analysis import Analysis
 from stallscope.analysis.gains.baseline import InputRates, loader_rate
 from stallscope.analysis.gains.input_probe import InputProbe
+from stallscope.analysis.network.communication import inside_collectives
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import capitalised, counted, listed
 from stallscope.formatting.numbers import (
@@ -31,6 +32,11 @@ _LINKS_NOTE = (
     "round trips as well."
 )
 
+_COLLECTIVES_NOTE = (
+    "How long the ranks' training threads wait for collectives, communication included: means over the "
+    "ranks of all groups of this name. A rank with little time comes late, and the others wait for it."
+)
+
 _ENOUGH = {
     True: "Alone it is fast enough: during training something takes CPU cores, disk or memory from it",
     False: "Alone it is too slow already",
@@ -40,8 +46,41 @@ _ENOUGH = {
 
 def network_tables(analysis: Analysis) -> list[Table]:
     """Return the tables that are known."""
-    tables = (links_table, network_check_table, pairs_table, sweep_table)
+    tables = (
+        *(collectives_table, links_table, network_check_table),
+        *(pairs_table, sweep_table),
+    )
     return [table for table in (make(analysis) for make in tables) if table is not None]
+
+
+def collectives_table(analysis: Analysis) -> Table | None:
+    """Return the time inside collectives by kind and process group; None if it was not recorded."""
+    collectives = inside_collectives(analysis.run)
+    if not collectives:
+        return None
+    cells = Cells.for_all(collective.ms for collective in collectives)
+    return Table.of(
+        "Inside collectives",
+        {
+            "Collective": [collective.kind.replace("_", "-") for collective in collectives],
+            "Group": [collective.group for collective in collectives],
+            "Ranks": [f"{collective.ranks:,}" for collective in collectives],
+            "Waits per step": [significant(collective.waits) for collective in collectives],
+            f"Per step, {cells.unit}": [
+                cells.mean(collective.ms, None) for collective in collectives
+            ],
+            f"Least, {cells.unit}": [
+                f"{cells.mean(collective.least_ms, None)} (rank {collective.least_rank})"
+                for collective in collectives
+            ],
+            f"Most, {cells.unit}": [
+                f"{cells.mean(collective.most_ms, None)} (rank {collective.most_rank})"
+                for collective in collectives
+            ],
+        },
+        words=frozenset({0, 1}),
+        note=_COLLECTIVES_NOTE,
+    )
 
 
 def links_table(analysis: Analysis) -> Table | None:
