@@ -27,6 +27,7 @@ from support.traces import (
 )
 
 from stallscope.analysis import analyse
+from stallscope.analysis.network.communication import inside_collectives
 from stallscope.arrays.blocks import NULL
 from stallscope.parsers import read
 from stallscope.parsers.formats.kineto.kineto_log import read_trace
@@ -468,3 +469,77 @@ def test_timestamps_are_in_order_whatever_the_spans_are(seed: int) -> None:
     moments = np.array([getattr(steps, name)[complete] for name in names])
     assert (np.diff(moments, axis=0) >= 0).all()
     assert (steps.begin[1:] >= steps.end[:-1]).all()
+
+
+# -- Collectives of process groups: NCCL's kernels, with their groups' names and numbers -----------
+
+
+def of_group(ts: float, dur: float, group: str, number: int | None, kind: str = "allreduce") -> str:
+    known: dict[str, int | str] = {
+        "External id": 7,
+        "Collective name": kind,
+        "Group size": 2,
+        "Process Group Name": group,
+        "Process Group Description": "mesh_dp",
+        "Process Group Ranks": "[0, ..., 1]",
+    }
+    numbered: dict[str, int | str] = {} if number is None else {"Seq": number}
+    return event(NCCL, ts, dur, KERNEL, COMMUNICATION, **known, **numbered)
+
+
+def traced_run(folder: Path, arrivals: dict[int, list[float]], numbered: bool = True) -> Run:
+    """Trace a step of each rank: its collectives end at 2000, 3000, …, and begin when it arrives.
+
+    Ranks 0 and 1 are a group, and so are ranks 2 and 3. The clocks of ranks differ.
+    """
+    for rank, moments in arrivals.items():
+        ahead = 10_000.0 * rank
+        events = [step(number, ahead + 1000 * number, 1000) for number in range(1, 8)]
+        events += [loader(ahead + 1000 * number + 10, 20) for number in range(1, 8)]
+        for number, moment in enumerate(moments):
+            end = 2000 + 1000 * number
+            at, seq = ahead + end - moment, number if numbered else None
+            events.append(of_group(at, moment, f"group {rank // 2}", seq))
+        events.append(of_group(ahead + 7500, 10, f"group {rank // 2}", 9, "broadcast"))
+        path = folder / f"rank{rank}.pt.trace.json"
+        path.write_bytes(trace_of(*events, head=head_of(rank, 4, f"node-{rank}")))
+    (run,) = read(str(folder))
+    return run
+
+
+#: How long before the end each rank arrives, in µs: rank 1 is last in three of four, rank 2 in all.
+ARRIVALS = {
+    0: [300.0, 300.0, 300.0, 50.0],
+    1: [100.0, 100.0, 100.0, 300.0],
+    2: [100.0, 100.0, 100.0, 100.0],
+    3: [200.0, 200.0, 200.0, 200.0],
+}
+
+
+def test_the_rank_that_arrives_last_is_counted_by_group(tmp_path: Path) -> None:
+    run = traced_run(tmp_path, ARRIVALS)
+    counts = {}
+    for rank, log in run.last_logs.items():
+        reduced, sent = log.facts["collectives"]["waits"]
+        assert (reduced["kind"], reduced["group"], reduced["waits"]) == ("all_reduce", "dp", 4)
+        assert reduced["waited_us"] == sum(ARRIVALS[rank])
+        # A broadcast does not end on all ranks together.
+        assert (sent["kind"], "last" in sent) == ("broadcast", False)
+        counts[rank] = reduced["matched"], reduced["last"]
+        assert "numbered_collectives" not in log.facts
+    assert counts == {0: (4, 1), 1: (4, 3), 2: (4, 4), 3: (4, 0)}
+    (collective, _) = inside_collectives(run)
+    assert (collective.last_rank, collective.last_share) == (2, 1.0)
+    assert (collective.least_rank, collective.ranks) == (2, 4)
+
+
+def test_no_rank_is_last_where_collectives_cannot_be_matched(tmp_path: Path) -> None:
+    for name, arrivals, numbered in (
+        ("without numbers", ARRIVALS, False),
+        ("without ranks 1 and 3", {0: ARRIVALS[0], 2: ARRIVALS[2]}, True),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        for collective in inside_collectives(traced_run(folder, arrivals, numbered)):
+            assert (collective.last_rank, collective.last_share) == (None, None)
+            assert collective.ms > 0

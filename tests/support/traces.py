@@ -21,7 +21,7 @@ Times = tuple[float, float]
 
 
 def event(
-    name: str, ts: float, dur: float, kind: str = ANNOTATION, tid: int = MAIN, **args: int
+    name: str, ts: float, dur: float, kind: str = ANNOTATION, tid: int = MAIN, **args: int | str
 ) -> str:
     pid = 0 if kind in (KERNEL, ON_DEVICE) else 4711
     what = f'"cat": "{kind}", "name": "{name}", "pid": {pid}, "tid": {tid}'

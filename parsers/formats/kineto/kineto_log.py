@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,7 @@ from stallscope.run import Event, Log, Problem
 from ...base import INTERVAL_ROWS, STEP_ROWS, Parsed, table_of
 from ...files.unpacking import Readable
 from ...rank_names import rank_in
-from .kineto_reader import TraceSpans, read_spans
+from .kineto_reader import GroupCollective, TraceSpans, read_spans
 from .kineto_steps import NO_COLLECTIVES, TracedSteps, steps_of
 
 KNOWN_FROM = "traces of torch.profiler"
@@ -32,6 +33,35 @@ _MOST_EVENTS = 200
 # Waiting for collectives in the middle of steps is reported from this share of a step on.
 _WORTH_REPORTING = 0.05
 _TIMESTAMPS = ("begin", "data", "ready", "reduced", "end")
+
+
+# Starts of PyTorch's names of collectives, without underscores, and the names that recorders write.
+_KINDS = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "gather": "gather",
+    "scatter": "scatter",
+    "barrier": "barrier",
+    "send": "send",
+    "recv": "receive",
+}
+# Kinds that end on all ranks of a group together.
+_JOINT = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+# The fact for the collectives of one trace, until all traces of a run are read.
+_NUMBERED = "numbered_collectives"
+
+
+class _Arrival(NamedTuple):
+    """A collective on one rank: its kernel runs from the rank's arrival until the end on all ranks."""
+
+    kind: str
+    group: str
+    size: int
+    ns: int
 
 
 @dataclass(frozen=True)
@@ -95,6 +125,7 @@ def of_one_run(logs: Sequence[Parsed]) -> list[Parsed]:
     if others:
         traced = [log for log in logs if log.log.facts["known_from"] == KNOWN_FROM]
         return [*others, *of_one_run(traced)]
+    logs = _with_latest_ranks(logs)
     alone = [log for log in logs if log.log.facts.get("size") is None]
     if len({log.log.rank for log in alone}) > 1:
         # Each looks like the trace of a single process.
@@ -111,6 +142,47 @@ def of_one_run(logs: Sequence[Parsed]) -> list[Parsed]:
     )
     problem = Problem(most.log.path, what)
     return [replace(log, problems=(problem,)) if log is most else log for log in logs]
+
+
+def _with_latest_ranks(logs: Sequence[Parsed]) -> list[Parsed]:
+    """Count in how many collectives each rank arrived last, where all ranks of the group traced them.
+
+    A collective ends on all of its ranks together, so that the rank with the shortest kernel came last.
+    No clock is needed.
+    """
+    arrivals: dict[tuple[str, int], dict[int, _Arrival]] = defaultdict(dict)
+    for index, log in enumerate(logs):
+        for key, arrival in (log.log.facts.get(_NUMBERED) or {}).items():
+            arrivals[key][index] = arrival
+    counts: dict[tuple[int, str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for of_logs in arrivals.values():
+        kinds = {(arrival.kind, arrival.group, arrival.size) for arrival in of_logs.values()}
+        ranks = {logs[index].log.rank for index in of_logs}
+        size = next(iter(of_logs.values())).size
+        if len(kinds) > 1 or not 1 < len(ranks) == len(of_logs) == size:
+            continue
+        last = min(of_logs, key=lambda index: of_logs[index].ns)
+        for index, arrival in of_logs.items():
+            count = counts[index, arrival.kind, arrival.group]
+            count[0] += 1
+            count[1] += index == last
+    return [_counted(log, index, counts) for index, log in enumerate(logs)]
+
+
+def _counted(
+    log: Parsed, index: int, counts: Mapping[tuple[int, str, str], Sequence[int]]
+) -> Parsed:
+    """Put the counts into the facts of a log, in place of its numbered collectives."""
+    facts = {name: fact for name, fact in log.log.facts.items() if name != _NUMBERED}
+    if "collectives" in facts:
+        waits = [
+            {**entry, **dict(zip(("matched", "last"), count, strict=True))}
+            if (count := counts.get((index, entry["kind"], entry["group"])))
+            else entry
+            for entry in facts["collectives"]["waits"]
+        ]
+        facts["collectives"] = {**facts["collectives"], "waits": waits}
+    return replace(log, log=replace(log.log, facts=facts))
 
 
 def _without_reductions(log: Parsed) -> Parsed:
@@ -153,12 +225,54 @@ def _facts(trace: RankTrace) -> dict[str, Any]:
         "loader_workers": 0 if len(spans.loaders) and not spans.loader_has_workers else None,
         "stamps": {"placed": placed, "reason": steps.reason},
         "waits_in_the_middle_ns": _waits_in_the_middle(trace),
+        "collectives": _collectives(trace),
+        _NUMBERED: _numbered(trace),
     }
     begin = int(steps.begin[0]) + trace.base_ns
     if begin > 0:
         wall = {"wall_ns": begin} if begin >= _EARLIEST_NS else {}
         facts["anchor"] = {"monotonic_ns": begin, **wall}
     return {name: value for name, value in facts.items() if value is not None}
+
+
+def _collectives(trace: RankTrace) -> dict[str, Any] | None:
+    """Add up how long kernels of NCCL ran, by kind and group, as recorders do; None without any."""
+    sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for collective in trace.spans.of_groups:
+        entry = sums[_kind(collective), _group(collective)]
+        entry[0] += 1
+        entry[1] += collective.ns
+    waits = [
+        {"kind": kind, "group": group, "waits": count, "waited_us": ns // 1000}
+        for (kind, group), (count, ns) in sorted(sums.items())
+    ]
+    return {"steps": len(trace.steps), "waits": waits} if waits else None
+
+
+def _numbered(trace: RankTrace) -> dict[tuple[str, int], _Arrival] | None:
+    """Return the collectives that end on all ranks of a group together, by group and number."""
+    numbered: dict[tuple[str, int], _Arrival] = {}
+    ambiguous = set()
+    for collective in trace.spans.of_groups:
+        kind = _kind(collective)
+        if collective.number is None or collective.size is None or kind not in _JOINT:
+            continue
+        key = collective.group, collective.number
+        if key in numbered:
+            ambiguous.add(key)
+        numbered[key] = _Arrival(kind, _group(collective), collective.size, collective.ns)
+    return {key: arrival for key, arrival in numbered.items() if key not in ambiguous} or None
+
+
+def _kind(collective: GroupCollective) -> str:
+    """Return the kind as recorders write it: ``_allgather_base`` is an all_gather."""
+    name = collective.kind.lower().replace("_", "")
+    return next((kind for start, kind in _KINDS.items() if name.startswith(start)), collective.kind)
+
+
+def _group(collective: GroupCollective) -> str:
+    name = collective.description.replace("mesh_", "", 1)
+    return "all ranks" if name == "default_pg" else name
 
 
 def _waits_in_the_middle(trace: RankTrace) -> tuple[float, float] | None:

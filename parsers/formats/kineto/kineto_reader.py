@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -51,6 +52,14 @@ _PIECE_BYTES = 1 << 20
 _USUAL_EVENT = re.compile(
     EVENT + b"".join(rb'\s*:\s*[^{}\[\]]{1,500}?"%s"' % key.encode() for key in KEYS[1:])
 )
+# A kernel of NCCL whose process group is known, as PyTorch writes it since 2.4.
+_GROUP = b'"Process Group Name"'
+_OF_GROUP = re.compile(
+    rb'"cat"\s*:\s*"[Kk]ernel"\s*,\s*"name"\s*:\s*"nccl[^"]{0,400}"[^{}]{0,200}?'
+    rb'"dur"\s*:\s*(\d{1,12}(?:\.\d{1,9})?)\s*,\s*"args"\s*:\s*(\{[^{}]{1,8000}\})'
+)
+# More would be a trace of hours.
+_MOST_OF_GROUPS = 1 << 20
 _EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
 _RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]{0,200}?"rank"\s*:\s*(\d{1,6})\b')
 _SIZE = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]{0,200}?"world_size"\s*:\s*(\d{1,6})\b')
@@ -82,6 +91,20 @@ class Collectives:
         return len(self.begin)
 
 
+class GroupCollective(NamedTuple):
+    """A collective of NCCL, whose process group is known."""
+
+    #: The group's name, which all of its ranks share, and its description, such as ``mesh_dp``.
+    group: str
+    description: str
+    kind: str
+    #: The number of the group's ranks, and that of this collective; None where it is not written.
+    size: int | None
+    number: int | None
+    #: How long its kernel ran: from this rank's arrival until the collective's end.
+    ns: int
+
+
 @dataclass(frozen=True)
 class TraceSpans:
     """The spans of one trace, nanoseconds on its clock."""
@@ -109,6 +132,8 @@ class TraceSpans:
     #: Gloo's, MPI's and UCC's, and NCCL's kernels.
     host_collectives: Collectives
     device_collectives: Collectives
+    #: NCCL's kernels of known process groups, in order.
+    of_groups: list[GroupCollective]
     #: Whether any collective was launched, whether or not the trace shows how long it took.
     launches: bool
     whole: bool
@@ -125,6 +150,7 @@ def read_spans(file: Readable, block_bytes: int = _BLOCK_BYTES) -> TraceSpans:
             head = block[:HEAD_BYTES].partition(EVENT)[0]
         tail = (tail + block[-64:])[-64:]
         collected.add(events(block))
+        collected.of_groups += _of_groups(block, _MOST_OF_GROUPS - len(collected.of_groups))
     thread = collected.training_thread
     operators, starting = thread.operators.unions()
     rank, world, host, base = (form.search(head) for form in (_RANK, _SIZE, _HOST, _BASE))
@@ -144,10 +170,34 @@ def read_spans(file: Readable, block_bytes: int = _BLOCK_BYTES) -> TraceSpans:
         kernels=collected.kernels.union() if collected.on_device else None,
         host_collectives=collected.collectives(HOST_COLLECTIVE),
         device_collectives=collected.collectives(DEVICE_COLLECTIVE),
+        of_groups=collected.of_groups,
         launches=collected.launches,
         whole=tail.rstrip().endswith(b"}"),
         bytes=trace.bytes,
     )
+
+
+def _of_groups(block: bytes, most: int) -> list[GroupCollective]:
+    """Find the kernels of NCCL in a block whose process groups are known."""
+    if _GROUP not in block:
+        return []
+    collectives = []
+    for match in itertools.islice(_OF_GROUP.finditer(block), most):
+        try:
+            known = json.loads(match[2])
+        except ValueError:
+            continue
+        name, kind = known.get("Process Group Name"), known.get("Collective name")
+        if isinstance(name, str) and isinstance(kind, str):
+            description = str(known.get("Process Group Description", "undefined"))
+            counts = _count(known.get("Group size")), _count(known.get("Seq"))
+            ns = round(float(match[1]) * 1e3)
+            collectives.append(GroupCollective(name, description, kind, *counts, ns))
+    return collectives
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and value >= 0 else None
 
 
 def _blocks(file: Readable, block_bytes: int) -> Iterator[bytes]:
@@ -334,6 +384,7 @@ class _Collected:
         self.kernels = _Union()
         self.on_device = False
         self.launches = False
+        self.of_groups: list[GroupCollective] = []
         self._threads: dict[bytes, _Thread] = {}
         self._collectives: dict[int, list[BlockSpans]] = {
             HOST_COLLECTIVE: [],

@@ -230,7 +230,10 @@ def _sum_of(value: float, parts: Sequence[Mean]) -> tuple[float, float] | None:
 
 @dataclass(frozen=True)
 class InsideCollective:
-    """The time of a training thread in one kind of collective of the groups with one name."""
+    """The time of ranks in one kind of collective of the groups with one name.
+
+    Recorders time the training thread, and traces NCCL's kernels.
+    """
 
     kind: str
     group: str
@@ -244,43 +247,63 @@ class InsideCollective:
     least_rank: int
     most_ms: float
     most_rank: int
+    #: The rank that arrives last most often, with its share of collectives; None unless traces of all
+    #: ranks of a group number them.
+    last_rank: int | None
+    last_share: float | None
 
 
 def inside_collectives(run: Run) -> tuple[InsideCollective, ...]:
     """Return the time inside each kind of collective, the longest first; empty where it is unknown."""
-    of_ranks: dict[tuple[str, str], dict[int, tuple[float, float]]] = {}
+    of_ranks: dict[tuple[str, str], dict[int, _OnRank]] = {}
     for rank, log in sorted(run.last_logs.items()):
-        for kind, group, waits, ms in _per_step(log.facts.get("collectives")):
-            of_ranks.setdefault((kind, group), {})[rank] = waits, ms
+        for kind, group, on_rank in _per_step(log.facts.get("collectives")):
+            of_ranks.setdefault((kind, group), {})[rank] = on_rank
     collectives = []
-    for (kind, group), times in of_ranks.items():
-        waits, ms = zip(*times.values(), strict=True)
-        least, most = (which(times, key=lambda rank: times[rank][1]) for which in (min, max))
+    for (kind, group), ranks in of_ranks.items():
+        least, most = (which(ranks, key=lambda rank: ranks[rank].ms) for which in (min, max))
+        shares = {rank: entry.last for rank, entry in ranks.items() if entry.last is not None}
+        last = max(shares, key=lambda rank: shares[rank], default=None)
         collectives.append(
             InsideCollective(
                 kind=kind,
                 group=group,
-                ranks=len(times),
-                waits=sum(waits) / len(times),
-                ms=sum(ms) / len(times),
-                least_ms=times[least][1],
+                ranks=len(ranks),
+                waits=sum(entry.waits for entry in ranks.values()) / len(ranks),
+                ms=sum(entry.ms for entry in ranks.values()) / len(ranks),
+                least_ms=ranks[least].ms,
                 least_rank=least,
-                most_ms=times[most][1],
+                most_ms=ranks[most].ms,
                 most_rank=most,
+                last_rank=last,
+                last_share=None if last is None else shares[last],
             )
         )
     return tuple(sorted(collectives, key=lambda collective: -collective.ms))
 
 
-def _per_step(fact: Any) -> Iterator[tuple[str, str, float, float]]:
-    """Yield kind, group, waits and milliseconds per step of a rank; nothing of an invalid fact."""
+@dataclass(frozen=True)
+class _OnRank:
+    """One rank's waits and milliseconds per step, and the share of collectives in which it came last."""
+
+    waits: float
+    ms: float
+    last: float | None
+
+
+def _per_step(fact: Any) -> Iterator[tuple[str, str, _OnRank]]:
+    """Yield kind, group and figures of a rank; nothing of an invalid fact."""
     steps = fact.get("steps") if isinstance(fact, Mapping) else None
     entries = fact.get("waits") if isinstance(fact, Mapping) else None
     if type(steps) is not int or steps <= 0 or not isinstance(entries, list):
         return
     for entry in entries:
         if isinstance(entry, Mapping):
-            waits, waited_us = entry.get("waits"), entry.get("waited_us")
-            if type(waits) is int and type(waited_us) is int and min(waits, waited_us) >= 0:
-                ms = waited_us / steps / 1e3
-                yield str(entry.get("kind")), str(entry.get("group")), waits / steps, ms
+            waits, waited_us, matched, last = (
+                value if type(value := entry.get(name)) is int and value >= 0 else None
+                for name in ("waits", "waited_us", "matched", "last")
+            )
+            if waits is not None and waited_us is not None:
+                share = last / matched if matched and last is not None else None
+                on_rank = _OnRank(waits / steps, waited_us / steps / 1e3, share)
+                yield str(entry.get("kind")), str(entry.get("group")), on_rank

@@ -33,8 +33,9 @@ _LINKS_NOTE = (
 )
 
 _COLLECTIVES_NOTE = (
-    "How long the ranks' training threads wait for collectives, communication included: means over the "
-    "ranks of all groups of this name. A rank with little time comes late, and the others wait for it."
+    "How long ranks wait for collectives, communication included (traces: how long NCCL's kernels run): "
+    "means over the ranks of all groups of this name. A rank with little time comes late, and the "
+    "others wait for it."
 )
 
 _ENOUGH = {
@@ -75,6 +76,12 @@ def collectives_table(analysis: Analysis) -> Table | None:
             ],
             f"Most, {cells.unit}": [
                 f"{cells.mean(collective.most_ms, None)} (rank {collective.most_rank})"
+                for collective in collectives
+            ],
+            "Last to arrive": [
+                NOTHING
+                if collective.last_share is None
+                else f"rank {collective.last_rank}, {percent(collective.last_share)}"
                 for collective in collectives
             ],
         },

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.job_time import Goodput
@@ -246,7 +247,7 @@ def places_table(analysis: Analysis) -> Table | None:
 
 def _mean_of(ranks: Sequence[RankSummary]) -> RankSummary:
     """Return the means over some ranks, and how often one of them was last."""
-    means = {}
+    means: dict[str, Any] = {}
     for name in RANK_PARTS:
         known = [ms for rank in ranks if (ms := getattr(rank, f"{name}_ms")) is not None]
         means[f"{name}_ms"] = sum(known) / len(known) if len(known) == len(ranks) else None
