@@ -142,15 +142,20 @@ def align(run: Run, generation: int) -> AlignedSteps:
 
 
 def _places(logs: Sequence[Log]) -> tuple[tuple[str, ...], ...]:
-    """Return the ranks' places in each dimension of the mesh that is not that of their hosts."""
-    hosts = _first_of_each([log.host for log in logs])
-    every = map(tuple, places_of(logs).values())
-    return tuple(places for places in every if _first_of_each(places) != hosts)
+    """Return the ranks' places in each dimension of the mesh that groups them unlike the others.
+
+    Their hosts are not among them; Megatron names some groups several times.
+    """
+    by_groups = {
+        _first_of_each(places): tuple(places) for places in reversed(places_of(logs).values())
+    }
+    by_groups.pop(_first_of_each([log.host for log in logs]), None)
+    return tuple(reversed(by_groups.values()))
 
 
-def _first_of_each(groups: Sequence[str]) -> list[int]:
+def _first_of_each(groups: Sequence[str]) -> tuple[int, ...]:
     """Return per rank the position of the first rank of its group."""
-    return [groups.index(group) for group in groups]
+    return tuple(groups.index(group) for group in groups)
 
 
 def _of_own_work(clocks: Clocks, logs: Sequence[Log], *, staggered: bool) -> Clocks:
