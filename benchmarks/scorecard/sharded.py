@@ -8,6 +8,7 @@ docs/scorecard/sharded.json has a line per run.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import statistics
 import sys
@@ -133,11 +134,18 @@ def page(content: dict[str, Any]) -> str:
     bars = sharded_bars(runs)
     text = _TEXT.format(
         runs=len(runs),
+        planned=_planned(),
         cores=content["made_on"]["cores"],
         sizes=" and ".join(f"{size}" for size in PERCENTS),
     )
     parts = [text, bar_table(bars), "## By training", _table(runs), _COLUMNS]
     return page_of([part.strip() for part in parts], bars, _HOW)
+
+
+def _planned() -> int:
+    """Return the number of runs in the usual plan."""
+    launches = itertools.product(TRAININGS, RANKS)
+    return sum(len(cells_of(framework, ranks, PERCENTS)) for framework, ranks in launches)
 
 
 def _table(runs: Sequence[Score]) -> str:
@@ -193,11 +201,12 @@ No run has been trained yet: run `make sharded`.
 _TEXT = """\
 # Scorecard: models that ranks share
 
-This page shows who is named where [ranks share a model](../recorders/parallelism.md), in {runs}
-trainings on 8 and 16 ranks that share {cores} cores, with gloo. One rank has a slow backward pass or a
-slow loader, or all ranks of a replica or of a pipeline's stage have a slow backward pass, by {sizes} %
-of the clean step. Which one is random; it measures the fault itself. A step computes little and waits
-for a simulated device. There is no baseline. The [summary](../scorecard.md) has the other targets.
+This page shows who is named where [ranks share a model](../recorders/parallelism.md), in {runs} of
+{planned} planned trainings on 8 and 16 ranks that share {cores} cores, with gloo. One rank has a slow
+backward pass or a slow loader, or all ranks of a replica or of a pipeline's stage have a slow backward
+pass, by {sizes} % of the clean step. Which one is random; it measures the fault itself. A step computes
+little and waits for a simulated device. There is no baseline. The [summary](../scorecard.md) has the
+other targets.
 """
 
 _COLUMNS = """\
@@ -209,9 +218,9 @@ rank or replica is right.
 _HOW = """\
 ## How it is scored
 
-`make sharded` trains all of this, in about 35 minutes, in the environment of `make deepspeed-env`. It
-continues where it was interrupted. [sharded.json](sharded.json) has every run. Slow links are in [slow
-hosts](hosts.md), which has no shared models.
+`make sharded` trains all of this, in about 40 minutes on an idle machine, in the environment of `make
+deepspeed-env`. It continues where it was interrupted. [sharded.json](sharded.json) has every run. Slow
+links are in [slow hosts](hosts.md), which has no shared models.
 """
 
 
