@@ -283,6 +283,24 @@ def test_hosts_are_listed_with_named_ones_first(jump: RunStore) -> None:
     assert {row[5] for row in rows} == {"25.0%"}
 
 
+def test_places_in_the_mesh_are_listed_with_slow_ones_first() -> None:
+    faults = [simulator.Fault("compute", 30, ranks=(4, 5, 6, 7))]
+    run = simulator.simulate(simulator.Job(ranks=8, steps=300, faults=faults, run_id="mesh")).run
+    logs = []
+    for log in run.logs:
+        replica = {"name": "replica", "first": log.rank % 4, "stride": 4, "size": 2}
+        logs.append(replace(log, facts={**log.facts, "groups": [replica]}))
+    content = _page(RunStore([replace(run, logs=tuple(logs))]), "mesh")
+    head, *rows = table_rows(content, "Places in replica")
+    assert head[:3] == ["Place", "Named", "Ranks"]
+    assert [row[:3] for row in rows] == [["replica 1", "the place", "4"], ["replica 0", "–", "4"]]
+    assert rows[0][4] == "100%"
+    assert any(
+        "All of replica 1 (ranks 4, 5, 6 and 7) make the others wait" in text
+        for text in texts(content)
+    )
+
+
 def test_a_hosts_lateness_is_that_of_its_ranks_in_steps_they_measured(tmp_path: Path) -> None:
     logs = write_job(tmp_path, replace(SLOW_RANK, ranks=16))
     lines = logs[3].read_text().splitlines(keepends=True)
