@@ -112,8 +112,8 @@ def _makes_batches_in_background(iterator: Any) -> bool:
     Unless its options say otherwise, TensorFlow adds prefetching at the end where there is none.
     """
     dataset = getattr(iterator, "_dataset", None)
-    options = None if dataset is None else known(dataset.options)
-    optimization = getattr(options, "experimental_optimization", None)
+    options: Any = None if dataset is None else known(dataset.options)
+    optimization: Any = getattr(options, "experimental_optimization", None)
     # Versions before 2.9 do not add any, and have no such option.
     adds = hasattr(optimization, "inject_prefetch") and optimization.inject_prefetch is not False
     if adds and options.autotune.enabled is not False:
