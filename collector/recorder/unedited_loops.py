@@ -83,6 +83,7 @@ class Loops:
 
         @functools.wraps(original)
         def iterate(loader: Any) -> Any:
+            self._before_loop(loader)
             batches = original(loader)
             if self._off or getattr(self._inside, "loader", False):
                 return batches
@@ -126,6 +127,14 @@ class Loops:
         register(self._stepped)
 
     # -- loops over loaders
+
+    def _before_loop(self, loader: Any) -> None:
+        """Prepare for another loop of the training, before it makes its iterator."""
+        try:
+            if not self._off and self._trains(loader) and not self._validates():
+                self._log._recording_of_loop().before_loop(loader)
+        except Exception as error:  # no error may reach training
+            self.give_up(error)
 
     def _trains(self, loader: Any) -> bool:
         """Whether a loader is that of the loop that trains, or a new one with its data."""
@@ -284,6 +293,9 @@ class GluonLoops(Loops):
             return result
 
         return stepping
+
+    def _before_loop(self, loader: Any) -> None:
+        """Do nothing: how Gluon's loaders make batches is not recorded."""
 
     def _find(self, optimizer: Any, first: Optional["_Batches"]) -> None:
         if first is not None:

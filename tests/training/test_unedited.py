@@ -127,6 +127,17 @@ def test_validation_and_the_last_batch_are_known(training_side: None, tmp_path: 
     assert samples == [*[BATCH] * (BATCHES - 2), BATCH - 3, *[BATCH] * (BATCHES - 1), BATCH - 3]
 
 
+@pytest.mark.parametrize(("case", "workers"), [("loop", 0), ("new_loaders", 1)])
+def test_the_loaders_figures_begin_with_the_second_epoch(
+    training_side: None, tmp_path: Path, case: str, workers: int
+) -> None:
+    _, (fit,) = recorded(tmp_path, case, ENVIRONMENT)
+    figures = fit.log.facts["loader"]
+    assert (figures["workers"], figures["iterations"], figures["reason"]) == (workers, 1, None)
+    assert figures["batches"] == BATCHES
+    assert figures["unmatched"] == 0
+
+
 @pytest.mark.parametrize(
     ("case", "launcher", "model"),
     [
