@@ -140,3 +140,23 @@ def test_a_wait_inside_of_a_function_is_for_what_started_last() -> None:
     assert [entry["group"] for entry in fact["waits"]] == ["tp"]
     for restore in undo:
         restore()
+
+
+def test_a_group_that_cannot_be_named_reduces_all_the_same() -> None:
+    class Nameless(Group):
+        @property
+        def group_desc(self) -> str:
+            raise RuntimeError("the process group is gone")
+
+        @group_desc.setter
+        def group_desc(self, _: str) -> None:
+            pass
+
+    sums = WaitsByGroup()
+    undo = sums.watch(Group, None, lambda: False)
+    sums.waited(Nameless("dp").allreduce(), 1000, True)
+    fact = sums.fact(1)
+    assert fact is not None
+    assert [entry["group"] for entry in fact["waits"]] == ["unknown"]
+    for restore in undo:
+        restore()

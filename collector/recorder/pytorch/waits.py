@@ -24,7 +24,7 @@ Collective = Tuple[str, str]
 _MOST_PAIRS = 4096
 # A bound for collectives that nothing waits for.
 _MOST_STARTED = 4096
-_ALL_RANKS = "all ranks"
+_ALL_RANKS, _UNKNOWN = "all ranks", "unknown"
 # The methods of process groups that start collectives, in all versions of torch.
 _METHODS = {
     "all_reduce": ("allreduce", "allreduce_coalesced"),
@@ -239,13 +239,17 @@ class WaitsByGroup:
         try:
             name = functional._resolve_group_name(group, "")
             return self._name(functional.c10d._resolve_process_group(name))
-        except Exception:
-            return "unknown"
+        except Exception:  # no error may reach training
+            return _UNKNOWN
 
     def _name(self, group: Any) -> str:
         name = self._names.get(id(group))
         if name is None:
-            name = self._names[id(group)] = group_name(group)
+            try:
+                name = group_name(group)
+            except Exception:  # no error may reach training
+                name = _UNKNOWN
+            self._names[id(group)] = name
         return name
 
 
