@@ -251,14 +251,15 @@ def check_ranks_together(run: Run) -> None:
     """Check that no rank has reduced gradients before the last rank's were ready, on one clock.
 
     On busy cores a timestamp may be late in some steps, and the analysis bounds it. A timestamp at the
-    wrong place is late in most steps. Where *ready* is the start of a wait, Gloo's thread may have sent
-    the rank's part before, and kept the core for a moment.
+    wrong place is late in nearly all steps. Where *ready* is the start of a wait, Gloo's thread may have
+    sent the rank's part before, and kept the core for a moment, in most steps if other programs run.
     """
     steps = run.steps.to_pandas().set_index(["generation", "step", "rank"])
     by_step = steps.groupby(["generation", "step"])
     assert (by_step.size() == run.size).all()
-    early = (by_step["ready"].max() - by_step["reduced"].min()).median()
     waits = all(log.times_own_work for log in run.logs)
+    usual = 0.25 if waits else 0.5
+    early = (by_step["ready"].max() - by_step["reduced"].min()).quantile(usual)
     assert early <= RESOLUTION_NS + waits * MOMENT_NS, (
         f"reduced {early / 1e6:.3f} ms before all were ready"
     )
