@@ -7,9 +7,11 @@ import json
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from support.needing import need
 
 ROOT = Path(__file__).parents[1]
 CONFIGURATION = ROOT / "tools" / "docs_site"
@@ -18,7 +20,7 @@ _BUILD = ("-W", "--keep-going", "-q", "-c", str(CONFIGURATION), "-b", "html")
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("sphinx", reason="there is no Sphinx: make check")
+    need(find_spec("sphinx"), "there is no Sphinx: make check")
     folder = tmp_path_factory.mktemp("site")
     words = [sys.executable, "-m", "sphinx", *_BUILD, "-d", str(folder / "doctrees")]
     done = subprocess.run(

@@ -81,7 +81,7 @@ def test_with_a_token_other_machines_are_let_in(runs: RunStore) -> None:
     assert statuses == [401]
 
 
-def test_whoever_checks_its_health_needs_neither_token_nor_its_name(runs: RunStore) -> None:
+def test_health_checks_need_no_token_and_may_use_any_name(runs: RunStore) -> None:
     for host, token in (("127.0.0.1", None), ("0.0.0.0", new_token())):
         server = DashboardServer(runs, host, 0, token=token)
         port = _port(server.url)

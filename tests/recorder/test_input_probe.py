@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from stallscope.collector.recorder.input.loader_wrappers import BatchReader, InputProbe, Memory
-from stallscope.collector.recorder.keras_common.fit_callback import probe_input
+from stallscope.collector.recorder.keras_common.fit_callback import FitCallback, probe_input
+from stallscope.collector.recorder.keras_common.fit_recording import FitRecording
+from stallscope.collector.recorder.options import Options
 
 # The probe is due in this iteration, and takes so many batches.
 EVERY, BATCHES = 10, 5
@@ -302,3 +305,27 @@ def test_arrays_of_keras_have_no_probe(arrays: Any) -> None:
 def test_a_probe_of_three_batches_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 4, not 3"):
         probe_input(Loader(8), 3)
+
+
+class Unhashable:
+    def __hash__(self) -> int:
+        raise OSError("the file is gone")
+
+
+@pytest.mark.parametrize(
+    ("data", "batches"),
+    [(probe_input(Loader(8), 6), 6), (Loader(8), 0), (np.zeros(2), 0), (Unhashable(), 0)],
+    ids=["asks", "asks-nothing", "array", "no-hash"],
+)
+def test_data_of_a_fit_decides_on_its_probe(data: Any, batches: int, tmp_path: Path) -> None:
+    class Callback(FitCallback):
+        recording_type = FitRecording
+        _options = Options(tmp_path)
+
+    class Model:
+        def fit(self, x: Any) -> Options:
+            callback = Callback()
+            callback.model = self
+            return callback._options_of_fit()
+
+    assert Model().fit(data).probe_input == batches

@@ -116,7 +116,7 @@ class FitCallback:
         fit = fit_frame(self.model, self.recording_type.fit_variable)
         try:
             batches = None if fit is None else _fetched_ahead.get(fit.f_locals.get("x"))
-        except TypeError:  # arrays have no hash
+        except Exception:  # arrays have no hash, and no error may reach training
             batches = None
         if batches is None:
             return self._options

@@ -254,7 +254,7 @@ class WaitsByGroup:
 
 
 def unless(is_so: Callable[[], bool], function: Function, instead: Function) -> Function:
-    """Return a function that calls the first one, or the other one instead."""
+    """Return a function that calls ``function``, or ``instead`` where ``is_so`` returns True."""
 
     @functools.wraps(instead)
     def call(*args: Any, **kwargs: Any) -> Any:
