@@ -155,7 +155,8 @@ def _places(logs: Sequence[Log]) -> tuple[tuple[str, ...], ...]:
 
 def _first_of_each(groups: Sequence[str]) -> tuple[int, ...]:
     """Return per rank the position of the first rank of its group."""
-    return tuple(groups.index(group) for group in groups)
+    first: dict[str, int] = {}
+    return tuple(first.setdefault(group, position) for position, group in enumerate(groups))
 
 
 def _of_own_work(clocks: Clocks, logs: Sequence[Log], *, staggered: bool) -> Clocks:
