@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+sys.path.append(str(Path(__file__).parents[2] / "tests" / "training"))
 from cells import read_cells
 from injection import WARM_UP, Injection, Launch
+from process_group import end_process_group
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, default_collate
@@ -228,7 +231,7 @@ def train_launch(
     rank, batches = torch.distributed.get_rank(), batches_per_step(framework)
     launch = Launch(out, cells, steps, rank, batches, warm_up)
     launch.train(trainings[framework], agree)
-    torch.distributed.destroy_process_group()
+    end_process_group()
 
 
 if __name__ == "__main__":

@@ -12,8 +12,11 @@ from functools import partial
 from pathlib import Path
 
 import torch
+
+sys.path.append(str(Path(__file__).parents[2] / "tests" / "training"))
 from pairs_launch import BATCH, CLASSES, LAYERS, WIDTH, Delays, Fault, Pause, Rank, Samples
 from pairs_plan import Segment, read_plan
+from process_group import end_process_group
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -132,7 +135,7 @@ def with_ddp(train_on: OnRank) -> None:
 
     dist.init_process_group("gloo")
     train_on(dist.get_rank(), dist.get_world_size(), distribute, agree)
-    dist.destroy_process_group()
+    end_process_group()
 
 
 def one_core_per_rank() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from process_group import end_process_group
 
 from stallscope.torch import StepLogger
 
@@ -77,6 +78,7 @@ def main() -> None:
                 # The steps so far are flushed by then.
                 time.sleep(0.5)
                 os._exit(3)
+    end_process_group()
 
 
 if __name__ == "__main__":

@@ -110,6 +110,8 @@ def no_loader() -> None:
 
 def ddp(rank: int = -1, size: int = 2, port: int = 0) -> None:
     torch, data, model = torch_parts()
+    from process_group import end_process_group
+
     where = {} if rank < 0 else {"init_method": f"tcp://127.0.0.1:{port}", "rank": rank}
     torch.distributed.init_process_group("gloo", world_size=size if where else -1, **where)
     model = torch.nn.parallel.DistributedDataParallel(model)
@@ -121,7 +123,7 @@ def ddp(rank: int = -1, size: int = 2, port: int = 0) -> None:
             train_batch(torch, model, optimizer, batch)
     if torch.distributed.get_rank() == 0:
         finish(model)
-    torch.distributed.destroy_process_group()
+    end_process_group()
 
 
 def spawned() -> None:
