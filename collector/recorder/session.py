@@ -36,8 +36,9 @@ logger = logging.getLogger("stallscope")
 
 # A file system that takes longer than this for the last lines must not delay the end of training.
 _PATIENCE_SECONDS = 5.0
-# Lines of a very fast training are written in several pieces, which hold less memory than all of them.
+# Lines of a very fast training are written in several pieces, and more often, which holds less memory.
 _LINES_PER_WRITE = 1024
+_SHORTEST_PAUSE_SECONDS = 0.05
 
 
 class Session:
@@ -99,6 +100,7 @@ class Session:
         self._pid = os.getpid()
         self._training_thread = training.ident
         self._watch: Optional[StepWatch] = None
+        self._lines_written = 0
         self._thread = threading.Thread(  # before anything can close the session
             target=self._flush_regularly, name="stallscope-flush", daemon=True
         )
@@ -310,6 +312,7 @@ class Session:
         if not self.recording:
             return
         files.write("".join(lines).encode())
+        self._lines_written += len(lines)
         most = self._options.max_file_bytes
         if most and files.size > most and not self._closed:
             self._start_next_file(files)
@@ -347,9 +350,9 @@ class Session:
                 known(self.after_failure)
 
     def _flush_until_the_end(self) -> None:
-        last = time.monotonic()
-        while not self._stop.wait(max(0.0, last + self._options.flush_seconds - time.monotonic())):
-            planned, last = last + self._options.flush_seconds, time.monotonic()
+        last, pause, written = time.monotonic(), self._options.flush_seconds, 0
+        while not self._stop.wait(max(0.0, last + pause - time.monotonic())):
+            before, planned, last = last, last + pause, time.monotonic()
             self._read_machine()
             news = self._interruptions.news()
             if news:
@@ -359,10 +362,18 @@ class Session:
             # After the rows: they show progress.
             if self._watch_step(planned, last):
                 self.flush()
+            pause = self._pause_until_flush(self._lines_written - written, last - before)
+            written = self._lines_written
             self._copy_if_due()
             self.cost.background_ns = time.thread_time_ns()
         if not self._failed:
             self._read_machine(at_the_end=True)
+
+    def _pause_until_flush(self, lines: int, seconds: float) -> float:
+        """Return after how many seconds to flush again, when so many lines came in so many seconds."""
+        usual = self._options.flush_seconds
+        until_full = seconds * _LINES_PER_WRITE / lines if lines else usual
+        return min(usual, max(until_full, _SHORTEST_PAUSE_SECONDS))
 
     def _start_monitor(self) -> None:
         """Open the kernel's files on this thread, not on the training thread."""

@@ -112,6 +112,25 @@ def test_rows_are_on_disk_in_time_without_a_flush_by_the_caller(
     assert max(pauses) <= 0.05
 
 
+def test_many_steps_a_second_are_written_more_often(
+    open_session: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = open_session(flush_seconds=0.4)
+    pauses: list[float] = []
+    wait = session._stop.wait
+
+    def pause(seconds: float) -> bool:
+        pauses.append(seconds)
+        return wait(seconds)
+
+    monkeypatch.setattr(session._stop, "wait", pause)
+    for step in range(50_000):
+        session.step(step_row(step))
+    wait_until(lambda: min(pauses, default=1) < 0.1, "a shorter pause")
+    # Without steps, the pauses are as long as before.
+    wait_until(lambda: pauses[-1] > 0.2, "a long pause")
+
+
 def test_rows_pending_elsewhere_are_fetched_before_every_flush(open_session: Opener) -> None:
     fetched: list[int] = []
 
