@@ -163,12 +163,16 @@ def test_batches_that_workers_have_ready_still_have_to_be_passed_on(
         assert probe.probed_ms.ci95[0] < from_memory.probed_ms.value < probe.probed_ms.ci95[1]
 
 
-def test_pages_say_that_it_was_measured_and_ask_for_no_baseline() -> None:
+def test_pages_say_what_was_measured_and_what_was_not() -> None:
     analysis = analysed(BOTH_RANKS)
     evidence = analysis.bottleneck.evidence
     assert analysis.bottleneck.kind == "input"
     assert evidence.startswith("Batches arrive late on all ranks. Fixing input saves 19")
     assert evidence.endswith("per step, as measured in this run.")
+    unmeasured = next(finding for finding in analysis.findings if finding.code == "no_baseline")
+    assert unmeasured.evidence == (
+        "The gain of faster input is measured; that of less work between steps is not."
+    )
     main = main_gain(analysis)
     assert main is not None
     assert how_sure(main.what_if).startswith("measured in this run, 95% interval: 1.6")

@@ -76,15 +76,18 @@ _CHECKS: tuple[Callable[[Records], Iterator[Finding]], ...] = (
 )
 
 
-def find(run: Run, has_baseline: bool, *, single: Run | None = None) -> tuple[Finding, ...]:
+def find(
+    run: Run, has_baseline: bool, has_probe: bool = False, *, single: Run | None = None
+) -> tuple[Finding, ...]:
     """Find all problems of a run, the most severe first.
 
     Args:
         run: the run.
         has_baseline: whether the run is compared with a synthetic baseline.
+        has_probe: whether an input probe has measured what faster input saves.
         single: a run of the same job on one rank, if there is one.
     """
-    records = Records(run, has_baseline, single)
+    records = Records(run, has_baseline, single, has_probe)
     findings = [finding for check in _CHECKS for finding in check(records)]
     return by_severity(findings)
 

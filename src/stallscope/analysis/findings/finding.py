@@ -110,6 +110,8 @@ class Records:
     has_baseline: bool = False
     #: A run of the same job on one rank.
     single: Run | None = None
+    #: Whether an input probe has measured what faster input saves.
+    has_probe: bool = False
 
     @cached_property
     def setup(self) -> Setup:

@@ -118,11 +118,16 @@ def not_ended(records: Records) -> Iterator[Finding]:
 def no_baseline(records: Records) -> Iterator[Finding]:
     """Find runs that are not compared with a synthetic baseline."""
     if not records.has_baseline and not records.run.synthetic:
+        compared = "Input stall and extra work between steps are compared with assumed values."
+        if records.has_probe:
+            compared = (
+                "The gain of faster input is measured; that of less work between steps is not."
+            )
         yield Finding(
             "no_baseline",
             "info",
             "No synthetic baseline",
-            "Input stall and extra work between steps are compared with assumed values.",
+            compared,
             (
                 Advice(
                     "Run the same job once on synthetic_like(data) with StepLogger(…, synthetic=True), "

@@ -11,7 +11,7 @@ from stallscope.analysis.ledger.ledger import CauseEntry, waiting_part
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount
 from stallscope.text.figure_words import communication, printed_figures
-from stallscope.text.gain_words import overlap_sentence
+from stallscope.text.gain_words import overlap_sentence, probe_sentence
 from stallscope.text.job_words import (
     epoch_figures,
     generation_sentence,
@@ -176,7 +176,9 @@ def _summary(analysis: Analysis) -> Iterator[Section]:
     if gains is not None:
         extrapolated = run_tables.EXTRAPOLATED if run_tables.is_extrapolated(analysis) else ""
         notes = [
-            Text(note, note=True) for note in (overlap_sentence(analysis), extrapolated) if note
+            Text(note, note=True)
+            for note in (probe_sentence(analysis), overlap_sentence(analysis), extrapolated)
+            if note
         ]
         # Without titles of columns the report fits one screen.
         yield Section(gains.title, (replace(gains, columns=("",) * len(gains.columns)), *notes))
