@@ -36,8 +36,8 @@ _NAME = "terminal"
 _BAR = 22
 _SHADED = "▒"
 _MOST_TITLE = 70
-# The title of such a finding does not say which steps became faster.
-_UNCLEAR_ALONE = frozenset({"step_time_changed"})
+# The titles of such findings do not say which steps became faster, and how much is padding.
+_UNCLEAR_ALONE = frozenset({"step_time_changed", "padding"})
 _SEVERITIES = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
 
