@@ -7,7 +7,7 @@ import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import PurePath
 from typing import Protocol, TypeVar
@@ -60,6 +60,8 @@ _LACKING_BYTES = 4 << 20
 # Remote files to prefetch while one is read, and local ones to read at a time.
 _AT_ONCE = 8
 _CPU_CORES = min(4, os.cpu_count() or 1)
+# Smaller files on local disks are read faster without threads, which would wait for Python's lock.
+_SMALL_BYTES = 128 << 10
 
 T = TypeVar("T")
 
@@ -208,7 +210,11 @@ def read_in_order(
         local: whether reading them is as cheap as reading a copy.
         update: called with the number of files that were read.
     """
-    prefetched = _prefetched(files, ahead, _CPU_CORES if local else _AT_ONCE)
+    prefetched = (
+        _prefetched(files, ahead, _CPU_CORES, _SMALL_BYTES)
+        if local
+        else _prefetched(files, ahead, _AT_ONCE)
+    )
     for done, (file, load) in enumerate(prefetched):
         update(done)
         try:
@@ -337,15 +343,21 @@ def is_long_timeline(file: SourceFile) -> bool:
 
 
 def _prefetched(
-    files: Sequence[SourceFile], read_one: Callable[[SourceFile], T], at_once: int
+    files: Sequence[SourceFile],
+    read_one: Callable[[SourceFile], T],
+    at_once: int,
+    small_bytes: int = 0,
 ) -> Iterator[tuple[SourceFile, Callable[[], T]]]:
-    """Yield files with functions that return their results; threads read the next few meanwhile."""
+    """Yield files with functions that return their results; threads read the next few meanwhile.
+
+    Files of fewer than ``small_bytes`` are read when their function is called.
+    """
     with ThreadPoolExecutor(at_once) as pool:
-        waiting: deque[tuple[SourceFile, Future[T]]] = deque()
+        waiting: deque[tuple[SourceFile, Callable[[], T]]] = deque()
         for file in files:
-            waiting.append((file, pool.submit(read_one, file)))
+            is_small = file.size < small_bytes
+            load = partial(read_one, file) if is_small else pool.submit(read_one, file).result
+            waiting.append((file, load))
             if len(waiting) > at_once:
-                first, future = waiting.popleft()
-                yield first, future.result
-        for first, future in waiting:
-            yield first, future.result
+                yield waiting.popleft()
+        yield from waiting

@@ -24,7 +24,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,7 +37,7 @@ from filelock import FileLock
 
 from stallscope.arrays import arrow
 from stallscope.errors import UnreadableError
-from stallscope.run import Run, Series
+from stallscope.run import Log, Run, Series
 
 from ..run_names import safe_name
 from .fetch import writing
@@ -238,7 +238,7 @@ def _manifest(written: WrittenSteps, files: Mapping[str, ListedFile]) -> dict[st
         "name": run.name,
         "source": _from_any_folder(run.source),
         "collected_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "logs": [{**asdict(log), "facts": dict(log.facts)} for log in run.logs],
+        "logs": [_log_entry(log) for log in run.logs],
         "rows": written.rows,
         "problems": [asdict(problem) for problem in run.problems],
         "input_times": [asdict(measured) for measured in run.input_times],
@@ -250,6 +250,12 @@ def _manifest(written: WrittenSteps, files: Mapping[str, ListedFile]) -> dict[st
         ],
         "files": {name: asdict(file) for name, file in sorted(files.items())},
     }
+
+
+def _log_entry(log: Log) -> dict[str, Any]:
+    """Return what the manifest has of a log; unlike ``asdict``, without copies of all facts."""
+    entry = {field.name: getattr(log, field.name) for field in fields(log)}
+    return {**entry, "facts": dict(log.facts)}
 
 
 def _from_any_folder(source: str) -> str:
