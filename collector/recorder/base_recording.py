@@ -20,7 +20,7 @@ from .step_log.line_format import (
     BACKGROUND_SAVING,
     CHECKPOINT,
     VALIDATION,
-    PaddingRow,
+    TokensRow,
 )
 
 logger = logging.getLogger("stallscope")
@@ -134,7 +134,7 @@ class BaseRecording:
         """Record the tokens in a batch of the iteration whose rows were recorded last."""
         session = self._session
         assert session is not None
-        session.padding(PaddingRow(session.next_step - ends_step, begin, tokens, padding))
+        session.tokens(TokensRow(session.next_step - ends_step, begin, tokens, padding))
 
     def _expect_until(self, moment: int) -> None:
         if self._session is not None:

@@ -135,6 +135,8 @@ class Reduction(NamedTuple):
     waited: int = 0
     #: The same on an asynchronous device: timestamps before and after each collective.
     device_waits: Tuple[Tuple[Any, Any], ...] = ()
+    #: The tokens that this rank's experts received in the step; None if it has none.
+    routed: Optional[int] = None
 
 
 class Iteration:

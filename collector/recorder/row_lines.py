@@ -12,17 +12,17 @@ from .step_log.line_format import (
     InterruptionRow,
     IntervalRow,
     MachineRow,
-    PaddingRow,
     RowFormatter,
     Sampler,
     Sampling,
     SkippedRow,
     StepRow,
+    TokensRow,
     facts_line,
 )
 
 #: A row; text is a line already.
-Row = Union[StepRow, IntervalRow, InterruptionRow, PaddingRow, MachineRow, str]
+Row = Union[StepRow, IntervalRow, InterruptionRow, TokensRow, MachineRow, str]
 
 # The first steps trace, allocate and connect.
 _WARM_UP_STEPS = 10
@@ -60,9 +60,9 @@ class RowLines:
             return formatter.machine(row)
         if isinstance(row, InterruptionRow):
             return formatter.interruption(row)
-        if isinstance(row, PaddingRow):
+        if isinstance(row, TokensRow):
             is_kept = self._sampler is None or self._sampler.keeps(row.step)
-            return formatter.padding(row) if is_kept else ""
+            return formatter.tokens(row) if is_kept else ""
         if self.watch is not None:
             self.watch.row_written(row)
         return (

@@ -27,7 +27,7 @@ from .lock_waits import TrainingThread
 from .machine.monitor import Monitor
 from .options import Options
 from .row_lines import Row, RowLines
-from .step_log.line_format import END, EPOCH, IntervalRow, PaddingRow, StepRow, facts_line
+from .step_log.line_format import END, EPOCH, IntervalRow, StepRow, TokensRow, facts_line
 from .step_log.log_files import LogFiles
 from .step_log.run_identity import join_or_continue_run, session_closed
 from .subprocesses import finish, start_scalars, watch
@@ -147,8 +147,8 @@ class Session:
         """Add a step that was numbered earlier: ``next_step`` is already past it."""
         self._rows.append(row)
 
-    def padding(self, row: PaddingRow) -> None:
-        """Add the tokens in a batch, and what pads them."""
+    def tokens(self, row: TokensRow) -> None:
+        """Add the tokens in a batch, and what pads them, or those of a rank's experts."""
         self._rows.append(row)
 
     def interval(self, kind: str, epoch: Optional[int], begin: int, end: int) -> None:

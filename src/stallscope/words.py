@@ -63,7 +63,7 @@ INTERPRETER: Literal["interpreter"] = "interpreter"
 NotedInStep = Literal[PauseInStep, "interpreter"]
 WorkBesideSteps = Literal["background_saving", "background_evaluation"]
 BESIDE_STEPS: tuple[WorkBesideSteps, ...] = get_args(WorkBesideSteps)
-StepCauseCode = Literal[NotedInStep, WorkBesideSteps, "unequal_work", "padding"]
+StepCauseCode = Literal[NotedInStep, WorkBesideSteps, "unequal_work", "uneven_routing", "padding"]
 STEP_CAUSES: tuple[StepCauseCode, ...] = get_args(StepCauseCode)
 
 #: What a job trains, from the finest unit on: tokens without padding, numbers in the first tensor of a

@@ -15,7 +15,7 @@ from simulator import Job, simulate
 from simulator.clocks import Clocks
 from simulator.faults import Bursts, EveryNth, Fault
 from simulator.logs import write_logs
-from support.simulated import padded
+from support.simulated import padded, routed
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.findings.step_causes import StepCause
@@ -147,6 +147,47 @@ def test_no_rank_is_named_whose_batches_are_larger_by_chance() -> None:
         and cause.ranks
     ]
     assert named == []
+
+
+def test_even_routing_gains_what_uneven_routing_costs() -> None:
+    run = run_of(WORK)
+    cause = causes_of(routed(run))["uneven_routing"]
+    # Experts' tokens are analysed as elements of batches are.
+    batches = causes_of(run)["unequal_work"]
+    assert cause.saved_ms == batches.saved_ms
+    assert cause.ranks == ()
+    assert "changes from step to step" in cause.text
+
+
+def test_the_rank_whose_experts_get_more_tokens_is_named_in_the_verdict() -> None:
+    analysis = analyse(routed(run_of(replace(WORK, ms=30.0, ranks=[3]))))
+    (cause,) = analysis.step_causes.causes
+    assert (cause.code, cause.ranks) == ("uneven_routing", (3,))
+    assert "the experts of rank 3 get" in cause.text
+    verdict = analysis.bottleneck
+    assert verdict.ranks == (3,)
+    assert [reason.code for reason in verdict.why] == ["uneven_routing"]
+    assert verdict.advice[0].action.startswith("Let the router")
+    content = json.loads(json.dumps(json_content(analysis), default=str))
+    jsonschema.validate(content, SCHEMA)
+    assert [cause["name"] for cause in content["causes"]] == ["uneven_routing"]
+    assert parse("causes.uneven_routing.share>2%").check(analysis).held
+    assert parse("causes.uneven_routing.share>2%").check(analyse(run_of(WORK))).held is None
+
+
+def test_tokens_of_experts_that_cost_no_time_are_no_cause() -> None:
+    rng = np.random.default_rng(1)
+    run = run_of(replace(WORK, ms=0.0))
+    at = run.steps.schema.get_field_index("elements")
+    elements = pa.array(rng.integers(20_000, 40_000, run.rows))
+    steps = run.steps.set_column(at, run.steps.schema.field("elements"), [elements])
+    assert not causes_of(routed(replace(run, steps=steps)))
+
+
+def test_tokens_that_a_rank_has_not_noted_tell_nothing() -> None:
+    run = routed(run_of(WORK))
+    known = pc.not_equal(run.intervals["rank"], 2)
+    assert not causes_of(replace(run, intervals=run.intervals.filter(known)))
 
 
 def test_both_causes_are_told_apart() -> None:

@@ -18,7 +18,7 @@ from stallscope.collector.recorder.keras_common.finished_calls import (
     GraphStep,
     graph_step,
 )
-from stallscope.collector.recorder.step_log.line_format import PaddingRow, StepRow
+from stallscope.collector.recorder.step_log.line_format import StepRow, TokensRow
 from stallscope.collector.recorder.tf_keras.stream import StepStream
 
 CLOCK = 1_700_000_000_000_000_000
@@ -188,7 +188,7 @@ class Stream:
     def __init__(self, several_per_call: bool = False, **options: Any) -> None:
         self.ring = FakeRing()
         self.rows: list[StepRow] = []
-        self.counted: list[PaddingRow] = []
+        self.counted: list[TokensRow] = []
         self.assembler = assembler(**options)
         self.calls = FinishedCalls(Cost())
         self.stream = StepStream(
@@ -384,7 +384,7 @@ def test_returned_timestamps_belong_to_the_call_that_returned_them() -> None:
     assert [row.samples for row in a.rows] == [8, 8, 8]
     assert [row.elements for row in a.rows] == [24, None, 24]
     # The tokens of one in eight steps.
-    assert a.counted == [PaddingRow(0, 0, 20, 4)]
+    assert a.counted == [TokensRow(0, 0, 20, 4)]
 
 
 def test_old_values_of_an_earlier_step_are_not_timestamps() -> None:

@@ -11,7 +11,7 @@ from stallscope.collector.recorder.keras_common.finished_calls import (
     FinishedCalls,
     GraphStep,
 )
-from stallscope.collector.recorder.step_log.line_format import PaddingRow, StepRow
+from stallscope.collector.recorder.step_log.line_format import StepRow, TokensRow
 from stallscope.collector.recorder.tf_keras.stream import StepStream
 
 MS = 1_000_000
@@ -55,7 +55,7 @@ class Training:
         self.ring = Ring()
         self.calls = FinishedCalls(Cost())
         self.rows: list[StepRow] = []
-        self.counted: list[PaddingRow] = []
+        self.counted: list[TokensRow] = []
         self.stream = StepStream(
             self.calls,
             self.ring,  # type: ignore[arg-type]

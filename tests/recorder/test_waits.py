@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stallscope.collector.recorder.pytorch import waits
-from stallscope.collector.recorder.pytorch.waits import Waits, WaitsByGroup
+from stallscope.collector.recorder.pytorch.waits import RoutedRows, Waits, WaitsByGroup
 
 
 def counting(timestamp: Callable[[], Any] = lambda: None) -> Waits:
@@ -105,10 +105,30 @@ class Group:
     def _allgather_base(self) -> object:
         return object()
 
+    def alltoall_base(self, *_: object) -> object:
+        return object()
+
+
+#: By name.
+GROUPS = {"7": Group("mesh_ep")}
+
+
+class Packet:
+    """Stands for torch's packet of an operator's overloads, which Python calls."""
+
+    def __init__(self, operator: Callable[..., Any]) -> None:
+        self._op = operator
+
+    def __call__(self, *args: Any) -> Any:
+        return self._op(*args)
+
+    def __hash__(self) -> int:
+        return hash(self._op)
+
 
 def test_waits_are_added_up_by_kind_and_group() -> None:
     sums = WaitsByGroup()
-    undo = sums.watch(Group, None, lambda: False)
+    undo = sums.watch(Group, None, GROUPS.get)
     replicas, everyone = Group("mesh_dp"), Group("default_pg")
     first, second, third = replicas.allreduce(), replicas._allgather_base(), everyone.allreduce()
     # In any order, and without those of the first steps.
@@ -132,7 +152,7 @@ def test_waits_are_added_up_by_kind_and_group() -> None:
 
 def test_a_wait_inside_of_a_function_is_for_what_started_last() -> None:
     sums = WaitsByGroup()
-    undo = sums.watch(Group, None, lambda: False)
+    undo = sums.watch(Group, None, GROUPS.get)
     Group("mesh_tp").allreduce()
     sums.waited("what another library returned", 1000, True)
     fact = sums.fact(1)
@@ -153,10 +173,62 @@ def test_a_group_that_cannot_be_named_reduces_all_the_same() -> None:
             pass
 
     sums = WaitsByGroup()
-    undo = sums.watch(Group, None, lambda: False)
+    undo = sums.watch(Group, None, GROUPS.get)
     sums.waited(Nameless("dp").allreduce(), 1000, True)
     fact = sums.fact(1)
     assert fact is not None
     assert [entry["group"] for entry in fact["waits"]] == ["unknown"]
     for restore in undo:
         restore()
+
+
+def test_operators_of_functional_collectives_are_noted_by_their_groups_name() -> None:
+    class Operators:
+        all_to_all_single = Packet(lambda *_: "tensor")
+
+    packet, sums = Operators.all_to_all_single, WaitsByGroup()
+    before, known = packet._op, {packet: "found"}
+    exchanged: list[tuple[Any, ...]] = []
+    sums.on_all_to_all = lambda *args: exchanged.append(args)
+    undo = sums.watch(Group, Operators, GROUPS.get)
+    sums.waited(packet("input", [1, 2], [3, 0], "7"), 1000, True)
+    fact = sums.fact(1)
+    assert fact is not None
+    assert [(waits["kind"], waits["group"]) for waits in fact["waits"]] == [("all_to_all", "ep")]
+    # Without numbers of rows, all ranks exchange as many.
+    Group("mesh_ep").alltoall_base("output", "input", [], [], None)
+    Group("mesh_ep").alltoall_base("output", "input", [4], [5], None)
+    assert exchanged == [("input", [1, 2], [3, 0]), ("input", [4], [5])]
+    # What torch knows of an operator is found by its hash.
+    assert known[packet] == "found"
+    for restore in undo:
+        restore()
+    assert packet._op is before
+
+
+def test_rows_that_return_are_not_counted_again() -> None:
+    routed, received, sent = RoutedRows(), (30, 50), (20, 20)
+    for _ in range(2):
+        # Two layers, forward and backward.
+        for way in (received, sent), (sent, received):
+            routed.exchange(*way)
+            routed.exchange((5, 7), (6, 6)) if way[0] is received else routed.exchange(
+                (6, 6), (5, 7)
+            )
+    assert routed.rows == 2 * (80 + 12)
+    routed.begin_step()
+    assert routed.rows == 0
+
+
+def test_a_forward_pass_that_is_made_again_without_its_return_ends_with_the_step() -> None:
+    routed = RoutedRows()
+    routed.exchange((3, 1), (2, 2))
+    routed.begin_step()
+    routed.exchange((2, 2), (3, 1))
+    assert routed.rows == 4
+
+
+def test_equal_numbers_of_rows_are_not_routed() -> None:
+    routed = RoutedRows()
+    routed.exchange((4, 4), (4, 4))
+    assert routed.rows is None

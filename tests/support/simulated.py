@@ -31,20 +31,34 @@ def padded(run: Run, share: Any, **facts: object) -> Run:
     elements = chosen["elements"].to_numpy() if chosen["elements"].null_count == 0 else None
     places = np.full(chosen.num_rows, 40_000) if elements is None else elements
     padding = np.rint(share * places).astype(np.int64)
+    logs = tuple(replace(log, facts={**log.facts, **facts}) for log in run.logs)
+    return replace(_with_tokens(run, "padding", chosen, places - padding, padding), logs=logs)
+
+
+def routed(run: Run) -> Run:
+    """Return a run whose recorders have noted its batches' elements as tokens of experts instead."""
+    steps, tokens = run.steps, run.steps["elements"].to_numpy()
+    noted = _with_tokens(run, "routed", steps, tokens, np.zeros_like(tokens))
+    at = steps.schema.get_field_index("elements")
+    unknown = pa.nulls(run.rows, steps.schema.field(at).type)
+    return replace(noted, steps=steps.set_column(at, steps.schema.field(at), unknown))
+
+
+def _with_tokens(run: Run, kind: str, steps: pa.Table, tokens: Any, padding: Any) -> Run:
+    """Return a run with a row of this kind in each of these steps."""
     columns = {
-        **{name: chosen[name] for name in ("log", "generation", "rank", "step", "begin")},
-        "kind": pa.array(["padding"] * chosen.num_rows),
-        "end": chosen["begin"],
+        **{name: steps[name] for name in ("log", "generation", "rank", "step", "begin")},
+        "kind": pa.array([kind] * steps.num_rows),
+        "end": steps["begin"],
         "steps": pa.array(padding),
-        "samples": pa.array(places - padding),
+        "samples": pa.array(tokens),
     }
     schema = run.intervals.schema
     arrays = [
         columns[field.name].cast(field.type)
         if field.name in columns
-        else pa.nulls(chosen.num_rows, field.type)
+        else pa.nulls(steps.num_rows, field.type)
         for field in schema
     ]
     rows = pa.table(arrays, schema=schema)
-    logs = tuple(replace(log, facts={**log.facts, **facts}) for log in run.logs)
-    return replace(run, logs=logs, intervals=pa.concat_tables([run.intervals, rows]))
+    return replace(run, intervals=pa.concat_tables([run.intervals, rows]))

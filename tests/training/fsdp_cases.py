@@ -18,7 +18,6 @@ import torch
 from case_runner import Cases, digest, run_cases
 from process_group import end_process_group
 from torch import nn
-from torch.distributed import _functional_collectives as funcol
 from torch.distributed.fsdp import fully_shard
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
@@ -29,6 +28,8 @@ STEPS = 12
 WIDTH = 64
 #: The recorder describes a step in flight after some seconds.
 PATIENCE_SECONDS = 900.0
+#: What torch itself has for its operators.
+BUILTIN = type(torch.ops._c10d_functional.wait_tensor._op)
 
 CASES = Cases()
 case_of = CASES.add
@@ -110,10 +111,14 @@ class Sharded(Loop):
 
 def left_in(model: nn.Module, optimizer: Any) -> list[str]:
     """Return what a recorder may leave behind."""
-    waits = torch.distributed.distributed_c10d.Work.wait, funcol.wait_tensor
-    starts = torch.distributed.ProcessGroup.allreduce, funcol.all_reduce
-    patched = [function for function in (*waits, *starts) if hasattr(function, "__wrapped__")]
-    left = [function.__name__ for function in patched]
+    methods = (
+        torch.distributed.distributed_c10d.Work.wait,
+        torch.distributed.ProcessGroup.allreduce,
+    )
+    left = [method.__name__ for method in methods if hasattr(method, "__wrapped__")]
+    operators = torch.ops._c10d_functional
+    packets = operators.wait_tensor, operators.all_reduce
+    left += [str(packet) for packet in packets if not isinstance(packet._op, BUILTIN)]
     left += ["hook" for p in model.parameters() if p._post_accumulate_grad_hooks]
     hooks = model._forward_pre_hooks.values()
     left += ["forward hook" for hook in hooks if type(hook).__name__ == "ForwardHook"]

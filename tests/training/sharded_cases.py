@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,15 @@ from case_runner import Cases, digest, run_cases
 from fsdp_cases import WIDTH, Block, Sharded, left_in, loader, rank
 from process_group import end_process_group
 from torch import nn
+
+# By name, as torchtitan has them.
+from torch.distributed._functional_collectives import all_to_all_single, all_to_all_single_autograd
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
-from torch_loops import Case, Loop, add_loops
+from torch_loops import Case, Loop, add_loops, sleep_in_backward
 
 #: The rank that is slow where a rank is to be named; how long a block takes on all ranks, and how many
 #: times as long on that one, which also shows on busy cores.
@@ -33,6 +37,12 @@ SLOWER = 5
 #: Batches of an epoch where a rank is to be named; there are two epochs.
 MANY = 40
 MICRO_BATCHES = 4
+#: The numbers in a token, how long an expert takes for one, forward and backward, and how many times as
+#: many tokens as to the others the router sends to the expert of SLOW_RANK, where it is uneven: in each
+#: step something up to that.
+TOKEN = 8
+TOKEN_SECONDS = 2e-4
+UNEVEN = 8.0
 
 CASES = Cases()
 case_of = CASES.add
@@ -159,6 +169,93 @@ class Pipeline(Loop):
         return left + ["step"] * hasattr(self.schedule.step, "__wrapped__")
 
 
+class _Exchange(torch.autograd.Function):
+    """An all-to-all without the functional collectives, as in Megatron-LM."""
+
+    @staticmethod
+    def forward(context: Any, rows: Any, received: list[int], sent: list[int]) -> Any:
+        context.received, context.sent = received, sent
+        output = rows.new_empty(sum(received), *rows.shape[1:])
+        torch.distributed.all_to_all_single(output, rows.contiguous(), received, sent)
+        return output
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        return _Exchange.apply(gradient, context.sent, context.received), None, None
+
+
+class Expert(nn.Module):
+    """An expert on each rank, and a router that sends as many tokens to all, or more to one.
+
+    Args:
+        uneven: how many times as many tokens the expert of SLOW_RANK gets at most; 0 for as many.
+        functional: whether tokens are sent by functional collectives.
+    """
+
+    def __init__(self, uneven: float, functional: bool) -> None:
+        super().__init__()
+        self.layer = nn.Linear(TOKEN, TOKEN)
+        self.uneven, self.functional = uneven, functional
+        self.random = torch.Generator().manual_seed(rank())
+        self.steps = torch.Generator().manual_seed(5)
+        self.group = torch.distributed.group.WORLD
+
+    def forward(self, inputs: Any) -> Any:
+        tokens = inputs.reshape(-1, TOKEN)
+        ranks = self.chosen(len(tokens))
+        order = torch.argsort(ranks, stable=True)
+        counts = torch.bincount(ranks, minlength=4)
+        sent, received = counts.tolist(), self.received(counts)
+        routed = self.exchange(tokens[order], received, sent)
+        seconds = TOKEN_SECONDS * len(routed) if self.uneven else 0.0
+        time.sleep(seconds)
+        results = sleep_in_backward(torch.relu(self.layer(routed)), seconds)
+        returned = self.exchange(results, sent, received)
+        return inputs + returned[torch.argsort(order)].reshape(inputs.shape)
+
+    def chosen(self, tokens: int) -> Any:
+        """Return the rank of each token's expert."""
+        if not self.uneven:
+            return torch.arange(tokens) % 4
+        weights = torch.ones(4)
+        weights[SLOW_RANK] = 1 + (self.uneven - 1) * float(torch.rand(1, generator=self.steps))
+        return torch.multinomial(weights, tokens, replacement=True, generator=self.random)
+
+    def received(self, counts: Any) -> list[int]:
+        """Return how many tokens come from each rank."""
+        if self.functional:
+            counts = all_to_all_single(counts, None, None, self.group)
+            return torch.ops._c10d_functional.wait_tensor(counts).tolist()
+        received = torch.empty_like(counts)
+        torch.distributed.all_to_all_single(received, counts)
+        return received.tolist()
+
+    def exchange(self, rows: Any, received: list[int], sent: list[int]) -> Any:
+        if self.functional:
+            return all_to_all_single_autograd(rows, received, sent, self.group)
+        return _Exchange.apply(rows, received, sent)
+
+
+class Experts(Sharded):
+    """Layers that all ranks share, and an expert on each rank."""
+
+    def __init__(self, uneven: float = 0.0, functional: bool = True, **options: Any) -> None:
+        self.uneven, self.functional = uneven, functional
+        super().__init__(**options)
+
+    def sharded(self, net: nn.Sequential) -> nn.Module:
+        net.insert(2, Expert(self.uneven, self.functional))
+        for block in (net[0], net[1], net[3]):
+            fully_shard(block)
+        return fully_shard(net, ignored_params={*net[2].parameters()})
+
+    def weights(self) -> str:
+        self.model.reshard()
+        values = [getattr(p, "full_tensor", lambda p=p: p)() for p in self.model.parameters()]
+        return digest(value.detach().numpy() for value in values)
+
+
+add_loops("experts", Experts, CASES)
 add_loops("hybrid", Hybrid, CASES)
 add_loops("fsdp_1", Fsdp1, CASES)
 add_loops("tensor_parallel", TensorParallel, CASES)
@@ -210,6 +307,21 @@ add_named("tensor_parallel", lambda seconds: TensorParallel(slow_forward=seconds
 add_named("tensor_parallel_alone", lambda seconds: TensorParallelAlone(slow_forward=seconds))
 # A stage runs its block once for each micro-batch.
 add_named("pipeline", lambda seconds: Pipeline(slow_forward=seconds / MICRO_BATCHES))
+
+
+add_named("experts", lambda seconds: Experts(slow_forward=seconds))
+
+
+@case_of
+def experts_uneven(case: Case) -> Any:
+    """The router sends more tokens to the expert of SLOW_RANK."""
+    return many(Experts(UNEVEN), case)
+
+
+@case_of
+def experts_uneven_by_hand(case: Case) -> Any:
+    """The same, with all-to-alls that the training's own functions send."""
+    return many(Experts(UNEVEN, functional=False), case)
 
 
 @case_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import pyarrow.compute as pc
 import pytest
 from training.environments import KERAS3, needs
 from training.recorded import Recorded, record_cases
@@ -15,6 +16,7 @@ pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
 #: In sharded_cases.py.
 SLOW_RANK, MANY = 2, 40
+SHARDED = {"kind": "fully_shard", "reshard_after_forward": True}
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +51,12 @@ class ShardedContract(RecorderContract):
                 row, column = divmod(fit.log.rank, 2)
                 expected = [dimension(across, column, 2), dimension(within, 2 * row, 1)]
                 assert [group for group in expected if group not in fit.facts["groups"]] == []
+
+
+class TestExperts(ShardedContract):
+    framework = "PyTorch with expert parallelism (`all_to_all_single`)"
+    recorder = "Expert parallel"
+    cases = loop_cases("experts", width=64, sharding=SHARDED)
 
 
 class TestHybrid(ShardedContract):
@@ -86,7 +94,7 @@ class TestPipeline(ShardedContract):
             assert fit.facts["pipeline_schedule"] == {**expected, "stages": stages}
 
 
-KINDS = ("hybrid", "fsdp_1", "tensor_parallel", "tensor_parallel_alone", "pipeline")
+KINDS = ("experts", "hybrid", "fsdp_1", "tensor_parallel", "tensor_parallel_alone", "pipeline")
 
 
 def analysed(recorded: Recorded, case: str) -> Analysis:
@@ -110,6 +118,7 @@ def test_equal_ranks_work_equally_long(ranks: Recorded, kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
+        ("experts", {("all_to_all", "all ranks"), ("all_gather", "all ranks")}),
         (
             "hybrid",
             {("all_gather", "shard"), ("reduce_scatter", "shard"), ("all_reduce", "replicate")},
@@ -128,6 +137,30 @@ def test_waits_are_recorded_by_kind_and_group(
         # Two epochs without the first steps; each collective is waited for in every step.
         assert 10 < fact["steps"] <= 2 * MANY
         assert all(waits["waits"] >= fact["steps"] - 1 for waits in fact["waits"])
+
+
+@pytest.mark.parametrize("case", ["experts_uneven", "experts_uneven_by_hand"])
+def test_experts_with_more_tokens_explain_their_ranks_work(ranks: Recorded, case: str) -> None:
+    analysis = analysed(ranks, case)
+    causes = {cause.code: cause for cause in analysis.step_causes.causes}
+    assert causes["uneven_routing"].ranks == (SLOW_RANK,)
+    assert analysis.stragglers[0].ranks == (SLOW_RANK,)
+
+
+def test_tokens_are_noted_in_each_step(ranks: Recorded) -> None:
+    """Each of 128 tokens of a rank goes to one expert, and its gradient as well."""
+    noted = ranks.run("experts_uneven").intervals
+    noted = noted.filter(pc.equal(noted["kind"], "routed"))
+    of_steps = noted.group_by("step").aggregate([("samples", "sum"), ("rank", "count")]).to_pylist()
+    assert [row["step"] for row in of_steps] == list(range(2 * MANY))
+    assert {(row["samples_sum"], row["rank_count"]) for row in of_steps} == {(2 * 4 * 128, 4)}
+
+
+def test_equal_numbers_of_tokens_are_not_noted(ranks: Recorded) -> None:
+    for case in ("experts_slow", "experts_clean"):
+        assert "routed" not in ranks.run(case).intervals["kind"].to_pylist()
+        codes = {cause.code for cause in analysed(ranks, case).step_causes.causes}
+        assert "uneven_routing" not in codes
 
 
 def test_a_stage_with_more_work_is_a_finding(ranks: Recorded) -> None:

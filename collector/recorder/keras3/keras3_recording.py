@@ -66,7 +66,7 @@ class Recording(FitRecording):
     def _stages_from(self, calls: FinishedCalls, session: Session) -> Stages:
         counted = (session.next_step, self._passes, self._counted_before)
         single = self._size == 1
-        emits = self._emit, self._emit_counted, session.padding
+        emits = self._emit, self._emit_counted, session.tokens
         fit = KerasFit(calls, self.model, self._options.stages, single, counted, *emits)
         backend = keras.backend.backend()
         if backend == "tensorflow":

@@ -22,7 +22,7 @@ from ..loop_steps import (
     padded_in,
     total_of,
 )
-from ..step_log.line_format import PaddingRow, StepRow
+from ..step_log.line_format import StepRow, TokensRow
 
 # Making rows takes milliseconds; a process forked meanwhile must not wait for it.
 _PATIENCE_SECONDS = 2.0
@@ -53,7 +53,7 @@ class KerasFit(NamedTuple):
     emit: Callable[[List[StepRow]], None]
     #: Receives the tokens and the padding of some batches, of the latest step and of any.
     emit_counted: EmitCounts
-    emit_padding: Callable[[PaddingRow], None]
+    emit_padding: Callable[[TokensRow], None]
 
 
 class Stages:

@@ -11,7 +11,7 @@ from typing import Any, Callable, Deque, List, NamedTuple, Optional, Sequence, T
 
 from ..guards import JUMP_NS, Cost, patch, read_clocks
 from ..loop_steps import COUNTED, IterationSummer
-from ..step_log.line_format import PaddingRow, StepRow
+from ..step_log.line_format import StepRow, TokensRow
 
 #: The most calls that wait for the flushing thread; beyond that the training thread makes rows.
 MOST_WAITING = 2048
@@ -90,9 +90,9 @@ class CallAssembler(IterationSummer):
         super().__init__(next_step, passes_per_step, iterations_done)
         self._reduces = reduces
         # The tokens in some of the batches whose rows have been made.
-        self._counted: List[PaddingRow] = []
+        self._counted: List[TokensRow] = []
 
-    def take_counted(self) -> List[PaddingRow]:
+    def take_counted(self) -> List[TokensRow]:
         """Return the tokens that were counted since the last call."""
         counted, self._counted = self._counted, []
         return counted
@@ -127,7 +127,7 @@ class CallAssembler(IterationSummer):
                 number = self.next_step
                 rows += self.rows(self._iteration(call, step, begin, end, jumped))
                 if step.tokens is not None and step.padding is not None and not number % COUNTED:
-                    self._counted.append(PaddingRow(number, begin, step.tokens, step.padding))
+                    self._counted.append(TokensRow(number, begin, step.tokens, step.padding))
                 begin = end
             elif step == LOST:
                 self.next_step += 1

@@ -19,7 +19,7 @@ from ..loop_steps import (
     total_of,
 )
 from ..options import Options
-from ..step_log.line_format import StepRow
+from ..step_log.line_format import ROUTED, StepRow, TokensRow
 from .batches import READER, samples_of, shape_in
 from .cuda import CudaClock, CudaTimestamp
 from .device_steps import DeviceIteration, DeviceSteps, DeviceTimes
@@ -252,6 +252,11 @@ class IterationRecording(LoopRecording):
         if self._assembler.lost_count:
             self._give_up()
 
+    def _emit_routed(self, begin: int, before: int, tokens: int) -> None:
+        session = self._session
+        assert session is not None
+        session.tokens(TokensRow(session.next_step - before, begin, tokens, 0, ROUTED))
+
     def _emit(self, rows: List[StepRow]) -> None:
         assert self._session is not None
         for row in self._numbered(rows):
@@ -275,8 +280,9 @@ class FinishedIterations:
     The flushing thread settles regularly, and so do callers that need the number of steps. ``emit``
     receives the rows of an iteration, the nanoseconds that recording it took, and the iteration that
     waits for its device. ``count`` receives the tokens and the padding of some batches, with the start
-    of the iteration and whether it ends a step. ``samples`` is the user's number of samples per batch.
-    ``figures`` receives what the iterations have taken from their loader.
+    of the iteration and whether it ends a step. ``route`` receives the tokens of the rank's experts in a
+    step, with that start and how many steps before the next one it was. ``samples`` is the user's number
+    of samples per batch. ``figures`` receives what the iterations have taken from their loader.
     """
 
     def __init__(
@@ -285,12 +291,14 @@ class FinishedIterations:
         samples: Optional[int],
         emit: Callable[[List[StepRow], int, Optional[DeviceIteration]], None],
         count: EmitCounts,
+        route: Callable[[int, int, int], None],
         figures: LoaderFigures,
     ) -> None:
         self._assembler = assembler
         self._samples = samples
         self._emit = emit
         self._count = count
+        self._route = route
         self._figures = figures
         #: A deque: the training thread appends while another takes, without a lock.
         self.waiting: Deque[FinishedIteration] = deque()
@@ -328,6 +336,9 @@ class FinishedIterations:
                 )
                 rows = self._assembler.rows(iteration, end, ready)
                 self._emit(rows, own_ns, waits)
+                for before, reduction in zip(range(len(rows), 0, -1), reductions):
+                    if reduction.routed is not None:
+                        self._route(begin, before, reduction.routed)
                 for tokens, padding in self._figures.counted:
                     self._count(begin, bool(rows), tokens, padding)
         finally:

@@ -153,6 +153,7 @@ class Recording(IterationRecording):
             self._samples_given,
             self._emit_finished,
             self._emit_counted,
+            self._emit_routed,
             self._loader_figures,
         )
         self._waiting = self._finished.waiting

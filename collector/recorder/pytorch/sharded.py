@@ -20,8 +20,8 @@ from ..guards import patch
 from ..job.world import torch_distributed
 from ..loop_steps import Reduction
 from .gradient_timestamps import GradientClock
-from .reductions import ForwardHook, Reductions, Report, is_compiling
-from .waits import Function, Waits, WaitsByGroup, group_name, unless
+from .reductions import ForwardHook, Reductions, Report
+from .waits import Function, RoutedRows, Waits, WaitsByGroup, group_name, watch_operator
 
 #: What *ready* means in these steps: the start of the last wait, less all other waits.
 OWN_WORK = "own work"
@@ -31,7 +31,6 @@ DEEPSPEED, TENSOR_PARALLEL, PIPELINE = "DeepSpeed", "tensor parallel", "pipeline
 _FSDP = ("torch.distributed.fsdp", "torch.distributed._composable.fsdp")
 _SCHEDULES = "torch.distributed.pipelining.schedules"
 _STAGES = "torch.distributed.pipelining.stage"
-_FUNCTIONAL = "torch.distributed._functional_collectives"
 # Before these steps, ranks connect and fill their caches: their waits are not typical.
 _WARM_UP_STEPS = 10
 # The latest groups of a process: a job has fewer dimensions.
@@ -79,6 +78,8 @@ class CollectiveReductions(Reductions):
         self._waits: Optional[Waits] = None
         self._schedule: Optional[Dict[str, Any]] = None
         self._by_group = WaitsByGroup()
+        self._by_group.on_all_to_all = self._exchanged
+        self._routed = RoutedRows()
         # The steps that the last fact on that was about.
         self._told_steps = 0
         # The current step: its number, its last wait, the nanoseconds of all waits before that, and the
@@ -127,6 +128,16 @@ class CollectiveReductions(Reductions):
         if self._updated_in is not None:
             self._report_step()
 
+    def _exchanged(self, sent: Any, from_ranks: Any, to_ranks: Any) -> None:
+        """Count what the step's experts receive: tokens are rows of floating-point numbers."""
+        if self._waits is None or sent.dim() != 2 or not sent.is_floating_point():
+            return
+        iteration = self._waits.iteration
+        if self._updated_in not in (None, iteration):
+            self._next_step()
+        if iteration is not None and self._updated_in is None:
+            self._routed.exchange(tuple(from_ranks), tuple(to_ranks))
+
     def _updated(self, *_: Any) -> None:
         assert self._waits is not None
         iteration = self._waits.iteration
@@ -139,12 +150,14 @@ class CollectiveReductions(Reductions):
     def _next_step(self) -> None:
         self._step += 1
         self._last, self._earlier_ns, self._updated_in = None, 0, None
+        self._routed.begin_step()
 
     def _report_step(self) -> None:
         """Report the step's reduction; a later report of the same step replaces it."""
         assert self._report is not None
         began, ended = (None, None) if self._last is None else self._last
-        self._report(Reduction(self._step, began, ended, waited=self._earlier_ns))
+        rows = self._routed.rows
+        self._report(Reduction(self._step, began, ended, waited=self._earlier_ns, routed=rows))
 
     def _noting_schedule(self, step: Function) -> Function:
         """Return the method of a pipeline's schedule that makes a step, and note the schedule."""
@@ -160,16 +173,13 @@ class CollectiveReductions(Reductions):
 
 def _watch_collectives(waits: Waits, by_group: WaitsByGroup) -> List[Callable[[], None]]:
     """Time all waits for other ranks in Python; return the functions that end that."""
-    work = torch.distributed.distributed_c10d.Work
-    undo = [patch(work, "wait", waits.timed(work.wait))]
-    functional = sys.modules.get(_FUNCTIONAL)
-    undo += by_group.watch(torch.distributed.ProcessGroup, functional, is_compiling)
-    if functional is not None:
-        original = functional.wait_tensor
-        # A compiler would break its graph at the clock.
-        timed = unless(is_compiling, waits.timed(original), original)
-        undo.append(patch(functional, "wait_tensor", timed))
-    return undo
+    c10d = torch.distributed.distributed_c10d
+    operators = torch.ops._c10d_functional
+    undo = [patch(c10d.Work, "wait", waits.timed(c10d.Work.wait))]
+    undo += watch_operator(operators, "wait_tensor", waits.timed)
+    # Versions of torch without these operators have no names of groups either.
+    group_of_name = getattr(c10d, "_resolve_process_group", None)
+    return undo + by_group.watch(torch.distributed.ProcessGroup, operators, group_of_name)
 
 
 def _watch_of_updates(

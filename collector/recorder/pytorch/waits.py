@@ -45,17 +45,16 @@ _METHODS = {
     "send": ("send",),
     "receive": ("recv", "recv_anysource"),
 }
-# Functional collectives, which DTensors use, with the position of the group among their arguments.
-_FUNCTIONS = {
+# torch's operators of functional collectives, which DTensors use, with the position of the group.
+_OPERATORS = {
     "all_reduce": ("all_reduce", 2),
-    "all_gather_tensor": ("all_gather", 2),
-    "all_gather_tensor_autograd": ("all_gather", 2),
+    "all_gather_into_tensor": ("all_gather", 2),
     "reduce_scatter_tensor": ("reduce_scatter", 3),
-    "reduce_scatter_tensor_autograd": ("reduce_scatter", 3),
     "all_to_all_single": ("all_to_all", 3),
-    "all_to_all_single_autograd": ("all_to_all", 3),
     "broadcast": ("broadcast", 2),
 }
+# The most all-to-alls whose rows are not returned yet.
+_MOST_SENT = 64
 
 
 class Waits:
@@ -150,7 +149,7 @@ class Waits:
 class WaitsByGroup:
     """The time of waits by kind of collective and process group, added up over steps."""
 
-    __slots__ = ("_latest", "_names", "_started", "_sums")
+    __slots__ = ("_latest", "_names", "_started", "_sums", "on_all_to_all")
 
     def __init__(self) -> None:
         # By work or tensor; a wait takes its entry.
@@ -160,6 +159,8 @@ class WaitsByGroup:
         # By the address of a process group, which lives as long as the job.
         self._names: Dict[int, str] = {}
         self._sums: Dict[Collective, List[int]] = {}
+        #: Receives what an all-to-all sends, and the rows that it receives from and sends to each rank.
+        self.on_all_to_all: Callable[[Any, Any, Any], None] = _ignored
 
     def waited(self, awaited: Any, ns: int, counts: bool) -> None:
         """Add a wait for this work or tensor; only take note of it unless it ``counts``."""
@@ -180,14 +181,14 @@ class WaitsByGroup:
         return {"steps": steps, "waits": [dict(zip(columns, row)) for row in rows]}
 
     def watch(
-        self, group_class: Any, functional: Any, is_compiling: Callable[[], bool]
+        self, group_class: Any, operators: Any, group_of_name: Optional[Callable[[str], Any]]
     ) -> List[Callable[[], None]]:
         """Note what is started; return the functions that end that.
 
         Args:
             group_class: torch's class of process groups.
-            functional: torch's module of functional collectives; None where it is not imported.
-            is_compiling: whether torch's compiler traces its caller: what is started then runs later.
+            operators: torch's operators of functional collectives; None without.
+            group_of_name: returns the process group with a name; None where torch cannot.
         """
         undo = [
             patch(group_class, name, self._noting(getattr(group_class, name), kind))
@@ -195,50 +196,67 @@ class WaitsByGroup:
             for name in names
             if hasattr(group_class, name)
         ]
-        for name, (kind, position) in _FUNCTIONS.items():
-            original = getattr(functional, name, None)
-            if original is not None:
-                noting = self._noting_function(original, kind, position, functional)
-                undo.append(patch(functional, name, unless(is_compiling, noting, original)))
+        for name, (kind, position) in _OPERATORS.items():
+
+            def noting(operator: Function, kind: str = kind, position: int = position) -> Function:
+                return self._noting_operator(operator, kind, position, group_of_name)
+
+            undo += watch_operator(operators, name, noting)
         return undo
 
     def _noting(self, method: Function, kind: str) -> Function:
         """Return the method of a process group with what it starts noted."""
+        exchanges = kind == "all_to_all"
 
         @functools.wraps(method)
         def start(group: Any, *args: Any, **kwargs: Any) -> Any:
             collective = self._latest = kind, self._name(group)
+            if exchanges:
+                self._exchanged(*args[1:4])
             work = method(group, *args, **kwargs)
             self._note(work, collective)
             return work
 
         return start
 
-    def _noting_function(
-        self, function: Function, kind: str, position: int, functional: Any
+    def _noting_operator(
+        self,
+        operator: Function,
+        kind: str,
+        position: int,
+        group_of_name: Any,
     ) -> Function:
-        """Return the functional collective with what it starts noted."""
+        """Return a function that calls the operator, and notes what it starts."""
+        exchanges = kind == "all_to_all"
 
-        @functools.wraps(function)
         def start(*args: Any, **kwargs: Any) -> Any:
-            group = args[position] if len(args) > position else kwargs.get("group")
-            collective = self._latest = kind, self._name_of(group, functional)
-            result = function(*args, **kwargs)
-            self._note(getattr(result, "elem", result), collective)
+            group = args[position] if len(args) > position else kwargs.get("group_name")
+            collective = self._latest = kind, self._name_of(group, group_of_name)
+            if exchanges:
+                self._exchanged(*args[:3])
+            result = operator(*args, **kwargs)
+            self._note(result, collective)
             return result
 
         return start
+
+    def _exchanged(self, sent: Any = None, from_ranks: Any = None, to_ranks: Any = None) -> None:
+        """Pass on what an all-to-all of one tensor sends; those of lists have no numbers of rows."""
+        if from_ranks and to_ranks:
+            try:
+                self.on_all_to_all(sent, from_ranks, to_ranks)
+            except Exception:  # no error may reach training
+                self.on_all_to_all = _ignored
 
     def _note(self, awaited: Any, collective: Collective) -> None:
         if len(self._started) >= _MOST_STARTED:
             self._started.clear()
         self._started[id(awaited)] = collective
 
-    def _name_of(self, group: Any, functional: Any) -> str:
-        """Return the name of what a functional collective takes for a group."""
+    def _name_of(self, group: Any, group_of_name: Any) -> str:
+        """Return the name of what an operator takes for a group."""
         try:
-            name = functional._resolve_group_name(group, "")
-            return self._name(functional.c10d._resolve_process_group(name))
+            return self._name(group_of_name(group) if isinstance(group, str) else group)
         except Exception:  # no error may reach training
             return _UNKNOWN
 
@@ -253,14 +271,87 @@ class WaitsByGroup:
         return name
 
 
-def unless(is_so: Callable[[], bool], function: Function, instead: Function) -> Function:
-    """Return a function that calls ``function``, or ``instead`` where ``is_so`` returns True."""
+def _ignored(*_: Any) -> None:
+    pass
 
-    @functools.wraps(instead)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return (instead if is_so() else function)(*args, **kwargs)
 
-    return call
+class RoutedRows:
+    """The rows that a rank receives in a step to compute on them: the tokens of its experts.
+
+    Training passes their numbers to all-to-alls as integers of the host, so that no tensor is read.
+    """
+
+    __slots__ = ("_is_uneven", "_sent", "_step_rows")
+
+    def __init__(self) -> None:
+        self._step_rows = 0
+        # The numbers of rows of all-to-alls that have not been returned: those received, and those sent.
+        self._sent: List[Tuple[Tuple[int, ...], Tuple[int, ...]]] = []
+        # Until a rank has received different numbers, nothing is routed.
+        self._is_uneven = False
+
+    @property
+    def rows(self) -> Optional[int]:
+        """Return the rows of the step so far; None if all ranks have always exchanged as many."""
+        return self._step_rows if self._is_uneven else None
+
+    def begin_step(self) -> None:
+        """Count a new step. What was not returned never will be, as in forward passes made again."""
+        self._step_rows = 0
+        self._sent.clear()
+
+    def exchange(self, received: Tuple[int, ...], sent: Tuple[int, ...]) -> None:
+        """Count received rows, unless they return from where they were sent to.
+
+        An expert's results go back the way on which its tokens came; gradients go both ways again.
+        """
+        back = sent, received
+        if back in self._sent:
+            self._sent.remove(back)
+            return
+        if len(self._sent) < _MOST_SENT:
+            self._sent.append((received, sent))
+        self._step_rows += sum(received)
+        if not self._is_uneven:
+            self._is_uneven = len({*received, *sent}) > 1
+
+
+# -- Watch torch's operators -----------------------------------------------------------------------
+
+
+class _WatchedOperator:
+    """Stands for an operator in the packet of its overloads, which is found by the operator's hash."""
+
+    def __init__(self, operator: Any, call: Function) -> None:
+        self._operator = operator
+        self._call = call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._operator, name)
+
+    def __hash__(self) -> int:
+        return hash(self._operator)
+
+    def __eq__(self, operator: object) -> bool:
+        return bool(self._operator == operator)
+
+
+def watch_operator(
+    operators: Any, name: str, watched: Callable[[Function], Function]
+) -> List[Callable[[], None]]:
+    """Let Python call ``watched(operator)`` for an operator; return the functions that end that.
+
+    Programs import the functions around it by name. What a compiler traces calls the operator's
+    overloads, and is not seen; nor are operators of versions of torch that have other packets.
+    """
+    packet = getattr(operators, name, None)
+    operator = getattr(packet, "_op", None)
+    if operator is None:
+        return []
+    return [patch(packet, "_op", _WatchedOperator(operator, watched(operator)))]
 
 
 def group_name(group: Any) -> str:

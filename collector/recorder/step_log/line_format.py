@@ -26,8 +26,9 @@ BACKGROUND_SAVING = "background_saving"
 BACKGROUND_EVALUATION = "background_evaluation"
 #: A moment at which the training thread waited for Python's lock, and the time that it stands for.
 INTERPRETER = "interpreter"
-#: Tokens and padding in a batch.
+#: Tokens and padding in a batch, and tokens that this rank's experts receive in a step.
 PADDING = "padding"
+ROUTED = "routed"
 
 #: Elements of a step whose samples are known, in a log that tells the usual number of each.
 UNKNOWN_ELEMENTS = -1
@@ -84,14 +85,15 @@ class InterruptionRow(NamedTuple):
     amount: int
 
 
-class PaddingRow(NamedTuple):
-    """The tokens in a batch, and what pads them; only some batches are counted."""
+class TokensRow(NamedTuple):
+    """The tokens in a batch, and what pads them, of some batches; or the tokens of a rank's experts."""
 
     step: int
     #: The start of the step.
     begin: int
     tokens: int
     padding: int
+    kind: str = PADDING
 
 
 class SkippedRow(NamedTuple):
@@ -224,9 +226,9 @@ class RowFormatter:
             row.amount,
         )
 
-    def padding(self, row: PaddingRow) -> str:
+    def tokens(self, row: TokensRow) -> str:
         return "%s,%d,,%d,,,,0,%d,%d,,\n" % (
-            PADDING,
+            row.kind,
             row.step,
             (row.begin - self._origin) // 1000,
             row.padding,

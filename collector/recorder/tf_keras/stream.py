@@ -14,7 +14,7 @@ from ..keras_common.finished_calls import (
     GraphStep,
     graph_step,
 )
-from ..step_log.line_format import PaddingRow, StepRow
+from ..step_log.line_format import StepRow, TokensRow
 
 if TYPE_CHECKING:
     from .timestamp_ring import TimestampRing
@@ -36,7 +36,7 @@ class StepStream:
         assembler: CallAssembler,
         several_per_call: bool,
         emit: Callable[[List[StepRow]], None],
-        emit_counted: Callable[[PaddingRow], None],
+        emit_counted: Callable[[TokensRow], None],
     ) -> None:
         self._calls = calls
         self._ring = ring

@@ -79,7 +79,7 @@ class Recording(FitRecording):
         assembler = CallAssembler(
             session.next_step, self._passes, not single, passes_done(self._optimizer)
         )
-        emits = self._emit, session.padding
+        emits = self._emit, session.tokens
         self._stream = StepStream(calls, ring, assembler, self._several_per_call, *emits)
         self._instrumentation = Instrumentation(ring, self._several_per_call, single)
         self._undo.append(self._instrumentation.remove)

@@ -24,10 +24,10 @@ from stallscope.arrays.stats import Mean
 from stallscope.run import Run
 from stallscope.words import CAUSES, ENTRIES, WORK_UNITS, WorkUnit
 
-from .findings.step_amounts import Amount, differ
+from .findings.step_amounts import Amount
 from .gains.baseline import COMPARED
 from .ledger.ledger import Ledger
-from .result import Analysis
+from .result import Analysis, differ
 
 # Further facts that step times may depend on, in addition to those that baselines are matched on.
 _FURTHER = (

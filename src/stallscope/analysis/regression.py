@@ -33,8 +33,8 @@ from stallscope.formatting.numbers import significant
 from stallscope.words import ENTRIES, WorkUnit
 
 from .comparison import Difference, common_unit, differences
-from .findings.step_amounts import Amount, differ
-from .result import Analysis
+from .findings.step_amounts import Amount
+from .result import Analysis, differ
 from .scaling.pace import job_of_lines
 
 #: A change needs a known spread within its parts, from at least three differences.

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from stallscope.arrays import arrow
 from stallscope.arrays.blocks import NULL
+from stallscope.arrays.distributions import normal_quantile
 from stallscope.arrays.pivot import RemoteTable, of_generation, with_log_numbers
 from stallscope.arrays.stats import Mean, robust_sd, running_median
 from stallscope.arrays.types import Bools, Ints
@@ -40,6 +41,10 @@ from .steps.clocks import ClockSummary
 from .steps.links import Link
 from .stopped.stopped import Stopped
 from .stragglers.lateness import Straggler
+
+# Smaller differences between runs come from uneven last batches.
+_SAME_WORK = 0.02
+_BY_CHANCE = 0.002
 
 # A step is late if its last rank is later than chance and its usual lateness explain.
 _LATE_SDS = 6.0
@@ -343,3 +348,18 @@ def ended_by(run: Run, aligned: Sequence[AlignedSteps], index: int, stopped: boo
         return "killed"
     resized = run.size_of(current.generation) != run.size_of(following.generation)
     return "resized" if resized else "restarted"
+
+
+def differ(amounts: Sequence[Mean]) -> bool:
+    """Whether runs have another amount of work than the first one: by 2 %, and by more than chance.
+
+    Of 1,000 series of equal runs with random batches, two do by chance.
+    """
+    pairs = len(amounts) - 1
+    wider = normal_quantile(1 - _BY_CHANCE / 2 / max(pairs, 1)) / normal_quantile(0.975)
+    for amount in amounts[1:]:
+        times = amount.over(amounts[0])
+        half = 0.0 if times.ci95 is None else (times.ci95[1] - times.ci95[0]) / 2 * wider
+        if abs(times.value - 1) > max(_SAME_WORK, half):
+            return True
+    return False

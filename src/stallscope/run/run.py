@@ -103,8 +103,9 @@ class Run:
         """Whether all recorders of the last generation note this cause inside of steps."""
         if code == "unequal_work":
             return self.work_varies
-        if code == "padding":
-            return bool(self.intervals.filter(arrow.equal(self.intervals["kind"], code)).num_rows)
+        if code in ("padding", "uneven_routing"):
+            kind = "routed" if code == "uneven_routing" else code
+            return bool(self.intervals.filter(arrow.equal(self.intervals["kind"], kind)).num_rows)
         noted = (code in (log.facts.get("interruptions") or ()) for log in self.last_logs.values())
         # Recorders list evaluations once there is one, on the ranks that have it.
         return any(noted) if code == "background_evaluation" else all(noted)

@@ -34,7 +34,6 @@ from stallscope.words import (
     WorkBesideSteps,
 )
 
-from ..gains.what_if import Advice
 from ..ledger.ledger import Ledger
 from ..steps.alignment import AlignedSteps
 
@@ -386,33 +385,3 @@ def what_it_does(work: BesideSteps, ledger: Ledger) -> str:
 
 
 # -- Advice on them --------------------------------------------------------------------------------
-
-FOR_LOCK_WAITS = (
-    Advice(
-        "Move the work of that thread to another process",
-        detail=", such as a worker of the loader, or to code that releases Python's lock",
-    ),
-    Advice(
-        "Or let threads have the lock for a shorter time at once", "sys.setswitchinterval(0.0005)"
-    ),
-)
-FOR_SAVES = (
-    Advice(
-        "Save in the background, or less often",
-        "torch.distributed.checkpoint.async_save(state, checkpoint_id=path)",
-    ),
-)
-FOR_SAVES_IN_THE_BACKGROUND = (
-    Advice(
-        "Save less often, or in another process",
-        "async_save(state, checkpoint_id=path, async_checkpointer_type=AsyncCheckpointerType.PROCESS)",
-        unless="If the disk or the link is the limit, write to a local disk first, and upload at a "
-        "limited rate.",
-    ),
-)
-FOR_EVALUATIONS_IN_THE_BACKGROUND = (
-    Advice(
-        "Evaluate less often, or in a process with a device and cores of its own",
-        detail=": a job that evaluates each new checkpoint takes nothing from training",
-    ),
-)

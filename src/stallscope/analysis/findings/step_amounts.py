@@ -1,13 +1,14 @@
-"""What batches hold, and how much longer steps take for it: throughput, unequal work, and padding.
+"""What batches and experts get, and how much longer steps take for it: throughput, work, and padding.
 
-How long an element takes is estimated: from ranks whose batches differ within a step, and, for padding,
-from the batches of a rank one after the other.
+How long an element or a token takes is estimated: from ranks whose batches, or experts' tokens, differ
+within a step, and, for padding, from the batches of a rank one after the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,6 @@ from stallscope.formatting.numbers import percent, percent_ends, plus_minus
 from stallscope.run import Run
 from stallscope.words import WorkUnit
 
-from ..gains.what_if import Advice
 from ..ledger.ledger import Ledger
 from ..steps.alignment import AlignedSteps
 from .delays_in_steps import Delays, take_off
@@ -35,9 +35,6 @@ _LARGER, _FALSE_ALARMS, _MOST_LARGER = 0.02, 0.02, 32
 
 # -- throughput ------------------------------------------------------------------------------------
 
-# Smaller differences between runs come from uneven last batches.
-_SAME_WORK = 0.02
-_BY_CHANCE = 0.002
 # The elements of a step are known if those of most steps are.
 _MOST_STEPS = 0.9
 
@@ -54,21 +51,6 @@ class Amount:
     def of_steps(cls, unit: WorkUnit, per_step: Mean, step_ms: Mean) -> Amount:
         """Return the amount in steps that take this long."""
         return cls(unit, per_step, per_step.over(step_ms.scaled(1e-3)))
-
-
-def differ(amounts: Sequence[Mean]) -> bool:
-    """Whether runs have another amount of work than the first one: by 2 %, and by more than chance.
-
-    Of 1,000 series of equal runs with random batches, two do by chance.
-    """
-    pairs = len(amounts) - 1
-    wider = normal_quantile(1 - _BY_CHANCE / 2 / max(pairs, 1)) / normal_quantile(0.975)
-    for amount in amounts[1:]:
-        times = amount.over(amounts[0])
-        half = 0.0 if times.ci95 is None else (times.ci95[1] - times.ci95[0]) / 2 * wider
-        if abs(times.value - 1) > max(_SAME_WORK, half):
-            return True
-    return False
 
 
 def amounts(
@@ -124,29 +106,59 @@ def _sum_of_elements(block: Block) -> Ints:
 
 
 @dataclass(frozen=True)
+class Routed:
+    """The tokens that each rank's experts received, in the steps in which all ranks noted them."""
+
+    #: Positions of the steps in the ledger, and the tokens: s × R.
+    at: Ints = field(repr=False)
+    tokens: Floats = field(repr=False)
+
+
+@dataclass(frozen=True)
 class Work:
-    """How much longer ranks compute for larger batches."""
+    """How much longer ranks compute for larger batches, or for more tokens of their experts."""
 
-    #: Nanoseconds per element.
+    #: Nanoseconds per element or token.
     slope: Mean
-    #: The positions of ranks whose batches are certainly larger than the mean, and how much larger.
+    #: The positions of ranks that certainly have more work than the mean, and how much more.
     larger: tuple[tuple[int, float], ...]
+    #: The tokens of experts; None of batches, whose elements are in the ledger.
+    routed: Routed | None
 
 
-def unequal_work(ledger: Ledger, every: Sequence[Delays]) -> Work | None:
-    """Estimate the time of an element from batches of different sizes within steps.
+def routed_tokens(run: Run, aligned: AlignedSteps, ledger: Ledger) -> Routed | None:
+    """Return what experts received in the steady steps; None if too few steps tell that."""
+    noted = _noted(run, aligned, ledger, "routed")
+    if noted is None:
+        return None
+    steps, times, tokens, _ = noted
+    on_all = (times > 0).all(axis=1)
+    if on_all.sum() < _FEWEST_COUNTED:
+        return None
+    return Routed(np.searchsorted(ledger.steps, steps[on_all]), tokens[on_all])
+
+
+def unequal_work(
+    ledger: Ledger, every: Sequence[Delays], routed: Routed | None = None
+) -> Work | None:
+    """Estimate the time of an element from batches of different sizes within steps, or of a token.
 
     Ranks may differ in speed, so that each rank is compared with itself: its mean difference from the
-    other ranks is taken off. Without batches whose differences change, nothing is estimated.
+    other ranks is taken off. Without work whose differences change, nothing is estimated.
+
+    Args:
+        ledger: the steady steps.
+        every: delays of compute that are known otherwise.
+        routed: the tokens of experts; None for the elements of batches.
     """
-    if "elements" not in ledger.cells.names or len(ledger.ranks) < 2:
+    if (routed is None and "elements" not in ledger.cells.names) or len(ledger.ranks) < 2:
         return None
-    count, work, compute, total = ledger.cells.summed(_differences, every)
+    count, work, compute, total = ledger.cells.summed(_differences, every, routed)
     if not count.any() or not total.any():
         return None
     known = np.maximum(count, 1)
     means = work / known, compute / known
-    products = ledger.cells.gathered(_products, every, *means)
+    products = ledger.cells.gathered(_products, every, routed, *means)
     of_both, of_work = (part.astype(np.float64) for part in products)
     usual = float(total.sum() / max(count.sum(), 1))
     variance = float(of_work.mean()) / len(ledger.ranks)
@@ -163,17 +175,17 @@ def unequal_work(ledger: Ledger, every: Sequence[Delays]) -> Work | None:
     assert estimate.ci95 is not None
     if estimate.ci95[0] <= 0:
         return None
-    return Work(estimate, _larger(ledger, means[0] / usual))
+    return Work(estimate, _larger(ledger, means[0] / usual, routed), routed)
 
 
-def _larger(ledger: Ledger, more: Floats) -> tuple[tuple[int, float], ...]:
-    """Return which ranks' batches are larger beyond chance, given by what share each rank's are."""
+def _larger(ledger: Ledger, more: Floats, routed: Routed | None) -> tuple[tuple[int, float], ...]:
+    """Return which ranks have more work beyond chance, given by what share each rank has more."""
     largest = np.argsort(-more)[:_MOST_LARGER]
     largest = np.sort(largest[more[largest] > _LARGER])
     if not len(largest):
         return ()
-    known, of_ranks = ledger.cells.gathered(_work_of, largest)
-    # One of many ranks has larger batches by chance.
+    known, of_ranks = ledger.cells.gathered(_work_of, largest, routed)
+    # One of many ranks has more work by chance.
     wider = normal_quantile(1 - _FALSE_ALARMS / len(more)) / normal_quantile(0.975)
     certain = []
     for position, of_rank in zip(largest.tolist(), of_ranks, strict=True):
@@ -183,42 +195,63 @@ def _larger(ledger: Ledger, more: Floats) -> tuple[tuple[int, float], ...]:
     return tuple(certain)
 
 
-def _work_of(block: Block, ranks: Ints) -> tuple[Bools, Floats]:
+def _work_of(block: Block, ranks: Ints, routed: Routed | None) -> tuple[Bools, Floats]:
     """Kernel: return the steps whose work is known, and the relative work of some ranks."""
-    known, work, _ = relative_work(block, ())
+    known, work, _ = relative_work(block, (), routed)
     return known, work[:, ranks].T
 
 
-def _differences(block: Block, every: Sequence[Delays]) -> Ints:
+def _differences(block: Block, every: Sequence[Delays], routed: Routed | None) -> Ints:
     """Kernel: sum, per rank, the steps, the differences of work and of compute, and the work."""
-    known, work, compute = relative_work(block, every)
-    total = np.where(known[:, None], block["elements"], 0)
+    known, work, compute = relative_work(block, every, routed)
+    total = np.where(known[:, None], _work_in(block, routed)[1], 0.0)
     count = np.broadcast_to(known[:, None], work.shape)
     return np.array([part.sum(axis=0) for part in (count, work, compute, total)], np.float64)
 
 
 def _products(
-    block: Block, every: Sequence[Delays], mean_work: Floats, mean_compute: Floats
+    block: Block,
+    every: Sequence[Delays],
+    routed: Routed | None,
+    mean_work: Floats,
+    mean_compute: Floats,
 ) -> tuple[Floats, Floats]:
     """Kernel: return, per step, the sums over ranks of work × compute and of work²."""
-    known, work, compute = relative_work(block, every)
+    known, work, compute = relative_work(block, every, routed)
     work = np.where(known[:, None], work - mean_work, 0.0)
     return np.asarray((work * (compute - mean_compute)).sum(axis=1)), (work**2).sum(axis=1)
 
 
-def relative_work(block: Block, every: Sequence[Delays]) -> tuple[Bools, Floats, Floats]:
+def relative_work(
+    block: Block, every: Sequence[Delays], routed: Routed | None
+) -> tuple[Bools, Floats, Floats]:
     """Return the steps whose work is known, and work and compute relative to the mean of all ranks."""
-    elements, compute = block["elements"], block["compute"].astype(np.float64)
+    compute = block["compute"].astype(np.float64)
     for pauses in every:
         take_off(block, compute, pauses)
-    known = (elements != NULL).all(axis=1) & block["measured"].all(axis=1)
-    work = np.where(known[:, None], elements, 0).astype(np.float64)
+    known, work = _work_in(block, routed)
+    known = known & block["measured"].all(axis=1)
+    work = np.where(known[:, None], work, 0.0)
     compute[~known] = 0.0
     return (
         known,
         work - work.mean(axis=1, keepdims=True),
         compute - compute.mean(axis=1, keepdims=True),
     )
+
+
+def _work_in(block: Block, routed: Routed | None) -> tuple[Bools, Floats]:
+    """Return the steps of which all ranks' elements, or tokens, are known, and these."""
+    if routed is None:
+        elements = block["elements"]
+        return (elements != NULL).all(axis=1), elements.astype(np.float64)
+    first, last = np.searchsorted(routed.at, (block.steps.start, block.steps.stop))
+    at = routed.at[first:last] - block.steps.start
+    tokens = np.zeros(block["compute"].shape)
+    tokens[at] = routed.tokens[first:last]
+    known = np.zeros(len(tokens), bool)
+    known[at] = True
+    return known, tokens
 
 
 # -- padding ---------------------------------------------------------------------------------------
@@ -232,7 +265,6 @@ _FEWEST_APART = 5
 # Batches without padding may be this much smaller than the mean batch: the time of smaller ones was not
 # seen, and the part of it that does not depend on tokens is unknown.
 _SMALLEST = 0.5
-_KIND = "padding"
 
 
 @dataclass(frozen=True)
@@ -304,7 +336,26 @@ def noted_padding(run: Run, aligned: AlignedSteps, ledger: Ledger) -> Padding | 
 
 
 def _counted(run: Run, aligned: AlignedSteps, ledger: Ledger) -> _Counted | None:
-    table = run.intervals.filter(arrow.equal(run.intervals["kind"], _KIND))
+    noted = _noted(run, aligned, ledger, "padding")
+    if noted is None:
+        return None
+    steps, batches, tokens, padding = noted
+    on_all = ((batches > 0) & (tokens + padding > 0)).all(axis=1)
+    if on_all.sum() < _FEWEST_COUNTED:
+        return None
+    each = np.maximum(batches[on_all], 1)
+    at = np.searchsorted(ledger.steps, steps[on_all])
+    return _Counted(at, tokens[on_all] / each, padding[on_all] / each, int(batches.sum()))
+
+
+def _noted(
+    run: Run, aligned: AlignedSteps, ledger: Ledger, kind: Literal["routed", "padding"]
+) -> tuple[Ints, Floats, Floats, Floats] | None:
+    """Return steps with rows of a kind, and the rows, tokens and padding of each rank: s × R.
+
+    None without any.
+    """
+    table = run.intervals.filter(arrow.equal(run.intervals["kind"], kind))
     table = table.filter(arrow.equal(table["generation"], aligned.generation))
     table = table.filter(pc.is_in(table["rank"], arrow.array(np.array(ledger.ranks, np.int32))))
     table = table.filter(pc.is_in(table["step"], arrow.array(ledger.steps)))
@@ -321,13 +372,7 @@ def _counted(run: Run, aligned: AlignedSteps, ledger: Ledger) -> _Counted | None
         cells = np.zeros((len(steps), len(ledger.ranks)))
         np.add.at(cells, (index, rank), values)
         sums.append(cells)
-    batches, tokens, padding = sums
-    on_all = ((batches > 0) & (tokens + padding > 0)).all(axis=1)
-    if on_all.sum() < _FEWEST_COUNTED:
-        return None
-    each = np.maximum(batches[on_all], 1)
-    at = np.searchsorted(ledger.steps, steps[on_all])
-    return _Counted(at, tokens[on_all] / each, padding[on_all] / each, int(batches.sum()))
+    return (steps, *sums)
 
 
 def _batches_per_step(run: Run, generation: int) -> float | None:
@@ -397,36 +442,3 @@ def _differences_in_time(block: Block) -> tuple[Floats, Floats, Floats]:
     work, time = np.where(comparable, work, 0.0), np.where(comparable, time, 0.0)
     sizes = np.where(known, elements, 0.0)
     return (work * time).sum(axis=1), (work**2).sum(axis=1), sizes.sum(axis=1)
-
-
-def padding_advice(run: Run) -> tuple[Advice, ...]:
-    """Return how to batch samples of similar lengths in the user's framework."""
-    if run.fact("framework") == "jax":
-        return (_BUCKETS,)
-    versions = run.fact("versions")
-    transformers = versions.get("transformers") if isinstance(versions, dict) else None
-    if not transformers or run.fact("groups_by_length") is None:
-        return (_BATCH_SAMPLER,)
-    if run.fact("groups_by_length"):
-        return (_DYNAMIC,)
-    is_new = str(transformers).partition(".")[0].isdigit() and int(transformers.split(".")[0]) >= 5
-    return (_BY_LENGTH_5 if is_new else _BY_LENGTH_4, _DYNAMIC)
-
-
-_SIMILAR = "Batch samples of similar length"
-_BY_LENGTH_5 = Advice(_SIMILAR, 'TrainingArguments(…, train_sampling_strategy="group_by_length")')
-_BY_LENGTH_4 = Advice(_SIMILAR, "TrainingArguments(…, group_by_length=True)")
-_BUCKETS = Advice(
-    _SIMILAR,
-    detail=": sort samples into a few buckets by length, and pad each batch to the longest of its "
-    "bucket; JAX compiles the step once for each",
-)
-_DYNAMIC = Advice(
-    "Pad each batch to its own longest sample only",
-    "DataCollatorWithPadding(tokenizer)  # and no padding in the data set",
-)
-_BATCH_SAMPLER = Advice(
-    _SIMILAR,
-    "DataLoader(dataset, batch_sampler=batches_by_length, collate_fn=pad_to_longest)",
-    detail=": shuffle, sort by length within windows of 50 batches, and shuffle the batches",
-)

@@ -1,4 +1,4 @@
-"""Causes inside steps: pauses, waits for the lock, work beside training, unequal batches, and padding.
+"""Causes inside steps: pauses, waits for the lock, work beside training, unequal work, and padding.
 
 A cause is judged by what it costs the job: the steps are replayed without it, and all other ranks stay
 as they were. Pauses are measured, and waits for the lock are sampled.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -31,10 +32,6 @@ from ..ledger.by_generation import Generations, steady_of
 from ..ledger.ledger import Ledger
 from ..stragglers.replay import mean_saved
 from .delays_in_steps import (
-    FOR_EVALUATIONS_IN_THE_BACKGROUND,
-    FOR_LOCK_WAITS,
-    FOR_SAVES,
-    FOR_SAVES_IN_THE_BACKGROUND,
     MOST_WAITS,
     BesideSteps,
     Delays,
@@ -46,12 +43,13 @@ from .delays_in_steps import (
     work_beside_steps,
 )
 from .finding import Finding
+from .step_advice import ADVICE, COMPILE_ONCE, padding_advice
 from .step_amounts import (
     Padding,
     Work,
     noted_padding,
-    padding_advice,
     relative_work,
+    routed_tokens,
     unequal_work,
 )
 
@@ -109,15 +107,16 @@ def step_causes(run: Run, generations: Generations) -> StepCauses:
     noted = [pauses_in_steps(run, aligned, ledger, kind) for kind in PAUSES_IN_STEPS]
     noted.append(lock_waits_in_steps(run, aligned, ledger))
     every = [delays for delays in noted if delays is not None]
-    work = unequal_work(ledger, every)
+    routed = routed_tokens(run, aligned, ledger)
+    sources = (None,) if routed is None else (None, routed)
+    works = [work for source in sources if (work := unequal_work(ledger, every, source))]
     causes = [_of_delays(delays, ledger, run) for delays in every]
     saving = next((delays for delays in every if delays.kind == "saving"), None)
     for kind in BESIDE_STEPS:
         beside = work_beside_steps(run, aligned, ledger, kind, saving)
         if beside is not None:
             causes.append(_of_work_beside(beside, ledger))
-    if work is not None:
-        causes.append(_of_work(work, ledger))
+    causes += [_of_work(work, ledger) for work in works]
     padding = noted_padding(run, aligned, ledger)
     known = StepCauses(padding=padding, padding_advice=padding_advice(run))
     if padding is not None and padding.saved_ms is not None:
@@ -130,7 +129,7 @@ def step_causes(run: Run, generations: Generations) -> StepCauses:
     together = _last_without(
         ledger,
         [pauses for pauses in every if pauses.kind in codes],
-        work.slope.value if work is not None and "unequal_work" in codes else 0.0,
+        [work for work in works if _code_of(work) in codes],
     )
     # Padding is on all ranks alike.
     explained = _of_imbalance(ledger, together) if codes - {"padding"} else None
@@ -148,7 +147,7 @@ def _is_worth(cause: StepCause) -> bool:
 
 
 def _of_delays(delays: Delays, ledger: Ledger, run: Run) -> StepCause:
-    last = _last_without(ledger, [delays], 0.0)
+    last = _last_without(ledger, [delays], ())
     saved = mean_saved(ledger.last - last)
     saved = saved.with_error(saved.value * delays.sampling_error).scaled(1e-6)
     if delays.count is None and saved.ci95 is not None:
@@ -164,10 +163,10 @@ def _of_delays(delays: Delays, ledger: Ledger, run: Run) -> StepCause:
         f"{_what_delays(delays, who, ranks, run)} cost {amount(saved.value, 'ms', saved.ci95)} per "
         f"step, {percent(share)} of it."
     )
-    advice = _ADVICE[delays.kind]
+    advice = ADVICE[delays.kind]
     if delays.kind == "compilation":
         text += _why_compiled(run, ranks)
-        advice = _COMPILES.get(str(run.fact("framework")), advice)
+        advice = COMPILE_ONCE.get(str(run.fact("framework")), advice)
     return StepCause(
         delays.kind,
         ranks,
@@ -210,13 +209,13 @@ def _of_work_beside(work: BesideSteps, ledger: Ledger) -> StepCause:
         share,
         None,
         text,
-        _ADVICE[work.kind],
+        ADVICE[work.kind],
     )
 
 
 def _of_work(work: Work, ledger: Ledger) -> StepCause:
     slope, ci95 = work.slope.value, work.slope.ci95
-    last = _last_without(ledger, [], slope)
+    last = _last_without(ledger, [], [work])
     saved = mean_saved(ledger.last - last)
     if ci95 is not None:
         saved = saved.with_error(saved.value * (ci95[1] - ci95[0]) / 2 / slope)
@@ -224,17 +223,18 @@ def _of_work(work: Work, ledger: Ledger) -> StepCause:
     share = saved.value * 1e6 / float(ledger.total.mean())
     of_imbalance = _of_imbalance(ledger, last)
     ranks = tuple(ledger.ranks[at] for at, _ in work.larger)
-    whose = "which ranks have larger batches changes from step to step"
+    code = _code_of(work)
+    unequal, of_rank, who, equal = _UNEQUAL[code]
     if ranks:
         most, more = max(work.larger, key=lambda rank: rank[1])
-        whose = f"those of rank {ledger.ranks[most]} are {percent(more)} larger than the mean"
+        who = of_rank.format(ledger.ranks[most], percent(more))
     part = "" if of_imbalance is None else f" and {percent(of_imbalance)} of the imbalance"
     text = (
-        f"Batches are unequal, and {whose}. Equal ones would save "
-        f"{amount(saved.value, 'ms', saved.ci95)} per step ({percent(share)}){part}."
+        f"{unequal}, and {who}. {equal} {amount(saved.value, 'ms', saved.ci95)} per step "
+        f"({percent(share)}){part}."
     )
     return StepCause(
-        "unequal_work",
+        code,
         ranks,
         "compute",
         None,
@@ -243,8 +243,12 @@ def _of_work(work: Work, ledger: Ledger) -> StepCause:
         share,
         of_imbalance,
         text,
-        _ADVICE["unequal_work"],
+        ADVICE[code],
     )
+
+
+def _code_of(work: Work) -> Literal["unequal_work", "uneven_routing"]:
+    return "unequal_work" if work.routed is None else "uneven_routing"
 
 
 def _of_padding(
@@ -272,24 +276,24 @@ def _of_padding(
 # -- the job without causes ------------------------------------------------------------------------
 
 
-def _last_without(ledger: Ledger, every: Sequence[Delays], slope: float) -> Ints:
+def _last_without(ledger: Ledger, every: Sequence[Delays], works: Sequence[Work]) -> Ints:
     """Return when the last rank would be ready without pauses and with equal work, per step.
 
     Args:
         ledger: steady steps.
         every: the pauses to leave out.
-        slope: nanoseconds per element, to give all ranks the mean of each step; 0 to leave work.
+        works: what to make equal: all ranks have the mean of each step.
     """
-    return ledger.cells.per_step(_last_of_block, every, slope)
+    return ledger.cells.per_step(_last_of_block, every, works)
 
 
-def _last_of_block(block: Block, every: Sequence[Delays], slope: float) -> Ints:
+def _last_of_block(block: Block, every: Sequence[Delays], works: Sequence[Work]) -> Ints:
     """Kernel: see ``_last_without``."""
     arrival = block["arrival"].astype(np.float64)
     for pauses in every:
         take_off(block, arrival, pauses)
-    if slope:
-        arrival -= slope * relative_work(block, ())[1]
+    for work in works:
+        arrival -= work.slope.value * relative_work(block, (), work.routed)[1]
     return np.asarray(np.rint(arrival.max(axis=1)), np.int64)
 
 
@@ -309,55 +313,30 @@ _TITLES: dict[StepCauseCode, str] = {
     "garbage_collection": "Python's garbage collector delays steps",
     "compilation": "The model is compiled again while it trains",
     "unequal_work": "Ranks have unequal work in each step",
+    "uneven_routing": "Experts get unequal numbers of tokens",
     "padding": "Batches are padded",
+}
+# What is unequal, who has more on average, who has if no rank does so, and what would help.
+_UNEQUAL = {
+    "unequal_work": (
+        "Batches are unequal",
+        "those of rank {} are {} larger than the mean",
+        "which ranks have larger batches changes from step to step",
+        "Equal ones would save",
+    ),
+    # Ranks wait for each other between layers: those with most tokens in each would be what counts.
+    "uneven_routing": (
+        "Tokens are routed unevenly",
+        "the experts of rank {} get {} more than the mean",
+        "which ranks' experts get more changes from step to step",
+        "Even routing would save at least",
+    ),
 }
 _NAMES: dict[NotedInStep, str] = {
     "garbage_collection": "garbage collection",
     "compilation": "compilation",
     "saving": "save",
     "interpreter": "wait for Python's lock",
-}
-_ADVICE: dict[StepCauseCode, tuple[Advice, ...]] = {
-    "saving": FOR_SAVES,
-    "background_saving": FOR_SAVES_IN_THE_BACKGROUND,
-    "interpreter": FOR_LOCK_WAITS,
-    "background_evaluation": FOR_EVALUATIONS_IN_THE_BACKGROUND,
-    "garbage_collection": (
-        Advice(
-            "Keep Python's collector from looking at the objects that stay, once the model is built",
-            "gc.collect(); gc.freeze()",
-        ),
-        Advice(
-            "Or collect on all ranks in the same step, so that they do not wait for each other",
-            "gc.disable()  # and gc.collect(1) in every 100th step",
-        ),
-    ),
-    "compilation": (
-        Advice(
-            "Compile once for all shapes",
-            "torch.compile(model, dynamic=True)",
-        ),
-    ),
-    "unequal_work": (
-        Advice(
-            "Give all ranks as much work in each step",
-            detail=": sort samples by length within a window and deal them out in turn, or fill batches "
-            "by tokens instead of samples",
-        ),
-    ),
-}
-
-
-#: Of frameworks other than torch.
-_COMPILES: dict[str, tuple[Advice, ...]] = {
-    "tensorflow": (
-        Advice(
-            "Trace the step once for all shapes",
-            "@tf.function(reduce_retracing=True)",
-            detail=", and pass numbers that change as tensors: each new Python number is traced",
-        ),
-    ),
-    "jax": (Advice("Pad batches to a few lengths", detail=": each new shape is compiled"),),
 }
 
 

@@ -19,9 +19,8 @@ from stallscope.arrays.distributions import scipy_stats
 from stallscope.formatting.lists import counted, listed
 from stallscope.words import LOST_TIME
 
-from ..findings.step_amounts import differ
 from ..network.communication import CommunicationModel, fit_communication
-from ..result import Analysis
+from ..result import Analysis, differ
 from .pace import (
     FEWEST_REPEATS,
     PARTS_OF_SAMPLES,

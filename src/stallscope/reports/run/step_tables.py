@@ -253,6 +253,7 @@ STEP_CAUSE_TITLES: dict[StepCauseCode, str] = {
     "background_evaluation": "Evaluations in the background",
     "compilation": "Compilation",
     "unequal_work": "Unequal batches",
+    "uneven_routing": "Uneven routing to experts",
     "padding": "Padding",
 }
 
@@ -287,8 +288,8 @@ def causes_table(analysis: Analysis) -> Table | None:
         ("Cause", "Ranks", "Times", "Each", saved, "Of the step", "Of the imbalance"),
         rows,
         words=frozenset({0, 1}),
-        note="The steady steps again, without each cause and with all else as it was; for batches, with "
-        f"the same work on all ranks.{explained}",
+        note="The steady steps again, without each cause and with all else as it was; for batches and "
+        f"experts, with the same work on all ranks.{explained}",
     )
 
 
