@@ -124,7 +124,24 @@
     Timeline.prototype.change = function (target) {
         if (target.dataset.choose === "gauge") {
             this.showGauge(target.selectedIndex);
+        } else if (target.dataset.choose === "arrangement") {
+            this.arrange(target.value);
         }
+    };
+
+    // Shows the page again with the ranks of each place in a dimension of the mesh together, or each host's.
+    Timeline.prototype.arrange = function (dimension) {
+        this.updateAddress();
+        const query = new URLSearchParams(window.location.search);
+        // Other ranks are neighbours there.
+        query.delete("ranks");
+        query.delete("by");
+        if (dimension) {
+            query.set("by", dimension);
+        }
+        const search = query.toString();
+        const href = window.location.origin + this.path + (search ? "?" + search : "");
+        window.dash_clientside.set_props("address", { href: href });
     };
 
     Timeline.prototype.do = function (action) {
@@ -155,9 +172,9 @@
                 button.disabled = !this.head.late.length;
             }
         }
-        const choice = document.querySelector("#timeline-card [data-choose]");
-        if (choice) {
-            choice.selectedIndex = this.gauge;
+        const shown = { gauge: this.gauge, arrangement: this.head.arrangements.indexOf(this.head.by) + 1 };
+        for (const choice of document.querySelectorAll("#timeline-card [data-choose]")) {
+            choice.selectedIndex = shown[choice.dataset.choose];
         }
     };
 

@@ -51,6 +51,9 @@
         if (this.shownGauge()) {
             query.set("gauge", this.shownGauge().key);
         }
+        if (this.head.by) {
+            query.set("by", this.head.by);
+        }
         if (this.head.baseline) {
             query.set("baseline", this.head.baseline);
         }

@@ -241,7 +241,12 @@
         if (narrow) {
             return rank;
         }
-        return end - first === 1 ? "rank " + rank : rank + "–" + head.ranks[end - 1];
+        if (end - first === 1) {
+            return "rank " + rank;
+        }
+        const last = head.ranks[end - 1];
+        // Ranks of a place in the mesh may be far apart.
+        return rank + (head.by && last - head.ranks[first] !== end - 1 - first ? ", …, " : "–") + last;
     }
 
     // Writes each host's name at its first lane if there is space next to the ranks' names.

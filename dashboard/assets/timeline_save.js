@@ -91,7 +91,7 @@
         const rows = [
             [
                 "ranks",
-                "hosts",
+                head.by ? "places in " + head.by : "hosts",
                 "first step",
                 "last step",
                 "epoch",

@@ -45,6 +45,14 @@
             : minutes + ":" + rest;
     };
 
+    // Ranks in rows up to the last one; those of a place in the mesh may be far apart.
+    timeline.ranksOf = function (head, first, last) {
+        const [low, high] = [head.ranks[first], head.ranks[last]];
+        return head.by && high - low !== last - first
+            ? last - first + 1 + " ranks from " + low + " on"
+            : "Ranks " + low + "–" + high;
+    };
+
     timeline.laneName = function (head, answer, lane) {
         const [first, last] = [answer.edges[lane], answer.edges[lane + 1] - 1];
         const host = head.hosts[head.hostOf[first]];
@@ -53,8 +61,8 @@
         }
         const hosts = head.hostOf[last] - head.hostOf[first] + 1;
         return {
-            who: "Ranks " + head.ranks[first] + "–" + head.ranks[last],
-            where: hosts > 1 ? hosts + " hosts, " + host + " to " + head.hosts[head.hostOf[last]] : host,
+            who: timeline.ranksOf(head, first, last),
+            where: hosts > 1 ? hosts + (head.by ? " places, " : " hosts, ") + host + " to " + head.hosts[head.hostOf[last]] : host,
         };
     };
 

@@ -84,7 +84,7 @@ class TimelinePage(RunPage):
 
     def parts(self, request: RunRequest, store: RunStore) -> list[Any]:
         analysis = request.analysis
-        lanes = lanes_of(analysis)
+        lanes = lanes_of(analysis, request.query.get("by"))
         events = marks(analysis.run, lanes)
         if lanes is None:
             return [
@@ -297,6 +297,7 @@ def timeline_card(
             dmc.Text(sentence, c="dimmed", size="sm"),
             dmc.Group([_tools(bool(head["events"])), *jumps], gap="xs", mt="xs"),
             _legend(head, late),
+            _arrangements(head["arrangements"]),
             _gauges(head["gauges"]),
             html.Div(
                 id="timeline",
@@ -404,6 +405,23 @@ def _gauges(gauges: Sequence[dict[str, Any]]) -> Any:
             "Below the lanes: ",
             html.Select(options, className="timeline-button", **_data(choose="gauge")),
             " (the mean, and the range of single values; blank where nothing was measured)",
+        ],
+        className="timeline-gauges",
+    )
+
+
+def _arrangements(dimensions: Sequence[str]) -> Any:
+    """Let the user arrange the ranks by a dimension of the job's mesh; None without one."""
+    if not dimensions:
+        return None
+    options = [
+        html.Option("host", value=""),
+        *(html.Option(plain(name), value=name) for name in dimensions),
+    ]
+    return html.Label(
+        [
+            "Ranks by: ",
+            html.Select(options, className="timeline-button", **_data(choose="arrangement")),
         ],
         className="timeline-gauges",
     )

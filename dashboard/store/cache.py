@@ -15,9 +15,15 @@ import pyarrow as pa
 
 from stallscope.analysis import Analysis
 from stallscope.analysis.ledger.ledger import Ledger
+from stallscope.analysis.result import GenerationLedger
 from stallscope.analysis.views.lanes import Lanes
 from stallscope.analysis.views.log_health import RankLogs, rank_logs, timestamps_measured
-from stallscope.analysis.views.rank_maps import GroupLateness, group_lateness, places_in_mesh
+from stallscope.analysis.views.rank_maps import (
+    GroupLateness,
+    group_lateness,
+    mesh_arrangements,
+    places_in_mesh,
+)
 from stallscope.charts.heat_map import HeatMap, lateness_chart
 from stallscope.collector.store.loading import RunOnDisk
 from stallscope.errors import StallscopeError
@@ -149,14 +155,25 @@ def cached(analysis: Analysis, name: str, make: Callable[[], T]) -> T:
     return cache.get(name, make)
 
 
-def lanes_of(analysis: Analysis) -> Lanes | None:
-    """Return the timeline's lanes; None if the run's stages were not measured."""
+def lanes_of(analysis: Analysis, dimension: str | None = None) -> Lanes | None:
+    """Return the timeline's lanes; None if the run's stages were not measured.
+
+    Ranks are arranged by this dimension of the job's mesh, or by host if there is no such one.
+    """
     generations = analysis.generation_ledgers
     if not generations:
         return None
     _finish_tables(analysis)
     longest_pause = int(analysis.job.total * 1e9)
-    return cached(analysis, "lanes", lambda: Lanes(generations, longest_pause))
+    arranged = arrangements_of(analysis).get(dimension or "")
+    if arranged is None:
+        return cached(analysis, "lanes", lambda: Lanes(generations, longest_pause))
+    return cached(analysis, f"lanes by {dimension}", lambda: Lanes(arranged, longest_pause))
+
+
+def arrangements_of(analysis: Analysis) -> dict[str, tuple[GenerationLedger, ...]]:
+    """Return the ledgers in each arrangement of their ranks by a dimension of the job's mesh."""
+    return cached(analysis, "arrangements", lambda: mesh_arrangements(analysis))
 
 
 def logs_of(analysis: Analysis) -> tuple[RankLogs, ...]:

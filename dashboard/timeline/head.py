@@ -29,7 +29,7 @@ from stallscope.words import PAUSES_IN_STEPS, RANK_PARTS, PauseInStep
 from ..addresses import baseline_query, root_path, run_address
 from ..security import message_and_status
 from ..store import RunStore
-from ..store.cache import cached, lanes_of
+from ..store.cache import arrangements_of, cached, lanes_of
 from .answer import answer, end_of, gaps_between, row_names, row_of, start_of
 from .gauges import EventMark, Gauge, gauges_head, gauges_of, marks_head
 
@@ -68,6 +68,8 @@ def head(
 ) -> dict[str, Any]:
     """Return the data as JSON; ``query`` defines the first view."""
     hosts = {host: number for number, host in enumerate(dict.fromkeys(lanes.hosts))}
+    arrangements = list(arrangements_of(analysis))
+    by = query.get("by", "") if query.get("by") in arrangements else ""
     return {
         "address": f"{root_path()}{ADDRESS}{quote(run_id, safe='')}",
         "baseline": baseline_id or "",
@@ -77,6 +79,8 @@ def head(
         "count": len(lanes),
         "ranks": lanes.ranks,
         "rowNames": row_names(lanes),
+        "arrangements": arrangements,
+        "by": by,
         "hosts": [plain(host) for host in hosts],
         "hostOf": [hosts[host] for host in lanes.hosts],
         "generations": _generations(analysis, lanes),
@@ -89,7 +93,7 @@ def head(
         "events": marks_head(events, lanes),
         "gauges": gauges_head(gauges),
         "shownGauge": _shown_gauge(gauges, query.get("gauge")),
-        "pauses": _pauses(analysis, lanes),
+        "pauses": _pauses(analysis, lanes, by),
         "pauseNames": [_names_of(kind) for kind in PAUSES_IN_STEPS],
         "gaps": gaps_between(lanes, 0, lanes.span, lanes.span // _STRIP),
         **_legend(lanes),
@@ -236,9 +240,11 @@ def _late(lanes: Lanes) -> list[list[float]]:
     ]
 
 
-def _pauses(analysis: Analysis, lanes: Lanes) -> list[list[float]]:
+def _pauses(analysis: Analysis, lanes: Lanes, by: str) -> list[list[float]]:
     """Return start, end, row and kind of pauses within steps; if there are many, of the longest."""
-    pauses = cached(analysis, "pauses", lambda: pauses_on_axis(analysis.run, lanes, _MOST_PAUSES))
+    pauses = cached(
+        analysis, f"pauses by {by}", lambda: pauses_on_axis(analysis.run, lanes, _MOST_PAUSES)
+    )
     return [
         [pause.begin * _S, pause.end * _S, pause.row, PAUSES_IN_STEPS.index(pause.kind)]
         for pause in pauses
@@ -298,7 +304,7 @@ def _part(store: RunStore, run_id: str, http: Request) -> bytes:
         raise UsageError("rows must be two whole numbers, such as 0-8")
     shown, pixels = _whole(http, "lanes", _MOST_LANES), _whole(http, "columns", _MOST_COLUMNS)
     analysis = store.analysis(run_id, http.args.get("baseline") or None)
-    lanes = lanes_of(analysis)
+    lanes = lanes_of(analysis, http.args.get("by"))
     if lanes is None:
         raise NotFoundError(f"the stages of run {run_id!r} were not measured")
     start = max(0, min(round(from_s * 1e9), lanes.span - 1))

@@ -15,6 +15,7 @@ import pytest
 from simulator import Fault, Job, simulate
 from simulator.faults import EveryNth, Ramp
 from support.links import run_with_links
+from support.simulated import in_mesh
 from support.step_logs import run_of_job
 
 from stallscope.analysis import analyse
@@ -39,6 +40,31 @@ def slow(named_run: Callable[[str], Run]) -> Lanes:
     lanes = lanes_of(analyse(named_run("a slow rank")))
     assert lanes is not None
     return lanes
+
+
+def test_ranks_are_arranged_by_a_dimension_of_the_mesh() -> None:
+    analysis = analyse(in_mesh(simulate(Job(ranks=8, steps=60, run_id="mesh")).run))
+    lanes = lanes_of(analysis, "dp")
+    assert lanes is not None
+    assert lanes.ranks == (0, 2, 4, 6, 1, 3, 5, 7)
+    assert lanes.hosts == ("dp 0",) * 4 + ("dp 1",) * 4
+    shown = head(analysis, lanes, "mesh", None, {"by": "dp"})
+    assert shown["arrangements"] == ["pp", "dp"]
+    assert (shown["by"], shown["hosts"]) == ("dp", ["dp 0", "dp 1"])
+    # What the script asks for comes in the same order.
+    by_host = lanes_of(analysis)
+    assert by_host is not None
+    assert by_host.ranks == tuple(range(8))
+    assert lanes_of(analysis, "no dimension") is by_host
+    assert head(analysis, by_host, "mesh", None, {"by": "x"})["by"] == ""
+    store, rows = RunStore([analysis.run]), {"rows": "0-8", "lanes": "8"}
+    arranged, usual = (read(ask(store, "mesh", **query)) for query in ({**rows, "by": "dp"}, rows))
+    order = [0, 2, 4, 6, 1, 3, 5, 7]
+    np.testing.assert_array_equal(arranged["stages"], usual["stages"][:, order])
+
+
+def test_runs_without_a_mesh_have_no_choice_of_arrangements(slow: Lanes, store: RunStore) -> None:
+    assert head(store.analysis("slow"), slow, "slow", None, {"by": "dp"})["arrangements"] == []
 
 
 def test_close_up_every_step_is_sent_as_it_is_in_the_ledger(store: RunStore, slow: Lanes) -> None:

@@ -11,13 +11,14 @@ import pytest
 from playwright.sync_api import Page, expect
 from simulator import Fault, Job, simulate
 from simulator.faults import EveryNth
+from support.simulated import in_mesh
 
 from stallscope.charts.chart_kinds import COLOURS
 from stallscope.dashboard import RunStore
 from stallscope.run import Run
 
 from .browsing import NARROW, WIDE, Open, served, timeline_drawn
-from .test_saving import saved, table
+from .test_saving import LANES, saved, table
 
 pytestmark = pytest.mark.browser
 
@@ -46,6 +47,7 @@ def address(named_run: Callable[[str], Run]) -> Iterator[str]:
     collections = Fault("compute", 100.0, ranks=[1], when=EveryNth(20), cause="garbage_collection")
     job = Job(ranks=2, steps=100, faults=(collections,), run_id="paused")
     runs.append(simulate(job).run)
+    runs.append(in_mesh(simulate(Job(ranks=8, steps=60, run_id="mesh")).run))
     with served(RunStore(runs)) as url:
         yield url
 
@@ -421,3 +423,22 @@ def test_a_refusal_of_the_server_is_reported(open_page: Open) -> None:
     at(page, 0.5, 0.5)
     page.mouse.wheel(0, -300)
     expect(page.locator("#timeline-readout")).not_to_contain_text("Point at a step")
+
+
+def test_the_choice_of_a_dimension_arranges_and_labels_the_lanes(open_page: Open) -> None:
+    page = timeline_drawn(open_page("/run/mesh/timeline"))
+    choice = page.get_by_label("Ranks by")
+    expect(choice.locator("option")).to_have_text(["host", "pp", "dp"])
+    with moved(page):
+        choice.select_option("dp")
+    assert query(page) == {"by": "dp"}
+    expect(choice).to_have_value("dp")
+    lanes = [(row["ranks"], row["places in dp"]) for row in table(saved(page, LANES, "CSV"))]
+    assert list(dict.fromkeys(lanes)) == [
+        *((f"rank {rank}", "dp 0") for rank in (0, 2, 4, 6)),
+        *((f"rank {rank}", "dp 1") for rank in (1, 3, 5, 7)),
+    ]
+    with moved(page):
+        choice.select_option("host")
+    assert query(page) == {}
+    assert [row["hosts"] for row in table(saved(page, LANES, "CSV"))]

@@ -19,6 +19,19 @@ def analysis_of_job(job: Job) -> Analysis:
     return analyse(simulate(job).run)
 
 
+def in_mesh(run: Run) -> Run:
+    """Return a run of 2 n ranks in a mesh: n pipeline stages of neighbours, and two replicas of them."""
+    logs = []
+    for log in run.logs:
+        stage, replica = divmod(log.rank, 2)
+        groups = [
+            {"name": "pp", "first": replica, "stride": 2, "size": run.size // 2},
+            {"name": "dp", "first": 2 * stage, "stride": 1, "size": 2},
+        ]
+        logs.append(replace(log, facts={**log.facts, "groups": groups}))
+    return replace(run, logs=tuple(logs))
+
+
 def padded(run: Run, share: Any, **facts: object) -> Run:
     """Return a run whose recorders have counted padding in one of eight batches.
 

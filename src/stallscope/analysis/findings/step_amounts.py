@@ -372,7 +372,8 @@ def _noted(
         cells = np.zeros((len(steps), len(ledger.ranks)))
         np.add.at(cells, (index, rank), values)
         sums.append(cells)
-    return (steps, *sums)
+    batches, tokens, padding = sums
+    return steps, batches, tokens, padding
 
 
 def _batches_per_step(run: Run, generation: int) -> float | None:

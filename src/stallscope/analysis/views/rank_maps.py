@@ -6,7 +6,7 @@ Lateness is the rank's arrival minus the reference rank's: negative where it was
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from stallscope.run import Run, places_of
 from ..ledger.ledger import Ledger
 from ..ledger.ledger_figures import RankSummary
 from ..ledger.windows import RankWindows
-from ..result import Analysis
+from ..result import Analysis, GenerationLedger
 
 #: The most columns and rows that can be distinguished.
 MOST_COLUMNS = 400
@@ -178,6 +178,28 @@ def places_in_mesh(analysis: Analysis) -> dict[str, dict[str, list[RankSummary]]
             if log.rank in ranks:
                 mesh.setdefault(name, {}).setdefault(place, []).append(ranks[log.rank])
     return mesh
+
+
+def mesh_arrangements(analysis: Analysis) -> dict[str, tuple[GenerationLedger, ...]]:
+    """Return the ledgers with ranks' places (``dp 1``) for hosts, by dimension of the job's mesh.
+
+    Dimensions in which some rank has no place, or all have the same one, arrange nothing.
+    """
+    ledgers = analysis.generation_ledgers
+    of_ledgers = []
+    for ledger in ledgers:
+        logs = analysis.run.last_logs_of(ledger.number)
+        known = all(rank in logs for rank in ledger.ledger.ranks)
+        of_ledgers.append(places_of([logs[rank] for rank in ledger.ledger.ranks]) if known else {})
+    return {
+        name: tuple(
+            replace(ledger, hosts=tuple(places[name]))
+            for ledger, places in zip(ledgers, of_ledgers, strict=True)
+        )
+        for name in (of_ledgers[0] if of_ledgers else ())
+        if all(name in places for places in of_ledgers)
+        and len({place for places in of_ledgers for place in places[name]}) > 1
+    }
 
 
 def _critical_share(ledger: Ledger, positions: list[int]) -> float:
